@@ -1,0 +1,26 @@
+// Package pglimit is the front door of an exact rate limiter whose only
+// infrastructure is PostgreSQL.
+//
+// A [Limiter] is a named limit over a database. It asks a [Strategy], from the
+// package strategies beside this one, to decide; the decision is made inside
+// Postgres, by Postgres's clock, so any number of processes share one limit
+// without talking to one another.
+//
+//	pool, err := pgxpool.New(ctx, url)
+//	err = migrations.Up(ctx, pool)
+//	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{
+//		Name:  "api",
+//		Limit: pglimit.PerSecond(10).WithBurst(20),
+//	})
+//	d, err := limiter.Allow(ctx, "user:42")
+//	if err == nil && !d.Allowed {
+//		// come back after d.RetryAfter
+//	}
+//
+// For one limiter and key, in any span of time T by the database's clock, at
+// most Burst + Tokens × T / Period tokens are granted, whatever the
+// concurrency; and a request is denied only if the tokens were not there.
+//
+// A denial is data, an error means that no decision is known: what happens then
+// is chosen once, with [Config.OnError].
+package pglimit

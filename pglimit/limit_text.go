@@ -1,0 +1,92 @@
+package pglimit
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ParseLimit reads a limit as people write it: "100/1m burst 20", "10/s",
+// "1/36h", "5/1d". Tokens is a whole number ("1_000_000" may have underscores);
+// the period is a Go duration, of which the number may be left out if it is 1,
+// and which may also be counted in days (d = 24h) and weeks (w = 7d); without
+// "burst N" the burst equals the tokens. The limit it returns is valid.
+func ParseLimit(text string) (Limit, error) {
+	fail := func(why string, args ...any) (Limit, error) {
+		return Limit{}, fmt.Errorf("pglimit: limit %q: %s (write it like %q)", text, fmt.Sprintf(why, args...), "100/1m burst 20")
+	}
+	rate, burst, hasBurst := strings.Cut(strings.ToLower(strings.TrimSpace(text)), "burst")
+	tokens, period, ok := strings.Cut(rate, "/")
+	if !ok {
+		return fail("there is no \"/\" between tokens and period")
+	}
+	var l Limit
+	var err error
+	if l.Tokens, err = parseCount(tokens); err != nil {
+		return fail("tokens %q is not a whole number", strings.TrimSpace(tokens))
+	}
+	if l.Period, err = parsePeriod(strings.TrimSpace(period)); err != nil {
+		return fail("period %q is not a duration such as 1s, 500ms, 1m30s or 1d", strings.TrimSpace(period))
+	}
+	if hasBurst {
+		if l.Burst, err = parseCount(burst); err != nil {
+			return fail("burst %q is not a whole number", strings.TrimSpace(burst))
+		}
+		if l.Burst == 0 {
+			return fail("the burst must be at least 1")
+		}
+	}
+	if err := l.Validate(); err != nil {
+		return Limit{}, err
+	}
+	return l, nil
+}
+
+// String writes the limit as [ParseLimit] reads it: "100/1m burst 20", or
+// "100/1m" where the burst equals the tokens.
+func (l Limit) String() string {
+	text := strconv.FormatInt(l.Tokens, 10) + "/" + formatPeriod(l.Period)
+	if l.Capacity() != l.Tokens {
+		text += " burst " + strconv.FormatInt(l.Burst, 10)
+	}
+	return text
+}
+
+func parseCount(text string) (int64, error) {
+	return strconv.ParseInt(strings.ReplaceAll(strings.TrimSpace(text), "_", ""), 10, 64)
+}
+
+const (
+	day  = 24 * time.Hour
+	week = 7 * day
+)
+
+func parsePeriod(text string) (time.Duration, error) {
+	if text != "" && text[0] >= 'a' && text[0] <= 'z' {
+		text = "1" + text
+	}
+	for suffix, unit := range map[string]time.Duration{"d": day, "w": week} {
+		if number, ok := strings.CutSuffix(text, suffix); ok {
+			n, err := strconv.ParseInt(number, 10, 64)
+			if err != nil || n > int64(math.MaxInt64/unit) || n < int64(math.MinInt64/unit) {
+				return 0, fmt.Errorf("pglimit: bad period %q", text)
+			}
+			return time.Duration(n) * unit, nil
+		}
+	}
+	return time.ParseDuration(text)
+}
+
+// formatPeriod is Duration.String without the zeros it ends in: 1m, not 1m0s.
+func formatPeriod(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
