@@ -20,7 +20,8 @@ return (extract(epoch from clock_timestamp()) * 1000000)::bigint;
 -- The debt at now_us of a bucket last written at at_us, in parts of a limit that
 -- may have changed since. Refilling followed the limit under which the row was
 -- written; what was used stays used, at most the new burst. A clock that stepped
--- back refills nothing. The least() keeps the product from overflowing.
+-- back refills nothing. No row (all null) owes nothing. The least() around the
+-- elapsed time keeps the product from overflowing.
 create function pglimit.owed(
     debt bigint, at_us bigint, its_token_parts bigint, its_refill_parts bigint,
     now_us bigint, token_parts bigint, burst bigint
@@ -28,11 +29,11 @@ create function pglimit.owed(
 language sql immutable parallel safe
 return least(
     burst * token_parts,
-    case when its_token_parts = token_parts
+    coalesce(case when its_token_parts = token_parts
         then greatest(0, debt - least(greatest(0, now_us - at_us), debt / its_refill_parts + 1) * its_refill_parts)
         else ceil(greatest(0, debt - least(greatest(0, now_us - at_us), debt / its_refill_parts + 1) * its_refill_parts)::numeric
             * token_parts / its_token_parts)
-    end
+    end, 0)
 )::bigint;
 
 -- How many of the tokens wanted can be granted, in whole multiples of unit, by a

@@ -48,7 +48,7 @@ begin
         now_us := pglimit.clock_us();
         select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
         at_us := greatest(now_us, bucket.at_us);
-        debt := coalesce(pglimit.owed(bucket.debt, bucket.at_us, bucket.token_parts, bucket.refill_parts, now_us, _token_parts, _burst), 0);
+        debt := pglimit.owed(bucket.debt, bucket.at_us, bucket.token_parts, bucket.refill_parts, now_us, _token_parts, _burst);
         granted := pglimit.grantable(want, unit, debt, _token_parts, _burst);
         if granted = 0 then
             return;

@@ -1,0 +1,49 @@
+// Package strategies has the ways to decide a rate limit inside Postgres.
+//
+//	strategy            trips  locks                       rows                 limits     good at
+//	TokenBucket         1      the row, for a grant only   one per active key   any        everything; many keys in one call
+//	Upsert              1      the row, for a grant only   one per active key   any        no stored function needed on the way
+//	ForUpdateNowait     2      the row, never waits        one per active key   any        never queueing behind a slow holder
+//	ExclusionRange      1      an index entry              one per grant        burst = 1  letting a constraint vouch for the rule
+//
+// All four keep the same promises, which strategytest checks: never over the
+// limit; no denial that was not due, but for [ForUpdateNowait] when another
+// holds the row; a denial writes nothing; no deadlock. The first three count the
+// same way (a bucket's debt in exact parts, see pglimit.Limit.Parts) and
+// differ in how they go about it. Limiters of different strategies do not share
+// buckets.
+//
+// Every strategy first reads the row without a lock: what that read shows may deny,
+// never admit, because a row only ever gets emptier behind one's back (or is
+// reset). Admission is decided while the row is locked.
+//
+// Given a pgx.Tx, a take joins the caller's transaction and is undone with it. Of
+// several takes in one such transaction, mind the order: two transactions that
+// take from the same keys in different orders can deadlock, as with any rows.
+// Decisions are made for READ COMMITTED; a stricter isolation level can
+// make a take fail with a serialization error, which takes nothing.
+package strategies
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// All strategies, the one that most people want first.
+func All() []pglimit.Strategy {
+	return []pglimit.Strategy{TokenBucket{}, Upsert{}, ForUpdateNowait{}, ExclusionRange{}}
+}
+
+// ByName finds a strategy by its Name. The error lists the names there are.
+func ByName(name string) (pglimit.Strategy, error) {
+	var names []string
+	for _, s := range All() {
+		if s.Name() == name {
+			return s, nil
+		}
+		names = append(names, s.Name())
+	}
+	return nil, fmt.Errorf("strategies: there is no strategy %q, only %s", name, strings.Join(names, ", "))
+}

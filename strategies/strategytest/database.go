@@ -1,0 +1,203 @@
+package strategytest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+func callersTransaction(s *suite) {
+	limit := s.needs(slow(1))
+	for _, end := range []struct {
+		name  string
+		end   func(pgx.Tx) error
+		after bool
+	}{
+		{"rolled back", func(tx pgx.Tx) error { return tx.Rollback(s.Context()) }, true},
+		{"committed", func(tx pgx.Tx) error { return tx.Commit(s.Context()) }, false},
+	} {
+		tx, err := s.pool.Begin(s.Context())
+		if err != nil {
+			s.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(context.WithoutCancel(s.Context())) }()
+		s.wants(s.takeAll(tx, s.ask("k", limit, 1, 1))[0], 1, 0)
+		s.wants(s.takeAll(tx, s.ask("k", limit, 1, 1))[0], 0, 0)
+		if several := s.takeAll(tx, s.ask("b", limit, 1, 1), s.ask("a", limit, 1, 1)); !several[0].Allowed || !several[1].Allowed {
+			s.Errorf("several keys in a transaction: %+v", several)
+		}
+		if err := end.end(tx); err != nil {
+			s.Fatal(err)
+		}
+		for _, key := range []string{"k", "a", "b"} {
+			if d := s.peek(key, limit); d.Allowed != end.after {
+				s.Errorf("%s: key %s is available: %v", end.name, key, d.Allowed)
+			}
+		}
+	}
+}
+
+// A caller's transaction keeps its settings and its savepoints, and survives a
+// row that is locked by another.
+func callersSettings(s *suite) {
+	limit := s.needs(slow(1))
+	holder, err := s.pool.Begin(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback(context.WithoutCancel(s.Context())) }()
+	err = pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
+		settings := func() (all string) {
+			s.Helper()
+			err := tx.QueryRow(s.Context(), `select string_agg(name || '=' || setting, ' ' order by name) from pg_settings
+				where name in ('synchronous_commit', 'search_path', 'lock_timeout', 'statement_timeout', 'transaction_isolation')`).Scan(&all)
+			if err != nil {
+				s.Fatal(err)
+			}
+			return all
+		}
+		before := settings()
+		s.takeAll(tx, s.ask("k", limit, 1, 1))
+		s.takeAll(tx, s.ask("k", limit, 1, 1), s.ask("l", limit, 1, 1))
+		if after := settings(); after != before {
+			s.Errorf("settings were %s, are %s", before, after)
+		}
+		if _, err := tx.Exec(s.Context(), "rollback to savepoint pglimit"); err == nil {
+			s.Error("a savepoint was left behind")
+		}
+		return errRollback
+	})
+	if !errors.Is(err, errRollback) {
+		s.Error(err)
+	}
+	// On a connection of the caller's, outside and inside a transaction.
+	conn, err := s.pool.Acquire(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer conn.Release()
+	s.wants(s.takeAll(conn, s.ask("m", limit, 1, 1))[0], 1, 0)
+	s.wants(s.takeAll(conn.Conn(), s.ask("m", limit, 1, 1))[0], 0, 0)
+	for _, sql := range []string{"begin", "rollback"} {
+		if _, err := conn.Exec(s.Context(), sql); err != nil {
+			s.Fatal(err)
+		}
+		if sql == "begin" {
+			s.wants(s.takeAll(conn.Conn(), s.ask("n", limit, 1, 1))[0], 1, 0)
+		}
+	}
+	s.wants(s.takeAll(conn, s.ask("n", limit, 1, 1))[0], 1, 0)
+	var commit string
+	if err := conn.QueryRow(s.Context(), "show synchronous_commit").Scan(&commit); err != nil || commit == "off" {
+		s.Errorf("synchronous_commit of the connection is %s (%v)", commit, err)
+	}
+}
+
+var errRollback = errors.New("roll back")
+
+func cancelled(s *suite) {
+	limit := s.needs(slow(1))
+	ctx, cancel := context.WithCancel(s.Context())
+	cancel()
+	if _, err := s.strategy.Take(ctx, s.pool, []pglimit.Request{s.ask("k", limit, 1, 1)}); !errors.Is(err, context.Canceled) {
+		s.Errorf("the error is %v, want context.Canceled", err)
+	}
+	s.wants(s.take("k", limit, 1, 1), 1, 0)
+}
+
+func durability(s *suite) {
+	limit := s.needs(slow(1))
+	for _, d := range []pglimit.Durability{pglimit.Relaxed, pglimit.Durable} {
+		r := s.ask(d.String(), limit, 1, 1)
+		r.Durability = d
+		s.wants(s.takeAll(s.pool, r)[0], 1, 0)
+		s.wants(s.takeAll(s.pool, r)[0], 0, 0)
+	}
+}
+
+func queryModes(s *suite) {
+	limit := s.needs(slow(1))
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		config := s.pool.Config().ConnConfig
+		config.DefaultQueryExecMode = mode
+		conn, err := pgx.ConnectConfig(s.Context(), config)
+		if err != nil {
+			s.Fatal(err)
+		}
+		defer func() { _ = conn.Close(context.WithoutCancel(s.Context())) }()
+		key := mode.String() + `'\"%🔑`
+		if d := s.takeAll(conn, s.ask(key, limit, 0, 1))[0]; !d.Allowed {
+			s.Errorf("%v: peek at a full bucket: %+v", mode, d)
+		}
+		s.wants(s.takeAll(conn, s.ask(key, limit, 1, 1))[0], 1, 0)
+		s.wants(s.takeAll(conn, s.ask(key, limit, 1, 1))[0], 0, 0)
+		if several := s.takeAll(conn, s.ask(key+"b", limit, 1, 1), s.ask(key+"a", limit, 1, 1)); !several[0].Allowed || !several[1].Allowed {
+			s.Errorf("%v: several keys: %+v", mode, several)
+		}
+		if err := s.strategy.Reset(s.Context(), conn, s.limiter, key); err != nil {
+			s.Errorf("%v: Reset: %v", mode, err)
+		}
+		if _, err := s.strategy.Sweep(s.Context(), conn, 0, 10); err != nil {
+			s.Errorf("%v: Sweep: %v", mode, err)
+		}
+	}
+}
+
+// sweepAll walks the whole table.
+func (s *suite) sweepAll() (removed int64) {
+	s.Helper()
+	var from pglimit.Cursor
+	for {
+		swept, err := s.strategy.Sweep(s.Context(), s.pool, from, 100)
+		if err != nil {
+			s.Fatal(err)
+		}
+		removed += swept.Removed
+		if swept.Done {
+			return removed
+		}
+		if swept.Next <= from {
+			s.Fatalf("the walk stands still at %d", from)
+		}
+		from = swept.Next
+	}
+}
+
+func sweep(s *suite) {
+	limit := s.needs(slow(1))
+	s.take("used", limit, 1, 1)
+	taken := s.take("full", rested(), 1, 1)
+	// Once it has been full for longer than a second, the row goes.
+	s.until("the sweep", func() pglimit.Decision {
+		s.sweepAll()
+		return s.peek("used", limit)
+	}, func(d pglimit.Decision) bool { return d.At.Sub(taken.At) > 1500*time.Millisecond })
+	s.wants(s.take("used", limit, 1, 1), 0, 0)
+	// As a limit under which it would still be in use shows: no row, a full bucket.
+	s.wants(s.take("full", limit, 1, 1), 1, 0)
+}
+
+func sweepLocked(s *suite) {
+	limit := s.needs(rested())
+	taken := s.take("held", limit, 1, 1)
+	holder, err := s.pool.Begin(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback(context.WithoutCancel(s.Context())) }()
+	s.takeAll(holder, s.ask("held", limit, 1, 1))
+	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
+	defer cancel()
+	for s.peek("other", limit).At.Sub(taken.At) < 1200*time.Millisecond {
+		if _, err := s.strategy.Sweep(ctx, s.pool, 0, 1_000_000); err != nil {
+			s.Fatalf("Sweep beside a locked row: %v", err)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+// Package strategytest is the contract of pglimit.Strategy as a test suite. The
+// strategies of this module pass it; run it on your own:
+//
+//	func TestMyStrategy(t *testing.T) {
+//		strategytest.Run(t, newMigratedDatabase, MyStrategy{})
+//	}
+//
+// Time is the database's: the tests compare the times that decisions carry and
+// sleep nowhere.
+package strategytest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// Run holds the strategy against its contract. newDB makes a pool of at least 16
+// connections on a database in which the strategy is installed; it is called
+// once. A strategy that refuses limits with a burst (by Check) is not asked
+// for one.
+func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy pglimit.Strategy) {
+	t.Helper()
+	pool := newDB(t)
+	tests := []struct {
+		name string
+		run  func(*suite)
+	}{
+		{"OnePerPeriodIsTheWriteUpsRule", onePerPeriod},
+		{"BurstIsGrantedAtOnceAndNoMore", burst},
+		{"CostIsAllOrNothing", cost},
+		{"UnitGrantsWholeMultiples", unit},
+		{"PeekTakesNothing", peek},
+		{"ResetFillsTheBucket", reset},
+		{"SeveralKeysInOneCallInAnyOrder", severalKeys},
+		{"TheSameKeyTwiceInOneCall", sameKeyTwice},
+		{"NoRequestsNoDecisions", noRequests},
+		{"FirstRequestsOfANewKey", firstRequests},
+		{"RetryAfterIsWhenTheNextIsGranted", retryAfter},
+		{"ResetAfterIsWhenTheBucketIsFull", resetAfter},
+		{"ABillionPerSecond", billionPerSecond},
+		{"OnePerYear", onePerYear},
+		{"UnevenRatesLoseNothing", unevenRates},
+		{"KeysInAnyScript", anyScript},
+		{"KeysAndLimitersAreApart", apart},
+		{"BadRequestsAreErrorsAndTakeNothing", badRequests},
+		{"AChangedLimitKeepsWhatWasUsed", changedLimit},
+		{"ATakeJoinsTheCallersTransaction", callersTransaction},
+		{"TheCallersTransactionIsNotAltered", callersSettings},
+		{"ACancelledCallTakesNothing", cancelled},
+		{"EveryDurability", durability},
+		{"EveryQueryMode", queryModes},
+		{"SweepRemovesOnlyWhatIsFull", sweep},
+		{"SweepWaitsForNobody", sweepLocked},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.run(&suite{T: t, pool: pool, strategy: strategy, limiter: fmt.Sprintf("%s-%08x", test.name, rand.Uint32())})
+		})
+	}
+}
+
+// suite is one test. Its limiter name is its own, also if the database was used before.
+type suite struct {
+	*testing.T
+	pool     *pgxpool.Pool
+	strategy pglimit.Strategy
+	limiter  string
+}
+
+// needs skips the test where the strategy does not take the limit.
+func (s *suite) needs(limit pglimit.Limit) pglimit.Limit {
+	s.Helper()
+	if err := s.strategy.Check(limit); err != nil {
+		s.Skipf("not for %s: %v", s.strategy.Name(), err)
+	}
+	return limit
+}
+
+func (s *suite) ask(key string, limit pglimit.Limit, tokens, unit int64) pglimit.Request {
+	return pglimit.Request{Limiter: s.limiter, Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+}
+
+func (s *suite) takeAll(db pglimit.DB, requests ...pglimit.Request) []pglimit.Decision {
+	s.Helper()
+	decisions, err := s.strategy.Take(s.Context(), db, requests)
+	if err != nil {
+		s.Fatalf("Take: %v", err)
+	}
+	if len(decisions) != len(requests) {
+		s.Fatalf("Take gave %d decisions for %d requests", len(decisions), len(requests))
+	}
+	return decisions
+}
+
+// take asks until the answer is not "contended": with one caller at a time it never
+// is.
+func (s *suite) take(key string, limit pglimit.Limit, tokens, unit int64) pglimit.Decision {
+	s.Helper()
+	return s.takeAll(s.pool, s.ask(key, limit, tokens, unit))[0]
+}
+
+func (s *suite) peek(key string, limit pglimit.Limit) pglimit.Decision {
+	s.Helper()
+	return s.take(key, limit, 0, 1)
+}
+
+// wants checks what is the same in every decision of a strategy that was asked
+// for tokens.
+func (s *suite) wants(d pglimit.Decision, granted, remaining int64) {
+	s.Helper()
+	if d.Granted != granted || d.Allowed != (granted > 0) || d.Remaining != remaining || d.Contended {
+		s.Errorf("granted %d, %d remain, allowed %v, contended %v; want %d granted, %d remaining",
+			d.Granted, d.Remaining, d.Allowed, d.Contended, granted, remaining)
+	}
+	if d.At.IsZero() || d.At.Location() != time.UTC {
+		s.Errorf("At is %v: want the database's time in UTC", d.At)
+	}
+}
+
+// until polls until a decision satisfies done; the test's deadline ends it.
+func (s *suite) until(what string, poll func() pglimit.Decision, done func(pglimit.Decision) bool) (before, at pglimit.Decision) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), 8*time.Second)
+	defer cancel()
+	for {
+		at = poll()
+		if done(at) {
+			return before, at
+		}
+		before = at
+		if ctx.Err() != nil {
+			s.Fatalf("%s did not happen in 30 s; last: %+v", what, at)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package strategytest
+
+import (
+	"math"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+func retryAfter(s *suite) {
+	for _, limit := range []pglimit.Limit{
+		pglimit.Every(30 * time.Millisecond),
+		pglimit.PerSecond(70).WithBurst(1),
+		pglimit.PerSecond(100).WithBurst(5),
+	} {
+		if s.strategy.Check(limit) != nil {
+			continue
+		}
+		all := limit.Capacity()
+		key := limit.String()
+		first := s.take(key, limit, all, all)
+		for _, n := range []int64{1, all} {
+			denied := s.take(key, limit, n, n)
+			if denied.Allowed || denied.RetryAfter <= 0 {
+				s.Fatalf("%v: %+v: want a denial that says when to retry", limit, denied)
+			}
+			due := denied.At.Add(denied.RetryAfter)
+			before, granted := s.until("a grant", func() pglimit.Decision { return s.take(key, limit, n, n) },
+				func(d pglimit.Decision) bool { return d.Allowed })
+			if granted.At.Before(due) {
+				s.Errorf("%v: granted %v before RetryAfter", limit, due.Sub(granted.At))
+			}
+			if !before.At.IsZero() && !before.At.Before(due) {
+				s.Errorf("%v: denied %v after RetryAfter", limit, before.At.Sub(due))
+			}
+			// The two differ by rounding up to the clock's microsecond at most.
+			if !before.At.IsZero() && before.At.Add(before.RetryAfter).Sub(due).Abs() > time.Microsecond {
+				s.Errorf("%v: a later denial says %v, the first said %v", limit, before.At.Add(before.RetryAfter), due)
+			}
+		}
+		if first.RetryAfter <= 0 {
+			s.Errorf("%v: an emptied bucket has the next token in %v", limit, first.RetryAfter)
+		}
+	}
+}
+
+func resetAfter(s *suite) {
+	for _, limit := range []pglimit.Limit{
+		pglimit.Every(30 * time.Millisecond),
+		pglimit.PerSecond(300).WithBurst(10),
+	} {
+		if s.strategy.Check(limit) != nil {
+			continue
+		}
+		key := limit.String()
+		taken := s.take(key, limit, limit.Capacity(), limit.Capacity())
+		interval := limit.Period * time.Duration(limit.Capacity()) / time.Duration(limit.Tokens)
+		if off := taken.ResetAfter - interval; off < 0 || off > time.Microsecond {
+			s.Errorf("%v: an emptied bucket is full in %v, want %v", limit, taken.ResetAfter, interval)
+		}
+		full := taken.At.Add(taken.ResetAfter)
+		before, at := s.until("a full bucket", func() pglimit.Decision { return s.peek(key, limit) },
+			func(d pglimit.Decision) bool { return d.ResetAfter == 0 })
+		if at.At.Before(full) || !before.At.IsZero() && !before.At.Before(full) {
+			s.Errorf("%v: full between %v and %v, want %v", limit, before.At, at.At, full)
+		}
+		if at.Remaining != limit.Capacity() {
+			s.Errorf("%v: full with %d tokens", limit, at.Remaining)
+		}
+	}
+}
+
+func billionPerSecond(s *suite) {
+	if one := pglimit.PerSecond(pglimit.MaxRate).WithBurst(1); s.strategy.Check(one) == nil {
+		s.wants(s.take("one", one, 1, 1), 1, 0)
+		s.until("a token", func() pglimit.Decision { return s.take("one", one, 1, 1) },
+			func(d pglimit.Decision) bool { return d.Allowed })
+	}
+	limit := s.needs(pglimit.PerSecond(pglimit.MaxRate))
+	first := s.take("all", limit, pglimit.MaxRate, pglimit.MaxRate)
+	s.wants(first, pglimit.MaxRate, 0)
+	if first.ResetAfter != time.Second {
+		s.Errorf("full again in %v, want 1s", first.ResetAfter)
+	}
+	// A thousand tokens come back each microsecond, to the token.
+	second := s.take("all", limit, pglimit.MaxRate, 1)
+	if want := min(pglimit.MaxRate, second.At.Sub(first.At).Microseconds()*1000); second.Granted != want {
+		s.Errorf("%d tokens came back in %v, want %d", second.Granted, second.At.Sub(first.At), want)
+	}
+}
+
+func onePerYear(s *suite) {
+	const year = 365 * 24 * time.Hour
+	limit := s.needs(pglimit.Every(year))
+	first := s.take("k", limit, 1, 1)
+	s.wants(first, 1, 0)
+	if first.ResetAfter != year {
+		s.Errorf("full again in %v, want a year", first.ResetAfter)
+	}
+	denied := s.take("k", limit, 1, 1)
+	s.wants(denied, 0, 0)
+	if due := denied.At.Add(denied.RetryAfter); !due.Equal(first.At.Add(year)) {
+		s.Errorf("the next is due at %v, want a year after %v", due, first.At)
+	}
+	if many := pglimit.Every(year).WithBurst(100_000); s.strategy.Check(many) == nil {
+		s.wants(s.take("many", many, 100_000, 100_000), 100_000, 0)
+		d := s.take("many", many, 100_000, 100_000)
+		s.wants(d, 0, 0)
+		if d.RetryAfter < math.MaxInt64-1000*time.Hour {
+			s.Errorf("100,000 years are %v, want the longest Duration", d.RetryAfter)
+		}
+	}
+}
+
+// A rate that is no whole number of microseconds per token: what is left over of a
+// microsecond is neither dropped nor credited twice.
+func unevenRates(s *suite) {
+	limit := s.needs(pglimit.Limit{Tokens: 997, Period: 13 * time.Millisecond, Burst: 50})
+	first := s.take("k", limit, 50, 50)
+	granted := int64(0)
+	var last pglimit.Decision
+	for last.At.Sub(first.At) < 50*time.Millisecond {
+		last = s.take("k", limit, 50, 1)
+		granted += last.Granted
+		if last.Remaining > 0 {
+			s.Fatalf("%d were left behind", last.Remaining)
+		}
+	}
+	// No poll came so late that the bucket was full in between, or this is void.
+	if most := int64(last.At.Sub(first.At)) * 997 / int64(13*time.Millisecond); granted > most {
+		s.Fatalf("%d tokens in %v, at most %d are due", granted, last.At.Sub(first.At), most)
+	}
+}

@@ -1,0 +1,24 @@
+-- Removes the rows of buckets that have been full for a second, from a range of
+-- pages: no index on a changing column is needed to find them, and each page is
+-- read once per walk. The second is for takes that read the clock before, and wait.
+--
+-- $1 first page, $2 the page behind the last, $3 whether the transaction is ours
+-- and need not wait for the disk (what a crash brings back is swept again).
+-- Locks the rows it removes; passes over locked ones; waits for nobody.
+-- Returns how many were removed, and whether the table ends here.
+with full_rows as materialized (
+    select ctid
+    from $table
+    where ctid >= format('(%s,0)', $1::bigint)::tid and ctid < format('(%s,0)', $2::bigint)::tid
+        and pglimit.full_us(debt, at_us, refill_parts) + 1000000 <= (select pglimit.clock_us())
+    for update skip locked
+),
+removed as (
+    delete from $table
+    where ctid = any (array(select ctid from full_rows))
+    returning 1
+)
+select
+    (select count(*) from removed),
+    $2::bigint >= pg_relation_size('$table') / current_setting('block_size')::bigint,
+    case when $3::boolean then set_config('synchronous_commit', 'off', true) end

@@ -1,0 +1,49 @@
+package strategies
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+var (
+	//go:embed reset.sql
+	resetFile string
+	//go:embed sweep_buckets.sql
+	sweepBucketsFile string
+)
+
+// table is what strategies do with their rows apart from deciding.
+type table struct {
+	reset, sweep string // statements
+}
+
+func newTable(name, sweepFile string) table {
+	return table{reset: statement(resetFile, name), sweep: statement(sweepFile, name)}
+}
+
+func (t table) resetKey(ctx context.Context, db pglimit.DB, limiter, key string) error {
+	// Peeking validates the names, and nothing else that matters here.
+	if err := (pglimit.Request{Limiter: limiter, Key: key, Limit: pglimit.PerSecond(1)}).Validate(); err != nil {
+		return err
+	}
+	if _, err := db.Exec(ctx, t.reset, key, limiter); err != nil {
+		return explain(err)
+	}
+	return nil
+}
+
+// rowsPerPage is about how many rows lie in a page that is half full: it turns
+// the number of rows of a batch into pages, by which the sweep walks.
+const rowsPerPage = 40
+
+func (t table) sweepBatch(ctx context.Context, db pglimit.DB, from pglimit.Cursor, limit int) (pglimit.Swept, error) {
+	pages := max(1, limit/rowsPerPage)
+	swept := pglimit.Swept{Next: from + pglimit.Cursor(pages)}
+	err := db.QueryRow(ctx, t.sweep, int64(from), int64(swept.Next), autocommits(db)).Scan(&swept.Removed, &swept.Done, nil)
+	if err != nil {
+		return pglimit.Swept{}, explain(err)
+	}
+	return swept, nil
+}
