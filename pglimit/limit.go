@@ -14,7 +14,8 @@ import (
 // nothing else: 60 per minute and 1 per second differ only in their default
 // Burst.
 type Limit struct {
-	// Tokens that are refilled in a Period. At least 1.
+	// Tokens that are refilled in a Period. At least 1, at most 2^62 / 1000, which
+	// is about 4.6e15.
 	Tokens int64
 
 	// Period in which Tokens are refilled. Any whole number of nanoseconds, as
@@ -27,6 +28,10 @@ type Limit struct {
 
 // MaxRate is the highest rate of a [Limit], in tokens per second.
 const MaxRate = 1_000_000_000
+
+// maxTokens keeps a microsecond's refill, which is at most Tokens × 1,000 parts,
+// within maxParts.
+const maxTokens = maxParts / 1000
 
 // maxParts bounds Burst × parts of a token, so that a bucket's debt, and the
 // debt after one more grant, fit a bigint with room to spare.
@@ -86,11 +91,13 @@ func (l Limit) Validate() error {
 		return &LimitError{l, "Period", fmt.Sprintf("is %v: it must be longer than zero", l.Period)}
 	case l.Tokens > int64(l.Period):
 		return &LimitError{l, "Tokens", fmt.Sprintf("is %d in %v: the rate must be at most %d tokens per second", l.Tokens, l.Period, MaxRate)}
+	case l.Tokens > maxTokens:
+		return &LimitError{l, "Tokens", fmt.Sprintf("is %d: it must be at most %d (say the same rate with a shorter Period)", l.Tokens, int64(maxTokens))}
 	case l.Burst < 0:
 		return &LimitError{l, "Burst", fmt.Sprintf("is %d: it must be at least 1, or 0 for as many as Tokens", l.Burst)}
 	}
-	perToken, perMicrosecond := l.Parts()
-	if over, parts := bits.Mul64(uint64(l.Capacity()), uint64(perToken)); over != 0 || parts > maxParts || perMicrosecond > maxParts {
+	perToken, _ := l.Parts()
+	if over, parts := bits.Mul64(uint64(l.Capacity()), uint64(perToken)); over != 0 || parts > maxParts {
 		return &LimitError{l, "Burst", fmt.Sprintf(
 			"is %d, too many to be counted exactly at this rate (a token is %d parts, a bucket holds at most %d): use a smaller Burst or rounder Tokens and Period",
 			l.Capacity(), perToken, int64(maxParts))}

@@ -3,6 +3,7 @@ package pglimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -41,7 +42,7 @@ type Limiter struct {
 }
 
 // New makes a limiter that decides with the strategy, on the database. It does
-// not connect. The error is a [*ConfigError].
+// not connect. The error is a [*ConfigError], unless db or strategy is nil.
 func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
 	if db == nil {
 		return nil, errors.New("pglimit: New needs a database, such as a *pgxpool.Pool")
@@ -73,10 +74,10 @@ func (c Config) validate(strategy Strategy) error {
 		return &ConfigError{"Limit", err}
 	}
 	if c.Timeout < 0 {
-		return &ConfigError{"Timeout", errors.New("must not be negative; 0 means none")}
+		return &ConfigError{"Timeout", fmt.Errorf("is %v: it must not be negative; 0 means none", c.Timeout)}
 	}
 	if c.Durability != Relaxed && c.Durability != Durable {
-		return &ConfigError{"Durability", errors.New("must be Relaxed or Durable")}
+		return &ConfigError{"Durability", fmt.Errorf("is %d: it must be Relaxed or Durable", int(c.Durability))}
 	}
 	return nil
 }
@@ -94,7 +95,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 // could never be granted and is a [*RequestError], as are zero and less.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
 	if n < 1 {
-		return Decision{}, &RequestError{"Tokens", "must be at least 1; to look without taking, use Peek"}
+		return Decision{}, &RequestError{"Tokens", fmt.Sprintf("is %d: it must be at least 1 (to look without taking, use Peek)", n)}
 	}
 	return l.ask(ctx, l.request(key, n, n))
 }

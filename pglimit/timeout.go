@@ -14,7 +14,9 @@ func withTimeout(timeout time.Duration, next take) take {
 		ctx, cancel := context.WithTimeout(parent, timeout)
 		defer cancel()
 		decisions, err := next(ctx, requests)
-		if errors.Is(err, context.DeadlineExceeded) && parent.Err() == nil {
+		// The error itself need not say so: a pool may be set up to cancel a query on
+		// the server, which then answers with an error of its own.
+		if err != nil && errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded) && parent.Err() == nil {
 			err = fmt.Errorf("pglimit: no decision within Config.Timeout (%v): %w", timeout, err)
 		}
 		return decisions, err

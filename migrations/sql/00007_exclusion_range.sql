@@ -4,7 +4,17 @@
 -- then this migration fails, and it alone.
 
 -- +goose Up
-create extension if not exists btree_gist with schema pglimit;
+-- +goose StatementBegin
+-- Where an administrator created it, it must not even be tried: some hosts refuse
+-- "create extension if not exists" to others although it exists.
+do $$
+begin
+    if not exists (select from pg_catalog.pg_extension where extname = 'btree_gist') then
+        create extension btree_gist with schema pglimit;
+    end if;
+end
+$$;
+-- +goose StatementEnd
 
 create table pglimit.exclusion_range (
     key     text collate "C" not null,

@@ -1,0 +1,20 @@
+-- Claims the run of a job if it is due, by the database's clock.
+--
+-- $1 job, $2 interval and $3 slack in seconds.
+-- Locks and writes the job's row; only reads it if the job is not due.
+-- Affects one row if the run is the caller's, none if it is not due.
+--
+-- Due means outside of (now, now + interval]. What lies further ahead than that was
+-- written before the interval was shortened or the clock stepped back: it does
+-- not count, or nothing might run for as long.
+insert into pglimit.schedule as s (job, ran_at, due_at)
+select $1::text, clock_timestamp(), clock_timestamp() + make_interval(secs => $2::float8 - $3::float8)
+where not exists (
+    select from pglimit.schedule
+    where job = $1::text
+        and due_at > clock_timestamp() and due_at <= clock_timestamp() + make_interval(secs => $2::float8)
+)
+-- Whoever had to wait for the row reads the clock, and what is in the row, anew.
+on conflict (job) do update
+set ran_at = clock_timestamp(), due_at = clock_timestamp() + make_interval(secs => $2::float8 - $3::float8)
+where not (s.due_at > clock_timestamp() and s.due_at <= clock_timestamp() + make_interval(secs => $2::float8))

@@ -1,0 +1,105 @@
+package cleanup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// JobName is the cleanup's name as a gocron job, in the ledger pglimit.schedule
+// and of its lock.
+const JobName = "pglimit.cleanup"
+
+// Cleaner sweeps the tables of strategies, on a schedule or once. Make one with
+// [New]. It is safe for concurrent use, and remembers nothing of the rows.
+type Cleaner struct {
+	db         pglimit.DB
+	locker     locker
+	strategies []pglimit.Strategy
+	config     Config
+
+	// Of the schedule; see schedule.go.
+	asked, killed context.Context
+	ask           context.CancelFunc // no new run, and the running one ends soon
+	kill          context.CancelCauseFunc
+	mu            sync.Mutex // guards what follows, and runs.Add against ask
+	runs          sync.WaitGroup
+	started       bool
+	unwatch       func() bool  // lets go of the context of Start
+	quit          func() error // lets go of the scheduler
+	stopping      sync.Once
+	ended         chan struct{} // closed when everything has ended
+	endErr        error
+}
+
+// locker is what a Cleaner wants of a [Locker].
+type locker interface {
+	claim(ctx context.Context, job string) error
+	hold(ctx context.Context, job string, onLost func(error)) (gocron.Lock, error)
+}
+
+// New makes a [Cleaner] for the strategies, as a rule strategies.All(). Nothing is
+// asked of Postgres yet. The pool must have room for two connections: one holds
+// the lock while another sweeps.
+func New(pool *pgxpool.Pool, strategies []pglimit.Strategy, config Config) (*Cleaner, error) {
+	config = config.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if len(strategies) == 0 {
+		return nil, errors.New("cleanup: there are no strategies to sweep: pass strategies.All()")
+	}
+	for i, strategy := range strategies {
+		if strategy == nil {
+			return nil, fmt.Errorf("cleanup: strategy %d is nil", i)
+		}
+	}
+	locker, err := NewLocker(pool, LockerConfig{Interval: config.Interval})
+	if err != nil {
+		return nil, err
+	}
+	return newCleaner(pool, locker, strategies, config), nil
+}
+
+func newCleaner(db pglimit.DB, locker locker, strategies []pglimit.Strategy, config Config) *Cleaner {
+	c := &Cleaner{db: db, locker: locker, strategies: strategies, config: config, ended: make(chan struct{})}
+	c.asked, c.ask = context.WithCancel(context.Background())
+	c.killed, c.kill = context.WithCancelCause(context.Background())
+	return c
+}
+
+// RunOnce sweeps now, whether or not a run is due, and does not count as one: the
+// schedule goes on as if it had not happened. It takes the same lock, so it
+// never runs beside a scheduled run: [ErrLocked] if one is under way. It may be
+// called whether or not the Cleaner is started.
+//
+// The error is the report's Err. When ctx is cancelled, so is the batch under way;
+// what the batches before it removed is removed, and in the report.
+func (c *Cleaner) RunOnce(ctx context.Context) (Report, error) {
+	report := c.run(ctx, ctx)
+	report.log(c.config.Logger)
+	return report, report.Err
+}
+
+// run sweeps under the lock. The contexts are as in sweep.go.
+func (c *Cleaner) run(asked, work context.Context) Report {
+	start := time.Now()
+	work, cancel := context.WithCancelCause(work)
+	defer cancel(nil)
+	// A run that lost its lock does no harm, but somebody else does the work now.
+	lock, err := c.locker.hold(work, JobName, cancel)
+	if err != nil {
+		return Report{Err: err}
+	}
+	report := c.sweepAll(asked, work)
+	report.fail(lock.Unlock(work))
+	report.Duration = time.Since(start)
+	return report
+}

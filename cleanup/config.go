@@ -1,0 +1,75 @@
+package cleanup
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+)
+
+// Config says how a [Cleaner] works. The zero value of each field is its default.
+type Config struct {
+	// Interval between two runs, of all instances together. At least 1ms.
+	// Zero: one minute.
+	Interval time.Duration
+
+	// BatchSize is about how many rows a batch looks at. Larger batches sweep
+	// faster and hold the rows that they remove for longer: a take that hits one
+	// of these waits for the batch. Zero: 1000.
+	BatchSize int
+
+	// Pause between two batches, on average: each lasts between half and one and
+	// a half times that. Zero: 10ms. Negative: none.
+	Pause time.Duration
+
+	// Timeout of a batch. One that takes longer is undone and tried again at
+	// half the size; after five in a row the strategy is given up until the
+	// next run. Zero: 5s.
+	Timeout time.Duration
+
+	// Grace is how long the batch under way may still take when a run is asked to
+	// end; then it is cancelled and undone. Zero: 10s. Negative: none.
+	Grace time.Duration
+
+	// OnRun is called after each scheduled run of this instance, when the lock
+	// is released, and for each tick at which Postgres could not be asked for
+	// one; not for [Cleaner.RunOnce], which returns its report. Stop waits for
+	// it, so it must not call Stop. A panic in it is logged as an error, and
+	// the next run comes as usual. Nil: nobody is called.
+	OnRun func(Report)
+
+	// Logger gets failures as errors, runs that removed something as infos, and
+	// everything else as debug messages. Nil: slog.Default().
+	Logger *slog.Logger
+
+	// Scheduler is one of the caller's, to which Start adds the job and from which
+	// Stop removes it. It is neither started nor shut down. Its own Locker, if it
+	// has one, is not asked for this job. Nil: a private one.
+	Scheduler gocron.Scheduler
+}
+
+func (c Config) withDefaults() Config {
+	setDefault(&c.Interval, time.Minute)
+	setDefault(&c.BatchSize, 1000)
+	setDefault(&c.Pause, 10*time.Millisecond)
+	setDefault(&c.Timeout, 5*time.Second)
+	setDefault(&c.Grace, 10*time.Second)
+	setDefault(&c.Logger, slog.Default())
+	if c.OnRun == nil {
+		c.OnRun = func(Report) {}
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Interval < time.Millisecond:
+		return fmt.Errorf("cleanup: Config.Interval is %v: it must be at least 1ms, or 0 for one minute", c.Interval)
+	case c.BatchSize < 1:
+		return fmt.Errorf("cleanup: Config.BatchSize is %d: it must be at least 1, or 0 for 1000", c.BatchSize)
+	case c.Timeout < 0:
+		return fmt.Errorf("cleanup: Config.Timeout is %v: it must not be negative; 0 means 5s", c.Timeout)
+	}
+	return nil
+}

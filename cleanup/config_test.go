@@ -1,0 +1,69 @@
+package cleanup
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// unconnected is a pool that nobody asks anything.
+func unconnected(t *testing.T, conns string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none?pool_max_conns="+conns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func TestNewNamesWhatItRefuses(t *testing.T) {
+	t.Parallel()
+	pool, some := unconnected(t, "2"), []pglimit.Strategy{rows("a", 1)}
+	for _, test := range []struct {
+		pool       *pgxpool.Pool
+		strategies []pglimit.Strategy
+		config     Config
+		want       string
+	}{
+		{pool, some, Config{Interval: -time.Second}, "Config.Interval is -1s"},
+		{pool, some, Config{Interval: time.Microsecond}, "Config.Interval is 1µs"},
+		{pool, some, Config{BatchSize: -1}, "Config.BatchSize is -1"},
+		{pool, some, Config{Timeout: -1}, "Config.Timeout is -1ns"},
+		{pool, nil, Config{}, "pass strategies.All()"},
+		{pool, []pglimit.Strategy{nil}, Config{}, "strategy 0 is nil"},
+		{nil, some, Config{}, "pool is nil"},
+		{unconnected(t, "1"), some, Config{}, "pool_max_conns=2"},
+	} {
+		if _, err := New(test.pool, test.strategies, test.config); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("got error %v, want one with %q", err, test.want)
+		}
+	}
+	if _, err := New(pool, some, Config{Pause: -1, Grace: -1}); err != nil {
+		t.Errorf("no pause and no grace: got %v, want no error", err)
+	}
+}
+
+func TestNewLockerNamesWhatItRefuses(t *testing.T) {
+	t.Parallel()
+	pool := unconnected(t, "2")
+	for _, test := range []struct {
+		pool   *pgxpool.Pool
+		config LockerConfig
+		want   string
+	}{
+		{pool, LockerConfig{Interval: -1}, "LockerConfig.Interval is -1ns"},
+		{pool, LockerConfig{Timeout: -1}, "LockerConfig.Timeout is -1ns"},
+		{pool, LockerConfig{Heartbeat: time.Microsecond}, "LockerConfig.Heartbeat is 1µs"},
+		{nil, LockerConfig{}, "pool is nil"},
+		{unconnected(t, "1"), LockerConfig{}, "pool_max_conns=2"},
+	} {
+		if _, err := NewLocker(test.pool, test.config); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("got error %v, want one with %q", err, test.want)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package cleanup
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+var (
+	// ErrNotDue: the job ran less than an interval ago, here or in another
+	// instance. This is how most instances spend most ticks.
+	ErrNotDue = errors.New("cleanup: not due yet")
+
+	// ErrLocked: another run of the job is under way, here or in another
+	// instance.
+	ErrLocked = errors.New("cleanup: another run is under way")
+
+	// ErrLost: the connection that held the lock broke, so another instance may
+	// have begun a run.
+	ErrLost = errors.New("cleanup: the lock was lost during the run")
+
+	// ErrStopped: the run was asked to end before it was through, or the Cleaner
+	// was stopped before. The next run starts over.
+	ErrStopped = errors.New("cleanup: stopped")
+
+	// ErrStarted: the Cleaner was started before.
+	ErrStarted = errors.New("cleanup: already started")
+)
+
+// SQLSTATE codes, see appendix A of the PostgreSQL manual.
+const (
+	invalidSchemaName     = "3F000"
+	undefinedTable        = "42P01"
+	insufficientPrivilege = "42501"
+	queryCanceled         = "57014" // by statement_timeout, as a rule
+)
+
+// explain says of a failed step of the Locker what it was, and what to do.
+func explain(step string, err error) error {
+	switch sqlState(err) {
+	case invalidSchemaName, undefinedTable:
+		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", pglimit.ErrNotMigrated, err)
+	case insufficientPrivilege:
+		return fmt.Errorf("%w: it needs USAGE on schema pglimit and SELECT, INSERT, UPDATE on pglimit.schedule: %w", pglimit.ErrPermission, err)
+	}
+	return fmt.Errorf("cleanup: %s: %w", step, err)
+}
+
+// sqlState of an error of Postgres, or "".
+func sqlState(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}

@@ -1,0 +1,13 @@
+-- Tries to take a job's lock, for as long as this transaction lasts.
+--
+-- $1 job, $2 milliseconds for which the holder may be silent, as text.
+-- Takes an advisory lock that belongs to the transaction; waits for nobody.
+-- Returns whether it was obtained; the other columns only set what they name.
+--
+-- Who vanished without closing the connection is silent: the server then ends the
+-- session, and the lock with it. A transaction_timeout (since PostgreSQL 17) is
+-- meant for others: it would cut every long run at the same place.
+select
+    pg_try_advisory_xact_lock(hashtextextended('pglimit ' || $1::text, 0)),
+    set_config('idle_in_transaction_session_timeout', $2::text, true),
+    case when current_setting('transaction_timeout', true) is not null then set_config('transaction_timeout', '0', true) end

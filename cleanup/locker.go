@@ -1,0 +1,163 @@
+package cleanup
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+var (
+	//go:embed claim.sql
+	claimSQL string
+	//go:embed lock.sql
+	lockSQL string
+)
+
+var _ gocron.Locker = (*Locker)(nil)
+
+// Locker lets one of any number of instances run a gocron job, and lets it run
+// once per interval. It is safe for concurrent use and for PgBouncer in
+// transaction mode: it leaves nothing in a session.
+//
+// A run has to get past two things, both by the database's clock and neither by
+// the instances':
+//
+//  1. The ledger, pglimit.schedule, says when the job is due next. Whoever
+//     claims a run moves that on by the interval less a tenth: instances whose
+//     clocks differ by less than nine tenths of an interval do not run a tick
+//     twice, and one that ticks a little early does not skip its turn. Not due:
+//     [ErrNotDue].
+//  2. An advisory lock keeps a run that takes longer than the interval from
+//     meeting the next. It belongs to a transaction that stays open for as
+//     long as the run lasts, on a connection of its own. The transaction holds
+//     no snapshot and has no id, so vacuum is not held back. Held by
+//     another: [ErrLocked].
+//
+// The claim comes first and is not taken back. If the lock is then not to be
+// had, or the process dies, that tick is lost, and the next comes an interval
+// later. The lock goes when the run ends, when the process dies, and, should
+// the machine vanish, when the holder was silent for four heartbeats.
+type Locker struct {
+	pool   *pgxpool.Pool
+	config LockerConfig
+}
+
+// LockerConfig says how a [Locker] works. The zero value of each field is its
+// default.
+type LockerConfig struct {
+	// Interval between two runs of a job. For a cron job: what lies at least
+	// between two of its times. Jobs of different intervals take different
+	// Lockers. At least 1ms. Zero: one minute.
+	Interval time.Duration
+
+	// Timeout of each step that asks Postgres something (the claim, the lock,
+	// a heartbeat, the release), waiting for a connection of the pool included.
+	// Zero: 5s.
+	Timeout time.Duration
+
+	// Heartbeat is how often the holder of a lock makes sure that it still is.
+	// After four of them without a sign of life the server lets go of
+	// the lock. At least 1ms. Zero: 15s.
+	Heartbeat time.Duration
+
+	// OnLost is called if a heartbeat finds that the lock of a running job is
+	// gone; the error is an [ErrLost]. Another instance may then begin a run, so
+	// the job should end. It must return soon and must not call Unlock.
+	// Nil: nobody is told until Unlock, which returns the same error.
+	OnLost func(job string, err error)
+}
+
+func (c LockerConfig) withDefaults() LockerConfig {
+	setDefault(&c.Interval, time.Minute)
+	setDefault(&c.Timeout, 5*time.Second)
+	setDefault(&c.Heartbeat, 15*time.Second)
+	if c.OnLost == nil {
+		c.OnLost = func(string, error) {}
+	}
+	return c
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// NewLocker makes a [Locker], which needs the migrated schema pglimit. Each lock
+// that is held occupies a connection of the pool, which must have room for two:
+// with one, a job that asks Postgres anything would wait for itself.
+func NewLocker(pool *pgxpool.Pool, config LockerConfig) (*Locker, error) {
+	config = config.withDefaults()
+	switch {
+	case pool == nil:
+		return nil, errors.New("cleanup: the pool is nil")
+	case pool.Config().MaxConns < 2:
+		return nil, fmt.Errorf("cleanup: the pool has room for %d connection: give it pool_max_conns=2 at least, one holds the lock while another does the work",
+			pool.Config().MaxConns)
+	case config.Interval < time.Millisecond:
+		return nil, fmt.Errorf("cleanup: LockerConfig.Interval is %v: it must be at least 1ms, or 0 for one minute", config.Interval)
+	case config.Timeout < 0:
+		return nil, fmt.Errorf("cleanup: LockerConfig.Timeout is %v: it must not be negative; 0 means 5s", config.Timeout)
+	case config.Heartbeat < time.Millisecond:
+		return nil, fmt.Errorf("cleanup: LockerConfig.Heartbeat is %v: it must be at least 1ms, or 0 for 15s", config.Heartbeat)
+	}
+	return &Locker{pool: pool, config: config}, nil
+}
+
+// Lock claims a run of the job and takes its lock, or returns [ErrNotDue] or
+// [ErrLocked], or what kept it from asking. gocron calls it before each run, with
+// the job's name, and Unlock after it.
+func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
+	if err := l.claim(ctx, job); err != nil {
+		return nil, err
+	}
+	return l.hold(ctx, job, func(err error) { l.config.OnLost(job, err) })
+}
+
+// claim takes the run of this interval, unless somebody has.
+func (l *Locker) claim(ctx context.Context, job string) error {
+	ctx, cancel := context.WithTimeout(ctx, l.config.Timeout)
+	defer cancel()
+	interval := l.config.Interval.Seconds()
+	tag, err := l.pool.Exec(ctx, claimSQL, job, interval, interval/10)
+	if err != nil {
+		return explain("could not claim a run of "+strconv.Quote(job), err)
+	}
+	if tag.RowsAffected() == 0 {
+		return ErrNotDue
+	}
+	return nil
+}
+
+// hold takes the lock, due or not.
+func (l *Locker) hold(ctx context.Context, job string, onLost func(error)) (gocron.Lock, error) {
+	step, cancel := context.WithTimeout(ctx, l.config.Timeout)
+	defer cancel()
+	// Read committed lets go of its snapshot after each statement; a read-only
+	// transaction never gets an id. The caller's defaults may be otherwise.
+	tx, err := l.pool.BeginTx(step, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return nil, explain("could not ask for the lock of "+strconv.Quote(job), err)
+	}
+	silence := strconv.FormatInt((4 * l.config.Heartbeat).Milliseconds(), 10)
+	var locked bool
+	err = tx.QueryRow(step, lockSQL, job, silence).Scan(&locked, nil, nil)
+	if err == nil && locked {
+		if err = heartbeat(step, tx); err == nil {
+			return keep(tx, l.config, onLost), nil
+		}
+	}
+	_ = rollback(ctx, tx, l.config.Timeout)
+	if err != nil {
+		return nil, explain("could not ask for the lock of "+strconv.Quote(job), err)
+	}
+	return nil, ErrLocked
+}

@@ -1,0 +1,175 @@
+package cleanup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+)
+
+// Start begins to offer to run, at once and then every Interval, until ctx is
+// cancelled, which is the same as Stop, or Stop is called. It does not wait for
+// Postgres, nor fail if it is away: what goes wrong at a tick is logged and
+// reported, and the next tick tries again.
+//
+// A Cleaner is started once: [ErrStarted] if it was before, [ErrStopped] if it was
+// stopped.
+func (c *Cleaner) Start(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.asked.Err() != nil:
+		return ErrStopped
+	case c.started:
+		return ErrStarted
+	}
+	scheduler, private := c.config.Scheduler, false
+	if scheduler == nil {
+		var err error
+		if scheduler, err = gocron.NewScheduler(); err != nil {
+			return fmt.Errorf("cleanup: could not make a scheduler: %w", err)
+		}
+		private = true
+	}
+	// The job takes the lock by itself, not through gocron: gocron asks no Locker
+	// where a scheduler has an Elector, and does not tell a job that its
+	// lock was lost.
+	job, err := scheduler.NewJob(
+		gocron.DurationJob(c.config.Interval),
+		gocron.NewTask(c.tick),
+		gocron.WithName(JobName),
+		gocron.WithStartAt(gocron.WithStartImmediately()),
+		gocron.WithDisabledDistributedJobLocker(true),
+	)
+	if err != nil {
+		if private {
+			_ = scheduler.Shutdown()
+		}
+		return fmt.Errorf("cleanup: could not schedule the job: %w", err)
+	}
+	if private {
+		scheduler.Start()
+		c.quit = scheduler.Shutdown
+	} else {
+		c.quit = func() error { return removeJob(scheduler, job) }
+	}
+	c.started = true
+	c.unwatch = context.AfterFunc(ctx, c.begin)
+	return nil
+}
+
+// Stop ends the schedule. No run begins any more; the batch under way may finish
+// within Config.Grace and is then cancelled. When Stop returns nil, the
+// lock is released and nothing of the Cleaner is left running. If ctx ends first,
+// the batch is cancelled at once and Stop returns the error without waiting.
+//
+// Calling it again waits for the same end. A Cleaner that was not started can be
+// stopped, too.
+func (c *Cleaner) Stop(ctx context.Context) error {
+	c.begin()
+	select {
+	case <-c.ended:
+		return c.endErr
+	case <-ctx.Done():
+		c.kill(fmt.Errorf("%w: %w", ErrStopped, context.Cause(ctx)))
+		return fmt.Errorf("cleanup: did not wait for the end of the run, whose batch is cancelled: %w", context.Cause(ctx))
+	}
+}
+
+// begin to stop.
+func (c *Cleaner) begin() {
+	c.stopping.Do(func() {
+		c.mu.Lock()
+		c.ask()
+		quit, unwatch := c.quit, c.unwatch
+		c.mu.Unlock()
+		go func() {
+			defer close(c.ended)
+			// First the run, then the scheduler: gocron waits for its jobs in a busy
+			// loop, and not for as long as a Grace may be.
+			c.runs.Wait()
+			if quit == nil {
+				return // never started
+			}
+			unwatch()
+			if err := quit(); err != nil {
+				c.endErr = fmt.Errorf("cleanup: the scheduler did not end: %w", err)
+			}
+		}()
+	})
+}
+
+// removeJob from a scheduler of the caller's, who may have shut it down by now.
+func removeJob(scheduler gocron.Scheduler, job gocron.Job) error {
+	if err := scheduler.RemoveJob(job.ID()); !errors.Is(err, gocron.ErrJobNotFound) {
+		return err
+	}
+	return nil
+}
+
+// tick is the job: claims the run, and does it, or leaves it to who has. gocron
+// cancels ctx when the scheduler, which may be the caller's, is shut down.
+func (c *Cleaner) tick(ctx context.Context) error {
+	c.mu.Lock()
+	if c.asked.Err() != nil {
+		c.mu.Unlock()
+		return nil
+	}
+	c.runs.Add(1)
+	c.mu.Unlock()
+	defer c.runs.Done()
+
+	asked, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.asked, cancel)()
+	work, kill := outlive(asked, c.config.Grace)
+	defer kill(nil)
+	defer context.AfterFunc(c.killed, func() { kill(context.Cause(c.killed)) })()
+
+	var report Report
+	if err := c.locker.claim(asked, JobName); err != nil {
+		report.Err = err
+	} else {
+		report = c.run(asked, work)
+	}
+	switch {
+	case errors.Is(report.Err, ErrNotDue) || errors.Is(report.Err, ErrLocked):
+		c.config.Logger.Debug("pglimit cleanup leaves this run to others", "reason", report.Err)
+		return nil
+	case report.Strategies == nil && asked.Err() != nil:
+		return nil // stopped before it began
+	}
+	report.log(c.config.Logger)
+	return errors.Join(report.Err, c.tell(report))
+}
+
+// tell the caller. What panics in OnRun would end the process from a goroutine that
+// the caller has never heard of.
+func (c *Cleaner) tell(report Report) (err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			err = fmt.Errorf("cleanup: Config.OnRun panicked: %v", what)
+			c.config.Logger.Error("pglimit cleanup: Config.OnRun panicked", "panic", what, "stack", string(debug.Stack()))
+		}
+	}()
+	c.config.OnRun(report)
+	return nil
+}
+
+// outlive returns a context that is cancelled a grace period after parent.
+func outlive(parent context.Context, grace time.Duration) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
+	release := context.AfterFunc(parent, func() {
+		timer := time.AfterFunc(grace, func() {
+			cancel(fmt.Errorf("%w: the batch under way did not end within the grace period of %v", ErrStopped, grace))
+		})
+		context.AfterFunc(ctx, func() { timer.Stop() })
+	})
+	return ctx, func(cause error) {
+		release()
+		cancel(cause)
+	}
+}

@@ -1,0 +1,134 @@
+package cleanup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// A run is governed by two contexts. When asked is done, it ends with the batch
+// under way; when work is done, that batch is cancelled, too.
+
+// maxTimeouts in a row, after which a strategy is given up until the next run.
+// The batches were then BatchSize down to a sixteenth of it.
+const maxTimeouts = 5
+
+// sweepAll walks the table of each strategy. One that fails does not keep the
+// others from their turn.
+func (c *Cleaner) sweepAll(asked, work context.Context) Report {
+	var report Report
+	var missing error
+	for _, strategy := range c.strategies {
+		if work.Err() != nil {
+			report.fail(stopped(work))
+			break
+		}
+		if asked.Err() != nil {
+			report.fail(stopped(asked))
+			break
+		}
+		s := c.sweep(asked, work, strategy)
+		if errors.Is(s.Err, pglimit.ErrNotMigrated) {
+			c.config.Logger.Debug("pglimit cleanup passes over a strategy that is not installed", "strategy", s.Strategy, "error", s.Err)
+			missing = s.Err
+			continue
+		}
+		report.add(s)
+	}
+	// Some are left out on purpose; all of them, hardly.
+	if len(report.Strategies) == 0 && report.Err == nil {
+		report.Err = missing
+	}
+	return report
+}
+
+// sweep walks the table of one strategy, batch by batch.
+func (c *Cleaner) sweep(asked, work context.Context, strategy pglimit.Strategy) (report StrategyReport) {
+	start := time.Now()
+	report.Strategy = strategy.Name()
+	defer func() {
+		if what := recover(); what != nil {
+			report.Err = fmt.Errorf("cleanup: strategy %s panicked: %v", report.Strategy, what)
+			c.config.Logger.Error("pglimit cleanup: a strategy panicked", "strategy", report.Strategy, "panic", what, "stack", string(debug.Stack()))
+		}
+		report.Duration = time.Since(start)
+	}()
+
+	var from pglimit.Cursor
+	size, timeouts := c.config.BatchSize, 0
+	for {
+		swept, late, err := c.batch(work, strategy, from, size)
+		switch {
+		case err == nil:
+			report.Removed += swept.Removed
+			report.Batches++
+			if swept.Done {
+				return report
+			}
+			if swept.Next <= from {
+				report.Err = fmt.Errorf("cleanup: strategy %s does not get past %d: Sweep must return a larger Next or Done", report.Strategy, from)
+				return report
+			}
+			from, timeouts = swept.Next, 0
+		case work.Err() != nil:
+			report.Err = stopped(work)
+			return report
+		case !late:
+			report.Err = err
+			return report
+		default:
+			timeouts++
+			if timeouts == maxTimeouts {
+				report.Err = fmt.Errorf("cleanup: strategy %s: %d batches in a row took longer than %v, the last of %d rows: %w",
+					report.Strategy, timeouts, c.config.Timeout, size, err)
+				return report
+			}
+			c.config.Logger.Debug("pglimit cleanup: a batch took too long, the next is half as large", "strategy", report.Strategy, "rows", size, "error", err)
+			size = max(1, size/2)
+		}
+		if !c.pause(asked) {
+			report.Err = stopped(asked)
+			return report
+		}
+	}
+}
+
+// batch sweeps once. late: it took too long for us, or for the server's
+// statement_timeout, and fewer rows may do.
+func (c *Cleaner) batch(work context.Context, strategy pglimit.Strategy, from pglimit.Cursor, size int) (swept pglimit.Swept, late bool, err error) {
+	ctx, cancel := context.WithTimeout(work, c.config.Timeout)
+	defer cancel()
+	swept, err = strategy.Sweep(ctx, c.db, from, size)
+	late = err != nil && (errors.Is(ctx.Err(), context.DeadlineExceeded) || sqlState(err) == queryCanceled)
+	return swept, late, err
+}
+
+// pause between two batches. The jitter keeps it from falling into step with
+// anything else that is periodic. False: asked is done.
+func (c *Cleaner) pause(asked context.Context) bool {
+	if c.config.Pause <= 0 {
+		return asked.Err() == nil
+	}
+	timer := time.NewTimer(c.config.Pause/2 + rand.N(c.config.Pause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return asked.Err() == nil
+	case <-asked.Done():
+		return false
+	}
+}
+
+// stopped says why a run ended early: the lock was lost, or it was asked to.
+func stopped(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrLost) || errors.Is(cause, ErrStopped) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", ErrStopped, cause)
+}

@@ -1,0 +1,195 @@
+package cleanup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+func TestRunWalksEveryTableToItsEnd(t *testing.T) {
+	t.Parallel()
+	c, locker := testCleaner(t, Config{BatchSize: 10}, rows("a", 95), rows("b", 0), rows("c", 10))
+	report, err := c.RunOnce(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []StrategyReport{{Strategy: "a", Removed: 95, Batches: 10}, {Strategy: "b", Batches: 1}, {Strategy: "c", Removed: 10, Batches: 1}}
+	got := slices.Clone(report.Strategies)
+	for i := range got {
+		got[i].Duration = 0
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("strategies: got %+v, want %+v", got, want)
+	}
+	if report.Removed != 105 || report.Batches != 12 {
+		t.Errorf("totals: got %d rows in %d batches, want 105 in 12", report.Removed, report.Batches)
+	}
+	if locker.isHeld() {
+		t.Error("the lock is held after the run")
+	}
+}
+
+func TestFailingStrategyDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	panicking := fakeStrategy{name: "panicking", sweep: func(context.Context, pglimit.Cursor, int) (pglimit.Swept, error) {
+		panic("oh")
+	}}
+	stuck := fakeStrategy{name: "stuck", sweep: func(context.Context, pglimit.Cursor, int) (pglimit.Swept, error) {
+		return pglimit.Swept{}, nil
+	}}
+	c, _ := testCleaner(t, Config{}, failing("broken", broken), panicking, stuck, rows("whole", 5))
+	report, err := c.RunOnce(t.Context())
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "panicking panicked: oh") || !strings.Contains(err.Error(), "stuck does not get past 0") {
+		t.Errorf("got error %q, want all three in it", err)
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("the error has more than one line: %q", err)
+	}
+	if len(report.Strategies) != 4 || report.Strategies[3].Removed != 5 || report.Strategies[3].Err != nil {
+		t.Errorf("got %+v, want the last of four to remove 5 rows", report.Strategies)
+	}
+}
+
+func TestStrategyThatIsNotInstalledIsPassedOver(t *testing.T) {
+	t.Parallel()
+	missing := fmt.Errorf("no such table: %w", pglimit.ErrNotMigrated)
+
+	c, _ := testCleaner(t, Config{}, failing("missing", missing), rows("there", 5))
+	report, err := c.RunOnce(t.Context())
+	if err != nil || len(report.Strategies) != 1 || report.Strategies[0].Strategy != "there" {
+		t.Errorf("one of two is installed: got %+v, %v; want a report of it and no error", report, err)
+	}
+
+	c, _ = testCleaner(t, Config{}, failing("missing", missing), failing("too", missing))
+	if _, err := c.RunOnce(t.Context()); !errors.Is(err, pglimit.ErrNotMigrated) {
+		t.Errorf("none is installed: got %v, want ErrNotMigrated", err)
+	}
+}
+
+func TestBatchThatTakesTooLongIsHalved(t *testing.T) {
+	t.Parallel()
+	for name, tooLong := range map[string]func(context.Context) error{
+		"by our timeout": func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		},
+		"by the server's": func(context.Context) error {
+			return fmt.Errorf("sweep: %w", &pgconn.PgError{Code: queryCanceled})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var sizes []int
+			var places []pglimit.Cursor
+			strategy := fakeStrategy{name: "slow", sweep: func(ctx context.Context, from pglimit.Cursor, limit int) (pglimit.Swept, error) {
+				sizes, places = append(sizes, limit), append(places, from)
+				if limit > 30 {
+					return pglimit.Swept{}, tooLong(ctx)
+				}
+				next := from + pglimit.Cursor(limit)
+				return pglimit.Swept{Removed: int64(limit), Next: next, Done: next >= 75}, nil
+			}}
+			c, _ := testCleaner(t, Config{BatchSize: 100, Timeout: time.Millisecond}, strategy)
+			report, err := c.RunOnce(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := []int{100, 50, 25, 25, 25}; !slices.Equal(sizes, want) {
+				t.Errorf("got batches of %d, want %d", sizes, want)
+			}
+			if want := []pglimit.Cursor{0, 0, 0, 25, 50}; !slices.Equal(places, want) {
+				t.Errorf("got batches at %d, want %d", places, want)
+			}
+			if report.Removed != 75 || report.Batches != 3 {
+				t.Errorf("got %d rows in %d batches, want 75 in 3", report.Removed, report.Batches)
+			}
+		})
+	}
+}
+
+func TestStrategyIsGivenUpAfterTimeoutsInARow(t *testing.T) {
+	t.Parallel()
+	var sizes []int
+	slow := fakeStrategy{name: "slow", sweep: func(ctx context.Context, _ pglimit.Cursor, limit int) (pglimit.Swept, error) {
+		sizes = append(sizes, limit)
+		<-ctx.Done()
+		return pglimit.Swept{}, ctx.Err()
+	}}
+	c, _ := testCleaner(t, Config{BatchSize: 4, Timeout: time.Millisecond}, slow, rows("fast", 5))
+	report, err := c.RunOnce(t.Context())
+	if want := []int{4, 2, 1, 1, 1}; !slices.Equal(sizes, want) {
+		t.Errorf("got batches of %d, want %d", sizes, want)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrStopped) {
+		t.Errorf("got error %v, want DeadlineExceeded and not ErrStopped", err)
+	}
+	if len(report.Strategies) != 2 || report.Strategies[1].Removed != 5 {
+		t.Errorf("got %+v, want the second strategy swept", report.Strategies)
+	}
+}
+
+func TestCancelledRunReportsWhatItDid(t *testing.T) {
+	t.Parallel()
+	strategy, began, letGo := blocking("endless")
+	c, locker := testCleaner(t, Config{}, strategy, rows("next", 5))
+	ctx, cancel := context.WithCancel(t.Context())
+	type result struct {
+		Report
+		err error
+	}
+	results := make(chan result, 1)
+	go func() {
+		report, err := c.RunOnce(ctx)
+		results <- result{report, err}
+	}()
+	within(t, "the first batch begins", began)
+	letGo <- struct{}{}
+	within(t, "the second batch begins", began)
+	cancel()
+	got := within(t, "RunOnce returns", results)
+	if !errors.Is(got.err, ErrStopped) || !errors.Is(got.err, context.Canceled) {
+		t.Errorf("got error %v, want ErrStopped and Canceled", got.err)
+	}
+	if got.Removed != 1 || got.Batches != 1 || len(got.Strategies) != 1 {
+		t.Errorf("got %+v, want the one batch of the one strategy", got.Report)
+	}
+	if locker.isHeld() {
+		t.Error("the lock is held after the run")
+	}
+}
+
+func TestRunEndsWhenItsLockIsLost(t *testing.T) {
+	t.Parallel()
+	strategy, began, _ := blocking("endless")
+	c, locker := testCleaner(t, Config{}, strategy, rows("next", 5))
+	errs := make(chan error, 1)
+	go func() {
+		_, err := c.RunOnce(t.Context())
+		errs <- err
+	}()
+	within(t, "a batch begins", began)
+	locker.onLost(fmt.Errorf("%w: gone", ErrLost))
+	err := within(t, "RunOnce returns", errs)
+	if !errors.Is(err, ErrLost) || strings.Count(err.Error(), "lost") != 1 {
+		t.Errorf("got error %v, want ErrLost, once", err)
+	}
+}
+
+func TestRunOnceNeverRunsBesideAnother(t *testing.T) {
+	t.Parallel()
+	c, locker := testCleaner(t, Config{}, rows("a", 5))
+	locker.held = true
+	report, err := c.RunOnce(t.Context())
+	if !errors.Is(err, ErrLocked) || report.Batches != 0 {
+		t.Errorf("got %+v, %v; want nothing done and ErrLocked", report, err)
+	}
+}

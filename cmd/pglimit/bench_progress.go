@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
+)
+
+// newBenchProgress draws a bar for each run, if w is a terminal; else it is nil.
+func newBenchProgress(w io.Writer) func(bench.Progress) {
+	file, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor is an int
+		return nil
+	}
+	return drawProgress(w)
+}
+
+func drawProgress(w io.Writer) func(bench.Progress) {
+	var bar *progressbar.ProgressBar
+	return func(p bench.Progress) {
+		if bar == nil {
+			bar = progressbar.NewOptions64(int64(p.Last),
+				progressbar.OptionSetWriter(w),
+				progressbar.OptionSetWidth(30),
+				progressbar.OptionSetElapsedTime(false),
+				progressbar.OptionSetPredictTime(false),
+				progressbar.OptionClearOnFinish(),
+			)
+		}
+		rate := float64(p.Answered) / max(p.Elapsed, time.Millisecond).Seconds()
+		bar.Describe(fmt.Sprintf("%d/%d %s, %.0f/s", p.Number, p.Of, p.Strategy, rate))
+		if p.Done {
+			bar.Finish() //nolint:errcheck // a bar that cannot be drawn is no reason to stop
+			bar = nil
+			return
+		}
+		bar.Set64(int64(min(p.Elapsed, p.Last-1))) //nolint:errcheck // as above
+	}
+}

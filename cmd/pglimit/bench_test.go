@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+func TestBenchFlagsAreTheConfiguration(t *testing.T) {
+	t.Parallel()
+	b := newBenchFlags()
+	cmd := newBenchCommand(&app{})
+	cmd.ResetFlags()
+	b.addTo(cmd)
+	err := cmd.ParseFlags(strings.Fields("--strategies upsert,token_bucket --limit 1000/1s --burst 10000 --keys 100 --callers 8 --duration 3s --durability durable"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := b.config(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Limit != pglimit.PerSecond(1000).WithBurst(10000) || got.Keys != 100 || got.Callers != 8 || got.Duration != 3*time.Second || got.Durability != pglimit.Durable {
+		t.Errorf("%+v", got)
+	}
+	if len(got.Strategies) != 2 || got.Strategies[0].Name() != "upsert" || got.Strategies[1].Name() != "token_bucket" {
+		t.Errorf("strategies %v", got.Strategies)
+	}
+}
+
+func TestBenchRunsAllStrategiesUnlessTold(t *testing.T) {
+	t.Parallel()
+	b := newBenchFlags()
+	cmd := newBenchCommand(&app{})
+	cmd.ResetFlags()
+	b.addTo(cmd)
+	config, err := b.config(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(config.Strategies) != 4 {
+		t.Errorf("%d strategies, want all 4", len(config.Strategies))
+	}
+}
+
+func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"--strategies nosuch":              `there is no "nosuch", only token_bucket, upsert, for_update_nowait, exclusion_range`,
+		"--strategies upsert --limit none": "--limit: ",
+		"--burst 0":                        "--burst is 0",
+		"--keys 0":                         "--keys is 0",
+		"--cost 1001":                      "--cost is 1001",
+		"--distribution normal":            "uniform, zipf",
+		"--rps -1":                         "--rps is -1",
+		"extra":                            "no arguments",
+	} {
+		code, stdout, stderr := call(t.Context(), append([]string{"bench"}, strings.Fields(args)...)...)
+		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("bench %s: exit code %d, stdout %q, stderr %q; want one line with %q", args, code, stdout, stderr, want)
+		}
+	}
+}
+
+func TestBenchDrawsNoBarIntoAFile(t *testing.T) {
+	t.Parallel()
+	if newBenchProgress(&bytes.Buffer{}) != nil {
+		t.Error("it draws")
+	}
+}
+
+func TestBenchBarShowsTheStrategyAndItsRate(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	draw := drawProgress(&out)
+	draw(bench.Progress{Strategy: "upsert", Number: 2, Of: 4, Elapsed: 2 * time.Second, Last: 4 * time.Second, Answered: 1000})
+	if got := out.String(); !strings.Contains(got, "2/4 upsert, 500/s") || !strings.Contains(got, "50%") {
+		t.Errorf("the bar is %q", got)
+	}
+	draw(bench.Progress{Strategy: "upsert", Number: 2, Of: 4, Elapsed: 4 * time.Second, Last: 4 * time.Second, Done: true})
+	if got := out.String(); !strings.HasSuffix(strings.TrimRight(got, " "), "\r") {
+		t.Errorf("the bar is not cleared: %q", got)
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// bucketFlags are the flags of the commands about one key: which bucket, under
+// which limit, and how long to wait for an answer.
+type bucketFlags struct {
+	limiter    string
+	strategy   string
+	timeout    time.Duration
+	limit      string
+	burst      int64
+	durability string
+}
+
+// addTo defines the flags that name a bucket.
+func (b *bucketFlags) addTo(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&b.limiter, "name", "cli", "`NAME` of the limiter: the same key under another name is another bucket")
+	var names []string
+	for _, s := range strategies.All() {
+		names = append(names, s.Name())
+	}
+	b.strategy = names[0]
+	choiceVar(cmd, flags, &b.strategy, "strategy", "`STRATEGY` that decides", names...)
+	flags.DurationVar(&b.timeout, "timeout", 10*time.Second, "longest `TIME` to wait for an answer, connecting included; 0 waits for ever")
+	noFiles(cmd, "name", "timeout")
+}
+
+// addLimitTo defines the flags that say how much is allowed.
+func (b *bucketFlags) addLimitTo(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&b.limit, "limit", "", "how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\" (required)")
+	flags.Int64Var(&b.burst, "burst", 0, "most `TOKENS` at once (default: what --limit says, or its tokens)")
+	noFiles(cmd, "limit", "burst")
+}
+
+// addDurabilityTo defines the flag for commands that take.
+func (b *bucketFlags) addDurabilityTo(cmd *cobra.Command) {
+	b.durability = pglimit.Relaxed.String()
+	choiceVar(cmd, cmd.Flags(), &b.durability, "durability",
+		"`DURABILITY` of the grant, durable waits for the disk", pglimit.Relaxed.String(), pglimit.Durable.String())
+}
+
+// parseLimit is the limit of --limit and --burst.
+func (b *bucketFlags) parseLimit(cmd *cobra.Command) (pglimit.Limit, error) {
+	if b.limit == "" {
+		return pglimit.Limit{}, usagef(cmd, "%s needs a --limit, such as --limit 100/1m", cmd.Name())
+	}
+	limit, err := pglimit.ParseLimit(b.limit)
+	if err != nil || !cmd.Flags().Changed("burst") {
+		return limit, err
+	}
+	if b.burst < 1 {
+		return limit, fmt.Errorf("--burst is %d: it must be at least 1", b.burst)
+	}
+	return limit.WithBurst(b.burst), nil
+}
+
+// ask connects and lets do ask the limiter, all within --timeout.
+func (b *bucketFlags) ask(ctx context.Context, a *app, limit pglimit.Limit, do func(context.Context, *pglimit.Limiter) error) error {
+	strategy, err := strategies.ByName(b.strategy)
+	if err != nil {
+		return err
+	}
+	config := pglimit.Config{Name: b.limiter, Limit: limit}
+	if b.durability != "" {
+		if config.Durability, err = pglimit.ParseDurability(b.durability); err != nil {
+			return err
+		}
+	}
+	if b.timeout < 0 {
+		return fmt.Errorf("--timeout is %v: it must not be negative", b.timeout)
+	}
+	if b.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, b.timeout)
+		defer cancel()
+	}
+	late := func(err error) bool {
+		return errors.Is(err, context.DeadlineExceeded) && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	}
+	pool, err := a.pool(ctx)
+	if err != nil {
+		if late(err) {
+			return fmt.Errorf("no connection to PostgreSQL within --timeout %v", b.timeout)
+		}
+		return err
+	}
+	defer pool.Close()
+	limiter, err := pglimit.New(pool, strategy, config)
+	if err != nil {
+		return inFlags(err)
+	}
+	if err := do(ctx, limiter); late(err) {
+		return fmt.Errorf("no answer within --timeout %v: it is not known whether PostgreSQL did what was asked", b.timeout)
+	} else if err != nil {
+		return inFlags(err)
+	}
+	return nil
+}
+
+// inFlags says what is wrong with a request in the words of the command line.
+func inFlags(err error) error {
+	var config *pglimit.ConfigError
+	var request *pglimit.RequestError
+	var limit *pglimit.LimitError
+	switch {
+	case errors.As(err, &limit):
+		return fmt.Errorf("limit %v: %s %s", limit.Limit, strings.ToLower(limit.Field), limit.Why)
+	case errors.As(err, &config) && config.Field == "Name":
+		return fmt.Errorf("--name %w", config.Err)
+	case errors.As(err, &request):
+		name, ok := map[string]string{"Limiter": "--name", "Key": "KEY", "Tokens": "--cost", "Unit": "--cost"}[request.Field]
+		if !ok {
+			return err
+		}
+		return fmt.Errorf("%s %s", name, request.Why)
+	}
+	return err
+}

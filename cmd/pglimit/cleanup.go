@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/cleanup"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+const cleanupLong = `Remove the rows of buckets that are full again, every --interval until Ctrl-C or
+SIGTERM, or just --once. No decision ever depends on whether it ran; it keeps the
+tables small.
+
+Any number of instances may run, here or inside services: of all of them, one
+does each run. What happens is logged to stderr (as JSON with --output json).
+Being stopped is how it ends: the exit code is then 0. It is 2 if the database
+cannot be connected to at the start or is not migrated; later failures are
+logged, and the next run tries again.
+
+With --once it prints what was removed. The exit code is 2 if anything failed,
+and 0 if another run is under way, which then does the work.`
+
+// cleanupFlags are the flags of the command cleanup.
+type cleanupFlags struct {
+	once      bool
+	verbose   bool
+	interval  time.Duration
+	batchSize int
+	pause     time.Duration
+	timeout   time.Duration
+}
+
+func newCleanupCommand(a *app) *cobra.Command {
+	var f cleanupFlags
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove rows that are no longer needed, until Ctrl-C or once",
+		Long:  cleanupLong,
+		Example: lines(
+			"pglimit cleanup --interval 5m",
+			"pglimit cleanup --once --output json",
+		),
+		Args:              noArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			pool, err := a.pool(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer pool.Close()
+			if f.once {
+				return a.cleanOnce(cmd.Context(), pool, f)
+			}
+			return a.clean(cmd.Context(), pool, f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&f.once, "once", false, "run once, now, and report")
+	flags.DurationVar(&f.interval, "interval", time.Minute, "`TIME` between two runs, of all instances together")
+	flags.IntVar(&f.batchSize, "batch-size", 1000, "about how many `ROWS` a batch looks at")
+	flags.DurationVar(&f.pause, "pause", 10*time.Millisecond, "`TIME` between two batches, on average; 0 for none")
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest `TIME` of a batch: one that takes longer is tried again at half the size")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log runs that removed nothing, too")
+	noFiles(cmd, "interval", "batch-size", "pause", "timeout")
+	return cmd
+}
+
+func (f cleanupFlags) check() error {
+	switch {
+	case f.interval < time.Millisecond:
+		return fmt.Errorf("--interval is %v: it must be at least 1ms", f.interval)
+	case f.batchSize < 1:
+		return fmt.Errorf("--batch-size is %d: it must be at least 1", f.batchSize)
+	case f.pause < 0:
+		return fmt.Errorf("--pause is %v: it must not be negative", f.pause)
+	case f.timeout <= 0:
+		return fmt.Errorf("--timeout is %v: it must be longer than zero", f.timeout)
+	}
+	return nil
+}
+
+func (f cleanupFlags) config(logger *slog.Logger) cleanup.Config {
+	config := cleanup.Config{
+		Interval:  f.interval,
+		BatchSize: f.batchSize,
+		Pause:     f.pause,
+		Timeout:   f.timeout,
+		Logger:    logger,
+	}
+	if f.pause == 0 {
+		config.Pause = -1 // Config takes 0 for its default
+	}
+	return config
+}
+
+// logger writes to stderr, in the format that --output asks for.
+func (a *app) logger(verbose bool) *slog.Logger {
+	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if verbose {
+		options.Level = slog.LevelDebug
+	}
+	if a.output == outputJSON {
+		return slog.New(slog.NewJSONHandler(a.stderr, options))
+	}
+	return slog.New(slog.NewTextHandler(a.stderr, options))
+}
+
+// clean runs the job until ctx ends. Where the schema is missing, waiting for the
+// next run would not help.
+func (a *app) clean(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) error {
+	log := a.logger(f.verbose)
+	config := f.config(log)
+	hopeless := make(chan error, 1)
+	config.OnRun = func(report cleanup.Report) {
+		if errors.Is(report.Err, pglimit.ErrNotMigrated) {
+			select {
+			case hopeless <- report.Err:
+			default:
+			}
+		}
+	}
+	cleaner, err := cleanup.New(pool, strategies.All(), config)
+	if err != nil {
+		return err
+	}
+	if err := cleaner.Start(ctx); err != nil {
+		return err
+	}
+	log.Info("pglimit cleanup started", "interval", f.interval)
+	var failed error
+	select {
+	case <-ctx.Done():
+	case failed = <-hopeless:
+	}
+	// The Cleaner has a grace period of its own; a second Ctrl-C kills.
+	if err := cleaner.Stop(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	log.Info("pglimit cleanup stopped")
+	return failed
+}
+
+// cleanOnce runs the job once and prints its report.
+func (a *app) cleanOnce(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) error {
+	// The report says all that would be logged.
+	cleaner, err := cleanup.New(pool, strategies.All(), f.config(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	report, failed := cleaner.RunOnce(ctx)
+	if errors.Is(failed, cleanup.ErrLocked) {
+		skipped := newReportJSON(report)
+		skipped.Skipped = true
+		return a.print(skipped, "another run is under way: nothing done here\n")
+	}
+	if len(report.Strategies) > 0 {
+		out := newReportJSON(report)
+		if err := a.print(out, out.text()); err != nil {
+			return err
+		}
+	}
+	return failed
+}

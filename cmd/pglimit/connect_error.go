@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// explainConnString says what is wrong with a connection string, without quoting
+// any of it where it could not be taken apart: what looks like a host there may
+// be half a password.
+func explainConnString(source string, err error) error {
+	_, why, _ := cutLast(err.Error(), "`: ")
+	if why == "" || strings.HasPrefix(why, "failed to parse") || why == "invalid port" {
+		return fmt.Errorf("%s is not a connection string: write it like postgres://user:password@host:5432/database, "+
+			"with %%-escapes for special characters in the password", source)
+	}
+	return fmt.Errorf("%s: %s", source, why)
+}
+
+// explainConnect says which server could not be connected to, why, and what to do.
+func explainConnect(ctx context.Context, err error) error {
+	var failed *pgconn.ConnectError
+	if ctx.Err() != nil || !errors.As(err, &failed) {
+		return err
+	}
+	var whys []string
+	advice := ""
+	for _, cause := range causes(failed.Unwrap()) {
+		why, todo := diagnose(cause)
+		if !slices.Contains(whys, why) {
+			whys = append(whys, why)
+		}
+		if advice == "" {
+			advice = todo
+		}
+	}
+	return fmt.Errorf("cannot connect to PostgreSQL at %s: %s: %s",
+		strings.Join(addresses(failed.Config), ", "), strings.Join(whys, "; "), advice)
+}
+
+// addresses that were tried, each once: the driver tries one twice where it may do
+// without TLS.
+func addresses(config *pgconn.Config) []string {
+	tried := []string{address(config.Host, config.Port)}
+	for _, fallback := range config.Fallbacks {
+		tried = append(tried, address(fallback.Host, fallback.Port))
+	}
+	slices.Sort(tried)
+	return slices.Compact(tried)
+}
+
+func address(host string, port uint16) string {
+	if network, socket := pgconn.NetworkAddress(host, port); network == "unix" {
+		return socket
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// causes takes joined errors apart: one for each attempt to connect.
+func causes(err error) []error {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if joined, ok := e.(interface{ Unwrap() []error }); ok {
+			var all []error
+			for _, part := range joined.Unwrap() {
+				all = append(all, causes(part)...)
+			}
+			return all
+		}
+	}
+	return []error{err}
+}
+
+// diagnose says why an attempt to connect failed, and what to do about it.
+func diagnose(err error) (why, advice string) {
+	var refused *pgconn.PgError
+	var lookup *net.DNSError
+	switch {
+	case errors.As(err, &refused):
+		return fmt.Sprintf("%s (SQLSTATE %s)", refused.Message, refused.Code), adviceFor(refused.Code)
+	case errors.As(err, &lookup):
+		return "the host name is not known", "check the host"
+	case pgconn.Timeout(err):
+		return "no answer in time", "check host, port and firewall, or allow more with connect_timeout"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused", "check that the server runs and listens there"
+	case errors.Is(err, os.ErrNotExist):
+		return "there is no such socket", "check that the server runs, or name a host"
+	}
+	_, reason, _ := strings.Cut(err.Error(), "): ") // without the address, which is said already
+	if reason == "" {
+		reason = err.Error()
+	}
+	return reason, "check host, port and sslmode"
+}
+
+func adviceFor(sqlState string) string {
+	switch sqlState {
+	case "28P01", "28000":
+		return "check user, password and the server's pg_hba.conf"
+	case "3D000":
+		return "create the database or name another"
+	case "42501":
+		return "grant the role CONNECT on the database"
+	case "53300":
+		return "raise max_connections or close some"
+	case "57P03":
+		return "try again in a moment"
+	}
+	return "see the server's log"
+}
+
+func cutLast(text, separator string) (before, after string, found bool) {
+	if i := strings.LastIndex(text, separator); i >= 0 {
+		return text[:i], text[i+len(separator):], true
+	}
+	return text, "", false
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// connectTimeout of one attempt to connect, where the connection string has no
+// connect_timeout of its own: a shell script should not hang.
+const connectTimeout = 5 * time.Second
+
+// hasDatabase says whether the user named a database, by flag or environment.
+func (a *app) hasDatabase() bool {
+	_, source := a.connString()
+	return source != ""
+}
+
+// pool connects to the database that the user named, so that a server that cannot
+// be reached is reported as that. The caller closes the pool.
+func (a *app) pool(ctx context.Context) (*pgxpool.Pool, error) {
+	config, err := a.poolConfig()
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		pool.Close()
+		return nil, explainConnect(ctx, err)
+	}
+	conn.Release()
+	return pool, nil
+}
+
+// poolConfig is the configuration of [app.pool], for a command that needs pools
+// of its own.
+func (a *app) poolConfig() (*pgxpool.Config, error) {
+	conn, source := a.connString()
+	if source == "" {
+		return nil, errors.New("no database is named: use --database-url, or set DATABASE_URL or the PG* variables (PGHOST, PGDATABASE, PGSERVICE, ...)")
+	}
+	config, err := pgxpool.ParseConfig(conn)
+	if err != nil {
+		return nil, explainConnString(source, err)
+	}
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if config.ConnConfig.RuntimeParams["application_name"] == "" {
+		config.ConnConfig.RuntimeParams["application_name"] = "pglimit"
+	}
+	return config, nil
+}
+
+// connString finds the connection string and says where. An empty source: it is
+// nowhere; an empty string with a source: the driver reads the PG* variables.
+func (a *app) connString() (conn, source string) {
+	if a.databaseURL != "" {
+		return a.databaseURL, "--database-url"
+	}
+	if url := os.Getenv("DATABASE_URL"); url != "" {
+		return url, "DATABASE_URL"
+	}
+	for _, name := range []string{"PGHOST", "PGPORT", "PGDATABASE", "PGUSER", "PGSERVICE"} {
+		if os.Getenv(name) != "" {
+			return "", name
+		}
+	}
+	return "", ""
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// withoutDatabase clears what names a database in the tester's environment.
+func withoutDatabase(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"DATABASE_URL", "PGHOST", "PGPORT", "PGDATABASE", "PGUSER", "PGSERVICE", "PGAPPNAME", "PGCONNECT_TIMEOUT"} {
+		t.Setenv(name, "")
+	}
+}
+
+func TestDatabaseIsNamedByFlagThenURLThenVariables(t *testing.T) {
+	withoutDatabase(t)
+	host := func(a *app) string {
+		t.Helper()
+		config, err := a.poolConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config.ConnConfig.Host
+	}
+	if a := (&app{}); a.hasDatabase() {
+		t.Error("there is a database where nothing names one")
+	}
+	if _, err := (&app{}).poolConfig(); err == nil || !strings.Contains(err.Error(), "DATABASE_URL") {
+		t.Errorf("no database: %v", err)
+	}
+	t.Setenv("PGHOST", "by-variable")
+	if got := host(&app{}); got != "by-variable" {
+		t.Errorf("PGHOST: %s", got)
+	}
+	t.Setenv("DATABASE_URL", "postgres://by-url/x")
+	if got := host(&app{}); got != "by-url" {
+		t.Errorf("DATABASE_URL: %s", got)
+	}
+	if got := host(&app{databaseURL: "host=by-flag"}); got != "by-flag" {
+		t.Errorf("--database-url: %s", got)
+	}
+}
+
+func TestConnectionDefaultsGiveWayToTheURL(t *testing.T) {
+	withoutDatabase(t)
+	config := func(url string) *pgx.ConnConfig {
+		t.Helper()
+		config, err := (&app{databaseURL: url}).poolConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config.ConnConfig
+	}
+	plain := config("postgres://h/x")
+	if got := plain.RuntimeParams["application_name"]; got != "pglimit" {
+		t.Errorf("application_name is %q", got)
+	}
+	if plain.ConnectTimeout != 5*time.Second {
+		t.Errorf("connect_timeout is %v", plain.ConnectTimeout)
+	}
+	given := config("postgres://h/x?application_name=mine&connect_timeout=9")
+	if got := given.RuntimeParams["application_name"]; got != "mine" {
+		t.Errorf("application_name=mine becomes %q", got)
+	}
+	if given.ConnectTimeout != 9*time.Second {
+		t.Errorf("connect_timeout=9 becomes %v", given.ConnectTimeout)
+	}
+}
+
+func TestConnectionStringErrorsKeepThePassword(t *testing.T) {
+	withoutDatabase(t)
+	const secret = "opensesame"
+	for url, want := range map[string]string{
+		"postgres://u:" + secret + "%zz@h/x":                       "is not a connection string",
+		"postgres://u:" + secret + "/more@h:5432/x":                "is not a connection string",
+		"postgres://u:sec:" + secret + "@h:port/x":                 "is not a connection string",
+		"mysql://u:" + secret + "@h/x":                             "is not a connection string",
+		"host=h port=" + secret:                                    "is not a connection string",
+		"host=h password='" + secret:                               "is not a connection string",
+		"postgres://u:" + secret + "@h/x?sslmode=no":               "sslmode is invalid",
+		"postgres://u:" + secret + "@h/x?connect_timeout=soon":     "invalid connect_timeout",
+		"postgres://u:" + secret + "@h/x?pool_max_conns=many":      "cannot parse pool_max_conns",
+		"postgres://h/x?target_session_attrs=a&password=" + secret: "unknown target_session_attrs",
+	} {
+		_, err := (&app{databaseURL: url}).poolConfig()
+		switch {
+		case err == nil:
+			t.Errorf("%q is taken", url)
+		case strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "--database-url"):
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+}

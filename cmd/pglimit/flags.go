@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// choice is a flag that takes one of some words.
+type choice struct {
+	value   *string
+	allowed []string
+}
+
+var _ pflag.Value = choice{}
+
+// choiceVar defines a flag that takes one of the allowed words, and completes
+// them. What value holds is the default.
+func choiceVar(cmd *cobra.Command, flags *pflag.FlagSet, value *string, name, usage string, allowed ...string) {
+	flags.Var(choice{value, allowed}, name, usage+": "+strings.Join(allowed, ", "))
+	complete(cmd, name, cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (c choice) String() string {
+	if c.value == nil { // pflag asks the zero value, to know what not to print
+		return ""
+	}
+	return *c.value
+}
+
+func (c choice) Set(text string) error {
+	if !slices.Contains(c.allowed, text) {
+		return fmt.Errorf("it must be one of %s", strings.Join(c.allowed, ", "))
+	}
+	*c.value = text
+	return nil
+}
+
+func (c choice) Type() string { return "name" }
+
+// noFiles keeps the shell from offering file names for the flags.
+func noFiles(cmd *cobra.Command, names ...string) {
+	for _, name := range names {
+		complete(cmd, name, cobra.NoFileCompletions)
+	}
+}
+
+// complete says what the shell offers for a flag.
+func complete(cmd *cobra.Command, name string, with cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(name, with); err != nil {
+		panic(err) // there is no such flag: every run of the program would say so
+	}
+}

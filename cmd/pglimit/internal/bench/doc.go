@@ -1,0 +1,17 @@
+// Package bench is the load-test harness behind "pglimit bench": it puts each
+// strategy under the same load, in turn, and says how fast and how exact it was.
+//
+//	config.go     what to run, and whether that makes sense
+//	workload.go   which key a caller asks for next
+//	closed.go     callers that wait for their answer before they ask again
+//	open.go       arrivals on a schedule, whether or not the server keeps up
+//	recorder.go   what a caller saw: latencies, counts, errors, the history
+//	history.go    the history, small enough to keep and whole enough to audit
+//	instance.go   pools and limiters, as a process of the service would have them
+//	stats.go      what Postgres itself counted meanwhile
+//	run.go        one strategy after another, and tidying up
+//	report.go     the result; json.go and table.go write it
+//
+// The harness must not be what is measured: its share of a decision is below a
+// microsecond of CPU (BenchmarkRecord), without locks or shared counters.
+package bench

@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// warmupKey is a key that no caller asks for.
+const warmupKey = "warm-up"
+
+// instance is what a process of the service would have: a pool and a limiter.
+type instance struct {
+	pool    *pgxpool.Pool
+	limiter *pglimit.Limiter
+}
+
+// openInstance connects all of the pool's connections and has each of them prepare
+// the strategy's statements, so that the run measures neither.
+func openInstance(ctx context.Context, base *pgxpool.Config, c Config, p plan, limiter, application string) (instance, error) {
+	config := base.Copy()
+	config.MaxConns = int32(c.Conns) //nolint:gosec // Validate bounds it
+	config.MinConns = 0
+	config.MaxConnLifetime = 24 * time.Hour // none is to be replaced in the middle of a run
+	config.MaxConnIdleTime = 24 * time.Hour
+	config.ConnConfig.RuntimeParams["application_name"] = application
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return instance{}, err
+	}
+	in := instance{pool: pool}
+	in.limiter, err = pglimit.New(pool, p.strategy, pglimit.Config{
+		Name: limiter, Limit: p.limit, Timeout: c.Timeout, Durability: c.Durability,
+	})
+	if err != nil {
+		pool.Close()
+		return instance{}, err
+	}
+	request := pglimit.Request{
+		Limiter: limiter, Key: warmupKey, Limit: p.limit, Tokens: p.cost, Unit: p.cost, Durability: c.Durability,
+	}
+	err = in.onEveryConn(ctx, c.Conns, func(conn *pgxpool.Conn) error {
+		_, err := p.strategy.Take(ctx, conn, []pglimit.Request{request})
+		return err
+	})
+	if err != nil {
+		pool.Close()
+		return instance{}, fmt.Errorf("%s: %w", p.strategy.Name(), err)
+	}
+	return in, nil
+}
+
+// onEveryConn works with each connection of the pool, after all were opened.
+func (in instance) onEveryConn(ctx context.Context, conns int, work func(*pgxpool.Conn) error) error {
+	for i := range conns {
+		conn, err := in.pool.Acquire(ctx)
+		if err != nil {
+			return fmt.Errorf("connection %d of %d (see --conns and --instances): %w", i+1, conns, err)
+		}
+		defer conn.Release() // when all are open, or else one would be got again and again
+		if err := work(conn); err != nil {
+			return err
+		}
+	}
+	return nil
+}

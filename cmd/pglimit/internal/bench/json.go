@@ -1,0 +1,155 @@
+package bench
+
+import (
+	"encoding/json"
+	"io"
+	"math"
+	"time"
+)
+
+// The JSON of a report. Fields are added, never renamed: scripts read them.
+type (
+	jsonReport struct {
+		Parameters  jsonParameters `json:"parameters"`
+		Server      jsonServer     `json:"server"`
+		Interrupted bool           `json:"interrupted"`
+		Runs        []jsonRun      `json:"runs"`
+	}
+
+	jsonParameters struct {
+		Loop            string  `json:"loop"` // closed or open
+		RPS             float64 `json:"rps,omitempty"`
+		Arrivals        string  `json:"arrivals,omitempty"`
+		Callers         int     `json:"callers"`
+		Instances       int     `json:"instances"`
+		Conns           int     `json:"conns"`
+		Keys            int     `json:"keys"`
+		Distribution    string  `json:"distribution"`
+		Limit           string  `json:"limit"`
+		Cost            int64   `json:"cost"`
+		Durability      string  `json:"durability"`
+		TimeoutSeconds  float64 `json:"timeout_seconds"`
+		WarmupSeconds   float64 `json:"warmup_seconds"`
+		DurationSeconds float64 `json:"duration_seconds"`
+		AuditDecisions  int     `json:"audit_decisions"`
+		Seed            uint64  `json:"seed"`
+	}
+
+	jsonServer struct {
+		Version string `json:"version"`
+		Source  string `json:"source"`
+	}
+
+	jsonRun struct {
+		Strategy                  string            `json:"strategy"`
+		Limit                     string            `json:"limit"`
+		Cost                      int64             `json:"cost"`
+		Seconds                   float64           `json:"seconds"`
+		Decisions                 int64             `json:"decisions"`
+		DecisionsPerSecond        float64           `json:"decisions_per_second"`
+		Latency                   jsonLatency       `json:"latency_us"`
+		Allowed                   int64             `json:"allowed"`
+		Denied                    int64             `json:"denied"`
+		Contended                 int64             `json:"contended"`
+		Errors                    map[string]int64  `json:"errors"`
+		FirstErrors               map[string]string `json:"first_errors,omitempty"`
+		Deadlocks                 int64             `json:"deadlocks"`
+		WALBytesPerDecision       float64           `json:"wal_bytes_per_decision"`
+		TransactionIDsPerDecision float64           `json:"transaction_ids_per_decision"`
+		DeadTuples                int64             `json:"dead_tuples"`
+		HOTUpdateRatio            *float64          `json:"hot_update_ratio"` // null: there were no updates
+		StatisticsComplete        bool              `json:"statistics_complete"`
+		Audit                     *jsonAudit        `json:"audit"` // null: switched off
+	}
+
+	jsonLatency struct {
+		P50  float64 `json:"p50"`
+		P90  float64 `json:"p90"`
+		P99  float64 `json:"p99"`
+		P999 float64 `json:"p999"`
+		Max  float64 `json:"max"`
+	}
+
+	jsonAudit struct {
+		OverTokens          int64  `json:"over_tokens"`
+		Worst               string `json:"worst,omitempty"`
+		DenialsNotDue       int64  `json:"denials_not_due"`
+		Audited             int64  `json:"audited"`
+		AuditedDenials      int64  `json:"audited_denials"`
+		Complete            bool   `json:"complete"`
+		KeysWithLostAnswers int    `json:"keys_with_lost_answers"`
+	}
+)
+
+// WriteJSON writes the report as one indented JSON object.
+func (r Report) WriteJSON(w io.Writer) error {
+	c := r.Config
+	out := jsonReport{
+		Parameters: jsonParameters{
+			Loop: "closed", Callers: c.Callers, Instances: c.Instances, Conns: c.Conns,
+			Keys: c.Keys, Distribution: c.Distribution, Limit: c.Limit.String(), Cost: c.Cost,
+			Durability: c.Durability.String(), TimeoutSeconds: c.Timeout.Seconds(),
+			WarmupSeconds: c.Warmup.Seconds(), DurationSeconds: c.Duration.Seconds(),
+			AuditDecisions: c.AuditDecisions, Seed: c.Seed,
+		},
+		Server:      jsonServer(r.Server),
+		Interrupted: r.Interrupted,
+		Runs:        make([]jsonRun, 0, len(r.Runs)),
+	}
+	if c.RPS > 0 {
+		out.Parameters.Loop, out.Parameters.RPS, out.Parameters.Arrivals = "open", c.RPS, c.Arrivals
+	}
+	for _, run := range r.Runs {
+		out.Runs = append(out.Runs, run.json(c))
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(out)
+}
+
+func (r Result) json(c Config) jsonRun {
+	out := jsonRun{
+		Strategy: r.Strategy, Limit: r.Limit, Cost: r.Cost,
+		Seconds: round(r.Elapsed.Seconds(), 3), Decisions: r.Decisions, DecisionsPerSecond: round(r.DecisionsPerSecond, 1),
+		Latency: jsonLatency{
+			microseconds(r.Latency.P50), microseconds(r.Latency.P90), microseconds(r.Latency.P99),
+			microseconds(r.Latency.P999), microseconds(r.Latency.Max),
+		},
+		Allowed: r.Allowed, Denied: r.Denied, Contended: r.Contended, Errors: r.Errors, FirstErrors: r.FirstErrors,
+		Deadlocks:                 r.Server.Deadlocks,
+		WALBytesPerDecision:       round(r.perDecision(r.Server.WALBytes), 3),
+		TransactionIDsPerDecision: round(r.perDecision(r.Server.TransactionIDs), 6),
+		DeadTuples:                r.Server.DeadTuples,
+		StatisticsComplete:        !r.Server.Incomplete,
+	}
+	if out.Errors == nil {
+		out.Errors = map[string]int64{}
+	}
+	if ratio, ok := r.Server.HOTRatio(); ok {
+		ratio = round(ratio, 6)
+		out.HOTUpdateRatio = &ratio
+	}
+	if c.AuditDecisions > 0 {
+		out.Audit = &jsonAudit{
+			OverTokens: r.Audit.OverTokens, Worst: r.Audit.Worst, DenialsNotDue: r.Audit.DenialsNotDue,
+			Audited: r.Audit.Audited, AuditedDenials: r.Audit.Denials, Complete: r.Audit.Complete, KeysWithLostAnswers: r.Audit.KeysWithLostAnswers,
+		}
+	}
+	return out
+}
+
+// perDecision is a number per decision, or 0 if there was none.
+func (r Result) perDecision(n int64) float64 {
+	if r.Decisions == 0 {
+		return 0
+	}
+	return float64(n) / float64(r.Decisions)
+}
+
+func microseconds(d time.Duration) float64 { return round(float64(d)/1000, 1) }
+
+func round(f float64, digits int) float64 {
+	unit := math.Pow10(digits)
+	return math.Round(f*unit) / unit
+}

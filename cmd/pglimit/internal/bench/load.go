@@ -1,0 +1,91 @@
+package bench
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// drainTime is how long requests that are under way at the end of a run may take to
+// be answered. Then they are given up, which the report shows.
+const drainTime = 5 * time.Second
+
+// clock counts from its base: cheaper to read than the time of day, and steady.
+type clock struct{ base time.Time }
+
+func newClock() clock { return clock{time.Now()} }
+
+func (c clock) now() time.Duration { return time.Since(c.base) }
+
+// load is a number of callers that ask at once.
+type load struct {
+	callers []*caller
+	clock   clock
+	drain   time.Duration
+	sleep   func(time.Duration) // the last stretch before an arrival: nanosleep
+}
+
+// caller has at most one request under way.
+type caller struct {
+	limiter  *pglimit.Limiter
+	keys     []string
+	cost     int64
+	pick     picker
+	recorder *recorder
+}
+
+// window is the time in which a load runs.
+type window struct{ from, until time.Duration }
+
+// run lets every caller work, each in a goroutine of its own, and returns for how
+// long: the length that was asked for unless ctx ended it sooner. work is to
+// return when the window is over or the context is done, and so is what runs beside.
+func (l *load) run(ctx context.Context, length time.Duration, work func(context.Context, *caller, window), beside ...func(context.Context, window)) time.Duration {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	late := time.AfterFunc(length+l.drain, func() { giveUp(errUnanswered) })
+	defer late.Stop()
+	w := window{from: l.clock.now()}
+	w.until = w.from + length
+
+	var running sync.WaitGroup
+	for _, c := range l.callers {
+		running.Go(func() {
+			// A context of the caller's own, so that watching it for the end of a
+			// request does not go through one lock for all of them.
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			work(ctx, c, w)
+		})
+	}
+	for _, f := range beside {
+		running.Go(func() { f(ctx, w) })
+	}
+	running.Wait()
+	if ctx.Err() != nil {
+		return min(l.clock.now(), w.until) - w.from
+	}
+	return length
+}
+
+// ask sends a request. Its latency counts from the time given, which is earlier than
+// now if it had to wait for its turn. It returns when the answer came, and false if the
+// load was ended.
+func (c *caller) ask(ctx context.Context, clock clock, from time.Duration, w window) (answered time.Duration, goOn bool) {
+	key := c.pick()
+	decision, err := c.limiter.AllowN(ctx, c.keys[key], c.cost)
+	answered = clock.now()
+	switch {
+	case err == nil:
+		c.recorder.decision(key, &decision, answered-from, answered <= w.until)
+	case ctx.Err() != nil && context.Cause(ctx) != errUnanswered:
+		// Interrupted: no fault of the strategy's, but the request may have
+		// been granted.
+		c.recorder.history.lose(key)
+	default:
+		c.recorder.failure(key, err, answered-from)
+	}
+	return answered, ctx.Err() == nil
+}

@@ -1,0 +1,210 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// stalling answers at once, but from 500 ms on not before 1.5 s.
+func stalling() fake {
+	start := time.Now()
+	return fake{name: "stalls", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
+		if at := time.Since(start); at >= 500*time.Millisecond && at < 1500*time.Millisecond {
+			time.Sleep(1500*time.Millisecond - at)
+		}
+		return pglimit.Decision{Allowed: true, Granted: r.Tokens, At: time.Now()}, nil
+	}}
+}
+
+func openConfig(callers int, rps float64) Config {
+	c := DefaultConfig()
+	c.Callers, c.RPS, c.Arrivals = callers, rps, Constant
+	return c
+}
+
+// 2,000 arrivals in 2 s, a stall of 1 s in the middle: half of the arrivals fall
+// into it, and their latencies are 1 s down to 0. A harness that counts from when it
+// got around to sending would see 4 slow requests.
+func TestOpenLoopCountsFromTheSchedule(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := openConfig(4, 1000)
+		l, recorders, p := fakeLoad(t, c, stalling())
+		elapsed := l.open(t.Context(), 2*time.Second, c.newGaps(), recorders[4])
+		got := summarize(p, c, recorders, l.callers[0].keys, elapsed)
+		if got.Decisions != 1999 || len(got.Errors) != 0 {
+			t.Errorf("%d decisions, errors %v; want 1999, none", got.Decisions, got.Errors)
+		}
+		within(t, "max", got.Latency.Max, 995*time.Millisecond, 1005*time.Millisecond)
+		within(t, "p90", got.Latency.P90, 795*time.Millisecond, 805*time.Millisecond)
+		within(t, "p50", got.Latency.P50, 0, 5*time.Millisecond)
+		if got.DecisionsPerSecond < 999 || got.DecisionsPerSecond > 1000 {
+			t.Errorf("%v decisions/s, want 999.5", got.DecisionsPerSecond)
+		}
+	})
+}
+
+func TestOpenLoopShowsArrivalsThatWereNeverSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := openConfig(4, 1000)
+		dead := fake{name: "dead", take: func(ctx context.Context, _ pglimit.Request) (pglimit.Decision, error) {
+			<-ctx.Done()
+			return pglimit.Decision{}, ctx.Err()
+		}}
+		l, recorders, p := fakeLoad(t, c, dead)
+		elapsed := l.open(t.Context(), time.Second, c.newGaps(), recorders[4])
+		got := summarize(p, c, recorders, l.callers[0].keys, elapsed)
+		if got.Errors[kindUnanswered] != 4 || got.Errors[kindUnserved] != 995 || got.Decisions != 0 {
+			t.Errorf("errors %v, %d decisions; want 4 unanswered, 995 unserved, no decision", got.Errors, got.Decisions)
+		}
+		// They waited from their time in the first second to the end of the drain.
+		within(t, "max", got.Latency.Max, 5990*time.Millisecond, 6010*time.Millisecond)
+		within(t, "p50", got.Latency.P50, 5490*time.Millisecond, 5510*time.Millisecond)
+	})
+}
+
+func TestPoissonArrivalsKeepTheRate(t *testing.T) {
+	t.Parallel()
+	c := openConfig(1, 1000)
+	c.Arrivals = Poisson
+	gap := c.newGaps()
+	var at time.Duration
+	longer := 0 // than twice the mean: e⁻² of them
+	const n = 100_000
+	for range n {
+		g := gap()
+		at += g
+		if g > 2*time.Millisecond {
+			longer++
+		}
+	}
+	within(t, "100,000 arrivals at 1,000/s", at, 99*time.Second, 101*time.Second)
+	if share := float64(longer) / n; share < 0.125 || share > 0.145 {
+		t.Errorf("%.3f of the gaps are twice the mean or longer, want 0.135", share)
+	}
+}
+
+// Constant gaps of a rate that is no whole number of nanoseconds do not drift.
+func TestConstantArrivalsKeepTheRate(t *testing.T) {
+	t.Parallel()
+	c := openConfig(1, 700_000)
+	gap := c.newGaps()
+	var at time.Duration
+	for range 700_000 {
+		at += gap()
+	}
+	within(t, "700,000 arrivals at 700,000/s", at, time.Second-time.Microsecond, time.Second+time.Microsecond)
+}
+
+func TestClosedLoopWaitsForEachAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := DefaultConfig()
+		c.Callers = 8
+		l, recorders, p := fakeLoad(t, c, grantAfter(10*time.Millisecond))
+		got := summarize(p, c, recorders, l.callers[0].keys, l.closed(t.Context(), time.Second))
+		if got.Decisions != 800 || got.DecisionsPerSecond != 800 {
+			t.Errorf("%d decisions, %v/s; want 800 of 8 callers with 10 ms each", got.Decisions, got.DecisionsPerSecond)
+		}
+		within(t, "p50", got.Latency.P50, 9990*time.Microsecond, 10010*time.Microsecond)
+	})
+}
+
+// What the caller interrupts is no error of the strategy's, and the rate is that of
+// the time that there was.
+func TestInterruptedLoopCountsWhatThereWas(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := DefaultConfig()
+		c.Callers = 8
+		slow := fake{name: "slow", take: func(ctx context.Context, r pglimit.Request) (pglimit.Decision, error) {
+			select {
+			case <-time.After(10 * time.Millisecond):
+				return pglimit.Decision{Allowed: true, Granted: r.Tokens, At: time.Now()}, nil
+			case <-ctx.Done():
+				return pglimit.Decision{}, ctx.Err()
+			}
+		}}
+		l, recorders, p := fakeLoad(t, c, slow)
+		ctx, cancel := context.WithTimeout(t.Context(), 505*time.Millisecond)
+		defer cancel()
+		elapsed := l.closed(ctx, time.Second)
+		got := summarize(p, c, recorders, l.callers[0].keys, elapsed)
+		if elapsed != 505*time.Millisecond || got.Decisions != 400 || len(got.Errors) != 0 {
+			t.Errorf("%v, %d decisions, errors %v; want 505ms, 400, none", elapsed, got.Decisions, got.Errors)
+		}
+	})
+}
+
+func TestErrorsAreCountedByKind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := DefaultConfig()
+		c.Callers, c.Timeout = 1, 20*time.Millisecond
+		answers := []error{&pgconn.PgError{Code: "40P01"}, &pgconn.PgError{Code: "XX000"}, errors.New("what"), nil}
+		calls := 0
+		failing := fake{name: "fails", take: func(ctx context.Context, _ pglimit.Request) (pglimit.Decision, error) {
+			time.Sleep(10 * time.Millisecond)
+			err := answers[calls%4]
+			calls++
+			if err == nil {
+				<-ctx.Done() // for --timeout
+				err = ctx.Err()
+			}
+			return pglimit.Decision{}, err
+		}}
+		l, recorders, p := fakeLoad(t, c, failing)
+		got := summarize(p, c, recorders, l.callers[0].keys, l.closed(t.Context(), 500*time.Millisecond))
+		for _, kind := range []string{"40P01 deadlock_detected", "XX000", kindOther, kindTimeout} {
+			if got.Errors[kind] != 10 {
+				t.Errorf("%d of %q, want 10", got.Errors[kind], kind)
+			}
+		}
+		if got.Decisions != 0 || len(got.Errors) != 4 {
+			t.Errorf("%d decisions, errors %v", got.Decisions, got.Errors)
+		}
+	})
+}
+
+func TestOverAdmissionIsFound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := DefaultConfig()
+		c.Callers, c.Keys, c.Limit = 4, 1, pglimit.PerSecond(10)
+		l, recorders, p := fakeLoad(t, c, grantAfter(10*time.Millisecond))
+		got := summarize(p, c, recorders, l.callers[0].keys, l.closed(t.Context(), time.Second))
+		// 400 grants from 10 ms to 1 s, where the limit allows 10 and 9.9 more.
+		if got.Audit.OverTokens != 381 || got.Verdict() != "OVER by 381" {
+			t.Errorf("over by %d (%s), want 381", got.Audit.OverTokens, got.Verdict())
+		}
+		report := Report{Config: c, Runs: []Result{got}}
+		if names := report.OverAdmitted(); len(names) != 1 || names[0] != "grants" {
+			t.Errorf("OverAdmitted is %v", names)
+		}
+	})
+}
+
+// BenchmarkRecord is what the harness costs per decision: key, clock, counters,
+// histogram and history, and a limiter around a strategy that does nothing.
+func BenchmarkRecord(b *testing.B) {
+	c := DefaultConfig()
+	c.Keys, c.Callers = 100_000, 1
+	at := time.Now()
+	nothing := fake{name: "nothing", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
+		return pglimit.Decision{Allowed: true, Granted: r.Tokens, At: at}, nil
+	}}
+	l, _, _ := fakeLoad(b, c, nothing)
+	w := window{until: time.Hour}
+	from := l.clock.now()
+	for b.Loop() {
+		from, _ = l.callers[0].ask(b.Context(), l.clock, from, w)
+	}
+}

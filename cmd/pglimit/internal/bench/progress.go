@@ -1,0 +1,52 @@
+package bench
+
+import (
+	"sync"
+	"time"
+)
+
+// Progress of a run, several times a second.
+type Progress struct {
+	Strategy      string
+	Number, Of    int // this is the Number-th strategy Of so many
+	Elapsed, Last time.Duration
+	Answered      int64 // requests so far, in this run
+	Done          bool
+}
+
+const progressInterval = 100 * time.Millisecond
+
+// follow reports until the function that it returns is called.
+func (p Progress) follow(report func(Progress), last time.Duration, recorders []*recorder) (stop func()) {
+	if report == nil {
+		return func() {}
+	}
+	p.Last = last
+	begin := time.Now()
+	send := func(done bool) {
+		p.Elapsed, p.Answered, p.Done = min(time.Since(begin), last), 0, done
+		for _, r := range recorders {
+			p.Answered += r.answered.Load()
+		}
+		report(p)
+	}
+	var following sync.WaitGroup
+	stopped := make(chan struct{})
+	following.Go(func() {
+		ticker := time.NewTicker(progressInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				send(false)
+			case <-stopped:
+				send(true)
+				return
+			}
+		}
+	})
+	return func() {
+		close(stopped)
+		following.Wait()
+	}
+}

@@ -1,0 +1,131 @@
+package bench
+
+import "time"
+
+// Report is the outcome of [Run].
+type Report struct {
+	Config Config
+	Server Server
+	Runs   []Result
+
+	// Interrupted: the context ended before everything was run. The last result is
+	// then of a shorter time.
+	Interrupted bool
+}
+
+// Server that was measured.
+type Server struct {
+	Version string // as it says itself: "15.8 (Debian 15.8-1)"
+	Source  string // which one it is, in words
+}
+
+// Result of one strategy.
+type Result struct {
+	Strategy string
+	Limit    string // may differ from Config's, see there
+	Adapted  bool   // it does
+	Cost     int64
+	Elapsed  time.Duration
+
+	Decisions          int64 // Allowed + Denied
+	DecisionsPerSecond float64
+
+	Allowed   int64
+	Denied    int64 // Contended included
+	Contended int64
+
+	// Errors by kind: SQLSTATE and name, or a word; and what the first of each said.
+	Errors      map[string]int64
+	FirstErrors map[string]string
+
+	Latency Latency
+	Server  ServerSide
+	Audit   Audit
+}
+
+// Latency of all requests, those that ended in an error included.
+type Latency struct{ P50, P90, P99, P999, Max time.Duration }
+
+// ServerSide is what Postgres counted during the run. On a server that others use,
+// their WAL, transaction ids and deadlocks are in it.
+type ServerSide struct {
+	WALBytes, TransactionIDs, Deadlocks, DeadTuples int64
+
+	Updates, HOTUpdates int64
+
+	// Incomplete: some backends had not yet reported all they did.
+	Incomplete bool
+}
+
+// HOTRatio is the share of updates that touched no index; false if there were none.
+func (s ServerSide) HOTRatio() (float64, bool) {
+	return float64(s.HOTUpdates) / float64(s.Updates), s.Updates > 0
+}
+
+// Audit is the verdict on what the callers were told.
+type Audit struct {
+	// Audited decisions, of the warm-up too. Complete: all of them, else those up to
+	// some time.
+	Audited  int64
+	Complete bool
+
+	// Denials among the audited. The write-up's statements as published do not say
+	// when they denied, so theirs cannot be audited.
+	Denials int64
+
+	// OverTokens is the worst over-admission of any key, in tokens; Worst tells
+	// where it was.
+	OverTokens int64
+	Worst      string
+
+	// DenialsNotDue although the tokens were there, contended ones aside. Where an
+	// answer was lost, later denials of that key are not judged.
+	DenialsNotDue       int64
+	KeysWithLostAnswers int
+}
+
+// OverAdmitted names the strategies that granted more than their limit.
+func (r Report) OverAdmitted() []string {
+	var names []string
+	for _, run := range r.Runs {
+		if run.Audit.OverTokens > 0 {
+			names = append(names, run.Strategy)
+		}
+	}
+	return names
+}
+
+// summarize merges what the callers recorded.
+func summarize(p plan, c Config, recorders []*recorder, keys []string, elapsed time.Duration) Result {
+	result := Result{
+		Strategy: p.strategy.Name(), Limit: p.limit.String(), Adapted: p.limit != c.Limit, Cost: p.cost,
+		Elapsed: elapsed, Errors: map[string]int64{}, FirstErrors: map[string]string{},
+	}
+	all := newHistogram()
+	histories := make([]*history, 0, len(recorders))
+	var inTime int64
+	for _, r := range recorders {
+		all.Merge(r.latency)
+		histories = append(histories, &r.history)
+		inTime += r.inTime
+		result.Allowed += r.allowed
+		result.Denied += r.denied
+		result.Contended += r.contended
+		for kind, f := range r.errors {
+			result.Errors[kind] += f.count
+			if result.FirstErrors[kind] == "" && f.first != "" {
+				result.FirstErrors[kind] = f.first
+			}
+		}
+	}
+	result.Decisions = result.Allowed + result.Denied
+	if elapsed > 0 {
+		result.DecisionsPerSecond = float64(inTime) / elapsed.Seconds()
+	}
+	quantile := func(percent float64) time.Duration { return time.Duration(all.ValueAtPercentile(percent)) }
+	result.Latency = Latency{quantile(50), quantile(90), quantile(99), quantile(99.9), time.Duration(all.Max())}
+	if c.AuditDecisions > 0 {
+		result.Audit = check(histories, keys, p.limit, p.cost)
+	}
+	return result
+}

@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+var update = flag.Bool("update", false, "write the files in testdata anew")
+
+// sampleReport has something of everything.
+func sampleReport() Report {
+	c := DefaultConfig()
+	c.Limit = pglimit.PerSecond(1000).WithBurst(2000)
+	c.Instances, c.Timeout = 2, 3*time.Second
+	latency := Latency{85200 * time.Nanosecond, 1530 * time.Microsecond, 12100 * time.Microsecond, 1060 * time.Millisecond, 56 * time.Second}
+	return Report{
+		Config: c,
+		Server: Server{Version: "17.6", Source: "the database of DATABASE_URL"},
+		Runs: []Result{
+			{
+				Strategy: "token_bucket", Limit: "1000/1s burst 2000", Cost: 1, Elapsed: 5 * time.Second,
+				Decisions: 1234567, DecisionsPerSecond: 246913.4, Allowed: 28000, Denied: 1206567, Latency: latency,
+				Server: ServerSide{WALBytes: 12345670, TransactionIDs: 28001, DeadTuples: 1000, Updates: 1000, HOTUpdates: 999},
+				Audit:  Audit{Audited: 1300000, Complete: true, Denials: 1206567},
+			},
+			{
+				Strategy: "exclusion_range", Limit: "1000/1s burst 1", Adapted: true, Cost: 1, Elapsed: 5 * time.Second,
+				Decisions: 1000, DecisionsPerSecond: 200, Allowed: 990, Denied: 10, Contended: 0, Latency: latency,
+				Audit: Audit{Audited: 1000, Denials: 10, OverTokens: 12, Worst: `12 tokens too many in bucket "user:1"`, DenialsNotDue: 3, KeysWithLostAnswers: 1},
+			},
+			{
+				Strategy: "published_exclusion", Limit: "1000/1s burst 1", Adapted: true, Cost: 1, Elapsed: 5 * time.Second,
+				Decisions: 60, DecisionsPerSecond: 12, Allowed: 10, Denied: 50, Latency: latency,
+				Errors:      map[string]int64{"40P01 deadlock_detected": 72, kindUnanswered: 4, kindUnserved: 2},
+				FirstErrors: map[string]string{"40P01 deadlock_detected": "deadlock\n detected"},
+				Server:      ServerSide{Deadlocks: 72, Incomplete: true},
+				Audit:       Audit{Audited: 10, Complete: true},
+			},
+		},
+	}
+}
+
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", file)
+	if *update {
+		if err := errors.Join(os.MkdirAll("testdata", 0o750), os.WriteFile(path, got, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s differs (go test -update writes it anew); got:\n%s", path, got)
+	}
+}
+
+func TestTableIsForPeople(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := sampleReport().WriteTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "table.txt", out.Bytes())
+
+	report := sampleReport()
+	report.Config.RPS, report.Config.AuditDecisions, report.Interrupted = 5000, 0, true
+	report.Runs = report.Runs[:1]
+	out.Reset()
+	if err := report.WriteTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "table_open_loop.txt", out.Bytes())
+}
+
+func TestJSONIsForPrograms(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := sampleReport().WriteJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	if !json.Valid(out.Bytes()) {
+		t.Error("it is not valid JSON")
+	}
+	golden(t, "report.json", out.Bytes())
+}
+
+func TestNumbersForPeople(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ got, want string }{
+		{count(0), "0"}, {count(999), "999"}, {count(1000), "1,000"}, {count(-1234567), "-1,234,567"},
+		{number(0), "0"}, {number(0.25), "0.2"}, {number(99.94), "99.9"}, {number(1234.5), "1,235"},
+		{plural(1, "key"), "1 key"}, {plural(2000, "key"), "2,000 keys"},
+		{duration(850 * time.Nanosecond), "0.85 µs"}, {duration(85 * time.Microsecond), "85.0 µs"},
+		{duration(1234 * time.Microsecond), "1.23 ms"}, {duration(123 * time.Millisecond), "123 ms"}, {duration(56 * time.Second), "56.0 s"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/internal/published"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// tidyTime is how long removing what a run left behind may take, also after Ctrl-C.
+const tidyTime = 30 * time.Second
+
+// Run runs the strategies, one after another, on the database, which must be
+// migrated. It removes the rows that it made.
+//
+// A context that ends is no error: the report has what was measured so far and says
+// that it was interrupted. An error may come with a report too, of the strategies
+// before.
+func Run(ctx context.Context, database *pgxpool.Config, source string, config Config, progress func(Progress)) (report Report, err error) {
+	report = Report{Config: config, Server: Server{Source: source}}
+	if err := config.Validate(); err != nil {
+		return report, err
+	}
+	defer func() {
+		if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
+			report.Interrupted, err = true, nil
+		}
+	}()
+	b := bench{
+		config: config, database: database, id: newID(), progress: progress,
+		keys: keyNames(config.Keys), strategies: slices.Clone(config.Strategies),
+	}
+	if err := b.open(ctx); err != nil {
+		return report, err
+	}
+	defer b.observer.Close()
+	if report.Server.Version, err = b.check(ctx); err != nil {
+		return report, err
+	}
+	if config.Published {
+		// Dropped also if making it was interrupted half-way.
+		defer tidy(ctx, &err, func(ctx context.Context) error { return published.Drop(ctx, b.observer, b.schema()) })
+		if err := published.Create(ctx, b.observer, b.schema()); err != nil {
+			return report, err
+		}
+		b.strategies = append(b.strategies, published.Strategies(b.schema())...)
+	}
+	plans, err := b.plans()
+	if err != nil {
+		return report, err
+	}
+	for i, p := range plans {
+		if ctx.Err() != nil {
+			return report, nil
+		}
+		result, measured, err := b.run(ctx, p, Progress{Strategy: p.strategy.Name(), Number: i + 1, Of: len(plans)})
+		if measured {
+			report.Runs = append(report.Runs, result)
+		}
+		if err != nil {
+			return report, err
+		}
+	}
+	return report, nil
+}
+
+// bench is what the runs have in common.
+type bench struct {
+	config     Config
+	database   *pgxpool.Config
+	id         string // of this bench, in every name that it makes
+	keys       []string
+	strategies []pglimit.Strategy
+	observer   *pgxpool.Pool // reads statistics and tidies up
+	progress   func(Progress)
+}
+
+func newID() string {
+	var id [4]byte
+	rand.Read(id[:]) //nolint:errcheck // it never fails
+	return hex.EncodeToString(id[:])
+}
+
+func (b *bench) schema() string { return "pglimit_published_" + b.id }
+
+func (b *bench) open(ctx context.Context) (err error) {
+	config := b.database.Copy()
+	config.MaxConns = 2
+	config.ConnConfig.RuntimeParams["application_name"] = "pglimit bench"
+	b.observer, err = pgxpool.NewWithConfig(ctx, config)
+	return err
+}
+
+// check returns the server's version. It asks each strategy something harmless, so that
+// a database that is not migrated is reported before anything is measured.
+func (b *bench) check(ctx context.Context) (version string, err error) {
+	if err := b.observer.QueryRow(ctx, "show server_version").Scan(&version); err != nil {
+		return "", err
+	}
+	for _, s := range b.strategies {
+		request := pglimit.Request{Limiter: "bench-" + b.id, Key: warmupKey, Limit: pglimit.Every(time.Second), Unit: 1}
+		if _, err := s.Take(ctx, b.observer, []pglimit.Request{request}); err != nil {
+			return "", fmt.Errorf("%s: %w", s.Name(), err)
+		}
+	}
+	return version, nil
+}
+
+func (b *bench) plans() ([]plan, error) {
+	plans := make([]plan, 0, len(b.strategies))
+	for _, s := range b.strategies {
+		p, err := b.config.plan(s)
+		if err != nil {
+			return nil, err
+		}
+		plans = append(plans, p)
+	}
+	return plans, nil
+}
+
+// run measures one strategy. What it returns was measured if it says so, whatever
+// the error.
+func (b *bench) run(ctx context.Context, p plan, progress Progress) (result Result, measured bool, err error) {
+	limiter := "bench-" + b.id + "-" + p.strategy.Name()
+	application := "pglimit bench " + b.id
+	defer tidy(ctx, &err, func(ctx context.Context) error { return b.deleteRows(ctx, p.strategy, limiter) })
+
+	instances := make([]instance, 0, b.config.Instances)
+	closeAll := func() {
+		for _, in := range instances {
+			in.pool.Close()
+		}
+		instances = nil
+	}
+	defer func() { closeAll() }()
+	for range b.config.Instances {
+		in, err := openInstance(ctx, b.database, b.config, p, limiter, application)
+		if err != nil {
+			return result, false, err
+		}
+		instances = append(instances, in)
+	}
+
+	l, recorders := b.newLoad(instances, p)
+	if b.config.Warmup > 0 {
+		b.drive(ctx, l, b.config.Warmup, recorders)
+	}
+	if err := flushStatistics(ctx, instances, b.config.Conns); err != nil {
+		return result, false, err
+	}
+	table := tableOf(p.strategy)
+	reported, err := readStatistics(ctx, b.observer, table)
+	if err != nil {
+		return result, false, err
+	}
+	before, err := readPosition(ctx, b.observer)
+	if err != nil {
+		return result, false, err
+	}
+
+	for _, r := range recorders {
+		r.measuring = true
+	}
+	stopProgress := progress.follow(b.progress, b.config.Duration, recorders)
+	elapsed := b.drive(ctx, l, b.config.Duration, recorders)
+	stopProgress()
+
+	// From here on also after Ctrl-C: what was measured so far is to be shown.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
+	defer cancel()
+	after, err := readPosition(ctx, b.observer)
+	closeAll()
+	result = summarize(p, b.config, recorders, b.keys, elapsed)
+	result.Server = ServerSide{WALBytes: after.wal - before.wal, TransactionIDs: after.xids - before.xids, Incomplete: true}
+	if err != nil {
+		return result, true, err
+	}
+	complete, err := awaitStatistics(ctx, b.observer, application)
+	if err != nil {
+		return result, true, err
+	}
+	now, err := readStatistics(ctx, b.observer, table)
+	if err != nil {
+		return result, true, err
+	}
+	result.Server.Incomplete = !complete
+	result.Server.Deadlocks = now.deadlocks - reported.deadlocks
+	result.Server.DeadTuples = max(0, now.dead-reported.dead) // autovacuum may have been there
+	result.Server.Updates, result.Server.HOTUpdates = now.updates-reported.updates, now.hotUpdates-reported.hotUpdates
+	return result, true, nil
+}
+
+// newLoad spreads the callers over the instances.
+func (b *bench) newLoad(instances []instance, p plan) (*load, []*recorder) {
+	kept := newBudget(b.config.AuditDecisions)
+	l := &load{clock: newClock(), drain: drainTime, sleep: nanosleep}
+	recorders := make([]*recorder, 0, b.config.Callers+1)
+	for i := range b.config.Callers {
+		r := newRecorder(kept)
+		recorders = append(recorders, r)
+		l.callers = append(l.callers, &caller{
+			limiter: instances[i%len(instances)].limiter, keys: b.keys, cost: p.cost, pick: b.config.newPicker(i), recorder: r,
+		})
+	}
+	return l, append(recorders, newRecorder(kept)) // the last is for arrivals that no caller took
+}
+
+func (b *bench) drive(ctx context.Context, l *load, length time.Duration, recorders []*recorder) time.Duration {
+	if b.config.RPS > 0 {
+		return l.open(ctx, length, b.config.newGaps(), recorders[len(recorders)-1])
+	}
+	return l.closed(ctx, length)
+}
+
+// deleteRows of the limiter. The published statements' go with their schema.
+func (b *bench) deleteRows(ctx context.Context, s pglimit.Strategy, limiter string) error {
+	if _, ok := s.(interface{ Table() string }); ok {
+		return nil
+	}
+	table := pgx.Identifier(strings.Split(tableOf(s), ".")).Sanitize()
+	_, err := b.observer.Exec(ctx, "delete from "+table+" where limiter = $1", limiter)
+	return err
+}
+
+// tidy removes something, also when the context has ended, and reports that it
+// could not if nothing worse has happened.
+func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
+	defer cancel()
+	if failed := remove(ctx); failed != nil && *err == nil {
+		*err = fmt.Errorf("removing what the run left behind: %w", failed)
+	}
+}

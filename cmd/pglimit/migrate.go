@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/migrations"
+)
+
+const migrateLong = `Put the schema pglimit into the database, and take it out again.
+
+Everything lives in the schema pglimit, the record of what is applied included:
+an application's own migrations are left alone.`
+
+func newMigrateCommand(a *app) *cobra.Command {
+	return group(&cobra.Command{
+		Use:   "migrate",
+		Short: "Put the schema into the database, or take it out",
+		Long:  migrateLong,
+		Example: lines(
+			"pglimit migrate up",
+			"pglimit migrate status",
+			"pglimit migrate sql | psql --single-transaction -v ON_ERROR_STOP=1",
+		),
+	}, newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a), newMigrateSQLCommand(a))
+}
+
+// migrationJSON is a migration for machines.
+type migrationJSON struct {
+	Version   int64      `json:"version"`
+	Name      string     `json:"name"` // "" if only a newer release knows it
+	Optional  bool       `json:"optional"`
+	Applied   bool       `json:"applied"`
+	AppliedAt *time.Time `json:"applied_at"` // null if it is not applied
+}
+
+func newMigrationJSON(m migrations.Migration) migrationJSON {
+	out := migrationJSON{Version: m.Version, Name: m.Name, Optional: m.Optional, Applied: m.Applied}
+	if m.Applied {
+		out.AppliedAt = &m.AppliedAt
+	}
+	return out
+}
+
+// changeJSON is what migrating up or down changed, for machines.
+type changeJSON struct {
+	Version int64           `json:"version"` // the highest that is applied now
+	Changed []migrationJSON `json:"changed"` // in order of version, as they are now
+}
+
+// migrate changes the schema by do and prints what that changed. If it fails,
+// it prints what was changed all the same, and returns the error.
+func (a *app) migrate(ctx context.Context, do func(*pgxpool.Pool) error) error {
+	pool, err := a.pool(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	before, err := migrations.Status(ctx, pool)
+	if err != nil {
+		return err
+	}
+	failed := do(pool)
+	after, err := migrations.Status(ctx, pool)
+	if err != nil {
+		if failed != nil {
+			return failed
+		}
+		return err
+	}
+	change := changed(before, after)
+	if failed != nil && len(change.Changed) == 0 {
+		return failed
+	}
+	if err := a.print(change, change.text()); err != nil {
+		return err
+	}
+	return failed
+}
+
+// changed compares two lists of the same database.
+func changed(before, after []migrations.Migration) changeJSON {
+	out := changeJSON{Changed: []migrationJSON{}}
+	for _, m := range before {
+		if !slices.ContainsFunc(after, func(n migrations.Migration) bool { return n.Version == m.Version }) {
+			m.Applied, m.AppliedAt = false, time.Time{}
+			after = append(after, m)
+		}
+	}
+	for _, m := range after {
+		if m.Applied {
+			out.Version = max(out.Version, m.Version)
+		}
+		was := slices.ContainsFunc(before, func(n migrations.Migration) bool { return n.Version == m.Version && n.Applied })
+		if m.Applied != was {
+			out.Changed = append(out.Changed, newMigrationJSON(m))
+		}
+	}
+	return out
+}
+
+func (c changeJSON) text() string {
+	text := ""
+	for _, m := range c.Changed {
+		verb := "undone"
+		if m.Applied {
+			verb = "applied"
+		}
+		text += verb + " " + strconv.FormatInt(m.Version, 10) + " " + m.Name + "\n"
+	}
+	if text == "" {
+		text = "nothing to do\n"
+	}
+	if c.Version == 0 {
+		return text + "the schema pglimit is not in the database\n"
+	}
+	return text + "the schema pglimit is at version " + strconv.FormatInt(c.Version, 10) + "\n"
+}

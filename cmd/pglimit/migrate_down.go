@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/migrations"
+)
+
+const migrateDownLong = `Undo the migration that was applied last, or more with --to or --all.
+
+The state of the limiters goes with the tables: services that still use them get
+errors until the schema is migrated up again, and then find every bucket full.
+It does not ask whether you are sure.`
+
+func newMigrateDownCommand(a *app) *cobra.Command {
+	var to int64
+	all := false
+	cmd := &cobra.Command{
+		Use:   "down [--to VERSION | --all]",
+		Short: "Undo the last migration, or more",
+		Long:  migrateDownLong,
+		Example: lines(
+			"pglimit migrate down",
+			"pglimit migrate down --to 4",
+			"pglimit migrate down --all",
+		),
+		Args:                  noArgs,
+		ValidArgsFunction:     cobra.NoFileCompletions,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			chosen := cmd.Flags().Changed("to")
+			switch {
+			case chosen && all:
+				return usagef(cmd, "--to and --all exclude each other: --all is --to 0")
+			case to < 0:
+				return fmt.Errorf("--to is %d: it must be a version, or 0 to undo everything", to)
+			}
+			return a.migrate(ctx, func(pool *pgxpool.Pool) error {
+				if chosen || all {
+					return migrations.DownTo(ctx, pool, to)
+				}
+				return migrations.Down(ctx, pool)
+			})
+		},
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().Int64Var(&to, "to", 0, "undo every migration above this `VERSION`")
+	cmd.Flags().BoolVar(&all, "all", false, "undo every migration and remove the schema")
+	noFiles(cmd, "to")
+	return cmd
+}

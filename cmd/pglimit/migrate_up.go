@@ -1,0 +1,41 @@
+package main
+
+import (
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/migrations"
+)
+
+const migrateUpLong = `Bring the database to the schema of this release.
+
+Any number of instances may do this at once. Each run is all or nothing, but for
+one case: the strategy exclusion_range needs the extension btree_gist. Where that
+is not to be had, everything else is applied all the same and the exit code is 2;
+with --without-exclusion-range the extension is not asked for.`
+
+func newMigrateUpCommand(a *app) *cobra.Command {
+	without := false
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Bring the database to the schema of this release",
+		Long:  migrateUpLong,
+		Example: lines(
+			"pglimit migrate up",
+			"pglimit migrate up --without-exclusion-range",
+		),
+		Args:              noArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var options []migrations.Option
+			if without {
+				options = append(options, migrations.WithoutExclusionRange())
+			}
+			return a.migrate(cmd.Context(), func(pool *pgxpool.Pool) error {
+				return migrations.Up(cmd.Context(), pool, options...)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&without, "without-exclusion-range", false, "leave out the strategy exclusion_range, which needs the extension btree_gist")
+	return cmd
+}

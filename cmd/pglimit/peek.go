@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+const peekLong = `Look at a key's bucket and take nothing.
+
+The limit must be given because the bucket stores what was used, not what is
+allowed. The exit code is 0 whether or not tokens are there: what to do with
+them is for "pglimit allow" to decide, by then they may be gone.`
+
+func newPeekCommand(a *app) *cobra.Command {
+	var b bucketFlags
+	cmd := &cobra.Command{
+		Use:   "peek KEY --limit TOKENS/PERIOD",
+		Short: "Look how full a key's bucket is",
+		Long:  peekLong,
+		Example: lines(
+			"pglimit peek user:42 --limit 100/1m --name api",
+			"pglimit peek nightly-report --limit 1/10m --output json | jq .retry_after_ms",
+		),
+		Args:              oneKey,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key := args[0]
+			limit, err := b.parseLimit(cmd)
+			if err != nil {
+				return inFlags(err)
+			}
+			var d pglimit.Decision
+			err = b.ask(cmd.Context(), a, limit, func(ctx context.Context, limiter *pglimit.Limiter) error {
+				d, err = limiter.Peek(ctx, key)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return a.print(newDecisionJSON(&b, key, limit, 0, d), bucketText(limit, d)+"\n")
+		},
+	}
+	b.addLimitTo(cmd)
+	b.addTo(cmd)
+	return cmd
+}

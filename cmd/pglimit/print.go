@@ -1,0 +1,64 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// print answers on stdout: the value as one line of JSON, or the text.
+func (a *app) print(value any, text string) error {
+	if a.output == outputJSON {
+		encoder := json.NewEncoder(a.stdout)
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(value)
+	}
+	_, err := io.WriteString(a.stdout, text)
+	return err
+}
+
+// columns aligns rows of cells under a head.
+func columns(head []string, rows [][]string) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{head}, rows...) {
+		_, _ = io.WriteString(w, strings.Join(row, "\t")+"\n") // a Builder does not fail
+	}
+	_ = w.Flush()
+	return b.String()
+}
+
+// shortDuration is the duration as a person reads it, rounded up so that who waits
+// that long has waited long enough: 9ms, 1.3s, 8m3s, 2h.
+func shortDuration(d time.Duration) string {
+	unit := time.Second
+	switch {
+	case d < time.Second:
+		unit = time.Millisecond
+	case d < time.Minute:
+		unit = 100 * time.Millisecond
+	}
+	text := roundUp(d, unit).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// milliseconds of the duration, rounded up.
+func milliseconds(d time.Duration) int64 {
+	return roundUp(d, time.Millisecond).Milliseconds()
+}
+
+func roundUp(d, unit time.Duration) time.Duration {
+	down := d.Truncate(unit)
+	if down < d {
+		return down + unit
+	}
+	return down
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The groups in which the help lists the commands.
+const (
+	groupDecide  = "decide"
+	groupOperate = "operate"
+	groupMore    = "more"
+)
+
+const rootLong = `Exact rate limits, decided in PostgreSQL by PostgreSQL's clock.
+
+The database is named by --database-url, else by DATABASE_URL, else by the
+variables that psql reads (PGHOST, PGPORT, PGDATABASE, PGUSER, PGPASSWORD,
+PGSERVICE, ...). Prefer the environment for a URL with a password: other users
+of the machine can read a command line.
+
+Exit codes: 0 allowed or done, 1 denied (of bench: a strategy granted too much),
+2 failed, with one line on stderr that says why, 130 ended by Ctrl-C.`
+
+const rootExample = `  export DATABASE_URL=postgres://app@db.internal:5432/app
+  pglimit migrate up
+  pglimit allow nightly-report --limit 1/10m && ./report.sh
+  pglimit bench`
+
+func newRootCommand(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "pglimit",
+		Short:         "Exact rate limits, decided in PostgreSQL",
+		Long:          rootLong,
+		Example:       rootExample,
+		SilenceUsage:  true, // main prints errors, on one line
+		SilenceErrors: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(cmd, args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(flagError)
+	root.SetUsageTemplate(usageTemplate(root.UsageTemplate()))
+
+	flags := root.PersistentFlags()
+	flags.SortFlags = false
+	flags.StringVar(&a.databaseURL, "database-url", "", "database to use: a `URL`, or \"host=... dbname=...\" (default: from the environment)")
+	a.output = outputText
+	choiceVar(root, flags, &a.output, "output", "`FORMAT` of what is printed", outputText, outputJSON)
+	noFiles(root, "database-url")
+
+	root.AddGroup(
+		&cobra.Group{ID: groupDecide, Title: "Decide:"},
+		&cobra.Group{ID: groupOperate, Title: "Operate:"},
+		&cobra.Group{ID: groupMore, Title: "More:"},
+	)
+	add := func(groupID string, commands ...*cobra.Command) {
+		for _, command := range commands {
+			command.GroupID = groupID
+			root.AddCommand(command)
+		}
+	}
+	add(groupDecide, newAllowCommand(a), newPeekCommand(a), newResetCommand(a))
+	add(groupOperate, newMigrateCommand(a), newCleanupCommand(a), newBenchCommand(a))
+	add(groupMore, newVersionCommand(a))
+	addCobrasOwn(root)
+	return root
+}
+
+// addCobrasOwn adds the commands help and completion, which fail on a name that
+// does not exist where cobra would print something else and succeed.
+func addCobrasOwn(root *cobra.Command) {
+	root.SetHelpCommandGroupID(groupMore)
+	root.SetCompletionCommandGroupID(groupMore)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, command := range root.Commands() {
+		switch command.Name() {
+		case "help":
+			command.Args = func(_ *cobra.Command, args []string) error {
+				found, rest, err := root.Find(args)
+				if err == nil && len(rest) > 0 {
+					err = unknownCommand(found, rest[0])
+				}
+				return err
+			}
+		case "completion":
+			group(command)
+		}
+	}
+}
+
+// usageTemplate is cobra's but for the first lines. Cobra would list a command of
+// commands as one that can be run by itself, too.
+func usageTemplate(cobras string) string {
+	return strings.Replace(cobras,
+		"{{if .Runnable}}\n  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}",
+		"{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{else}}\n  {{.UseLine}}{{end}}", 1)
+}
+
+// lines makes an indented example out of lines of shell.
+func lines(text ...string) string {
+	for i := range text {
+		if text[i] != "" {
+			text[i] = "  " + text[i]
+		}
+	}
+	return strings.Join(text, "\n")
+}

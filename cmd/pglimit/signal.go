@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// endedBySignal is the cause of a context that [untilSignal] ended.
+type endedBySignal struct{ os.Signal }
+
+func (e endedBySignal) Error() string { return "ended by " + e.String() }
+
+// exitCode is what a shell reports for a process that the signal killed: 130 for
+// Ctrl-C.
+func (e endedBySignal) exitCode() int {
+	if number, ok := e.Signal.(syscall.Signal); ok {
+		return 128 + int(number)
+	}
+	return 130
+}
+
+// untilSignal ends the context at the first Ctrl-C (or SIGTERM), so that commands
+// can finish tidily. From then on signals do what they do to any process: the
+// second one kills.
+func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case s := <-signals:
+			signal.Stop(signals)
+			cancel(endedBySignal{s})
+		case <-ctx.Done():
+			signal.Stop(signals)
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}

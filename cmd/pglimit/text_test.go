@@ -1,0 +1,114 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+func TestDurationsAreShortAndRoundedUp(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		0:                                "0s",
+		time.Microsecond:                 "1ms",
+		999*time.Millisecond + 1:         "1s",
+		1234 * time.Millisecond:          "1.3s",
+		12 * time.Second:                 "12s",
+		8*time.Minute + 2100*1000*1000:   "8m3s",
+		10 * time.Minute:                 "10m",
+		2 * time.Hour:                    "2h",
+		90 * time.Minute:                 "1h30m",
+		time.Hour + 30*time.Second:       "1h0m30s",
+		59*time.Second + 999*1000*1000:   "1m",
+		365 * 24 * time.Hour:             "8760h",
+		20*time.Minute + time.Nanosecond: "20m1s",
+	} {
+		if got := shortDuration(d); got != want {
+			t.Errorf("%v is %q, not %q", d, got, want)
+		}
+	}
+	if got := milliseconds(1001 * time.Microsecond); got != 2 {
+		t.Errorf("1.001ms is %d whole milliseconds, not 2", got)
+	}
+}
+
+func TestErrorsAreOneLineWithoutOurNames(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		"plain":                                errors.New("plain"),
+		"the database is not migrated: run it": fmt.Errorf("%w: run it", pglimit.ErrNotMigrated),
+		"one; two":                             errors.Join(errors.New("cleanup: one"), errors.New("pglimit: two")),
+		"several: a; b":                        errors.New("migrations: several:\n\ta\n\tb\n"),
+		"it failed: inner":                     errors.New("cleanup: it failed: pglimit: inner"),
+	} {
+		if got := oneLine(err); got != want {
+			t.Errorf("%q becomes %q, not %q", err, got, want)
+		}
+	}
+}
+
+func TestDecisionsReadLikeSentences(t *testing.T) {
+	t.Parallel()
+	limit := pglimit.PerMinute(5)
+	for want, d := range map[string]pglimit.Decision{
+		"allowed: 4 of 5 left, full again in 12s":           {Allowed: true, Granted: 1, Remaining: 4, ResetAfter: 12 * time.Second},
+		"denied: retry after 8m3s":                          {RetryAfter: 8*time.Minute + 3*time.Second, ResetAfter: time.Hour},
+		"denied: another request holds this key, try again": {Contended: true, Remaining: 3},
+	} {
+		if got := allowText(limit, d); got != want {
+			t.Errorf("%+v reads %q, not %q", d, got, want)
+		}
+	}
+	for want, d := range map[string]pglimit.Decision{
+		"5 of 5 left": {Allowed: true, Remaining: 5},
+		"0 of 5 left, the next in 2.5s, full again in 52s": {RetryAfter: 2500 * time.Millisecond, ResetAfter: 52 * time.Second},
+	} {
+		if got := bucketText(limit, d); got != want {
+			t.Errorf("%+v reads %q, not %q", d, got, want)
+		}
+	}
+}
+
+func TestMigratingSaysWhatChanged(t *testing.T) {
+	t.Parallel()
+	list := func(applied ...bool) (out []migrations.Migration) {
+		for i, a := range applied {
+			out = append(out, migrations.Migration{Version: int64(i + 1), Name: string(rune('a' + i)), Applied: a})
+		}
+		return out
+	}
+	for _, test := range []struct {
+		want          string
+		before, after []migrations.Migration
+	}{
+		{"applied 2 b\nthe schema pglimit is at version 2\n", list(true, false, false), list(true, true, false)},
+		{"undone 1 a\nundone 2 b\nthe schema pglimit is not in the database\n", list(true, true), list(false, false)},
+		{"nothing to do\nthe schema pglimit is at version 2\n", list(true, true), list(true, true)},
+		// Version 3 is of a newer release, which undid it meanwhile.
+		{"undone 3 c\nthe schema pglimit is at version 2\n", list(true, true, true), list(true, true)},
+	} {
+		if got := changed(test.before, test.after).text(); got != test.want {
+			t.Errorf("prints %q, not %q", got, test.want)
+		}
+	}
+}
+
+func TestVersionNamesBuildAndNewestMigration(t *testing.T) {
+	t.Parallel()
+	info := &debug.BuildInfo{
+		Main:     debug.Module{Version: "v1.2.3"},
+		Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.modified", Value: "true"}},
+	}
+	v, err := newVersionJSON(info)
+	if err != nil || v.Version != "v1.2.3" || v.Commit != "abc" || !v.Modified || v.Migration != "00007_exclusion_range" {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if v, err := newVersionJSON(nil); err != nil || v.Version != "unknown" || v.Commit != "" {
+		t.Errorf("without build info: %+v, %v", v, err)
+	}
+}

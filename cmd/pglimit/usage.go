@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// usagef is the error of a command line that makes no sense to the command. It
+// points to the help, which says what would.
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	return fmt.Errorf("%s (see %q)", fmt.Sprintf(format, args...), cmd.CommandPath()+" --help")
+}
+
+// flagError makes one of [usagef] of what cobra says about flags.
+func flagError(cmd *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return usagef(cmd, "%v", err)
+	}
+	why := invalid.Unwrap().Error()
+	switch invalid.GetFlag().Value.Type() {
+	case "int", "int64":
+		why = "it must be a whole number"
+	case "float64":
+		why = "it must be a number"
+	case "duration":
+		why = "it must be a duration such as 500ms, 10s or 1m30s"
+	}
+	return usagef(cmd, "--%s is %q: %s", invalid.GetFlag().Name, invalid.GetValue(), why)
+}
+
+// noArgs are the arguments of a command that has none.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef(cmd, "%s takes no arguments, not %q", cmd.Name(), args[0])
+	}
+	return nil
+}
+
+// oneKey are the arguments of a command about a key.
+func oneKey(cmd *cobra.Command, args []string) error {
+	switch len(args) {
+	case 0:
+		return usagef(cmd, "%s needs a KEY: whom the limit is for, such as user:42", cmd.Name())
+	case 1:
+		return nil
+	}
+	return usagef(cmd, "%s takes one KEY, not %d arguments: quote a key that has spaces", cmd.Name(), len(args))
+}
+
+// group makes a command of commands that do the work. Cobra alone would print the
+// help and succeed, and a deployment that forgot the "up" of "migrate up" would
+// look like one that has migrated.
+func group(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(members...)
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			var names []string
+			for _, member := range cmd.Commands() {
+				names = append(names, member.Name())
+			}
+			return usagef(cmd, "say which: %s %s", cmd.CommandPath(), strings.Join(names, "|"))
+		}
+		return unknownCommand(cmd, args[0])
+	}
+	return cmd
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	message := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+name)
+	cmd.SuggestionsMinimumDistance = 2 // cobra sets it in the path that is not taken here
+	if similar := cmd.SuggestionsFor(name); len(similar) > 0 {
+		message += ", did you mean " + strings.Join(similar, " or ") + "?"
+	}
+	return usagef(cmd, "%s", message)
+}

@@ -1,0 +1,267 @@
+package integration
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// What "pglimit bench" is promised to measure, and that it leaves nothing behind.
+func TestBench(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "pglimit")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../cmd/pglimit").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	for name, test := range map[string]func(*testing.T, cli){
+		"measures every strategy":                    benchMeasuresEveryStrategy,
+		"arrivals on schedule":                       benchKeepsTheSchedule,
+		"several instances":                          benchRunsSeveralInstances,
+		"the published statements":                   benchRunsThePublishedStatements,
+		"a strategy that grants too much exits 1":    benchFindsOverAdmission,
+		"a strategy that denies too much is found":   benchFindsUnderAdmission,
+		"a database without migrations says so":      benchNeedsMigrations,
+		"Ctrl-C prints what was measured":            benchPrintsOnInterrupt,
+		"without a database it starts one":           benchStartsAServer,
+		"without a database it removes it on Ctrl-C": benchRemovesItsServerOnInterrupt,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, cli{binary: binary})
+		})
+	}
+}
+
+// benchReport is what scripts read of the JSON.
+type benchReport struct {
+	Parameters  map[string]any
+	Server      struct{ Version, Source string }
+	Interrupted bool
+	Runs        []benchRun
+}
+
+type benchRun struct {
+	Strategy                  string
+	Limit                     string
+	Decisions                 int64
+	DecisionsPerSecond        float64            `json:"decisions_per_second"`
+	Latency                   map[string]float64 `json:"latency_us"`
+	Allowed, Denied           int64
+	Contended                 int64
+	Errors                    map[string]int64
+	Deadlocks                 int64
+	WALBytesPerDecision       *float64 `json:"wal_bytes_per_decision"`
+	TransactionIDsPerDecision *float64 `json:"transaction_ids_per_decision"`
+	DeadTuples                *int64   `json:"dead_tuples"`
+	HOTUpdateRatio            *float64 `json:"hot_update_ratio"`
+	Audit                     struct {
+		OverTokens    int64 `json:"over_tokens"`
+		DenialsNotDue int64 `json:"denials_not_due"`
+		Audited       int64
+		Complete      bool
+	}
+}
+
+// bench runs it for a short time and reads its JSON.
+func (c cli) bench(t *testing.T, code int, args ...string) benchReport {
+	t.Helper()
+	args = append([]string{"bench", "--output", "json", "--duration", "1s", "--warmup", "100ms", "--callers", "16", "--conns", "4"}, args...)
+	r := c.run(t, args...).exits(t, code)
+	var report benchReport
+	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
+		t.Fatalf("%q does not print one JSON object: %v\n%s", args, err, r.stdout)
+	}
+	return report
+}
+
+// benchLeftNothing checks that no row and no schema of a run is there.
+func benchLeftNothing(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	left := texts(t, pool, `
+		select 'row in ' || s from (
+			select 'token_bucket' s from pglimit.token_bucket union all select 'upsert' from pglimit.upsert union all
+			select 'for_update_nowait' from pglimit.for_update_nowait union all select 'exclusion_range' from pglimit.exclusion_range) rows
+		union all select 'schema ' || nspname from pg_namespace where nspname like '%published%'`)
+	if len(left) > 0 {
+		t.Errorf("it leaves behind: %q", left)
+	}
+}
+
+func benchMeasuresEveryStrategy(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	report := c.bench(t, 0)
+	var names []string
+	for _, run := range report.Runs {
+		names = append(names, run.Strategy)
+		if run.Decisions != run.Allowed+run.Denied || run.Decisions < 100 || run.DecisionsPerSecond < 100 || run.Allowed == 0 {
+			t.Errorf("%s: %d decisions (%.0f/s), %d allowed, %d denied", run.Strategy, run.Decisions, run.DecisionsPerSecond, run.Allowed, run.Denied)
+		}
+		before := 0.0
+		for _, quantile := range []string{"p50", "p90", "p99", "p999", "max"} {
+			value, there := run.Latency[quantile]
+			if !there || value <= 0 || value < before {
+				t.Errorf("%s: latencies %v", run.Strategy, run.Latency)
+			}
+			before = value
+		}
+		if len(run.Errors) > 0 || run.Deadlocks > 0 || run.Audit.OverTokens > 0 || run.Audit.DenialsNotDue > 0 {
+			t.Errorf("%s: errors %v, %d deadlocks, audit %+v", run.Strategy, run.Errors, run.Deadlocks, run.Audit)
+		}
+		// The warm-up's decisions are audited too.
+		if !run.Audit.Complete || run.Audit.Audited <= run.Decisions {
+			t.Errorf("%s: %d of %d decisions audited, complete: %v", run.Strategy, run.Audit.Audited, run.Decisions, run.Audit.Complete)
+		}
+		// Each grant writes, so Postgres's own counters cannot be zero.
+		if run.WALBytesPerDecision == nil || *run.WALBytesPerDecision <= 0 || *run.TransactionIDsPerDecision <= 0 || run.DeadTuples == nil {
+			t.Errorf("%s: WAL %v, transaction ids %v, dead tuples %v", run.Strategy, run.WALBytesPerDecision, run.TransactionIDsPerDecision, run.DeadTuples)
+		}
+		limit := "1000/1s"
+		if run.Strategy == "exclusion_range" {
+			limit = "1000/1s burst 1"
+			if run.HOTUpdateRatio != nil {
+				t.Errorf("%s: it has no updates, and of them %v are HOT", run.Strategy, *run.HOTUpdateRatio)
+			}
+		} else if run.HOTUpdateRatio == nil || *run.HOTUpdateRatio < 0.5 || *run.HOTUpdateRatio > 1 {
+			t.Errorf("%s: HOT ratio %v", run.Strategy, run.HOTUpdateRatio)
+		}
+		if run.Limit != limit {
+			t.Errorf("%s runs under %s, want %s", run.Strategy, run.Limit, limit)
+		}
+	}
+	if got, want := strings.Join(names, " "), "token_bucket upsert for_update_nowait exclusion_range"; got != want {
+		t.Errorf("it runs %s, want %s", got, want)
+	}
+	if report.Server.Version == "" || report.Parameters["callers"] != 16.0 || report.Parameters["loop"] != "closed" || report.Interrupted {
+		t.Errorf("server %+v, parameters %v", report.Server, report.Parameters)
+	}
+	benchLeftNothing(t, pool)
+}
+
+func benchKeepsTheSchedule(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	run := c.bench(t, 0, "--strategies", "token_bucket", "--rps", "200", "--arrivals", "constant", "--keys", "10").Runs[0]
+	if run.Decisions != 199 {
+		t.Errorf("%d decisions, want all 199 that were due within the second", run.Decisions)
+	}
+	benchLeftNothing(t, pool)
+}
+
+func benchRunsSeveralInstances(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	report := c.bench(t, 0, "--strategies", "upsert", "--instances", "3", "--conns", "2", "--keys", "1000", "--distribution", "zipf", "--cost", "3")
+	if run := report.Runs[0]; run.Decisions < 100 || len(run.Errors) > 0 {
+		t.Errorf("%+v", run)
+	}
+	benchLeftNothing(t, pool)
+}
+
+func benchRunsThePublishedStatements(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	report := c.bench(t, 0, "--strategies", "exclusion_range", "--published", "--limit", "1/100ms", "--keys", "1")
+	var names []string
+	for _, run := range report.Runs {
+		names = append(names, run.Strategy)
+		// A grant each 100 ms; that of the published exclusion may be lost in a deadlock.
+		if run.Audit.OverTokens > 0 || run.Allowed == 0 && run.Strategy != "published_exclusion" {
+			t.Errorf("%s: %d allowed, over by %d", run.Strategy, run.Allowed, run.Audit.OverTokens)
+		}
+	}
+	if got, want := strings.Join(names, " "), "exclusion_range published_for_update_nowait published_exclusion published_upsert"; got != want {
+		t.Errorf("it runs %s, want %s", got, want)
+	}
+	benchLeftNothing(t, pool)
+}
+
+// benchBreaks replaces the function of token_bucket by one that decides like this.
+func benchBreaks(t *testing.T, pool *pgxpool.Pool, decision string) {
+	t.Helper()
+	run(t, pool, `
+		create or replace function pglimit.token_bucket_take_v1(
+			_key text, _limiter text, _token_parts bigint, _refill_parts bigint, _burst bigint,
+			want bigint, unit bigint, relaxed boolean,
+			out granted bigint, out debt bigint, out at_us bigint
+		) language plpgsql set search_path = '' as $$
+		begin
+			at_us := pglimit.clock_us();
+			debt := 0;
+			granted := `+decision+`;
+		end $$`)
+}
+
+func benchFindsOverAdmission(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	benchBreaks(t, pool, "want")
+	run := c.bench(t, 1, "--strategies", "token_bucket", "--limit", "10/1s", "--keys", "1").Runs[0]
+	if run.Allowed < 100 || run.Audit.OverTokens < run.Allowed/2 {
+		t.Errorf("over by %d tokens, with %d granted and a limit of 10/1s", run.Audit.OverTokens, run.Allowed)
+	}
+}
+
+func benchFindsUnderAdmission(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	benchBreaks(t, pool, "0")
+	run := c.bench(t, 0, "--strategies", "token_bucket", "--keys", "1").Runs[0]
+	if run.Audit.DenialsNotDue != run.Audit.Audited || run.Denied == 0 {
+		t.Errorf("%d denials not due of %d, want all", run.Audit.DenialsNotDue, run.Audit.Audited)
+	}
+}
+
+func benchNeedsMigrations(t *testing.T, c cli) {
+	c, _ = c.on(t)
+	c.run(t, "bench", "--duration", "1s").fails(t, "pglimit migrate up")
+}
+
+func benchPrintsOnInterrupt(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	command := c.command(t.Context(), t, c.binary, "bench", "--duration", "60s", "--warmup", "0s", "--callers", "4", "--conns", "2")
+	var stdout strings.Builder
+	command.Stdout = &stdout
+	must(t, command.Start())
+	eventually(t, pool, "select count(*) > 0 from pglimit.token_bucket where key like 'user:%'")
+	must(t, command.Process.Signal(os.Interrupt))
+	begin := time.Now()
+	_ = command.Wait() // its error is the exit code
+	if code := command.ProcessState.ExitCode(); code != 130 || time.Since(begin) > 10*time.Second {
+		t.Errorf("exit code %d after %v, want 130 soon", code, time.Since(begin))
+	}
+	for _, part := range []string{"token_bucket", "decisions/s", "verdict", "Interrupted"} {
+		if !strings.Contains(stdout.String(), part) {
+			t.Errorf("it does not print %q, but\n%s", part, stdout.String())
+		}
+	}
+	benchLeftNothing(t, pool)
+}
+
+// throwaway skips a test where no throwaway server can be had: then the tests' own
+// comes from elsewhere.
+func (r result) throwaway(t *testing.T) result {
+	t.Helper()
+	if r.code == 2 && strings.Contains(r.stderr, "no throwaway Postgres") {
+		t.Skip(r.stderr)
+	}
+	return r
+}
+
+func benchStartsAServer(t *testing.T, c cli) {
+	r := c.run(t, "bench", "--strategies", "token_bucket", "--duration", "100ms", "--warmup", "0s").throwaway(t).exits(t, 0)
+	r.prints(t, "a throwaway on", "token_bucket", "exact")
+	for _, part := range []string{"starting a throwaway", "removed the throwaway"} {
+		if !strings.Contains(r.stderr, part) {
+			t.Errorf("it does not say %q, but\n%s", part, r.stderr)
+		}
+	}
+}
+
+func benchRemovesItsServerOnInterrupt(t *testing.T, c cli) {
+	c.run(t, "bench", "--strategies", "token_bucket", "--duration", "10ms", "--warmup", "0s").throwaway(t)
+	process, wait := c.started(t, "started PostgreSQL", "bench", "--duration", "60s")
+	if stderr := endsSoon(t, process, wait, 130); !strings.Contains(stderr, "removed the throwaway") {
+		t.Errorf("it does not say that it removed the server:\n%s", stderr)
+	}
+}

@@ -1,0 +1,114 @@
+package integration
+
+import (
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+)
+
+func cliAnswersByExitCode(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	c.run(t, "allow", "k", "--limit", "5/1h", "--cost", "4").exits(t, 0).prints(t, "allowed: 1 of 5 left, full again in 48m\n")
+	c.run(t, "allow", "k", "--limit", "5/1h", "--cost", "2").exits(t, 1).prints(t, "denied: retry after 1")
+	c.run(t, "peek", "k", "--limit", "5/1h").exits(t, 0).prints(t, "1 of 5 left, full again in 4")
+	c.run(t, "allow", "k", "--limit", "5/1h").exits(t, 0)
+	c.run(t, "peek", "k", "--limit", "5/1h").exits(t, 0).prints(t, "0 of 5 left, the next in 1")
+	c.run(t, "reset", "k").exits(t, 0).prints(t, "full")
+	c.run(t, "allow", "k", "--limit", "5/1h burst 7", "--cost", "7", "--durability", "durable").exits(t, 0)
+
+	quiet := c.run(t, "allow", "k", "--limit", "5/1h", "--quiet").exits(t, 1)
+	if quiet.stdout+quiet.stderr != "" {
+		t.Errorf("--quiet prints %q and %q", quiet.stdout, quiet.stderr)
+	}
+	// Another name and another strategy are other buckets.
+	c.run(t, "allow", "k", "--limit", "5/1h", "--name", "other").exits(t, 0)
+	for _, strategy := range []string{"upsert", "for_update_nowait", "exclusion_range"} {
+		c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", strategy).exits(t, 0)
+		c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", strategy).exits(t, 1)
+	}
+}
+
+func cliPrintsJSON(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	type decision struct {
+		Allowed      *bool     `json:"allowed"`
+		Granted      int64     `json:"granted"`
+		Remaining    int64     `json:"remaining"`
+		RetryAfterMS int64     `json:"retry_after_ms"`
+		ResetAfterMS int64     `json:"reset_after_ms"`
+		Contended    *bool     `json:"contended"`
+		At           time.Time `json:"at"`
+	}
+	ask := func(code int, args ...string) (d decision) {
+		t.Helper()
+		r := c.run(t, append(args, "--output", "json")...).exits(t, code)
+		must(t, json.Unmarshal([]byte(r.stdout), &d))
+		if d.Allowed == nil || d.Contended == nil || *d.Contended || d.At.IsZero() {
+			t.Errorf("%q prints %s", args, r.stdout)
+		}
+		return d
+	}
+	d := ask(0, "allow", "k", "--limit", "1/1h burst 3", "--cost", "2")
+	if !*d.Allowed || d.Granted != 2 || d.Remaining != 1 || d.RetryAfterMS != 3_600_000 || d.ResetAfterMS != 2*3_600_000 {
+		t.Errorf("two of three taken: %+v", d)
+	}
+	d = ask(1, "allow", "k", "--limit", "1/1h burst 3", "--cost", "2")
+	if *d.Allowed || d.Granted != 0 || d.Remaining != 1 || d.RetryAfterMS <= 3_500_000 || d.RetryAfterMS > 3_600_000 {
+		t.Errorf("two more wanted: %+v", d)
+	}
+	if d = ask(0, "peek", "k", "--limit", "1/1h burst 3"); !*d.Allowed || d.Granted != 0 || d.Remaining != 1 {
+		t.Errorf("peeked: %+v", d)
+	}
+
+	var status struct {
+		Version    int64 `json:"version"`
+		Migrations []struct {
+			Name      string     `json:"name"`
+			Applied   bool       `json:"applied"`
+			AppliedAt *time.Time `json:"applied_at"`
+		} `json:"migrations"`
+	}
+	must(t, json.Unmarshal([]byte(c.run(t, "migrate", "status", "--output", "json").exits(t, 0).stdout), &status))
+	if status.Version == 0 || len(status.Migrations) == 0 || status.Migrations[0].Name != "core" || status.Migrations[0].AppliedAt == nil {
+		t.Errorf("status: %+v", status)
+	}
+	var version map[string]any
+	must(t, json.Unmarshal([]byte(c.run(t, "version", "--output", "json").exits(t, 0).stdout), &version))
+	for _, field := range []string{"version", "commit", "go", "migration"} {
+		if _, ok := version[field]; !ok {
+			t.Errorf("version has no field %s: %v", field, version)
+		}
+	}
+}
+
+func cliServesShellScripts(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	const script = `
+		set -eu
+		for i in 1 2 3; do
+			if pglimit allow job --limit 2/1h --quiet; then echo run; else echo skip; fi
+		done
+		DATABASE_URL=postgres://127.0.0.1:1/x pglimit allow job --limit 2/1h 2> /dev/null || echo "code $?"`
+	r := resultOf(t, c.command(t.Context(), t, "sh", "-c", script)).exits(t, 0)
+	if want := "run\nrun\nskip\ncode 2\n"; r.stdout != want {
+		t.Errorf("the script prints %q, not %q\n%s", r.stdout, want, r.stderr)
+	}
+}
+
+func cliGrantsOneOfTen(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	codes := make([]int, 10)
+	var all sync.WaitGroup
+	for i := range codes {
+		all.Go(func() { codes[i] = c.run(t, "allow", "k", "--limit", "1/10m").code })
+	}
+	all.Wait()
+	count := map[int]int{}
+	for _, code := range codes {
+		count[code]++
+	}
+	if count[0] != 1 || count[1] != 9 {
+		t.Errorf("exit codes %v, not one 0 and nine 1", codes)
+	}
+}

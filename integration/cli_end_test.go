@@ -1,0 +1,157 @@
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// started runs the binary until its stderr holds a line with the word, and returns
+// what waits for its end.
+func (c cli) started(t *testing.T, word string, args ...string) (process *os.Process, wait func() (code int, stderr string)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	command := c.command(ctx, t, c.binary, args...)
+	pipe, err := command.StderrPipe()
+	must(t, err)
+	must(t, command.Start())
+	lines := bufio.NewReader(pipe)
+	seen := ""
+	for word != "" && !strings.Contains(seen, word) {
+		line, err := lines.ReadString('\n')
+		seen += line
+		if err != nil {
+			_ = command.Wait()
+			t.Fatalf("%q ends without saying %q:\n%s", args, word, seen)
+		}
+	}
+	return command.Process, func() (int, string) {
+		t.Helper()
+		var rest bytes.Buffer
+		_, err := rest.ReadFrom(lines)
+		must(t, err)
+		_ = command.Wait() // its error is the exit code
+		return command.ProcessState.ExitCode(), seen + rest.String()
+	}
+}
+
+// endsSoon interrupts a process and checks how it ends.
+func endsSoon(t *testing.T, process *os.Process, wait func() (int, string), code int) (stderr string) {
+	t.Helper()
+	begin := time.Now()
+	must(t, process.Signal(os.Interrupt))
+	got, stderr := wait()
+	if got != code {
+		t.Errorf("exit code %d, not %d\n%s", got, code, stderr)
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("it takes %v to end", took)
+	}
+	return stderr
+}
+
+func cliCleanupEndsOnInterrupt(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	process, wait := c.started(t, `"strategy":"token_bucket"`, "cleanup", "--interval", "100ms", "--verbose", "--output", "json")
+	stderr := endsSoon(t, process, wait, 0)
+	for line := range strings.Lines(stderr) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("not a line of JSON: %s", line)
+		}
+	}
+	if !strings.Contains(stderr, "stopped") {
+		t.Errorf("it does not say that it stopped:\n%s", stderr)
+	}
+	eventually(t, pool, `select not exists (select from pg_stat_activity
+		where application_name = 'pglimit' and datname = current_database())`)
+	eventually(t, pool, `select not exists (select from pg_locks l join pg_database d on d.oid = l.database
+		where l.locktype = 'advisory' and d.datname = current_database())`)
+}
+
+func cliCleanupNeedsMigrations(t *testing.T, c cli) {
+	c, _ = c.on(t)
+	r := c.run(t, "cleanup").exits(t, 2)
+	if !strings.Contains(r.stderr, "migrate up") {
+		t.Errorf("it does not say what to do:\n%s", r.stderr)
+	}
+	c.run(t, "cleanup", "--once").fails(t, "migrate up")
+}
+
+// locked holds the row of the key "k", from which one of two tokens was taken.
+func (c cli) locked(t *testing.T) (cli, *pgxpool.Pool) {
+	t.Helper()
+	c, pool := c.onMigrated(t)
+	c.run(t, "allow", "k", "--limit", "2/1h").exits(t, 0)
+	tx, err := pool.Begin(t.Context())
+	must(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), `select from pglimit.token_bucket for update`)
+	must(t, err)
+	return c, pool
+}
+
+func cliGivesUpAtTimeout(t *testing.T, c cli) {
+	c, _ = c.locked(t)
+	c.run(t, "allow", "k", "--limit", "2/1h", "--timeout", "2s").fails(t, "no answer within --timeout 2s")
+	silent := listenSilently(t)
+	c.run(t, "allow", "k", "--limit", "2/1h", "--timeout", "300ms", "--database-url", "postgres://"+silent.address+"/x").
+		fails(t, "no connection to PostgreSQL within --timeout 300ms")
+	c.run(t, "migrate", "status", "--database-url", "postgres://"+silent.address+"/x?connect_timeout=1").
+		fails(t, silent.address, "no answer in time")
+}
+
+func cliEndsOnInterrupt(t *testing.T, c cli) {
+	c, pool := c.locked(t)
+	process, wait := c.started(t, "", "allow", "k", "--limit", "2/1h", "--timeout", "0")
+	eventually(t, pool, `select exists (select from pg_stat_activity
+		where application_name = 'pglimit' and datname = current_database() and wait_event_type = 'Lock')`)
+	if stderr := endsSoon(t, process, wait, 130); stderr != "" {
+		t.Errorf("it complains:\n%s", stderr)
+	}
+}
+
+func cliEndsWhileConnecting(t *testing.T, c cli) {
+	silent := listenSilently(t)
+	c.env = []string{"DATABASE_URL=postgres://" + silent.address + "/x?connect_timeout=60"}
+	process, wait := c.started(t, "", "allow", "k", "--limit", "2/1h", "--timeout", "0")
+	<-silent.called
+	if stderr := endsSoon(t, process, wait, 130); stderr != "" {
+		t.Errorf("it complains:\n%s", stderr)
+	}
+}
+
+// silence is a server that accepts connections and never says a word.
+type silence struct {
+	address string
+	called  chan struct{} // closed at the first connection
+}
+
+func listenSilently(t *testing.T) silence {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	s := silence{listener.Addr().String(), make(chan struct{})}
+	var once sync.Once
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			once.Do(func() { close(s.called) })
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+	}()
+	t.Cleanup(func() { _ = listener.Close() })
+	return s
+}

@@ -1,0 +1,84 @@
+package integration
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func cliNamesUnreachableServer(t *testing.T, c cli) {
+	const secret = "opensesame"
+	for _, command := range [][]string{{"allow", "k", "--limit", "1/1h"}, {"migrate", "up"}, {"cleanup"}} {
+		c.env = []string{"DATABASE_URL=postgres://u:" + secret + "@127.0.0.1:1/x"}
+		c.run(t, command...).fails(t, "127.0.0.1:1", "connection refused", "check")
+	}
+	for _, url := range []string{
+		"postgres://u:" + secret + "@127.0.0.1:1/x",
+		"postgres://u:" + secret + "/%zz@127.0.0.1:1/x",
+		"postgres://u:x:" + secret + "@h/x?sslmode=nonsense",
+		"host=127.0.0.1 port=" + secret + " password=" + secret,
+		"hostname password='" + secret,
+	} {
+		r := c.run(t, "reset", "k", "--database-url", url)
+		r.fails(t)
+		if strings.Contains(r.stderr, secret) {
+			t.Errorf("the password is in %s", r.stderr)
+		}
+	}
+	c.env = nil
+	c.run(t, "migrate", "status").fails(t, "--database-url", "DATABASE_URL", "PGHOST")
+}
+
+func cliNeedsMigrations(t *testing.T, c cli) {
+	c, _ = c.on(t)
+	for _, strategy := range []string{"token_bucket", "upsert", "for_update_nowait", "exclusion_range"} {
+		c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", strategy).fails(t, "pglimit migrate up")
+	}
+}
+
+func cliRefusesWrongCommandLines(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	for _, test := range []struct {
+		says string
+		args []string
+	}{
+		{`did you mean allow? (see "pglimit --help")`, []string{"alow"}},
+		{`pglimit migrate up|down|status|sql`, []string{"migrate"}},
+		{`there is no command "pglimit migrate upp"`, []string{"migrate", "upp"}},
+		{`--nonsense`, []string{"peek", "k", "--nonsense"}},
+		{`needs a KEY`, []string{"allow"}},
+		{`quote a key that has spaces`, []string{"allow", "a", "b", "--limit", "1/s"}},
+		{`needs a --limit`, []string{"allow", "k"}},
+		{`limit "five": there is no "/"`, []string{"allow", "k", "--limit", "five"}},
+		{`tokens is 0: it must be at least 1`, []string{"allow", "k", "--limit", "0/1m"}},
+		{`--burst is 0`, []string{"peek", "k", "--limit", "5/1m", "--burst", "0"}},
+		{`--cost is 6: more than the burst of 5`, []string{"allow", "k", "--limit", "5/1m", "--cost", "6"}},
+		{`--cost is 0`, []string{"allow", "k", "--limit", "5/1m", "--cost", "0"}},
+		{`--cost is "two": it must be a whole number`, []string{"allow", "k", "--limit", "5/1m", "--cost", "two"}},
+		{`--strategy is "magic": it must be one of token_bucket,`, []string{"reset", "k", "--strategy", "magic"}},
+		{`--output is "xml": it must be one of text, json`, []string{"version", "--output", "xml"}},
+		{`burst is 5`, []string{"allow", "k", "--limit", "5/1m", "--strategy", "exclusion_range"}},
+		{`KEY is empty`, []string{"allow", "", "--limit", "5/1m"}},
+		{`KEY "\xff" is not valid UTF-8`, []string{"allow", "\xff", "--limit", "5/1m"}},
+		{`--name is empty`, []string{"allow", "k", "--limit", "5/1m", "--name", ""}},
+		{`KEY has 1025 bytes`, []string{"reset", strings.Repeat("k", 1025)}},
+		{`--all is --to 0`, []string{"migrate", "down", "--to", "3", "--all"}},
+		{`takes no arguments`, []string{"cleanup", "now"}},
+		{`--interval is 0s`, []string{"cleanup", "--interval", "0"}},
+	} {
+		c.run(t, test.args...).fails(t, test.says)
+	}
+}
+
+func cliReadsLibpqVariables(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	config := pool.Config().ConnConfig
+	host, port := config.Host, config.Port
+	c.env = []string{"PGHOST=" + host, "PGPORT=" + strconv.Itoa(int(port)), "PGDATABASE=" + config.Database, "PGUSER=" + config.User,
+		"PGPASSWORD=" + config.Password, "PGSSLMODE=prefer"}
+	c.run(t, "allow", "k", "--limit", "1/1h").exits(t, 0)
+	// The flag goes first, then DATABASE_URL.
+	c.env = append(c.env, "DATABASE_URL=postgres://127.0.0.1:1/x")
+	c.run(t, "allow", "k", "--limit", "1/1h").fails(t, "127.0.0.1:1")
+	c.run(t, "allow", "k", "--limit", "1/1h", "--database-url", pool.Config().ConnString()).exits(t, 1)
+}

@@ -1,0 +1,136 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// What the process is promised to answer: exit codes, what it prints where, and
+// how it ends when it is told to.
+func TestCLI(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "pglimit")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../cmd/pglimit").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	for name, test := range map[string]func(*testing.T, cli){
+		"exit codes are the answer":                   cliAnswersByExitCode,
+		"JSON is for machines":                        cliPrintsJSON,
+		"a shell script branches on the answer":       cliServesShellScripts,
+		"ten processes, one grant":                    cliGrantsOneOfTen,
+		"migrates up and down":                        cliMigrates,
+		"migrates without btree_gist":                 cliMigratesWithoutBtreeGist,
+		"prints SQL that makes the same schema":       cliPrintsSQL,
+		"cleans up once":                              cliCleansUpOnce,
+		"cleanup ends cleanly on Ctrl-C":              cliCleanupEndsOnInterrupt,
+		"cleanup ends at once without migrations":     cliCleanupNeedsMigrations,
+		"an unreachable server is one line":           cliNamesUnreachableServer,
+		"a database without migrations says so":       cliNeedsMigrations,
+		"a wrong command line is one line":            cliRefusesWrongCommandLines,
+		"PG* variables name the database":             cliReadsLibpqVariables,
+		"--timeout ends a wait for a lock":            cliGivesUpAtTimeout,
+		"Ctrl-C ends a wait for a lock with code 130": cliEndsOnInterrupt,
+		"Ctrl-C ends a wait for a connection":         cliEndsWhileConnecting,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, cli{binary: binary})
+		})
+	}
+}
+
+// cli runs the binary in an environment that holds env and nothing of the
+// tester's that names a database.
+type cli struct {
+	binary string
+	env    []string
+}
+
+// on is the binary with DATABASE_URL set to a new, empty database.
+func (c cli) on(t *testing.T) (cli, *pgxpool.Pool) {
+	t.Helper()
+	url := newDatabase(t)
+	c.env = []string{"DATABASE_URL=" + url}
+	return c, migrationPool(t, url)
+}
+
+// onMigrated is on, after "migrate up".
+func (c cli) onMigrated(t *testing.T) (cli, *pgxpool.Pool) {
+	t.Helper()
+	c, pool := c.on(t)
+	c.run(t, "migrate", "up").exits(t, 0)
+	return c, pool
+}
+
+type result struct {
+	args           []string
+	code           int
+	stdout, stderr string
+}
+
+func (c cli) command(ctx context.Context, t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	command := exec.CommandContext(ctx, name, args...)
+	command.Env = append([]string{"PATH=" + filepath.Dir(c.binary) + ":" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, c.env...)
+	return command
+}
+
+func (c cli) run(t *testing.T, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	return resultOf(t, c.command(ctx, t, c.binary, args...))
+}
+
+func resultOf(t *testing.T, command *exec.Cmd) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	err := command.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{command.Args[1:], command.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// exits checks the exit code.
+func (r result) exits(t *testing.T, code int) result {
+	t.Helper()
+	if r.code != code {
+		t.Fatalf("%q exits with %d, not %d\nstdout: %s\nstderr: %s", r.args, r.code, code, r.stdout, r.stderr)
+	}
+	return r
+}
+
+// fails checks that the command exits with 2 and says one line, with all the parts.
+func (r result) fails(t *testing.T, parts ...string) {
+	t.Helper()
+	r.exits(t, 2)
+	if !strings.HasPrefix(r.stderr, "pglimit: ") || strings.Count(r.stderr, "\n") != 1 || strings.Count(r.stderr, "pglimit: ") != 1 {
+		t.Errorf("%q does not print one line that begins with its name:\n%s", r.args, r.stderr)
+	}
+	for _, part := range parts {
+		if !strings.Contains(r.stderr, part) {
+			t.Errorf("%q does not say %q, but %s", r.args, part, r.stderr)
+		}
+	}
+}
+
+// prints checks what is on stdout.
+func (r result) prints(t *testing.T, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(r.stdout, part) {
+			t.Errorf("%q does not print %q, but\n%s", r.args, part, r.stdout)
+		}
+	}
+}

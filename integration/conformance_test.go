@@ -1,0 +1,52 @@
+package integration
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+	"github.com/pglimit/ratelimit/strategies/strategytest"
+)
+
+// eachStrategy runs the test for every strategy, each on a database of its own.
+func eachStrategy(t *testing.T, test func(*testing.T, *pgxpool.Pool, pglimit.Strategy)) {
+	t.Helper()
+	for _, strategy := range strategies.All() {
+		t.Run(strategy.Name(), func(t *testing.T) {
+			t.Parallel()
+			test(t, newMigrated(t), strategy)
+		})
+	}
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range strategies.All() {
+		t.Run(strategy.Name(), func(t *testing.T) {
+			t.Parallel()
+			strategytest.Run(t, newMigrated, strategy)
+		})
+	}
+}
+
+// take is one all-or-nothing request, of which the test needs no more than the
+// answer.
+func take(t *testing.T, db pglimit.DB, strategy pglimit.Strategy, key string, limit pglimit.Limit) pglimit.Decision {
+	t.Helper()
+	d, err := tryTake(t, db, strategy, key, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func tryTake(t *testing.T, db pglimit.DB, strategy pglimit.Strategy, key string, limit pglimit.Limit) (pglimit.Decision, error) {
+	t.Helper()
+	decisions, err := strategy.Take(t.Context(), db, []pglimit.Request{{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1}})
+	if err != nil {
+		return pglimit.Decision{}, err
+	}
+	return decisions[0], nil
+}

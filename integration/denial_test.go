@@ -1,0 +1,98 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// A denial writes nothing: no row lock, no transaction id, no WAL, no dead tuple.
+// (Trap B: ON CONFLICT DO UPDATE ... WHERE false locks the row all the same.)
+//
+// The WAL position and transaction ids are the server's, so this test is not
+// parallel. 10,000 denials go in rounds: what a denial writes is written in every
+// round; what the server does by itself, in a few.
+func TestDenialWritesNothing(t *testing.T) {
+	const rounds, denials = 20, 500
+	type position struct{ wal, xids int64 }
+	at := func(pool *pgxpool.Pool) position {
+		return position{
+			query[int64](t, pool, "select (pg_current_wal_insert_lsn() - '0/0')::bigint"),
+			query[int64](t, pool, "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint"),
+		}
+	}
+	writes := func(t *testing.T, pool *pgxpool.Pool, deny func()) (busy int) {
+		t.Helper()
+		execute(t, pool, "checkpoint")
+		for range rounds {
+			before := at(pool)
+			for range denials {
+				deny()
+			}
+			if after := at(pool); after != before {
+				busy++
+				t.Logf("%d denials: %d bytes of WAL, %d transaction ids", denials, after.wal-before.wal, after.xids-before.xids)
+			}
+		}
+		return busy
+	}
+
+	t.Run("faulty", func(t *testing.T) {
+		pool, take := faulty(t, `insert into naive as n values ($1, 0, now())
+			on conflict (key) do update set tokens = n.tokens - 1 where n.tokens >= 1
+			returning true`)
+		take.must(t, pool, "k")
+		if busy := writes(t, pool, func() { take.must(t, pool, "k") }); busy < rounds {
+			t.Errorf("the fault was found in %d of %d rounds", busy, rounds)
+		}
+	})
+	for _, strategy := range strategies.All() {
+		t.Run(strategy.Name(), func(t *testing.T) {
+			pool := newMigrated(t)
+			deny := by(t, strategy, hours)
+			if !deny.must(t, pool, "k") {
+				t.Fatal("the first was denied")
+			}
+			row := fmt.Sprintf("select string_agg(format('%%s %%s %%s', ctid, xmin, xmax), ',') from pglimit.%s", strategy.Name())
+			before := query[string](t, pool, row)
+			busy := writes(t, pool, func() {
+				if deny.must(t, pool, "k") {
+					t.Fatal("allowed")
+				}
+			})
+			if busy > rounds/4 {
+				t.Errorf("something was written in %d of %d rounds", busy, rounds)
+			}
+			// xmax is where a row lock is kept; ctid and xmin change with an update.
+			if after := query[string](t, pool, row); after != before {
+				t.Errorf("the row was %s, is %s", before, after)
+			}
+		})
+	}
+}
+
+// token_bucket answers peeks and denials in read-only transactions, so on a standby
+// too; the others send statements that could write, which Postgres refuses there.
+func TestTokenBucketDeniesReadOnly(t *testing.T) {
+	t.Parallel()
+	pool, strategy := newMigrated(t), strategies.TokenBucket{}
+	take(t, pool, strategy, "taken", hours)
+	tx := session(t, pool)
+	execute(t, tx, "set transaction read only")
+	for _, key := range []string{"taken", "new"} {
+		d, err := strategy.Take(t.Context(), tx, []pglimit.Request{{Limiter: "test", Key: key, Limit: hours, Unit: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d[0].Allowed != (key == "new") {
+			t.Errorf("%s: allowed %v", key, d[0].Allowed)
+		}
+	}
+	if take(t, tx, strategy, "taken", hours).Allowed {
+		t.Error("allowed")
+	}
+}

@@ -1,0 +1,89 @@
+package integration
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// Every update stays in its page and touches no index, over 100,000 takes: the
+// half-empty pages and the lack of an index on what changes see to it.
+//
+// Not parallel: a long transaction of another test, in any database of the server,
+// keeps old versions of rows from being pruned.
+func TestEveryUpdateIsHOT(t *testing.T) {
+	const callers, takes, keys = 16, 100_000, 5000
+	eachInTurn(t, hours, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		if strategy.Name() == "exclusion_range" {
+			t.Skip("it inserts and never updates")
+		}
+		if strategy.Name() != "token_bucket" && testing.Short() {
+			t.Skip("one strategy is enough for -short")
+		}
+		// A session that is starting holds a snapshot for long, as pruning sees it.
+		warmUp(t, pool, callers)
+		limit := pglimit.PerSecond(1_000_000)
+		var granted atomic.Int64
+		var work sync.WaitGroup
+		for caller := range callers {
+			work.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(caller), 5))
+				for range takes / callers {
+					d, err := tryTake(t, pool, strategy, strconv.Itoa(random.IntN(keys)), limit)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					granted.Add(d.Granted)
+				}
+			})
+		}
+		work.Wait()
+		updates, hot := updateCounts(t, pool, strategy)
+		if updates < granted.Load()-keys || granted.Load() < takes*9/10 {
+			t.Fatalf("Postgres counted %d updates of %d takes, of which %d were granted", updates, takes, granted.Load())
+		}
+		if hot != updates {
+			t.Errorf("%d of %d updates were HOT", hot, updates)
+		}
+	})
+}
+
+// updateCounts reads Postgres's statistics, which sessions hand in when they are
+// idle or end: the pool's sessions are ended first.
+func updateCounts(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) (updates, hot int64) {
+	t.Helper()
+	watcher := newPool(t, databaseURL(pool), 1)
+	pool.Reset()
+	for query[int64](t, watcher, "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'") > 0 {
+	}
+	err := watcher.QueryRow(t.Context(),
+		"select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where schemaname = 'pglimit' and relname = $1", strategy.Name(),
+	).Scan(&updates, &hot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return updates, hot
+}
+
+// warmUp opens so many connections.
+func warmUp(t *testing.T, pool *pgxpool.Pool, conns int) {
+	t.Helper()
+	var open []*pgxpool.Conn
+	for range conns {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, conn)
+	}
+	for _, conn := range open {
+		conn.Release()
+	}
+}

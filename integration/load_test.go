@@ -1,0 +1,246 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies/audit"
+)
+
+// load is a closed loop of callers on several pools, as if they were as many
+// instances of a service, each caller with a request under way at all times.
+type load struct {
+	strategy   pglimit.Strategy
+	pools      []*pgxpool.Pool
+	limit      pglimit.Limit
+	callers    int
+	keys       int
+	costs      []int64 // drawn at random; none: 1
+	partial    bool    // half of the requests take what there is
+	durability pglimit.Durability
+}
+
+type outcome struct {
+	report    audit.Report
+	decisions int64
+	granted   int64
+	latency   *hdrhistogram.Histogram // in microseconds
+}
+
+// run until ctx ends. An error of a take is the test's.
+func (l load) run(ctx context.Context, t testing.TB) outcome {
+	t.Helper()
+	type caller struct {
+		histories audit.Histories
+		outcome
+	}
+	callers := make([]caller, l.callers)
+	var work sync.WaitGroup
+	for i := range callers {
+		work.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 7))
+			c := &callers[i]
+			c.latency = hdrhistogram.New(1, 60_000_000, 3)
+			for ctx.Err() == nil {
+				request := l.request(random)
+				start := time.Now()
+				decisions, err := l.strategy.Take(context.WithoutCancel(ctx), l.pools[i%len(l.pools)], []pglimit.Request{request})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = c.latency.RecordValue(max(1, time.Since(start).Microseconds()))
+				c.decisions++
+				c.granted += decisions[0].Granted
+				c.histories.Record(request.Key, request, decisions[0])
+			}
+		})
+	}
+	work.Wait()
+	all := outcome{latency: hdrhistogram.New(1, 60_000_000, 3)}
+	var histories audit.Histories
+	for i := range callers {
+		histories.Merge(&callers[i].histories)
+		all.decisions += callers[i].decisions
+		all.granted += callers[i].granted
+		if callers[i].latency != nil {
+			all.latency.Merge(callers[i].latency)
+		}
+	}
+	all.report = histories.Check(l.limit)
+	return all
+}
+
+func (l load) request(random *rand.Rand) pglimit.Request {
+	r := pglimit.Request{
+		Limiter: "load", Key: "key:" + strconv.Itoa(random.IntN(l.keys)), Limit: l.limit, Tokens: 1, Unit: 1, Durability: l.durability,
+	}
+	if len(l.costs) > 0 {
+		r.Tokens = l.costs[random.IntN(len(l.costs))]
+		r.Unit = r.Tokens
+		if l.partial && random.IntN(2) == 0 {
+			r.Unit = 1
+		}
+	}
+	return r
+}
+
+// twoPools are the pools of two instances.
+func twoPools(t *testing.T, pool *pgxpool.Pool, conns int) []*pgxpool.Pool {
+	t.Helper()
+	url := databaseURL(pool)
+	return []*pgxpool.Pool{newPool(t, url, int32(conns/2)), newPool(t, url, int32(conns/2))}
+}
+
+// soon is a context that ends so far from now.
+func soon(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// The write-up's test: ten requests at once, one is allowed.
+func TestOfTenConcurrentRequestsOneIsAllowed(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		limiter, err := pglimit.New(pool, strategy, pglimit.Config{Name: "partners", Limit: pglimit.Every(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for round := range 20 {
+			key := "partner " + strconv.Itoa(round)
+			var ready, callers sync.WaitGroup
+			ready.Add(10)
+			allowed := make(chan bool, 10)
+			for range 10 {
+				callers.Go(func() {
+					ready.Done()
+					ready.Wait()
+					d, err := limiter.Allow(t.Context(), key)
+					if err != nil {
+						t.Error(err)
+					}
+					allowed <- d.Allowed
+				})
+			}
+			callers.Wait()
+			close(allowed)
+			count := 0
+			for a := range allowed {
+				if a {
+					count++
+				}
+			}
+			if count != 1 {
+				t.Fatalf("%d of ten were allowed", count)
+			}
+		}
+	})
+}
+
+// 64 callers on two pools, one key and many, synchronous commit on, for 5 s each:
+// never over the limit, and no denial that was not due.
+//
+// Not parallel: what contends here is the callers, not other tests.
+func TestExactUnderConcurrency(t *testing.T) {
+	duration := 5 * time.Second
+	if testing.Short() {
+		duration = time.Second
+	}
+	for _, test := range []struct {
+		name    string
+		limit   pglimit.Limit
+		keys    int
+		costs   []int64
+		partial bool
+	}{
+		{"one key", pglimit.PerSecond(50).WithBurst(10), 1, nil, false},
+		{"one key, one per interval", pglimit.Every(50 * time.Millisecond), 1, nil, false},
+		{"many keys, mixed costs", pglimit.Limit{Tokens: 97, Period: 700 * time.Millisecond, Burst: 50}, 40, []int64{1, 2, 5, 20, 50}, true},
+		{"many keys, one per interval", pglimit.Every(333 * time.Millisecond), 200, nil, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			eachInTurn(t, test.limit, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+				if on := query[string](t, pool, "show synchronous_commit"); on != "on" {
+					t.Fatalf("synchronous_commit is %s: faults hide", on)
+				}
+				before := query[int64](t, pool, deadlocks)
+				got := load{
+					strategy: strategy, pools: twoPools(t, pool, 64), limit: test.limit, callers: 64, keys: test.keys,
+					costs: test.costs, partial: test.partial, durability: pglimit.Durable,
+				}.run(soon(t, duration), t)
+				t.Logf("%d decisions, %d tokens granted: %v", got.decisions, got.granted, got.report)
+				if !got.report.OK() {
+					t.Error(got.report)
+				}
+				if got.granted == 0 {
+					t.Error("nothing was granted")
+				}
+				if after := query[int64](t, pool, deadlocks); after != before {
+					t.Errorf("%d deadlocks", after-before)
+				}
+			})
+		})
+	}
+}
+
+const deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
+
+// eachInTurn is eachStrategy one after another, for those that take the limit.
+func eachInTurn(t *testing.T, limit pglimit.Limit, test func(*testing.T, *pgxpool.Pool, pglimit.Strategy)) {
+	t.Helper()
+	for _, strategy := range allStrategies {
+		if strategy.Check(limit) != nil {
+			continue
+		}
+		t.Run(strategy.Name(), func(t *testing.T) { test(t, newMigrated(t), strategy) })
+	}
+}
+
+// A caller whose request is cut off does not know whether it was charged, but the
+// limit holds, and what is granted is charged once.
+func TestExactWhenCallersGiveUp(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		limit := pglimit.Every(20 * time.Millisecond)
+		var histories [16]audit.Histories
+		var callers sync.WaitGroup
+		ctx := soon(t, 2*time.Second)
+		for i := range histories {
+			callers.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(i), 3))
+				request := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1}
+				for ctx.Err() == nil {
+					impatient, cancel := context.WithTimeout(ctx, time.Duration(random.IntN(3000))*time.Microsecond)
+					decisions, err := strategy.Take(impatient, pool, []pglimit.Request{request})
+					cancel()
+					switch {
+					case err == nil:
+						histories[i].Record("k", request, decisions[0])
+					case !errors.Is(err, context.DeadlineExceeded) && impatient.Err() == nil:
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		callers.Wait()
+		var all audit.Histories
+		for i := range histories {
+			all.Merge(&histories[i])
+		}
+		if report := all.Check(limit); report.Over.Tokens > 0 {
+			t.Error(report)
+		}
+	})
+}

@@ -1,0 +1,212 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/migrations"
+)
+
+// catalogOf describes everything in schema pglimit, a line for each thing: tables
+// with their options, columns with type and collation, constraints, indexes, views,
+// functions with their bodies, types, comments, rights. Of an extension it has the
+// name only.
+func catalogOf(t *testing.T, pool *pgxpool.Pool) []string {
+	t.Helper()
+	return texts(t, pool, `
+		with mine as (select oid from pg_namespace where nspname = 'pglimit'),
+		member as (select classid, objid from pg_depend where deptype = 'e')
+		select concat_ws(' ', 'relation', c.relname, c.relkind, c.relpersistence, c.reloptions, c.relacl, obj_description(c.oid, 'pg_class'))
+		from pg_class c where c.relnamespace in (select oid from mine)
+		union all
+		select concat_ws(' ', 'column', c.relname, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
+			a.attcollation::regcollation, pg_get_expr(d.adbin, d.adrelid), col_description(c.oid, a.attnum))
+		from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+			left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
+		where c.relnamespace in (select oid from mine)
+		union all
+		select concat_ws(' ', 'constraint', conrelid::regclass, conname, pg_get_constraintdef(oid))
+		from pg_constraint where connamespace in (select oid from mine)
+		union all
+		select concat_ws(' ', 'index', pg_get_indexdef(i.indexrelid), c.reloptions)
+		from pg_index i join pg_class c on c.oid = i.indexrelid where c.relnamespace in (select oid from mine)
+		union all
+		select concat_ws(' ', 'view', c.relname, pg_get_viewdef(c.oid))
+		from pg_class c where c.relnamespace in (select oid from mine) and c.relkind = 'v'
+		union all
+		select concat_ws(' ', 'function', pg_get_functiondef(p.oid), p.proacl, obj_description(p.oid, 'pg_proc'))
+		from pg_proc p
+		where p.pronamespace in (select oid from mine) and p.prokind <> 'a' and ('pg_proc'::regclass, p.oid) not in (select classid, objid from member)
+		union all
+		select concat_ws(' ', 'type', t.typname, t.typtype, t.typcategory)
+		from pg_type t
+		where t.typnamespace in (select oid from mine) and ('pg_type'::regclass, t.oid) not in (select classid, objid from member)
+		union all
+		select concat_ws(' ', 'trigger', pg_get_triggerdef(g.oid))
+		from pg_trigger g join pg_class c on c.oid = g.tgrelid where c.relnamespace in (select oid from mine)
+		union all
+		select concat_ws(' ', 'schema', nspname, nspacl, obj_description(oid, 'pg_namespace')) from pg_namespace where nspname = 'pglimit'
+		union all
+		select concat_ws(' ', 'extension', e.extname, e.extnamespace::regnamespace) from pg_extension e
+		union all
+		select concat_ws(' ', 'migration', version_id, is_applied)
+		from (select (xpath('/row/version_id/text()', x))[1]::text as version_id, (xpath('/row/is_applied/text()', x))[1]::text as is_applied
+			from pg_class c join mine on c.relnamespace = mine.oid,
+				unnest(xpath('/table/row', query_to_xml('select version_id, is_applied from pglimit.goose_db_version', true, false, ''))) x
+			where c.relname = 'goose_db_version') v
+		order by 1`)
+}
+
+// objectsOf names what the whole database holds beside Postgres's own.
+func objectsOf(t *testing.T, pool *pgxpool.Pool) []string {
+	t.Helper()
+	return texts(t, pool, `
+		select 'schema ' || nspname from pg_namespace where nspname !~ '^pg_(toast|temp)'
+		union all select 'relation ' || oid::regclass from pg_class where relnamespace <> 'pg_toast'::regnamespace
+		union all select 'type ' || oid::regtype from pg_type where typnamespace <> 'pg_toast'::regnamespace
+		union all select 'function ' || oid::regprocedure from pg_proc
+		union all select 'extension ' || extname from pg_extension
+		union all select 'operator class ' || opcname || ' ' || opcmethod from pg_opclass
+		union all select 'comment ' || description from pg_description
+		order by 1`)
+}
+
+func TestUpDownAndUpAgainLeaveTheSameSchema(t *testing.T) {
+	t.Parallel()
+	pool := migrationPool(t, newDatabase(t))
+	empty := objectsOf(t, pool)
+
+	must(t, migrations.Up(t.Context(), pool))
+	first := catalogOf(t, pool)
+	if len(first) < 50 {
+		t.Fatalf("only %d lines: %q", len(first), first)
+	}
+
+	must(t, migrations.DownTo(t.Context(), pool, 0))
+	diff(t, "after DownTo 0, against before the first Up", empty, objectsOf(t, pool))
+
+	must(t, migrations.Up(t.Context(), pool))
+	diff(t, "after the second Up, against the first", first, catalogOf(t, pool))
+}
+
+func TestEachStepDownAndUpAgainLeavesTheSameSchema(t *testing.T) {
+	t.Parallel()
+	pool := migrationPool(t, newDatabase(t))
+	empty := objectsOf(t, pool)
+	must(t, migrations.Up(t.Context(), pool))
+	whole := catalogOf(t, pool)
+	status, err := migrations.Status(t.Context(), pool)
+	must(t, err)
+
+	for i := len(status) - 1; i >= 0; i-- {
+		must(t, migrations.DownTo(t.Context(), pool, status[i].Version-1))
+		must(t, migrations.Up(t.Context(), pool))
+		diff(t, "down to before "+status[i].Name+" and up", whole, catalogOf(t, pool))
+	}
+	for i := len(status) - 1; i >= 0; i-- {
+		must(t, migrations.Down(t.Context(), pool))
+		version, err := migrations.Version(t.Context(), pool)
+		must(t, err)
+		if version != status[i].Version-1 {
+			t.Errorf("one step down from %d is %d", status[i].Version, version)
+		}
+	}
+	diff(t, "after the last step down", empty, objectsOf(t, pool))
+	must(t, migrations.Down(t.Context(), pool)) // nothing left to undo
+}
+
+func TestSQLTextMakesWhatUpMakes(t *testing.T) {
+	t.Parallel()
+	byUp, byText := migrationPool(t, newDatabase(t)), migrationPool(t, newDatabase(t))
+	empty := objectsOf(t, byText)
+	must(t, migrations.Up(t.Context(), byUp))
+
+	up, err := migrations.SQL(true)
+	must(t, err)
+	run(t, byText, up)
+	diff(t, "after the text, against after Up", catalogOf(t, byUp), catalogOf(t, byText))
+	must(t, migrations.Up(t.Context(), byText))
+	diff(t, "after Up on the text", catalogOf(t, byUp), catalogOf(t, byText))
+
+	down, err := migrations.SQL(false)
+	must(t, err)
+	run(t, byText, down)
+	diff(t, "after the text for down, against before", empty, objectsOf(t, byText))
+	run(t, byUp, down)
+	diff(t, "after the text for down on what Up made", empty, objectsOf(t, byUp))
+}
+
+// Those who may not have btree_gist cut the text at the mark.
+func TestSQLTextWithoutTheOptionalPart(t *testing.T) {
+	t.Parallel()
+	byUp, byText := migrationPool(t, newDatabase(t)), migrationPool(t, newDatabase(t))
+	must(t, migrations.Up(t.Context(), byUp, migrations.WithoutExclusionRange()))
+	text, err := migrations.SQL(true)
+	must(t, err)
+	required, _, marked := strings.Cut(text, "-- ======== Optional")
+	if !marked {
+		t.Fatal("no mark in the text")
+	}
+	run(t, byText, required)
+	diff(t, "after the text, against after Up", catalogOf(t, byUp), catalogOf(t, byText))
+}
+
+// A function that looks names up in the caller's search_path can be made to do
+// something else, or fail. A body bound at its creation looks nothing up.
+func TestEveryFunctionPinsItsSearchPath(t *testing.T) {
+	t.Parallel()
+	pool := migrationPool(t, newDatabase(t))
+	must(t, migrations.Up(t.Context(), pool))
+	const mine = `from pg_proc p where p.pronamespace = 'pglimit'::regnamespace
+		and not exists (select from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e')`
+	if all := texts(t, pool, `select p.proname::text `+mine); len(all) < 6 {
+		t.Fatalf("only %v", all)
+	}
+	for _, f := range texts(t, pool, `select p.oid::regprocedure::text `+mine+`
+		and p.prosqlbody is null and not coalesce(p.proconfig::text like '%search_path=%', false)`) {
+		t.Errorf("%s does not pin its search_path", f)
+	}
+	// A take names the key first: a table can be distributed by it.
+	for _, f := range texts(t, pool, `select p.proname::text `+mine+` and p.proname like '%\_take%' and p.proargnames[1] not like '\_key%'`) {
+		t.Errorf("%s does not have the key as its first parameter", f)
+	}
+}
+
+func TestTablesKeepTheSchemaRules(t *testing.T) {
+	t.Parallel()
+	pool := migrationPool(t, newDatabase(t))
+	must(t, migrations.Up(t.Context(), pool))
+
+	for _, table := range []string{"token_bucket", "upsert", "for_update_nowait"} {
+		// Updates stay in their page and touch no index: half the page is free, and
+		// nothing is indexed but the primary key, which no take changes.
+		if options := texts(t, pool, `select unnest(reloptions) from pg_class where oid = $1::text::regclass`, "pglimit."+table); !strings.Contains(strings.Join(options, " "), "fillfactor=50") {
+			t.Errorf("%s has options %v, not fillfactor=50", table, options)
+		}
+		if indexes := texts(t, pool, `select pg_get_indexdef(indexrelid) from pg_index where indrelid = $1::text::regclass`, "pglimit."+table); len(indexes) != 1 ||
+			!strings.HasSuffix(indexes[0], "USING btree (key, limiter)") {
+			t.Errorf("%s has indexes %q, not the primary key (key, limiter) alone", table, indexes)
+		}
+		// The state is whole numbers.
+		for _, column := range texts(t, pool, `select attname || ' ' || atttypid::regtype from pg_attribute
+			where attrelid = $1::text::regclass and attnum > 0 and atttypid not in ('text'::regtype, 'bigint'::regtype)`, "pglimit."+table) {
+			t.Errorf("%s: column %s is neither text nor bigint", table, column)
+		}
+	}
+	if indexes := texts(t, pool, `select pg_get_indexdef(indexrelid) from pg_index where indrelid = 'pglimit.exclusion_range'::regclass`); len(indexes) != 1 ||
+		!strings.HasSuffix(indexes[0], "USING gist (key, limiter, during)") {
+		t.Errorf("exclusion_range has indexes %q, not that of its constraint alone, key first", indexes)
+	}
+	for _, thing := range texts(t, pool, `
+		select 'trigger ' || tgname from pg_trigger g join pg_class c on c.oid = g.tgrelid where c.relnamespace = 'pglimit'::regnamespace
+		union all
+		select 'sequence ' || relname from pg_class where relnamespace = 'pglimit'::regnamespace and relkind = 'S' and relname not like 'goose\_db\_version%'
+		union all
+		select 'not by the bytes: ' || c.relname || '.' || a.attname
+		from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
+		where c.relnamespace = 'pglimit'::regnamespace and c.relkind = 'r' and a.attcollation not in (0, '"C"'::regcollation)`) {
+		t.Error(thing)
+	}
+}

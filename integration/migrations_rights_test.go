@@ -1,0 +1,168 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/migrations"
+)
+
+func TestWithoutTheRightToCreateBtreeGistTheRestIsMigrated(t *testing.T) {
+	t.Parallel()
+	url := newDatabase(t)
+	admin, role := migrationPool(t, url), newRole(t, url)
+	run(t, admin, `create schema pglimit authorization `+role)
+	pool := migrationPool(t, url, as(role))
+
+	for range 2 {
+		err := migrations.Up(t.Context(), pool)
+		if !errors.Is(err, migrations.ErrBtreeGist) {
+			t.Fatalf("got %v, not ErrBtreeGist", err)
+		}
+		wantCode(t, err, "42501")
+		wantLine(t, err, "create extension btree_gist", "WithoutExclusionRange", "--without-exclusion-range")
+		wantApplied(t, pool, "1 2 3 4 5 6")
+	}
+	must(t, migrations.Up(t.Context(), pool, migrations.WithoutExclusionRange()))
+	wantApplied(t, pool, "1 2 3 4 5 6")
+
+	// An administrator does what the error says.
+	run(t, admin, `create extension btree_gist`)
+	must(t, migrations.Up(t.Context(), pool))
+	wantApplied(t, pool, "1 2 3 4 5 6 7")
+
+	// The extension was there before, and is in use by who knows whom: it stays.
+	must(t, migrations.DownTo(t.Context(), pool, 0))
+	if got := texts(t, pool, `select e.extnamespace::regnamespace::text from pg_extension e where e.extname = 'btree_gist'`); fmt.Sprint(got) != "[public]" {
+		t.Errorf("btree_gist is in %v, not in public", got)
+	}
+	// So does the schema, empty, because the role could not make it again.
+	must(t, migrations.Up(t.Context(), pool))
+	wantApplied(t, pool, "1 2 3 4 5 6 7")
+}
+
+func TestMissingRights(t *testing.T) {
+	t.Parallel()
+	url := newDatabase(t)
+	admin, role, migrator := migrationPool(t, url), newRole(t, url), newRole(t, url)
+	pool := migrationPool(t, url, as(role))
+	database := admin.Config().ConnConfig.Database
+	quoted := `"` + role + `"`
+
+	// No schema, and no right to make one.
+	err := migrations.Up(t.Context(), pool)
+	wantCode(t, err, "42501")
+	wantLine(t, err, `role `+quoted+` may not create schemas`, `'grant create on database "`+database+`" to `+quoted+`'`, `'create schema pglimit authorization `+quoted+`'`)
+	wantApplied(t, pool, "")
+
+	// A schema of somebody else's.
+	run(t, admin, `create schema pglimit; grant all on schema pglimit to `+role)
+	err = migrations.Up(t.Context(), pool)
+	wantCode(t, err, "42501")
+	wantLine(t, err, `'alter schema pglimit owner to `+quoted+`'`)
+	wantApplied(t, pool, "")
+
+	// What the first error says, done, is enough.
+	run(t, admin, `drop schema pglimit; grant create on database `+database+` to `+migrator)
+	must(t, migrations.Up(t.Context(), migrationPool(t, url, as(migrator)), migrations.WithoutExclusionRange()))
+
+	// A migrated database that the role may not even read, then may read, then may not
+	// change.
+	_, err = migrations.Status(t.Context(), pool)
+	wantCode(t, err, "42501")
+	wantLine(t, err, `'grant usage on schema pglimit to `+quoted+`; grant select on pglimit.goose_db_version to `+quoted+`' as "`+migrator+`"`)
+	run(t, admin, `grant usage on schema pglimit to `+role+`; grant select on pglimit.goose_db_version to `+role)
+	must(t, migrations.Up(t.Context(), pool, migrations.WithoutExclusionRange()))
+	run(t, admin, `create extension btree_gist`)
+	for _, err := range []error{migrations.Up(t.Context(), pool), migrations.Down(t.Context(), pool)} {
+		wantCode(t, err, "42501")
+		wantLine(t, err, `migrate as "`+migrator+`"`)
+		if errors.Is(err, migrations.ErrBtreeGist) {
+			t.Errorf("btree_gist is there, and not what is missing: %v", err)
+		}
+	}
+	wantApplied(t, pool, "1 2 3 4 5 6")
+}
+
+func TestStatusAndVersionOnlyRead(t *testing.T) {
+	t.Parallel()
+	url := newDatabase(t)
+	admin, role := migrationPool(t, url), newRole(t, url)
+	reader := migrationPool(t, url, as(role), setting("default_transaction_read_only", "on"))
+	empty := objectsOf(t, admin)
+
+	wantApplied(t, reader, "")
+	diff(t, "after Status, against before", empty, objectsOf(t, admin))
+
+	clock := func() (now time.Time) {
+		must(t, admin.QueryRow(t.Context(), `select clock_timestamp()`).Scan(&now))
+		return now
+	}
+	begin := clock()
+	must(t, migrations.Up(t.Context(), admin))
+	end := clock()
+	run(t, admin, `grant usage on schema pglimit to `+role+`; grant select on pglimit.goose_db_version to `+role)
+	wantApplied(t, reader, "1 2 3 4 5 6 7")
+	status, err := migrations.Status(t.Context(), reader)
+	must(t, err)
+	for _, m := range status {
+		// The session that migrated had another time zone than UTC.
+		if m.AppliedAt.Before(begin) || m.AppliedAt.After(end) {
+			t.Errorf("%+v: not applied between %v and %v", m, begin, end)
+		}
+	}
+	// Nothing to do takes no right to do it.
+	must(t, migrations.Up(t.Context(), reader))
+}
+
+func TestForeignObjectKeepsTheSchema(t *testing.T) {
+	t.Parallel()
+	pool := migrationPool(t, newDatabase(t))
+	must(t, migrations.Up(t.Context(), pool))
+	run(t, pool, `create table pglimit.somebody_elses (a int)`)
+	wantLine(t, migrations.DownTo(t.Context(), pool, 0), "pglimit.somebody_elses")
+	if got := texts(t, pool, `select relname::text from pg_class where relnamespace = 'pglimit'::regnamespace and relkind <> 'i'`); fmt.Sprint(got) != "[somebody_elses]" {
+		t.Errorf("the schema holds %v", got)
+	}
+	must(t, migrations.Up(t.Context(), pool))
+}
+
+// An extension that came with the schema goes with it, unless somebody uses it by now.
+func TestBtreeGistInUseMovesOut(t *testing.T) {
+	t.Parallel()
+	pool := migrationPool(t, newDatabase(t))
+	must(t, migrations.Up(t.Context(), pool))
+	run(t, pool, `create table booking (room text, during tstzrange, exclude using gist (room with =, during with &&))`)
+	must(t, migrations.DownTo(t.Context(), pool, 0))
+	if got := texts(t, pool, `select extnamespace::regnamespace::text from pg_extension where extname = 'btree_gist'`); fmt.Sprint(got) != "[public]" {
+		t.Errorf("btree_gist is in %v, not in public", got)
+	}
+	if got := texts(t, pool, `select nspname::text from pg_namespace where nspname = 'pglimit'`); len(got) > 0 {
+		t.Error("the schema stays")
+	}
+}
+
+// What somebody built upon our tables is not torn down, and nothing else is then.
+func TestDownIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	pool := migrationPool(t, newDatabase(t))
+	must(t, migrations.Up(t.Context(), pool))
+	run(t, pool, `create view public.report as select key from pglimit.token_bucket`)
+	before := catalogOf(t, pool)
+	err := migrations.DownTo(t.Context(), pool, 0)
+	wantCode(t, err, "2BP01")
+	wantLine(t, err, "migration token_bucket", "view public.report")
+	diff(t, "after the refused DownTo", before, catalogOf(t, pool))
+}
+
+func TestAnotherToolsSchemaIsRecognised(t *testing.T) {
+	t.Parallel()
+	pool := migrationPool(t, newDatabase(t))
+	must(t, migrations.Up(t.Context(), pool))
+	run(t, pool, `drop table pglimit.goose_db_version`)
+	before := catalogOf(t, pool)
+	wantLine(t, migrations.Up(t.Context(), pool), "migrated with another tool")
+	diff(t, "after the refused Up", before, catalogOf(t, pool))
+}

@@ -1,0 +1,120 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// Tools for playing two sessions against each other step by step.
+
+// session is a transaction that the test moves by hand.
+func session(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+func commit(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func execute(t *testing.T, db pglimit.DB, sql string, args ...any) {
+	t.Helper()
+	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func query[T any](t *testing.T, db pglimit.DB, sql string, args ...any) (value T) {
+	t.Helper()
+	if err := db.QueryRow(t.Context(), sql, args...).Scan(&value); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return value
+}
+
+// whileBlocked starts call and, once Postgres says that it waits for a lock (or it
+// has ended, as one that never waits does), runs then and waits for the call.
+func whileBlocked(t *testing.T, pool *pgxpool.Pool, call, then func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		call()
+	}()
+	for !query[bool](t, pool, `select exists (
+			select from pg_locks join pg_stat_activity using (pid) where datname = current_database() and not granted)`) {
+		select {
+		case <-done:
+			then()
+			return
+		default:
+		}
+	}
+	then()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("the call still waits")
+	}
+}
+
+func sqlState(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// taker takes one token of a key, on any connection.
+type taker func(db pglimit.DB, key string) (allowed bool, err error)
+
+func (take taker) must(t *testing.T, db pglimit.DB, key string) bool {
+	t.Helper()
+	allowed, err := take(db, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return allowed
+}
+
+// by is the taker of a strategy. A contended answer of the strategy that gives
+// those is a denial.
+func by(t *testing.T, strategy pglimit.Strategy, limit pglimit.Limit) taker {
+	t.Helper()
+	return func(db pglimit.DB, key string) (bool, error) {
+		d, err := tryTake(t, db, strategy, key, limit)
+		return d.Allowed, err
+	}
+}
+
+// faulty is a taker with a statement as people write it, on a table as people
+// make it. It returns one boolean, or no row for a denial.
+func faulty(t *testing.T, sql string, args ...any) (*pgxpool.Pool, taker) {
+	t.Helper()
+	pool := newMigrated(t)
+	execute(t, pool, "create table naive (key text primary key, tokens double precision not null, at timestamptz not null, allowed boolean not null default true)")
+	return pool, func(db pglimit.DB, key string) (allowed bool, err error) {
+		err = db.QueryRow(t.Context(), sql, append([]any{key}, args...)...).Scan(&allowed)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return false, nil
+		}
+		return allowed, err
+	}
+}

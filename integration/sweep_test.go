@@ -1,0 +1,104 @@
+package integration
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/cleanup"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+const expired = 1_000_000
+
+// fillWithExpired adds a million rows of buckets that have long been full.
+func fillWithExpired(tb testing.TB, pool *pgxpool.Pool) {
+	tb.Helper()
+	_, err := pool.Exec(tb.Context(), `insert into pglimit.token_bucket (key, limiter, debt, at_us, token_parts, refill_parts, burst)
+		select 'gone:' || i, 'load', 1, 1, 1000, 1, 10 from generate_series(1, $1::int) i`, expired)
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func sweepNow(tb testing.TB, pool *pgxpool.Pool) cleanup.Report {
+	tb.Helper()
+	cleaner, err := cleanup.New(pool, []pglimit.Strategy{strategies.TokenBucket{}}, cleanup.Config{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	report, err := cleaner.RunOnce(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return report
+}
+
+// A million expired rows are swept while 64 callers take: all are gone, no decision
+// is wrong, and the memory of the process stays flat.
+func TestAMillionExpiredRowsAreSwept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a million rows")
+	}
+	t.Parallel()
+	pool := newMigrated(t)
+	fillWithExpired(t, pool)
+	heap := func() uint64 {
+		var stats runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&stats)
+		return stats.HeapInuse
+	}
+	before := heap()
+	sweepNow(t, pool)
+	if grown := int64(heap()) - int64(before); grown > 32<<20 {
+		t.Errorf("the heap grew by %d MiB", grown>>20)
+	}
+
+	fillWithExpired(t, pool)
+	ctx, stop := context.WithCancel(t.Context())
+	limit := pglimit.PerSecond(5).WithBurst(3)
+	done := make(chan outcome)
+	go func() {
+		done <- load{strategy: strategies.TokenBucket{}, pools: twoPools(t, pool, 32), limit: limit, callers: 64, keys: 100}.run(ctx, t)
+	}()
+	report := sweepNow(t, pool)
+	stop()
+	if got := <-done; !got.report.OK() || got.granted == 0 {
+		t.Error(got.report)
+	}
+	t.Logf("%+v", report)
+	if left := query[int64](t, pool, "select count(*) from pglimit.token_bucket where key like 'gone:%'"); left > 0 {
+		t.Errorf("%d of %d rows are left", left, expired)
+	}
+}
+
+// What a sweep of a million rows costs the callers: the ratio of their p99 latency
+// with it to that without it, in one run.
+func BenchmarkTakesBesideASweep(b *testing.B) {
+	pool := newMigrated(b)
+	pools := []*pgxpool.Pool{newPool(b, databaseURL(pool), 32), newPool(b, databaseURL(pool), 32)}
+	callers := load{strategy: strategies.TokenBucket{}, pools: pools, limit: pglimit.PerSecond(1000), callers: 64, keys: 1000}
+	for b.Loop() {
+		fillWithExpired(b, pool)
+		ctx, cancel := context.WithTimeout(b.Context(), 5*time.Second)
+		without := callers.run(ctx, b)
+		cancel()
+		ctx, cancel = context.WithCancel(b.Context())
+		done := make(chan outcome)
+		go func() { done <- callers.run(ctx, b) }()
+		start := time.Now()
+		sweepNow(b, pool)
+		took := time.Since(start)
+		cancel()
+		with := <-done
+		b.ReportMetric(float64(without.latency.ValueAtQuantile(99)), "p99-without-us")
+		b.ReportMetric(float64(with.latency.ValueAtQuantile(99)), "p99-with-us")
+		b.ReportMetric(float64(with.latency.ValueAtQuantile(99))/float64(without.latency.ValueAtQuantile(99)), "p99-ratio")
+		b.ReportMetric(took.Seconds(), "sweep-s")
+	}
+}

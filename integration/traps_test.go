@@ -1,0 +1,265 @@
+package integration
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// The faults that rate limiters in SQL have. Each test plays sessions against each
+// other step by step; shows, on a statement with the fault, that the play finds it;
+// and then holds every strategy against it.
+
+var allStrategies = strategies.All()
+
+var hours = pglimit.Every(1000 * time.Hour) // nothing comes back during a test
+
+// Trap A: the clock is read before the lock is held and the row's time is set back
+// to it: the same span of time is credited twice.
+func TestTrapAClockBeforeLock(t *testing.T) {
+	t.Parallel()
+	const interval = 100 * time.Millisecond
+	// overAdmits lets a transaction that began early take late, and tells whether
+	// a take right after a grant is then granted again.
+	overAdmits := func(t *testing.T, pool *pgxpool.Pool, take taker) bool {
+		t.Helper()
+		take.must(t, pool, "k") // the bucket is empty
+		early := session(t, pool)
+		execute(t, early, "select now()") // which stands still in this transaction
+		for !take.must(t, pool, "k") {
+		}
+		take.must(t, early, "k")
+		commit(t, early)
+		return take.must(t, pool, "k")
+	}
+	t.Run("faulty", func(t *testing.T) {
+		t.Parallel()
+		pool, take := faulty(t, `insert into naive as n values ($1, 0, now())
+			on conflict (key) do update set
+				allowed = n.tokens + extract(epoch from greatest('0', now() - n.at)) / $2::double precision >= 1,
+				tokens = (n.tokens + extract(epoch from greatest('0', now() - n.at)) / $2)::numeric % 1,
+				at = now()
+			returning allowed`, interval.Seconds())
+		if !overAdmits(t, pool, take) {
+			t.Error("the fault was not found")
+		}
+	})
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		if overAdmits(t, pool, by(t, strategy, pglimit.Every(interval))) {
+			t.Error("granted twice within the interval")
+		}
+	})
+}
+
+// Trap D: what is written was read in a snapshot, before the lock.
+func TestTrapDReadThenWriteInOneSnapshot(t *testing.T) {
+	t.Parallel()
+	// overAdmits lets two takes go for one last token, the second while the first
+	// is not committed.
+	overAdmits := func(t *testing.T, pool *pgxpool.Pool, take taker) (second bool) {
+		t.Helper()
+		first := session(t, pool)
+		if !take.must(t, first, "k") {
+			t.Fatal("the token was not there")
+		}
+		whileBlocked(t, pool, func() {
+			var err error
+			if second, err = take(pool, "k"); err != nil {
+				t.Error(err)
+			}
+		}, func() { commit(t, first) })
+		return second
+	}
+	t.Run("faulty", func(t *testing.T) {
+		t.Parallel()
+		pool, take := faulty(t, `with seen as (select tokens from naive where key = $1)
+			insert into naive as n select $1, tokens - 1, now() from seen where tokens >= 1
+			on conflict (key) do update set tokens = excluded.tokens
+			returning true`)
+		execute(t, pool, "insert into naive values ('k', 1, now())")
+		if !overAdmits(t, pool, take) {
+			t.Error("the fault was not found")
+		}
+	})
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		if overAdmits(t, pool, by(t, strategy, hours)) {
+			t.Error("one token was granted twice")
+		}
+	})
+	t.Run("row exists", func(t *testing.T) {
+		t.Parallel()
+		eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+			limit := hours.WithBurst(2)
+			if strategy.Check(limit) != nil {
+				t.Skip("a burst of one is tested above")
+			}
+			take := by(t, strategy, limit)
+			take.must(t, pool, "k")
+			if overAdmits(t, pool, take) {
+				t.Error("one token was granted twice")
+			}
+		})
+	})
+}
+
+// Trap E: several keys are locked in the caller's order: two calls deadlock.
+func TestTrapEKeysInTheCallersOrder(t *testing.T) {
+	t.Parallel()
+	// holdsTheOther makes a call for b and a wait for a, and tells whether it holds b
+	// meanwhile: then a call for a and b could make it wait for ever.
+	holdsTheOther := func(t *testing.T, pool *pgxpool.Pool, hold taker, both func() error) (held bool) {
+		t.Helper()
+		holder := session(t, pool)
+		hold.must(t, holder, "a")
+		whileBlocked(t, pool, func() {
+			if err := both(); err != nil {
+				t.Error(err)
+			}
+		}, func() {
+			probe := session(t, pool)
+			execute(t, probe, "set local lock_timeout = '200ms'")
+			_, err := hold(probe, "b")
+			if held = sqlState(err) == "55P03"; err != nil && !held {
+				t.Error(err)
+			}
+			_ = probe.Rollback(t.Context())
+			commit(t, holder)
+		})
+		return held
+	}
+	t.Run("faulty", func(t *testing.T) {
+		t.Parallel()
+		pool, take := faulty(t, `insert into naive as n values ($1, 9, now())
+			on conflict (key) do update set tokens = n.tokens - 1 returning true`)
+		held := holdsTheOther(t, pool, take, func() error {
+			return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+				for _, key := range []string{"b", "a"} {
+					if _, err := take(tx, key); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+		if !held {
+			t.Error("the fault was not found")
+		}
+	})
+	ask := func(keys ...string) (requests []pglimit.Request) {
+		for _, key := range keys {
+			requests = append(requests, pglimit.Request{Limiter: "test", Key: key, Limit: hours, Tokens: 1, Unit: 1})
+		}
+		return requests
+	}
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		held := holdsTheOther(t, pool, by(t, strategy, hours), func() error {
+			_, err := strategy.Take(t.Context(), pool, ask("b", "a"))
+			return err
+		})
+		if held {
+			t.Error("b was locked before a")
+		}
+	})
+	t.Run("shuffled", func(t *testing.T) {
+		t.Parallel()
+		eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+			deadlocks := query[int64](t, pool, "select deadlocks from pg_stat_database where datname = current_database()")
+			var callers sync.WaitGroup
+			for caller := range 16 {
+				callers.Go(func() {
+					random := rand.New(rand.NewPCG(uint64(caller), 1))
+					for range 40 {
+						requests := ask("a", "b", "c", "d", "e", "f", "g", "h")
+						for i := range requests {
+							requests[i].Limit = pglimit.PerSecond(1_000_000).WithBurst(1)
+						}
+						random.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
+						if _, err := strategy.Take(t.Context(), pool, requests); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				})
+			}
+			callers.Wait()
+			if now := query[int64](t, pool, "select deadlocks from pg_stat_database where datname = current_database()"); now != deadlocks {
+				t.Errorf("%d deadlocks", now-deadlocks)
+			}
+		})
+	})
+}
+
+// Trap F: two first requests for a key: a unique violation instead of a decision.
+func TestTrapFFirstInsert(t *testing.T) {
+	t.Parallel()
+	second := func(t *testing.T, pool *pgxpool.Pool, take taker) (allowed bool, err error) {
+		t.Helper()
+		first := session(t, pool)
+		if !take.must(t, first, "new") {
+			t.Fatal("the first request was denied")
+		}
+		whileBlocked(t, pool, func() { allowed, err = take(pool, "new") }, func() { commit(t, first) })
+		return allowed, err
+	}
+	t.Run("faulty", func(t *testing.T) {
+		t.Parallel()
+		pool, take := faulty(t, `insert into naive select $1, 0, now()
+			where not exists (select from naive where key = $1) returning true`)
+		if _, err := second(t, pool, take); sqlState(err) != "23505" {
+			t.Errorf("the fault was not found: %v", err)
+		}
+	})
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		if allowed, err := second(t, pool, by(t, strategy, hours)); err != nil || allowed {
+			t.Errorf("allowed %v, error %v: want a denial", allowed, err)
+		}
+	})
+}
+
+// Trap G: whole tokens are credited and the time is set to now: what was left over
+// of a token is lost each time, and a key that is asked often gets nothing.
+func TestTrapGFractionalRefillDropped(t *testing.T) {
+	t.Parallel()
+	const interval = 5 * time.Millisecond
+	// grants polls until twenty tokens are due, and counts those granted.
+	grants := func(t *testing.T, pool *pgxpool.Pool, take taker) (granted int) {
+		t.Helper()
+		take.must(t, pool, "k")
+		end := query[time.Time](t, pool, "select clock_timestamp() + $1 * interval '1 second'", 20*interval.Seconds())
+		for query[time.Time](t, pool, "select clock_timestamp()").Before(end) {
+			if take.must(t, pool, "k") {
+				granted++
+			}
+		}
+		return granted
+	}
+	t.Run("faulty", func(t *testing.T) {
+		t.Parallel()
+		pool, take := faulty(t, `insert into naive as n values ($1, 0, clock_timestamp())
+			on conflict (key) do update set
+				allowed = n.tokens + floor(extract(epoch from clock_timestamp() - n.at) / $2::double precision) >= 1,
+				tokens = greatest(0, n.tokens + floor(extract(epoch from clock_timestamp() - n.at) / $2) - 1),
+				at = clock_timestamp()
+			returning allowed`, interval.Seconds()*10)
+		if granted := grants(t, pool, take); granted > 0 {
+			t.Errorf("%d granted: the fault was not found", granted)
+		}
+	})
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		// A burst of two lets no token overflow while a poll is under way.
+		limit := pglimit.Every(interval).WithBurst(2)
+		if strategy.Check(limit) != nil {
+			t.Skip("a range of time has no fractions")
+		}
+		if granted := grants(t, pool, by(t, strategy, limit)); granted < 18 {
+			t.Errorf("%d of twenty tokens granted", granted)
+		}
+	})
+}

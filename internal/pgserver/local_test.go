@@ -1,0 +1,286 @@
+//go:build unix
+
+package pgserver
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// newLocal is a server yet to be started.
+func newLocal(t *testing.T) *local {
+	t.Helper()
+	needsLocal(t)
+	folders, _ := findBinaries(t.Context())
+	return &local{bin: folders[0], freePort: freePort}
+}
+
+// nothingLeft fails the test if a process or a file of the server remains.
+func nothingLeft(t *testing.T, l *local) {
+	t.Helper()
+	if _, err := os.Stat(l.dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there (%v)", l.dir, err)
+	}
+	if err := syscall.Kill(-l.guard.group(), 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("there are processes in the group of the server (%v)", err)
+	}
+	if left := processesIn(l.dir); left != nil {
+		t.Errorf("processes in its folder: %v", left)
+	}
+}
+
+// processesIn finds processes by their folder, which Postgres's are in; on Linux.
+func processesIn(dir string) (pids []string) {
+	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, link := range links {
+		if cwd, err := os.Readlink(link); err == nil && strings.HasPrefix(cwd, dir) {
+			pids = append(pids, strings.Split(link, "/")[2])
+		}
+	}
+	return pids
+}
+
+func TestLocalServer(t *testing.T) {
+	t.Parallel()
+	l := newLocal(t)
+	serves(t, Options{Prefer: Local}, "from "+l.bin)
+}
+
+func TestStopLeavesNothing(t *testing.T) {
+	t.Parallel()
+	l := newLocal(t)
+	s, err := l.start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect(t, s.URL(""))
+	if _, err := os.Stat(filepath.Join(l.dir, "password")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the password lies about: %v", err)
+	}
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+	nothingLeft(t, l)
+}
+
+func TestCancelledStartLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{
+		"creating subdirectories",
+		"running bootstrap script",
+		"Success.",
+		"starting PostgreSQL",
+	} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			l := newLocal(t)
+			l.log = &listener{words: when, then: cancel}
+			if _, err := l.start(ctx); err == nil {
+				t.Error("it started though it was given up")
+				_ = l.stop()
+			}
+			nothingLeft(t, l)
+		})
+	}
+}
+
+func TestFailedStartSaysWhyAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	l := newLocal(t)
+	l.settings = map[string]string{"max_connections": "many"}
+	_, err := l.start(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "max_connections") {
+		t.Errorf("the error does not tell: %v", err)
+	}
+	nothingLeft(t, l)
+}
+
+func TestPortTakenMeanwhile(t *testing.T) {
+	t.Parallel()
+	l := newLocal(t)
+	other, err := net.Listen("tcp", loopback+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	asked := 0
+	l.freePort = func() (int, error) {
+		if asked++; asked == 1 {
+			return other.Addr().(*net.TCPAddr).Port, nil
+		}
+		return freePort()
+	}
+	s, err := l.start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+	if asked != 2 {
+		t.Errorf("%d ports were tried, want 2", asked)
+	}
+	nothingLeft(t, l)
+}
+
+func TestSurroundingsHaveNoSay(t *testing.T) {
+	// Not parallel: the environment is changed.
+	t.Setenv("PGDATA", "/nowhere")
+	t.Setenv("PGPORT", "1")
+	t.Setenv("LC_ALL", "xx_YY.UTF-8")
+	l := newLocal(t)
+	s, err := l.start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMain is, in the process that startedByChild starts, the program that has a
+// server and is killed.
+func TestMain(m *testing.M) {
+	if os.Getenv("PGSERVER_TEST_CHILD") == "" {
+		os.Exit(m.Run())
+	}
+	folders, _ := findBinaries(context.Background())
+	l := &local{bin: folders[0], freePort: freePort}
+	s, err := l.start(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println("started", s.URL(""), l.dir, l.server.cmd.Process.Pid)
+	select {}
+}
+
+// startedByChild starts a server in a process and process group of its own.
+func startedByChild(t *testing.T) (child *exec.Cmd, url, dir string, server int) {
+	t.Helper()
+	needsLocal(t)
+	child = exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), "PGSERVER_TEST_CHILD=1")
+	child.Stderr = os.Stderr
+	joinGroup(child, 0)
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if words := strings.Fields(lines.Text()); len(words) == 4 && words[0] == "started" {
+			pid, err := strconv.Atoi(words[3])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return child, words[1], words[2], pid
+		}
+	}
+	t.Fatal("the child did not start a server")
+	return nil, "", "", 0
+}
+
+func TestServerGoesWithAKilledProcess(t *testing.T) {
+	t.Parallel()
+	child, url, dir, server := startedByChild(t)
+	connect(t, url)
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for isThere(dir) || syscall.Kill(server, 0) == nil {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d or %s is still there", server, dir)
+		}
+		time.Sleep(10 * time.Millisecond) // between two looks
+	}
+	if _, err := pgx.Connect(t.Context(), url); err == nil {
+		t.Error("it still answers")
+	}
+}
+
+func isThere(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Ctrl-C goes to the process group of the terminal's foreground.
+func TestCtrlCDoesNotReachTheServer(t *testing.T) {
+	t.Parallel()
+	l := newLocal(t)
+	s, err := l.start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Stop() })
+	for name, pid := range map[string]int{"guard": l.guard.group(), "server": l.server.cmd.Process.Pid} {
+		group, err := syscall.Getpgid(pid)
+		if err != nil || group == syscall.Getpgrp() {
+			t.Errorf("the %s is in our process group %d (%v)", name, group, err)
+		}
+	}
+}
+
+func TestFolderIsOnlyForTheServersUser(t *testing.T) {
+	t.Parallel()
+	a, err := unprivileged()
+	if err != nil {
+		t.Skip(err)
+	}
+	dir, err := a.tempDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.Remove(dir) }()
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o700 {
+		t.Errorf("its mode is %v, want 0700", info.Mode())
+	}
+	if a != nil && info.Sys().(*syscall.Stat_t).Uid != a.uid {
+		t.Errorf("it does not belong to %s", a.name)
+	}
+}
+
+func TestIsOpenToAll(t *testing.T) {
+	t.Parallel()
+	closed := t.TempDir()
+	inside := filepath.Join(closed, "inside")
+	if err := os.Mkdir(inside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if isOpenToAll(inside) {
+		t.Error("a folder in a closed one is open")
+	}
+	if !isOpenToAll("/") {
+		t.Error("the root folder is closed")
+	}
+}

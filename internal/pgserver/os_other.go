@@ -1,0 +1,34 @@
+//go:build !unix
+
+package pgserver
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// Here there is no guard: a container outlives a process that is killed.
+const hasGuard = false
+
+const (
+	quit      = syscall.SIGKILL
+	terminate = syscall.SIGKILL
+)
+
+type account struct{}
+
+func joinGroup(*exec.Cmd, int) {}
+
+func signalGroup(int, syscall.Signal) error { return os.ErrProcessDone }
+
+func unprivileged() (*account, error) {
+	return nil, errors.New("they are run on Unix only: use Docker")
+}
+
+func (*account) runs(*exec.Cmd) {}
+
+func (*account) own(string) error { return nil }
+
+func (*account) tempDir() (string, error) { return os.MkdirTemp("", "pglimit-postgres-") }

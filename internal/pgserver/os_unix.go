@@ -1,0 +1,106 @@
+//go:build unix
+
+package pgserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+const hasGuard = true
+
+const (
+	quit      = syscall.SIGQUIT // postgres's immediate shutdown
+	terminate = syscall.SIGTERM
+)
+
+// joinGroup puts the command into a process group, 0 into a new one that it leads.
+// Not being in ours, it does not hear the terminal's Ctrl-C.
+func joinGroup(cmd *exec.Cmd, group int) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: group}
+}
+
+func signalGroup(group int, signal syscall.Signal) error {
+	return syscall.Kill(-group, signal)
+}
+
+// account is a user that a server runs as. A nil account is ourselves.
+type account struct {
+	name     string
+	uid, gid uint32
+}
+
+// unprivileged is nil, or if we are root, an account for which Postgres works.
+func unprivileged() (*account, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
+		gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
+		if uidErr == nil && gidErr == nil && uid != 0 {
+			return &account{name, uint32(uid), uint32(gid)}, nil
+		}
+	}
+	return nil, errors.New("postgres refuses to run as root, and there is no user postgres or nobody to run it as: run as another user")
+}
+
+// runs lets the account run the command, after joinGroup.
+func (a *account) runs(cmd *exec.Cmd) {
+	if a != nil {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
+	}
+}
+
+func (a *account) own(path string) error {
+	if a == nil {
+		return nil
+	}
+	return os.Chown(path, int(a.uid), int(a.gid))
+}
+
+// tempDir makes a folder that the account can get to and nobody else can enter.
+// Root's own temporary folder may lie where others cannot go.
+func (a *account) tempDir() (string, error) {
+	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+		if a != nil && !isOpenToAll(parent) {
+			continue
+		}
+		dir, err := os.MkdirTemp(parent, "pglimit-postgres-")
+		if err != nil {
+			return "", err
+		}
+		if err := a.own(dir); err != nil {
+			return "", errors.Join(err, os.Remove(dir))
+		}
+		return dir, nil
+	}
+	return "", fmt.Errorf("the user %s can get to none of %s, /tmp and /var/tmp: set TMPDIR to a folder that it can", a.name, os.TempDir())
+}
+
+// isOpenToAll says whether anybody may pass through the folder.
+func isOpenToAll(folder string) bool {
+	folder, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return false
+	}
+	for ; ; folder = filepath.Dir(folder) {
+		info, err := os.Stat(folder)
+		if err != nil || info.Mode().Perm()&0o001 == 0 {
+			return false
+		}
+		if folder == filepath.Dir(folder) {
+			return true
+		}
+	}
+}

@@ -1,0 +1,211 @@
+// Package pgserver runs a throwaway PostgreSQL: for "pglimit bench" where no
+// database is named, and for tests where no container can be had.
+//
+// The server is of one process of ours, on loopback, behind a random password,
+// and is gone with it: [Server.Stop] leaves no process, no container and no file,
+// and on Unix the same happens if this process is killed. A terminal's Ctrl-C does
+// not reach it, so whoever catches that can still ask it something before Stop.
+package pgserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Source says where the server's program comes from.
+type Source string
+
+const (
+	// Auto: Local, and if that fails, Docker.
+	Auto Source = ""
+
+	// Local: initdb and postgres of this machine. Where this process is root, which
+	// they refuse, they run as the user postgres, else nobody.
+	Local Source = "local"
+
+	// Docker: a container, through the docker command.
+	Docker Source = "docker"
+)
+
+// DefaultImage is the image of a [Docker] server.
+const DefaultImage = "postgres:17-alpine"
+
+// readyWithin is how long a server has from its start to its first answer.
+const readyWithin = time.Minute
+
+// Options of a throwaway server. The zero value of each field is its default.
+type Options struct {
+	// Prefer one source; with any but Auto, no other is tried.
+	Prefer Source
+
+	// Settings of the server, as in postgresql.conf: "max_connections": "400".
+	// Nil: Postgres's own defaults, durable as ever. Listening is not theirs to set.
+	Settings map[string]string
+
+	// Image for Docker. Empty: DefaultImage. It is pulled if it is not there.
+	Image string
+
+	// Log gets what the server and the commands around it print. Nil: nothing is
+	// kept but what an error quotes. Writes come one at a time.
+	Log io.Writer
+}
+
+// Server is a running throwaway. Its methods are safe for concurrent use.
+type Server struct {
+	address  string // host:port
+	password string
+	version  string // 17.6
+	origin   string // "from /usr/lib/postgresql/17/bin"
+	halt     func() error
+	once     sync.Once
+	halted   error
+}
+
+// Start runs a server and returns once it answers. The context bounds the start,
+// not the server's life: that ends with [Server.Stop], which the caller must call.
+// After an error nothing is left running; it names every source that was tried and
+// why it failed.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	starters := map[Source][]func(context.Context, Options) (*Server, error){
+		Auto:   {startLocal, startDocker},
+		Local:  {startLocal},
+		Docker: {startDocker},
+	}[o.Prefer]
+	if starters == nil {
+		return nil, fmt.Errorf("pgserver: Options.Prefer is %q: it must be %q, %q or empty", o.Prefer, Local, Docker)
+	}
+	if o.Image == "" {
+		o.Image = DefaultImage
+	}
+	var failures []string
+	for _, start := range starters {
+		server, err := start(ctx, o)
+		if err == nil {
+			return server, nil
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, fmt.Errorf("pgserver: the start was given up: %w", cause)
+		}
+		failures = append(failures, err.Error())
+	}
+	return nil, errors.New("pgserver: no Postgres could be started: " + strings.Join(failures, "; "))
+}
+
+// URL of a database on the server, for its superuser. Empty: the database postgres.
+func (s *Server) URL(database string) string {
+	if database == "" {
+		database = superuser
+	}
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword(superuser, s.password),
+		Host:     s.address,
+		Path:     "/" + database,
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// Describe says what runs and where, in words: "PostgreSQL 15.18 from
+// /usr/lib/postgresql/15/bin, a throwaway on 127.0.0.1:40123".
+func (s *Server) Describe() string {
+	return fmt.Sprintf("PostgreSQL %s %s, a throwaway on %s", s.version, s.origin, s.address)
+}
+
+// Origin says where the server's program is from: "from
+// /usr/lib/postgresql/15/bin", "in a container of postgres:17-alpine".
+func (s *Server) Origin() string { return s.origin }
+
+// Stop ends the server, whoever is still connected, and removes all that was its.
+// Calling it again does nothing and returns the same.
+func (s *Server) Stop() error {
+	s.once.Do(func() { s.halted = s.halt() })
+	return s.halted
+}
+
+// superuser's name, which is also that of its database.
+const superuser = "postgres"
+
+// greet connects as soon as the server lets us in, and notes its version. It gives
+// up when the server's process does. That a server answers on the port is not
+// enough: it must know the password, or it is somebody else's.
+func (s *Server) greet(ctx context.Context, server *process) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyWithin, fmt.Errorf("no answer within %v", readyWithin))
+	defer cancel()
+	// What answers in the place of a server that has ended may never say a word.
+	alive, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-server.exited:
+			cancel()
+		case <-alive.Done():
+		}
+	}()
+	for {
+		err := s.readVersion(alive)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-server.exited:
+			return fmt.Errorf("postgres ended: %s", server.lastWords())
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (s *Server) readVersion(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.URL(""))
+	if err != nil {
+		return err
+	}
+	version, _, _ := strings.Cut(conn.PgConn().ParameterStatus("server_version"), " ")
+	s.version = version
+	return conn.Close(ctx)
+}
+
+// serverArgs are the arguments of postgres: the settings in order, then those that
+// are ours, of which the last counts.
+func serverArgs(settings map[string]string, ours ...string) []string {
+	var args []string
+	for name, value := range settings {
+		args = append(args, name+"="+value)
+	}
+	slices.Sort(args)
+	args = append(args, ours...)
+	withFlags := make([]string, 0, 2*len(args))
+	for _, arg := range args {
+		withFlags = append(withFlags, "-c", arg)
+	}
+	return withFlags
+}
+
+// freePort is one that was free a moment ago.
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", loopback+":0")
+	if err != nil {
+		return 0, err
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	return port, listener.Close()
+}
+
+const loopback = "127.0.0.1"
+
+func onLoopback(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }

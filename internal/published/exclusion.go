@@ -1,0 +1,36 @@
+package published
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// Exclusion is the second statement: a plain insert, denied by the violation of its
+// constraint. A deadlock is an error: whether the request was due, nobody knows.
+type Exclusion struct {
+	table
+	insert string
+}
+
+var _ pglimit.Strategy = Exclusion{}
+
+//go:embed exclusion.sql
+var exclusionFile string
+
+// NewExclusion works on the tables that [Create] made in the schema.
+func NewExclusion(schema string) Exclusion {
+	return Exclusion{table{schema, "exclusion"}, statement(exclusionFile, schema)}
+}
+
+// Take decides in one round trip.
+func (s Exclusion) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	return s.takeEach(requests, func(r pglimit.Request, intervalUS int64) (granted bool, d pglimit.Decision, err error) {
+		d.At, granted, err = scanTime(db.QueryRow(ctx, s.insert, r.Key, intervalUS))
+		if isCode(err, exclusionViolation) {
+			err = nil
+		}
+		return granted, d, err
+	})
+}

@@ -1,0 +1,145 @@
+// Package published has the three statements of the write-up that pglimit grew out
+// of, as they were published, so that "pglimit bench --published" and the tests can
+// show them beside the strategies that are made sound. They are for comparison only:
+//
+//   - published_for_update_nowait: SELECT ... FOR UPDATE NOWAIT, then UPDATE. Keeps
+//     the limit; four round trips, and every denial locks the row.
+//   - published_exclusion: INSERT under an exclusion constraint whose violation is the
+//     denial. Deadlocks under load.
+//   - published_upsert: INSERT ... ON CONFLICT DO UPDATE ... WHERE ... RETURNING. Keeps
+//     the limit; every denial locks the row and costs a transaction id and WAL.
+//
+// All three know a burst of one only: two requests are at least an interval apart.
+package published
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// SQLSTATE codes, see appendix A of the PostgreSQL manual.
+const (
+	exclusionViolation = "23P01"
+	lockNotAvailable   = "55P03"
+	undefinedObject    = "42704"
+)
+
+//go:embed schema.sql
+var schemaFile string
+
+// Create makes the schema of that name, which must not exist, with the tables of
+// the three statements. The exclusion constraint takes the extension btree_gist,
+// which must be in the database: pglimit's migrations bring it.
+func Create(ctx context.Context, db pglimit.DB, schema string) error {
+	_, err := db.Exec(ctx, statement(schemaFile, schema))
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == undefinedObject {
+		return fmt.Errorf("the published exclusion constraint needs the extension btree_gist: create extension btree_gist: %w", err)
+	}
+	return err
+}
+
+// Drop removes what [Create] made.
+func Drop(ctx context.Context, db pglimit.DB, schema string) error {
+	_, err := db.Exec(ctx, statement("drop schema if exists $schema cascade", schema))
+	return err
+}
+
+// Strategies are the three statements over the tables in that schema, in the order
+// of the write-up.
+func Strategies(schema string) []pglimit.Strategy {
+	return []pglimit.Strategy{NewForUpdateNowait(schema), NewExclusion(schema), NewUpsert(schema)}
+}
+
+// statement makes what is sent of a .sql file: without its comments, in the schema.
+func statement(file, schema string) string {
+	var lines []string
+	for line := range strings.Lines(file) {
+		if trimmed := strings.TrimSpace(line); trimmed != "" && !strings.HasPrefix(trimmed, "--") {
+			lines = append(lines, strings.TrimRight(line, "\n"))
+		}
+	}
+	return strings.ReplaceAll(strings.Join(lines, "\n"), "$schema", pgx.Identifier{schema}.Sanitize())
+}
+
+// table is what the three have in common: one in the schema, and a burst of one.
+type table struct {
+	schema, table string
+}
+
+// Name is published_ and the table's name.
+func (t table) Name() string { return "published_" + t.table }
+
+// Table is the qualified name of the table, for whoever reads its statistics.
+func (t table) Table() string { return t.schema + "." + t.table }
+
+// Check takes limits with a burst of 1.
+func (t table) Check(limit pglimit.Limit) error {
+	if burst := limit.Capacity(); burst != 1 {
+		return &pglimit.LimitError{Limit: limit, Field: "Burst", Why: fmt.Sprintf("is %d: %s keeps a burst of 1 only", burst, t.Name())}
+	}
+	return nil
+}
+
+// Reset forgets the key's requests. The statements know no limiter: it is ignored.
+func (t table) Reset(ctx context.Context, db pglimit.DB, _, key string) error {
+	_, err := db.Exec(ctx, "delete from "+pgx.Identifier{t.schema, t.table}.Sanitize()+" where key = $1", key)
+	return err
+}
+
+// Sweep removes nothing: the tables go with their schema.
+func (t table) Sweep(_ context.Context, _ pglimit.DB, from pglimit.Cursor, _ int) (pglimit.Swept, error) {
+	return pglimit.Swept{Next: from, Done: true}, nil
+}
+
+// takeEach decides the requests one by one. A denial of which the statement does
+// not tell the time has a zero At.
+func (t table) takeEach(requests []pglimit.Request, take func(r pglimit.Request, intervalUS int64) (granted bool, d pglimit.Decision, err error)) ([]pglimit.Decision, error) {
+	decisions := make([]pglimit.Decision, len(requests))
+	for i, r := range requests {
+		if err := r.Validate(); err != nil {
+			return nil, err
+		}
+		if err := t.Check(r.Limit); err != nil {
+			return nil, err
+		}
+		if r.Tokens == 0 {
+			return nil, fmt.Errorf("%s cannot peek", t.Name())
+		}
+		perToken, perMicrosecond := r.Limit.Parts()
+		granted, d, err := take(r, (perToken+perMicrosecond-1)/perMicrosecond)
+		if err != nil {
+			return nil, err
+		}
+		if granted {
+			d.Allowed, d.Granted = true, 1
+		}
+		d.At = d.At.UTC()
+		decisions[i] = d
+	}
+	return decisions, nil
+}
+
+// isCode says whether Postgres refused with that SQLSTATE.
+func isCode(err error, code string) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == code
+}
+
+// scanTime reads the one time a statement returns. No row: not granted.
+func scanTime(row pgx.Row) (at time.Time, granted bool, err error) {
+	err = row.Scan(&at)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return at, false, nil
+	}
+	return at, err == nil, err
+}

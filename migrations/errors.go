@@ -1,0 +1,143 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/pressly/goose/v3"
+)
+
+// ErrBtreeGist: the strategy exclusion_range was not migrated, because the
+// extension btree_gist is not in the database and the role may not create it, or
+// the server does not have it. Everything else was migrated.
+var ErrBtreeGist = errors.New("migrations: the strategy exclusion_range is not ready, the other three are: it needs the extension btree_gist")
+
+var errNoPool = errors.New("migrations: the pool is nil")
+
+// The SQLSTATEs that mean something here.
+const (
+	insufficientPrivilege = "42501"
+	undefinedTable        = "42P01"
+	duplicateTable        = "42P07"
+	duplicateFunction     = "42723"
+	duplicateObject       = "42710"
+	dependentObjects      = "2BP01"
+	featureNotSupported   = "0A000" // an extension that is not installed on the server, or not on its list
+	undefinedFile         = "58P01" // the same, in older servers
+)
+
+// failure is an error of one line.
+type failure struct {
+	what   string // "cannot commit"
+	cause  error
+	advice string // what to do, if that is known
+}
+
+func (f *failure) Error() string {
+	text := "migrations: " + f.what + ": " + reason(f.cause)
+	if f.advice != "" {
+		text += ": " + f.advice
+	}
+	return text
+}
+
+// Unwrap returns what Postgres or the network said.
+func (f *failure) Unwrap() error { return f.cause }
+
+func fail(what string, cause error) *failure {
+	if connect := (*pgconn.ConnectError)(nil); errors.As(cause, &connect) {
+		what = "cannot reach the database"
+	}
+	return &failure{what: what, cause: cause}
+}
+
+// reason is the error as one line: from Postgres with its detail, which names the
+// objects concerned.
+func reason(err error) string {
+	text := err.Error()
+	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) {
+		text = pgErr.Error()
+		if pgErr.Detail != "" {
+			text += ": " + strings.ReplaceAll(pgErr.Detail, "\n", ", ")
+		}
+	}
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// refused is an ErrBtreeGist if the extension is not there and err says that it
+// cannot be had, nil otherwise.
+func (s *session) refused(ctx context.Context, err error) error {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) || !slices.Contains([]string{insufficientPrivilege, featureNotSupported, undefinedFile}, pgErr.Code) {
+		return nil
+	}
+	if there, err := ask(ctx, s.tx, btreeGistExists); err != nil || there {
+		return nil
+	}
+	return fmt.Errorf("%w: have an administrator run %q in this database (it is in PostgreSQL's contrib package) and migrate again, "+
+		"or migrate without it (WithoutExclusionRange, --without-exclusion-range): %w", ErrBtreeGist, "create extension btree_gist", pgErr)
+}
+
+// explain adds to the error what to do about it. It may ask the database.
+func explain(ctx context.Context, db querier, what string, err error) error {
+	if partial := (*goose.PartialError)(nil); errors.As(err, &partial) {
+		err = partial.Err // goose's types stay in here
+	}
+	f := fail(what, err)
+	pgErr := (*pgconn.PgError)(nil)
+	if !errors.As(err, &pgErr) {
+		return f
+	}
+	f.cause = pgErr
+	switch pgErr.Code {
+	case insufficientPrivilege:
+		f.advice = missingRight(ctx, db)
+	case duplicateTable, duplicateFunction, duplicateObject:
+		f.advice = "schema pglimit was migrated with another tool, or by hand: go on with that one"
+	}
+	return f
+}
+
+// missingRight says who lacks which right and what gives it, as well as the catalog
+// tells: nothing, if it cannot be asked.
+func missingRight(ctx context.Context, db querier) string {
+	var (
+		role, database          string
+		schemaOwner, tableOwner *string
+		uses, reads             bool
+	)
+	err := db.QueryRow(ctx, `
+		select current_user::text, pg_catalog.current_database()::text,
+			pg_catalog.pg_get_userbyid(n.nspowner)::text, pg_catalog.pg_get_userbyid(c.relowner)::text,
+			coalesce(pg_catalog.has_schema_privilege(n.oid, 'usage'), false),
+			coalesce(pg_catalog.has_table_privilege(c.oid, 'select'), false)
+		from (select) one
+		left join pg_catalog.pg_namespace n on n.nspname = 'pglimit'
+		left join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = 'goose_db_version'`,
+	).Scan(&role, &database, &schemaOwner, &tableOwner, &uses, &reads)
+	if err != nil {
+		return ""
+	}
+	quoted := func(name string) string { return pgx.Identifier{name}.Sanitize() }
+	switch {
+	case schemaOwner == nil:
+		return fmt.Sprintf("role %[1]s may not create schemas in database %[2]s: have an administrator run "+
+			"'grant create on database %[2]s to %[1]s', or 'create schema pglimit authorization %[1]s'", quoted(role), quoted(database))
+	case *schemaOwner == role:
+		return ""
+	case tableOwner == nil || *tableOwner == role: // that of a transaction that comes to nothing
+		return fmt.Sprintf("schema pglimit belongs to %[1]s, not to role %[2]s: have an administrator run "+
+			"'alter schema pglimit owner to %[2]s'", quoted(*schemaOwner), quoted(role))
+	case !uses || !reads:
+		return fmt.Sprintf("role %[1]s may not read %[2]s: run 'grant usage on schema pglimit to %[1]s; grant select on %[2]s to %[1]s' as %[3]s",
+			quoted(role), versionTable, quoted(*tableOwner))
+	default:
+		return fmt.Sprintf("schema pglimit was migrated by %[1]s, whose rights role %[2]s lacks: migrate as %[1]s",
+			quoted(*tableOwner), quoted(role))
+	}
+}

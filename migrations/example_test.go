@@ -1,0 +1,69 @@
+package migrations_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log"
+	"log/slog"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/migrations"
+)
+
+// When a service starts. Where btree_gist is not allowed, every strategy but
+// exclusion_range works all the same.
+func ExampleUp() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, "postgres://localhost/shop")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	err = migrations.Up(ctx, pool, migrations.WithLogger(slog.Default()))
+	if errors.Is(err, migrations.ErrBtreeGist) {
+		slog.Warn("going on without exclusion_range", "error", err)
+	} else if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func ExampleStatus() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, "postgres://localhost/shop")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	status, err := migrations.Status(ctx, pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, m := range status {
+		fmt.Println(m.Version, m.Name, m.Applied)
+	}
+}
+
+// For another migration tool: paste this into a migration of its own.
+func ExampleSQL() {
+	text, err := migrations.SQL(true)
+	if err != nil {
+		log.Fatal(err)
+	}
+	first, _, _ := strings.Cut(text, "\n")
+	fmt.Println(first)
+	// Output: -- The schema of pglimit, a rate limiter on PostgreSQL. Run it once.
+}
+
+// For a goose of one's own.
+func ExampleFS() {
+	files, err := fs.Glob(migrations.FS, "sql/*.sql")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(files[0])
+	// Output: sql/00001_core.sql
+}

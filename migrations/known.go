@@ -1,0 +1,68 @@
+package migrations
+
+import (
+	"embed"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// FS holds the migrations as files for goose, sql/00001_core.sql and so on, for
+// those who run them with a goose of their own. They need the schema pglimit to be
+// there, and a version table apart from the application's: with the table
+// pglimit.goose_db_version, [Status] and [Up] see what was applied. Leave out the
+// migration exclusion_range where the extension btree_gist is not allowed.
+//
+//go:embed sql/*.sql
+var FS embed.FS
+
+// exclusionRange is the migration that a database can do without.
+const exclusionRange = "exclusion_range"
+
+// Migration is one step of the schema, and whether a database has it.
+type Migration struct {
+	// Version orders the migrations: 1 is the first.
+	Version int64
+	// Name says what it brings, such as "token_bucket". Empty if this release does
+	// not know the migration: a newer one has applied it.
+	Name string
+	// Optional is true of exclusion_range, which needs the extension btree_gist.
+	Optional bool
+	// Applied says whether the database has it.
+	Applied bool
+	// AppliedAt is when, by the database's clock. Zero if it is not applied.
+	AppliedAt time.Time
+}
+
+// file is the migration's place in FS.
+func (m Migration) file() string {
+	version := strconv.FormatInt(m.Version, 10)
+	return "sql/" + strings.Repeat("0", 5-len(version)) + version + "_" + m.Name + ".sql"
+}
+
+// known are the migrations of this release, by version.
+var known = list()
+
+// list reads the versions and names off the embedded files. A test holds the files
+// to the form that it expects.
+func list() []Migration {
+	var out []Migration
+	entries, _ := FS.ReadDir("sql")
+	for _, entry := range entries {
+		number, name, _ := strings.Cut(strings.TrimSuffix(entry.Name(), ".sql"), "_")
+		version, _ := strconv.ParseInt(number, 10, 64)
+		out = append(out, Migration{Version: version, Name: name, Optional: name == exclusionRange})
+	}
+	return out
+}
+
+func latest() int64 { return known[len(known)-1].Version }
+
+func find(version int64) (Migration, bool) {
+	i := slices.IndexFunc(known, func(m Migration) bool { return m.Version == version })
+	if i < 0 {
+		return Migration{}, false
+	}
+	return known[i], true
+}

@@ -1,0 +1,198 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+)
+
+// lockKey is the advisory lock under which migrations run: "pglimit" in ASCII and a
+// zero. Advisory locks are per database.
+const lockKey int64 = 0x70676c696d697400
+
+// versionTable is where goose keeps what is applied.
+const versionTable = "pglimit.goose_db_version"
+
+//go:embed version_table.sql
+var createVersionTable string
+
+// ownSettings holds for the transaction alone. Nobody waits for the lock less long
+// than the context lets him; names in view and function bodies bind in pg_catalog
+// whatever the caller's search_path; and now() as goose writes it into a timestamp
+// without time zone is UTC. A server that is too old for a setting has no need of it.
+const ownSettings = `
+	select pg_catalog.set_config(s.name, s.value, true)
+	from (values
+		('search_path', ''), ('TimeZone', 'UTC'),
+		('statement_timeout', '0'), ('lock_timeout', '0'), ('transaction_timeout', '0'),
+		('idle_in_transaction_session_timeout', '0')
+	) s (name, value)
+	where s.name in (select p.name from pg_catalog.pg_settings p)`
+
+// session is one transaction on one connection, and the lock.
+//
+// goose could lock by itself, with a session lock. But its Provider.Up first looks
+// for pending migrations without the lock and makes its version table then, in a
+// schema that is not there yet; it takes and gives back the lock for each call; and
+// a session lock taken through PgBouncer in transaction mode stays on a connection
+// that nobody finds again. So goose is given the transaction as its database.
+type session struct {
+	tx    pgx.Tx
+	goose *goose.Provider
+	log   *slog.Logger
+	done  []func() // says what was done, after the commit
+}
+
+// inTransaction runs do in a transaction, while no other does. What do has not
+// committed is undone.
+func inTransaction(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger, do func(*session) error) error {
+	if pool == nil {
+		return errNoPool
+	}
+	connection, err := stdlib.GetPoolConnector(pool).Connect(ctx)
+	if err != nil {
+		return fail("cannot reach the database", err)
+	}
+	defer func() { _ = connection.Close() }() // gives it back to the pool
+	conn := connection.(*stdlib.Conn)
+
+	// Read committed: each statement after the lock sees what the last holder did.
+	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+	if err != nil {
+		return fail("cannot begin a transaction", err)
+	}
+	defer func() {
+		// Also if ctx is cancelled, and without effect after the commit. If it fails,
+		// the connection is broken, and the pool closes it: that undoes everything too.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = tx.Rollback(ctx)
+	}()
+	if _, err := tx.Exec(ctx, ownSettings); err != nil {
+		return fail("cannot prepare the transaction", err)
+	}
+	if _, err := tx.Exec(ctx, "select pg_catalog.pg_advisory_xact_lock($1)", lockKey); err != nil {
+		return fail("waited in vain for another migration to end", err)
+	}
+
+	db := sql.OpenDB(&transaction{Conn: conn, tx: tx})
+	defer func() { _ = db.Close() }()
+	files, err := fs.Sub(FS, "sql")
+	if err != nil {
+		return fail("cannot read the migrations", err)
+	}
+	// A new Provider each time: one that failed once stays broken.
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
+		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return fail("cannot read the migrations", err)
+	}
+	return do(&session{tx: tx, goose: provider, log: log})
+}
+
+// applied is what the database has, now that nobody else changes it.
+func (s *session) applied(ctx context.Context) (appliedList, error) {
+	applied, err := queryApplied(ctx, s.tx)
+	if err != nil {
+		return nil, fail("cannot read which migrations are applied", err)
+	}
+	return applied, nil
+}
+
+// createSchema makes the schema and the version table where they are not there.
+// "create schema if not exists" would not do: it takes the right to create schemas
+// even if there is nothing to create.
+func (s *session) createSchema(ctx context.Context) error {
+	for _, step := range []struct{ question, doing, sql string }{
+		{schemaExists, "cannot create schema pglimit", "create schema pglimit"},
+		{versionTableExists, "cannot create table " + versionTable, createVersionTable},
+	} {
+		there, err := ask(ctx, s.tx, step.question)
+		if err == nil && !there {
+			err = s.try(ctx, step.sql)
+		}
+		if err != nil {
+			return explain(ctx, s.tx, step.doing, err)
+		}
+	}
+	return nil
+}
+
+// dropSchema removes the version table and the schema. foreign names what does not
+// let the schema go.
+func (s *session) dropSchema(ctx context.Context) (foreign, err error) {
+	there, err := ask(ctx, s.tx, versionTableExists)
+	if err == nil && there {
+		err = s.try(ctx, "drop table "+versionTable)
+	}
+	if err != nil {
+		return nil, explain(ctx, s.tx, "cannot drop table "+versionTable, err)
+	}
+	if !there {
+		return nil, nil // a schema pglimit without our table is not ours
+	}
+	// A role that could not make the schema again did not make it, and leaves it.
+	made, err := ask(ctx, s.tx, mayCreateSchema)
+	if err == nil && made {
+		err = s.try(ctx, "drop schema pglimit")
+	}
+	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == dependentObjects {
+		return fail("everything of pglimit is removed, but its schema holds something else and stays", pgErr), nil
+	}
+	if err != nil {
+		return nil, explain(ctx, s.tx, "cannot drop schema pglimit", err)
+	}
+	return nil, nil
+}
+
+// try runs statements without arguments; if one fails, the transaction can go on.
+func (s *session) try(ctx context.Context, statements string) error {
+	return pgx.BeginFunc(ctx, s.tx, func(tx pgx.Tx) error {
+		// The simple protocol, because there may be several.
+		_, err := tx.Exec(ctx, statements, pgx.QueryExecModeSimpleProtocol)
+		return err
+	})
+}
+
+// apply runs one migration, up or down. If it fails, the transaction can go on. The
+// error is ErrBtreeGist if all that it lacked was the extension.
+func (s *session) apply(ctx context.Context, m Migration, up bool) error {
+	verb, did := "undo", "undone"
+	if up {
+		verb, did = "apply", "applied"
+	}
+	result, err := s.goose.ApplyVersion(ctx, m.Version, up)
+	if err == nil {
+		s.done = append(s.done, func() {
+			s.log.InfoContext(ctx, "pglimit: migration "+did, "version", m.Version, "name", m.Name, "took", result.Duration)
+		})
+		return nil
+	}
+	if up && m.Optional {
+		if refused := s.refused(ctx, err); refused != nil {
+			return refused
+		}
+	}
+	return explain(ctx, s.tx, "cannot "+verb+" migration "+m.Name, err)
+}
+
+// commit makes it last.
+func (s *session) commit(ctx context.Context) error {
+	if err := s.tx.Commit(ctx); err != nil {
+		return fail("cannot commit", err)
+	}
+	for _, say := range s.done {
+		say()
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Status lists the migrations of this release by version, and whether the database
+// has them; then those that only a newer release knows. It writes nothing and
+// needs no right but to read pglimit.goose_db_version, if that is there.
+func Status(ctx context.Context, pool *pgxpool.Pool) ([]Migration, error) {
+	applied, err := readApplied(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	out := slices.Clone(known)
+	for _, a := range applied {
+		i := slices.IndexFunc(out, func(m Migration) bool { return m.Version == a.version })
+		if i < 0 {
+			i = len(out)
+			out = append(out, Migration{Version: a.version})
+		}
+		out[i].Applied, out[i].AppliedAt = true, a.at
+	}
+	slices.SortStableFunc(out, func(a, b Migration) int { return int(a.Version - b.Version) })
+	return out, nil
+}
+
+// Version is the highest version that the database has, 0 if it has none. A lower
+// one may be missing if it is optional: see [Status]. Like Status it only reads.
+func Version(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+	applied, err := readApplied(ctx, pool)
+	if err != nil {
+		return 0, err
+	}
+	return applied.highest(), nil
+}
+
+// appliedList is what a database has, in the order in which it was applied.
+type appliedList []appliedMigration
+
+type appliedMigration struct {
+	version int64
+	at      time.Time
+}
+
+func (l appliedList) has(version int64) bool {
+	return slices.ContainsFunc(l, func(a appliedMigration) bool { return a.version == version })
+}
+
+func (l appliedList) highest() int64 {
+	var highest int64
+	for _, a := range l {
+		highest = max(highest, a.version)
+	}
+	return highest
+}
+
+func (l appliedList) above(version int64) appliedList {
+	return slices.DeleteFunc(slices.Clone(l), func(a appliedMigration) bool { return a.version <= version })
+}
+
+// querier is what *pgxpool.Pool and pgx.Tx share and a reader needs.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// readApplied asks the database, outside the lock, what it has.
+func readApplied(ctx context.Context, pool *pgxpool.Pool) (appliedList, error) {
+	if pool == nil {
+		return nil, errNoPool
+	}
+	applied, err := queryApplied(ctx, pool)
+	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == undefinedTable {
+		// A DownTo came between the two questions below.
+		return nil, nil
+	}
+	if err != nil {
+		return nil, explain(ctx, pool, "cannot read which migrations are applied", err)
+	}
+	return applied, nil
+}
+
+// queryApplied looks into the catalog first: to ask a table that is not there would
+// be an error, which would end the transaction and be noise in the server's log.
+func queryApplied(ctx context.Context, db querier) (appliedList, error) {
+	there, err := ask(ctx, db, versionTableExists)
+	if err != nil || !there {
+		return nil, err
+	}
+	rows, err := db.Query(ctx, `
+		select version_id, tstamp at time zone 'UTC'
+		from pglimit.goose_db_version where version_id > 0 and is_applied order by id`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (appliedMigration, error) {
+		var a appliedMigration
+		err := row.Scan(&a.version, &a.at)
+		a.at = a.at.UTC()
+		return a, err
+	})
+}
+
+// Questions that the catalog answers to everybody, whatever his rights.
+const (
+	schemaExists       = `select exists (select from pg_catalog.pg_namespace where nspname = 'pglimit')`
+	versionTableExists = `select exists (
+		select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+		where n.nspname = 'pglimit' and c.relname = 'goose_db_version')`
+	btreeGistExists = `select exists (select from pg_catalog.pg_extension where extname = 'btree_gist')`
+	mayCreateSchema = `select pg_catalog.has_database_privilege(pg_catalog.current_database(), 'create')`
+)
+
+func ask(ctx context.Context, db querier, question string) (bool, error) {
+	var yes bool
+	err := db.QueryRow(ctx, question).Scan(&yes)
+	return yes, err
+}

@@ -1,0 +1,173 @@
+package pglimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// memory stands in for a strategy of the package strategies, so that these examples
+// run without a database. Its clock stands still.
+type memory map[string]int64 // tokens taken, by key
+
+func (memory) Name() string              { return "memory" }
+func (memory) Check(pglimit.Limit) error { return nil }
+
+func (m memory) Take(_ context.Context, _ pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	decisions := make([]pglimit.Decision, len(requests))
+	for i, r := range requests {
+		left := r.Limit.Capacity() - m[r.Key]
+		granted := min(r.Tokens, left) / r.Unit * r.Unit
+		m[r.Key] += granted
+		decisions[i] = pglimit.Decision{Allowed: granted > 0 || r.Tokens == 0 && left > 0, Granted: granted, Remaining: left - granted}
+		if left == granted {
+			decisions[i].RetryAfter = r.Limit.Period / time.Duration(r.Limit.Tokens)
+		}
+	}
+	return decisions, nil
+}
+
+func (m memory) Reset(_ context.Context, _ pglimit.DB, _, key string) error {
+	delete(m, key)
+	return nil
+}
+
+func (memory) Sweep(context.Context, pglimit.DB, pglimit.Cursor, int) (pglimit.Swept, error) {
+	return pglimit.Swept{Done: true}, nil
+}
+
+// unreachable is a strategy whose server is down.
+type unreachable struct{ memory }
+
+func (unreachable) Take(context.Context, pglimit.DB, []pglimit.Request) ([]pglimit.Decision, error) {
+	return nil, errors.New("connection refused")
+}
+
+func ExampleNew() {
+	ctx := context.Background()
+	pool := noDB{} // your *pgxpool.Pool
+
+	limiter, err := pglimit.New(pool, memory{}, pglimit.Config{ // strategies.TokenBucket{}, say
+		Name:  "api",
+		Limit: pglimit.PerSecond(10).WithBurst(2),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		d, err := limiter.Allow(ctx, "user:42")
+		switch {
+		case err != nil:
+			fmt.Println("no decision:", err)
+		case d.Allowed:
+			fmt.Println("allowed,", d.Remaining, "left")
+		default:
+			fmt.Println("denied, retry after", d.RetryAfter)
+		}
+	}
+	// Output:
+	// allowed, 1 left
+	// allowed, 0 left
+	// denied, retry after 100ms
+}
+
+func ExampleLimiter_AllowN() {
+	limiter, _ := pglimit.New(noDB{}, memory{}, pglimit.Config{Name: "uploads", Limit: pglimit.PerHour(100)})
+	d, _ := limiter.AllowN(context.Background(), "user:42", 80)
+	fmt.Println(d.Allowed, d.Granted)
+	d, _ = limiter.AllowN(context.Background(), "user:42", 30) // all or nothing
+	fmt.Println(d.Allowed, d.Granted, d.Remaining)
+	_, err := limiter.AllowN(context.Background(), "user:42", 101)
+	fmt.Println(err)
+	// Output:
+	// true 80
+	// false 0 20
+	// pglimit: Request.Unit is 101: more than the burst of 100 (100/1h) could never be granted
+}
+
+func ExampleLimiter_Peek() {
+	limiter, _ := pglimit.New(noDB{}, memory{}, pglimit.Config{Name: "api", Limit: pglimit.PerMinute(5)})
+	for range 2 {
+		d, _ := limiter.Peek(context.Background(), "user:42")
+		fmt.Println(d.Allowed, d.Granted, d.Remaining)
+	}
+	// Output:
+	// true 0 5
+	// true 0 5
+}
+
+func ExampleLimit() {
+	for _, limit := range []pglimit.Limit{
+		pglimit.PerSecond(10),
+		pglimit.PerSecond(10).WithBurst(20),
+		pglimit.Every(3 * time.Second),
+		{Tokens: 500, Period: 24 * time.Hour, Burst: 50},
+	} {
+		fmt.Printf("%v: %d at once\n", limit, limit.Capacity())
+	}
+	fmt.Println(pglimit.PerSecond(0).Validate())
+	// Output:
+	// 10/1s: 10 at once
+	// 10/1s burst 20: 20 at once
+	// 1/3s: 1 at once
+	// 500/24h burst 50: 50 at once
+	// pglimit: Limit.Tokens is 0: it must be at least 1
+}
+
+func ExampleLimit_Parts() {
+	perToken, perMicrosecond := pglimit.PerSecond(3).Parts()
+	fmt.Printf("a token is %d parts, %d of which flow back each microsecond\n", perToken, perMicrosecond)
+	// Output: a token is 1000000 parts, 3 of which flow back each microsecond
+}
+
+func ExampleParseLimit() {
+	for _, text := range []string{"100/1m burst 20", "10/s", "5/1d", "10 per second"} {
+		limit, err := pglimit.ParseLimit(text)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(limit)
+	}
+	// Output:
+	// 100/1m burst 20
+	// 10/1s
+	// 5/24h
+	// pglimit: limit "10 per second": there is no "/" between tokens and period (write it like "100/1m burst 20")
+}
+
+func ExampleFailOpen() {
+	limiter, _ := pglimit.New(noDB{}, unreachable{}, pglimit.Config{
+		Name:    "search",
+		Limit:   pglimit.PerSecond(10),
+		OnError: pglimit.FailOpen, // better too many searches than none
+	})
+	d, err := limiter.Allow(context.Background(), "user:42")
+	fmt.Println(d.Allowed, err)
+	fmt.Println("decided by Postgres:", !d.At.IsZero())
+	// Output:
+	// true <nil>
+	// decided by Postgres: false
+}
+
+// A fallback of one's own: log, then do as FailClosed.
+func ExampleConfig_onError() {
+	limiter, _ := pglimit.New(noDB{}, unreachable{}, pglimit.Config{
+		Name:    "password-reset",
+		Limit:   pglimit.PerHour(3),
+		Timeout: 500 * time.Millisecond,
+		OnError: func(ctx context.Context, request pglimit.Request, err error) (pglimit.Decision, error) {
+			fmt.Printf("%s %s: %v\n", request.Limiter, request.Key, err)
+			return pglimit.FailClosed(ctx, request, err)
+		},
+	})
+	d, err := limiter.Allow(context.Background(), "user:42")
+	fmt.Println(d.Allowed, err)
+	// Output:
+	// password-reset user:42: connection refused
+	// false <nil>
+}

@@ -1,0 +1,65 @@
+package pglimit_test
+
+import (
+	"context"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// noDB panics when it is used: what these tests are about happens before.
+type noDB struct{ pglimit.DB }
+
+// fake is a strategy that remembers what it was asked and does as it is told.
+type fake struct {
+	check func(pglimit.Limit) error
+	take  func(context.Context, []pglimit.Request) ([]pglimit.Decision, error)
+
+	db    pglimit.DB
+	taken [][]pglimit.Request
+	reset []string
+	ctx   context.Context // of the last call
+}
+
+var _ pglimit.Strategy = (*fake)(nil)
+
+func (*fake) Name() string { return "fake" }
+
+func (f *fake) Check(limit pglimit.Limit) error {
+	if f.check == nil {
+		return nil
+	}
+	return f.check(limit)
+}
+
+func (f *fake) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	f.ctx, f.db, f.taken = ctx, db, append(f.taken, requests)
+	if f.take == nil {
+		return make([]pglimit.Decision, len(requests)), nil
+	}
+	return f.take(ctx, requests)
+}
+
+func (f *fake) Reset(ctx context.Context, db pglimit.DB, limiter, key string) error {
+	f.ctx, f.db, f.reset = ctx, db, append(f.reset, limiter+"/"+key)
+	return nil
+}
+
+func (*fake) Sweep(context.Context, pglimit.DB, pglimit.Cursor, int) (pglimit.Swept, error) {
+	return pglimit.Swept{Done: true}, nil
+}
+
+// answer makes a take that answers each request with the decision.
+func answer(d pglimit.Decision) func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
+	return func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+		decisions := make([]pglimit.Decision, len(requests))
+		for i := range decisions {
+			decisions[i] = d
+		}
+		return decisions, nil
+	}
+}
+
+// fail makes a take that knows no decision.
+func fail(err error) func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
+	return func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) { return nil, err }
+}

@@ -1,0 +1,218 @@
+package pglimit_test
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+func config(change func(*pglimit.Config)) pglimit.Config {
+	c := pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10).WithBurst(20)}
+	if change != nil {
+		change(&c)
+	}
+	return c
+}
+
+func newLimiter(t *testing.T, strategy pglimit.Strategy, change func(*pglimit.Config)) *pglimit.Limiter {
+	t.Helper()
+	limiter, err := pglimit.New(noDB{}, strategy, config(change))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limiter
+}
+
+func TestNewRefusesAConfig(t *testing.T) {
+	t.Parallel()
+	burstOfOne := func(limit pglimit.Limit) error {
+		return &pglimit.LimitError{Limit: limit, Field: "Burst", Why: "is 20: fake keeps a burst of 1 only"}
+	}
+	for _, test := range []struct {
+		change   func(*pglimit.Config)
+		strategy fake
+		field    string
+		want     string
+	}{
+		{field: "Name", change: func(c *pglimit.Config) { c.Name = "" },
+			want: "pglimit: Config.Name is empty: name it, with a constant if there is only one"},
+		{field: "Name", change: func(c *pglimit.Config) { c.Name = strings.Repeat("n", 129) },
+			want: "pglimit: Config.Name has 129 bytes: at most 128 are allowed (hash what is longer)"},
+		{field: "Name", change: func(c *pglimit.Config) { c.Name = "\x00" },
+			want: `pglimit: Config.Name "\x00" has a NUL byte, which Postgres cannot store`},
+		{field: "Name", change: func(c *pglimit.Config) { c.Name = "\xff" },
+			want: `pglimit: Config.Name "\xff" is not valid UTF-8: encode bytes, as hex for instance`},
+		{field: "Limit", change: func(c *pglimit.Config) { c.Limit = pglimit.Limit{} },
+			want: "pglimit: Config.Limit.Tokens is 0: it must be at least 1"},
+		{field: "Limit", change: func(c *pglimit.Config) { c.Limit.Period = -1 },
+			want: "pglimit: Config.Limit.Period is -1ns: it must be longer than zero"},
+		{field: "Limit", strategy: fake{check: burstOfOne},
+			want: "pglimit: Config.Limit.Burst is 20: fake keeps a burst of 1 only"},
+		{field: "Timeout", change: func(c *pglimit.Config) { c.Timeout = -time.Second },
+			want: "pglimit: Config.Timeout is -1s: it must not be negative; 0 means none"},
+		{field: "Durability", change: func(c *pglimit.Config) { c.Durability = 7 },
+			want: "pglimit: Config.Durability is 7: it must be Relaxed or Durable"},
+	} {
+		limiter, err := pglimit.New(noDB{}, &test.strategy, config(test.change))
+		if limiter != nil || err == nil || err.Error() != test.want {
+			t.Errorf("got  %v\nwant %s", err, test.want)
+		}
+		var refused *pglimit.ConfigError
+		if !errors.As(err, &refused) || refused.Field != test.field {
+			t.Errorf("%#v, want field %s", err, test.field)
+		}
+		var limit *pglimit.LimitError
+		if errors.As(err, &limit) != (test.field == "Limit") {
+			t.Errorf("%v: LimitError is %v", err, limit)
+		}
+	}
+}
+
+// Every Config field whose value can be wrong is named in the error: here are all
+// of them, so that a new one is not forgotten.
+func TestEveryConfigFieldIsKnown(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[pglimit.Config]()) {
+		names = append(names, field.Name)
+	}
+	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError" {
+		t.Errorf("%s: test what is new in TestNewRefusesAConfig", got)
+	}
+}
+
+func TestNewNeedsADatabaseAndAStrategy(t *testing.T) {
+	t.Parallel()
+	if _, err := pglimit.New(nil, &fake{}, config(nil)); err == nil || err.Error() != "pglimit: New needs a database, such as a *pgxpool.Pool" {
+		t.Error(err)
+	}
+	if _, err := pglimit.New(noDB{}, nil, config(nil)); err == nil || err.Error() != "pglimit: New needs a strategy, such as strategies.TokenBucket{}" {
+		t.Error(err)
+	}
+}
+
+func TestWhatTheStrategyIsAsked(t *testing.T) {
+	t.Parallel()
+	limit := pglimit.PerSecond(10).WithBurst(20)
+	for name, test := range map[string]struct {
+		durability pglimit.Durability
+		ask        func(*pglimit.Limiter) (pglimit.Decision, error)
+		want       pglimit.Request
+	}{
+		"Allow": {
+			ask:  func(l *pglimit.Limiter) (pglimit.Decision, error) { return l.Allow(t.Context(), "k") },
+			want: pglimit.Request{Limiter: "api", Key: "k", Limit: limit, Tokens: 1, Unit: 1},
+		},
+		"AllowN": {
+			ask:  func(l *pglimit.Limiter) (pglimit.Decision, error) { return l.AllowN(t.Context(), "k", 20) },
+			want: pglimit.Request{Limiter: "api", Key: "k", Limit: limit, Tokens: 20, Unit: 20},
+		},
+		"Peek": {
+			ask:  func(l *pglimit.Limiter) (pglimit.Decision, error) { return l.Peek(t.Context(), "k") },
+			want: pglimit.Request{Limiter: "api", Key: "k", Limit: limit, Unit: 1},
+		},
+		"durably": {
+			durability: pglimit.Durable,
+			ask:        func(l *pglimit.Limiter) (pglimit.Decision, error) { return l.Allow(t.Context(), "k") },
+			want:       pglimit.Request{Limiter: "api", Key: "k", Limit: limit, Tokens: 1, Unit: 1, Durability: pglimit.Durable},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			decided := pglimit.Decision{Allowed: true, Granted: 1, Remaining: 19, At: time.UnixMicro(1)}
+			strategy := &fake{take: answer(decided)}
+			limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Durability = test.durability })
+			d, err := test.ask(limiter)
+			if err != nil || d != decided {
+				t.Errorf("%+v, %v", d, err)
+			}
+			if want := [][]pglimit.Request{{test.want}}; !reflect.DeepEqual(strategy.taken, want) {
+				t.Errorf("asked %+v, want %+v", strategy.taken, want)
+			}
+			if strategy.db != (noDB{}) {
+				t.Errorf("on %v", strategy.db)
+			}
+		})
+	}
+}
+
+func TestTheDefaultBurstIsTheTokens(t *testing.T) {
+	t.Parallel()
+	limiter := newLimiter(t, &fake{}, func(c *pglimit.Config) { c.Limit = pglimit.PerMinute(7) })
+	if limiter.Limit() != pglimit.PerMinute(7) {
+		t.Error(limiter.Limit())
+	}
+	if _, err := limiter.AllowN(t.Context(), "k", 7); err != nil {
+		t.Error(err)
+	}
+	if _, err := limiter.AllowN(t.Context(), "k", 8); err == nil {
+		t.Error("8 of 7")
+	}
+}
+
+// Nothing is sent.
+func TestTheLimiterTurnsAwayWhatCannotBeAnswered(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("k", pglimit.MaxKeyBytes+1)
+	strategy := &fake{}
+	limiter := newLimiter(t, strategy, nil)
+	for _, test := range []struct {
+		ask  func() (pglimit.Decision, error)
+		want string
+	}{
+		{func() (pglimit.Decision, error) { return limiter.Allow(t.Context(), "") }, "Key"},
+		{func() (pglimit.Decision, error) { return limiter.Allow(t.Context(), long) }, "Key"},
+		{func() (pglimit.Decision, error) { return limiter.Peek(t.Context(), "\xff") }, "Key"},
+		{func() (pglimit.Decision, error) { return limiter.AllowN(t.Context(), "k", 0) }, "Tokens"},
+		{func() (pglimit.Decision, error) { return limiter.AllowN(t.Context(), "k", -1) }, "Tokens"},
+		{func() (pglimit.Decision, error) { return limiter.AllowN(t.Context(), "k", 21) }, "Unit"},
+		{func() (pglimit.Decision, error) { return pglimit.Decision{}, limiter.Reset(t.Context(), "") }, "Key"},
+		{func() (pglimit.Decision, error) { return pglimit.Decision{}, limiter.Reset(t.Context(), long) }, "Key"},
+		{func() (pglimit.Decision, error) { return pglimit.Decision{}, limiter.Reset(t.Context(), "a\x00") }, "Key"},
+	} {
+		d, err := test.ask()
+		var bad *pglimit.RequestError
+		if !errors.As(err, &bad) || bad.Field != test.want || d != (pglimit.Decision{}) {
+			t.Errorf("%+v, %v; want a fault in %s", d, err, test.want)
+		}
+	}
+	if len(strategy.taken) > 0 || len(strategy.reset) > 0 {
+		t.Errorf("sent %v, %v", strategy.taken, strategy.reset)
+	}
+	if _, err := limiter.AllowN(t.Context(), "k", -3); err == nil || err.Error() != "pglimit: Request.Tokens is -3: it must be at least 1 (to look without taking, use Peek)" {
+		t.Error(err)
+	}
+}
+
+// Also where the fallback would let it pass.
+func TestALimitThatTheStrategyCannotKeepIsTurnedAway(t *testing.T) {
+	t.Parallel()
+	var refuse error
+	strategy := &fake{check: func(pglimit.Limit) error { return refuse }}
+	limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
+	refuse = &pglimit.LimitError{Field: "Burst", Why: "is 20"}
+	if d, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, refuse) || d.Allowed || len(strategy.taken) > 0 {
+		t.Errorf("%+v, %v, sent %v", d, err, strategy.taken)
+	}
+}
+
+func TestReset(t *testing.T) {
+	t.Parallel()
+	for _, timeout := range []time.Duration{0, time.Hour} {
+		strategy := &fake{}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Timeout = timeout })
+		if err := limiter.Reset(t.Context(), "k"); err != nil {
+			t.Error(err)
+		}
+		if !reflect.DeepEqual(strategy.reset, []string{"api/k"}) || strategy.db != (noDB{}) {
+			t.Errorf("%v on %v", strategy.reset, strategy.db)
+		}
+		if _, limited := strategy.ctx.Deadline(); limited != (timeout > 0) {
+			t.Errorf("timeout %v: deadline %t", timeout, limited)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package audit
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// History is what happened to one bucket, in any order. It keeps 16 bytes for each
+// grant and each denial, and only a count of those that are excused.
+//
+// The zero value is an empty history. It is not safe for concurrent use: give each
+// goroutine its own and merge them.
+type History struct {
+	grants  []entry // of n tokens
+	denials []entry // of one more unit of n tokens, after whatever was granted
+
+	denied, contended int64 // decisions that granted nothing
+}
+
+// entry is something about n tokens, at a time in microseconds since 1970.
+type entry struct{ at, n int64 }
+
+func (e entry) compare(other entry) int {
+	return cmp.Or(cmp.Compare(e.at, other.at), cmp.Compare(e.n, other.n))
+}
+
+// Add an event.
+func (h *History) Add(e Event) {
+	missed := e.missed()
+	if e.Granted > 0 {
+		h.grants = append(h.grants, entry{e.At, e.Granted})
+	} else if missed > 0 {
+		h.denied++
+		if e.Contended {
+			h.contended++
+		}
+	}
+	if missed > 0 && !e.Contended {
+		h.denials = append(h.denials, entry{e.At, missed})
+	}
+}
+
+// Merge adds what happened in the other history, which stays as it is.
+func (h *History) Merge(other *History) {
+	h.grants = append(h.grants, other.grants...)
+	h.denials = append(h.denials, other.denials...)
+	h.denied += other.denied
+	h.contended += other.contended
+}
+
+func (h *History) sort() {
+	for _, entries := range [][]entry{h.grants, h.denials} {
+		if !slices.IsSortedFunc(entries, entry.compare) {
+			slices.SortFunc(entries, entry.compare)
+		}
+	}
+}
+
+// Histories of many buckets of one limit, by a name for each: its key, or limiter
+// and key. The zero value is ready to use, though not concurrently.
+type Histories struct {
+	of map[string]*History
+}
+
+// Record a decision about a bucket.
+func (h *Histories) Record(bucket string, request pglimit.Request, decision pglimit.Decision) {
+	h.history(bucket).Add(FromDecision(request, decision))
+}
+
+// Add an event of a bucket.
+func (h *Histories) Add(bucket string, e Event) { h.history(bucket).Add(e) }
+
+// Merge adds what another goroutine, or process, has recorded. The other stays as
+// it is.
+func (h *Histories) Merge(other *Histories) {
+	for bucket, history := range other.of {
+		h.history(bucket).Merge(history)
+	}
+}
+
+// Check every bucket against the limit.
+func (h *Histories) Check(limit pglimit.Limit) Report {
+	report := Report{Err: limit.Validate()}
+	for bucket, history := range h.of {
+		report.Add(history.Check(limit).named(bucket))
+	}
+	return report
+}
+
+func (h *Histories) history(bucket string) *History {
+	history := h.of[bucket]
+	if history == nil {
+		if h.of == nil {
+			h.of = make(map[string]*History)
+		}
+		history = new(History)
+		h.of[bucket] = history
+	}
+	return history
+}
