@@ -70,8 +70,10 @@ func (s ForUpdateNowait) Take(ctx context.Context, db pglimit.DB, requests []pgl
 func lockAndTake(ctx context.Context, db pglimit.DB, r pglimit.Request, relaxed bool) (pglimit.Decision, error) {
 	if r.Tokens == 0 {
 		var seen sighting
-		err := db.QueryRow(ctx, nowaitLook, seen.args(r)...).Scan(seen.fields()...)
-		return seen.bucket.settle(seen.nowUS, scaleOf(r.Limit)).decision(r, 0), err
+		if err := db.QueryRow(ctx, nowaitLook, seen.args(r)...).Scan(seen.fields()...); err != nil {
+			return pglimit.Decision{}, err
+		}
+		return seen.bucket.settle(seen.nowUS, scaleOf(r.Limit)).decision(r, 0), nil
 	}
 	b, err := newBlock(ctx, db)
 	if err != nil {
@@ -115,14 +117,15 @@ func (b *bucket) fields() []any {
 func (b *block) lockAndTake(ctx context.Context, r pglimit.Request, relaxed bool) (d pglimit.Decision, decided bool, err error) {
 	scale := scaleOf(r.Limit)
 	seen, locked, err := b.lookAndLock(ctx, r)
+	contended := errors.Is(err, errContended)
+	if err != nil && !contended {
+		return d, false, err
+	}
 	now := seen.bucket.settle(seen.nowUS, scale)
-	if errors.Is(err, errContended) {
+	if contended {
 		d = now.decision(r, 0)
 		d.Contended = true
 		return d, true, b.end(ctx, b.undo)
-	}
-	if err != nil {
-		return d, false, err
 	}
 	write := nowaitUpdate
 	switch {
