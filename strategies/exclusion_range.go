@@ -55,7 +55,7 @@ func (ExclusionRange) Check(limit pglimit.Limit) error {
 		return &pglimit.LimitError{
 			Limit: limit,
 			Field: "Burst",
-			Why:   fmt.Sprintf("is %d: exclusion_range keeps a burst of 1 only (use WithBurst(1), or another strategy)", burst),
+			Why:   fmt.Sprintf("is %d: exclusion_range keeps a burst of 1 only (use a burst of 1, or another strategy)", burst),
 		}
 	}
 	return nil
