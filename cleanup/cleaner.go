@@ -26,7 +26,7 @@ type Cleaner struct {
 	config     Config
 
 	// Of the schedule; see schedule.go.
-	asked, killed context.Context
+	asked, killed context.Context    //nolint:containedctx // they end with Stop, not with a call
 	ask           context.CancelFunc // no new run, and the running one ends soon
 	kill          context.CancelCauseFunc
 	mu            sync.Mutex // guards what follows, and runs.Add against ask

@@ -10,23 +10,23 @@ import (
 )
 
 var (
-	// ErrNotDue: the job ran less than an interval ago, here or in another
+	// ErrNotDue means that the job ran less than an interval ago, here or in another
 	// instance. This is how most instances spend most ticks.
 	ErrNotDue = errors.New("cleanup: not due yet")
 
-	// ErrLocked: another run of the job is under way, here or in another
+	// ErrLocked means that another run of the job is under way, here or in another
 	// instance.
 	ErrLocked = errors.New("cleanup: another run is under way")
 
-	// ErrLost: the connection that held the lock broke, so another instance may
-	// have begun a run.
+	// ErrLost means that the connection that held the lock broke, so another
+	// instance may have begun a run.
 	ErrLost = errors.New("cleanup: the lock was lost during the run")
 
-	// ErrStopped: the run was asked to end before it was through, or the Cleaner
-	// was stopped before. The next run starts over.
+	// ErrStopped means that the run was asked to end before it was through, or
+	// that the Cleaner was stopped before. The next run starts over.
 	ErrStopped = errors.New("cleanup: stopped")
 
-	// ErrStarted: the Cleaner was started before.
+	// ErrStarted means that the Cleaner was started before.
 	ErrStarted = errors.New("cleanup: already started")
 )
 
@@ -51,8 +51,7 @@ func explain(step string, err error) error {
 
 // sqlState of an error of Postgres, or "".
 func sqlState(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
 	}
 	return ""

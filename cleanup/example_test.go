@@ -3,7 +3,7 @@ package cleanup_test
 import (
 	"context"
 	"fmt"
-	"log"
+	"log/slog"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -15,46 +15,54 @@ import (
 )
 
 // In a service: every instance starts one, one of them does each run.
-func ExampleCleaner_Start() {
+func ExampleCleaner_Start() { //nolint:testableexamples // takes a Postgres
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://localhost/app")
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer pool.Close()
 
 	cleaner, err := cleanup.New(pool, strategies.All(), cleanup.Config{
 		OnRun: func(r cleanup.Report) {
-			log.Printf("removed %d rows in %v (%v)", r.Removed, r.Duration, r.Err)
+			fmt.Println(r.Removed, "rows in", r.Duration, r.Err)
 		},
 	})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	if err := cleaner.Start(ctx); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
-	defer func() { _ = cleaner.Stop(ctx) }()
 
-	// Serve.
+	// Serve; at the end:
+	if err := cleaner.Stop(ctx); err != nil {
+		fmt.Println(err)
+	}
 }
 
 // From cron, or by hand: now, unless somebody else is at it.
-func ExampleCleaner_RunOnce() {
+func ExampleCleaner_RunOnce() { //nolint:testableexamples // takes a Postgres
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://localhost/app")
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer pool.Close()
 
 	cleaner, err := cleanup.New(pool, []pglimit.Strategy{strategies.TokenBucket{}}, cleanup.Config{BatchSize: 5000})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	report, err := cleaner.RunOnce(ctx)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	for _, s := range report.Strategies {
 		fmt.Printf("%s: %d rows\n", s.Strategy, s.Removed)
@@ -63,33 +71,39 @@ func ExampleCleaner_RunOnce() {
 
 // The lock serves any gocron job: this report is sent once a day, however many
 // instances there are.
-func ExampleLocker() {
+func ExampleLocker() { //nolint:testableexamples // takes a Postgres
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://localhost/app")
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer pool.Close()
 
 	locker, err := cleanup.NewLocker(pool, cleanup.LockerConfig{Interval: 24 * time.Hour})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	scheduler, err := gocron.NewScheduler()
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	_, err = scheduler.NewJob(
 		gocron.DailyJob(1, gocron.NewAtTimes(gocron.NewAtTime(3, 0, 0))),
-		gocron.NewTask(func() { log.Print("sending the report") }),
+		gocron.NewTask(func() { slog.Info("sending the report") }),
 		gocron.WithName("daily report"), // the lock's name
 		gocron.WithDistributedJobLocker(locker),
 	)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	scheduler.Start()
-	defer func() { _ = scheduler.Shutdown() }()
 
-	// Serve.
+	// Serve; at the end:
+	if err := scheduler.Shutdown(); err != nil {
+		fmt.Println(err)
+	}
 }

@@ -72,7 +72,7 @@ func TestStopLetsTheBatchFinishWithinTheGracePeriod(t *testing.T) {
 		for range 2 {
 			go func() { stopped <- c.Stop(context.Background()) }()
 		}
-		time.Sleep(10*time.Second - 1)
+		time.Sleep(10*time.Second - 1) //nolint:forbidigo // by the clock of the bubble, which is exact
 		synctest.Wait()
 		if batch.Err() != nil {
 			t.Error("the batch is cancelled before the grace period is over")

@@ -135,8 +135,7 @@ func TestCleanupChild(t *testing.T) {
 	}
 	switch task {
 	case "sweep":
-		c := cleanupStart(t, pool, cleanup.Config{}, cleanupEndless{})
-		defer cleanupStop(t, c)
+		cleanupStart(t, pool, cleanup.Config{}, cleanupEndless{})
 	case "hold":
 		locker, err := cleanup.NewLocker(pool, cleanup.LockerConfig{Heartbeat: 250 * time.Millisecond})
 		if err != nil {
@@ -365,6 +364,7 @@ func TestCleanupIsLossless(t *testing.T) {
 	pool := newMigrated(t)
 	for _, strategy := range strategies.All() {
 		t.Run(strategy.Name(), func(t *testing.T) {
+			t.Parallel()
 			seed := uint64(time.Now().UnixNano())
 			random := rand.New(rand.NewPCG(seed, 0))
 			peeks := make([]pglimit.Request, 200)
@@ -412,6 +412,7 @@ func TestCleanupAndTakesOfTheSameRows(t *testing.T) {
 	pool := newMigrated(t)
 	for _, strategy := range strategies.All() {
 		t.Run(strategy.Name(), func(t *testing.T) {
+			t.Parallel()
 			limit := pglimit.Every(time.Hour)
 			if many := limit.WithBurst(3); strategy.Check(many) == nil {
 				limit = many
@@ -469,6 +470,7 @@ func TestCleanupPassesOverLockedRows(t *testing.T) {
 	pool := newMigrated(t)
 	for _, strategy := range strategies.All() {
 		t.Run(strategy.Name(), func(t *testing.T) {
+			t.Parallel()
 			for _, key := range []string{"free", "held", "in use"} {
 				cleanupTake(t, pool, strategy, pglimit.Request{Limiter: "locked", Key: key, Limit: pglimit.Every(time.Minute), Tokens: 1, Unit: 1})
 			}

@@ -15,7 +15,7 @@ import (
 // newBenchProgress draws a bar for each run, if w is a terminal; else it is nil.
 func newBenchProgress(w io.Writer) func(bench.Progress) {
 	file, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor is an int
+	if !ok || !term.IsTerminal(int(file.Fd())) {
 		return nil
 	}
 	return drawProgress(w)

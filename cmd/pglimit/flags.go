@@ -51,6 +51,6 @@ func noFiles(cmd *cobra.Command, names ...string) {
 // complete says what the shell offers for a flag.
 func complete(cmd *cobra.Command, name string, with cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(name, with); err != nil {
-		panic(err) // there is no such flag: every run of the program would say so
+		panic(err) //nolint:forbidigo // no input: there is no such flag, and every run of the program would say so
 	}
 }

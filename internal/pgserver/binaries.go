@@ -32,8 +32,8 @@ var binaryFolders = []string{
 // wrappers.
 func findBinaries(ctx context.Context) (folders, looked []string) {
 	add := func(folder string) {
-		if real, err := filepath.EvalSymlinks(folder); err == nil {
-			folder = real
+		if target, err := filepath.EvalSymlinks(folder); err == nil {
+			folder = target
 		}
 		if !slices.Contains(folders, folder) && isExecutable(folder, "initdb") && isExecutable(folder, "postgres") {
 			folders = append(folders, folder)
@@ -54,8 +54,8 @@ func findBinaries(ctx context.Context) (folders, looked []string) {
 		add(folder)
 	}
 	if postgres, err := exec.LookPath("postgres"); err == nil {
-		if real, err := filepath.EvalSymlinks(postgres); err == nil {
-			postgres = real
+		if target, err := filepath.EvalSymlinks(postgres); err == nil {
+			postgres = target
 		}
 		add(filepath.Dir(postgres))
 	}

@@ -85,7 +85,10 @@ func (c *container) start(ctx context.Context, o Options) (*Server, error) {
 	}
 	// While it initialises, the image's server listens on a socket inside only: who
 	// gets an answer on the port has the final server.
-	return s, s.greet(ctx, c.run)
+	if err := s.greet(ctx, c.run); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // port waits until the engine has published the server's port.

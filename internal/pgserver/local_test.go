@@ -215,7 +215,7 @@ func TestServerGoesWithAKilledProcess(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d or %s is still there", server, dir)
 		}
-		time.Sleep(10 * time.Millisecond) // between two looks
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between two looks: the kernel tells nobody but a parent
 	}
 	if _, err := pgx.Connect(t.Context(), url); err == nil {
 		t.Error("it still answers")

@@ -117,7 +117,7 @@ func check(histories []*history, keys []string, limit pglimit.Limit, cost int64)
 		}
 		// A request whose answer was lost may have taken tokens that seem to have been
 		// there for a later one.
-		if since, some := lost[uint32(key)]; some { //nolint:gosec // Validate bounds the keys
+		if since, some := lost[uint32(key)]; some {
 			report = checkBucket(events, limit, cost, since)
 		}
 		result.DenialsNotDue += report.NotDueTotal

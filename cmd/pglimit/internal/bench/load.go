@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -80,7 +81,7 @@ func (c *caller) ask(ctx context.Context, clock clock, from time.Duration, w win
 	switch {
 	case err == nil:
 		c.recorder.decision(key, &decision, answered-from, answered <= w.until)
-	case ctx.Err() != nil && context.Cause(ctx) != errUnanswered:
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), errUnanswered):
 		// Interrupted: no fault of the strategy's, but the request may have
 		// been granted.
 		c.recorder.history.lose(key)

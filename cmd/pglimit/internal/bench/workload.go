@@ -28,19 +28,19 @@ func (c Config) newPicker(caller int) picker {
 	}
 	random := c.random(streamKeys, caller)
 	if c.Distribution == Zipf {
-		zipf := rand.NewZipf(random, zipfExponent, 1, uint64(c.Keys-1))
-		return func() uint32 { return uint32(zipf.Uint64()) }
+		zipf := rand.NewZipf(random, zipfExponent, 1, uint64(c.Keys-1)) //nolint:gosec // Validate bounds the keys
+		return func() uint32 { return uint32(zipf.Uint64()) } //nolint:gosec // below c.Keys
 	}
-	n := uint32(c.Keys)
+	n := uint32(c.Keys) //nolint:gosec // Validate bounds the keys
 	return func() uint32 { return random.Uint32N(n) }
 }
 
 // What randomness is for. Different streams of one seed are independent.
 const (
-	streamKeys = iota << 32
+	streamKeys uint64 = iota << 32
 	streamArrivals
 )
 
-func (c Config) random(stream, number int) *rand.Rand {
-	return rand.New(rand.NewPCG(c.Seed, uint64(stream)+uint64(number))) //nolint:gosec // a load, not a secret
+func (c Config) random(stream uint64, number int) *rand.Rand {
+	return rand.New(rand.NewPCG(c.Seed, stream+uint64(number))) //nolint:gosec // a load, not a secret
 }
