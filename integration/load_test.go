@@ -27,6 +27,7 @@ type load struct {
 	costs      []int64 // drawn at random; none: 1
 	partial    bool    // half of the requests take what there is
 	durability pglimit.Durability
+	unaudited  bool // measures only
 }
 
 type outcome struct {
@@ -61,7 +62,9 @@ func (l load) run(ctx context.Context, t testing.TB) outcome {
 				_ = c.latency.RecordValue(max(1, time.Since(start).Microseconds()))
 				c.decisions++
 				c.granted += decisions[0].Granted
-				c.histories.Record(request.Key, request, decisions[0])
+				if !l.unaudited {
+					c.histories.Record(request.Key, request, decisions[0])
+				}
 			}
 		})
 	}
@@ -102,7 +105,7 @@ func twoPools(t *testing.T, pool *pgxpool.Pool, conns int) []*pgxpool.Pool {
 }
 
 // soon is a context that ends so far from now.
-func soon(t *testing.T, d time.Duration) context.Context {
+func soon(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)

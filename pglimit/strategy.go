@@ -42,9 +42,10 @@ type Strategy interface {
 	// Reset fills the bucket. Resetting one that is full does nothing.
 	Reset(ctx context.Context, db DB, limiter, key string) error
 
-	// Sweep removes rows of buckets that have been full for a while, so that no
-	// future decision changes. It looks at about limit rows, in one short
-	// transaction, never waits for a locked row, and says where to go on.
+	// Sweep removes rows of buckets that have been full for a minute, so that no
+	// future decision changes (unless the database's clock steps back by more than
+	// that). It looks at about limit rows, in one short transaction, never waits
+	// for a locked row, and says where to go on.
 	Sweep(ctx context.Context, db DB, from Cursor, limit int) (Swept, error)
 }
 

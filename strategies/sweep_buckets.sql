@@ -1,6 +1,7 @@
--- Removes the rows of buckets that have been full for a second, from a range of
+-- Removes the rows of buckets that have been full for a minute, from a range of
 -- pages: no index on a changing column is needed to find them, and each page is
--- read once per walk. The second is for takes that read the clock before, and wait.
+-- read once per walk. The minute is for takes that read the clock before and still
+-- wait, and for clocks that step back: a row remembers what its absence does not.
 --
 -- $1 first page, $2 the page behind the last, $3 whether the transaction is ours
 -- and need not wait for the disk (what a crash brings back is swept again).
@@ -10,7 +11,7 @@ with full_rows as materialized (
     select ctid
     from $table
     where ctid >= format('(%s,0)', $1::bigint)::tid and ctid < format('(%s,0)', $2::bigint)::tid
-        and pglimit.full_us(debt, at_us, refill_parts) + 1000000 <= (select pglimit.clock_us())
+        and pglimit.full_us(debt, at_us, refill_parts) + 60000000 <= (select pglimit.clock_us())
     for update skip locked
 ),
 removed as (

@@ -1,10 +1,10 @@
--- Removes ranges that ended a second ago or longer, from a range of pages. See
+-- Removes ranges that ended a minute ago or longer, from a range of pages. See
 -- sweep_buckets.sql, whose parameters, locks and results these are.
 with ended as materialized (
     select ctid
     from $table
     where ctid >= format('(%s,0)', $1::bigint)::tid and ctid < format('(%s,0)', $2::bigint)::tid
-        and upper(during) + interval '1 second' <= (select clock_timestamp())
+        and upper(during) + interval '1 minute' <= (select clock_timestamp())
     for update skip locked
 ),
 removed as (

@@ -3,7 +3,6 @@ package strategytest
 import (
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -81,6 +80,3 @@ func badRequests(s *suite) {
 		}
 	}
 }
-
-// rested is a limit whose bucket is full again before a sweep could see it taken.
-func rested() pglimit.Limit { return pglimit.Every(time.Microsecond) }

@@ -56,8 +56,7 @@ func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy pglimit.St
 		{"ACancelledCallTakesNothing", cancelled},
 		{"EveryDurability", durability},
 		{"EveryQueryMode", queryModes},
-		{"SweepRemovesOnlyWhatIsFull", sweep},
-		{"SweepWaitsForNobody", sweepLocked},
+		{"SweepChangesNoDecision", sweep},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -1,0 +1,154 @@
+package integration
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/pglimit/ratelimit"
+
+// goList runs go list on packages of the module; one line each.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...)
+	cmd.Dir = ".."
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v: %s", cmd, err, complaint.String())
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// isOf says whether a package is that one or below it.
+func isOf(path string, parents ...string) bool {
+	return slices.ContainsFunc(parents, func(parent string) bool {
+		return path == parent || strings.HasPrefix(path, parent+"/")
+	})
+}
+
+// Who imports the limiter compiles pgx with what it needs, us, and nothing else.
+func TestLimiterAndStrategiesCostNothingButPgx(t *testing.T) {
+	t.Parallel()
+	deps := goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./pglimit", "./strategies")
+	if len(deps) < 10 || !slices.Contains(deps, "github.com/jackc/pgx/v5") {
+		t.Fatalf("go list -deps says no more than: %q", deps)
+	}
+	for _, path := range deps {
+		if !isOf(path, module+"/pglimit", module+"/strategies", "github.com/jackc",
+			"golang.org/x/text", "golang.org/x/crypto", "golang.org/x/sync") {
+			t.Errorf("pglimit and strategies depend on %s", path)
+		}
+	}
+}
+
+// The house's never-rules, which .golangci.yaml tells an editor, hold for the graph
+// of imports.
+func TestWhoImportsWhom(t *testing.T) {
+	t.Parallel()
+	const (
+		ours           = module
+		pglimit        = module + "/pglimit"
+		strategies     = module + "/strategies"
+		migrations     = module + "/migrations"
+		cleanup        = module + "/cleanup"
+		cmd            = module + "/cmd"
+		integration    = module + "/integration"
+		internal       = module + "/internal"
+		testcontainers = "github.com/testcontainers"
+		goose          = "github.com/pressly/goose"
+		gocron         = "github.com/go-co-op/gocron"
+	)
+	rules := []struct {
+		rule      string
+		who, what func(path string) bool
+		tests     bool // the rule is for tests too
+	}{
+		{
+			"pglimit imports nothing of ours",
+			func(p string) bool { return isOf(p, pglimit) },
+			func(p string) bool { return isOf(p, ours) && !isOf(p, pglimit) },
+			false,
+		},
+		{
+			"strategies import pglimit and nothing else of ours",
+			func(p string) bool { return isOf(p, strategies) },
+			func(p string) bool { return isOf(p, ours) && !isOf(p, pglimit, strategies) },
+			false,
+		},
+		{
+			"migrations imports no sibling",
+			func(p string) bool { return isOf(p, migrations) },
+			func(p string) bool { return isOf(p, ours) && !isOf(p, migrations) },
+			false,
+		},
+		{
+			"cleanup imports pglimit at most",
+			func(p string) bool { return isOf(p, cleanup) },
+			func(p string) bool { return isOf(p, ours) && !isOf(p, cleanup, pglimit) },
+			false,
+		},
+		{
+			"what is internal to all serves the others and imports pglimit at most",
+			func(p string) bool { return isOf(p, internal) },
+			func(p string) bool { return isOf(p, ours) && !isOf(p, internal, pglimit) },
+			false,
+		},
+		{
+			"nothing imports cmd",
+			func(p string) bool { return !isOf(p, cmd) },
+			func(p string) bool { return isOf(p, cmd) },
+			true,
+		},
+		{
+			"nothing imports integration",
+			func(p string) bool { return !isOf(p, integration) },
+			func(p string) bool { return isOf(p, integration) },
+			true,
+		},
+		{
+			"testcontainers stays in integration",
+			func(p string) bool { return !isOf(p, integration) },
+			func(p string) bool { return isOf(p, testcontainers) },
+			true,
+		},
+		{
+			"goose stays in migrations",
+			func(p string) bool { return !isOf(p, migrations) },
+			func(p string) bool { return isOf(p, goose) },
+			true,
+		},
+		{
+			// The tests of cleanup that need a database hand it a scheduler.
+			"gocron stays in cleanup",
+			func(p string) bool { return !isOf(p, cleanup, integration) },
+			func(p string) bool { return isOf(p, gocron) },
+			true,
+		},
+	}
+	const perPackage = "{{.ImportPath}}{{range .Imports}} {{.}}{{end}}\n{{.ImportPath}} tests {{range .TestImports}} {{.}}{{end}}{{range .XTestImports}} {{.}}{{end}}"
+	applied := make([]bool, len(rules)) // one that never is has been outlived by a rename
+	for _, line := range goList(t, "-f", perPackage, "./...") {
+		importer, list, _ := strings.Cut(line, " ")
+		imports, ofTests := strings.CutPrefix(list, "tests ")
+		for i, rule := range rules {
+			if !rule.who(importer) || ofTests && !rule.tests {
+				continue
+			}
+			applied[i] = true
+			for imported := range strings.FieldsSeq(imports) {
+				if rule.what(imported) {
+					t.Errorf("%s: %s imports %s", rule.rule, importer, imported)
+				}
+			}
+		}
+	}
+	for i, rule := range rules {
+		if !applied[i] {
+			t.Errorf("%s: there is no such package", rule.rule)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package integration
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// age lets so much time pass for all that a strategy remembers.
+func age(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, by time.Duration) {
+	t.Helper()
+	if strategy.Name() == "exclusion_range" {
+		execute(t, pool, "update pglimit.exclusion_range set during = tstzrange(lower(during) - $1::bigint * interval '1 microsecond', upper(during) - $1 * interval '1 microsecond')", by.Microseconds())
+		return
+	}
+	execute(t, pool, "update pglimit."+strategy.Name()+" set at_us = at_us - $1", by.Microseconds())
+}
+
+func sweepOnce(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) int64 {
+	t.Helper()
+	swept, err := strategy.Sweep(t.Context(), pool, 0, 1_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !swept.Done {
+		t.Errorf("the table does not end: %+v", swept)
+	}
+	return swept.Removed
+}
+
+// A row goes when its bucket has been full for a minute, and not before.
+func TestSweepRemovesWhatHasBeenFullForAMinute(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		take(t, pool, strategy, "soon full", pglimit.Every(time.Second))
+		take(t, pool, strategy, "late full", pglimit.Every(time.Hour))
+		if n := sweepOnce(t, pool, strategy); n != 0 {
+			t.Errorf("%d removed at once", n)
+		}
+		age(t, pool, strategy, 40*time.Second) // at most 40 s full, on any machine that gets here in 20
+		if n := sweepOnce(t, pool, strategy); n != 0 {
+			t.Errorf("%d removed too early", n)
+		}
+		age(t, pool, strategy, 21*time.Second)
+		if n := sweepOnce(t, pool, strategy); n != 1 {
+			t.Errorf("%d removed after a minute, want 1", n)
+		}
+		if take(t, pool, strategy, "late full", pglimit.Every(time.Hour)).Allowed {
+			t.Error("a bucket in use was swept")
+		}
+		age(t, pool, strategy, 2*time.Hour)
+		if n := sweepOnce(t, pool, strategy); n != 1 {
+			t.Errorf("%d removed after two hours, want 1", n)
+		}
+	})
+}
+
+// A sweep passes over rows that are locked and waits for nobody.
+func TestSweepWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		for _, key := range []string{"held", "free"} {
+			take(t, pool, strategy, key, pglimit.Every(time.Second))
+		}
+		age(t, pool, strategy, time.Hour)
+		holder := session(t, pool)
+		execute(t, holder, "select from pglimit."+strategy.Name()+" where key = 'held' for update")
+		sweeper := session(t, pool)
+		execute(t, sweeper, "set local lock_timeout = 1")
+		swept, err := strategy.Sweep(t.Context(), sweeper, 0, 1_000_000)
+		if err != nil || swept.Removed != 1 {
+			t.Errorf("%+v, %v: want the free row removed", swept, err)
+		}
+	})
+}
