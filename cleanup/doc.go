@@ -10,8 +10,9 @@
 //	defer cleaner.Stop(context.Background())
 //
 // A run walks each strategy's table in small batches, each a short transaction
-// of its own that passes over locked rows. Takes go on meanwhile, and no
-// decision ever depends on whether the cleanup ran. A run that is cut short, in
+// of its own that passes over locked rows. Takes go on meanwhile. A row goes when
+// its bucket has been full for a minute, so no decision changes, unless the
+// database's clock steps back by more than that. A run that is cut short, in
 // whatever way, leaves nothing half done: the next one starts over.
 //
 // Who runs is settled in Postgres by a [Locker], which is a gocron.Locker and

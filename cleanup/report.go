@@ -3,8 +3,9 @@ package cleanup
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -40,22 +41,43 @@ func (r *Report) add(s StrategyReport) {
 	r.fail(s.Err)
 }
 
-// fail joins an error, unless it is nil or is there already. Unlike errors.Join it
-// keeps to one line.
+// fail joins an error, unless it is nil or says what another says already: where
+// Postgres is away, every strategy says the same.
 func (r *Report) fail(err error) {
-	switch {
-	case err == nil || errors.Is(r.Err, err):
-	case r.Err == nil:
+	if err == nil {
+		return
+	}
+	all, joined := r.Err.(failures) //nolint:errorlint // made here, and never wrapped
+	if !joined && r.Err != nil {
+		all = failures{r.Err}
+	}
+	if slices.ContainsFunc(all, func(e error) bool { return e.Error() == err.Error() }) {
+		return
+	}
+	all = append(all, err)
+	r.Err = all
+	if len(all) == 1 {
 		r.Err = err
-	default:
-		r.Err = fmt.Errorf("%w; %w", r.Err, err)
 	}
 }
+
+// failures are joined errors. Unlike those of errors.Join they keep to one line.
+type failures []error
+
+func (f failures) Error() string {
+	texts := make([]string, len(f))
+	for i, err := range f {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (f failures) Unwrap() []error { return f }
 
 // log writes a line for the run, and one per strategy for who looks closer.
 func (r *Report) log(logger *slog.Logger) {
 	level, attrs := slog.LevelDebug, []slog.Attr{
-		slog.Int64("removed", r.Removed), slog.Int("batches", r.Batches), slog.Duration("duration", r.Duration),
+		slog.Int64("removed", r.Removed), slog.Int("batches", r.Batches), durationMS(r.Duration),
 	}
 	if r.Removed > 0 {
 		level = slog.LevelInfo
@@ -69,7 +91,14 @@ func (r *Report) log(logger *slog.Logger) {
 	}
 	logger.LogAttrs(context.Background(), level, "pglimit cleanup", attrs...)
 	for _, s := range r.Strategies {
-		logger.Debug("pglimit cleanup of a strategy",
-			"strategy", s.Strategy, "removed", s.Removed, "batches", s.Batches, "duration", s.Duration, "error", s.Err)
+		logger.LogAttrs(context.Background(), slog.LevelDebug, "pglimit cleanup of a strategy",
+			slog.String("strategy", s.Strategy), slog.Int64("removed", s.Removed), slog.Int("batches", s.Batches),
+			durationMS(s.Duration), slog.Any("error", s.Err))
 	}
+}
+
+// durationMS carries its unit in its name: slog writes a time.Duration into JSON as
+// a bare number, of nanoseconds.
+func durationMS(d time.Duration) slog.Attr {
+	return slog.Float64("duration_ms", float64(d.Microseconds())/1000)
 }

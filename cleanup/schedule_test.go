@@ -86,8 +86,8 @@ func TestStopLetsTheBatchFinishWithinTheGracePeriod(t *testing.T) {
 		if locker.isHeld() {
 			t.Error("the lock is held after Stop")
 		}
-		if r := <-reports; r.Removed != 1 || !errors.Is(r.Err, ErrStopped) || len(r.Strategies) != 1 {
-			t.Errorf("got %+v, want the batch's row and ErrStopped", r)
+		if r := <-reports; r.Removed != 1 || !errors.Is(r.Err, ErrStopped) || strings.Count(r.Err.Error(), "stopped") != 1 || len(r.Strategies) != 1 {
+			t.Errorf("got %+v, want the batch's row and ErrStopped, once", r)
 		}
 		if err := c.Stop(context.Background()); err != nil {
 			t.Errorf("Stop once more: %v", err)

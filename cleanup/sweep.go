@@ -24,6 +24,9 @@ func (c *Cleaner) sweepAll(asked, work context.Context) Report {
 	var report Report
 	var missing error
 	for _, strategy := range c.strategies {
+		if errors.Is(report.Err, ErrStopped) || errors.Is(report.Err, ErrLost) {
+			break // the last one was cut short, and says why
+		}
 		if work.Err() != nil {
 			report.fail(stopped(work))
 			break
@@ -35,7 +38,11 @@ func (c *Cleaner) sweepAll(asked, work context.Context) Report {
 		s := c.sweep(asked, work, strategy)
 		if errors.Is(s.Err, pglimit.ErrNotMigrated) {
 			c.config.Logger.Debug("pglimit cleanup passes over a strategy that is not installed", "strategy", s.Strategy, "error", s.Err)
-			missing = s.Err
+			// Of several, the first: exclusion_range comes last, and its advice is about
+			// an extension, which does not help where everything is missing.
+			if missing == nil {
+				missing = s.Err
+			}
 			continue
 		}
 		report.add(s)

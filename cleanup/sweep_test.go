@@ -1,12 +1,15 @@
 package cleanup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -69,10 +72,49 @@ func TestStrategyThatIsNotInstalledIsPassedOver(t *testing.T) {
 		t.Errorf("one of two is installed: got %+v, %v; want a report of it and no error", report, err)
 	}
 
-	c, _ = testCleaner(t, Config{}, failing("missing", missing), failing("too", missing))
-	if _, err := c.RunOnce(t.Context()); !errors.Is(err, pglimit.ErrNotMigrated) {
-		t.Errorf("none is installed: got %v, want ErrNotMigrated", err)
+	special := fmt.Errorf("no such extension: %w", pglimit.ErrNotMigrated)
+	c, _ = testCleaner(t, Config{}, failing("missing", missing), failing("too", missing), failing("special", special))
+	if _, err := c.RunOnce(t.Context()); !errors.Is(err, missing) || errors.Is(err, special) {
+		t.Errorf("none is installed: got %v, want the error of the first", err)
 	}
+}
+
+func TestErrorOfSeveralStrategiesIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	away := func() error { return fmt.Errorf("no answer from %s", "h:5432") }
+	broken := errors.New("broken")
+	c, _ := testCleaner(t, Config{}, failing("a", away()), failing("b", broken), failing("c", away()), failing("d", away()))
+	report, err := c.RunOnce(t.Context())
+	if err == nil || err.Error() != "no answer from h:5432; broken" {
+		t.Errorf("got error %q, want each text once", err)
+	}
+	if !errors.Is(err, broken) {
+		t.Error("the second cannot be told with errors.Is")
+	}
+	for _, s := range report.Strategies {
+		if s.Err == nil {
+			t.Errorf("%s has no error", s.Strategy)
+		}
+	}
+}
+
+// slog would write a time.Duration as a bare number, of nanoseconds.
+func TestJSONLogGivesDurationsInMilliseconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		slow := fakeStrategy{name: "slow", sweep: func(context.Context, pglimit.Cursor, int) (pglimit.Swept, error) {
+			<-time.After(1500 * time.Millisecond) // by the clock of the bubble, which is exact
+			return pglimit.Swept{Done: true}, nil
+		}}
+		var log bytes.Buffer
+		c, _ := testCleaner(t, Config{Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}, slow)
+		if _, err := c.RunOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(log.String(), `"duration_ms":1500,`) + strings.Count(log.String(), `"duration_ms":1500}`); got != 2 {
+			t.Errorf("got %d durations of 1500 ms, want the run's and the strategy's:\n%s", got, &log)
+		}
+	})
 }
 
 func TestBatchThatTakesTooLongIsHalved(t *testing.T) {
@@ -156,8 +198,8 @@ func TestCancelledRunReportsWhatItDid(t *testing.T) {
 	within(t, "the second batch begins", began)
 	cancel()
 	got := within(t, "RunOnce returns", results)
-	if !errors.Is(got.err, ErrStopped) || !errors.Is(got.err, context.Canceled) {
-		t.Errorf("got error %v, want ErrStopped and Canceled", got.err)
+	if !errors.Is(got.err, ErrStopped) || !errors.Is(got.err, context.Canceled) || strings.Count(got.err.Error(), "stopped") != 1 {
+		t.Errorf("got error %v, want ErrStopped and Canceled, once", got.err)
 	}
 	if got.Removed != 1 || got.Batches != 1 || len(got.Strategies) != 1 {
 		t.Errorf("got %+v, want the one batch of the one strategy", got.Report)

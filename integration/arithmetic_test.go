@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"math"
 	"math/big"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func TestSchemaArithmeticIsExact(t *testing.T) {
 			limit = old
 		}
 		oldToken, oldRefill := old.Parts()
-		token, _ := limit.Parts()
+		token, refill := limit.Parts()
 		debt := rapid.Int64Range(0, oldToken*old.Capacity()).Draw(t, "debt")
 		at := rapid.Int64Range(0, 1<<52).Draw(t, "at")
 		now := rapid.OneOf(rapid.Int64Range(0, 1<<52), rapid.Map(rapid.Int64Range(-1000, 1_000_000), func(d int64) int64 { return at + d })).Draw(t, "now")
@@ -36,25 +37,33 @@ func TestSchemaArithmeticIsExact(t *testing.T) {
 		want := rapid.Int64Range(0, 1<<62).Draw(t, "want")
 
 		var owed, grantable int64
-		err := pool.QueryRow(t.Context(), `select owed, pglimit.grantable($9, $8, owed, $6, $7)
-			from (select pglimit.owed($1, $2, $3, $4, $5, $6, $7) as owed) o`,
-			debt, at, oldToken, oldRefill, now, token, limit.Capacity(), unit, want).Scan(&owed, &grantable)
+		err := pool.QueryRow(t.Context(), `select owed, pglimit.grantable_v1($10, $9, owed, $6, $8)
+			from (select pglimit.owed_v1($1, $2, $3, $4, $5, $6, $7, $8) as owed) o`,
+			debt, at, oldToken, oldRefill, now, token, refill, limit.Capacity(), unit, want).Scan(&owed, &grantable)
 		if err != nil {
 			t.Fatal(err)
 		}
 
-		left := new(big.Int).Mul(big.NewInt(max(0, now-at)), big.NewInt(oldRefill))
-		if left.Sub(big.NewInt(debt), left); left.Sign() < 0 {
-			left.SetInt64(0)
+		// Either all flows back as the old limit says, or, from at most the new
+		// burst, as the new one does.
+		rescaled := func(debt int64) int64 {
+			parts, rest := new(big.Int).QuoRem(new(big.Int).Mul(big.NewInt(debt), big.NewInt(token)), big.NewInt(oldToken), new(big.Int))
+			if rest.Sign() > 0 {
+				parts.Add(parts, big.NewInt(1))
+			}
+			if !parts.IsInt64() {
+				return math.MaxInt64
+			}
+			return parts.Int64()
 		}
-		left, rest := left.QuoRem(left.Mul(left, big.NewInt(token)), big.NewInt(oldToken), new(big.Int))
-		if rest.Sign() > 0 {
-			left.Add(left, big.NewInt(1))
+		drained := func(debt, refill int64) int64 {
+			back := new(big.Int).Mul(big.NewInt(max(0, now-at)), big.NewInt(refill))
+			if back.Cmp(big.NewInt(debt)) > 0 {
+				return 0
+			}
+			return debt - back.Int64()
 		}
-		wantOwed := limit.Capacity() * token
-		if left.IsInt64() {
-			wantOwed = min(wantOwed, left.Int64())
-		}
+		wantOwed := min(rescaled(drained(debt, oldRefill)), drained(min(limit.Capacity()*token, rescaled(debt)), refill))
 		if owed != wantOwed {
 			t.Fatalf("owed %d, want %d", owed, wantOwed)
 		}

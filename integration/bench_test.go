@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -28,6 +30,11 @@ func TestBench(t *testing.T) {
 		"a strategy that denies too much is found":   benchFindsUnderAdmission,
 		"a database without migrations says so":      benchNeedsMigrations,
 		"Ctrl-C prints what was measured":            benchPrintsOnInterrupt,
+		"without exclusion_range it goes on":         benchGoesOnWithoutExclusionRange,
+		"a lost server leaves numbers unknown":       benchLosesItsServer,
+		"what it cannot remove it says":              benchSaysWhatItCannotRemove,
+		"it removes what a hard end left":            benchRemovesAbandonedSchemas,
+		"a role alone names no database":             benchIsNotAimedByARole,
 		"without a database it starts one":           benchStartsAServer,
 		"without a database it removes it on Ctrl-C": benchRemovesItsServerOnInterrupt,
 	} {
@@ -61,10 +68,13 @@ type benchRun struct {
 	DeadTuples                *int64   `json:"dead_tuples"`
 	HOTUpdateRatio            *float64 `json:"hot_update_ratio"`
 	Audit                     struct {
-		OverTokens    int64 `json:"over_tokens"`
-		DenialsNotDue int64 `json:"denials_not_due"`
-		Audited       int64
-		Complete      bool
+		Verdict        string
+		OverTokens     int64 `json:"over_tokens"`
+		DenialsNotDue  int64 `json:"denials_not_due"`
+		Audited        int64
+		AuditedDenials int64 `json:"audited_denials"`
+		JudgedDenials  int64 `json:"judged_denials"`
+		Complete       bool
 	}
 }
 
@@ -117,13 +127,17 @@ func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 		if !run.Audit.Complete || run.Audit.Audited <= run.Decisions {
 			t.Errorf("%s: %d of %d decisions audited, complete: %v", run.Strategy, run.Audit.Audited, run.Decisions, run.Audit.Complete)
 		}
+		// By default every strategy reaches its limit, or "exact" would say little.
+		if run.Audit.Verdict != "exact" || run.Audit.JudgedDenials < 100 {
+			t.Errorf("%s: %s, with %d denials judged", run.Strategy, run.Audit.Verdict, run.Audit.JudgedDenials)
+		}
 		// Each grant writes, so Postgres's own counters cannot be zero.
 		if run.WALBytesPerDecision == nil || *run.WALBytesPerDecision <= 0 || *run.TransactionIDsPerDecision <= 0 || run.DeadTuples == nil {
 			t.Errorf("%s: WAL %v, transaction ids %v, dead tuples %v", run.Strategy, run.WALBytesPerDecision, run.TransactionIDsPerDecision, run.DeadTuples)
 		}
-		limit := "1000/1s"
+		limit := "20/1s"
 		if run.Strategy == "exclusion_range" {
-			limit = "1000/1s burst 1"
+			limit = "20/1s burst 1"
 			if run.HOTUpdateRatio != nil {
 				t.Errorf("%s: it has no updates, and of them %v are HOT", run.Strategy, *run.HOTUpdateRatio)
 			}
@@ -173,6 +187,10 @@ func benchRunsThePublishedStatements(t *testing.T, c cli) {
 		if run.Audit.OverTokens > 0 {
 			t.Errorf("%s: over by %d", run.Strategy, run.Audit.OverTokens)
 		}
+		// The published statements do not tell when they denied.
+		if strings.HasPrefix(run.Strategy, "published_") && (run.Audit.AuditedDenials > 0 || run.Audit.Verdict == "exact") {
+			t.Errorf("%s: %d denials were audited, %s", run.Strategy, run.Audit.AuditedDenials, run.Audit.Verdict)
+		}
 		if run.Strategy == "published_exclusion" {
 			if run.Deadlocks == 0 || run.Errors["40P01 deadlock_detected"] == 0 {
 				t.Errorf("%s: %d deadlocks, errors %v; want some", run.Strategy, run.Deadlocks, run.Errors)
@@ -197,7 +215,7 @@ func benchBreaks(t *testing.T, pool *pgxpool.Pool, decision string) {
 			out granted bigint, out debt bigint, out at_us bigint
 		) language plpgsql set search_path = '' as $$
 		begin
-			at_us := pglimit.clock_us();
+			at_us := pglimit.clock_us_v1();
 			debt := 0;
 			granted := `+decision+`;
 		end $$`)
@@ -245,6 +263,89 @@ func benchPrintsOnInterrupt(t *testing.T, c cli) {
 		}
 	}
 	benchLeftNothing(t, pool)
+}
+
+func benchGoesOnWithoutExclusionRange(t *testing.T, c cli) {
+	c, _ = c.on(t)
+	c.run(t, "migrate", "up", "--without-exclusion-range").exits(t, 0)
+	short := []string{"--duration", "100ms", "--warmup", "0s", "--callers", "4", "--conns", "2"}
+	r := c.run(t, append([]string{"bench"}, short...)...).exits(t, 0)
+	r.prints(t, "token_bucket", "upsert", "for_update_nowait")
+	if strings.Contains(r.stdout, "exclusion_range") || !strings.Contains(r.stderr, "exclusion_range is not in this database") {
+		t.Errorf("stdout:\n%s\nstderr:\n%s", r.stdout, r.stderr)
+	}
+	c.run(t, append([]string{"bench", "--strategies", "upsert,exclusion_range"}, short...)...).fails(t, "--strategies", "btree_gist")
+}
+
+// The database goes away in the middle: what was counted until then is not known, and
+// not zero or less.
+func benchLosesItsServer(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	command := c.command(t.Context(), t, c.binary, "bench", "--output", "json", "--strategies", "token_bucket",
+		"--duration", "3s", "--warmup", "0s", "--callers", "4", "--conns", "2")
+	var stdout, stderr strings.Builder
+	command.Stdout, command.Stderr = &stdout, &stderr
+	must(t, command.Start())
+	eventually(t, pool, "select count(*) > 0 from pglimit.token_bucket where key like 'user:%'")
+	run(t, pool, `do $$ begin execute format('alter database %I allow_connections false', current_database()); end $$`)
+	run(t, pool, `select pg_terminate_backend(pid) from pg_stat_activity
+		where datname = current_database() and application_name like 'pglimit bench%'`)
+	_ = command.Wait() // its error is the exit code
+	if code := command.ProcessState.ExitCode(); code != 2 || !strings.Contains(stderr.String(), "cannot remove what the run left behind") {
+		t.Errorf("exit code %d, stderr %s", code, stderr.String())
+	}
+	var report benchReport
+	if err := json.Unmarshal([]byte(stdout.String()), &report); err != nil || len(report.Runs) != 1 {
+		t.Fatalf("%v\n%s", err, stdout.String())
+	}
+	got := report.Runs[0]
+	if got.WALBytesPerDecision != nil || got.TransactionIDsPerDecision != nil || got.DeadTuples != nil || !strings.Contains(stdout.String(), `"deadlocks": null`) {
+		t.Errorf("what nobody could ask the server is\n%s", stdout.String())
+	}
+	refused := int64(0)
+	for _, n := range got.Errors {
+		refused += n
+	}
+	if refused < 4 || refused > 200 { // 4 callers, 3 s, 10 a second, and those that were cut off
+		t.Errorf("%d errors: %v", refused, got.Errors)
+	}
+}
+
+func benchSaysWhatItCannotRemove(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	run(t, pool, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'these rows stay'; end $$`)
+	run(t, pool, `create trigger refuse before delete on pglimit.token_bucket execute function refuse()`)
+	process, wait := c.started(t, "", "bench", "--strategies", "token_bucket", "--duration", "60s", "--warmup", "0s", "--callers", "4", "--conns", "2")
+	eventually(t, pool, "select count(*) > 0 from pglimit.token_bucket where key like 'user:%'")
+	stderr := endsSoon(t, process, wait, 2)
+	if !strings.Contains(stderr, "cannot remove what the run left behind") || !strings.Contains(stderr, "these rows stay") {
+		t.Errorf("it says %s", stderr)
+	}
+}
+
+func benchRemovesAbandonedSchemas(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	config := pool.Config().ConnConfig.Copy()
+	config.RuntimeParams["application_name"] = "pglimit bench 89abcdef"
+	living, err := pgx.ConnectConfig(t.Context(), config)
+	must(t, err)
+	t.Cleanup(func() { must(t, living.Close(context.Background())) })
+	run(t, pool, "create schema pglimit_published_01234567 create table t (i int)")
+	run(t, pool, "create schema pglimit_published_89abcdef")
+	run(t, pool, "create schema pglimit_published_of_mine")
+	c.run(t, "bench", "--published", "--strategies", "upsert", "--limit", "20/1s burst 1",
+		"--duration", "100ms", "--warmup", "0s", "--callers", "4", "--conns", "2").exits(t, 0)
+	left := texts(t, pool, "select nspname::text from pg_namespace where nspname like 'pglimit_published%' order by 1")
+	if got, want := strings.Join(left, " "), "pglimit_published_89abcdef pglimit_published_of_mine"; got != want {
+		t.Errorf("of the schemas %s are left, want %s", got, want)
+	}
+}
+
+// PGUSER or PGPORT in a profile do not send the load to the server of this machine.
+func benchIsNotAimedByARole(t *testing.T, c cli) {
+	c.env = []string{"PGUSER=nobody", "PGPORT=1"}
+	r := c.run(t, "bench", "--strategies", "token_bucket", "--duration", "10ms", "--warmup", "0s").throwaway(t).exits(t, 0)
+	r.prints(t, "a throwaway on")
 }
 
 // throwaway skips a test where no throwaway server can be had: then the tests' own

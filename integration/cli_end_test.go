@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,8 +50,13 @@ func (c cli) started(t *testing.T, word string, args ...string) (process *os.Pro
 // endsSoon interrupts a process and checks how it ends.
 func endsSoon(t *testing.T, process *os.Process, wait func() (int, string), code int) (stderr string) {
 	t.Helper()
+	return endsSoonBy(t, process, wait, os.Interrupt, code)
+}
+
+func endsSoonBy(t *testing.T, process *os.Process, wait func() (int, string), signal os.Signal, code int) (stderr string) {
+	t.Helper()
 	begin := time.Now()
-	must(t, process.Signal(os.Interrupt))
+	must(t, process.Signal(signal))
 	got, stderr := wait()
 	if got != code {
 		t.Errorf("exit code %d, not %d\n%s", got, code, stderr)
@@ -65,12 +72,20 @@ func cliCleanupEndsOnInterrupt(t *testing.T, c cli) {
 	process, wait := c.started(t, `"strategy":"token_bucket"`, "cleanup", "--interval", "100ms", "--verbose", "--output", "json")
 	stderr := endsSoon(t, process, wait, 0)
 	for line := range strings.Lines(stderr) {
-		if !json.Valid([]byte(line)) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
 			t.Errorf("not a line of JSON: %s", line)
 		}
+		for _, without := range []string{"interval", "duration"} { // a unit
+			if value, ok := fields[without]; ok {
+				t.Errorf("%s is %v, of what unit? %s", without, value, line)
+			}
+		}
 	}
-	if !strings.Contains(stderr, "stopped") {
-		t.Errorf("it does not say that it stopped:\n%s", stderr)
+	for _, part := range []string{"stopped", `"interval_ms":100}`, `"duration_ms":`} {
+		if !strings.Contains(stderr, part) {
+			t.Errorf("it does not say %q:\n%s", part, stderr)
+		}
 	}
 	eventually(t, pool, `select not exists (select from pg_stat_activity
 		where application_name = 'pglimit' and datname = current_database())`)
@@ -84,7 +99,11 @@ func cliCleanupNeedsMigrations(t *testing.T, c cli) {
 	if !strings.Contains(r.stderr, "migrate up") {
 		t.Errorf("it does not say what to do:\n%s", r.stderr)
 	}
-	c.run(t, "cleanup", "--once").fails(t, "migrate up")
+	once := c.run(t, "cleanup", "--once")
+	once.fails(t, "migrate up")
+	if strings.Contains(once.stderr, "btree_gist") {
+		t.Errorf("it blames an extension where everything is missing: %s", once.stderr)
+	}
 }
 
 // locked holds the row of the key "k", from which one of two tokens was taken.
@@ -113,11 +132,41 @@ func cliGivesUpAtTimeout(t *testing.T, c cli) {
 func cliEndsOnInterrupt(t *testing.T, c cli) {
 	c, pool := c.locked(t)
 	process, wait := c.started(t, "", "allow", "k", "--limit", "2/1h", "--timeout", "0")
-	eventually(t, pool, `select exists (select from pg_stat_activity
-		where application_name = 'pglimit' and datname = current_database() and wait_event_type = 'Lock')`)
+	waitsForLock(t, pool)
 	if stderr := endsSoon(t, process, wait, 130); stderr != "" {
 		t.Errorf("it complains:\n%s", stderr)
 	}
+}
+
+func waitsForLock(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	eventually(t, pool, `select exists (select from pg_stat_activity
+		where application_name = 'pglimit' and datname = current_database() and wait_event_type = 'Lock')`)
+}
+
+func cliEndsOnHangup(t *testing.T, c cli) {
+	c, pool := c.locked(t)
+	// Where the tests run under nohup, the child would inherit that SIGHUP is
+	// ignored; a signal that is handled here is none of the child's business.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, syscall.SIGHUP)
+	process, wait := c.started(t, "", "allow", "k", "--limit", "2/1h", "--timeout", "0")
+	signal.Stop(handled)
+	waitsForLock(t, pool)
+	if stderr := endsSoonBy(t, process, wait, syscall.SIGHUP, 129); stderr != "" {
+		t.Errorf("it complains:\n%s", stderr)
+	}
+}
+
+func cliOutlivesHangupUnderNohup(t *testing.T, c cli) {
+	c, pool := c.locked(t)
+	binary := c.binary
+	c.binary = "/bin/sh"
+	process, wait := c.started(t, "", "-c", `trap '' HUP; exec "$0" "$@"`, binary, "allow", "k", "--limit", "2/1h", "--timeout", "0")
+	waitsForLock(t, pool)
+	must(t, process.Signal(syscall.SIGHUP))
+	// Had the first signal begun to end it, the second would kill it.
+	endsSoon(t, process, wait, 130)
 }
 
 func cliEndsWhileConnecting(t *testing.T, c cli) {

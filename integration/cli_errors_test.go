@@ -18,6 +18,8 @@ func cliNamesUnreachableServer(t *testing.T, c cli) {
 		"postgres://u:x:" + secret + "@h/x?sslmode=nonsense",
 		"host=127.0.0.1 port=" + secret + " password=" + secret,
 		"hostname password='" + secret,
+		"postgres://u:sec@" + secret + "#pw@127.0.0.1:1/x",
+		"postgres://u:sec@" + secret + "/pw@127.0.0.1:1/x",
 	} {
 		r := c.run(t, "reset", "k", "--database-url", url)
 		r.fails(t)
@@ -65,6 +67,7 @@ func cliRefusesWrongCommandLines(t *testing.T, c cli) {
 		{`--all is --to 0`, []string{"migrate", "down", "--to", "3", "--all"}},
 		{`takes no arguments`, []string{"cleanup", "now"}},
 		{`--interval is 0s`, []string{"cleanup", "--interval", "0"}},
+		{`--grace is -1s`, []string{"cleanup", "--grace", "-1s"}},
 	} {
 		c.run(t, test.args...).fails(t, test.says)
 	}

@@ -40,6 +40,8 @@ func TestCLI(t *testing.T) {
 		"--timeout ends a wait for a lock":            cliGivesUpAtTimeout,
 		"Ctrl-C ends a wait for a lock with code 130": cliEndsOnInterrupt,
 		"Ctrl-C ends a wait for a connection":         cliEndsWhileConnecting,
+		"a closed terminal ends it with code 129":     cliEndsOnHangup,
+		"nohup keeps it alive":                        cliOutlivesHangupUnderNohup,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

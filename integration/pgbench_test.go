@@ -37,7 +37,7 @@ select granted, debt, at_us from pglimit.token_bucket_take_v1('key:' || :k, 'loa
 	ours.run(soon(b, turn), b) // makes the rows, prepares the statement
 	var ratios, rates, theirs []float64
 	for b.Loop() {
-		out, err := exec.CommandContext(b.Context(), pgbench, "-n", "-M", "prepared", "-c", strconv.Itoa(conns), "-j", "2", //nolint:gosec // a path of the machine's
+		out, err := exec.CommandContext(b.Context(), pgbench, "-n", "-M", "prepared", "-c", strconv.Itoa(conns), "-j", "2",
 			"-T", strconv.Itoa(int(turn.Seconds())), "-f", script, databaseURL(pool)).CombinedOutput()
 		tps := regexp.MustCompile(`tps = ([0-9.]+)`).FindSubmatch(out)
 		if err != nil || tps == nil {

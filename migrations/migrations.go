@@ -79,11 +79,14 @@ func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 }
 
 // Down undoes the migration that was applied last. Undoing the first removes the
-// schema, as DownTo(ctx, pool, 0) does. Where nothing is applied it does nothing.
+// schema, as DownTo(ctx, pool, 0) does. Where nothing is applied it does nothing: a
+// version table that is there all the same, empty, goes with DownTo(ctx, pool, 0).
 //
 // The state of the limiters goes with the tables: afterwards every bucket is full.
 func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
-	return down(ctx, pool, opts, func(applied appliedList) appliedList { return applied[max(0, len(applied)-1):] })
+	return down(ctx, pool, opts, func(applied appliedList) (undo appliedList, all bool) {
+		return applied[max(0, len(applied)-1):], len(applied) == 1
+	})
 }
 
 // DownTo undoes every migration above the version, the last applied first.
@@ -96,18 +99,21 @@ func DownTo(ctx context.Context, pool *pgxpool.Pool, version int64, opts ...Opti
 	if version < 0 {
 		return fmt.Errorf("migrations: version %d is negative: 0 undoes everything", version)
 	}
-	return down(ctx, pool, opts, func(applied appliedList) appliedList { return applied.above(version) })
+	return down(ctx, pool, opts, func(applied appliedList) (undo appliedList, all bool) {
+		return applied.above(version), version == 0
+	})
 }
 
-// down undoes those of the applied migrations that choose returns.
-func down(ctx context.Context, pool *pgxpool.Pool, opts []Option, choose func(appliedList) appliedList) error {
+// down undoes those of the applied migrations that choose returns, and removes the
+// version table and the schema if that is all.
+func down(ctx context.Context, pool *pgxpool.Pool, opts []Option, choose func(appliedList) (undo appliedList, all bool)) error {
 	o := newOptions(opts)
 	return inTransaction(ctx, pool, o.log, func(s *session) error {
 		applied, err := s.applied(ctx)
 		if err != nil {
 			return err
 		}
-		undo := choose(applied)
+		undo, all := choose(applied)
 		for i := len(undo) - 1; i >= 0; i-- {
 			m, known := find(undo[i].version)
 			if !known {
@@ -119,7 +125,7 @@ func down(ctx context.Context, pool *pgxpool.Pool, opts []Option, choose func(ap
 			}
 		}
 		var foreign error
-		if len(undo) == len(applied) {
+		if all {
 			if foreign, err = s.dropSchema(ctx); err != nil {
 				return err
 			}

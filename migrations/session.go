@@ -174,7 +174,8 @@ func (s *session) apply(ctx context.Context, m Migration, up bool) error {
 	result, err := s.goose.ApplyVersion(ctx, m.Version, up)
 	if err == nil {
 		s.done = append(s.done, func() {
-			s.log.InfoContext(ctx, "pglimit: migration "+did, "version", m.Version, "name", m.Name, "took", result.Duration)
+			s.log.InfoContext(ctx, "pglimit: migration "+did, "version", m.Version, "name", m.Name,
+				"duration_ms", float64(result.Duration.Microseconds())/1000)
 		})
 		return nil
 	}

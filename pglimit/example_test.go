@@ -86,7 +86,7 @@ func ExampleLimiter_AllowN() {
 	// Output:
 	// true 80
 	// false 0 20
-	// pglimit: Request.Unit is 101: more than the burst of 100 (100/1h) could never be granted
+	// pglimit: Request.Tokens is 101: more than the burst of 100 (100/1h) could never be granted
 }
 
 func ExampleLimiter_Peek() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 )
 
@@ -44,7 +45,7 @@ type Limiter struct {
 // New makes a limiter that decides with the strategy, on the database. It does
 // not connect. The error is a [*ConfigError], unless db or strategy is nil.
 func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
-	if db == nil {
+	if value := reflect.ValueOf(db); db == nil || value.Kind() == reflect.Pointer && value.IsNil() {
 		return nil, errors.New("pglimit: New needs a database, such as a *pgxpool.Pool")
 	}
 	if strategy == nil {
@@ -137,6 +138,9 @@ func (l *Limiter) ask(ctx context.Context, request Request) (Decision, error) {
 	decisions, err := l.take(ctx, []Request{request})
 	if err != nil {
 		return Decision{}, err
+	}
+	if len(decisions) != 1 {
+		return Decision{}, fmt.Errorf("pglimit: the strategy %s made %d decisions of one request", l.strategy.Name(), len(decisions))
 	}
 	return decisions[0], nil
 }

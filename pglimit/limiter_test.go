@@ -1,11 +1,14 @@
 package pglimit_test
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -169,7 +172,7 @@ func TestTheLimiterTurnsAwayWhatCannotBeAnswered(t *testing.T) {
 		{func() (pglimit.Decision, error) { return limiter.Peek(t.Context(), "\xff") }, "Key"},
 		{func() (pglimit.Decision, error) { return limiter.AllowN(t.Context(), "k", 0) }, "Tokens"},
 		{func() (pglimit.Decision, error) { return limiter.AllowN(t.Context(), "k", -1) }, "Tokens"},
-		{func() (pglimit.Decision, error) { return limiter.AllowN(t.Context(), "k", 21) }, "Unit"},
+		{func() (pglimit.Decision, error) { return limiter.AllowN(t.Context(), "k", 21) }, "Tokens"},
 		{func() (pglimit.Decision, error) { return pglimit.Decision{}, limiter.Reset(t.Context(), "") }, "Key"},
 		{func() (pglimit.Decision, error) { return pglimit.Decision{}, limiter.Reset(t.Context(), long) }, "Key"},
 		{func() (pglimit.Decision, error) { return pglimit.Decision{}, limiter.Reset(t.Context(), "a\x00") }, "Key"},
@@ -214,5 +217,29 @@ func TestReset(t *testing.T) {
 		if _, limited := strategy.ctx.Deadline(); limited != (timeout > 0) {
 			t.Errorf("timeout %v: deadline %t", timeout, limited)
 		}
+	}
+}
+
+// silent is a strategy that answers with nothing.
+type silent struct{ pglimit.Strategy }
+
+func (silent) Name() string              { return "silent" }
+func (silent) Check(pglimit.Limit) error { return nil }
+func (silent) Take(context.Context, pglimit.DB, []pglimit.Request) ([]pglimit.Decision, error) {
+	return nil, nil
+}
+
+func TestAStrategyWithoutAnAnswerIsAnError(t *testing.T) {
+	t.Parallel()
+	var nobody *pgxpool.Pool
+	if _, err := pglimit.New(nobody, silent{}, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(1)}); err == nil {
+		t.Error("a nil pool is taken for a database")
+	}
+	limiter, err := pglimit.New(new(pgxpool.Pool), silent{}, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := limiter.Allow(t.Context(), "k"); err == nil {
+		t.Error("no decision is no error")
 	}
 }

@@ -55,7 +55,11 @@ func (r Request) Validate() error {
 	case r.Unit < 0:
 		return &RequestError{"Unit", fmt.Sprintf("is %d: it must not be negative", r.Unit)}
 	case r.Unit > burst:
-		return &RequestError{"Unit", fmt.Sprintf("is %d: more than the burst of %d (%v) could never be granted", r.Unit, burst, r.Limit)}
+		field := "Unit"
+		if r.Unit == r.Tokens { // all or nothing: the caller named the tokens
+			field = "Tokens"
+		}
+		return &RequestError{field, fmt.Sprintf("is %d: more than the burst of %d (%v) could never be granted", r.Unit, burst, r.Limit)}
 	case r.Tokens > 0 && r.Unit == 0:
 		return &RequestError{"Unit", "is 0: set it to Tokens for all or nothing"}
 	case r.Unit > r.Tokens && r.Tokens > 0:

@@ -75,7 +75,7 @@ func TestRequestsThatNoBucketCouldAnswer(t *testing.T) {
 		{func(r *pglimit.Request) { r.Unit = 0 },
 			`pglimit: Request.Unit is 0: set it to Tokens for all or nothing`},
 		{func(r *pglimit.Request) { r.Tokens, r.Unit = 21, 21 },
-			`pglimit: Request.Unit is 21: more than the burst of 20 (10/1s burst 20) could never be granted`},
+			`pglimit: Request.Tokens is 21: more than the burst of 20 (10/1s burst 20) could never be granted`},
 		{func(r *pglimit.Request) { r.Tokens, r.Unit = 0, 21 },
 			`pglimit: Request.Unit is 21: more than the burst of 20 (10/1s burst 20) could never be granted`},
 		{func(r *pglimit.Request) { r.Tokens, r.Unit = 2, 3 },

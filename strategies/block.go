@@ -10,57 +10,50 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
+// onOneConnection calls f with what db has for one connection. Of somebody's own
+// DB, of which nothing is known but its methods, that is a transaction.
+func onOneConnection(ctx context.Context, db pglimit.DB, f func(pglimit.DB) error) error {
+	switch db := db.(type) {
+	case *pgxpool.Pool:
+		return db.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return f(conn.Conn()) })
+	case *pgxpool.Conn, *pgx.Conn, pgx.Tx:
+		return f(db)
+	}
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return f(tx) })
+}
+
 // block is a transaction on one connection that is opened and ended by
 // statements, so that they can travel with others in one round trip; inside a
 // transaction of the caller's it is a savepoint.
 type block struct {
 	conn             pglimit.DB
 	open, keep, undo string
-	release          func()
+	opened           bool
 }
 
-// newBlock finds the connection. Nothing is sent yet. Release must be called.
-func newBlock(ctx context.Context, db pglimit.DB) (*block, error) {
-	switch db := db.(type) {
-	case *pgxpool.Pool:
-		conn, err := db.Acquire(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return transaction(conn.Conn(), conn.Release), nil
-	case *pgxpool.Conn:
-		if autocommits(db) {
-			return transaction(db.Conn(), func() {}), nil
-		}
-	case *pgx.Conn:
-		if autocommits(db) {
-			return transaction(db, func() {}), nil
-		}
-	case pgx.Tx:
-	default: // somebody's own DB, of which nothing is known but its methods
-		tx, err := db.Begin(ctx)
-		if err != nil {
-			return nil, err
-		}
-		b := savepoint(tx)
-		b.release = func() { _ = tx.Commit(context.WithoutCancel(ctx)) }
-		return b, nil
+// blockOn is what the state of the connection calls for. Nothing is sent yet.
+func blockOn(conn pglimit.DB) *block {
+	if autocommits(conn) {
+		return &block{conn: conn, open: "begin isolation level read committed", keep: "commit", undo: "rollback"}
 	}
-	return savepoint(db), nil
-}
-
-func transaction(conn *pgx.Conn, release func()) *block {
-	return &block{conn, "begin isolation level read committed", "commit", "rollback", release}
-}
-
-func savepoint(db pglimit.DB) *block {
-	return &block{db, "savepoint pglimit", "release savepoint pglimit", "rollback to savepoint pglimit; release savepoint pglimit", func() {}}
+	return &block{conn: conn, open: "savepoint pglimit", keep: "release savepoint pglimit", undo: "rollback to savepoint pglimit; release savepoint pglimit"}
 }
 
 // abandon undoes the block after an error, also when the caller's context has
-// ended. Where even that fails the connection is lost, and the block with it.
+// ended. Where even that fails the connection is lost, and the block with it. One
+// that was not opened must not be undone: a savepoint that is not there is an error,
+// which would spoil the caller's transaction.
 func (b *block) abandon(ctx context.Context) {
+	if !b.opened {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_, _ = b.conn.Exec(ctx, b.undo)
+}
+
+// send sends one statement of the block's own.
+func (b *block) send(ctx context.Context, statement string) error {
+	_, err := b.conn.Exec(ctx, statement)
+	return err
 }

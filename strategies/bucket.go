@@ -9,7 +9,7 @@ import (
 )
 
 // bucket is a row, and what a decision leaves of it. The arithmetic here is that
-// of pglimit.owed and pglimit.grantable in the schema: in Go for the
+// of pglimit.owed_v1 and pglimit.grantable_v1 in the schema: in Go for the
 // strategy that decides in Go, and for what a decision tells the caller.
 type bucket struct {
 	debt  int64 // in parts: what was taken and has not flowed back
@@ -31,16 +31,21 @@ func scaleOf(limit pglimit.Limit) scale {
 
 func (s scale) capacity() int64 { return s.burst * s.token }
 
-// settle brings the bucket to a later time and, maybe, another limit. Refilling
-// follows the limit under which the row was written; what was used stays used, at
-// most the new burst.
+// settle brings the bucket to a later time and, maybe, another limit. Then what was
+// used stays used, at most the new burst; and it flows back since it was written as
+// the old limit says or as the new one does, whichever leaves less.
 func (b bucket) settle(nowUS int64, to scale) bucket {
-	elapsed := min(max(0, nowUS-b.atUS), b.debt/b.scale.refill+1) // the min keeps the product from overflowing
-	debt := max(0, b.debt-elapsed*b.scale.refill)
-	if b.scale.token != to.token {
-		debt = rescale(debt, to.token, b.scale.token)
-	}
-	return bucket{debt: min(debt, to.capacity()), atUS: max(b.atUS, nowUS), scale: to}
+	elapsed := nowUS - b.atUS
+	asOld := rescale(drain(b.debt, elapsed, b.scale.refill), to.token, b.scale.token)
+	asNew := drain(min(to.capacity(), rescale(b.debt, to.token, b.scale.token)), elapsed, to.refill)
+	return bucket{debt: min(asOld, asNew), atUS: max(b.atUS, nowUS), scale: to}
+}
+
+// drain is what is left of a debt after so many microseconds of refilling. A clock
+// that stepped back refills nothing.
+func drain(debt, elapsedUS, refill int64) int64 {
+	elapsedUS = min(max(0, elapsedUS), debt/refill+1) // or the product might overflow
+	return max(0, debt-elapsedUS*refill)
 }
 
 // rescale is debt × to / from, rounded up, or the largest integer if it is

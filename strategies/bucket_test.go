@@ -1,6 +1,7 @@
 package strategies
 
 import (
+	"math"
 	"math/big"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ func anyBucket(t *rapid.T) bucket {
 }
 
 // The debt that is left is what exact fractions say, rounded up to a part of the
-// new limit, and never more than its burst.
+// new limit, by the old limit or by the new one.
 func TestSettleIsExact(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -45,23 +46,33 @@ func TestSettleIsExact(t *testing.T) {
 			rapid.Map(rapid.Int64Range(-1000, 1_000_000), func(d int64) int64 { return b.atUS + d }),
 		).Draw(t, "now")
 
-		tokens := new(big.Rat).SetFrac64(b.debt, b.scale.token)
-		back := new(big.Rat).Mul(new(big.Rat).SetInt64(max(0, now-b.atUS)), new(big.Rat).SetFrac64(b.scale.refill, b.scale.token))
-		if tokens.Sub(tokens, back); tokens.Sign() < 0 {
-			tokens.SetInt64(0)
+		elapsed := new(big.Rat).SetInt64(max(0, now-b.atUS))
+		// drained tokens, rounded up to a part of the new limit
+		drained := func(tokens *big.Rat, law scale) int64 {
+			left := new(big.Rat).Sub(tokens, new(big.Rat).Mul(elapsed, new(big.Rat).SetFrac64(law.refill, law.token)))
+			if left.Sign() < 0 {
+				return 0
+			}
+			left.Mul(left, new(big.Rat).SetInt64(to.token))
+			whole, rest := new(big.Int).QuoRem(left.Num(), left.Denom(), new(big.Int))
+			if rest.Sign() > 0 {
+				whole.Add(whole, big.NewInt(1))
+			}
+			if !whole.IsInt64() {
+				return math.MaxInt64
+			}
+			return whole.Int64()
 		}
-		parts := tokens.Mul(tokens, new(big.Rat).SetInt64(to.token))
-		whole, rest := new(big.Int).QuoRem(parts.Num(), parts.Denom(), new(big.Int))
-		if rest.Sign() > 0 {
-			whole.Add(whole, big.NewInt(1))
+		used := new(big.Rat).SetFrac64(b.debt, b.scale.token)
+		asOld := drained(used, b.scale)
+		if burst := new(big.Rat).SetInt64(to.burst); used.Cmp(burst) > 0 {
+			used = burst
 		}
-		if capacity := big.NewInt(to.capacity()); whole.Cmp(capacity) > 0 {
-			whole = capacity
-		}
+		want := min(asOld, drained(used, to))
 
 		got := b.settle(now, to)
-		if got.debt != whole.Int64() {
-			t.Fatalf("debt %d, want %v", got.debt, whole)
+		if got.debt != want {
+			t.Fatalf("debt %d, want %d", got.debt, want)
 		}
 		if got.atUS != max(now, b.atUS) || got.scale != to {
 			t.Fatalf("%+v", got)

@@ -79,17 +79,30 @@ func takeEach(ctx context.Context, db pglimit.DB, requests []pglimit.Request, on
 	case 1:
 		decisions[0], err = one(ctx, db, requests[0], relaxed)
 	default:
-		err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-			for _, i := range lockOrder(requests) {
-				if decisions[i], err = one(ctx, tx, requests[i], relaxed); err != nil {
-					return err
-				}
+		err = onOneConnection(ctx, db, func(conn pglimit.DB) error {
+			b := blockOn(conn)
+			err := b.takeEach(ctx, requests, decisions, relaxed, one)
+			if err != nil {
+				b.abandon(ctx)
 			}
-			return nil
+			return err
 		})
 	}
 	if err != nil {
 		return nil, explain(err)
 	}
 	return decisions, nil
+}
+
+func (b *block) takeEach(ctx context.Context, requests []pglimit.Request, decisions []pglimit.Decision, relaxed bool, one takeOne) (err error) {
+	if err := b.send(ctx, b.open); err != nil {
+		return err
+	}
+	b.opened = true
+	for _, i := range lockOrder(requests) {
+		if decisions[i], err = one(ctx, b.conn, requests[i], relaxed); err != nil {
+			return err
+		}
+	}
+	return b.send(ctx, b.keep)
 }

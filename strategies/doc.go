@@ -1,10 +1,10 @@
 // Package strategies has the ways to decide a rate limit inside Postgres.
 //
-//	strategy            trips  locks                       rows                 limits     good at
-//	TokenBucket         1      the row, for a grant only   one per active key   any        everything; many keys in one call
-//	Upsert              1      the row, for a grant only   one per active key   any        no stored function needed on the way
-//	ForUpdateNowait     2      the row, never waits        one per active key   any        never queueing behind a slow holder
-//	ExclusionRange      1      an index entry              one per grant        burst = 1  letting a constraint vouch for the rule
+//	strategy            trips  locks                   rows                 limits     good at
+//	TokenBucket         1      the row, for a grant    one per active key   any        everything; many keys in one call
+//	Upsert              1      the row, for a grant    one per active key   any        no stored function needed on the way
+//	ForUpdateNowait     2      the row, never waits    one per active key   any        never queueing behind a slow holder
+//	ExclusionRange      1      an index entry          one per grant        burst = 1  letting a constraint vouch for the rule
 //
 // All four keep the same promises, which strategytest checks: never over the
 // limit; no denial that was not due, but for [ForUpdateNowait] when another
@@ -15,7 +15,9 @@
 //
 // Every strategy first reads the row without a lock: what that read shows may deny,
 // never admit, because a row only ever gets emptier behind one's back (or is
-// reset). Admission is decided while the row is locked.
+// reset). Admission is decided while the row is locked, by the clock as it is then. A
+// take that hoped for tokens which went to another between its read and its lock has
+// locked the row for nothing: on a busy key that happens, once per such take.
 //
 // Given a pgx.Tx, a take joins the caller's transaction and is undone with it. Of
 // several takes in one such transaction, mind the order: two transactions that

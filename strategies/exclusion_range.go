@@ -29,7 +29,8 @@ import (
 // It is the second design of the write-up. Inserting ON CONFLICT DO NOTHING makes
 // the insert check before it writes, where a plain insert writes, waits for the
 // others that did the same, and deadlocks with them. A changed limit counts from
-// the next grant on; the range of the last one stays as it was.
+// the next grant on; the range of the last one stays as it was. A range begins when
+// its take was sent, though that may have waited for another that was rolled back.
 //
 // It needs the extension btree_gist. The zero value is ready to use, concurrently.
 type ExclusionRange struct{}
@@ -76,17 +77,17 @@ func insertRange(ctx context.Context, db pglimit.DB, r pglimit.Request, relaxed 
 	interval := scale.refillTime(scale.token)
 	for {
 		var decided, granted bool
-		var at, until time.Time
+		var atUS, untilUS int64
 		err := db.QueryRow(ctx, exclusionRangeTake, r.Key, r.Limiter, interval.Microseconds(), r.Tokens > 0, relaxed).
-			Scan(&decided, &granted, &at, &until, nil)
+			Scan(&decided, &granted, &atUS, &untilUS, nil)
 		if err != nil {
 			return pglimit.Decision{}, err
 		}
 		if !decided {
 			continue // somebody else was faster, and a new statement sees it
 		}
-		d := pglimit.Decision{At: at.UTC()}
-		if wait := until.Sub(at); wait > 0 {
+		d := pglimit.Decision{At: time.UnixMicro(atUS).UTC()}
+		if wait := time.Duration(untilUS-atUS) * time.Microsecond; wait > 0 {
 			d.RetryAfter, d.ResetAfter = wait, wait
 		} else {
 			d.Remaining = 1

@@ -15,7 +15,8 @@ import (
 // commits.
 //
 //   - Locks: for a grant, the row, from the first round trip to the end of the
-//     second; for a denial nothing. It never waits for a row. If another holds it,
+//     second; for a denial nothing, unless the tokens went to another between look
+//     and lock. It never waits for a row. If another holds it,
 //     the request is denied and the decision says Contended, whether or not
 //     there were tokens.
 //   - Round trips: two: begin, look and lock; write and commit. Several requests in one
@@ -45,12 +46,15 @@ var (
 	nowaitUpdateFile string
 	//go:embed for_update_nowait_insert.sql
 	nowaitInsertFile string
+	//go:embed for_update_nowait_date.sql
+	nowaitDateFile string
 
 	nowaitTable  = newTable("for_update_nowait", sweepBucketsFile)
 	nowaitLook   = statement(nowaitLookFile, "for_update_nowait")
 	nowaitLock   = statement(nowaitLockFile, "for_update_nowait")
 	nowaitUpdate = statement(nowaitUpdateFile, "for_update_nowait")
 	nowaitInsert = statement(nowaitInsertFile, "for_update_nowait")
+	nowaitDate   = statement(nowaitDateFile, "for_update_nowait")
 )
 
 // Name is for_update_nowait.
@@ -75,21 +79,22 @@ func lockAndTake(ctx context.Context, db pglimit.DB, r pglimit.Request, relaxed 
 		}
 		return seen.bucket.settle(seen.nowUS, scaleOf(r.Limit)).decision(r, 0), nil
 	}
-	b, err := newBlock(ctx, db)
-	if err != nil {
-		return pglimit.Decision{}, err
-	}
-	defer b.release()
-	for {
-		decision, decided, err := b.lockAndTake(ctx, r, relaxed)
-		if err != nil {
-			b.abandon(ctx)
-			return pglimit.Decision{}, err
+	var decision pglimit.Decision
+	err := onOneConnection(ctx, db, func(conn pglimit.DB) error {
+		b := blockOn(conn)
+		for {
+			d, decided, err := b.lockAndTake(ctx, r, relaxed)
+			if err != nil {
+				b.abandon(ctx)
+				return err
+			}
+			if decided {
+				decision = d
+				return nil
+			}
 		}
-		if decided {
-			return decision, nil
-		}
-	}
+	})
+	return decision, err
 }
 
 // sighting is what a look shows: the bucket as last written, and the clock.
@@ -113,9 +118,10 @@ func (b *bucket) fields() []any {
 }
 
 // lockAndTake is undecided if the row changed between look and lock so that neither
-// tells enough: it was swept or reset, or emptied by another take.
+// tells enough: another made it, swept or reset it, or emptied it.
 func (b *block) lockAndTake(ctx context.Context, r pglimit.Request, relaxed bool) (d pglimit.Decision, decided bool, err error) {
 	scale := scaleOf(r.Limit)
+	b.opened = false
 	seen, locked, err := b.lookAndLock(ctx, r)
 	contended := errors.Is(err, errContended)
 	if err != nil && !contended {
@@ -125,33 +131,25 @@ func (b *block) lockAndTake(ctx context.Context, r pglimit.Request, relaxed bool
 	if contended {
 		d = now.decision(r, 0)
 		d.Contended = true
-		return d, true, b.end(ctx, b.undo)
+		return d, true, b.send(ctx, b.undo)
 	}
-	write := nowaitUpdate
 	switch {
 	case locked != nil:
 		now = locked.bucket.settle(locked.nowUS, scale)
-	case !seen.exists:
-		write = nowaitInsert
-	case now.grantable(r) > 0:
-		return d, false, b.end(ctx, b.undo)
+	case seen.exists && now.grantable(r) > 0:
+		return d, false, b.send(ctx, b.undo)
 	}
 	granted := now.grantable(r)
 	if granted == 0 {
-		return now.decision(r, 0), true, b.end(ctx, b.keep)
+		return now.decision(r, 0), true, b.send(ctx, b.keep)
 	}
-	after := now
-	after.debt += granted * scale.token
-	wrote, err := b.write(ctx, write, r, after, relaxed)
-	if err != nil {
-		return d, false, err
+	now.debt += granted * scale.token
+	if locked == nil {
+		decided, err = b.insert(ctx, r, &now, relaxed)
+	} else {
+		decided, err = true, b.update(ctx, r, now, relaxed)
 	}
-	if !wrote { // another's insert was sooner
-		d = now.decision(r, 0)
-		d.Contended = true
-		return d, true, nil
-	}
-	return after.decision(r, granted), true, nil
+	return now.decision(r, granted), decided, err
 }
 
 var errContended = errors.New("strategies: the row is locked")
@@ -159,12 +157,11 @@ var errContended = errors.New("strategies: the row is locked")
 // lookAndLock is the first round trip: open, look, lock, and read the clock once
 // more, behind the lock. locked is nil if no row was locked.
 func (b *block) lookAndLock(ctx context.Context, r pglimit.Request) (seen sighting, locked *sighting, err error) {
-	scale := scaleOf(r.Limit)
 	var batch pgx.Batch
 	batch.Queue(b.open)
 	batch.Queue(nowaitLook, seen.args(r)...)
-	batch.Queue(nowaitLock, r.Key, r.Limiter, scale.token, scale.burst, r.Tokens, r.Unit)
-	batch.Queue("select pglimit.clock_us()")
+	batch.Queue(nowaitLock, append(seen.args(r), r.Tokens, r.Unit)...)
+	batch.Queue("select pglimit.clock_us_v1()")
 	results := b.conn.SendBatch(ctx, &batch)
 	defer func() {
 		if closed := results.Close(); err == nil {
@@ -175,6 +172,7 @@ func (b *block) lookAndLock(ctx context.Context, r pglimit.Request) (seen sighti
 	if _, err = results.Exec(); err != nil {
 		return seen, nil, err
 	}
+	b.opened = true
 	if err = results.QueryRow().Scan(seen.fields()...); err != nil {
 		return seen, nil, err
 	}
@@ -194,27 +192,44 @@ func (b *block) lookAndLock(ctx context.Context, r pglimit.Request) (seen sighti
 	return seen, locked, err
 }
 
-// write is the second round trip: write and keep. It reports whether a row was
-// written.
-func (b *block) write(ctx context.Context, statement string, r pglimit.Request, after bucket, relaxed bool) (wrote bool, err error) {
+// update is the second round trip: write to the row that is locked, and keep.
+func (b *block) update(ctx context.Context, r pglimit.Request, after bucket, relaxed bool) error {
 	var batch pgx.Batch
-	batch.Queue(statement, r.Key, r.Limiter, after.debt, after.atUS, after.scale.token, after.scale.refill, after.scale.burst).
-		Exec(func(tag pgconn.CommandTag) error {
-			wrote = tag.RowsAffected() > 0
+	batch.Queue(nowaitUpdate, after.args(r)...)
+	return b.keepWith(ctx, &batch, relaxed)
+}
+
+// insert is the second round trip for a key without a row. It reports whether
+// the row was written: not, if another's insert was sooner.
+func (b *block) insert(ctx context.Context, r pglimit.Request, after *bucket, relaxed bool) (wrote bool, err error) {
+	var batch pgx.Batch
+	batch.Queue(nowaitInsert, after.args(r)...).Exec(func(tag pgconn.CommandTag) error {
+		wrote = tag.RowsAffected() > 0
+		return nil
+	})
+	batch.Queue(nowaitDate, r.Key, r.Limiter).QueryRow(func(row pgx.Row) error {
+		var atUS int64
+		err := row.Scan(&atUS)
+		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
-		})
-	if relaxed {
-		batch.Queue("select set_config('synchronous_commit', 'off', true)")
-	}
-	batch.Queue(b.keep)
-	err = b.conn.SendBatch(ctx, &batch).Close()
+		}
+		after.atUS = atUS
+		return err
+	})
+	err = b.keepWith(ctx, &batch, relaxed)
 	return wrote, err
 }
 
-// end is the second round trip where there is nothing to write.
-func (b *block) end(ctx context.Context, statement string) error {
-	_, err := b.conn.Exec(ctx, statement)
-	return err
+func (b *block) keepWith(ctx context.Context, batch *pgx.Batch, relaxed bool) error {
+	if relaxed {
+		batch.Queue("select pg_catalog.set_config('synchronous_commit', 'off', true)")
+	}
+	batch.Queue(b.keep)
+	return b.conn.SendBatch(ctx, batch).Close()
+}
+
+func (b bucket) args(r pglimit.Request) []any {
+	return []any{r.Key, r.Limiter, b.debt, b.atUS, b.scale.token, b.scale.refill, b.scale.burst}
 }
 
 // Reset deletes the row.

@@ -6,5 +6,5 @@ select
     clock.now_us, b.key is not null,
     coalesce(b.debt, 0), coalesce(b.at_us, 0),
     coalesce(b.token_parts, $3::bigint), coalesce(b.refill_parts, $4::bigint), coalesce(b.burst, $5::bigint)
-from (select pglimit.clock_us() as now_us) clock
+from (select pglimit.clock_us_v1() as now_us) clock
 left join $table b on b.key = $1::text and b.limiter = $2::text

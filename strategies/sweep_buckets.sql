@@ -10,8 +10,8 @@
 with full_rows as materialized (
     select ctid
     from $table
-    where ctid >= format('(%s,0)', $1::bigint)::tid and ctid < format('(%s,0)', $2::bigint)::tid
-        and pglimit.full_us(debt, at_us, refill_parts) + 60000000 <= (select pglimit.clock_us())
+    where ctid >= pg_catalog.format('(%s,0)', $1::bigint)::tid and ctid < pg_catalog.format('(%s,0)', $2::bigint)::tid
+        and pglimit.full_us_v1(debt, at_us, refill_parts) + 60000000 <= (select pglimit.clock_us_v1())
     for update skip locked
 ),
 removed as (
@@ -21,5 +21,5 @@ removed as (
 )
 select
     (select count(*) from removed),
-    $2::bigint >= pg_relation_size('$table') / current_setting('block_size')::bigint,
-    case when $3::boolean then set_config('synchronous_commit', 'off', true) end
+    $2::bigint >= pg_catalog.pg_relation_size('$table') / pg_catalog.current_setting('block_size')::bigint,
+    case when $3::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end

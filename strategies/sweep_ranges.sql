@@ -3,8 +3,8 @@
 with ended as materialized (
     select ctid
     from $table
-    where ctid >= format('(%s,0)', $1::bigint)::tid and ctid < format('(%s,0)', $2::bigint)::tid
-        and upper(during) + interval '1 minute' <= (select clock_timestamp())
+    where ctid >= pg_catalog.format('(%s,0)', $1::bigint)::tid and ctid < pg_catalog.format('(%s,0)', $2::bigint)::tid
+        and pg_catalog.upper(during) + interval '1 minute' <= (select pg_catalog.clock_timestamp())
     for update skip locked
 ),
 removed as (
@@ -14,5 +14,5 @@ removed as (
 )
 select
     (select count(*) from removed),
-    $2::bigint >= pg_relation_size('$table') / current_setting('block_size')::bigint,
-    case when $3::boolean then set_config('synchronous_commit', 'off', true) end
+    $2::bigint >= pg_catalog.pg_relation_size('$table') / pg_catalog.current_setting('block_size')::bigint,
+    case when $3::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end

@@ -3,6 +3,7 @@ package strategies
 import (
 	"context"
 	_ "embed"
+	"fmt"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -38,9 +39,15 @@ func (t table) resetKey(ctx context.Context, db pglimit.DB, limiter, key string)
 // the number of rows of a batch into pages, by which the sweep walks.
 const rowsPerPage = 40
 
+// lastPage is what a ctid can name. No table is as long.
+const lastPage = 1<<32 - 1
+
 func (t table) sweepBatch(ctx context.Context, db pglimit.DB, from pglimit.Cursor, limit int) (pglimit.Swept, error) {
+	if from < 0 || limit < 1 {
+		return pglimit.Swept{}, fmt.Errorf("pglimit: Sweep from %d with a limit of %d: from must be a Cursor of another Sweep or 0, limit at least 1", from, limit)
+	}
 	pages := max(1, limit/rowsPerPage)
-	swept := pglimit.Swept{Next: from + pglimit.Cursor(pages)}
+	swept := pglimit.Swept{Next: min(min(from, lastPage)+pglimit.Cursor(min(pages, lastPage)), lastPage)}
 	err := db.QueryRow(ctx, t.sweep, int64(from), int64(swept.Next), autocommits(db)).Scan(&swept.Removed, &swept.Done, nil)
 	if err != nil {
 		return pglimit.Swept{}, explain(err)

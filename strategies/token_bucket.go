@@ -13,7 +13,7 @@ import (
 // round trip.
 //
 //   - Locks: for a grant, the row, from the moment of the decision to the commit; for
-//     a denial nothing.
+//     a denial nothing, unless the tokens went to another between look and lock.
 //   - Round trips: one, for one request or many.
 //   - Rows: one per key that took tokens since it was last full and swept.
 //   - Good at: being the default. Any limit, many keys in one call, decided by the

@@ -11,7 +11,7 @@ import (
 // RETURNING, behind a plain read that spares denials the lock.
 //
 //   - Locks: for a grant, the row; for a denial nothing, unless the tokens went to
-//     somebody else between the read and the lock: then the row, for an instant.
+//     somebody else between the read and the lock: then the row.
 //   - Round trips: one; one more each time that somebody else was faster as above.
 //     Several requests in one call go one by one through a transaction.
 //   - Rows: one per key that took tokens since it was last full and swept.
@@ -19,9 +19,9 @@ import (
 //   - Bad at: many keys in one call.
 //
 // It is the third design of the write-up, which kept the time of the last request;
-// that is the case of a burst of one. The clock is read before the row is locked, so
-// the row's time only ever moves forward: a take that waited for the lock is
-// decided as of the take before it, if that was later than its own clock.
+// that is the case of a burst of one. The first take of a key is dated when it was
+// sent, though it may have waited for another that was rolled back; any other by the
+// clock behind the lock.
 //
 // The zero value is ready to use, concurrently.
 type Upsert struct{}

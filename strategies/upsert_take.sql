@@ -9,28 +9,33 @@ with
 seen as materialized (
     select
         greatest(clock.now_us, b.at_us) as at_us,
-        pglimit.owed(b.debt, b.at_us, b.token_parts, b.refill_parts, clock.now_us, $3, $5) as debt
-    from (select pglimit.clock_us() as now_us) clock
+        pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, clock.now_us, $3, $4, $5) as debt
+    from (select pglimit.clock_us_v1() as now_us) clock
     left join $table b on b.key = $1::text and b.limiter = $2::text
 ),
 hoped as materialized (
-    select pglimit.grantable($6, $7, seen.debt, $3, $5) as granted from seen
+    select pglimit.grantable_v1($6, $7, seen.debt, $3, $5) as granted from seen
 ),
--- Decided under the row lock, with the row as it is then (b). Time only moves
--- forward: refilling stops at the later of the row's time and this statement's, so
--- no span of time is ever credited twice.
+-- The clock once more. Nothing asks for it before the row is locked, and a CTE is
+-- read once: every expression of the update sees the same time.
+late as materialized (
+    select pglimit.clock_us_v1() as now_us
+),
+-- Decided under the row lock, with the row as it is then (b). Its time only moves
+-- forward, so no span of time is ever credited twice.
 taken as (
     insert into $table as b (key, limiter, debt, at_us, granted, token_parts, refill_parts, burst)
     select $1, $2, hoped.granted * $3, seen.at_us, hoped.granted, $3::bigint, $4::bigint, $5::bigint
     from seen, hoped
     where hoped.granted > 0
     on conflict (key, limiter) do update set
-        debt = pglimit.owed(b.debt, b.at_us, b.token_parts, b.refill_parts, excluded.at_us, $3, $5)
-            + $3 * pglimit.grantable($6, $7, pglimit.owed(b.debt, b.at_us, b.token_parts, b.refill_parts, excluded.at_us, $3, $5), $3, $5),
-        granted = pglimit.grantable($6, $7, pglimit.owed(b.debt, b.at_us, b.token_parts, b.refill_parts, excluded.at_us, $3, $5), $3, $5),
-        at_us = greatest(b.at_us, excluded.at_us),
+        debt = pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, (select now_us from late), $3, $4, $5)
+            + $3 * pglimit.grantable_v1($6, $7, pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, (select now_us from late), $3, $4, $5), $3, $5),
+        granted = pglimit.grantable_v1($6, $7, pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, (select now_us from late), $3, $4, $5), $3, $5),
+        at_us = greatest(b.at_us, (select now_us from late)),
         token_parts = excluded.token_parts, refill_parts = excluded.refill_parts, burst = excluded.burst
-    where pglimit.grantable($6::bigint, $7::bigint, pglimit.owed(b.debt, b.at_us, b.token_parts, b.refill_parts, excluded.at_us, $3, $5), $3, $5) > 0
+    where pglimit.grantable_v1($6::bigint, $7::bigint,
+        pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, (select now_us from late), $3, $4, $5), $3, $5) > 0
     returning b.granted, b.debt, b.at_us
 )
 select
@@ -38,5 +43,5 @@ select
     coalesce(taken.granted, 0),
     coalesce(taken.debt, seen.debt),
     coalesce(taken.at_us, seen.at_us),
-    case when $8::boolean and taken.granted > 0 then set_config('synchronous_commit', 'off', true) end
+    case when $8::boolean and taken.granted > 0 then pg_catalog.set_config('synchronous_commit', 'off', true) end
 from seen cross join hoped left join taken on true

@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
-	"github.com/pglimit/ratelimit/internal/pgserver"
-	"github.com/pglimit/ratelimit/migrations"
 )
 
 const benchLong = `Put the strategies under load, one after another, and say how fast and how
@@ -27,10 +23,16 @@ the server can do. With --rps requests arrive on schedule, and latency counts
 from the scheduled time: what users see, also while the server stalls. Then
 --callers bounds how many are under way at once; the others wait their turn.
 
-Every decision is audited by the database's own clock: "exact" means that no
-key was granted more than its limit in any span of time, and that every denial
-was due. WAL, transaction ids and deadlocks are the server's, so they include what
-others do there.
+Decisions are audited by the database's own clock, as many as --audit has room
+for. The verdict is "exact" where every decision was audited: no key was granted
+more than its limit in any span of time, and every denial was due. It is "never
+over" where no denial could be judged, because there was none or because all were
+contended, and "no fault seen" where decisions are missing: --audit had no room for
+them, or their answers were lost.
+
+WAL, transaction ids and deadlocks are the server's, so they include what others do
+there. Latencies are those of decisions, and of requests that were given up while
+they waited; other errors are counted apart.
 
 Exit codes: 0 no strategy granted too much, 1 one did, 2 failed, 130 ended by
 Ctrl-C (what was measured so far is printed).`
@@ -60,30 +62,30 @@ func newBenchCommand(a *app) *cobra.Command {
 			if err != nil {
 				return usagef(cmd, "%v", err)
 			}
-			return a.bench(cmd.Context(), config)
+			return a.bench(cmd.Context(), config, cmd.Flags().Changed("strategies"))
 		},
 	}
 	b.addTo(cmd)
 	return cmd
 }
 
-// bench runs it on the database that is named, or on a throwaway server.
-func (a *app) bench(ctx context.Context, config bench.Config) (err error) {
-	database, source, stop, err := a.benchDatabase(ctx, config.Instances*config.Conns)
+// bench runs it on the database that is named, or on a throwaway server. named: the
+// user chose the strategies.
+func (a *app) bench(ctx context.Context, config bench.Config, named bool) (err error) {
+	place, err := a.findBenchPlace(ctx, config.Instances*config.Conns)
+	defer a.leave(place, &err)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if failed := stop(); failed != nil && err == nil {
-			err = failed
-		}
-	}()
-	report, err := bench.Run(ctx, database, source, config, newBenchProgress(a.stderr))
+	if config.Strategies, err = a.benchStrategies(ctx, place, config.Strategies, named); err != nil {
+		return err
+	}
+	report, err := bench.Run(ctx, place.database, place.source, config, newBenchProgress(a.stderr))
 	if err != nil && len(report.Runs) == 0 {
 		return err
 	}
 	if printed := a.printBench(report); printed != nil {
-		return printed
+		return errors.Join(printed, err)
 	}
 	if err == nil && report.Interrupted {
 		err = ctx.Err()
@@ -99,54 +101,6 @@ func (a *app) printBench(report bench.Report) error {
 		return report.WriteJSON(a.stdout)
 	}
 	return report.WriteTable(a.stdout)
-}
-
-// benchDatabase is where to run: what the user named, or else a server that stop
-// removes, migrated.
-func (a *app) benchDatabase(ctx context.Context, connections int) (database *pgxpool.Config, source string, stop func() error, err error) {
-	if a.hasDatabase() {
-		_, source := a.connString()
-		pool, err := a.pool(ctx) // says well what is wrong if it cannot be reached
-		if err != nil {
-			return nil, "", nil, err
-		}
-		pool.Close()
-		database, err := a.poolConfig()
-		return database, "the database of " + source, func() error { return nil }, err
-	}
-	a.say("no database is named (--database-url, DATABASE_URL, PG*): starting a throwaway Postgres")
-	// Postgres's defaults, but for room for the connections, ours and reserved ones.
-	settings := map[string]string{"max_connections": strconv.Itoa(max(100, connections+20))}
-	server, err := pgserver.Start(ctx, pgserver.Options{Settings: settings})
-	if err != nil {
-		return nil, "", nil, fmt.Errorf("no throwaway Postgres: %w (or name a database with --database-url)", err)
-	}
-	a.say("started " + server.Describe())
-	stop = func() error {
-		err := server.Stop()
-		if err == nil {
-			a.say("removed the throwaway Postgres")
-		}
-		return err
-	}
-	if database, err = migrated(ctx, server.URL("postgres")); err != nil {
-		return nil, "", nil, errors.Join(err, stop())
-	}
-	return database, server.Describe(), stop, nil
-}
-
-// migrated database at the URL.
-func migrated(ctx context.Context, url string) (*pgxpool.Config, error) {
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, err
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, config.Copy())
-	if err != nil {
-		return nil, err
-	}
-	defer pool.Close()
-	return config, migrations.Up(ctx, pool)
 }
 
 // say tells a person what is going on, apart from the result.

@@ -52,7 +52,7 @@ func (b *benchFlags) addTo(cmd *cobra.Command) {
 
 	flags.DurationVar(&b.Duration, "duration", b.Duration, "`TIME` for which each strategy is measured")
 	flags.DurationVar(&b.Warmup, "warmup", b.Warmup, "`TIME` for which each strategy runs before that")
-	flags.IntVar(&b.AuditDecisions, "audit", b.AuditDecisions, "audit at most this `NUMBER` of decisions per strategy, 0 none (memory: 50 bytes each)")
+	flags.IntVar(&b.AuditDecisions, "audit", b.AuditDecisions, fmt.Sprintf("audit at most this `NUMBER` of decisions per strategy, 0 none (memory: %d bytes each)", bench.AuditBytes))
 	flags.Uint64Var(&b.Seed, "seed", b.Seed, "`SEED` of the keys and arrivals")
 
 	complete(cmd, "strategies", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))

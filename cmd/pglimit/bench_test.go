@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +64,26 @@ func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 		code, stdout, stderr := call(t.Context(), append([]string{"bench"}, strings.Fields(args)...)...)
 		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("bench %s: exit code %d, stdout %q, stderr %q; want one line with %q", args, code, stdout, stderr, want)
+		}
+	}
+}
+
+// That a throwaway server is left running must be heard of.
+func TestBenchSaysThatItsServerWasNotRemoved(t *testing.T) {
+	t.Parallel()
+	place := benchPlace{remove: func() error { return errors.New("it will not die") }}
+	for name, ended := range map[string]error{"well": nil, "by Ctrl-C": context.Canceled, "over the limit": exitDenied} {
+		var stderr bytes.Buffer
+		err := ended
+		(&app{stderr: &stderr}).leave(place, &err)
+		heard := stderr.String()
+		if ended == nil && err != nil {
+			heard = err.Error() // main prints it
+		} else if !errors.Is(err, ended) {
+			t.Errorf("a bench that ended %s now ended with %v", name, err)
+		}
+		if !strings.Contains(heard, "cannot remove the throwaway Postgres: it will not die") {
+			t.Errorf("a bench that ended %s says %q", name, heard)
 		}
 	}
 }

@@ -16,8 +16,9 @@ import (
 )
 
 const cleanupLong = `Remove the rows of buckets that are full again, every --interval until Ctrl-C or
-SIGTERM, or just --once. No decision ever depends on whether it ran; it keeps the
-tables small.
+SIGTERM, or just --once. It keeps the tables small. A row goes when its bucket has
+been full for a minute, so no decision changes, unless the database's clock steps
+back by more than that.
 
 Any number of instances may run, here or inside services: of all of them, one
 does each run. What happens is logged to stderr (as JSON with --output json).
@@ -36,6 +37,7 @@ type cleanupFlags struct {
 	batchSize int
 	pause     time.Duration
 	timeout   time.Duration
+	grace     time.Duration
 }
 
 func newCleanupCommand(a *app) *cobra.Command {
@@ -72,8 +74,9 @@ func newCleanupCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.batchSize, "batch-size", 1000, "about how many `ROWS` a batch looks at")
 	flags.DurationVar(&f.pause, "pause", 10*time.Millisecond, "`TIME` between two batches, on average; 0 for none")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest `TIME` of a batch: one that takes longer is tried again at half the size")
+	flags.DurationVar(&f.grace, "grace", 10*time.Second, "`TIME` that the batch under way may still take when told to stop (not with --once); 0 for none")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log runs that removed nothing, too")
-	noFiles(cmd, "interval", "batch-size", "pause", "timeout")
+	noFiles(cmd, "interval", "batch-size", "pause", "timeout", "grace")
 	return cmd
 }
 
@@ -87,6 +90,8 @@ func (f cleanupFlags) check() error {
 		return fmt.Errorf("--pause is %v: it must not be negative", f.pause)
 	case f.timeout <= 0:
 		return fmt.Errorf("--timeout is %v: it must be longer than zero", f.timeout)
+	case f.grace < 0:
+		return fmt.Errorf("--grace is %v: it must not be negative", f.grace)
 	}
 	return nil
 }
@@ -97,10 +102,15 @@ func (f cleanupFlags) config(logger *slog.Logger) cleanup.Config {
 		BatchSize: f.batchSize,
 		Pause:     f.pause,
 		Timeout:   f.timeout,
+		Grace:     f.grace,
 		Logger:    logger,
 	}
+	// Config takes 0 for its default.
 	if f.pause == 0 {
-		config.Pause = -1 // Config takes 0 for its default
+		config.Pause = -1
+	}
+	if f.grace == 0 {
+		config.Grace = -1
 	}
 	return config
 }
@@ -138,7 +148,7 @@ func (a *app) clean(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) err
 	if err := cleaner.Start(ctx); err != nil {
 		return err
 	}
-	log.Info("pglimit cleanup started", "interval", f.interval)
+	log.Info("pglimit cleanup started", "interval_ms", fractionalMS(f.interval))
 	var failed error
 	select {
 	case <-ctx.Done():

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -20,10 +21,53 @@ import (
 func explainConnString(source string, err error) error {
 	_, why, _ := cutLast(err.Error(), "`: ")
 	if why == "" || strings.HasPrefix(why, "failed to parse") || why == "invalid port" {
-		return fmt.Errorf("%s is not a connection string: write it like postgres://user:password@host:5432/database, "+
-			"with %%-escapes for special characters in the password", source)
+		return notConnString(source)
 	}
 	return fmt.Errorf("%s: %s", source, why)
+}
+
+func notConnString(source string) error {
+	return fmt.Errorf("%s is not a connection string: write it like postgres://user:password@host:5432/database, "+
+		"with special characters in the password percent-encoded (%%40 for @)", source)
+}
+
+// checkParts refuses what the driver took apart, but in another way than was meant.
+// It ends the password of a URL at the first @ and the host at the first /, so that
+// the rest of a password with such characters would be the host that is tried,
+// and be printed when it is not found.
+func checkParts(conn, source string, config *pgconn.Config) error {
+	bad := !isHost(config.Host) || slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return !isHost(f.Host) })
+	switch {
+	case bad && conn == "":
+		return fmt.Errorf("%s: the host has characters that no host name has", source)
+	case bad || atInPath(conn):
+		return notConnString(source)
+	}
+	return nil
+}
+
+// isHost says whether it could be a host name, an address or the folder of a
+// socket.
+func isHost(host string) bool {
+	if network, _ := pgconn.NetworkAddress(host, 0); network == "unix" {
+		return true
+	}
+	return !strings.ContainsFunc(host, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_.:%", r)
+	})
+}
+
+// atInPath says whether a connection string is a URL with an @ behind the host and
+// before the parameters: that of a password with a /, as a rule. A database whose
+// name has one is written with %40.
+func atInPath(conn string) bool {
+	scheme, rest, isURL := strings.Cut(conn, "://")
+	if !isURL || !strings.HasPrefix(scheme, "postgres") {
+		return false
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	_, path, _ := strings.Cut(rest, "/")
+	return strings.Contains(path, "@")
 }
 
 // explainConnect says which server could not be connected to, why, and what to do.

@@ -50,6 +50,9 @@ func (a *app) poolConfig() (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, explainConnString(source, err)
 	}
+	if err := checkParts(conn, source, &config.ConnConfig.Config); err != nil {
+		return nil, err
+	}
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}

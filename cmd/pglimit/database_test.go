@@ -71,6 +71,35 @@ func TestConnectionDefaultsGiveWayToTheURL(t *testing.T) {
 	}
 }
 
+// What is refused lest it be printed must not be what somebody means.
+func TestUnusualConnectionStringsAreTaken(t *testing.T) {
+	withoutDatabase(t)
+	for url, want := range map[string]string{
+		"postgres://u:p%40ss%2Fword@my-host_1.example:5432/x": "my-host_1.example",
+		"postgres://u:p?#ss@h/x":                              "h",
+		"postgresql://u:p@h/d%40b?application_name=me@box":    "h",
+		"postgres://u:p@bücher.example/x":                     "bücher.example",
+		"postgres://u:p@[fe80::1%25eth0]:5432/x":              "fe80::1%eth0",
+		"postgres://u:p@/x?host=/run/some+where@here":         "/run/some+where@here",
+		"host=/run/postgresql password=a@b/c dbname=d@b":      "/run/postgresql",
+	} {
+		config, err := (&app{databaseURL: url}).poolConfig()
+		if err != nil {
+			t.Errorf("%q: %v", url, err)
+		} else if got := config.ConnConfig.Host; got != want {
+			t.Errorf("%q: the host is %q, not %q", url, got, want)
+		}
+	}
+}
+
+func TestHostOfTheEnvironmentIsRefusedByItsName(t *testing.T) {
+	withoutDatabase(t)
+	t.Setenv("PGHOST", "me@h")
+	if _, err := (&app{}).poolConfig(); err == nil || !strings.HasPrefix(err.Error(), "PGHOST: the host has characters") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestConnectionStringErrorsKeepThePassword(t *testing.T) {
 	withoutDatabase(t)
 	const secret = "opensesame"
@@ -79,6 +108,12 @@ func TestConnectionStringErrorsKeepThePassword(t *testing.T) {
 		"postgres://u:" + secret + "/more@h:5432/x":                "is not a connection string",
 		"postgres://u:sec:" + secret + "@h:port/x":                 "is not a connection string",
 		"mysql://u:" + secret + "@h/x":                             "is not a connection string",
+		"postgres://u:sec@" + secret + "#pw@127.0.0.1:1/x":         "is not a connection string",
+		"postgres://u:sec@" + secret + "@127.0.0.1:1/x":            "is not a connection string",
+		"postgres://u:sec@h1," + secret + "@127.0.0.1:1/x":         "is not a connection string",
+		"postgres://u:sec@" + secret + "/pw@127.0.0.1:1/x":         "is not a connection string",
+		"postgres://" + secret + ":12/pw@127.0.0.1:1/x":            "is not a connection string",
+		"host=" + secret + "@h dbname=x":                           "is not a connection string",
 		"host=h port=" + secret:                                    "is not a connection string",
 		"host=h password='" + secret:                               "is not a connection string",
 		"postgres://u:" + secret + "@h/x?sslmode=no":               "sslmode is invalid",

@@ -19,7 +19,7 @@ func call(ctx context.Context, args ...string) (code int, stdout, stderr string)
 
 func TestSignalledCommandExitsSilentlyWithTheSignalsCode(t *testing.T) {
 	t.Parallel()
-	for signal, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+	for signal, want := range map[syscall.Signal]int{syscall.SIGHUP: 129, syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(endedBySignal{signal})
 		code, _, stderr := call(ctx, "allow", "k", "--limit", "1/s", "--database-url", "postgres://127.0.0.1:1/x")

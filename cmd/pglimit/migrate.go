@@ -117,7 +117,7 @@ func (c changeJSON) text() string {
 		text = "nothing to do\n"
 	}
 	if c.Version == 0 {
-		return text + "the schema pglimit is not in the database\n"
+		return text + "no migration is applied\n"
 	}
 	return text + "the schema pglimit is at version " + strconv.FormatInt(c.Version, 10) + "\n"
 }

@@ -21,7 +21,8 @@ PGSERVICE, ...). Prefer the environment for a URL with a password: other users
 of the machine can read a command line.
 
 Exit codes: 0 allowed or done, 1 denied (of bench: a strategy granted too much),
-2 failed, with one line on stderr that says why, 130 ended by Ctrl-C.`
+2 failed, with one line on stderr that says why, 130 ended by Ctrl-C (143 by
+SIGTERM, 129 by SIGHUP).`
 
 const rootExample = `  export DATABASE_URL=postgres://app@db.internal:5432/app
   pglimit migrate up

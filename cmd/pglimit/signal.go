@@ -21,13 +21,17 @@ func (e endedBySignal) exitCode() int {
 	return 130
 }
 
-// untilSignal ends the context at the first Ctrl-C (or SIGTERM), so that commands
-// can finish tidily. From then on signals do what they do to any process: the
-// second one kills.
+// untilSignal ends the context at the first Ctrl-C, SIGTERM, or SIGHUP (the terminal
+// was closed), so that commands can finish tidily. From then on signals do what
+// they do to any process: the second one kills. Who starts us with nohup has SIGHUP
+// ignored, and it stays so.
 func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	go func() {
 		select {
 		case s := <-signals:

@@ -87,7 +87,7 @@ func TestMigratingSaysWhatChanged(t *testing.T) {
 		before, after []migrations.Migration
 	}{
 		{"applied 2 b\nthe schema pglimit is at version 2\n", list(true, false, false), list(true, true, false)},
-		{"undone 1 a\nundone 2 b\nthe schema pglimit is not in the database\n", list(true, true), list(false, false)},
+		{"undone 1 a\nundone 2 b\nno migration is applied\n", list(true, true), list(false, false)},
 		{"nothing to do\nthe schema pglimit is at version 2\n", list(true, true), list(true, true)},
 		// Version 3 is of a newer release, which undid it meanwhile.
 		{"undone 3 c\nthe schema pglimit is at version 2\n", list(true, true, true), list(true, true)},

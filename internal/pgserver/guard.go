@@ -1,8 +1,10 @@
 package pgserver
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 )
 
@@ -57,7 +59,8 @@ func (g *guard) dismiss() error {
 		return nil
 	}
 	_, err := io.WriteString(g.pipe, "done\n")
-	if closing := g.pipe.Close(); err == nil {
+	// Once the guard has read the line it may be gone, and our end closed with it.
+	if closing := g.pipe.Close(); err == nil && !errors.Is(closing, os.ErrClosed) {
 		err = closing
 	}
 	<-g.process.exited

@@ -66,10 +66,12 @@ func (s ForUpdateNowait) take(ctx context.Context, db pglimit.DB, key string, in
 	case err != nil:
 		return false, d, err
 	}
-	d.At = at
 	if !granted {
+		// at is when the transaction began, the row was looked at later: what was
+		// granted in between is not in the time, so it is not the denial's.
 		return false, d, nil
 	}
+	d.At = at
 	if _, err = tx.Exec(ctx, s.update, key); err != nil {
 		return false, d, err
 	}

@@ -101,8 +101,8 @@ func (t table) Sweep(_ context.Context, _ pglimit.DB, from pglimit.Cursor, _ int
 	return pglimit.Swept{Next: from, Done: true}, nil
 }
 
-// takeEach decides the requests one by one. A denial of which the statement does
-// not tell the time has a zero At.
+// takeEach decides the requests one by one. A denial has a zero At: none of the
+// statements tells when it was made.
 func (t table) takeEach(requests []pglimit.Request, take func(r pglimit.Request, intervalUS int64) (granted bool, d pglimit.Decision, err error)) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))
 	for i, r := range requests {

@@ -45,11 +45,12 @@ declare
 begin
     loop
         -- Look.
-        now_us := pglimit.clock_us();
+        now_us := pglimit.clock_us_v1();
         select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
         at_us := greatest(now_us, bucket.at_us);
-        debt := pglimit.owed(bucket.debt, bucket.at_us, bucket.token_parts, bucket.refill_parts, now_us, _token_parts, _burst);
-        granted := pglimit.grantable(want, unit, debt, _token_parts, _burst);
+        debt := pglimit.owed_v1(
+            bucket.debt, bucket.at_us, bucket.token_parts, bucket.refill_parts, now_us, _token_parts, _refill_parts, _burst);
+        granted := pglimit.grantable_v1(want, unit, debt, _token_parts, _burst);
         if granted = 0 then
             return;
         end if;
@@ -64,6 +65,12 @@ begin
             values (_key, _limiter, debt, at_us, _token_parts, _refill_parts, _burst)
             on conflict do nothing;
             if found then
+                -- Where it had to wait for an insert that was rolled back, it is later
+                -- now: what flowed back meanwhile must not be credited.
+                if pglimit.clock_us_v1() > at_us + 1000 then
+                    at_us := pglimit.clock_us_v1();
+                    update pglimit.token_bucket b set at_us = at_us where b.key = _key and b.limiter = _limiter;
+                end if;
                 return;
             end if;
         else
@@ -71,10 +78,11 @@ begin
             select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter for no key update;
             if found then
                 -- Decide.
-                now_us := pglimit.clock_us();
+                now_us := pglimit.clock_us_v1();
                 at_us := greatest(now_us, bucket.at_us);
-                debt := pglimit.owed(bucket.debt, bucket.at_us, bucket.token_parts, bucket.refill_parts, now_us, _token_parts, _burst);
-                granted := pglimit.grantable(want, unit, debt, _token_parts, _burst);
+                debt := pglimit.owed_v1(
+                    bucket.debt, bucket.at_us, bucket.token_parts, bucket.refill_parts, now_us, _token_parts, _refill_parts, _burst);
+                granted := pglimit.grantable_v1(want, unit, debt, _token_parts, _burst);
                 -- Write.
                 if granted > 0 then
                     debt := debt + granted * _token_parts;

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -85,11 +86,17 @@ func callersSettings(s *suite) {
 		if _, err := conn.Exec(s.Context(), sql); err != nil {
 			s.Fatal(err)
 		}
-		if sql == "begin" {
+		if sql == "begin" { // by hand, which pgx knows of the connection only
 			s.wants(s.takeAll(conn.Conn(), s.ask("n", limit, 1, 1))[0], 1, 0)
+			s.takeAll(conn, s.ask("o", limit, 1, 1), s.ask("p", limit, 1, 1))
+			if status := conn.Conn().PgConn().TxStatus(); status != 'T' {
+				s.Errorf("the transaction's status is %c after a take", status)
+			}
 		}
 	}
-	s.wants(s.takeAll(conn, s.ask("n", limit, 1, 1))[0], 1, 0)
+	for _, key := range []string{"n", "o", "p"} {
+		s.wants(s.takeAll(conn, s.ask(key, limit, 1, 1))[0], 1, 0)
+	}
 	var commit string
 	if err := conn.QueryRow(s.Context(), "show synchronous_commit").Scan(&commit); err != nil || commit == "off" {
 		s.Errorf("synchronous_commit of the connection is %s (%v)", commit, err)
@@ -106,6 +113,58 @@ func cancelled(s *suite) {
 		s.Errorf("the error is %v, want context.Canceled", err)
 	}
 	s.wants(s.take("k", limit, 1, 1), 1, 0)
+
+	// Between two requests of a call in the caller's transaction, which goes on.
+	tx, err := s.pool.Begin(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(s.Context())) }()
+	for statements := range 8 {
+		ctx, cancel := context.WithCancel(s.Context())
+		_, err := s.strategy.Take(ctx, &interrupted{Tx: tx, after: statements, cancel: cancel}, []pglimit.Request{s.ask("l", limit, 1, 1), s.ask("m", limit, 1, 1)})
+		cancel()
+		if err == nil {
+			break
+		}
+		if d := s.takeAll(tx, s.ask("l", limit, 0, 1), s.ask("m", limit, 0, 1)); !d[0].Allowed || !d[1].Allowed {
+			s.Errorf("cut off after %d statements, which failed: %+v", statements, d)
+		}
+	}
+}
+
+// interrupted is a transaction whose caller gives up when so many statements have
+// been sent.
+type interrupted struct {
+	pgx.Tx
+	after  int
+	cancel context.CancelFunc
+}
+
+func (i *interrupted) count() {
+	if i.after--; i.after < 0 {
+		i.cancel()
+	}
+}
+
+func (i *interrupted) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	i.count()
+	return i.Tx.Exec(ctx, sql, args...)
+}
+
+func (i *interrupted) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	i.count()
+	return i.Tx.Query(ctx, sql, args...)
+}
+
+func (i *interrupted) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	i.count()
+	return i.Tx.QueryRow(ctx, sql, args...)
+}
+
+func (i *interrupted) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
+	i.count()
+	return i.Tx.SendBatch(ctx, batch)
 }
 
 func durability(s *suite) {
@@ -126,6 +185,7 @@ func queryModes(s *suite) {
 	} {
 		config := s.pool.Config().ConnConfig
 		config.DefaultQueryExecMode = mode
+		config.RuntimeParams["datestyle"] = "German, DMY" // no mode depends on how times are written
 		conn, err := pgx.ConnectConfig(s.Context(), config)
 		if err != nil {
 			s.Fatal(err)

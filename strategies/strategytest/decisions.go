@@ -181,14 +181,21 @@ func changedLimit(s *suite) {
 	s.wants(s.take("raised", slow(20), 1, 1), 1, 15)
 	s.wants(s.take("lowered", slow(10), 8, 8), 8, 2)
 	s.wants(s.take("lowered", slow(3), 1, 1), 0, 0)
+
+	// An emptied bucket refills by the new limit, from the new burst.
+	quick := pglimit.Every(time.Millisecond).WithBurst(2)
+	s.wants(s.take("unblocked", slow(10), 10, 10), 10, 0)
+	_, granted := s.until("a token at the new rate", func() pglimit.Decision { return s.take("unblocked", quick, 1, 1) },
+		func(d pglimit.Decision) bool { return d.Allowed })
+	s.wants(granted, 1, granted.Remaining)
 	s.wants(s.take("faster", slow(10), 4, 4), 4, 6)
 	s.wants(s.take("faster", pglimit.PerHour(7).WithBurst(10), 1, 1), 1, 5)
 	s.wants(s.take("faster", slow(10), 1, 1), 1, 4)
 
 	// What flowed back before the change did so at the old rate.
-	quick := pglimit.Every(time.Millisecond).WithBurst(10)
-	s.take("old rate", quick, 10, 10)
-	s.until("a full bucket", func() pglimit.Decision { return s.peek("old rate", quick) },
+	ten := quick.WithBurst(10)
+	s.take("old rate", ten, 10, 10)
+	s.until("a full bucket", func() pglimit.Decision { return s.peek("old rate", ten) },
 		func(d pglimit.Decision) bool { return d.ResetAfter == 0 })
 	s.wants(s.take("old rate", slow(10), 10, 10), 10, 0)
 }

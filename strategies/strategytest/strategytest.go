@@ -124,10 +124,12 @@ func (s *suite) wants(d pglimit.Decision, granted, remaining int64) {
 	}
 }
 
-// until polls until a decision satisfies done; the test's deadline ends it.
+const patience = 30 * time.Second
+
+// until polls until a decision satisfies done.
 func (s *suite) until(what string, poll func() pglimit.Decision, done func(pglimit.Decision) bool) (before, at pglimit.Decision) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), 8*time.Second)
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
 	for {
 		at = poll()
@@ -136,7 +138,7 @@ func (s *suite) until(what string, poll func() pglimit.Decision, done func(pglim
 		}
 		before = at
 		if ctx.Err() != nil {
-			s.Fatalf("%s did not happen in 30 s; last: %+v", what, at)
+			s.Fatalf("%s did not happen in %v; last: %+v", what, patience, at)
 		}
 	}
 }

@@ -27,16 +27,17 @@ func TestDefaultsAreValid(t *testing.T) {
 func TestConfigErrorsNameTheFlag(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*Config){
-		"--strategies names none":                                         func(c *Config) { c.Strategies = nil },
-		"--limit and --burst: ":                                           func(c *Config) { c.Limit.Tokens = 0 },
-		"--cost is 0: it must be from 1 to":                               func(c *Config) { c.Cost = 0 },
-		"--cost is 1001: it must be from 1 to 1000, the burst of 1000/1s": func(c *Config) { c.Cost = 1001 },
+		"--strategies names none":                                   func(c *Config) { c.Strategies = nil },
+		"--limit and --burst: ":                                     func(c *Config) { c.Limit.Tokens = 0 },
+		"--cost is 0: it must be from 1 to":                         func(c *Config) { c.Cost = 0 },
+		"--cost is 21: it must be from 1 to 20, the burst of 20/1s": func(c *Config) { c.Cost = 21 },
 		"--keys is 0":        func(c *Config) { c.Keys = 0 },
 		"--keys is 10000001": func(c *Config) { c.Keys = maxKeys + 1 },
 		"--callers is 0":     func(c *Config) { c.Callers = 0 },
 		"--instances is 65: it must be from 1 to 64, the number of callers": func(c *Config) { c.Instances = 65 },
-		"--conns is 0":               func(c *Config) { c.Conns = 0 },
-		"--audit is -1":              func(c *Config) { c.AuditDecisions = -1 },
+		"--conns is 0":  func(c *Config) { c.Conns = 0 },
+		"--audit is -1": func(c *Config) { c.AuditDecisions = -1 },
+		"--audit is 1023: it must be 0, or at least 1024, which is 16 for each caller": func(c *Config) { c.AuditDecisions = 1023 },
 		`--distribution is "normal"`: func(c *Config) { c.Distribution = "normal" },
 		`--arrivals is "late"`:       func(c *Config) { c.Arrivals = "late" },
 		"--rps is -1":                func(c *Config) { c.RPS = -1 },

@@ -9,8 +9,8 @@
 //	history.go    the history, small enough to keep and whole enough to audit
 //	instance.go   pools and limiters, as a process of the service would have them
 //	stats.go      what Postgres itself counted meanwhile
-//	run.go        one strategy after another, and tidying up
-//	report.go     the result; json.go and table.go write it
+//	run.go        one strategy after another; tidy.go removes what they leave
+//	report.go     the result, verdict.go in a word; json.go and table.go write it
 //
 // The harness must not be what is measured: its share of a decision is below a
 // microsecond of CPU (BenchmarkRecord), without locks or shared counters.

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"strings"
 
@@ -28,22 +29,47 @@ const (
 var errUnanswered = errors.New("no answer until long after the end of the run")
 
 // classify names the kind of an error, and says whether the request may have been
-// granted: an error of Postgres's means that nothing was taken, unless Postgres was
-// going away.
+// granted: not if it was never sent, and an error of Postgres's means that nothing was
+// taken, unless Postgres was going away.
 func classify(err error) (kind string, lost bool) {
 	var pg *pgconn.PgError
 	var network net.Error
+	sent := !neverSent(err)
 	switch {
 	case errors.As(err, &pg):
-		return pg.Code + nameOf(pg.Code), strings.HasPrefix(pg.Code, "57P") || strings.HasPrefix(pg.Code, "08")
+		return pg.Code + nameOf(pg.Code), sent && goingAway(pg.Code)
 	case errors.Is(err, context.DeadlineExceeded):
-		return kindTimeout, true
+		return kindTimeout, sent
 	case errors.Is(err, context.Canceled):
-		return kindUnanswered, true
-	case errors.As(err, &network), pgconn.SafeToRetry(err):
-		return kindConnection, true
+		return kindUnanswered, sent
+	case !sent, errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return kindConnection, sent
 	}
 	return kindOther, true
+}
+
+// neverSent says that Postgres did not hear of the request.
+func neverSent(err error) bool {
+	var connect *pgconn.ConnectError
+	return errors.As(err, &connect) || pgconn.SafeToRetry(err)
+}
+
+// goingAway are the codes with which Postgres closes a connection, or refuses one.
+func goingAway(code string) bool {
+	return strings.HasPrefix(code, "57P") || strings.HasPrefix(code, "08")
+}
+
+// unreachable says that there is no connection, and that the next request would most
+// likely fail as fast.
+func unreachable(err error) bool {
+	kind, _ := classify(err)
+	return kind == kindConnection || goingAway(kind) || neverSent(err)
+}
+
+// stillWaiting are the kinds of errors that ended a wait: how long the answer would
+// have taken is not known, but that it is longer.
+func stillWaiting(kind string) bool {
+	return kind == kindTimeout || kind == kindUnanswered || kind == kindUnserved
 }
 
 // nameOf is the condition name of the codes that a limiter under load is likely to

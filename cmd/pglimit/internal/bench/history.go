@@ -24,23 +24,40 @@ const (
 	contended
 )
 
-// chunkEvents is how many events a caller asks room for at once.
-const chunkEvents = 1024
+// budget is how many more events all callers of a run may keep. They take of it by
+// the chunk, so that they seldom meet there.
+type budget struct {
+	chunk int64
+	left  atomic.Int64
+}
 
-// budget is how many more chunks all callers of a run may fill.
-type budget struct{ chunks atomic.Int64 }
+// maxChunk is the most events that a caller takes at once.
+const maxChunk = 1024
 
-func newBudget(events int) *budget {
-	var b budget
-	b.chunks.Store(int64(events+chunkEvents-1) / chunkEvents)
-	return &b
+// newBudget of so many events for so many callers. The audit ends when the first
+// caller finds none left, so what the others have taken by then and not filled is
+// lost: chunks are so small that this is a quarter of the budget at most.
+func newBudget(events, callers int) *budget {
+	b := &budget{chunk: int64(min(max(events/(4*callers), 1), maxChunk))}
+	b.left.Store(int64(events))
+	return b
+}
+
+// take returns how many events more its caller may keep, 0 when the budget is used
+// up.
+func (b *budget) take() int64 {
+	if b.left.Load() <= 0 {
+		return 0
+	}
+	left := b.left.Add(-b.chunk)
+	return max(0, b.chunk+min(0, left))
 }
 
 // history is what one caller was answered. Where the budget ends, what follows is
 // dropped, but for the earliest time of what was: before that, the histories of
 // all callers together are complete, and so the audit of that part is sound.
 type history struct {
-	budget  *budget // nil: nothing is kept
+	budget  *budget
 	full    [][]event
 	last    []event
 	dropped int64            // the earliest At that was dropped
@@ -62,13 +79,14 @@ func (h *history) add(e event) {
 }
 
 func (h *history) grow() bool {
-	if h.budget == nil || h.budget.chunks.Load() <= 0 || h.budget.chunks.Add(-1) < 0 {
+	room := h.budget.take()
+	if room == 0 {
 		return false
 	}
 	if h.last != nil {
 		h.full = append(h.full, h.last)
 	}
-	h.last = make([]event, 0, chunkEvents)
+	h.last = make([]event, 0, room)
 	return true
 }
 
@@ -121,6 +139,7 @@ func check(histories []*history, keys []string, limit pglimit.Limit, cost int64)
 			report = checkBucket(events, limit, cost, since)
 		}
 		result.DenialsNotDue += report.NotDueTotal
+		result.JudgedDenials += report.Denials - report.Contended
 	}
 	return result
 }

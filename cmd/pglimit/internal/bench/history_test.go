@@ -14,7 +14,7 @@ func add(h *history, key uint32, k kind, atMS ...int64) {
 }
 
 func twoHistories(events int) (a, b *history) {
-	kept := newBudget(events)
+	kept := newBudget(events, 2)
 	first, second := newHistory(kept), newHistory(kept)
 	return &first, &second
 }
@@ -30,8 +30,8 @@ func TestAuditGoesByKey(t *testing.T) {
 	add(b, 1, denied, 50, 120, 130) // the last two were not due
 	add(b, 2, contended, 500)       // excused
 	got := check([]*history{a, b}, keyNames(4), limit, 1)
-	if got.OverTokens != 1 || got.DenialsNotDue != 2 || got.Audited != 8 || got.Denials != 4 || !got.Complete {
-		t.Errorf("%+v; want over by 1, 2 not due, 8 audited, 4 of them denials, complete", got)
+	if got.OverTokens != 1 || got.DenialsNotDue != 2 || got.Audited != 8 || got.Denials != 4 || got.JudgedDenials != 3 || !got.Complete {
+		t.Errorf("%+v; want over by 1, 2 not due, 8 audited, 4 of them denials, 3 of these judged, complete", got)
 	}
 }
 
@@ -39,15 +39,18 @@ func TestAuditGoesByKey(t *testing.T) {
 // audited ends for both, or denials would not see the grants that they were due to.
 func TestAuditEndsWhereTheFirstDecisionWasDropped(t *testing.T) {
 	t.Parallel()
-	a, b := twoHistories(2 * chunkEvents)
+	const room = 800 // in chunks of 100
+	a, b := twoHistories(room)
 	limit := pglimit.Every(time.Millisecond)
 	add(b, 0, denied, 0) // takes its chunk
-	for at := range int64(2 * chunkEvents) {
+	for at := range int64(room) {
 		add(a, 0, granted, at)
-		add(b, 0, denied, at)
+		if at%100 == 0 {
+			add(b, 0, denied, at)
+		}
 	}
 	got := check([]*history{a, b}, keyNames(1), limit, 1)
-	want := int64(chunkEvents-1)*2 + 1
+	const want = 700 + 1 + 7 // a's chunks, and of b what was decided before the last of them was full
 	if got.Audited != want || got.Complete || got.DenialsNotDue != 0 || got.OverTokens != 0 {
 		t.Errorf("%+v; want %d audited, incomplete, no fault", got, want)
 	}
@@ -66,14 +69,59 @@ func TestLostAnswersExcuseLaterDenials(t *testing.T) {
 	add(b, 1, granted, 0)
 	add(b, 1, denied, 170) // another key
 	got := check([]*history{a, b}, keyNames(2), limit, 1)
-	if got.DenialsNotDue != 2 || got.KeysWithLostAnswers != 1 {
-		t.Errorf("%+v; want 2 denials not due (at 150 of the first key, at 170 of the second), 1 key with a lost answer", got)
+	if got.DenialsNotDue != 2 || got.KeysWithLostAnswers != 1 || got.JudgedDenials != 2 {
+		t.Errorf("%+v; want 2 denials not due (at 150 of the first key, at 170 of the second), 2 judged, 1 key with a lost answer", got)
 	}
 }
 
 func TestNoAuditKeepsNothing(t *testing.T) {
 	t.Parallel()
-	h := newHistory(newBudget(0))
+	h := newHistory(newBudget(0, 1))
 	add(&h, 0, granted, 1, 2, 3)
 	h.each(func(event) { t.Error("an event was kept") })
+}
+
+// Whatever the number of callers, they keep no more than the budget together, and of
+// what they do at the same speed at least three quarters of it.
+func TestBudgetIsOfEvents(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ budget, callers int }{
+		{1000, 16}, {16 * 5000, 5000}, {4_000_000, 5000}, {100_000, 1}, {50_001, 7},
+	} {
+		kept := newBudget(c.budget, c.callers)
+		histories := make([]*history, c.callers)
+		for i := range histories {
+			h := newHistory(kept)
+			histories[i] = &h
+		}
+		for at := range int64(2*c.budget/c.callers + 1) { // twice as much as there is room for
+			for _, h := range histories {
+				add(h, 0, granted, at)
+			}
+		}
+		total := 0
+		for _, h := range histories {
+			h.each(func(event) { total++ })
+		}
+		audited := check(histories, keyNames(1), pglimit.PerSecond(1), 1).Audited
+		if total > c.budget || audited > int64(total) || audited < int64(c.budget)*3/4-int64(c.callers) {
+			t.Errorf("budget %d, %d callers: %d kept, %d audited", c.budget, c.callers, total, audited)
+		}
+	}
+}
+
+// 5,000 callers of few decisions each fit into the default budget.
+func TestManyCallersAreAuditedCompletely(t *testing.T) {
+	t.Parallel()
+	const callers, each = 5000, 8
+	kept := newBudget(DefaultConfig().AuditDecisions, callers)
+	histories := make([]*history, callers)
+	for i := range histories {
+		h := newHistory(kept)
+		add(&h, 0, contended, 1, 2, 3, 4, 5, 6, 7, 8)
+		histories[i] = &h
+	}
+	if got := check(histories, keyNames(1), pglimit.PerSecond(1), 1); got.Audited != callers*each || !got.Complete {
+		t.Errorf("%d of %d audited, complete: %v", got.Audited, callers*each, got.Complete)
+	}
 }

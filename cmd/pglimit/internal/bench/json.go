@@ -53,11 +53,11 @@ type (
 		Contended                 int64             `json:"contended"`
 		Errors                    map[string]int64  `json:"errors"`
 		FirstErrors               map[string]string `json:"first_errors,omitempty"`
-		Deadlocks                 int64             `json:"deadlocks"`
-		WALBytesPerDecision       float64           `json:"wal_bytes_per_decision"`
-		TransactionIDsPerDecision float64           `json:"transaction_ids_per_decision"`
-		DeadTuples                int64             `json:"dead_tuples"`
-		HOTUpdateRatio            *float64          `json:"hot_update_ratio"` // null: there were no updates
+		Deadlocks                 *int64            `json:"deadlocks"` // null, this and the next four: not known
+		WALBytesPerDecision       *float64          `json:"wal_bytes_per_decision"`
+		TransactionIDsPerDecision *float64          `json:"transaction_ids_per_decision"`
+		DeadTuples                *int64            `json:"dead_tuples"`
+		HOTUpdateRatio            *float64          `json:"hot_update_ratio"` // null also: there were no updates
 		StatisticsComplete        bool              `json:"statistics_complete"`
 		Audit                     *jsonAudit        `json:"audit"` // null: switched off
 	}
@@ -71,11 +71,13 @@ type (
 	}
 
 	jsonAudit struct {
+		Verdict             string `json:"verdict"`
 		OverTokens          int64  `json:"over_tokens"`
 		Worst               string `json:"worst,omitempty"`
 		DenialsNotDue       int64  `json:"denials_not_due"`
 		Audited             int64  `json:"audited"`
 		AuditedDenials      int64  `json:"audited_denials"`
+		JudgedDenials       int64  `json:"judged_denials"`
 		Complete            bool   `json:"complete"`
 		KeysWithLostAnswers int    `json:"keys_with_lost_answers"`
 	}
@@ -117,23 +119,23 @@ func (r Result) json(c Config) jsonRun {
 			microseconds(r.Latency.P999), microseconds(r.Latency.Max),
 		},
 		Allowed: r.Allowed, Denied: r.Denied, Contended: r.Contended, Errors: r.Errors, FirstErrors: r.FirstErrors,
-		Deadlocks:                 r.Server.Deadlocks,
-		WALBytesPerDecision:       round(r.perDecision(r.Server.WALBytes), 3),
-		TransactionIDsPerDecision: round(r.perDecision(r.Server.TransactionIDs), 6),
-		DeadTuples:                r.Server.DeadTuples,
-		StatisticsComplete:        !r.Server.Incomplete,
 	}
 	if out.Errors == nil {
 		out.Errors = map[string]int64{}
 	}
-	if ratio, ok := r.Server.HOTRatio(); ok {
-		ratio = round(ratio, 6)
-		out.HOTUpdateRatio = &ratio
+	if s := r.Server; s != nil {
+		out.Deadlocks, out.DeadTuples, out.StatisticsComplete = &s.Deadlocks, &s.DeadTuples, !s.Incomplete
+		out.WALBytesPerDecision = new(round(r.perDecision(s.WALBytes), 3))
+		out.TransactionIDsPerDecision = new(round(r.perDecision(s.TransactionIDs), 6))
+		if ratio, ok := s.HOTRatio(); ok {
+			out.HOTUpdateRatio = new(round(ratio, 6))
+		}
 	}
 	if c.AuditDecisions > 0 {
 		out.Audit = &jsonAudit{
-			OverTokens: r.Audit.OverTokens, Worst: r.Audit.Worst, DenialsNotDue: r.Audit.DenialsNotDue,
-			Audited: r.Audit.Audited, AuditedDenials: r.Audit.Denials, Complete: r.Audit.Complete, KeysWithLostAnswers: r.Audit.KeysWithLostAnswers,
+			Verdict: r.Verdict(), OverTokens: r.Audit.OverTokens, Worst: r.Audit.Worst, DenialsNotDue: r.Audit.DenialsNotDue,
+			Audited: r.Audit.Audited, AuditedDenials: r.Audit.Denials, JudgedDenials: r.Audit.JudgedDenials,
+			Complete: r.Audit.Complete, KeysWithLostAnswers: r.Audit.KeysWithLostAnswers,
 		}
 	}
 	return out

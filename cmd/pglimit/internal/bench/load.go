@@ -71,22 +71,28 @@ func (l *load) run(ctx context.Context, length time.Duration, work func(context.
 	return length
 }
 
+// interrupted says that ctx ended because the user wanted it, not because requests
+// had no answer.
+func interrupted(ctx context.Context) bool {
+	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), errUnanswered)
+}
+
 // ask sends a request. Its latency counts from the time given, which is earlier than
-// now if it had to wait for its turn. It returns when the answer came, and false if the
-// load was ended.
-func (c *caller) ask(ctx context.Context, clock clock, from time.Duration, w window) (answered time.Duration, goOn bool) {
+// now if it had to wait for its turn. It returns when the answer came, and whether there
+// was a connection to get it by.
+func (c *caller) ask(ctx context.Context, clock clock, from time.Duration, w window) (answered time.Duration, connected bool) {
 	key := c.pick()
 	decision, err := c.limiter.AllowN(ctx, c.keys[key], c.cost)
 	answered = clock.now()
 	switch {
 	case err == nil:
 		c.recorder.decision(key, &decision, answered-from, answered <= w.until)
-	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), errUnanswered):
-		// Interrupted: no fault of the strategy's, but the request may have
-		// been granted.
+	case interrupted(ctx):
+		// No fault of the strategy's, but the request may have been granted.
 		c.recorder.history.lose(key)
 	default:
 		c.recorder.failure(key, err, answered-from)
+		return answered, !unreachable(err)
 	}
-	return answered, ctx.Err() == nil
+	return answered, true
 }

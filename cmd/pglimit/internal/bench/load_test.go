@@ -3,6 +3,8 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -186,7 +188,64 @@ func TestErrorsAreCountedByKind(t *testing.T) {
 		if got.Decisions != 0 || len(got.Errors) != 4 {
 			t.Errorf("%d decisions, errors %v", got.Decisions, got.Errors)
 		}
+		// Of these only the timeout was a wait: the others took 10 ms.
+		within(t, "p50", got.Latency.P50, 19900*time.Microsecond, 20100*time.Microsecond)
+		if n := recorders[0].latency.TotalCount(); n != 10 {
+			t.Errorf("%d latencies, want those of the 10 timeouts", n)
+		}
 	})
+}
+
+// A server that is gone refuses in no time: callers do not spin on it.
+func TestClosedLoopBacksOffWithoutAConnection(t *testing.T) {
+	t.Parallel()
+	_, refused := pgconn.Connect(t.Context(), "host="+t.TempDir()) // where there is no socket
+	for name, refusal := range map[string]error{
+		"refused":    refused,
+		"shut down":  &pgconn.PgError{Code: "57P01"},
+		"broken off": fmt.Errorf("no decision: %w", io.ErrUnexpectedEOF),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := DefaultConfig()
+			c.Callers = 2
+			refuses := fake{name: "refuses", take: func(context.Context, pglimit.Request) (pglimit.Decision, error) {
+				time.Sleep(time.Millisecond)
+				return pglimit.Decision{}, refusal
+			}}
+			l, recorders, p := fakeLoad(t, c, refuses)
+			got := summarize(p, c, recorders, l.callers[0].keys, l.closed(t.Context(), 1010*time.Millisecond))
+			for kind, n := range got.Errors {
+				if n != 20 {
+					t.Errorf("%s: %d of %s in a second, want 10 of each of 2 callers", name, n, kind)
+				}
+			}
+			if len(got.Errors) != 1 || got.Latency != (Latency{}) {
+				t.Errorf("%s: errors %v, latency %v; want one kind, none", name, got.Errors, got.Latency)
+			}
+		})
+	}
+}
+
+// Arrivals that wait when the user ends the run are nobody's fault. Once all of them were
+// due, those that wait still are the server's.
+func TestInterruptedOpenLoopLeavesNoArrivalUnserved(t *testing.T) {
+	t.Parallel()
+	for after, unserved := range map[time.Duration]int64{500 * time.Millisecond: 0, 3 * time.Second: 995} {
+		synctest.Test(t, func(t *testing.T) {
+			c := openConfig(4, 1000)
+			dead := fake{name: "dead", take: func(ctx context.Context, _ pglimit.Request) (pglimit.Decision, error) {
+				<-ctx.Done()
+				return pglimit.Decision{}, ctx.Err()
+			}}
+			l, recorders, p := fakeLoad(t, c, dead)
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer time.AfterFunc(after, interrupt).Stop()
+			got := summarize(p, c, recorders, l.callers[0].keys, l.open(ctx, time.Second, c.newGaps(), recorders[4]))
+			if got.Errors[kindUnserved] != unserved || got.Errors[kindUnanswered] != 0 {
+				t.Errorf("interrupted after %v: errors %v, want %d unserved", after, got.Errors, unserved)
+			}
+		})
+	}
 }
 
 func TestOverAdmissionIsFound(t *testing.T) {

@@ -28,27 +28,53 @@ func (r Report) notes() []string {
 	return notes
 }
 
+// notableErrors is the share of requests above which errors are pointed out.
+const notableErrors = 0.01
+
 func (r Result) notes(c Config) []string {
 	var notes []string
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	a := r.Audit
 	if c.AuditDecisions > 0 && !a.Complete {
-		note("%s: the audit covers the first %s decisions (--audit); they are complete, so the verdict on them is.", r.Strategy, count(a.Audited))
+		note("%s: the audit covers the first %s decisions, all of them up to that time; --audit keeps more.", r.Strategy, count(a.Audited))
 	}
 	if a.KeysWithLostAnswers > 0 {
 		note("%s: an answer was lost that may have been a grant, of %s; later denials there are not judged.", r.Strategy, plural(a.KeysWithLostAnswers, "key"))
 	}
-	if r.Server.Incomplete {
+	if r.Verdict() == verdictNeverOver {
+		note("%s: %s, so whether it denies only what is due is not known.", r.Strategy, r.whyNoDenialJudged())
+	}
+	if share := r.errorShare(); share > notableErrors {
+		note("%s: %.1f %% of the requests ended in an error. They are not among the decisions, "+
+			"but what they cost the server is in its numbers per decision.", r.Strategy, 100*share)
+	}
+	switch {
+	case r.Server == nil:
+		note("%s: the server could not be asked what it counted.", r.Strategy)
+	case r.Server.Incomplete:
 		note("%s: some connections had not reported their statistics yet: deadlocks, dead tuples and HOT updates may be more.", r.Strategy)
 	}
 	if n := r.Errors[kindUnserved]; n > 0 {
-		note("%s: %s arrivals were not sent until %v after the end. They are in the latencies with the time they had waited.", r.Strategy, count(n), drainTime)
+		note("%s: %s arrivals were never sent, up to %v after the end. They are in the latencies with the time they had waited.", r.Strategy, count(n), drainTime)
 	}
 	if n := r.Errors[kindUnanswered]; n > 0 {
 		note("%s: %s requests had no answer %v after the end and were given up. They are in the latencies with the time they had taken.", r.Strategy, count(n), drainTime)
+	}
+	if n := r.Errors[kindTimeout]; n > 0 {
+		note("%s: %s requests were given up after %v (--timeout). They are in the latencies with that time.", r.Strategy, count(n), c.Timeout)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(r.FirstErrors)) {
 		note("%s, first error %s: %s", r.Strategy, kind, strings.Join(strings.Fields(r.FirstErrors[kind]), " "))
 	}
 	return notes
+}
+
+func (r Result) whyNoDenialJudged() string {
+	switch {
+	case r.Denied == 0:
+		return "nothing was denied (see --limit)"
+	case r.Denied == r.Contended:
+		return "all that was denied was contended (see --keys and --limit)"
+	}
+	return "its denials do not say when they were made"
 }

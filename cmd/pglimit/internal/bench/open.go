@@ -13,13 +13,15 @@ import (
 //
 // gap returns the time between one arrival and the next. Arrivals that were not sent
 // by the end of the drain are recorded as unserved in the recorder left, with the
-// time that they had waited.
+// time that they had waited. An interrupted run has none: it was not the server that
+// left them waiting.
 func (l *load) open(ctx context.Context, length time.Duration, gap func() time.Duration, left *recorder) time.Duration {
 	arrivals := make(chan time.Duration)
 	return l.run(ctx, length,
 		func(ctx context.Context, c *caller, w window) {
 			for due := range arrivals {
-				if _, goOn := c.ask(ctx, l.clock, due, w); !goOn {
+				c.ask(ctx, l.clock, due, w)
+				if ctx.Err() != nil {
 					return
 				}
 			}
@@ -45,7 +47,11 @@ func (l *load) dispatch(ctx context.Context, w window, gap func() time.Duration,
 		}
 		break
 	}
-	for now := l.clock.now(); due < min(now, w.until); due += gap() {
+	now := l.clock.now()
+	if interrupted(ctx) && now < w.until {
+		return
+	}
+	for ; due < min(now, w.until); due += gap() {
 		left.unserved(now - due)
 	}
 }

@@ -10,7 +10,7 @@ type Progress struct {
 	Strategy      string
 	Number, Of    int // this is the Number-th strategy Of so many
 	Elapsed, Last time.Duration
-	Answered      int64 // requests so far, in this run
+	Answered      int64 // decisions so far, in this run
 	Done          bool
 }
 

@@ -33,7 +33,7 @@ type recorder struct {
 	errors    map[string]*failure
 	history   history
 
-	// answered is what the progress display reads meanwhile.
+	// answered decisions are what the progress display reads meanwhile.
 	answered atomic.Int64
 }
 
@@ -74,13 +74,17 @@ func (r *recorder) decision(key uint32, d *pglimit.Decision, took time.Duration,
 	case denied:
 		r.denied++
 	}
+	r.answered.Add(1) // uncontended but for the display, so a few nanoseconds
 	if inTime {
 		r.inTime++
 	}
 	r.took(took)
 }
 
-// failure records a request that has no decision.
+// failure records a request that has no decision. An error that is an answer has no
+// place among the latencies of decisions: refusing is often faster, and waiting for a
+// deadlock slower. A wait that was given up has its place there, as long as it was: left
+// out, a server that stalls would look fast.
 func (r *recorder) failure(key uint32, err error, took time.Duration) {
 	name, lost := classify(err)
 	if lost {
@@ -93,7 +97,9 @@ func (r *recorder) failure(key uint32, err error, took time.Duration) {
 		err = nil // that its context ended says nothing
 	}
 	r.fail(name, err)
-	r.took(took)
+	if stillWaiting(name) {
+		r.took(took)
+	}
 }
 
 // unserved records an arrival that was never sent, after it had waited so long: the
@@ -119,5 +125,4 @@ func (r *recorder) fail(name string, err error) {
 
 func (r *recorder) took(d time.Duration) {
 	_ = r.latency.RecordValue(int64(min(max(d, shortestLatency), longestLatency)))
-	r.answered.Add(1)                                                              // uncontended but for the display, so a few nanoseconds
 }

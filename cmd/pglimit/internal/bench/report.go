@@ -1,6 +1,10 @@
 package bench
 
-import "time"
+import (
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
 
 // Report is the outcome of [Run].
 type Report struct {
@@ -39,11 +43,13 @@ type Result struct {
 	FirstErrors map[string]string
 
 	Latency Latency
-	Server  ServerSide
+	Server  *ServerSide // nil: not known, the server could not be asked
 	Audit   Audit
 }
 
-// Latency of all requests, those that ended in an error included.
+// Latency of the requests that were answered by a decision, and of those that were
+// given up while they waited (timeout, unanswered, unserved): these took longer than
+// what is counted. Zero: there was none.
 type Latency struct{ P50, P90, P99, P999, Max time.Duration }
 
 // ServerSide is what Postgres counted during the run. On a server that others use,
@@ -73,6 +79,10 @@ type Audit struct {
 	// when they denied, so theirs cannot be audited.
 	Denials int64
 
+	// JudgedDenials are those of them that could be held against the limit: not
+	// contended, and no answer of that key was lost before.
+	JudgedDenials int64
+
 	// OverTokens is the worst over-admission of any key, in tokens; Worst tells
 	// where it was.
 	OverTokens int64
@@ -93,6 +103,15 @@ func (r Report) OverAdmitted() []string {
 		}
 	}
 	return names
+}
+
+// errorShare is how much of all requests ended in an error.
+func (r Result) errorShare() float64 {
+	var errors int64
+	for _, n := range r.Errors {
+		errors += n
+	}
+	return float64(errors) / float64(max(1, errors+r.Decisions))
 }
 
 // summarize merges what the callers recorded.
@@ -122,10 +141,16 @@ func summarize(p plan, c Config, recorders []*recorder, keys []string, elapsed t
 	if elapsed > 0 {
 		result.DecisionsPerSecond = float64(inTime) / elapsed.Seconds()
 	}
-	quantile := func(percent float64) time.Duration { return time.Duration(all.ValueAtPercentile(percent)) }
-	result.Latency = Latency{quantile(50), quantile(90), quantile(99), quantile(99.9), time.Duration(all.Max())}
+	if all.TotalCount() > 0 {
+		result.Latency = latencyOf(all)
+	}
 	if c.AuditDecisions > 0 {
 		result.Audit = check(histories, keys, p.limit, p.cost)
 	}
 	return result
+}
+
+func latencyOf(all *hdrhistogram.Histogram) Latency {
+	quantile := func(percent float64) time.Duration { return time.Duration(all.ValueAtPercentile(percent)) }
+	return Latency{quantile(50), quantile(90), quantile(99), quantile(99.9), time.Duration(all.Max())}
 }

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,20 +29,20 @@ func sampleReport() Report {
 			{
 				Strategy: "token_bucket", Limit: "1000/1s burst 2000", Cost: 1, Elapsed: 5 * time.Second,
 				Decisions: 1234567, DecisionsPerSecond: 246913.4, Allowed: 28000, Denied: 1206567, Latency: latency,
-				Server: ServerSide{WALBytes: 12345670, TransactionIDs: 28001, DeadTuples: 1000, Updates: 1000, HOTUpdates: 999},
-				Audit:  Audit{Audited: 1300000, Complete: true, Denials: 1206567},
+				Server: &ServerSide{WALBytes: 12345670, TransactionIDs: 28001, DeadTuples: 1000, Updates: 1000, HOTUpdates: 999},
+				Audit:  Audit{Audited: 1300000, Complete: true, Denials: 1206567, JudgedDenials: 1206567},
 			},
 			{
 				Strategy: "exclusion_range", Limit: "1000/1s burst 1", Adapted: true, Cost: 1, Elapsed: 5 * time.Second,
 				Decisions: 1000, DecisionsPerSecond: 200, Allowed: 990, Denied: 10, Contended: 0, Latency: latency,
-				Audit: Audit{Audited: 1000, Denials: 10, OverTokens: 12, Worst: `12 tokens too many in bucket "user:1"`, DenialsNotDue: 3, KeysWithLostAnswers: 1},
+				Audit: Audit{Audited: 1000, Denials: 10, JudgedDenials: 10, OverTokens: 12, Worst: `12 tokens too many in bucket "user:1"`, DenialsNotDue: 3, KeysWithLostAnswers: 1},
 			},
 			{
 				Strategy: "published_exclusion", Limit: "1000/1s burst 1", Adapted: true, Cost: 1, Elapsed: 5 * time.Second,
 				Decisions: 60, DecisionsPerSecond: 12, Allowed: 10, Denied: 50, Latency: latency,
 				Errors:      map[string]int64{"40P01 deadlock_detected": 72, kindUnanswered: 4, kindUnserved: 2},
 				FirstErrors: map[string]string{"40P01 deadlock_detected": "deadlock\n detected"},
-				Server:      ServerSide{Deadlocks: 72, Incomplete: true},
+				Server:      &ServerSide{Deadlocks: 72, Incomplete: true},
 				Audit:       Audit{Audited: 10, Complete: true},
 			},
 		},
@@ -106,6 +107,57 @@ func TestNumbersForPeople(t *testing.T) {
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+}
+
+// Exact is said only where every decision was held against the limit.
+func TestVerdictClaimsNoMoreThanIsKnown(t *testing.T) {
+	t.Parallel()
+	for want, a := range map[string]Audit{
+		"exact":                        {Audited: 9, Complete: true, Denials: 5, JudgedDenials: 4},
+		"never over":                   {Audited: 9, Complete: true, Denials: 5},
+		"no fault seen":                {Audited: 9, Denials: 5, JudgedDenials: 5},
+		"nothing to audit":             {Complete: true},
+		"2 denials not due":            {Audited: 9, Denials: 5, JudgedDenials: 5, DenialsNotDue: 2},
+		"OVER by 3, 1 denials not due": {Audited: 9, Complete: true, OverTokens: 3, DenialsNotDue: 1, KeysWithLostAnswers: 1},
+	} {
+		if got := (Result{Audit: a}).Verdict(); got != want {
+			t.Errorf("%+v is %q, want %q", a, got, want)
+		}
+	}
+	lost := Audit{Audited: 9, Complete: true, Denials: 5, JudgedDenials: 5, KeysWithLostAnswers: 1}
+	if got := (Result{Audit: lost}).Verdict(); got != "no fault seen" {
+		t.Errorf("an answer was lost, and the verdict is %q", got)
+	}
+}
+
+// What the server could not be asked is not zero.
+func TestUnknownIsNotZero(t *testing.T) {
+	t.Parallel()
+	report := sampleReport()
+	report.Runs = report.Runs[:1]
+	report.Runs[0].Server = nil
+	var text, object bytes.Buffer
+	if err := errors.Join(report.WriteTable(&text), report.WriteJSON(&object)); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(text.String(), "unknown"); n != 5 || !strings.Contains(text.String(), "could not be asked") {
+		t.Errorf("%d numbers of the server are unknown, want 5:\n%s", n, text.String())
+	}
+	for _, field := range []string{"deadlocks", "wal_bytes_per_decision", "transaction_ids_per_decision", "dead_tuples", "hot_update_ratio"} {
+		if !strings.Contains(object.String(), `"`+field+`": null`) {
+			t.Errorf("%s is not null:\n%s", field, object.String())
+		}
+	}
+}
+
+func TestErrorsArePointedOut(t *testing.T) {
+	t.Parallel()
+	for errs, pointedOut := range map[int64]bool{10: false, 11: true} {
+		result := Result{Strategy: "upsert", Decisions: 990, Errors: map[string]int64{"XX000": errs}, Server: &ServerSide{}}
+		if got := strings.Contains(strings.Join(result.notes(Config{}), "\n"), "ended in an error"); got != pointedOut {
+			t.Errorf("%d errors beside 990 decisions are pointed out: %v, want %v", errs, got, pointedOut)
 		}
 	}
 }

@@ -7,35 +7,25 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/internal/published"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// tidyTime is how long removing what a run left behind may take, also after Ctrl-C.
-const tidyTime = 30 * time.Second
-
 // Run runs the strategies, one after another, on the database, which must be
 // migrated. It removes the rows that it made.
 //
 // A context that ends is no error: the report has what was measured so far and says
 // that it was interrupted. An error may come with a report too, of the strategies
-// before.
-func Run(ctx context.Context, database *pgxpool.Config, source string, config Config, progress func(Progress)) (report Report, err error) {
-	report = Report{Config: config, Server: Server{Source: source}}
+// before; that something could not be removed is one, whatever else happened.
+func Run(ctx context.Context, database *pgxpool.Config, source string, config Config, progress func(Progress)) (Report, error) {
+	report := Report{Config: config, Server: Server{Source: source}}
 	if err := config.Validate(); err != nil {
 		return report, err
 	}
-	defer func() {
-		if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
-			report.Interrupted, err = true, nil
-		}
-	}()
 	b := bench{
 		config: config, database: database, id: newID(), progress: progress,
 		keys: keyNames(config.Keys), strategies: slices.Clone(config.Strategies),
@@ -44,34 +34,46 @@ func Run(ctx context.Context, database *pgxpool.Config, source string, config Co
 		return report, err
 	}
 	defer b.observer.Close()
-	if report.Server.Version, err = b.check(ctx); err != nil {
-		return report, err
+	err := b.runAll(ctx, &report)
+	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
+		report.Interrupted, err = true, nil
 	}
-	if config.Published {
+	return report, errors.Join(err, b.untidy)
+}
+
+// runAll fills the report as far as it comes.
+func (b *bench) runAll(ctx context.Context, report *Report) (err error) {
+	if report.Server.Version, err = b.check(ctx); err != nil {
+		return err
+	}
+	if b.config.Published {
+		if err := b.dropAbandoned(ctx); err != nil {
+			return err
+		}
 		// Dropped also if making it was interrupted half-way.
-		defer tidy(ctx, &err, func(ctx context.Context) error { return published.Drop(ctx, b.observer, b.schema()) })
+		defer b.tidy(ctx, func(ctx context.Context) error { return published.Drop(ctx, b.observer, b.schema()) })
 		if err := published.Create(ctx, b.observer, b.schema()); err != nil {
-			return report, err
+			return err
 		}
 		b.strategies = append(b.strategies, published.Strategies(b.schema())...)
 	}
 	plans, err := b.plans()
 	if err != nil {
-		return report, err
+		return err
 	}
 	for i, p := range plans {
 		if ctx.Err() != nil {
-			return report, nil
+			return nil
 		}
 		result, measured, err := b.run(ctx, p, Progress{Strategy: p.strategy.Name(), Number: i + 1, Of: len(plans)})
 		if measured {
 			report.Runs = append(report.Runs, result)
 		}
 		if err != nil {
-			return report, err
+			return err
 		}
 	}
-	return report, nil
+	return nil
 }
 
 // bench is what the runs have in common.
@@ -82,6 +84,7 @@ type bench struct {
 	keys       []string
 	strategies []pglimit.Strategy
 	observer   *pgxpool.Pool // reads statistics and tidies up
+	untidy     error         // what could not be removed
 	progress   func(Progress)
 }
 
@@ -91,12 +94,14 @@ func newID() string {
 	return hex.EncodeToString(id[:])
 }
 
-func (b *bench) schema() string { return "pglimit_published_" + b.id }
+// application is the application_name of every connection of the run's callers. That
+// of the observer begins with it.
+func (b *bench) application() string { return applicationPrefix + b.id }
 
 func (b *bench) open(ctx context.Context) (err error) {
 	config := b.database.Copy()
 	config.MaxConns = 2
-	config.ConnConfig.RuntimeParams["application_name"] = "pglimit bench"
+	config.ConnConfig.RuntimeParams["application_name"] = b.application() + " observer"
 	b.observer, err = pgxpool.NewWithConfig(ctx, config)
 	return err
 }
@@ -132,8 +137,7 @@ func (b *bench) plans() ([]plan, error) {
 // the error.
 func (b *bench) run(ctx context.Context, p plan, progress Progress) (result Result, measured bool, err error) {
 	limiter := "bench-" + b.id + "-" + p.strategy.Name()
-	application := "pglimit bench " + b.id
-	defer tidy(ctx, &err, func(ctx context.Context) error { return b.deleteRows(ctx, p.strategy, limiter) })
+	defer b.tidy(ctx, func(ctx context.Context) error { return b.deleteRows(ctx, p.strategy, limiter) })
 
 	instances := make([]instance, 0, b.config.Instances)
 	closeAll := func() {
@@ -144,7 +148,7 @@ func (b *bench) run(ctx context.Context, p plan, progress Progress) (result Resu
 	}
 	defer func() { closeAll() }()
 	for range b.config.Instances {
-		in, err := openInstance(ctx, b.database, b.config, p, limiter, application)
+		in, err := openInstance(ctx, b.database, b.config, p, limiter, b.application())
 		if err != nil {
 			return result, false, err
 		}
@@ -159,12 +163,11 @@ func (b *bench) run(ctx context.Context, p plan, progress Progress) (result Resu
 		return result, false, err
 	}
 	table := tableOf(p.strategy)
-	reported, err := readStatistics(ctx, b.observer, table)
-	if err != nil {
+	var before, after reading
+	if before.statistics, err = readStatistics(ctx, b.observer, table); err != nil {
 		return result, false, err
 	}
-	before, err := readPosition(ctx, b.observer)
-	if err != nil {
+	if before.position, err = readPosition(ctx, b.observer); err != nil {
 		return result, false, err
 	}
 
@@ -178,31 +181,26 @@ func (b *bench) run(ctx context.Context, p plan, progress Progress) (result Resu
 	// From here on also after Ctrl-C: what was measured so far is to be shown.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
-	after, err := readPosition(ctx, b.observer)
+	after.position, err = readPosition(ctx, b.observer)
 	closeAll()
 	result = summarize(p, b.config, recorders, b.keys, elapsed)
-	result.Server = ServerSide{WALBytes: after.wal - before.wal, TransactionIDs: after.xids - before.xids, Incomplete: true}
 	if err != nil {
 		return result, true, err
 	}
-	complete, err := awaitStatistics(ctx, b.observer, application)
+	complete, err := awaitStatistics(ctx, b.observer, b.application())
 	if err != nil {
 		return result, true, err
 	}
-	now, err := readStatistics(ctx, b.observer, table)
-	if err != nil {
+	if after.statistics, err = readStatistics(ctx, b.observer, table); err != nil {
 		return result, true, err
 	}
-	result.Server.Incomplete = !complete
-	result.Server.Deadlocks = now.deadlocks - reported.deadlocks
-	result.Server.DeadTuples = max(0, now.dead-reported.dead) // autovacuum may have been there
-	result.Server.Updates, result.Server.HOTUpdates = now.updates-reported.updates, now.hotUpdates-reported.hotUpdates
+	result.Server = after.since(before, complete)
 	return result, true, nil
 }
 
 // newLoad spreads the callers over the instances.
 func (b *bench) newLoad(instances []instance, p plan) (*load, []*recorder) {
-	kept := newBudget(b.config.AuditDecisions)
+	kept := newBudget(b.config.AuditDecisions, b.config.Callers)
 	l := &load{clock: newClock(), drain: drainTime, sleep: nanosleep}
 	recorders := make([]*recorder, 0, b.config.Callers+1)
 	for i := range b.config.Callers {
@@ -220,24 +218,4 @@ func (b *bench) drive(ctx context.Context, l *load, length time.Duration, record
 		return l.open(ctx, length, b.config.newGaps(), recorders[len(recorders)-1])
 	}
 	return l.closed(ctx, length)
-}
-
-// deleteRows of the limiter. The published statements' go with their schema.
-func (b *bench) deleteRows(ctx context.Context, s pglimit.Strategy, limiter string) error {
-	if _, ok := s.(interface{ Table() string }); ok {
-		return nil
-	}
-	table := pgx.Identifier(strings.Split(tableOf(s), ".")).Sanitize()
-	_, err := b.observer.Exec(ctx, "delete from "+table+" where limiter = $1", limiter)
-	return err
-}
-
-// tidy removes something, also when the context has ended, and reports that it
-// could not if nothing worse has happened.
-func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
-	defer cancel()
-	if failed := remove(ctx); failed != nil && *err == nil {
-		*err = fmt.Errorf("removing what the run left behind: %w", failed)
-	}
 }

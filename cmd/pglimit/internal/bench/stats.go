@@ -35,6 +35,26 @@ func readStatistics(ctx context.Context, pool *pgxpool.Pool, table string) (s st
 	return s, err
 }
 
+// reading of all counters at one moment.
+type reading struct {
+	position
+	statistics
+}
+
+// since is what was counted between two readings. complete says that every backend
+// had reported by then.
+func (r reading) since(before reading, complete bool) *ServerSide {
+	return &ServerSide{
+		WALBytes:       r.wal - before.wal,
+		TransactionIDs: r.xids - before.xids,
+		Deadlocks:      r.deadlocks - before.deadlocks,
+		DeadTuples:     max(0, r.dead-before.dead), // autovacuum may have been there
+		Updates:        r.updates - before.updates,
+		HOTUpdates:     r.hotUpdates - before.hotUpdates,
+		Incomplete:     !complete,
+	}
+}
+
 // flushStatistics makes every connection report what it did so far, which it would
 // otherwise put off for up to ten seconds.
 func flushStatistics(ctx context.Context, instances []instance, conns int) error {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -58,17 +59,30 @@ type row struct {
 }
 
 func (r Report) rows() [][]row {
-	latency := func(name string, of func(Latency) string) row {
-		return row{name, func(run Result) string { return of(run.Latency) }}
+	latency := func(name string, of func(Latency) time.Duration) row {
+		return row{name, func(run Result) string {
+			if run.Latency == (Latency{}) {
+				return "none"
+			}
+			return duration(of(run.Latency))
+		}}
+	}
+	server := func(name string, of func(Result, ServerSide) string) row {
+		return row{name, func(run Result) string {
+			if run.Server == nil {
+				return "unknown"
+			}
+			return of(run, *run.Server)
+		}}
 	}
 	blocks := [][]row{
 		{{"decisions/s", func(run Result) string { return number(run.DecisionsPerSecond) }}},
 		{
-			latency("latency p50", func(l Latency) string { return duration(l.P50) }),
-			latency("p90", func(l Latency) string { return duration(l.P90) }),
-			latency("p99", func(l Latency) string { return duration(l.P99) }),
-			latency("p99.9", func(l Latency) string { return duration(l.P999) }),
-			latency("max", func(l Latency) string { return duration(l.Max) }),
+			latency("latency p50", func(l Latency) time.Duration { return l.P50 }),
+			latency("p90", func(l Latency) time.Duration { return l.P90 }),
+			latency("p99", func(l Latency) time.Duration { return l.P99 }),
+			latency("p99.9", func(l Latency) time.Duration { return l.P999 }),
+			latency("max", func(l Latency) time.Duration { return l.Max }),
 		},
 		append([]row{
 			{"allowed", func(run Result) string { return count(run.Allowed) }},
@@ -76,11 +90,11 @@ func (r Report) rows() [][]row {
 			{"of them contended", func(run Result) string { return count(run.Contended) }},
 		}, r.errorRows()...),
 		{
-			{"deadlocks", func(run Result) string { return count(run.Server.Deadlocks) }},
-			{"WAL bytes/decision", func(run Result) string { return number(run.perDecision(run.Server.WALBytes)) }},
-			{"transaction ids/decision", func(run Result) string { return fmt.Sprintf("%.3f", run.perDecision(run.Server.TransactionIDs)) }},
-			{"dead tuples", func(run Result) string { return count(run.Server.DeadTuples) }},
-			{"HOT updates", func(run Result) string { return run.Server.hot() }},
+			server("deadlocks", func(_ Result, s ServerSide) string { return count(s.Deadlocks) }),
+			server("WAL bytes/decision", func(run Result, s ServerSide) string { return number(run.perDecision(s.WALBytes)) }),
+			server("transaction ids/decision", func(run Result, s ServerSide) string { return fmt.Sprintf("%.3f", run.perDecision(s.TransactionIDs)) }),
+			server("dead tuples", func(_ Result, s ServerSide) string { return count(s.DeadTuples) }),
+			server("HOT updates", func(_ Result, s ServerSide) string { return s.hot() }),
 		},
 	}
 	if r.adapted() {
@@ -146,26 +160,6 @@ func (r Report) table() string {
 
 func (r Report) adapted() bool {
 	return slices.ContainsFunc(r.Runs, func(run Result) bool { return run.Adapted })
-}
-
-// Verdict is the audit in a few words.
-func (r Result) Verdict() string {
-	var faults []string
-	if r.Audit.OverTokens > 0 {
-		faults = append(faults, "OVER by "+count(r.Audit.OverTokens))
-	}
-	if r.Audit.DenialsNotDue > 0 {
-		faults = append(faults, count(r.Audit.DenialsNotDue)+" denials not due")
-	}
-	switch {
-	case len(faults) > 0:
-		return strings.Join(faults, ", ")
-	case r.Audit.Audited == 0:
-		return "nothing to audit"
-	case r.Denied > 0 && r.Audit.Denials == 0:
-		return "never over" // whether its denials were due, nobody knows
-	}
-	return "exact"
 }
 
 func (s ServerSide) hot() string {

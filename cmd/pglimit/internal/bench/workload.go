@@ -6,7 +6,7 @@ import (
 )
 
 // zipfExponent of [Zipf]: of 100,000 keys, the first gets 13 % of the requests and
-// the first hundred 60 %.
+// the first hundred 58 %.
 const zipfExponent = 1.1
 
 // keyNames are the keys that are asked for, by number.
@@ -29,7 +29,7 @@ func (c Config) newPicker(caller int) picker {
 	random := c.random(streamKeys, caller)
 	if c.Distribution == Zipf {
 		zipf := rand.NewZipf(random, zipfExponent, 1, uint64(c.Keys-1)) //nolint:gosec // Validate bounds the keys
-		return func() uint32 { return uint32(zipf.Uint64()) } //nolint:gosec // below c.Keys
+		return func() uint32 { return uint32(zipf.Uint64()) }           //nolint:gosec // below c.Keys
 	}
 	n := uint32(c.Keys) //nolint:gosec // Validate bounds the keys
 	return func() uint32 { return random.Uint32N(n) }

@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglimit/ratelimit/internal/published"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// tidyTime is how long removing what a run left behind may take, also after Ctrl-C.
+const tidyTime = 30 * time.Second
+
+// tidy removes something, also when the context has ended, and notes that it could not.
+func (b *bench) tidy(ctx context.Context, remove func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
+	defer cancel()
+	if err := remove(ctx); err != nil {
+		b.untidy = errors.Join(b.untidy, fmt.Errorf("cannot remove what the run left behind: %w", err))
+	}
+}
+
+// deleteRows of the limiter. The published statements' go with their schema.
+func (b *bench) deleteRows(ctx context.Context, s pglimit.Strategy, limiter string) error {
+	if _, ok := s.(interface{ Table() string }); ok {
+		return nil
+	}
+	table := pgx.Identifier(strings.Split(tableOf(s), ".")).Sanitize()
+	_, err := b.observer.Exec(ctx, "delete from "+table+" where limiter = $1", limiter)
+	return err
+}
+
+// What a bench is known by, with its id behind: to the server, and its schema.
+const (
+	applicationPrefix = "pglimit bench "
+	schemaPrefix      = "pglimit_published_"
+)
+
+func (b *bench) schema() string { return schemaPrefix + b.id }
+
+// dropAbandoned drops the schemas of runs that came to a hard end: those of which no
+// connection is left. Only what this role owns, and of that it sees all connections.
+func (b *bench) dropAbandoned(ctx context.Context) error {
+	rows, err := b.observer.Query(ctx, `
+		select n.nspname::text
+		from pg_catalog.pg_namespace n
+		where n.nspname ~ ('^' || $1::text || '[0-9a-f]{8}$') and pg_catalog.pg_has_role(n.nspowner, 'usage')
+			and not exists (
+				select from pg_catalog.pg_stat_activity a
+				where starts_with(a.application_name, $2::text || right(n.nspname::text, 8)))`,
+		schemaPrefix, applicationPrefix)
+	if err != nil {
+		return err
+	}
+	abandoned, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, schema := range abandoned {
+		if err := published.Drop(ctx, b.observer, schema); err != nil {
+			return fmt.Errorf("cannot drop schema %s, which an earlier run left behind: %w", schema, err)
+		}
+	}
+	return nil
+}

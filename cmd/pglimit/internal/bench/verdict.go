@@ -1,0 +1,34 @@
+package bench
+
+import "strings"
+
+// Verdicts without a fault, from what is known for certain to what is not.
+const (
+	verdictExact     = "exact"         // every decision was held against the limit
+	verdictNeverOver = "never over"    // every grant was, but no denial could be
+	verdictNoFault   = "no fault seen" // decisions are missing
+	verdictNothing   = "nothing to audit"
+)
+
+// Verdict is the audit in a few words.
+func (r Result) Verdict() string {
+	a := r.Audit
+	var faults []string
+	if a.OverTokens > 0 {
+		faults = append(faults, "OVER by "+count(a.OverTokens))
+	}
+	if a.DenialsNotDue > 0 {
+		faults = append(faults, count(a.DenialsNotDue)+" denials not due")
+	}
+	switch {
+	case len(faults) > 0:
+		return strings.Join(faults, ", ")
+	case a.Audited == 0:
+		return verdictNothing
+	case !a.Complete || a.KeysWithLostAnswers > 0:
+		return verdictNoFault
+	case a.JudgedDenials == 0:
+		return verdictNeverOver
+	}
+	return verdictExact
+}

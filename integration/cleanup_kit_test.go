@@ -1,0 +1,84 @@
+package integration
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/cleanup"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+func cleanupStart(t *testing.T, pool *pgxpool.Pool, config cleanup.Config, s ...pglimit.Strategy) *cleanup.Cleaner {
+	t.Helper()
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	c, err := cleanup.New(pool, s, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func cleanupStop(t *testing.T, c *cleanup.Cleaner) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := c.Stop(ctx); err != nil {
+		t.Errorf("Stop: %v", err)
+	}
+}
+
+// cleanupPool is one more pool on the same database, as another instance has.
+func cleanupPool(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
+	t.Helper()
+	another, err := pgxpool.NewWithConfig(t.Context(), pool.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(another.Close)
+	return another
+}
+
+func cleanupWithin[T any](t *testing.T, what string, events <-chan T) T {
+	t.Helper()
+	select {
+	case event := <-events:
+		return event
+	case <-time.After(20 * time.Second):
+		t.Fatalf("it takes too long until %s", what)
+		panic("unreachable")
+	}
+}
+
+// cleanupAdvisory picks advisory locks in this database of pg_locks.
+const cleanupAdvisory = "locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"
+
+func cleanupNoLocks(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	if n := cleanupInt(t, pool, "select count(*) from pg_locks where "+cleanupAdvisory); n != 0 {
+		t.Errorf("%d locks were left behind", n)
+	}
+}
+
+func cleanupExec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func cleanupInt(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) (n int64) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}

@@ -1,0 +1,151 @@
+package integration
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// A take that waited for the row is decided by the clock as it is then. If it went
+// by the time at which it was sent, all that came while another held the row would
+// be let through at once when it goes.
+func TestTakesThatWaitedAreDecidedByTheClockAfterwards(t *testing.T) {
+	t.Parallel()
+	const interval = 600 * time.Millisecond
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		limit := pglimit.Every(interval)
+		take(t, pool, strategy, "k", limit)
+		holder := session(t, pool)
+		for !take(t, holder, strategy, "k", limit).Allowed {
+		}
+		const callers = 4
+		allowed := make(chan bool, callers)
+		for range callers {
+			go func() {
+				d, err := tryTake(t, pool, strategy, "k", limit)
+				if err != nil {
+					t.Error(err)
+				}
+				allowed <- d.Allowed
+			}()
+			passes(t, pool, interval*11/10)
+		}
+		answered := len(allowed) // of those that had nothing to wait for
+		for range answered {
+			<-allowed
+		}
+		commit(t, holder)
+		grants := 0
+		for range callers - answered {
+			if <-allowed {
+				grants++
+			}
+		}
+		if grants > 1 {
+			t.Errorf("%d of those that waited were granted at once", grants)
+		}
+	})
+}
+
+// The same for the first take of a key, which waited for another that was undone.
+func TestAFirstTakeThatWaitedIsDatedAfterwards(t *testing.T) {
+	t.Parallel()
+	const interval = time.Second
+	for _, strategy := range []pglimit.Strategy{strategies.TokenBucket{}, strategies.ForUpdateNowait{}} {
+		t.Run(strategy.Name(), func(t *testing.T) {
+			t.Parallel()
+			pool := newMigrated(t)
+			limit := pglimit.Every(interval)
+			holder := session(t, pool)
+			take(t, holder, strategy, "k", limit)
+			var waited pglimit.Decision
+			whileBlocked(t, pool, func() {
+				var err error
+				if waited, err = tryTake(t, pool, strategy, "k", limit); err != nil {
+					t.Error(err)
+				}
+			}, func() {
+				passes(t, pool, interval*11/10)
+				if err := holder.Rollback(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			next := take(t, pool, strategy, "k", limit)
+			if !waited.Allowed || next.Allowed && next.At.Sub(waited.At) < interval {
+				t.Errorf("first %+v, next %+v", waited, next)
+			}
+			if now := query[time.Time](t, pool, "select clock_timestamp()"); now.Sub(waited.At) > interval {
+				t.Errorf("the take is dated %v before its answer", now.Sub(waited.At))
+			}
+		})
+	}
+}
+
+// passes waits until so much time has passed by the database's clock.
+func passes(t *testing.T, pool *pgxpool.Pool, d time.Duration) {
+	t.Helper()
+	execute(t, pool, "select pg_sleep($1)", d.Seconds())
+}
+
+// After the clock has stepped back, nothing is granted until it has caught up.
+func TestNothingIsGrantedTwiceWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		limit := pglimit.Every(10 * time.Second)
+		take(t, pool, strategy, "k", limit)
+		age(t, pool, strategy, -time.Minute) // as if the take had been by a clock a minute ahead
+		if d := take(t, pool, strategy, "k", limit); d.Allowed || d.RetryAfter <= 0 {
+			t.Errorf("%+v: want a denial", d)
+		}
+	})
+}
+
+// A commit that fails is an error, also through a database type of the caller's own.
+func TestACommitThatFailsIsNoGrant(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		execute(t, pool, `create function refuse() returns trigger language plpgsql as $$ begin raise 'no'; end $$`)
+		execute(t, pool, `create constraint trigger refuse after insert or update on pglimit.`+strategy.Name()+`
+			deferrable initially deferred for each row execute function refuse()`)
+		type wrapped struct{ *pgxpool.Pool }
+		for name, db := range map[string]pglimit.DB{"pool": pool, "wrapped": wrapped{pool}} {
+			if d, err := tryTake(t, db, strategy, "k", hours); err == nil {
+				t.Errorf("%s: %+v without an error", name, d)
+			}
+			_, err := strategy.Take(t.Context(), db, []pglimit.Request{
+				{Limiter: "test", Key: "a", Limit: hours, Tokens: 1, Unit: 1},
+				{Limiter: "test", Key: "b", Limit: hours, Tokens: 1, Unit: 1},
+			})
+			if err == nil {
+				t.Errorf("%s: two keys without an error", name)
+			}
+		}
+	})
+}
+
+// What a role put in front of the search_path changes no decision.
+func TestForeignFunctionsAreNotCalled(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		execute(t, pool, `create function public.upper(tstzrange) returns timestamptz language sql as $$ select '-infinity'::timestamptz $$`)
+		execute(t, pool, `create function public.format(text, bigint) returns text language sql as $$ select '(0,0)' $$`)
+		conn, err := pgx.Connect(t.Context(), databaseURL(pool))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		take(t, conn, strategy, "k", hours)
+		if swept, err := strategy.Sweep(t.Context(), conn, 0, 1000); err != nil || swept.Removed > 0 {
+			t.Errorf("%+v, %v: a bucket in use was swept", swept, err)
+		}
+		if take(t, conn, strategy, "k", hours).Allowed {
+			t.Error("granted twice")
+		}
+	})
+}
