@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -263,89 +261,6 @@ func benchPrintsOnInterrupt(t *testing.T, c cli) {
 		}
 	}
 	benchLeftNothing(t, pool)
-}
-
-func benchGoesOnWithoutExclusionRange(t *testing.T, c cli) {
-	c, _ = c.on(t)
-	c.run(t, "migrate", "up", "--without-exclusion-range").exits(t, 0)
-	short := []string{"--duration", "100ms", "--warmup", "0s", "--callers", "4", "--conns", "2"}
-	r := c.run(t, append([]string{"bench"}, short...)...).exits(t, 0)
-	r.prints(t, "token_bucket", "upsert", "for_update_nowait")
-	if strings.Contains(r.stdout, "exclusion_range") || !strings.Contains(r.stderr, "exclusion_range is not in this database") {
-		t.Errorf("stdout:\n%s\nstderr:\n%s", r.stdout, r.stderr)
-	}
-	c.run(t, append([]string{"bench", "--strategies", "upsert,exclusion_range"}, short...)...).fails(t, "--strategies", "btree_gist")
-}
-
-// The database goes away in the middle: what was counted until then is not known, and
-// not zero or less.
-func benchLosesItsServer(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	command := c.command(t.Context(), t, c.binary, "bench", "--output", "json", "--strategies", "token_bucket",
-		"--duration", "3s", "--warmup", "0s", "--callers", "4", "--conns", "2")
-	var stdout, stderr strings.Builder
-	command.Stdout, command.Stderr = &stdout, &stderr
-	must(t, command.Start())
-	eventually(t, pool, "select count(*) > 0 from pglimit.token_bucket where key like 'user:%'")
-	run(t, pool, `do $$ begin execute format('alter database %I allow_connections false', current_database()); end $$`)
-	run(t, pool, `select pg_terminate_backend(pid) from pg_stat_activity
-		where datname = current_database() and application_name like 'pglimit bench%'`)
-	_ = command.Wait() // its error is the exit code
-	if code := command.ProcessState.ExitCode(); code != 2 || !strings.Contains(stderr.String(), "cannot remove what the run left behind") {
-		t.Errorf("exit code %d, stderr %s", code, stderr.String())
-	}
-	var report benchReport
-	if err := json.Unmarshal([]byte(stdout.String()), &report); err != nil || len(report.Runs) != 1 {
-		t.Fatalf("%v\n%s", err, stdout.String())
-	}
-	got := report.Runs[0]
-	if got.WALBytesPerDecision != nil || got.TransactionIDsPerDecision != nil || got.DeadTuples != nil || !strings.Contains(stdout.String(), `"deadlocks": null`) {
-		t.Errorf("what nobody could ask the server is\n%s", stdout.String())
-	}
-	refused := int64(0)
-	for _, n := range got.Errors {
-		refused += n
-	}
-	if refused < 4 || refused > 200 { // 4 callers, 3 s, 10 a second, and those that were cut off
-		t.Errorf("%d errors: %v", refused, got.Errors)
-	}
-}
-
-func benchSaysWhatItCannotRemove(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	run(t, pool, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'these rows stay'; end $$`)
-	run(t, pool, `create trigger refuse before delete on pglimit.token_bucket execute function refuse()`)
-	process, wait := c.started(t, "", "bench", "--strategies", "token_bucket", "--duration", "60s", "--warmup", "0s", "--callers", "4", "--conns", "2")
-	eventually(t, pool, "select count(*) > 0 from pglimit.token_bucket where key like 'user:%'")
-	stderr := endsSoon(t, process, wait, 2)
-	if !strings.Contains(stderr, "cannot remove what the run left behind") || !strings.Contains(stderr, "these rows stay") {
-		t.Errorf("it says %s", stderr)
-	}
-}
-
-func benchRemovesAbandonedSchemas(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	config := pool.Config().ConnConfig.Copy()
-	config.RuntimeParams["application_name"] = "pglimit bench 89abcdef"
-	living, err := pgx.ConnectConfig(t.Context(), config)
-	must(t, err)
-	t.Cleanup(func() { must(t, living.Close(context.Background())) })
-	run(t, pool, "create schema pglimit_published_01234567 create table t (i int)")
-	run(t, pool, "create schema pglimit_published_89abcdef")
-	run(t, pool, "create schema pglimit_published_of_mine")
-	c.run(t, "bench", "--published", "--strategies", "upsert", "--limit", "20/1s burst 1",
-		"--duration", "100ms", "--warmup", "0s", "--callers", "4", "--conns", "2").exits(t, 0)
-	left := texts(t, pool, "select nspname::text from pg_namespace where nspname like 'pglimit_published%' order by 1")
-	if got, want := strings.Join(left, " "), "pglimit_published_89abcdef pglimit_published_of_mine"; got != want {
-		t.Errorf("of the schemas %s are left, want %s", got, want)
-	}
-}
-
-// PGUSER or PGPORT in a profile do not send the load to the server of this machine.
-func benchIsNotAimedByARole(t *testing.T, c cli) {
-	c.env = []string{"PGUSER=nobody", "PGPORT=1"}
-	r := c.run(t, "bench", "--strategies", "token_bucket", "--duration", "10ms", "--warmup", "0s").throwaway(t).exits(t, 0)
-	r.prints(t, "a throwaway on")
 }
 
 // throwaway skips a test where no throwaway server can be had: then the tests' own

@@ -207,7 +207,7 @@ func (b *block) insert(ctx context.Context, r pglimit.Request, after *bucket, re
 		wrote = tag.RowsAffected() > 0
 		return nil
 	})
-	batch.Queue(nowaitDate, r.Key, r.Limiter).QueryRow(func(row pgx.Row) error {
+	batch.Queue(nowaitDate, r.Key, r.Limiter, after.atUS).QueryRow(func(row pgx.Row) error {
 		var atUS int64
 		err := row.Scan(&atUS)
 		if errors.Is(err, pgx.ErrNoRows) {

@@ -70,10 +70,10 @@ func (r Result) notes(c Config) []string {
 }
 
 func (r Result) whyNoDenialJudged() string {
-	switch {
-	case r.Denied == 0:
+	switch r.Denied {
+	case 0:
 		return "nothing was denied (see --limit)"
-	case r.Denied == r.Contended:
+	case r.Contended:
 		return "all that was denied was contended (see --keys and --limit)"
 	}
 	return "its denials do not say when they were made"
