@@ -17,7 +17,7 @@ hoped as materialized (
     select pglimit.grantable_v1($6, $7, seen.debt, $3, $5) as granted from seen
 ),
 -- The clock once more. Nothing asks for it before the row is locked, and a CTE is
--- read once: every expression of the update sees the same time.
+-- read once: the condition and the update see the same time.
 late as materialized (
     select pglimit.clock_us_v1() as now_us
 ),
@@ -29,13 +29,18 @@ taken as (
     from seen, hoped
     where hoped.granted > 0
     on conflict (key, limiter) do update set
-        debt = pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, (select now_us from late), $3, $4, $5)
-            + $3 * pglimit.grantable_v1($6, $7, pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, (select now_us from late), $3, $4, $5), $3, $5),
-        granted = pglimit.grantable_v1($6, $7, pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, (select now_us from late), $3, $4, $5), $3, $5),
-        at_us = greatest(b.at_us, (select now_us from late)),
+        (debt, granted, at_us) = (
+            select owed + $3 * granted, granted, greatest(b.at_us, now_us)
+            from late
+            cross join lateral (select pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, now_us, $3, $4, $5) as owed) o
+            cross join lateral (select pglimit.grantable_v1($6, $7, owed, $3, $5) as granted) g
+        ),
         token_parts = excluded.token_parts, refill_parts = excluded.refill_parts, burst = excluded.burst
-    where pglimit.grantable_v1($6::bigint, $7::bigint,
-        pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, (select now_us from late), $3, $4, $5), $3, $5) > 0
+    where (
+        select pglimit.grantable_v1($6::bigint, $7::bigint,
+            pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, now_us, $3, $4, $5), $3, $5) > 0
+        from late
+    )
     returning b.granted, b.debt, b.at_us
 )
 select
