@@ -273,7 +273,7 @@ func (r result) throwaway(t *testing.T) result {
 }
 
 func benchStartsAServer(t *testing.T, c cli) {
-	r := c.run(t, "bench", "--strategies", "token_bucket", "--duration", "100ms", "--warmup", "0s").throwaway(t).exits(t, 0)
+	r := c.run(t, "bench", "--strategies", "token_bucket", "--keys", "1", "--limit", "1/1h", "--duration", "300ms", "--warmup", "0s").throwaway(t).exits(t, 0)
 	r.prints(t, "a throwaway on", "token_bucket", "exact")
 	for _, part := range []string{"starting a throwaway", "removed the throwaway"} {
 		if !strings.Contains(r.stderr, part) {

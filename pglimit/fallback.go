@@ -3,6 +3,7 @@ package pglimit
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // withFallback asks onError once for each request of a call that failed. The
@@ -32,8 +33,9 @@ func FailOpen(_ context.Context, request Request, _ error) (Decision, error) {
 	return Decision{Allowed: true, Granted: request.Tokens}, nil
 }
 
-// FailClosed, as [Config.OnError], denies when no decision is known: for limits
-// that protect something that must not be overrun. At is the zero time.
+// FailClosed, as [Config.OnError], denies when no decision is known, and asks to come
+// back in a second: for limits that protect something that must not be overrun. At is
+// the zero time.
 func FailClosed(context.Context, Request, error) (Decision, error) {
-	return Decision{}, nil
+	return Decision{RetryAfter: time.Second}, nil
 }

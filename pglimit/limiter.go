@@ -27,8 +27,9 @@ type Config struct {
 	Durability Durability
 
 	// OnError is asked when no decision is known: Postgres cannot be reached, is
-	// too slow, or refuses. It is not asked when the request itself is at fault.
-	// Nil: the error is returned. See [FailOpen] and [FailClosed].
+	// too slow, or refuses. It is not asked when the request itself is at fault, nor
+	// when the caller cancelled its context, nor by Reset. Nil: the error is
+	// returned. See [FailOpen] and [FailClosed]; wrap them to log the error.
 	OnError func(ctx context.Context, request Request, err error) (Decision, error)
 }
 
@@ -117,7 +118,10 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 		ctx, cancel = context.WithTimeout(ctx, l.config.Timeout)
 		defer cancel()
 	}
-	return l.strategy.Reset(ctx, l.db, l.config.Name, key)
+	if err := l.strategy.Reset(ctx, l.db, l.config.Name, key); err != nil {
+		return fmt.Errorf("pglimit: reset of %q: %w", key, err)
+	}
+	return nil
 }
 
 // Limit that each key has.

@@ -45,7 +45,7 @@ func TestFailOpenAndFailClosed(t *testing.T) {
 		err    error
 	}{
 		{"FailOpen", pglimit.FailOpen, pglimit.Decision{Allowed: true, Granted: 3}, nil},
-		{"FailClosed", pglimit.FailClosed, pglimit.Decision{}, nil},
+		{"FailClosed", pglimit.FailClosed, pglimit.Decision{RetryAfter: time.Second}, nil},
 		{"an error of its own", func(context.Context, pglimit.Request, error) (pglimit.Decision, error) {
 			return pglimit.Decision{Granted: 99}, errNew
 		}, pglimit.Decision{}, errNew},

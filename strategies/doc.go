@@ -3,7 +3,7 @@
 //	strategy            trips  locks                   rows                 limits     good at
 //	TokenBucket         1      the row, for a grant    one per active key   any        everything; many keys in one call
 //	Upsert              1      the row, for a grant    one per active key   any        no stored function needed on the way
-//	ForUpdateNowait     2      the row, never waits    one per active key   any        never queueing behind a slow holder
+//	ForUpdateNowait     2      a row, never waits      one per active key   any        never queueing behind a slow holder
 //	ExclusionRange      1      an index entry          one per grant        burst = 1  letting a constraint vouch for the rule
 //
 // All four keep the same promises, which strategytest checks: never over the

@@ -28,7 +28,7 @@ func explain(err error) error {
 	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
-		return fmt.Errorf("pglimit: no decision from Postgres: %w", err)
+		return fmt.Errorf("pglimit: no answer from Postgres: %w", err)
 	}
 	switch pg.Code {
 	case invalidSchemaName, undefinedFunction, undefinedTable:
@@ -40,5 +40,5 @@ func explain(err error) error {
 	case readOnlyTransaction:
 		return fmt.Errorf("pglimit: nothing was taken; this server or transaction is read-only, connect to the primary (target_session_attrs=read-write): %w", err)
 	}
-	return fmt.Errorf("pglimit: no decision from Postgres: %w", err)
+	return fmt.Errorf("pglimit: no answer from Postgres: %w", err)
 }

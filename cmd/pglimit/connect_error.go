@@ -78,7 +78,11 @@ func explainConnect(ctx context.Context, err error) error {
 	}
 	var whys []string
 	advice := ""
-	for _, cause := range causes(failed.Unwrap()) {
+	attempts := causes(failed.Unwrap())
+	if i := slices.IndexFunc(attempts, refusedByServer); i >= 0 {
+		attempts = attempts[i : i+1] // a server that answers is the one that was meant
+	}
+	for _, cause := range attempts {
 		why, todo := diagnose(cause)
 		if !slices.Contains(whys, why) {
 			whys = append(whys, why)
@@ -89,6 +93,11 @@ func explainConnect(ctx context.Context, err error) error {
 	}
 	return fmt.Errorf("cannot connect to PostgreSQL at %s: %s: %s",
 		strings.Join(addresses(failed.Config), ", "), strings.Join(whys, "; "), advice)
+}
+
+func refusedByServer(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused)
 }
 
 // addresses that were tried, each once: the driver tries one twice where it may do

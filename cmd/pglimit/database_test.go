@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // withoutDatabase clears what names a database in the tester's environment.
@@ -128,5 +131,14 @@ func TestConnectionStringErrorsKeepThePassword(t *testing.T) {
 		case strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "--database-url"):
 			t.Errorf("%q: %v", url, err)
 		}
+	}
+}
+
+// A server that answers says what is wrong; that it speaks no TLS is beside the point.
+func TestTheServersRefusalIsTheReason(t *testing.T) {
+	t.Parallel()
+	refused := &pgconn.PgError{Code: "3D000", Message: `database "x" does not exist`}
+	if !refusedByServer(fmt.Errorf("server error: %w", refused)) || refusedByServer(errors.New("server refused TLS connection")) {
+		t.Error("a refusal by the server is not told from another error")
 	}
 }

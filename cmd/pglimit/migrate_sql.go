@@ -22,7 +22,7 @@ func newMigrateSQLCommand(a *app) *cobra.Command {
 		Long:  migrateSQLLong,
 		Example: lines(
 			"pglimit migrate sql > V7__pglimit.sql",
-			"pglimit migrate sql | psql --single-transaction -v ON_ERROR_STOP=1",
+			"pglimit migrate sql | psql --single-transaction -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
 			"pglimit migrate sql --down",
 		),
 		Args:              noArgs,

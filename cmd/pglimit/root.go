@@ -33,6 +33,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "pglimit",
 		Short:         "Exact rate limits, decided in PostgreSQL",
+		Version:       moduleVersion(),
 		Long:          rootLong,
 		Example:       rootExample,
 		SilenceUsage:  true, // main prints errors, on one line

@@ -32,6 +32,14 @@ func newVersionCommand(a *app) *cobra.Command {
 	}
 }
 
+// moduleVersion is what --version says; the command says more.
+func moduleVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
 // versionJSON is which build this is, for machines.
 type versionJSON struct {
 	Version   string `json:"version"`  // "(devel)" or "unknown" outside a released module
