@@ -122,3 +122,5 @@ func within[T any](t *testing.T, what string, events <-chan T) T {
 		panic("unreachable")
 	}
 }
+
+func (fakeStrategy) GiveBack(context.Context, pglimit.DB, []pglimit.Refund) error { return nil }

@@ -21,6 +21,21 @@
 // most Burst + Tokens × T / Period tokens are granted, whatever the
 // concurrency; and a request is denied only if the tokens were not there.
 //
+// # Stages
+//
+// Between the Limiter and the strategy a request passes stages, each in a file of its
+// own (pipeline.go has them in order):
+//
+//   - Memory of denials (on): a decision says when the next token comes. Until then
+//     the key is denied without asking Postgres again.
+//   - Leases (off): tokens of a busy key are fetched in advance and spent without asking.
+//   - Combining (on): while a call is under way, requests queue up, and go out together
+//     when it returns. The more callers, the less a decision costs.
+//
+// They call Postgres from goroutines of their own, which end when nobody waits, and at
+// [Limiter.Close]. [Limiter.Stats] says what each of them did. A Limiter on a
+// transaction or a single connection has none of them.
+//
 // A denial is data, an error means that no decision is known: what happens then
 // is chosen once, with [Config.OnError].
 package pglimit

@@ -12,6 +12,13 @@ var ErrNotMigrated = errors.New("pglimit: the database is not migrated")
 // ErrPermission: the database role may not do what the strategy does.
 var ErrPermission = errors.New("pglimit: the database role lacks a right")
 
+// ErrOverloaded: as many callers as [Config].MaxWaiting wait for an answer already.
+// Postgres is too slow for what is asked of it, or does not answer at all: set a Timeout.
+var ErrOverloaded = errors.New("pglimit: too many callers are waiting for Postgres (Config.MaxWaiting)")
+
+// ErrClosed: the [Limiter] was closed.
+var ErrClosed = errors.New("pglimit: the limiter is closed")
+
 // LimitError is a [Limit] that cannot be kept.
 type LimitError struct {
 	Limit Limit

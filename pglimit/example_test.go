@@ -66,7 +66,7 @@ func ExampleNew() {
 		case d.Allowed:
 			fmt.Println("allowed,", d.Remaining, "left")
 		default:
-			fmt.Println("denied, retry after", d.RetryAfter)
+			fmt.Println("denied, retry after", d.RetryAfter.Round(100*time.Millisecond))
 		}
 	}
 	// Output:
@@ -171,3 +171,5 @@ func ExampleConfig_onError() {
 	// password-reset user:42: connection refused
 	// false <nil>
 }
+
+func (memory) GiveBack(context.Context, pglimit.DB, []pglimit.Refund) error { return nil }

@@ -2,6 +2,10 @@ package pglimit_test
 
 import (
 	"context"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -14,10 +18,14 @@ type fake struct {
 	check func(pglimit.Limit) error
 	take  func(context.Context, []pglimit.Request) ([]pglimit.Decision, error)
 
+	mu    sync.Mutex // lanes call at the same time
 	db    pglimit.DB
 	taken [][]pglimit.Request
 	reset []string
 	ctx   context.Context // of the last call
+
+	refunds  []pglimit.Refund
+	giveBack error
 }
 
 var _ pglimit.Strategy = (*fake)(nil)
@@ -32,7 +40,9 @@ func (f *fake) Check(limit pglimit.Limit) error {
 }
 
 func (f *fake) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
-	f.ctx, f.db, f.taken = ctx, db, append(f.taken, requests)
+	f.mu.Lock()
+	f.ctx, f.db, f.taken = ctx, db, append(f.taken, slices.Clone(requests))
+	f.mu.Unlock()
 	if f.take == nil {
 		return make([]pglimit.Decision, len(requests)), nil
 	}
@@ -63,3 +73,19 @@ func answer(d pglimit.Decision) func(context.Context, []pglimit.Request) ([]pgli
 func fail(err error) func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
 	return func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) { return nil, err }
 }
+
+// GiveBack remembers what is given back.
+func (f *fake) GiveBack(_ context.Context, _ pglimit.DB, refunds []pglimit.Refund) error {
+	f.refunds = append(f.refunds, refunds...)
+	return f.giveBack
+}
+
+// leasingFake has leases to give, in name.
+type leasingFake struct{ *fake }
+
+func (leasingFake) Lease(context.Context, pglimit.DB, pglimit.LeaseRequest) (pglimit.Lease, error) {
+	return pglimit.Lease{}, nil
+}
+
+// pglimitTx is a transaction that panics when it is used.
+type pglimitTx struct{ pgx.Tx }

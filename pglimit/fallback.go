@@ -6,23 +6,19 @@ import (
 	"time"
 )
 
-// withFallback asks onError once for each request of a call that failed. The
-// caller's own cancellation is not a failure of the limiter's: nobody waits for
-// the answer any more, and it is returned as it is.
-func withFallback(onError func(context.Context, Request, error) (Decision, error), next take) take {
-	return func(ctx context.Context, requests []Request) ([]Decision, error) {
-		decisions, err := next(ctx, requests)
+// withFallback asks onError about a request that failed. The caller's own cancellation
+// is not a failure of the limiter's: nobody waits for the answer any more, and it is
+// returned as it is.
+func withFallback(onError func(context.Context, Request, error) (Decision, error), next decide) decide {
+	return func(ctx context.Context, request Request) (Decision, error) {
+		decision, err := next(ctx, request)
 		if err == nil || errors.Is(ctx.Err(), context.Canceled) {
-			return decisions, err
+			return decision, err
 		}
-		decisions = make([]Decision, len(requests))
-		for i, request := range requests {
-			var failed error
-			if decisions[i], failed = onError(ctx, request, err); failed != nil {
-				return nil, failed
-			}
+		if decision, err = onError(ctx, request, err); err != nil {
+			return Decision{}, err
 		}
-		return decisions, nil
+		return decision, nil
 	}
 }
 

@@ -2,6 +2,7 @@ package pglimit
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"time"
 )
@@ -96,6 +97,11 @@ func (l Limit) Validate() error {
 	case l.Burst < 0:
 		return &LimitError{l, "Burst", fmt.Sprintf("is %d: it must be at least 1, or 0 for as many as Tokens", l.Burst)}
 	}
+	// A token has at most as many parts as the Period has nanoseconds: for most limits
+	// that says enough, without finding out how many.
+	if over, parts := bits.Mul64(uint64(l.Capacity()), uint64(l.Period)); over == 0 && parts <= maxParts {
+		return nil
+	}
 	perToken, _ := l.Parts()
 	if over, parts := bits.Mul64(uint64(l.Capacity()), uint64(perToken)); over != 0 || parts > maxParts {
 		return &LimitError{l, "Burst", fmt.Sprintf(
@@ -103,6 +109,30 @@ func (l Limit) Validate() error {
 			l.Capacity(), perToken, int64(maxParts))}
 	}
 	return nil
+}
+
+// refillTime of so many tokens, rounded down to the nanosecond; at most the longest
+// Duration, which is 292 years.
+func (l Limit) refillTime(tokens int64) time.Duration {
+	high, low := bits.Mul64(uint64(tokens), uint64(l.Period))
+	if high >= uint64(l.Tokens) {
+		return math.MaxInt64
+	}
+	nanos, _ := bits.Div64(high, low, uint64(l.Tokens))
+	return time.Duration(min(nanos, math.MaxInt64))
+}
+
+// refilled is how many tokens flow back in the time, rounded up.
+func (l Limit) refilled(in time.Duration) int64 {
+	high, low := bits.Mul64(uint64(in), uint64(l.Tokens))
+	if high >= uint64(l.Period) {
+		return math.MaxInt64
+	}
+	tokens, rest := bits.Div64(high, low, uint64(l.Period))
+	if rest > 0 {
+		tokens++
+	}
+	return int64(min(tokens, math.MaxInt64))
 }
 
 func gcd(a, b int64) int64 {

@@ -1,6 +1,7 @@
 package pglimit_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"reflect"
@@ -13,8 +14,10 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
+// config without the stages that may answer in the strategy's stead or call it from
+// another goroutine.
 func config(change func(*pglimit.Config)) pglimit.Config {
-	c := pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10).WithBurst(20)}
+	c := pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10).WithBurst(20), NoCombining: true, NoMemory: true}
 	if change != nil {
 		change(&c)
 	}
@@ -37,7 +40,7 @@ func TestNewRefusesAConfig(t *testing.T) {
 	}
 	for _, test := range []struct {
 		change   func(*pglimit.Config)
-		strategy fake
+		strategy *fake
 		field    string
 		want     string
 	}{
@@ -53,14 +56,30 @@ func TestNewRefusesAConfig(t *testing.T) {
 			want: "pglimit: Config.Limit.Tokens is 0: it must be at least 1"},
 		{field: "Limit", change: func(c *pglimit.Config) { c.Limit.Period = -1 },
 			want: "pglimit: Config.Limit.Period is -1ns: it must be longer than zero"},
-		{field: "Limit", strategy: fake{check: burstOfOne},
+		{field: "Limit", strategy: &fake{check: burstOfOne},
 			want: "pglimit: Config.Limit.Burst is 20: fake keeps a burst of 1 only"},
 		{field: "Timeout", change: func(c *pglimit.Config) { c.Timeout = -time.Second },
 			want: "pglimit: Config.Timeout is -1s: it must not be negative; 0 means none"},
 		{field: "Durability", change: func(c *pglimit.Config) { c.Durability = 7 },
 			want: "pglimit: Config.Durability is 7: it must be Relaxed or Durable"},
+		{field: "Lanes", change: func(c *pglimit.Config) { c.Lanes = -1 },
+			want: "pglimit: Config.Lanes is -1: it must be from 1 to 1024; 0 means 2"},
+		{field: "Lanes", change: func(c *pglimit.Config) { c.Lanes = 1025 },
+			want: "pglimit: Config.Lanes is 1025: it must be from 1 to 1024; 0 means 2"},
+		{field: "MaxWaiting", change: func(c *pglimit.Config) { c.MaxWaiting = -1 },
+			want: "pglimit: Config.MaxWaiting is -1: it must not be negative; 0 means 65536"},
+		{field: "DenialTTL", change: func(c *pglimit.Config) { c.DenialTTL = -1 },
+			want: "pglimit: Config.DenialTTL is -1ns: it must not be negative; 0 means 1s, and NoMemory none"},
+		{field: "DenialKeys", change: func(c *pglimit.Config) { c.DenialKeys = -1 },
+			want: "pglimit: Config.DenialKeys is -1: it must not be negative; 0 means 65536"},
+		{field: "LeaseTTL", change: func(c *pglimit.Config) { c.LeaseTTL = time.Millisecond },
+			want: "pglimit: Config.LeaseTTL is 1ms: it must be from 10ms to 10s; 0 means 1s"},
+		{field: "LeaseTTL", change: func(c *pglimit.Config) { c.LeaseTTL = time.Minute },
+			want: "pglimit: Config.LeaseTTL is 1m0s: it must be from 10ms to 10s; 0 means 1s"},
+		{field: "Leases", change: func(c *pglimit.Config) { c.Leases = true },
+			want: "pglimit: Config.Leases is more than the strategy fake can do: use a Leaser, such as strategies.TokenBucket{}"},
 	} {
-		limiter, err := pglimit.New(noDB{}, &test.strategy, config(test.change))
+		limiter, err := pglimit.New(noDB{}, cmp.Or(test.strategy, &fake{}), config(test.change))
 		if limiter != nil || err == nil || err.Error() != test.want {
 			t.Errorf("got  %v\nwant %s", err, test.want)
 		}
@@ -83,7 +102,7 @@ func TestEveryConfigFieldIsKnown(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[pglimit.Config]()) {
 		names = append(names, field.Name)
 	}
-	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError" {
+	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError NoCombining Lanes MaxWaiting NoMemory DenialTTL DenialKeys Leases LeaseTTL" {
 		t.Errorf("%s: test what is new in TestNewRefusesAConfig", got)
 	}
 }
@@ -188,18 +207,6 @@ func TestTheLimiterTurnsAwayWhatCannotBeAnswered(t *testing.T) {
 	}
 	if _, err := limiter.AllowN(t.Context(), "k", -3); err == nil || err.Error() != "pglimit: Request.Tokens is -3: it must be at least 1 (to look without taking, use Peek)" {
 		t.Error(err)
-	}
-}
-
-// Also where the fallback would let it pass.
-func TestALimitThatTheStrategyCannotKeepIsTurnedAway(t *testing.T) {
-	t.Parallel()
-	var refuse error
-	strategy := &fake{check: func(pglimit.Limit) error { return refuse }}
-	limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
-	refuse = &pglimit.LimitError{Field: "Burst", Why: "is 20"}
-	if d, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, refuse) || d.Allowed || len(strategy.taken) > 0 {
-		t.Errorf("%+v, %v, sent %v", d, err, strategy.taken)
 	}
 }
 

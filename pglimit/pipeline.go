@@ -1,37 +1,92 @@
 package pglimit
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
-// take decides requests and answers in their order.
+// decide answers one request.
+type decide func(ctx context.Context, request Request) (Decision, error)
+
+// take answers several requests, in their order, in one call of the strategy.
 type take func(ctx context.Context, requests []Request) ([]Decision, error)
 
-// pipeline is the way of a request, first to last. Each stage wraps the next and
-// has a file of its own; one that is switched off is not there at all.
-func pipeline(db DB, strategy Strategy, config Config) take {
-	decide := take(func(ctx context.Context, requests []Request) ([]Decision, error) {
-		return strategy.Take(ctx, db, requests)
+// pipeline is the way of a request through its stages, each of which wraps the next
+// and has a file of its own; one that is switched off is not there at all. Read from the
+// end: that is the order in which a request passes them.
+//
+//	validation → fallback → memory → lease → timeout → lease → combining → memory → strategy
+//
+// Memory and leases stand twice: where a request may be answered without asking, and
+// where it is learned, or fetched, what the next ones may be answered with.
+func (l *Limiter) pipeline() decide {
+	c := l.config
+	send := take(func(ctx context.Context, requests []Request) ([]Decision, error) {
+		return l.strategy.Take(ctx, l.db, requests)
 	})
-	if config.Timeout > 0 {
-		decide = withTimeout(config.Timeout, decide)
+	send = l.withCount(send)
+	if l.memory != nil {
+		send = l.memory.learning(send)
 	}
-	if config.OnError != nil {
-		decide = withFallback(config.OnError, decide)
+	next := l.oneByOne(send)
+	if !c.NoCombining {
+		l.combiner = newCombiner(l, send)
+		next = l.combiner.decide
 	}
-	return withValidation(strategy, decide)
+	if l.leases != nil {
+		next = l.leases.fetching(next)
+	}
+	if c.Timeout > 0 {
+		next = withTimeout(c.Timeout, next)
+	}
+	if l.leases != nil {
+		next = l.leases.spending(next)
+	}
+	if l.memory != nil {
+		next = l.memory.recalling(next)
+	}
+	if c.OnError != nil {
+		next = withFallback(c.OnError, next)
+	}
+	return withValidation(next)
 }
 
 // withValidation turns away what no bucket could answer, before anything is sent
-// and before a fallback could let it pass.
-func withValidation(strategy Strategy, next take) take {
-	return func(ctx context.Context, requests []Request) ([]Decision, error) {
-		for i := range requests {
-			if err := requests[i].Validate(); err != nil {
-				return nil, err
-			}
-			if err := strategy.Check(requests[i].Limit); err != nil {
-				return nil, err
-			}
+// and before a fallback could let it pass. What is the same for all requests of a
+// Limiter, New has validated.
+func withValidation(next decide) decide {
+	return func(ctx context.Context, request Request) (Decision, error) {
+		if err := checkName("Key", request.Key, MaxKeyBytes); err != nil {
+			return Decision{}, err
 		}
-		return next(ctx, requests)
+		if err := request.checkTokens(); err != nil {
+			return Decision{}, err
+		}
+		return next(ctx, request)
+	}
+}
+
+// oneByOne makes a call of each request.
+func (l *Limiter) oneByOne(send take) decide {
+	return func(ctx context.Context, request Request) (Decision, error) {
+		decisions, err := send(ctx, []Request{request})
+		if err != nil {
+			return Decision{}, err
+		}
+		l.counters.decided.Add(1)
+		return decisions[0], nil
+	}
+}
+
+// withCount counts calls, and catches a strategy that does not answer what it was asked.
+func (l *Limiter) withCount(next take) take {
+	return func(ctx context.Context, requests []Request) ([]Decision, error) {
+		l.counters.roundTrips.Add(1)
+		l.counters.requests.Add(int64(len(requests)))
+		decisions, err := next(ctx, requests)
+		if err == nil && len(decisions) != len(requests) {
+			err = fmt.Errorf("pglimit: the strategy %s made %d decisions of %d requests", l.strategy.Name(), len(decisions), len(requests))
+		}
+		return decisions, err
 	}
 }

@@ -48,6 +48,12 @@ func (r Request) Validate() error {
 	if err := r.Limit.Validate(); err != nil {
 		return err
 	}
+	return r.checkTokens()
+}
+
+// checkTokens is Validate without the names and the limit, which are the same for all
+// requests of a Limiter.
+func (r *Request) checkTokens() error {
 	burst := r.Limit.Capacity()
 	switch {
 	case r.Tokens < 0:

@@ -2,6 +2,7 @@ package pglimit
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -39,6 +40,10 @@ type Strategy interface {
 	// was taken, or, if it came from the connection, that nobody knows.
 	Take(ctx context.Context, db DB, requests []Request) ([]Decision, error)
 
+	// GiveBack returns tokens that were granted and not used, see [Refund]. One
+	// transaction; refunds may come in any order.
+	GiveBack(ctx context.Context, db DB, refunds []Refund) error
+
 	// Reset fills the bucket. Resetting one that is full does nothing.
 	Reset(ctx context.Context, db DB, limiter, key string) error
 
@@ -47,6 +52,64 @@ type Strategy interface {
 	// that). It looks at about limit rows, in one short transaction, never waits
 	// for a locked row, and says where to go on.
 	Sweep(ctx context.Context, db DB, from Cursor, limit int) (Swept, error)
+}
+
+// Refund is what [Strategy.GiveBack] returns to a bucket: Request.Tokens of what was
+// granted to the Request at the time At, which is that of its Decision.
+//
+// Never over comes first: while the tokens were out, time may have refilled the bucket
+// in their stead, and then they are not to be had twice. So of Tokens, what is refilled
+// between At and now is left out. A bucket that was reset since gets nothing back.
+type Refund struct {
+	Request
+	At time.Time
+}
+
+// Leaser is a Strategy that can set tokens aside for one process, which then spends
+// them without asking.
+type Leaser interface {
+	Strategy
+
+	// Lease settles an earlier lease and takes a new one of the same bucket, in one
+	// transaction.
+	Lease(ctx context.Context, db DB, request LeaseRequest) (Lease, error)
+}
+
+// LeaseRequest asks a [Leaser] to set tokens aside.
+type LeaseRequest struct {
+	// Limiter, Key, Limit and Durability name the bucket as in a [Request].
+	Limiter, Key string
+	Limit        Limit
+	Durability   Durability
+
+	// Tokens wanted, at most one in Share of those left: of 90 left, Share 3 gives 30,
+	// rounded down. Zero tokens: only settle.
+	Tokens, Share int64
+
+	// TTL of the lease at most, at least a millisecond. What is not settled by its end
+	// counts as spent then.
+	TTL time.Duration
+
+	// Settle is an earlier lease that ends with this call, Spent how much of it was
+	// spent; the zero Lease if there is none. The rest goes back to the bucket. One that
+	// has expired, or whose bucket was reset since, is settled already and left alone. A
+	// lease is settled once: twice would give back what others hold.
+	Settle Lease
+	Spent  int64
+}
+
+// Lease is a number of tokens that a bucket has set aside: nobody else can take them,
+// and they are not refilled, until they are settled or expire.
+type Lease struct {
+	Tokens int64
+
+	// At is the database's clock when the lease was made; Until when it expires, which
+	// is sooner than the TTL if other leases of the bucket are out. The holder, who has no
+	// such clock, counts the time between the two from when it sent the request.
+	At, Until time.Time
+
+	// Left is the bucket after the call, as a peek for one token would see it.
+	Left Decision
 }
 
 // Cursor is a place in a walk over a strategy's table. Only [Strategy.Sweep]

@@ -13,11 +13,15 @@
 // differ in how they go about it. Limiters of different strategies do not share
 // buckets.
 //
-// Every strategy first reads the row without a lock: what that read shows may deny,
-// never admit, because a row only ever gets emptier behind one's back (or is
+// Every strategy first reads the row without a lock (TokenBucket as part of its update): what
+// that read shows may deny, never admit, because a row only ever gets emptier behind one's back (or is
 // reset). Admission is decided while the row is locked, by the clock as it is then. A
 // take that hoped for tokens which went to another between its read and its lock has
 // locked the row for nothing: on a busy key that happens, once per such take.
+//
+// What was granted and is not used can be given back (GiveBack), less what has flowed
+// back in its stead meanwhile. [TokenBucket] can set tokens aside for a process
+// (Lease): nobody else has them until they are settled or expire.
 //
 // Given a pgx.Tx, a take joins the caller's transaction and is undone with it. Of
 // several takes in one such transaction, mind the order: two transactions that

@@ -42,9 +42,12 @@ var (
 	exclusionRangeTakeFile string
 	//go:embed sweep_ranges.sql
 	sweepRangesFile string
+	//go:embed give_back_range.sql
+	giveBackRangeFile string
 
 	exclusionRangeTable = newTable("exclusion_range", sweepRangesFile)
 	exclusionRangeTake  = statement(exclusionRangeTakeFile, "exclusion_range")
+	giveBackRange       = statement(giveBackRangeFile, "exclusion_range")
 )
 
 // Name is exclusion_range.
@@ -98,6 +101,13 @@ func insertRange(ctx context.Context, db pglimit.DB, r pglimit.Request, relaxed 
 		d.Allowed = granted || r.Tokens == 0 && d.Remaining == 1
 		return d, nil
 	}
+}
+
+// GiveBack removes the range of the grant.
+func (s ExclusionRange) GiveBack(ctx context.Context, db pglimit.DB, refunds []pglimit.Refund) error {
+	return explainRange(giveBack(ctx, db, s, refunds, giveBackRange, func(r pglimit.Refund, relaxed bool) []any {
+		return []any{r.Key, r.Limiter, r.At.UnixMicro(), relaxed}
+	}))
 }
 
 // Reset deletes the rows.

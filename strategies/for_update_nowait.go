@@ -232,6 +232,11 @@ func (b bucket) args(r pglimit.Request) []any {
 	return []any{r.Key, r.Limiter, b.debt, b.atUS, b.scale.token, b.scale.refill, b.scale.burst}
 }
 
+// GiveBack reduces the debt, each row in an update of its own.
+func (s ForUpdateNowait) GiveBack(ctx context.Context, db pglimit.DB, refunds []pglimit.Refund) error {
+	return giveBack(ctx, db, s, refunds, nowaitTable.giveBack, bucketRefund)
+}
+
 // Reset deletes the row.
 func (ForUpdateNowait) Reset(ctx context.Context, db pglimit.DB, limiter, key string) error {
 	return nowaitTable.resetKey(ctx, db, limiter, key)

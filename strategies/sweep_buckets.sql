@@ -3,6 +3,7 @@
 -- read once per walk. The minute is for takes that read the clock before and still
 -- wait, and for clocks that step back: a row remembers what its absence does not.
 --
+-- $full_us is when the bucket is full, which depends on the table.
 -- $1 first page, $2 the page behind the last, $3 whether the transaction is ours
 -- and need not wait for the disk (what a crash brings back is swept again).
 -- Locks the rows it removes; passes over locked ones; waits for nobody.
@@ -11,7 +12,7 @@ with full_rows as materialized (
     select ctid
     from $table
     where ctid >= pg_catalog.format('(%s,0)', $1::bigint)::tid and ctid < pg_catalog.format('(%s,0)', $2::bigint)::tid
-        and pglimit.full_us_v1(debt, at_us, refill_parts) + 60000000 <= (select pglimit.clock_us_v1())
+        and $full_us + 60000000 <= (select pglimit.clock_us_v1())
     for update skip locked
 ),
 removed as (

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"strings"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -17,11 +18,19 @@ var (
 
 // table is what strategies do with their rows apart from deciding.
 type table struct {
-	reset, sweep string // statements
+	reset, sweep, giveBack string // statements
 }
 
 func newTable(name, sweepFile string) table {
-	return table{reset: statement(resetFile, name), sweep: statement(sweepFile, name)}
+	fullUS := "pglimit.full_us_v1(debt, at_us, refill_parts)"
+	if name == "token_bucket" { // a lease that nobody settled is taken when it expires
+		fullUS = "pglimit.full_us_v1(debt + leased * token_parts, greatest(at_us, leased_until_us), refill_parts)"
+	}
+	return table{
+		reset:    statement(resetFile, name),
+		sweep:    strings.ReplaceAll(statement(sweepFile, name), "$full_us", fullUS),
+		giveBack: statement(giveBackFile, name),
+	}
 }
 
 func (t table) resetKey(ctx context.Context, db pglimit.DB, limiter, key string) error {

@@ -4,20 +4,21 @@ import (
 	"context"
 	_ "embed"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// TokenBucket decides in a stored function: look, lock, decide, write, in one
-// round trip.
+// TokenBucket decides in a stored function, in one round trip: an update that takes the
+// tokens if they are there, and a look if they were not.
 //
-//   - Locks: for a grant, the row, from the moment of the decision to the commit; for
-//     a denial nothing, unless the tokens went to another between look and lock.
-//   - Round trips: one, for one request or many.
+//   - Locks: for a grant, the row, until the commit; for a denial nothing, unless the
+//     tokens went to another while the update waited for the row.
+//   - Round trips: one, for one request or many. Many requests of one limiter and limit
+//     are one statement; of several, or in a transaction of the caller's, a loop inside
+//     Postgres. Of two calls that make the same new keys at the same moment, one may take a
+//     second trip.
 //   - Rows: one per key that took tokens since it was last full and swept.
 //   - Good at: being the default. Any limit, many keys in one call, decided by the
-//     clock as it is when the row is locked, never a second round trip.
+//     clock as it is when the row is locked; it can lease.
 //   - Bad at: nothing that another strategy here is good at, but it needs the stored
 //     function, so its logic changes by migration only.
 //
@@ -29,12 +30,9 @@ var _ pglimit.Strategy = TokenBucket{}
 var (
 	//go:embed token_bucket_take.sql
 	tokenBucketTakeFile string
-	//go:embed token_bucket_take_many.sql
-	tokenBucketTakeManyFile string
 
-	tokenBucketTable    = newTable("token_bucket", sweepBucketsFile)
-	tokenBucketTake     = statement(tokenBucketTakeFile, "token_bucket")
-	tokenBucketTakeMany = statement(tokenBucketTakeManyFile, "token_bucket")
+	tokenBucketTable = newTable("token_bucket", sweepBucketsFile)
+	tokenBucketTake  = statement(tokenBucketTakeFile, "token_bucket")
 )
 
 // Name is token_bucket.
@@ -45,17 +43,19 @@ func (TokenBucket) Check(pglimit.Limit) error { return nil }
 
 // Take decides in one round trip.
 func (s TokenBucket) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
-	if err := validate(s, requests); err != nil {
+	if err := validate(s, requests); err != nil || len(requests) == 0 {
 		return nil, err
 	}
 	decisions := make([]pglimit.Decision, len(requests))
+	relaxed := relaxes(db, requests)
 	var err error
-	switch len(requests) {
-	case 0:
-	case 1:
-		decisions[0], err = takeTokens(ctx, db, requests[0], relaxes(db, requests))
+	switch r := &requests[0]; {
+	case len(requests) == 1 && (r.Tokens == 0 || r.Unit == r.Tokens):
+		decisions[0], err = takeTokens(ctx, db, *r, relaxed)
+	case ofOneLimit(requests) && autocommits(db):
+		err = takeManyTokens(ctx, db, requests, decisions, relaxed)
 	default:
-		err = takeManyTokens(ctx, db, requests, decisions)
+		err = takeMixedTokens(ctx, db, requests, decisions, relaxed)
 	}
 	if err != nil {
 		return nil, explain(err)
@@ -63,11 +63,12 @@ func (s TokenBucket) Take(ctx context.Context, db pglimit.DB, requests []pglimit
 	return decisions, nil
 }
 
+// takeTokens takes all or nothing.
 func takeTokens(ctx context.Context, db pglimit.DB, r pglimit.Request, relaxed bool) (pglimit.Decision, error) {
 	after := bucket{scale: scaleOf(r.Limit)}
 	var granted int64
 	err := db.QueryRow(ctx, tokenBucketTake,
-		r.Key, r.Limiter, after.scale.token, after.scale.refill, after.scale.burst, r.Tokens, max(r.Unit, 1), relaxed,
+		r.Key, r.Limiter, after.scale.token, after.scale.refill, after.scale.burst, r.Tokens, relaxed,
 	).Scan(&granted, &after.debt, &after.atUS)
 	if err != nil {
 		return pglimit.Decision{}, err
@@ -75,31 +76,9 @@ func takeTokens(ctx context.Context, db pglimit.DB, r pglimit.Request, relaxed b
 	return after.decision(r, granted), nil
 }
 
-func takeManyTokens(ctx context.Context, db pglimit.DB, requests []pglimit.Request, decisions []pglimit.Decision) error {
-	order := lockOrder(requests)
-	n := len(requests)
-	keys, limiters := make([]string, n), make([]string, n)
-	numbers := make([]int64, 5*n) // one allocation for five columns
-	tokens, refills, bursts, wants, units := numbers[:n], numbers[n:2*n], numbers[2*n:3*n], numbers[3*n:4*n], numbers[4*n:]
-	for row, i := range order {
-		r, scale := &requests[i], scaleOf(requests[i].Limit)
-		keys[row], limiters[row] = r.Key, r.Limiter
-		tokens[row], refills[row], bursts[row] = scale.token, scale.refill, scale.burst
-		wants[row], units[row] = r.Tokens, max(r.Unit, 1)
-	}
-	rows, err := db.Query(ctx, tokenBucketTakeMany, keys, limiters, tokens, refills, bursts, wants, units, relaxes(db, requests))
-	if err != nil {
-		return err
-	}
-	row := 0
-	var granted, debt, atUS int64
-	_, err = pgx.ForEachRow(rows, []any{&granted, &debt, &atUS}, func() error {
-		r := requests[order[row]]
-		decisions[order[row]] = bucket{debt: debt, atUS: atUS, scale: scaleOf(r.Limit)}.decision(r, granted)
-		row++
-		return nil
-	})
-	return err
+// GiveBack reduces the debt, each row in an update of its own.
+func (s TokenBucket) GiveBack(ctx context.Context, db pglimit.DB, refunds []pglimit.Refund) error {
+	return giveBack(ctx, db, s, refunds, tokenBucketTable.giveBack, bucketRefund)
 }
 
 // Reset deletes the row.

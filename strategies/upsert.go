@@ -69,6 +69,11 @@ func upsertOne(ctx context.Context, db pglimit.DB, r pglimit.Request, relaxed bo
 	}
 }
 
+// GiveBack reduces the debt, each row in an update of its own.
+func (s Upsert) GiveBack(ctx context.Context, db pglimit.DB, refunds []pglimit.Refund) error {
+	return giveBack(ctx, db, s, refunds, upsertTable.giveBack, bucketRefund)
+}
+
 // Reset deletes the row.
 func (Upsert) Reset(ctx context.Context, db pglimit.DB, limiter, key string) error {
 	return upsertTable.resetKey(ctx, db, limiter, key)

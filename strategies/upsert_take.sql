@@ -24,8 +24,8 @@ late as materialized (
 -- Decided under the row lock, with the row as it is then (b). Its time only moves
 -- forward, so no span of time is ever credited twice.
 taken as (
-    insert into $table as b (key, limiter, debt, at_us, granted, token_parts, refill_parts, burst)
-    select $1, $2, hoped.granted * $3, seen.at_us, hoped.granted, $3::bigint, $4::bigint, $5::bigint
+    insert into $table as b (key, limiter, debt, at_us, made_us, granted, token_parts, refill_parts, burst)
+    select $1, $2, hoped.granted * $3, seen.at_us, seen.at_us, hoped.granted, $3::bigint, $4::bigint, $5::bigint
     from seen, hoped
     where hoped.granted > 0
     on conflict (key, limiter) do update set

@@ -143,3 +143,8 @@ func scanTime(row pgx.Row) (at time.Time, granted bool, err error) {
 	}
 	return at, err == nil, err
 }
+
+// GiveBack is nothing that was published.
+func (t table) GiveBack(context.Context, pglimit.DB, []pglimit.Refund) error {
+	return errors.New("published: the write-up's statements give nothing back")
+}

@@ -30,6 +30,9 @@
 // denial had looked, count in the denial's favour: a denial that is reported is
 // wrong, one that is not may have been wrong by that much.
 //
+// A denial is held against the grants alone. So denials may be left out, if there are too
+// many to keep: what is reported is wrong all the same. Grants must not be.
+//
 // # What it does not see
 //
 //   - Decisions whose answer was lost (a timeout, a broken connection). If such a

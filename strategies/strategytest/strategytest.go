@@ -57,6 +57,12 @@ func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy pglimit.St
 		{"EveryDurability", durability},
 		{"EveryQueryMode", queryModes},
 		{"SweepChangesNoDecision", sweep},
+		{"WhatIsGivenBackCanBeHadAgain", givenBack},
+		{"NothingIsGivenBackAfterAReset", givenBackAfterReset},
+		{"NothingIsGivenBackToAnotherLimit", givenBackToAnotherLimit},
+		{"WhatFlowedBackIsNotGivenBackToo", givenBackLate},
+		{"BadRefundsAreErrorsAndGiveNothing", badRefunds},
+		{"ARefundJoinsTheCallersTransaction", givenBackInTransaction},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

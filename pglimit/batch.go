@@ -1,0 +1,141 @@
+package pglimit
+
+import (
+	"context"
+	"math"
+	"slices"
+)
+
+// batch is what one call answers: the waiters, in order of arrival, and the requests
+// that they became.
+type batch struct {
+	ctx      context.Context
+	flight   *flight
+	gathered int64 // waiters that were taken off the queue
+	waiters  []*waiter
+
+	requests []Request
+	slots    map[string]int // the last request of each key
+	leftOver []int64        // of what each request was granted: what nobody has got yet
+	refunds  []Refund
+}
+
+// few requests are searched one by one sooner than by the map.
+const few = 8
+
+func (b *batch) reset() {
+	clear(b.waiters)
+	clear(b.requests) // whose strings might be held for long
+	clear(b.refunds)
+	clear(b.slots)
+	b.ctx, b.flight, b.gathered = nil, nil, 0
+	b.waiters, b.requests, b.leftOver, b.refunds = b.waiters[:0], b.requests[:0], b.leftOver[:0], b.refunds[:0]
+}
+
+// combine makes requests of the waiters, without those who have left: they are not
+// charged. Of one key, requests for as many tokens that follow one another become one, in
+// units of what each of them wants: the order of a key's requests is kept.
+func (b *batch) combine() {
+	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool { return w.state.Load() == left })
+	for _, w := range b.waiters {
+		r := &w.request
+		slot, same := b.find(r.Key)
+		if same {
+			last := &b.requests[slot]
+			if last.Unit == r.Unit && (last.Tokens == 0) == (r.Tokens == 0) && last.Tokens <= math.MaxInt64-r.Tokens {
+				last.Tokens += r.Tokens
+				w.slot = slot
+				continue
+			}
+		}
+		w.slot = len(b.requests)
+		b.requests = append(b.requests, *r)
+		if b.slots != nil {
+			b.slots[r.Key] = w.slot
+		}
+	}
+}
+
+// find the last request of the key.
+func (b *batch) find(key string) (slot int, found bool) {
+	if b.slots == nil && len(b.requests) > few {
+		b.slots = make(map[string]int, len(b.waiters))
+		for i := range b.requests {
+			b.slots[b.requests[i].Key] = i
+		}
+	}
+	if b.slots != nil {
+		slot, found = b.slots[key]
+		return slot, found
+	}
+	for slot := len(b.requests) - 1; slot >= 0; slot-- {
+		if b.requests[slot].Key == key {
+			return slot, true
+		}
+	}
+	return 0, false
+}
+
+// fail tells everybody that no decision is known.
+func (b *batch) fail(err error) {
+	for _, w := range b.waiters {
+		w.answer(Decision{}, err)
+	}
+}
+
+// share out what was granted, in order of arrival. It returns how many heard it; what
+// was granted for those who have left goes to those behind them, and else is left over.
+func (b *batch) share(decisions []Decision) (heard int64) {
+	for i := range decisions {
+		b.leftOver = append(b.leftOver, decisions[i].Granted)
+	}
+	for _, w := range b.waiters {
+		decision, granted := &decisions[w.slot], &b.leftOver[w.slot]
+		tokens := w.request.Tokens
+		switch {
+		case tokens == 0: // a peek
+			if w.answer(*decision, nil) {
+				heard++
+			}
+		case tokens <= *granted:
+			if w.answer(decision.before(*granted-tokens, &w.request), nil) {
+				*granted -= tokens
+				heard++
+			}
+		default:
+			denial := *decision
+			denial.Allowed, denial.Granted = false, 0
+			if w.answer(denial, nil) {
+				heard++
+			}
+		}
+	}
+	return heard
+}
+
+// before is the decision for one of several requests that were decided together: as the
+// bucket was when it had been granted its tokens, and those behind it had not.
+func (d Decision) before(others int64, r *Request) Decision {
+	d.Allowed, d.Granted = true, r.Tokens
+	if others > 0 {
+		d.Remaining += others
+		d.ResetAfter = max(0, d.ResetAfter-r.Limit.refillTime(others))
+		if d.Remaining >= r.Unit {
+			d.RetryAfter = 0
+		}
+	}
+	return d
+}
+
+// refund what is left over.
+func (b *batch) refund(decisions []Decision) (tokens int64) {
+	for slot, left := range b.leftOver {
+		if left > 0 {
+			refund := Refund{Request: b.requests[slot], At: decisions[slot].At}
+			refund.Tokens, refund.Unit = left, min(left, refund.Unit)
+			b.refunds = append(b.refunds, refund)
+			tokens += left
+		}
+	}
+	return tokens
+}

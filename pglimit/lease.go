@@ -1,0 +1,233 @@
+package pglimit
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+)
+
+const (
+	defaultLeaseTTL = time.Second
+	minLeaseTTL     = 10 * time.Millisecond
+	maxLeaseTTL     = 10 * time.Second
+
+	// leaseShare: a lease is at most one in so many of the tokens left, so that there
+	// is always something for others.
+	leaseShare = 4
+
+	// holds per LeaseTTL: a lease is made to last so long that it is settled, and the
+	// next one measured by it, well before it expires.
+	holds = 10
+
+	// busy is how many requests a key must have in a hold before it is leased.
+	busy = 5
+
+	// growth of a lease over the one before at most, so that a moment's burst does not
+	// set aside what nobody needs.
+	growth = 4
+
+	leasedKeys = 1 << 16
+)
+
+// leases spends tokens that were fetched in advance.
+//
+// A key that is busy gets a lease: a number of tokens that Postgres has set aside for
+// this process, for LeaseTTL at most, and that it spends without asking, first come first
+// served. When it is spent, or has been idle for a hold, it is settled: what is unspent
+// goes back to the bucket.
+//
+// Never over: while tokens are set aside nobody else has them and they are not refilled,
+// and after LeaseTTL, which this process counts from before the lease was made, Postgres
+// counts them as spent. How far under: what is set aside, at most a quarter of the tokens
+// left, is denied to other processes for as long as it is neither spent nor settled.
+type leases struct {
+	limiter *Limiter
+	leaser  Leaser
+	ttl     time.Duration
+	start   time.Time
+	keys    *otter.Cache[string, *holder]
+
+	mu      sync.Mutex
+	closed  bool
+	active  map[*holder]struct{} // those that may have a lease
+	keeping bool                 // the keeper's goroutine runs
+	running sync.WaitGroup       // fetches and the keeper
+	ctx     context.Context      // of them all
+	cancel  context.CancelFunc
+}
+
+// holder is a key's lease, or the lack of one.
+type holder struct {
+	key string
+
+	// The lease, as spent by callers: without a lock.
+	unspent atomic.Int64
+	terms   atomic.Pointer[terms]
+
+	mu       sync.Mutex
+	fetching *fetch        // under way
+	from     time.Duration // beginning of the hold in which requests are counted
+	requests int           // in this hold, that found no lease
+	pause    time.Duration // no lease is asked for before this time
+	seen     *terms        // the lease when the keeper last looked
+	rest     int64         // and what was unspent of it
+}
+
+// terms of a lease.
+type terms struct {
+	Lease
+	asked time.Duration // when it was asked for, since the start
+	got   time.Duration // when it came
+	until time.Duration // it must not be spent from here on
+}
+
+// fetch is a call that settles a lease and takes the next one.
+type fetch struct{ done chan struct{} }
+
+func newLeases(l *Limiter) (*leases, error) {
+	keys, err := otter.New(&otter.Options[string, *holder]{
+		MaximumSize: leasedKeys,
+		Executor:    func(task func()) { task() }, // no goroutines
+	})
+	if err != nil {
+		return nil, err
+	}
+	leaser, _ := l.strategy.(Leaser) // validated
+	ctx, cancel := context.WithCancel(context.Background())
+	return &leases{
+		limiter: l, leaser: leaser, keys: keys, start: time.Now(),
+		ttl:    orDefault(l.config.LeaseTTL, defaultLeaseTTL),
+		active: make(map[*holder]struct{}), ctx: ctx, cancel: cancel,
+	}, nil
+}
+
+func (s *leases) now() time.Duration  { return time.Since(s.start) }
+func (s *leases) hold() time.Duration { return s.ttl / holds }
+
+// spending is the stage that answers from a lease.
+func (s *leases) spending(next decide) decide {
+	return func(ctx context.Context, request Request) (Decision, error) {
+		if h, known := s.keys.GetIfPresent(request.Key); known {
+			if decision, spent := h.spend(&request, s.now); spent {
+				s.limiter.counters.leased.add()
+				return decision, nil
+			}
+		}
+		return next(ctx, request)
+	}
+}
+
+// fetching is the stage that gets a lease for whoever found none, if its key is busy.
+// Who gets nothing out of it asks Postgres.
+func (s *leases) fetching(next decide) decide {
+	return func(ctx context.Context, request Request) (Decision, error) {
+		if request.Tokens == 0 {
+			return next(ctx, request)
+		}
+		h, _ := s.keys.ComputeIfAbsent(request.Key, func() (*holder, bool) { return &holder{key: request.Key}, false })
+		for {
+			f := s.join(h, &request)
+			if f == nil {
+				return next(ctx, request)
+			}
+			select {
+			case <-f.done:
+			case <-ctx.Done():
+				return Decision{}, ctx.Err()
+			}
+			if decision, spent := h.spend(&request, s.now); spent {
+				s.limiter.counters.leased.add()
+				return decision, nil
+			}
+		}
+	}
+}
+
+// spend takes the tokens out of the lease, if they are in it.
+func (h *holder) spend(request *Request, now func() time.Duration) (Decision, bool) {
+	n := request.Tokens
+	if n == 0 || h.unspent.Load() < n {
+		return Decision{}, false
+	}
+	terms, at := h.terms.Load(), now()
+	if terms == nil || at >= terms.until {
+		return Decision{}, false
+	}
+	left := h.unspent.Load()
+	for ; left >= n; left = h.unspent.Load() {
+		if h.unspent.CompareAndSwap(left, left-n) {
+			if next := h.terms.Load(); next != nil && next != terms {
+				terms, at = next, next.got // meanwhile there was another, of which these tokens are
+			}
+			return terms.decision(request, left-n, at), true
+		}
+	}
+	return Decision{}, false
+}
+
+// decision of a grant out of the lease. What the bucket has besides it is as it was when
+// the lease was made. Its time is rather too early than too late: between the making of a
+// lease and its settlement any is right, but after that the tokens are the bucket's.
+func (t *terms) decision(request *Request, unspent int64, now time.Duration) Decision {
+	age := now - t.got
+	age -= age / 1024 // as in memory.learn
+	d := Decision{
+		Allowed: true, Granted: request.Tokens,
+		Remaining:  t.Left.Remaining + unspent,
+		ResetAfter: max(0, t.Left.ResetAfter-age),
+		At:         t.At.Add(age),
+	}
+	if d.Remaining < request.Unit {
+		d.RetryAfter = max(0, t.Left.RetryAfter-age)
+	}
+	return d
+}
+
+// join the fetch that is under way, or begin one if the key is busy. Nil: none.
+func (s *leases) join(h *holder, request *Request) *fetch {
+	now := s.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.fetching != nil {
+		return h.fetching
+	}
+	if now < h.pause {
+		return nil
+	}
+	if now-h.from >= s.hold() {
+		h.from, h.requests = now, 0
+	}
+	h.requests++
+	if h.terms.Load() == nil && h.requests < busy {
+		return nil
+	}
+	return s.fetch(h, request.Tokens)
+}
+
+// fetch begins to settle the lease and to take the next one, which is to have at least so
+// many tokens; if zero, only to settle. It returns nil after close. The holder is locked.
+func (s *leases) fetch(h *holder, tokens int64) *fetch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.active[h] = struct{}{}
+	if !s.keeping {
+		s.keeping = true
+		s.running.Go(s.keep)
+	}
+	f := &fetch{done: make(chan struct{})}
+	h.fetching = f
+	s.running.Go(func() {
+		_ = s.renew(h, tokens) // whoever waits for it asks Postgres, and hears the error
+		h.mu.Lock()
+		h.fetching = nil
+		h.mu.Unlock()
+		close(f.done)
+	})
+	return f
+}

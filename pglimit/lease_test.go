@@ -1,0 +1,331 @@
+package pglimit_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// bank is a strategy with leases, as package strategies documents them, in memory. Its
+// clock is that of the test. Debt is counted in time: a token is what is refilled in
+// Period / Tokens.
+type bank struct {
+	fake
+	latency atomic.Int64 // time.Duration
+	fails   error        // of Lease
+
+	mu     sync.Mutex
+	debt   time.Duration
+	at     time.Time
+	leased int64
+	until  time.Time
+
+	trips   int
+	settled []int64 // spent, of each lease that was settled
+}
+
+func newBank() *bank {
+	b := &bank{at: time.Now()}
+	b.latency.Store(int64(time.Millisecond))
+	b.take = b.decide
+	return b
+}
+
+// travel is one way to the server.
+func (b *bank) travel() { time.Sleep(time.Duration(b.latency.Load())) }
+
+func perToken(l pglimit.Limit) time.Duration { return l.Period / time.Duration(l.Tokens) }
+
+// settle brings the account to the present.
+func (b *bank) settle(l pglimit.Limit) {
+	drain := func(to time.Time) {
+		if to.After(b.at) {
+			b.debt, b.at = max(0, b.debt-to.Sub(b.at)), to
+		}
+	}
+	now := time.Now()
+	if b.leased > 0 && !now.Before(b.until) {
+		drain(b.until)
+		b.debt += time.Duration(b.leased) * perToken(l)
+		b.leased = 0
+	}
+	drain(now)
+}
+
+func (b *bank) setAside() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.leased
+}
+
+func (b *bank) left(l pglimit.Limit) int64 {
+	return l.Capacity() - b.leased - int64((b.debt+perToken(l)-1)/perToken(l))
+}
+
+func (b *bank) decide(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	b.travel()
+	defer b.travel() // after the lock is released
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	decisions := make([]pglimit.Decision, len(requests))
+	for i, r := range requests {
+		b.settle(r.Limit)
+		granted := min(r.Tokens, max(0, b.left(r.Limit))) / r.Unit * r.Unit
+		b.debt += time.Duration(granted) * perToken(r.Limit)
+		decisions[i] = pglimit.Decision{Allowed: granted > 0, Granted: granted, Remaining: b.left(r.Limit), At: b.at}
+		if r.Tokens == 0 {
+			decisions[i].Allowed = b.left(r.Limit) >= r.Unit
+		}
+	}
+	return decisions, nil
+}
+
+func (b *bank) Lease(ctx context.Context, _ pglimit.DB, r pglimit.LeaseRequest) (pglimit.Lease, error) {
+	b.travel()
+	defer b.travel()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fails != nil {
+		return pglimit.Lease{}, b.fails
+	}
+	b.trips++
+	b.settle(r.Limit)
+	if r.Settle.Tokens > 0 && b.at.Before(r.Settle.Until) {
+		b.leased -= r.Settle.Tokens
+		b.debt += time.Duration(r.Spent) * perToken(r.Limit)
+		b.settled = append(b.settled, r.Spent)
+	}
+	lease := pglimit.Lease{At: b.at, Until: b.at.Add(r.TTL)}
+	if r.Tokens > 0 {
+		lease.Tokens = min(r.Tokens, max(0, b.left(r.Limit))/r.Share)
+		b.leased += lease.Tokens
+		if b.until.Before(lease.Until) {
+			b.until = lease.Until
+		}
+	}
+	lease.Left = pglimit.Decision{Remaining: b.left(r.Limit)}
+	return lease, ctx.Err()
+}
+
+// leasing has leases and combining, and no memory.
+func leasing(t *testing.T, strategy pglimit.Strategy, limit pglimit.Limit) *pglimit.Limiter {
+	t.Helper()
+	return newLimiter(t, strategy, func(c *pglimit.Config) { c.Leases, c.NoCombining, c.Limit = true, false, limit })
+}
+
+// load asks every gap for so long, each request in a goroutine of its own, and returns how
+// many were allowed.
+func load(t *testing.T, limiter *pglimit.Limiter, gap, length time.Duration) (allowed int64) {
+	t.Helper()
+	var mu sync.Mutex
+	var work sync.WaitGroup
+	for range length / gap {
+		work.Go(func() {
+			d, err := limiter.Allow(t.Context(), "a")
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			allowed += d.Granted
+			mu.Unlock()
+		})
+		time.Sleep(gap)
+	}
+	work.Wait()
+	return allowed
+}
+
+func TestABusyKeyIsLeased(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank()
+		limiter := leasing(t, b, pglimit.PerSecond(1000))
+		allowed := load(t, limiter, 2*time.Millisecond, 5*time.Second) // 500/s
+		stats := limiter.Stats()
+		if allowed != 2500 || stats.Leased+stats.Decided != 2500 {
+			t.Errorf("%d of 2,500 were allowed: %+v", allowed, stats)
+		}
+		// A lease is made to last 100 ms, and to be a quarter of what is left at most.
+		if stats.Leased < 2400 || stats.LeaseTrips > 100 {
+			t.Errorf("%+v", stats)
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		stats = limiter.Stats()
+		if used := stats.LeasedTokens - stats.UnspentTokens; used != stats.Leased {
+			t.Errorf("%d tokens of leases for %d requests", used, stats.Leased)
+		}
+		if n := b.setAside(); n != 0 {
+			t.Errorf("%d tokens are set aside still", n)
+		}
+	})
+}
+
+func TestAQuietKeyIsNotLeased(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter := leasing(t, newBank(), pglimit.PerSecond(1000))
+		load(t, limiter, 25*time.Millisecond, 5*time.Second) // 40/s, four in a hold
+		if stats := limiter.Stats(); stats.LeaseTrips != 0 || stats.Decided != 200 {
+			t.Errorf("%+v", stats)
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAnIdleLeaseIsGivenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank()
+		limiter := leasing(t, b, pglimit.PerSecond(1000))
+		load(t, limiter, time.Millisecond, time.Second)
+		if b.setAside() == 0 {
+			t.Fatal("there was no lease")
+		}
+		time.Sleep(250 * time.Millisecond) // two holds and a look
+		if n := b.setAside(); n != 0 {
+			t.Errorf("%d tokens are set aside", n)
+		}
+		time.Sleep(time.Second)
+	}) // which fails if the keeper is left, though nobody closed the limiter
+}
+
+// Never over: two processes with leases, and one without, on one bucket for a minute. At
+// any time no more was spent than the limit allows, counted when it was spent.
+func TestLeasesAreNeverOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank()
+		limit := pglimit.PerSecond(200).WithBurst(100)
+		one, two := leasing(t, b, limit), leasing(t, b, limit)
+		plain := newLimiter(t, b, func(c *pglimit.Config) { c.Limit = limit })
+		var mu sync.Mutex
+		var debt time.Duration // of what was really spent
+		var spent int64
+		last := time.Now()
+		use := func(d pglimit.Decision) {
+			mu.Lock()
+			defer mu.Unlock()
+			now := time.Now()
+			debt = max(0, debt-now.Sub(last)) + time.Duration(d.Granted)*perToken(limit)
+			last, spent = now, spent+d.Granted
+			// A token may have been granted up to a round trip ago.
+			if over := debt - time.Duration(limit.Burst)*perToken(limit); over > 3*time.Millisecond {
+				t.Errorf("over by %v", over)
+			}
+		}
+		random := rand.New(rand.NewPCG(1, 2))
+		var work sync.WaitGroup
+		for range 20_000 {
+			limiter := []*pglimit.Limiter{one, one, two, plain}[random.IntN(4)]
+			tokens := 1 + random.Int64N(3)*random.Int64N(2)
+			work.Go(func() {
+				d, err := limiter.AllowN(t.Context(), "a", tokens)
+				if err != nil {
+					t.Error(err)
+				}
+				use(d)
+			})
+			gap := 4 * time.Millisecond // 250 a second, for 333 tokens
+			if random.IntN(4000) < 2000 && random.IntN(2) == 0 {
+				gap = 12 * time.Millisecond
+			}
+			if random.IntN(1000) == 0 {
+				gap = 800 * time.Millisecond // the bucket fills, leases go idle or expire
+			}
+			time.Sleep(time.Duration(random.Int64N(int64(2 * gap))))
+		}
+		work.Wait()
+		stats := one.Stats()
+		if spent < 10_000 || stats.Leased < 1000 {
+			t.Errorf("%d tokens, %+v", spent, stats)
+		}
+		t.Logf("%d tokens spent, %+v", spent, stats)
+		for _, l := range []*pglimit.Limiter{one, two} {
+			if err := l.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestALeaseIsNotSpentWhenItHasExpired(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank()
+		limiter := leasing(t, b, pglimit.PerSecond(1000))
+		load(t, limiter, time.Millisecond, time.Second)
+		b.mu.Lock()
+		b.fails = errDown // the lease cannot be settled, and the next is not to be had
+		b.mu.Unlock()
+		b.take = fail(errDown)
+		began := time.Now()
+		for time.Since(began) < 5*time.Second {
+			if d, _ := limiter.Allow(t.Context(), "a"); d.Allowed && time.Since(began) >= time.Second {
+				t.Fatalf("spent %v after the lease was made", time.Since(began))
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		_ = limiter.Close(t.Context())
+	})
+}
+
+func TestCloseSaysWhichLeasesItCouldNotGiveBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank()
+		limiter := leasing(t, b, pglimit.PerSecond(1000))
+		load(t, limiter, time.Millisecond, time.Second)
+		b.mu.Lock()
+		b.fails = errDown
+		b.mu.Unlock()
+		err := limiter.Close(t.Context())
+		if !errors.Is(err, errDown) || !strings.HasPrefix(err.Error(), "pglimit: 1 leases could not be given back, their tokens are missed for up to 1s: ") {
+			t.Error(err)
+		}
+		if _, err := limiter.Allow(t.Context(), "a"); !errors.Is(err, pglimit.ErrClosed) {
+			t.Error(err)
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error("again:", err)
+		}
+	})
+}
+
+func TestWhoWaitsForALeaseLeavesWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank()
+		limiter := newLimiter(t, b, func(c *pglimit.Config) {
+			c.Leases, c.NoCombining, c.Limit, c.Timeout = true, false, pglimit.PerSecond(1000), 100*time.Millisecond
+		})
+		load(t, limiter, time.Millisecond, time.Second)
+		time.Sleep(300 * time.Millisecond) // the lease is given back, and nobody reads the latency
+		b.latency.Store(int64(300 * time.Millisecond))
+		late := 0
+		for range 20 {
+			began := time.Now()
+			if _, err := limiter.Allow(t.Context(), "a"); err != nil {
+				late++
+				if took := time.Since(began); took != 100*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("%v after %v", err, took)
+				}
+			}
+		}
+		if late == 0 {
+			t.Error("nobody had to wait")
+		}
+		_ = limiter.Close(t.Context())
+	})
+}

@@ -1,0 +1,266 @@
+package pglimit_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// remembering has the memory of denials and no combining.
+func remembering(t testing.TB, strategy pglimit.Strategy, change func(*pglimit.Config)) *pglimit.Limiter {
+	t.Helper()
+	limiter, err := pglimit.New(noDB{}, strategy, config(func(c *pglimit.Config) {
+		c.NoMemory = false
+		if change != nil {
+			change(c)
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limiter
+}
+
+// denying answers as a bucket of 10/1s burst 20 does that was emptied down to 0.5 tokens
+// at this moment, after the time that the answer takes.
+func denying(latency time.Duration) func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
+	return func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+		time.Sleep(latency)
+		missing := time.Duration(requests[0].Unit*100-50) * time.Millisecond
+		return []pglimit.Decision{{
+			RetryAfter: missing, ResetAfter: 1950 * time.Millisecond, At: time.Unix(1000, 0).UTC(),
+		}}, nil
+	}
+}
+
+func TestADenialIsRemembered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		strategy := &fake{take: denying(10 * time.Millisecond)}
+		limiter := remembering(t, strategy, nil)
+		first, _ := limiter.AllowN(t.Context(), "a", 2) // sent at 0, heard at 10 ms
+		if first.RetryAfter != 150*time.Millisecond {
+			t.Errorf("%+v", first)
+		}
+		time.Sleep(90 * time.Millisecond)
+		for tokens, want := range map[int64]pglimit.Decision{
+			// 100 ms after it was sent.
+			2: {RetryAfter: 50 * time.Millisecond, ResetAfter: 1850 * time.Millisecond, Remaining: 1, At: time.Unix(1000, 1e8).UTC()},
+			5: {RetryAfter: 350 * time.Millisecond, ResetAfter: 1850 * time.Millisecond, Remaining: 1, At: time.Unix(1000, 1e8).UTC()},
+		} {
+			d, err := limiter.AllowN(t.Context(), "a", tokens)
+			if err != nil || d != want {
+				t.Errorf("%d: %+v, %v\nwant %+v", tokens, d, err, want)
+			}
+		}
+		if len(strategy.taken) != 1 {
+			t.Fatalf("asked %d times", len(strategy.taken))
+		}
+		if stats := limiter.Stats(); stats.Remembered != 2 || stats.Decided != 1 {
+			t.Errorf("%+v", stats)
+		}
+		for i, ask := range []func(){
+			func() { _, _ = limiter.AllowN(t.Context(), "b", 2) }, // another key
+			func() { _, _ = limiter.AllowN(t.Context(), "a", 1) }, // fewer
+			func() { _, _ = limiter.Peek(t.Context(), "a") },
+		} {
+			ask()
+			if len(strategy.taken) != i+2 {
+				t.Errorf("%d: asked %d times", i, len(strategy.taken))
+			}
+		}
+	})
+}
+
+// Not a moment later: 150 ms after the question was sent, less a tenth of a percent.
+func TestADenialIsForgottenWhenTheTokensAreDue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		strategy := &fake{take: denying(10 * time.Millisecond)}
+		limiter := remembering(t, strategy, nil)
+		_, _ = limiter.AllowN(t.Context(), "a", 2)
+		for _, step := range []struct {
+			wait time.Duration
+			want int
+		}{{139 * time.Millisecond, 1}, {time.Millisecond, 2}} {
+			time.Sleep(step.wait)
+			if _, _ = limiter.AllowN(t.Context(), "a", 2); len(strategy.taken) != step.want {
+				t.Errorf("asked %d times, want %d", len(strategy.taken), step.want)
+			}
+		}
+	})
+}
+
+func TestADenialIsRememberedForDenialTTLAtMost(t *testing.T) {
+	t.Parallel()
+	for ttl, effective := range map[time.Duration]time.Duration{0: time.Second, 2 * time.Second: 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			strategy := &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour})}
+			limiter := remembering(t, strategy, func(c *pglimit.Config) { c.DenialTTL = ttl })
+			for _, step := range []struct {
+				wait time.Duration
+				want int
+			}{{0, 1}, {effective * 99 / 100, 1}, {effective / 100, 2}} {
+				time.Sleep(step.wait)
+				if _, _ = limiter.Allow(t.Context(), "a"); len(strategy.taken) != step.want {
+					t.Errorf("%v: asked %d times, want %d", ttl, len(strategy.taken), step.want)
+				}
+			}
+		})
+	}
+}
+
+// Whoever got the last token says when the next one comes.
+func TestAGrantThatLeavesTooLittleIsRememberedAsADenial(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		strategy := &fake{take: answer(pglimit.Decision{Allowed: true, Granted: 1, RetryAfter: 100 * time.Millisecond, ResetAfter: 2 * time.Second})}
+		limiter := remembering(t, strategy, nil)
+		for i, allowed := range []bool{true, false, false} {
+			if d, _ := limiter.Allow(t.Context(), "a"); d.Allowed != allowed || d.Granted > 0 != allowed || len(strategy.taken) != 1 {
+				t.Errorf("%d: %+v, asked %d times", i, d, len(strategy.taken))
+			}
+		}
+	})
+}
+
+func TestWhatIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		take   func(context.Context, []pglimit.Request) ([]pglimit.Decision, error)
+		change func(*pglimit.Config)
+	}{
+		"a grant that leaves enough": {take: answer(pglimit.Decision{Allowed: true, Granted: 1, ResetAfter: time.Second})},
+		"a row that was locked":      {take: answer(pglimit.Decision{Contended: true, RetryAfter: time.Second})},
+		"an error":                   {take: fail(errDown)},
+		"anything, with NoMemory": {
+			take:   answer(pglimit.Decision{RetryAfter: time.Second}),
+			change: func(c *pglimit.Config) { c.NoMemory = true },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			strategy := &fake{take: test.take}
+			limiter := remembering(t, strategy, test.change)
+			for range 3 {
+				_, _ = limiter.Allow(t.Context(), "a")
+			}
+			if len(strategy.taken) != 3 {
+				t.Errorf("asked %d times", len(strategy.taken))
+			}
+		})
+	}
+}
+
+func TestAResetForgets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		strategy := &fake{take: answer(pglimit.Decision{RetryAfter: time.Minute})}
+		limiter := remembering(t, strategy, nil)
+		_, _ = limiter.Allow(t.Context(), "a")
+		_ = limiter.Reset(t.Context(), "a")
+		// One that is under way during a reset may have been decided before it.
+		strategy.take = func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
+			<-release
+			return []pglimit.Decision{{RetryAfter: time.Minute}}, nil
+		}
+		go func() { _, _ = limiter.Allow(t.Context(), "a") }()
+		synctest.Wait()
+		if len(strategy.taken) != 2 {
+			t.Fatalf("asked %d times: the reset was not noticed", len(strategy.taken))
+		}
+		_ = limiter.Reset(t.Context(), "a")
+		close(release)
+		synctest.Wait()
+		if _, _ = limiter.Allow(t.Context(), "a"); len(strategy.taken) != 3 {
+			t.Errorf("asked %d times: learned from before the reset", len(strategy.taken))
+		}
+	})
+}
+
+// Those who wait behind the call that shows it are denied with it.
+func TestWhoWaitsIsDeniedByWhatTheCallBeforeHasShown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(answer(pglimit.Decision{Allowed: true, Granted: 1, RetryAfter: time.Minute, At: time.Unix(1000, 0)}))
+		c := combining(t, s, func(c *pglimit.Config) { c.NoMemory = false })
+		c.ask(t.Context(), "a", 1)
+		ctx, leave := context.WithCancel(t.Context())
+		one, other, gone, two := c.ask(t.Context(), "a", 1), c.ask(t.Context(), "b", 1), c.ask(ctx, "a", 1), c.ask(t.Context(), "a", 2)
+		leave()
+		synctest.Wait()
+		s.finish()
+		for _, h := range []*heard{one, two} {
+			if h.err != nil || h.Allowed || h.RetryAfter <= 0 {
+				t.Errorf("%+v", h)
+			}
+		}
+		if s.asked(1) != "b:1" || gone.err == nil {
+			t.Error(s.asked(1), gone)
+		}
+		s.finish()
+		if !other.Allowed {
+			t.Errorf("%+v", other)
+		}
+		if stats := c.limiter.Stats(); stats.Remembered != 2 || stats.Decided != 2 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	strategy := &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour})}
+	limiter := remembering(t, strategy, func(c *pglimit.Config) { c.DenialKeys, c.DenialTTL = 100, time.Hour })
+	for round := range 2 {
+		for key := range 1000 {
+			_, _ = limiter.Allow(t.Context(), strconv.Itoa(key))
+		}
+		if asked := len(strategy.taken); round == 1 && asked < 1900 {
+			t.Errorf("asked %d times for 2 × 1,000 keys: more than 100 are remembered", asked)
+		}
+	}
+}
+
+func TestADenialFromMemoryAllocatesNothing(t *testing.T) {
+	strategy := &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour, ResetAfter: 2 * time.Hour})}
+	limiter := remembering(t, strategy, func(c *pglimit.Config) {
+		c.DenialTTL, c.NoCombining, c.Timeout, c.OnError = time.Hour, false, time.Second, pglimit.FailOpen
+	})
+	ctx := t.Context()
+	_, _ = limiter.Allow(ctx, "a")
+	if n := testing.AllocsPerRun(1000, func() { _, _ = limiter.Allow(ctx, "a") }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// BenchmarkDenialFromMemory is a denial that is known: of one key, and of 10,000.
+// With -cpu 1,2,4,… it shows that callers do not wait for one another.
+func BenchmarkDenialFromMemory(b *testing.B) {
+	for _, keys := range []int{1, 10_000} {
+		b.Run(strconv.Itoa(keys)+" keys", func(b *testing.B) {
+			names := make([]string, keys)
+			limiter := remembering(b, &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour, ResetAfter: time.Hour})}, func(c *pglimit.Config) {
+				c.DenialTTL, c.NoCombining, c.Timeout = time.Hour, false, time.Second
+			})
+			for i := range names {
+				names[i] = "user:" + strconv.Itoa(i)
+				_, _ = limiter.Allow(b.Context(), names[i])
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				ctx := b.Context()
+				for i := 0; pb.Next(); i++ {
+					if d, _ := limiter.Allow(ctx, names[i%keys]); d.Allowed {
+						b.Error("allowed")
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,148 @@
+package strategytest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+func (s *suite) giveBack(refunds ...pglimit.Refund) {
+	s.Helper()
+	if err := s.strategy.GiveBack(s.Context(), s.pool, refunds); err != nil {
+		s.Errorf("GiveBack: %v", err)
+	}
+}
+
+func (s *suite) refund(key string, limit pglimit.Limit, tokens int64, granted pglimit.Decision) pglimit.Refund {
+	return pglimit.Refund{Request: s.ask(key, limit, tokens, tokens), At: granted.At}
+}
+
+// What is given back can be had again, and no more than that.
+func givenBack(s *suite) {
+	one := s.needs(slow(1))
+	s.giveBack()
+	first := s.take("one", one, 1, 1)
+	s.wants(s.take("one", one, 1, 1), 0, 0)
+	s.giveBack(s.refund("one", one, 1, first))
+	s.wants(s.take("one", one, 1, 1), 1, 0)
+	s.wants(s.take("one", one, 1, 1), 0, 0)
+
+	// Several at once, in any order, and one of a bucket that is not there.
+	b, a := s.take("b", one, 1, 1), s.take("a", one, 1, 1)
+	s.giveBack(s.refund("b", one, 1, b), s.refund("a", one, 1, a), s.refund("none", one, 1, a))
+	for _, key := range []string{"a", "b", "none"} {
+		s.wants(s.take(key, one, 1, 1), 1, 0)
+		s.wants(s.take(key, one, 1, 1), 0, 0)
+	}
+	if s.strategy.Check(slow(10)) != nil {
+		return
+	}
+	ten := slow(10)
+	taken := s.take("ten", ten, 6, 6)
+	s.giveBack(s.refund("ten", ten, 3, taken))
+	s.wants(s.take("ten", ten, 10, 1), 7, 0)
+	s.giveBack(s.refund("ten", ten, 0, taken))
+	s.wants(s.take("ten", ten, 1, 1), 0, 0)
+
+	// A bucket never has more than its burst.
+	s.wants(s.take("little", ten, 1, 1), 1, 9)
+	s.giveBack(s.refund("little", ten, 10, s.peek("little", ten)))
+	s.wants(s.take("little", ten, 10, 1), 10, 0)
+	s.wants(s.take("little", ten, 1, 1), 0, 0)
+}
+
+// A bucket that was reset has forgotten the grant.
+func givenBackAfterReset(s *suite) {
+	limit := s.needs(slow(1))
+	old := s.take("k", limit, 1, 1)
+	if err := s.strategy.Reset(s.Context(), s.pool, s.limiter, "k"); err != nil {
+		s.Fatal(err)
+	}
+	s.giveBack(s.refund("k", limit, 1, old)) // there is nothing
+	s.wants(s.take("k", limit, 1, 1), 1, 0)
+	s.giveBack(s.refund("k", limit, 1, old))
+	s.wants(s.take("k", limit, 1, 1), 0, 0)
+	if s.strategy.Check(slow(10)) != nil {
+		return
+	}
+	old = s.take("ten", slow(10), 5, 5)
+	if err := s.strategy.Reset(s.Context(), s.pool, s.limiter, "ten"); err != nil {
+		s.Fatal(err)
+	}
+	s.take("ten", slow(10), 5, 5)
+	s.giveBack(s.refund("ten", slow(10), 5, old))
+	s.wants(s.take("ten", slow(10), 10, 1), 5, 0)
+}
+
+// A bucket whose limit has changed since gets nothing back.
+func givenBackToAnotherLimit(s *suite) {
+	before := s.needs(slow(10))
+	after := pglimit.Every(3000 * time.Hour).WithBurst(10)
+	old := s.take("k", before, 5, 5)
+	s.wants(s.take("k", after, 1, 1), 1, 4)
+	s.giveBack(s.refund("k", before, 5, old))
+	s.wants(s.take("k", after, 10, 1), 4, 0)
+}
+
+// Tokens that flowed back while others were out are not had twice: of ten that were
+// out for so long that the bucket was full all the time, none comes back.
+func givenBackLate(s *suite) {
+	limit := s.needs(pglimit.Every(time.Millisecond).WithBurst(40))
+	out := s.take("k", limit, 10, 10)
+	s.until("a full bucket", func() pglimit.Decision { return s.peek("k", limit) },
+		func(d pglimit.Decision) bool { return d.ResetAfter == 0 })
+	slower := pglimit.Every(time.Hour).WithBurst(40) // from here on, nothing flows back
+	s.wants(s.take("k", slower, 20, 20), 20, 20)
+	s.giveBack(s.refund("k", slower, 10, pglimit.Decision{At: out.At.Add(-24 * time.Hour)}))
+	if d := s.peek("k", slower); d.Remaining != 20 {
+		s.Errorf("%d remain, want 20", d.Remaining)
+	}
+}
+
+func badRefunds(s *suite) {
+	limit := s.needs(slow(1))
+	taken := s.take("k", limit, 1, 1)
+	for name, spoil := range map[string]func(*pglimit.Refund){
+		"NUL in the key":  func(r *pglimit.Refund) { r.Key = "\x00" },
+		"no limiter":      func(r *pglimit.Refund) { r.Limiter = "" },
+		"negative tokens": func(r *pglimit.Refund) { r.Tokens, r.Unit = -1, 1 },
+	} {
+		bad := s.refund("k", limit, 1, taken)
+		spoil(&bad)
+		var request *pglimit.RequestError
+		if err := s.strategy.GiveBack(s.Context(), s.pool, []pglimit.Refund{s.refund("k", limit, 1, taken), bad}); !errors.As(err, &request) {
+			s.Errorf("%s: the error is %v", name, err)
+		}
+	}
+	s.wants(s.take("k", limit, 1, 1), 0, 0) // none of the calls gave anything back
+}
+
+// A refund joins the caller's transaction.
+func givenBackInTransaction(s *suite) {
+	limit := s.needs(slow(1))
+	taken := s.take("k", limit, 1, 1)
+	for _, keep := range []bool{false, true} {
+		tx, err := s.pool.Begin(s.Context())
+		if err != nil {
+			s.Fatal(err)
+		}
+		if err := s.strategy.GiveBack(s.Context(), tx, []pglimit.Refund{s.refund("k", limit, 1, taken)}); err != nil {
+			s.Error(err)
+		}
+		var commit string
+		if err := tx.QueryRow(s.Context(), "show synchronous_commit").Scan(&commit); err != nil || commit == "off" {
+			s.Errorf("synchronous_commit of the transaction is %s (%v)", commit, err)
+		}
+		end := tx.Rollback
+		if keep {
+			end = tx.Commit
+		}
+		if err := end(s.Context()); err != nil {
+			s.Fatal(err)
+		}
+		if d := s.peek("k", limit); d.Allowed != keep {
+			s.Errorf("committed %v: available %v", keep, d.Allowed)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package strategies
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+var _ pglimit.Leaser = TokenBucket{}
+
+var (
+	//go:embed token_bucket_lease.sql
+	tokenBucketLeaseFile string
+
+	tokenBucketLease = statement(tokenBucketLeaseFile, "token_bucket")
+)
+
+// Lease settles and takes in one round trip. The row is locked for it, also if there is
+// nothing to set aside.
+func (s TokenBucket) Lease(ctx context.Context, db pglimit.DB, r pglimit.LeaseRequest) (pglimit.Lease, error) {
+	look := pglimit.Request{Limiter: r.Limiter, Key: r.Key, Limit: r.Limit, Unit: 1, Durability: r.Durability}
+	if err := validate(s, []pglimit.Request{look}); err != nil {
+		return pglimit.Lease{}, err
+	}
+	if err := validateLease(r); err != nil {
+		return pglimit.Lease{}, err
+	}
+	after := bucket{scale: scaleOf(r.Limit)}
+	var lease pglimit.Lease
+	var untilUS int64
+	err := db.QueryRow(ctx, tokenBucketLease,
+		r.Key, r.Limiter, after.scale.token, after.scale.refill, after.scale.burst,
+		r.Tokens, r.Share, r.TTL.Microseconds(),
+		r.Settle.Tokens, r.Spent, r.Settle.At.UnixMicro(), r.Settle.Until.UnixMicro(),
+		relaxes(db, []pglimit.Request{look}),
+	).Scan(&lease.Tokens, &untilUS, &after.debt, &after.atUS)
+	if err != nil {
+		return pglimit.Lease{}, explain(err)
+	}
+	lease.Left = after.decision(look, 0)
+	lease.At = lease.Left.At
+	lease.Until = time.UnixMicro(untilUS).UTC()
+	return lease, nil
+}
+
+func validateLease(r pglimit.LeaseRequest) error {
+	switch {
+	case r.Tokens < 0:
+		return &pglimit.RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: it must not be negative", r.Tokens)}
+	case r.Share < 1:
+		return &pglimit.RequestError{Field: "Share", Why: fmt.Sprintf("is %d: it must be at least 1", r.Share)}
+	case r.TTL < time.Millisecond || r.TTL > time.Hour:
+		return &pglimit.RequestError{Field: "TTL", Why: fmt.Sprintf("is %v: it must be from 1ms to 1h", r.TTL)}
+	case r.Spent < 0 || r.Spent > r.Settle.Tokens:
+		return &pglimit.RequestError{Field: "Spent", Why: fmt.Sprintf("is %d: it must be from 0 to the %d tokens of the lease", r.Spent, r.Settle.Tokens)}
+	}
+	return nil
+}
