@@ -23,12 +23,21 @@ the server can do. With --rps requests arrive on schedule, and latency counts
 from the scheduled time: what users see, also while the server stalls. Then
 --callers bounds how many are under way at once; the others wait their turn.
 
-Decisions are audited by the database's own clock, as many as --audit has room
-for. The verdict is "exact" where every decision was audited: no key was granted
-more than its limit in any span of time, and every denial was due. It is "never
-over" where no denial could be judged, because there was none or because all were
-contended, and "no fault seen" where decisions are missing: --audit had no room for
-them, or their answers were lost.
+What runs is the library as it is: between callers and strategy it combines requests
+and remembers denials, on request it also leases tokens, and the report says what
+each of these stages did. With --no-combining and --no-memory every request is a
+round trip: that compares the strategies themselves. The write-up's statements
+(--published) always run like that.
+
+Decisions are audited by the database's own clock: all grants, and as many of the
+denials as --audit has room for, drawn at random. A denial is held against the grants
+alone, so leaving some out may hide a fault, but invents none.
+  exact           no key was granted more than its limit in any span of time, and
+                  every denial was due
+  exact, sampled  the same, of 1 denial out of several: the report says of how many
+  never over      no denial could be judged: there was none, all were contended, or
+                  leases had set tokens aside, which are denied to others
+  no fault seen   grants are missing: --audit had no room, or answers were lost
 
 WAL, transaction ids and deadlocks are the server's, so they include what others do
 there. Latencies are those of decisions, and of requests that were given up while
@@ -49,6 +58,9 @@ func newBenchCommand(a *app) *cobra.Command {
 			"",
 			"# one strategy, many keys of which a few are hot, two instances",
 			"pglimit bench --strategies token_bucket --keys 100000 --distribution zipf --instances 2",
+			"",
+			"# the strategies themselves, each request a round trip of its own",
+			"pglimit bench --no-combining --no-memory",
 			"",
 			"# what users see at 5,000 requests per second",
 			"pglimit bench --rps 5000 --keys 1000",

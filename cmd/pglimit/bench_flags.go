@@ -47,16 +47,26 @@ func (b *benchFlags) addTo(cmd *cobra.Command) {
 	flags.IntVar(&b.Conns, "conns", b.Conns, "`NUMBER` of connections of each instance")
 	flags.DurationVar(&b.Timeout, "timeout", b.Timeout, "`TIME` after which a caller gives up (default: none)")
 
+	flags.BoolVar(&b.NoCombining, "no-combining", false, "send each request by itself, also while others are under way")
+	flags.IntVar(&b.Lanes, "lanes", 0, "`NUMBER` of lanes of each instance, each with one call under way (default: 2)")
+	flags.IntVar(&b.MaxWaiting, "max-waiting", 0, "`NUMBER` of callers of each instance that may wait at once (default: 65536)")
+	flags.BoolVar(&b.NoMemory, "no-memory", false, "ask Postgres also what is known to be denied")
+	flags.DurationVar(&b.DenialTTL, "denial-ttl", 0, "`TIME` for which a denial is remembered at most (default: 1s)")
+	flags.IntVar(&b.DenialKeys, "denial-keys", 0, "`NUMBER` of keys of each instance that are remembered at most (default: 65536)")
+	flags.BoolVar(&b.Leases, "leases", false, "let instances fetch tokens of busy keys in advance, where the strategy can")
+	flags.DurationVar(&b.LeaseTTL, "lease-ttl", 0, "`TIME` for which tokens are set aside at most (default: 1s)")
+
 	flags.Float64Var(&b.RPS, "rps", b.RPS, "`REQUESTS` per second that arrive on schedule (default: a closed loop)")
 	choiceVar(cmd, flags, &b.Arrivals, "arrivals", "`SPACING` of arrivals under --rps", bench.Poisson, bench.Constant)
 
 	flags.DurationVar(&b.Duration, "duration", b.Duration, "`TIME` for which each strategy is measured")
 	flags.DurationVar(&b.Warmup, "warmup", b.Warmup, "`TIME` for which each strategy runs before that")
-	flags.IntVar(&b.AuditDecisions, "audit", b.AuditDecisions, fmt.Sprintf("audit at most this `NUMBER` of decisions per strategy, 0 none (memory: %d bytes each)", bench.AuditBytes))
+	flags.IntVar(&b.AuditDecisions, "audit", b.AuditDecisions, fmt.Sprintf("keep at most this `NUMBER` of decisions per strategy for the audit, 0 none (memory: %d bytes each)", bench.AuditBytes))
 	flags.Uint64Var(&b.Seed, "seed", b.Seed, "`SEED` of the keys and arrivals")
 
 	complete(cmd, "strategies", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
-	noFiles(cmd, "limit", "burst", "cost", "callers", "keys", "instances", "conns", "timeout", "rps", "duration", "warmup", "audit", "seed")
+	noFiles(cmd, "limit", "burst", "cost", "callers", "keys", "instances", "conns", "timeout",
+		"lanes", "max-waiting", "denial-ttl", "denial-keys", "lease-ttl", "rps", "duration", "warmup", "audit", "seed")
 }
 
 // config is what the flags say.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,56 @@ func TestBenchFlagsAreTheConfiguration(t *testing.T) {
 	}
 }
 
+// The stages are the library's, unless told: their defaults are nobody's to repeat but
+// the help's.
+func TestBenchSwitchesStages(t *testing.T) {
+	t.Parallel()
+	config := func(args string) bench.Config {
+		b := newBenchFlags()
+		cmd := newBenchCommand(&app{})
+		cmd.ResetFlags()
+		b.addTo(cmd)
+		config, err := b.config(cmd)
+		if err == nil {
+			err = cmd.ParseFlags(strings.Fields(args))
+		}
+		if err == nil {
+			config, err = b.config(cmd)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Strategies = nil
+		return config
+	}
+	want := bench.DefaultConfig()
+	if got := config(""); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	want.NoCombining, want.Lanes, want.MaxWaiting, want.NoMemory = true, 2, 3, true
+	want.DenialTTL, want.DenialKeys, want.Leases, want.LeaseTTL = 4*time.Second, 5, true, 6*time.Second
+	if got := config("--no-combining --lanes 2 --max-waiting 3 --no-memory --denial-ttl 4s --denial-keys 5 --leases --lease-ttl 6s"); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// The help says what the library does without a setting, and the library says so too.
+func TestBenchHelpKnowsTheDefaults(t *testing.T) {
+	t.Parallel()
+	cmd := newBenchCommand(&app{})
+	for args, flag := range map[string]string{
+		"--lanes -1": "lanes", "--max-waiting -1": "max-waiting", "--denial-ttl -1s": "denial-ttl",
+		"--denial-keys -1": "denial-keys", "--lease-ttl -1s": "lease-ttl",
+	} {
+		_, _, stderr := call(t.Context(), append([]string{"bench"}, strings.Fields(args)...)...)
+		_, said, _ := strings.Cut(stderr, "0 means ")
+		said, _, _ = strings.Cut(strings.Fields(said + " -")[0], ",")
+		if usage := cmd.Flags().Lookup(flag).Usage; !strings.HasSuffix(usage, "(default: "+said+")") {
+			t.Errorf("0 means %q, and the help of --%s says %q", said, flag, usage)
+		}
+	}
+}
+
 func TestBenchRunsAllStrategiesUnlessTold(t *testing.T) {
 	t.Parallel()
 	b := newBenchFlags()
@@ -59,6 +110,8 @@ func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 		"--cost 1001":                      "--cost is 1001",
 		"--distribution normal":            "uniform, zipf",
 		"--rps -1":                         "--rps is -1",
+		"--lanes 1025":                     "--lanes is 1025: it must be from 1 to 1024; 0 means 2",
+		"--lease-ttl 1ms":                  "--lease-ttl is 1ms: it must be from 10ms to 10s; 0 means 1s",
 		"extra":                            "no arguments",
 	} {
 		code, stdout, stderr := call(t.Context(), append([]string{"bench"}, strings.Fields(args)...)...)

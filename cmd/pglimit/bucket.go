@@ -75,7 +75,8 @@ func (b *bucketFlags) ask(ctx context.Context, a *app, limit pglimit.Limit, do f
 	if err != nil {
 		return err
 	}
-	config := pglimit.Config{Name: b.limiter, Limit: limit}
+	// One request has nobody to go out with. By itself it is given up when its time is over.
+	config := pglimit.Config{Name: b.limiter, Limit: limit, NoCombining: true, NoMemory: true}
 	if b.durability != "" {
 		if config.Durability, err = pglimit.ParseDurability(b.durability); err != nil {
 			return err

@@ -76,8 +76,19 @@ type Config struct {
 	Timeout    time.Duration
 	Durability pglimit.Durability
 
-	// AuditDecisions is the number of decisions of each run, from its beginning, that
-	// are kept for the audit, see [AuditBytes]. Zero: no audit.
+	// The stages between a limiter and its strategy, as in [pglimit.Config]: a zero is
+	// the library's default. The write-up's statements as published run without any, and
+	// a strategy that is no [pglimit.Leaser] without leases.
+	NoCombining       bool
+	Lanes, MaxWaiting int
+	NoMemory          bool
+	DenialTTL         time.Duration
+	DenialKeys        int
+	Leases            bool
+	LeaseTTL          time.Duration
+
+	// AuditDecisions is the number of decisions of each run that are kept for the audit
+	// at most, see [AuditBytes] and history.go. Zero: no audit.
 	AuditDecisions int
 
 	// Seed of everything that is random here. Two runs with one seed ask for the
@@ -151,7 +162,7 @@ func (c Config) Validate() error {
 	case c.Timeout < 0:
 		return fmt.Errorf("--timeout is %v: it must not be negative; 0 means none", c.Timeout)
 	}
-	return nil
+	return c.validateStages()
 }
 
 func (c Config) why(flag string) string {

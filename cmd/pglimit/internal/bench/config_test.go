@@ -45,6 +45,11 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 		"--duration is 0s":           func(c *Config) { c.Duration = 0 },
 		"--warmup is -1s":            func(c *Config) { c.Warmup = -time.Second },
 		"--timeout is -1s":           func(c *Config) { c.Timeout = -time.Second },
+		"--lanes is -1: it must be":  func(c *Config) { c.Lanes = -1 },
+		"--max-waiting is -1":        func(c *Config) { c.MaxWaiting = -1 },
+		"--denial-ttl is -1s: it must not be negative; 0 means 1s, and --no-memory none": func(c *Config) { c.DenialTTL = -time.Second },
+		"--denial-keys is -1":   func(c *Config) { c.DenialKeys = -1 },
+		"--lease-ttl is 1h0m0s": func(c *Config) { c.LeaseTTL = time.Hour },
 	} {
 		c := validConfig()
 		change(&c)

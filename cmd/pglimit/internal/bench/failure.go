@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/pglimit"
 )
 
 // failure is an error by kind: how often, and what the first one said.
@@ -22,6 +24,7 @@ const (
 	kindConnection = "connection" // broken, or refused
 	kindUnanswered = "unanswered" // still under way long after the end of the run
 	kindUnserved   = "unserved"   // open loop: an arrival that was never sent
+	kindOverloaded = "overloaded" // --max-waiting
 	kindOther      = "other"
 )
 
@@ -36,6 +39,8 @@ func classify(err error) (kind string, lost bool) {
 	var network net.Error
 	sent := !neverSent(err)
 	switch {
+	case errors.Is(err, pglimit.ErrOverloaded):
+		return kindOverloaded, false
 	case errors.As(err, &pg):
 		return pg.Code + nameOf(pg.Code), sent && goingAway(pg.Code)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -59,11 +64,11 @@ func goingAway(code string) bool {
 	return strings.HasPrefix(code, "57P") || strings.HasPrefix(code, "08")
 }
 
-// unreachable says that there is no connection, and that the next request would most
-// likely fail as fast.
+// unreachable says that there is no connection, or no place to wait for one, and that
+// the next request would most likely fail as fast.
 func unreachable(err error) bool {
 	kind, _ := classify(err)
-	return kind == kindConnection || goingAway(kind) || neverSent(err)
+	return kind == kindConnection || kind == kindOverloaded || goingAway(kind) || neverSent(err)
 }
 
 // stillWaiting are the kinds of errors that ended a wait: how long the answer would

@@ -49,6 +49,13 @@ func grantAfter(d time.Duration) fake {
 	}}
 }
 
+// bareConfig has each request go to the strategy by itself.
+func bareConfig() Config {
+	c := DefaultConfig()
+	c.NoCombining, c.NoMemory = true, true
+	return c
+}
+
 // fakeLoad is a load on the fake, being measured.
 func fakeLoad(t testing.TB, c Config, strategy pglimit.Strategy) (*load, []*recorder, plan) {
 	t.Helper()
@@ -56,7 +63,7 @@ func fakeLoad(t testing.TB, c Config, strategy pglimit.Strategy) (*load, []*reco
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := pglimit.New(noDatabase{}, strategy, pglimit.Config{Name: "fake", Limit: p.limit, Timeout: c.Timeout})
+	limiter, err := pglimit.New(noDatabase{}, strategy, c.limiter("fake", p))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,3 +82,5 @@ func within(t *testing.T, what string, got, low, high time.Duration) {
 		t.Errorf("%s is %v, want %v to %v", what, got, low, high)
 	}
 }
+
+func (fake) GiveBack(context.Context, pglimit.DB, []pglimit.Refund) error { return nil }

@@ -2,11 +2,10 @@ package bench
 
 import (
 	"math"
-	"slices"
+	"math/rand/v2"
 	"sync/atomic"
 
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
 // event is a decision as the audit needs it, small because there are millions.
@@ -24,11 +23,22 @@ const (
 	contended
 )
 
+func kindOf(d *pglimit.Decision) kind {
+	switch {
+	case d.Allowed:
+		return granted
+	case d.Contended:
+		return contended
+	}
+	return denied
+}
+
 // budget is how many more events all callers of a run may keep. They take of it by
 // the chunk, so that they seldom meet there.
 type budget struct {
-	chunk int64
-	left  atomic.Int64
+	chunk, half int64
+	left        atomic.Int64
+	histories   atomic.Uint64
 }
 
 // maxChunk is the most events that a caller takes at once.
@@ -38,56 +48,147 @@ const maxChunk = 1024
 // caller finds none left, so what the others have taken by then and not filled is
 // lost: chunks are so small that this is a quarter of the budget at most.
 func newBudget(events, callers int) *budget {
-	b := &budget{chunk: int64(min(max(events/(4*callers), 1), maxChunk))}
+	b := &budget{chunk: int64(min(max(events/(4*callers), 1), maxChunk)), half: int64(events / 2)}
 	b.left.Store(int64(events))
 	return b
 }
 
-// take returns how many events more its caller may keep, 0 when the budget is used
-// up.
-func (b *budget) take() int64 {
-	if b.left.Load() <= 0 {
+// take returns how many events more its caller may keep, 0 when no more than so many
+// are left.
+func (b *budget) take(leave int64) int64 {
+	if b.left.Load() <= leave {
 		return 0
 	}
 	left := b.left.Add(-b.chunk)
 	return max(0, b.chunk+min(0, left))
 }
 
-// history is what one caller was answered. Where the budget ends, what follows is
-// dropped, but for the earliest time of what was: before that, the histories of
-// all callers together are complete, and so the audit of that part is sound.
+// history is what one caller was answered, as far as there is room.
+//
+// Grants are all kept, for whether a limit was kept shows in all of them together only.
+// A denial is held against the grants and against no other denial. So denials may be
+// left out: that raises no false alarm, it only gives a fault fewer chances to show. When
+// room gets scarce, as with millions of denials from memory a second, a random half of
+// the kept ones is dropped, and from then on half as many are kept: of all denials of the
+// run, spread evenly, 1 of some power of 2. What shows in 100 denials, of which 1 of 16
+// is kept, is missed 1 time in 600.
+//
+// Where there is no room even for grants, what follows is dropped, but for the earliest
+// time of it: before that, the histories of all callers together are complete, and so the
+// audit of that part is sound.
 type history struct {
 	budget  *budget
-	full    [][]event
-	last    []event
-	dropped int64            // the earliest At that was dropped
-	newest  int64            // the latest At that was answered
-	lost    map[uint32]int64 // per key: no answer was lost that was decided before that time
+	chunks  [][]event
+	filling int   // the chunk that is being filled
+	room    int64 // in all chunks
+	dropped int64 // the earliest At that was dropped
+
+	every   int64 // 1 of so many denials is kept
+	skip    int64 // so many are left out before the next one
+	denials int64 // that there were
+	kept    int64 // of them
+	random  rand.PCG
+
+	// estimated: the At of a denial may be that of a memory, a round trip too late.
+	estimated bool
+	newest    int64            // the latest At that was answered, and is none too late
+	lost      map[uint32]int64 // per key: no answer was lost that was decided before that time
 }
 
 func newHistory(b *budget) history {
-	return history{budget: b, dropped: math.MaxInt64}
+	h := history{budget: b, dropped: math.MaxInt64, every: 1}
+	h.random.Seed(b.histories.Add(1), 0)
+	return h
 }
 
-func (h *history) add(e event) {
-	h.newest = max(h.newest, e.at)
-	if len(h.last) == cap(h.last) && !h.grow() {
+// answer records a decision that has a time.
+func (h *history) answer(key uint32, d *pglimit.Decision) {
+	k := kindOf(d)
+	if k != granted {
+		h.denials++
+		if h.skip > 0 { // millions of times a second
+			h.skip--
+			return
+		}
+	}
+	e := event{at: d.At.UnixMicro(), key: key, kind: k}
+	if k == granted || !h.estimated {
+		h.newest = max(h.newest, e.at)
+	}
+	if h.dropped < math.MaxInt64 || !h.makeRoom() {
 		h.dropped = min(h.dropped, e.at)
 		return
 	}
-	h.last = append(h.last, e)
+	h.chunks[h.filling] = append(h.chunks[h.filling], e)
+	if k != granted {
+		h.kept++
+		h.skipSome()
+	}
 }
 
-func (h *history) grow() bool {
-	room := h.budget.take()
-	if room == 0 {
-		return false
+// keepNoDenials leaves them all out: they are not to be judged.
+func (h *history) keepNoDenials() { h.skip = math.MaxInt64 }
+
+// skipSome denials: every - 1 on average, at random so that no pattern of the load's
+// escapes.
+func (h *history) skipSome() {
+	if h.every > 1 {
+		h.skip = int64(h.random.Uint64() % uint64(2*h.every-1)) //nolint:gosec // below twice every
 	}
-	if h.last != nil {
-		h.full = append(h.full, h.last)
+}
+
+// makeRoom for an event. It returns false if there is none.
+func (h *history) makeRoom() bool {
+	for h.filling < len(h.chunks) && len(h.chunks[h.filling]) == cap(h.chunks[h.filling]) {
+		h.filling++
 	}
-	h.last = make([]event, 0, room)
+	if h.filling < len(h.chunks) {
+		return true
+	}
+	// Half of the budget is for those who have grants to keep, or nothing yet.
+	return h.extend(h.budget.take(h.budget.half)) || h.thin() || h.extend(h.budget.take(0))
+}
+
+func (h *history) extend(room int64) bool {
+	if room > 0 {
+		h.chunks = append(h.chunks, make([]event, 0, room))
+		h.room += room
+	}
+	return room > 0
+}
+
+// thin drops half of the denials. It returns false if that would help little: a caller
+// that has few would do it again and again.
+func (h *history) thin() bool {
+	for freed := false; !freed; {
+		if h.kept < h.room/4+1 {
+			return false
+		}
+		freed = h.dropHalf()
+	}
 	return true
+}
+
+func (h *history) dropHalf() (freed bool) {
+	h.every *= 2
+	h.kept, h.filling = 0, len(h.chunks)
+	for i, chunk := range h.chunks {
+		rest := chunk[:0]
+		for _, e := range chunk {
+			switch {
+			case e.kind == granted:
+			case h.random.Uint64()%2 == 0:
+				continue
+			default:
+				h.kept++
+			}
+			rest = append(rest, e)
+		}
+		if h.chunks[i] = rest; len(rest) < cap(rest) {
+			h.filling = min(h.filling, i)
+		}
+	}
+	return h.filling < len(h.chunks)
 }
 
 // lose notes that a request may or may not have been granted. It was sent after
@@ -102,90 +203,9 @@ func (h *history) lose(key uint32) {
 }
 
 func (h *history) each(do func(event)) {
-	for _, chunk := range append(slices.Clip(h.full), h.last) {
+	for _, chunk := range h.chunks {
 		for _, e := range chunk {
 			do(e)
 		}
 	}
-}
-
-// check holds what all callers were answered against the limit, key by key.
-func check(histories []*history, keys []string, limit pglimit.Limit, cost int64) Audit {
-	end := int64(math.MaxInt64)
-	lost := make(map[uint32]int64)
-	for _, h := range histories {
-		end = min(end, h.dropped)
-		for key, since := range h.lost {
-			if earlier, already := lost[key]; !already || since < earlier {
-				lost[key] = since
-			}
-		}
-	}
-	result := Audit{Complete: end == math.MaxInt64, KeysWithLostAnswers: len(lost)}
-	for key, events := range byKey(histories, len(keys), end) {
-		if len(events) == 0 {
-			continue
-		}
-		report := checkBucket(events, limit, cost, math.MaxInt64)
-		result.Audited += int64(len(events))
-		result.Denials += report.Denials
-		if over := report.Over; over.Tokens > result.OverTokens {
-			over.Bucket = keys[key]
-			result.OverTokens, result.Worst = over.Tokens, over.String()
-		}
-		// A request whose answer was lost may have taken tokens that seem to have been
-		// there for a later one.
-		if since, some := lost[uint32(key)]; some {
-			report = checkBucket(events, limit, cost, since)
-		}
-		result.DenialsNotDue += report.NotDueTotal
-		result.JudgedDenials += report.Denials - report.Contended
-	}
-	return result
-}
-
-// checkBucket holds those of a key's events that were decided before end against the
-// limit.
-func checkBucket(events []event, limit pglimit.Limit, cost, end int64) audit.Report {
-	var bucket audit.History
-	for _, e := range events {
-		if e.at >= end {
-			continue
-		}
-		decision := audit.Event{At: e.at, Wanted: cost, Unit: cost, Contended: e.kind == contended}
-		if e.kind == granted {
-			decision.Granted = cost
-		}
-		bucket.Add(decision)
-	}
-	return bucket.Check(limit)
-}
-
-// byKey groups the events before end by key: a counting sort, because there may be
-// millions of events and about as many keys.
-func byKey(histories []*history, keys int, end int64) [][]event {
-	starts := make([]int, keys+1)
-	for _, h := range histories {
-		h.each(func(e event) {
-			if e.at < end {
-				starts[e.key+1]++
-			}
-		})
-	}
-	for key := range keys {
-		starts[key+1] += starts[key]
-	}
-	all := make([]event, starts[keys])
-	grouped := make([][]event, keys)
-	for key := range grouped {
-		grouped[key] = all[starts[key]:starts[key]:starts[key+1]]
-	}
-	for _, h := range histories {
-		h.each(func(e event) {
-			if e.at < end {
-				grouped[e.key] = append(grouped[e.key], e)
-			}
-		})
-	}
-	return grouped
 }

@@ -9,7 +9,8 @@ import (
 
 func add(h *history, key uint32, k kind, atMS ...int64) {
 	for _, at := range atMS {
-		h.add(event{at: at * 1000, key: key, kind: k})
+		d := pglimit.Decision{Allowed: k == granted, Contended: k == contended, At: time.UnixMilli(at)}
+		h.answer(key, &d)
 	}
 }
 

@@ -33,9 +33,7 @@ func openInstance(ctx context.Context, base *pgxpool.Config, c Config, p plan, l
 		return instance{}, err
 	}
 	in := instance{pool: pool}
-	in.limiter, err = pglimit.New(pool, p.strategy, pglimit.Config{
-		Name: limiter, Limit: p.limit, Timeout: c.Timeout, Durability: c.Durability,
-	})
+	in.limiter, err = pglimit.New(pool, p.strategy, c.limiter(limiter, p))
 	if err != nil {
 		pool.Close()
 		return instance{}, err
@@ -43,8 +41,14 @@ func openInstance(ctx context.Context, base *pgxpool.Config, c Config, p plan, l
 	request := pglimit.Request{
 		Limiter: limiter, Key: warmupKey, Limit: p.limit, Tokens: p.cost, Unit: p.cost, Durability: c.Durability,
 	}
+	other := request
+	other.Key += " too"
 	err = in.onEveryConn(ctx, c.Conns, func(conn *pgxpool.Conn) error {
+		// One request and several may be different statements.
 		_, err := p.strategy.Take(ctx, conn, []pglimit.Request{request})
+		if err == nil {
+			_, err = p.strategy.Take(ctx, conn, []pglimit.Request{request, other})
+		}
 		return err
 	})
 	if err != nil {
@@ -52,6 +56,12 @@ func openInstance(ctx context.Context, base *pgxpool.Config, c Config, p plan, l
 		return instance{}, fmt.Errorf("%s: %w", p.strategy.Name(), err)
 	}
 	return in, nil
+}
+
+// close gives leases back, and then closes the pool.
+func (in instance) close(ctx context.Context) error {
+	defer in.pool.Close()
+	return in.limiter.Close(ctx)
 }
 
 // onEveryConn works with each connection of the pool, after all were opened.

@@ -32,7 +32,18 @@ type (
 		WarmupSeconds   float64 `json:"warmup_seconds"`
 		DurationSeconds float64 `json:"duration_seconds"`
 		AuditDecisions  int     `json:"audit_decisions"`
-		Seed            uint64  `json:"seed"`
+
+		// What was asked for. 0: as the library does.
+		Combining        bool    `json:"combining"`
+		Lanes            int     `json:"lanes"`
+		MaxWaiting       int     `json:"max_waiting"`
+		Memory           bool    `json:"memory"`
+		DenialTTLSeconds float64 `json:"denial_ttl_seconds"`
+		DenialKeys       int     `json:"denial_keys"`
+		Leases           bool    `json:"leases"`
+		LeaseTTLSeconds  float64 `json:"lease_ttl_seconds"`
+
+		Seed uint64 `json:"seed"`
 	}
 
 	jsonServer struct {
@@ -53,6 +64,7 @@ type (
 		Contended                 int64             `json:"contended"`
 		Errors                    map[string]int64  `json:"errors"`
 		FirstErrors               map[string]string `json:"first_errors,omitempty"`
+		Stages                    jsonStages        `json:"stages"`
 		Deadlocks                 *int64            `json:"deadlocks"` // null, this and the next four: not known
 		WALBytesPerDecision       *float64          `json:"wal_bytes_per_decision"`
 		TransactionIDsPerDecision *float64          `json:"transaction_ids_per_decision"`
@@ -70,16 +82,41 @@ type (
 		Max  float64 `json:"max"`
 	}
 
+	// jsonStages says which stages the run had, what each did, and what that came to.
+	jsonStages struct {
+		Combining             bool    `json:"combining"`
+		Memory                bool    `json:"memory"`
+		Leases                bool    `json:"leases"`
+		RoundTripsPerDecision float64 `json:"round_trips_per_decision"` // those for leases too
+		RememberedRatio       float64 `json:"remembered_ratio"`         // decisions from the memory of denials
+		LeasedRatio           float64 `json:"leased_ratio"`             // decisions from a lease
+		CallersPerRoundTrip   float64 `json:"callers_per_round_trip"`
+		RequestsPerRoundTrip  float64 `json:"requests_per_round_trip"` // identical ones of several callers are one
+		Remembered            int64   `json:"remembered"`
+		Leased                int64   `json:"leased"`
+		Decided               int64   `json:"decided"` // by Postgres
+		RoundTrips            int64   `json:"round_trips"`
+		Requests              int64   `json:"requests"`
+		LeaseTrips            int64   `json:"lease_trips"`
+		LeasedTokens          int64   `json:"leased_tokens"`
+		UnspentTokens         int64   `json:"unspent_tokens"` // of those
+		PassedOnTokens        int64   `json:"passed_on_tokens"`
+		GivenBackTokens       int64   `json:"given_back_tokens"`
+		LostTokens            int64   `json:"lost_tokens"`
+	}
+
 	jsonAudit struct {
-		Verdict             string `json:"verdict"`
-		OverTokens          int64  `json:"over_tokens"`
-		Worst               string `json:"worst,omitempty"`
-		DenialsNotDue       int64  `json:"denials_not_due"`
-		Audited             int64  `json:"audited"`
-		AuditedDenials      int64  `json:"audited_denials"`
-		JudgedDenials       int64  `json:"judged_denials"`
-		Complete            bool   `json:"complete"`
-		KeysWithLostAnswers int    `json:"keys_with_lost_answers"`
+		Verdict             string  `json:"verdict"`
+		OverTokens          int64   `json:"over_tokens"`
+		Worst               string  `json:"worst,omitempty"`
+		DenialsNotDue       int64   `json:"denials_not_due"`
+		Audited             int64   `json:"audited"`
+		AuditedGrants       int64   `json:"audited_grants"`
+		AuditedDenials      int64   `json:"audited_denials"`
+		JudgedDenials       int64   `json:"judged_denials"`
+		DenialSampling      float64 `json:"denial_sampling"` // the audited denials are 1 of so many
+		Complete            bool    `json:"complete"`
+		KeysWithLostAnswers int     `json:"keys_with_lost_answers"`
 	}
 )
 
@@ -93,6 +130,9 @@ func (r Report) WriteJSON(w io.Writer) error {
 			Durability: c.Durability.String(), TimeoutSeconds: c.Timeout.Seconds(),
 			WarmupSeconds: c.Warmup.Seconds(), DurationSeconds: c.Duration.Seconds(),
 			AuditDecisions: c.AuditDecisions, Seed: c.Seed,
+			Combining: !c.NoCombining, Lanes: c.Lanes, MaxWaiting: c.MaxWaiting,
+			Memory: !c.NoMemory, DenialTTLSeconds: c.DenialTTL.Seconds(), DenialKeys: c.DenialKeys,
+			Leases: c.Leases, LeaseTTLSeconds: c.LeaseTTL.Seconds(),
 		},
 		Server:      jsonServer(r.Server),
 		Interrupted: r.Interrupted,
@@ -119,6 +159,7 @@ func (r Result) json(c Config) jsonRun {
 			microseconds(r.Latency.P999), microseconds(r.Latency.Max),
 		},
 		Allowed: r.Allowed, Denied: r.Denied, Contended: r.Contended, Errors: r.Errors, FirstErrors: r.FirstErrors,
+		Stages: r.Stages.json(),
 	}
 	if out.Errors == nil {
 		out.Errors = map[string]int64{}
@@ -134,11 +175,23 @@ func (r Result) json(c Config) jsonRun {
 	if c.AuditDecisions > 0 {
 		out.Audit = &jsonAudit{
 			Verdict: r.Verdict(), OverTokens: r.Audit.OverTokens, Worst: r.Audit.Worst, DenialsNotDue: r.Audit.DenialsNotDue,
-			Audited: r.Audit.Audited, AuditedDenials: r.Audit.Denials, JudgedDenials: r.Audit.JudgedDenials,
+			Audited: r.Audit.Audited, AuditedGrants: r.Audit.Grants, AuditedDenials: r.Audit.Denials,
+			JudgedDenials: r.Audit.JudgedDenials, DenialSampling: round(r.Audit.DenialSampling, 3),
 			Complete: r.Audit.Complete, KeysWithLostAnswers: r.Audit.KeysWithLostAnswers,
 		}
 	}
 	return out
+}
+
+func (s Stages) json() jsonStages {
+	return jsonStages{
+		Combining: s.Combining, Memory: s.Memory, Leases: s.Leases,
+		RoundTripsPerDecision: round(s.TripsPerDecision(), 6), RememberedRatio: round(s.RememberedShare(), 6), LeasedRatio: round(s.LeasedShare(), 6),
+		CallersPerRoundTrip: round(s.CallersPerTrip(), 3), RequestsPerRoundTrip: round(s.RequestsPerTrip(), 3),
+		Remembered: s.Remembered, Leased: s.Leased, Decided: s.Decided, RoundTrips: s.RoundTrips, Requests: s.Requests,
+		LeaseTrips: s.LeaseTrips, LeasedTokens: s.LeasedTokens, UnspentTokens: s.UnspentTokens,
+		PassedOnTokens: s.PassedOnTokens, GivenBackTokens: s.GivenBack, LostTokens: s.LostTokens,
+	}
 }
 
 // perDecision is a number per decision, or 0 if there was none.

@@ -33,8 +33,10 @@ type caller struct {
 	limiter  *pglimit.Limiter
 	keys     []string
 	cost     int64
-	pick     picker
+	picker   picker
 	recorder *recorder
+
+	_ [64]byte // what a caller changes with each decision is in no other's cache line
 }
 
 // window is the time in which a load runs.
@@ -81,12 +83,12 @@ func interrupted(ctx context.Context) bool {
 // now if it had to wait for its turn. It returns when the answer came, and whether there
 // was a connection to get it by.
 func (c *caller) ask(ctx context.Context, clock clock, from time.Duration, w window) (answered time.Duration, connected bool) {
-	key := c.pick()
+	key := c.picker.pick()
 	decision, err := c.limiter.AllowN(ctx, c.keys[key], c.cost)
 	answered = clock.now()
 	switch {
 	case err == nil:
-		c.recorder.decision(key, &decision, answered-from, answered <= w.until)
+		c.recorder.decision(key, &decision, answered-from, answered, answered <= w.until)
 	case interrupted(ctx):
 		// No fault of the strategy's, but the request may have been granted.
 		c.recorder.history.lose(key)

@@ -26,7 +26,7 @@ func stalling() fake {
 }
 
 func openConfig(callers int, rps float64) Config {
-	c := DefaultConfig()
+	c := bareConfig()
 	c.Callers, c.RPS, c.Arrivals = callers, rps, Constant
 	return c
 }
@@ -109,7 +109,7 @@ func TestConstantArrivalsKeepTheRate(t *testing.T) {
 func TestClosedLoopWaitsForEachAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := DefaultConfig()
+		c := bareConfig()
 		c.Callers = 8
 		l, recorders, p := fakeLoad(t, c, grantAfter(10*time.Millisecond))
 		got := summarize(p, c, recorders, l.callers[0].keys, l.closed(t.Context(), time.Second))
@@ -125,7 +125,7 @@ func TestClosedLoopWaitsForEachAnswer(t *testing.T) {
 func TestAnswersAfterTheEndDoNotRaiseTheRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := DefaultConfig()
+		c := bareConfig()
 		c.Callers = 8
 		l, recorders, p := fakeLoad(t, c, grantAfter(300*time.Millisecond))
 		got := summarize(p, c, recorders, l.callers[0].keys, l.closed(t.Context(), time.Second))
@@ -140,7 +140,7 @@ func TestAnswersAfterTheEndDoNotRaiseTheRate(t *testing.T) {
 func TestInterruptedLoopCountsWhatThereWas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := DefaultConfig()
+		c := bareConfig()
 		c.Callers = 8
 		slow := fake{name: "slow", take: func(ctx context.Context, r pglimit.Request) (pglimit.Decision, error) {
 			select {
@@ -164,7 +164,7 @@ func TestInterruptedLoopCountsWhatThereWas(t *testing.T) {
 func TestErrorsAreCountedByKind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := DefaultConfig()
+		c := bareConfig()
 		c.Callers, c.Timeout = 1, 20*time.Millisecond
 		answers := []error{&pgconn.PgError{Code: "40P01"}, &pgconn.PgError{Code: "XX000"}, errors.New("what"), nil}
 		calls := 0
@@ -206,7 +206,7 @@ func TestClosedLoopBacksOffWithoutAConnection(t *testing.T) {
 		"broken off": fmt.Errorf("no decision: %w", io.ErrUnexpectedEOF),
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := DefaultConfig()
+			c := bareConfig()
 			c.Callers = 2
 			refuses := fake{name: "refuses", take: func(context.Context, pglimit.Request) (pglimit.Decision, error) {
 				time.Sleep(time.Millisecond)
@@ -251,7 +251,7 @@ func TestInterruptedOpenLoopLeavesNoArrivalUnserved(t *testing.T) {
 func TestOverAdmissionIsFound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := DefaultConfig()
+		c := bareConfig()
 		c.Callers, c.Keys, c.Limit = 4, 1, pglimit.PerSecond(10)
 		l, recorders, p := fakeLoad(t, c, grantAfter(10*time.Millisecond))
 		got := summarize(p, c, recorders, l.callers[0].keys, l.closed(t.Context(), time.Second))
@@ -264,21 +264,4 @@ func TestOverAdmissionIsFound(t *testing.T) {
 			t.Errorf("OverAdmitted is %v", names)
 		}
 	})
-}
-
-// BenchmarkRecord is what the harness costs per decision: key, clock, counters,
-// histogram and history, and a limiter around a strategy that does nothing.
-func BenchmarkRecord(b *testing.B) {
-	c := DefaultConfig()
-	c.Keys, c.Callers = 100_000, 1
-	at := time.Now()
-	nothing := fake{name: "nothing", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
-		return pglimit.Decision{Allowed: true, Granted: r.Tokens, At: at}, nil
-	}}
-	l, _, _ := fakeLoad(b, c, nothing)
-	w := window{until: time.Hour}
-	from := l.clock.now()
-	for b.Loop() {
-		from, _ = l.callers[0].ask(b.Context(), l.clock, from, w)
-	}
 }

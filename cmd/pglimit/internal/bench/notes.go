@@ -22,10 +22,28 @@ func (r Report) notes() []string {
 	if r.adapted() {
 		note("Strategies that keep a burst of 1 only ran with the same rate and a burst of 1.")
 	}
+	if without := r.withoutLeases(); len(without) > 0 {
+		note("Without leases, which they do not have: %s.", strings.Join(without, ", "))
+	}
+	if slices.ContainsFunc(r.Runs, func(run Result) bool { return run.Audit.DenialSampling > 1 }) {
+		note("Where 1 denial of several was audited, as --audit has room, it was held against all grants: " +
+			"a denial that was not due may have been missed, but none is reported that was due.")
+	}
 	for _, run := range r.Runs {
 		notes = append(notes, run.notes(r.Config)...)
 	}
 	return notes
+}
+
+// withoutLeases are the strategies that ran without, although leases were wanted.
+func (r Report) withoutLeases() []string {
+	var names []string
+	for _, run := range r.Runs {
+		if r.Config.Leases && !run.Stages.Leases {
+			names = append(names, run.Strategy)
+		}
+	}
+	return names
 }
 
 // notableErrors is the share of requests above which errors are pointed out.
@@ -36,12 +54,15 @@ func (r Result) notes(c Config) []string {
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	a := r.Audit
 	if c.AuditDecisions > 0 && !a.Complete {
-		note("%s: the audit covers the first %s decisions, all of them up to that time; --audit keeps more.", r.Strategy, count(a.Audited))
+		note("%s: there was no more room to keep every grant: the audit ends at that time, after %s; --audit keeps more.", r.Strategy, count(a.Grants))
 	}
 	if a.KeysWithLostAnswers > 0 {
 		note("%s: an answer was lost that may have been a grant, of %s; later denials there are not judged.", r.Strategy, plural(a.KeysWithLostAnswers, "key"))
 	}
-	if r.Verdict() == verdictNeverOver {
+	switch {
+	case c.AuditDecisions > 0 && r.Stages.Leases:
+		note("%s: grants only are audited: what is set aside in leases is denied to others although nobody has got it yet.", r.Strategy)
+	case r.Verdict() == verdictNeverOver:
 		note("%s: %s, so whether it denies only what is due is not known.", r.Strategy, r.whyNoDenialJudged())
 	}
 	if share := r.errorShare(); share > notableErrors {
@@ -59,6 +80,9 @@ func (r Result) notes(c Config) []string {
 	}
 	if n := r.Errors[kindUnanswered]; n > 0 {
 		note("%s: %s requests had no answer %v after the end and were given up. They are in the latencies with the time they had taken.", r.Strategy, count(n), drainTime)
+	}
+	if n := r.Errors[kindOverloaded]; n > 0 {
+		note("%s: %s requests were turned away because as many as --max-waiting says waited already.", r.Strategy, count(n))
 	}
 	if n := r.Errors[kindTimeout]; n > 0 {
 		note("%s: %s requests were given up after %v (--timeout). They are in the latencies with that time.", r.Strategy, count(n), c.Timeout)

@@ -33,39 +33,33 @@ type recorder struct {
 	errors    map[string]*failure
 	history   history
 
-	// answered decisions are what the progress display reads meanwhile.
-	answered atomic.Int64
+	// answered decisions are what the progress display reads meanwhile: as they were
+	// at the time published.
+	answered  atomic.Int64
+	published time.Duration
+
+	_ [64]byte // and no other's are in the last cache line
 }
 
 func newRecorder(b *budget) *recorder {
 	return &recorder{latency: newHistogram(), errors: make(map[string]*failure), history: newHistory(b)}
 }
 
-// decision records an answer that took so long, and whether it came before the end
-// of the run.
-func (r *recorder) decision(key uint32, d *pglimit.Decision, took time.Duration, inTime bool) {
-	e := event{key: key}
-	switch {
-	case d.Allowed:
-		e.kind = granted
-	case d.Contended:
-		e.kind = contended
-	default:
-		e.kind = denied
-	}
+// decision records an answer that took so long, when it came, and whether that was
+// before the end of the run.
+func (r *recorder) decision(key uint32, d *pglimit.Decision, took, at time.Duration, inTime bool) {
 	// A decision without a time cannot be audited (see internal/published). If it
 	// is a denial, no verdict on the others depends on it.
 	switch {
 	case !d.At.IsZero():
-		e.at = d.At.UnixMicro()
-		r.history.add(e)
+		r.history.answer(key, d)
 	case d.Allowed:
 		r.history.lose(key)
 	}
 	if !r.measuring {
 		return
 	}
-	switch e.kind {
+	switch kindOf(d) {
 	case granted:
 		r.allowed++
 	case contended:
@@ -74,12 +68,19 @@ func (r *recorder) decision(key uint32, d *pglimit.Decision, took time.Duration,
 	case denied:
 		r.denied++
 	}
-	r.answered.Add(1) // uncontended but for the display, so a few nanoseconds
 	if inTime {
 		r.inTime++
 	}
+	if at-r.published > publishInterval {
+		r.answered.Store(r.allowed + r.denied)
+		r.published = at
+	}
 	r.took(took)
 }
+
+// publishInterval is short for a display, and long for an atomic operation that takes
+// as long as all else here.
+const publishInterval = 10 * time.Millisecond
 
 // failure records a request that has no decision. An error that is an answer has no
 // place among the latencies of decisions: refusing is often faster, and waiting for a

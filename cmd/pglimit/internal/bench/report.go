@@ -43,6 +43,7 @@ type Result struct {
 	FirstErrors map[string]string
 
 	Latency Latency
+	Stages  Stages
 	Server  *ServerSide // nil: not known, the server could not be asked
 	Audit   Audit
 }
@@ -70,14 +71,17 @@ func (s ServerSide) HOTRatio() (float64, bool) {
 
 // Audit is the verdict on what the callers were told.
 type Audit struct {
-	// Audited decisions, of the warm-up too. Complete: all of them, else those up to
-	// some time.
+	// Audited decisions, of the warm-up too. Complete: all grants and, but for the
+	// sampling, all denials; else those up to some time.
 	Audited  int64
 	Complete bool
 
-	// Denials among the audited. The write-up's statements as published do not say
-	// when they denied, so theirs cannot be audited.
-	Denials int64
+	// Grants and Denials are the audited ones. The write-up's statements as published
+	// do not say when they denied, so theirs cannot be audited.
+	Grants, Denials int64
+
+	// DenialSampling: the audited denials are 1 of so many, at random. 1 is all of them.
+	DenialSampling float64
 
 	// JudgedDenials are those of them that could be held against the limit: not
 	// contended, and no answer of that key was lost before.
@@ -117,7 +121,7 @@ func (r Result) errorShare() float64 {
 // summarize merges what the callers recorded.
 func summarize(p plan, c Config, recorders []*recorder, keys []string, elapsed time.Duration) Result {
 	result := Result{
-		Strategy: p.strategy.Name(), Limit: p.limit.String(), Adapted: p.limit != c.Limit, Cost: p.cost,
+		Strategy: p.strategy.Name(), Limit: p.limit.String(), Adapted: p.limit != c.Limit, Cost: p.cost, Stages: c.stages(p),
 		Elapsed: elapsed, Errors: map[string]int64{}, FirstErrors: map[string]string{},
 	}
 	all := newHistogram()

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the files in testdata anew")
 func sampleReport() Report {
 	c := DefaultConfig()
 	c.Limit = pglimit.PerSecond(1000).WithBurst(2000)
-	c.Instances, c.Timeout = 2, 3*time.Second
+	c.Instances, c.Timeout, c.Leases = 2, 3*time.Second, true
 	latency := Latency{85200 * time.Nanosecond, 1530 * time.Microsecond, 12100 * time.Microsecond, 1060 * time.Millisecond, 56 * time.Second}
 	return Report{
 		Config: c,
@@ -30,12 +30,17 @@ func sampleReport() Report {
 				Strategy: "token_bucket", Limit: "1000/1s burst 2000", Cost: 1, Elapsed: 5 * time.Second,
 				Decisions: 1234567, DecisionsPerSecond: 246913.4, Allowed: 28000, Denied: 1206567, Latency: latency,
 				Server: &ServerSide{WALBytes: 12345670, TransactionIDs: 28001, DeadTuples: 1000, Updates: 1000, HOTUpdates: 999},
-				Audit:  Audit{Audited: 1300000, Complete: true, Denials: 1206567, JudgedDenials: 1206567},
+				Stages: Stages{Combining: true, Memory: true, Leases: true, Stats: pglimit.Stats{
+					Remembered: 1_134_567, Leased: 25_000, Decided: 75_000, RoundTrips: 2_500, Requests: 5_000, LeaseTrips: 250,
+					LeasedTokens: 26_000, UnspentTokens: 1_000, PassedOnTokens: 12, GivenBack: 3,
+				}},
+				Audit: Audit{Audited: 178410, Complete: true, Grants: 28000, Denials: 150410, JudgedDenials: 150410, DenialSampling: 8.02},
 			},
 			{
 				Strategy: "exclusion_range", Limit: "1000/1s burst 1", Adapted: true, Cost: 1, Elapsed: 5 * time.Second,
 				Decisions: 1000, DecisionsPerSecond: 200, Allowed: 990, Denied: 10, Contended: 0, Latency: latency,
-				Audit: Audit{Audited: 1000, Denials: 10, JudgedDenials: 10, OverTokens: 12, Worst: `12 tokens too many in bucket "user:1"`, DenialsNotDue: 3, KeysWithLostAnswers: 1},
+				Stages: Stages{Combining: true, Memory: true, Stats: pglimit.Stats{Decided: 1000, RoundTrips: 500, Requests: 1000}},
+				Audit:  Audit{Audited: 1000, Grants: 990, Denials: 10, DenialSampling: 1, JudgedDenials: 10, OverTokens: 12, Worst: `12 tokens too many in bucket "user:1"`, DenialsNotDue: 3, KeysWithLostAnswers: 1},
 			},
 			{
 				Strategy: "published_exclusion", Limit: "1000/1s burst 1", Adapted: true, Cost: 1, Elapsed: 5 * time.Second,
@@ -43,7 +48,8 @@ func sampleReport() Report {
 				Errors:      map[string]int64{"40P01 deadlock_detected": 72, kindUnanswered: 4, kindUnserved: 2},
 				FirstErrors: map[string]string{"40P01 deadlock_detected": "deadlock\n detected"},
 				Server:      &ServerSide{Deadlocks: 72, Incomplete: true},
-				Audit:       Audit{Audited: 10, Complete: true},
+				Stages:      Stages{Stats: pglimit.Stats{Decided: 60, RoundTrips: 138, Requests: 138}},
+				Audit:       Audit{Audited: 10, Complete: true, Grants: 10, DenialSampling: 1},
 			},
 		},
 	}
@@ -116,7 +122,8 @@ func TestVerdictClaimsNoMoreThanIsKnown(t *testing.T) {
 	t.Parallel()
 	for want, a := range map[string]Audit{
 		"exact":                        {Audited: 9, Complete: true, Denials: 5, JudgedDenials: 4},
-		"never over":                   {Audited: 9, Complete: true, Denials: 5},
+		"never over":                   {Audited: 9, Complete: true, Denials: 5, DenialSampling: 3},
+		"exact, sampled":               {Audited: 9, Complete: true, Denials: 5, JudgedDenials: 4, DenialSampling: 1.5},
 		"no fault seen":                {Audited: 9, Denials: 5, JudgedDenials: 5},
 		"nothing to audit":             {Complete: true},
 		"2 denials not due":            {Audited: 9, Denials: 5, JudgedDenials: 5, DenialsNotDue: 2},

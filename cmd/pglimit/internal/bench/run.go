@@ -140,13 +140,16 @@ func (b *bench) run(ctx context.Context, p plan, progress Progress) (result Resu
 	defer b.tidy(ctx, func(ctx context.Context) error { return b.deleteRows(ctx, p.strategy, limiter) })
 
 	instances := make([]instance, 0, b.config.Instances)
-	closeAll := func() {
+	closeAll := func() (failed error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
+		defer cancel()
 		for _, in := range instances {
-			in.pool.Close()
+			failed = errors.Join(failed, in.close(ctx))
 		}
 		instances = nil
+		return failed
 	}
-	defer func() { closeAll() }()
+	defer func() { err = errors.Join(err, closeAll()) }()
 	for range b.config.Instances {
 		in, err := openInstance(ctx, b.database, b.config, p, limiter, b.application())
 		if err != nil {
@@ -171,6 +174,7 @@ func (b *bench) run(ctx context.Context, p plan, progress Progress) (result Resu
 		return result, false, err
 	}
 
+	stages := readStages(instances)
 	for _, r := range recorders {
 		r.measuring = true
 	}
@@ -182,8 +186,10 @@ func (b *bench) run(ctx context.Context, p plan, progress Progress) (result Resu
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
 	after.position, err = readPosition(ctx, b.observer)
-	closeAll()
+	stagesAfter := readStages(instances)
+	err = errors.Join(err, closeAll())
 	result = summarize(p, b.config, recorders, b.keys, elapsed)
+	result.Stages = result.Stages.since(stages, stagesAfter)
 	if err != nil {
 		return result, true, err
 	}
@@ -203,11 +209,16 @@ func (b *bench) newLoad(instances []instance, p plan) (*load, []*recorder) {
 	kept := newBudget(b.config.AuditDecisions, b.config.Callers)
 	l := &load{clock: newClock(), drain: drainTime, sleep: nanosleep}
 	recorders := make([]*recorder, 0, b.config.Callers+1)
+	stages := b.config.stages(p)
 	for i := range b.config.Callers {
 		r := newRecorder(kept)
+		r.history.estimated = stages.Memory
+		if stages.Leases { // what one instance has set aside, another is denied
+			r.history.keepNoDenials()
+		}
 		recorders = append(recorders, r)
 		l.callers = append(l.callers, &caller{
-			limiter: instances[i%len(instances)].limiter, keys: b.keys, cost: p.cost, pick: b.config.newPicker(i), recorder: r,
+			limiter: instances[i%len(instances)].limiter, keys: b.keys, cost: p.cost, picker: b.config.newPicker(i), recorder: r,
 		})
 	}
 	return l, append(recorders, newRecorder(kept)) // the last is for arrivals that no caller took

@@ -48,6 +48,7 @@ func (r Report) head() []string {
 		"server " + r.Server.Version + ": " + r.Server.Source,
 		load,
 		keys,
+		c.stagesText(),
 		fmt.Sprintf("%v each after %v of warm-up, seed %d", c.Duration, c.Warmup, c.Seed),
 	}
 }
@@ -89,6 +90,7 @@ func (r Report) rows() [][]row {
 			{"denied", func(run Result) string { return count(run.Denied) }},
 			{"of them contended", func(run Result) string { return count(run.Contended) }},
 		}, r.errorRows()...),
+		r.stageRows(),
 		{
 			server("deadlocks", func(_ Result, s ServerSide) string { return count(s.Deadlocks) }),
 			server("WAL bytes/decision", func(run Result, s ServerSide) string { return number(run.perDecision(s.WALBytes)) }),
@@ -103,7 +105,8 @@ func (r Report) rows() [][]row {
 	}
 	if r.Config.AuditDecisions > 0 {
 		blocks = append(blocks, []row{
-			{"audited", func(run Result) string { return count(run.Audit.Audited) }},
+			{"audited grants", func(run Result) string { return count(run.Audit.Grants) }},
+			{"audited denials", func(run Result) string { return run.Audit.denials() }},
 			{"verdict", Result.Verdict},
 		})
 	}
@@ -156,6 +159,14 @@ func (r Report) table() string {
 		}
 	}
 	return t.Render()
+}
+
+// denials that were audited: how many, and of how many each was one.
+func (a Audit) denials() string {
+	if a.DenialSampling > 1 {
+		return fmt.Sprintf("%s (1 of %s)", count(a.Denials), number(a.DenialSampling))
+	}
+	return count(a.Denials)
 }
 
 func (r Report) adapted() bool {

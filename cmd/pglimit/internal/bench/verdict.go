@@ -4,9 +4,10 @@ import "strings"
 
 // Verdicts without a fault, from what is known for certain to what is not.
 const (
-	verdictExact     = "exact"         // every decision was held against the limit
-	verdictNeverOver = "never over"    // every grant was, but no denial could be
-	verdictNoFault   = "no fault seen" // decisions are missing
+	verdictExact     = "exact"          // every decision was held against the limit
+	verdictSampled   = "exact, sampled" // every grant was, and a sample of the denials
+	verdictNeverOver = "never over"     // every grant was, but no denial could be
+	verdictNoFault   = "no fault seen"  // decisions are missing
 	verdictNothing   = "nothing to audit"
 )
 
@@ -29,6 +30,8 @@ func (r Result) Verdict() string {
 		return verdictNoFault
 	case a.JudgedDenials == 0:
 		return verdictNeverOver
+	case a.DenialSampling > 1:
+		return verdictSampled
 	}
 	return verdictExact
 }

@@ -4,9 +4,9 @@ import "testing"
 
 func draw(c Config, caller, n int) []int {
 	counts := make([]int, c.Keys)
-	pick := c.newPicker(caller)
+	p := c.newPicker(caller)
 	for range n {
-		counts[pick()]++
+		counts[p.pick()]++
 	}
 	return counts
 }
@@ -48,9 +48,9 @@ func TestSeedFixesTheKeys(t *testing.T) {
 	c := DefaultConfig()
 	c.Keys = 1_000_000
 	sequence := func(c Config, caller int) (keys [8]uint32) {
-		pick := c.newPicker(caller)
+		p := c.newPicker(caller)
 		for i := range keys {
-			keys[i] = pick()
+			keys[i] = p.pick()
 		}
 		return keys
 	}

@@ -1,0 +1,125 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// Stages between the limiters of a run and its strategy: which were there, and what
+// they did while it was measured, over all instances.
+type Stages struct {
+	Combining, Memory, Leases bool
+	pglimit.Stats
+}
+
+// limiter is the configuration of each instance's.
+func (c Config) limiter(name string, p plan) pglimit.Config {
+	config := pglimit.Config{
+		Name: name, Limit: p.limit, Timeout: c.Timeout, Durability: c.Durability,
+		NoCombining: c.NoCombining, Lanes: c.Lanes, MaxWaiting: c.MaxWaiting,
+		NoMemory: c.NoMemory, DenialTTL: c.DenialTTL, DenialKeys: c.DenialKeys,
+		Leases: c.Leases && canLease(p.strategy), LeaseTTL: c.LeaseTTL,
+	}
+	if asPublished(p.strategy) {
+		config.NoCombining, config.NoMemory, config.Leases = true, true, false
+	}
+	return config
+}
+
+// stages of the plan's limiters, which have done nothing yet.
+func (c Config) stages(p plan) Stages {
+	config := c.limiter("", p)
+	return Stages{Combining: !config.NoCombining, Memory: !config.NoMemory, Leases: config.Leases}
+}
+
+func canLease(s pglimit.Strategy) bool {
+	_, able := s.(pglimit.Leaser)
+	return able
+}
+
+// asPublished are the write-up's statements. What they do by themselves is to be seen.
+func asPublished(s pglimit.Strategy) bool {
+	_, named := s.(interface{ Table() string })
+	return named
+}
+
+// validateStages asks pglimit, which knows the bounds.
+func (c Config) validateStages() error {
+	_, err := pglimit.New(struct{ pglimit.DB }{}, anything{}, c.limiter("bench", plan{strategy: anything{}, limit: c.Limit}))
+	var config *pglimit.ConfigError
+	if !errors.As(err, &config) {
+		return err
+	}
+	flag, ours := map[string]string{
+		"Lanes": "--lanes", "MaxWaiting": "--max-waiting", "DenialTTL": "--denial-ttl", "DenialKeys": "--denial-keys", "LeaseTTL": "--lease-ttl",
+	}[config.Field]
+	if !ours {
+		return err
+	}
+	return fmt.Errorf("%s %s", flag, strings.ReplaceAll(config.Err.Error(), "NoMemory", "--no-memory"))
+}
+
+// anything is a strategy that takes every configuration, and nothing else.
+type anything struct{ pglimit.Leaser }
+
+func (anything) Name() string { return "anything" }
+
+func (anything) Check(pglimit.Limit) error { return nil }
+
+// readStages sums up what the limiters of all instances did so far.
+func readStages(instances []instance) (sum pglimit.Stats) {
+	for _, in := range instances {
+		addStats(&sum, in.limiter.Stats(), 1)
+	}
+	return sum
+}
+
+// since is what the stages did between two readings.
+func (s Stages) since(before, after pglimit.Stats) Stages {
+	s.Stats = after
+	addStats(&s.Stats, before, -1)
+	return s
+}
+
+func addStats(sum *pglimit.Stats, s pglimit.Stats, times int64) {
+	sum.Remembered += times * s.Remembered
+	sum.Leased += times * s.Leased
+	sum.Decided += times * s.Decided
+	sum.RoundTrips += times * s.RoundTrips
+	sum.Requests += times * s.Requests
+	sum.LeaseTrips += times * s.LeaseTrips
+	sum.LeasedTokens += times * s.LeasedTokens
+	sum.UnspentTokens += times * s.UnspentTokens
+	sum.PassedOnTokens += times * s.PassedOnTokens
+	sum.GivenBack += times * s.GivenBack
+	sum.LostTokens += times * s.LostTokens
+}
+
+// What each stage is there for; 0 where there is nothing to divide by.
+
+func (s Stages) decisions() int64 { return s.Remembered + s.Leased + s.Decided }
+
+// TripsPerDecision counts those for leases too. 1 without any stage.
+func (s Stages) TripsPerDecision() float64 { return ratio(s.RoundTrips+s.LeaseTrips, s.decisions()) }
+
+// RememberedShare of the decisions came from the memory of denials.
+func (s Stages) RememberedShare() float64 { return ratio(s.Remembered, s.decisions()) }
+
+// LeasedShare of the decisions came from a lease.
+func (s Stages) LeasedShare() float64 { return ratio(s.Leased, s.decisions()) }
+
+// CallersPerTrip is how many were answered by one call of the strategy.
+func (s Stages) CallersPerTrip() float64 { return ratio(s.Decided, s.RoundTrips) }
+
+// RequestsPerTrip is how many of them were different, and so were sent.
+func (s Stages) RequestsPerTrip() float64 { return ratio(s.Requests, s.RoundTrips) }
+
+func ratio(n, of int64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(n) / float64(of)
+}
