@@ -26,6 +26,9 @@ func TestBench(t *testing.T) {
 		"the published statements":                   benchRunsThePublishedStatements,
 		"a strategy that grants too much exits 1":    benchFindsOverAdmission,
 		"a strategy that denies too much is found":   benchFindsUnderAdmission,
+		"also where most is denied from memory":      benchFindsRememberedUnderAdmission,
+		"it shows what the stages do":                benchShowsTheStages,
+		"leases, where the strategy has them":        benchLeases,
 		"a database without migrations says so":      benchNeedsMigrations,
 		"Ctrl-C prints what was measured":            benchPrintsOnInterrupt,
 		"without exclusion_range it goes on":         benchGoesOnWithoutExclusionRange,
@@ -70,11 +73,24 @@ type benchRun struct {
 		OverTokens     int64 `json:"over_tokens"`
 		DenialsNotDue  int64 `json:"denials_not_due"`
 		Audited        int64
+		AuditedGrants  int64 `json:"audited_grants"`
 		AuditedDenials int64 `json:"audited_denials"`
 		JudgedDenials  int64 `json:"judged_denials"`
 		Complete       bool
 	}
+	Stages struct {
+		Combining, Memory, Leases bool
+		RoundTripsPerDecision     float64 `json:"round_trips_per_decision"`
+		RememberedRatio           float64 `json:"remembered_ratio"`
+		LeasedRatio               float64 `json:"leased_ratio"`
+		CallersPerRoundTrip       float64 `json:"callers_per_round_trip"`
+		RequestsPerRoundTrip      float64 `json:"requests_per_round_trip"`
+		LeaseTrips                int64   `json:"lease_trips"`
+	}
 }
+
+// benchBare has every request be a round trip.
+var benchBare = []string{"--no-combining", "--no-memory"}
 
 // bench runs it for a short time and reads its JSON.
 func (c cli) bench(t *testing.T, code int, args ...string) benchReport {
@@ -103,7 +119,7 @@ func benchLeftNothing(t *testing.T, pool *pgxpool.Pool) {
 
 func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	report := c.bench(t, 0, "--limit", "2/1s") // that every strategy reaches, on any machine
+	report := c.bench(t, 0, append(benchBare, "--limit", "2/1s")...) // that every strategy reaches, on any machine
 	var names []string
 	for _, run := range report.Runs {
 		names = append(names, run.Strategy)
@@ -143,6 +159,9 @@ func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 		}
 		if run.Limit != limit {
 			t.Errorf("%s runs under %s, want %s", run.Strategy, run.Limit, limit)
+		}
+		if s := run.Stages; s.Combining || s.Memory || s.RoundTripsPerDecision != 1 || s.RememberedRatio != 0 {
+			t.Errorf("%s: without stages every decision is a round trip, not %+v", run.Strategy, s)
 		}
 	}
 	if got, want := strings.Join(names, " "), "token_bucket upsert for_update_nowait exclusion_range"; got != want {
@@ -202,38 +221,36 @@ func benchRunsThePublishedStatements(t *testing.T, c cli) {
 	benchLeftNothing(t, pool)
 }
 
-// benchBreaks replaces the function of token_bucket by one that decides like this.
-func benchBreaks(t *testing.T, pool *pgxpool.Pool, decision string) {
-	t.Helper()
-	run(t, pool, `
-		create or replace function pglimit.token_bucket_take_v1(
-			_key text, _limiter text, _token_parts bigint, _refill_parts bigint, _burst bigint,
-			want bigint, unit bigint, relaxed boolean,
-			out granted bigint, out debt bigint, out at_us bigint
-		) language plpgsql set search_path = '' as $$
-		begin
-			at_us := pglimit.clock_us_v1();
-			debt := 0;
-			granted := `+decision+`;
-		end $$`)
+// Denials come from memory, and what asks Postgres together goes out together. All grants
+// are audited, whatever the number of denials.
+func benchShowsTheStages(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	run := c.bench(t, 0, "--strategies", "upsert", "--limit", "20/1s", "--keys", "2", "--audit", "10000").Runs[0]
+	if s := run.Stages; !s.Combining || !s.Memory || s.Leases || s.RememberedRatio < 0.5 || s.RoundTripsPerDecision > 0.5 {
+		t.Errorf("of 40 grants a second, and denials: %+v; want most from memory", s)
+	}
+	if a := run.Audit; a.Verdict != "exact, sampled" || a.AuditedGrants < run.Allowed || !a.Complete || a.Audited > 10_000 {
+		t.Errorf("%d allowed; audit %+v", run.Allowed, a)
+	}
+	run = c.bench(t, 0, "--strategies", "upsert", "--limit", "1000000/1s", "--keys", "1", "--lanes", "1").Runs[0]
+	if s := run.Stages; s.CallersPerRoundTrip < 2 || s.RequestsPerRoundTrip != 1 || s.RememberedRatio != 0 {
+		t.Errorf("16 callers of one key, all allowed: %+v; want several callers to a round trip, and one request", s)
+	}
+	benchLeftNothing(t, pool)
 }
 
-func benchFindsOverAdmission(t *testing.T, c cli) {
+// Whoever can lease does; the report says who could not.
+func benchLeases(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	benchBreaks(t, pool, "want")
-	run := c.bench(t, 1, "--strategies", "token_bucket", "--limit", "10/1s", "--keys", "1").Runs[0]
-	if run.Allowed < 100 || run.Audit.OverTokens < run.Allowed/2 {
-		t.Errorf("over by %d tokens, with %d granted and a limit of 10/1s", run.Audit.OverTokens, run.Allowed)
+	report := c.bench(t, 0, "--strategies", "token_bucket,upsert", "--limit", "1000000/1s", "--keys", "1", "--instances", "2", "--leases")
+	with, without := report.Runs[0], report.Runs[1]
+	if s := with.Stages; !s.Leases || s.LeasedRatio < 0.5 || s.LeaseTrips < 1 || s.RoundTripsPerDecision > 0.5 {
+		t.Errorf("%s: %+v; want most from leases", with.Strategy, s)
 	}
-}
-
-func benchFindsUnderAdmission(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	benchBreaks(t, pool, "0")
-	run := c.bench(t, 0, "--strategies", "token_bucket", "--keys", "1").Runs[0]
-	if run.Audit.DenialsNotDue != run.Audit.Audited || run.Denied == 0 {
-		t.Errorf("%d denials not due of %d, want all", run.Audit.DenialsNotDue, run.Audit.Audited)
+	if s := without.Stages; s.Leases || s.LeasedRatio != 0 || s.LeaseTrips != 0 {
+		t.Errorf("%s, which has no leases: %+v", without.Strategy, s)
 	}
+	benchLeftNothing(t, pool)
 }
 
 func benchNeedsMigrations(t *testing.T, c cli) {

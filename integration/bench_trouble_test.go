@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// How "pglimit bench" does where something is missing, goes away, or cannot be removed:
-// see TestBench.
+// How "pglimit bench" does where something is missing, goes away, cannot be removed, or
+// decides wrongly: see TestBench.
 
 func benchGoesOnWithoutExclusionRange(t *testing.T, c cli) {
 	c, _ = c.on(t)
@@ -95,4 +96,53 @@ func benchIsNotAimedByARole(t *testing.T, c cli) {
 	c.env = []string{"PGUSER=nobody", "PGPORT=1"}
 	r := c.run(t, "bench", "--strategies", "token_bucket", "--duration", "10ms", "--warmup", "0s").throwaway(t).exits(t, 0)
 	r.prints(t, "a throwaway on")
+}
+
+// benchBreaks replaces the function of token_bucket for single requests by one that decides
+// like this, and says that so much is owed then.
+func benchBreaks(t *testing.T, pool *pgxpool.Pool, decision, debt string) {
+	t.Helper()
+	run(t, pool, `
+		create or replace function pglimit.token_bucket_take_v2(
+			_key text, _limiter text, _token_parts bigint, _refill_parts bigint, _burst bigint,
+			want bigint, relaxed boolean,
+			out granted bigint, out debt bigint, out at_us bigint
+		) language plpgsql set search_path = '' as $$
+		begin
+			at_us := pglimit.clock_us_v1();
+			granted := `+decision+`;
+			debt := `+debt+`;
+		end $$`)
+}
+
+func benchFindsOverAdmission(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	benchBreaks(t, pool, "want", "0")
+	run := c.bench(t, 1, append(benchBare, "--strategies", "token_bucket", "--limit", "10/1s", "--keys", "1")...).Runs[0]
+	if run.Allowed < 100 || run.Audit.OverTokens < run.Allowed/2 {
+		t.Errorf("over by %d tokens, with %d granted and a limit of 10/1s", run.Audit.OverTokens, run.Allowed)
+	}
+}
+
+func benchFindsUnderAdmission(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	benchBreaks(t, pool, "0", "0")
+	run := c.bench(t, 0, append(benchBare, "--strategies", "token_bucket", "--keys", "1")...).Runs[0]
+	if run.Audit.DenialsNotDue != run.Audit.Audited || run.Denied == 0 {
+		t.Errorf("%d denials not due of %d, want all", run.Audit.DenialsNotDue, run.Audit.Audited)
+	}
+}
+
+// A denial that was not due and is remembered is one of millions then, of which some are
+// audited.
+func benchFindsRememberedUnderAdmission(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	benchBreaks(t, pool, "0", "_burst * _token_parts")
+	run := c.bench(t, 0, "--no-combining", "--strategies", "token_bucket", "--keys", "1", "--audit", "10000").Runs[0]
+	if run.Audit.DenialsNotDue != run.Audit.Audited || run.Audit.Audited < 1000 || run.Audit.Audited > 10_000 || run.Denied < 20_000 {
+		t.Errorf("%d denials not due of %d audited, of %d", run.Audit.DenialsNotDue, run.Audit.Audited, run.Denied)
+	}
+	if run.Stages.RememberedRatio < 0.5 {
+		t.Errorf("%v of the decisions are from memory, want most", run.Stages.RememberedRatio)
+	}
 }

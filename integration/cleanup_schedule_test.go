@@ -148,3 +148,5 @@ func (l *cleanupLog) Handle(_ context.Context, r slog.Record) error {
 	}
 	return nil
 }
+
+func (cleanupProbe) GiveBack(context.Context, pglimit.DB, []pglimit.Refund) error { return nil }

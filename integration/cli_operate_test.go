@@ -9,10 +9,10 @@ import (
 func cliMigrates(t *testing.T, c cli) {
 	c, pool := c.on(t)
 	c.run(t, "migrate", "status").exits(t, 0).prints(t, "core", "pending (optional)")
-	c.run(t, "migrate", "up").exits(t, 0).prints(t, "applied 1 core\n", "at version 7\n")
+	c.run(t, "migrate", "up").exits(t, 0).prints(t, "applied 1 core\n", "at version 8\n")
 	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n")
 	c.run(t, "migrate", "status").exits(t, 0).prints(t, "token_bucket", "applied 20")
-	c.run(t, "migrate", "down").exits(t, 0).prints(t, "undone 7 exclusion_range\n", "at version 6\n")
+	c.run(t, "migrate", "down").exits(t, 0).prints(t, "undone 7 exclusion_range\n", "at version 8\n")
 	c.run(t, "migrate", "down", "--to", "4").exits(t, 0).prints(t, "at version 4\n")
 	c.run(t, "migrate", "down", "--all").exits(t, 0).prints(t, "no migration is applied\n")
 	if left := texts(t, pool, `select nspname::text from pg_namespace where nspname = 'pglimit'`); len(left) > 0 {
@@ -33,7 +33,7 @@ func cliMigratesWithoutBtreeGist(t *testing.T, c cli) {
 
 	r := c.run(t, "migrate", "up")
 	r.fails(t, "btree_gist", "create extension btree_gist", "--without-exclusion-range")
-	r.prints(t, "applied 2 token_bucket\n", "at version 6\n")
+	r.prints(t, "applied 2 token_bucket\n", "at version 8\n")
 	c.run(t, "migrate", "up", "--without-exclusion-range").exits(t, 0)
 	c.run(t, "allow", "k", "--limit", "1/1h").exits(t, 0)
 	c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", "exclusion_range").fails(t, "btree_gist")
@@ -45,7 +45,7 @@ func cliPrintsSQL(t *testing.T, c cli) {
 	down := c.run(t, "migrate", "sql", "--down").exits(t, 0).stdout
 	c, pool := c.on(t)
 	run(t, pool, up)
-	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n", "at version 7\n")
+	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n", "at version 8\n")
 	c.run(t, "allow", "k", "--limit", "1/1h").exits(t, 0)
 	run(t, pool, down)
 	c.run(t, "migrate", "status").exits(t, 0).prints(t, "core               pending")

@@ -1,0 +1,240 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+	"github.com/pglimit/ratelimit/strategies/audit"
+)
+
+// fleet is a number of instances of a service, each with a pool and a limiter of its own,
+// whose stages are those of its configuration, and callers that ask them.
+type fleet struct {
+	config    pglimit.Config
+	strategy  pglimit.Strategy
+	instances int
+	callers   int
+	keys      int
+	costs     []int64 // drawn at random; none: 1
+}
+
+// run until ctx ends, and close the limiters.
+func (f fleet) run(ctx context.Context, t *testing.T, pool *pgxpool.Pool) (report audit.Report, stats pglimit.Stats) {
+	t.Helper()
+	limiters := make([]*pglimit.Limiter, f.instances)
+	for i := range limiters {
+		limiters[i] = newLimiter(t, newPool(t, databaseURL(pool), 16), f.strategy, f.config)
+	}
+	histories := make([]audit.Histories, f.callers)
+	var work sync.WaitGroup
+	for i := range f.callers {
+		work.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 11))
+			for ctx.Err() == nil {
+				request := pglimit.Request{Key: "key:" + strconv.Itoa(random.IntN(f.keys)), Tokens: 1}
+				if len(f.costs) > 0 {
+					request.Tokens = f.costs[random.IntN(len(f.costs))]
+				}
+				request.Unit = request.Tokens
+				d, err := limiters[i%f.instances].AllowN(context.WithoutCancel(ctx), request.Key, request.Tokens)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				histories[i].Record(request.Key, request, d)
+			}
+		})
+	}
+	work.Wait()
+	for _, l := range limiters {
+		if err := l.Close(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+		s := l.Stats()
+		stats.Remembered += s.Remembered
+		stats.Leased += s.Leased
+		stats.Decided += s.Decided
+		stats.RoundTrips += s.RoundTrips
+		stats.Requests += s.Requests
+		stats.LostTokens += s.LostTokens
+	}
+	var all audit.Histories
+	for i := range histories {
+		all.Merge(&histories[i])
+	}
+	return all.Check(f.config.Limit), stats
+}
+
+func newLimiter(t testing.TB, pool *pgxpool.Pool, strategy pglimit.Strategy, config pglimit.Config) *pglimit.Limiter {
+	t.Helper()
+	limiter, err := pglimit.New(pool, strategy, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limiter
+}
+
+// With every stage on that is on by default, two instances, synchronous commit on: never
+// over, and no denial, from memory or not, that was not due when it was made.
+//
+// Not parallel: what contends here is the callers, not other tests.
+func TestExactWithCombiningAndMemory(t *testing.T) {
+	duration := 3 * time.Second
+	if testing.Short() {
+		duration = 500 * time.Millisecond
+	}
+	mixed := pglimit.Limit{Tokens: 97, Period: 700 * time.Millisecond, Burst: 50}
+	for _, test := range []struct {
+		name       string
+		callers    int
+		keys       int
+		limit      pglimit.Limit
+		costs      []int64
+		durability pglimit.Durability
+	}{
+		{"64 callers, one key, durable", 64, 1, pglimit.PerSecond(50).WithBurst(10), nil, pglimit.Durable},
+		{"64 callers, many keys, mixed costs", 64, 40, mixed, []int64{1, 2, 5, 20, 50}, pglimit.Durable},
+		{"2,048 callers, one key, mixed costs", 2048, 1, mixed, []int64{1, 2, 5, 20, 50}, pglimit.Durable},
+		{"2,048 callers, many keys", 2048, 5000, pglimit.Every(333 * time.Millisecond), nil, pglimit.Relaxed},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			eachInTurn(t, test.limit, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+				if testing.Short() && strategy.Name() != "token_bucket" {
+					t.Skip("one strategy is enough for -short")
+				}
+				before := query[int64](t, pool, deadlocks)
+				report, stats := fleet{
+					config:   pglimit.Config{Name: "load", Limit: test.limit, Durability: test.durability},
+					strategy: strategy, instances: 2, callers: test.callers, keys: test.keys, costs: test.costs,
+				}.run(soon(t, duration), t, pool)
+				t.Logf("%v; %+v", report, stats)
+				if !report.OK() {
+					t.Error(report)
+				}
+				if report.Granted == 0 || stats.Remembered == 0 || stats.Requests == stats.Decided {
+					t.Errorf("%d granted, %+v: not every stage had something to do", report.Granted, stats)
+				}
+				if after := query[int64](t, pool, deadlocks); after != before {
+					t.Errorf("%d deadlocks", after-before)
+				}
+			})
+		})
+	}
+}
+
+// With leases, never over. A grant out of a lease is dated by this process's clock, since
+// the lease was asked for: later than it is by a round trip at most, in which as many tokens
+// flow back.
+func TestNeverOverWithLeases(t *testing.T) {
+	duration := 3 * time.Second
+	if testing.Short() {
+		duration = time.Second
+	}
+	const longestTrip = 200 * time.Millisecond // on a machine that is busy with 2,048 callers
+	for _, test := range []struct {
+		name    string
+		callers int
+		limit   pglimit.Limit
+		costs   []int64
+	}{
+		{"64 callers", 64, pglimit.PerSecond(1000).WithBurst(2000), nil},
+		{"2,048 callers, mixed costs", 2048, pglimit.PerSecond(500).WithBurst(5000), []int64{1, 2, 5}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pool := newMigrated(t)
+			report, stats := fleet{
+				config:   pglimit.Config{Name: "load", Limit: test.limit, Leases: true},
+				strategy: strategies.TokenBucket{}, instances: 2, callers: test.callers, keys: 1, costs: test.costs,
+			}.run(soon(t, duration), t, pool)
+			t.Logf("%v; %+v", report, stats)
+			tolerance := 1 + test.limit.Tokens*int64(longestTrip)/int64(test.limit.Period)
+			if report.Over.Tokens > tolerance {
+				t.Errorf("over by more than %d tokens: %v", tolerance, report)
+			}
+			if stats.Leased == 0 {
+				t.Errorf("%+v: nothing was leased", stats)
+			}
+			if left := query[int64](t, pool, "select sum(pglimit.set_aside_v1(b, pglimit.clock_us_v1())) from pglimit.token_bucket b"); left != 0 {
+				t.Errorf("%d tokens are set aside after Close", left)
+			}
+		})
+	}
+}
+
+// 10,000 callers whose patience ends at random: at the end the bucket has lost what was
+// used, and nothing else; what was granted to those who had left has gone to others, or back.
+// No goroutine is left.
+func TestEveryTokenOfImpatientCallersIsAccountedFor(t *testing.T) {
+	const callers, keys = 10_000, 5
+	limit := pglimit.Limit{Tokens: 1, Period: time.Hour, Burst: 5000} // nothing to speak of flows back
+	eachInTurn(t, limit, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		if testing.Short() && strategy.Name() != "token_bucket" {
+			t.Skip("one strategy is enough for -short")
+		}
+		for _, leases := range []bool{false, true} {
+			if _, able := strategy.(pglimit.Leaser); leases && !able {
+				continue
+			}
+			t.Run("leases "+strconv.FormatBool(leases), func(t *testing.T) {
+				pool := newPool(t, databaseURL(pool), 16)
+				before := goleak.IgnoreCurrent() // the pool's are not ours
+				config := pglimit.Config{Name: "impatient" + strconv.FormatBool(leases), Limit: limit, Leases: leases}
+				limiter := newLimiter(t, pool, strategy, config)
+				warmUp(t, pool, 16)
+				var used, left atomic.Int64
+				var work sync.WaitGroup
+				for i := range callers {
+					work.Go(func() {
+						random := rand.New(rand.NewPCG(uint64(i), 17))
+						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(150_000))*time.Microsecond)
+						defer cancel()
+						d, err := limiter.AllowN(ctx, "key:"+strconv.Itoa(random.IntN(keys)), 1+random.Int64N(3))
+						switch {
+						case err == nil:
+							used.Add(d.Granted)
+						case errors.Is(err, context.DeadlineExceeded):
+							left.Add(1)
+						default:
+							t.Error(err)
+						}
+					})
+				}
+				work.Wait()
+				if err := limiter.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				var taken int64
+				for key := range keys {
+					decisions, err := strategy.Take(t.Context(), pool, []pglimit.Request{{Limiter: config.Name, Key: "key:" + strconv.Itoa(key), Limit: limit, Unit: 1}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					taken += limit.Burst - decisions[0].Remaining
+				}
+				stats := limiter.Stats()
+				t.Logf("%d tokens were used, %d are missing from the buckets, %d callers left, %+v", used.Load(), taken, left.Load(), stats)
+				// A bucket may miss a fraction of a token: what would have flowed back into it.
+				if missing := taken - used.Load() - stats.LostTokens; missing < 0 || missing > keys {
+					t.Errorf("%d tokens are neither used nor in the bucket", missing)
+				}
+				if left.Load() == 0 || stats.GivenBack+stats.PassedOnTokens == 0 && !leases {
+					t.Error("nobody left in time to be given back to")
+				}
+				if err := goleak.Find(before, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgxpool.(*Pool).backgroundHealthCheck")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+}
