@@ -30,9 +30,9 @@ func TestTrapAClockBeforeLock(t *testing.T) {
 	// a take right after a grant is then granted again.
 	overAdmits := func(t *testing.T, pool *pgxpool.Pool, take taker) bool {
 		t.Helper()
-		take.must(t, pool, "k") // the bucket is empty
 		early := session(t, pool)
 		execute(t, early, "select now()") // which stands still in this transaction
+		take.must(t, pool, "k")           // the bucket is empty
 		for !take.must(t, pool, "k") {
 		}
 		take.must(t, early, "k")
