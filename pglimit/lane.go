@@ -2,6 +2,7 @@ package pglimit
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -72,6 +73,9 @@ func (l *lane) serve() {
 		l.send(&b)
 		l.combiner.waiting.Add(-b.gathered)
 		b.flight.cancel()
+		for range 3 {
+			runtime.Gosched()
+		}
 	}
 }
 

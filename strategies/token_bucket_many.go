@@ -21,10 +21,6 @@ var (
 	tokenBucketTakeMixed = statement(tokenBucketTakeMixedFile, "token_bucket")
 )
 
-// outOfOrder is the SQLSTATE of token_bucket_take_many_v2 for a call that would have to
-// wait for somebody else out of order, for keys that are new to both.
-const outOfOrder = "PGL01"
-
 // ofOneLimit says whether all requests are for the same limiter and limit, as those of
 // one Limiter are.
 func ofOneLimit(requests []pglimit.Request) bool {
@@ -58,7 +54,7 @@ func takeManyTokens(ctx context.Context, db pglimit.DB, requests []pglimit.Reque
 	err := db.QueryRow(ctx, tokenBucketTakeMany,
 		keys, lasts, wants, units, requests[0].Limiter, scale.token, scale.refill, scale.burst, relaxed,
 	).Scan(&rows, &grants, &debts, &ats)
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == outOfOrder {
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == lockNotAvailable {
 		return takeMixedTokens(ctx, db, requests, decisions, relaxed) // which takes key by key, and may wait
 	}
 	if err != nil {

@@ -89,8 +89,8 @@ $$;
 -- +goose StatementBegin
 -- Takes want tokens from one bucket, or none. Zero wanted: only looks.
 --
--- The update decides by the row as it was last committed when the statement began, so a
--- denial locks and writes nothing; and anew, by the row as it is then, if it has to wait
+-- The updates decide by the row as it was last committed when they began, so a denial
+-- locks and writes nothing; and anew, by the row as it is then, if they have to wait
 -- for the row. Only the clock is older than the wait then: where it was long, what
 -- was granted is dated anew, and what was denied is looked at again.
 --
@@ -105,15 +105,51 @@ set enable_seqscan = off -- a plan that was made while the table was small must 
 as $$
 #variable_conflict use_variable
 declare
-    now_us bigint;
+    capacity constant bigint := _burst * _token_parts;
+    wanted constant bigint := want * _token_parts;
+    full_us constant bigint := capacity / _refill_parts + 1; -- the longest that a debt lasts
+    now_us bigint := pglimit.clock_us_v1();
     late_us bigint;
-    looks boolean := want = 0 or pg_catalog.current_setting('transaction_read_only')::boolean; -- where even a denied update fails
+    bucket pglimit.token_bucket;
 begin
-    loop
+    -- The usual case: a row of this limit, of which no lease has expired. A short
+    -- expression: to prepare one, which is done in each call, takes longer than to compute
+    -- it. Not where even an update of nothing fails.
+    if want > 0 and not pg_catalog.current_setting('transaction_read_only')::boolean then
+        update pglimit.token_bucket b
+        set debt = greatest(0, b.debt - least(full_us, greatest(0, now_us - b.at_us)) * _refill_parts) + wanted,
+            at_us = greatest(b.at_us, now_us), granted = want
+        where b.key = _key and b.limiter = _limiter
+            and b.token_parts = _token_parts and b.refill_parts = _refill_parts and b.burst = _burst
+            and (b.leased = 0 or b.leased_until_us > now_us)
+            and greatest(0, b.debt - least(full_us, greatest(0, now_us - b.at_us)) * _refill_parts)
+                <= capacity - wanted - least(b.leased, _burst) * _token_parts
+        returning b.debt + b.leased * _token_parts, b.at_us into debt, at_us;
+    end if;
+
+    -- Else: look why, and do it. Again, where another was sooner.
+    while debt is null loop
         now_us := pglimit.clock_us_v1();
-        if not looks then
+        select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
+        if bucket.key is null then
+            debt := 0;
+            at_us := now_us;
+        else
+            debt := pglimit.settled_v1(bucket, now_us, _token_parts, _refill_parts, _burst)
+                + pglimit.set_aside_v1(bucket, now_us) * _token_parts;
+            at_us := greatest(bucket.at_us, now_us);
+        end if;
+        if want = 0 or debt > capacity - wanted then
+            granted := 0;
+            return;
+        elsif bucket.key is null then
+            insert into pglimit.token_bucket as b (key, limiter, debt, at_us, made_us, granted, token_parts, refill_parts, burst)
+            values (_key, _limiter, wanted, now_us, now_us, want, _token_parts, _refill_parts, _burst)
+            on conflict do nothing
+            returning b.debt, b.at_us into debt, at_us;
+        else
             update pglimit.token_bucket b
-            set debt = pglimit.settled_v1(b, now_us, _token_parts, _refill_parts, _burst) + want * _token_parts,
+            set debt = pglimit.settled_v1(b, now_us, _token_parts, _refill_parts, _burst) + wanted,
                 at_us = greatest(b.at_us, now_us),
                 granted = want,
                 leased = pglimit.set_aside_v1(b, now_us),
@@ -121,33 +157,7 @@ begin
             where b.key = _key and b.limiter = _limiter
                 and pglimit.available_v1(b, now_us, _token_parts, _refill_parts, _burst) >= want
             returning b.debt + b.leased * _token_parts, b.at_us into debt, at_us;
-            exit when found;
         end if;
-
-        now_us := pglimit.clock_us_v1();
-        select
-            pglimit.settled_v1(b, now_us, _token_parts, _refill_parts, _burst) + pglimit.set_aside_v1(b, now_us) * _token_parts,
-            greatest(b.at_us, now_us)
-        into debt, at_us
-        from pglimit.token_bucket b
-        where b.key = _key and b.limiter = _limiter;
-        if want = 0 or debt > (_burst - want) * _token_parts then
-            granted := 0;
-            debt := coalesce(debt, 0);
-            at_us := coalesce(at_us, now_us);
-            return;
-        end if;
-
-        if debt is null then
-            -- The first take of this key, unless another's insert is sooner.
-            insert into pglimit.token_bucket as b (key, limiter, debt, at_us, made_us, granted, token_parts, refill_parts, burst)
-            values (_key, _limiter, want * _token_parts, now_us, now_us, want, _token_parts, _refill_parts, _burst)
-            on conflict do nothing
-            returning b.debt, b.at_us into debt, at_us;
-            exit when found;
-        end if;
-        -- Tokens came, or the row did, since the update had looked.
-        looks := false;
     end loop;
 
     granted := want;
@@ -159,7 +169,7 @@ begin
         -- It had to wait, for the row or for an insert that was rolled back: what flowed
         -- back meanwhile must not be credited twice.
         update pglimit.token_bucket b
-        set debt = pglimit.drain_v1(b.debt - want * _token_parts, late_us - b.at_us, _refill_parts) + want * _token_parts,
+        set debt = pglimit.drain_v1(b.debt - wanted, late_us - b.at_us, _refill_parts) + wanted,
             at_us = greatest(b.at_us, late_us)
         where b.key = _key and b.limiter = _limiter
         returning b.debt + b.leased * _token_parts, b.at_us into debt, at_us;
@@ -194,7 +204,7 @@ $$;
 -- No deadlock: rows are locked in order. What is found missing then is inserted, and what
 -- appeared or changed meanwhile is locked, out of that order, and so not waited for long:
 -- where somebody else is at the same, nothing is taken, and the caller asks key by key
--- (SQLSTATE PGL01).
+-- (SQLSTATE 55P03, lock_not_available).
 --
 -- Decided by the clock when all is locked: a take that had to wait is undone, while its row
 -- stays locked, and made anew.
@@ -219,9 +229,14 @@ as $$
 declare
     n constant bigint := cardinality(_keys);
     slack_us constant bigint := 1000 + 20 * n; -- more than a statement takes that waits for nobody
+    capacity constant bigint := _burst * _token_parts;
+    full_us constant bigint := capacity / _refill_parts + 1; -- the longest that a debt lasts
+    usual boolean := cardinality(wants) = n and wants = units; -- one request for each key, for all it wants or nothing
     todo bigint[]; -- numbers of the keys without a decision; null: all
     anew bigint[]; -- of those, the ones that were undone
     locked boolean := false; -- all that is to do
+    new_numbers bigint[]; -- of keys that have no row
+    new_grants bigint[];
     made_keys text[];
     patience text;
     now_us bigint;
@@ -230,29 +245,52 @@ begin
     loop
         -- Take where there is something to take.
         now_us := pglimit.clock_us_v1();
-        with taken as (
-            update pglimit.token_bucket b
-            set debt = pglimit.settled_v1(b, now_us, _token_parts, _refill_parts, _burst)
-                    + _token_parts * case when k.all_or_nothing then k.want else pglimit.grantable_in_turn_v1(b, now_us, _token_parts, _refill_parts, _burst, wants, units, k.first, k.last) end,
-                granted = case when k.all_or_nothing then k.want else pglimit.grantable_in_turn_v1(b, now_us, _token_parts, _refill_parts, _burst, wants, units, k.first, k.last) end,
-                at_us = greatest(b.at_us, now_us),
-                leased = pglimit.set_aside_v1(b, now_us),
-                token_parts = _token_parts, refill_parts = _refill_parts, burst = _burst
-            from (
-                select key, number, _limiter as limiter, coalesce(lasts[number - 1], 0) + 1 as first, last, wants[last] as want,
-                    wants[last] = units[last] and coalesce(lasts[number - 1], 0) + 1 = last as all_or_nothing
-                from unnest(_keys, lasts) with ordinality k(key, last, number)
-                where todo is null or number = any (todo)
-                offset 0
-            ) k
-            where b.key = any (array[k.key]) and b.limiter = k.limiter and case
-                when k.all_or_nothing then pglimit.available_v1(b, now_us, _token_parts, _refill_parts, _burst) >= k.want
-                else pglimit.grantable_in_turn_v1(b, now_us, _token_parts, _refill_parts, _burst, wants, units, k.first, k.last) > 0
-            end
-            returning k.number, b.granted, b.debt + b.leased * _token_parts as debt, b.at_us
-        )
-        select array_agg(number) as numbers, array_agg(granted) as grants, array_agg(debt) as debts, array_agg(at_us) as ats_us
-        into did from taken;
+        if usual then
+            -- Of rows of this limit, of which no lease has expired. A short expression: to
+            -- prepare the other takes longer than to compute it for ten keys.
+            with taken as (
+                update pglimit.token_bucket b
+                set debt = greatest(0, b.debt - least(full_us, greatest(0, now_us - b.at_us)) * _refill_parts) + k.want * _token_parts,
+                    at_us = greatest(b.at_us, now_us), granted = k.want
+                from (
+                    select key, want, number, _limiter as limiter
+                    from unnest(_keys, wants) with ordinality k(key, want, number)
+                    offset 0
+                ) k
+                where b.key = any (array[k.key]) and b.limiter = k.limiter
+                    and b.token_parts = _token_parts and b.refill_parts = _refill_parts and b.burst = _burst
+                    and (b.leased = 0 or b.leased_until_us > now_us)
+                    and greatest(0, b.debt - least(full_us, greatest(0, now_us - b.at_us)) * _refill_parts)
+                        <= capacity - (k.want + least(b.leased, _burst)) * _token_parts
+                returning k.number, b.granted, b.debt + b.leased * _token_parts as debt, b.at_us
+            )
+            select array_agg(number) as numbers, array_agg(granted) as grants, array_agg(debt) as debts, array_agg(at_us) as ats_us
+            into did from taken;
+        else
+            with taken as (
+                update pglimit.token_bucket b
+                set debt = pglimit.settled_v1(b, now_us, _token_parts, _refill_parts, _burst)
+                        + _token_parts * case when k.all_or_nothing then k.want else pglimit.grantable_in_turn_v1(b, now_us, _token_parts, _refill_parts, _burst, wants, units, k.first, k.last) end,
+                    granted = case when k.all_or_nothing then k.want else pglimit.grantable_in_turn_v1(b, now_us, _token_parts, _refill_parts, _burst, wants, units, k.first, k.last) end,
+                    at_us = greatest(b.at_us, now_us),
+                    leased = pglimit.set_aside_v1(b, now_us),
+                    token_parts = _token_parts, refill_parts = _refill_parts, burst = _burst
+                from (
+                    select key, number, _limiter as limiter, coalesce(lasts[number - 1], 0) + 1 as first, last, wants[last] as want,
+                        wants[last] = units[last] and coalesce(lasts[number - 1], 0) + 1 = last as all_or_nothing
+                    from unnest(_keys, lasts) with ordinality k(key, last, number)
+                    where todo is null or number = any (todo)
+                    offset 0
+                ) k
+                where b.key = any (array[k.key]) and b.limiter = k.limiter and case
+                    when k.all_or_nothing then pglimit.available_v1(b, now_us, _token_parts, _refill_parts, _burst) >= k.want
+                    else pglimit.grantable_in_turn_v1(b, now_us, _token_parts, _refill_parts, _burst, wants, units, k.first, k.last) > 0
+                end
+                returning k.number, b.granted, b.debt + b.leased * _token_parts as debt, b.at_us
+            )
+            select array_agg(number) as numbers, array_agg(granted) as grants, array_agg(debt) as debts, array_agg(at_us) as ats_us
+            into did from taken;
+        end if;
         if did.numbers is not null then
             if relaxed then
                 perform pg_catalog.set_config('synchronous_commit', 'off', true);
@@ -277,41 +315,58 @@ begin
         if pglimit.clock_us_v1() > now_us + slack_us then
             now_us := pglimit.clock_us_v1();
         end if;
-        with seen as (
-            select number, b.debt is null as new,
-                pglimit.settled_v1(b, now_us, _token_parts, _refill_parts, _burst) + pglimit.set_aside_v1(b, now_us) * _token_parts as debt,
-                greatest(b.at_us, now_us) as at_us,
-                case
-                    when not k.all_or_nothing then pglimit.grantable_in_turn_v1(b, now_us, _token_parts, _refill_parts, _burst, wants, units, k.first, k.last)
-                    when pglimit.available_v1(b, now_us, _token_parts, _refill_parts, _burst) >= k.want then k.want
-                    else 0
-                end as grantable
-            from (
-                select number, _keys[number] as key, _limiter as limiter, coalesce(lasts[number - 1], 0) + 1 as first, lasts[number] as last,
-                    wants[lasts[number]] as want,
-                    wants[lasts[number]] = units[lasts[number]] and coalesce(lasts[number - 1], 0) + 1 = lasts[number] as all_or_nothing
-                from unnest(todo) number
-                offset 0
-            ) k
+        new_numbers := null;
+        new_grants := null;
+        if usual then
+            select array_agg(number), array_agg(wants[number]) into new_numbers, new_grants
+            from (select number, _keys[number] as key, _limiter as limiter from unnest(todo) number where wants[number] <= _burst offset 0) k
             left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = k.limiter
-        )
-        select
-            array_agg(number) filter (where grantable = 0) as numbers,
-            array_agg(0::bigint) filter (where grantable = 0) as grants,
-            array_agg(debt) filter (where grantable = 0) as debts,
-            array_agg(at_us) filter (where grantable = 0) as ats_us,
-            array_agg(number) filter (where grantable > 0) as todo,
-            array_agg(number) filter (where grantable > 0 and new) as new_numbers,
-            array_agg(grantable) filter (where grantable > 0 and new) as new_grants
-        into did from seen;
-        numbers := numbers || did.numbers;
-        grants := grants || did.grants;
-        debts := debts || did.debts;
-        ats_us := ats_us || did.ats_us;
-        todo := did.todo;
+            where b.key is null;
+            todo := case
+                when cardinality(new_numbers) = cardinality(todo) then null
+                else array(select unnest(todo) except select unnest(new_numbers) order by 1)
+            end;
+            usual := false;
+        end if;
+        if cardinality(todo) > 0 then
+            with seen as (
+                select number, b.debt is null as new,
+                    pglimit.settled_v1(b, now_us, _token_parts, _refill_parts, _burst) + pglimit.set_aside_v1(b, now_us) * _token_parts as debt,
+                    greatest(b.at_us, now_us) as at_us,
+                    case
+                        when not k.all_or_nothing then pglimit.grantable_in_turn_v1(b, now_us, _token_parts, _refill_parts, _burst, wants, units, k.first, k.last)
+                        when pglimit.available_v1(b, now_us, _token_parts, _refill_parts, _burst) >= k.want then k.want
+                        else 0
+                    end as grantable
+                from (
+                    select number, _keys[number] as key, _limiter as limiter, coalesce(lasts[number - 1], 0) + 1 as first, lasts[number] as last,
+                        wants[lasts[number]] as want,
+                        wants[lasts[number]] = units[lasts[number]] and coalesce(lasts[number - 1], 0) + 1 = lasts[number] as all_or_nothing
+                    from unnest(todo) number
+                    offset 0
+                ) k
+                left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = k.limiter
+            )
+            select
+                array_agg(number) filter (where grantable = 0) as numbers,
+                array_agg(0::bigint) filter (where grantable = 0) as grants,
+                array_agg(debt) filter (where grantable = 0) as debts,
+                array_agg(at_us) filter (where grantable = 0) as ats_us,
+                array_agg(number) filter (where grantable > 0 and not new) as todo,
+                array_agg(number) filter (where grantable > 0 and new) as new_numbers,
+                array_agg(grantable) filter (where grantable > 0 and new) as new_grants
+            into did from seen;
+            numbers := numbers || did.numbers;
+            grants := grants || did.grants;
+            debts := debts || did.debts;
+            ats_us := ats_us || did.ats_us;
+            todo := did.todo;
+            new_numbers := new_numbers || did.new_numbers;
+            new_grants := new_grants || did.new_grants;
+        end if;
 
         -- Make the new ones, each unless another's insert is sooner.
-        if did.new_numbers is not null then
+        if new_numbers is not null then
             if relaxed then
                 perform pg_catalog.set_config('synchronous_commit', 'off', true);
             end if;
@@ -319,26 +374,21 @@ begin
             if n > 1 then
                 perform pg_catalog.set_config('lock_timeout', '100ms', true); -- far less than deadlock_timeout
             end if;
-            begin
-                with made as (
-                    insert into pglimit.token_bucket as b (key, limiter, debt, at_us, made_us, granted, token_parts, refill_parts, burst)
-                    select _keys[number], _limiter, granted * _token_parts, now_us, now_us, granted, _token_parts, _refill_parts, _burst
-                    from unnest(did.new_numbers, did.new_grants) t(number, granted)
-                    order by number
-                    on conflict do nothing
-                    returning b.key
-                )
-                select array_agg(key) into made_keys from made;
-            exception when lock_not_available then
-                raise exception 'somebody else makes buckets that are new to this call'
-                    using errcode = 'PGL01', hint = 'Nothing was taken. Ask key by key.';
-            end;
+            with made as (
+                insert into pglimit.token_bucket as b (key, limiter, debt, at_us, made_us, granted, token_parts, refill_parts, burst)
+                select _keys[number], _limiter, granted * _token_parts, now_us, now_us, granted, _token_parts, _refill_parts, _burst
+                from unnest(new_numbers, new_grants) t(number, granted)
+                order by number
+                on conflict do nothing
+                returning b.key
+            )
+            select array_agg(key) into made_keys from made;
             perform pg_catalog.set_config('lock_timeout', patience, true);
             select array_agg(number) as numbers, array_agg(granted) as grants, array_agg(granted * _token_parts) as debts, array_agg(now_us) as ats_us
             into did
-            from unnest(did.new_numbers, did.new_grants) t(number, granted)
-            where cardinality(made_keys) = cardinality(did.new_numbers) or _keys[number] = any (made_keys);
-            todo := array(select number from unnest(todo) number except select unnest(did.numbers) order by 1);
+            from unnest(new_numbers, new_grants) t(number, granted)
+            where cardinality(made_keys) = cardinality(new_numbers) or _keys[number] = any (made_keys);
+            todo := array(select unnest(todo || new_numbers) except select unnest(did.numbers) order by 1);
             if did.numbers is not null and pglimit.clock_us_v1() > now_us + slack_us then
                 perform pglimit.token_bucket_undo_v1(made_keys, _limiter);
                 anew := anew || did.numbers;
@@ -361,7 +411,7 @@ begin
             ) locked
         ) then
             raise exception 'somebody else takes from buckets that are new to this call'
-                using errcode = 'PGL01', hint = 'Nothing was taken. Ask key by key.';
+                using errcode = 'lock_not_available', hint = 'Nothing was taken. Ask key by key.';
         end if;
         locked := n > 1 or anew is not null;
         todo := coalesce(todo, '{}') || anew;
