@@ -8,11 +8,17 @@
 -- +goose Up
 -- made_us: when the row was made, by whatever inserts it. Tokens that were taken before
 -- are not given back to it: it has forgotten them.
+--
+-- room: a row is made with some, and the first update drops it. So pages hold few rows and
+-- have room for many versions of them, and are pruned when a quarter is left: not at each
+-- update, as where fillfactor alone leaves room, because pruning starts below it.
 alter table pglimit.token_bucket
     add column granted bigint not null default 0,         -- by the last take: RETURNING shows the new row only
     add column leased bigint not null default 0,          -- tokens set aside, which do not flow back ...
     add column leased_until_us bigint not null default 0, -- ... until then: from then on they are taken
-    add column made_us bigint not null default 0;
+    add column made_us bigint not null default 0,
+    add column room text collate "C";
+alter table pglimit.token_bucket set (fillfactor = 75);
 alter table pglimit.upsert add column made_us bigint not null default 0;
 alter table pglimit.for_update_nowait add column made_us bigint not null default 0;
 alter table pglimit.token_bucket alter column made_us set default pglimit.clock_us_v1();
@@ -118,7 +124,7 @@ begin
     if want > 0 and not pg_catalog.current_setting('transaction_read_only')::boolean then
         update pglimit.token_bucket b
         set debt = greatest(0, b.debt - least(full_us, greatest(0, now_us - b.at_us)) * _refill_parts) + wanted,
-            at_us = greatest(b.at_us, now_us), granted = want
+            at_us = greatest(b.at_us, now_us), granted = want, room = null
         where b.key = _key and b.limiter = _limiter
             and b.token_parts = _token_parts and b.refill_parts = _refill_parts and b.burst = _burst
             and (b.leased = 0 or b.leased_until_us > now_us)
@@ -143,15 +149,15 @@ begin
             granted := 0;
             return;
         elsif bucket.key is null then
-            insert into pglimit.token_bucket as b (key, limiter, debt, at_us, made_us, granted, token_parts, refill_parts, burst)
-            values (_key, _limiter, wanted, now_us, now_us, want, _token_parts, _refill_parts, _burst)
+            insert into pglimit.token_bucket as b (key, limiter, debt, at_us, made_us, granted, room, token_parts, refill_parts, burst)
+            values (_key, _limiter, wanted, now_us, now_us, want, repeat(' ', 80), _token_parts, _refill_parts, _burst)
             on conflict do nothing
             returning b.debt, b.at_us into debt, at_us;
         else
             update pglimit.token_bucket b
             set debt = pglimit.settled_v1(b, now_us, _token_parts, _refill_parts, _burst) + wanted,
                 at_us = greatest(b.at_us, now_us),
-                granted = want,
+                granted = want, room = null,
                 leased = pglimit.set_aside_v1(b, now_us),
                 token_parts = _token_parts, refill_parts = _refill_parts, burst = _burst
             where b.key = _key and b.limiter = _limiter
@@ -251,7 +257,7 @@ begin
             with taken as (
                 update pglimit.token_bucket b
                 set debt = greatest(0, b.debt - least(full_us, greatest(0, now_us - b.at_us)) * _refill_parts) + k.want * _token_parts,
-                    at_us = greatest(b.at_us, now_us), granted = k.want
+                    at_us = greatest(b.at_us, now_us), granted = k.want, room = null
                 from (
                     select key, want, number, _limiter as limiter
                     from unnest(_keys, wants) with ordinality k(key, want, number)
@@ -271,6 +277,7 @@ begin
                 update pglimit.token_bucket b
                 set debt = pglimit.settled_v1(b, now_us, _token_parts, _refill_parts, _burst)
                         + _token_parts * case when k.all_or_nothing then k.want else pglimit.grantable_in_turn_v1(b, now_us, _token_parts, _refill_parts, _burst, wants, units, k.first, k.last) end,
+                    room = null,
                     granted = case when k.all_or_nothing then k.want else pglimit.grantable_in_turn_v1(b, now_us, _token_parts, _refill_parts, _burst, wants, units, k.first, k.last) end,
                     at_us = greatest(b.at_us, now_us),
                     leased = pglimit.set_aside_v1(b, now_us),
@@ -375,8 +382,8 @@ begin
                 perform pg_catalog.set_config('lock_timeout', '100ms', true); -- far less than deadlock_timeout
             end if;
             with made as (
-                insert into pglimit.token_bucket as b (key, limiter, debt, at_us, made_us, granted, token_parts, refill_parts, burst)
-                select _keys[number], _limiter, granted * _token_parts, now_us, now_us, granted, _token_parts, _refill_parts, _burst
+                insert into pglimit.token_bucket as b (key, limiter, debt, at_us, made_us, granted, room, token_parts, refill_parts, burst)
+                select _keys[number], _limiter, granted * _token_parts, now_us, now_us, granted, repeat(' ', 80), _token_parts, _refill_parts, _burst
                 from unnest(new_numbers, new_grants) t(number, granted)
                 order by number
                 on conflict do nothing
@@ -491,14 +498,13 @@ begin
             perform pg_catalog.set_config('synchronous_commit', 'off', true);
         end if;
         if bucket.key is null then
-            insert into pglimit.token_bucket (key, limiter, debt, at_us, made_us, leased, leased_until_us, token_parts, refill_parts, burst)
-            values (_key, _limiter, 0, at_us, at_us, granted, until_us, _token_parts, _refill_parts, _burst)
+            insert into pglimit.token_bucket (key, limiter, debt, at_us, made_us, leased, leased_until_us, room, token_parts, refill_parts, burst)
+            values (_key, _limiter, 0, at_us, at_us, granted, until_us, repeat(' ', 80), _token_parts, _refill_parts, _burst)
             on conflict do nothing;
             exit when found;
         else
             update pglimit.token_bucket b
-            set debt = debt, at_us = at_us, leased = set_aside,
-                leased_until_us = until_us,
+            set debt = debt, at_us = at_us, leased = set_aside, leased_until_us = until_us, room = null,
                 token_parts = _token_parts, refill_parts = _refill_parts, burst = _burst
             where b.key = _key and b.limiter = _limiter;
             exit;
@@ -625,4 +631,5 @@ drop function pglimit.settled_v1(pglimit.token_bucket, bigint, bigint, bigint, b
 drop function pglimit.settled_slowly_v1(bigint, bigint, bigint, bigint, bigint, bigint, bigint, bigint, bigint, bigint);
 alter table pglimit.for_update_nowait drop column made_us;
 alter table pglimit.upsert drop column made_us;
-alter table pglimit.token_bucket drop column granted, drop column leased, drop column leased_until_us, drop column made_us;
+alter table pglimit.token_bucket drop column granted, drop column leased, drop column leased_until_us, drop column made_us, drop column room;
+alter table pglimit.token_bucket set (fillfactor = 50);
