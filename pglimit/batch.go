@@ -17,7 +17,9 @@ type batch struct {
 	requests []Request
 	slots    map[string]int // the last request of each key
 	leftOver []int64        // of what each request was granted: what nobody has got yet
-	refunds  []Refund
+
+	unclaimed bool // somebody left for whom tokens were granted
+	refunds   []Refund
 }
 
 // few requests are searched one by one sooner than by the map.
@@ -28,7 +30,7 @@ func (b *batch) reset() {
 	clear(b.requests) // whose strings might be held for long
 	clear(b.refunds)
 	clear(b.slots)
-	b.ctx, b.flight, b.gathered = nil, nil, 0
+	b.ctx, b.flight, b.gathered, b.unclaimed = nil, nil, 0, false
 	b.waiters, b.requests, b.leftOver, b.refunds = b.waiters[:0], b.requests[:0], b.leftOver[:0], b.refunds[:0]
 }
 
@@ -76,11 +78,15 @@ func (b *batch) find(key string) (slot int, found bool) {
 	return 0, false
 }
 
-// fail tells everybody that no decision is known.
-func (b *batch) fail(err error) {
+// fail tells everybody that no decision is known. It returns how many tokens may have been
+// taken for callers who have left, and so do not hear that either.
+func (b *batch) fail(err error) (lost int64) {
 	for _, w := range b.waiters {
-		w.answer(Decision{}, err)
+		if tokens := w.request.Tokens; !w.answer(Decision{}, err) {
+			lost += tokens
+		}
 	}
+	return lost
 }
 
 // share out what was granted, in order of arrival. It returns how many heard it; what
@@ -90,38 +96,52 @@ func (b *batch) share(decisions []Decision) (heard int64) {
 		b.leftOver = append(b.leftOver, decisions[i].Granted)
 	}
 	for _, w := range b.waiters {
-		decision, granted := &decisions[w.slot], &b.leftOver[w.slot]
-		tokens := w.request.Tokens
+		slot, tokens := w.slot, w.request.Tokens
+		if tokens > b.leftOver[slot] && b.unclaimed {
+			slot = b.unclaimedBefore(slot, tokens)
+		}
+		answer := decisions[slot]
 		switch {
 		case tokens == 0: // a peek
-			if w.answer(*decision, nil) {
-				heard++
-			}
-		case tokens <= *granted:
-			if w.answer(decision.before(*granted-tokens, &w.request), nil) {
-				*granted -= tokens
-				heard++
-			}
+		case tokens <= b.leftOver[slot]:
+			answer = answer.before(b.leftOver[slot]-tokens, &b.requests[slot], &w.request)
 		default:
-			denial := *decision
-			denial.Allowed, denial.Granted = false, 0
-			if w.answer(denial, nil) {
-				heard++
-			}
+			answer.Allowed, answer.Granted = false, 0
+			tokens = 0
+		}
+		if w.answer(answer, nil) {
+			b.leftOver[slot] -= tokens
+			heard++
+		} else if tokens > 0 {
+			b.unclaimed = true
 		}
 	}
 	return heard
 }
 
-// before is the decision for one of several requests that were decided together: as the
-// bucket was when it had been granted its tokens, and those behind it had not.
-func (d Decision) before(others int64, r *Request) Decision {
+// unclaimedBefore finds so many tokens that were granted to an earlier request for the
+// same key, whose callers have left. Else it returns the slot.
+func (b *batch) unclaimedBefore(slot int, tokens int64) int {
+	for earlier := range slot {
+		if b.leftOver[earlier] >= tokens && b.requests[earlier].Key == b.requests[slot].Key {
+			return earlier
+		}
+	}
+	return slot
+}
+
+// before is the decision for one of several requests that were decided together, as all:
+// as the bucket was when it had been granted its tokens, and those behind it had not.
+func (d Decision) before(others int64, all, r *Request) Decision {
 	d.Allowed, d.Granted = true, r.Tokens
 	if others > 0 {
 		d.Remaining += others
 		d.ResetAfter = max(0, d.ResetAfter-r.Limit.refillTime(others))
-		if d.Remaining >= r.Unit {
-			d.RetryAfter = 0
+	}
+	if others > 0 || r.Unit != all.Unit {
+		d.RetryAfter = 0
+		if d.Remaining < r.Unit {
+			d.RetryAfter = max(0, d.ResetAfter-r.Limit.refillTime(r.Limit.Capacity()-r.Unit))
 		}
 	}
 	return d

@@ -40,7 +40,7 @@ type combiner struct {
 	seed       maphash.Seed
 	lanes      []lane
 	maxWaiting int64
-	waiting    atomic.Int64 // callers in queues and in calls under way
+	waiting    atomic.Int64 // callers
 	running    sync.WaitGroup
 	waiters    sync.Pool // of *waiter that are not in use
 }
@@ -70,14 +70,13 @@ func (c *combiner) decide(ctx context.Context, request Request) (Decision, error
 	if err := ctx.Err(); err != nil {
 		return Decision{}, err
 	}
+	defer c.waiting.Add(-1)
 	if c.waiting.Add(1) > c.maxWaiting {
-		c.waiting.Add(-1)
 		return Decision{}, ErrOverloaded
 	}
 	w := c.newWaiter(ctx, request)
 	l := &c.lanes[maphash.String(c.seed, request.Key)%uint64(len(c.lanes))]
 	if err := l.join(w); err != nil {
-		c.waiting.Add(-1)
 		c.recycle(w)
 		return Decision{}, err
 	}
@@ -99,7 +98,7 @@ func (c *combiner) decide(ctx context.Context, request Request) (Decision, error
 }
 
 // close lets those who wait have their answers, as long as ctx lasts, and returns when
-// no goroutine is left.
+// no goroutine is left. The error is that of ctx, if somebody did not get one.
 func (c *combiner) close(ctx context.Context) error {
 	for i := range c.lanes {
 		c.lanes[i].close()
@@ -114,9 +113,13 @@ func (c *combiner) close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
+	aborted := false
 	for i := range c.lanes {
-		c.lanes[i].abort()
+		aborted = c.lanes[i].abort() || aborted
 	}
 	<-done
-	return ctx.Err()
+	if aborted {
+		return ctx.Err()
+	}
+	return nil
 }

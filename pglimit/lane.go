@@ -2,6 +2,7 @@ package pglimit
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -17,6 +18,7 @@ type lane struct {
 	queue   queue
 	running bool // a goroutine serves the queue, until it is empty
 	closed  bool
+	aborted bool
 	cancel  context.CancelFunc // of the call under way
 
 	learned uint64 // what the memory knew when the last batch was formed
@@ -26,6 +28,8 @@ type lane struct {
 type flight struct {
 	waiting atomic.Int64
 	cancel  context.CancelFunc
+	landed  bool        // with the lane's lock
+	giveUp  *time.Timer // once nobody waits
 }
 
 // join the queue. If the lane is idle, the request goes out at once.
@@ -50,7 +54,6 @@ func (l *lane) leave(w *waiter) bool {
 	if w.state.Load() == queued {
 		l.queue.remove(w)
 		l.mu.Unlock()
-		l.combiner.waiting.Add(-1)
 		l.combiner.recycle(w)
 		return true
 	}
@@ -60,7 +63,11 @@ func (l *lane) leave(w *waiter) bool {
 		return false
 	}
 	if flight.waiting.Add(-1) == 0 {
-		time.AfterFunc(settleTime, flight.cancel)
+		l.mu.Lock()
+		if !flight.landed {
+			flight.giveUp = time.AfterFunc(settleTime, flight.cancel)
+		}
+		l.mu.Unlock()
 	}
 	return true
 }
@@ -71,12 +78,22 @@ func (l *lane) serve() {
 	var b batch
 	for l.gather(&b) {
 		l.send(&b)
-		l.combiner.waiting.Add(-b.gathered)
-		b.flight.cancel()
+		l.land(b.flight)
 		// Who is ready to run goes first: callers who have just been answered, and ask
 		// again at once, are part of the next batch instead of the one after it.
 		runtime.Gosched()
 	}
+}
+
+// land ends the call: nobody has to give it up any more.
+func (l *lane) land(f *flight) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f.landed = true
+	if f.giveUp != nil {
+		f.giveUp.Stop()
+	}
+	f.cancel()
 }
 
 // gather takes the next batch off the queue. It returns false, and the lane is idle, if
@@ -111,19 +128,17 @@ func (l *lane) send(b *batch) {
 	if memory := c.limiter.memory; memory != nil {
 		l.denyKnown(b, memory)
 	}
-	if b.combine(); b.flight.waiting.Load() == 0 {
+	if b.combine(); len(b.requests) == 0 || b.flight.waiting.Load() == 0 {
 		return // everybody has an answer, or has left and is not charged
 	}
 	decisions, err := c.send(b.ctx, b.requests)
 	if err != nil {
-		b.fail(err)
+		c.limiter.counters.lost.Add(b.fail(l.blame(err)))
 		return
 	}
 	c.limiter.counters.decided.Add(b.share(decisions))
-	for slot, tokens := range b.leftOver {
-		if tokens > 0 {
-			l.passOn(b, slot, decisions[slot])
-		}
+	if b.unclaimed {
+		l.passOn(b, decisions)
 	}
 	if tokens := b.refund(decisions); tokens > 0 {
 		l.giveBack(b, tokens)
@@ -151,25 +166,41 @@ func (l *lane) denyKnown(b *batch, memory *memory) {
 	})
 }
 
-// passOn gives tokens of callers who have left to those who wait for the same key now,
-// in order of arrival.
-func (l *lane) passOn(b *batch, slot int, decision Decision) {
+// blame the end of the limiter, if that was why the call failed.
+func (l *lane) blame(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for w := l.queue.first; w != nil; {
+	if l.aborted {
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return err
+}
+
+// passOn gives tokens of callers who have left to those who wait for the same key now,
+// in order of arrival.
+func (l *lane) passOn(b *batch, decisions []Decision) {
+	slots := make(map[string]int)
+	for slot, tokens := range b.leftOver {
+		if tokens > 0 {
+			slots[b.requests[slot].Key] = slot
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w := l.queue.first; w != nil && len(slots) > 0; {
 		next := w.next
-		if w.request.Key == b.requests[slot].Key {
+		if slot, wanted := slots[w.request.Key]; wanted {
 			tokens := w.request.Tokens
 			if tokens == 0 || tokens > b.leftOver[slot] {
-				return // nobody is served before it
+				delete(slots, w.request.Key) // nobody is served before it
+			} else {
+				b.leftOver[slot] -= tokens
+				l.queue.remove(w)
+				w.state.Store(sent)
+				l.combiner.limiter.counters.passedOn.Add(tokens)
+				l.combiner.limiter.counters.decided.Add(1)
+				w.answer(decisions[slot].before(b.leftOver[slot], &b.requests[slot], &w.request), nil)
 			}
-			b.leftOver[slot] -= tokens
-			l.queue.remove(w)
-			w.state.Store(sent)
-			l.combiner.waiting.Add(-1)
-			l.combiner.limiter.counters.passedOn.Add(tokens)
-			l.combiner.limiter.counters.decided.Add(1)
-			w.answer(decision.before(b.leftOver[slot], &w.request), nil)
 		}
 		w = next
 	}
@@ -182,18 +213,22 @@ func (l *lane) giveBack(b *batch, tokens int64) {
 	defer cancel()
 	l.mu.Lock()
 	l.cancel = cancel
+	if l.aborted {
+		cancel()
+	}
 	l.mu.Unlock()
 	limiter := l.combiner.limiter
-	if err := limiter.strategy.GiveBack(ctx, limiter.db, b.refunds); err != nil {
-		limiter.counters.lost.Add(tokens)
-		return
-	}
-	limiter.counters.givenBack.Add(tokens)
-	if limiter.memory != nil {
+	err := limiter.strategy.GiveBack(ctx, limiter.db, b.refunds)
+	if limiter.memory != nil { // also after an error, which may hide that it was done
 		for i := range b.refunds {
 			limiter.memory.forget(b.refunds[i].Key)
 		}
 	}
+	if err != nil {
+		limiter.counters.lost.Add(tokens)
+		return
+	}
+	limiter.counters.givenBack.Add(tokens)
 }
 
 // close lets nobody join any more.
@@ -203,17 +238,18 @@ func (l *lane) close() {
 	l.closed = true
 }
 
-// abort gives up the call under way and all who wait.
-func (l *lane) abort() {
+// abort gives up the call under way and all who wait. It says whether there was anything.
+func (l *lane) abort() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.aborted = true
 	if l.cancel != nil {
 		l.cancel()
 	}
 	for w := l.queue.first; w != nil; w = l.queue.first {
 		l.queue.remove(w)
 		w.state.Store(sent)
-		l.combiner.waiting.Add(-1)
 		w.answer(Decision{}, ErrClosed)
 	}
+	return l.running
 }

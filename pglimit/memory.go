@@ -2,6 +2,7 @@ package pglimit
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -100,12 +101,14 @@ func (m *memory) learn(request *Request, decision *Decision, asked time.Duration
 	d := &denial{tokens: max(request.Unit, 1), asked: asked, until: asked + known, decision: *decision}
 	d.decision.Allowed, d.decision.Granted = false, 0
 
-	old, found := m.denials.GetIfPresent(request.Key)
-	if found && (old.asked > asked || old.tokens <= d.tokens && old.until >= d.until) {
-		return // the old one is newer, or says as much
-	}
-	m.denials.Set(request.Key, d)
-	m.learned.Add(1)
+	// In one step, so that what was forgotten meanwhile stays so.
+	m.denials.Compute(request.Key, func(old *denial, found bool) (*denial, otter.ComputeOp) {
+		if found && (old.asked > asked || old.tokens <= d.tokens && old.until >= d.until) {
+			return old, otter.CancelOp // it is newer, or says as much
+		}
+		m.learned.Add(1)
+		return d, otter.WriteOp
+	})
 }
 
 // forget a key whose bucket has more tokens than was thought. What was asked before is
@@ -124,7 +127,8 @@ func (d *denial) recall(request *Request, now time.Duration) (Decision, bool) {
 	decision.At = decision.At.Add(age)
 	decision.RetryAfter -= age
 	if more := request.Tokens - d.tokens; more > 0 {
-		decision.RetryAfter += request.Limit.refillTime(more)
+		more := request.Limit.refillTime(more)
+		decision.RetryAfter += min(more, math.MaxInt64-decision.RetryAfter)
 	}
 	decision.ResetAfter = max(0, decision.ResetAfter-age)
 	decision.Remaining = max(decision.Remaining, request.Limit.Capacity()-request.Limit.refilled(decision.ResetAfter))

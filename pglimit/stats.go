@@ -20,7 +20,7 @@ type Stats struct {
 	UnspentTokens  int64 // of those, that were given back or expired
 	PassedOnTokens int64 // granted to callers who had left, and passed on to others
 	GivenBack      int64 // tokens granted to callers who had left, and given back
-	LostTokens     int64 // those that could not be given back, such as for an error
+	LostTokens     int64 // those that could not, or that a call took perhaps which failed
 }
 
 // Stats of all that was answered so far. They are read one after another, so while
