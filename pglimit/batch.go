@@ -133,16 +133,22 @@ func (b *batch) unclaimedBefore(slot int, tokens int64) int {
 // before is the decision for one of several requests that were decided together, as all:
 // as the bucket was when it had been granted its tokens, and those behind it had not.
 func (d Decision) before(others int64, all, r *Request) Decision {
-	d.Allowed, d.Granted = true, r.Tokens
-	if others > 0 {
-		d.Remaining += others
-		d.ResetAfter = max(0, d.ResetAfter-r.Limit.refillTime(others))
-	}
 	if others > 0 || r.Unit != all.Unit {
-		d.RetryAfter = 0
-		if d.Remaining < r.Unit {
-			d.RetryAfter = max(0, d.ResetAfter-r.Limit.refillTime(r.Limit.Capacity()-r.Unit))
-		}
+		d = d.plus(others, r)
+	}
+	d.Allowed, d.Granted = true, r.Tokens
+	return d
+}
+
+// plus so many tokens, which the bucket has besides: what it says of them to the request.
+func (d Decision) plus(tokens int64, r *Request) Decision {
+	if tokens > 0 {
+		d.Remaining = min(d.Remaining+tokens, r.Limit.Capacity())
+		d.ResetAfter = max(0, d.ResetAfter-r.Limit.refillTime(tokens))
+	}
+	d.RetryAfter = 0
+	if d.Remaining < r.Unit {
+		d.RetryAfter = max(0, d.ResetAfter-r.Limit.refillTime(r.Limit.Capacity()-r.Unit))
 	}
 	return d
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -14,8 +13,6 @@ const (
 	defaultLanes = 2
 
 	maxLanes = 1024
-
-	defaultMaxWaiting = 1 << 16
 
 	// maxBatch bounds how many callers one call answers, and so how long one that comes
 	// meanwhile has to wait.
@@ -35,21 +32,18 @@ const (
 // The busier it gets, the larger the batches: the cost of a round trip, and of a flush
 // to disk in Durable, is shared by all who wait.
 type combiner struct {
-	limiter    *Limiter
-	send       take
-	seed       maphash.Seed
-	lanes      []lane
-	maxWaiting int64
-	waiting    atomic.Int64 // callers
-	running    sync.WaitGroup
-	waiters    sync.Pool // of *waiter that are not in use
+	limiter *Limiter
+	send    take
+	seed    maphash.Seed
+	lanes   []lane
+	running sync.WaitGroup
+	waiters sync.Pool // of *waiter that are not in use
 }
 
 func newCombiner(l *Limiter, send take) *combiner {
 	c := &combiner{
 		limiter: l, send: send, seed: maphash.MakeSeed(),
-		lanes:      make([]lane, orDefault(l.config.Lanes, defaultLanes)),
-		maxWaiting: int64(orDefault(l.config.MaxWaiting, defaultMaxWaiting)),
+		lanes: make([]lane, orDefault(l.config.Lanes, defaultLanes)),
 	}
 	for i := range c.lanes {
 		c.lanes[i].combiner = c
@@ -70,9 +64,10 @@ func (c *combiner) decide(ctx context.Context, request Request) (Decision, error
 	if err := ctx.Err(); err != nil {
 		return Decision{}, err
 	}
-	defer c.waiting.Add(-1)
-	if c.waiting.Add(1) > c.maxWaiting {
-		return Decision{}, ErrOverloaded
+	waiting := &c.limiter.waiting
+	defer waiting.leave()
+	if err := waiting.enter(); err != nil {
+		return Decision{}, err
 	}
 	w := c.newWaiter(ctx, request)
 	l := &c.lanes[maphash.String(c.seed, request.Key)%uint64(len(c.lanes))]

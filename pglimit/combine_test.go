@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -277,6 +278,30 @@ func TestTheTokensOfACallerWhoLeft(t *testing.T) {
 	}
 }
 
+// A request for more, that was denied, gets what was granted to callers of an earlier
+// request of the same call who have left, and before those behind it.
+func TestTokensOfAnEarlierRequestGoToTheNextInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(buckets(map[string]int64{"z": 1, "a": 3}))
+		c := combining(t, s, nil)
+		c.ask(t.Context(), "z", 1)
+		ctx, leave := context.WithCancel(t.Context())
+		c.ask(ctx, "a", 3)
+		two, three, one := c.ask(t.Context(), "a", 2), c.ask(t.Context(), "a", 3), c.ask(t.Context(), "a", 1)
+		s.finish()
+		if s.asked(1) != "a:3 a:2 a:3 a:1" {
+			t.Fatal(s.asked(1))
+		}
+		leave()
+		synctest.Wait()
+		s.finish()
+		if !two.Allowed || three.Allowed || !one.Allowed || len(s.refunds) > 0 {
+			t.Errorf("%+v, %+v, %+v, given back %+v", two, three, one, s.refunds)
+		}
+	})
+}
+
 func TestTokensThatCannotBeGivenBackAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -349,6 +374,25 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 			t.Errorf("%+v", six)
 		}
 	})
+}
+
+// Who has its answer does not count as waiting: it may ask again at once.
+func TestAsManyAsMayWaitAreNeverTurnedAway(t *testing.T) {
+	t.Parallel()
+	const most = 4
+	limiter := newLimiter(t, &fake{}, func(c *pglimit.Config) { c.NoCombining, c.MaxWaiting = false, most })
+	var work sync.WaitGroup
+	for range most {
+		work.Go(func() {
+			for range 20_000 {
+				if _, err := limiter.Allow(t.Context(), "a"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
 }
 
 func TestASlowKeyHoldsUpItsLaneOnly(t *testing.T) {
@@ -470,6 +514,31 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 			t.Errorf("%d calls", len(s.taken))
 		}
 	}) // which fails if a goroutine is left
+}
+
+func TestAfterCloseNothingIsSent(t *testing.T) {
+	t.Parallel()
+	for _, alone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fake{}
+			limiter := newLimiter(t, f, func(c *pglimit.Config) { c.NoCombining = alone })
+			if _, err := limiter.Allow(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := limiter.Close(ended); err != nil {
+				t.Errorf("nobody had to wait: %v", err)
+			}
+			if _, err := limiter.Allow(t.Context(), "a"); !errors.Is(err, pglimit.ErrClosed) {
+				t.Error(err)
+			}
+			if len(f.taken) != 1 {
+				t.Errorf("%d calls", len(f.taken))
+			}
+		})
+	}
 }
 
 func TestABatchIsBounded(t *testing.T) {

@@ -52,6 +52,7 @@ type leases struct {
 
 	mu      sync.Mutex
 	closed  bool
+	settled chan struct{}        // closed at the end of close
 	active  map[*holder]struct{} // those that may have a lease
 	keeping bool                 // the keeper's goroutine runs
 	running sync.WaitGroup       // fetches and the keeper
@@ -68,7 +69,7 @@ type holder struct {
 	terms   atomic.Pointer[terms]
 
 	mu       sync.Mutex
-	fetching *fetch        // under way
+	fetching *fetch        // under way: nobody begins another
 	from     time.Duration // beginning of the hold in which requests are counted
 	requests int           // in this hold, that found no lease
 	pause    time.Duration // no lease is asked for before this time
@@ -84,9 +85,6 @@ type terms struct {
 	until time.Duration // it must not be spent from here on
 }
 
-// fetch is a call that settles a lease and takes the next one.
-type fetch struct{ done chan struct{} }
-
 func newLeases(l *Limiter) (*leases, error) {
 	keys, err := otter.New(&otter.Options[string, *holder]{
 		MaximumSize: leasedKeys,
@@ -99,8 +97,8 @@ func newLeases(l *Limiter) (*leases, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &leases{
 		limiter: l, leaser: leaser, keys: keys, start: time.Now(),
-		ttl:    orDefault(l.config.LeaseTTL, defaultLeaseTTL),
-		active: make(map[*holder]struct{}), ctx: ctx, cancel: cancel,
+		ttl:     orDefault(l.config.LeaseTTL, defaultLeaseTTL),
+		settled: make(chan struct{}), active: make(map[*holder]struct{}), ctx: ctx, cancel: cancel,
 	}, nil
 }
 
@@ -110,40 +108,31 @@ func (s *leases) hold() time.Duration { return s.ttl / holds }
 // spending is the stage that answers from a lease.
 func (s *leases) spending(next decide) decide {
 	return func(ctx context.Context, request Request) (Decision, error) {
-		if h, known := s.keys.GetIfPresent(request.Key); known {
-			if decision, spent := h.spend(&request, s.now); spent {
-				s.limiter.counters.leased.add()
-				return decision, nil
-			}
+		h, known := s.keys.GetIfPresent(request.Key)
+		if !known {
+			return next(ctx, request)
+		}
+		if request.Tokens == 0 {
+			return s.peek(ctx, h, request, next)
+		}
+		if decision, spent := h.spend(&request, s.now); spent {
+			s.limiter.counters.leased.add()
+			return decision, nil
 		}
 		return next(ctx, request)
 	}
 }
 
-// fetching is the stage that gets a lease for whoever found none, if its key is busy.
-// Who gets nothing out of it asks Postgres.
-func (s *leases) fetching(next decide) decide {
-	return func(ctx context.Context, request Request) (Decision, error) {
-		if request.Tokens == 0 {
-			return next(ctx, request)
-		}
-		h, _ := s.keys.ComputeIfAbsent(request.Key, func() (*holder, bool) { return &holder{key: request.Key}, false })
-		for {
-			f := s.join(h, &request)
-			if f == nil {
-				return next(ctx, request)
-			}
-			select {
-			case <-f.done:
-			case <-ctx.Done():
-				return Decision{}, ctx.Err()
-			}
-			if decision, spent := h.spend(&request, s.now); spent {
-				s.limiter.counters.leased.add()
-				return decision, nil
-			}
-		}
+// peek counts what is unspent as there: it is what this process's next request gets.
+func (s *leases) peek(ctx context.Context, h *holder, request Request, next decide) (Decision, error) {
+	terms := h.terms.Load()
+	decision, err := next(ctx, request)
+	if err != nil || terms == nil || terms != h.terms.Load() || s.now() >= terms.until {
+		return decision, err
 	}
+	decision = decision.plus(h.unspent.Load(), &request)
+	decision.Allowed = decision.Remaining >= request.Unit
+	return decision, nil
 }
 
 // spend takes the tokens out of the lease, if they are in it.
@@ -174,60 +163,10 @@ func (h *holder) spend(request *Request, now func() time.Duration) (Decision, bo
 func (t *terms) decision(request *Request, unspent int64, now time.Duration) Decision {
 	age := now - t.got
 	age -= age / 1024 // as in memory.learn
-	d := Decision{
-		Allowed: true, Granted: request.Tokens,
-		Remaining:  t.Left.Remaining + unspent,
-		ResetAfter: max(0, t.Left.ResetAfter-age),
-		At:         t.At.Add(age),
-	}
-	if d.Remaining < request.Unit {
-		d.RetryAfter = max(0, t.Left.RetryAfter-age)
-	}
+	d := t.Left
+	d.ResetAfter = max(0, d.ResetAfter-age)
+	d.At = t.At.Add(age)
+	d = d.plus(unspent, request)
+	d.Allowed, d.Granted = true, request.Tokens
 	return d
-}
-
-// join the fetch that is under way, or begin one if the key is busy. Nil: none.
-func (s *leases) join(h *holder, request *Request) *fetch {
-	now := s.now()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.fetching != nil {
-		return h.fetching
-	}
-	if now < h.pause {
-		return nil
-	}
-	if now-h.from >= s.hold() {
-		h.from, h.requests = now, 0
-	}
-	h.requests++
-	if h.terms.Load() == nil && h.requests < busy {
-		return nil
-	}
-	return s.fetch(h, request.Tokens)
-}
-
-// fetch begins to settle the lease and to take the next one, which is to have at least so
-// many tokens; if zero, only to settle. It returns nil after close. The holder is locked.
-func (s *leases) fetch(h *holder, tokens int64) *fetch {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil
-	}
-	s.active[h] = struct{}{}
-	if !s.keeping {
-		s.keeping = true
-		s.running.Go(s.keep)
-	}
-	f := &fetch{done: make(chan struct{})}
-	h.fetching = f
-	s.running.Go(func() {
-		_ = s.renew(h, tokens) // whoever waits for it asks Postgres, and hears the error
-		h.mu.Lock()
-		h.fetching = nil
-		h.mu.Unlock()
-		close(f.done)
-	})
-	return f
 }

@@ -21,6 +21,7 @@ type bank struct {
 	fake
 	latency atomic.Int64 // time.Duration
 	fails   error        // of Lease
+	expired bool         // are its leases when they come
 
 	mu     sync.Mutex
 	debt   time.Duration
@@ -30,6 +31,7 @@ type bank struct {
 
 	trips   int
 	settled []int64 // spent, of each lease that was settled
+	resets  []int64 // set aside at that time
 }
 
 func newBank() *bank {
@@ -111,8 +113,21 @@ func (b *bank) Lease(ctx context.Context, _ pglimit.DB, r pglimit.LeaseRequest) 
 			b.until = lease.Until
 		}
 	}
-	lease.Left = pglimit.Decision{Remaining: b.left(r.Limit)}
+	lease.Left = pglimit.Decision{Remaining: b.left(r.Limit), ResetAfter: b.debt + time.Duration(b.leased)*perToken(r.Limit)}
+	if b.expired {
+		lease.Until = lease.At
+	}
 	return lease, ctx.Err()
+}
+
+func (b *bank) Reset(context.Context, pglimit.DB, string, string) error {
+	b.travel()
+	defer b.travel()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.resets = append(b.resets, b.leased)
+	b.debt, b.leased = 0, 0
+	return nil
 }
 
 // leasing has leases and combining, and no memory.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -80,6 +81,8 @@ type Limiter struct {
 	config   Config
 	decide   decide
 	counters counters
+	waiting  crowd
+	closed   atomic.Bool
 
 	// Stages that have a state; nil: switched off.
 	memory   *memory
@@ -111,6 +114,7 @@ func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
 		config.NoCombining, config.NoMemory = true, true
 	}
 	l := &Limiter{db: db, strategy: strategy, config: config}
+	l.waiting.max = int64(orDefault(config.MaxWaiting, defaultMaxWaiting))
 	var err error
 	if !config.NoMemory {
 		if l.memory, err = newMemory(config, &l.counters); err != nil {
@@ -132,6 +136,7 @@ func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
 //
 // The error says what could not be given back, or is that of ctx.
 func (l *Limiter) Close(ctx context.Context) error {
+	l.closed.Store(true)
 	var err error
 	if l.leases != nil {
 		err = l.leases.close(ctx)
@@ -209,7 +214,8 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.decide(ctx, l.request(key, 0, 1))
 }
 
-// Reset fills the key's bucket.
+// Reset fills the key's bucket. Tokens that other processes have set aside (see
+// [Config.Leases]) stay theirs: they can be had besides.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := checkName("Key", key, MaxKeyBytes); err != nil {
 		return err
@@ -219,7 +225,13 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 		ctx, cancel = context.WithTimeout(ctx, l.config.Timeout)
 		defer cancel()
 	}
-	err := l.strategy.Reset(ctx, l.db, l.config.Name, key)
+	var err error
+	if l.leases != nil {
+		err = l.leases.drop(ctx, key)
+	}
+	if err == nil {
+		err = l.strategy.Reset(ctx, l.db, l.config.Name, key)
+	}
 	if l.memory != nil { // also after an error, which may hide that it was done
 		l.memory.forget(key)
 	}

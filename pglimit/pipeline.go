@@ -69,6 +69,9 @@ func withValidation(next decide) decide {
 // oneByOne makes a call of each request.
 func (l *Limiter) oneByOne(send take) decide {
 	return func(ctx context.Context, request Request) (Decision, error) {
+		if l.closed.Load() {
+			return Decision{}, ErrClosed
+		}
 		decisions, err := send(ctx, []Request{request})
 		if err != nil {
 			return Decision{}, err

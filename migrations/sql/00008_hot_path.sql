@@ -487,9 +487,9 @@ begin
             set_aside := set_aside - settle_tokens;
             debt := debt + settle_spent * _token_parts;
         end if;
-        until_us := case when set_aside > 0 then bucket.leased_until_us else now_us + ttl_us end;
+        until_us := case when set_aside > 0 then bucket.leased_until_us else at_us + ttl_us end;
         granted := case
-            when until_us - now_us < ttl_us / 5 then 0
+            when until_us - at_us < ttl_us / 5 then 0
             else greatest(0, least(want, ((_burst * _token_parts - debt) / _token_parts - set_aside) / share))
         end;
         set_aside := set_aside + granted;

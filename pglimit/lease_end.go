@@ -1,0 +1,154 @@
+package pglimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// keep looks after the leases, once in a hold, until there are none: those that are idle
+// are settled.
+func (s *leases) keep() {
+	tick := time.NewTicker(s.hold())
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.ctx.Done():
+			return
+		}
+		for _, h := range s.holders() {
+			s.look(h)
+		}
+		s.mu.Lock()
+		if len(s.active) == 0 || s.closed {
+			s.keeping = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *leases) holders() []*holder {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	holders := make([]*holder, 0, len(s.active))
+	for h := range s.active {
+		holders = append(holders, h)
+	}
+	return holders
+}
+
+// look after one: if nothing was spent since the last look, it is settled.
+func (s *leases) look(h *holder) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch terms, unspent := h.terms.Load(), h.unspent.Load(); {
+	case h.fetching != nil:
+	case terms == nil:
+		s.mu.Lock()
+		delete(s.active, h)
+		s.mu.Unlock()
+	case terms == h.seen && unspent == h.rest:
+		s.fetch(h, 0)
+	default:
+		h.seen, h.rest = terms, unspent
+	}
+}
+
+// drop settles the key's lease, and takes no other for a hold.
+func (s *leases) drop(ctx context.Context, key string) error {
+	h, known := s.keys.GetIfPresent(key)
+	if !known {
+		return nil
+	}
+	for {
+		f := s.pause(h)
+		if f == nil {
+			return nil
+		}
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// pause fetching for a hold. The fetch that it returns is one to wait for before there is
+// no lease; nil: there is none.
+func (s *leases) pause(h *holder) *fetch {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pause = s.now() + s.hold()
+	if h.fetching != nil || h.terms.Load() == nil {
+		return h.fetching
+	}
+	return s.fetch(h, 0)
+}
+
+// close settles every lease, as long as ctx lasts.
+func (s *leases) close(ctx context.Context) error {
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if !first {
+		select {
+		case <-s.settled:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer close(s.settled)
+	defer s.running.Wait()
+	defer s.cancel()
+	defer context.AfterFunc(ctx, s.cancel)()
+
+	holders := make(chan *holder)
+	var settlers sync.WaitGroup
+	var mu sync.Mutex
+	var failed int
+	var why error
+	for range settlersAtClose {
+		settlers.Go(func() {
+			for h := range holders {
+				if err := s.settle(h); err != nil {
+					mu.Lock()
+					failed, why = failed+1, err
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, h := range s.holders() {
+		holders <- h
+	}
+	close(holders)
+	settlers.Wait()
+	if failed > 0 {
+		return fmt.Errorf("pglimit: %d leases could not be given back, their tokens are missed for up to %v: %w", failed, s.ttl, errors.Join(why, ctx.Err()))
+	}
+	return nil
+}
+
+// settlersAtClose is how many connections Close uses.
+const settlersAtClose = 4
+
+// settle for good.
+func (s *leases) settle(h *holder) error {
+	h.mu.Lock()
+	f := h.fetching
+	h.mu.Unlock()
+	if f != nil {
+		<-f.done
+	}
+	if h.terms.Load() == nil {
+		return nil
+	}
+	return s.renew(h, 0)
+}

@@ -1,0 +1,160 @@
+package pglimit
+
+import (
+	"context"
+	"time"
+)
+
+// fetch is a call that settles a lease and takes the next one.
+type fetch struct {
+	done   chan struct{}
+	claims []*claim // those who wait for it, in order of arrival; with the holder's lock
+}
+
+// claim of a caller to tokens of the lease that is being fetched.
+type claim struct {
+	request  Request
+	decision Decision
+	served   bool // before the fetch is done; with the holder's lock
+	gone     bool // the caller; with the holder's lock
+}
+
+// fetching is the stage that gets a lease for whoever found none, if its key is busy.
+// Who gets nothing out of it asks Postgres.
+func (s *leases) fetching(next decide) decide {
+	return func(ctx context.Context, request Request) (Decision, error) {
+		if request.Tokens == 0 {
+			return next(ctx, request)
+		}
+		h, _ := s.keys.ComputeIfAbsent(request.Key, func() (*holder, bool) { return &holder{key: request.Key}, false })
+		claim := &claim{request: request}
+		f := s.join(h, claim)
+		if f == nil {
+			return next(ctx, request)
+		}
+		served, err := s.await(ctx, h, f, claim)
+		if err != nil {
+			return Decision{}, err
+		}
+		if !served {
+			return next(ctx, request)
+		}
+		s.limiter.counters.leased.add()
+		return claim.decision, nil
+	}
+}
+
+// await the end of the fetch. The error is ErrOverloaded, or that of ctx.
+func (s *leases) await(ctx context.Context, h *holder, f *fetch, claim *claim) (served bool, err error) {
+	waiting := &s.limiter.waiting
+	defer waiting.leave()
+	if err = waiting.enter(); err == nil {
+		select {
+		case <-f.done:
+			return claim.served, nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if claim.served {
+		return true, nil
+	}
+	claim.gone = true
+	return false, err
+}
+
+// join the fetch that is under way, or begin one if the key is busy. Nil: none.
+func (s *leases) join(h *holder, claim *claim) *fetch {
+	now := s.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := h.fetching
+	if f == nil {
+		if f = s.fetchFor(h, claim.request.Tokens, now); f == nil {
+			return nil
+		}
+	}
+	f.claims = append(f.claims, claim)
+	return f
+}
+
+// fetchFor begins the fetch that a request for so many tokens needs, which are not in the
+// lease. Nil: none. The holder is locked.
+func (s *leases) fetchFor(h *holder, tokens int64, now time.Duration) *fetch {
+	if now < h.pause || tokens > s.limiter.config.Limit.Capacity()/leaseShare {
+		// It has to ask Postgres, and must not be denied there what is set aside for this
+		// very process.
+		if h.unspent.Load() == 0 {
+			return nil
+		}
+		h.pause = now + s.hold()
+		return s.fetch(h, 0)
+	}
+	if now-h.from >= s.hold() {
+		h.from, h.requests = now, 0
+	}
+	h.requests++
+	if h.terms.Load() == nil && h.requests < busy {
+		return nil
+	}
+	return s.fetch(h, tokens)
+}
+
+// fetch begins to settle the lease and to take the next one, which is to have at least so
+// many tokens; if zero, only to settle. It returns nil after close. The holder is locked.
+func (s *leases) fetch(h *holder, tokens int64) *fetch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.active[h] = struct{}{}
+	if !s.keeping {
+		s.keeping = true
+		s.running.Go(s.keep)
+	}
+	f := &fetch{done: make(chan struct{})}
+	h.fetching = f
+	s.running.Go(func() {
+		// An error is nobody's: who is not served asks Postgres, and hears of it there.
+		_ = s.renew(h, tokens)
+		if !s.serve(h, f) {
+			_ = s.renew(h, 0)
+		}
+		h.mu.Lock()
+		h.fetching = nil
+		h.mu.Unlock()
+		close(f.done)
+	})
+	return f
+}
+
+// serve the claims out of the new lease, in order of arrival. It says whether the lease
+// may stay: not if somebody has to ask Postgres who wants more than is left of it.
+func (s *leases) serve(h *holder, f *fetch) (stays bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	terms := h.terms.Load()
+	if terms == nil {
+		return true
+	}
+	left, stays := terms.Tokens, true
+	for _, c := range f.claims {
+		if c.gone {
+			continue
+		}
+		if stays = c.request.Tokens <= left; !stays {
+			break
+		}
+		left -= c.request.Tokens
+		c.decision, c.served = terms.decision(&c.request, left, terms.got), true
+	}
+	h.unspent.Store(left)
+	if stays || left == 0 {
+		return true
+	}
+	h.pause = s.now() + s.hold()
+	return false
+}
