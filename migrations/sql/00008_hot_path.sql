@@ -325,10 +325,11 @@ begin
         new_numbers := null;
         new_grants := null;
         if usual then
+            -- A subquery for each key: a join could read the whole index instead.
             select array_agg(number), array_agg(wants[number]) into new_numbers, new_grants
-            from (select number, _keys[number] as key, _limiter as limiter from unnest(todo) number where wants[number] <= _burst offset 0) k
-            left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = k.limiter
-            where b.key is null;
+            from unnest(todo) number
+            where wants[number] <= _burst
+                and (select true from pglimit.token_bucket b where b.key = _keys[number] and b.limiter = _limiter) is null;
             todo := case
                 when cardinality(new_numbers) = cardinality(todo) then null
                 else array(select unnest(todo) except select unnest(new_numbers) order by 1)

@@ -1,0 +1,102 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// A session keeps the plans that it made for a function while the table was small, and goes
+// on with them when it has grown, until it is analyzed again: they must be good for that too.
+func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
+	t.Parallel()
+	const rows = 50_000
+	pool := newMigrated(t)
+	execute(t, pool, "alter table pglimit.token_bucket set (autovacuum_enabled = off)")
+	session := newPool(t, databaseURL(pool), 1)
+	limit := pglimit.PerHour(1000)
+	strategy := strategies.TokenBucket{}
+
+	names := func(prefix string) (names []string) {
+		for i := range 10 {
+			names = append(names, fmt.Sprint(prefix, i))
+		}
+		return names
+	}
+	request := func(key string, tokens, unit int64) pglimit.Request {
+		return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+	}
+	take := func(tokens, unit int64, names ...string) error {
+		var requests []pglimit.Request
+		for _, name := range names {
+			requests = append(requests, request(name, tokens, unit))
+		}
+		_, err := strategy.Take(t.Context(), session, requests)
+		return err
+	}
+	// Each way through the statements and functions, on keys of its own.
+	ways := []struct {
+		name string
+		goes func(prefix string) error
+	}{
+		{"a new key", func(p string) error { return take(1, 1, p) }},
+		{"a key", func(p string) error { return take(1, 1, p) }},
+		{"new keys", func(p string) error { return take(1, 1, names(p)...) }},
+		{"keys", func(p string) error { return take(1, 1, names(p)...) }},
+		{"new keys in units", func(p string) error { return take(6, 2, names(p+" 2 ")...) }},
+		{"new keys and others in units", func(p string) error { return take(6, 2, slices.Concat(names(p), names(p+" 3 "))...) }},
+		{"a denial", func(p string) error { return take(1000, 1000, p) }},
+		{"denials", func(p string) error { return take(1000, 1000, names(p)...) }},
+		{"looks", func(p string) error { return take(0, 1, names(p)...) }},
+		{"a lease", func(p string) error {
+			ask := pglimit.LeaseRequest{Limiter: "test", Key: p, Limit: limit, Tokens: 10, Share: 4, TTL: time.Second}
+			lease, err := strategy.Lease(t.Context(), session, ask)
+			if err != nil {
+				return err
+			}
+			ask.Settle = lease
+			_, err = strategy.Lease(t.Context(), session, ask)
+			return err
+		}},
+		{"an undo", func(p string) error { // of a call that had to wait
+			_, err := session.Exec(t.Context(), "select pglimit.token_bucket_undo_v1($1, 'test')", names(p))
+			return err
+		}},
+	}
+
+	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, debt, at_us, token_parts, refill_parts, burst) values ('a', 'test', 0, 0, 1, 1, 1)`)
+	execute(t, pool, "vacuum analyze pglimit.token_bucket")
+	for _, way := range ways {
+		for i := range 8 { // the sixth time a plan may be kept
+			if err := way.goes(fmt.Sprint("small ", i)); err != nil {
+				t.Fatal(way.name, err)
+			}
+		}
+	}
+	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, debt, at_us, token_parts, refill_parts, burst)
+		select 'row ' || i, 'test', 0, 0, 1, 1, 1 from generate_series(1, $1::int) i`, rows)
+	for _, way := range ways {
+		before := tuplesRead(t, session, strategy)
+		if err := way.goes("large"); err != nil {
+			t.Fatal(way.name, err)
+		}
+		if read := tuplesRead(t, session, strategy) - before; read > 500 {
+			t.Errorf("%s: %d rows and entries of the index were read, of %d", way.name, read, rows)
+		}
+	}
+}
+
+// tuplesRead is how many rows and entries of indexes the session has read of the
+// strategy's table, whether it needed them or not.
+func tuplesRead(t *testing.T, session *pgxpool.Pool, strategy pglimit.Strategy) int64 {
+	t.Helper()
+	execute(t, session, "select pg_stat_force_next_flush()")
+	return query[int64](t, session, `select seq_tup_read + (select coalesce(sum(idx_tup_read), 0)::bigint from pg_stat_user_indexes i where i.relid = t.relid)
+		from pg_stat_user_tables t where schemaname = 'pglimit' and relname = $1`, strategy.Name())
+}
