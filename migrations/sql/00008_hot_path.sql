@@ -171,9 +171,9 @@ begin
         perform pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
     late_us := pglimit.clock_us_v1();
-    if late_us > now_us + 1000 then
-        -- It had to wait, for the row or for an insert that was rolled back: what flowed
-        -- back meanwhile must not be credited twice.
+    if late_us > now_us + 10000 then
+        -- It had to wait for long, for the row or for an insert that was rolled back. Dated
+        -- as it is, it would come on top of what may be taken from now on.
         update pglimit.token_bucket b
         set debt = pglimit.drain_v1(b.debt - wanted, late_us - b.at_us, _refill_parts) + wanted,
             at_us = greatest(b.at_us, late_us)
@@ -234,7 +234,7 @@ as $$
 #variable_conflict use_column
 declare
     n constant bigint := cardinality(_keys);
-    slack_us constant bigint := 1000 + 20 * n; -- more than a statement takes that waits for nobody
+    slack_us constant bigint := 10000 + 50 * n; -- more than a statement takes that waits for nobody, on a busy machine too
     capacity constant bigint := _burst * _token_parts;
     full_us constant bigint := capacity / _refill_parts + 1; -- the longest that a debt lasts
     usual boolean := cardinality(wants) = n and wants = units; -- one request for each key, for all it wants or nothing
