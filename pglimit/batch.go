@@ -18,6 +18,7 @@ type batch struct {
 	slots    map[string]int // the last request of each key
 	leftOver []int64        // of what each request was granted: what nobody has got yet
 
+	denied    bool // somebody was
 	unclaimed bool // somebody left for whom tokens were granted
 	refunds   []Refund
 }
@@ -30,7 +31,8 @@ func (b *batch) reset() {
 	clear(b.requests) // whose strings might be held for long
 	clear(b.refunds)
 	clear(b.slots)
-	b.ctx, b.flight, b.gathered, b.unclaimed = nil, nil, 0, false
+	b.ctx, b.flight, b.gathered = nil, nil, 0
+	b.denied, b.unclaimed = false, false
 	b.waiters, b.requests, b.leftOver, b.refunds = b.waiters[:0], b.requests[:0], b.leftOver[:0], b.refunds[:0]
 }
 
@@ -107,7 +109,7 @@ func (b *batch) share(decisions []Decision) (heard int64) {
 			answer = answer.before(b.leftOver[slot]-tokens, &b.requests[slot], &w.request)
 		default:
 			answer.Allowed, answer.Granted = false, 0
-			tokens = 0
+			tokens, b.denied = 0, true
 		}
 		if w.answer(answer, nil) {
 			b.leftOver[slot] -= tokens

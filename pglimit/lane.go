@@ -79,9 +79,13 @@ func (l *lane) serve() {
 	for l.gather(&b) {
 		l.send(&b)
 		l.land(b.flight)
-		// Who is ready to run goes first: callers who have just been answered, and ask
-		// again at once, are part of the next batch instead of the one after it.
-		runtime.Gosched()
+		if !b.denied {
+			// Who is ready to run goes first: callers who have just been answered, and ask
+			// again at once, are part of the next batch instead of the one after it. Those
+			// who were denied are not: the memory answers them. When it ends, the first who
+			// asks must find the lane idle.
+			runtime.Gosched()
+		}
 	}
 }
 
