@@ -220,3 +220,23 @@ func TestLeasesBesideTakesLoseNoToken(t *testing.T) {
 		t.Errorf("the bucket owes %d, %d were used", got, used.Load())
 	}
 }
+
+// After the database's clock has stepped back, the bucket's time is ahead of it, and stays
+// so until it is caught up. A lease counts from there, and lasts.
+func TestALeaseLastsThoughTheClockHasSteppedBack(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	limit := pglimit.PerHour(100)
+	lease(t, pool, limit, 10, 4, pglimit.Lease{}, 0)
+	expire(t, pool)
+	if _, err := pool.Exec(t.Context(), "update pglimit.token_bucket set at_us = at_us + 2 * 3600000000::bigint"); err != nil {
+		t.Fatal(err)
+	}
+	got := lease(t, pool, limit, 10, 4, pglimit.Lease{}, 0)
+	if got.Tokens != 10 || got.Until.Sub(got.At) != time.Hour {
+		t.Errorf("of %d tokens, from %v until %v", got.Tokens, got.At, got.Until)
+	}
+	if lease(t, pool, limit, 0, 4, got, 3); left(t, pool, limit) != 100-10-3 {
+		t.Errorf("%d are left", left(t, pool, limit))
+	}
+}
