@@ -83,16 +83,56 @@ func TestTokenBucketDeniesReadOnly(t *testing.T) {
 	take(t, pool, strategy, "taken", hours)
 	tx := session(t, pool)
 	execute(t, tx, "set transaction read only")
-	for _, key := range []string{"taken", "new"} {
-		d, err := strategy.Take(t.Context(), tx, []pglimit.Request{{Limiter: "test", Key: key, Limit: hours, Unit: 1}})
-		if err != nil {
-			t.Fatal(err)
+	execute(t, pool, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$")
+	standby := newPool(t, databaseURL(pool), 4)
+	for name, db := range map[string]pglimit.DB{"in a transaction": tx, "outside": standby} {
+		ask := func(tokens int64, keys ...string) ([]pglimit.Decision, error) {
+			var requests []pglimit.Request
+			for _, key := range keys {
+				requests = append(requests, pglimit.Request{Limiter: "test", Key: key, Limit: hours, Tokens: tokens, Unit: 1})
+			}
+			return strategy.Take(t.Context(), db, requests)
 		}
-		if d[0].Allowed != (key == "new") {
-			t.Errorf("%s: allowed %v", key, d[0].Allowed)
+		for _, keys := range [][]string{{"taken"}, {"new"}, {"taken", "new", "newer"}} {
+			decisions, err := ask(0, keys...)
+			if err != nil {
+				t.Fatalf("%s, peeks at %v: %v", name, keys, err)
+			}
+			for i, d := range decisions {
+				if d.Allowed != (keys[i] != "taken") {
+					t.Errorf("%s, a peek at %s of %v: allowed %v", name, keys[i], keys, d.Allowed)
+				}
+			}
+		}
+		for _, keys := range [][]string{{"taken"}, {"taken", "taken"}} {
+			decisions, err := ask(1, keys...)
+			if err != nil {
+				t.Fatalf("%s, %v: %v", name, keys, err)
+			}
+			for _, d := range decisions {
+				if d.Allowed {
+					t.Errorf("%s, %v: allowed", name, keys)
+				}
+			}
 		}
 	}
-	if take(t, tx, strategy, "taken", hours).Allowed {
-		t.Error("allowed")
+	for _, keys := range [][]string{{"taken", "new"}, {"spare"}, {"spare", "spare"}} {
+		if keys[0] == "spare" {
+			limit := hours.WithBurst(10)
+			requests := make([]pglimit.Request, len(keys))
+			for i, key := range keys {
+				requests[i] = pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 2, Unit: 1}
+			}
+			if _, err := strategy.Take(t.Context(), standby, requests); sqlState(err) != "25006" {
+				t.Errorf("%v: %v", keys, err)
+			}
+			continue
+		}
+		requests := []pglimit.Request{
+			{Limiter: "test", Key: keys[0], Limit: hours, Tokens: 1, Unit: 1}, {Limiter: "test", Key: keys[1], Limit: hours, Tokens: 1, Unit: 1},
+		}
+		if _, err := strategy.Take(t.Context(), standby, requests); sqlState(err) != "25006" {
+			t.Errorf("%v: %v", keys, err)
+		}
 	}
 }

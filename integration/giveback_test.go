@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -115,4 +116,32 @@ func noDeadlocks(t *testing.T, pool *pgxpool.Pool) {
 	if n := query[int64](t, watcher, "select deadlocks from pg_stat_database where datname = current_database()"); n > 0 {
 		t.Errorf("%d deadlocks", n)
 	}
+}
+
+// An instance of a former release, whose burst was larger, gives back: what the bucket
+// owes by the present limit does not grow.
+func TestARefundOfALargerBurstTakesNothing(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		now := pglimit.PerSecond(1).WithBurst(10)
+		if strategy.Check(now) != nil {
+			t.Skip("it has no burst")
+		}
+		former := now.WithBurst(100)
+		r := pglimit.Request{Limiter: "test", Key: "k", Limit: former, Tokens: 100, Unit: 1}
+		d, err := strategy.Take(t.Context(), pool, []pglimit.Request{r})
+		if err != nil || d[0].Granted != 100 {
+			t.Fatal(d, err)
+		}
+		// As if it were 10 seconds ago.
+		execute(t, pool, fmt.Sprintf("update pglimit.%s set at_us = at_us - 10000000, made_us = made_us - 10000000", strategy.Name()))
+		r.Tokens = 1
+		if err := strategy.GiveBack(t.Context(), pool, []pglimit.Refund{{Request: r, At: d[0].At.Add(-9 * time.Second)}}); err != nil {
+			t.Fatal(err)
+		}
+		d, err = strategy.Take(t.Context(), pool, []pglimit.Request{{Limiter: "test", Key: "k", Limit: now, Tokens: 10, Unit: 10}})
+		if err != nil || !d[0].Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
 }

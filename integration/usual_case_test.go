@@ -90,7 +90,7 @@ func TestTheUsualCaseDecidesAsTheGeneralOne(t *testing.T) {
 				cross join lateral (select
 					pglimit.available_v1(b, r.at_us, a.token_parts, a.refill_parts, a.burst) as available,
 					pglimit.settled_v1(b, r.at_us, a.token_parts, a.refill_parts, a.burst)
-						+ (pglimit.set_aside_v1(b, r.at_us) + r.granted) * a.token_parts as due
+						+ least(pglimit.set_aside_v1(b, r.at_us) + r.granted, a.burst) * a.token_parts as due
 				) x
 				where r.granted is distinct from case when available >= a.want then a.want else 0 end or r.debt is distinct from due
 					or r.at_us < (b).at_us`) {

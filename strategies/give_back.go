@@ -18,7 +18,7 @@ type refundArgs func(refund pglimit.Refund, relaxed bool) []any
 // bucketRefund are those of give_back.sql.
 func bucketRefund(r pglimit.Refund, relaxed bool) []any {
 	scale := scaleOf(r.Limit)
-	return []any{r.Key, r.Limiter, scale.token, scale.refill, r.Tokens, r.At.UnixMicro(), relaxed}
+	return []any{r.Key, r.Limiter, scale.token, scale.refill, scale.burst, r.Tokens, r.At.UnixMicro(), relaxed}
 }
 
 // giveBack sends a statement per refund, in lock order, in one round trip. Outside a

@@ -22,14 +22,15 @@ type table struct {
 }
 
 func newTable(name, sweepFile string) table {
-	fullUS := "pglimit.full_us_v1(debt, at_us, refill_parts)"
+	fullUS, counted := "pglimit.full_us_v1(debt, at_us, refill_parts)", "true"
 	if name == "token_bucket" { // a lease that nobody settled is taken when it expires
 		fullUS = "pglimit.full_us_v1(debt + leased * token_parts, greatest(at_us, leased_until_us), refill_parts)"
+		counted = "(b.leased = 0 or b.leased_until_us > now_us)"
 	}
 	return table{
 		reset:    statement(resetFile, name),
 		sweep:    strings.ReplaceAll(statement(sweepFile, name), "$full_us", fullUS),
-		giveBack: statement(giveBackFile, name),
+		giveBack: strings.ReplaceAll(statement(giveBackFile, name), "$counted", counted),
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 //     tokens went to another while the update waited for the row.
 //   - Round trips: one, for one request or many. Many requests of one limiter and limit
 //     are one statement; of several, or in a transaction of the caller's, a loop inside
-//     Postgres. Of two calls that make the same new keys at the same moment, one may take a
+//     Postgres, each dated when it was its turn. Of two calls that make the same new keys at the same moment, one may take a
 //     second trip.
 //   - Rows: one per key that took tokens since it was last full and swept.
 //   - Good at: being the default. Any limit, many keys in one call, decided by the

@@ -142,7 +142,7 @@ begin
             at_us := now_us;
         else
             debt := pglimit.settled_v1(bucket, now_us, _token_parts, _refill_parts, _burst)
-                + pglimit.set_aside_v1(bucket, now_us) * _token_parts;
+                + least(pglimit.set_aside_v1(bucket, now_us), _burst) * _token_parts;
             at_us := greatest(bucket.at_us, now_us);
         end if;
         if want = 0 or debt > capacity - wanted then
@@ -175,8 +175,11 @@ begin
         -- It had to wait for long, for the row or for an insert that was rolled back. Dated
         -- as it is, it would come on top of what may be taken from now on.
         update pglimit.token_bucket b
-        set debt = pglimit.drain_v1(b.debt - wanted, late_us - b.at_us, _refill_parts) + wanted,
-            at_us = greatest(b.at_us, late_us)
+        set debt = pglimit.settled_slowly_v1(
+                b.debt - wanted, b.at_us, b.token_parts, b.refill_parts, b.leased, b.leased_until_us,
+                late_us, _token_parts, _refill_parts, _burst) + wanted,
+            at_us = greatest(b.at_us, late_us),
+            leased = pglimit.set_aside_v1(b, late_us)
         where b.key = _key and b.limiter = _limiter
         returning b.debt + b.leased * _token_parts, b.at_us into debt, at_us;
     end if;
@@ -238,6 +241,7 @@ declare
     capacity constant bigint := _burst * _token_parts;
     full_us constant bigint := capacity / _refill_parts + 1; -- the longest that a debt lasts
     usual boolean := cardinality(wants) = n and wants = units; -- one request for each key, for all it wants or nothing
+    looks_first boolean := pg_catalog.current_setting('transaction_read_only')::boolean;
     todo bigint[]; -- numbers of the keys without a decision; null: all
     anew bigint[]; -- of those, the ones that were undone
     locked boolean := false; -- all that is to do
@@ -248,10 +252,14 @@ declare
     now_us bigint;
     did record;
 begin
-    loop
-        -- Take where there is something to take.
+    while coalesce(cardinality(numbers), 0) < n loop
+        -- Take where there is something to take. Not where even an update of nothing fails:
+        -- there, what can be decided is denied, or only looked at.
         now_us := pglimit.clock_us_v1();
-        if usual then
+        if looks_first then
+            select null::bigint[] as numbers, null::bigint[] as grants, null::bigint[] as debts, null::bigint[] as ats_us into did;
+            looks_first := false;
+        elsif usual then
             -- Of rows of this limit, of which no lease has expired. A short expression: to
             -- prepare the other takes longer than to compute it for ten keys.
             with taken as (
@@ -267,7 +275,7 @@ begin
                     and b.token_parts = _token_parts and b.refill_parts = _refill_parts and b.burst = _burst
                     and (b.leased = 0 or b.leased_until_us > now_us)
                     and greatest(0, b.debt - least(full_us, greatest(0, now_us - b.at_us)) * _refill_parts)
-                        <= capacity - (k.want + least(b.leased, _burst)) * _token_parts
+                        <= capacity - k.want * _token_parts - least(b.leased, _burst) * _token_parts
                 returning k.number, b.granted, b.debt + b.leased * _token_parts as debt, b.at_us
             )
             select array_agg(number) as numbers, array_agg(granted) as grants, array_agg(debt) as debts, array_agg(at_us) as ats_us
@@ -339,7 +347,7 @@ begin
         if cardinality(todo) > 0 then
             with seen as (
                 select number, b.debt is null as new,
-                    pglimit.settled_v1(b, now_us, _token_parts, _refill_parts, _burst) + pglimit.set_aside_v1(b, now_us) * _token_parts as debt,
+                    pglimit.settled_v1(b, now_us, _token_parts, _refill_parts, _burst) + least(pglimit.set_aside_v1(b, now_us), _burst) * _token_parts as debt,
                     greatest(b.at_us, now_us) as at_us,
                     case
                         when not k.all_or_nothing then pglimit.grantable_in_turn_v1(b, now_us, _token_parts, _refill_parts, _burst, wants, units, k.first, k.last)
@@ -380,7 +388,8 @@ begin
             end if;
             patience := pg_catalog.current_setting('lock_timeout');
             if n > 1 then
-                perform pg_catalog.set_config('lock_timeout', '100ms', true); -- far less than deadlock_timeout
+                -- For each of them: together less than deadlock_timeout.
+                perform pg_catalog.set_config('lock_timeout', greatest(1, least(100, 500 / cardinality(new_numbers))) || 'ms', true);
             end if;
             with made as (
                 insert into pglimit.token_bucket as b (key, limiter, debt, at_us, made_us, granted, room, token_parts, refill_parts, burst)
@@ -397,14 +406,23 @@ begin
             from unnest(new_numbers, new_grants) t(number, granted)
             where cardinality(made_keys) = cardinality(new_numbers) or _keys[number] = any (made_keys);
             todo := array(select unnest(todo || new_numbers) except select unnest(did.numbers) order by 1);
-            if did.numbers is not null and pglimit.clock_us_v1() > now_us + slack_us then
-                perform pglimit.token_bucket_undo_v1(made_keys, _limiter);
-                anew := anew || did.numbers;
-            else
-                numbers := numbers || did.numbers;
-                grants := grants || did.grants;
-                debts := debts || did.debts;
-                ats_us := ats_us || did.ats_us;
+            numbers := numbers || did.numbers;
+            grants := grants || did.grants;
+            debts := debts || did.debts;
+            ats_us := ats_us || did.ats_us;
+            if pglimit.clock_us_v1() > now_us + slack_us then
+                -- It had to wait: all that was granted, in this round or before.
+                select array_agg(number) filter (where granted > 0) as granted,
+                    array_agg(number) filter (where granted = 0) as numbers, array_agg(granted) filter (where granted = 0) as grants,
+                    array_agg(debt) filter (where granted = 0) as debts, array_agg(at_us) filter (where granted = 0) as ats_us
+                into did
+                from unnest(numbers, grants, debts, ats_us) t(number, granted, debt, at_us);
+                perform pglimit.token_bucket_undo_v1(array(select _keys[number] from unnest(did.granted) number), _limiter);
+                anew := anew || did.granted;
+                numbers := did.numbers;
+                grants := did.grants;
+                debts := did.debts;
+                ats_us := did.ats_us;
             end if;
         end if;
         exit when cardinality(numbers) = n;
@@ -483,7 +501,8 @@ begin
         at_us := greatest(now_us, bucket.at_us);
         debt := pglimit.settled_v1(bucket, now_us, _token_parts, _refill_parts, _burst);
         set_aside := pglimit.set_aside_v1(bucket, now_us);
-        settles := settle_tokens > 0 and settle_until_us > now_us and settle_at_us >= bucket.made_us and set_aside >= settle_tokens;
+        settles := settle_tokens > 0 and settle_until_us > now_us and settle_at_us >= bucket.made_us
+            and settle_until_us = bucket.leased_until_us and set_aside >= settle_tokens;
         if settles then
             set_aside := set_aside - settle_tokens;
             debt := debt + settle_spent * _token_parts;
@@ -502,7 +521,18 @@ begin
             insert into pglimit.token_bucket (key, limiter, debt, at_us, made_us, leased, leased_until_us, room, token_parts, refill_parts, burst)
             values (_key, _limiter, 0, at_us, at_us, granted, until_us, repeat(' ', 80), _token_parts, _refill_parts, _burst)
             on conflict do nothing;
-            exit when found;
+            if found then
+                now_us := pglimit.clock_us_v1();
+                if now_us > at_us + 10000 then
+                    -- It had to wait for an insert that was rolled back.
+                    at_us := now_us;
+                    until_us := now_us + ttl_us;
+                    update pglimit.token_bucket b
+                    set at_us = at_us, made_us = at_us, leased_until_us = until_us
+                    where b.key = _key and b.limiter = _limiter;
+                end if;
+                exit;
+            end if;
         else
             update pglimit.token_bucket b
             set debt = debt, at_us = at_us, leased = set_aside, leased_until_us = until_us, room = null,
@@ -511,7 +541,7 @@ begin
             exit;
         end if;
     end loop;
-    debt := debt + set_aside * _token_parts;
+    debt := debt + least(set_aside, _burst) * _token_parts;
 end
 $$;
 -- +goose StatementEnd
@@ -519,19 +549,29 @@ $$;
 -- The state, for a person: as before, and leases count as taken.
 create or replace view pglimit.buckets as
 select
-    b.strategy, b.limiter, b.key,
-    b.burst - ceil(pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, pglimit.clock_us_v1(), b.token_parts, b.refill_parts, b.burst)::numeric
-        / b.token_parts)::bigint - b.leased as tokens_left,
-    b.burst,
+    b.strategy, b.limiter, b.key, b.tokens_left, b.burst,
     (b.refill_parts::numeric / b.token_parts * 1000000)::double precision as tokens_per_second,
     to_timestamp(b.at_us / 1000000.0) as last_taken_at,
-    to_timestamp(pglimit.full_us_v1(b.debt + b.leased * b.token_parts, greatest(b.at_us, b.leased_until_us), b.refill_parts) / 1000000.0) as full_at
+    to_timestamp(pglimit.full_us_v1(b.debt, b.debt_us, b.refill_parts) / 1000000.0) as full_at
 from (
-    select 'token_bucket' as strategy, key, limiter, debt, at_us, token_parts, refill_parts, burst, leased, leased_until_us from pglimit.token_bucket
+    select 'token_bucket' as strategy, key, limiter, at_us, token_parts, refill_parts, burst,
+        pglimit.available_v1(t, now_us, token_parts, refill_parts, burst) as tokens_left,
+        case
+            when leased = 0 then debt
+            else pglimit.settled_v1(t, now_us, token_parts, refill_parts, burst) + pglimit.set_aside_v1(t, now_us) * token_parts
+        end as debt,
+        case when leased = 0 then at_us else greatest(at_us, now_us) end as debt_us
+    from pglimit.token_bucket t cross join (select pglimit.clock_us_v1() as now_us offset 0) clock
     union all
-    select 'upsert', key, limiter, debt, at_us, token_parts, refill_parts, burst, 0, 0 from pglimit.upsert
-    union all
-    select 'for_update_nowait', key, limiter, debt, at_us, token_parts, refill_parts, burst, 0, 0 from pglimit.for_update_nowait
+    select strategy, key, limiter, at_us, token_parts, refill_parts, burst,
+        burst - ceil(pglimit.owed_v1(debt, at_us, token_parts, refill_parts, pglimit.clock_us_v1(), token_parts, refill_parts, burst)::numeric
+            / token_parts)::bigint,
+        debt, at_us
+    from (
+        select 'upsert' as strategy, key, limiter, debt, at_us, token_parts, refill_parts, burst from pglimit.upsert
+        union all
+        select 'for_update_nowait', key, limiter, debt, at_us, token_parts, refill_parts, burst from pglimit.for_update_nowait
+    ) t
 ) b;
 
 -- +goose Down
