@@ -224,8 +224,9 @@ func TestEveryTokenOfImpatientCallersIsAccountedFor(t *testing.T) {
 				}
 				stats := limiter.Stats()
 				t.Logf("%d tokens were used, %d are missing from the buckets, %d callers left, %+v", used.Load(), taken, left.Load(), stats)
-				// A bucket may miss a fraction of a token: what would have flowed back into it.
-				if missing := taken - used.Load() - stats.LostTokens; missing < 0 || missing > keys {
+				// A bucket may miss a fraction of a token: what would have flowed back into it. Lost
+				// is what calls took perhaps that failed, as where the machine takes a second for one.
+				if missing := taken - used.Load(); missing < 0 || missing > stats.LostTokens+keys {
 					t.Errorf("%d tokens are neither used nor in the bucket", missing)
 				}
 				if left.Load() == 0 || stats.GivenBack+stats.PassedOnTokens == 0 && !leases {
