@@ -30,6 +30,10 @@ const (
 	growth = 4
 
 	leasedKeys = 1 << 16
+
+	// maxLeaseCalls under way at once: the rest of the pool's connections are for those who
+	// ask Postgres.
+	maxLeaseCalls = 4
 )
 
 // leases spends tokens that were fetched in advance.
@@ -56,6 +60,8 @@ type leases struct {
 	active  map[*holder]struct{} // those that may have a lease
 	keeping bool                 // the keeper's goroutine runs
 	running sync.WaitGroup       // fetches and the keeper
+	joined  sync.WaitGroup       // callers who have claims, until they have answers
+	slots   chan struct{}        // one for each call under way
 	ctx     context.Context      // of them all
 	cancel  context.CancelFunc
 }
@@ -73,6 +79,7 @@ type holder struct {
 	from     time.Duration // beginning of the hold in which requests are counted
 	requests int           // in this hold, that found no lease
 	pause    time.Duration // no lease is asked for before this time
+	withheld int64         // of a lease that cannot stay: unspent, and not to be spent; the fetch's own
 	seen     *terms        // the lease when the keeper last looked
 	rest     int64         // and what was unspent of it
 }
@@ -98,15 +105,16 @@ func newLeases(l *Limiter) (*leases, error) {
 	return &leases{
 		limiter: l, leaser: leaser, keys: keys, start: time.Now(),
 		ttl:     orDefault(l.config.LeaseTTL, defaultLeaseTTL),
-		settled: make(chan struct{}), active: make(map[*holder]struct{}), ctx: ctx, cancel: cancel,
+		settled: make(chan struct{}), slots: make(chan struct{}, maxLeaseCalls), active: make(map[*holder]struct{}), ctx: ctx, cancel: cancel,
 	}, nil
 }
 
 func (s *leases) now() time.Duration  { return time.Since(s.start) }
 func (s *leases) hold() time.Duration { return s.ttl / holds }
 
-// spending is the stage that answers from a lease.
-func (s *leases) spending(next decide) decide {
+// spending is the stage that answers from a lease. Who wants more than is left of it is
+// asking Postgres, past the memory: that knows nothing of what this process has.
+func (s *leases) spending(next, asking decide) decide {
 	return func(ctx context.Context, request Request) (Decision, error) {
 		h, known := s.keys.GetIfPresent(request.Key)
 		if !known {
@@ -119,8 +127,19 @@ func (s *leases) spending(next decide) decide {
 			s.limiter.counters.leased.add()
 			return decision, nil
 		}
+		if h.spendable(s.now()) > 0 {
+			return asking(ctx, request)
+		}
 		return next(ctx, request)
 	}
+}
+
+// spendable is what is unspent of a lease that has not expired.
+func (h *holder) spendable(now time.Duration) int64 {
+	if terms := h.terms.Load(); terms == nil || now >= terms.until {
+		return 0
+	}
+	return h.unspent.Load()
 }
 
 // peek counts what is unspent as there: it is what this process's next request gets.

@@ -42,7 +42,8 @@ func (s *leases) holders() []*holder {
 	return holders
 }
 
-// look after one: if nothing was spent since the last look, it is settled.
+// look after one: if nothing was spent since the last look, it is settled, and before it
+// expires.
 func (s *leases) look(h *holder) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -52,7 +53,7 @@ func (s *leases) look(h *holder) {
 		s.mu.Lock()
 		delete(s.active, h)
 		s.mu.Unlock()
-	case terms == h.seen && unspent == h.rest:
+	case terms == h.seen && unspent == h.rest, s.now() >= terms.until-2*s.hold():
 		s.fetch(h, 0)
 	default:
 		h.seen, h.rest = terms, unspent
@@ -114,7 +115,7 @@ func (s *leases) close(ctx context.Context) error {
 	var mu sync.Mutex
 	var failed int
 	var why error
-	for range settlersAtClose {
+	for range maxLeaseCalls {
 		settlers.Go(func() {
 			for h := range holders {
 				if err := s.settle(h); err != nil {
@@ -130,14 +131,29 @@ func (s *leases) close(ctx context.Context) error {
 	}
 	close(holders)
 	settlers.Wait()
+	if err := s.answered(ctx); err != nil {
+		return err
+	}
 	if failed > 0 {
 		return fmt.Errorf("pglimit: %d leases could not be given back, their tokens are missed for up to %v: %w", failed, s.ttl, errors.Join(why, ctx.Err()))
 	}
 	return nil
 }
 
-// settlersAtClose is how many connections Close uses.
-const settlersAtClose = 4
+// answered waits until those who waited for a lease have their answers.
+func (s *leases) answered(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		s.joined.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // settle for good.
 func (s *leases) settle(h *holder) error {
@@ -146,8 +162,20 @@ func (s *leases) settle(h *holder) error {
 	h.mu.Unlock()
 	if f != nil {
 		<-f.done
+		if f.err != nil {
+			return f.err
+		}
 	}
-	if h.terms.Load() == nil {
+	switch terms := h.terms.Load(); {
+	case terms == nil:
+		return nil
+	case s.now() >= terms.until: // it is too late, and Postgres need not be asked
+		h.terms.Store(nil)
+		unspent := h.unspent.Swap(0)
+		s.limiter.counters.unspentTokens.Add(unspent)
+		if unspent > 0 {
+			return context.DeadlineExceeded
+		}
 		return nil
 	}
 	return s.renew(h, 0)

@@ -9,6 +9,7 @@ import (
 type fetch struct {
 	done   chan struct{}
 	claims []*claim // those who wait for it, in order of arrival; with the holder's lock
+	err    error    // when it is done
 }
 
 // claim of a caller to tokens of the lease that is being fetched.
@@ -28,15 +29,17 @@ func (s *leases) fetching(next decide) decide {
 		}
 		h, _ := s.keys.ComputeIfAbsent(request.Key, func() (*holder, bool) { return &holder{key: request.Key}, false })
 		claim := &claim{request: request}
-		f := s.join(h, claim)
-		if f == nil {
-			return next(ctx, request)
-		}
-		served, err := s.await(ctx, h, f, claim)
+		f, err := s.join(h, claim)
 		if err != nil {
 			return Decision{}, err
 		}
-		if !served {
+		if f != nil {
+			defer s.joined.Done()
+			if err := s.await(ctx, h, f, claim); err != nil {
+				return Decision{}, err
+			}
+		}
+		if !claim.served {
 			return next(ctx, request)
 		}
 		s.limiter.counters.leased.add()
@@ -44,52 +47,75 @@ func (s *leases) fetching(next decide) decide {
 	}
 }
 
-// await the end of the fetch. The error is ErrOverloaded, or that of ctx.
-func (s *leases) await(ctx context.Context, h *holder, f *fetch, claim *claim) (served bool, err error) {
-	waiting := &s.limiter.waiting
-	defer waiting.leave()
-	if err = waiting.enter(); err == nil {
-		select {
-		case <-f.done:
-			return claim.served, nil
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
+// await the end of the fetch. The error is that of ctx.
+func (s *leases) await(ctx context.Context, h *holder, f *fetch, claim *claim) error {
+	defer s.limiter.waiting.leave()
+	select {
+	case <-f.done:
+		return nil
+	case <-ctx.Done():
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if claim.served {
-		return true, nil
+		return nil
 	}
 	claim.gone = true
-	return false, err
+	return ctx.Err()
 }
 
-// join the fetch that is under way, or begin one if the key is busy. Nil: none.
-func (s *leases) join(h *holder, claim *claim) *fetch {
+// join the fetch that is under way, or begin one if the key is busy. Nil: there is none to
+// wait for, and the claim is served perhaps. The error is ErrOverloaded.
+func (s *leases) join(h *holder, claim *claim) (*fetch, error) {
 	now := s.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := h.fetching
 	if f == nil {
+		// A fetch may have ended since the caller looked.
+		if claim.decision, claim.served = h.spend(&claim.request, s.now); claim.served {
+			return nil, nil
+		}
 		if f = s.fetchFor(h, claim.request.Tokens, now); f == nil {
-			return nil
+			return nil, nil
 		}
 	}
+	if err := s.limiter.waiting.enter(); err != nil {
+		s.limiter.waiting.leave()
+		return nil, err
+	}
+	if !s.admit() {
+		s.limiter.waiting.leave()
+		return nil, nil
+	}
 	f.claims = append(f.claims, claim)
-	return f
+	return f, nil
+}
+
+// admit a caller who is to have its answer before close returns. Not after close.
+func (s *leases) admit() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.joined.Add(1)
+	return true
 }
 
 // fetchFor begins the fetch that a request for so many tokens needs, which are not in the
 // lease. Nil: none. The holder is locked.
 func (s *leases) fetchFor(h *holder, tokens int64, now time.Duration) *fetch {
-	if now < h.pause || tokens > s.limiter.config.Limit.Capacity()/leaseShare {
-		// It has to ask Postgres, and must not be denied there what is set aside for this
-		// very process.
-		if h.unspent.Load() == 0 {
+	// Who has to ask Postgres must not be denied there what is set aside for this very process.
+	large := tokens > s.limiter.config.Limit.Capacity()/leaseShare
+	unspent := h.unspent.Load() > 0
+	if large || unspent && now < h.pause {
+		h.pause = now + s.hold()
+	}
+	if large || now < h.pause {
+		if !unspent {
 			return nil
 		}
-		h.pause = now + s.hold()
 		return s.fetch(h, 0)
 	}
 	if now-h.from >= s.hold() {
@@ -118,26 +144,27 @@ func (s *leases) fetch(h *holder, tokens int64) *fetch {
 	f := &fetch{done: make(chan struct{})}
 	h.fetching = f
 	s.running.Go(func() {
-		// An error is nobody's: who is not served asks Postgres, and hears of it there.
-		_ = s.renew(h, tokens)
+		// Who is not served asks Postgres, and hears of an error there.
+		f.err = s.renew(h, tokens)
 		if !s.serve(h, f) {
-			_ = s.renew(h, 0)
+			f.err = s.renew(h, 0)
+			h.mu.Lock()
+			h.fetching = nil
+			h.mu.Unlock()
 		}
-		h.mu.Lock()
-		h.fetching = nil
-		h.mu.Unlock()
 		close(f.done)
 	})
 	return f
 }
 
-// serve the claims out of the new lease, in order of arrival. It says whether the lease
-// may stay: not if somebody has to ask Postgres who wants more than is left of it.
+// serve the claims out of the new lease, in order of arrival. The lease stays, and the fetch
+// is over, unless somebody has to ask Postgres who wants more than is left of it.
 func (s *leases) serve(h *holder, f *fetch) (stays bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	terms := h.terms.Load()
 	if terms == nil {
+		h.fetching = nil
 		return true
 	}
 	left, stays := terms.Tokens, true
@@ -151,10 +178,11 @@ func (s *leases) serve(h *holder, f *fetch) (stays bool) {
 		left -= c.request.Tokens
 		c.decision, c.served = terms.decision(&c.request, left, terms.got), true
 	}
-	h.unspent.Store(left)
 	if stays || left == 0 {
+		h.unspent.Store(left)
+		h.fetching = nil
 		return true
 	}
-	h.pause = s.now() + s.hold()
+	h.withheld, h.pause = left, s.now()+s.hold()
 	return false
 }

@@ -3,6 +3,7 @@ package pglimit_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -256,11 +257,12 @@ func TestAnUnspentLeaseEndsTheMemoryOfADenial(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 		denies.Store(false)
-		if d, err := one.AllowN(t.Context(), "a", 2); err != nil || d.Allowed {
-			t.Fatalf("is not remembered: %+v, %v", d, err)
-		}
 		if b.setAside() == 0 {
 			t.Fatalf("there is no lease: %+v", one.Stats())
+		}
+		// What is left of it is not denied to its own process, whatever the memory knows.
+		if d, err := one.AllowN(t.Context(), "a", 2); err != nil || !d.Allowed || one.Stats().Leased != 2 {
+			t.Errorf("%+v, %v, %+v", d, err, one.Stats())
 		}
 		time.Sleep(300 * time.Millisecond) // it is idle, and settled
 		if d, err := one.AllowN(t.Context(), "a", 2); err != nil || !d.Allowed {
@@ -268,6 +270,84 @@ func TestAnUnspentLeaseEndsTheMemoryOfADenial(t *testing.T) {
 		}
 		if err := one.Close(t.Context()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A lease that is made for a high rate is settled before it expires, though somebody asks
+// now and then: else what nobody spent would count as spent.
+func TestALeaseIsSettledBeforeItExpires(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank()
+		limiter := leasing(t, b, perHour(100_000))
+		spent := load(t, limiter, 100*time.Microsecond, 500*time.Millisecond)
+		spent += load(t, limiter, 60*time.Millisecond, 5*time.Second)
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		d, err := limiter.Peek(t.Context(), "a")
+		if !errors.Is(err, pglimit.ErrClosed) {
+			t.Error(d, err)
+		}
+		other := newLimiter(t, b, func(c *pglimit.Config) { c.Limit = perHour(100_000) })
+		d, err = other.Peek(t.Context(), "a")
+		if err != nil || d.Remaining < 100_000-spent {
+			t.Errorf("%d left after %d, %v", d.Remaining, spent, err)
+		}
+	})
+}
+
+// Who waited for a lease when Close began has an answer.
+func TestCloseAnswersThoseWhoWaitForALease(t *testing.T) {
+	t.Parallel()
+	for _, alone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBank()
+			b.latency.Store(int64(10 * time.Millisecond))
+			limiter := newLimiter(t, b, func(c *pglimit.Config) {
+				c.Leases, c.NoCombining, c.Limit = true, alone, perHour(1000)
+			})
+			var work sync.WaitGroup
+			for range 20 {
+				work.Go(func() {
+					if d, err := limiter.Allow(t.Context(), "a"); err != nil || !d.Allowed {
+						t.Errorf("%+v, %v", d, err)
+					}
+				})
+			}
+			time.Sleep(5 * time.Millisecond)
+			if err := limiter.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			work.Wait()
+		})
+	}
+}
+
+func TestCloseOfManyLeasesWaitsNoLongerThanTheyLast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank()
+		limiter := leasing(t, b, perHour(100_000))
+		var work sync.WaitGroup
+		for key := range 40 {
+			for range 20 {
+				work.Go(func() {
+					if _, err := limiter.Allow(t.Context(), strconv.Itoa(key)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		work.Wait()
+		b.latency.Store(int64(time.Hour)) // which ends with the context
+		began := time.Now()
+		if err := limiter.Close(t.Context()); err == nil {
+			t.Error("nothing could be given back, and Close does not say so")
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("took %v", took)
 		}
 	})
 }

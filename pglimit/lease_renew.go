@@ -9,7 +9,8 @@ import (
 // tokens at least; if zero, none. Nothing can be spent when it returns: what was unspent
 // belongs to the bucket again, and what is new is for those who wait for it.
 func (s *leases) renew(h *holder, tokens int64) error {
-	unspent, old := h.unspent.Swap(0), h.terms.Load()
+	unspent, old := h.unspent.Swap(0)+h.withheld, h.terms.Load()
+	h.withheld = 0
 	request := LeaseRequest{
 		Limiter: s.limiter.config.Name, Key: h.key, Limit: s.limiter.config.Limit, Durability: s.limiter.config.Durability,
 		Share: leaseShare, TTL: s.ttl,
@@ -23,8 +24,7 @@ func (s *leases) renew(h *holder, tokens int64) error {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.ttl)
 	defer cancel()
-	s.limiter.counters.leaseTrips.Add(1)
-	lease, err := s.leaser.Lease(ctx, s.limiter.db, request)
+	lease, err := s.call(ctx, request)
 	s.limiter.counters.unspentTokens.Add(unspent)
 	s.limiter.counters.leasedTokens.Add(lease.Tokens)
 	if unspent > 0 && s.limiter.memory != nil {
@@ -49,11 +49,23 @@ func (s *leases) renew(h *holder, tokens int64) error {
 	return err
 }
 
+// call the strategy, when there is room for one more call.
+func (s *leases) call(ctx context.Context, request LeaseRequest) (Lease, error) {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return Lease{}, ctx.Err()
+	}
+	s.limiter.counters.leaseTrips.Add(1)
+	return s.leaser.Lease(ctx, s.limiter.db, request)
+}
+
 // chunk is how many tokens are spent in a hold, judged by the last lease.
 func (s *leases) chunk(old *terms, spent int64, now time.Duration) int64 {
 	if old == nil {
 		return busy
 	}
-	perHold := float64(spent) * float64(s.hold()) / float64(max(now-old.got, time.Microsecond))
+	perHold := float64(spent) * float64(s.hold()) / float64(max(now-old.got, s.hold()/10))
 	return max(busy, int64(min(perHold, float64(old.Tokens)*growth)))
 }

@@ -91,7 +91,11 @@ func (b *bank) decide(_ context.Context, requests []pglimit.Request) ([]pglimit.
 }
 
 func (b *bank) Lease(ctx context.Context, _ pglimit.DB, r pglimit.LeaseRequest) (pglimit.Lease, error) {
-	b.travel()
+	select {
+	case <-time.After(time.Duration(b.latency.Load())):
+	case <-ctx.Done():
+		return pglimit.Lease{}, ctx.Err()
+	}
 	defer b.travel()
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -136,11 +136,11 @@ func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
 //
 // The error says what could not be given back, or is that of ctx.
 func (l *Limiter) Close(ctx context.Context) error {
-	l.closed.Store(true)
 	var err error
 	if l.leases != nil {
 		err = l.leases.close(ctx)
 	}
+	l.closed.Store(true)
 	if l.combiner != nil {
 		err = errors.Join(err, l.combiner.close(ctx))
 	}

@@ -15,7 +15,7 @@ type take func(ctx context.Context, requests []Request) ([]Decision, error)
 // and has a file of its own; one that is switched off is not there at all. Read from the
 // end: that is the order in which a request passes them.
 //
-//	validation → fallback → memory → lease → timeout → lease → combining → memory → strategy
+//	validation → fallback → lease → memory → timeout → lease → combining → memory → strategy
 //
 // Memory and leases stand twice: where a request may be answered without asking, and
 // where it is learned, or fetched, what the next ones may be answered with.
@@ -39,11 +39,12 @@ func (l *Limiter) pipeline() decide {
 	if c.Timeout > 0 {
 		next = withTimeout(c.Timeout, next)
 	}
-	if l.leases != nil {
-		next = l.leases.spending(next)
-	}
+	asking := next
 	if l.memory != nil {
 		next = l.memory.recalling(next)
+	}
+	if l.leases != nil {
+		next = l.leases.spending(next, asking)
 	}
 	if c.OnError != nil {
 		next = withFallback(c.OnError, next)
