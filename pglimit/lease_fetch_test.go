@@ -43,26 +43,31 @@ func TestALeaseIsNotInTheWayOfItsOwnProcess(t *testing.T) {
 }
 
 // A request of more than the lease, but little enough to fetch another, is not in vain
-// where the other is too small: the bucket has 40 tokens left, and lends 10 at most.
+// where the other is too small.
 func TestALeaseThatIsTooSmallIsSettled(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limiter := leasing(t, b, perHour(1000))
-		if d, err := limiter.AllowN(t.Context(), "a", 900); err != nil || !d.Allowed {
-			t.Fatal(d, err)
-		}
-		load(t, limiter, time.Millisecond, 60*time.Millisecond)
-		for want := int64(40); want > 0; want -= 20 {
-			d, err := limiter.AllowN(t.Context(), "a", 20)
-			if err != nil || !d.Allowed || d.Remaining != want-20 {
-				t.Errorf("20 of %d: %+v, %v", want, d, err)
+	for used := range int64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBank()
+			limiter := leasing(t, b, perHour(1000))
+			if d, err := limiter.AllowN(t.Context(), "a", 900); err != nil || !d.Allowed {
+				t.Fatal(d, err)
 			}
-		}
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
+			left := 100 - load(t, limiter, time.Millisecond, time.Duration(used)*time.Millisecond)
+			if left != 100-used {
+				t.Fatalf("%d left after %d", left, used)
+			}
+			for ; left >= 20; left -= 20 {
+				d, err := limiter.AllowN(t.Context(), "a", 20)
+				if err != nil || !d.Allowed || d.Remaining != left-20 {
+					t.Errorf("20 of %d: %+v, %v", left, d, err)
+				}
+			}
+			if err := limiter.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // Who waits for a lease does so once, however many small requests spend it meanwhile.
@@ -260,9 +265,12 @@ func TestAnUnspentLeaseEndsTheMemoryOfADenial(t *testing.T) {
 		if b.setAside() == 0 {
 			t.Fatalf("there is no lease: %+v", one.Stats())
 		}
-		// What is left of it is not denied to its own process, whatever the memory knows.
-		if d, err := one.AllowN(t.Context(), "a", 2); err != nil || !d.Allowed || one.Stats().Leased != 2 {
-			t.Errorf("%+v, %v, %+v", d, err, one.Stats())
+		// What is left of it is not denied to its own process, whatever the memory knows, and
+		// who wants more is not denied either.
+		for _, tokens := range []int64{2, 2} {
+			if d, err := one.AllowN(t.Context(), "a", tokens); err != nil || !d.Allowed {
+				t.Errorf("%+v, %v, %+v", d, err, one.Stats())
+			}
 		}
 		time.Sleep(300 * time.Millisecond) // it is idle, and settled
 		if d, err := one.AllowN(t.Context(), "a", 2); err != nil || !d.Allowed {
@@ -306,13 +314,16 @@ func TestCloseAnswersThoseWhoWaitForALease(t *testing.T) {
 			b := newBank()
 			b.latency.Store(int64(10 * time.Millisecond))
 			limiter := newLimiter(t, b, func(c *pglimit.Config) {
-				c.Leases, c.NoCombining, c.Limit = true, alone, perHour(1000)
+				c.Leases, c.NoCombining, c.Limit = true, alone, perHour(8)
 			})
+			if _, err := limiter.AllowN(t.Context(), "a", 5); err != nil { // three are left: too few for a lease
+				t.Fatal(err)
+			}
 			var work sync.WaitGroup
 			for range 20 {
 				work.Go(func() {
-					if d, err := limiter.Allow(t.Context(), "a"); err != nil || !d.Allowed {
-						t.Errorf("%+v, %v", d, err)
+					if _, err := limiter.Allow(t.Context(), "a"); err != nil {
+						t.Error(err)
 					}
 				})
 			}
