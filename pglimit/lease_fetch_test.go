@@ -53,6 +53,7 @@ func TestALeaseThatIsTooSmallIsSettled(t *testing.T) {
 			if d, err := limiter.AllowN(t.Context(), "a", 900); err != nil || !d.Allowed {
 				t.Fatal(d, err)
 			}
+			time.Sleep(200 * time.Millisecond) // after a large request there is no lease for a while
 			left := 100 - load(t, limiter, time.Millisecond, time.Duration(used)*time.Millisecond)
 			if left != 100-used {
 				t.Fatalf("%d left after %d", left, used)
@@ -359,6 +360,34 @@ func TestCloseOfManyLeasesWaitsNoLongerThanTheyLast(t *testing.T) {
 		}
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// What comes after a large request, which waits to be sent, does not set aside what that wants.
+func TestALeaseIsNotMadeBeforeALargeRequestIsSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank()
+		b.latency.Store(int64(10 * time.Millisecond))
+		limiter := leasing(t, b, perHour(1000))
+		var work sync.WaitGroup
+		ask := func(tokens int64, wanted bool) {
+			work.Go(func() {
+				if d, err := limiter.AllowN(t.Context(), "a", tokens); err != nil || d.Allowed != wanted {
+					t.Errorf("%d tokens: %+v, %v", tokens, d, err)
+				}
+			})
+			time.Sleep(100 * time.Microsecond)
+		}
+		ask(1, true)
+		ask(999, true)
+		for range 20 {
+			ask(1, false)
+		}
+		work.Wait()
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }
