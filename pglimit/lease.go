@@ -40,8 +40,8 @@ const (
 //
 // A key that is busy gets a lease: a number of tokens that Postgres has set aside for
 // this process, for LeaseTTL at most, and that it spends without asking, first come first
-// served. When it is spent, or has been idle for a hold, it is settled: what is unspent
-// goes back to the bucket.
+// served. When it is spent, has been idle for a hold, or is about to expire, it is settled:
+// what is unspent goes back to the bucket.
 //
 // Never over: while tokens are set aside nobody else has them and they are not refilled,
 // and after LeaseTTL, which this process counts from before the lease was made, Postgres
