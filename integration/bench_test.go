@@ -37,6 +37,7 @@ func TestBench(t *testing.T) {
 		"it removes what a hard end left":            benchRemovesAbandonedSchemas,
 		"a role alone names no database":             benchIsNotAimedByARole,
 		"without a database it starts one":           benchStartsAServer,
+		"unlogged tables":                            benchMeasuresUnloggedTables,
 		"without a database it removes it on Ctrl-C": benchRemovesItsServerOnInterrupt,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,6 +58,7 @@ type benchReport struct {
 type benchRun struct {
 	Strategy                  string
 	Limit                     string
+	Storage                   *string
 	Decisions                 int64
 	DecisionsPerSecond        float64            `json:"decisions_per_second"`
 	Latency                   map[string]float64 `json:"latency_us"`

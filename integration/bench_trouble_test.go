@@ -100,18 +100,19 @@ func benchIsNotAimedByARole(t *testing.T, c cli) {
 
 // benchBreaks replaces the function of token_bucket for single requests by one that decides
 // like this, and says that so much is owed then.
-func benchBreaks(t *testing.T, pool *pgxpool.Pool, decision, debt string) {
+func benchBreaks(t *testing.T, pool *pgxpool.Pool, decision, owedNS string) {
 	t.Helper()
 	run(t, pool, `
-		create or replace function pglimit.token_bucket_take_v2(
-			_key text, _limiter text, _token_parts bigint, _refill_parts bigint, _burst bigint,
-			want bigint, relaxed boolean,
-			out granted bigint, out debt bigint, out at_us bigint
+		create or replace function pglimit.token_bucket_take(
+			_key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[], relaxed boolean, impatient boolean,
+			out granted bigint, out now_ns bigint, out full_ns bigint, out token_ns bigint, out at_ns bigint, out leased_ns bigint, out until_ns bigint
 		) language plpgsql set search_path = '' as $$
 		begin
-			at_us := pglimit.clock_us_v1();
+			now_ns := pglimit.clock_ns();
 			granted := `+decision+`;
-			debt := `+debt+`;
+			full_ns := now_ns + `+owedNS+`;
+			token_ns := _token_ns;
+			at_ns := now_ns;
 		end $$`)
 }
 
@@ -137,7 +138,7 @@ func benchFindsUnderAdmission(t *testing.T, c cli) {
 // audited.
 func benchFindsRememberedUnderAdmission(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	benchBreaks(t, pool, "0", "_burst * _token_parts")
+	benchBreaks(t, pool, "0", "_window_ns")
 	run := c.bench(t, 0, "--no-combining", "--strategies", "token_bucket", "--keys", "1", "--audit", "10000").Runs[0]
 	if run.Audit.DenialsNotDue != run.Audit.Audited || run.Audit.Audited < 1000 || run.Audit.Audited > 10_000 || run.Denied < 20_000 {
 		t.Errorf("%d denials not due of %d audited, of %d", run.Audit.DenialsNotDue, run.Audit.Audited, run.Denied)

@@ -21,10 +21,10 @@ func TestCleanupOneOfThreeSchedulersRunsEachTick(t *testing.T) {
 	const interval, slack = 500 * time.Millisecond, 50 * time.Millisecond
 	pool := newMigrated(t)
 	cleanupExec(t, pool, `
-		create table public.claims (at timestamptz default clock_timestamp());
+		create table public.claims (at timestamptz);
 		create table public.runs (began timestamptz, ended timestamptz);
 		create function public.log_claim() returns trigger language plpgsql as
-			'begin insert into public.claims default values; return null; end';
+			'begin insert into public.claims values (new.ran_at); return null; end';
 		create trigger log_claim after insert or update on pglimit.schedule for each row execute function public.log_claim()`)
 
 	ran := make(chan cleanup.Report, 100)

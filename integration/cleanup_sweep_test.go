@@ -186,12 +186,8 @@ func TestCleanupOf200000RowsWhileTakesGoOn(t *testing.T) {
 	const each = 50_000
 	pool := newMigrated(t)
 	for _, table := range []string{"token_bucket", "for_update_nowait", "upsert"} {
-		extra, value := "", ""
-		if table == "upsert" {
-			extra, value = ", granted", ", 1"
-		}
-		cleanupExec(t, pool, `insert into pglimit.`+table+` (key, limiter, debt, at_us, token_parts, refill_parts, burst`+extra+`)
-			select 'expired ' || i, 'many', 1000, 1, 1000, 1, 10`+value+` from generate_series(1, $1::int) i`, each)
+		cleanupExec(t, pool, `insert into pglimit.`+table+` (key, limiter, full_ns, token_ns, at_ns)
+			select 'expired ' || i, 'many', 1000, 1000, 1 from generate_series(1, $1::int) i`, each)
 	}
 	cleanupExec(t, pool, `insert into pglimit.exclusion_range (key, limiter, during)
 		select 'expired ' || i, 'many', tstzrange(now() - interval '2 hours', now() - interval '1 hour') from generate_series(1, $1::int) i`, each)
@@ -287,7 +283,7 @@ func cleanupAge(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, d t
 			select key, limiter, tstzrange(lower(during) - $1::interval, upper(during) - $1::interval) from old order by during`, d)
 		return
 	}
-	cleanupExec(t, pool, "update pglimit."+strategy.Name()+" set at_us = at_us - $1", d.Microseconds())
+	age(t, pool, strategy, d)
 }
 
 func cleanupRows(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) int64 {

@@ -22,7 +22,7 @@ func cliAnswersByExitCode(t *testing.T, c cli) {
 		t.Errorf("--quiet prints %q and %q", quiet.stdout, quiet.stderr)
 	}
 	// Another name and another strategy are other buckets.
-	c.run(t, "allow", "k", "--limit", "5/1h", "--name", "other").exits(t, 0)
+	c.run(t, "allow", "k", "--limit", "5/1h", "--limiter", "other").exits(t, 0)
 	for _, strategy := range []string{"upsert", "for_update_nowait", "exclusion_range"} {
 		c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", strategy).exits(t, 0)
 		c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", strategy).exits(t, 1)
@@ -70,7 +70,7 @@ func cliPrintsJSON(t *testing.T, c cli) {
 		} `json:"migrations"`
 	}
 	must(t, json.Unmarshal([]byte(c.run(t, "migrate", "status", "--output", "json").exits(t, 0).stdout), &status))
-	if status.Version == 0 || len(status.Migrations) == 0 || status.Migrations[0].Name != "core" || status.Migrations[0].AppliedAt == nil {
+	if status.Version == 0 || len(status.Migrations) == 0 || status.Migrations[0].Name != "tables" || status.Migrations[0].AppliedAt == nil {
 		t.Errorf("status: %+v", status)
 	}
 	var version map[string]any

@@ -45,7 +45,7 @@ func cliRefusesWrongCommandLines(t *testing.T, c cli) {
 		args []string
 	}{
 		{`did you mean allow? (see "pglimit --help")`, []string{"alow"}},
-		{`pglimit migrate up|down|status|sql`, []string{"migrate"}},
+		{`pglimit migrate up|down|status|sql|grants`, []string{"migrate"}},
 		{`there is no command "pglimit migrate upp"`, []string{"migrate", "upp"}},
 		{`--nonsense`, []string{"peek", "k", "--nonsense"}},
 		{`needs a KEY`, []string{"allow"}},
@@ -62,7 +62,7 @@ func cliRefusesWrongCommandLines(t *testing.T, c cli) {
 		{`burst is 5`, []string{"allow", "k", "--limit", "5/1m", "--strategy", "exclusion_range"}},
 		{`KEY is empty`, []string{"allow", "", "--limit", "5/1m"}},
 		{`KEY "\xff" is not valid UTF-8`, []string{"allow", "\xff", "--limit", "5/1m"}},
-		{`--name is empty`, []string{"allow", "k", "--limit", "5/1m", "--name", ""}},
+		{`--limiter is empty`, []string{"allow", "k", "--limit", "5/1m", "--limiter", ""}},
 		{`KEY has 1025 bytes`, []string{"reset", strings.Repeat("k", 1025)}},
 		{`--all is --to 0`, []string{"migrate", "down", "--to", "3", "--all"}},
 		{`takes no arguments`, []string{"cleanup", "now"}},

@@ -1,19 +1,29 @@
 package integration
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func cliMigrates(t *testing.T, c cli) {
 	c, pool := c.on(t)
-	c.run(t, "migrate", "status").exits(t, 0).prints(t, "core", "pending (optional)")
-	c.run(t, "migrate", "up").exits(t, 0).prints(t, "applied 1 core\n", "at version 8\n")
+	c.run(t, "migrate", "status").exits(t, 0).prints(t, "tables", "pending (optional)")
+	c.run(t, "migrate", "status", "--check").exits(t, 1).prints(t, "tables", "pending")
+	c.run(t, "migrate", "up").exits(t, 0).prints(t, "applied 1 tables\n", "at version 3\n")
 	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n")
-	c.run(t, "migrate", "status").exits(t, 0).prints(t, "token_bucket", "applied 20")
-	c.run(t, "migrate", "down").exits(t, 0).prints(t, "undone 7 exclusion_range\n", "at version 8\n")
-	c.run(t, "migrate", "down", "--to", "4").exits(t, 0).prints(t, "at version 4\n")
+	c.run(t, "migrate", "status").exits(t, 0).prints(t, "functions", "applied 20")
+	c.run(t, "migrate", "status", "--check").exits(t, 0)
+	c.run(t, "migrate", "down").exits(t, 0).prints(t, "undone 2 exclusion_range\n", "at version 3\n")
+	c.run(t, "migrate", "status", "--check", "--output", "json").exits(t, 1).prints(t, `"pending":[2]`)
+	c.run(t, "migrate", "status", "--check", "--without-exclusion-range").exits(t, 0)
+	c.run(t, "migrate", "down", "--to", "1").exits(t, 0).prints(t, "at version 1\n")
 	c.run(t, "migrate", "down", "--all").exits(t, 0).prints(t, "no migration is applied\n")
 	if left := texts(t, pool, `select nspname::text from pg_namespace where nspname = 'pglimit'`); len(left) > 0 {
 		t.Error("down --all leaves the schema")
@@ -33,7 +43,7 @@ func cliMigratesWithoutBtreeGist(t *testing.T, c cli) {
 
 	r := c.run(t, "migrate", "up")
 	r.fails(t, "btree_gist", "create extension btree_gist", "--without-exclusion-range")
-	r.prints(t, "applied 2 token_bucket\n", "at version 8\n")
+	r.prints(t, "applied 3 functions\n", "at version 3\n")
 	c.run(t, "migrate", "up", "--without-exclusion-range").exits(t, 0)
 	c.run(t, "allow", "k", "--limit", "1/1h").exits(t, 0)
 	c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", "exclusion_range").fails(t, "btree_gist")
@@ -45,17 +55,71 @@ func cliPrintsSQL(t *testing.T, c cli) {
 	down := c.run(t, "migrate", "sql", "--down").exits(t, 0).stdout
 	c, pool := c.on(t)
 	run(t, pool, up)
-	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n", "at version 8\n")
+	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n", "at version 3\n")
 	c.run(t, "allow", "k", "--limit", "1/1h").exits(t, 0)
 	run(t, pool, down)
-	c.run(t, "migrate", "status").exits(t, 0).prints(t, "core               pending")
+	c.run(t, "migrate", "status").exits(t, 0).prints(t, "tables           pending")
+}
+
+func cliWritesFiles(t *testing.T, c cli) {
+	dir := filepath.Join(t.TempDir(), "db", "pglimit")
+	sql := func(arguments ...string) result {
+		return c.run(t, append([]string{"migrate", "sql"}, arguments...)...)
+	}
+	first := filepath.Join(dir, "V1__tables.sql")
+	sql("--dir", dir, "--format", "flyway", "--to", "1").exits(t, 0).prints(t, "wrote "+first+"\n")
+	// The next release: what is there and the same is left alone.
+	sql("--dir", dir, "--format", "flyway").exits(t, 0).prints(t, "wrote "+filepath.Join(dir, "V3__functions.sql"), "unchanged "+first)
+
+	// One that is not the same is not overwritten, and then nothing is written.
+	must(t, os.WriteFile(first, []byte("-- changed by hand"), 0o600))
+	must(t, os.Remove(filepath.Join(dir, "V3__functions.sql")))
+	sql("--dir", dir, "--format", "flyway").fails(t, first+" is there and says something else: nothing is written")
+	if text, err := os.ReadFile(first); err != nil || string(text) != "-- changed by hand" {
+		t.Errorf("the file was changed by hand, and now is %q, %v", text, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "V3__functions.sql")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file is written beside one that may not be: %v", err)
+	}
+	sql("--dir", dir, "--format", "flyway", "--from", "3").exits(t, 0).prints(t, "V3__functions.sql")
+	sql("--dir", first).fails(t, "not a directory")
+	sql("--dir", dir, "--down").fails(t, "golang-migrate has no files for down alone")
+	sql("--from", "3", "--to", "2").fails(t, "from version 3 to 2 is no span")
+	sql("--to", "7").fails(t, "there is no migration 7: this release has 1 to 3")
+	sql("--to", "0").fails(t, "--to is 0: versions begin with 1")
+	sql("--dir", "").fails(t, "--dir is empty")
+	sql("--format", "atlas").fails(t, "--format needs a --dir")
+}
+
+// Where somebody has a long transaction, migrating says whose it is.
+func cliSaysWhoHasTheLock(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	c.run(t, "migrate", "down", "--lock-timeout", "-1s").fails(t, "--lock-timeout is -1s: it must not be negative")
+	holder, err := pool.Begin(t.Context())
+	must(t, err)
+	defer func() { _ = holder.Rollback(context.Background()) }()
+	_, err = holder.Exec(t.Context(), `select from pglimit.exclusion_range`)
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	command := c.command(ctx, t, c.binary, "migrate", "down", "--lock-timeout", "10ms")
+	stderr, err := command.StderrPipe()
+	must(t, err)
+	must(t, command.Start())
+	said, err := bufio.NewReader(stderr).ReadString('\n')
+	if err != nil || !strings.Contains(said, "holds locks on pglimit.exclusion_range") {
+		t.Errorf("said %q, %v", said, err)
+	}
+	must(t, holder.Rollback(t.Context()))
+	must(t, command.Wait())
+	c.run(t, "migrate", "status", "--check").exits(t, 1)
 }
 
 func cliCleansUpOnce(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	c.run(t, "allow", "stays", "--limit", "1/1h").exits(t, 0)
-	run(t, pool, `insert into pglimit.token_bucket (key, limiter, debt, at_us, token_parts, refill_parts, burst)
-		select 'gone:' || i, 'cli', 1, 1, 1000, 1, 10 from generate_series(1, 3000) i`)
+	run(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
+		select 'gone:' || i, 'cli', 1000, 1000, 1 from generate_series(1, 3000) i`)
 	r := c.run(t, "cleanup", "--once", "--batch-size", "500", "--pause", "0", "--output", "json").exits(t, 0)
 	var report struct {
 		Removed    int64 `json:"removed"`

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -19,7 +18,7 @@ func TestGrantsLessRefundsAreWhatTheBucketOwes(t *testing.T) {
 	t.Parallel()
 	const callers, rounds = 64, 40
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
-		limit := pglimit.Every(100_000 * time.Hour).WithBurst(500)
+		limit := pglimit.Every(3000 * time.Hour).WithBurst(500)
 		if strategy.Check(limit) != nil {
 			limit.Burst = 1
 		}
@@ -91,7 +90,6 @@ func TestARefundIsShortOfWhatFlowedBack(t *testing.T) {
 		}
 		// As if four minutes had passed: four tokens flowed back.
 		age(t, pool, strategy, 4*time.Minute)
-		execute(t, pool, "update pglimit."+strategy.Name()+" set made_us = at_us")
 		request.Tokens, request.Unit = 9, 9
 		if err := strategy.GiveBack(t.Context(), pool, []pglimit.Refund{{Request: request, At: d[0].At.Add(-4 * time.Minute)}}); err != nil {
 			t.Fatal(err)
@@ -118,8 +116,8 @@ func noDeadlocks(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// An instance of a former release, whose burst was larger, gives back: what the bucket
-// owes by the present limit does not grow.
+// An instance whose burst is larger gives back what has flowed back already: the bucket
+// does not owe more for it.
 func TestARefundOfALargerBurstTakesNothing(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
@@ -134,14 +132,15 @@ func TestARefundOfALargerBurstTakesNothing(t *testing.T) {
 			t.Fatal(d, err)
 		}
 		// As if it were 10 seconds ago.
-		execute(t, pool, fmt.Sprintf("update pglimit.%s set at_us = at_us - 10000000, made_us = made_us - 10000000", strategy.Name()))
+		age(t, pool, strategy, 10*time.Second)
+		full := "select full_ns from pglimit." + strategy.Name()
+		before := query[int64](t, pool, full)
 		r.Tokens = 1
 		if err := strategy.GiveBack(t.Context(), pool, []pglimit.Refund{{Request: r, At: d[0].At.Add(-9 * time.Second)}}); err != nil {
 			t.Fatal(err)
 		}
-		d, err = strategy.Take(t.Context(), pool, []pglimit.Request{{Limiter: "test", Key: "k", Limit: now, Tokens: 10, Unit: 10}})
-		if err != nil || !d[0].Allowed {
-			t.Errorf("%+v, %v", d, err)
+		if after := query[int64](t, pool, full); after > before {
+			t.Errorf("it is full %v later", time.Duration(after-before))
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -8,119 +9,129 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// takeMany takes one token of each key, of a burst of 100 at one per hour, as
-// token_bucket does for many keys at once. It returns when each was dated.
-func takeMany(t *testing.T, pool *pgxpool.Pool, keys ...string) (datesUS []int64, err error) {
+// takeMany takes one token of each key, of a burst of 100 at one per 1000 hours, as
+// token_bucket does for many keys at once, but waits for rows as long as it takes. It returns when they were dated.
+func takeMany(t *testing.T, pool *pgxpool.Pool, keys ...string) (takenNS int64, err error) {
 	t.Helper()
-	var numbers, ones []int64
-	for i := range keys {
-		numbers, ones = append(numbers, int64(i+1)), append(ones, 1)
-	}
-	err = pool.QueryRow(t.Context(),
-		"select ats_us from pglimit.token_bucket_take_many_v2($1, $2, $3, $3, 'test', 3600000000, 1, 100, false)", keys, numbers, ones,
-	).Scan(&datesUS)
-	return datesUS, err
+	limit := hours.WithBurst(100)
+	err = pool.QueryRow(t.Context(), `select taken_ns from pglimit.token_bucket_take_many($1, array_fill('test'::text, array[$2::int]),
+			array_fill($3::bigint, array[$2]), array_fill($4::bigint, array[$2]), array_fill(1::bigint, array[$2]),
+			array(select generate_series(1::bigint, $2)), array_fill(1::bigint, array[$2]), array_fill(1::bigint, array[$2]), false, false)`,
+		keys, len(keys), int64(limit.Token()), int64(limit.Window()),
+	).Scan(&takenNS)
+	return takenNS, err
 }
 
-// makes begins to make the buckets, each in a transaction of its own.
-func makes(t *testing.T, pool *pgxpool.Pool, keys ...string) (makers []pgx.Tx) {
+// makes begins to make a bucket, in a transaction.
+func makes(t *testing.T, pool *pgxpool.Pool, key string) pgx.Tx {
 	t.Helper()
-	for _, key := range keys {
-		tx := session(t, pool)
-		execute(t, tx, "select pglimit.token_bucket_take_v2($1, 'test', 3600000000, 1, 100, 1, false)", key)
-		makers = append(makers, tx)
-	}
-	return makers
+	tx := session(t, pool)
+	take(t, tx, strategies.TokenBucket{}, key, hours.WithBurst(100))
+	return tx
 }
 
-// A call that had to wait is dated afterwards, also what it had been granted before.
+// A call that had to wait for a bucket in the making, which came to nothing, is dated
+// afterwards, also what it had been granted before. If the bucket is there then, nothing
+// is taken.
 func TestACallThatWaitedIsDatedAfterwards(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*testing.T, pgx.Tx) error{
-		"for a key that is there then":     func(t *testing.T, tx pgx.Tx) error { return tx.Commit(t.Context()) },
-		"for a key that is not there then": func(t *testing.T, tx pgx.Tx) error { return tx.Rollback(t.Context()) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool := newMigrated(t)
-			for i := range 20 { // it waits for 100 ms at most: not on every machine long enough
-				old, inTheMaking := fmt.Sprint("a", i), fmt.Sprint("b", i)
-				if _, err := takeMany(t, pool, old); err != nil {
-					t.Fatal(err)
-				}
-				maker := makes(t, pool, inTheMaking)[0]
-				var dates []int64
-				var err error
-				whileBlocked(t, pool, func() { dates, err = takeMany(t, pool, old, inTheMaking) }, func() {
-					passes(t, pool, 50*time.Millisecond)
-					if err := end(t, maker); err != nil {
-						t.Error(err)
-					}
-				})
-				if sqlState(err) == "55P03" {
-					continue
-				}
-				if err != nil || len(dates) != 2 || dates[0] != dates[1] {
-					t.Errorf("dated %d, %v", dates, err)
-				}
-				return
-			}
-			t.Error("it never had the patience")
-		})
-	}
-}
-
-// Of many keys in the making, it does not wait for each for as long as for one: while it
-// waits it holds rows, out of order, and somebody's deadlock_timeout may be over.
-func TestACallHasPatienceForAllNewKeysTogether(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	var keys []string
-	for i := range 14 {
-		keys = append(keys, fmt.Sprintf("n%02d", i))
-	}
-	makers := makes(t, pool, keys...)
-	var err error
-	var took time.Duration
-	whileBlocked(t, pool, func() {
-		began := time.Now()
-		_, err = takeMany(t, pool, keys...)
-		took = time.Since(began)
-	}, func() {
-		for _, maker := range makers {
-			passes(t, pool, 70*time.Millisecond)
+	const wait = 50 * time.Millisecond
+	t.Run("rolled back", func(t *testing.T) {
+		t.Parallel()
+		pool := newMigrated(t)
+		take(t, pool, strategies.TokenBucket{}, "old", hours.WithBurst(100))
+		execute(t, pool, "update pglimit.token_bucket set full_ns = at_ns") // nothing is owed
+		maker := makes(t, pool, "in the making")
+		var takenNS, overNS int64
+		var err error
+		whileBlocked(t, pool, func() { takenNS, err = takeMany(t, pool, "in the making", "old") }, func() {
+			passes(t, pool, wait)
+			overNS = query[int64](t, pool, "select pglimit.clock_ns()")
 			if err := maker.Rollback(t.Context()); err != nil {
 				t.Error(err)
 			}
+		})
+		if err != nil || takenNS < overNS {
+			t.Errorf("dated %v before it could go on, %v", time.Duration(overNS-takenNS), err)
+		}
+		token := int64(hours.Token())
+		got := query[string](t, pool, "select string_agg(format('%s %s %s', key, at_ns, full_ns - at_ns), ', ' order by key) from pglimit.token_bucket")
+		if want := fmt.Sprintf("in the making %d %d, old %d %d", takenNS, token, takenNS, token); got != want {
+			t.Errorf("rows %s, want %s", got, want)
 		}
 	})
-	if sqlState(err) != "55P03" {
-		t.Errorf("%v after %v", err, took)
-	}
+	t.Run("committed", func(t *testing.T) {
+		t.Parallel()
+		pool := newMigrated(t)
+		take(t, pool, strategies.TokenBucket{}, "old", hours.WithBurst(100))
+		maker := makes(t, pool, "in the making")
+		rows := "select string_agg(b::text, ', ' order by key) from pglimit.token_bucket b"
+		before := query[string](t, maker, rows)
+		var err error
+		whileBlocked(t, pool, func() { _, err = takeMany(t, pool, "in the making", "old") }, func() {
+			passes(t, pool, wait)
+			commit(t, maker)
+		})
+		if after := query[string](t, pool, rows); sqlState(err) != "40001" || after != before {
+			t.Errorf("%v; the rows were %s, are %s", err, before, after)
+		}
+	})
 }
 
 // Nonsense that only a person sends has an end.
 func TestACallForNoKeysEnds(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	execute(t, pool, "set statement_timeout = '5s'; select pglimit.token_bucket_take_many_v2('{}', '{}', '{}', '{}', 'test', 1, 1, 1, false)")
-	execute(t, pool, "set statement_timeout = '5s'; select pglimit.token_bucket_take_many_v2(null, null, null, null, 'test', 1, 1, 1, false)")
+	execute(t, pool, "set statement_timeout = '5s'; select pglimit.token_bucket_take_many('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', false, false)")
+	_, err := pool.Exec(t.Context(), "set statement_timeout = '5s'; select pglimit.token_bucket_take_many(null, null, null, null, null, null, null, null, false, false)")
+	if sqlState(err) != "22023" {
+		t.Errorf("nulls: %v", err)
+	}
 }
 
-// A call that needs a bucket which another transaction is making waits for it, as one for
-// that bucket alone does, however long it takes.
-func TestACallWaitsForABucketInTheMaking(t *testing.T) {
+// A call of many that needs a bucket which another transaction is making, or has locked,
+// gives up soon, and takes nothing. In the caller's transaction it waits, as one for that
+// bucket alone does, however long it takes.
+func TestACallOfManyWaitsInTheCallersTransactionOnly(t *testing.T) {
 	t.Parallel()
-	pool, s := newMigrated(t), strategies.TokenBucket{}
-	limit := hours.WithBurst(100)
-	take(t, pool, s, "old", limit)
-	holder := session(t, pool)
-	take(t, holder, s, "new", limit)
-	done := call(t, pool, asks(limit, "new", "old"))
-	passes(t, pool, 3*time.Second)
-	commit(t, holder)
-	<-done
+	for name, known := range map[string]bool{"in the making": false, "locked": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, s := newMigrated(t), strategies.TokenBucket{}
+			limit := hours.WithBurst(100)
+			take(t, pool, s, "old", limit)
+			if known {
+				take(t, pool, s, "stuck", limit)
+			}
+			holder := session(t, pool)
+			take(t, holder, s, "stuck", limit)
+			before := query[int64](t, pool, "select sum(full_ns)::bigint from pglimit.token_bucket")
+
+			began := time.Now()
+			_, err := s.Take(t.Context(), pool, asks(limit, "new", "old", "stuck"))
+			if !errors.Is(err, pglimit.ErrLocked) || !errors.Is(err, pglimit.ErrNothingTaken) {
+				t.Errorf("outside a transaction: %v", err)
+			}
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("it gave up after %v", took)
+			}
+			if after := query[int64](t, pool, "select sum(full_ns)::bigint from pglimit.token_bucket"); after != before {
+				t.Error("it took something")
+			}
+
+			mine := session(t, pool)
+			var decisions []pglimit.Decision
+			whileBlocked(t, pool, func() { decisions, err = s.Take(t.Context(), mine, asks(limit, "new", "old", "stuck")) }, func() {
+				passes(t, pool, time.Second)
+				commit(t, holder)
+			})
+			if err != nil || len(decisions) != 3 || !decisions[2].Allowed {
+				t.Errorf("in a transaction: %+v, %v", decisions, err)
+			}
+		})
+	}
 }

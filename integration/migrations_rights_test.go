@@ -23,15 +23,15 @@ func TestWithoutTheRightToCreateBtreeGistTheRestIsMigrated(t *testing.T) {
 		}
 		wantCode(t, err, "42501")
 		wantLine(t, err, "create extension btree_gist", "WithoutExclusionRange", "--without-exclusion-range")
-		wantApplied(t, pool, "1 2 3 4 5 6 8")
+		wantApplied(t, pool, "1 3")
 	}
 	must(t, migrations.Up(t.Context(), pool, migrations.WithoutExclusionRange()))
-	wantApplied(t, pool, "1 2 3 4 5 6 8")
+	wantApplied(t, pool, "1 3")
 
 	// An administrator does what the error says.
 	run(t, admin, `create extension btree_gist`)
 	must(t, migrations.Up(t.Context(), pool))
-	wantApplied(t, pool, "1 2 3 4 5 6 7 8")
+	wantApplied(t, pool, "1 2 3")
 
 	// The extension was there before, and is in use by who knows whom: it stays.
 	must(t, migrations.DownTo(t.Context(), pool, 0))
@@ -40,7 +40,7 @@ func TestWithoutTheRightToCreateBtreeGistTheRestIsMigrated(t *testing.T) {
 	}
 	// So does the schema, empty, because the role could not make it again.
 	must(t, migrations.Up(t.Context(), pool))
-	wantApplied(t, pool, "1 2 3 4 5 6 7 8")
+	wantApplied(t, pool, "1 2 3")
 }
 
 func TestMissingRights(t *testing.T) {
@@ -83,7 +83,7 @@ func TestMissingRights(t *testing.T) {
 			t.Errorf("btree_gist is there, and not what is missing: %v", err)
 		}
 	}
-	wantApplied(t, pool, "1 2 3 4 5 6 8")
+	wantApplied(t, pool, "1 3")
 }
 
 func TestStatusAndVersionOnlyRead(t *testing.T) {
@@ -104,7 +104,7 @@ func TestStatusAndVersionOnlyRead(t *testing.T) {
 	must(t, migrations.Up(t.Context(), admin))
 	end := clock()
 	run(t, admin, `grant usage on schema pglimit to `+role+`; grant select on pglimit.goose_db_version to `+role)
-	wantApplied(t, reader, "1 2 3 4 5 6 7 8")
+	wantApplied(t, reader, "1 2 3")
 	status, err := migrations.Status(t.Context(), reader)
 	must(t, err)
 	for _, m := range status {
@@ -153,7 +153,7 @@ func TestDownIsAllOrNothing(t *testing.T) {
 	before := catalogOf(t, pool)
 	err := migrations.DownTo(t.Context(), pool, 0)
 	wantCode(t, err, "2BP01")
-	wantLine(t, err, "migration token_bucket", "view public.report")
+	wantLine(t, err, "migration tables", "view public.report")
 	diff(t, "after the refused DownTo", before, catalogOf(t, pool))
 }
 

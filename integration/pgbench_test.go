@@ -24,7 +24,8 @@ func BenchmarkTokenBucketBesidePgbench(b *testing.B) {
 	const conns, keys, turn = 64, 100_000, 3 * time.Second
 	script := filepath.Join(b.TempDir(), "take.sql")
 	err := os.WriteFile(script, []byte(`\set k random(0, 99999)
-select granted, debt, at_us from pglimit.token_bucket_take_v1('key:' || :k, 'load', 1, 1, 1000000, 1, 1, true);
+select granted, now_ns, full_ns, token_ns, at_ns, coalesce(leased_ns, 0), coalesce(until_ns, 0)
+from pglimit.token_bucket_take('key:' || :k, 'load', 1000, 1000000000, 1, 1, null, null, true, false);
 `), 0o600)
 	if err != nil {
 		b.Fatal(err)

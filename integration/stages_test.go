@@ -90,7 +90,7 @@ func newLimiter(t testing.TB, pool *pgxpool.Pool, strategy pglimit.Strategy, con
 //
 // Not parallel: what contends here is the callers, not other tests.
 func TestExactWithCombiningAndMemory(t *testing.T) {
-	duration := 3 * time.Second
+	duration := 2 * time.Second
 	if testing.Short() {
 		duration = 500 * time.Millisecond
 	}
@@ -122,9 +122,9 @@ func TestExactWithCombiningAndMemory(t *testing.T) {
 				if !report.OK() {
 					t.Error(report)
 				}
-				// The slower ones make a handful of calls on a slow machine.
-				idle := strategy.Name() == "token_bucket" && (stats.Remembered == 0 || stats.Requests == stats.Decided)
-				if report.Granted == 0 || idle {
+				// The slower ones make a handful of calls on a slow machine: too few to learn from.
+				many := strategy.Name() == "token_bucket" || stats.RoundTrips >= 20
+				if report.Granted == 0 || stats.Requests == stats.Decided || many && stats.Remembered == 0 {
 					t.Errorf("%d granted, %+v: not every stage had something to do", report.Granted, stats)
 				}
 				if after := query[int64](t, pool, deadlocks); after != before {
@@ -167,8 +167,8 @@ func TestNeverOverWithLeases(t *testing.T) {
 			if stats.Leased == 0 {
 				t.Errorf("%+v: nothing was leased", stats)
 			}
-			if left := query[int64](t, pool, "select sum(pglimit.set_aside_v1(b, pglimit.clock_us_v1())) from pglimit.token_bucket b"); left != 0 {
-				t.Errorf("%d tokens are set aside after Close", left)
+			if left := query[int64](t, pool, "select coalesce(sum(leased_ns) filter (where until_ns > pglimit.clock_ns()), 0)::bigint from pglimit.token_bucket"); left != 0 {
+				t.Errorf("%d ns of the window are set aside after Close", left)
 			}
 		})
 	}

@@ -16,7 +16,11 @@ func age(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, by time.Du
 		execute(t, pool, "update pglimit.exclusion_range set during = tstzrange(lower(during) - $1::bigint * interval '1 microsecond', upper(during) - $1 * interval '1 microsecond')", by.Microseconds())
 		return
 	}
-	execute(t, pool, "update pglimit."+strategy.Name()+" set at_us = at_us - $1", by.Microseconds())
+	times := "full_ns = full_ns - $1, at_ns = at_ns - $1"
+	if strategy.Name() == "token_bucket" {
+		times += ", until_ns = until_ns - $1"
+	}
+	execute(t, pool, "update pglimit."+strategy.Name()+" set "+times, by.Nanoseconds())
 }
 
 func sweepOnce(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) int64 {

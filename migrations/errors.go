@@ -27,6 +27,8 @@ const (
 	duplicateFunction     = "42723"
 	duplicateObject       = "42710"
 	dependentObjects      = "2BP01"
+	lockNotAvailable      = "55P03" // after lock_timeout
+	deadlockDetected      = "40P01"
 	featureNotSupported   = "0A000" // an extension that is not installed on the server, or not on its list
 	undefinedFile         = "58P01" // the same, in older servers
 )
@@ -51,7 +53,7 @@ func (f *failure) Unwrap() error { return f.cause }
 
 func fail(what string, cause error) *failure {
 	if connect := (*pgconn.ConnectError)(nil); errors.As(cause, &connect) {
-		what = "cannot reach the database"
+		what = "cannot connect to the database"
 	}
 	return &failure{what: what, cause: cause}
 }

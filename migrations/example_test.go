@@ -58,6 +58,22 @@ func ExampleSQL() {
 	// Output: -- The schema of pglimit, a rate limiter on PostgreSQL. Run it once.
 }
 
+// For another migration tool that wants a file per version, in a folder of its own.
+func ExampleSpan_Files() {
+	files, err := migrations.Span{To: 2}.Files(migrations.GolangMigrate)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, f := range files {
+		fmt.Println(f.Name)
+	}
+	// Output:
+	// 000001_tables.up.sql
+	// 000001_tables.down.sql
+	// 000002_exclusion_range.up.sql
+	// 000002_exclusion_range.down.sql
+}
+
 // For a goose of one's own.
 func ExampleFS() {
 	files, err := fs.Glob(migrations.FS, "sql/*.sql")
@@ -65,5 +81,5 @@ func ExampleFS() {
 		log.Fatal(err)
 	}
 	fmt.Println(files[0])
-	// Output: sql/00001_core.sql
+	// Output: sql/00001_tables.sql
 }

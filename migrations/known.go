@@ -8,7 +8,9 @@ import (
 	"time"
 )
 
-// FS holds the migrations as files for goose, sql/00001_core.sql and so on, for
+//go:generate go run ./internal/generate
+
+// FS holds the migrations as files for goose, sql/00001_tables.sql and so on, for
 // those who run them with a goose of their own. They need the schema pglimit to be
 // there, and a version table apart from the application's: with the table
 // pglimit.goose_db_version, [Status] and [Up] see what was applied. Leave out the
@@ -24,7 +26,8 @@ const exclusionRange = "exclusion_range"
 type Migration struct {
 	// Version orders the migrations: 1 is the first.
 	Version int64
-	// Name says what it brings, such as "token_bucket". Empty if this release does
+	// Name says what it brings, such as "tables". Several may be called
+	// "functions", each with those of a release. Empty if this release does
 	// not know the migration: a newer one has applied it.
 	Name string
 	// Optional is true of exclusion_range, which needs the extension btree_gist.

@@ -13,8 +13,10 @@
 // connection comes back as it was, a pool of one connection is enough, and
 // PgBouncer may pool transactions in between.
 //
-// They wait as long as the context lets them; statement_timeout and lock_timeout
-// of the pool do not apply. All are safe for concurrent use, in any number of
+// They wait as long as the context lets them, for each other and for locks that
+// somebody's transaction has on a table of ours; statement_timeout and lock_timeout
+// of the pool do not apply. Nobody waits behind them for long meanwhile: see
+// [WithLockTimeout]. All are safe for concurrent use, in any number of
 // processes. Their errors are of one line, and a [*pgconn.PgError] can be found
 // in them where Postgres refused.
 //
@@ -51,7 +53,7 @@ func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 		o.log.InfoContext(ctx, "pglimit: nothing to migrate", "version", applied.highest())
 		return nil
 	}
-	return inTransaction(ctx, pool, o.log, func(s *session) error {
+	return inTransaction(ctx, pool, o, func(s *session) error {
 		if err := s.createSchema(ctx); err != nil {
 			return err
 		}
@@ -108,7 +110,7 @@ func DownTo(ctx context.Context, pool *pgxpool.Pool, version int64, opts ...Opti
 // version table and the schema if that is all.
 func down(ctx context.Context, pool *pgxpool.Pool, opts []Option, choose func(appliedList) (undo appliedList, all bool)) error {
 	o := newOptions(opts)
-	return inTransaction(ctx, pool, o.log, func(s *session) error {
+	return inTransaction(ctx, pool, o, func(s *session) error {
 		applied, err := s.applied(ctx)
 		if err != nil {
 			return err

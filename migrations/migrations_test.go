@@ -3,13 +3,15 @@ package migrations
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/migrations/internal/functions"
 )
 
 func TestFilesAreNumberedFromOneWithoutGaps(t *testing.T) {
@@ -25,6 +27,18 @@ func TestFilesAreNumberedFromOneWithoutGaps(t *testing.T) {
 		if m.Applied || !m.AppliedAt.IsZero() {
 			t.Errorf("%+v: known as applied", m)
 		}
+	}
+}
+
+// The functions stand in the folder, and what runs is made of it.
+func TestNewestGeneratedMigrationIsWhatTheFolderHolds(t *testing.T) {
+	t.Parallel()
+	path, want, err := functions.Generate(".", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := FS.ReadFile(filepath.ToSlash(path)); err != nil || string(got) != want {
+		t.Errorf("%s is not made of the files in functions as they are now: run go generate ./migrations (%v)", path, err)
 	}
 }
 
@@ -53,8 +67,9 @@ func TestEveryMigrationGoesBothWaysInsideATransaction(t *testing.T) {
 				t.Errorf("%s does not have %q once", m.file(), section)
 			}
 		}
-		up, down, err := sections(m)
-		if err != nil || up == "" || down == "" {
+		up, err := m.section(true)
+		down, err2 := m.section(false)
+		if err := errors.Join(err, err2); err != nil || up == "" || down == "" {
 			t.Errorf("%s: up has %d bytes, down %d: %v", m.file(), len(up), len(down), err)
 		}
 	}
@@ -73,16 +88,16 @@ func TestPendingAreTheRequiredOnesThenTheOptional(t *testing.T) {
 		opts    []Option
 		want    string
 	}{
-		"nothing applied":                {nil, nil, "[1 2 3 4 5 6 8 7]"},
-		"nothing applied, one left out":  {nil, []Option{WithoutExclusionRange()}, "[1 2 3 4 5 6 8]"},
-		"the optional one was refused":   {append(versions(1, 6), versions(8, 8)...), nil, "[7]"},
-		"the optional one came early":    {versions(7, 7), nil, "[1 2 3 4 5 6 8]"},
-		"some applied":                   {versions(1, 3), nil, "[4 5 6 8 7]"},
-		"everything applied":             {versions(1, 8), nil, "[]"},
-		"left out, but applied before":   {versions(1, 8), []Option{WithoutExclusionRange()}, "[]"},
-		"an older release was here":      {versions(1, 7), nil, "[8]"},
-		"a newer release was here":       {versions(1, 9), nil, "[]"},
-		"a newer one, without exclusion": {append(versions(1, 6), versions(8, 9)...), nil, "[]"},
+		"nothing applied":                {nil, nil, "[1 3 2]"},
+		"nothing applied, one left out":  {nil, []Option{WithoutExclusionRange()}, "[1 3]"},
+		"the optional one was refused":   {append(versions(1, 1), versions(3, 3)...), nil, "[2]"},
+		"the optional one came early":    {versions(2, 2), nil, "[1 3]"},
+		"some applied":                   {versions(1, 1), nil, "[3 2]"},
+		"everything applied":             {versions(1, 3), nil, "[]"},
+		"left out, but applied before":   {versions(1, 3), []Option{WithoutExclusionRange()}, "[]"},
+		"an older release was here":      {versions(1, 2), nil, "[3]"},
+		"a newer release was here":       {versions(1, 4), nil, "[]"},
+		"a newer one, without exclusion": {append(versions(1, 1), versions(3, 4)...), nil, "[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,6 +136,7 @@ func TestNilPoolIsAnErrorNotAPanic(t *testing.T) {
 		"Down":    func(p *pgxpool.Pool) error { return Down(ctx, p) },
 		"DownTo":  func(p *pgxpool.Pool) error { return DownTo(ctx, p, 0) },
 		"Status":  func(p *pgxpool.Pool) error { _, err := Status(ctx, p); return err },
+		"Pending": func(p *pgxpool.Pool) error { _, err := Pending(ctx, p); return err },
 		"Version": func(p *pgxpool.Pool) error { _, err := Version(ctx, p); return err },
 	} {
 		if err := call(nil); !errors.Is(err, errNoPool) {
@@ -147,7 +163,7 @@ func TestUnreachableServerIsOneClearLine(t *testing.T) {
 	defer pool.Close()
 	for name, err := range map[string]error{"Up": Up(t.Context(), pool), "Down": Down(t.Context(), pool)} {
 		if err == nil || strings.Contains(err.Error(), "\n") ||
-			!strings.HasPrefix(err.Error(), "migrations: cannot reach the database: failed to connect") {
+			!strings.HasPrefix(err.Error(), "migrations: cannot connect to the database: failed to connect") {
 			t.Errorf("%s: %v", name, err)
 		}
 		var connect *pgconn.ConnectError
@@ -157,32 +173,24 @@ func TestUnreachableServerIsOneClearLine(t *testing.T) {
 	}
 }
 
-func TestSQLTextIsPlainAndInOrder(t *testing.T) {
+func TestNegativeLockTimeoutIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, up := range []bool{true, false} {
-		text, err := SQL(up)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(text, "+goose") {
-			t.Errorf("up %t: goose's annotations are in it", up)
-		}
-		steps := newOptions(nil).pending(nil)
-		if !up {
-			slices.Reverse(steps)
-		}
-		last := -1
-		for _, m := range steps {
-			at := strings.Index(text, fmt.Sprintf("-- ---- %d %s ----", m.Version, m.Name))
-			if at <= last {
-				t.Errorf("up %t: %s is at %d, what comes before it at %d", up, m.Name, at, last)
-			}
-			last = at
-		}
-		optional := strings.Index(text, "======== Optional")
-		if begins := strings.Index(text, "-- ---- 7 exclusion_range ----"); optional < 0 || optional > begins ||
-			strings.Contains(text[optional:begins], "-- ---- ") {
-			t.Errorf("up %t: the optional part is marked at %d and begins at %d", up, optional, begins)
+	pool, err := pgxpool.New(t.Context(), "postgres://nobody@localhost:1/nowhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if err := Down(t.Context(), pool, WithLockTimeout(-time.Second)); err == nil || !strings.Contains(err.Error(), "WithLockTimeout(-1s)") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Postgres counts in milliseconds, and takes 0 for no limit.
+func TestLockTimeoutsAreRoundedUp(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{0: "0", 1: "1", time.Millisecond: "1", time.Second + 1: "1001"} {
+		if got := milliseconds(d); got != want {
+			t.Errorf("%v is %s ms, not %s", d, got, want)
 		}
 	}
 }

@@ -1,17 +1,21 @@
 package migrations
 
-import "log/slog"
+import (
+	"log/slog"
+	"time"
+)
 
 // Option changes how [Up], [Down] and [DownTo] work.
 type Option func(*options)
 
 type options struct {
 	log                   *slog.Logger
+	lockTimeout           time.Duration
 	withoutExclusionRange bool
 }
 
-// WithLogger says at level Info what was migrated, once it is committed. Without
-// it, or with nil, nothing is said.
+// WithLogger says at level Info what was migrated, once it is committed, and at level
+// Warn whom a migration waits for. Without it, or with nil, nothing is said.
 func WithLogger(log *slog.Logger) Option {
 	return func(o *options) {
 		if log != nil {
@@ -27,8 +31,23 @@ func WithoutExclusionRange() Option {
 	return func(o *options) { o.withoutExclusionRange = true }
 }
 
+// WithLockTimeout limits how long each statement of a migration waits for a lock; the
+// default is one second. While it waits for somebody's long transaction, decisions on
+// that table wait behind it. So after that time the migration is rolled back, which lets
+// them through, and tried again after a pause of half to one and a half times as long,
+// until the context ends. The error then names the transactions with the oldest locks.
+//
+// Tables that the migration has locked before are held meanwhile, so a caller may wait for
+// the sum, where several of them are in use.
+//
+// Zero waits without a limit, and lets everybody wait behind it. It must not be
+// negative. Waiting for another migration to end is not limited: it holds up nobody.
+func WithLockTimeout(d time.Duration) Option {
+	return func(o *options) { o.lockTimeout = d }
+}
+
 func newOptions(opts []Option) options {
-	o := options{log: slog.New(slog.DiscardHandler)}
+	o := options{log: slog.New(slog.DiscardHandler), lockTimeout: defaultLockTimeout}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&o)

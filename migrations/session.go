@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	_ "embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"time"
@@ -26,8 +27,8 @@ const versionTable = "pglimit.goose_db_version"
 //go:embed version_table.sql
 var createVersionTable string
 
-// ownSettings holds for the transaction alone. Nobody waits for the lock less long
-// than the context lets him; names in view and function bodies bind in pg_catalog
+// ownSettings holds for the transaction alone. Nobody waits for another migration less
+// long than the context lets him; names in view and function bodies bind in pg_catalog
 // whatever the caller's search_path; and now() as goose writes it into a timestamp
 // without time zone is UTC. A server that is too old for a setting has no need of it.
 const ownSettings = `
@@ -54,14 +55,17 @@ type session struct {
 }
 
 // inTransaction runs do in a transaction, while no other does. What do has not
-// committed is undone.
-func inTransaction(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger, do func(*session) error) error {
+// committed is undone. It may run do more than once: see [untilUnlocked].
+func inTransaction(ctx context.Context, pool *pgxpool.Pool, o options, do func(*session) error) error {
 	if pool == nil {
 		return errNoPool
 	}
+	if o.lockTimeout < 0 {
+		return fmt.Errorf("migrations: WithLockTimeout(%v): it must not be negative; 0 waits as long as the context lets it", o.lockTimeout)
+	}
 	connection, err := stdlib.GetPoolConnector(pool).Connect(ctx)
 	if err != nil {
-		return fail("cannot reach the database", err)
+		return fail("cannot connect to the database", err)
 	}
 	defer func() { _ = connection.Close() }() // gives it back to the pool
 	conn := connection.(*stdlib.Conn)
@@ -84,6 +88,10 @@ func inTransaction(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger, do
 	if _, err := tx.Exec(ctx, "select pg_catalog.pg_advisory_xact_lock($1)", lockKey); err != nil {
 		return fail("waited in vain for another migration to end", err)
 	}
+	// From here on. To wait for another migration holds up nobody.
+	if _, err := tx.Exec(ctx, "select pg_catalog.set_config('lock_timeout', $1, true)", milliseconds(o.lockTimeout)); err != nil {
+		return fail("cannot prepare the transaction", err)
+	}
 
 	db := sql.OpenDB(&transaction{Conn: conn, tx: tx})
 	defer func() { _ = db.Close() }()
@@ -91,13 +99,15 @@ func inTransaction(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger, do
 	if err != nil {
 		return fail("cannot read the migrations", err)
 	}
-	// A new Provider each time: one that failed once stays broken.
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true))
-	if err != nil {
-		return fail("cannot read the migrations", err)
-	}
-	return do(&session{tx: tx, goose: provider, log: log})
+	return untilUnlocked(ctx, tx, o, func() error {
+		// A new Provider each time: one that failed once stays broken.
+		provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
+			goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true))
+		if err != nil {
+			return fail("cannot read the migrations", err)
+		}
+		return do(&session{tx: tx, goose: provider, log: o.log})
+	})
 }
 
 // applied is what the database has, now that nobody else changes it.

@@ -32,6 +32,17 @@ func Status(ctx context.Context, pool *pgxpool.Pool) ([]Migration, error) {
 	return out, nil
 }
 
+// Pending lists what [Up], called with the same options, would apply, in that order.
+// Like [Status] it only reads. A service can ask when it starts, where something else
+// migrates.
+func Pending(ctx context.Context, pool *pgxpool.Pool, opts ...Option) ([]Migration, error) {
+	applied, err := readApplied(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	return newOptions(opts).pending(applied), nil
+}
+
 // Version is the highest version that the database has, 0 if it has none. A lower
 // one may be missing if it is optional: see [Status]. Like Status it only reads.
 func Version(ctx context.Context, pool *pgxpool.Pool) (int64, error) {

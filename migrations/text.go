@@ -13,74 +13,129 @@ import (
 //
 // What the strategy exclusion_range needs stands apart, in up at the end and in
 // down at the beginning, under a comment that says when to leave it out.
-func SQL(up bool) (string, error) {
-	var steps []Migration
-	for _, optional := range []bool{false, true} {
-		for _, m := range known {
-			if m.Optional == optional {
-				steps = append(steps, m)
-			}
-		}
-	}
-	if !up {
-		slices.Reverse(steps)
-	}
+func SQL(up bool) (string, error) { return Span{Down: !up}.SQL() }
 
+// Span selects migrations to be written as SQL. The zero value is all of them, up.
+type Span struct {
+	// From and To are versions, both of which are part of it. 0 stands for the first
+	// and for the last version.
+	From, To int64
+	// Down undoes them, the last first.
+	Down bool
+	// WithoutExclusionRange leaves out the strategy exclusion_range.
+	WithoutExclusionRange bool
+}
+
+// SQL is like the function [SQL], for the migrations of the span. Up they need what
+// those before them made, and down they need those after them to be undone.
+func (s Span) SQL() (string, error) {
+	steps, err := s.steps()
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
-	if up {
-		b.WriteString("-- The schema of pglimit, a rate limiter on PostgreSQL. Run it once.\n\n" +
-			"-- Leave this line out where an administrator has made the schema.\ncreate schema if not exists pglimit;\n\n" +
-			createVersionTable)
-	} else {
+	if whole := s.From <= 1 && (s.To == 0 || s.To == latest()); whole && s.Down {
 		b.WriteString("-- Removes the schema of pglimit and all that is in it.\n")
+	} else if whole {
+		b.WriteString("-- The schema of pglimit, a rate limiter on PostgreSQL. Run it once.\n")
+	} else {
+		fmt.Fprintf(&b, "-- Of the schema of pglimit, a rate limiter on PostgreSQL: %s. Run it once.\n", s)
+	}
+	if !s.Down && s.From <= 1 {
+		b.WriteString("\n-- Leave this line out where an administrator has made the schema.\ncreate schema if not exists pglimit;\n\n" +
+			createVersionTable)
 	}
 	for i, m := range steps {
-		upText, downText, err := sections(m)
+		text, err := m.section(!s.Down)
 		if err != nil {
 			return "", err
 		}
 		// The border of the optional part.
 		switch {
-		case up && m.Optional && !steps[i-1].Optional:
+		case m.Optional && !s.Down && (i == 0 || !steps[i-1].Optional):
 			b.WriteString("\n-- ======== Optional, to the end ========\n" +
 				"-- Leave this out where the extension btree_gist is not allowed: the strategy\n" +
 				"-- exclusion_range needs it, the others do not.\n")
-		case !up && m.Optional && i == 0:
+		case m.Optional && s.Down && len(steps) == 1:
+			b.WriteString("\n-- Leave this out if exclusion_range was left out.\n")
+		case m.Optional && s.Down && i == 0:
 			b.WriteString("\n-- ======== Optional, to the next such line ========\n" +
 				"-- Leave this out if exclusion_range was left out.\n")
-		case !up && !m.Optional && i > 0 && steps[i-1].Optional:
+		case !m.Optional && s.Down && i > 0 && steps[i-1].Optional:
 			b.WriteString("\n-- ======== End of the optional part ========\n")
 		}
-		if up {
-			fmt.Fprintf(&b, "\n-- ---- %d %s ----\n%s\n", m.Version, m.Name, upText)
-			fmt.Fprintf(&b, "insert into %s (version_id, is_applied, tstamp) values (%d, true, now() at time zone 'UTC');\n", versionTable, m.Version)
-		} else {
-			fmt.Fprintf(&b, "\n-- ---- %d %s ----\n%s\n", m.Version, m.Name, downText)
+		fmt.Fprintf(&b, "\n-- ---- %d %s ----\n%s\n", m.Version, m.Name, text)
+		if s.Down {
 			fmt.Fprintf(&b, "delete from %s where version_id = %d;\n", versionTable, m.Version)
+		} else {
+			fmt.Fprintf(&b, "insert into %s (version_id, is_applied, tstamp) values (%d, true, now() at time zone 'UTC');\n", versionTable, m.Version)
 		}
 	}
-	if !up {
+	if s.Down && s.From <= 1 {
 		b.WriteString("\ndrop table " + versionTable + ";\ndrop schema pglimit;\n")
 	}
 	return b.String(), nil
 }
 
-// sections are the two halves of a migration without goose's annotations. What
-// stands above the first, the comment that says what it is, goes with up.
-func sections(m Migration) (up, down string, err error) {
+// String is such as "migrations 2 to 3".
+func (s Span) String() string {
+	from, to := max(s.From, 1), s.To
+	if to == 0 {
+		to = latest()
+	}
+	text := fmt.Sprintf("migrations %d to %d", from, to)
+	if from == to {
+		text = fmt.Sprintf("migration %d", from)
+	}
+	if s.Down {
+		text += ", undone"
+	}
+	return text
+}
+
+// steps are the migrations of the span in the order in which they are run.
+func (s Span) steps() ([]Migration, error) {
+	for _, version := range []int64{s.From, s.To} {
+		if _, ok := find(version); !ok && version != 0 {
+			return nil, fmt.Errorf("migrations: there is no migration %d: this release has 1 to %d", version, latest())
+		}
+	}
+	if s.To != 0 && s.From > s.To {
+		return nil, fmt.Errorf("migrations: from version %d to %d is no span: the first must not be above the last, also for down", s.From, s.To)
+	}
+	applied := appliedList{} // as if those outside the span were
+	for _, m := range known {
+		if m.Version < s.From || s.To != 0 && m.Version > s.To {
+			applied = append(applied, appliedMigration{version: m.Version})
+		}
+	}
+	steps := options{withoutExclusionRange: s.WithoutExclusionRange}.pending(applied)
+	if len(steps) == 0 {
+		return nil, fmt.Errorf("migrations: of %s nothing is left without exclusion_range", s)
+	}
+	if s.Down {
+		slices.Reverse(steps)
+	}
+	return steps, nil
+}
+
+// section is one half of a migration without goose's annotations. What stands above
+// the first, the comment that says what it is, goes with up.
+func (m Migration) section(up bool) (string, error) {
 	text, err := FS.ReadFile(m.file())
 	if err != nil {
-		return "", "", fail("cannot read migration "+m.Name, err)
+		return "", fail("cannot read migration "+m.Name, err)
 	}
-	section := &up
+	var out strings.Builder
+	inUp := true
 	for line := range strings.Lines(string(text)) {
 		annotation, ok := strings.CutPrefix(strings.TrimSpace(line), "-- +goose ")
 		switch {
-		case !ok:
-			*section += line
-		case annotation == "Down":
-			section = &down
+		case ok && annotation == "Down":
+			inUp = false
+		case !ok && inUp == up:
+			out.WriteString(line)
 		}
 	}
-	return strings.TrimSpace(up), strings.TrimSpace(down), nil
+	return strings.TrimSpace(out.String()), nil
 }

@@ -39,7 +39,7 @@ func (b *batch) reset() {
 // combine makes requests of the waiters, without those who have left: they are not
 // charged. Of one key, requests for as many tokens that follow one another become one, in
 // units of what each of them wants: the order of a key's requests is kept.
-func (b *batch) combine() {
+func (b *batch) combine(impatient bool) {
 	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool { return w.state.Load() == left })
 	for _, w := range b.waiters {
 		r := &w.request
@@ -54,6 +54,7 @@ func (b *batch) combine() {
 		}
 		w.slot = len(b.requests)
 		b.requests = append(b.requests, *r)
+		b.requests[w.slot].Impatient = impatient
 		if b.slots != nil {
 			b.slots[r.Key] = w.slot
 		}
@@ -84,7 +85,9 @@ func (b *batch) find(key string) (slot int, found bool) {
 // taken for callers who have left, and so do not hear that either.
 func (b *batch) fail(err error) (lost int64) {
 	for _, w := range b.waiters {
-		if tokens := w.request.Tokens; !w.answer(Decision{}, err) {
+		if tokens := w.request.Tokens; w.answer(Decision{}, err) {
+			b.flight.waiting.Add(-1)
+		} else {
 			lost += tokens
 		}
 	}
@@ -118,6 +121,7 @@ func (b *batch) share(decisions []Decision) (heard int64) {
 			b.unclaimed = true
 		}
 	}
+	b.flight.waiting.Add(-heard)
 	return heard
 }
 
@@ -153,17 +157,4 @@ func (d Decision) plus(tokens int64, r *Request) Decision {
 		d.RetryAfter = max(0, d.ResetAfter-r.Limit.refillTime(r.Limit.Capacity()-r.Unit))
 	}
 	return d
-}
-
-// refund what is left over.
-func (b *batch) refund(decisions []Decision) (tokens int64) {
-	for slot, left := range b.leftOver {
-		if left > 0 {
-			refund := Refund{Request: b.requests[slot], At: decisions[slot].At}
-			refund.Tokens, refund.Unit = left, min(left, refund.Unit)
-			b.refunds = append(b.refunds, refund)
-			tokens += left
-		}
-	}
-	return tokens
 }

@@ -38,15 +38,21 @@ type combiner struct {
 	lanes   []lane
 	running sync.WaitGroup
 	waiters sync.Pool // of *waiter that are not in use
+
+	patience chan struct{}   // has room for each call that may wait for a locked row
+	aborted  context.Context // ends when nobody is to wait any more
+	abort    context.CancelFunc
 }
 
 func newCombiner(l *Limiter, send take) *combiner {
 	c := &combiner{
 		limiter: l, send: send, seed: maphash.MakeSeed(),
-		lanes: make([]lane, orDefault(l.config.Lanes, defaultLanes)),
+		lanes:    make([]lane, orDefault(l.config.Lanes, defaultLanes)),
+		patience: make(chan struct{}, maxPatient),
 	}
+	c.aborted, c.abort = context.WithCancel(context.Background())
 	for i := range c.lanes {
-		c.lanes[i].combiner = c
+		c.lanes[i].combiner, c.lanes[i].mu = c, new(sync.Mutex)
 	}
 	return c
 }
@@ -112,6 +118,7 @@ func (c *combiner) close(ctx context.Context) error {
 	for i := range c.lanes {
 		aborted = c.lanes[i].abort() || aborted
 	}
+	c.abort()
 	<-done
 	if aborted {
 		return ctx.Err()

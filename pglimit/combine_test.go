@@ -41,9 +41,9 @@ func (s *server) finish() {
 }
 
 // asked is what the call number i was asked, such as "a:1 b:6/2".
-func (s *server) asked(i int) string {
+func (f *fake) asked(i int) string {
 	var texts []string
-	for _, r := range s.taken[i] {
+	for _, r := range f.taken[i] {
 		text := fmt.Sprintf("%s:%d", r.Key, r.Tokens)
 		if r.Unit != r.Tokens {
 			text += fmt.Sprintf("/%d", r.Unit)
@@ -168,6 +168,30 @@ func TestMixedCostsStayInOrder(t *testing.T) {
 	})
 }
 
+// Two requests of 2^62 tokens are more than a number holds, and do not become one.
+func TestTheSumOfABatchDoesNotOverflow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const huge = 1 << 62
+		s := newServer(grantAll)
+		c := combining(t, s, func(c *pglimit.Config) {
+			c.Limit = pglimit.Limit{Tokens: 1_000_000_000, Period: time.Second, Burst: huge}
+		})
+		c.ask(t.Context(), "z", 1)
+		one, two := c.ask(t.Context(), "a", huge), c.ask(t.Context(), "a", huge)
+		s.finish()
+		if want := fmt.Sprintf("a:%d a:%d", int64(huge), int64(huge)); s.asked(1) != want {
+			t.Errorf("%s, want %s", s.asked(1), want)
+		}
+		s.finish()
+		for _, h := range []*heard{one, two} {
+			if h.err != nil || h.Granted != huge || h.Remaining < 0 || h.RetryAfter < 0 || h.ResetAfter < 0 {
+				t.Errorf("%+v", h)
+			}
+		}
+	})
+}
+
 // Twenty keys: more than are searched one by one.
 func TestManyKeysAreFoundAgain(t *testing.T) {
 	t.Parallel()
@@ -185,137 +209,6 @@ func TestManyKeysAreFoundAgain(t *testing.T) {
 			t.Errorf("%s", s.asked(1))
 		}
 		s.finish()
-	})
-}
-
-func TestACallerLeavesAtOnceAndIsNotChargedIfNothingWasSent(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"a": 20}))
-		c := combining(t, s, nil)
-		c.ask(t.Context(), "a", 1)
-		ctx, leave := context.WithCancel(t.Context())
-		leaver, stays := c.ask(ctx, "a", 5), c.ask(t.Context(), "a", 2)
-		leave()
-		synctest.Wait()
-		if leaver.err != context.Canceled { //nolint:errorlint // as it is, not wrapped
-			t.Errorf("%+v", leaver)
-		}
-		s.finish()
-		s.finish()
-		if s.asked(1) != "a:2" || !stays.Allowed {
-			t.Errorf("sent %s, %+v", s.asked(1), stays)
-		}
-	})
-}
-
-func TestTheTokensOfACallerWhoLeft(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name   string
-		there  int64 // tokens of "a", after the first request
-		queued []int64
-		inTurn int // who hears that it is allowed: of the batch, behind the one who leaves
-		later  int // and of those that are queued when the answer comes
-		back   int64
-		passed int64
-	}{
-		{name: "go to the next in the batch", there: 1, inTurn: 1},
-		{name: "go to the next in the queue", there: 3, inTurn: 2, queued: []int64{1, 1}, later: 1, passed: 1},
-		{name: "are given back if nobody wants them", there: 3, inTurn: 2, back: 1},
-		{name: "and if who is next wants more", there: 3, inTurn: 2, queued: []int64{2, 1}, back: 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				there := map[string]int64{"z": 1, "a": test.there}
-				s := newServer(buckets(there))
-				c := combining(t, s, nil)
-				c.ask(t.Context(), "z", 1)
-				ctx, leave := context.WithCancel(t.Context())
-				leaver := c.ask(ctx, "a", 1)
-				batch := []*heard{c.ask(t.Context(), "a", 1), c.ask(t.Context(), "a", 1)}
-				s.finish()
-				if s.asked(1) != "a:3/1" {
-					t.Fatal(s.asked(1))
-				}
-				var queue []*heard
-				for _, tokens := range test.queued {
-					queue = append(queue, c.ask(t.Context(), "a", tokens))
-				}
-				leave()
-				synctest.Wait()
-				if !errors.Is(leaver.err, context.Canceled) {
-					t.Fatalf("did not leave: %+v", leaver)
-				}
-				s.finish()
-				for i, h := range batch {
-					if h.err != nil || h.Allowed != (i < test.inTurn) {
-						t.Errorf("%d of the batch: %+v", i, h)
-					}
-				}
-				for i, h := range queue {
-					if h.Allowed != (i < test.later) {
-						t.Errorf("%d of the queue: %+v", i, h)
-					}
-				}
-				var back int64
-				for _, refund := range s.refunds {
-					back += refund.Tokens
-					if refund.Key != "a" || refund.Limiter != "api" || refund.Limit != c.limiter.Limit() || !refund.At.Equal(time.Unix(1000, 0)) {
-						t.Errorf("%+v", refund)
-					}
-				}
-				stats := c.limiter.Stats()
-				if back != test.back || stats.GivenBack != test.back || stats.PassedOnTokens != test.passed || stats.LostTokens != 0 {
-					t.Errorf("%d given back, %+v", back, stats)
-				}
-				if test.later < len(test.queued) {
-					s.finish()
-				}
-			})
-		})
-	}
-}
-
-// A request for more, that was denied, gets what was granted to callers of an earlier
-// request of the same call who have left, and before those behind it.
-func TestTokensOfAnEarlierRequestGoToTheNextInOrder(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"z": 1, "a": 3}))
-		c := combining(t, s, nil)
-		c.ask(t.Context(), "z", 1)
-		ctx, leave := context.WithCancel(t.Context())
-		c.ask(ctx, "a", 3)
-		two, three, one := c.ask(t.Context(), "a", 2), c.ask(t.Context(), "a", 3), c.ask(t.Context(), "a", 1)
-		s.finish()
-		if s.asked(1) != "a:3 a:2 a:3 a:1" {
-			t.Fatal(s.asked(1))
-		}
-		leave()
-		synctest.Wait()
-		s.finish()
-		if !two.Allowed || three.Allowed || !one.Allowed || len(s.refunds) > 0 {
-			t.Errorf("%+v, %+v, %+v, given back %+v", two, three, one, s.refunds)
-		}
-	})
-}
-
-func TestTokensThatCannotBeGivenBackAreCounted(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"a": 20}))
-		s.giveBack = errDown
-		c := combining(t, s, nil)
-		ctx, leave := context.WithCancel(t.Context())
-		c.ask(ctx, "a", 5)
-		leave()
-		synctest.Wait()
-		s.finish()
-		if stats := c.limiter.Stats(); stats.LostTokens != 5 || stats.GivenBack != 0 {
-			t.Errorf("%+v", stats)
-		}
 	})
 }
 
@@ -419,7 +312,7 @@ func TestASlowKeyHoldsUpItsLaneOnly(t *testing.T) {
 		if slow.err == nil || answered < 60 || answered == 100 {
 			t.Errorf("%d of 100 keys were answered while one in 8 lanes is stuck", answered)
 		}
-		s.take = answer(pglimit.Decision{Allowed: true, Granted: 100})
+		s.take = grantAll
 		close(stuck)
 		synctest.Wait()
 		for _, h := range append(waiting, slow) {
@@ -427,31 +320,6 @@ func TestASlowKeyHoldsUpItsLaneOnly(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 		}
-	})
-}
-
-// Nobody waits for a call that is stuck: it is given up, and its lane goes on.
-func TestACallThatNobodyWaitsForIsGivenUp(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"a": 20}))
-		c := combining(t, s, func(c *pglimit.Config) { c.Timeout = 100 * time.Millisecond })
-		began := time.Now()
-		lost := c.ask(t.Context(), "a", 1)
-		time.Sleep(100 * time.Millisecond)
-		synctest.Wait()
-		if lost.err == nil || !strings.Contains(lost.err.Error(), "Config.Timeout (100ms)") {
-			t.Errorf("%+v", lost)
-		}
-		for len(s.taken) == 1 && time.Since(began) < time.Minute { // it asks again and again
-			c.ask(t.Context(), "a", 1)
-			time.Sleep(100 * time.Millisecond)
-			synctest.Wait()
-		}
-		if took := time.Since(began); took > 1500*time.Millisecond {
-			t.Errorf("the lane was stuck for %v", took)
-		}
-		s.finish()
 	})
 }
 
@@ -471,74 +339,6 @@ func TestACallCarriesWhatTheFirstContextCarries(t *testing.T) {
 			t.Error("the call ends with its first caller")
 		}
 	})
-}
-
-func TestCloseAnswersThoseWhoWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"a": 20}))
-		c := combining(t, s, nil)
-		one, two := c.ask(t.Context(), "a", 1), c.ask(t.Context(), "a", 2)
-		closed := make(chan error, 1)
-		go func() { closed <- c.limiter.Close(t.Context()) }()
-		synctest.Wait()
-		if late := c.ask(t.Context(), "a", 1); !errors.Is(late.err, pglimit.ErrClosed) {
-			t.Errorf("%+v", late)
-		}
-		s.finish()
-		s.finish()
-		if err := <-closed; err != nil || !one.Allowed || !two.Allowed {
-			t.Errorf("%v, %+v, %+v", err, one, two)
-		}
-	})
-}
-
-func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"a": 20}))
-		c := combining(t, s, nil)
-		one, two := c.ask(t.Context(), "a", 1), c.ask(t.Context(), "a", 2)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		began := time.Now()
-		err := c.limiter.Close(ctx)
-		synctest.Wait()
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-		if !errors.Is(one.err, context.Canceled) || !errors.Is(two.err, pglimit.ErrClosed) {
-			t.Errorf("%v, %v", one.err, two.err)
-		}
-		if len(s.taken) != 1 {
-			t.Errorf("%d calls", len(s.taken))
-		}
-	}) // which fails if a goroutine is left
-}
-
-func TestAfterCloseNothingIsSent(t *testing.T) {
-	t.Parallel()
-	for _, alone := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			f := &fake{}
-			limiter := newLimiter(t, f, func(c *pglimit.Config) { c.NoCombining = alone })
-			if _, err := limiter.Allow(t.Context(), "a"); err != nil {
-				t.Error(err)
-			}
-			synctest.Wait()
-			ended, cancel := context.WithCancel(t.Context())
-			cancel()
-			if err := limiter.Close(ended); err != nil {
-				t.Errorf("nobody had to wait: %v", err)
-			}
-			if _, err := limiter.Allow(t.Context(), "a"); !errors.Is(err, pglimit.ErrClosed) {
-				t.Error(err)
-			}
-			if len(f.taken) != 1 {
-				t.Errorf("%d calls", len(f.taken))
-			}
-		})
-	}
 }
 
 func TestABatchIsBounded(t *testing.T) {

@@ -19,6 +19,19 @@ var ErrOverloaded = errors.New("pglimit: too many callers are waiting for Postgr
 // ErrClosed: the [Limiter] was closed.
 var ErrClosed = errors.New("pglimit: the limiter is closed")
 
+// ErrNothingTaken: Postgres refused the call, and so took nothing. Of a call for several
+// buckets, one of them may be to blame: ask for each alone.
+//
+// A strategy returns it for a lock that was not available (then also [ErrLocked]), a
+// serialization failure, a key that the database's encoding cannot hold, a statement that
+// took too long, a bad row. It does not return it where no bucket is to blame: not
+// migrated, no rights, read-only, no connection.
+var ErrNothingTaken = errors.New("pglimit: nothing was taken")
+
+// ErrLocked: somebody else holds the bucket's row locked, for longer than an impatient call
+// waits (see [Request].Impatient). Nothing was taken.
+var ErrLocked = errors.New("pglimit: the bucket is locked by somebody else")
+
 // LimitError is a [Limit] that cannot be kept.
 type LimitError struct {
 	Limit Limit

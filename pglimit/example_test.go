@@ -118,10 +118,10 @@ func ExampleLimit() {
 	// pglimit: Limit.Tokens is 0: it must be at least 1
 }
 
-func ExampleLimit_Parts() {
-	perToken, perMicrosecond := pglimit.PerSecond(3).Parts()
-	fmt.Printf("a token is %d parts, %d of which flow back each microsecond\n", perToken, perMicrosecond)
-	// Output: a token is 1000000 parts, 3 of which flow back each microsecond
+func ExampleLimit_Token() {
+	limit := pglimit.PerSecond(3).WithBurst(6)
+	fmt.Println("a token is back after", limit.Token(), "and an empty bucket full after", limit.Window())
+	// Output: a token is back after 333.333334ms and an empty bucket full after 2.000000004s
 }
 
 func ExampleParseLimit() {

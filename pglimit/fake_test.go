@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"testing/synctest"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,7 +27,7 @@ type fake struct {
 	ctx   context.Context // of the last call
 
 	refunds  []pglimit.Refund
-	giveBack error
+	giveBack func(context.Context) error
 }
 
 var _ pglimit.Strategy = (*fake)(nil)
@@ -69,15 +71,29 @@ func answer(d pglimit.Decision) func(context.Context, []pglimit.Request) ([]pgli
 	}
 }
 
+// grantAll is a take that grants whatever is asked.
+func grantAll(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	decisions := make([]pglimit.Decision, len(requests))
+	for i, r := range requests {
+		decisions[i] = pglimit.Decision{Allowed: true, Granted: r.Tokens}
+	}
+	return decisions, nil
+}
+
 // fail makes a take that knows no decision.
 func fail(err error) func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
 	return func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) { return nil, err }
 }
 
 // GiveBack remembers what is given back.
-func (f *fake) GiveBack(_ context.Context, _ pglimit.DB, refunds []pglimit.Refund) error {
+func (f *fake) GiveBack(ctx context.Context, _ pglimit.DB, refunds []pglimit.Refund) error {
+	f.mu.Lock()
 	f.refunds = append(f.refunds, refunds...)
-	return f.giveBack
+	f.mu.Unlock()
+	if f.giveBack == nil {
+		return nil
+	}
+	return f.giveBack(ctx)
 }
 
 // leasingFake has leases to give, in name.
@@ -89,3 +105,9 @@ func (leasingFake) Lease(context.Context, pglimit.DB, pglimit.LeaseRequest) (pgl
 
 // pglimitTx is a transaction that panics when it is used.
 type pglimitTx struct{ pgx.Tx }
+
+// later waits for so long by the test's clock, and until what happens then has happened.
+func later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}

@@ -2,6 +2,7 @@ package pglimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -14,7 +15,7 @@ import (
 type lane struct {
 	combiner *combiner
 
-	mu      sync.Mutex
+	mu      *sync.Mutex // shared with the lanes of its stuck keys
 	queue   queue
 	running bool // a goroutine serves the queue, until it is empty
 	closed  bool
@@ -22,6 +23,12 @@ type lane struct {
 	cancel  context.CancelFunc // of the call under way
 
 	learned uint64 // what the memory knew when the last batch was formed
+
+	// stuck are keys of this lane that somebody holds locked, each in a lane of its own:
+	// nothing of them is in this queue.
+	stuck map[string]*lane
+
+	alone // what only the lane of a stuck key has
 }
 
 // flight is a call under way: who waits for it, and how to give it up.
@@ -39,35 +46,45 @@ func (l *lane) join(w *waiter) error {
 	if l.closed {
 		return ErrClosed
 	}
-	l.queue.push(w)
-	if !l.running {
-		l.running = true
-		l.combiner.running.Add(1)
-		go l.serve()
+	if own := l.stuck[w.request.Key]; own != nil {
+		l = own
 	}
+	l.queue.push(w)
+	l.start()
 	return nil
+}
+
+// start serving the queue, if there is one. The lane is locked.
+func (l *lane) start() {
+	if l.running || l.queue.first == nil {
+		return
+	}
+	l.running = true
+	l.combiner.running.Add(1)
+	if l.home == nil {
+		go l.serve()
+	} else {
+		go l.serveAlone()
+	}
 }
 
 // leave says whether the caller may go. If not, it has an answer.
 func (l *lane) leave(w *waiter) bool {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if w.state.Load() == queued {
+		if own := l.stuck[w.request.Key]; own != nil {
+			l = own
+		}
 		l.queue.remove(w)
-		l.mu.Unlock()
 		l.combiner.recycle(w)
 		return true
 	}
-	flight := w.flight
-	l.mu.Unlock()
 	if !w.state.CompareAndSwap(sent, left) {
 		return false
 	}
-	if flight.waiting.Add(-1) == 0 {
-		l.mu.Lock()
-		if !flight.landed {
-			flight.giveUp = time.AfterFunc(settleTime, flight.cancel)
-		}
-		l.mu.Unlock()
+	if flight := w.flight; flight.waiting.Add(-1) == 0 && !flight.landed {
+		flight.giveUp = time.AfterFunc(settleTime, flight.cancel)
 	}
 	return true
 }
@@ -78,7 +95,6 @@ func (l *lane) serve() {
 	var b batch
 	for l.gather(&b) {
 		l.send(&b)
-		l.land(b.flight)
 		if !b.denied {
 			// Who is ready to run goes first: callers who have just been answered, and ask
 			// again at once, are part of the next batch instead of the one after it. Those
@@ -106,6 +122,9 @@ func (l *lane) gather(b *batch) bool {
 	b.reset()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.home != nil {
+		l.goHome()
+	}
 	if l.queue.first == nil {
 		l.running, l.cancel = false, nil
 		return false
@@ -128,19 +147,44 @@ func (l *lane) gather(b *batch) bool {
 
 // send makes the call and tells the callers.
 func (l *lane) send(b *batch) {
-	c := l.combiner
-	if memory := c.limiter.memory; memory != nil {
+	defer l.land(b.flight)
+	if memory := l.combiner.limiter.memory; memory != nil {
 		l.denyKnown(b, memory)
 	}
-	if b.combine(); len(b.requests) == 0 || b.flight.waiting.Load() == 0 {
-		return // everybody has an answer, or has left and is not charged
+	_ = l.ask(b) // the callers have been told
+}
+
+// ask the strategy, and tell the callers. If the strategy takes nothing because of one bucket
+// among several, it is asked about each apart. The error is one for which no bucket is to
+// blame, so that asking about others is of no use.
+func (l *lane) ask(b *batch) error {
+	if b.combine(!l.patient); len(b.requests) == 0 || b.flight.waiting.Load() == 0 {
+		return nil // everybody has an answer, or has left and is not charged
 	}
-	decisions, err := c.send(b.ctx, b.requests)
-	if err != nil {
-		c.limiter.counters.lost.Add(b.fail(l.blame(err)))
-		return
+	decisions, err := l.combiner.send(b.ctx, b.requests)
+	if err == nil {
+		l.tell(b, decisions)
+		return nil
 	}
-	c.limiter.counters.decided.Add(b.share(decisions))
+	switch {
+	case !errors.Is(err, ErrNothingTaken):
+		err = l.blame(err)
+		l.combiner.limiter.counters.lost.Add(b.fail(err))
+		return err
+	case b.severalKeys():
+		return l.askApart(b)
+	case errors.Is(err, ErrLocked) && !l.patient && l.stick(b):
+		return nil
+	}
+	b.fail(l.blame(err))
+	return nil
+}
+
+// tell the callers what was decided. What was granted to callers who have left is passed
+// on, or given back.
+func (l *lane) tell(b *batch, decisions []Decision) {
+	l.combiner.limiter.counters.decided.Add(b.share(decisions))
+	l.unstick()
 	if b.unclaimed {
 		l.passOn(b, decisions)
 	}
@@ -162,6 +206,7 @@ func (l *lane) denyKnown(b *batch, memory *memory) {
 		if !known {
 			return false
 		}
+		b.denied = true
 		if w.answer(decision, nil) { // else it has left, and counted itself out
 			b.flight.waiting.Add(-1)
 			memory.counters.remembered.add()
@@ -180,61 +225,6 @@ func (l *lane) blame(err error) error {
 	return err
 }
 
-// passOn gives tokens of callers who have left to those who wait for the same key now,
-// in order of arrival.
-func (l *lane) passOn(b *batch, decisions []Decision) {
-	slots := make(map[string]int)
-	for slot, tokens := range b.leftOver {
-		if tokens > 0 {
-			slots[b.requests[slot].Key] = slot
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for w := l.queue.first; w != nil && len(slots) > 0; {
-		next := w.next
-		if slot, wanted := slots[w.request.Key]; wanted {
-			tokens := w.request.Tokens
-			if tokens == 0 || tokens > b.leftOver[slot] {
-				delete(slots, w.request.Key) // nobody is served before it
-			} else {
-				b.leftOver[slot] -= tokens
-				l.queue.remove(w)
-				w.state.Store(sent)
-				l.combiner.limiter.counters.passedOn.Add(tokens)
-				l.combiner.limiter.counters.decided.Add(1)
-				w.answer(decisions[slot].before(b.leftOver[slot], &b.requests[slot], &w.request), nil)
-			}
-		}
-		w = next
-	}
-}
-
-// giveBack returns what is left over still. Whoever asks for these keys next is in
-// this lane, and is sent after it.
-func (l *lane) giveBack(b *batch, tokens int64) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), settleTime)
-	defer cancel()
-	l.mu.Lock()
-	l.cancel = cancel
-	if l.aborted {
-		cancel()
-	}
-	l.mu.Unlock()
-	limiter := l.combiner.limiter
-	err := limiter.strategy.GiveBack(ctx, limiter.db, b.refunds)
-	if limiter.memory != nil { // also after an error, which may hide that it was done
-		for i := range b.refunds {
-			limiter.memory.forget(b.refunds[i].Key)
-		}
-	}
-	if err != nil {
-		limiter.counters.lost.Add(tokens)
-		return
-	}
-	limiter.counters.givenBack.Add(tokens)
-}
-
 // close lets nobody join any more.
 func (l *lane) close() {
 	l.mu.Lock()
@@ -246,6 +236,15 @@ func (l *lane) close() {
 func (l *lane) abort() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	busy := l.end()
+	for _, own := range l.stuck {
+		busy = own.end() || busy
+	}
+	return busy
+}
+
+// end is abort of the lane alone, which is locked.
+func (l *lane) end() bool {
 	l.aborted = true
 	if l.cancel != nil {
 		l.cancel()

@@ -56,11 +56,13 @@ type leases struct {
 
 	mu      sync.Mutex
 	closed  bool
+	paused  int                  // while it is not zero, no lease is taken
 	settled chan struct{}        // closed at the end of close
 	active  map[*holder]struct{} // those that may have a lease
 	keeping bool                 // the keeper's goroutine runs
 	running sync.WaitGroup       // fetches and the keeper
-	joined  sync.WaitGroup       // callers who have claims, until they have answers
+	joined  int                  // callers who have claims, until they have answers
+	drained chan struct{}        // closed when there are none after close
 	slots   chan struct{}        // one for each call under way
 	ctx     context.Context      // of them all
 	cancel  context.CancelFunc
@@ -105,7 +107,7 @@ func newLeases(l *Limiter) (*leases, error) {
 	return &leases{
 		limiter: l, leaser: leaser, keys: keys, start: time.Now(),
 		ttl:     orDefault(l.config.LeaseTTL, defaultLeaseTTL),
-		settled: make(chan struct{}), slots: make(chan struct{}, maxLeaseCalls), active: make(map[*holder]struct{}), ctx: ctx, cancel: cancel,
+		settled: make(chan struct{}), drained: make(chan struct{}), slots: make(chan struct{}, maxLeaseCalls), active: make(map[*holder]struct{}), ctx: ctx, cancel: cancel,
 	}, nil
 }
 
@@ -180,8 +182,7 @@ func (h *holder) spend(request *Request, now func() time.Duration) (Decision, bo
 // the lease was made. Its time is rather too early than too late: between the making of a
 // lease and its settlement any is right, but after that the tokens are the bucket's.
 func (t *terms) decision(request *Request, unspent int64, now time.Duration) Decision {
-	age := now - t.got
-	age -= age / 1024 // as in memory.learn
+	age := atLeast(now - t.got)
 	d := t.Left
 	d.ResetAfter = max(0, d.ResetAfter-age)
 	d.At = t.At.Add(age)

@@ -131,24 +131,23 @@ func (s *leases) close(ctx context.Context) error {
 	}
 	close(holders)
 	settlers.Wait()
-	if err := s.answered(ctx); err != nil {
-		return err
-	}
+	err := s.answered(ctx)
 	if failed > 0 {
-		return fmt.Errorf("pglimit: %d leases could not be given back, their tokens are missed for up to %v: %w", failed, s.ttl, errors.Join(why, ctx.Err()))
+		err = fmt.Errorf("pglimit: %d leases could not be given back, their tokens are missed for up to %v: %w", failed, s.ttl, errors.Join(why, ctx.Err()))
 	}
-	return nil
+	return err
 }
 
 // answered waits until those who waited for a lease have their answers.
 func (s *leases) answered(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		s.joined.Wait()
-		close(done)
-	}()
+	s.mu.Lock()
+	joined := s.joined
+	s.mu.Unlock()
+	if joined == 0 {
+		return nil
+	}
 	select {
-	case <-done:
+	case <-s.drained:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

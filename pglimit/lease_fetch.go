@@ -34,7 +34,7 @@ func (s *leases) fetching(next decide) decide {
 			return Decision{}, err
 		}
 		if f != nil {
-			defer s.joined.Done()
+			defer s.release()
 			if err := s.await(ctx, h, f, claim); err != nil {
 				return Decision{}, err
 			}
@@ -99,8 +99,17 @@ func (s *leases) admit() bool {
 	if s.closed {
 		return false
 	}
-	s.joined.Add(1)
+	s.joined++
 	return true
+}
+
+// release a caller who was admitted.
+func (s *leases) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.joined--; s.joined == 0 && s.closed {
+		close(s.drained)
+	}
 }
 
 // fetchFor begins the fetch that a request for so many tokens needs, which are not in the
@@ -108,11 +117,11 @@ func (s *leases) admit() bool {
 func (s *leases) fetchFor(h *holder, tokens int64, now time.Duration) *fetch {
 	// Who has to ask Postgres must not be denied there what is set aside for this very process.
 	large := tokens > s.limiter.config.Limit.Capacity()/leaseShare
-	unspent := h.unspent.Load() > 0
-	if large || unspent && now < h.pause {
-		h.pause = now + s.hold()
-	}
 	if large || now < h.pause {
+		unspent := h.unspent.Load() > 0
+		if large || unspent {
+			h.pause = now + s.hold()
+		}
 		if !unspent {
 			return nil
 		}
@@ -129,11 +138,12 @@ func (s *leases) fetchFor(h *holder, tokens int64, now time.Duration) *fetch {
 }
 
 // fetch begins to settle the lease and to take the next one, which is to have at least so
-// many tokens; if zero, only to settle. It returns nil after close. The holder is locked.
+// many tokens; if zero, only to settle. It returns nil after close, and while leases are
+// paused, unless to settle. The holder is locked.
 func (s *leases) fetch(h *holder, tokens int64) *fetch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed || s.paused > 0 && tokens > 0 {
 		return nil
 	}
 	s.active[h] = struct{}{}

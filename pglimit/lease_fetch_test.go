@@ -3,7 +3,6 @@ package pglimit_test
 import (
 	"context"
 	"errors"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,9 +34,6 @@ func TestALeaseIsNotInTheWayOfItsOwnProcess(t *testing.T) {
 			if err != nil || !d.Allowed || d.Remaining != 0 {
 				t.Errorf("all that is left after %d tokens: %+v, %v", spent, d, err)
 			}
-			if err := limiter.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
 		})
 	}
 }
@@ -63,9 +59,6 @@ func TestALeaseThatIsTooSmallIsSettled(t *testing.T) {
 				if err != nil || !d.Allowed || d.Remaining != left-20 {
 					t.Errorf("20 of %d: %+v, %v", left, d, err)
 				}
-			}
-			if err := limiter.Close(t.Context()); err != nil {
-				t.Error(err)
 			}
 		})
 	}
@@ -104,9 +97,6 @@ func TestALargeRequestIsNotOvertakenForLong(t *testing.T) {
 		if stats := limiter.Stats(); stats.Leased < 10_000 {
 			t.Errorf("%+v", stats)
 		}
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -144,9 +134,6 @@ func TestALeaseIsServedInOrderOfArrival(t *testing.T) {
 		if stats := limiter.Stats(); stats.Leased != 5 {
 			t.Errorf("%+v", stats)
 		}
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -160,9 +147,6 @@ func TestALeaseThatHasExpiredWhenItComesIsOfNoUse(t *testing.T) {
 		load(t, limiter, time.Millisecond, time.Second)
 		if stats := limiter.Stats(); stats.Leased != 0 || stats.LeaseTrips > 11 || stats.UnspentTokens != stats.LeasedTokens {
 			t.Errorf("one in a hold at most, and nothing spent: %+v", stats)
-		}
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -192,9 +176,6 @@ func TestAResetTakesTheLeaseBackFirst(t *testing.T) {
 		}
 		if len(b.resets) != 5 {
 			t.Error(b.resets)
-		}
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -307,63 +288,6 @@ func TestALeaseIsSettledBeforeItExpires(t *testing.T) {
 	})
 }
 
-// Who waited for a lease when Close began has an answer.
-func TestCloseAnswersThoseWhoWaitForALease(t *testing.T) {
-	t.Parallel()
-	for _, alone := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBank()
-			b.latency.Store(int64(10 * time.Millisecond))
-			limiter := newLimiter(t, b, func(c *pglimit.Config) {
-				c.Leases, c.NoCombining, c.Limit = true, alone, perHour(8)
-			})
-			if _, err := limiter.AllowN(t.Context(), "a", 5); err != nil { // three are left: too few for a lease
-				t.Fatal(err)
-			}
-			var work sync.WaitGroup
-			for range 20 {
-				work.Go(func() {
-					if _, err := limiter.Allow(t.Context(), "a"); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			time.Sleep(5 * time.Millisecond)
-			if err := limiter.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-			work.Wait()
-		})
-	}
-}
-
-func TestCloseOfManyLeasesWaitsNoLongerThanTheyLast(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limiter := leasing(t, b, perHour(100_000))
-		var work sync.WaitGroup
-		for key := range 40 {
-			for range 20 {
-				work.Go(func() {
-					if _, err := limiter.Allow(t.Context(), strconv.Itoa(key)); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-		}
-		work.Wait()
-		b.latency.Store(int64(time.Hour)) // which ends with the context
-		began := time.Now()
-		if err := limiter.Close(t.Context()); err == nil {
-			t.Error("nothing could be given back, and Close does not say so")
-		}
-		if took := time.Since(began); took > 3*time.Second {
-			t.Errorf("took %v", took)
-		}
-	})
-}
-
 // What comes after a large request, which waits to be sent, does not set aside what that wants.
 func TestALeaseIsNotMadeBeforeALargeRequestIsSent(t *testing.T) {
 	t.Parallel()
@@ -386,8 +310,5 @@ func TestALeaseIsNotMadeBeforeALargeRequestIsSent(t *testing.T) {
 			ask(1, false)
 		}
 		work.Wait()
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
 	})
 }

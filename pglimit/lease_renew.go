@@ -32,7 +32,7 @@ func (s *leases) renew(h *holder, tokens int64) error {
 	}
 
 	lasts := lease.Until.Sub(lease.At)
-	next := &terms{Lease: lease, asked: asked, got: s.now(), until: asked + lasts - lasts/1024} // as in memory.learn
+	next := &terms{Lease: lease, asked: asked, got: s.now(), until: asked + atLeast(lasts)}
 	late := next.got >= next.until
 	if late {
 		s.limiter.counters.unspentTokens.Add(lease.Tokens)

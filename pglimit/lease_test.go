@@ -134,10 +134,16 @@ func (b *bank) Reset(context.Context, pglimit.DB, string, string) error {
 	return nil
 }
 
-// leasing has leases and combining, and no memory.
+// leasing has leases and combining, and no memory, and can be closed in the end.
 func leasing(t *testing.T, strategy pglimit.Strategy, limit pglimit.Limit) *pglimit.Limiter {
 	t.Helper()
-	return newLimiter(t, strategy, func(c *pglimit.Config) { c.Leases, c.NoCombining, c.Limit = true, false, limit })
+	limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Leases, c.NoCombining, c.Limit = true, false, limit })
+	t.Cleanup(func() {
+		if err := limiter.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return limiter
 }
 
 // load asks every gap for so long, each request in a goroutine of its own, and returns how
@@ -207,7 +213,7 @@ func TestAnIdleLeaseIsGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBank()
-		limiter := leasing(t, b, pglimit.PerSecond(1000))
+		limiter := newLimiter(t, b, func(c *pglimit.Config) { c.Leases, c.NoCombining, c.Limit = true, false, pglimit.PerSecond(1000) })
 		load(t, limiter, time.Millisecond, time.Second)
 		if b.setAside() == 0 {
 			t.Fatal("there was no lease")

@@ -13,30 +13,27 @@ import (
 //
 // The zero value is not a valid limit. Tokens and Period say the rate and
 // nothing else: 60 per minute and 1 per second differ only in their default
-// Burst.
+// Burst. A rate is kept to within a nanosecond per token, see [Limit.Token].
 type Limit struct {
-	// Tokens that are refilled in a Period. At least 1, at most 2^62 / 1000, which
-	// is about 4.6e15.
+	// Tokens that are refilled in a Period. At least 1.
 	Tokens int64
 
-	// Period in which Tokens are refilled. Any whole number of nanoseconds, as
-	// long as the rate is at most one token per nanosecond.
+	// Period in which Tokens are refilled. The rate is at most one token per
+	// nanosecond, and a whole number of nanoseconds per token keeps it to within 0.1 %:
+	// any rate up to a million per second, and even ones above.
 	Period time.Duration
 
-	// Burst is the most that can be granted at once. Zero means Tokens.
+	// Burst is the most that can be granted at once. Zero means Tokens. As many tokens
+	// must come back within MaxWindow.
 	Burst int64
 }
 
-// MaxRate is the highest rate of a [Limit], in tokens per second.
+// MaxRate is the highest rate of a [Limit], in tokens per second: one per nanosecond.
 const MaxRate = 1_000_000_000
 
-// maxTokens keeps a microsecond's refill, which is at most Tokens × 1,000 parts,
-// within maxParts.
-const maxTokens = maxParts / 1000
-
-// maxParts bounds Burst × parts of a token, so that a bucket's debt, and the
-// debt after one more grant, fit a bigint with room to spare.
-const maxParts = 1 << 62
+// MaxWindow is the longest [Limit.Window], 200 years: a time that far ahead still fits the
+// nanoseconds that a bucket is counted in.
+const MaxWindow = 200 * 365 * 24 * time.Hour
 
 // PerSecond is a Limit of n tokens per second with a Burst of n.
 func PerSecond(n int64) Limit { return Limit{Tokens: n, Period: time.Second} }
@@ -66,21 +63,15 @@ func (l Limit) Capacity() int64 {
 	return l.Burst
 }
 
-// Parts expresses the rate exactly in whole numbers: a token consists of
-// perToken parts, and perMicrosecond parts are refilled in each microsecond (the
-// resolution of Postgres's clock). Three tokens per second are 3 parts per
-// microsecond, 1,000,000 parts a token; a billion per second are 1,000 parts
-// per microsecond, 1 part a token. The two have no common divisor, so equal
-// rates have equal parts.
-//
-// A strategy that counts parts never rounds. Parts is defined for a valid Limit
-// only.
-func (l Limit) Parts() (perToken, perMicrosecond int64) {
-	divisor := gcd(l.Tokens, int64(l.Period))
-	tokens, nanos := l.Tokens/divisor, int64(l.Period)/divisor
-	divisor = gcd(1000, nanos)
-	return nanos / divisor, tokens * (1000 / divisor)
+// Token is the time in which one token comes back: Period / Tokens, rounded up to the
+// nanosecond. Three per second: 333,333,334 ns. Defined for a valid Limit only.
+func (l Limit) Token() time.Duration {
+	return (l.Period-1)/time.Duration(l.Tokens) + 1
 }
+
+// Window is the time in which an empty bucket fills: Burst × Token. Defined for a valid
+// Limit only.
+func (l Limit) Window() time.Duration { return time.Duration(l.Capacity()) * l.Token() }
 
 // Validate returns a [*LimitError] that names the field, its value and what is
 // allowed, or nil.
@@ -92,52 +83,40 @@ func (l Limit) Validate() error {
 		return &LimitError{l, "Period", fmt.Sprintf("is %v: it must be longer than zero", l.Period)}
 	case l.Tokens > int64(l.Period):
 		return &LimitError{l, "Tokens", fmt.Sprintf("is %d in %v: the rate must be at most %d tokens per second", l.Tokens, l.Period, MaxRate)}
-	case l.Tokens > maxTokens:
-		return &LimitError{l, "Tokens", fmt.Sprintf("is %d: it must be at most %d (say the same rate with a shorter Period)", l.Tokens, int64(maxTokens))}
 	case l.Burst < 0:
 		return &LimitError{l, "Burst", fmt.Sprintf("is %d: it must be at least 1, or 0 for as many as Tokens", l.Burst)}
 	}
-	// A token has at most as many parts as the Period has nanoseconds: for most limits
-	// that says enough, without finding out how many.
-	if over, parts := bits.Mul64(uint64(l.Capacity()), uint64(l.Period)); over == 0 && parts <= maxParts {
-		return nil
+	// Token × Tokens exceeds the Period by less than Tokens nanoseconds: a thousandth, if a
+	// token takes a microsecond or more.
+	token := l.Token()
+	if missed := uint64(l.Tokens)*uint64(token) - uint64(l.Period); token < 1000 && missed > uint64(l.Period)/1000 {
+		return &LimitError{l, "Period", fmt.Sprintf("is %v for %d tokens, which is no whole number of nanoseconds per token: use %v or %v",
+			l.Period, l.Tokens, time.Duration(l.Tokens)*(token-1), time.Duration(l.Tokens)*token)}
 	}
-	perToken, _ := l.Parts()
-	if over, parts := bits.Mul64(uint64(l.Capacity()), uint64(perToken)); over != 0 || parts > maxParts {
-		return &LimitError{l, "Burst", fmt.Sprintf(
-			"is %d, too many to be counted exactly at this rate (a token is %d parts, a bucket holds at most %d): use a smaller Burst or rounder Tokens and Period",
-			l.Capacity(), perToken, int64(maxParts))}
+	if token > MaxWindow {
+		return &LimitError{l, "Period", fmt.Sprintf("is %v for %d tokens: a token must come back within 200 years", l.Period, l.Tokens)}
+	}
+	if longest := int64(MaxWindow / token); l.Capacity() > longest {
+		return &LimitError{l, "Burst", fmt.Sprintf("is %d, which take longer than 200 years to come back at this rate: it must be at most %d", l.Capacity(), longest)}
 	}
 	return nil
 }
 
-// refillTime of so many tokens, rounded down to the nanosecond; at most the longest
-// Duration, which is 292 years.
+// refillTime of so many tokens; at most the longest Duration, which is 292 years.
 func (l Limit) refillTime(tokens int64) time.Duration {
-	high, low := bits.Mul64(uint64(tokens), uint64(l.Period))
-	if high >= uint64(l.Tokens) {
+	high, low := bits.Mul64(uint64(tokens), uint64(l.Token()))
+	if high > 0 || low > math.MaxInt64 {
 		return math.MaxInt64
 	}
-	nanos, _ := bits.Div64(high, low, uint64(l.Tokens))
-	return time.Duration(min(nanos, math.MaxInt64))
+	return time.Duration(low)
 }
 
 // refilled is how many tokens flow back in the time, rounded up.
 func (l Limit) refilled(in time.Duration) int64 {
-	high, low := bits.Mul64(uint64(in), uint64(l.Tokens))
-	if high >= uint64(l.Period) {
-		return math.MaxInt64
-	}
-	tokens, rest := bits.Div64(high, low, uint64(l.Period))
-	if rest > 0 {
+	token := l.Token()
+	tokens := in / token
+	if in%token > 0 {
 		tokens++
 	}
-	return int64(min(tokens, math.MaxInt64))
-}
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
+	return int64(tokens)
 }

@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	year  = 365 * 24 * time.Hour
-	parts = 1 << 62 // that a bucket may hold
+	year = 365 * 24 * time.Hour
 )
 
 func TestConstructors(t *testing.T) {
@@ -57,13 +56,13 @@ func TestValidLimits(t *testing.T) {
 	for _, limit := range []pglimit.Limit{
 		pglimit.Every(time.Nanosecond),
 		pglimit.PerSecond(pglimit.MaxRate),
-		pglimit.PerSecond(pglimit.MaxRate).WithBurst(parts),
+		pglimit.PerSecond(pglimit.MaxRate).WithBurst(int64(pglimit.MaxWindow)),
 		pglimit.Every(year),
-		pglimit.Every(100 * year),
-		pglimit.Every(math.MaxInt64 / 2), // 146 years
-		{Tokens: 999_999_937, Period: time.Second},
-		{Tokens: parts / 1000, Period: parts / 1000},
-		{Tokens: 1, Period: 1, Burst: parts},
+		pglimit.Every(pglimit.MaxWindow),
+		pglimit.Every(year).WithBurst(200),
+		pglimit.PerSecond(999_983), // a prime: a token takes 1,000.02 ns, and 1,001 are 0.1 % more
+		pglimit.PerSecond(500_000_000),
+		{Tokens: 1 << 61, Period: 1 << 62, Burst: 1},
 	} {
 		if err := limit.Validate(); err != nil {
 			t.Errorf("%v: %v", limit, err)
@@ -84,24 +83,13 @@ func TestInvalidLimits(t *testing.T) {
 		{pglimit.Every(-time.Minute), "Period", "is -1m0s: it must be longer than zero"},
 		{pglimit.PerSecond(pglimit.MaxRate + 1), "Tokens", "is 1000000001 in 1s: the rate must be at most 1000000000 tokens per second"},
 		{pglimit.Limit{Tokens: 2, Period: 1}, "Tokens", "is 2 in 1ns: the rate must be at most 1000000000 tokens per second"},
-		{pglimit.Limit{Tokens: parts/1000 + 1, Period: math.MaxInt64, Burst: 1}, "Tokens",
-			"is 4611686018427388: it must be at most 4611686018427387 (say the same rate with a shorter Period)"},
 		{pglimit.PerSecond(10).WithBurst(-1), "Burst", "is -1: it must be at least 1, or 0 for as many as Tokens"},
-		{pglimit.PerSecond(pglimit.MaxRate).WithBurst(parts + 1), "Burst",
-			"is 4611686018427387905, too many to be counted exactly at this rate (a token is 1 parts, a bucket holds at most 4611686018427387904): " +
-				"use a smaller Burst or rounder Tokens and Period"},
+		{pglimit.PerSecond(3_000_000), "Period", "is 1s for 3000000 tokens, which is no whole number of nanoseconds per token: use 999ms or 1.002s"},
+		{pglimit.PerSecond(999_999_937), "Period", "is 1s for 999999937 tokens, which is no whole number of nanoseconds per token: use 999.999937ms or 1.999999874s"},
+		{pglimit.Every(pglimit.MaxWindow + 1), "Period", "is 1752000h0m0.000000001s for 1 tokens: a token must come back within 200 years"},
+		{pglimit.Every(year).WithBurst(201), "Burst", "is 201, which take longer than 200 years to come back at this rate: it must be at most 200"},
 		{pglimit.Every(time.Second).WithBurst(math.MaxInt64), "Burst",
-			"is 9223372036854775807, too many to be counted exactly at this rate (a token is 1000000 parts, a bucket holds at most 4611686018427387904): " +
-				"use a smaller Burst or rounder Tokens and Period"},
-		{pglimit.Every(time.Second).WithBurst(1 << 58), "Burst", // 2^64 × 15,625 parts
-			"is 288230376151711744, too many to be counted exactly at this rate (a token is 1000000 parts, a bucket holds at most 4611686018427387904): " +
-				"use a smaller Burst or rounder Tokens and Period"},
-		{pglimit.Every(math.MaxInt64), "Burst",
-			"is 1, too many to be counted exactly at this rate (a token is 9223372036854775807 parts, a bucket holds at most 4611686018427387904): " +
-				"use a smaller Burst or rounder Tokens and Period"},
-		// A microsecond's refill of this one is more than an int64 holds.
-		{pglimit.Limit{Tokens: 18_446_744_073_709_553, Period: 4_000_000_000_000_000_001, Burst: 1}, "Tokens",
-			"is 18446744073709553: it must be at most 4611686018427387 (say the same rate with a shorter Period)"},
+			"is 9223372036854775807, which take longer than 200 years to come back at this rate: it must be at most 6307200000"},
 	} {
 		err := test.limit.Validate()
 		var limit *pglimit.LimitError
@@ -118,26 +106,21 @@ func TestInvalidLimits(t *testing.T) {
 	}
 }
 
-func TestParts(t *testing.T) {
+func TestTokenAndWindow(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		limit                    pglimit.Limit
-		perToken, perMicrosecond int64
+		limit         pglimit.Limit
+		token, window time.Duration
 	}{
-		{pglimit.PerSecond(1), 1_000_000, 1},
-		{pglimit.PerSecond(3), 1_000_000, 3},
-		{pglimit.PerMinute(60), 1_000_000, 1},
-		{pglimit.PerSecond(10), 100_000, 1},
-		{pglimit.PerSecond(1_000_000), 1, 1},
-		{pglimit.PerSecond(pglimit.MaxRate), 1, 1000},
-		{pglimit.PerSecond(999_999_937), 1_000_000, 999_999_937},
-		{pglimit.Every(year), 31_536_000_000_000, 1},
-		{pglimit.Every(time.Nanosecond), 1, 1000},
-		{pglimit.Every(7), 7, 1000},
-		{pglimit.Every(1500), 3, 2},
+		{pglimit.PerSecond(1), time.Second, time.Second},
+		{pglimit.PerSecond(3), 333_333_334, 1_000_000_002},
+		{pglimit.PerMinute(60).WithBurst(10), time.Second, 10 * time.Second},
+		{pglimit.PerSecond(pglimit.MaxRate), 1, time.Second},
+		{pglimit.Every(year).WithBurst(200), year, 200 * year},
+		{pglimit.Every(7), 7, 7},
 	} {
-		if perToken, perMicrosecond := test.limit.Parts(); perToken != test.perToken || perMicrosecond != test.perMicrosecond {
-			t.Errorf("%v: %d, %d; want %d, %d", test.limit, perToken, perMicrosecond, test.perToken, test.perMicrosecond)
+		if token, window := test.limit.Token(), test.limit.Window(); token != test.token || window != test.window {
+			t.Errorf("%v: %v, %v; want %v, %v", test.limit, token, window, test.token, test.window)
 		}
 	}
 }
@@ -148,7 +131,7 @@ var anyLimit = rapid.Custom(func(t *rapid.T) pglimit.Limit {
 		rapid.Int64Range(-1, 1000),
 		rapid.Int64Range(1, pglimit.MaxRate),
 		rapid.Int64Range(1, math.MaxInt64),
-		rapid.SampledFrom([]int64{parts / 1000, parts/1000 + 1, parts - 1, parts, parts + 1, math.MaxInt64, math.MinInt64}),
+		rapid.SampledFrom([]int64{1 << 61, 1<<62 - 1, 1 << 62, 1<<62 + 1, math.MaxInt64, math.MinInt64}),
 	)
 	period := rapid.OneOf(number, rapid.SampledFrom([]int64{int64(time.Second), int64(time.Minute), int64(time.Hour), int64(year)}))
 	return pglimit.Limit{
@@ -160,37 +143,20 @@ var anyLimit = rapid.Custom(func(t *rapid.T) pglimit.Limit {
 
 var validLimit = anyLimit.Filter(func(l pglimit.Limit) bool { return l.Validate() == nil })
 
-// Nothing is rounded, and a bucket, a grant and a refill fit an int64.
-func TestPartsAreExactForEveryValidLimit(t *testing.T) {
+// The rate is kept on the slow side, by less than a nanosecond per token and a thousandth, and
+// no sum of a bucket overflows.
+func TestEveryValidLimitIsKept(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		limit := validLimit.Draw(t, "limit")
-		perToken, perMicrosecond := limit.Parts()
-		if perToken < 1 || perMicrosecond < 1 || perMicrosecond > parts || perToken > parts/limit.Capacity() {
-			t.Fatalf("%v: %d and %d parts are out of bounds", limit, perToken, perMicrosecond)
+		all := new(big.Int).Mul(big.NewInt(limit.Tokens), big.NewInt(int64(limit.Token())))
+		missed := new(big.Int).Sub(all, big.NewInt(int64(limit.Period)))
+		if missed.Sign() < 0 || missed.Cmp(big.NewInt(limit.Tokens)) >= 0 || missed.Cmp(big.NewInt(max(1, int64(limit.Period)/1000))) > 0 {
+			t.Fatalf("%v: %v per token misses the period by %v ns", limit, limit.Token(), missed)
 		}
-		want := new(big.Rat).SetFrac( // tokens per microsecond
-			new(big.Int).Mul(big.NewInt(limit.Tokens), big.NewInt(int64(time.Microsecond))),
-			big.NewInt(int64(limit.Period)))
-		// A Rat is in lowest terms, so this is also that there is no common divisor.
-		if want.Num().Int64() != perMicrosecond || want.Denom().Int64() != perToken || !want.Num().IsInt64() || !want.Denom().IsInt64() {
-			t.Fatalf("%v: %d/%d parts, want %v", limit, perMicrosecond, perToken, want)
-		}
-	})
-}
-
-func TestEqualRatesHaveEqualParts(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		limit := validLimit.Draw(t, "limit")
-		times := rapid.Int64Range(1, min(math.MaxInt64/limit.Tokens, math.MaxInt64/int64(limit.Period))).Draw(t, "times")
-		same := pglimit.Limit{Tokens: limit.Tokens * times, Period: limit.Period * time.Duration(times), Burst: limit.Capacity()}
-		if same.Validate() != nil {
-			t.Skip("too many tokens")
-		}
-		a, b := limit.Parts()
-		if c, d := same.Parts(); a != c || b != d {
-			t.Fatalf("%v: %d, %d; %v: %d, %d", limit, a, b, same, c, d)
+		window := new(big.Int).Mul(big.NewInt(limit.Capacity()), big.NewInt(int64(limit.Token())))
+		if window.Cmp(big.NewInt(int64(pglimit.MaxWindow))) > 0 || window.Int64() != int64(limit.Window()) {
+			t.Fatalf("%v: a window of %v ns", limit, window)
 		}
 	})
 }

@@ -20,7 +20,8 @@ type Config struct {
 	Name string
 
 	// Limit for each key. When a new release changes it, what a key has used so
-	// far stays used, at most the new burst.
+	// far stays used, and flows back at the faster of both rates; while both releases
+	// run, they grant what the looser limit would.
 	Limit Limit
 
 	// Timeout of one decision, from the call to the answer. Zero: none but the
@@ -42,8 +43,8 @@ type Config struct {
 
 	// Lanes of combining, over which keys are spread: each has at most one call, on one
 	// connection, under way. Two keep a near server with few cores busy; where it is far
-	// away or has many cores, more can be faster, and a key that is stuck holds up fewer
-	// others. Zero: 2.
+	// away or has many cores, more can be faster. Two more connections at most wait for
+	// rows that somebody else holds locked. Zero: 2.
 	Lanes int
 
 	// MaxWaiting is how many callers may wait for an answer at once; one more gets

@@ -145,7 +145,7 @@ func TestWhatTheStrategyIsAsked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			decided := pglimit.Decision{Allowed: true, Granted: 1, Remaining: 19, At: time.UnixMicro(1)}
+			decided := pglimit.Decision{Allowed: true, Granted: test.want.Tokens, Remaining: 19, At: time.UnixMicro(1)}
 			strategy := &fake{take: answer(decided)}
 			limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Durability = test.durability })
 			d, err := test.ask(limiter)

@@ -47,10 +47,12 @@ func TestADenialIsRemembered(t *testing.T) {
 			t.Errorf("%+v", first)
 		}
 		time.Sleep(90 * time.Millisecond)
+		const drift = 90 * time.Millisecond / 1024
+		at := time.Unix(1000, 0).Add(90*time.Millisecond - drift).UTC()
 		for tokens, want := range map[int64]pglimit.Decision{
-			// 100 ms after it was sent.
-			2: {RetryAfter: 50 * time.Millisecond, ResetAfter: 1850 * time.Millisecond, Remaining: 1, At: time.Unix(1000, 1e8).UTC()},
-			5: {RetryAfter: 350 * time.Millisecond, ResetAfter: 1850 * time.Millisecond, Remaining: 1, At: time.Unix(1000, 1e8).UTC()},
+			// 90 ms after the answer came, of which a tenth of a percent is not counted.
+			2: {RetryAfter: 60*time.Millisecond + drift, ResetAfter: 1860*time.Millisecond + drift, Remaining: 1, At: at},
+			5: {RetryAfter: 360*time.Millisecond + drift, ResetAfter: 1860*time.Millisecond + drift, Remaining: 1, At: at},
 		} {
 			d, err := limiter.AllowN(t.Context(), "a", tokens)
 			if err != nil || d != want {
@@ -86,7 +88,7 @@ func TestADenialIsForgottenWhenTheTokensAreDue(t *testing.T) {
 		for _, step := range []struct {
 			wait time.Duration
 			want int
-		}{{139 * time.Millisecond, 1}, {time.Millisecond, 2}} {
+		}{{139800 * time.Microsecond, 1}, {100 * time.Microsecond, 2}} { // 149.8 and 149.9 ms
 			time.Sleep(step.wait)
 			if _, _ = limiter.AllowN(t.Context(), "a", 2); len(strategy.taken) != step.want {
 				t.Errorf("asked %d times, want %d", len(strategy.taken), step.want)

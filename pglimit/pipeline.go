@@ -1,9 +1,6 @@
 package pglimit
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // decide answers one request.
 type decide func(ctx context.Context, request Request) (Decision, error)
@@ -82,15 +79,18 @@ func (l *Limiter) oneByOne(send take) decide {
 	}
 }
 
-// withCount counts calls, and catches a strategy that does not answer what it was asked.
+// withCount counts calls, and fails one whose decisions cannot be.
 func (l *Limiter) withCount(next take) take {
 	return func(ctx context.Context, requests []Request) ([]Decision, error) {
 		l.counters.roundTrips.Add(1)
 		l.counters.requests.Add(int64(len(requests)))
 		decisions, err := next(ctx, requests)
-		if err == nil && len(decisions) != len(requests) {
-			err = fmt.Errorf("pglimit: the strategy %s made %d decisions of %d requests", l.strategy.Name(), len(decisions), len(requests))
+		if err == nil {
+			err = checkDecisions(l.strategy, requests, decisions)
 		}
-		return decisions, err
+		if err != nil {
+			return nil, err
+		}
+		return decisions, nil
 	}
 }

@@ -34,6 +34,11 @@ type Request struct {
 
 	// Durability of the grant. One durable request makes the whole call durable.
 	Durability Durability
+
+	// Impatient: the call gives up with ErrLocked after about 20 ms if somebody holds a
+	// bucket's row locked. One impatient request makes the whole call impatient. A call
+	// for several buckets always is, except in the caller's transaction.
+	Impatient bool
 }
 
 // Validate returns a [*RequestError] that names the field, its value and what is

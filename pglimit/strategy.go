@@ -36,15 +36,17 @@ type Strategy interface {
 	// Take decides the requests and answers in their order. Only Postgres's clock
 	// counts. Requests for different buckets may come in any order and do not
 	// deadlock with other calls; requests for the same bucket are decided in the
-	// order given. The call is one transaction: an error means that nothing
-	// was taken, or, if it came from the connection, that nobody knows.
+	// order given, and have one limit. The call is one transaction: an error that is ErrNothingTaken means
+	// that nothing was taken and that asking for each bucket alone may help; any other
+	// from Postgres, that nothing was taken; one from the connection, that nobody knows.
 	Take(ctx context.Context, db DB, requests []Request) ([]Decision, error)
 
 	// GiveBack returns tokens that were granted and not used, see [Refund]. One
 	// transaction; refunds may come in any order.
 	GiveBack(ctx context.Context, db DB, refunds []Refund) error
 
-	// Reset fills the bucket. Resetting one that is full does nothing.
+	// Reset fills the bucket. Resetting one that is full does nothing. A take that read
+	// the clock before may be dated some milliseconds before the reset that it followed.
 	Reset(ctx context.Context, db DB, limiter, key string) error
 
 	// Sweep removes rows of buckets that have been full for a minute, so that no
@@ -59,7 +61,9 @@ type Strategy interface {
 //
 // Never over comes first: while the tokens were out, time may have refilled the bucket
 // in their stead, and then they are not to be had twice. So of Tokens, what is refilled
-// between At and now is left out. A bucket that was reset since gets nothing back.
+// between At and now is left out. A bucket whose last write was under another limit gets
+// nothing back. (A Reset between the grant and the refund forgives on top: the row does not
+// know of it once the key has taken again.)
 type Refund struct {
 	Request
 	At time.Time

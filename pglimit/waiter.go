@@ -68,6 +68,16 @@ func (q *queue) push(w *waiter) {
 	q.last = w
 }
 
+func (q *queue) pushFront(w *waiter) {
+	w.next = q.first
+	if q.first == nil {
+		q.last = w
+	} else {
+		q.first.previous = w
+	}
+	q.first = w
+}
+
 func (q *queue) remove(w *waiter) {
 	if w.previous == nil {
 		q.first = w.next

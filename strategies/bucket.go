@@ -2,96 +2,157 @@ package strategies
 
 import (
 	"math"
-	"math/bits"
+	"math/big"
+	"sort"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// bucket is a row, and what a decision leaves of it. The arithmetic here is that
-// of pglimit.owed_v1 and pglimit.grantable_v1 in the schema: in Go for the
-// strategy that decides in Go, and for what a decision tells the caller.
+// bucket is a row: the time at which the bucket is full again, and two notes of the last
+// write. All are nanoseconds, times since 1970 by the database's clock. The zero bucket is
+// no row, which is a full bucket.
+//
+// The arithmetic here is that of read_full_ns.sql and token_bucket_read.sql in
+// migrations/functions: in Go for the strategy that decides in Go, and for what a decision
+// tells its caller.
 type bucket struct {
-	debt  int64 // in parts: what was taken and has not flowed back
-	atUS  int64 // when, in microseconds since 1970 by the database's clock
-	scale scale // of the limit under which it was written
+	fullNS  int64
+	tokenNS int64 // the price of a token under the limit of the last write
+	atNS    int64 // when that was
+
+	// What leases set aside of the window until untilNS. Only token_bucket has them.
+	leasedNS, untilNS int64
 }
 
-// scale is a limit in parts, see pglimit.Limit.Parts.
-type scale struct {
-	token  int64 // parts of a token
-	refill int64 // parts that flow back per microsecond
-	burst  int64 // tokens
+// stepNS is that of step_ns.sql: a row further ahead of the clock was written before the
+// clock stepped back.
+const stepNS = int64(10 * time.Millisecond)
+
+func (b *bucket) fields() []any { return []any{&b.fullNS, &b.tokenNS, &b.atNS} }
+
+// ahead says that the clock has stepped back since the row was written.
+func (b bucket) ahead(nowNS int64) bool { return b.atNS > nowNS+stepNS }
+
+// stepped is the row as it reads after the clock stepped back: what was owed when it was
+// written is owed now.
+func (b bucket) stepped(nowNS int64) bucket {
+	if by := b.atNS - nowNS; by > stepNS {
+		b.fullNS, b.atNS, b.untilNS = max(1, b.fullNS-by), nowNS, b.untilNS-by
+	}
+	return b
 }
 
-func scaleOf(limit pglimit.Limit) scale {
-	token, refill := limit.Parts()
-	return scale{token: token, refill: refill, burst: limit.Capacity()}
+// read returns when the bucket is full, leases apart, and what they set aside, as the row
+// reads at nowNS to somebody who pays tokenNS for a token.
+func (b bucket) read(nowNS, tokenNS int64) (fullNS, leasedNS int64) {
+	b = b.stepped(nowNS)
+	if b.leasedNS > 0 && b.untilNS <= nowNS { // it counts as spent since it expired
+		b.fullNS = max(b.fullNS, b.untilNS)
+		b.fullNS += min(b.leasedNS, math.MaxInt64-b.fullNS)
+		b.atNS = max(b.atNS, b.untilNS)
+		b.leasedNS = 0
+	}
+	if b.tokenNS == tokenNS || b.tokenNS == 0 {
+		return b.fullNS, b.leasedNS
+	}
+	// What was used stays used, in tokens. Since it was written it has flowed back at the
+	// faster of both rates.
+	laterNS := max(nowNS, b.atNS)
+	asWritten := product(b.fullNS-laterNS, tokenNS)
+	asAsked := product(b.fullNS-b.atNS, tokenNS)
+	asAsked.Sub(asAsked, product(laterNS-b.atNS, b.tokenNS))
+	if asAsked.Cmp(asWritten) < 0 {
+		asWritten = asAsked
+	}
+	owedNS := ratio(asWritten, b.tokenNS)
+	return laterNS + min(owedNS, math.MaxInt64-laterNS), ratio(product(b.leasedNS, tokenNS), b.tokenNS)
 }
 
-func (s scale) capacity() int64 { return s.burst * s.token }
-
-// settle brings the bucket to a later time and, maybe, another limit. Then what was
-// used stays used, at most the new burst; and it flows back since it was written as
-// the old limit says or as the new one does, whichever leaves less.
-func (b bucket) settle(nowUS int64, to scale) bucket {
-	elapsed := nowUS - b.atUS
-	asOld := rescale(drain(b.debt, elapsed, b.scale.refill), to.token, b.scale.token)
-	asNew := drain(min(to.capacity(), rescale(b.debt, to.token, b.scale.token)), elapsed, to.refill)
-	return bucket{debt: min(asOld, asNew), atUS: max(b.atUS, nowUS), scale: to}
+// product does not overflow.
+func product(a, b int64) *big.Int {
+	return new(big.Int).Mul(big.NewInt(a), big.NewInt(b))
 }
 
-// drain is what is left of a debt after so many microseconds of refilling. A clock
-// that stepped back refills nothing.
-func drain(debt, elapsedUS, refill int64) int64 {
-	elapsedUS = min(max(0, elapsedUS), debt/refill+1) // or the product might overflow
-	return max(0, debt-elapsedUS*refill)
-}
-
-// rescale is debt × to / from, rounded up, or the largest integer if it is
-// larger than that.
-func rescale(debt, to, from int64) int64 {
-	high, low := bits.Mul64(uint64(debt), uint64(to))
-	if high >= uint64(from) {
+// ratio is a / b, rounded up, from zero to the largest integer.
+func ratio(a *big.Int, b int64) int64 {
+	if a.Sign() <= 0 {
+		return 0
+	}
+	quotient, rest := new(big.Int).QuoRem(a, big.NewInt(b), new(big.Int))
+	if !quotient.IsInt64() || quotient.Int64() == math.MaxInt64 {
 		return math.MaxInt64
 	}
-	quotient, rest := bits.Div64(high, low, uint64(from))
-	if rest > 0 {
-		quotient++
+	if rest.Sign() > 0 {
+		return quotient.Int64() + 1
 	}
-	return int64(min(quotient, math.MaxInt64))
+	return quotient.Int64()
+}
+
+// tokens that can be had at nowNS under the limit.
+func (b bucket) tokens(nowNS int64, limit pglimit.Limit) int64 {
+	tokenNS, restNS := int64(limit.Token()), int64(limit.Window())
+	fullNS, leasedNS := b.read(nowNS, tokenNS)
+	if restNS -= max(0, fullNS-nowNS); restNS <= leasedNS {
+		return 0
+	}
+	return (restNS - leasedNS) / tokenNS
+}
+
+// take is the bucket after so many tokens, which it has, were taken at nowNS. It has no
+// leases.
+func (b bucket) take(nowNS, tokens int64, limit pglimit.Limit) bucket {
+	tokenNS := int64(limit.Token())
+	fullNS, _ := b.read(nowNS, tokenNS)
+	return bucket{fullNS: max(fullNS, nowNS) + tokens*tokenNS, tokenNS: tokenNS, atNS: max(b.stepped(nowNS).atNS, nowNS)}
 }
 
 // grantable tokens of those wanted, in whole multiples of the unit.
-func (b bucket) grantable(r pglimit.Request) int64 {
+func (b bucket) grantable(nowNS int64, r *pglimit.Request) int64 {
 	unit := max(r.Unit, 1)
-	return min(r.Tokens, (b.scale.capacity()-b.debt)/b.scale.token) / unit * unit
+	return min(r.Tokens, b.tokens(nowNS, r.Limit)) / unit * unit
 }
 
-// decision tells the caller what was granted and what the bucket is like now.
-func (b bucket) decision(r pglimit.Request, granted int64) pglimit.Decision {
+// wait is the time, from nowNS, until so many tokens are there, if nobody else takes any. In
+// whole microseconds, which is what the clock shows.
+func (b bucket) wait(nowNS, tokens int64, limit pglimit.Limit) time.Duration {
+	b = b.stepped(nowNS)
+	var waitNS int64
+	if (b.tokenNS == int64(limit.Token()) || b.tokenNS == 0) && b.leasedNS == 0 {
+		waitNS = max(0, b.fullNS-nowNS-(int64(limit.Window())-tokens*int64(limit.Token())))
+	} else {
+		// Another limit or a lease: more are there the later it is, so it can be searched. But
+		// when a lease ends there may be fewer, so before and after it are two searches.
+		there := func(ns int) bool { return b.tokens(nowNS+int64(ns), limit) >= tokens }
+		from, to := 0, int(math.MaxInt64-nowNS)
+		if end := int(b.untilNS - nowNS); b.leasedNS > 0 && end > 0 {
+			if there(end - 1) {
+				to = end
+			} else {
+				from = end
+			}
+		}
+		waitNS = int64(from + sort.Search(to-from, func(ns int) bool { return there(from + ns) }))
+	}
+	if rest := waitNS % 1000; rest > 0 {
+		waitNS += 1000 - rest
+	}
+	return time.Duration(waitNS)
+}
+
+// decision tells the caller what was granted, and what the bucket is like after it.
+func (b bucket) decision(r *pglimit.Request, nowNS, granted int64) pglimit.Decision {
 	unit := max(r.Unit, 1)
-	left := b.scale.capacity() - b.debt
 	d := pglimit.Decision{
 		Allowed:    granted > 0,
 		Granted:    granted,
-		Remaining:  left / b.scale.token,
-		RetryAfter: b.scale.refillTime(unit*b.scale.token - left),
-		ResetAfter: b.scale.refillTime(b.debt),
-		At:         time.UnixMicro(b.atUS).UTC(),
+		Remaining:  b.tokens(nowNS, r.Limit),
+		RetryAfter: b.wait(nowNS, unit, r.Limit),
+		ResetAfter: b.wait(nowNS, r.Limit.Capacity(), r.Limit),
+		At:         time.Unix(0, nowNS).UTC(),
 	}
 	if r.Tokens == 0 {
 		d.Allowed = d.Remaining >= unit
 	}
 	return d
-}
-
-// refillTime of so many parts, rounded up to the clock's resolution; at most the
-// longest Duration, which is 292 years.
-func (s scale) refillTime(parts int64) time.Duration {
-	if parts <= 0 {
-		return 0
-	}
-	micros := (parts-1)/s.refill + 1
-	return time.Duration(min(micros, math.MaxInt64/int64(time.Microsecond))) * time.Microsecond
 }

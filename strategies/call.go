@@ -3,9 +3,12 @@ package strategies
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
@@ -19,6 +22,17 @@ func validate(strategy pglimit.Strategy, requests []pglimit.Request) error {
 		}
 		if err := strategy.Check(requests[i].Limit); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// sameBucket is the error of a call that names a bucket twice, with different limits.
+func sameBucket(requests []pglimit.Request, order []int) error {
+	for n := 1; n < len(order); n++ {
+		r, before := &requests[order[n]], &requests[order[n-1]]
+		if r.Key == before.Key && r.Limiter == before.Limiter && r.Limit != before.Limit {
+			return &pglimit.RequestError{Field: "Limit", Why: fmt.Sprintf("is %v and %v for the same key %q in one call: a bucket has one limit at a time (use another limiter name)", before.Limit, r.Limit, r.Key)}
 		}
 	}
 	return nil
@@ -38,13 +52,34 @@ func autocommits(db pglimit.DB) bool {
 	return false
 }
 
-// relaxes says whether the call may commit without waiting for the disk: nobody
-// asked for more, and the transaction is ours. A caller's transaction keeps
-// the durability that it has.
-func relaxes(db pglimit.DB, requests []pglimit.Request) bool {
-	return autocommits(db) && !slices.ContainsFunc(requests, func(r pglimit.Request) bool {
-		return r.Durability == pglimit.Durable
-	})
+// manner is how a call goes about it. In the caller's transaction it is the zero manner:
+// that transaction keeps the durability and the patience that it has.
+type manner struct {
+	relaxed   bool // the commit need not wait for the disk
+	impatient bool // gives up after about 20 ms if somebody holds a row
+}
+
+// mannerOf the requests. A call for several buckets is impatient: while it waits for one
+// row, others wait for those that it holds.
+func mannerOf(db pglimit.DB, requests []pglimit.Request) manner {
+	if !autocommits(db) {
+		return manner{}
+	}
+	m := manner{relaxed: true, impatient: severalBuckets(requests)}
+	for i := range requests {
+		m.relaxed = m.relaxed && requests[i].Durability != pglimit.Durable
+		m.impatient = m.impatient || requests[i].Impatient
+	}
+	return m
+}
+
+func severalBuckets(requests []pglimit.Request) bool {
+	for i := range requests {
+		if requests[i].Key != requests[0].Key || requests[i].Limiter != requests[0].Limiter {
+			return true
+		}
+	}
+	return false
 }
 
 // lockOrder is the one order in which every call locks buckets: by key, then
@@ -64,28 +99,36 @@ func lockOrder(requests []pglimit.Request) []int {
 	return order
 }
 
-// takeOne decides one request. relaxed is as in relaxes.
-type takeOne func(ctx context.Context, db pglimit.DB, request pglimit.Request, relaxed bool) (pglimit.Decision, error)
+// takeOne decides one request.
+type takeOne func(ctx context.Context, db pglimit.DB, request *pglimit.Request, how manner) (pglimit.Decision, error)
 
 // takeEach makes a Take of a takeOne: one request goes straight to db, several go
 // one after another through one transaction (a savepoint, inside the
 // caller's), so that an error takes nothing.
 func takeEach(ctx context.Context, db pglimit.DB, requests []pglimit.Request, one takeOne) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))
-	relaxed := relaxes(db, requests)
+	how := mannerOf(db, requests)
 	var err error
 	switch len(requests) {
 	case 0:
 	case 1:
-		decisions[0], err = one(ctx, db, requests[0], relaxed)
-	default:
-		err = onOneConnection(ctx, db, func(conn pglimit.DB) error {
-			b := blockOn(conn)
-			err := b.takeEach(ctx, requests, decisions, relaxed, one)
-			if err != nil {
-				b.abandon(ctx)
-			}
+		err = again(ctx, db, func() error {
+			decisions[0], err = one(ctx, db, &requests[0], how)
 			return err
+		})
+	default:
+		if err := sameBucket(requests, lockOrder(requests)); err != nil {
+			return nil, err
+		}
+		err = again(ctx, db, func() error {
+			return onOneConnection(ctx, db, func(conn pglimit.DB) error {
+				b := blockOn(conn)
+				err := b.takeEach(ctx, requests, decisions, how, one)
+				if err != nil {
+					b.abandon(ctx)
+				}
+				return err
+			})
 		})
 	}
 	if err != nil {
@@ -94,13 +137,26 @@ func takeEach(ctx context.Context, db pglimit.DB, requests []pglimit.Request, on
 	return decisions, nil
 }
 
-func (b *block) takeEach(ctx context.Context, requests []pglimit.Request, decisions []pglimit.Decision, relaxed bool, one takeOne) (err error) {
+// again calls take once more if it was late: a first take of a key that had to wait for
+// another, which was rolled back (migrations/functions/in_time.sql). Not in the caller's
+// transaction, which the error has spoilt.
+func again(ctx context.Context, db pglimit.DB, take func() error) (err error) {
+	for range 5 {
+		err = take()
+		if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != serializationFailure || !autocommits(db) || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+func (b *block) takeEach(ctx context.Context, requests []pglimit.Request, decisions []pglimit.Decision, how manner, one takeOne) (err error) {
 	if err := b.send(ctx, b.open); err != nil {
 		return err
 	}
 	b.opened = true
 	for _, i := range lockOrder(requests) {
-		if decisions[i], err = one(ctx, b.conn, requests[i], relaxed); err != nil {
+		if decisions[i], err = one(ctx, b.conn, &requests[i], how); err != nil {
 			return err
 		}
 	}

@@ -9,13 +9,20 @@
 // All four keep the same promises, which strategytest checks: never over the
 // limit; no denial that was not due, but for [ForUpdateNowait] when another
 // holds the row; a denial writes nothing; no deadlock. The first three count the
-// same way (a bucket's debt in exact parts, see pglimit.Limit.Parts) and
-// differ in how they go about it. Limiters of different strategies do not share
-// buckets.
+// same way and differ in how they go about it. Limiters of different strategies do
+// not share buckets.
+//
+// A bucket is one number: the time at which it is full again, in nanoseconds. With a
+// token that costs [pglimit.Limit.Token] and a bucket that fills in [pglimit.Limit.Window],
+// n tokens are there if max(full, now) + n × token ≤ now + window, and taking them is
+// full = max(full, now) + n × token. This is the token bucket in the form of GCRA (ATM
+// Forum TM 4.0, the theoretical arrival time). Beside it stand two notes of the last
+// write, its price of a token and its time, for the two cases in which full does not mean
+// what it says: the limit has changed, or the clock has stepped back.
 //
 // Every strategy first reads the row without a lock (TokenBucket as part of its update): what
-// that read shows may deny, never admit, because a row only ever gets emptier behind one's back (or is
-// reset). Admission is decided while the row is locked, by the clock as it is then. A
+// that read shows may deny, never admit: meanwhile another call may take the tokens that it
+// saw. Admission is decided while the row is locked. A
 // take that hoped for tokens which went to another between its read and its lock has
 // locked the row for nothing: on a busy key that happens, once per such take.
 //

@@ -18,6 +18,7 @@ const (
 	undefinedTable        = "42P01"
 	readOnlyTransaction   = "25006"
 	lockNotAvailable      = "55P03"
+	queryCanceled         = "57014"
 )
 
 // explain adds to an error of Postgres what to do about it. The original stays
@@ -34,11 +35,21 @@ func explain(err error) error {
 	case invalidSchemaName, undefinedFunction, undefinedTable:
 		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", pglimit.ErrNotMigrated, err)
 	case insufficientPrivilege:
-		return fmt.Errorf("%w: it needs USAGE on schema pglimit and SELECT, INSERT, UPDATE, DELETE on its tables: %w", pglimit.ErrPermission, err)
-	case serializationFailure:
-		return fmt.Errorf("pglimit: nothing was taken; decisions are made for READ COMMITTED: %w", err)
+		return fmt.Errorf("%w: \"pglimit migrate grants ROLE\" prints what it needs: %w", pglimit.ErrPermission, err)
 	case readOnlyTransaction:
 		return fmt.Errorf("pglimit: nothing was taken; this server or transaction is read-only, connect to the primary (target_session_attrs=read-write): %w", err)
+	case lockNotAvailable:
+		return fmt.Errorf("%w: %w: %w", pglimit.ErrLocked, pglimit.ErrNothingTaken, err)
+	case serializationFailure:
+		return fmt.Errorf("%w: ask again; decisions are made for READ COMMITTED: %w", pglimit.ErrNothingTaken, err)
 	}
-	return fmt.Errorf("pglimit: no answer from Postgres: %w", err)
+	// Other classes, such as 08 (connection) and 53 (resources), say nothing about the request.
+	switch pg.Code[:min(2, len(pg.Code))] {
+	case "22", "23", "40": // a value that cannot be stored, a row that cannot be, a deadlock
+		return fmt.Errorf("%w: %w", pglimit.ErrNothingTaken, err)
+	}
+	if pg.Code == queryCanceled { // by statement_timeout
+		return fmt.Errorf("%w: %w", pglimit.ErrNothingTaken, err)
+	}
+	return fmt.Errorf("pglimit: Postgres refused: %w", err)
 }

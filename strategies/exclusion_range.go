@@ -29,8 +29,8 @@ import (
 // It is the second design of the write-up. Inserting ON CONFLICT DO NOTHING makes
 // the insert check before it writes, where a plain insert writes, waits for the
 // others that did the same, and deadlocks with them. A changed limit counts from
-// the next grant on; the range of the last one stays as it was. A range begins when
-// its take was sent, though that may have waited for another that was rolled back.
+// the next grant on; the range of the last one stays as it was. A take that had to wait
+// for another, which was rolled back, fails with ErrNothingTaken.
 //
 // It needs the extension btree_gist. The zero value is ready to use, concurrently.
 type ExclusionRange struct{}
@@ -40,6 +40,10 @@ var _ pglimit.Strategy = ExclusionRange{}
 var (
 	//go:embed exclusion_range_take.sql
 	exclusionRangeTakeFile string
+	//go:embed exclusion_range_look.sql
+	exclusionRangeLookFile string
+	//go:embed exclusion_range_step.sql
+	exclusionRangeStepFile string
 	//go:embed sweep_ranges.sql
 	sweepRangesFile string
 	//go:embed give_back_range.sql
@@ -47,6 +51,8 @@ var (
 
 	exclusionRangeTable = newTable("exclusion_range", sweepRangesFile)
 	exclusionRangeTake  = statement(exclusionRangeTakeFile, "exclusion_range")
+	exclusionRangeLook  = statement(exclusionRangeLookFile, "exclusion_range")
+	exclusionRangeStep  = statement(exclusionRangeStepFile, "exclusion_range")
 	giveBackRange       = statement(giveBackRangeFile, "exclusion_range")
 )
 
@@ -74,39 +80,63 @@ func (s ExclusionRange) Take(ctx context.Context, db pglimit.DB, requests []pgli
 	return decisions, explainRange(err)
 }
 
+// lastRange is the last range of a bucket that has not ended, and the clock when it was seen.
+type lastRange struct{ nowNS, sinceNS, untilNS int64 }
+
+// stepped is the range as it reads after the clock stepped back: it begins now.
+func (l lastRange) stepped() lastRange {
+	if by := l.sinceNS - l.nowNS; by > stepNS {
+		l.sinceNS, l.untilNS = l.nowNS, l.untilNS-by
+	}
+	return l
+}
+
+func (l lastRange) decision(r *pglimit.Request, granted bool) pglimit.Decision {
+	d := pglimit.Decision{At: time.Unix(0, l.nowNS).UTC()}
+	if wait := l.stepped().untilNS - l.nowNS; wait > 0 {
+		d.RetryAfter, d.ResetAfter = time.Duration(wait), time.Duration(wait)
+	} else {
+		d.Remaining = 1
+	}
+	if granted {
+		d.Granted = 1
+	}
+	d.Allowed = granted || r.Tokens == 0 && d.Remaining == 1
+	return d
+}
+
 // insertRange takes the one token there is, whatever larger number was asked for.
-func insertRange(ctx context.Context, db pglimit.DB, r pglimit.Request, relaxed bool) (pglimit.Decision, error) {
-	scale := scaleOf(r.Limit)
-	interval := scale.refillTime(scale.token)
+func insertRange(ctx context.Context, db pglimit.DB, r *pglimit.Request, how manner) (pglimit.Decision, error) {
+	var last lastRange
+	if r.Tokens == 0 {
+		err := db.QueryRow(ctx, exclusionRangeLook, r.Key, r.Limiter).Scan(&last.nowNS, &last.sinceNS, &last.untilNS)
+		return last.decision(r, false), err
+	}
+	// Ranges are counted in microseconds, rounded up: the rate is never exceeded.
+	interval := (r.Limit.Token() + time.Microsecond - 1).Truncate(time.Microsecond)
 	for {
-		var decided, granted bool
-		var atUS, untilUS int64
-		err := db.QueryRow(ctx, exclusionRangeTake, r.Key, r.Limiter, interval.Microseconds(), r.Tokens > 0, relaxed).
-			Scan(&decided, &granted, &atUS, &untilUS, nil)
-		if err != nil {
+		var granted *bool
+		err := db.QueryRow(ctx, exclusionRangeTake, r.Key, r.Limiter, interval.Nanoseconds(), how.relaxed, how.impatient).
+			Scan(&granted, &last.nowNS, &last.sinceNS, &last.untilNS, nil)
+		switch {
+		case err != nil:
 			return pglimit.Decision{}, err
+		case granted == nil:
+			// Somebody else was faster, and a new statement sees it.
+		case !*granted && last != last.stepped():
+			if _, err := db.Exec(ctx, exclusionRangeStep, r.Key, r.Limiter); err != nil {
+				return pglimit.Decision{}, err
+			}
+		default:
+			return last.decision(r, *granted), nil
 		}
-		if !decided {
-			continue // somebody else was faster, and a new statement sees it
-		}
-		d := pglimit.Decision{At: time.UnixMicro(atUS).UTC()}
-		if wait := time.Duration(untilUS-atUS) * time.Microsecond; wait > 0 {
-			d.RetryAfter, d.ResetAfter = wait, wait
-		} else {
-			d.Remaining = 1
-		}
-		if granted {
-			d.Granted = 1
-		}
-		d.Allowed = granted || r.Tokens == 0 && d.Remaining == 1
-		return d, nil
 	}
 }
 
 // GiveBack removes the range of the grant.
 func (s ExclusionRange) GiveBack(ctx context.Context, db pglimit.DB, refunds []pglimit.Refund) error {
 	return explainRange(giveBack(ctx, db, s, refunds, giveBackRange, func(r pglimit.Refund, relaxed bool) []any {
-		return []any{r.Key, r.Limiter, r.At.UnixMicro(), relaxed}
+		return []any{r.Key, r.Limiter, r.At.UnixNano(), relaxed}
 	}))
 }
 

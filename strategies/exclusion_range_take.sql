@@ -1,38 +1,40 @@
 -- Takes the one token of a bucket, if no range in the table holds it.
--- $1 key, $2 limiter, $3 the interval in microseconds, $4 false to look only,
--- $5 whether the commit may be relaxed.
--- Locks nothing but what it inserts. Returns whether this is a decision (if not,
--- another take was faster: ask again), whether the token was granted, the time of
--- the decision, and until when the token is gone, both in microseconds since 1970.
+-- $1 key, $2 limiter, $3 the interval in nanoseconds, $4 whether the commit may be relaxed,
+-- $5 whether to give up after 20 ms if somebody is inserting the same key (SQLSTATE 55P03).
+-- Locks nothing but what it inserts. Returns whether the token was granted, or null if another
+-- take was faster: ask again. Then the time of the decision, and when the last range begins and
+-- ends, in nanoseconds since 1970.
 with
-clock as materialized (
-    select pg_catalog.clock_timestamp() as now
+patience as materialized (
+    select case when $5::boolean then pg_catalog.set_config('lock_timeout', '20ms', true) end
 ),
 mine as materialized (
-    select now, pg_catalog.tstzrange(now, now + $3::bigint::double precision * interval '1 microsecond') as during from clock
+    select clock.now_ns, pglimit.time_of(clock.now_ns) as now,
+        pg_catalog.tstzrange(pglimit.time_of(clock.now_ns), pglimit.time_of(clock.now_ns + $3::bigint)) as during
+    from (select pglimit.clock_ns() as now_ns offset 0) clock
 ),
--- A plain read. It may deny, so that a denial locks and writes nothing. A range
--- that begins later counts too: the clock has stepped back, and nothing is granted
--- until it has caught up.
+-- A plain read. It may deny, so that a denial locks and writes nothing. It sees ranges that
+-- begin later, too.
 held as materialized (
-    select max(pg_catalog.upper(r.during)) as until
-    from clock join $table r
-        on r.key = $1::text and r.limiter = $2::text and r.during operator(pg_catalog.&&) pg_catalog.tstzrange(clock.now, null)
+    select pg_catalog.max(pg_catalog.lower(r.during)) as since, pg_catalog.max(pg_catalog.upper(r.during)) as until
+    from mine join $table r
+        on r.key = $1::text and r.limiter = $2::text and r.during operator(pg_catalog.&&) pg_catalog.tstzrange(mine.now, null)
 ),
--- The constraint decides. DO NOTHING makes the insert look for a conflict before
--- it writes: without it, two inserts write, wait for one another, and deadlock.
+-- The constraint decides. DO NOTHING makes the insert look for a conflict before it writes:
+-- without it, two inserts write, wait for one another, and deadlock. A range whose insert had
+-- to wait for one that was rolled back would begin too early.
 taken as (
-    insert into $table (key, limiter, during)
-    select $1, $2, mine.during
-    from mine, held
-    where held.until is null and $4
+    insert into $table as r (key, limiter, during)
+    select $1::text, $2::text, mine.during
+    from mine, held, patience
+    where held.until is null
     on conflict do nothing
-    returning pg_catalog.upper(during) as until
+    returning r.during, pglimit.in_time(pglimit.ns_of(pg_catalog.lower(r.during)))
 )
 select
-    taken.until is not null or held.until is not null or not $4::boolean,
-    taken.until is not null,
-    (extract(epoch from mine.now) * 1000000)::bigint,
-    (extract(epoch from coalesce(taken.until, held.until, mine.now)) * 1000000)::bigint,
-    case when $5::boolean and taken.until is not null then pg_catalog.set_config('synchronous_commit', 'off', true) end
+    case when taken.during is not null then true when held.until is not null then false end,
+    mine.now_ns,
+    coalesce(pglimit.ns_of(pg_catalog.lower(taken.during)), pglimit.ns_of(held.since), 0::bigint),
+    coalesce(pglimit.ns_of(pg_catalog.upper(taken.during)), pglimit.ns_of(held.until), 0::bigint),
+    case when $4::boolean and taken.during is not null then pg_catalog.set_config('synchronous_commit', 'off', true) end
 from mine cross join held left join taken on true

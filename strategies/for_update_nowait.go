@@ -30,7 +30,8 @@ import (
 // It is the first design of the write-up, which kept the time of the last request;
 // that is the case of a burst of one. Each contended denial is an ERROR in the
 // server's log. (Two first requests of one key are the exception to "never waits":
-// the later waits for the earlier's commit.)
+// the later waits for the earlier's commit, and fails with ErrNothingTaken if that took
+// long and came to nothing.)
 //
 // The zero value is ready to use, concurrently.
 type ForUpdateNowait struct{}
@@ -38,23 +39,17 @@ type ForUpdateNowait struct{}
 var _ pglimit.Strategy = ForUpdateNowait{}
 
 var (
-	//go:embed for_update_nowait_look.sql
-	nowaitLookFile string
 	//go:embed for_update_nowait_lock.sql
 	nowaitLockFile string
 	//go:embed for_update_nowait_update.sql
 	nowaitUpdateFile string
 	//go:embed for_update_nowait_insert.sql
 	nowaitInsertFile string
-	//go:embed for_update_nowait_date.sql
-	nowaitDateFile string
 
 	nowaitTable  = newTable("for_update_nowait", sweepBucketsFile)
-	nowaitLook   = statement(nowaitLookFile, "for_update_nowait")
 	nowaitLock   = statement(nowaitLockFile, "for_update_nowait")
 	nowaitUpdate = statement(nowaitUpdateFile, "for_update_nowait")
 	nowaitInsert = statement(nowaitInsertFile, "for_update_nowait")
-	nowaitDate   = statement(nowaitDateFile, "for_update_nowait")
 )
 
 // Name is for_update_nowait.
@@ -71,19 +66,15 @@ func (s ForUpdateNowait) Take(ctx context.Context, db pglimit.DB, requests []pgl
 	return takeEach(ctx, db, requests, lockAndTake)
 }
 
-func lockAndTake(ctx context.Context, db pglimit.DB, r pglimit.Request, relaxed bool) (pglimit.Decision, error) {
+func lockAndTake(ctx context.Context, db pglimit.DB, r *pglimit.Request, how manner) (pglimit.Decision, error) {
 	if r.Tokens == 0 {
-		var seen sighting
-		if err := db.QueryRow(ctx, nowaitLook, seen.args(r)...).Scan(seen.fields()...); err != nil {
-			return pglimit.Decision{}, err
-		}
-		return seen.bucket.settle(seen.nowUS, scaleOf(r.Limit)).decision(r, 0), nil
+		return nowaitTable.peek(ctx, db, r)
 	}
 	var decision pglimit.Decision
 	err := onOneConnection(ctx, db, func(conn pglimit.DB) error {
 		b := blockOn(conn)
 		for {
-			d, decided, err := b.lockAndTake(ctx, r, relaxed)
+			d, decided, err := b.lockAndTake(ctx, r, how)
 			if err != nil {
 				b.abandon(ctx)
 				return err
@@ -97,71 +88,64 @@ func lockAndTake(ctx context.Context, db pglimit.DB, r pglimit.Request, relaxed 
 	return decision, err
 }
 
-// sighting is what a look shows: the bucket as last written, and the clock.
+// sighting is a row as it was seen, and the clock then.
 type sighting struct {
 	bucket bucket
-	exists bool
-	nowUS  int64
+	nowNS  int64
 }
 
-func (*sighting) args(r pglimit.Request) []any {
-	scale := scaleOf(r.Limit)
-	return []any{r.Key, r.Limiter, scale.token, scale.refill, scale.burst}
-}
-
-func (s *sighting) fields() []any {
-	return append([]any{&s.nowUS, &s.exists}, s.bucket.fields()...)
-}
-
-func (b *bucket) fields() []any {
-	return []any{&b.debt, &b.atUS, &b.scale.token, &b.scale.refill, &b.scale.burst}
+func (s sighting) decision(r *pglimit.Request, granted int64) pglimit.Decision {
+	return s.bucket.decision(r, s.nowNS, granted)
 }
 
 // lockAndTake is undecided if the row changed between look and lock so that neither
 // tells enough: another made it, swept or reset it, or emptied it.
-func (b *block) lockAndTake(ctx context.Context, r pglimit.Request, relaxed bool) (d pglimit.Decision, decided bool, err error) {
-	scale := scaleOf(r.Limit)
+func (b *block) lockAndTake(ctx context.Context, r *pglimit.Request, how manner) (d pglimit.Decision, decided bool, err error) {
 	b.opened = false
 	seen, locked, err := b.lookAndLock(ctx, r)
-	contended := errors.Is(err, errContended)
-	if err != nil && !contended {
-		return d, false, err
-	}
-	now := seen.bucket.settle(seen.nowUS, scale)
-	if contended {
-		d = now.decision(r, 0)
+	if errors.Is(err, errContended) {
+		d = seen.decision(r, 0)
 		d.Contended = true
 		return d, true, b.send(ctx, b.undo)
 	}
-	switch {
-	case locked != nil:
-		now = locked.bucket.settle(locked.nowUS, scale)
-	case seen.exists && now.grantable(r) > 0:
+	if err != nil {
+		return d, false, err
+	}
+	row := seen
+	if locked != nil {
+		row = *locked
+	}
+	granted := row.bucket.grantable(row.nowNS, r)
+	if locked == nil && seen.bucket.tokenNS > 0 && (granted > 0 || seen.bucket.ahead(seen.nowNS)) {
 		return d, false, b.send(ctx, b.undo)
 	}
-	granted := now.grantable(r)
-	if granted == 0 {
-		return now.decision(r, 0), true, b.send(ctx, b.keep)
+	switch after := row.bucket.stepped(row.nowNS); {
+	case granted > 0:
+		if locked == nil {
+			made, err := b.insert(ctx, r, granted, how)
+			return made.decision(r, granted), made.nowNS > 0, err
+		}
+		after = row.bucket.take(row.nowNS, granted, r.Limit)
+		return after.decision(r, row.nowNS, granted), true, b.update(ctx, r, after, how)
+	case locked != nil && after != row.bucket: // the clock stepped back: that is written once, by a denial too
+		return row.decision(r, 0), true, b.update(ctx, r, after, how)
 	}
-	now.debt += granted * scale.token
-	if locked == nil {
-		decided, err = b.insert(ctx, r, &now, relaxed)
-	} else {
-		decided, err = true, b.update(ctx, r, now, relaxed)
-	}
-	return now.decision(r, granted), decided, err
+	return row.decision(r, 0), true, b.send(ctx, b.keep)
 }
 
 var errContended = errors.New("strategies: the row is locked")
 
 // lookAndLock is the first round trip: open, look, lock, and read the clock once
 // more, behind the lock. locked is nil if no row was locked.
-func (b *block) lookAndLock(ctx context.Context, r pglimit.Request) (seen sighting, locked *sighting, err error) {
+func (b *block) lookAndLock(ctx context.Context, r *pglimit.Request) (seen sighting, locked *sighting, err error) {
+	unit := max(r.Unit, 1)
 	var batch pgx.Batch
 	batch.Queue(b.open)
-	batch.Queue(nowaitLook, seen.args(r)...)
-	batch.Queue(nowaitLock, append(seen.args(r), r.Tokens, r.Unit)...)
-	batch.Queue("select pglimit.clock_us_v1()")
+	// As a write does: REINDEX would deadlock with a read that becomes a write.
+	batch.Queue("lock table pglimit.for_update_nowait in row exclusive mode")
+	batch.Queue(nowaitTable.look, r.Key, r.Limiter)
+	batch.Queue(nowaitLock, r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window())-unit*int64(r.Limit.Token()))
+	batch.Queue("select pglimit.clock_ns()")
 	results := b.conn.SendBatch(ctx, &batch)
 	defer func() {
 		if closed := results.Close(); err == nil {
@@ -173,7 +157,10 @@ func (b *block) lookAndLock(ctx context.Context, r pglimit.Request) (seen sighti
 		return seen, nil, err
 	}
 	b.opened = true
-	if err = results.QueryRow().Scan(seen.fields()...); err != nil {
+	if _, err = results.Exec(); err != nil {
+		return seen, nil, err
+	}
+	if err = results.QueryRow().Scan(append([]any{&seen.nowNS}, seen.bucket.fields()...)...); err != nil {
 		return seen, nil, err
 	}
 	var row sighting
@@ -182,57 +169,50 @@ func (b *block) lookAndLock(ctx context.Context, r pglimit.Request) (seen sighti
 		locked = &row
 	case errors.Is(err, pgx.ErrNoRows):
 	default:
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) && pg.Code == lockNotAvailable {
+		if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == lockNotAvailable {
 			err = errContended
 		}
 		return seen, nil, err
 	}
-	err = results.QueryRow().Scan(&row.nowUS)
+	err = results.QueryRow().Scan(&row.nowNS)
 	return seen, locked, err
 }
 
 // update is the second round trip: write to the row that is locked, and keep.
-func (b *block) update(ctx context.Context, r pglimit.Request, after bucket, relaxed bool) error {
+func (b *block) update(ctx context.Context, r *pglimit.Request, after bucket, how manner) error {
 	var batch pgx.Batch
-	batch.Queue(nowaitUpdate, after.args(r)...)
-	return b.keepWith(ctx, &batch, relaxed)
+	batch.Queue(nowaitUpdate, r.Key, r.Limiter, after.fullNS, after.tokenNS, after.atNS)
+	return b.keepWith(ctx, &batch, how)
 }
 
-// insert is the second round trip for a key without a row. It reports whether
-// the row was written: not, if another's insert was sooner.
-func (b *block) insert(ctx context.Context, r pglimit.Request, after *bucket, relaxed bool) (wrote bool, err error) {
+// insert is the second round trip for a key without a row. made has no time if another's
+// insert was sooner.
+func (b *block) insert(ctx context.Context, r *pglimit.Request, tokens int64, how manner) (made sighting, err error) {
 	var batch pgx.Batch
-	batch.Queue(nowaitInsert, after.args(r)...).Exec(func(tag pgconn.CommandTag) error {
-		wrote = tag.RowsAffected() > 0
-		return nil
-	})
-	batch.Queue(nowaitDate, r.Key, r.Limiter, after.atUS).QueryRow(func(row pgx.Row) error {
-		var atUS int64
-		err := row.Scan(&atUS)
+	if how.impatient {
+		batch.Queue("select pg_catalog.set_config('lock_timeout', '20ms', true)")
+	}
+	tokenNS := int64(r.Limit.Token())
+	batch.Queue(nowaitInsert, r.Key, r.Limiter, tokenNS, tokens*tokenNS).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(append(append([]any{&made.nowNS}, made.bucket.fields()...), nil)...)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
-		after.atUS = atUS
 		return err
 	})
-	err = b.keepWith(ctx, &batch, relaxed)
-	return wrote, err
+	err = b.keepWith(ctx, &batch, how)
+	return made, err
 }
 
-func (b *block) keepWith(ctx context.Context, batch *pgx.Batch, relaxed bool) error {
-	if relaxed {
+func (b *block) keepWith(ctx context.Context, batch *pgx.Batch, how manner) error {
+	if how.relaxed {
 		batch.Queue("select pg_catalog.set_config('synchronous_commit', 'off', true)")
 	}
 	batch.Queue(b.keep)
 	return b.conn.SendBatch(ctx, batch).Close()
 }
 
-func (b bucket) args(r pglimit.Request) []any {
-	return []any{r.Key, r.Limiter, b.debt, b.atUS, b.scale.token, b.scale.refill, b.scale.burst}
-}
-
-// GiveBack reduces the debt, each row in an update of its own.
+// GiveBack gives back, each row in an update of its own.
 func (s ForUpdateNowait) GiveBack(ctx context.Context, db pglimit.DB, refunds []pglimit.Refund) error {
 	return giveBack(ctx, db, s, refunds, nowaitTable.giveBack, bucketRefund)
 }

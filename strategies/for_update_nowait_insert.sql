@@ -1,6 +1,10 @@
--- Writes the first take of a key, unless somebody else did. Waits for an insert of
--- the same key that is not committed yet.
--- Parameters as in for_update_nowait_update.sql.
-insert into $table (key, limiter, debt, at_us, made_us, token_parts, refill_parts, burst)
-values ($1::text, $2::text, $3::bigint, $4::bigint, $4, $5::bigint, $6::bigint, $7::bigint)
+-- Writes the first take of a key, unless somebody else did. Waits for an insert of the same
+-- key that is not committed yet; fails with SQLSTATE 40001 if that took long and came to
+-- nothing, because the take would be dated too early.
+-- $1 key, $2 limiter, $3 nanoseconds of a token, $4 of the tokens that are taken.
+-- Returns the time and the row; no row if somebody else was sooner.
+insert into $table as b (key, limiter, full_ns, token_ns, at_ns)
+select $1::text, $2::text, clock.now_ns + $4::bigint, $3::bigint, clock.now_ns
+from (select pglimit.clock_ns() as now_ns offset 0) clock
 on conflict do nothing
+returning b.at_ns, b.full_ns, b.token_ns, b.at_ns, pglimit.in_time(b.at_ns)

@@ -2,27 +2,25 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-//go:embed give_back.sql
-var giveBackFile string
-
-// refundArgs are a statement's for one refund. relaxed is as in relaxes.
+// refundArgs are a statement's for one refund. relaxed: the commit need not wait for
+// the disk.
 type refundArgs func(refund pglimit.Refund, relaxed bool) []any
 
 // bucketRefund are those of give_back.sql.
 func bucketRefund(r pglimit.Refund, relaxed bool) []any {
-	scale := scaleOf(r.Limit)
-	return []any{r.Key, r.Limiter, scale.token, scale.refill, scale.burst, r.Tokens, r.At.UnixMicro(), relaxed}
+	return []any{r.Key, r.Limiter, int64(r.Limit.Token()), r.Tokens, r.At.UnixNano(), relaxed}
 }
 
 // giveBack sends a statement per refund, in lock order, in one round trip. Outside a
-// transaction, statements that travel together are one.
+// transaction, statements that travel together are one: where one of several rows is locked
+// by somebody else, which would keep all of them waiting, each goes by itself.
 func giveBack(ctx context.Context, db pglimit.DB, strategy pglimit.Strategy, refunds []pglimit.Refund, statement string, args refundArgs) error {
 	requests := make([]pglimit.Request, len(refunds))
 	for i := range refunds {
@@ -31,10 +29,22 @@ func giveBack(ctx context.Context, db pglimit.DB, strategy pglimit.Strategy, ref
 	if err := validate(strategy, requests); err != nil || len(refunds) == 0 {
 		return err
 	}
-	relaxed := relaxes(db, requests)
+	how := mannerOf(db, requests)
 	var batch pgx.Batch
-	for _, i := range lockOrder(requests) {
-		batch.Queue(statement, args(refunds[i], relaxed)...)
+	if how.impatient {
+		batch.Queue("select pg_catalog.set_config('lock_timeout', '20ms', true)")
 	}
-	return explain(db.SendBatch(ctx, &batch).Close())
+	for _, i := range lockOrder(requests) {
+		batch.Queue(statement, args(refunds[i], how.relaxed)...)
+	}
+	err := explain(db.SendBatch(ctx, &batch).Close())
+	if !errors.Is(err, pglimit.ErrLocked) || len(refunds) == 1 {
+		return err
+	}
+	var failed []error
+	for i := range refunds {
+		_, err := db.Exec(ctx, statement, args(refunds[i], how.relaxed)...)
+		failed = append(failed, explain(err))
+	}
+	return errors.Join(failed...)
 }

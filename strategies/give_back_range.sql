@@ -1,11 +1,10 @@
 -- Gives the one token of a bucket back: removes the range that begins when it was granted.
--- $1 key, $2 limiter, $3 when it was granted, in microseconds since 1970, $4 whether the
+-- $1 key, $2 limiter, $3 when it was granted, in nanoseconds since 1970, $4 whether the
 -- commit may be relaxed.
 -- Locks the row.
 with given as (
     delete from $table r
-    where r.key = $1::text and r.limiter = $2::text
-        and (extract(epoch from pg_catalog.lower(r.during)) * 1000000)::bigint = $3::bigint
+    where r.key = $1::text and r.limiter = $2::text and pg_catalog.lower(r.during) = pglimit.time_of($3::bigint)
     returning 1
 )
 select case when $4::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end from given

@@ -4,7 +4,7 @@ with ended as materialized (
     select ctid
     from $table
     where ctid >= pg_catalog.format('(%s,0)', $1::bigint)::tid and ctid < pg_catalog.format('(%s,0)', $2::bigint)::tid
-        and pg_catalog.upper(during) + interval '1 minute' <= (select pg_catalog.clock_timestamp())
+        and pg_catalog.upper(during) <= (select pglimit.time_of(pglimit.clock_ns() - 60000000000::bigint))
     for update skip locked
 ),
 removed as (
@@ -13,6 +13,6 @@ removed as (
     returning 1
 )
 select
-    (select count(*) from removed),
+    (select pg_catalog.count(*) from removed),
     $2::bigint >= pg_catalog.pg_relation_size('$table') / pg_catalog.current_setting('block_size')::bigint,
     case when $3::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end

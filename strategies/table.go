@@ -10,6 +10,12 @@ import (
 )
 
 var (
+	//go:embed look.sql
+	lookFile string
+	//go:embed step.sql
+	stepFile string
+	//go:embed give_back.sql
+	giveBackFile string
 	//go:embed reset.sql
 	resetFile string
 	//go:embed sweep_buckets.sql
@@ -18,20 +24,38 @@ var (
 
 // table is what strategies do with their rows apart from deciding.
 type table struct {
-	reset, sweep, giveBack string // statements
+	look, step, giveBack, reset, sweep string // statements
 }
 
 func newTable(name, sweepFile string) table {
-	fullUS, counted := "pglimit.full_us_v1(debt, at_us, refill_parts)", "true"
-	if name == "token_bucket" { // a lease that nobody settled is taken when it expires
-		fullUS = "pglimit.full_us_v1(debt + leased * token_parts, greatest(at_us, leased_until_us), refill_parts)"
-		counted = "(b.leased = 0 or b.leased_until_us > now_us)"
+	leases, fullNS, leasedNS := "", "full_ns", "0::bigint"
+	if name == "token_bucket" { // a lease that nobody settled counts as spent when it expires
+		leases = ", coalesce(b.leased_ns, 0::bigint), coalesce(b.until_ns, 0::bigint)"
+		fullNS = "case when leased_ns > 0::bigint then greatest(full_ns, until_ns) else full_ns end"
+		leasedNS = "coalesce(leased_ns, 0::bigint)"
 	}
+	fill := strings.NewReplacer("$leases", leases, "$full_ns", fullNS, "$leased_ns", leasedNS).Replace
 	return table{
+		look:     fill(statement(lookFile, name)),
+		step:     statement(stepFile, name),
+		giveBack: statement(giveBackFile, name),
 		reset:    statement(resetFile, name),
-		sweep:    strings.ReplaceAll(statement(sweepFile, name), "$full_us", fullUS),
-		giveBack: strings.ReplaceAll(statement(giveBackFile, name), "$counted", counted),
+		sweep:    fill(statement(sweepFile, name)),
 	}
+}
+
+// peek looks at a bucket.
+func (t table) peek(ctx context.Context, db pglimit.DB, r *pglimit.Request) (pglimit.Decision, error) {
+	var nowNS int64
+	var b bucket
+	fields := append([]any{&nowNS}, b.fields()...)
+	if strings.Contains(t.look, "leased_ns") {
+		fields = append(fields, &b.leasedNS, &b.untilNS)
+	}
+	if err := db.QueryRow(ctx, t.look, r.Key, r.Limiter).Scan(fields...); err != nil {
+		return pglimit.Decision{}, err
+	}
+	return b.decision(r, nowNS, 0), nil
 }
 
 func (t table) resetKey(ctx context.Context, db pglimit.DB, limiter, key string) error {

@@ -7,18 +7,17 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// TokenBucket decides in a stored function, in one round trip: an update that takes the
-// tokens if they are there, and a look if they were not.
+// TokenBucket decides in a stored function, in one round trip: a look, which may deny, and
+// a write, which decides again by the row as it is when it is locked.
 //
 //   - Locks: for a grant, the row, until the commit; for a denial nothing, unless the
-//     tokens went to another while the update waited for the row.
-//   - Round trips: one, for one request or many. Many requests of one limiter and limit
-//     are one statement; of several, or in a transaction of the caller's, a loop inside
-//     Postgres, each dated when it was its turn. Of two calls that make the same new keys at the same moment, one may take a
-//     second trip.
+//     tokens went to another between the look and the write.
+//   - Round trips: one, for one request or many. Requests for several buckets, of
+//     whatever limits, are one call, which takes nothing if another call is faster:
+//     ErrNothingTaken. In the caller's transaction each is a call of its own.
 //   - Rows: one per key that took tokens since it was last full and swept.
-//   - Good at: being the default. Any limit, many keys in one call, decided by the
-//     clock as it is when the row is locked; it can lease.
+//   - Good at: being the default. Any limit, many keys in one call, decided by a clock
+//     that is hardly older than the row's lock; it can lease.
 //   - Bad at: nothing that another strategy here is good at, but it needs the stored
 //     function, so its logic changes by migration only.
 //
@@ -41,21 +40,24 @@ func (TokenBucket) Name() string { return "token_bucket" }
 // Check takes any limit.
 func (TokenBucket) Check(pglimit.Limit) error { return nil }
 
-// Take decides in one round trip.
+// Take decides in one round trip. In the caller's transaction requests for several buckets
+// take one each, so that none is refused because another transaction was faster.
 func (s TokenBucket) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	if err := validate(s, requests); err != nil || len(requests) == 0 {
 		return nil, err
 	}
-	decisions := make([]pglimit.Decision, len(requests))
-	relaxed := relaxes(db, requests)
-	var err error
-	switch r := &requests[0]; {
-	case len(requests) == 1 && (r.Tokens == 0 || r.Unit == r.Tokens):
-		decisions[0], err = takeTokens(ctx, db, *r, relaxed)
-	case ofOneLimit(requests) && autocommits(db):
-		err = takeManyTokens(ctx, db, requests, decisions, relaxed)
-	default:
-		err = takeMixedTokens(ctx, db, requests, decisions, relaxed)
+	if len(requests) == 1 || !autocommits(db) {
+		return takeEach(ctx, db, requests, takeTokens)
+	}
+	m, err := newMany(requests)
+	if err != nil {
+		return nil, err
+	}
+	decisions, how := make([]pglimit.Decision, len(requests)), mannerOf(db, requests)
+	if len(m.keys) == 1 {
+		err = m.takeInTurn(ctx, db, requests, decisions, how)
+	} else {
+		err = m.take(ctx, db, requests, decisions, how)
 	}
 	if err != nil {
 		return nil, explain(err)
@@ -63,20 +65,27 @@ func (s TokenBucket) Take(ctx context.Context, db pglimit.DB, requests []pglimit
 	return decisions, nil
 }
 
-// takeTokens takes all or nothing.
-func takeTokens(ctx context.Context, db pglimit.DB, r pglimit.Request, relaxed bool) (pglimit.Decision, error) {
-	after := bucket{scale: scaleOf(r.Limit)}
-	var granted int64
-	err := db.QueryRow(ctx, tokenBucketTake,
-		r.Key, r.Limiter, after.scale.token, after.scale.refill, after.scale.burst, r.Tokens, relaxed,
-	).Scan(&granted, &after.debt, &after.atUS)
+// takeTokens decides one request.
+func takeTokens(ctx context.Context, db pglimit.DB, r *pglimit.Request, how manner) (pglimit.Decision, error) {
+	if r.Tokens == 0 {
+		return tokenBucketTable.peek(ctx, db, r)
+	}
+	granted, nowNS, after, err := takeFromOne(ctx, db, r, r.Tokens, r.Unit, nil, nil, how)
 	if err != nil {
 		return pglimit.Decision{}, err
 	}
-	return after.decision(r, granted), nil
+	return after.decision(r, nowNS, granted), nil
 }
 
-// GiveBack reduces the debt, each row in an update of its own.
+// takeFromOne asks for tokens of the bucket of r.
+func takeFromOne(ctx context.Context, db pglimit.DB, r *pglimit.Request, want, unit int64, wants, units []int64, how manner) (granted, nowNS int64, after bucket, err error) {
+	err = db.QueryRow(ctx, tokenBucketTake,
+		r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), want, unit, wants, units, how.relaxed, how.impatient,
+	).Scan(&granted, &nowNS, &after.fullNS, &after.tokenNS, &after.atNS, &after.leasedNS, &after.untilNS)
+	return granted, max(nowNS, after.atNS), after, err // not before the grants that it counts
+}
+
+// GiveBack gives back, each row in an update of its own.
 func (s TokenBucket) GiveBack(ctx context.Context, db pglimit.DB, refunds []pglimit.Refund) error {
 	return giveBack(ctx, db, s, refunds, tokenBucketTable.giveBack, bucketRefund)
 }

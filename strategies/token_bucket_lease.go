@@ -19,7 +19,8 @@ var (
 )
 
 // Lease settles and takes in one round trip. The row is locked for it, also if there is
-// nothing to set aside.
+// nothing to set aside. It waits for whoever holds it: a lease that could not be settled would
+// be missed until it expires.
 func (s TokenBucket) Lease(ctx context.Context, db pglimit.DB, r pglimit.LeaseRequest) (pglimit.Lease, error) {
 	look := pglimit.Request{Limiter: r.Limiter, Key: r.Key, Limit: r.Limit, Unit: 1, Durability: r.Durability}
 	if err := validate(s, []pglimit.Request{look}); err != nil {
@@ -28,22 +29,30 @@ func (s TokenBucket) Lease(ctx context.Context, db pglimit.DB, r pglimit.LeaseRe
 	if err := validateLease(r); err != nil {
 		return pglimit.Lease{}, err
 	}
-	after := bucket{scale: scaleOf(r.Limit)}
 	var lease pglimit.Lease
-	var untilUS int64
+	var nowNS int64
+	var after bucket
 	err := db.QueryRow(ctx, tokenBucketLease,
-		r.Key, r.Limiter, after.scale.token, after.scale.refill, after.scale.burst,
-		r.Tokens, r.Share, r.TTL.Microseconds(),
-		r.Settle.Tokens, r.Spent, r.Settle.At.UnixMicro(), r.Settle.Until.UnixMicro(),
-		relaxes(db, []pglimit.Request{look}),
-	).Scan(&lease.Tokens, &untilUS, &after.debt, &after.atUS)
+		r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Share, r.TTL.Nanoseconds(),
+		r.Settle.Tokens, r.Spent, untilNS(r.Settle), mannerOf(db, []pglimit.Request{look}).relaxed,
+	).Scan(&lease.Tokens, &nowNS, &after.fullNS, &after.tokenNS, &after.atNS, &after.leasedNS, &after.untilNS)
 	if err != nil {
 		return pglimit.Lease{}, explain(err)
 	}
-	lease.Left = after.decision(look, 0)
+	lease.Left = after.decision(&look, nowNS, 0)
 	lease.At = lease.Left.At
-	lease.Until = time.UnixMicro(untilUS).UTC()
+	if lease.Tokens > 0 {
+		lease.Until = time.Unix(0, after.untilNS).UTC()
+	}
 	return lease, nil
+}
+
+// untilNS is when the lease expires, 0 if there is none.
+func untilNS(lease pglimit.Lease) int64 {
+	if lease.Tokens == 0 {
+		return 0
+	}
+	return lease.Until.UnixNano()
 }
 
 func validateLease(r pglimit.LeaseRequest) error {

@@ -1,12 +1,11 @@
--- Settles a lease and takes the next one. The function is in the migration
--- 00008_hot_path.sql.
--- $1 key, $2 limiter, $3 parts of a token, $4 parts refilled per microsecond, $5 burst,
--- $6 tokens wanted, $7 one in how many of those left at most, $8 microseconds that it lasts,
--- $9 tokens of the lease to settle (0: none), $10 how many of them were spent, $11 when it was
--- made, $12 when it expires, in microseconds since 1970, $13 whether the commit may be relaxed.
--- Locks the row. Returns tokens set aside and when they
--- expire, then the bucket's debt and the time.
-select granted, until_us, debt, at_us
-from pglimit.token_bucket_lease_v1(
-    $1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint,
-    $9::bigint, $10::bigint, $11::bigint, $12::bigint, $13::boolean)
+-- Settles a lease and takes the next one: migrations/functions/token_bucket_lease.sql.
+-- $1 key, $2 limiter, $3 nanoseconds of a token, $4 of the window, $5 tokens wanted, $6 one in
+-- how many of those left at most, $7 nanoseconds that it lasts, $8 tokens of the lease to settle
+-- (0: none), $9 how many of them were spent, $10 when it expires, $11 whether the commit may be
+-- relaxed.
+-- Locks the row. Returns tokens set aside, the time, and the row.
+select t.granted, t.now_ns, (t.bucket).full_ns, (t.bucket).token_ns, (t.bucket).at_ns,
+    coalesce((t.bucket).leased_ns, 0::bigint), coalesce((t.bucket).until_ns, 0::bigint)
+from pglimit.token_bucket_lease(
+    $1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint,
+    $8::bigint, $9::bigint, $10::bigint, $11::boolean) t

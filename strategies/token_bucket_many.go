@@ -3,10 +3,7 @@ package strategies
 import (
 	"context"
 	_ "embed"
-	"errors"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"slices"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -14,99 +11,135 @@ import (
 var (
 	//go:embed token_bucket_take_many.sql
 	tokenBucketTakeManyFile string
-	//go:embed token_bucket_take_mixed.sql
-	tokenBucketTakeMixedFile string
 
-	tokenBucketTakeMany  = statement(tokenBucketTakeManyFile, "token_bucket")
-	tokenBucketTakeMixed = statement(tokenBucketTakeMixedFile, "token_bucket")
+	tokenBucketTakeMany = statement(tokenBucketTakeManyFile, "token_bucket")
 )
 
-// ofOneLimit says whether all requests are for the same limiter and limit, as those of
-// one Limiter are.
-func ofOneLimit(requests []pglimit.Request) bool {
-	for i := range requests {
-		if requests[i].Limit != requests[0].Limit || requests[i].Limiter != requests[0].Limiter {
-			return false
-		}
-	}
-	return true
+// many is a call of token_bucket_take_many: its columns, with an element per bucket or one
+// for all, and those of the requests, in the same order.
+type many struct {
+	order           []int // indexes into the requests
+	keys, limiters  []string
+	tokens, windows []int64
+	asks            []int64
+	last            []int64 // behind a bucket's last request
+	wants, units    []int64 // of the requests
 }
 
-// takeManyTokens decides requests of one limiter and limit, in one statement for them all.
-func takeManyTokens(ctx context.Context, db pglimit.DB, requests []pglimit.Request, decisions []pglimit.Decision, relaxed bool) error {
+// newMany sorts the requests into buckets.
+func newMany(requests []pglimit.Request) (*many, error) {
 	n := len(requests)
-	order := lockOrder(requests)
-	keys := make([]string, 0, n)
-	numbers := make([]int64, 3*n) // one allocation for three columns
-	lasts, wants, units := numbers[:0:n], numbers[n:2*n], numbers[2*n:]
-	for row, i := range order {
+	numbers := make([]int64, 6*n) // one allocation for six columns
+	column := func(i int) []int64 { return numbers[i*n : i*n : (i+1)*n] }
+	m := &many{
+		order: lockOrder(requests), keys: make([]string, 0, n), limiters: make([]string, 0, n),
+		tokens: column(0), windows: column(1), asks: column(2), last: column(3), wants: column(4), units: column(5),
+	}
+	if err := sameBucket(requests, m.order); err != nil {
+		return nil, err
+	}
+	for row, i := range m.order {
 		r := &requests[i]
-		if k := len(keys); k > 0 && keys[k-1] == r.Key {
-			lasts[k-1]++
-		} else {
-			keys, lasts = append(keys, r.Key), append(lasts, int64(row+1))
+		m.wants, m.units = append(m.wants, r.Tokens), append(m.units, max(r.Unit, 1))
+		if k := len(m.keys) - 1; k >= 0 && m.keys[k] == r.Key && m.limiters[k] == r.Limiter {
+			m.last[k], m.asks[k] = int64(row+1), planned
+			continue
 		}
-		wants[row], units[row] = r.Tokens, max(r.Unit, 1)
+		m.keys, m.limiters = append(m.keys, r.Key), append(m.limiters, r.Limiter)
+		m.tokens, m.windows = append(m.tokens, int64(r.Limit.Token())), append(m.windows, int64(r.Limit.Window()))
+		m.last = append(m.last, int64(row+1))
+		ask := planned
+		if r.Tokens == 0 || r.Tokens == r.Unit {
+			ask = r.Tokens
+		}
+		m.asks = append(m.asks, ask)
 	}
-	scale := scaleOf(requests[0].Limit)
-	answer := make([]int64, 4*len(keys))
-	rows, grants, debts, ats := answer[:0:len(keys)], answer[len(keys):][:0:len(keys)], answer[2*len(keys):][:0:len(keys)], answer[3*len(keys):][:0]
-	err := db.QueryRow(ctx, tokenBucketTakeMany,
-		keys, lasts, wants, units, requests[0].Limiter, scale.token, scale.refill, scale.burst, relaxed,
-	).Scan(&rows, &grants, &debts, &ats)
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == lockNotAvailable {
-		return takeMixedTokens(ctx, db, requests, decisions, relaxed) // which takes key by key, and may wait
+	return m, nil
+}
+
+// planned: what a bucket gets depends on what it has, because it is asked for more than one
+// request, or for as much as there is.
+const planned = int64(-1)
+
+// oneForAll is the column as it is sent: Postgres takes as long to read a column as to take
+// a token, and mostly all that is in it is the same.
+func oneForAll[T comparable](column []T) []T {
+	for _, element := range column {
+		if element != column[0] {
+			return column
+		}
 	}
+	return column[:1]
+}
+
+// takeInTurn decides several requests for one bucket.
+func (m *many) takeInTurn(ctx context.Context, db pglimit.DB, requests []pglimit.Request, decisions []pglimit.Decision, how manner) error {
+	granted, nowNS, after, err := takeFromOne(ctx, db, &requests[0], 1, 1, m.wants, m.units, how)
 	if err != nil {
 		return err
 	}
-	for i, number := range rows {
-		last := lasts[number-1]
-		first := int64(1)
-		if number > 1 {
-			first = lasts[number-2] + 1
+	m.share(after, granted, nowNS, 0, m.last[0], requests, decisions)
+	return nil
+}
+
+// take decides requests for several buckets in one call.
+func (m *many) take(ctx context.Context, db pglimit.DB, requests []pglimit.Request, decisions []pglimit.Decision, how manner) error {
+	asks, last, wants, units := oneForAll(m.asks), m.last, m.wants, m.units
+	if slices.Contains(asks, planned) {
+		asks = m.asks
+	} else {
+		last, wants, units = nil, nil, nil
+	}
+	var nowNS, takenNS int64
+	fulls, ats := make([]int64, 0, len(m.keys)), make([]int64, 0, len(m.keys))
+	var grants, numbers, leased, untils, denied, deniedFulls, deniedTokens, deniedAts, deniedLeased, deniedUntils []int64
+	err := db.QueryRow(ctx, tokenBucketTakeMany,
+		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), asks, last, wants, units, how.relaxed, how.impatient,
+	).Scan(&nowNS, &takenNS, &grants, &numbers, &fulls, &ats, &leased, &untils, &denied, &deniedFulls, &deniedTokens, &deniedAts, &deniedLeased, &deniedUntils)
+	if err != nil {
+		return err
+	}
+	if grants == nil {
+		grants = m.asks
+	}
+	buckets := make([]bucket, len(m.keys))
+	for k := range buckets {
+		buckets[k] = bucket{fullNS: takenNS + grants[k]*m.tokens[k], tokenNS: m.tokens[k], atNS: takenNS}
+	}
+	for i, fullNS := range fulls {
+		k := i
+		if numbers != nil {
+			k = int(numbers[i] - 1)
 		}
-		// What was granted in all is shared out as the function did: to each in turn as many
-		// whole units as there are left.
-		left := grants[i]
-		b := bucket{debt: debts[i] - left*scale.token, atUS: ats[i], scale: scale}
-		for row := first; row <= last; row++ {
-			r := requests[order[row-1]]
-			unit := max(r.Unit, 1)
-			granted := min(r.Tokens, left) / unit * unit
-			left -= granted
-			b.debt += granted * scale.token
-			decisions[order[row-1]] = b.decision(r, granted)
+		buckets[k].fullNS, buckets[k].atNS = fullNS, ats[i]
+		if leased != nil {
+			buckets[k].leasedNS, buckets[k].untilNS = leased[i], untils[i]
 		}
+	}
+	for i, number := range denied {
+		buckets[number-1] = bucket{
+			fullNS: deniedFulls[i], tokenNS: deniedTokens[i], atNS: deniedAts[i],
+			leasedNS: deniedLeased[i], untilNS: deniedUntils[i],
+		}
+	}
+	first := int64(0)
+	for k, b := range buckets {
+		atNS := max(nowNS, b.atNS) // not before the grants that it counts
+		m.share(b, grants[k], atNS, first, m.last[k], requests, decisions)
+		first = m.last[k]
 	}
 	return nil
 }
 
-// takeMixedTokens decides requests of several limiters or limits, one after another in
-// one call.
-func takeMixedTokens(ctx context.Context, db pglimit.DB, requests []pglimit.Request, decisions []pglimit.Decision, relaxed bool) error {
-	order := lockOrder(requests)
-	n := len(requests)
-	keys, limiters := make([]string, n), make([]string, n)
-	numbers := make([]int64, 5*n) // one allocation for five columns
-	tokens, refills, bursts, wants, units := numbers[:n], numbers[n:2*n], numbers[2*n:3*n], numbers[3*n:4*n], numbers[4*n:]
-	for row, i := range order {
-		r, scale := &requests[i], scaleOf(requests[i].Limit)
-		keys[row], limiters[row] = r.Key, r.Limiter
-		tokens[row], refills[row], bursts[row] = scale.token, scale.refill, scale.burst
-		wants[row], units[row] = r.Tokens, max(r.Unit, 1)
+// share out what a bucket granted, as the function did: to each request in turn as many whole
+// units as there are left. The rows first to last are its requests.
+func (m *many) share(b bucket, left, atNS, first, last int64, requests []pglimit.Request, decisions []pglimit.Decision) {
+	b.fullNS -= left * b.tokenNS
+	for row := first; row < last; row++ {
+		granted := min(m.wants[row], left) / m.units[row] * m.units[row]
+		left -= granted
+		b.fullNS += granted * b.tokenNS
+		i := m.order[row]
+		decisions[i] = b.decision(&requests[i], atNS, granted)
 	}
-	rows, err := db.Query(ctx, tokenBucketTakeMixed, keys, limiters, tokens, refills, bursts, wants, units, relaxed)
-	if err != nil {
-		return err
-	}
-	row := 0
-	var granted, debt, atUS int64
-	_, err = pgx.ForEachRow(rows, []any{&granted, &debt, &atUS}, func() error {
-		r := requests[order[row]]
-		decisions[order[row]] = bucket{debt: debt, atUS: atUS, scale: scaleOf(r.Limit)}.decision(r, granted)
-		row++
-		return nil
-	})
-	return err
 }

@@ -19,9 +19,8 @@ import (
 //   - Bad at: many keys in one call.
 //
 // It is the third design of the write-up, which kept the time of the last request;
-// that is the case of a burst of one. The first take of a key is dated when it was
-// sent, though it may have waited for another that was rolled back; any other by the
-// clock behind the lock.
+// that is the case of a burst of one. A first take of a key that had to wait for another,
+// which was rolled back, fails with ErrNothingTaken.
 //
 // The zero value is ready to use, concurrently.
 type Upsert struct{}
@@ -50,26 +49,34 @@ func (s Upsert) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Requ
 	return takeEach(ctx, db, requests, upsertOne)
 }
 
-func upsertOne(ctx context.Context, db pglimit.DB, r pglimit.Request, relaxed bool) (pglimit.Decision, error) {
-	after := bucket{scale: scaleOf(r.Limit)}
+func upsertOne(ctx context.Context, db pglimit.DB, r *pglimit.Request, how manner) (pglimit.Decision, error) {
+	if r.Tokens == 0 {
+		return upsertTable.peek(ctx, db, r)
+	}
 	for {
-		var granted int64
-		var decided bool
+		var granted *int64
+		var nowNS int64
+		var after bucket
 		err := db.QueryRow(ctx, upsertTake,
-			r.Key, r.Limiter, after.scale.token, after.scale.refill, after.scale.burst, r.Tokens, max(r.Unit, 1), relaxed,
-		).Scan(&decided, &granted, &after.debt, &after.atUS, nil)
-		if err != nil {
+			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Unit, how.relaxed, how.impatient,
+		).Scan(append([]any{&granted, &nowNS}, append(after.fields(), nil)...)...)
+		switch {
+		case err != nil:
 			return pglimit.Decision{}, err
+		case granted == nil:
+			// Somebody else took what the read had seen. A new statement sees that, and each
+			// turn of this loop means a grant for somebody.
+		case *granted == 0 && after.ahead(nowNS):
+			if _, err := db.Exec(ctx, upsertTable.step, r.Key, r.Limiter); err != nil {
+				return pglimit.Decision{}, err
+			}
+		default:
+			return after.decision(r, nowNS, *granted), nil
 		}
-		if decided {
-			return after.decision(r, granted), nil
-		}
-		// Somebody else took what the read had seen. A new statement sees that, and
-		// each turn of this loop means a grant for somebody.
 	}
 }
 
-// GiveBack reduces the debt, each row in an update of its own.
+// GiveBack gives back, each row in an update of its own.
 func (s Upsert) GiveBack(ctx context.Context, db pglimit.DB, refunds []pglimit.Refund) error {
 	return giveBack(ctx, db, s, refunds, upsertTable.giveBack, bucketRefund)
 }

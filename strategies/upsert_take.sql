@@ -1,52 +1,58 @@
 -- Takes from one bucket in one statement.
--- $1 key, $2 limiter, $3 parts of a token, $4 parts refilled per microsecond,
--- $5 burst, $6 tokens wanted, $7 unit, $8 whether the commit may be relaxed.
--- Locks the row if tokens may be granted. Returns whether this is a decision (if
--- not, another take was faster: ask again), tokens granted, then the bucket's debt
--- and the time of the decision.
+-- $1 key, $2 limiter, $3 nanoseconds of a token, $4 of the window, $5 tokens wanted, $6 unit,
+-- $7 whether the commit may be relaxed, $8 whether to give up after 20 ms if somebody holds the
+-- row (SQLSTATE 55P03).
+-- Locks the row if tokens may be granted. Returns tokens granted, or null if there seemed to be
+-- some and another take was faster: ask again. Then the time of the decision, and the row.
 with
--- A plain read. It may deny, so that a denial locks and writes nothing.
+patience as materialized (
+    select case when $8::boolean then pg_catalog.set_config('lock_timeout', '20ms', true) end
+),
+-- A plain read. It may deny, so that a denial locks and writes nothing, and it plans what to
+-- grant. A row ahead of the clock denies: the caller moves it, and asks again.
 seen as materialized (
-    select
-        greatest(clock.now_us, b.at_us) as at_us,
-        pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, clock.now_us, $3, $4, $5) as debt
-    from (select pglimit.clock_us_v1() as now_us) clock
+    select clock.now_ns, b.full_ns, b.token_ns, b.at_ns,
+        case when b.at_ns > clock.now_ns + pglimit.step_ns() then 0::bigint else least($5::bigint, greatest(0::bigint,
+            $4::bigint - greatest(0::bigint, pglimit.read_full_ns(b.full_ns, b.token_ns, b.at_ns, clock.now_ns, $3::bigint) - clock.now_ns)
+        ) / $3::bigint) / $6::bigint * $6::bigint end as plan
+    from (select pglimit.clock_ns() as now_ns offset 0) clock
     left join $table b on b.key = $1::text and b.limiter = $2::text
 ),
-hoped as materialized (
-    select pglimit.grantable_v1($6, $7, seen.debt, $3, $5) as granted from seen
-),
--- The clock once more. Nothing asks for it before the row is locked, and a CTE is
--- read once: the condition and the update see the same time.
+-- The clock once more. Nothing asks for it before the row is locked, and it is read once: the
+-- condition and the update see the same time.
 late as materialized (
-    select pglimit.clock_us_v1() as now_us
+    select pglimit.clock_ns() as now_ns
 ),
--- Decided under the row lock, with the row as it is then (b). Its time only moves
--- forward, so no span of time is ever credited twice.
+-- Decided under the row lock, with the row (b) and the clock as they are then. The proposed row
+-- (excluded) is that of a full bucket: full at its at_ns + what the take costs.
 taken as (
-    insert into $table as b (key, limiter, debt, at_us, made_us, granted, token_parts, refill_parts, burst)
-    select $1, $2, hoped.granted * $3, seen.at_us, seen.at_us, hoped.granted, $3::bigint, $4::bigint, $5::bigint
-    from seen, hoped
-    where hoped.granted > 0
+    insert into $table as b (key, limiter, full_ns, token_ns, at_ns)
+    select $1::text, $2::text, seen.now_ns + seen.plan * $3::bigint, $3::bigint, seen.now_ns
+    from seen, patience
+    where seen.plan > 0::bigint
     on conflict (key, limiter) do update set
-        (debt, granted, at_us) = (
-            select owed + $3 * granted, granted, greatest(b.at_us, now_us)
+        (full_ns, at_ns, token_ns) = (
+            select greatest(pglimit.read_full_ns(b.full_ns, b.token_ns, b.at_ns, now_ns, $3::bigint), now_ns) + (excluded.full_ns - excluded.at_ns),
+                greatest(b.at_ns, now_ns), $3::bigint
             from late
-            cross join lateral (select pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, now_us, $3, $4, $5) as owed) o
-            cross join lateral (select pglimit.grantable_v1($6, $7, owed, $3, $5) as granted) g
-        ),
-        token_parts = excluded.token_parts, refill_parts = excluded.refill_parts, burst = excluded.burst
+        )
     where (
-        select pglimit.grantable_v1($6::bigint, $7::bigint,
-            pglimit.owed_v1(b.debt, b.at_us, b.token_parts, b.refill_parts, now_us, $3, $4, $5), $3, $5) > 0
+        -- What can be granted now is what was planned: no less, and no more. (More where tokens
+        -- come back faster than a statement takes: there would always be more.)
+        select b.at_ns <= now_ns + pglimit.step_ns() and case when $3::bigint < 1000000::bigint then can >= plan else can = plan end
         from late
+        cross join lateral (select (excluded.full_ns - excluded.at_ns) / $3::bigint as plan, least($5::bigint, (
+            $4::bigint - greatest(0::bigint, pglimit.read_full_ns(b.full_ns, b.token_ns, b.at_ns, now_ns, $3::bigint) - now_ns)
+        ) / $3::bigint) / $6::bigint * $6::bigint as can) g
     )
-    returning b.granted, b.debt, b.at_us
+    -- A first take that waited for an insert which was rolled back would be dated too early.
+    returning b.full_ns, b.at_ns, pglimit.in_time(b.at_ns)
 )
 select
-    taken.granted is not null or hoped.granted = 0,
-    coalesce(taken.granted, 0),
-    coalesce(taken.debt, seen.debt),
-    coalesce(taken.at_us, seen.at_us),
-    case when $8::boolean and taken.granted > 0 then pg_catalog.set_config('synchronous_commit', 'off', true) end
-from seen cross join hoped left join taken on true
+    case when taken.full_ns is not null or seen.plan = 0::bigint then seen.plan end,
+    coalesce(taken.at_ns, seen.now_ns),
+    coalesce(taken.full_ns, seen.full_ns, 0::bigint),
+    case when taken.full_ns is not null then $3::bigint else coalesce(seen.token_ns, 0::bigint) end,
+    coalesce(taken.at_ns, seen.at_ns, 0::bigint),
+    case when $7::boolean and taken.full_ns is not null then pg_catalog.set_config('synchronous_commit', 'off', true) end
+from seen left join taken on true

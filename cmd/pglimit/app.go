@@ -23,8 +23,9 @@ const (
 // Exit codes: the answer of a command that gives one is in its exit code, so that
 // a shell script can branch on it.
 const (
-	exitDenied exitCode = 1
-	exitFailed exitCode = 2
+	exitDenied  exitCode = 1
+	exitPending exitCode = 1
+	exitFailed  exitCode = 2
 )
 
 // exitCode, returned as an error, ends the process with that code and prints

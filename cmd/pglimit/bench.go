@@ -39,6 +39,10 @@ alone, so leaving some out may hide a fault, but invents none.
                   leases had set tokens aside, which are denied to others
   no fault seen   grants are missing: --audit had no room, or answers were lost
 
+The tables are measured as they are stored: logged, unless "pglimit storage unlogged"
+was run; --unlogged sees to that on a throwaway server, and refuses a named database
+that has it otherwise. The report says which it was.
+
 WAL, transaction ids and deadlocks are the server's, so they include what others do
 there. Latencies are those of decisions, and of requests that were given up while
 they waited; other errors are counted apart.
@@ -74,7 +78,7 @@ func newBenchCommand(a *app) *cobra.Command {
 			if err != nil {
 				return usagef(cmd, "%v", err)
 			}
-			return a.bench(cmd.Context(), config, cmd.Flags().Changed("strategies"))
+			return a.bench(cmd.Context(), config, cmd.Flags().Changed("strategies"), b.unlogged)
 		},
 	}
 	b.addTo(cmd)
@@ -83,7 +87,7 @@ func newBenchCommand(a *app) *cobra.Command {
 
 // bench runs it on the database that is named, or on a throwaway server. named: the
 // user chose the strategies.
-func (a *app) bench(ctx context.Context, config bench.Config, named bool) (err error) {
+func (a *app) bench(ctx context.Context, config bench.Config, named, unlogged bool) (err error) {
 	place, err := a.findBenchPlace(ctx, config.Instances*config.Conns)
 	defer a.leave(place, &err)
 	if err != nil {
@@ -91,6 +95,11 @@ func (a *app) bench(ctx context.Context, config bench.Config, named bool) (err e
 	}
 	if config.Strategies, err = a.benchStrategies(ctx, place, config.Strategies, named); err != nil {
 		return err
+	}
+	if unlogged {
+		if err := a.makeUnlogged(ctx, place, config.Strategies); err != nil {
+			return err
+		}
 	}
 	report, err := bench.Run(ctx, place.database, place.source, config, newBenchProgress(a.stderr))
 	if err != nil && len(report.Runs) == 0 {

@@ -18,6 +18,7 @@ type benchFlags struct {
 	limit      string
 	burst      int64
 	durability string
+	unlogged   bool
 }
 
 func newBenchFlags() *benchFlags {
@@ -39,6 +40,8 @@ func (b *benchFlags) addTo(cmd *cobra.Command) {
 	flags.Int64Var(&b.burst, "burst", 0, "`TOKENS` that can be granted at once (default: as --limit says)")
 	flags.Int64Var(&b.Cost, "cost", b.Cost, "`TOKENS` of one request")
 	choiceVar(cmd, flags, &b.durability, "durability", "`DURABILITY` of grants", pglimit.Relaxed.String(), pglimit.Durable.String())
+
+	flags.BoolVar(&b.unlogged, "unlogged", false, "measure unlogged tables (see \"pglimit storage --help\"); a database that is named must have them already")
 
 	flags.IntVar(&b.Callers, "callers", b.Callers, "`NUMBER` of concurrent callers, over all instances")
 	flags.IntVar(&b.Keys, "keys", b.Keys, "`NUMBER` of keys")

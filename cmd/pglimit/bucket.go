@@ -28,7 +28,7 @@ type bucketFlags struct {
 func (b *bucketFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&b.limiter, "name", "cli", "`NAME` of the limiter: the same key under another name is another bucket")
+	flags.StringVar(&b.limiter, "limiter", "cli", "`NAME` of the limiter: the same key under another name is another bucket")
 	var names []string
 	for _, s := range strategies.All() {
 		names = append(names, s.Name())
@@ -36,7 +36,7 @@ func (b *bucketFlags) addTo(cmd *cobra.Command) {
 	b.strategy = names[0]
 	choiceVar(cmd, flags, &b.strategy, "strategy", "`STRATEGY` that decides", names...)
 	flags.DurationVar(&b.timeout, "timeout", 10*time.Second, "longest `TIME` to wait for an answer, connecting included; 0 waits for ever")
-	noFiles(cmd, "name", "timeout")
+	noFiles(cmd, "limiter", "timeout")
 }
 
 // addLimitTo defines the flags that say how much is allowed.
@@ -122,9 +122,9 @@ func inFlags(err error) error {
 	case errors.As(err, &limit):
 		return fmt.Errorf("limit %v: %s %s", limit.Limit, strings.ToLower(limit.Field), limit.Why)
 	case errors.As(err, &config) && config.Field == "Name":
-		return fmt.Errorf("--name %w", config.Err)
+		return fmt.Errorf("--limiter %w", config.Err)
 	case errors.As(err, &request):
-		name, ok := map[string]string{"Limiter": "--name", "Key": "KEY", "Tokens": "--cost", "Unit": "--cost"}[request.Field]
+		name, ok := map[string]string{"Limiter": "--limiter", "Key": "KEY", "Tokens": "--cost", "Unit": "--cost"}[request.Field]
 		if !ok {
 			return err
 		}

@@ -116,11 +116,8 @@ func (f cleanupFlags) config(logger *slog.Logger) cleanup.Config {
 }
 
 // logger writes to stderr, in the format that --output asks for.
-func (a *app) logger(verbose bool) *slog.Logger {
-	options := &slog.HandlerOptions{Level: slog.LevelInfo}
-	if verbose {
-		options.Level = slog.LevelDebug
-	}
+func (a *app) logger(level slog.Level) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
 	if a.output == outputJSON {
 		return slog.New(slog.NewJSONHandler(a.stderr, options))
 	}
@@ -130,7 +127,11 @@ func (a *app) logger(verbose bool) *slog.Logger {
 // clean runs the job until ctx ends. Where the schema is missing, waiting for the
 // next run would not help.
 func (a *app) clean(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) error {
-	log := a.logger(f.verbose)
+	level := slog.LevelInfo
+	if f.verbose {
+		level = slog.LevelDebug
+	}
+	log := a.logger(level)
 	config := f.config(log)
 	hopeless := make(chan error, 1)
 	config.OnRun = func(report cleanup.Report) {

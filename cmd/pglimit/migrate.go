@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"time"
@@ -27,8 +29,27 @@ func newMigrateCommand(a *app) *cobra.Command {
 			"pglimit migrate status",
 			"pglimit migrate sql | psql --single-transaction -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
 		),
-	}, newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a), newMigrateSQLCommand(a))
+	}, newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a), newMigrateSQLCommand(a), newMigrateGrantsCommand(a))
 }
+
+// lockTimeoutVar defines the flag --lock-timeout. The function it returns makes options
+// of it, and has the migration say on stderr what it waits for.
+func lockTimeoutVar(a *app, cmd *cobra.Command) func() ([]migrations.Option, error) {
+	timeout := cmd.Flags().Duration("lock-timeout", time.Second, "longest `TIME` that a statement waits for a lock; 0 for as long as it takes")
+	noFiles(cmd, "lock-timeout")
+	return func() ([]migrations.Option, error) {
+		if *timeout < 0 {
+			return nil, fmt.Errorf("--lock-timeout is %v: it must not be negative", *timeout)
+		}
+		return []migrations.Option{migrations.WithLockTimeout(*timeout), migrations.WithLogger(a.logger(slog.LevelWarn))}, nil
+	}
+}
+
+// lockHelp is part of the help of commands that change the schema.
+const lockHelp = `
+Where somebody's long transaction holds a lock that it needs, others would wait
+behind it. So it waits for --lock-timeout at most, lets them through, says on
+stderr who has the lock, and tries again until it can be done.`
 
 // migrationJSON is a migration for machines.
 type migrationJSON struct {

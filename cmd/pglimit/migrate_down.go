@@ -13,18 +13,20 @@ const migrateDownLong = `Undo the migration that was applied last, or more with 
 
 The state of the limiters goes with the tables: services that still use them get
 errors until the schema is migrated up again, and then find every bucket full.
-It does not ask whether you are sure.`
+It does not ask whether you are sure.
+` + lockHelp
 
 func newMigrateDownCommand(a *app) *cobra.Command {
 	var to int64
 	all := false
+	var options func() ([]migrations.Option, error)
 	cmd := &cobra.Command{
-		Use:   "down [--to VERSION | --all]",
+		Use:   "down [--to VERSION | --all] [--lock-timeout TIME]",
 		Short: "Undo the last migration, or more",
 		Long:  migrateDownLong,
 		Example: lines(
 			"pglimit migrate down",
-			"pglimit migrate down --to 4",
+			"pglimit migrate down --to 1",
 			"pglimit migrate down --all",
 		),
 		Args:                  noArgs,
@@ -39,11 +41,15 @@ func newMigrateDownCommand(a *app) *cobra.Command {
 			case to < 0:
 				return fmt.Errorf("--to is %d: it must be a version, or 0 to undo everything", to)
 			}
+			opts, err := options()
+			if err != nil {
+				return err
+			}
 			return a.migrate(ctx, func(pool *pgxpool.Pool) error {
 				if chosen || all {
-					return migrations.DownTo(ctx, pool, to)
+					return migrations.DownTo(ctx, pool, to, opts...)
 				}
-				return migrations.Down(ctx, pool)
+				return migrations.Down(ctx, pool, opts...)
 			})
 		},
 	}
@@ -51,5 +57,6 @@ func newMigrateDownCommand(a *app) *cobra.Command {
 	cmd.Flags().Int64Var(&to, "to", 0, "undo every migration above this `VERSION`")
 	cmd.Flags().BoolVar(&all, "all", false, "undo every migration and remove the schema")
 	noFiles(cmd, "to")
+	options = lockTimeoutVar(a, cmd)
 	return cmd
 }

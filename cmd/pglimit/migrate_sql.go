@@ -1,34 +1,75 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pglimit/ratelimit/migrations"
 )
 
-const migrateSQLLong = `Print the migrations as SQL, for people who migrate with another tool.
+const migrateSQLLong = `Print the migrations as SQL, or write them to files, for people who migrate with
+another tool. It needs no database.
 
-It needs no database and prints SQL whatever --output says. The text has no
-transaction of its own: give it one. It records what it applies, so that
-"pglimit migrate status" knows about it.`
+The text has no transaction of its own: give it one. It records what it applies, so
+that "pglimit migrate status" knows about it. --output does not change it.
+
+--from and --to select versions, both included; "pglimit migrate status" lists them.
+When a new release brings more, print those after the last that you have.
+
+With --dir each version goes into a file of its own, named as the tool wants it:
+
+  golang-migrate  000001_tables.up.sql and 000001_tables.down.sql
+  flyway          V1__tables.sql; with --down U1__tables.sql, to undo it
+  atlas           00001_tables.sql; then run "atlas migrate hash"
+  goose           00001_tables.sql, up and down in one
+
+Give the tool a folder and a version table (Flyway: schema history table) for these
+files alone, because their versions begin with 1. Not pglimit.goose_db_version, which
+the files write by themselves.
+
+A file that is there and says something else is never overwritten: then none is
+written, and the exit code is 2. Other files in the folder do not matter.`
 
 func newMigrateSQLCommand(a *app) *cobra.Command {
-	down := false
+	var span migrations.Span
+	dir, format := "", string(migrations.GolangMigrate)
 	cmd := &cobra.Command{
-		Use:   "sql",
+		Use:   "sql [--from VERSION] [--to VERSION] [--down] [--dir DIR [--format FORMAT]]",
 		Short: "Print the migrations as SQL, for another tool",
 		Long:  migrateSQLLong,
 		Example: lines(
-			"pglimit migrate sql > V7__pglimit.sql",
 			"pglimit migrate sql | psql --single-transaction -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
-			"pglimit migrate sql --down",
+			"pglimit migrate sql --from 4 > V7__pglimit_4.sql",
+			"pglimit migrate sql --down --from 3",
+			"pglimit migrate sql --dir db/pglimit --format flyway",
 		),
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(*cobra.Command, []string) error {
-			text, err := migrations.SQL(!down)
+		Args:                  noArgs,
+		ValidArgsFunction:     cobra.NoFileCompletions,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			flags := cmd.Flags()
+			for name, version := range map[string]int64{"from": span.From, "to": span.To} {
+				if flags.Changed(name) && version < 1 {
+					return fmt.Errorf("--%s is %d: versions begin with 1", name, version)
+				}
+			}
+			if dir != "" {
+				return a.writeFiles(dir, migrations.Format(format), span)
+			}
+			if flags.Changed("dir") {
+				return errors.New("--dir is empty: it must name a folder")
+			}
+			if flags.Changed("format") {
+				return usagef(cmd, "--format needs a --dir to write the files to")
+			}
+			text, err := span.SQL()
 			if err != nil {
 				return err
 			}
@@ -36,6 +77,76 @@ func newMigrateSQLCommand(a *app) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&down, "down", false, "print what removes the schema")
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.Int64Var(&span.From, "from", 0, "first `VERSION` (default: 1)")
+	flags.Int64Var(&span.To, "to", 0, "last `VERSION` (default: the newest of this release)")
+	flags.BoolVar(&span.Down, "down", false, "what undoes them instead")
+	flags.BoolVar(&span.WithoutExclusionRange, "without-exclusion-range", false, "leave out the strategy exclusion_range, which needs the extension btree_gist")
+	flags.StringVar(&dir, "dir", "", "write a file per version to this `DIR`, made if it is not there")
+	var formats []string
+	for _, f := range migrations.Formats() {
+		formats = append(formats, string(f))
+	}
+	choiceVar(cmd, flags, &format, "format", "`TOOL` that the files are for", formats...)
+	noFiles(cmd, "from", "to")
+	complete(cmd, "dir", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	})
 	return cmd
+}
+
+// filesJSON is what was written, for machines.
+type filesJSON struct {
+	Written   []string `json:"written"`
+	Unchanged []string `json:"unchanged"` // were there, and say the same
+}
+
+// writeFiles writes a file per version, or none: what is there is not overwritten.
+func (a *app) writeFiles(dir string, format migrations.Format, span migrations.Span) error {
+	files, err := span.Files(format)
+	if err != nil {
+		return err
+	}
+	done := filesJSON{Written: []string{}, Unchanged: []string{}}
+	missing := map[string]string{}
+	for _, file := range files {
+		path := filepath.Join(dir, file.Name)
+		switch there, err := os.ReadFile(path); {
+		case errors.Is(err, fs.ErrNotExist):
+			missing[path] = file.Text
+			done.Written = append(done.Written, path)
+		case err != nil:
+			return err
+		case string(there) != file.Text:
+			return fmt.Errorf("%s is there and says something else: nothing is written; give another --dir, or --from a later version", path)
+		default:
+			done.Unchanged = append(done.Unchanged, path)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // G301: a folder of source files, which anybody may read
+		return err
+	}
+	var text strings.Builder
+	for _, path := range done.Written {
+		if err := writeNew(path, missing[path]); err != nil {
+			return err
+		}
+		text.WriteString("wrote " + path + "\n")
+	}
+	for _, path := range done.Unchanged {
+		text.WriteString("unchanged " + path + "\n")
+	}
+	return a.print(done, text.String())
+}
+
+// writeNew fails if the file has come to be there meanwhile.
+func writeNew(path, text string) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // G302: a source file, which anybody may read
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, err = f.WriteString(text)
+	return err
 }

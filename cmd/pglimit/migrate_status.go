@@ -9,13 +9,21 @@ import (
 	"github.com/pglimit/ratelimit/migrations"
 )
 
+const migrateStatusLong = `List the migrations, and which the database has. It only reads. Times are UTC.
+
+With --check the exit code is 1 if "pglimit migrate up" would apply something, and 0
+if not. The strategy exclusion_range counts, too: give --without-exclusion-range where
+you migrate with it. A database that a newer release has migrated needs nothing.`
+
 func newMigrateStatusCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	check, without := false, false
+	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "List the migrations, and which the database has",
-		Long:  "List the migrations, and which the database has. It only reads. Times are UTC.",
+		Long:  migrateStatusLong,
 		Example: lines(
 			"pglimit migrate status",
+			"pglimit migrate status --check || pglimit migrate up",
 			"pglimit migrate status --output json | jq .version",
 		),
 		Args:              noArgs,
@@ -30,20 +38,42 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			status := newStatusJSON(list)
-			return a.print(status, status.text())
+			var options []migrations.Option
+			if without {
+				options = append(options, migrations.WithoutExclusionRange())
+			}
+			pending, err := migrations.Pending(cmd.Context(), pool, options...)
+			if err != nil {
+				return err
+			}
+			status := newStatusJSON(list, pending)
+			if err := a.print(status, status.text()); err != nil {
+				return err
+			}
+			if check && len(pending) > 0 {
+				return exitPending
+			}
+			return nil
 		},
 	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().BoolVar(&check, "check", false, "exit with 1 if something is pending")
+	cmd.Flags().BoolVar(&without, "without-exclusion-range", false, "do not count the strategy exclusion_range as pending")
+	return cmd
 }
 
 // statusJSON is which migrations a database has, for machines.
 type statusJSON struct {
 	Version    int64           `json:"version"` // the highest that is applied, 0 for none
 	Migrations []migrationJSON `json:"migrations"`
+	Pending    []int64         `json:"pending"` // what "migrate up" would apply, in that order
 }
 
-func newStatusJSON(list []migrations.Migration) statusJSON {
-	out := statusJSON{Migrations: []migrationJSON{}}
+func newStatusJSON(list, pending []migrations.Migration) statusJSON {
+	out := statusJSON{Migrations: []migrationJSON{}, Pending: []int64{}}
+	for _, m := range pending {
+		out.Pending = append(out.Pending, m.Version)
+	}
 	for _, m := range list {
 		if m.Applied {
 			out.Version = max(out.Version, m.Version)

@@ -12,10 +12,12 @@ const migrateUpLong = `Bring the database to the schema of this release.
 Any number of instances may do this at once. Each run is all or nothing, but for
 one case: the strategy exclusion_range needs the extension btree_gist. Where that
 is not to be had, everything else is applied all the same and the exit code is 2;
-with --without-exclusion-range the extension is not asked for.`
+with --without-exclusion-range the extension is not asked for.
+` + lockHelp
 
 func newMigrateUpCommand(a *app) *cobra.Command {
 	without := false
+	var options func() ([]migrations.Option, error)
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring the database to the schema of this release",
@@ -27,15 +29,20 @@ func newMigrateUpCommand(a *app) *cobra.Command {
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var options []migrations.Option
+			opts, err := options()
+			if err != nil {
+				return err
+			}
 			if without {
-				options = append(options, migrations.WithoutExclusionRange())
+				opts = append(opts, migrations.WithoutExclusionRange())
 			}
 			return a.migrate(cmd.Context(), func(pool *pgxpool.Pool) error {
-				return migrations.Up(cmd.Context(), pool, options...)
+				return migrations.Up(cmd.Context(), pool, opts...)
 			})
 		},
 	}
+	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&without, "without-exclusion-range", false, "leave out the strategy exclusion_range, which needs the extension btree_gist")
+	options = lockTimeoutVar(a, cmd)
 	return cmd
 }

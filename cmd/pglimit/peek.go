@@ -21,7 +21,7 @@ func newPeekCommand(a *app) *cobra.Command {
 		Short: "Look how full a key's bucket is",
 		Long:  peekLong,
 		Example: lines(
-			"pglimit peek user:42 --limit 100/1m --name api",
+			"pglimit peek user:42 --limit 100/1m --limiter api",
 			"pglimit peek nightly-report --limit 1/10m --output json | jq .retry_after_ms",
 		),
 		Args:              oneKey,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,40 +11,102 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-const resetLong = `Fill a key's bucket: what it has used is forgotten.
+const resetLong = `Fill a key's bucket: what it has used is forgotten. With --all, fill the buckets of
+all keys of a limiter.
 
 Resetting a bucket that is full, or a key that was never seen, does nothing and
-succeeds.`
+succeeds.
+
+--all reads the whole table in short steps, removes the rows of the limiter and says
+how many there were. Rows that somebody holds locked come last, and it waits for
+those. It does not ask whether you are sure, and has no time limit unless --timeout
+is given; what was reset when it is stopped stays reset.
+
+Processes may remember a denial of before for up to a second.`
 
 func newResetCommand(a *app) *cobra.Command {
 	var b bucketFlags
+	all := false
 	cmd := &cobra.Command{
-		Use:   "reset KEY",
-		Short: "Fill a key's bucket",
+		Use:   "reset KEY | --all --limiter NAME",
+		Short: "Fill a key's bucket, or those of all keys",
 		Long:  resetLong,
 		Example: lines(
 			"pglimit reset nightly-report",
-			"pglimit reset user:42 --name api --strategy upsert",
+			"pglimit reset user:42 --limiter api --strategy upsert",
+			"pglimit reset --all --limiter api",
 		),
-		Args:              oneKey,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case !all && len(args) == 0:
+				return usagef(cmd, "reset needs a KEY, such as user:42, or --all with --limiter NAME")
+			case !all:
+				return oneKey(cmd, args)
+			case len(args) > 0:
+				return usagef(cmd, "reset takes either a KEY or --all, not both: the KEY is %q", args[0])
+			case !cmd.Flags().Changed("limiter"):
+				return usagef(cmd, "reset --all needs --limiter NAME: the limiter whose keys are to be reset")
+			}
+			return nil
+		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			key := args[0]
-			// A limiter wants a limit; a full bucket is full under any.
-			err := b.ask(cmd.Context(), a, pglimit.Every(time.Second), func(ctx context.Context, limiter *pglimit.Limiter) error {
-				return limiter.Reset(ctx, key)
-			})
-			if err != nil {
-				return err
+			if !all {
+				return a.resetKey(cmd.Context(), &b, args[0])
 			}
-			return a.print(struct {
-				Limiter  string `json:"limiter"`
-				Key      string `json:"key"`
-				Strategy string `json:"strategy"`
-				Reset    bool   `json:"reset"`
-			}{b.limiter, key, b.strategy, true}, fmt.Sprintf("reset: the bucket of %q is full\n", key))
+			if !cmd.Flags().Changed("timeout") {
+				b.timeout = 0 // how long it takes depends on the table
+			}
+			return a.resetAll(cmd.Context(), &b)
 		},
 	}
 	b.addTo(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "fill the buckets of all keys of --limiter")
 	return cmd
+}
+
+// anyLimit: a limiter wants one, but a full bucket is full under any.
+var anyLimit = pglimit.Every(time.Second)
+
+func (a *app) resetKey(ctx context.Context, b *bucketFlags, key string) error {
+	err := b.ask(ctx, a, anyLimit, func(ctx context.Context, limiter *pglimit.Limiter) error {
+		return limiter.Reset(ctx, key)
+	})
+	if err != nil {
+		return err
+	}
+	return a.print(struct {
+		Limiter  string `json:"limiter"`
+		Key      string `json:"key"`
+		Strategy string `json:"strategy"`
+		Reset    bool   `json:"reset"`
+	}{b.limiter, key, b.strategy, true}, fmt.Sprintf("reset: the bucket of %q is full\n", key))
+}
+
+func (a *app) resetAll(ctx context.Context, b *bucketFlags) error {
+	var removed int64
+	err := b.ask(ctx, a, anyLimit, func(ctx context.Context, limiter *pglimit.Limiter) (err error) {
+		removed, err = limiter.ResetAll(ctx)
+		return err
+	})
+	if err != nil && removed > 0 {
+		err = errors.Join(err, fmt.Errorf("before that, %s of limiter %q removed", rowCount(removed), b.limiter))
+	}
+	if err != nil {
+		return err
+	}
+	return a.print(struct {
+		Limiter  string `json:"limiter"`
+		Strategy string `json:"strategy"`
+		Removed  int64  `json:"removed"` // rows: buckets that had been taken from
+	}{b.limiter, b.strategy, removed},
+		fmt.Sprintf("reset: every bucket of limiter %q is full (%s removed)\n", b.limiter, rowCount(removed)))
+}
+
+// rowCount is "1 row", "12 rows".
+func rowCount(n int64) string {
+	if n == 1 {
+		return "1 row"
+	}
+	return fmt.Sprintf("%d rows", n)
 }

@@ -20,9 +20,9 @@ variables that psql reads (PGHOST, PGPORT, PGDATABASE, PGUSER, PGPASSWORD,
 PGSERVICE, ...). Prefer the environment for a URL with a password: other users
 of the machine can read a command line.
 
-Exit codes: 0 allowed or done, 1 denied (of bench: a strategy granted too much),
-2 failed, with one line on stderr that says why, 130 ended by Ctrl-C (143 by
-SIGTERM, 129 by SIGHUP).`
+Exit codes: 0 allowed or done, 1 denied (of bench: a strategy granted too much; of
+migrate status --check: something is pending), 2 failed, with one line on stderr
+that says why, 130 ended by Ctrl-C (143 by SIGTERM, 129 by SIGHUP).`
 
 const rootExample = `  export DATABASE_URL=postgres://app@db.internal:5432/app
   pglimit migrate up
@@ -70,7 +70,7 @@ func newRootCommand(a *app) *cobra.Command {
 		}
 	}
 	add(groupDecide, newAllowCommand(a), newPeekCommand(a), newResetCommand(a))
-	add(groupOperate, newMigrateCommand(a), newCleanupCommand(a), newBenchCommand(a))
+	add(groupOperate, newMigrateCommand(a), newCleanupCommand(a), newStorageCommand(a), newBenchCommand(a))
 	add(groupMore, newVersionCommand(a))
 	addCobrasOwn(root)
 	return root

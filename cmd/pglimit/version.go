@@ -47,7 +47,7 @@ type versionJSON struct {
 	Modified  bool   `json:"modified"` // the commit had local changes
 	Go        string `json:"go"`
 	Platform  string `json:"platform"`
-	Migration string `json:"migration"` // the newest: 00007_exclusion_range
+	Migration string `json:"migration"` // the newest: 00003_functions
 }
 
 func newVersionJSON(info *debug.BuildInfo) (versionJSON, error) {

@@ -141,7 +141,7 @@ const superuser = "postgres"
 // up when the server's process does. That a server answers on the port is not
 // enough: it must know the password, or it is somebody else's.
 func (s *Server) greet(ctx context.Context, server *process) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, readyWithin, fmt.Errorf("no answer within %v", readyWithin))
+	ctx, cancel := context.WithTimeoutCause(ctx, readyWithin, fmt.Errorf("it is not ready within %v", readyWithin))
 	defer cancel()
 	// What answers in the place of a server that has ended may never say a word.
 	alive, cancel := context.WithCancel(ctx)

@@ -115,8 +115,8 @@ func (t table) takeEach(requests []pglimit.Request, take func(r pglimit.Request,
 		if r.Tokens == 0 {
 			return nil, fmt.Errorf("%s cannot peek", t.Name())
 		}
-		perToken, perMicrosecond := r.Limit.Parts()
-		granted, d, err := take(r, (perToken+perMicrosecond-1)/perMicrosecond)
+		interval := (r.Limit.Token() + time.Microsecond - 1).Truncate(time.Microsecond)
+		granted, d, err := take(r, interval.Microseconds())
 		if err != nil {
 			return nil, err
 		}

@@ -12,12 +12,13 @@ import (
 )
 
 const (
-	millisecond = 1_000
-	second      = 1_000_000
+	microsecond = 1_000
+	millisecond = 1_000_000
+	second      = 1_000_000_000
 )
 
-// start of the histories below, in microseconds since 1970.
-var start = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC).UnixMicro()
+// start of the histories below, in nanoseconds since 1970.
+var start = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC).UnixNano()
 
 func grant(at, n int64) audit.Event {
 	return audit.Event{At: start + at, Wanted: n, Unit: n, Granted: n}
@@ -39,30 +40,30 @@ func TestVerdicts(t *testing.T) {
 	}{
 		{name: "nothing happened", limit: tenPerSecond},
 		{name: "the burst, then the rate", limit: tenPerSecond,
-			events: []audit.Event{grant(0, 10), deny(0, 1), deny(99_999, 1), grant(100_000, 1), deny(100_001, 1)}},
+			events: []audit.Event{grant(0, 10), deny(0, 1), deny(100*millisecond-1, 1), grant(100*millisecond, 1), deny(100*millisecond+1, 1)}},
 		{name: "one beyond the burst", limit: tenPerSecond,
-			events: []audit.Event{grant(0, 10), grant(99_999, 1)}, over: 1},
+			events: []audit.Event{grant(0, 10), grant(100*millisecond-1, 1)}, over: 1},
 		{name: "a little each second adds up", limit: tenPerSecond,
 			events: []audit.Event{grant(0, 10), grant(second, 11), grant(2*second, 11), grant(3*second, 11)}, over: 3},
 		{name: "a quiet time forgives", limit: tenPerSecond,
 			events: []audit.Event{grant(0, 12), grant(10*second, 11)}, over: 2},
 		{name: "a quiet time does not save up", limit: tenPerSecond,
 			events: []audit.Event{grant(0, 1), grant(100*second, 10), grant(100*second+1, 1)}, over: 1},
-		{name: "denied a microsecond too long", limit: tenPerSecond,
-			events: []audit.Event{grant(0, 10), deny(100_000, 1)}, notDue: 1},
+		{name: "denied just when it is due", limit: tenPerSecond,
+			events: []audit.Event{grant(0, 10), deny(100*millisecond, 1)}, notDue: 1},
 		{name: "denied from a full bucket", limit: tenPerSecond,
 			events: []audit.Event{deny(0, 10)}, notDue: 1},
 		{name: "more than the burst is never due", limit: tenPerSecond,
 			events: []audit.Event{deny(0, 11)}},
-		{name: "a third of a second is not whole microseconds", limit: pglimit.PerSecond(3).WithBurst(1),
-			events: []audit.Event{grant(0, 1), deny(333_333, 1), grant(333_334, 1), deny(666_667, 1), grant(666_668, 1)}},
+		{name: "a third of a second is not whole nanoseconds", limit: pglimit.PerSecond(3).WithBurst(1),
+			events: []audit.Event{grant(0, 1), deny(333_333_333, 1), grant(333_333_334, 1), deny(666_666_667, 1), grant(666_666_668, 1)}},
 		{name: "a third of a second, one too early", limit: pglimit.PerSecond(3).WithBurst(1),
-			events: []audit.Event{grant(0, 1), grant(333_333, 1)}, over: 1},
-		{name: "grants of the same microsecond excuse a denial", limit: pglimit.Every(time.Minute),
+			events: []audit.Event{grant(0, 1), grant(333_333_333, 1)}, over: 1},
+		{name: "grants of the same moment excuse a denial", limit: pglimit.Every(time.Minute),
 			events: []audit.Event{deny(7, 1), grant(7, 1)}},
 		{name: "later grants do not", limit: pglimit.Every(time.Minute),
 			events: []audit.Event{deny(7, 1), grant(8, 1)}, notDue: 1},
-		{name: "too many in the same microsecond", limit: pglimit.Every(time.Minute),
+		{name: "too many at the same moment", limit: pglimit.Every(time.Minute),
 			events: []audit.Event{grant(7, 1), grant(7, 1)}, over: 1},
 		{name: "as much as there is", limit: tenPerSecond,
 			events: []audit.Event{{At: start, Wanted: 100, Unit: 3, Granted: 9}}},
@@ -73,15 +74,17 @@ func TestVerdicts(t *testing.T) {
 		{name: "without a unit it is one", limit: tenPerSecond,
 			events: []audit.Event{{At: start, Wanted: 1}}, notDue: 1},
 		{name: "before 1970", limit: tenPerSecond,
-			events: []audit.Event{grant(-3*start, 10), grant(-3*start+1, 1), deny(-2*start, 1)}, over: 1, notDue: 1},
+			events: []audit.Event{grant(-2*start, 10), grant(-2*start+1, 1), deny(-3*start/2, 1)}, over: 1, notDue: 1},
 		{name: "contended is excused", limit: tenPerSecond,
 			events: []audit.Event{{At: start, Wanted: 1, Unit: 1, Contended: true}}},
 		{name: "a billion per second", limit: pglimit.PerSecond(pglimit.MaxRate).WithBurst(1000),
-			events: []audit.Event{grant(0, 1000), grant(1, 1000), deny(1, 1), grant(2, 1001)}, over: 1},
+			events: []audit.Event{grant(0, 1000), grant(1000, 1000), deny(1000, 1), grant(2000, 1001)}, over: 1},
 		{name: "one per year", limit: pglimit.Every(365 * 24 * time.Hour),
 			events: []audit.Event{grant(0, 1), deny(365*24*3600*second-1, 1), grant(365*24*3600*second, 1)}},
-		{name: "one per year, a microsecond early", limit: pglimit.Every(365 * 24 * time.Hour),
+		{name: "one per year, a nanosecond early", limit: pglimit.Every(365 * 24 * time.Hour),
 			events: []audit.Event{grant(0, 1), grant(365*24*3600*second-1, 1)}, over: 1},
+		{name: "all times that there are", limit: pglimit.Every(365 * 24 * time.Hour).WithBurst(1),
+			events: []audit.Event{grant(math.MinInt64-start, 600), grant(math.MaxInt64-start, 1)}, over: 599},
 		{name: "more than can be counted", limit: pglimit.Every(time.Hour),
 			events: slices.Repeat([]audit.Event{grant(0, math.MaxInt64)}, 20), over: math.MaxInt64},
 	} {
@@ -106,6 +109,33 @@ func backwards(events []audit.Event) []audit.Event {
 	return events
 }
 
+// Of limits side by side, the loosest burst and the loosest rate bind, whichever limits
+// they are of. Whether a denial was due cannot be told.
+func TestLimitsSideBySide(t *testing.T) {
+	t.Parallel()
+	slow, fast := pglimit.PerMinute(1).WithBurst(100), pglimit.PerSecond(10)
+	kept := []audit.Event{grant(0, 100), grant(1*second, 10), deny(9*second, 1), deny(9*second, 5), grant(11*second, 100)}
+	tooMany := append(slices.Clone(kept), grant(11*second+99*millisecond, 1))
+	for _, limits := range [][]pglimit.Limit{{slow, fast}, {fast, slow}, {fast, pglimit.Every(time.Hour), slow}} {
+		if report := audit.Check(limits[0], kept, limits[1:]...); !report.OK() || report.Denials != 2 {
+			t.Errorf("%v: %v", limits, report)
+		}
+		if report := audit.Check(limits[0], tooMany, limits[1:]...); report.Over.Tokens != 1 {
+			t.Errorf("%v: %v", limits, report)
+		}
+		var all audit.Histories
+		for _, e := range tooMany {
+			all.Add("a", e)
+		}
+		if report := all.Check(limits[0], limits[1:]...); report.Over.Tokens != 1 || report.Over.Bucket != "a" {
+			t.Errorf("%v: %v", limits, report)
+		}
+	}
+	if report := audit.Check(slow, kept, pglimit.Limit{}); report.Err == nil {
+		t.Error("an invalid limit beside the first was not refused")
+	}
+}
+
 func TestMoreThanCanBeCounted(t *testing.T) {
 	t.Parallel()
 	report := audit.Check(pglimit.PerSecond(1), []audit.Event{grant(0, math.MaxInt64), grant(0, math.MaxInt64)})
@@ -122,7 +152,7 @@ func TestAClockReadBeforeTheLockIsSeen(t *testing.T) {
 	report := audit.Check(pglimit.PerSecond(1), []audit.Event{
 		grant(0, 1), grant(10*second, 1), grant(9*second, 1), grant(10*second+1, 1),
 	})
-	if report.Over.Tokens != 1 || report.Over.To.UnixMicro() != start+10*second+1 {
+	if report.Over.Tokens != 1 || report.Over.To.UnixNano() != start+10*second+1 {
 		t.Error(report)
 	}
 }
@@ -138,8 +168,8 @@ func TestTheWorstSpanIsNamed(t *testing.T) {
 	want := audit.Over{
 		Tokens:  5,
 		Granted: 20,
-		From:    time.UnixMicro(start + 20*second).UTC(),
-		To:      time.UnixMicro(start + 20*second + 500*millisecond).UTC(),
+		From:    time.Unix(0, start+20*second).UTC(),
+		To:      time.Unix(0, start+20*second+500*millisecond).UTC(),
 	}
 	if report.Over != want {
 		t.Errorf("%+v", report.Over)
@@ -150,7 +180,7 @@ func TestDenialsThatWereNotDueAreListedMostBelatedFirst(t *testing.T) {
 	t.Parallel()
 	events := []audit.Event{grant(0, 10)}
 	for i := range int64(50) {
-		events = append(events, deny(100_000+i, 1))
+		events = append(events, deny(100*millisecond+i, 1))
 	}
 	report := audit.Check(pglimit.PerSecond(10), events)
 	if report.NotDueTotal != 50 || len(report.NotDue) != audit.MaxListed {
@@ -158,7 +188,7 @@ func TestDenialsThatWereNotDueAreListedMostBelatedFirst(t *testing.T) {
 	}
 	for i, d := range report.NotDue {
 		late := int64(49 - i)
-		want := audit.Denial{At: time.UnixMicro(start + 100_000 + late).UTC(), Unit: 1, Free: 1, Late: time.Duration(late) * time.Microsecond}
+		want := audit.Denial{At: time.Unix(0, start+100*millisecond+late).UTC(), Unit: 1, Free: 1, Late: time.Duration(late)}
 		if d != want {
 			t.Errorf("%d: %+v, want %+v", i, d, want)
 		}
@@ -186,7 +216,7 @@ func TestCounts(t *testing.T) {
 
 func TestFromDecision(t *testing.T) {
 	t.Parallel()
-	at := time.UnixMicro(start)
+	at := time.Unix(0, start)
 	for name, test := range map[string]struct {
 		request  pglimit.Request
 		decision pglimit.Decision

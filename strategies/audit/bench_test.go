@@ -13,7 +13,7 @@ import (
 func million() (pglimit.Limit, []audit.Event) {
 	events := make([]audit.Event, 1_000_000)
 	for i := range events {
-		at := int64(i) * 10
+		at := int64(i) * 10 * microsecond
 		if i%10 == 0 {
 			events[i] = grant(at, 1)
 		} else {

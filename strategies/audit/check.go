@@ -1,26 +1,31 @@
 package audit
 
 import (
+	"cmp"
 	"math"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// Check holds the events of one bucket, in any order, against the limit. It takes
+// Check holds the events of one bucket, in any order, against its limit. It takes
 // time n log n, or n if they are in order of time already.
-func Check(limit pglimit.Limit, events []Event) Report {
+//
+// Where other limits were in force beside it, or instead of it, name them too: then the
+// loosest burst and the loosest rate of all must not be exceeded together, and whether a
+// denial was due is not checked.
+func Check(limit pglimit.Limit, events []Event, beside ...pglimit.Limit) Report {
 	var h History
 	for _, e := range events {
 		h.Add(e)
 	}
-	return h.Check(limit)
+	return h.Check(limit, beside...)
 }
 
-// Check the history against the limit.
-func (h *History) Check(limit pglimit.Limit) Report {
+// Check the history as [Check] does.
+func (h *History) Check(limit pglimit.Limit, beside ...pglimit.Limit) Report {
 	report := Report{
-		Err:       limit.Validate(),
+		Err:       validate(limit, beside),
 		Grants:    int64(len(h.grants)),
 		Denials:   h.denied,
 		Contended: h.contended,
@@ -33,10 +38,13 @@ func (h *History) Check(limit pglimit.Limit) Report {
 	}
 
 	h.sort()
-	w := newWalk(limit)
+	w := newWalk(limit, beside)
 	denials := h.denials
+	if len(beside) > 0 {
+		denials = nil
+	}
 	for _, grant := range h.grants {
-		// Of one microsecond, grants come first.
+		// Of one moment, grants come first.
 		for len(denials) > 0 && denials[0].at < grant.at {
 			w.deny(denials[0], &report)
 			denials = denials[1:]
@@ -50,10 +58,19 @@ func (h *History) Check(limit pglimit.Limit) Report {
 	return report
 }
 
+func validate(limit pglimit.Limit, beside []pglimit.Limit) error {
+	err := limit.Validate()
+	for _, other := range beside {
+		err = cmp.Or(err, other.Validate())
+	}
+	return err
+}
+
 // walk is a bucket that grants whatever it is told to, and so may come to owe more
-// than it can hold. The worst is the most it ever owed.
+// than it can hold. The worst is the most it ever owed. It owes nanoseconds.
 type walk struct {
-	perToken, perMicrosecond, capacity uint64 // in parts
+	token    uint64 // what a token costs: the time in which it comes back, rounded up
+	capacity wide
 
 	at    int64 // nothing is owed at first, so it does not matter when that was
 	debt  wide
@@ -64,18 +81,20 @@ type walk struct {
 
 type span struct{ from, to, granted int64 }
 
-func newWalk(limit pglimit.Limit) walk {
-	perToken, perMicrosecond := limit.Parts()
-	return walk{
-		perToken:       uint64(perToken),
-		perMicrosecond: uint64(perMicrosecond),
-		capacity:       uint64(limit.Capacity()) * uint64(perToken), // a valid limit's fits
+func newWalk(limit pglimit.Limit, beside []pglimit.Limit) walk {
+	token, burst := price(limit), limit.Capacity()
+	for _, other := range beside {
+		token, burst = min(token, price(other)), max(burst, other.Capacity())
 	}
+	return walk{token: token, capacity: product(uint64(burst), token)}
 }
+
+// price of a token in nanoseconds. The limit is valid.
+func price(l pglimit.Limit) uint64 { return (uint64(l.Period)-1)/uint64(l.Tokens) + 1 }
 
 func (w *walk) settle(at int64) {
 	// The difference of two int64 always fits an uint64.
-	w.debt = w.debt.minus(product(uint64(at)-uint64(w.at), w.perMicrosecond))
+	w.debt = w.debt.minus(wide{lo: uint64(at) - uint64(w.at)})
 	w.at = at
 }
 
@@ -84,7 +103,7 @@ func (w *walk) grant(e entry) {
 	if w.debt.isZero() {
 		w.busy = span{from: e.at}
 	}
-	w.debt = w.debt.plus(product(uint64(e.n), w.perToken))
+	w.debt = w.debt.plus(product(uint64(e.n), w.token))
 	w.busy.to, w.busy.granted = e.at, addSaturated(w.busy.granted, e.n)
 	if w.peak.less(w.debt) {
 		w.peak, w.worst = w.debt, w.busy
@@ -93,30 +112,34 @@ func (w *walk) grant(e entry) {
 
 func (w *walk) deny(e entry, report *Report) {
 	w.settle(e.at)
-	free := wide{lo: w.capacity}.minus(w.debt)
-	need := product(uint64(e.n), w.perToken)
+	free := w.capacity.minus(w.debt)
+	need := product(uint64(e.n), w.token)
 	if free.less(need) {
 		return
 	}
-	spare := free.minus(need).lo / w.perMicrosecond
+	tokens, _ := free.divided(w.token)
+	nanos, _ := free.minus(need).divided(1)
 	report.addNotDue(Denial{
-		At:   time.UnixMicro(e.at).UTC(),
+		At:   time.Unix(0, e.at).UTC(),
 		Unit: e.n,
-		Free: int64(free.lo / w.perToken),
-		Late: time.Duration(min(spare, math.MaxInt64/uint64(time.Microsecond))) * time.Microsecond,
+		Free: tokens,
+		Late: time.Duration(nanos),
 	})
 }
 
 func (w *walk) over() Over {
-	over := w.peak.minus(wide{lo: w.capacity})
-	if over.isZero() {
+	tokens, part := w.peak.minus(w.capacity).divided(w.token)
+	if part {
+		tokens = addSaturated(tokens, 1)
+	}
+	if tokens == 0 {
 		return Over{}
 	}
 	return Over{
-		Tokens:  over.dividedUp(w.perToken),
+		Tokens:  tokens,
 		Granted: w.worst.granted,
-		From:    time.UnixMicro(w.worst.from).UTC(),
-		To:      time.UnixMicro(w.worst.to).UTC(),
+		From:    time.Unix(0, w.worst.from).UTC(),
+		To:      time.Unix(0, w.worst.to).UTC(),
 	}
 }
 

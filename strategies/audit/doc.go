@@ -3,7 +3,8 @@
 // It is given decisions, granted and denied, each with the time at which it was
 // made, and says where more was granted than the limit allows (never over) and
 // which denials were not due (not under). It is pure: no database, no clock, and
-// no rounding. Everything is counted in whole parts, see [pglimit.Limit.Parts].
+// no rounding but that of the limit itself: a token takes a whole number of nanoseconds
+// to come back, rounded up. Everything is counted in nanoseconds.
 //
 //	var history audit.Histories
 //	history.Record("user:42", request, decision) // for each decision
@@ -23,10 +24,10 @@
 //
 // A strategy decides a bucket's grants one after another and never moves its time
 // backwards, so sorted by time they are in the order in which they were made, but
-// for grants of one microsecond, whose order changes no sum. What a denial
-// saw is therefore no more than the grants up to its time, its own microsecond
+// for grants of one moment, whose order changes no sum. What a denial
+// saw is therefore no more than the grants up to its time, its own moment
 // included, and if those leave room for one more unit, the denial was not due.
-// Grants of the same microsecond, and grants that became visible just after the
+// Grants of the same moment, and grants that became visible just after the
 // denial had looked, count in the denial's favour: a denial that is reported is
 // wrong, one that is not may have been wrong by that much.
 //
@@ -39,9 +40,11 @@
 //     request was granted, the over-admission found is too small by it, and
 //     denials that it caused look as if they were not due. Read the second verdict
 //     only where every answer arrived.
-//   - Anything before the first decision, [pglimit.Limiter.Reset], a change of the
-//     limit, and takes that were rolled back or that a crash of the server forgot.
-//     A history begins with a full bucket and has one limit from end to end.
+//   - Anything before the first decision, [pglimit.Limiter.Reset], a step of the clock,
+//     and takes that were rolled back or that a crash of the server forgot. A history
+//     begins with a full bucket.
+//   - When a limit changed. Of several limits, only the looser are held against the
+//     grants, from end to end.
 //   - Whether At is true. Grants travel to their callers after they were made,
 //     so a caller can see them closer together than they were; and a strategy that
 //     invented its times would be believed. Whoever runs the load can hold At against

@@ -4,7 +4,7 @@ import "github.com/pglimit/ratelimit/pglimit"
 
 // Event is one decision about one bucket.
 type Event struct {
-	// At is the database's time of the decision, in microseconds since 1970.
+	// At is the database's time of the decision, in nanoseconds since 1970.
 	At int64
 
 	// Wanted tokens, in multiples of Unit; a Unit below 1 counts as 1. Granted of
@@ -23,7 +23,7 @@ type Event struct {
 // must be Postgres's: what [pglimit.FailOpen] and the like make up has no time.
 func FromDecision(request pglimit.Request, decision pglimit.Decision) Event {
 	e := Event{
-		At:        decision.At.UnixMicro(),
+		At:        decision.At.UnixNano(),
 		Wanted:    request.Tokens,
 		Unit:      request.Unit,
 		Granted:   decision.Granted,

@@ -9,11 +9,11 @@ import (
 )
 
 func ExampleCheck() {
-	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC).UnixMicro()
+	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC).UnixNano()
 	report := audit.Check(pglimit.PerSecond(3), []audit.Event{
 		{At: noon, Wanted: 3, Unit: 3, Granted: 3},
-		{At: noon + 200_000, Wanted: 1, Unit: 1, Granted: 1}, // too early
-		{At: noon + 900_000, Wanted: 1, Unit: 1},             // the token was there
+		{At: noon + 200_000_000, Wanted: 1, Unit: 1, Granted: 1}, // too early
+		{At: noon + 900_000_000, Wanted: 1, Unit: 1},             // the token was there
 	})
 	fmt.Println(report)
 	fmt.Println("kept:", report.OK())
@@ -21,7 +21,7 @@ func ExampleCheck() {
 	// 2 decisions granted 4 tokens; 1 denial
 	// over: 1 token too many: 4 granted in 200ms, from 2026-05-04T12:00:00.000000Z to 2026-05-04T12:00:00.200000Z
 	// not due: 1 denial, such as
-	//   1 token denied at 2026-05-04T12:00:00.900000Z, 1 was there, for at least 233.333ms
+	//   1 token denied at 2026-05-04T12:00:00.900000Z, 1 was there, for at least 233.333332ms
 	// kept: false
 }
 

@@ -19,7 +19,7 @@ type History struct {
 	denied, contended int64 // decisions that granted nothing
 }
 
-// entry is something about n tokens, at a time in microseconds since 1970.
+// entry is something about n tokens, at a time in nanoseconds since 1970.
 type entry struct{ at, n int64 }
 
 func (e entry) compare(other entry) int {
@@ -58,7 +58,7 @@ func (h *History) sort() {
 	}
 }
 
-// Histories of many buckets of one limit, by a name for each: its key, or limiter
+// Histories of many buckets of the same limit, by a name for each: its key, or limiter
 // and key. The zero value is ready to use, though not concurrently.
 type Histories struct {
 	of map[string]*History
@@ -80,11 +80,11 @@ func (h *Histories) Merge(other *Histories) {
 	}
 }
 
-// Check every bucket against the limit.
-func (h *Histories) Check(limit pglimit.Limit) Report {
-	report := Report{Err: limit.Validate()}
+// Check every bucket as [Check] does.
+func (h *Histories) Check(limit pglimit.Limit, beside ...pglimit.Limit) Report {
+	report := Report{Err: validate(limit, beside)}
 	for bucket, history := range h.of {
-		report.Add(history.Check(limit).named(bucket))
+		report.Add(history.Check(limit, beside...).named(bucket))
 	}
 	return report
 }

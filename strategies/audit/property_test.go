@@ -47,7 +47,7 @@ func TestAnExtraGrantIsFound(t *testing.T) {
 	})
 }
 
-// With a microsecond between any two events there is no doubt whose benefit a
+// With a nanosecond between any two events there is no doubt whose benefit a
 // denial could have.
 func TestADenialThatWasNotDueIsFound(t *testing.T) {
 	t.Parallel()
@@ -105,7 +105,7 @@ func agreesWithBruteForce(t *rapid.T) {
 		t.Fatalf("%v: %d not due, brute force finds %d", limit, report.NotDueTotal, want)
 	}
 	if over := report.Over; over.Tokens > 0 {
-		if there := roundedUp(excess(limit, events, over.From.UnixMicro(), over.To.UnixMicro())); there != over.Tokens {
+		if there := roundedUp(excess(limit, events, over.From.UnixNano(), over.To.UnixNano())); there != over.Tokens {
 			t.Fatalf("%v: says %v, but in that span it is %d", limit, over, there)
 		}
 	}
@@ -114,8 +114,8 @@ func agreesWithBruteForce(t *rapid.T) {
 			t.Fatalf("%v: says %v, and yet was not due", limit, d)
 		}
 		// The tokens were there that much earlier already: then it was not due either.
-		earlier := audit.Event{At: d.At.Add(-d.Late).UnixMicro(), Wanted: d.Unit, Unit: d.Unit}
-		if d.Late > 0 && earlier.At < d.At.UnixMicro() && audit.Check(limit, append(grantsOf(events), earlier)).NotDueTotal != 1 {
+		earlier := audit.Event{At: d.At.Add(-d.Late).UnixNano(), Wanted: d.Unit, Unit: d.Unit}
+		if d.Late > 0 && earlier.At < d.At.UnixNano() && audit.Check(limit, append(grantsOf(events), earlier)).NotDueTotal != 1 {
 			t.Fatalf("%v: says %v, which is too long", limit, d)
 		}
 	}
@@ -158,6 +158,27 @@ func FuzzCheck(f *testing.F) {
 		}
 		if (report.Err == nil) != (limit.Validate() == nil) {
 			t.Fatalf("%+v: %v", limit, report.Err)
+		}
+	})
+}
+
+// Limits side by side are as one that has the shortest price and the largest burst.
+func TestLimitsSideBySideAgreeWithBruteForce(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		all := []pglimit.Limit{limits.Draw(t, "limit"), limits.Draw(t, "another"), limits.Draw(t, "a third")}
+		loosest := pglimit.Limit{Tokens: 1, Period: math.MaxInt64}
+		for _, limit := range all {
+			loosest.Period = min(loosest.Period, time.Duration(price(limit)))
+			loosest.Burst = max(loosest.Burst, limit.Capacity())
+		}
+		var events []audit.Event
+		for _, limit := range all { // together they may be too much
+			events = append(events, exact(t, limit, 0)...)
+		}
+		report := audit.Check(all[0], events, all[1:]...)
+		if want := worstExcess(loosest, events); report.Over.Tokens != want || report.NotDueTotal != 0 {
+			t.Fatalf("%v; brute force finds %d tokens over", report, want)
 		}
 	})
 }

@@ -39,12 +39,16 @@ func (b *reference) take(at, wanted, unit int64) (granted int64) {
 
 func tokens(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 
-// refilled tokens from one microsecond to another.
+// price of a token: the nanoseconds in which it comes back, a whole number.
+func price(limit pglimit.Limit) int64 {
+	whole, rest := new(big.Int).QuoRem(big.NewInt(int64(limit.Period)), big.NewInt(limit.Tokens), new(big.Int))
+	return whole.Int64() + int64(rest.Sign())
+}
+
+// refilled tokens from one nanosecond to another.
 func refilled(limit pglimit.Limit, from, to int64) *big.Rat {
 	elapsed := new(big.Int).Sub(big.NewInt(to), big.NewInt(from))
-	elapsed.Mul(elapsed, big.NewInt(int64(time.Microsecond)))
-	elapsed.Mul(elapsed, big.NewInt(limit.Tokens))
-	return new(big.Rat).SetFrac(elapsed, big.NewInt(int64(limit.Period)))
+	return new(big.Rat).SetFrac(elapsed, big.NewInt(price(limit)))
 }
 
 // excess is by how much the grants in a span, ends included, exceed what the limit
@@ -109,7 +113,7 @@ func roundedUp(x *big.Rat) int64 {
 	return quotient.Int64()
 }
 
-// limits: the extremes, primes, and anything between.
+// limits: extremes, rates that divide evenly and rates that just do not, of any size.
 var limits = rapid.Custom(func(t *rapid.T) pglimit.Limit {
 	limit := rapid.OneOf(
 		rapid.SampledFrom([]pglimit.Limit{
@@ -117,48 +121,51 @@ var limits = rapid.Custom(func(t *rapid.T) pglimit.Limit {
 			pglimit.PerSecond(3),
 			pglimit.PerSecond(pglimit.MaxRate),
 			pglimit.Every(time.Nanosecond),
+			pglimit.Every(2 * time.Nanosecond),
 			pglimit.Every(365 * 24 * time.Hour),
 			pglimit.Every(10 * time.Minute),
-			{Tokens: 999_999_937, Period: time.Second},
 			{Tokens: 7, Period: 1_000_000_007},
 			{Tokens: 7919, Period: 104_729 * time.Microsecond},
 		}),
 		rapid.Custom(func(t *rapid.T) pglimit.Limit {
-			period := rapid.Int64Range(1, int64(10*365*24*time.Hour)).Draw(t, "period")
-			return pglimit.Limit{
-				Tokens: rapid.Int64Range(1, min(period, 1_000_000_000_000)).Draw(t, "tokens"),
-				Period: time.Duration(period),
-			}
+			token := int64(1) << rapid.IntRange(0, 55).Draw(t, "size of a token")
+			token += rapid.Int64Range(0, token-1).Draw(t, "token")
+			tokens := rapid.Int64Range(1, max(1, min(1_000_000, int64(1<<56)/token))).Draw(t, "tokens")
+			// Of so many nanoseconds, one less or one more is another price, or just not.
+			rest := rapid.SampledFrom([]int64{0, 0, 1, tokens - 1, -1}).Draw(t, "rest")
+			return pglimit.Limit{Tokens: tokens, Period: time.Duration(max(tokens, token*tokens-rest))}
 		}),
 	).Draw(t, "rate")
-	perToken, _ := limit.Parts()
-	most := int64(1<<62) / perToken
+	most := century / price(limit)
 	return limit.WithBurst(rapid.OneOf(
 		rapid.Int64Range(1, min(most, 20)),
 		rapid.Int64Range(1, most),
+		rapid.Just(most),
 	).Draw(t, "burst"))
-})
+}).Filter(func(l pglimit.Limit) bool { return l.Validate() == nil })
 
-// gaps between two requests, in microseconds, at which something may change: a
-// token has just come back, or just not, or the bucket is full.
+const century = int64(100 * 365 * 24 * time.Hour)
+
+// gaps between two requests at which something may change: a token has just come back,
+// or just not, or the bucket is full, or just not. Thirty of them fit an int64.
 func gaps(limit pglimit.Limit, least int64) *rapid.Generator[int64] {
-	perToken, perMicrosecond := limit.Parts()
-	token := (perToken-1)/perMicrosecond + 1
-	full := (limit.Capacity()*perToken-1)/perMicrosecond + 1
+	const longest = 5 * 365 * 24 * time.Hour
+	token := price(limit)
+	full := limit.Capacity() * token
 	return rapid.Custom(func(t *rapid.T) int64 {
-		return max(least, rapid.OneOf(
-			rapid.SampledFrom([]int64{0, 0, 1, token - 1, token, token + 1}),
+		return max(least, min(int64(longest), rapid.OneOf(
+			rapid.SampledFrom([]int64{0, 0, 1, token - 1, token, token + 1, full - token, full - 1, full, full + 1}),
 			rapid.Int64Range(0, 3*token),
-			rapid.Int64Range(0, min(full, 1<<40)),
-		).Draw(t, "gap"))
+			rapid.Int64Range(0, full),
+		).Draw(t, "gap")))
 	})
 }
 
-// began is where generated histories begin, in microseconds since 1970.
-const began = 1_790_000_000_000_000
+// began is where generated histories begin, in nanoseconds since 1970.
+const began = 1_790_000_000_000_000_000
 
 // exact draws a history that the reference bucket would make, in order of time, with
-// at least so many microseconds between two events.
+// at least so many nanoseconds between two events.
 func exact(t *rapid.T, limit pglimit.Limit, least int64) []audit.Event {
 	bucket := newReference(limit, began)
 	gap := gaps(limit, least)
@@ -169,6 +176,7 @@ func exact(t *rapid.T, limit pglimit.Limit, least int64) []audit.Event {
 		unit := rapid.OneOf(
 			rapid.Just(int64(1)),
 			rapid.Int64Range(1, limit.Capacity()),
+			rapid.Just(limit.Capacity()),
 		).Draw(t, "unit")
 		wanted := unit * rapid.Int64Range(1, min(4, math.MaxInt64/unit)).Draw(t, "units")
 		events[i] = audit.Event{At: at, Wanted: wanted, Unit: unit, Granted: bucket.take(at, wanted, unit)}

@@ -61,9 +61,8 @@ type Denial struct {
 	// whole tokens were.
 	Unit, Free int64
 
-	// Late is for how long the tokens had been there, at least. Of the 3 tokens
-	// that flow back each second, one was denied 0.4 s after the last grant emptied
-	// the bucket: 66,666 µs.
+	// Late is for how long the tokens had been there, at least. With 4 tokens per
+	// second, one was denied 0.4 s after the last grant emptied the bucket: 150 ms.
 	Late time.Duration
 }
 

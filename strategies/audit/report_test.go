@@ -45,7 +45,7 @@ func TestAddingToAReportLeavesItsCopiesAlone(t *testing.T) {
 		t.Fatalf("kept %v\nsum %v", kept, sum)
 	}
 	for _, d := range kept.NotDue {
-		if d.At.UnixMicro() != start {
+		if d.At.UnixNano() != start {
 			t.Error(d)
 		}
 	}

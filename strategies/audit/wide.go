@@ -9,8 +9,8 @@ import (
 // wrapping around.
 //
 // The verdicts are exact all the same. A debt that reached the upper bound is
-// owed for good: the longest time that an int64 of microseconds can span pays back
-// less than 2^64 × 2^62 parts, and nothing compares a debt to more than 2^62.
+// owed for good: the longest time between two int64 pays back less than 2^64 of it, and
+// a capacity is less than 2^126.
 type wide struct{ hi, lo uint64 }
 
 func product(a, b uint64) wide {
@@ -44,17 +44,11 @@ func (a wide) minus(b wide) wide {
 	return wide{hi, lo}
 }
 
-// dividedUp is a / b rounded up, at most the largest int64.
-func (a wide) dividedUp(b uint64) int64 {
+// divided is a / b rounded down, at most the largest int64, and whether there is a rest.
+func (a wide) divided(b uint64) (quotient int64, rest bool) {
 	if a.hi >= b {
-		return math.MaxInt64
+		return math.MaxInt64, true
 	}
-	quotient, rest := bits.Div64(a.hi, a.lo, b)
-	if quotient >= math.MaxInt64 {
-		return math.MaxInt64
-	}
-	if rest > 0 {
-		quotient++
-	}
-	return int64(quotient)
+	q, r := bits.Div64(a.hi, a.lo, b)
+	return int64(min(q, math.MaxInt64)), r > 0
 }

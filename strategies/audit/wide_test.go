@@ -55,15 +55,16 @@ func TestWideAgreesWithBig(t *testing.T) {
 		if b.lo == 0 {
 			return
 		}
-		want, rest := new(big.Int).QuoRem(x, q, new(big.Int))
-		if rest.Sign() > 0 {
-			want.Add(want, big.NewInt(1))
-		}
+		want, remainder := new(big.Int).QuoRem(x, q, new(big.Int))
 		if !want.IsInt64() {
 			want.SetInt64(math.MaxInt64)
 		}
-		if got := a.dividedUp(b.lo); got != want.Int64() {
+		got, rest := a.divided(b.lo)
+		if got != want.Int64() {
 			t.Errorf("%v / %v = %d, not %v", x, q, got, want)
+		}
+		if got < math.MaxInt64 && rest != (remainder.Sign() > 0) {
+			t.Errorf("%v / %v: there is a rest: %t", x, q, rest)
 		}
 	})
 }

@@ -200,6 +200,12 @@ func queryModes(s *suite) {
 		if several := s.takeAll(conn, s.ask(key+"b", limit, 1, 1), s.ask(key+"a", limit, 1, 1)); !several[0].Allowed || !several[1].Allowed {
 			s.Errorf("%v: several keys: %+v", mode, several)
 		}
+		returned := s.ask(key+"c", limit, 1, 1)
+		granted := s.takeAll(conn, returned)[0]
+		if err := s.strategy.GiveBack(s.Context(), conn, []pglimit.Refund{{Request: returned, At: granted.At}}); err != nil {
+			s.Errorf("%v: GiveBack: %v", mode, err)
+		}
+		s.wants(s.takeAll(conn, returned)[0], 1, 0)
 		if err := s.strategy.Reset(s.Context(), conn, s.limiter, key); err != nil {
 			s.Errorf("%v: Reset: %v", mode, err)
 		}

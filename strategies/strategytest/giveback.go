@@ -61,18 +61,7 @@ func givenBackAfterReset(s *suite) {
 	}
 	s.giveBack(s.refund("k", limit, 1, old)) // there is nothing
 	s.wants(s.take("k", limit, 1, 1), 1, 0)
-	s.giveBack(s.refund("k", limit, 1, old))
 	s.wants(s.take("k", limit, 1, 1), 0, 0)
-	if s.strategy.Check(slow(10)) != nil {
-		return
-	}
-	old = s.take("ten", slow(10), 5, 5)
-	if err := s.strategy.Reset(s.Context(), s.pool, s.limiter, "ten"); err != nil {
-		s.Fatal(err)
-	}
-	s.take("ten", slow(10), 5, 5)
-	s.giveBack(s.refund("ten", slow(10), 5, old))
-	s.wants(s.take("ten", slow(10), 10, 1), 5, 0)
 }
 
 // A bucket whose limit has changed since gets nothing back.

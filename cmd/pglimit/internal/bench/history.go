@@ -10,7 +10,7 @@ import (
 
 // event is a decision as the audit needs it, small because there are millions.
 type event struct {
-	at   int64 // the database's clock, in microseconds since 1970
+	at   int64 // the database's clock, in nanoseconds since 1970
 	key  uint32
 	kind kind
 }
@@ -111,7 +111,7 @@ func (h *history) answer(key uint32, d *pglimit.Decision) {
 			return
 		}
 	}
-	e := event{at: d.At.UnixMicro(), key: key, kind: k}
+	e := event{at: d.At.UnixNano(), key: key, kind: k}
 	if k == granted || !h.estimated {
 		h.newest = max(h.newest, e.at)
 	}

@@ -55,6 +55,7 @@ type (
 		Strategy                  string            `json:"strategy"`
 		Limit                     string            `json:"limit"`
 		Cost                      int64             `json:"cost"`
+		Storage                   *string           `json:"storage"` // of the table: logged, unlogged, or null: not known
 		Seconds                   float64           `json:"seconds"`
 		Decisions                 int64             `json:"decisions"`
 		DecisionsPerSecond        float64           `json:"decisions_per_second"`
@@ -160,6 +161,9 @@ func (r Result) json(c Config) jsonRun {
 		},
 		Allowed: r.Allowed, Denied: r.Denied, Contended: r.Contended, Errors: r.Errors, FirstErrors: r.FirstErrors,
 		Stages: r.Stages.json(),
+	}
+	if r.Storage != "" {
+		out.Storage = &r.Storage
 	}
 	if out.Errors == nil {
 		out.Errors = map[string]int64{}

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/pglimit/ratelimit/pglimit"
 )
 
 // notes are what a reader of the numbers should know, and would not see from them.
@@ -74,6 +76,9 @@ func (r Result) notes(c Config) []string {
 		note("%s: the server could not be asked what it counted.", r.Strategy)
 	case r.Server.Incomplete:
 		note("%s: some connections had not reported their statistics yet: deadlocks, dead tuples and HOT updates may be more.", r.Strategy)
+	}
+	if r.Storage == unlogged && c.Durability == pglimit.Durable {
+		note("%s: its table is unlogged, so that durable grants wait for no disk, and do not survive a crash.", r.Strategy)
 	}
 	if n := r.Errors[kindUnserved]; n > 0 {
 		note("%s: %s arrivals were never sent, up to %v after the end. They are in the latencies with the time they had waited.", r.Strategy, count(n), drainTime)

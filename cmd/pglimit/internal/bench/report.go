@@ -30,6 +30,7 @@ type Result struct {
 	Adapted  bool   // it does
 	Cost     int64
 	Elapsed  time.Duration
+	Storage  string // of the table: logged or unlogged, empty if it is not known
 
 	Decisions          int64 // Allowed + Denied
 	DecisionsPerSecond float64

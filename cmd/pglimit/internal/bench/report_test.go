@@ -27,7 +27,7 @@ func sampleReport() Report {
 		Server: Server{Version: "17.6", Source: "the database of DATABASE_URL"},
 		Runs: []Result{
 			{
-				Strategy: "token_bucket", Limit: "1000/1s burst 2000", Cost: 1, Elapsed: 5 * time.Second,
+				Strategy: "token_bucket", Limit: "1000/1s burst 2000", Storage: unlogged, Cost: 1, Elapsed: 5 * time.Second,
 				Decisions: 1234567, DecisionsPerSecond: 246913.4, Allowed: 28000, Denied: 1206567, Latency: latency,
 				Server: &ServerSide{WALBytes: 12345670, TransactionIDs: 28001, DeadTuples: 1000, Updates: 1000, HOTUpdates: 999},
 				Stages: Stages{Combining: true, Memory: true, Leases: true, Stats: pglimit.Stats{
@@ -37,7 +37,7 @@ func sampleReport() Report {
 				Audit: Audit{Audited: 178410, Complete: true, Grants: 28000, Denials: 150410, JudgedDenials: 150410, DenialSampling: 8.02},
 			},
 			{
-				Strategy: "exclusion_range", Limit: "1000/1s burst 1", Adapted: true, Cost: 1, Elapsed: 5 * time.Second,
+				Strategy: "exclusion_range", Limit: "1000/1s burst 1", Storage: logged, Adapted: true, Cost: 1, Elapsed: 5 * time.Second,
 				Decisions: 1000, DecisionsPerSecond: 200, Allowed: 990, Denied: 10, Contended: 0, Latency: latency,
 				Stages: Stages{Combining: true, Memory: true, Stats: pglimit.Stats{Decided: 1000, RoundTrips: 500, Requests: 1000}},
 				Audit:  Audit{Audited: 1000, Grants: 990, Denials: 10, DenialSampling: 1, JudgedDenials: 10, OverTokens: 12, Worst: `12 tokens too many in bucket "user:1"`, DenialsNotDue: 3, KeysWithLostAnswers: 1},

@@ -166,6 +166,10 @@ func (b *bench) run(ctx context.Context, p plan, progress Progress) (result Resu
 		return result, false, err
 	}
 	table := tableOf(p.strategy)
+	storage, err := readStorage(ctx, b.observer, table)
+	if err != nil {
+		return result, false, err
+	}
 	var before, after reading
 	if before.statistics, err = readStatistics(ctx, b.observer, table); err != nil {
 		return result, false, err
@@ -189,6 +193,7 @@ func (b *bench) run(ctx context.Context, p plan, progress Progress) (result Resu
 	stagesAfter := readStages(instances)
 	err = errors.Join(err, closeAll())
 	result = summarize(p, b.config, recorders, b.keys, elapsed)
+	result.Storage = storage
 	result.Stages = result.Stages.since(stages, stagesAfter)
 	if err != nil {
 		return result, true, err

@@ -99,10 +99,11 @@ func (r Report) rows() [][]row {
 			server("HOT updates", func(_ Result, s ServerSide) string { return s.hot() }),
 		},
 	}
+	ran := []row{{"storage", Result.storage}}
 	if r.adapted() {
-		limit := row{"limit", func(run Result) string { return run.limit(r.Config) }}
-		blocks = append([][]row{{limit}}, blocks...)
+		ran = append([]row{{"limit", func(run Result) string { return run.limit(r.Config) }}}, ran...)
 	}
+	blocks = append([][]row{ran}, blocks...)
 	if r.Config.AuditDecisions > 0 {
 		blocks = append(blocks, []row{
 			{"audited grants", func(run Result) string { return count(run.Audit.Grants) }},

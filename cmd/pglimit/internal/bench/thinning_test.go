@@ -62,7 +62,7 @@ func TestDenialsAreThinnedAndGrantsAreNot(t *testing.T) {
 	for _, h := range histories {
 		h.each(func(e event) {
 			if e.kind == denied {
-				halves[e.at/500_000]++
+				halves[e.at/500_000_000]++
 			}
 		})
 	}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// makeUnlogged sees to it that the strategies are measured on unlogged tables: it makes
+// them so on a throwaway server. A database that the user named must have them already,
+// because what is unlogged there is empty after a crash, for everybody.
+func (a *app) makeUnlogged(ctx context.Context, place benchPlace, all []pglimit.Strategy) error {
+	pool, err := pgxpool.NewWithConfig(ctx, place.database.Copy())
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if place.remove != nil {
+		return migrations.SetStorage(ctx, pool, migrations.Unlogged)
+	}
+	tables, err := migrations.ReadStorage(ctx, pool)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		for _, t := range tables {
+			if t.Table == "pglimit."+s.Name() && t.Storage != migrations.Unlogged {
+				return fmt.Errorf(`--unlogged: %s is %s in %s, and bench does not change that: run "pglimit storage unlogged" there, or name no database`,
+					t.Table, t.Storage, place.source)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/migrations"
+)
+
+const migrateGrantsLong = `Print the grants that a role needs, as SQL.
+
+  decide            take, peek, give back, reset and lease: what a service needs
+  decide-and-sweep  also run the cleanup
+  read              read the views pglimit.buckets and pglimit.ranges, and peek
+
+No role gets the record of what is migrated, so a service that has only these rights
+does not migrate: run "pglimit migrate up" as the owner of the schema.
+
+It needs no database, prints SQL whatever --output says, and does not know whether
+the role exists. Run what it prints as the owner of the schema, and again after a
+migration that adds tables or functions.`
+
+func newMigrateGrantsCommand(a *app) *cobra.Command {
+	purpose := string(migrations.ToDecide)
+	without := false
+	cmd := &cobra.Command{
+		Use:   "grants ROLE",
+		Short: "Print what a role needs that is not the owner",
+		Long:  migrateGrantsLong,
+		Example: lines(
+			"pglimit migrate grants app | psql --single-transaction -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
+			"pglimit migrate grants janitor --for decide-and-sweep",
+		),
+		Args:              oneRole,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(_ *cobra.Command, args []string) error {
+			var options []migrations.Option
+			if without {
+				options = append(options, migrations.WithoutExclusionRange())
+			}
+			text, err := migrations.Grants(args[0], migrations.Purpose(purpose), options...)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(a.stdout, text)
+			return err
+		},
+	}
+	var purposes []string
+	for _, p := range migrations.Purposes() {
+		purposes = append(purposes, string(p))
+	}
+	cmd.Flags().SortFlags = false
+	choiceVar(cmd, cmd.Flags(), &purpose, "for", "`PURPOSE` of the role", purposes...)
+	cmd.Flags().BoolVar(&without, "without-exclusion-range", false, "leave out the strategy exclusion_range, where it is not migrated")
+	return cmd
+}
+
+// oneRole are the arguments of a command about a role.
+func oneRole(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usagef(cmd, "%s takes one ROLE, not %d: the name of the role that is to have the rights", cmd.Name(), len(args))
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package integration
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// A denial waits for nobody: not even for who is taking what there is of the bucket. It may
+// deny by the row as last committed, because a take can only leave less.
+func TestADenialDoesNotWaitForWhoUpdatesTheRow(t *testing.T) {
+	t.Parallel()
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	limit := pglimit.Every(time.Hour).WithBurst(5)
+	ask := func(key string, tokens int64) pglimit.Request {
+		return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: tokens}
+	}
+	for _, key := range []string{"a", "b"} {
+		if _, err := s.Take(t.Context(), pool, []pglimit.Request{ask(key, 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holder := session(t, pool)
+	if _, err := s.Take(t.Context(), holder, []pglimit.Request{ask("a", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	for name, requests := range map[string][]pglimit.Request{
+		"alone":             {ask("a", 5)},
+		"with others":       {ask("a", 5), ask("b", 5), ask("c", 1)},
+		"as one of several": {ask("a", 5), ask("a", 5)},
+	} {
+		ctx := soon(t, 5*time.Second)
+		decisions, err := s.Take(ctx, pool, requests)
+		if err != nil || decisions[0].Allowed {
+			t.Errorf("%s: %+v, %v", name, decisions, err)
+		}
+	}
+	commit(t, holder)
+}
+
+// What was planned for several buckets, and then waited for a row whose holder took nothing, is
+// too old: tokens that came back meanwhile would come on top.
+func TestAPlanThatWaitedIsNotKept(t *testing.T) {
+	t.Parallel()
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	limit := pglimit.PerSecond(100).WithBurst(10)
+	for _, key := range []string{"a", "b"} {
+		take(t, pool, s, key, limit)
+	}
+	holder := session(t, pool)
+	execute(t, holder, "select from pglimit.token_bucket where key = 'b' for no key update")
+	var err error
+	whileBlocked(t, pool, func() {
+		_, err = pool.Exec(t.Context(), `select pglimit.token_bucket_take_many(array['a', 'b'], '{test}', '{10000000}', '{100000000}',
+			'{-1,-1}', '{1,2}', '{10,10}', '{1,1}', true, false)`)
+	}, func() {
+		passes(t, pool, 100*time.Millisecond)
+		if err := holder.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if sqlState(err) != "40001" {
+		t.Errorf("a plan that is 100 ms old: %v", err)
+	}
+}

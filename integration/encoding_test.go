@@ -1,0 +1,63 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// A key that the database's encoding cannot hold fails its own caller. Neighbours in the
+// same batch are served.
+func TestAKeyThatCannotBeStoredFailsItsCallerAlone(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		encoding string
+		holds    bool // whatever bytes there are
+	}{{"LATIN1", false}, {"EUC_JP", false}, {"SQL_ASCII", true}} {
+		t.Run(test.encoding, func(t *testing.T) {
+			t.Parallel()
+			server, name := serverFor(t), databaseName()
+			execute(t, server.admin, "create database "+name+" encoding '"+test.encoding+"' template template0 lc_collate 'C' lc_ctype 'C'")
+			t.Cleanup(func() {
+				if err := server.drop(name); err != nil {
+					t.Error(err)
+				}
+			})
+			pool := newPool(t, withParameter(server.urlOf(name), "client_encoding", "UTF8"), 4)
+			if err := migrations.Up(t.Context(), pool); err != nil {
+				t.Fatal(err)
+			}
+			for _, strategy := range []pglimit.Strategy{strategies.TokenBucket{}, strategies.Upsert{}} {
+				limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: hours.WithBurst(1000), Lanes: 1})
+				for range 5 {
+					var callers sync.WaitGroup
+					for i := range 32 {
+						callers.Go(func() {
+							if d, err := limiter.Allow(t.Context(), fmt.Sprint("neighbour ", i)); err != nil || !d.Allowed {
+								t.Errorf("%s: a neighbour: %+v, %v", strategy.Name(), d, err)
+							}
+						})
+					}
+					callers.Go(func() {
+						d, err := limiter.Allow(t.Context(), "🔑")
+						if test.holds && (err != nil || !d.Allowed) || !test.holds && !errors.Is(err, pglimit.ErrNothingTaken) {
+							t.Errorf("%s: the key: %+v, %v", strategy.Name(), d, err)
+						}
+					})
+					callers.Wait()
+				}
+				if stats := limiter.Stats(); stats.Requests <= stats.RoundTrips {
+					t.Errorf("%+v: nothing was combined", stats)
+				}
+				if err := limiter.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}

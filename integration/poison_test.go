@@ -1,0 +1,201 @@
+package integration
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// What no program of ours sends is refused with an error that says so, at once, and takes
+// nothing: null, negative, zero, duplicate and overflowing arguments.
+func TestFunctionsRefuseNonsense(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	url := withParameter(databaseURL(pool), "statement_timeout", "1s")
+	guarded := newPool(t, url, 2)
+
+	type call struct {
+		name string
+		args []string // good ones
+	}
+	take := call{"token_bucket_take", []string{"'k'", "'test'", "1000", "10000", "1", "1", "null::bigint[]", "null::bigint[]", "false", "false"}}
+	lease := call{"token_bucket_lease", []string{"'k'", "'test'", "1000", "10000", "1", "1", "1000000", "0", "0", "0", "false"}}
+	many := call{"token_bucket_take_many", []string{
+		"array['a','b']", "array['test','test']", "array[1000,1000]::bigint[]", "array[10000,10000]::bigint[]",
+		"array[1,1]::bigint[]", "array[1,2]::bigint[]", "array[1,1]::bigint[]", "array[1,1]::bigint[]", "false", "true",
+	}}
+	run := func(c call, changed map[int]string) error {
+		args := append([]string(nil), c.args...)
+		for i, arg := range changed {
+			args[i] = arg
+		}
+		_, err := guarded.Exec(t.Context(), fmt.Sprintf("select pglimit.%s(%s)", c.name, strings.Join(args, ", ")))
+		return err
+	}
+	const largest = "9223372036854775807"
+	for _, test := range []struct {
+		call
+		arg    int
+		values []string
+	}{
+		{take, 0, []string{"null"}},
+		{take, 1, []string{"null"}},
+		{take, 2, []string{"null", "0", "-1", largest}},
+		{take, 3, []string{"null", "0", "-1", "999", largest}},
+		{take, 4, []string{"null", "0", "-1", "-" + largest}},
+		{take, 5, []string{"null", "0", "-1", "2", largest}},
+		{lease, 0, []string{"null"}},
+		{lease, 1, []string{"null"}},
+		{lease, 2, []string{"null", "0", "-1", largest}},
+		{lease, 3, []string{"null", "0", "-1", "999", largest}},
+		{lease, 4, []string{"null", "-1"}},
+		{lease, 5, []string{"null", "0", "-1"}},
+		{lease, 6, []string{"null", "0", "-1", largest}},
+		{lease, 7, []string{"null", "-1"}},
+		{lease, 8, []string{"null", "-1", "1"}},
+		{many, 0, []string{"null", "'{}'", "array['a']", "array['a',null]", "array['a','a']"}},
+		{many, 1, []string{"null", "'{}'", "array['test',null]", "array['test','test','test']"}},
+		{many, 2, []string{"null", "'{}'", "'{1000,0}'", "'{1000,-1}'", "'{1000,null}'"}},
+		{many, 3, []string{"null", "'{}'", "'{10000,null}'", "'{10000," + largest + "}'"}},
+		{many, 4, []string{"null", "'{}'", "'{1,1,1}'", "'{1,-2}'", "'{1,null}'", "'{-1,null}'"}},
+	} {
+		for _, value := range test.values {
+			err := run(test.call, map[int]string{test.arg: value})
+			if err == nil || sqlState(err) == "57014" || sqlState(err) == "XX000" {
+				t.Errorf("%s with %s as argument %d: %v", test.name, value, test.arg+1, err)
+			}
+		}
+	}
+	// In turn, or as much as there is: what is wanted must be there.
+	for _, changed := range []map[int]string{
+		{4: "'{-1,1}'", 6: "null"}, {4: "'{-1,1}'", 7: "null"}, {4: "'{-1,1}'", 6: "'{-1,1}'"}, {4: "'{-1,1}'", 7: "'{0,1}'"},
+		{4: "'{-1,1}'", 7: "'{-1,1}'"}, {4: "'{-1,-1}'", 5: "'{1,3}'"}, {4: "'{-1,1}'", 5: "'{null,2}'"}, {4: "'{-1,1}'", 5: "null"}, {4: "'{-1,1}'", 5: "'{}'"}, {4: "'{-1,1}'", 5: "'{1}'"}, {4: "'{-1}'"}, {4: "'{-1,1}'", 5: "'{9000000000000000000,2}'"},
+	} {
+		if err := run(many, changed); err == nil || sqlState(err) == "57014" {
+			t.Errorf("%v: %v", changed, err)
+		}
+	}
+	if err := run(many, map[int]string{0: "array['k','k']", 4: "'{1,1}'"}); err == nil {
+		t.Error("a bucket that is named twice was taken from")
+	}
+	if rows := query[int64](t, pool, "select count(*) from pglimit.token_bucket where full_ns > pglimit.clock_ns() - 60000000000"); rows != 0 {
+		t.Errorf("%d buckets were taken from", rows)
+	}
+	// The good ones are good.
+	for _, c := range []call{take, lease, many} {
+		if err := run(c, nil); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// No program writes a row that could not be.
+func TestTablesRefuseImpossibleRows(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	for _, table := range []string{"token_bucket", "upsert", "for_update_nowait"} {
+		for _, row := range []string{"0, 1, 1", "-1, 1, 1", "1, 0, 1", "1, -1, 1", "1, 1, 0", "1, 1, -1", "null, 1, 1", "1, null, 1", "1, 1, null"} {
+			_, err := pool.Exec(t.Context(), "insert into pglimit."+table+" (key, limiter, full_ns, token_ns, at_ns) values ('k', 'test', "+row+")")
+			if state := sqlState(err); state != "23514" && state != "23502" {
+				t.Errorf("%s (%s): %v", table, row, err)
+			}
+		}
+	}
+	for _, leases := range []string{"-1, 1", "0, 1", "1, 0"} {
+		_, err := pool.Exec(t.Context(), "insert into pglimit.token_bucket values ('k', 'test', 1, 1, 1, "+leases+")")
+		if sqlState(err) != "23514" {
+			t.Errorf("leases %s: %v", leases, err)
+		}
+	}
+	for _, during := range []string{"null", "'empty'", "'(,)'", "'[2000-01-01,)'", "'(,2000-01-01]'", "'[-infinity,infinity]'", "'[0001-01-01,9999-01-01]'"} {
+		_, err := pool.Exec(t.Context(), "insert into pglimit.exclusion_range values ('k', 'test', "+during+")")
+		if state := sqlState(err); state != "23514" && state != "23502" {
+			t.Errorf("a range that is %s: %v", during, err)
+		}
+	}
+}
+
+// A row that is as extreme as the table allows makes nothing fail: its own bucket denies or
+// grants, other buckets, the sweep and the view do not notice.
+func TestExtremeRowsEndNothing(t *testing.T) {
+	t.Parallel()
+	const largest = "9223372036854775807"
+	values := []string{"1", "1000000000", "pglimit.clock_ns()", "9000000000000000000", largest}
+	limits := []pglimit.Limit{
+		{Tokens: 1, Period: 1, Burst: 1}, pglimit.PerSecond(10), pglimit.Every(pglimit.MaxWindow), hours.WithBurst(10),
+		pglimit.PerSecond(pglimit.MaxRate).WithBurst(int64(pglimit.MaxWindow)),
+	}
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		table := "pglimit." + strategy.Name()
+		if strategy.Name() == "exclusion_range" {
+			for i, during := range []string{"[1970-01-02,2261-01-01]", "(2000-01-01,2000-01-02)", "[2200-01-01,2201-01-01]"} {
+				execute(t, pool, "insert into "+table+" values ($1, 'test', $2::tstzrange)", fmt.Sprint("k", i), during)
+			}
+		} else {
+			columns, leases, from := "key, limiter, full_ns, token_ns, at_ns", "", ""
+			if strategy.Name() == "token_bucket" {
+				columns += ", leased_ns, until_ns"
+				leases = ", l, u"
+				from = ", unnest(array[null, 1, " + largest + "]) l, unnest(array[null, 1, pglimit.clock_ns() + 3600000000000, " + largest + "]) u"
+			}
+			list := "unnest(array[" + strings.Join(values, ", ") + "]::bigint[])"
+			execute(t, pool, "insert into "+table+" ("+columns+") select 'k' || row_number() over () - 1, 'test', f, t, a"+leases+" from "+list+" f, "+list+" t, "+list+" a"+from)
+		}
+		keys := query[int](t, pool, "select count(*) from "+table)
+		began := time.Now()
+		for _, i := range rand.Perm(keys) {
+			if time.Since(began) > 2*time.Second {
+				break
+			}
+			key := fmt.Sprint("k", i)
+			limit := limits[i%len(limits)]
+			if strategy.Check(limit) != nil {
+				limit = limit.WithBurst(1)
+			}
+			ask := func(tokens, unit int64, key string) pglimit.Request {
+				return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+			}
+			row := query[string](t, pool, "select (select t::text from "+table+" t where key = $1)", key)
+			for _, requests := range [][]pglimit.Request{
+				{ask(0, 1, key)}, {ask(1, 1, key)}, {ask(limit.Capacity(), 1, key)},
+				{ask(0, 1, key), ask(1, 1, "other")}, {ask(1, 1, key), ask(1, 1, "other")}, {ask(limit.Capacity(), 1, key), ask(1, 1, key)},
+			} {
+				d, err := strategy.Take(t.Context(), pool, requests)
+				if err != nil && !strings.Contains(err.Error(), "40001") {
+					t.Errorf("%s: %v of %+v: %v", row, limit, requests, err)
+				} else if err == nil && (d[0].RetryAfter < 0 || d[0].ResetAfter < 0 || d[0].Remaining < 0) {
+					t.Errorf("%s: %v: %+v", row, limit, d[0])
+				}
+			}
+			refund := pglimit.Refund{Request: ask(1, 1, key), At: time.Now()}
+			if err := strategy.GiveBack(t.Context(), pool, []pglimit.Refund{refund}); err != nil {
+				t.Errorf("%s: GiveBack: %v", row, err)
+			}
+			if _, is := strategy.(pglimit.Leaser); !is {
+				continue
+			}
+			settle := pglimit.Lease{Tokens: 1, Until: time.Now().Add(time.Hour)}
+			if until := query[int64](t, pool, "select coalesce((select until_ns from "+table+" where key = $1), 0)", key); until > 0 {
+				settle.Until = time.Unix(0, until)
+			}
+			for _, r := range []pglimit.LeaseRequest{
+				{Tokens: 1, Share: 1}, {Tokens: limit.Capacity(), Share: 1, Settle: settle, Spent: 1}, {Tokens: 0, Share: 1, Settle: settle},
+			} {
+				r.Limiter, r.Key, r.Limit, r.TTL = "test", key, limit, time.Hour
+				if _, err := (strategies.TokenBucket{}).Lease(t.Context(), pool, r); err != nil {
+					t.Errorf("%s: %v: lease %+v: %v", row, limit, r, err)
+				}
+			}
+		}
+		execute(t, pool, "select * from pglimit.buckets")
+		execute(t, pool, "select * from pglimit.ranges")
+		sweepOnce(t, pool, strategy)
+	})
+}

@@ -1,0 +1,90 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// REINDEX TABLE, again and again, beside takes of one key and of several, and leases: no
+// deadlock.
+func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy pglimit.Strategy) {
+		pool := newPool(t, withParameter(databaseURL(admin), "deadlock_timeout", "10ms"), 8)
+		limit := pglimit.Every(time.Millisecond)
+		ctx := soon(t, time.Second)
+		var work sync.WaitGroup
+		for i := range 8 {
+			work.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					key := fmt.Sprint(n % 5)
+					var err error
+					leaser, is := strategy.(pglimit.Leaser)
+					switch {
+					case is && i%4 == 0:
+						_, err = leaser.Lease(t.Context(), pool, pglimit.LeaseRequest{Limiter: "test", Key: key, Limit: limit.WithBurst(10), Tokens: 1, Share: 1, TTL: time.Millisecond})
+					case i%4 == 1:
+						_, err = strategy.Take(t.Context(), pool, asks(limit, key, key+"b", key+"c"))
+					default:
+						requests := asks(limit, key)
+						requests[0].Tokens += int64(i % 2) // as much as there is
+						_, err = strategy.Take(t.Context(), pool, requests)
+					}
+					if err != nil && !errors.Is(err, pglimit.ErrNothingTaken) || sqlState(err) == "40P01" {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		rounds := 0
+		for ctx.Err() == nil {
+			if _, err := admin.Exec(context.WithoutCancel(ctx), "reindex table pglimit."+strategy.Name()); err != nil {
+				t.Errorf("reindex: %v", err)
+			}
+			rounds++
+		}
+		work.Wait()
+		t.Logf("%d times", rounds)
+		if n := finalDeadlocks(t, admin, pool); n > 0 || rounds < 2 {
+			t.Errorf("%d deadlocks in %d rounds", n, rounds)
+		}
+	})
+}
+
+// Where transactions are read-only, as on a standby, a Peek works; and a denial of
+// token_bucket, which writes nothing.
+func TestPeekWhereNothingCanBeWritten(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy pglimit.Strategy) {
+		pool := newPool(t, withParameter(databaseURL(admin), "default_transaction_read_only", "on"), 2)
+		take(t, admin, strategy, "k", hours)
+		for key, allowed := range map[string]bool{"k": false, "new": true} {
+			d := takeAll(t, pool, strategy, pglimit.Request{Limiter: "test", Key: key, Limit: hours, Unit: 1})[0]
+			if d.Allowed != allowed {
+				t.Errorf("a peek at %s: %+v", key, d)
+			}
+		}
+		two := []pglimit.Request{{Limiter: "test", Key: "k", Limit: hours, Unit: 1}, {Limiter: "test", Key: "new", Limit: hours, Unit: 1}}
+		if d := takeAll(t, pool, strategy, two...); d[0].Allowed || !d[1].Allowed {
+			t.Errorf("a peek at two: %+v", d)
+		}
+		if strategy.Name() != "token_bucket" {
+			return
+		}
+		if d := take(t, pool, strategy, "k", hours); d.Allowed {
+			t.Errorf("%+v", d)
+		}
+		if _, err := tryTake(t, pool, strategy, "new", hours); sqlState(err) != "25006" {
+			t.Errorf("a grant where nothing can be written: %v", err)
+		}
+	})
+}

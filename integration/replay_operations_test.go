@@ -1,0 +1,267 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies/strategytest/model"
+)
+
+// The operations of a replay: each is done by the strategy and by the model, and compared.
+
+func (p *replay) takeOne(k *replayedKey) {
+	p.take(p.request(k, p.limitOf(k)))
+}
+
+func (p *replay) peek(k *replayedKey) {
+	r := p.request(k, p.limitOf(k))
+	r.Tokens = 0
+	p.take(r)
+}
+
+// takeSeveral of up to eight buckets or the same ones; a bucket has one limit in a call.
+func (p *replay) takeSeveral() int {
+	requests := make([]pglimit.Request, 2+p.IntN(7))
+	limits := make(map[string]pglimit.Limit)
+	for i := range requests {
+		k := oneOf(p, p.keys)
+		if _, again := limits[k.name]; !again {
+			limits[k.name] = p.limitOf(k)
+		}
+		requests[i] = p.request(k, limits[k.name])
+		if p.IntN(6) == 0 {
+			requests[i].Tokens = 0
+		}
+	}
+	p.take(requests...)
+	return len(requests)
+}
+
+func (p *replay) named(name string) *replayedKey {
+	return p.keys[slices.IndexFunc(p.keys, func(k *replayedKey) bool { return k.name == name })]
+}
+
+func (p *replay) take(requests ...pglimit.Request) {
+	p.Helper()
+	p.at()
+	decisions, err := p.ask(requests)
+	if err != nil {
+		p.Fatal(err)
+	}
+	for i, r := range requests {
+		k := p.named(r.Key)
+		l := modelled(r.Limit)
+		var granted int64
+		if r.Tokens > 0 {
+			granted = k.bucket.Take(p.now, l, r.Tokens, r.Unit)
+		}
+		p.note("key %s takes %d in units of %d at %v (price %d): granted %d; %d of %d requests: %+v", k.name, r.Tokens, r.Unit, r.Limit, l.Token, granted, i+1, len(requests), k.bucket)
+		want := p.decision(k, l, r, granted, decisions[i].At)
+		if i < len(requests)-1 && slices.ContainsFunc(requests[i+1:], func(next pglimit.Request) bool { return next.Key == r.Key }) {
+			// Only what is granted is compared: the rest may be told before or after the others.
+			decisions[i] = pglimit.Decision{Allowed: decisions[i].Allowed, Granted: decisions[i].Granted, At: decisions[i].At}
+			want = pglimit.Decision{Allowed: want.Allowed, Granted: want.Granted, At: want.At}
+		}
+		p.compare(k, decisions[i], want)
+		if granted > 0 {
+			r.Tokens, r.Unit = granted, granted
+			k.grants = append(k.grants, pglimit.Refund{Request: r, At: decisions[i].At})
+		}
+	}
+}
+
+// ask, for each bucket by itself if a row is ahead of the clock: an array call gives up then.
+func (p *replay) ask(requests []pglimit.Request) ([]pglimit.Decision, error) {
+	p.Helper()
+	decisions, err := p.strategy.Take(p.Context(), p.pool, requests)
+	if !errors.Is(err, pglimit.ErrNothingTaken) {
+		return decisions, err
+	}
+	decisions = make([]pglimit.Decision, len(requests))
+	var ahead bool
+	for _, k := range p.keys {
+		var own []pglimit.Request
+		for _, r := range requests {
+			if r.Key == k.name {
+				own = append(own, r)
+			}
+		}
+		if len(own) == 0 {
+			continue
+		}
+		row, is := k.bucket.(*model.Bucket)
+		ahead = ahead || is && row.Exists && row.At > p.now
+		answers, err := p.strategy.Take(p.Context(), p.pool, own)
+		if err != nil {
+			p.fail(k, "asked by itself %+v: %v", own, err)
+		}
+		for i, r := range requests {
+			if r.Key == k.name {
+				decisions[i], answers = answers[0], answers[1:]
+			}
+		}
+	}
+	if !ahead {
+		return nil, fmt.Errorf("no row is ahead of the clock, and yet: %w", err)
+	}
+	return decisions, nil
+}
+
+// decision as the model tells it. After a step back that is too small to be one, it may be
+// dated as its row is, which is a little ahead.
+func (p *replay) decision(k *replayedKey, l model.Limit, r pglimit.Request, granted int64, dated time.Time) pglimit.Decision {
+	unit, at := max(1, r.Unit), p.now
+	if row, is := k.bucket.(*model.Bucket); is && row.At > p.now && row.At <= p.now+model.Step && dated.UnixNano() == row.At {
+		at = row.At
+	}
+	report := k.bucket.Report(at, l, unit)
+	return pglimit.Decision{
+		Allowed:    granted > 0 || r.Tokens == 0 && report.Remaining >= unit,
+		Granted:    granted,
+		Remaining:  report.Remaining,
+		RetryAfter: report.RetryAfter,
+		ResetAfter: report.ResetAfter,
+		At:         time.Unix(0, report.At).UTC(),
+	}
+}
+
+// compare decisions. RetryAfter and ResetAfter are rounded up to the clock's microsecond.
+func (p *replay) compare(k *replayedKey, got, want pglimit.Decision) {
+	p.Helper()
+	want.RetryAfter, want.ResetAfter = asShown(want.RetryAfter, got.RetryAfter), asShown(want.ResetAfter, got.ResetAfter)
+	if got != want {
+		p.fail(k, "\n got %+v\nwant %+v", got, want)
+	}
+	k.due = append(k.due, p.now+int64(want.RetryAfter), p.now+int64(want.ResetAfter))
+}
+
+// asShown is a time to wait in whole microseconds. Of two that are longer than a century,
+// both mean never.
+func asShown(d, shown time.Duration) time.Duration {
+	const century = 100 * 365 * 24 * time.Hour
+	if d > century && shown > century {
+		return shown
+	}
+	if rest := d % time.Microsecond; rest > 0 {
+		d += time.Microsecond - rest
+	}
+	return d
+}
+
+// giveBack some of the last grants, in whole or in part.
+func (p *replay) giveBack() {
+	var refunds []pglimit.Refund
+	for range 1 + p.IntN(3) {
+		k := oneOf(p, p.keys)
+		if len(k.grants) == 0 {
+			continue
+		}
+		i := len(k.grants) - 1 - p.IntN(min(4, len(k.grants)))
+		refund := k.grants[i]
+		k.grants = slices.Delete(k.grants, i, i+1)
+		refund.Tokens = oneOf(p, []int64{refund.Tokens, refund.Tokens, 1 + p.Int64N(refund.Tokens)})
+		refund.Unit = refund.Tokens
+		refunds = append(refunds, refund)
+	}
+	p.at()
+	if err := p.strategy.GiveBack(p.Context(), p.pool, refunds); err != nil {
+		p.Fatal(err)
+	}
+	for _, r := range refunds {
+		k := p.named(r.Key)
+		k.bucket.Refund(p.now, modelled(r.Limit), r.Tokens, r.At.UnixNano())
+		p.note("key %s gets back %d of %v, granted at %s: %+v", k.name, r.Tokens, r.Limit, r.At.Format("15:04:05.000000000"), k.bucket)
+	}
+}
+
+func (p *replay) reset(k *replayedKey) {
+	if err := p.strategy.Reset(p.Context(), p.pool, p.limiter, k.name); err != nil {
+		p.Fatal(err)
+	}
+	k.bucket.Reset()
+	k.grants = nil // whether those are known after a reset is another test's
+	p.note("key %s is reset", k.name)
+}
+
+func (p *replay) lease(leaser pglimit.Leaser, k *replayedKey) {
+	limit := p.limitOf(k)
+	r := pglimit.LeaseRequest{
+		Limiter: p.limiter, Key: k.name, Limit: limit,
+		Tokens: p.Int64N(2 * limit.Capacity()), Share: 1 + p.Int64N(4),
+		TTL: oneOf(p, p.ttls),
+	}
+	if len(k.leases) > 0 && p.IntN(4) == 0 { // just when it ends, or when there are no new ones, or just not
+		end := k.leases[len(k.leases)-1].Until.UnixNano() - p.Int64N(2)*int64(r.TTL)/5 - p.Int64N(2)
+		if end > p.now {
+			p.now = end
+		}
+	}
+	if len(k.leases) > 0 && p.IntN(3) > 0 {
+		i := p.IntN(len(k.leases))
+		r.Settle = k.leases[i].Lease
+		r.Spent = p.Int64N(r.Settle.Tokens + 1)
+		if p.IntN(2) == 0 {
+			r.Limit = k.leases[i].limit
+		}
+		k.leases = slices.Delete(k.leases, i, i+1)
+	}
+	p.at()
+	got, err := leaser.Lease(p.Context(), p.pool, r)
+	if err != nil {
+		p.Fatal(err)
+	}
+	l := modelled(r.Limit)
+	bucket := k.bucket.(*model.Bucket)
+	n, until := bucket.Lease(p.now, l, model.LeaseRequest{
+		Want: r.Tokens, Share: r.Share, TTL: int64(r.TTL),
+		Settle: r.Settle.Tokens, Spent: r.Spent, SettleUntil: r.Settle.Until.UnixNano(),
+	})
+	p.note("key %s leases 1/%d, at most %d, of %v (price %d) for %v, settles %d until %s, of which %d are spent: %d tokens until %s: %+v", k.name,
+		r.Share, r.Tokens, r.Limit, l.Token, r.TTL, r.Settle.Tokens, r.Settle.Until.Format("15:04:05.000000000"), r.Spent, n, time.Unix(0, until).UTC().Format("15:04:05.000000000"), k.bucket)
+	if got.Tokens != n || n > 0 && got.Until.UnixNano() != until {
+		p.fail(k, "%d tokens until %v, want %d until %v", got.Tokens, got.Until, n, time.Unix(0, until).UTC())
+	}
+	p.compare(k, got.Left, p.decision(k, l, pglimit.Request{Unit: 1}, 0, got.Left.At))
+	if !got.At.Equal(got.Left.At) {
+		p.fail(k, "leased at %v, and seen at %v", got.At, got.Left.At)
+	}
+	if n > 0 {
+		k.leases = append(k.leases, heldLease{got, r.Limit})
+		k.due = append(k.due, until)
+	}
+}
+
+// sweep walks the whole table. What it removes must have been full for a minute; then the
+// model forgets it too.
+func (p *replay) sweep() {
+	p.at()
+	var from pglimit.Cursor
+	for done := false; !done; {
+		swept, err := p.strategy.Sweep(p.Context(), p.pool, from, 1000)
+		if err != nil {
+			p.Fatal(err)
+		}
+		from, done = swept.Next, swept.Done
+	}
+	there := query[[]string](p.T, p.pool, fmt.Sprintf("select coalesce(array_agg(distinct key), '{}') from pglimit.%s where limiter = '%s'", p.strategy.Name(), p.limiter))
+	for _, k := range p.keys {
+		if ranges, are := k.bucket.(*model.Ranges); are {
+			ranges.Sweep(p.now - int64(time.Minute))
+			continue
+		}
+		if slices.Contains(there, k.name) {
+			continue
+		}
+		// Nobody can tell the difference, by whatever limit.
+		for _, l := range p.limits {
+			if d := k.bucket.Report(p.now, modelled(l), 1); d.ResetAfter > 0 {
+				p.fail(k, "swept, though it is full in %v only", d.ResetAfter)
+			}
+		}
+		k.bucket.Reset()
+		p.note("key %s is swept", k.name)
+	}
+}

@@ -1,0 +1,230 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// takeKeys takes the one token of so many keys.
+func takeKeys(t *testing.T, pool *pgxpool.Pool, s pglimit.Strategy, limit pglimit.Limit, keys int) {
+	t.Helper()
+	for from := 0; from < keys; from += 1000 {
+		var requests []pglimit.Request
+		for i := from; i < min(keys, from+1000); i++ {
+			requests = append(requests, pglimit.Request{Limiter: "test", Key: "key:" + strconv.Itoa(i), Limit: limit, Tokens: 1, Unit: 1})
+		}
+		if _, err := s.Take(t.Context(), pool, requests); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func rowsIn(t *testing.T, pool *pgxpool.Pool, s pglimit.Strategy) int64 {
+	t.Helper()
+	return query[int64](t, pool, `select count(*) from pglimit.`+s.Name())
+}
+
+// A row that somebody holds does not keep the others from being reset, and is itself
+// reset in the end.
+func TestResetAllWaitsForLockedRowsLast(t *testing.T) {
+	t.Parallel()
+	limit := pglimit.Every(time.Hour).WithBurst(1)
+	const keys = 3000 // of several batches
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s pglimit.Strategy) {
+		takeKeys(t, pool, s, limit, keys)
+		holder := session(t, pool)
+		execute(t, holder, `select from pglimit.`+s.Name()+` where key in ('key:0', 'key:1500') for update`)
+		var removed int64
+		whileBlocked(t, pool, func() {
+			var err error
+			removed, err = s.(pglimit.AllResetter).ResetAll(t.Context(), pool, "test")
+			if err != nil {
+				t.Error(err)
+			}
+		}, func() {
+			if n := rowsIn(t, pool, s); n != 2 {
+				t.Errorf("while two rows are locked, %d are left", n)
+			}
+			commit(t, holder)
+		})
+		if n := rowsIn(t, pool, s); n != 0 || removed != keys {
+			t.Errorf("%d rows removed of %d, %d left", removed, keys, n)
+		}
+	})
+}
+
+// A caller gives up, and what was reset by then stays so.
+func TestResetAllEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	limit := pglimit.Every(time.Hour)
+	takeKeys(t, pool, s, limit, 1000)
+	execute(t, session(t, pool), `select from pglimit.token_bucket where key = 'key:7' for update`)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	whileBlocked(t, pool, func() {
+		removed, err := s.ResetAll(ctx, pool, "test")
+		if removed != 999 || ctx.Err() == nil || err == nil {
+			t.Errorf("%d rows removed: %v", removed, err)
+		}
+	}, cancel)
+}
+
+// stepping runs a function before each of its queries that returns a row.
+type stepping struct {
+	*pgxpool.Pool
+	before func(number int)
+	number int
+}
+
+func (s *stepping) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	s.number++
+	s.before(s.number)
+	return s.Pool.QueryRow(ctx, sql, args...)
+}
+
+// A row that moves to a page that was walked already is reset all the same.
+func TestResetAllMissesNoRowThatMoves(t *testing.T) {
+	t.Parallel()
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	takeKeys(t, pool, s, pglimit.Every(time.Hour), 4000)
+	execute(t, pool, `delete from pglimit.token_bucket where ctid < '(8,0)'`)
+	execute(t, pool, `vacuum pglimit.token_bucket`) // room at the beginning
+	page := func() int {
+		return query[int](t, pool, `select split_part(trim('(' from ctid::text), ',', 1)::int from pglimit.token_bucket where key = 'key:3999'`)
+	}
+	last := page()
+	_, err := s.ResetAll(t.Context(), &stepping{Pool: pool, before: func(number int) {
+		if number == 2 {
+			// As an update does that finds no room in its page.
+			execute(t, pool, `with gone as (delete from pglimit.token_bucket where key = 'key:3999' returning *)
+				insert into pglimit.token_bucket select * from gone`)
+			if now := page(); now > 8 || last < 30 {
+				t.Fatalf("the row was in page %d and moved to %d: the test shows nothing", last, now)
+			}
+		}
+	}}, "test")
+	must(t, err)
+	if left := texts(t, pool, `select key || ' in page ' || ctid::text from pglimit.token_bucket`); len(left) > 0 {
+		t.Errorf("%d rows are left, the first: %s", len(left), left[0])
+	}
+}
+
+// Callers who take at the same time get what is right at every moment: never more than
+// a burst at once for each reset, which here is once.
+func TestResetAllBesideTakes(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s pglimit.Strategy) {
+		const keys = 400
+		limit := pglimit.Every(time.Hour)
+		takeKeys(t, pool, s, limit, keys)
+		granted := make([]int, keys)
+		var mu sync.Mutex
+		ctx, stop := context.WithCancel(t.Context())
+		var callers sync.WaitGroup
+		for caller := range 4 {
+			callers.Go(func() {
+				for i := caller; ctx.Err() == nil; i++ {
+					if d, err := tryTake(t, pool, s, "key:"+strconv.Itoa(i%keys), limit); err != nil {
+						t.Error(err)
+						return
+					} else if d.Allowed {
+						mu.Lock()
+						granted[i%keys]++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		_, err := s.(pglimit.AllResetter).ResetAll(t.Context(), pool, "test")
+		stop()
+		callers.Wait()
+		must(t, err)
+		for i, n := range granted {
+			// The row may go once in the walk, with what was taken before, and once at the end.
+			if n > 2 {
+				t.Errorf("key %d was granted %d times", i, n)
+			}
+		}
+	})
+}
+
+// A limiter that resets all forgets what it remembers, and gives its leases back first:
+// nothing of them can be spent beside the full bucket.
+func TestLimiterResetsAll(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	limit := pglimit.Every(time.Hour).WithBurst(100)
+	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{
+		Name: "test", Limit: limit, Leases: true, LeaseTTL: 10 * time.Second, DenialTTL: time.Hour,
+	})
+	must(t, err)
+	defer func() { must(t, limiter.Close(context.WithoutCancel(t.Context()))) }()
+	allow := func(key string, n int64) bool {
+		t.Helper()
+		d, err := limiter.AllowN(t.Context(), key, n)
+		must(t, err)
+		return d.Allowed
+	}
+	for limiter.Stats().Leased == 0 {
+		allow("leased", 1)
+	}
+	allow("used", 100)
+	first, second := allow("used", 1), allow("used", 1)
+	if first || second || limiter.Stats().Remembered == 0 {
+		t.Error("the denial is not remembered")
+	}
+	removed, err := limiter.ResetAll(t.Context())
+	if err != nil || removed != 2 {
+		t.Errorf("%d rows removed, %v", removed, err)
+	}
+	for _, key := range []string{"leased", "used"} {
+		var n int64
+		for ; n < 200 && allow(key, 1); n++ {
+		}
+		if n != 100 {
+			t.Errorf("%s: %d granted after the reset, not 100", key, n)
+		}
+	}
+}
+
+func cliResetsAll(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	for _, key := range []string{"a", "b", "c"} {
+		c.run(t, "allow", key, "--limit", "1/1h", "--limiter", "api").exits(t, 0)
+	}
+	c.run(t, "allow", "a", "--limit", "1/1h").exits(t, 0) // of the limiter cli
+	c.run(t, "reset", "--all", "--limiter", "api").exits(t, 0).prints(t, `every bucket of limiter "api" is full (3 rows removed)`)
+	c.run(t, "allow", "b", "--limit", "1/1h", "--limiter", "api").exits(t, 0)
+	c.run(t, "allow", "a", "--limit", "1/1h").exits(t, 1)
+	var out struct {
+		Limiter, Strategy string
+		Removed           int64
+	}
+	must(t, json.Unmarshal([]byte(c.run(t, "reset", "--all", "--limiter", "api", "--output", "json").exits(t, 0).stdout), &out))
+	if fmt.Sprint(out) != "{api token_bucket 1}" {
+		t.Errorf("%+v", out)
+	}
+	c.run(t, "reset", "--all", "--limiter", "nobody", "--strategy", "exclusion_range").exits(t, 0).prints(t, "0 rows")
+
+	holder := session(t, pool)
+	execute(t, holder, `select from pglimit.token_bucket where limiter = 'cli' for update`)
+	c.run(t, "allow", "z", "--limit", "1/1h").exits(t, 0)
+	c.run(t, "reset", "--all", "--limiter", "cli", "--timeout", "2s").fails(t, "--timeout 2s", `1 row of limiter "cli" removed`)
+
+	c.run(t, "reset").fails(t, "needs a KEY", "--all")
+	c.run(t, "reset", "--all").fails(t, "--all needs --limiter")
+	c.run(t, "reset", "k", "--all", "--limiter", "api").fails(t, "either a KEY or --all")
+	c.run(t, "reset", "--all", "--limiter", "").fails(t, "--limiter is empty")
+}

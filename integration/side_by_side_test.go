@@ -1,0 +1,87 @@
+package integration
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies/audit"
+)
+
+// Two releases of a service with different limits run side by side, each in a process of
+// its own, with every stage on. Together they are never granted more than the looser burst
+// and the looser rate allow. strategytest has the same of strategies alone.
+func TestReleasesWithDifferentLimitsSideBySide(t *testing.T) {
+	t.Parallel()
+	limits := [2]pglimit.Limit{pglimit.PerSecond(400).WithBurst(20), pglimit.PerSecond(50).WithBurst(200)}
+	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy pglimit.Strategy) {
+		if strategy.Check(limits[0]) != nil {
+			limits := [2]pglimit.Limit{pglimit.PerSecond(100).WithBurst(1), pglimit.PerSecond(30).WithBurst(1)}
+			runSideBySide(t, admin, strategy, limits, false)
+			return
+		}
+		runSideBySide(t, admin, strategy, limits, false)
+		if _, leases := strategy.(pglimit.Leaser); leases {
+			t.Run("with leases", func(t *testing.T) { runSideBySide(t, admin, strategy, limits, true) })
+		}
+	})
+}
+
+func runSideBySide(t *testing.T, admin *pgxpool.Pool, strategy pglimit.Strategy, limits [2]pglimit.Limit, leases bool) {
+	t.Helper()
+	// A grant out of a lease is dated by this process's clock since the lease was asked for:
+	// later than it is by a round trip at most, in which as many tokens flow back.
+	var tolerance int64
+	const longestTrip = 200 * time.Millisecond
+	if leases {
+		tolerance = 1 + limits[0].Tokens*int64(longestTrip)/int64(limits[0].Period)
+	}
+	var limiters [2]*pglimit.Limiter
+	for i, pool := range twoPools(t, admin, 16) {
+		limiters[i] = newLimiter(t, pool, strategy, pglimit.Config{
+			Name: "side by side " + t.Name(), Limit: limits[i], Leases: leases, LeaseTTL: 200 * time.Millisecond,
+		})
+	}
+	ctx := soon(t, time.Second)
+	var histories [32]audit.History
+	var callers sync.WaitGroup
+	for i := range histories {
+		callers.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 31))
+			for ctx.Err() == nil {
+				n := min(1+random.Int64N(3), limits[i%2].Capacity())
+				d, err := limiters[i%2].AllowN(context.WithoutCancel(ctx), "k", n)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				histories[i].Add(audit.FromDecision(pglimit.Request{Tokens: n, Unit: n}, d))
+			}
+		})
+	}
+	callers.Wait()
+	var stats [2]pglimit.Stats
+	for i, l := range limiters {
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		stats[i] = l.Stats()
+	}
+	var all audit.History
+	for i := range histories {
+		all.Merge(&histories[i])
+	}
+	report := all.Check(limits[0], limits[1])
+	t.Logf("%v; %+v; %+v", report, stats[0], stats[1])
+	if report.Err != nil || report.Over.Tokens > tolerance || report.Granted == 0 {
+		t.Error(report)
+	}
+	if leases && stats[0].Leased+stats[1].Leased == 0 {
+		t.Error("nothing was leased")
+	}
+}

@@ -1,0 +1,17 @@
+-- The buckets of a call for many, numbered, but for those that are done (null: none is):
+-- limiters, tokens_ns, windows_ns and asks have an element for each key, or one for all.
+--
+-- One select, so that the planner puts it into the statement; behind "offset 0", so that it is
+-- read once, in the order of its numbers.
+create or replace function pglimit.token_bucket_asked(
+    done boolean[], keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[]
+)
+returns table (number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint)
+language sql immutable parallel safe
+begin atomic
+    select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
+        coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1])
+    from unnest(keys) with ordinality u(key, number)
+    where done[u.number] is not true
+    offset 0;
+end;

@@ -1,0 +1,8 @@
+-- What leases set aside, in nanoseconds of the window, as the row reads at now_ns to
+-- somebody who pays token_ns for a token.
+create or replace function pglimit.token_bucket_leased_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
+language sql immutable parallel safe
+return case
+    when b.leased_ns is null then 0
+    else coalesce((pglimit.token_bucket_read(b, now_ns, token_ns)).leased_ns, 0)
+end;

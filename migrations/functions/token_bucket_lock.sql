@@ -1,0 +1,29 @@
+-- Locks the row of a bucket and returns it. Waits for whoever holds it; makes it, as that of a
+-- full bucket, if there is none. If the clock has stepped back since the row was written, what
+-- was owed then is owed now: the row is moved, once, whatever is decided about it.
+create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint) returns pglimit.token_bucket
+language plpgsql
+set search_path = ''
+set enable_seqscan = off
+as $$
+declare
+    bucket pglimit.token_bucket;
+    now_ns bigint;
+begin
+    loop
+        select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter for no key update;
+        now_ns := pglimit.clock_ns(); -- behind the lock: an older time would make any new row one that is ahead
+        exit when bucket.key is not null;
+        insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
+        values (_key, _limiter, now_ns, _token_ns, now_ns)
+        on conflict do nothing;
+    end loop;
+    if bucket.at_ns > now_ns + pglimit.step_ns() then
+        update pglimit.token_bucket b
+        set full_ns = greatest(1, b.full_ns - (b.at_ns - now_ns)), until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - now_ns)), 0), at_ns = now_ns, room = null
+        where b.key = _key and b.limiter = _limiter
+        returning b.* into bucket;
+    end if;
+    return bucket;
+end
+$$;

@@ -1,0 +1,157 @@
+package migrations
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Purpose is what a role is to do with the schema, for [Grants]. As text it is what
+// the flag --for of "pglimit migrate grants" takes.
+type Purpose string
+
+const (
+	// ToDecide: take, peek, give back, reset and lease, with every strategy. It is what
+	// a service needs.
+	ToDecide Purpose = "decide"
+
+	// ToDecideAndSweep: also run the cleanup on its schedule.
+	ToDecideAndSweep Purpose = "decide-and-sweep"
+
+	// ToRead: read the views, and peek.
+	ToRead Purpose = "read"
+)
+
+// Purposes are all there are.
+func Purposes() []Purpose { return []Purpose{ToDecide, ToDecideAndSweep, ToRead} }
+
+// grant is a right on some tables.
+type grant struct {
+	rights string
+	tables []table
+}
+
+// grants of a purpose. Nobody is given the version table. Deciding needs all four
+// rights on each table: a reset deletes rows, and locking a row takes UPDATE.
+func (p Purpose) grants() ([]grant, error) {
+	const write = "select, insert, update, delete"
+	switch p {
+	case ToDecide:
+		return []grant{{write, bucketTables}}, nil
+	case ToDecideAndSweep:
+		return []grant{{write, bucketTables}, {"select, insert, update", jobTables}}, nil
+	case ToRead:
+		return []grant{{"select", bucketTables}, {"select", views}}, nil
+	}
+	return nil, fmt.Errorf("migrations: the purpose is %q: it must be one of %q", string(p), Purposes())
+}
+
+// maxRoleBytes is the longest name that Postgres keeps whole.
+const maxRoleBytes = 63
+
+// Grants is SQL that gives a role the rights that the purpose takes, and no others:
+// it cannot read or write the record of what is migrated, and cannot change the
+// schema. Whether the role exists is not checked; its name is quoted.
+//
+// Run it as the owner of the schema, and again after a migration that adds tables
+// or functions. What belongs to the strategy exclusion_range stands at the end,
+// and not at all with [WithoutExclusionRange]; the other options change nothing.
+func Grants(role string, purpose Purpose, opts ...Option) (string, error) {
+	if err := checkRole(role); err != nil {
+		return "", err
+	}
+	grants, err := purpose.grants()
+	if err != nil {
+		return "", err
+	}
+	to := " to " + pgx.Identifier{role}.Sanitize() + ";\n"
+	var b strings.Builder
+	fmt.Fprintf(&b, "-- What a role needs to %s with pglimit.\n", strings.ReplaceAll(string(purpose), "-", " "))
+	b.WriteString("-- Run it as the owner of schema pglimit, and again after a migration that adds tables or functions.\n")
+	b.WriteString("grant usage on schema pglimit" + to)
+	for _, optional := range []bool{false, true} {
+		if optional {
+			if newOptions(opts).withoutExclusionRange {
+				break
+			}
+			b.WriteString("\n-- Leave out the rest where the strategy exclusion_range is not migrated.\n")
+		}
+		for _, g := range grants {
+			if names := qualified(g.tables, optional); len(names) > 0 {
+				b.WriteString("grant " + g.rights + " on " + strings.Join(names, ", ") + to)
+			}
+		}
+		names, err := functionNames(optional)
+		if err != nil {
+			return "", err
+		}
+		if len(names) > 0 {
+			b.WriteString("-- Every role may call functions, unless that was revoked. They act with the rights of their caller.\n")
+			b.WriteString("grant execute on function\n    " + strings.Join(names, ",\n    ") + to)
+		}
+	}
+	return b.String(), nil
+}
+
+func checkRole(role string) error {
+	switch {
+	case role == "":
+		return errors.New("migrations: the role is empty: name one")
+	case strings.ContainsRune(role, 0) || !utf8.ValidString(role):
+		return fmt.Errorf("migrations: the role %q cannot be one: it must be valid UTF-8 without NUL", role)
+	case len(role) > maxRoleBytes:
+		// Postgres would cut the name off, and the rest may be another role.
+		return fmt.Errorf("migrations: the role %q has %d bytes: Postgres keeps %d", role, len(role), maxRoleBytes)
+	case role == "public" || role == "none":
+		// Also in quotes, "public" is every role there is.
+		return fmt.Errorf("migrations: %q is no role, but a word that Postgres keeps for itself: name a role", role)
+	}
+	return nil
+}
+
+// qualified names of those tables that are optional, or of those that are not.
+func qualified(tables []table, optional bool) []string {
+	var names []string
+	for _, t := range tables {
+		if t.optional == optional {
+			names = append(names, "pglimit."+t.name)
+		}
+	}
+	return names
+}
+
+var (
+	createFunction = regexp.MustCompile(`(?im)^create (?:or replace )?function (pglimit\.\w+)`)
+	dropFunction   = regexp.MustCompile(`(?im)^drop function (?:if exists )?(pglimit\.\w+)`)
+)
+
+// functionNames are those that the migrations leave behind: no two functions share one.
+// They are read off the migrations, so that no list of names can fall behind.
+func functionNames(optional bool) ([]string, error) {
+	var names []string
+	for _, m := range known {
+		if m.Optional != optional {
+			continue
+		}
+		file, err := FS.ReadFile(m.file())
+		if err != nil {
+			return nil, fail("cannot read migration "+m.Name, err)
+		}
+		up, _, _ := strings.Cut(string(file), "-- +goose Down")
+		for _, match := range dropFunction.FindAllStringSubmatch(up, -1) {
+			names = slices.DeleteFunc(names, func(name string) bool { return name == match[1] })
+		}
+		for _, match := range createFunction.FindAllStringSubmatch(up, -1) {
+			if !slices.Contains(names, match[1]) {
+				names = append(names, match[1])
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}

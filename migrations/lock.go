@@ -1,0 +1,103 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// defaultLockTimeout is how long a statement of a migration waits for a lock.
+const defaultLockTimeout = time.Second
+
+// untilUnlocked runs attempt until it fails for another reason than somebody's lock, or
+// not at all.
+//
+// A statement that waits for a table lock makes everybody wait who comes after it,
+// even those who only read. So it does not wait for long: what the attempt did is
+// rolled back, which lets the others through, and it is tried again after a pause,
+// until ctx ends. In the pause the transaction stays open, and keeps the lock under
+// which migrations run: of many that are to migrate, one at a time disturbs the others.
+func untilUnlocked(ctx context.Context, tx pgx.Tx, o options, attempt func() error) error {
+	var locked *lockedError
+	for tries := 1; ; tries++ {
+		if _, err := tx.Exec(ctx, "savepoint attempt"); err != nil && locked == nil {
+			return fail("cannot prepare the transaction", err)
+		}
+		err := explainLock(ctx, tx, attempt())
+		met := errors.As(err, &locked)
+		endedMeanwhile := locked != nil && ctx.Err() != nil && errors.Is(err, ctx.Err())
+		if !met && !endedMeanwhile {
+			return err
+		}
+		if ctx.Err() == nil {
+			pause := min(max(o.lockTimeout, 100*time.Millisecond), 5*time.Second)
+			pause = pause/2 + rand.N(pause)
+			o.log.WarnContext(ctx, "pglimit: a migration waits for a lock, and is tried again",
+				"error", locked, "tries", tries, "pause", pause.Round(time.Millisecond))
+			select {
+			case <-time.After(pause):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		return fmt.Errorf("%w (gave up in try %d: %w)", locked, tries, ctx.Err())
+	}
+}
+
+// lockedError is what a migration failed with because of somebody else's lock.
+type lockedError struct{ *failure }
+
+func (e *lockedError) Unwrap() error { return e.failure }
+
+// explainLock makes a *lockedError of an err that says that a lock was not to be had,
+// and undoes the attempt. It returns any other err as it is.
+func explainLock(ctx context.Context, tx pgx.Tx, err error) error {
+	var (
+		f     *failure
+		pgErr *pgconn.PgError
+	)
+	if !errors.As(err, &f) || !errors.As(err, &pgErr) || !slices.Contains([]string{lockNotAvailable, deadlockDetected}, pgErr.Code) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if _, err := tx.Exec(ctx, "rollback to savepoint attempt"); err != nil {
+		return f
+	}
+	var holders *string
+	if err := tx.QueryRow(ctx, lockHolders).Scan(&holders); err == nil && holders != nil {
+		f.advice = *holders
+	}
+	return &lockedError{f}
+}
+
+// lockHolders are the transactions that have the oldest locks on what is ours. Which
+// of them the migration waited for cannot be told any more, but long ones are few.
+const lockHolders = `
+	select pg_catalog.string_agg(pg_catalog.format('process %s (role %s, application %s%s) holds locks on %s',
+		pid, usename, pg_catalog.quote_literal(application_name),
+		', in a transaction for ' || pg_catalog.date_trunc('second', pg_catalog.clock_timestamp() - xact_start)::text, relations), '; ')
+	from (
+		select a.pid, a.usename, a.application_name, a.xact_start,
+			pg_catalog.string_agg(distinct 'pglimit.' || c.relname, ', ') as relations
+		from pg_catalog.pg_locks l
+		join pg_catalog.pg_class c on c.oid = l.relation and c.relkind <> 'i'
+		join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'
+		join pg_catalog.pg_stat_activity a on a.pid = l.pid and a.datname = pg_catalog.current_database()
+		where l.locktype = 'relation' and l.granted and l.pid <> pg_catalog.pg_backend_pid()
+		group by a.pid, a.usename, a.application_name, a.xact_start
+		order by a.xact_start
+		limit 3
+	) oldest`
+
+// milliseconds of a setting, where 0 is none.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+}

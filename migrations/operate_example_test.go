@@ -1,0 +1,42 @@
+package migrations_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/migrations"
+)
+
+// What a service's role needs, to be run by the owner of the schema.
+func ExampleGrants() {
+	text, err := migrations.Grants("app", migrations.ToDecide, migrations.WithoutExclusionRange())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, " on pglimit.") {
+			fmt.Print(line)
+		}
+	}
+	// Output: grant select, insert, update, delete on pglimit.token_bucket, pglimit.upsert, pglimit.for_update_nowait to "app";
+}
+
+// Buckets need not survive a crash of the server: keep them out of the WAL.
+func ExampleSetStorage() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	pool, err := pgxpool.New(ctx, "postgres://localhost/shop")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	if err := migrations.SetStorage(ctx, pool, migrations.Unlogged, migrations.WithLogger(slog.Default())); err != nil {
+		log.Fatal(err)
+	}
+}

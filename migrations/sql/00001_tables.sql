@@ -1,0 +1,84 @@
+-- The tables. A bucket is one number: the time at which it is full again. No row means full.
+--
+--     full_ns   when it is full again if nobody takes, in nanoseconds since 1970
+--     token_ns  the price of a token, in nanoseconds, under the limit of the last write
+--     at_ns     when the last write was
+--
+-- The last two are notes, read only where the limit has changed or the clock has stepped
+-- back. What the numbers mean is in functions/read_full_ns.sql and token_bucket_read.sql.
+--
+-- No index but the primary key, so every update is HOT: it stays in its page and touches
+-- no index. The tables are small and hot, so autovacuum comes by count of dead rows, not
+-- by share, and does not dawdle.
+
+-- +goose Up
+comment on schema pglimit is 'pglimit, a rate limiter: see the view pglimit.buckets';
+
+-- A domain, not a CHECK of each table: a table's is parsed anew by every statement that writes,
+-- which takes as long as the rest of it.
+create domain pglimit.nanoseconds as bigint constraint possible check (value > 0);
+revoke usage on domain pglimit.nanoseconds from public; -- so that nobody plants operators of it
+
+-- leased_ns: the part of the window that leases set aside until until_ns. Null: there is none.
+-- room: the first update of a row drops it, which leaves space in the page for later versions
+-- of its rows. (Space that fillfactor alone leaves is tidied up at each update.)
+create table pglimit.token_bucket (
+    key       text collate "C" not null,
+    limiter   text collate "C" not null,
+    full_ns   pglimit.nanoseconds not null,
+    token_ns  pglimit.nanoseconds not null,
+    at_ns     pglimit.nanoseconds not null,
+    leased_ns pglimit.nanoseconds,
+    until_ns  pglimit.nanoseconds,
+    room      text collate "C" default '                                       ',
+    primary key (key, limiter)
+) with (
+    fillfactor = 90,
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000
+);
+
+create table pglimit.upsert (
+    key      text collate "C" not null,
+    limiter  text collate "C" not null,
+    full_ns  pglimit.nanoseconds not null,
+    token_ns pglimit.nanoseconds not null,
+    at_ns    pglimit.nanoseconds not null,
+    primary key (key, limiter)
+) with (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000
+);
+
+create table pglimit.for_update_nowait (
+    key      text collate "C" not null,
+    limiter  text collate "C" not null,
+    full_ns  pglimit.nanoseconds not null,
+    token_ns pglimit.nanoseconds not null,
+    at_ns    pglimit.nanoseconds not null,
+    primary key (key, limiter)
+) with (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000
+);
+
+-- When a job that any number of instances offer to do is due next, by the database's clock:
+-- the cleanup, and what else uses its lock.
+create table pglimit.schedule (
+    job    text collate "C" primary key,
+    ran_at timestamptz not null,
+    due_at timestamptz not null
+);
+
+-- +goose Down
+drop table pglimit.schedule;
+drop table pglimit.for_update_nowait;
+drop table pglimit.upsert;
+drop table pglimit.token_bucket;
+drop domain pglimit.nanoseconds;
+comment on schema pglimit is null;

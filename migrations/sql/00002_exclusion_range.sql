@@ -1,0 +1,60 @@
+-- The strategy exclusion_range: one row per grant, and a constraint by which no
+-- two grants of a key overlap. Comparing text inside a GiST index takes the
+-- extension btree_gist, which comes with PostgreSQL but may not be allowed here:
+-- then this migration fails, and it alone.
+
+-- +goose Up
+-- +goose StatementBegin
+-- Where an administrator created it, it must not even be tried: some hosts refuse
+-- "create extension if not exists" to others although it exists.
+do $$
+begin
+    if not exists (select from pg_catalog.pg_extension where extname = 'btree_gist') then
+        create extension btree_gist with schema pglimit;
+    end if;
+end
+$$;
+-- +goose StatementEnd
+
+create table pglimit.exclusion_range (
+    key     text collate "C" not null,
+    limiter text collate "C" not null,
+    during  tstzrange not null,
+    constraint possible check (coalesce(lower(during) >= timestamptz '1970-01-01 00:00+00' and upper(during) < timestamptz '2262-01-01 00:00+00', false)), -- which is nanoseconds in a bigint
+    constraint exclusion_range_no_overlap exclude using gist (key with =, limiter with =, during with &&)
+) with (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0
+);
+
+-- The state of this strategy, for a person in psql.
+create view pglimit.ranges as
+select limiter, key, upper(during) <= clock_timestamp() as available, lower(during) as last_taken_at, upper(during) as full_at
+from (
+    select distinct on (key, limiter) key, limiter, during
+    from pglimit.exclusion_range
+    order by key, limiter, during desc
+) latest;
+
+-- +goose Down
+drop view pglimit.ranges;
+drop table pglimit.exclusion_range;
+
+-- +goose StatementBegin
+-- An extension that was there before stays. One that came with this schema goes,
+-- unless somebody has come to depend on it: then it moves out.
+do $$
+begin
+    if exists (
+        select from pg_catalog.pg_extension e join pg_catalog.pg_namespace n on n.oid = e.extnamespace
+        where e.extname = 'btree_gist' and n.nspname = 'pglimit'
+    ) then
+        begin
+            drop extension btree_gist;
+        exception when dependent_objects_still_exist then
+            alter extension btree_gist set schema public;
+        end;
+    end if;
+end
+$$;
+-- +goose StatementEnd

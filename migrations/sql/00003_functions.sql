@@ -1,0 +1,738 @@
+-- The functions and views, each as it stands in its file of the folder functions, in
+-- an order in which each finds those that it uses. Generated: do not edit, change the
+-- file in the folder and run "go generate ./migrations".
+
+-- +goose Up
+
+-- functions/clock_ns.sql
+-- The database's clock: nanoseconds since 1970, in steps of a microsecond. Every decision
+-- is dated by it. It may step back: nothing here relies on more than that it is read.
+create or replace function pglimit.clock_ns() returns bigint
+language sql volatile parallel safe
+return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
+
+-- functions/step_ns.sql
+-- A row written more than 10 ms ahead of the clock was written before the clock stepped
+-- back. (Less than that is no step: a statement that began before another may reach the
+-- row after it.)
+create or replace function pglimit.step_ns() returns bigint
+language sql immutable parallel safe
+return 10000000::bigint;
+
+-- functions/buckets.sql
+-- The state, for a person in psql:
+--     select * from pglimit.buckets where limiter = 'api' and key = 'user:42';
+-- Sums are numeric, so that no row can end it.
+create or replace view pglimit.buckets as
+select
+    b.strategy, b.limiter, b.key,
+    least(9223372036854775807, ceil(greatest(0, b.full_ns - greatest(b.now_ns, b.ahead_ns)) / b.token_ns))::bigint as tokens_owed,
+    ceil(b.leased_ns / b.token_ns)::bigint as tokens_leased,
+    b.token_ns / 1000000000.0 as seconds_per_token,
+    to_timestamp(b.at_ns / 1000000000.0) as last_taken_at,
+    to_timestamp((b.full_ns + b.leased_ns - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) as full_at
+from (
+    select t.*, now_ns, case when t.at_ns > now_ns + pglimit.step_ns() then t.at_ns else 0 end as ahead_ns
+    from (select pglimit.clock_ns() as now_ns offset 0) clock
+    cross join lateral (
+        select 'token_bucket' as strategy, key, limiter, token_ns, at_ns,
+            case when leased_ns > 0 and until_ns <= now_ns then greatest(full_ns, until_ns)::numeric + leased_ns else full_ns end as full_ns,
+            case when leased_ns > 0 and until_ns > now_ns then leased_ns::numeric else 0 end as leased_ns
+        from pglimit.token_bucket
+        union all
+        select 'upsert', key, limiter, token_ns, at_ns, full_ns, 0 from pglimit.upsert
+        union all
+        select 'for_update_nowait', key, limiter, token_ns, at_ns, full_ns, 0 from pglimit.for_update_nowait
+    ) t
+) b;
+comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
+
+-- functions/converted_full_ns.sql
+-- full_ns of a row that was written at the price of its_token_ns, as it reads to somebody
+-- who pays token_ns for a token. What was used stays used, in tokens, rounded up. Since
+-- at_ns it has flowed back at the faster of both rates. At most the largest bigint, which
+-- denies everybody.
+--
+-- Numeric, because the product of a time and a price does not fit a bigint.
+create or replace function pglimit.converted_full_ns(
+    full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint
+) returns bigint
+language sql immutable parallel safe
+return least(9223372036854775807, greatest(now_ns, at_ns) + div(
+    greatest(0, least(
+        (full_ns - greatest(now_ns, at_ns)) * token_ns::numeric,
+        (full_ns - at_ns) * token_ns::numeric - greatest(0, now_ns - at_ns) * its_token_ns::numeric
+    )) + its_token_ns - 1, its_token_ns))::bigint;
+
+-- functions/in_time.sql
+-- +goose StatementBegin
+-- Fails with SQLSTATE 40001 if at_ns is more than 100 ms ago: of a row that is written by then,
+-- what flowed back meanwhile would come on top of what was granted. Or if the clock has stepped
+-- back since: then the row may not have met those that were moved.
+create or replace function pglimit.in_time(at_ns bigint) returns boolean
+language plpgsql volatile
+set search_path = ''
+as $$
+begin
+    if pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
+        raise exception 'pglimit: had to wait for another call' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+    end if;
+    return true;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/in_turn.sql
+-- +goose StatementBegin
+-- How many of the tokens that are there go to several requests, in their order: to each as
+-- many as it wants, in whole units. The requests are those from first to last in the arrays.
+create or replace function pglimit.in_turn(there bigint, wants bigint[], units bigint[], first bigint, last bigint) returns bigint
+language plpgsql immutable parallel safe
+set search_path = ''
+as $$
+declare
+    rest bigint := there;
+begin
+    for i in first .. last loop
+        if (wants[i] >= 0 and units[i] > 0) is not true then
+            raise exception 'pglimit.in_turn: request % wants % in units of %', i, wants[i], units[i] using errcode = 'invalid_parameter_value';
+        end if;
+        rest := rest - least(wants[i], rest) / units[i] * units[i];
+    end loop;
+    return there - rest;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/ns_of.sql
+-- Nanoseconds since 1970.
+create or replace function pglimit.ns_of("time" timestamptz) returns bigint
+language sql immutable parallel safe
+return (extract(epoch from "time") * 1000000)::bigint * 1000;
+
+-- functions/read_full_ns.sql
+-- When a bucket is full again, as its row reads at now_ns to somebody who pays token_ns
+-- for a token: full_ns, unless the row was written under another limit. No row (null): it is
+-- full.
+--
+-- A single expression, so that the planner puts it into the statement.
+create or replace function pglimit.read_full_ns(
+    full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint
+) returns bigint
+language sql immutable parallel safe
+return case
+    when its_token_ns = token_ns then full_ns
+    when full_ns is null then 0
+    else pglimit.converted_full_ns(full_ns, its_token_ns, at_ns, now_ns, token_ns)
+end;
+
+-- functions/time_of.sql
+-- The time that is so many nanoseconds after 1970, which is to say so many microseconds: no
+-- timestamptz is finer.
+create or replace function pglimit.time_of(ns bigint) returns timestamptz
+language sql immutable parallel safe
+return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microsecond';
+
+-- functions/token_bucket_asked.sql
+-- +goose StatementBegin
+-- The buckets of a call for many, numbered, but for those that are done (null: none is):
+-- limiters, tokens_ns, windows_ns and asks have an element for each key, or one for all.
+--
+-- One select, so that the planner puts it into the statement; behind "offset 0", so that it is
+-- read once, in the order of its numbers.
+create or replace function pglimit.token_bucket_asked(
+    done boolean[], keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[]
+)
+returns table (number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint)
+language sql immutable parallel safe
+begin atomic
+    select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
+        coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1])
+    from unnest(keys) with ordinality u(key, number)
+    where done[u.number] is not true
+    offset 0;
+end;
+-- +goose StatementEnd
+
+-- functions/token_bucket_date.sql
+-- +goose StatementBegin
+-- Dates takes of this transaction anew, which had to wait for a row since they were planned:
+-- dated as they were, they would come on top of what may be taken from now on. What could be
+-- granted then can be granted now.
+--
+-- grants: the tokens of each bucket. Returns the rows of those that were granted
+-- some, which this transaction has locked.
+create or replace function pglimit.token_bucket_date(_keys text[], _limiters text[], _tokens_ns bigint[], grants bigint[], taken_ns bigint)
+returns table (number bigint, full_ns bigint, at_ns bigint, leased_ns bigint, until_ns bigint)
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan -- as in token_bucket_update_many
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+begin
+    return query
+    update pglimit.token_bucket b
+    set full_ns = greatest(b.full_ns - k.ask * k.token_ns, taken_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, taken_ns)
+    from pglimit.token_bucket_asked(null, _keys, _limiters, _tokens_ns, null, grants) k
+    where b.key = any (array[k.key]) and b.limiter = k.limiter and k.ask > 0
+    returning k.number, b.full_ns::bigint, b.at_ns::bigint, b.leased_ns::bigint, b.until_ns::bigint;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_read.sql
+-- +goose StatementBegin
+-- A row of token_bucket as it reads at now_ns to somebody who pays token_ns for a token:
+-- a lease that has expired counts as spent since it expired, and what was written under
+-- another limit is converted. The row must not be ahead of the clock.
+--
+-- What owes more than any window comes back owing as much as can be written, and without
+-- a lease: it denies everybody.
+create or replace function pglimit.token_bucket_read(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns pglimit.token_bucket
+language plpgsql immutable parallel safe
+set search_path = ''
+as $$
+declare
+    leased numeric := coalesce(b.leased_ns, 0); -- numeric: no sum or product of it overflows
+begin
+    if leased > 0 and coalesce(b.until_ns <= now_ns, true) then
+        b.full_ns := least(9223372036854775807, greatest(b.full_ns, b.until_ns) + leased);
+        b.at_ns := greatest(b.at_ns, b.until_ns);
+        leased := 0;
+    end if;
+    if b.token_ns <> token_ns then
+        b.full_ns := pglimit.converted_full_ns(b.full_ns, b.token_ns, b.at_ns, now_ns, token_ns);
+        leased := pg_catalog.div(leased * token_ns + b.token_ns - 1, b.token_ns);
+        b.token_ns := token_ns;
+    end if;
+    if leased + greatest(0, b.full_ns - now_ns) > 7000000000000000000 then
+        b.full_ns := 9223372036854775807;
+        leased := 0;
+    end if;
+    b.at_ns := greatest(b.at_ns, now_ns);
+    b.leased_ns := nullif(leased, 0);
+    if leased = 0 then
+        b.until_ns := null;
+    end if;
+    return b;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_full_ns.sql
+-- When a bucket is full again, leases that are out apart, as its row reads at now_ns to
+-- somebody who pays token_ns for a token. No row (null): it is full.
+--
+-- A single expression, so that the planner puts it into the statement.
+create or replace function pglimit.token_bucket_full_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
+language sql immutable parallel safe
+return case
+    when b.token_ns = token_ns and b.leased_ns is null then b.full_ns
+    when b.key is null then 0
+    else (pglimit.token_bucket_read(b, now_ns, token_ns)).full_ns
+end;
+
+-- functions/token_bucket_lock.sql
+-- +goose StatementBegin
+-- Locks the row of a bucket and returns it. Waits for whoever holds it; makes it, as that of a
+-- full bucket, if there is none. If the clock has stepped back since the row was written, what
+-- was owed then is owed now: the row is moved, once, whatever is decided about it.
+create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint) returns pglimit.token_bucket
+language plpgsql
+set search_path = ''
+set enable_seqscan = off
+as $$
+declare
+    bucket pglimit.token_bucket;
+    now_ns bigint;
+begin
+    loop
+        select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter for no key update;
+        now_ns := pglimit.clock_ns(); -- behind the lock: an older time would make any new row one that is ahead
+        exit when bucket.key is not null;
+        insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
+        values (_key, _limiter, now_ns, _token_ns, now_ns)
+        on conflict do nothing;
+    end loop;
+    if bucket.at_ns > now_ns + pglimit.step_ns() then
+        update pglimit.token_bucket b
+        set full_ns = greatest(1, b.full_ns - (b.at_ns - now_ns)), until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - now_ns)), 0), at_ns = now_ns, room = null
+        where b.key = _key and b.limiter = _limiter
+        returning b.* into bucket;
+    end if;
+    return bucket;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_leased_ns.sql
+-- What leases set aside, in nanoseconds of the window, as the row reads at now_ns to
+-- somebody who pays token_ns for a token.
+create or replace function pglimit.token_bucket_leased_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
+language sql immutable parallel safe
+return case
+    when b.leased_ns is null then 0
+    else coalesce((pglimit.token_bucket_read(b, now_ns, token_ns)).leased_ns, 0)
+end;
+
+-- functions/token_bucket_there.sql
+-- The tokens that a bucket has, as its row reads at now_ns (null: it is full) to somebody who
+-- pays token_ns for a token, of which window_ns pays for a burst.
+create or replace function pglimit.token_bucket_there(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint) returns bigint
+language sql immutable parallel safe
+return greatest(0, window_ns
+    - greatest(0, pglimit.token_bucket_full_ns(b, now_ns, token_ns) - now_ns)
+    - pglimit.token_bucket_leased_ns(b, now_ns, token_ns)) / token_ns;
+
+-- functions/token_bucket_lease.sql
+-- +goose StatementBegin
+-- Settles a lease of one bucket, if settle_tokens is not zero, and takes the next one: of
+-- want tokens at most, and at most one in share of those that are there.
+--
+-- A lease is a part of the window, leased_ns, that is set aside until until_ns: it can be
+-- taken by nobody else and does not flow back. Leases that are out at the same time share
+-- one until_ns, that of the first: otherwise one that nobody settles would last for as long
+-- as others go on. In the last fifth of ttl_ns there are no new ones. A lease that is not
+-- settled counts as spent when it expires.
+--
+-- Settling takes the lease out of leased_ns, and what was spent of it is owed from then on.
+-- It goes by the price at which the row was written, so it forgets nothing that another
+-- limit wrote. A lease that the row does not know (expired, or reset since) is left alone.
+--
+-- Locks the row, or makes it. granted: tokens of the new lease, which expires at
+-- bucket.until_ns. now_ns: when. bucket: the row after it. Parameters as in token_bucket_take.
+create or replace function pglimit.token_bucket_lease(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, share bigint, ttl_ns bigint,
+    settle_tokens bigint, settle_spent bigint, settle_until_ns bigint, relaxed boolean,
+    out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
+)
+language plpgsql
+set search_path = ''
+set enable_seqscan = off
+as $$
+declare
+    seen pglimit.token_bucket;
+    settles boolean;
+begin
+    if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and 6400000000000000000
+        and settle_spent between 0 and settle_tokens) is not true then
+        raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
+    end if;
+    if relaxed then
+        perform pg_catalog.set_config('synchronous_commit', 'off', true);
+    end if;
+    -- As a write does: REINDEX would deadlock with a read that becomes a write.
+    lock table pglimit.token_bucket in row exclusive mode;
+    bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
+    now_ns := pglimit.clock_ns();
+
+    settles := coalesce(settle_tokens > 0 and bucket.until_ns = settle_until_ns and settle_until_ns > now_ns
+        and settle_tokens::numeric * bucket.token_ns <= bucket.leased_ns, false);
+    if settles then
+        bucket.leased_ns := nullif(bucket.leased_ns - settle_tokens * bucket.token_ns, 0);
+        bucket.full_ns := least(9223372036854775807, greatest(bucket.full_ns, now_ns) + settle_spent::numeric * bucket.token_ns);
+        bucket.at_ns := greatest(bucket.at_ns, now_ns);
+    end if;
+
+    seen := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
+    if seen.leased_ns is null then
+        seen.until_ns := now_ns + ttl_ns;
+    end if;
+    granted := case
+        when seen.until_ns - now_ns < ttl_ns / 5 then 0
+        else least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns) / share)
+    end;
+    if granted > 0 then
+        bucket := seen;
+        bucket.leased_ns := coalesce(seen.leased_ns, 0) + granted * _token_ns;
+    elsif not settles then
+        return;
+    end if;
+    update pglimit.token_bucket b
+    set full_ns = bucket.full_ns, token_ns = bucket.token_ns, at_ns = bucket.at_ns,
+        leased_ns = bucket.leased_ns, until_ns = case when bucket.leased_ns > 0 then bucket.until_ns end, room = null
+    where b.key = _key and b.limiter = _limiter;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_look.sql
+-- +goose StatementBegin
+-- What many buckets can grant at now_ns, or when the row was written if that is later (by some
+-- milliseconds: a row that is read was written before). A plain read: locks nothing. Parameters as for
+-- token_bucket_take_many. done: buckets that are passed over.
+--
+-- numbers: of the others; grants: what each can grant. denied: numbers of those that can
+-- grant nothing; behind it their rows (zeros: none).
+create or replace function pglimit.token_bucket_look(
+    now_ns bigint, done boolean[], _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
+    lasts bigint[], wants bigint[], units bigint[],
+    out numbers bigint[], out grants bigint[],
+    out denied bigint[], out fulls bigint[], out tokens bigint[], out ats bigint[], out leased bigint[], out untils bigint[]
+)
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan -- as in token_bucket_update_many
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+begin
+    select array_agg(g.number), array_agg(g.granted),
+        array_agg(g.number) filter (where g.granted = 0), array_agg(g.full_ns) filter (where g.granted = 0),
+        array_agg(g.token_ns) filter (where g.granted = 0), array_agg(g.at_ns) filter (where g.granted = 0),
+        array_agg(g.leased_ns) filter (where g.granted = 0), array_agg(g.until_ns) filter (where g.granted = 0)
+    into numbers, grants, denied, fulls, tokens, ats, leased, untils
+    from (
+        select k.number, coalesce(b.full_ns, 0) as full_ns, coalesce(b.token_ns, 0) as token_ns,
+            coalesce(b.at_ns, 0) as at_ns, coalesce(b.leased_ns, 0) as leased_ns, coalesce(b.until_ns, 0) as until_ns,
+            case
+                when k.ask < 0 then pglimit.in_turn(there, wants, units, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number])
+                when k.ask <= there then k.ask
+                else 0
+            end as granted
+        from pglimit.token_bucket_asked(done, _keys, _limiters, _tokens_ns, _windows_ns, asks) k
+        left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = k.limiter
+        cross join lateral (select case when b.at_ns <= now_ns + pglimit.step_ns() then greatest(now_ns, b.at_ns) else now_ns end as at_ns) d
+        cross join lateral pglimit.token_bucket_there(b, d.at_ns, k.token_ns, k.window_ns) there
+        order by k.number
+        offset 0
+    ) g;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_make_many.sql
+-- +goose StatementBegin
+-- Makes the rows of buckets that have none, in order, as those of full buckets from which grants
+-- are taken at now_ns. Parameters as for token_bucket_take_many; grants: tokens, 0 or less: no row.
+--
+-- Returns done, and in it the buckets whose rows it made. Waits for a row that another call
+-- is about to make.
+create or replace function pglimit.token_bucket_make_many(
+    now_ns bigint, done boolean[], _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], grants bigint[]
+) returns boolean[]
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan -- as in token_bucket_update_many
+set enable_seqscan = off
+as $$
+declare
+    made_keys text[];
+    made_limiters text[];
+    left_out constant bigint := cardinality(array_positions(done, false));
+begin
+    with made as (
+        insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
+        select k.key, k.limiter, now_ns + k.ask * k.token_ns, k.token_ns, now_ns
+        from pglimit.token_bucket_asked(done, _keys, _limiters, _tokens_ns, _windows_ns, grants) k
+        where k.ask between 1 and k.window_ns / k.token_ns
+            -- Else it would wait for who updates the row, which is not its turn. (Not "not exists":
+            -- that is a join, which can be planned in another way.)
+            and (select true from pglimit.token_bucket d where d.key = k.key and d.limiter = k.limiter) is null
+        order by k.number
+        on conflict do nothing
+        returning b.key, b.limiter
+    )
+    select array_agg(m.key), array_agg(m.limiter) into made_keys, made_limiters from made m;
+    if cardinality(made_keys) = left_out then
+        return array_fill(true, array[cardinality(done)]);
+    end if;
+    done := array(
+        select done[k.number] or (k.key, k.limiter) in (select * from unnest(made_keys, made_limiters))
+        from pglimit.token_bucket_asked(null, _keys, _limiters, _tokens_ns, _windows_ns, grants) k
+        order by k.number
+    );
+    if cardinality(array_positions(done, false)) + coalesce(cardinality(made_keys), 0) < left_out then
+        raise exception 'token_bucket_take_many: a bucket is named twice' using errcode = 'invalid_parameter_value';
+    end if;
+    return done;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_take.sql
+-- +goose StatementBegin
+-- Takes from one bucket: want tokens in whole multiples of unit (all or nothing, if they are
+-- the same), or what several requests want, in turn, if wants is not null.
+--
+-- Looks, without a lock, and denies if there is nothing to grant: a denial locks and writes
+-- nothing, and waits for nobody. Else takes what it saw: makes the row, or updates it if it still
+-- has that. (Where another call holds the row it waits, and decides again by the row as it is
+-- then.) If another call was sooner, or the wait was long, locks the row and decides by what
+-- nobody can change.
+--
+-- _token_ns: nanoseconds until a token is back. _window_ns: until a burst of them is.
+-- relaxed: the commit need not wait for the disk. impatient: gives up with SQLSTATE 55P03
+-- after 20 ms if somebody holds the row. Both change settings until the transaction ends.
+--
+-- granted: tokens. now_ns: the time of the decision. The others are the row after it, as it
+-- stands in the table (null: there is none).
+create or replace function pglimit.token_bucket_take(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[],
+    relaxed boolean, impatient boolean,
+    out granted bigint, out now_ns bigint,
+    out full_ns bigint, out token_ns bigint, out at_ns bigint, out leased_ns bigint, out until_ns bigint
+)
+language plpgsql
+set search_path = ''
+set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+as $$
+declare
+    cost_ns bigint;
+    bucket pglimit.token_bucket;
+begin
+    if (want > 0 and unit between 1 and want and _token_ns > 0 and unit <= _window_ns / _token_ns and _window_ns <= 6400000000000000000) is not true then
+        raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if impatient then
+        perform pg_catalog.set_config('lock_timeout', '20ms', true);
+    end if;
+    if relaxed then
+        perform pg_catalog.set_config('synchronous_commit', 'off', true);
+    end if;
+
+    -- As a write does: REINDEX would deadlock with a read that becomes a write.
+    lock table pglimit.token_bucket in row exclusive mode;
+    for try in 1 .. 2147483647 loop
+        if try = 1 then
+            select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
+        else
+            bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
+        end if;
+        now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
+        continue when bucket.at_ns > now_ns + pglimit.step_ns(); -- the lock moves such a row
+
+        granted := pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns);
+        granted := case when wants is null then least(want, granted) / unit * unit else pglimit.in_turn(granted, wants, units, 1, cardinality(wants)) end;
+        if granted = 0 then
+            full_ns := bucket.full_ns; token_ns := bucket.token_ns; at_ns := bucket.at_ns; leased_ns := bucket.leased_ns; until_ns := bucket.until_ns;
+            return;
+        end if;
+        cost_ns := granted * _token_ns;
+        if bucket.key is null then
+            insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
+            values (_key, _limiter, now_ns + cost_ns, _token_ns, now_ns)
+            on conflict do nothing
+            returning b.full_ns, b.token_ns, b.at_ns, b.leased_ns, b.until_ns into full_ns, token_ns, at_ns, leased_ns, until_ns;
+        else
+            update pglimit.token_bucket b
+            set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, _token_ns), now_ns) + cost_ns,
+                token_ns = _token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
+                leased_ns = nullif(pglimit.token_bucket_leased_ns(b, now_ns, _token_ns), 0)
+            where b.key = _key and b.limiter = _limiter
+                and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_there(b, now_ns, _token_ns, _window_ns) >= granted
+                and pglimit.clock_ns() >= now_ns - pglimit.step_ns() -- else it stepped back while this waited
+            returning b.full_ns, b.token_ns, b.at_ns, b.leased_ns, b.until_ns into full_ns, token_ns, at_ns, leased_ns, until_ns;
+        end if;
+        if full_ns is not null then
+            exit when try > 1 or pglimit.clock_ns() <= now_ns + 10000000;
+            -- It waited, for the row or for an insert that was rolled back. Dated as it is, it
+            -- would come on top of what may be taken from now on: it is undone, and decided again.
+            update pglimit.token_bucket b set full_ns = b.full_ns - cost_ns where b.key = _key and b.limiter = _limiter;
+        end if;
+    end loop;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_update_many.sql
+-- +goose StatementBegin
+-- Takes grants from the buckets whose rows have them, in order, by the clock now_ns. Parameters as
+-- for token_bucket_take_many; grants: tokens, 0: none.
+--
+-- Locks a row only if, as last committed, it has the tokens. If another call holds it, waits,
+-- and decides again by the row as it is then; but takes none from it once it is later than
+-- late_ns, because others wait for the rows that are locked already.
+--
+-- numbers: of the buckets whose rows it updated; behind it what has changed in them (leased and
+-- untils: null if there are no leases).
+create or replace function pglimit.token_bucket_update_many(
+    now_ns bigint, late_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], grants bigint[],
+    out numbers bigint[], out fulls bigint[], out ats bigint[], out leased bigint[], out untils bigint[]
+)
+language plpgsql
+set search_path = ''
+-- One plan, whatever the sizes of batch and table: for each key a look into the primary key.
+-- (A comparison with any(array[...]) cannot be joined in another way.)
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+begin
+    with taken as (
+        update pglimit.token_bucket b
+        set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, k.token_ns), now_ns) + k.ask * k.token_ns,
+            token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
+            leased_ns = nullif(pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns), 0)
+        from pglimit.token_bucket_asked(null, _keys, _limiters, _tokens_ns, _windows_ns, grants) k
+        where b.key = any (array[k.key]) and b.limiter = k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
+            and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
+            and pglimit.clock_ns() between now_ns - pglimit.step_ns() and late_ns
+        returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
+    )
+    select array_agg(t.number), array_agg(t.full_ns), array_agg(t.at_ns),
+        case when count(t.leased_ns) > 0 then array_agg(coalesce(t.leased_ns, 0)) end,
+        case when count(t.leased_ns) > 0 then array_agg(coalesce(t.until_ns, 0)) end
+    into numbers, fulls, ats, leased, untils
+    from taken t;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_take_many.sql
+-- +goose StatementBegin
+-- Takes from many buckets in one call, for all by one clock: updates the rows that can grant,
+-- makes those that are missing, looks why the rest was not granted, and is done.
+--
+-- _keys, and _limiters, _tokens_ns and _windows_ns as for token_bucket_take, with an element for
+-- each bucket or one for all. Buckets are distinct and in the bytewise order of key and limiter.
+-- asks, likewise: tokens, all or nothing. -1: several requests, or for as much as there is. They
+-- are the elements lasts[i - 1] + 1 to lasts[i] of wants and units (null where no ask is -1), and
+-- what they get is planned by a look, which another call may overtake.
+-- relaxed, impatient: as for token_bucket_take.
+--
+-- Locks the rows that it updates, in order, then those that it makes, in order; a denial locks
+-- nothing, unless the tokens went to another while this waited for the row. Two calls could only
+-- wait for one another where a row is made between the two by a third: an impatient call gives
+-- up then, after a millisecond.
+--
+-- SQLSTATE 40001, nothing taken: a bucket has changed meanwhile, or its row is ahead of the
+-- clock. 55P03, nothing taken: impatient, and somebody held a row for 20 ms. Then ask for
+-- each bucket by itself.
+--
+-- grants: tokens granted to each bucket at taken_ns (null: what was asked). numbers: of those
+-- whose rows were there (null: all); behind it what has changed in them (leased: null if there
+-- is none). The others have a new row: full at taken_ns + what was granted. denied: numbers of
+-- those that were granted nothing at now_ns; behind it their rows, as token_bucket_look has them.
+create or replace function pglimit.token_bucket_take_many(
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
+    lasts bigint[], wants bigint[], units bigint[], relaxed boolean, impatient boolean,
+    out now_ns bigint, out taken_ns bigint, out grants bigint[], out numbers bigint[], out fulls bigint[], out ats bigint[], out leased bigint[], out untils bigint[],
+    out denied bigint[], out denied_fulls bigint[], out denied_tokens bigint[], out denied_ats bigint[],
+    out denied_leased bigint[], out denied_untils bigint[]
+)
+language plpgsql
+set search_path = ''
+as $$
+declare
+    n constant int := cardinality(_keys);
+    planned constant boolean := -1 = any (asks);
+    -- There even an update of nothing fails: what can be denied is, and the rest is an error.
+    read_only constant boolean := pg_catalog.current_setting('transaction_read_only')::boolean;
+    late_ns constant bigint := 25000000 + 50000 * n;
+    plan bigint[] := asks;
+    seen record;
+    done boolean[];
+begin
+    if (n >= 0 and array_position(_limiters, null) is null and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n)
+        and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
+        and -1 <= all (asks) and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
+        and (not planned or cardinality(asks) = n and cardinality(lasts) = n)) is not true then
+        raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
+    end if;
+    if impatient then
+        perform pg_catalog.set_config('lock_timeout', '20ms', true);
+    end if;
+    if relaxed then
+        perform pg_catalog.set_config('synchronous_commit', 'off', true);
+    end if;
+
+    if planned and not read_only then
+        -- As a write does: REINDEX would deadlock with a read that becomes a write.
+        lock table pglimit.token_bucket in row exclusive mode;
+    end if;
+    now_ns := pglimit.clock_ns();
+    if planned and not read_only then
+        seen := pglimit.token_bucket_look(now_ns, array(select a >= 0 from unnest(asks) a),
+            _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units);
+        for i in 1 .. cardinality(seen.numbers) loop
+            plan[seen.numbers[i]] := seen.grants[i];
+        end loop;
+        grants := plan;
+    end if;
+    if not read_only then
+        select u.* into numbers, fulls, ats, leased, untils
+        from pglimit.token_bucket_update_many(now_ns, now_ns + late_ns, _keys, _limiters, _tokens_ns, _windows_ns, plan) u;
+    end if;
+
+    if cardinality(numbers) = n then
+        numbers := null;
+    else
+        numbers := coalesce(numbers, '{}');
+        done := array_fill(false, array[n]);
+        for i in 1 .. cardinality(numbers) loop
+            done[numbers[i]] := true;
+        end loop;
+        if not read_only then
+            if impatient and true = any (done) then
+                -- This call holds rows already. One that was made meanwhile may be held by a call
+                -- that waits for them: give up before that is a deadlock.
+                perform pg_catalog.set_config('lock_timeout', '1ms', true);
+            end if;
+            done := pglimit.token_bucket_make_many(now_ns, done, _keys, _limiters, _tokens_ns, _windows_ns, plan);
+        end if;
+        if false = any (done) then
+            seen := pglimit.token_bucket_look(now_ns, done, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units);
+            if 0 < any (seen.grants) or now_ns + pglimit.step_ns() < any (seen.ats) then
+                if read_only then
+                    raise exception 'pglimit: tokens cannot be taken in a read-only transaction' using errcode = 'read_only_sql_transaction';
+                end if;
+                raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
+            end if;
+            grants := array(select k.ask from pglimit.token_bucket_asked(null, _keys, _limiters, _tokens_ns, _windows_ns, plan) k order by k.number);
+            for i in 1 .. cardinality(seen.numbers) loop
+                grants[seen.numbers[i]] := 0;
+            end loop;
+            denied := seen.denied;
+            denied_fulls := seen.fulls;
+            denied_tokens := seen.tokens;
+            denied_ats := seen.ats;
+            denied_leased := seen.leased;
+            denied_untils := seen.untils;
+        end if;
+    end if;
+
+    taken_ns := pglimit.clock_ns();
+    if taken_ns <= now_ns + 10000000 + 50000 * n or false = all (done) then -- more than it takes without waiting, on a busy machine too
+        taken_ns := now_ns;
+    elsif not planned then
+        select array_agg(d.number), array_agg(d.full_ns), array_agg(d.at_ns), array_agg(coalesce(d.leased_ns, 0)), array_agg(coalesce(d.until_ns, 0))
+        into numbers, fulls, ats, leased, untils
+        from pglimit.token_bucket_date(_keys, _limiters, _tokens_ns, coalesce(grants, plan), taken_ns) d;
+    elsif taken_ns <= now_ns + late_ns then
+        taken_ns := now_ns; -- dated anew, what was planned would be less than there is
+    else
+        raise exception 'pglimit: what was planned is too old' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
+    end if;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose Down
+drop function pglimit.token_bucket_take_many;
+drop function pglimit.token_bucket_update_many;
+drop function pglimit.token_bucket_take;
+drop function pglimit.token_bucket_make_many;
+drop function pglimit.token_bucket_look;
+drop function pglimit.token_bucket_lease;
+drop function pglimit.token_bucket_there;
+drop function pglimit.token_bucket_leased_ns;
+drop function pglimit.token_bucket_lock;
+drop function pglimit.token_bucket_full_ns;
+drop function pglimit.token_bucket_read;
+drop function pglimit.token_bucket_date;
+drop function pglimit.token_bucket_asked;
+drop function pglimit.time_of;
+drop function pglimit.read_full_ns;
+drop function pglimit.ns_of;
+drop function pglimit.in_turn;
+drop function pglimit.in_time;
+drop function pglimit.converted_full_ns;
+drop view pglimit.buckets;
+drop function pglimit.step_ns;
+drop function pglimit.clock_ns;

@@ -1,0 +1,120 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Storage is how Postgres keeps the tables of the buckets.
+type Storage string
+
+const (
+	// Logged is how Postgres keeps every table that nobody said anything about: changes
+	// go through the WAL, so they survive a crash and reach the replicas.
+	Logged Storage = "logged"
+
+	// Unlogged tables write no WAL for their rows. That is faster, and it is what a
+	// Redis without persistence promises:
+	//
+	//   - After a crash of the server they are empty, so every bucket is full. After a
+	//     clean restart they are as they were.
+	//   - Replicas get nothing: a read there fails, and after a failover every bucket is
+	//     full.
+	//   - pglimit.Durable waits for nothing there, and is as good as Relaxed.
+	Unlogged Storage = "unlogged"
+)
+
+// TableStorage is how one table is kept.
+type TableStorage struct {
+	Table   string // such as "pglimit.token_bucket"
+	Storage Storage
+}
+
+// errNoTables: there is nothing whose storage could be read or set.
+var errNoTables = errors.New("migrations: there are no tables of buckets in this database: migrate it first (Up, or pglimit migrate up)")
+
+// SetStorage keeps the tables of all strategies in this way from now on. What is in
+// them stays: no bucket is forgotten. The schedule of the cleanup and the record of
+// what is migrated are logged always. Tables that a later migration brings are logged
+// until this is called again.
+//
+// It rewrites the tables in one transaction, in which nobody else can use them: some
+// seconds for a million buckets; takes wait. To begin, it needs all of them at once.
+// If a transaction that is open holds one, SetStorage waits as [WithLockTimeout]
+// says, lets the others go on, and tries again until the context ends.
+//
+// Only the owner of the tables may do this. Tables that are kept in this way already
+// are left alone.
+func SetStorage(ctx context.Context, pool *pgxpool.Pool, storage Storage, opts ...Option) error {
+	if storage != Logged && storage != Unlogged {
+		return fmt.Errorf("migrations: the storage is %q: it must be %q or %q", string(storage), Logged, Unlogged)
+	}
+	return inTransaction(ctx, pool, newOptions(opts), func(s *session) error {
+		todo, err := readStorage(ctx, s.tx)
+		if err != nil {
+			return err
+		}
+		todo = slices.DeleteFunc(todo, func(t TableStorage) bool { return t.Storage == storage })
+		if len(todo) == 0 {
+			return nil
+		}
+		var names []string
+		var alter strings.Builder
+		for _, t := range todo {
+			names = append(names, t.Table)
+			fmt.Fprintf(&alter, "alter table %s set %s;\n", t.Table, storage)
+		}
+		// First all of them: none is rewritten in vain.
+		for _, step := range []string{"lock table " + strings.Join(names, ", ") + " in access exclusive mode", alter.String()} {
+			if _, err := s.tx.Exec(ctx, step, pgx.QueryExecModeSimpleProtocol); err != nil {
+				f := fail("cannot make the tables "+string(storage), err)
+				if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == insufficientPrivilege {
+					f.advice = "only the owner of the tables may, or a superuser"
+				}
+				return f
+			}
+		}
+		s.done = append(s.done, func() { s.log.InfoContext(ctx, "pglimit: tables are "+string(storage)+" now", "tables", names) })
+		return s.commit(ctx)
+	})
+}
+
+// ReadStorage says how the tables of the strategies are kept that the database has.
+// It only reads, and needs no right.
+func ReadStorage(ctx context.Context, pool *pgxpool.Pool) ([]TableStorage, error) {
+	if pool == nil {
+		return nil, errNoPool
+	}
+	return readStorage(ctx, pool)
+}
+
+func readStorage(ctx context.Context, db querier) ([]TableStorage, error) {
+	var names []string
+	for _, t := range bucketTables {
+		names = append(names, t.name)
+	}
+	rows, err := db.Query(ctx, `
+		select 'pglimit.' || t.name, case when c.relpersistence = 'u' then 'unlogged' else 'logged' end
+		from pg_catalog.unnest($1::text[]) with ordinality t (name, place)
+		join pg_catalog.pg_class c on c.relname = t.name
+		join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'
+		order by t.place`, names)
+	var out []TableStorage
+	if err == nil {
+		out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[TableStorage])
+	}
+	if err != nil {
+		return nil, fail("cannot read how the tables are kept", err)
+	}
+	if len(out) == 0 {
+		return nil, errNoTables
+	}
+	return out, nil
+}

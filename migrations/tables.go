@@ -1,0 +1,20 @@
+package migrations
+
+// table of the schema pglimit, apart from the version table.
+type table struct {
+	name     string
+	optional bool // comes with the migration exclusion_range
+}
+
+// What is in the schema, by what it is for. A test compares these lists with the
+// catalog of a migrated database.
+var (
+	// bucketTables hold the state of the strategies, one table each.
+	bucketTables = []table{{name: "token_bucket"}, {name: "upsert"}, {name: "for_update_nowait"}, {name: exclusionRange, optional: true}}
+
+	// jobTables say when the cleanup is due next.
+	jobTables = []table{{name: "schedule"}}
+
+	// views show the state to a person.
+	views = []table{{name: "buckets"}, {name: "ranges", optional: true}}
+)

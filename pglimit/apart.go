@@ -1,0 +1,48 @@
+package pglimit
+
+import "slices"
+
+// maxPieces is how many calls replace one that took nothing. If a batch has more buckets, a
+// piece has several, and falls apart in turn: that is fewer calls where one bucket is to
+// blame, or none is because the call was merely overtaken.
+const maxPieces = 32
+
+// askApart asks about pieces of the batch, in the end about each bucket alone. The bucket to
+// blame fails its own callers, and all others have their decisions.
+func (l *lane) askApart(b *batch) error {
+	pieces := b.apart()
+	for i := range pieces {
+		if err := l.ask(&pieces[i]); err != nil {
+			for rest := i + 1; rest < len(pieces); rest++ {
+				pieces[rest].fail(err) // without asking once more
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// severalKeys says whether the batch asks for more than one bucket.
+func (b *batch) severalKeys() bool {
+	return slices.ContainsFunc(b.requests, func(r Request) bool { return r.Key != b.requests[0].Key })
+}
+
+// apart divides the waiters among batches of the same flight. All of one key stay together,
+// in order.
+func (b *batch) apart() []batch {
+	places := make(map[string]int)
+	for _, w := range b.waiters {
+		if _, known := places[w.request.Key]; !known {
+			places[w.request.Key] = len(places)
+		}
+	}
+	pieces := make([]batch, min(len(places), maxPieces))
+	for i := range pieces {
+		pieces[i].ctx, pieces[i].flight = b.ctx, b.flight //nolint:fatcontext // the same context, not one in another
+	}
+	for _, w := range b.waiters {
+		piece := &pieces[places[w.request.Key]*len(pieces)/len(places)]
+		piece.waiters = append(piece.waiters, w)
+	}
+	return pieces
+}

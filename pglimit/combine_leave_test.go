@@ -1,0 +1,168 @@
+package pglimit_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+func TestACallerLeavesAtOnceAndIsNotChargedIfNothingWasSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(buckets(map[string]int64{"a": 20}))
+		c := combining(t, s, nil)
+		c.ask(t.Context(), "a", 1)
+		ctx, leave := context.WithCancel(t.Context())
+		leaver, stays := c.ask(ctx, "a", 5), c.ask(t.Context(), "a", 2)
+		leave()
+		synctest.Wait()
+		if leaver.err != context.Canceled { //nolint:errorlint // as it is, not wrapped
+			t.Errorf("%+v", leaver)
+		}
+		s.finish()
+		s.finish()
+		if s.asked(1) != "a:2" || !stays.Allowed {
+			t.Errorf("sent %s, %+v", s.asked(1), stays)
+		}
+	})
+}
+
+func TestTheTokensOfACallerWhoLeft(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		there  int64 // tokens of "a", after the first request
+		queued []int64
+		inTurn int // who hears that it is allowed: of the batch, behind the one who leaves
+		later  int // and of those that are queued when the answer comes
+		back   int64
+		passed int64
+	}{
+		{name: "go to the next in the batch", there: 1, inTurn: 1},
+		{name: "go to the next in the queue", there: 3, inTurn: 2, queued: []int64{1, 1}, later: 1, passed: 1},
+		{name: "are given back if nobody wants them", there: 3, inTurn: 2, back: 1},
+		{name: "and if who is next wants more", there: 3, inTurn: 2, queued: []int64{2, 1}, back: 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				there := map[string]int64{"z": 1, "a": test.there}
+				s := newServer(buckets(there))
+				c := combining(t, s, nil)
+				c.ask(t.Context(), "z", 1)
+				ctx, leave := context.WithCancel(t.Context())
+				leaver := c.ask(ctx, "a", 1)
+				batch := []*heard{c.ask(t.Context(), "a", 1), c.ask(t.Context(), "a", 1)}
+				s.finish()
+				if s.asked(1) != "a:3/1" {
+					t.Fatal(s.asked(1))
+				}
+				var queue []*heard
+				for _, tokens := range test.queued {
+					queue = append(queue, c.ask(t.Context(), "a", tokens))
+				}
+				leave()
+				synctest.Wait()
+				if !errors.Is(leaver.err, context.Canceled) {
+					t.Fatalf("did not leave: %+v", leaver)
+				}
+				s.finish()
+				for i, h := range batch {
+					if h.err != nil || h.Allowed != (i < test.inTurn) {
+						t.Errorf("%d of the batch: %+v", i, h)
+					}
+				}
+				for i, h := range queue {
+					if h.Allowed != (i < test.later) {
+						t.Errorf("%d of the queue: %+v", i, h)
+					}
+				}
+				var back int64
+				for _, refund := range s.refunds {
+					back += refund.Tokens
+					if refund.Key != "a" || refund.Limiter != "api" || refund.Limit != c.limiter.Limit() || !refund.At.Equal(time.Unix(1000, 0)) {
+						t.Errorf("%+v", refund)
+					}
+				}
+				stats := c.limiter.Stats()
+				if back != test.back || stats.GivenBack != test.back || stats.PassedOnTokens != test.passed || stats.LostTokens != 0 {
+					t.Errorf("%d given back, %+v", back, stats)
+				}
+				if test.later < len(test.queued) {
+					s.finish()
+				}
+			})
+		})
+	}
+}
+
+// A request for more, that was denied, gets what was granted to callers of an earlier
+// request of the same call who have left, and before those behind it.
+func TestTokensOfAnEarlierRequestGoToTheNextInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(buckets(map[string]int64{"z": 1, "a": 3}))
+		c := combining(t, s, nil)
+		c.ask(t.Context(), "z", 1)
+		ctx, leave := context.WithCancel(t.Context())
+		c.ask(ctx, "a", 3)
+		two, three, one := c.ask(t.Context(), "a", 2), c.ask(t.Context(), "a", 3), c.ask(t.Context(), "a", 1)
+		s.finish()
+		if s.asked(1) != "a:3 a:2 a:3 a:1" {
+			t.Fatal(s.asked(1))
+		}
+		leave()
+		synctest.Wait()
+		s.finish()
+		if !two.Allowed || three.Allowed || !one.Allowed || len(s.refunds) > 0 {
+			t.Errorf("%+v, %+v, %+v, given back %+v", two, three, one, s.refunds)
+		}
+	})
+}
+
+func TestTokensThatCannotBeGivenBackAreCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(buckets(map[string]int64{"a": 20}))
+		s.giveBack = func(context.Context) error { return errDown }
+		c := combining(t, s, nil)
+		ctx, leave := context.WithCancel(t.Context())
+		c.ask(ctx, "a", 5)
+		leave()
+		synctest.Wait()
+		s.finish()
+		if stats := c.limiter.Stats(); stats.LostTokens != 5 || stats.GivenBack != 0 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// Nobody waits for a call that is stuck: it is given up, and its lane goes on.
+func TestACallThatNobodyWaitsForIsGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(buckets(map[string]int64{"a": 20}))
+		c := combining(t, s, func(c *pglimit.Config) { c.Timeout = 100 * time.Millisecond })
+		began := time.Now()
+		lost := c.ask(t.Context(), "a", 1)
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if lost.err == nil || !strings.Contains(lost.err.Error(), "Config.Timeout (100ms)") {
+			t.Errorf("%+v", lost)
+		}
+		for len(s.taken) == 1 && time.Since(began) < time.Minute { // it asks again and again
+			c.ask(t.Context(), "a", 1)
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		if took := time.Since(began); took > 1500*time.Millisecond {
+			t.Errorf("the lane was stuck for %v", took)
+		}
+		s.finish()
+	})
+}

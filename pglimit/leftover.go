@@ -1,0 +1,69 @@
+package pglimit
+
+import "context"
+
+// Tokens that were granted to callers who have left meanwhile: those who wait get them, or
+// the bucket gets them back.
+
+// passOn gives tokens of callers who have left to those who wait for the same key now,
+// in order of arrival.
+func (l *lane) passOn(b *batch, decisions []Decision) {
+	slots := make(map[string]int)
+	for slot, tokens := range b.leftOver {
+		if tokens > 0 {
+			slots[b.requests[slot].Key] = slot
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w := l.queue.first; w != nil && len(slots) > 0; {
+		next := w.next
+		if slot, wanted := slots[w.request.Key]; wanted {
+			tokens := w.request.Tokens
+			if tokens == 0 || tokens > b.leftOver[slot] {
+				delete(slots, w.request.Key) // nobody is served before it
+			} else {
+				b.leftOver[slot] -= tokens
+				l.queue.remove(w)
+				w.state.Store(sent)
+				l.combiner.limiter.counters.passedOn.Add(tokens)
+				l.combiner.limiter.counters.decided.Add(1)
+				w.answer(decisions[slot].before(b.leftOver[slot], &b.requests[slot], &w.request), nil)
+			}
+		}
+		w = next
+	}
+}
+
+// giveBack returns what is left over still. Whoever asks for these keys next is in
+// this lane, and is sent after it.
+func (l *lane) giveBack(b *batch, tokens int64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), settleTime)
+	defer cancel()
+	defer context.AfterFunc(l.combiner.aborted, cancel)()
+	limiter := l.combiner.limiter
+	err := limiter.strategy.GiveBack(ctx, limiter.db, b.refunds)
+	if limiter.memory != nil { // also after an error, which may hide that it was done
+		for i := range b.refunds {
+			limiter.memory.forget(b.refunds[i].Key)
+		}
+	}
+	if err != nil {
+		limiter.counters.lost.Add(tokens)
+		return
+	}
+	limiter.counters.givenBack.Add(tokens)
+}
+
+// refund what is left over.
+func (b *batch) refund(decisions []Decision) (tokens int64) {
+	for slot, left := range b.leftOver {
+		if left > 0 {
+			refund := Refund{Request: b.requests[slot], At: decisions[slot].At}
+			refund.Tokens, refund.Unit = left, min(left, refund.Unit)
+			b.refunds = append(b.refunds, refund)
+			tokens += left
+		}
+	}
+	return tokens
+}

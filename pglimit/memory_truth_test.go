@@ -1,0 +1,134 @@
+package pglimit_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// distant is a bucket behind a network of some latency, there and back: the time at which it
+// is full again, by a clock that is the test's.
+type distant struct {
+	limit       pglimit.Limit
+	there, back time.Duration
+	full        time.Time
+}
+
+// owed is how long it takes from the time until the bucket is full.
+func (d *distant) owed(at time.Time) time.Duration { return max(0, d.full.Sub(at)) }
+
+func (d *distant) token() time.Duration { return d.limit.Period / time.Duration(d.limit.Tokens) }
+
+func (d *distant) tokens(at time.Time) int64 {
+	return int64((d.token()*time.Duration(d.limit.Capacity()) - d.owed(at)) / d.token())
+}
+
+func (d *distant) take(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	time.Sleep(d.there)
+	defer time.Sleep(d.back)
+	decisions := make([]pglimit.Decision, len(requests))
+	now := time.Now()
+	for i, r := range requests {
+		granted := min(r.Tokens, d.tokens(now)) / r.Unit * r.Unit
+		d.full = now.Add(d.owed(now) + time.Duration(granted)*d.token())
+		left := d.tokens(now)
+		missing := d.owed(now) - d.token()*time.Duration(d.limit.Capacity()-r.Unit)
+		decisions[i] = pglimit.Decision{Allowed: granted > 0, Granted: granted, Remaining: left, RetryAfter: max(0, missing), ResetAfter: d.owed(now), At: now}
+	}
+	return decisions, nil
+}
+
+// Who sleeps for exactly as long as the memory says, and asks again, gets what it asked for;
+// and what is said to be in the bucket is there.
+func TestTheMemoryOfADenialTellsTheTruth(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			limit := pglimit.Limit{Tokens: 1, Period: time.Duration(1 + random.Int64N(int64(100*time.Millisecond))), Burst: 1 + random.Int64N(20)}
+			bucket := &distant{limit: limit, there: time.Duration(random.Int64N(3e7)), back: time.Duration(random.Int64N(3e7))}
+			strategy := &fake{take: bucket.take}
+			limiter := remembering(t, strategy, func(c *pglimit.Config) { c.Limit = limit })
+			remembered := 0
+			for range 50 {
+				n := 1 + random.Int64N(limit.Burst)
+				for range 100 { // until the memory knows that there are fewer than n
+					d, err := limiter.AllowN(t.Context(), "a", n)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if d.RetryAfter > 0 {
+						break
+					}
+				}
+				n += random.Int64N(limit.Burst - n + 1)
+				time.Sleep(time.Duration(random.Int64N(int64(limit.Period))))
+				before := len(strategy.taken)
+				d, err := limiter.AllowN(t.Context(), "a", n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(strategy.taken) > before {
+					continue
+				}
+				remembered++
+				now := time.Now()
+				if there := bucket.tokens(now); d.Remaining > there || d.Remaining < 0 {
+					t.Fatalf("%v: %d tokens remain, %d are there", limit, d.Remaining, there)
+				}
+				if owed := bucket.owed(now); d.ResetAfter < owed || d.ResetAfter > owed+bucket.back+owed/1000+limit.Period {
+					t.Fatalf("%v: full after %v, told %v", limit, owed, d.ResetAfter)
+				}
+				if d.At.After(now) || d.At.Before(now.Add(-bucket.back-time.Second/1000)) {
+					t.Fatalf("%v: at %v, told %v", limit, now, d.At)
+				}
+				time.Sleep(d.RetryAfter)
+				if there := bucket.tokens(time.Now()); there < n {
+					t.Fatalf("%v: after RetryAfter (%v) %d tokens are there, not %d", limit, d.RetryAfter, there, n)
+				}
+				before = len(strategy.taken)
+				if d, err = limiter.AllowN(t.Context(), "a", n); err != nil || !d.Allowed || len(strategy.taken) == before {
+					t.Fatalf("%v: slept as long as told, and heard %+v, %v", limit, d, err)
+				}
+			}
+			if limit.Period > 50*time.Millisecond && remembered == 0 {
+				t.Errorf("%v: nothing was answered from memory", limit)
+			}
+		})
+	}
+}
+
+// Of 20 tokens 18 are set aside for a second, and one is used. Two are there when that has
+// flowed back, after 100 ms; five only when the others were spent, and some have flowed back.
+func TestTheMemoryDoesNotPromiseWhatIsSetAside(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lasts = time.Second
+		limiter := remembering(t, &fake{take: answer(pglimit.Decision{
+			Remaining: 1, RetryAfter: 100 * time.Millisecond, ResetAfter: lasts + 1800*time.Millisecond,
+		})}, nil)
+		for tokens, want := range map[int64]time.Duration{2: 100 * time.Millisecond, 5: lasts + 300*time.Millisecond} {
+			_, _ = limiter.AllowN(t.Context(), "a", 2)
+			d, err := limiter.AllowN(t.Context(), "a", tokens)
+			if err != nil || d.RetryAfter != want || d.Remaining != 1 {
+				t.Errorf("%d: %+v, %v", tokens, d, err)
+			}
+		}
+	})
+}
+
+// Nor does it say that they remain, though the rest of the bucket be all but full.
+func TestAKnownDenialNeverSaysThatEnoughRemains(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter := remembering(t, &fake{take: answer(pglimit.Decision{Remaining: 1, RetryAfter: time.Second, ResetAfter: 100 * time.Millisecond})}, nil)
+		_, _ = limiter.AllowN(t.Context(), "a", 2)
+		if d, err := limiter.AllowN(t.Context(), "a", 3); err != nil || d.Allowed || d.Remaining != 1 {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}

@@ -1,0 +1,41 @@
+package pglimit
+
+import "fmt"
+
+// checkDecisions holds what a strategy answers against what it was asked: the stages count
+// on it, and tokens that nobody asked for would be handed out.
+func checkDecisions(strategy Strategy, requests []Request, decisions []Decision) error {
+	if len(decisions) != len(requests) {
+		return fmt.Errorf("pglimit: the strategy %s made %d decisions of %d requests", strategy.Name(), len(decisions), len(requests))
+	}
+	for i := range decisions {
+		if fault := decisions[i].fault(&requests[i]); fault != "" {
+			return fmt.Errorf("pglimit: the strategy %s made a decision that cannot be of %d tokens in units of %d, %s: %+v",
+				strategy.Name(), requests[i].Tokens, requests[i].Unit, fault, decisions[i])
+		}
+	}
+	return nil
+}
+
+// fault of a decision that no strategy may make of the request; empty: none.
+func (d *Decision) fault(r *Request) string {
+	switch {
+	case d.Granted < 0:
+		return "Granted is negative"
+	case d.Granted > r.Tokens:
+		return "Granted is more than was asked for"
+	case r.Unit > 1 && d.Granted%r.Unit != 0:
+		return "Granted is no multiple of the unit"
+	case r.Tokens > 0 && d.Allowed != (d.Granted > 0):
+		return "Allowed does not fit Granted"
+	case d.Allowed && d.Contended:
+		return "Allowed does not fit Contended"
+	case d.Remaining < 0:
+		return "Remaining is negative"
+	case d.RetryAfter < 0:
+		return "RetryAfter is negative"
+	case d.ResetAfter < 0:
+		return "ResetAfter is negative"
+	}
+	return ""
+}

@@ -1,0 +1,74 @@
+package pglimit_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// What a strategy answers is handed on only if it can be an answer to what it was asked.
+func TestNonsenseOfAStrategyReachesNobody(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		tokens   int64
+		decision pglimit.Decision
+		fault    string
+	}{
+		{5, pglimit.Decision{Granted: -5}, "Granted is negative"},
+		{5, pglimit.Decision{Allowed: true, Granted: 10}, "Granted is more than was asked for"},
+		{5, pglimit.Decision{Allowed: true, Granted: 4}, "Granted is no multiple of the unit"},
+		{5, pglimit.Decision{Granted: 5}, "Allowed does not fit Granted"},
+		{5, pglimit.Decision{Allowed: true}, "Allowed does not fit Granted"},
+		{5, pglimit.Decision{Allowed: true, Granted: 5, Contended: true}, "Allowed does not fit Contended"},
+		{5, pglimit.Decision{Remaining: -1}, "Remaining is negative"},
+		{5, pglimit.Decision{RetryAfter: -1}, "RetryAfter is negative"},
+		{5, pglimit.Decision{ResetAfter: -1}, "ResetAfter is negative"},
+		{0, pglimit.Decision{Allowed: true, Granted: 1}, "Granted is more than was asked for"},
+
+		{5, pglimit.Decision{Allowed: true, Granted: 5, Remaining: 15, ResetAfter: 1, RetryAfter: 1}, ""},
+		{5, pglimit.Decision{Contended: true, RetryAfter: 1}, ""},
+		{0, pglimit.Decision{Allowed: true, Remaining: 20}, ""},
+		{0, pglimit.Decision{RetryAfter: 1}, ""},
+	} {
+		for _, alone := range []bool{false, true} {
+			limiter := newLimiter(t, &fake{take: answer(test.decision)}, func(c *pglimit.Config) { c.NoCombining = alone })
+			c := callers{t, limiter}
+			synctest.Test(t, func(t *testing.T) {
+				h := c.ask(t.Context(), "a", test.tokens)
+				switch {
+				case test.fault == "":
+					if h.err != nil || h.Decision != test.decision {
+						t.Errorf("%+v: %+v", test.decision, h)
+					}
+				case h.err == nil || h.Decision != (pglimit.Decision{}) || !strings.Contains(h.err.Error(), "the strategy fake made a decision that cannot be") || !strings.Contains(h.err.Error(), test.fault):
+					t.Errorf("%+v: %+v", test.decision, h)
+				}
+			})
+		}
+	}
+}
+
+// The memory learns nothing from it, and the callers of the next call do not hear of it.
+func TestNonsenseFailsItsOwnCallersOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		s := newServer(func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+			if calls++; calls == 1 {
+				return answer(pglimit.Decision{RetryAfter: time.Hour, Remaining: -1})(ctx, requests)
+			}
+			return grantAll(ctx, requests)
+		})
+		c := combining(t, s, func(c *pglimit.Config) { c.NoMemory = false })
+		first, next := c.ask(t.Context(), "a", 1), c.ask(t.Context(), "a", 1)
+		s.finish()
+		s.finish()
+		if first.err == nil || next.err != nil || !next.Allowed {
+			t.Errorf("%+v, then %+v", first, next)
+		}
+	})
+}

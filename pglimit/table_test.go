@@ -1,0 +1,126 @@
+package pglimit_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// table is a strategy whose rows can be held locked by somebody else, and be bad. It grants
+// whatever is asked. A call takes a millisecond, and its patience is that of Postgres.
+type table struct {
+	fake
+	t *testing.T
+
+	mu       sync.Mutex
+	held     map[string]chan struct{}
+	bad      map[string]error
+	busy     map[string]bool // calls under way ask for these keys
+	waiting  int             // patient calls for rows that are held
+	mostWait int
+	alone    map[string]int // calls that asked for this key and no other
+	granted  atomic.Int64
+}
+
+func newTable(t *testing.T) *table {
+	s := &table{t: t, held: map[string]chan struct{}{}, bad: map[string]error{}, busy: map[string]bool{}, alone: map[string]int{}}
+	s.take = s.decide
+	return s
+}
+
+// hold a row locked until release is called.
+func (s *table) hold(key string) (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := make(chan struct{})
+	s.held[key] = c
+	return func() {
+		s.mu.Lock()
+		delete(s.held, key)
+		s.mu.Unlock()
+		close(c)
+	}
+}
+
+func (s *table) begin(requests []pglimit.Request) (keys []string, impatient bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range requests {
+		impatient = impatient || r.Impatient
+		if !slices.Contains(keys, r.Key) {
+			keys = append(keys, r.Key)
+		}
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		if s.busy[key] {
+			s.t.Errorf("%s has two calls under way", key)
+		}
+		s.busy[key] = true
+	}
+	if len(keys) == 1 {
+		s.alone[keys[0]]++
+	}
+	return keys, impatient || len(keys) > 1
+}
+
+func (s *table) end(keys []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range keys {
+		delete(s.busy, key)
+	}
+}
+
+func (s *table) decide(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	keys, impatient := s.begin(requests)
+	defer s.end(keys)
+	time.Sleep(time.Millisecond)
+	for _, key := range keys {
+		if err := s.lock(ctx, key, impatient); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range requests {
+		s.granted.Add(r.Tokens)
+	}
+	return grantAll(ctx, requests)
+}
+
+func (s *table) lock(ctx context.Context, key string, impatient bool) error {
+	s.mu.Lock()
+	held, err := s.held[key], s.bad[key]
+	if held != nil && !impatient {
+		s.waiting++
+		s.mostWait = max(s.mostWait, s.waiting)
+	}
+	s.mu.Unlock()
+	if err != nil || held == nil {
+		return err
+	}
+	if impatient {
+		select {
+		case <-held:
+			return nil
+		case <-time.After(20 * time.Millisecond):
+			return fmt.Errorf("%w, %w", pglimit.ErrLocked, pglimit.ErrNothingTaken)
+		}
+	}
+	defer func() {
+		s.mu.Lock()
+		s.waiting--
+		s.mu.Unlock()
+	}()
+	select {
+	case <-held:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,126 @@
+package strategies
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies/strategytest/model"
+)
+
+// nowNS is in 2026.
+const nowNS = int64(1_790_000_000_000_000_000)
+
+// anyLimit is a valid limit: rates that divide evenly and rates that just do not, bursts
+// from one to the most there can be.
+func anyLimit(t *rapid.T, name string) pglimit.Limit {
+	return rapid.Custom(func(t *rapid.T) pglimit.Limit {
+		token := int64(1) << rapid.IntRange(0, 50).Draw(t, "size of a token")
+		token += rapid.Int64Range(0, token-1).Draw(t, "token")
+		tokens := rapid.SampledFrom([]int64{1, 1, 3, 7, 10, 1000, 86_400}).Draw(t, "tokens")
+		rest := rapid.SampledFrom([]int64{0, 0, 1, tokens - 1}).Draw(t, "rest")
+		most := int64(100*365*24*time.Hour) / token
+		return pglimit.Limit{
+			Tokens: tokens,
+			Period: time.Duration(max(tokens, token*tokens-rest)),
+			Burst:  rapid.OneOf(rapid.Int64Range(1, min(most, 20)), rapid.Int64Range(1, most), rapid.Just(most)).Draw(t, "burst"),
+		}
+	}).Filter(func(l pglimit.Limit) bool { return l.Validate() == nil }).Draw(t, name)
+}
+
+func modelled(l pglimit.Limit) model.Limit { return model.NewLimit(l.Tokens, l.Period, l.Capacity()) }
+
+// near a time: just there, one nanosecond beside it, or by so much off.
+func near(t *rapid.T, name string, at, off int64) int64 {
+	return at + rapid.OneOf(
+		rapid.SampledFrom([]int64{0, 0, 1, -1, off, off - 1, off + 1, -off, stepNS, stepNS + 1}),
+		rapid.Int64Range(-off, off),
+		rapid.Int64Range(-1_000_000, 1_000_000),
+	).Draw(t, name)
+}
+
+// inTime is a time from 1970 to 2043.
+func inTime(ns int64) int64 { return min(max(1, ns), 1<<61) }
+
+func oneOf(t *rapid.T, times ...int64) int64 { return rapid.SampledFrom(times).Draw(t, "near") }
+
+// anyBucket that a row may hold: it owes no more than its window, leases included, but for a
+// little that another limit of the same price may have.
+func anyBucket(t *rapid.T) (bucket, model.Bucket) {
+	limit := modelled(anyLimit(t, "limit of the last write"))
+	b := bucket{tokenNS: limit.Token, atNS: inTime(near(t, "at", nowNS, limit.Window()/2))}
+	b.fullNS = max(1, min(near(t, "full", b.atNS, limit.Window()), b.atNS+limit.Window()))
+	if rapid.IntRange(0, 2).Draw(t, "leased") == 0 {
+		b.leasedNS = limit.Token * rapid.Int64Range(1, limit.Burst).Draw(t, "leased tokens")
+		b.untilNS = near(t, "until", b.atNS, int64(time.Hour))
+		b.fullNS = max(1, min(b.fullNS, b.atNS+limit.Window()-b.leasedNS))
+	}
+	return b, model.Bucket{Exists: true, Full: b.fullNS, Token: b.tokenNS, At: b.atNS, Leased: b.leasedNS, Until: b.untilNS}
+}
+
+// askedBy is the limit of whoever asks: mostly that of the last write, or close to it.
+func askedBy(t *rapid.T, b bucket) pglimit.Limit {
+	if rapid.Bool().Draw(t, "limit changed") {
+		return anyLimit(t, "new limit")
+	}
+	limit := pglimit.Every(time.Duration(b.tokenNS))
+	return limit.WithBurst(rapid.Int64Range(1, int64(100*365*24*time.Hour)/b.tokenNS).Draw(t, "burst"))
+}
+
+// What a row reads as, and what a decision tells of it, is what the model says.
+func TestABucketReadsAsTheModelDoes(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		b, m := anyBucket(t)
+		limit := askedBy(t, b)
+		l := modelled(limit)
+		now := inTime(near(t, "now", oneOf(t, nowNS, b.atNS, b.fullNS, b.untilNS), min(l.Window(), m.Leased+1)))
+		stepped := m // the row as the clock's step back leaves it
+		stepped.Take(now, l, 0, 1)
+		if got, want := b.tokens(now, limit), stepped.Seen(now, l); got != want.Left(now, l) {
+			t.Fatalf("%d tokens at %d, want %d: %+v", got, now, want.Left(now, l), want)
+		}
+		unit := rapid.Int64Range(1, l.Burst).Draw(t, "unit")
+		want := m.Report(now, l, unit)
+		d := b.decision(&pglimit.Request{Limit: limit, Unit: unit}, now, 0)
+		if d.Remaining != want.Remaining || !sameWait(d.RetryAfter, want.RetryAfter) || !sameWait(d.ResetAfter, want.ResetAfter) {
+			t.Fatalf("%+v, want %+v", d, want)
+		}
+		if n := want.Remaining; b.leasedNS == 0 && n > 0 {
+			m.Take(now, l, n, n)
+			if got := b.take(now, n, limit); got.fullNS != m.Full || got.tokenNS != m.Token || got.atNS != m.At {
+				t.Fatalf("after %d tokens: %+v, want %+v", n, got, m)
+			}
+		}
+	})
+}
+
+// sameWait says whether a time to wait is the true one, rounded up to the clock's
+// microsecond. What takes more than a century may be any longer time.
+func sameWait(got, want time.Duration) bool {
+	const century = 100 * 365 * 24 * time.Hour
+	return got >= want && got-want < time.Microsecond || got > century && want > century
+}
+
+// Under another limit, a token may be there until a lease ends, and not after that: the lease
+// counts as spent then, and what had flowed back by the new rate is counted from then on.
+func TestRetryAfterAroundTheEndOfALease(t *testing.T) {
+	t.Parallel()
+	const s = int64(time.Second)
+	b := bucket{fullNS: nowNS + 9*s, tokenNS: s, atNS: nowNS, leasedNS: s, untilNS: nowNS + 5*s}
+	limit := pglimit.Every(100 * time.Millisecond).WithBurst(2)
+	for _, test := range []struct{ after, retry, reset time.Duration }{
+		{4000 * time.Millisecond, 0, 1500 * time.Millisecond},
+		{4700 * time.Millisecond, 0, 800 * time.Millisecond},
+		{4999 * time.Millisecond, 0, 501 * time.Millisecond},
+		{5000 * time.Millisecond, 400 * time.Millisecond, 500 * time.Millisecond},
+		{5400 * time.Millisecond, 0, 100 * time.Millisecond},
+	} {
+		d := b.decision(&pglimit.Request{Limit: limit, Unit: 1}, nowNS+int64(test.after), 0)
+		if d.Allowed != (test.retry == 0) || d.RetryAfter != test.retry || d.ResetAfter != test.reset {
+			t.Errorf("after %v: %+v, want %v and %v", test.after, d, test.retry, test.reset)
+		}
+	}
+}

@@ -1,0 +1,10 @@
+-- Reads a bucket without locking anything.
+-- $1 key, $2 limiter.
+-- Returns the clock, and when the last range that has not ended begins and ends: zeros if there
+-- is none. All in nanoseconds since 1970.
+select clock.now_ns,
+    coalesce(pg_catalog.max(pglimit.ns_of(pg_catalog.lower(r.during))), 0::bigint), coalesce(pg_catalog.max(pglimit.ns_of(pg_catalog.upper(r.during))), 0::bigint)
+from (select pglimit.clock_ns() as now_ns offset 0) clock
+left join $table r
+    on r.key = $1::text and r.limiter = $2::text and r.during operator(pg_catalog.&&) pg_catalog.tstzrange(pglimit.time_of(clock.now_ns), null)
+group by clock.now_ns

@@ -1,0 +1,109 @@
+package strategies
+
+import (
+	"context"
+	_ "embed"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+var (
+	//go:embed reset_all.sql
+	resetAllFile string
+	//go:embed reset_all_left.sql
+	resetAllLeftFile string
+	//go:embed reset_all_keys.sql
+	resetAllKeysFile string
+)
+
+var (
+	_ pglimit.AllResetter = TokenBucket{}
+	_ pglimit.AllResetter = Upsert{}
+	_ pglimit.AllResetter = ForUpdateNowait{}
+	_ pglimit.AllResetter = ExclusionRange{}
+)
+
+// ResetAll deletes the rows of the limiter.
+func (s TokenBucket) ResetAll(ctx context.Context, db pglimit.DB, limiter string) (int64, error) {
+	return resetAll(ctx, db, s, limiter)
+}
+
+// ResetAll deletes the rows of the limiter.
+func (s Upsert) ResetAll(ctx context.Context, db pglimit.DB, limiter string) (int64, error) {
+	return resetAll(ctx, db, s, limiter)
+}
+
+// ResetAll deletes the rows of the limiter.
+func (s ForUpdateNowait) ResetAll(ctx context.Context, db pglimit.DB, limiter string) (int64, error) {
+	return resetAll(ctx, db, s, limiter)
+}
+
+// ResetAll deletes the rows of the limiter: one for each grant, those that have ended
+// included.
+func (s ExclusionRange) ResetAll(ctx context.Context, db pglimit.DB, limiter string) (int64, error) {
+	removed, err := resetAll(ctx, db, s, limiter)
+	return removed, explainRange(err)
+}
+
+const (
+	// resetPages are walked by one statement. A key that is asked for meanwhile waits for
+	// its end: some milliseconds.
+	resetPages = 16
+
+	// resetKeys are reset by one statement.
+	resetKeys = 500
+)
+
+// resetAll removes every row that the limiter had when it began: first page by page, as
+// many as nobody holds; then, by key, what is left, because somebody held it or moved it
+// to a page that had been walked; and at last what somebody still holds, one by one, and
+// waits for it. Only that waits.
+func resetAll(ctx context.Context, db pglimit.DB, s pglimit.Strategy, limiter string) (removed int64, err error) {
+	if err := (pglimit.Request{Limiter: limiter, Key: "any", Limit: pglimit.PerSecond(1)}).Validate(); err != nil {
+		return 0, err
+	}
+	walk, left := statement(resetAllFile, s.Name()), statement(resetAllLeftFile, s.Name())
+	for page, done := int64(0), false; !done; page += resetPages {
+		var n int64
+		if err := db.QueryRow(ctx, walk, page, page+resetPages, limiter).Scan(&n, &done); err != nil {
+			return removed, explain(err)
+		}
+		removed += n
+	}
+	rows, err := db.Query(ctx, left, limiter)
+	if err != nil {
+		return removed, explain(err)
+	}
+	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return removed, explain(err)
+	}
+	n, err := resetLeft(ctx, db, s.Name(), limiter, keys)
+	return removed + n, explain(err)
+}
+
+// resetLeft removes the rows of the keys.
+func resetLeft(ctx context.Context, db pglimit.DB, table, limiter string, keys []string) (removed int64, err error) {
+	several, one := statement(resetAllKeysFile, table), statement(resetFile, table)
+	var held []string
+	for chunk := range slices.Chunk(keys, resetKeys) {
+		var n int64
+		var rest []string
+		if err := db.QueryRow(ctx, several, chunk, limiter).Scan(&n, &rest); err != nil {
+			return removed, err
+		}
+		removed += n
+		held = append(held, rest...)
+	}
+	for _, key := range held {
+		tag, err := db.Exec(ctx, one, key, limiter)
+		if err != nil {
+			return removed, err
+		}
+		removed += tag.RowsAffected()
+	}
+	return removed, nil
+}

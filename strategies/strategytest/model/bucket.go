@@ -1,0 +1,136 @@
+package model
+
+import "math/big"
+
+// Step is how far ahead of the clock a row may be dated: one that is further ahead was
+// written before the clock stepped back.
+const Step = 10_000_000
+
+// Bucket is a row, and what the operations make of it. Times are nanoseconds of the
+// database's clock. The zero value is a bucket without a row, which is full.
+//
+// The fields are exported for tests that compare them with a table.
+type Bucket struct {
+	Exists bool
+
+	Full  int64 // when the bucket is full again
+	Token int64 // the price at which the row was last written,
+	At    int64 // and when
+
+	// Nanoseconds of the window that leases set aside, at the row's price. They are not to
+	// be had and do not flow back until Until, when they count as spent.
+	Leased, Until int64
+
+	fault fault // put in by the tests of this package
+}
+
+// Take grants what there is of want, in whole units.
+func (b *Bucket) Take(now int64, l Limit, want, unit int64) (granted int64) {
+	b.redate(now)
+	seen := b.Seen(now, l)
+	granted = min(want, seen.Left(now, l)) / unit * unit
+	if granted > 0 { // a denial writes nothing
+		*b = seen
+		b.Full = plus(max(b.Full, now), times(granted, l.Token))
+	}
+	return granted
+}
+
+// Reset fills the bucket.
+func (b *Bucket) Reset() { *b = Bucket{fault: b.fault} }
+
+// Refund returns n tokens that were granted at a time, less what has flowed back since.
+// A row that was last written under another price gets nothing. Nor does a grant that is
+// dated after the row: the clock has stepped back since, and nobody knows how long ago it was.
+func (b *Bucket) Refund(now int64, l Limit, n, grantedAt int64) {
+	if !b.Exists || b.Token != l.Token {
+		return
+	}
+	late := max(now, b.At) - grantedAt
+	if late < 0 && b.fault != refundsAcrossAStep {
+		return
+	}
+	if b.fault == refundsTooMuch {
+		late = 0
+	}
+	if back := times(n, l.Token) - max(0, late); back > 0 && b.Full > now {
+		b.Full = max(b.Full-back, now)
+	}
+}
+
+// redate notices that the clock has stepped back since the row was written, and dates the
+// row now: what was owed then is owed now. The time between is not credited, because
+// nobody knows how long it was. This is written whatever is decided.
+func (b *Bucket) redate(now int64) {
+	if !b.Exists || b.At <= now+Step || b.fault == noStep {
+		return
+	}
+	ahead := b.At - now
+	b.Full, b.Until, b.At = b.Full-ahead, b.Until-ahead, now
+	if b.fault == forgetsAtAStep {
+		b.Full = now
+	}
+}
+
+// Seen is the row at now, in the price of l.
+func (b Bucket) Seen(now int64, l Limit) Bucket {
+	if !b.Exists {
+		return Bucket{Exists: true, Full: now, Token: l.Token, At: now, fault: b.fault}
+	}
+	b.expire(now)
+	b.convert(now, l)
+	b.At = max(b.At, now)
+	return b
+}
+
+// expire counts leases that are over as spent at the last moment. That is a write like
+// any other: At moves along, or a cheaper limit would credit time before it.
+func (b *Bucket) expire(now int64) {
+	if b.Leased == 0 || b.Until > now {
+		return
+	}
+	if b.fault != leaseVanishes {
+		b.Full = plus(max(b.Full, b.Until), b.Leased)
+	}
+	if b.fault != expiresUndated {
+		b.At = max(b.At, b.Until)
+	}
+	b.Leased = 0
+}
+
+// convert puts the row in another price. What was used stays used, in tokens; since the
+// row was written it has flowed back at the faster of both rates.
+func (b *Bucket) convert(now int64, l Limit) {
+	if b.Token == l.Token {
+		return
+	}
+	if b.fault != noConversion {
+		// Token × token nanoseconds, of which neither divides the other.
+		owed := product(max(0, b.Full-b.At), l.Token)
+		if now > b.At {
+			asOld := product(max(0, b.Full-now), l.Token)
+			asNew := owed.Sub(owed, product(now-b.At, b.Token))
+			if owed = asNew; asOld.Cmp(asNew) < 0 {
+				owed = asOld
+			}
+			if owed.Sign() < 0 {
+				owed = new(big.Int)
+			}
+		}
+		b.Full = plus(max(now, b.At), dividedUp(owed, b.Token))
+		b.Leased = dividedUp(product(b.Leased, l.Token), b.Token)
+	}
+	if b.fault == clamps {
+		b.Full = min(b.Full, plus(b.At, l.Window()))
+	}
+	b.Token = l.Token
+}
+
+// Left is how many whole tokens can be had. The row is in the price of l.
+func (b *Bucket) Left(now int64, l Limit) int64 {
+	used := plus(max(b.Full, now)-now, b.Leased)
+	if b.fault == leaseNotAside {
+		used = max(b.Full, now) - now
+	}
+	return max(0, l.Window()-used) / l.Token
+}

@@ -1,0 +1,54 @@
+package model
+
+import (
+	"math"
+	"math/big"
+	"time"
+)
+
+// Limit is a rate and a burst, counted in nanoseconds.
+type Limit struct {
+	Token int64 // nanoseconds in which one token comes back: the price of a token
+	Burst int64 // tokens in a full bucket
+}
+
+// NewLimit is tokens per period, at most burst at once. A token takes a whole number of
+// nanoseconds, rounded up: a rate is never exceeded.
+func NewLimit(tokens int64, period time.Duration, burst int64) Limit {
+	return Limit{Token: dividedUp(big.NewInt(int64(period)), tokens), Burst: burst}
+}
+
+// Window is the time in which an empty bucket fills.
+func (l Limit) Window() int64 { return times(l.Burst, l.Token) }
+
+// Forever is where times and durations end: what would be later is Forever.
+const Forever = math.MaxInt64
+
+// plus is a + b for b that is not negative.
+func plus(a, b int64) int64 {
+	if a > Forever-b {
+		return Forever
+	}
+	return a + b
+}
+
+// times is a × b for numbers that are not negative.
+func times(a, b int64) int64 { return atMostForever(product(a, b)) }
+
+func product(a, b int64) *big.Int { return new(big.Int).Mul(big.NewInt(a), big.NewInt(b)) }
+
+// dividedUp is a / b, rounded up.
+func dividedUp(a *big.Int, b int64) int64 {
+	quotient, rest := new(big.Int).QuoRem(a, big.NewInt(b), new(big.Int))
+	if rest.Sign() > 0 {
+		quotient.Add(quotient, big.NewInt(1))
+	}
+	return atMostForever(quotient)
+}
+
+func atMostForever(x *big.Int) int64 {
+	if !x.IsInt64() {
+		return Forever
+	}
+	return x.Int64()
+}

@@ -1,0 +1,78 @@
+package strategytest
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// allResetter skips the test where the strategy cannot reset all keys.
+func (s *suite) allResetter() pglimit.AllResetter {
+	s.Helper()
+	able, ok := s.strategy.(pglimit.AllResetter)
+	if !ok {
+		s.Skipf("%s is no AllResetter", s.strategy.Name())
+	}
+	return able
+}
+
+func resetAll(s *suite) {
+	limit, strategy := s.needs(slow(1)), s.allResetter()
+	const keys = 50
+	var requests []pglimit.Request
+	for i := range keys {
+		requests = append(requests, s.ask(strconv.Itoa(i), limit, 1, 1))
+	}
+	other := s.ask("1", limit, 1, 1)
+	other.Limiter += "2"
+	s.takeAll(s.pool, append(requests, other)...)
+	removed, err := strategy.ResetAll(s.Context(), s.pool, s.limiter)
+	if err != nil || removed != keys {
+		s.Errorf("ResetAll removed %d rows of %d keys that had one grant each: %v", removed, keys, err)
+	}
+	for i, d := range s.takeAll(s.pool, requests...) {
+		if !d.Allowed {
+			s.Errorf("key %d was not reset", i)
+		}
+	}
+	s.wants(s.takeAll(s.pool, other)[0], 0, 0)
+
+	// Of a limiter that nobody knows; with every query mode; and of none.
+	if removed, err := strategy.ResetAll(s.Context(), s.pool, s.limiter+"3"); removed != 0 || err != nil {
+		s.Errorf("of an unknown limiter: %d, %v", removed, err)
+	}
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		config := s.pool.Config().ConnConfig
+		config.DefaultQueryExecMode = mode
+		conn, err := pgx.ConnectConfig(s.Context(), config)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if removed, err := strategy.ResetAll(s.Context(), conn, s.limiter); removed != keys || err != nil {
+			s.Errorf("%v: %d, %v", mode, removed, err)
+		}
+		_ = conn.Close(s.Context())
+		s.takeAll(s.pool, requests...)
+	}
+	if _, err := strategy.ResetAll(s.Context(), s.pool, ""); err == nil {
+		s.Error("of no limiter: no error")
+	}
+}
+
+func resetAllInTransaction(s *suite) {
+	limit, strategy := s.needs(slow(1)), s.allResetter()
+	s.wants(s.take("k", limit, 1, 1), 1, 0)
+	err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
+		if removed, err := strategy.ResetAll(s.Context(), tx, s.limiter); removed != 1 || err != nil {
+			s.Errorf("%d, %v", removed, err)
+		}
+		return errRollback
+	})
+	if !errors.Is(err, errRollback) {
+		s.Error(err)
+	}
+	s.wants(s.take("k", limit, 1, 1), 0, 0)
+}

@@ -1,0 +1,137 @@
+package strategytest
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies/audit"
+)
+
+// Two versions of a limit side by side, as during a rolling deploy: 16 callers on two
+// pools, half of them with each version. Together they are never granted more than the
+// looser burst and the looser rate allow.
+func sideBySide(s *suite) {
+	other, err := pgxpool.NewWithConfig(s.Context(), s.pool.Config())
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer other.Close()
+	pools := []*pgxpool.Pool{s.pool, other}
+	for _, limits := range [][2]pglimit.Limit{
+		{pglimit.PerSecond(100).WithBurst(10), pglimit.PerSecond(200).WithBurst(10)},
+		{pglimit.PerSecond(100).WithBurst(100), pglimit.PerSecond(100).WithBurst(10)},
+		{pglimit.PerSecond(500).WithBurst(3), pglimit.PerSecond(20).WithBurst(200)},
+		{pglimit.PerSecond(997).WithBurst(50), slow(60)},
+		{pglimit.Every(20 * time.Millisecond), pglimit.Every(30 * time.Millisecond)},
+	} {
+		if s.strategy.Check(limits[0]) != nil || s.strategy.Check(limits[1]) != nil {
+			continue
+		}
+		key := limits[0].String() + " beside " + limits[1].String()
+		var histories [16]audit.History
+		var callers sync.WaitGroup
+		began := time.Now()
+		for i := range histories {
+			callers.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(i), 29))
+				limit := limits[i%2]
+				for time.Since(began) < 400*time.Millisecond {
+					r := s.ask(key, limit, 1, 1)
+					if limit.Capacity() > 1 {
+						r.Tokens = 1 + random.Int64N(3)
+						r.Unit = 1 + random.Int64N(r.Tokens)
+					}
+					d, err := s.strategy.Take(s.Context(), pools[i/2%2], []pglimit.Request{r})
+					if err != nil {
+						s.Error(err)
+						return
+					}
+					histories[i].Add(audit.FromDecision(r, d[0]))
+				}
+			})
+		}
+		callers.Wait()
+		var all audit.History
+		for i := range histories {
+			all.Merge(&histories[i])
+		}
+		report := all.Check(limits[0], limits[1])
+		if report.Over.Tokens > 0 || report.Err != nil || report.Granted == 0 {
+			s.Errorf("%s: %v", key, report)
+		}
+	}
+}
+
+// A limit that is raised can be used at once: what was used stays used, and the
+// difference is there.
+func raisedLimit(s *suite) {
+	s.needs(slow(10))
+	s.wants(s.take("k", slow(10), 10, 10), 10, 0)
+	s.wants(s.take("k", slow(10), 1, 1), 0, 0)
+	s.wants(s.take("k", slow(1000), 990, 1), 990, 0)
+	s.wants(s.take("k", slow(1000), 1, 1), 0, 0)
+}
+
+// A limit that is lowered locks nobody out for longer than the longer of the two windows,
+// whoever asks meanwhile.
+func loweredLimit(s *suite) {
+	const window = 300 * time.Millisecond
+	large := s.needs(pglimit.Limit{Tokens: 1000, Period: window, Burst: 1000})
+	small := pglimit.Limit{Tokens: 2, Period: window, Burst: 2}
+	emptied := s.take("k", large, 1000, 1000)
+	s.wants(emptied, 1000, 0)
+	due := emptied.At.Add(window)
+	before, granted := s.until("a grant of all that the lower limit has", func() pglimit.Decision {
+		s.peek("k", large)
+		return s.take("k", small, 2, 2)
+	}, func(d pglimit.Decision) bool { return d.Allowed })
+	if granted.At.Before(due) {
+		s.Errorf("granted %v after it was emptied: too early", granted.At.Sub(emptied.At))
+	}
+	if !before.At.IsZero() && before.At.After(due.Add(time.Microsecond)) {
+		s.Errorf("denied %v after it was emptied, want at most %v", before.At.Sub(emptied.At), window)
+	}
+}
+
+// After a change of the limit a denial says when to retry as truly as before.
+func retryAfterAChange(s *suite) {
+	for name, c := range map[string]struct{ before, after pglimit.Limit }{
+		"much slower":         {pglimit.PerSecond(10).WithBurst(1), pglimit.Every(1000 * 24 * time.Hour)},
+		"much faster":         {pglimit.Every(1000 * 24 * time.Hour), pglimit.Every(50 * time.Millisecond)},
+		"a little slower":     {pglimit.Every(40 * time.Millisecond), pglimit.Every(60 * time.Millisecond)},
+		"a little faster":     {pglimit.Every(60 * time.Millisecond), pglimit.Every(40 * time.Millisecond)},
+		"much slower, burst":  {pglimit.PerSecond(100).WithBurst(10), pglimit.Every(1000 * 24 * time.Hour).WithBurst(10)},
+		"smaller":             {pglimit.PerSecond(100).WithBurst(10), pglimit.PerSecond(100).WithBurst(3)},
+		"slower and larger":   {pglimit.PerSecond(100).WithBurst(10), pglimit.PerSecond(30).WithBurst(12)},
+		"uneven, and smaller": {pglimit.PerSecond(97).WithBurst(10), pglimit.PerSecond(113).WithBurst(4)},
+	} {
+		if s.strategy.Check(c.before) != nil || s.strategy.Check(c.after) != nil {
+			continue
+		}
+		all := c.before.Capacity()
+		s.take(name, c.before, all, all)
+		denied := s.take(name, c.after, 1, 1)
+		if denied.Allowed {
+			continue // what the larger burst has besides
+		}
+		due, full := denied.At.Add(denied.RetryAfter), denied.At.Add(denied.ResetAfter)
+		if denied.RetryAfter <= 0 || full.Before(due) {
+			s.Errorf("%s: %+v", name, denied)
+		}
+		if denied.RetryAfter > 10*time.Second {
+			continue // nobody waits for that
+		}
+		before, granted := s.until(name+": a grant", func() pglimit.Decision { return s.take(name, c.after, 1, 1) },
+			func(d pglimit.Decision) bool { return d.Allowed })
+		if granted.At.Before(due) {
+			s.Errorf("%s: granted %v before RetryAfter", name, due.Sub(granted.At))
+		}
+		if !before.At.IsZero() && !before.At.Before(due) {
+			s.Errorf("%s: denied %v after RetryAfter", name, before.At.Sub(due))
+		}
+	}
+}
