@@ -14,10 +14,10 @@ import (
 // (Trap B: ON CONFLICT DO UPDATE ... WHERE false locks the row all the same.)
 //
 // The WAL position and transaction ids are the server's, so this test is not
-// parallel. 10,000 denials go in rounds: what a denial writes is written in every
+// parallel. The denials go in rounds: what a denial writes is written in every
 // round; what the server does by itself, in a few.
 func TestDenialWritesNothing(t *testing.T) {
-	const rounds, denials = 20, 500
+	const rounds, denials = 20, 100
 	type position struct{ wal, xids int64 }
 	at := func(pool *pgxpool.Pool) position {
 		return position{

@@ -28,12 +28,24 @@ func asks(limit pglimit.Limit, keys ...string) (requests []pglimit.Request) {
 // takes: only then does it show who waits for whom.
 func patiently(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	body := query[string](t, pool, "select pg_get_functiondef('pglimit.token_bucket_take_many'::regproc)")
-	patient := strings.Replace(body, "'20ms'", "'0'", 1)
-	if patient == body {
-		t.Fatal("the function does not set lock_timeout as it did")
+	rewrite(t, pool, "token_bucket_take_many", "'20ms'", "'0'")
+}
+
+// timelessly lets calls take hours: what they do does not depend on how busy the machine is.
+func timelessly(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	rewrite(t, pool, "token_bucket_take_many", "now_ns + 100000000", "now_ns + 36000000000000")
+}
+
+// rewrite a stored function.
+func rewrite(t *testing.T, pool *pgxpool.Pool, function, text, with string) {
+	t.Helper()
+	body := query[string](t, pool, "select pg_get_functiondef(('pglimit.' || $1)::regproc)", function)
+	rewritten := strings.ReplaceAll(body, text, with)
+	if rewritten == body {
+		t.Fatalf("%s has no %s", function, text)
 	}
-	execute(t, pool, patient)
+	execute(t, pool, rewritten)
 }
 
 // call takes in the background and says when it is done. A bucket that changed meanwhile
@@ -53,7 +65,10 @@ func call(t *testing.T, pool *pgxpool.Pool, requests []pglimit.Request) (done ch
 // waiting waits until so many sessions wait for a lock.
 func waiting(t *testing.T, pool *pgxpool.Pool, sessions int) {
 	t.Helper()
-	for query[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") < sessions {
+	for began := time.Now(); query[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") < sessions; {
+		if time.Since(began) > time.Minute {
+			t.Fatalf("%d sessions do not wait for a lock", sessions)
+		}
 	}
 }
 
@@ -63,6 +78,7 @@ func TestANewKeyAmongOthersIsLockedInItsTurn(t *testing.T) {
 	t.Parallel()
 	pool, s := newMigrated(t), strategies.TokenBucket{}
 	patiently(t, pool)
+	timelessly(t, pool)
 	limit := hours.WithBurst(100)
 	for _, key := range []string{"c", "d"} {
 		take(t, pool, s, key, limit)
@@ -90,6 +106,7 @@ func TestKeysAreLockedAndInsertedInOneOrder(t *testing.T) {
 			t.Parallel()
 			pool, s := newMigrated(t), strategies.TokenBucket{}
 			patiently(t, pool)
+			timelessly(t, pool)
 			limit := hours.WithBurst(100)
 			keys := []string{"a", "b", "c", "d", "e"}
 			if known {

@@ -68,11 +68,6 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 			_, err = strategy.Lease(t.Context(), session, ask)
 			return err
 		}},
-		{"a new date", func(p string) error { // of a call that had to wait
-			_, err := session.Exec(t.Context(), `select pglimit.token_bucket_date($1, array_fill('test'::text, array[10]),
-				array_fill(1000::bigint, array[10]), array_fill(1::bigint, array[10]), pglimit.clock_ns())`, names(p))
-			return err
-		}},
 	}
 
 	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values ('a', 'test', 1, 1, 1)`)

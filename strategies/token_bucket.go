@@ -3,6 +3,9 @@ package strategies
 import (
 	"context"
 	_ "embed"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -58,6 +61,9 @@ func (s TokenBucket) Take(ctx context.Context, db pglimit.DB, requests []pglimit
 		err = m.takeInTurn(ctx, db, requests, decisions, how)
 	} else {
 		err = m.take(ctx, db, requests, decisions, how)
+	}
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == readOnlyTransaction {
+		return takeEach(ctx, db, requests, takeTokens) // what can be denied is
 	}
 	if err != nil {
 		return nil, explain(err)

@@ -90,12 +90,12 @@ func (m *many) take(ctx context.Context, db pglimit.DB, requests []pglimit.Reque
 	} else {
 		last, wants, units = nil, nil, nil
 	}
-	var nowNS, takenNS int64
+	var nowNS int64
 	fulls, ats := make([]int64, 0, len(m.keys)), make([]int64, 0, len(m.keys))
 	var grants, numbers, leased, untils, denied, deniedFulls, deniedTokens, deniedAts, deniedLeased, deniedUntils []int64
 	err := db.QueryRow(ctx, tokenBucketTakeMany,
-		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), asks, last, wants, units, how.relaxed, how.impatient,
-	).Scan(&nowNS, &takenNS, &grants, &numbers, &fulls, &ats, &leased, &untils, &denied, &deniedFulls, &deniedTokens, &deniedAts, &deniedLeased, &deniedUntils)
+		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), asks, last, wants, units, how.relaxed,
+	).Scan(&nowNS, &grants, &numbers, &fulls, &ats, &leased, &untils, &denied, &deniedFulls, &deniedTokens, &deniedAts, &deniedLeased, &deniedUntils)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (m *many) take(ctx context.Context, db pglimit.DB, requests []pglimit.Reque
 	}
 	buckets := make([]bucket, len(m.keys))
 	for k := range buckets {
-		buckets[k] = bucket{fullNS: takenNS + grants[k]*m.tokens[k], tokenNS: m.tokens[k], atNS: takenNS}
+		buckets[k] = bucket{fullNS: nowNS + grants[k]*m.tokens[k], tokenNS: m.tokens[k], atNS: nowNS}
 	}
 	for i, fullNS := range fulls {
 		k := i
@@ -117,6 +117,7 @@ func (m *many) take(ctx context.Context, db pglimit.DB, requests []pglimit.Reque
 		}
 	}
 	for i, number := range denied {
+		grants[number-1] = 0
 		buckets[number-1] = bucket{
 			fullNS: deniedFulls[i], tokenNS: deniedTokens[i], atNS: deniedAts[i],
 			leasedNS: deniedLeased[i], untilNS: deniedUntils[i],

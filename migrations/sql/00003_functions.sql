@@ -154,34 +154,6 @@ begin atomic
 end;
 -- +goose StatementEnd
 
--- functions/token_bucket_date.sql
--- +goose StatementBegin
--- Dates takes of this transaction anew, which had to wait for a row since they were planned:
--- dated as they were, they would come on top of what may be taken from now on. What could be
--- granted then can be granted now.
---
--- grants: the tokens of each bucket. Returns the rows of those that were granted
--- some, which this transaction has locked.
-create or replace function pglimit.token_bucket_date(_keys text[], _limiters text[], _tokens_ns bigint[], grants bigint[], taken_ns bigint)
-returns table (number bigint, full_ns bigint, at_ns bigint, leased_ns bigint, until_ns bigint)
-language plpgsql
-set search_path = ''
-set plan_cache_mode = force_generic_plan -- as in token_bucket_update_many
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-as $$
-begin
-    return query
-    update pglimit.token_bucket b
-    set full_ns = greatest(b.full_ns - k.ask * k.token_ns, taken_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, taken_ns)
-    from pglimit.token_bucket_asked(null, _keys, _limiters, _tokens_ns, null, grants) k
-    where b.key = any (array[k.key]) and b.limiter = k.limiter and k.ask > 0
-    returning k.number, b.full_ns::bigint, b.at_ns::bigint, b.leased_ns::bigint, b.until_ns::bigint;
-end
-$$;
--- +goose StatementEnd
-
 -- functions/token_bucket_read.sql
 -- +goose StatementBegin
 -- A row of token_bucket as it reads at now_ns to somebody who pays token_ns for a token:
@@ -360,97 +332,35 @@ $$;
 
 -- functions/token_bucket_look.sql
 -- +goose StatementBegin
--- What many buckets can grant at now_ns, or when the row was written if that is later (by some
--- milliseconds: a row that is read was written before). A plain read: locks nothing. Parameters as for
--- token_bucket_take_many. done: buckets that are passed over.
+-- What each of many buckets can grant of what it is asked for, at now_ns or when its row was
+-- written if that is later (by some milliseconds: what is read was written before). A row that
+-- was written before the clock stepped back grants nothing. A plain read: locks nothing.
 --
--- numbers: of the others; grants: what each can grant. denied: numbers of those that can
--- grant nothing; behind it their rows (zeros: none).
+-- Parameters as for token_bucket_take_many; done: buckets that are passed over (null: none).
+-- row: null if there is none.
+--
+-- One select, so that the planner puts it into the statement. For each bucket a look into the
+-- primary key, whatever the sizes of batch and table: a comparison with any(array[...]) cannot
+-- be joined in another way.
 create or replace function pglimit.token_bucket_look(
     now_ns bigint, done boolean[], _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    lasts bigint[], wants bigint[], units bigint[],
-    out numbers bigint[], out grants bigint[],
-    out denied bigint[], out fulls bigint[], out tokens bigint[], out ats bigint[], out leased bigint[], out untils bigint[]
+    lasts bigint[], wants bigint[], units bigint[]
 )
-language plpgsql
-set search_path = ''
-set plan_cache_mode = force_generic_plan -- as in token_bucket_update_many
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-as $$
-begin
-    select array_agg(g.number), array_agg(g.granted),
-        array_agg(g.number) filter (where g.granted = 0), array_agg(g.full_ns) filter (where g.granted = 0),
-        array_agg(g.token_ns) filter (where g.granted = 0), array_agg(g.at_ns) filter (where g.granted = 0),
-        array_agg(g.leased_ns) filter (where g.granted = 0), array_agg(g.until_ns) filter (where g.granted = 0)
-    into numbers, grants, denied, fulls, tokens, ats, leased, untils
-    from (
-        select k.number, coalesce(b.full_ns, 0) as full_ns, coalesce(b.token_ns, 0) as token_ns,
-            coalesce(b.at_ns, 0) as at_ns, coalesce(b.leased_ns, 0) as leased_ns, coalesce(b.until_ns, 0) as until_ns,
-            case
-                when k.ask < 0 then pglimit.in_turn(there, wants, units, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number])
-                when k.ask <= there then k.ask
-                else 0
-            end as granted
-        from pglimit.token_bucket_asked(done, _keys, _limiters, _tokens_ns, _windows_ns, asks) k
-        left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = k.limiter
-        cross join lateral (select case when b.at_ns <= now_ns + pglimit.step_ns() then greatest(now_ns, b.at_ns) else now_ns end as at_ns) d
-        cross join lateral pglimit.token_bucket_there(b, d.at_ns, k.token_ns, k.window_ns) there
-        order by k.number
-        offset 0
-    ) g;
-end
-$$;
--- +goose StatementEnd
-
--- functions/token_bucket_make_many.sql
--- +goose StatementBegin
--- Makes the rows of buckets that have none, in order, as those of full buckets from which grants
--- are taken at now_ns. Parameters as for token_bucket_take_many; grants: tokens, 0 or less: no row.
---
--- Returns done, and in it the buckets whose rows it made. Waits for a row that another call
--- is about to make.
-create or replace function pglimit.token_bucket_make_many(
-    now_ns bigint, done boolean[], _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], grants bigint[]
-) returns boolean[]
-language plpgsql
-set search_path = ''
-set plan_cache_mode = force_generic_plan -- as in token_bucket_update_many
-set enable_seqscan = off
-as $$
-declare
-    made_keys text[];
-    made_limiters text[];
-    left_out constant bigint := cardinality(array_positions(done, false));
-begin
-    with made as (
-        insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
-        select k.key, k.limiter, now_ns + k.ask * k.token_ns, k.token_ns, now_ns
-        from pglimit.token_bucket_asked(done, _keys, _limiters, _tokens_ns, _windows_ns, grants) k
-        where k.ask between 1 and k.window_ns / k.token_ns
-            -- Else it would wait for who updates the row, which is not its turn. (Not "not exists":
-            -- that is a join, which can be planned in another way.)
-            and (select true from pglimit.token_bucket d where d.key = k.key and d.limiter = k.limiter) is null
-        order by k.number
-        on conflict do nothing
-        returning b.key, b.limiter
-    )
-    select array_agg(m.key), array_agg(m.limiter) into made_keys, made_limiters from made m;
-    if cardinality(made_keys) = left_out then
-        return array_fill(true, array[cardinality(done)]);
-    end if;
-    done := array(
-        select done[k.number] or (k.key, k.limiter) in (select * from unnest(made_keys, made_limiters))
-        from pglimit.token_bucket_asked(null, _keys, _limiters, _tokens_ns, _windows_ns, grants) k
-        order by k.number
-    );
-    if cardinality(array_positions(done, false)) + coalesce(cardinality(made_keys), 0) < left_out then
-        raise exception 'token_bucket_take_many: a bucket is named twice' using errcode = 'invalid_parameter_value';
-    end if;
-    return done;
-end
-$$;
+returns table (number bigint, key text, limiter text, token_ns bigint, granted bigint, "row" pglimit.token_bucket)
+language sql stable parallel safe
+begin atomic
+    select k.number, k.key, k.limiter, k.token_ns,
+        case
+            when k.ask < 0 then pglimit.in_turn(there, wants, units, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number])
+            when k.ask <= there then k.ask
+            else 0
+        end,
+        b
+    from pglimit.token_bucket_asked(done, _keys, _limiters, _tokens_ns, _windows_ns, asks) k
+    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = k.limiter
+    cross join lateral (select case when b.at_ns <= now_ns + pglimit.step_ns() then greatest(now_ns, b.at_ns) else now_ns end as at_ns) d
+    cross join lateral (select pglimit.token_bucket_there(b, d.at_ns, k.token_ns, k.window_ns) as there) t;
+end;
 -- +goose StatementEnd
 
 -- functions/token_bucket_take.sql
@@ -539,95 +449,48 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_update_many.sql
--- +goose StatementBegin
--- Takes grants from the buckets whose rows have them, in order, by the clock now_ns. Parameters as
--- for token_bucket_take_many; grants: tokens, 0: none.
---
--- Locks a row only if, as last committed, it has the tokens. If another call holds it, waits,
--- and decides again by the row as it is then; but takes none from it once it is later than
--- late_ns, because others wait for the rows that are locked already.
---
--- numbers: of the buckets whose rows it updated; behind it what has changed in them (leased and
--- untils: null if there are no leases).
-create or replace function pglimit.token_bucket_update_many(
-    now_ns bigint, late_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], grants bigint[],
-    out numbers bigint[], out fulls bigint[], out ats bigint[], out leased bigint[], out untils bigint[]
-)
-language plpgsql
-set search_path = ''
--- One plan, whatever the sizes of batch and table: for each key a look into the primary key.
--- (A comparison with any(array[...]) cannot be joined in another way.)
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-as $$
-begin
-    with taken as (
-        update pglimit.token_bucket b
-        set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, k.token_ns), now_ns) + k.ask * k.token_ns,
-            token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
-            leased_ns = nullif(pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns), 0)
-        from pglimit.token_bucket_asked(null, _keys, _limiters, _tokens_ns, _windows_ns, grants) k
-        where b.key = any (array[k.key]) and b.limiter = k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
-            and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
-            and pglimit.clock_ns() between now_ns - pglimit.step_ns() and late_ns
-        returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
-    )
-    select array_agg(t.number), array_agg(t.full_ns), array_agg(t.at_ns),
-        case when count(t.leased_ns) > 0 then array_agg(coalesce(t.leased_ns, 0)) end,
-        case when count(t.leased_ns) > 0 then array_agg(coalesce(t.until_ns, 0)) end
-    into numbers, fulls, ats, leased, untils
-    from taken t;
-end
-$$;
--- +goose StatementEnd
-
 -- functions/token_bucket_take_many.sql
 -- +goose StatementBegin
 -- Takes from many buckets in one call, for all by one clock: updates the rows that can grant,
--- makes those that are missing, looks why the rest was not granted, and is done.
+-- makes those that are missing, and says of the rest why it was denied.
 --
 -- _keys, and _limiters, _tokens_ns and _windows_ns as for token_bucket_take, with an element for
 -- each bucket or one for all. Buckets are distinct and in the bytewise order of key and limiter.
 -- asks, likewise: tokens, all or nothing. -1: several requests, or for as much as there is. They
 -- are the elements lasts[i - 1] + 1 to lasts[i] of wants and units (null where no ask is -1), and
--- what they get is planned by a look, which another call may overtake.
--- relaxed, impatient: as for token_bucket_take.
+-- what they get is planned by a look. relaxed: as for token_bucket_take.
 --
 -- Locks the rows that it updates, in order, then those that it makes, in order; a denial locks
--- nothing, unless the tokens went to another while this waited for the row. Two calls could only
--- wait for one another where a row is made between the two by a third: an impatient call gives
--- up then, after a millisecond.
+-- nothing, unless the tokens went to another while this waited for the row.
 --
--- SQLSTATE 40001, nothing taken: a bucket has changed meanwhile, or its row is ahead of the
--- clock. 55P03, nothing taken: impatient, and somebody held a row for 20 ms. Then ask for
--- each bucket by itself.
+-- Gives up, having taken nothing, with SQLSTATE 40001: a bucket has changed meanwhile, its row is
+-- ahead of the clock, or this had to wait too long; and with 55P03: somebody held a row for
+-- 20 ms. Then ask for each bucket by itself.
 --
--- grants: tokens granted to each bucket at taken_ns (null: what was asked). numbers: of those
--- whose rows were there (null: all); behind it what has changed in them (leased: null if there
--- is none). The others have a new row: full at taken_ns + what was granted. denied: numbers of
--- those that were granted nothing at now_ns; behind it their rows, as token_bucket_look has them.
+-- grants: tokens granted to each bucket (null: what was asked), but for the denied. numbers: of
+-- those whose rows were there (null: all); behind it what has changed in them (leased and
+-- untils: null if there are no leases). denied: numbers of those that were granted nothing;
+-- behind it their rows (zeros: none). The others have a new row: full at now_ns + what was granted.
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    lasts bigint[], wants bigint[], units bigint[], relaxed boolean, impatient boolean,
-    out now_ns bigint, out taken_ns bigint, out grants bigint[], out numbers bigint[], out fulls bigint[], out ats bigint[], out leased bigint[], out untils bigint[],
+    lasts bigint[], wants bigint[], units bigint[], relaxed boolean,
+    out now_ns bigint, out grants bigint[], out numbers bigint[], out fulls bigint[], out ats bigint[], out leased bigint[], out untils bigint[],
     out denied bigint[], out denied_fulls bigint[], out denied_tokens bigint[], out denied_ats bigint[],
     out denied_leased bigint[], out denied_untils bigint[]
 )
 language plpgsql
 set search_path = ''
+set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of batch and table
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
     n constant int := cardinality(_keys);
     planned constant boolean := -1 = any (asks);
-    -- There even an update of nothing fails: what can be denied is, and the rest is an error.
-    read_only constant boolean := pg_catalog.current_setting('transaction_read_only')::boolean;
-    late_ns constant bigint := 25000000 + 50000 * n;
-    plan bigint[] := asks;
-    seen record;
     done boolean[];
+    made bigint;
+    changed boolean;
 begin
     if (n >= 0 and array_position(_limiters, null) is null and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n)
         and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
@@ -635,30 +498,35 @@ begin
         and (not planned or cardinality(asks) = n and cardinality(lasts) = n)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
-    if impatient then
-        perform pg_catalog.set_config('lock_timeout', '20ms', true);
-    end if;
+    perform pg_catalog.set_config('lock_timeout', '20ms', true);
     if relaxed then
         perform pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
-
-    if planned and not read_only then
+    if planned then
         -- As a write does: REINDEX would deadlock with a read that becomes a write.
         lock table pglimit.token_bucket in row exclusive mode;
     end if;
     now_ns := pglimit.clock_ns();
-    if planned and not read_only then
-        seen := pglimit.token_bucket_look(now_ns, array(select a >= 0 from unnest(asks) a),
-            _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units);
-        for i in 1 .. cardinality(seen.numbers) loop
-            plan[seen.numbers[i]] := seen.grants[i];
-        end loop;
-        grants := plan;
+    if planned then
+        grants := array(select k.granted from pglimit.token_bucket_look(now_ns, null, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units) k order by k.number);
     end if;
-    if not read_only then
-        select u.* into numbers, fulls, ats, leased, untils
-        from pglimit.token_bucket_update_many(now_ns, now_ns + late_ns, _keys, _limiters, _tokens_ns, _windows_ns, plan) u;
-    end if;
+
+    with taken as (
+        update pglimit.token_bucket b
+        set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, k.token_ns), now_ns) + k.ask * k.token_ns,
+            token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
+            leased_ns = nullif(pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns), 0)
+        from pglimit.token_bucket_asked(null, _keys, _limiters, _tokens_ns, _windows_ns, coalesce(grants, asks)) k
+        where b.key = any (array[k.key]) and b.limiter = k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
+            and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
+            and pglimit.clock_ns() <= now_ns + 100000000 -- this ends there anyway, and others wait for what it holds
+        returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
+    )
+    select array_agg(t.number), array_agg(t.full_ns), array_agg(t.at_ns),
+        case when count(t.leased_ns) > 0 then array_agg(coalesce(t.leased_ns, 0)) end,
+        case when count(t.leased_ns) > 0 then array_agg(coalesce(t.until_ns, 0)) end
+    into numbers, fulls, ats, leased, untils
+    from taken t;
 
     if cardinality(numbers) = n then
         numbers := null;
@@ -668,46 +536,29 @@ begin
         for i in 1 .. cardinality(numbers) loop
             done[numbers[i]] := true;
         end loop;
-        if not read_only then
-            if impatient and true = any (done) then
-                -- This call holds rows already. One that was made meanwhile may be held by a call
-                -- that waits for them: give up before that is a deadlock.
-                perform pg_catalog.set_config('lock_timeout', '1ms', true);
-            end if;
-            done := pglimit.token_bucket_make_many(now_ns, done, _keys, _limiters, _tokens_ns, _windows_ns, plan);
-        end if;
-        if false = any (done) then
-            seen := pglimit.token_bucket_look(now_ns, done, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units);
-            if 0 < any (seen.grants) or now_ns + pglimit.step_ns() < any (seen.ats) then
-                if read_only then
-                    raise exception 'pglimit: tokens cannot be taken in a read-only transaction' using errcode = 'read_only_sql_transaction';
-                end if;
-                raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
-            end if;
-            grants := array(select k.ask from pglimit.token_bucket_asked(null, _keys, _limiters, _tokens_ns, _windows_ns, plan) k order by k.number);
-            for i in 1 .. cardinality(seen.numbers) loop
-                grants[seen.numbers[i]] := 0;
-            end loop;
-            denied := seen.denied;
-            denied_fulls := seen.fulls;
-            denied_tokens := seen.tokens;
-            denied_ats := seen.ats;
-            denied_leased := seen.leased;
-            denied_untils := seen.untils;
+        with rest as materialized (
+            select * from pglimit.token_bucket_look(now_ns, done, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units)
+        ), made as (
+            insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
+            select r.key, r.limiter, now_ns + r.granted * r.token_ns, r.token_ns, now_ns
+            from rest r
+            where (r."row").key is null and r.granted > 0 and r.granted = coalesce(grants[r.number], r.granted)
+            order by r.number
+            on conflict do nothing
+            returning b.key, b.limiter
+        )
+        select (select count(*) from made), bool_or(r.granted > 0 or (r."row").at_ns > now_ns + pglimit.step_ns()),
+            array_agg(r.number), array_agg(coalesce((r."row").full_ns, 0)), array_agg(coalesce((r."row").token_ns, 0)),
+            array_agg(coalesce((r."row").at_ns, 0)), array_agg(coalesce((r."row").leased_ns, 0)), array_agg(coalesce((r."row").until_ns, 0))
+        into made, changed, denied, denied_fulls, denied_tokens, denied_ats, denied_leased, denied_untils
+        from rest r
+        where (r.key, r.limiter) not in (select m.key, m.limiter from made m);
+        if cardinality(numbers) + made + coalesce(cardinality(denied), 0) < n then
+            raise exception 'token_bucket_take_many: a bucket is named twice' using errcode = 'invalid_parameter_value';
         end if;
     end if;
-
-    taken_ns := pglimit.clock_ns();
-    if taken_ns <= now_ns + 10000000 + 50000 * n or false = all (done) then -- more than it takes without waiting, on a busy machine too
-        taken_ns := now_ns;
-    elsif not planned then
-        select array_agg(d.number), array_agg(d.full_ns), array_agg(d.at_ns), array_agg(coalesce(d.leased_ns, 0)), array_agg(coalesce(d.until_ns, 0))
-        into numbers, fulls, ats, leased, untils
-        from pglimit.token_bucket_date(_keys, _limiters, _tokens_ns, coalesce(grants, plan), taken_ns) d;
-    elsif taken_ns <= now_ns + late_ns then
-        taken_ns := now_ns; -- dated anew, what was planned would be less than there is
-    else
-        raise exception 'pglimit: what was planned is too old' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
+    if changed or pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
+        raise exception 'pglimit: a bucket has changed meanwhile, or is held' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
     end if;
 end
 $$;
@@ -715,9 +566,7 @@ $$;
 
 -- +goose Down
 drop function pglimit.token_bucket_take_many;
-drop function pglimit.token_bucket_update_many;
 drop function pglimit.token_bucket_take;
-drop function pglimit.token_bucket_make_many;
 drop function pglimit.token_bucket_look;
 drop function pglimit.token_bucket_lease;
 drop function pglimit.token_bucket_there;
@@ -725,7 +574,6 @@ drop function pglimit.token_bucket_leased_ns;
 drop function pglimit.token_bucket_lock;
 drop function pglimit.token_bucket_full_ns;
 drop function pglimit.token_bucket_read;
-drop function pglimit.token_bucket_date;
 drop function pglimit.token_bucket_asked;
 drop function pglimit.time_of;
 drop function pglimit.read_full_ns;
