@@ -97,7 +97,7 @@ var benchBare = []string{"--no-combining", "--no-memory"}
 // bench runs it for a short time and reads its JSON.
 func (c cli) bench(t *testing.T, code int, args ...string) benchReport {
 	t.Helper()
-	args = append([]string{"bench", "--output", "json", "--duration", "1s", "--warmup", "100ms", "--callers", "16", "--conns", "4"}, args...)
+	args = append([]string{"bench", "--output", "json", "--duration", "500ms", "--warmup", "100ms", "--callers", "16", "--conns", "4"}, args...)
 	r := c.run(t, args...).exits(t, code)
 	var report benchReport
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
@@ -198,7 +198,7 @@ func benchRunsSeveralInstances(t *testing.T, c cli) {
 func benchRunsThePublishedStatements(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	report := c.bench(t, 0, "--strategies", "exclusion_range", "--published", "--limit", "1/200ms", "--keys", "1",
-		"--callers", "64", "--conns", "16", "--duration", "3s")
+		"--callers", "64", "--conns", "16", "--duration", "2s")
 	var names []string
 	for _, run := range report.Runs {
 		names = append(names, run.Strategy)

@@ -12,14 +12,14 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// Every update stays in its page and touches no index, over 30,000 takes: the
+// Every update stays in its page and touches no index, over 15,000 takes: the
 // half-empty pages and the lack of an index on what changes see to it.
 //
 // Not parallel, and few callers: a transaction that lasts, of another test or because
 // the machine is too busy to go on with it, keeps old versions of rows from being
 // pruned, whatever the schema.
 func TestEveryUpdateIsHOT(t *testing.T) {
-	const callers, takes, keys = 4, 30_000, 10_000
+	const callers, takes, keys = 4, 15_000, 5_000
 	eachInTurn(t, hours, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
 		if strategy.Name() == "exclusion_range" {
 			t.Skip("it inserts and never updates")

@@ -151,15 +151,12 @@ func TestOfTenConcurrentRequestsOneIsAllowed(t *testing.T) {
 	})
 }
 
-// 64 callers on two pools, one key and many, synchronous commit on, for 2 s each:
+// 64 callers on two pools, one key and many, synchronous commit on, for a second each:
 // never over the limit, and no denial that was not due.
 //
 // Not parallel: what contends here is the callers, not other tests.
 func TestExactUnderConcurrency(t *testing.T) {
-	duration := 2 * time.Second
-	if testing.Short() {
-		duration = time.Second
-	}
+	const duration = time.Second
 	for _, test := range []struct {
 		name    string
 		limit   pglimit.Limit

@@ -63,12 +63,12 @@ func TestTrapCThePublishedExclusionDeadlocks(t *testing.T) {
 	t.Run("exclusion_range", func(t *testing.T) {
 		pool := newMigrated(t)
 		before := query[int64](t, pool, deadlocks)
-		deadlocked, grants := crowd(soon(t, 6*time.Second), t, pool, strategies.ExclusionRange{})
+		deadlocked, grants := crowd(soon(t, 3*time.Second), t, pool, strategies.ExclusionRange{})
 		if after := query[int64](t, pool, deadlocks); deadlocked || after != before {
 			t.Errorf("%d deadlocks", after-before)
 		}
-		if grants < 10 || grants > 31 {
-			t.Errorf("%d grants in 6 s at one per 200 ms", grants)
+		if grants < 5 || grants > 16 {
+			t.Errorf("%d grants in 3 s at one per 200 ms", grants)
 		}
 	})
 }

@@ -90,7 +90,7 @@ func newLimiter(t testing.TB, pool *pgxpool.Pool, strategy pglimit.Strategy, con
 //
 // Not parallel: what contends here is the callers, not other tests.
 func TestExactWithCombiningAndMemory(t *testing.T) {
-	duration := 2 * time.Second
+	duration := time.Second
 	if testing.Short() {
 		duration = 500 * time.Millisecond
 	}
@@ -139,7 +139,7 @@ func TestExactWithCombiningAndMemory(t *testing.T) {
 // the lease was asked for: later than it is by a round trip at most, in which as many tokens
 // flow back.
 func TestNeverOverWithLeases(t *testing.T) {
-	duration := 3 * time.Second
+	duration := 2 * time.Second
 	if testing.Short() {
 		duration = time.Second
 	}

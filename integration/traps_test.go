@@ -177,7 +177,7 @@ func TestTrapEKeysInTheCallersOrder(t *testing.T) {
 			for caller := range 16 {
 				callers.Go(func() {
 					random := rand.New(rand.NewPCG(uint64(caller), 1))
-					for range 40 {
+					for range 15 {
 						requests := ask("a", "b", "c", "d", "e", "f", "g", "h")
 						for i := range requests {
 							requests[i].Limit = pglimit.PerSecond(1_000_000).WithBurst(1)
