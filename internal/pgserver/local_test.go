@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,11 +37,10 @@ func nothingLeft(t *testing.T, l *local) {
 	}
 	// What initdb had started is ended with it, but stays in the group until init has seen to it.
 	var err error
-	for range 500 {
+	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); runtime.Gosched() {
 		if err = syscall.Kill(-l.guard.group(), 0); errors.Is(err, syscall.ESRCH) {
 			break
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	if !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("there are processes in the group of the server (%v)", err)
