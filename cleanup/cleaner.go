@@ -10,7 +10,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // JobName is the cleanup's name as a gocron job, in the ledger pglimit.schedule
@@ -20,9 +20,9 @@ const JobName = "pglimit.cleanup"
 // Cleaner sweeps the tables of strategies, on a schedule or once. Make one with
 // [New]. It is safe for concurrent use, and remembers nothing of the rows.
 type Cleaner struct {
-	db         pglimit.DB
+	db         rate.DB
 	locker     locker
-	strategies []pglimit.Strategy
+	strategies []rate.Strategy
 	config     Config
 
 	// Of the schedule; see schedule.go.
@@ -48,7 +48,7 @@ type locker interface {
 // New makes a [Cleaner] for the strategies, as a rule strategies.All(). Nothing is
 // asked of Postgres yet. The pool must have room for two connections: one holds
 // the lock while another sweeps.
-func New(pool *pgxpool.Pool, strategies []pglimit.Strategy, config Config) (*Cleaner, error) {
+func New(pool *pgxpool.Pool, strategies []rate.Strategy, config Config) (*Cleaner, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func New(pool *pgxpool.Pool, strategies []pglimit.Strategy, config Config) (*Cle
 	return newCleaner(pool, locker, strategies, config), nil
 }
 
-func newCleaner(db pglimit.DB, locker locker, strategies []pglimit.Strategy, config Config) *Cleaner {
+func newCleaner(db rate.DB, locker locker, strategies []rate.Strategy, config Config) *Cleaner {
 	c := &Cleaner{db: db, locker: locker, strategies: strategies, config: config, ended: make(chan struct{})}
 	c.asked, c.ask = context.WithCancel(context.Background())
 	c.killed, c.kill = context.WithCancelCause(context.Background())

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // unconnected is a pool that nobody asks anything.
@@ -23,10 +23,10 @@ func unconnected(t *testing.T, conns string) *pgxpool.Pool {
 
 func TestNewNamesWhatItRefuses(t *testing.T) {
 	t.Parallel()
-	pool, some := unconnected(t, "2"), []pglimit.Strategy{rows("a", 1)}
+	pool, some := unconnected(t, "2"), []rate.Strategy{rows("a", 1)}
 	for _, test := range []struct {
 		pool       *pgxpool.Pool
-		strategies []pglimit.Strategy
+		strategies []rate.Strategy
 		config     Config
 		want       string
 	}{
@@ -35,7 +35,7 @@ func TestNewNamesWhatItRefuses(t *testing.T) {
 		{pool, some, Config{BatchSize: -1}, "Config.BatchSize is -1"},
 		{pool, some, Config{Timeout: -1}, "Config.Timeout is -1ns"},
 		{pool, nil, Config{}, "pass strategies.All()"},
-		{pool, []pglimit.Strategy{nil}, Config{}, "strategy 0 is nil"},
+		{pool, []rate.Strategy{nil}, Config{}, "strategy 0 is nil"},
 		{nil, some, Config{}, "pool is nil"},
 		{unconnected(t, "1"), some, Config{}, "pool_max_conns=2"},
 	} {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 var (
@@ -42,9 +42,9 @@ const (
 func explain(step string, err error) error {
 	switch sqlState(err) {
 	case invalidSchemaName, undefinedTable:
-		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", pglimit.ErrNotMigrated, err)
+		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", rate.ErrNotMigrated, err)
 	case insufficientPrivilege:
-		return fmt.Errorf("%w: it needs USAGE on schema pglimit and SELECT, INSERT, UPDATE on pglimit.schedule: %w", pglimit.ErrPermission, err)
+		return fmt.Errorf("%w: it needs USAGE on schema pglimit and SELECT, INSERT, UPDATE on pglimit.schedule: %w", rate.ErrPermission, err)
 	}
 	return fmt.Errorf("cleanup: %s: %w", step, err)
 }

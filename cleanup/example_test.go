@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/cleanup"
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -54,7 +54,7 @@ func ExampleCleaner_RunOnce() { //nolint:testableexamples // takes a Postgres
 	}
 	defer pool.Close()
 
-	cleaner, err := cleanup.New(pool, []pglimit.Strategy{strategies.TokenBucket{}}, cleanup.Config{BatchSize: 5000})
+	cleaner, err := cleanup.New(pool, []rate.Strategy{strategies.TokenBucket{}}, cleanup.Config{BatchSize: 5000})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -9,33 +9,33 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // fakeStrategy sweeps what its function says. Nothing else of it is called.
 type fakeStrategy struct {
-	pglimit.Strategy
+	rate.Strategy
 	name  string
-	sweep func(ctx context.Context, from pglimit.Cursor, limit int) (pglimit.Swept, error)
+	sweep func(ctx context.Context, from rate.Cursor, limit int) (rate.Swept, error)
 }
 
 func (f fakeStrategy) Name() string { return f.name }
 
-func (f fakeStrategy) Sweep(ctx context.Context, _ pglimit.DB, from pglimit.Cursor, limit int) (pglimit.Swept, error) {
+func (f fakeStrategy) Sweep(ctx context.Context, _ rate.DB, from rate.Cursor, limit int) (rate.Swept, error) {
 	return f.sweep(ctx, from, limit)
 }
 
 // rows is a strategy whose table has so many rows, all of them to be removed.
 func rows(name string, n int) fakeStrategy {
-	return fakeStrategy{name: name, sweep: func(_ context.Context, from pglimit.Cursor, limit int) (pglimit.Swept, error) {
+	return fakeStrategy{name: name, sweep: func(_ context.Context, from rate.Cursor, limit int) (rate.Swept, error) {
 		next := min(int(from)+limit, n)
-		return pglimit.Swept{Removed: int64(next - int(from)), Next: pglimit.Cursor(next), Done: next == n}, nil
+		return rate.Swept{Removed: int64(next - int(from)), Next: rate.Cursor(next), Done: next == n}, nil
 	}}
 }
 
 func failing(name string, err error) fakeStrategy {
-	return fakeStrategy{name: name, sweep: func(context.Context, pglimit.Cursor, int) (pglimit.Swept, error) {
-		return pglimit.Swept{}, err
+	return fakeStrategy{name: name, sweep: func(context.Context, rate.Cursor, int) (rate.Swept, error) {
+		return rate.Swept{}, err
 	}}
 }
 
@@ -43,16 +43,16 @@ func failing(name string, err error) fakeStrategy {
 // go, or cancelled. The table has no end.
 func blocking(name string) (strategy fakeStrategy, began chan context.Context, letGo chan struct{}) {
 	began, letGo = make(chan context.Context, 100), make(chan struct{})
-	return fakeStrategy{name: name, sweep: func(ctx context.Context, from pglimit.Cursor, _ int) (pglimit.Swept, error) {
+	return fakeStrategy{name: name, sweep: func(ctx context.Context, from rate.Cursor, _ int) (rate.Swept, error) {
 		select {
 		case began <- ctx:
 		default: // nobody looks any more
 		}
 		select {
 		case <-letGo:
-			return pglimit.Swept{Removed: 1, Next: from + 1}, nil
+			return rate.Swept{Removed: 1, Next: from + 1}, nil
 		case <-ctx.Done():
-			return pglimit.Swept{}, ctx.Err()
+			return rate.Swept{}, ctx.Err()
 		}
 	}}, began, letGo
 }
@@ -94,7 +94,7 @@ func (f *fakeLocker) isHeld() bool {
 	return f.held
 }
 
-func testCleaner(t *testing.T, config Config, strategies ...pglimit.Strategy) (*Cleaner, *fakeLocker) {
+func testCleaner(t *testing.T, config Config, strategies ...rate.Strategy) (*Cleaner, *fakeLocker) {
 	t.Helper()
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -123,4 +123,4 @@ func within[T any](t *testing.T, what string, events <-chan T) T {
 	}
 }
 
-func (fakeStrategy) GiveBack(context.Context, pglimit.DB, []pglimit.Refund) error { return nil }
+func (fakeStrategy) GiveBack(context.Context, rate.DB, []rate.Refund) error { return nil }

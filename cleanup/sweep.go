@@ -8,7 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // A run is governed by two contexts. When asked is done, it ends with the batch
@@ -36,7 +36,7 @@ func (c *Cleaner) sweepAll(asked, work context.Context) Report {
 			break
 		}
 		s := c.sweep(asked, work, strategy)
-		if errors.Is(s.Err, pglimit.ErrNotMigrated) {
+		if errors.Is(s.Err, rate.ErrNotMigrated) {
 			c.config.Logger.Debug("pglimit cleanup passes over a strategy that is not installed", "strategy", s.Strategy, "error", s.Err)
 			// Of several, the first: exclusion_range comes last, and its advice is about
 			// an extension, which does not help where everything is missing.
@@ -55,7 +55,7 @@ func (c *Cleaner) sweepAll(asked, work context.Context) Report {
 }
 
 // sweep walks the table of one strategy, batch by batch.
-func (c *Cleaner) sweep(asked, work context.Context, strategy pglimit.Strategy) (report StrategyReport) {
+func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Strategy) (report StrategyReport) {
 	start := time.Now()
 	report.Strategy = strategy.Name()
 	defer func() {
@@ -66,7 +66,7 @@ func (c *Cleaner) sweep(asked, work context.Context, strategy pglimit.Strategy) 
 		report.Duration = time.Since(start)
 	}()
 
-	var from pglimit.Cursor
+	var from rate.Cursor
 	size, timeouts := c.config.BatchSize, 0
 	for {
 		swept, late, err := c.batch(work, strategy, from, size)
@@ -107,7 +107,7 @@ func (c *Cleaner) sweep(asked, work context.Context, strategy pglimit.Strategy) 
 
 // batch sweeps once. late: it took too long for us, or for the server's
 // statement_timeout, and fewer rows may do.
-func (c *Cleaner) batch(work context.Context, strategy pglimit.Strategy, from pglimit.Cursor, size int) (swept pglimit.Swept, late bool, err error) {
+func (c *Cleaner) batch(work context.Context, strategy rate.Strategy, from rate.Cursor, size int) (swept rate.Swept, late bool, err error) {
 	ctx, cancel := context.WithTimeout(work, c.config.Timeout)
 	defer cancel()
 	swept, err = strategy.Sweep(ctx, c.db, from, size)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 func TestRunWalksEveryTableToItsEnd(t *testing.T) {
@@ -43,11 +43,11 @@ func TestRunWalksEveryTableToItsEnd(t *testing.T) {
 func TestFailingStrategyDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	panicking := fakeStrategy{name: "panicking", sweep: func(context.Context, pglimit.Cursor, int) (pglimit.Swept, error) {
+	panicking := fakeStrategy{name: "panicking", sweep: func(context.Context, rate.Cursor, int) (rate.Swept, error) {
 		panic("oh")
 	}}
-	stuck := fakeStrategy{name: "stuck", sweep: func(context.Context, pglimit.Cursor, int) (pglimit.Swept, error) {
-		return pglimit.Swept{}, nil
+	stuck := fakeStrategy{name: "stuck", sweep: func(context.Context, rate.Cursor, int) (rate.Swept, error) {
+		return rate.Swept{}, nil
 	}}
 	c, _ := testCleaner(t, Config{}, failing("broken", broken), panicking, stuck, rows("whole", 5))
 	report, err := c.RunOnce(t.Context())
@@ -64,7 +64,7 @@ func TestFailingStrategyDoesNotStopTheOthers(t *testing.T) {
 
 func TestStrategyThatIsNotInstalledIsPassedOver(t *testing.T) {
 	t.Parallel()
-	missing := fmt.Errorf("no such table: %w", pglimit.ErrNotMigrated)
+	missing := fmt.Errorf("no such table: %w", rate.ErrNotMigrated)
 
 	c, _ := testCleaner(t, Config{}, failing("missing", missing), rows("there", 5))
 	report, err := c.RunOnce(t.Context())
@@ -72,7 +72,7 @@ func TestStrategyThatIsNotInstalledIsPassedOver(t *testing.T) {
 		t.Errorf("one of two is installed: got %+v, %v; want a report of it and no error", report, err)
 	}
 
-	special := fmt.Errorf("no such extension: %w", pglimit.ErrNotMigrated)
+	special := fmt.Errorf("no such extension: %w", rate.ErrNotMigrated)
 	c, _ = testCleaner(t, Config{}, failing("missing", missing), failing("too", missing), failing("special", special))
 	if _, err := c.RunOnce(t.Context()); !errors.Is(err, missing) || errors.Is(err, special) {
 		t.Errorf("none is installed: got %v, want the error of the first", err)
@@ -102,9 +102,9 @@ func TestErrorOfSeveralStrategiesIsSaidOnce(t *testing.T) {
 func TestJSONLogGivesDurationsInMilliseconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		slow := fakeStrategy{name: "slow", sweep: func(context.Context, pglimit.Cursor, int) (pglimit.Swept, error) {
+		slow := fakeStrategy{name: "slow", sweep: func(context.Context, rate.Cursor, int) (rate.Swept, error) {
 			<-time.After(1500 * time.Millisecond) // by the clock of the bubble, which is exact
-			return pglimit.Swept{Done: true}, nil
+			return rate.Swept{Done: true}, nil
 		}}
 		var log bytes.Buffer
 		c, _ := testCleaner(t, Config{Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}, slow)
@@ -131,14 +131,14 @@ func TestBatchThatTakesTooLongIsHalved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var sizes []int
-			var places []pglimit.Cursor
-			strategy := fakeStrategy{name: "slow", sweep: func(ctx context.Context, from pglimit.Cursor, limit int) (pglimit.Swept, error) {
+			var places []rate.Cursor
+			strategy := fakeStrategy{name: "slow", sweep: func(ctx context.Context, from rate.Cursor, limit int) (rate.Swept, error) {
 				sizes, places = append(sizes, limit), append(places, from)
 				if limit > 30 {
-					return pglimit.Swept{}, tooLong(ctx)
+					return rate.Swept{}, tooLong(ctx)
 				}
-				next := from + pglimit.Cursor(limit)
-				return pglimit.Swept{Removed: int64(limit), Next: next, Done: next >= 75}, nil
+				next := from + rate.Cursor(limit)
+				return rate.Swept{Removed: int64(limit), Next: next, Done: next >= 75}, nil
 			}}
 			c, _ := testCleaner(t, Config{BatchSize: 100, Timeout: time.Millisecond}, strategy)
 			report, err := c.RunOnce(t.Context())
@@ -148,7 +148,7 @@ func TestBatchThatTakesTooLongIsHalved(t *testing.T) {
 			if want := []int{100, 50, 25, 25, 25}; !slices.Equal(sizes, want) {
 				t.Errorf("got batches of %d, want %d", sizes, want)
 			}
-			if want := []pglimit.Cursor{0, 0, 0, 25, 50}; !slices.Equal(places, want) {
+			if want := []rate.Cursor{0, 0, 0, 25, 50}; !slices.Equal(places, want) {
 				t.Errorf("got batches at %d, want %d", places, want)
 			}
 			if report.Removed != 75 || report.Batches != 3 {
@@ -161,10 +161,10 @@ func TestBatchThatTakesTooLongIsHalved(t *testing.T) {
 func TestStrategyIsGivenUpAfterTimeoutsInARow(t *testing.T) {
 	t.Parallel()
 	var sizes []int
-	slow := fakeStrategy{name: "slow", sweep: func(ctx context.Context, _ pglimit.Cursor, limit int) (pglimit.Swept, error) {
+	slow := fakeStrategy{name: "slow", sweep: func(ctx context.Context, _ rate.Cursor, limit int) (rate.Swept, error) {
 		sizes = append(sizes, limit)
 		<-ctx.Done()
-		return pglimit.Swept{}, ctx.Err()
+		return rate.Swept{}, ctx.Err()
 	}}
 	c, _ := testCleaner(t, Config{BatchSize: 4, Timeout: time.Millisecond}, slow, rows("fast", 5))
 	report, err := c.RunOnce(t.Context())

@@ -177,7 +177,7 @@ func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 
 func benchKeepsTheSchedule(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	run := c.bench(t, 0, "--strategies", "token_bucket", "--rps", "200", "--arrivals", "constant", "--keys", "10").Runs[0]
+	run := c.bench(t, 0, "--strategies", "token_bucket", "--rps", "200", "--arrivals", "constant", "--keys", "10", "--duration", "1s").Runs[0]
 	if run.Decisions != 199 {
 		t.Errorf("%d decisions, want all 199 that were due within the second", run.Decisions)
 	}

@@ -232,8 +232,8 @@ func TestTheViewAgreesWithAPeek(t *testing.T) {
 			if err := pool.QueryRow(t.Context(), view, strategy.Name()).Scan(&missing, &fullAt, &takenAt); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
-			if missing != limit.Capacity()-d[0].Remaining {
-				t.Errorf("%s: %d tokens are missing as the view has it, %d as a peek has it", what, missing, limit.Capacity()-d[0].Remaining)
+			if missing != limit.Burst-d[0].Remaining {
+				t.Errorf("%s: %d tokens are missing as the view has it, %d as a peek has it", what, missing, limit.Burst-d[0].Remaining)
 			}
 			const off = time.Minute // the machine may be busy between the two
 			in := fullAt.Sub(d[0].At)
@@ -245,7 +245,7 @@ func TestTheViewAgreesWithAPeek(t *testing.T) {
 			}
 		}
 		var last pglimit.Decision
-		for range min(7, limit.Capacity()) {
+		for range min(7, limit.Burst) {
 			last = take(t, pool, strategy, "k", limit)
 		}
 		agree("takes", last.At)

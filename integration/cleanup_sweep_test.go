@@ -50,7 +50,7 @@ func TestCleanupIsLossless(t *testing.T) {
 			for round := range 6 {
 				for _, peek := range peeks {
 					if random.IntN(2) == 0 {
-						peek.Tokens = 1 + random.Int64N(peek.Limit.Capacity())
+						peek.Tokens = 1 + random.Int64N(peek.Limit.Burst)
 						cleanupTake(t, pool, strategy, peek)
 					}
 				}
@@ -106,7 +106,7 @@ func TestCleanupAndTakesOfTheSameRows(t *testing.T) {
 				for range callers {
 					taking.Go(func() {
 						for key := range keys {
-							for range limit.Capacity() {
+							for range limit.Burst {
 								for {
 									d := cleanupTake(t, pool, strategy, request(key))[0]
 									granted[key].Add(d.Granted)
@@ -129,8 +129,8 @@ func TestCleanupAndTakesOfTheSameRows(t *testing.T) {
 					}
 				}
 				for key := range granted {
-					if n := granted[key].Load(); n != limit.Capacity() {
-						t.Errorf("round %d: key %d got %d tokens, want %d", round, key, n, limit.Capacity())
+					if n := granted[key].Load(); n != limit.Burst {
+						t.Errorf("round %d: key %d got %d tokens, want %d", round, key, n, limit.Burst)
 					}
 				}
 				cleanupAge(t, pool, strategy, 10*time.Hour) // full, for long

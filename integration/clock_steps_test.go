@@ -71,7 +71,7 @@ func TestNeverOverInRealTimeWhenTheClockSteps(t *testing.T) {
 				t.Error(err)
 			}
 			// When a grant was made is known to within the time that its call took.
-			tolerance := 1 + int64(latency/limit.Token()) + c.forwards*limit.Capacity()
+			tolerance := 1 + int64(latency/limit.Token()) + c.forwards*limit.Burst
 			t.Logf("%s: %v (calls took up to %v)", key, report, latency)
 			if report.Err != nil || report.Over.Tokens > tolerance || report.Granted == 0 {
 				t.Errorf("%s: over by more than %d: %v", key, tolerance, report)
@@ -152,10 +152,10 @@ func TestNobodyIsLockedOutWhenTheClockStepsBack(t *testing.T) {
 		for _, by := range []time.Duration{-time.Second, -30 * time.Second, -2 * time.Minute, -24 * time.Hour} {
 			under, used := "under "+by.String(), "used "+by.String()
 			partly, sold := "partly "+by.String(), "sold out "+by.String()
-			if limit.Capacity() > 1 {
+			if limit.Burst > 1 {
 				take(t, pool, strategy, under, limit)
 			}
-			all := pglimit.Request{Limiter: "test", Limit: limit, Tokens: limit.Capacity(), Unit: 1}
+			all := pglimit.Request{Limiter: "test", Limit: limit, Tokens: limit.Burst, Unit: 1}
 			for _, key := range []string{used, partly, sold} {
 				all.Key = key
 				if d := takeAll(t, pool, strategy, all)[0]; d.Granted != all.Tokens {

@@ -40,7 +40,7 @@ func TestTwoLimitersInOneCallAreTwoBuckets(t *testing.T) {
 		}
 		both := []pglimit.Request{ask("k", limit, 1, 1), ask("k", limit, 1, 1)}
 		both[0].Limiter, both[1].Limiter = "a", "b"
-		for left := limit.Capacity() - 1; left >= 0; left-- {
+		for left := limit.Burst - 1; left >= 0; left-- {
 			for i, d := range takeAll(t, pool, strategy, both...) {
 				if d.Granted != 1 || d.Remaining != left {
 					t.Errorf("%s granted %d and has %d, want 1 and %d", both[i].Limiter, d.Granted, d.Remaining, left)

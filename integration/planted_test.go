@@ -40,7 +40,7 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 			{ask("l", 1, 1, limit), ask("k", 1, 1, limit), ask("m", limit.Burst, 1, limit)}, {ask("l", 1, 1, slower)}, {ask("l", 1, 1, limit), ask("m", 0, 1, slower)},
 		} {
 			for i := range requests { // with no burst
-				requests[i].Tokens = min(requests[i].Tokens, requests[i].Limit.Capacity())
+				requests[i].Tokens = min(requests[i].Tokens, requests[i].Limit.Burst)
 			}
 			takeAll(t, conn, strategy, requests...)
 		}

@@ -164,8 +164,8 @@ func TestExtremeRowsEndNothing(t *testing.T) {
 			}
 			row := query[string](t, pool, "select (select t::text from "+table+" t where key = $1)", key)
 			for _, requests := range [][]pglimit.Request{
-				{ask(0, 1, key)}, {ask(1, 1, key)}, {ask(limit.Capacity(), 1, key)},
-				{ask(0, 1, key), ask(1, 1, "other")}, {ask(1, 1, key), ask(1, 1, "other")}, {ask(limit.Capacity(), 1, key), ask(1, 1, key)},
+				{ask(0, 1, key)}, {ask(1, 1, key)}, {ask(limit.Burst, 1, key)},
+				{ask(0, 1, key), ask(1, 1, "other")}, {ask(1, 1, key), ask(1, 1, "other")}, {ask(limit.Burst, 1, key), ask(1, 1, key)},
 			} {
 				d, err := strategy.Take(t.Context(), pool, requests)
 				if err != nil && !strings.Contains(err.Error(), "40001") {
@@ -186,7 +186,7 @@ func TestExtremeRowsEndNothing(t *testing.T) {
 				settle.Until = time.Unix(0, until)
 			}
 			for _, r := range []pglimit.LeaseRequest{
-				{Tokens: 1, Share: 1}, {Tokens: limit.Capacity(), Share: 1, Settle: settle, Spent: 1}, {Tokens: 0, Share: 1, Settle: settle},
+				{Tokens: 1, Share: 1}, {Tokens: limit.Burst, Share: 1, Settle: settle, Spent: 1}, {Tokens: 0, Share: 1, Settle: settle},
 			} {
 				r.Limiter, r.Key, r.Limit, r.TTL = "test", key, limit, time.Hour
 				if _, err := (strategies.TokenBucket{}).Lease(t.Context(), pool, r); err != nil {

@@ -190,7 +190,7 @@ func (p *replay) lease(leaser pglimit.Leaser, k *replayedKey) {
 	limit := p.limitOf(k)
 	r := pglimit.LeaseRequest{
 		Limiter: p.limiter, Key: k.name, Limit: limit,
-		Tokens: p.Int64N(2 * limit.Capacity()), Share: 1 + p.Int64N(4),
+		Tokens: p.Int64N(2 * limit.Burst), Share: 1 + p.Int64N(4),
 		TTL: oneOf(p, p.ttls),
 	}
 	if len(k.leases) > 0 && p.IntN(4) == 0 { // just when it ends, or when there are no new ones, or just not

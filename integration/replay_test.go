@@ -221,11 +221,11 @@ func (p *replay) limitOf(k *replayedKey) pglimit.Limit {
 	return k.limit
 }
 
-func modelled(l pglimit.Limit) model.Limit { return model.NewLimit(l.Tokens, l.Period, l.Capacity()) }
+func modelled(l pglimit.Limit) model.Limit { return model.NewLimit(l.Tokens, l.Period, l.Burst) }
 
 func (p *replay) request(k *replayedKey, l pglimit.Limit) pglimit.Request {
 	r := pglimit.Request{Limiter: p.limiter, Key: k.name, Limit: l}
-	r.Tokens = min(l.Capacity(), oneOf(p, []int64{1, 1, 1, 2, 3, max(1, l.Capacity()/3), l.Capacity()}))
+	r.Tokens = min(l.Burst, oneOf(p, []int64{1, 1, 1, 2, 3, max(1, l.Burst/3), l.Burst}))
 	r.Unit = r.Tokens
 	if p.IntN(4) == 0 { // as much as there is
 		r.Tokens = r.Unit * oneOf(p, []int64{1, 2, 7, 1 << 32})

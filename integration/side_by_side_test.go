@@ -54,7 +54,7 @@ func runSideBySide(t *testing.T, admin *pgxpool.Pool, strategy pglimit.Strategy,
 		callers.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 31))
 			for ctx.Err() == nil {
-				n := min(1+random.Int64N(3), limits[i%2].Capacity())
+				n := min(1+random.Int64N(3), limits[i%2].Burst)
 				d, err := limiters[i%2].AllowN(context.WithoutCancel(ctx), "k", n)
 				if err != nil {
 					t.Error(err)

@@ -109,7 +109,7 @@ func (b *batch) share(decisions []Decision) (heard int64) {
 		switch {
 		case tokens == 0: // a peek
 		case tokens <= b.leftOver[slot]:
-			answer = answer.before(b.leftOver[slot]-tokens, &b.requests[slot], &w.request)
+			answer = answer.Before(b.leftOver[slot]-tokens, &b.requests[slot], &w.request)
 		default:
 			answer.Allowed, answer.Granted = false, 0
 			tokens, b.denied = 0, true
@@ -134,27 +134,4 @@ func (b *batch) unclaimedBefore(slot int, tokens int64) int {
 		}
 	}
 	return slot
-}
-
-// before is the decision for one of several requests that were decided together, as all:
-// as the bucket was when it had been granted its tokens, and those behind it had not.
-func (d Decision) before(others int64, all, r *Request) Decision {
-	if others > 0 || r.Unit != all.Unit {
-		d = d.plus(others, r)
-	}
-	d.Allowed, d.Granted = true, r.Tokens
-	return d
-}
-
-// plus so many tokens, which the bucket has besides: what it says of them to the request.
-func (d Decision) plus(tokens int64, r *Request) Decision {
-	if tokens > 0 {
-		d.Remaining = min(d.Remaining+tokens, r.Limit.Capacity())
-		d.ResetAfter = max(0, d.ResetAfter-r.Limit.refillTime(tokens))
-	}
-	d.RetryAfter = 0
-	if d.Remaining < r.Unit {
-		d.RetryAfter = max(0, d.ResetAfter-r.Limit.refillTime(r.Limit.Capacity()-r.Unit))
-	}
-	return d
 }

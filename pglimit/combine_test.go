@@ -95,7 +95,7 @@ func buckets(tokens map[string]int64) func(context.Context, []pglimit.Request) (
 		for i, r := range requests {
 			granted := min(r.Tokens, tokens[r.Key]) / r.Unit * r.Unit
 			tokens[r.Key] -= granted
-			used := r.Limit.Capacity() - tokens[r.Key]
+			used := r.Limit.Burst - tokens[r.Key]
 			decisions[i] = pglimit.Decision{
 				Allowed: granted > 0, Granted: granted, Remaining: tokens[r.Key],
 				ResetAfter: time.Duration(used) * 100 * time.Millisecond, At: time.Unix(1000, 0),

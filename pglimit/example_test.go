@@ -19,7 +19,7 @@ func (memory) Check(pglimit.Limit) error { return nil }
 func (m memory) Take(_ context.Context, _ pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))
 	for i, r := range requests {
-		left := r.Limit.Capacity() - m[r.Key]
+		left := r.Limit.Burst - m[r.Key]
 		granted := min(r.Tokens, left) / r.Unit * r.Unit
 		m[r.Key] += granted
 		decisions[i] = pglimit.Decision{Allowed: granted > 0 || r.Tokens == 0 && left > 0, Granted: granted, Remaining: left - granted}
@@ -107,7 +107,7 @@ func ExampleLimit() {
 		pglimit.Every(3 * time.Second),
 		{Tokens: 500, Period: 24 * time.Hour, Burst: 50},
 	} {
-		fmt.Printf("%v: %d at once\n", limit, limit.Capacity())
+		fmt.Printf("%v: %d at once\n", limit, limit.Burst)
 	}
 	fmt.Println(pglimit.PerSecond(0).Validate())
 	// Output:

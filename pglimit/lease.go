@@ -151,7 +151,7 @@ func (s *leases) peek(ctx context.Context, h *holder, request Request, next deci
 	if err != nil || terms == nil || terms != h.terms.Load() || s.now() >= terms.until {
 		return decision, err
 	}
-	decision = decision.plus(h.unspent.Load(), &request)
+	decision = decision.Plus(h.unspent.Load(), &request)
 	decision.Allowed = decision.Remaining >= request.Unit
 	return decision, nil
 }
@@ -186,7 +186,7 @@ func (t *terms) decision(request *Request, unspent int64, now time.Duration) Dec
 	d := t.Left
 	d.ResetAfter = max(0, d.ResetAfter-age)
 	d.At = t.At.Add(age)
-	d = d.plus(unspent, request)
+	d = d.Plus(unspent, request)
 	d.Allowed, d.Granted = true, request.Tokens
 	return d
 }

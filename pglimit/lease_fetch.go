@@ -116,7 +116,7 @@ func (s *leases) release() {
 // lease. Nil: none. The holder is locked.
 func (s *leases) fetchFor(h *holder, tokens int64, now time.Duration) *fetch {
 	// Who has to ask Postgres must not be denied there what is set aside for this very process.
-	large := tokens > s.limiter.config.Limit.Capacity()/leaseShare
+	large := tokens > s.limiter.config.Limit.Burst/leaseShare
 	if large || now < h.pause {
 		unspent := h.unspent.Load() > 0
 		if large || unspent {

@@ -69,7 +69,7 @@ func (b *bank) setAside() int64 {
 }
 
 func (b *bank) left(l pglimit.Limit) int64 {
-	return l.Capacity() - b.leased - int64((b.debt+perToken(l)-1)/perToken(l))
+	return l.Burst - b.leased - int64((b.debt+perToken(l)-1)/perToken(l))
 }
 
 func (b *bank) decide(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {

@@ -28,7 +28,7 @@ func (l *lane) passOn(b *batch, decisions []Decision) {
 				w.state.Store(sent)
 				l.combiner.limiter.counters.passedOn.Add(tokens)
 				l.combiner.limiter.counters.decided.Add(1)
-				w.answer(decisions[slot].before(b.leftOver[slot], &b.requests[slot], &w.request), nil)
+				w.answer(decisions[slot].Before(b.leftOver[slot], &b.requests[slot], &w.request), nil)
 			}
 		}
 		w = next

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Config of a [Limiter]. Name and Limit are required, the zero value of every
@@ -149,7 +151,7 @@ func (l *Limiter) Close(ctx context.Context) error {
 }
 
 func (c Config) validate(strategy Strategy) error {
-	if err := checkName("Limiter", c.Name, MaxLimiterBytes); err != nil {
+	if err := rate.CheckLimiter(c.Name); err != nil {
 		var request *RequestError
 		errors.As(err, &request)
 		return &ConfigError{"Name", errors.New(request.Why)}
@@ -204,7 +206,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 // could never be granted and is a [*RequestError], as are zero and less.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
 	if n < 1 {
-		return Decision{}, &RequestError{"Tokens", fmt.Sprintf("is %d: it must be at least 1 (to look without taking, use Peek)", n)}
+		return Decision{}, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: it must be at least 1 (to look without taking, use Peek)", n)}
 	}
 	return l.decide(ctx, l.request(key, n, n))
 }
@@ -218,7 +220,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 // Reset fills the key's bucket. Tokens that other processes have set aside (see
 // [Config.Leases]) stay theirs: they can be had besides.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	if err := checkName("Key", key, MaxKeyBytes); err != nil {
+	if err := rate.CheckKey(key); err != nil {
 		return err
 	}
 	if l.config.Timeout > 0 {

@@ -151,10 +151,10 @@ func (d *denial) recall(request *Request, now time.Duration) (Decision, bool) {
 	if more := request.Tokens - d.tokens; more > 0 {
 		// Where tokens are set aside it is not only the next ones that have to be waited for;
 		// ResetAfter knows of them all.
-		decision.RetryAfter += min(request.Limit.refillTime(more), math.MaxInt64-decision.RetryAfter)
-		decision.RetryAfter = max(decision.RetryAfter, decision.ResetAfter-request.Limit.refillTime(request.Limit.Capacity()-request.Tokens))
+		decision.RetryAfter += min(request.Limit.RefillTime(more), math.MaxInt64-decision.RetryAfter)
+		decision.RetryAfter = max(decision.RetryAfter, decision.ResetAfter-request.Limit.RefillTime(request.Limit.Burst-request.Tokens))
 	}
-	decision.Remaining = max(decision.Remaining, request.Limit.Capacity()-request.Limit.refilled(decision.ResetAfter))
+	decision.Remaining = max(decision.Remaining, request.Limit.Burst-request.Limit.Refilled(decision.ResetAfter))
 	decision.Remaining = min(decision.Remaining, d.tokens-1) // or it would not have been denied
 	return decision, true
 }

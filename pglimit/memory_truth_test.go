@@ -24,7 +24,7 @@ func (d *distant) owed(at time.Time) time.Duration { return max(0, d.full.Sub(at
 func (d *distant) token() time.Duration { return d.limit.Period / time.Duration(d.limit.Tokens) }
 
 func (d *distant) tokens(at time.Time) int64 {
-	return int64((d.token()*time.Duration(d.limit.Capacity()) - d.owed(at)) / d.token())
+	return int64((d.token()*time.Duration(d.limit.Burst) - d.owed(at)) / d.token())
 }
 
 func (d *distant) take(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
@@ -36,7 +36,7 @@ func (d *distant) take(_ context.Context, requests []pglimit.Request) ([]pglimit
 		granted := min(r.Tokens, d.tokens(now)) / r.Unit * r.Unit
 		d.full = now.Add(d.owed(now) + time.Duration(granted)*d.token())
 		left := d.tokens(now)
-		missing := d.owed(now) - d.token()*time.Duration(d.limit.Capacity()-r.Unit)
+		missing := d.owed(now) - d.token()*time.Duration(d.limit.Burst-r.Unit)
 		decisions[i] = pglimit.Decision{Allowed: granted > 0, Granted: granted, Remaining: left, RetryAfter: max(0, missing), ResetAfter: d.owed(now), At: now}
 	}
 	return decisions, nil

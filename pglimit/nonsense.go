@@ -9,7 +9,7 @@ func checkDecisions(strategy Strategy, requests []Request, decisions []Decision)
 		return fmt.Errorf("pglimit: the strategy %s made %d decisions of %d requests", strategy.Name(), len(decisions), len(requests))
 	}
 	for i := range decisions {
-		if fault := decisions[i].fault(&requests[i]); fault != "" {
+		if fault := fault(&decisions[i], &requests[i]); fault != "" {
 			return fmt.Errorf("pglimit: the strategy %s made a decision that cannot be of %d tokens in units of %d, %s: %+v",
 				strategy.Name(), requests[i].Tokens, requests[i].Unit, fault, decisions[i])
 		}
@@ -18,7 +18,7 @@ func checkDecisions(strategy Strategy, requests []Request, decisions []Decision)
 }
 
 // fault of a decision that no strategy may make of the request; empty: none.
-func (d *Decision) fault(r *Request) string {
+func fault(d *Decision, r *Request) string {
 	switch {
 	case d.Granted < 0:
 		return "Granted is negative"

@@ -54,10 +54,7 @@ func (l *Limiter) pipeline() decide {
 // Limiter, New has validated.
 func withValidation(next decide) decide {
 	return func(ctx context.Context, request Request) (Decision, error) {
-		if err := checkName("Key", request.Key, MaxKeyBytes); err != nil {
-			return Decision{}, err
-		}
-		if err := request.checkTokens(); err != nil {
+		if err := request.CheckKeyAndTokens(); err != nil {
 			return Decision{}, err
 		}
 		return next(ctx, request)

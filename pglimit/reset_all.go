@@ -6,22 +6,6 @@ import (
 	"fmt"
 )
 
-// AllResetter is a [Strategy] that can fill all buckets of a limiter.
-type AllResetter interface {
-	Strategy
-
-	// ResetAll fills every bucket of the limiter. A bucket that is taken from meanwhile
-	// is full at some moment between the beginning and the end.
-	//
-	// It works in short transactions, unless db is one: an error leaves those that were
-	// reset before it full. It waits for rows that others hold when all others are
-	// reset, as long as ctx lets it.
-	//
-	// It returns how many rows it removed, also with an error: one for each bucket that
-	// had been taken from and not swept since, or as many as the strategy keeps.
-	ResetAll(ctx context.Context, db DB, limiter string) (int64, error)
-}
-
 // ResetAll fills the buckets of all keys, and says how many rows that removed: about as
 // many as keys were taken from since the last cleanup. The strategy must be an
 // [AllResetter]; else the error satisfies errors.Is(err, [errors.ErrUnsupported]).

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/strategytest/model"
 )
 
@@ -15,22 +15,22 @@ const nowNS = int64(1_790_000_000_000_000_000)
 
 // anyLimit is a valid limit: rates that divide evenly and rates that just do not, bursts
 // from one to the most there can be.
-func anyLimit(t *rapid.T, name string) pglimit.Limit {
-	return rapid.Custom(func(t *rapid.T) pglimit.Limit {
+func anyLimit(t *rapid.T, name string) rate.Limit {
+	return rapid.Custom(func(t *rapid.T) rate.Limit {
 		token := int64(1) << rapid.IntRange(0, 50).Draw(t, "size of a token")
 		token += rapid.Int64Range(0, token-1).Draw(t, "token")
 		tokens := rapid.SampledFrom([]int64{1, 1, 3, 7, 10, 1000, 86_400}).Draw(t, "tokens")
 		rest := rapid.SampledFrom([]int64{0, 0, 1, tokens - 1}).Draw(t, "rest")
 		most := int64(100*365*24*time.Hour) / token
-		return pglimit.Limit{
+		return rate.Limit{
 			Tokens: tokens,
 			Period: time.Duration(max(tokens, token*tokens-rest)),
 			Burst:  rapid.OneOf(rapid.Int64Range(1, min(most, 20)), rapid.Int64Range(1, most), rapid.Just(most)).Draw(t, "burst"),
 		}
-	}).Filter(func(l pglimit.Limit) bool { return l.Validate() == nil }).Draw(t, name)
+	}).Filter(func(l rate.Limit) bool { return l.Validate() == nil }).Draw(t, name)
 }
 
-func modelled(l pglimit.Limit) model.Limit { return model.NewLimit(l.Tokens, l.Period, l.Capacity()) }
+func modelled(l rate.Limit) model.Limit { return model.NewLimit(l.Tokens, l.Period, l.Burst) }
 
 // near a time: just there, one nanosecond beside it, or by so much off.
 func near(t *rapid.T, name string, at, off int64) int64 {
@@ -61,11 +61,11 @@ func anyBucket(t *rapid.T) (bucket, model.Bucket) {
 }
 
 // askedBy is the limit of whoever asks: mostly that of the last write, or close to it.
-func askedBy(t *rapid.T, b bucket) pglimit.Limit {
+func askedBy(t *rapid.T, b bucket) rate.Limit {
 	if rapid.Bool().Draw(t, "limit changed") {
 		return anyLimit(t, "new limit")
 	}
-	limit := pglimit.Every(time.Duration(b.tokenNS))
+	limit := rate.Every(time.Duration(b.tokenNS))
 	return limit.WithBurst(rapid.Int64Range(1, int64(100*365*24*time.Hour)/b.tokenNS).Draw(t, "burst"))
 }
 
@@ -84,7 +84,7 @@ func TestABucketReadsAsTheModelDoes(t *testing.T) {
 		}
 		unit := rapid.Int64Range(1, l.Burst).Draw(t, "unit")
 		want := m.Report(now, l, unit)
-		d := b.decision(&pglimit.Request{Limit: limit, Unit: unit}, now, 0)
+		d := b.decision(&rate.Request{Limit: limit, Unit: unit}, now, 0)
 		if d.Remaining != want.Remaining || !sameWait(d.RetryAfter, want.RetryAfter) || !sameWait(d.ResetAfter, want.ResetAfter) {
 			t.Fatalf("%+v, want %+v", d, want)
 		}
@@ -110,7 +110,7 @@ func TestRetryAfterAroundTheEndOfALease(t *testing.T) {
 	t.Parallel()
 	const s = int64(time.Second)
 	b := bucket{fullNS: nowNS + 9*s, tokenNS: s, atNS: nowNS, leasedNS: s, untilNS: nowNS + 5*s}
-	limit := pglimit.Every(100 * time.Millisecond).WithBurst(2)
+	limit := rate.Every(100 * time.Millisecond).WithBurst(2)
 	for _, test := range []struct{ after, retry, reset time.Duration }{
 		{4000 * time.Millisecond, 0, 1500 * time.Millisecond},
 		{4700 * time.Millisecond, 0, 800 * time.Millisecond},
@@ -118,7 +118,7 @@ func TestRetryAfterAroundTheEndOfALease(t *testing.T) {
 		{5000 * time.Millisecond, 400 * time.Millisecond, 500 * time.Millisecond},
 		{5400 * time.Millisecond, 0, 100 * time.Millisecond},
 	} {
-		d := b.decision(&pglimit.Request{Limit: limit, Unit: 1}, nowNS+int64(test.after), 0)
+		d := b.decision(&rate.Request{Limit: limit, Unit: 1}, nowNS+int64(test.after), 0)
 		if d.Allowed != (test.retry == 0) || d.RetryAfter != test.retry || d.ResetAfter != test.reset {
 			t.Errorf("after %v: %+v, want %v and %v", test.after, d, test.retry, test.reset)
 		}

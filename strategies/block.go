@@ -7,12 +7,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // onOneConnection calls f with what db has for one connection. Of somebody's own
 // DB, of which nothing is known but its methods, that is a transaction.
-func onOneConnection(ctx context.Context, db pglimit.DB, f func(pglimit.DB) error) error {
+func onOneConnection(ctx context.Context, db rate.DB, f func(rate.DB) error) error {
 	switch db := db.(type) {
 	case *pgxpool.Pool:
 		return db.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return f(conn.Conn()) })
@@ -26,13 +26,13 @@ func onOneConnection(ctx context.Context, db pglimit.DB, f func(pglimit.DB) erro
 // statements, so that they can travel with others in one round trip; inside a
 // transaction of the caller's it is a savepoint.
 type block struct {
-	conn             pglimit.DB
+	conn             rate.DB
 	open, keep, undo string
 	opened           bool
 }
 
 // blockOn is what the state of the connection calls for. Nothing is sent yet.
-func blockOn(conn pglimit.DB) *block {
+func blockOn(conn rate.DB) *block {
 	if autocommits(conn) {
 		return &block{conn: conn, open: "begin isolation level read committed", keep: "commit", undo: "rollback"}
 	}

@@ -6,7 +6,7 @@ import (
 	"sort"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // bucket is a row: the time at which the bucket is full again, and two notes of the last
@@ -90,7 +90,7 @@ func ratio(a *big.Int, b int64) int64 {
 }
 
 // tokens that can be had at nowNS under the limit.
-func (b bucket) tokens(nowNS int64, limit pglimit.Limit) int64 {
+func (b bucket) tokens(nowNS int64, limit rate.Limit) int64 {
 	tokenNS, restNS := int64(limit.Token()), int64(limit.Window())
 	fullNS, leasedNS := b.read(nowNS, tokenNS)
 	if restNS -= max(0, fullNS-nowNS); restNS <= leasedNS {
@@ -101,21 +101,21 @@ func (b bucket) tokens(nowNS int64, limit pglimit.Limit) int64 {
 
 // take is the bucket after so many tokens, which it has, were taken at nowNS. It has no
 // leases.
-func (b bucket) take(nowNS, tokens int64, limit pglimit.Limit) bucket {
+func (b bucket) take(nowNS, tokens int64, limit rate.Limit) bucket {
 	tokenNS := int64(limit.Token())
 	fullNS, _ := b.read(nowNS, tokenNS)
 	return bucket{fullNS: max(fullNS, nowNS) + tokens*tokenNS, tokenNS: tokenNS, atNS: max(b.stepped(nowNS).atNS, nowNS)}
 }
 
 // grantable tokens of those wanted, in whole multiples of the unit.
-func (b bucket) grantable(nowNS int64, r *pglimit.Request) int64 {
+func (b bucket) grantable(nowNS int64, r *rate.Request) int64 {
 	unit := max(r.Unit, 1)
 	return min(r.Tokens, b.tokens(nowNS, r.Limit)) / unit * unit
 }
 
 // wait is the time, from nowNS, until so many tokens are there, if nobody else takes any. In
 // whole microseconds, which is what the clock shows.
-func (b bucket) wait(nowNS, tokens int64, limit pglimit.Limit) time.Duration {
+func (b bucket) wait(nowNS, tokens int64, limit rate.Limit) time.Duration {
 	b = b.stepped(nowNS)
 	var waitNS int64
 	if (b.tokenNS == int64(limit.Token()) || b.tokenNS == 0) && b.leasedNS == 0 {
@@ -141,14 +141,14 @@ func (b bucket) wait(nowNS, tokens int64, limit pglimit.Limit) time.Duration {
 }
 
 // decision tells the caller what was granted, and what the bucket is like after it.
-func (b bucket) decision(r *pglimit.Request, nowNS, granted int64) pglimit.Decision {
+func (b bucket) decision(r *rate.Request, nowNS, granted int64) rate.Decision {
 	unit := max(r.Unit, 1)
-	d := pglimit.Decision{
+	d := rate.Decision{
 		Allowed:    granted > 0,
 		Granted:    granted,
 		Remaining:  b.tokens(nowNS, r.Limit),
 		RetryAfter: b.wait(nowNS, unit, r.Limit),
-		ResetAfter: b.wait(nowNS, r.Limit.Capacity(), r.Limit),
+		ResetAfter: b.wait(nowNS, r.Limit.Burst, r.Limit),
 		At:         time.Unix(0, nowNS).UTC(),
 	}
 	if r.Tokens == 0 {

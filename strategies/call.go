@@ -11,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // validate turns away a call before anything is sent.
-func validate(strategy pglimit.Strategy, requests []pglimit.Request) error {
+func validate(strategy rate.Strategy, requests []rate.Request) error {
 	for i := range requests {
 		if err := requests[i].Validate(); err != nil {
 			return err
@@ -28,11 +28,11 @@ func validate(strategy pglimit.Strategy, requests []pglimit.Request) error {
 }
 
 // sameBucket is the error of a call that names a bucket twice, with different limits.
-func sameBucket(requests []pglimit.Request, order []int) error {
+func sameBucket(requests []rate.Request, order []int) error {
 	for n := 1; n < len(order); n++ {
 		r, before := &requests[order[n]], &requests[order[n-1]]
 		if r.Key == before.Key && r.Limiter == before.Limiter && r.Limit != before.Limit {
-			return &pglimit.RequestError{Field: "Limit", Why: fmt.Sprintf("is %v and %v for the same key %q in one call: a bucket has one limit at a time (use another limiter name)", before.Limit, r.Limit, r.Key)}
+			return &rate.RequestError{Field: "Limit", Why: fmt.Sprintf("is %v and %v for the same key %q in one call: a bucket has one limit at a time (use another limiter name)", before.Limit, r.Limit, r.Key)}
 		}
 	}
 	return nil
@@ -40,7 +40,7 @@ func sameBucket(requests []pglimit.Request, order []int) error {
 
 // autocommits says whether a statement sent to db is a transaction of its own. What
 // is not known to be one is treated as the caller's transaction.
-func autocommits(db pglimit.DB) bool {
+func autocommits(db rate.DB) bool {
 	switch db := db.(type) {
 	case *pgxpool.Pool:
 		return true
@@ -61,19 +61,19 @@ type manner struct {
 
 // mannerOf the requests. A call for several buckets is impatient: while it waits for one
 // row, others wait for those that it holds.
-func mannerOf(db pglimit.DB, requests []pglimit.Request) manner {
+func mannerOf(db rate.DB, requests []rate.Request) manner {
 	if !autocommits(db) {
 		return manner{}
 	}
 	m := manner{relaxed: true, impatient: severalBuckets(requests)}
 	for i := range requests {
-		m.relaxed = m.relaxed && requests[i].Durability != pglimit.Durable
+		m.relaxed = m.relaxed && requests[i].Durability != rate.Durable
 		m.impatient = m.impatient || requests[i].Impatient
 	}
 	return m
 }
 
-func severalBuckets(requests []pglimit.Request) bool {
+func severalBuckets(requests []rate.Request) bool {
 	for i := range requests {
 		if requests[i].Key != requests[0].Key || requests[i].Limiter != requests[0].Limiter {
 			return true
@@ -85,7 +85,7 @@ func severalBuckets(requests []pglimit.Request) bool {
 // lockOrder is the one order in which every call locks buckets: by key, then
 // limiter, bytewise. Requests for the same bucket stay in the caller's order.
 // It holds indexes into requests.
-func lockOrder(requests []pglimit.Request) []int {
+func lockOrder(requests []rate.Request) []int {
 	order := make([]int, len(requests))
 	for i := range order {
 		order[i] = i
@@ -100,13 +100,13 @@ func lockOrder(requests []pglimit.Request) []int {
 }
 
 // takeOne decides one request.
-type takeOne func(ctx context.Context, db pglimit.DB, request *pglimit.Request, how manner) (pglimit.Decision, error)
+type takeOne func(ctx context.Context, db rate.DB, request *rate.Request, how manner) (rate.Decision, error)
 
 // takeEach makes a Take of a takeOne: one request goes straight to db, several go
 // one after another through one transaction (a savepoint, inside the
 // caller's), so that an error takes nothing.
-func takeEach(ctx context.Context, db pglimit.DB, requests []pglimit.Request, one takeOne) ([]pglimit.Decision, error) {
-	decisions := make([]pglimit.Decision, len(requests))
+func takeEach(ctx context.Context, db rate.DB, requests []rate.Request, one takeOne) ([]rate.Decision, error) {
+	decisions := make([]rate.Decision, len(requests))
 	how := mannerOf(db, requests)
 	var err error
 	switch len(requests) {
@@ -121,7 +121,7 @@ func takeEach(ctx context.Context, db pglimit.DB, requests []pglimit.Request, on
 			return nil, err
 		}
 		err = again(ctx, db, func() error {
-			return onOneConnection(ctx, db, func(conn pglimit.DB) error {
+			return onOneConnection(ctx, db, func(conn rate.DB) error {
 				b := blockOn(conn)
 				err := b.takeEach(ctx, requests, decisions, how, one)
 				if err != nil {
@@ -140,7 +140,7 @@ func takeEach(ctx context.Context, db pglimit.DB, requests []pglimit.Request, on
 // again calls take once more if it was late: a first take of a key that had to wait for
 // another, which was rolled back (migrations/functions/in_time.sql). Not in the caller's
 // transaction, which the error has spoilt.
-func again(ctx context.Context, db pglimit.DB, take func() error) (err error) {
+func again(ctx context.Context, db rate.DB, take func() error) (err error) {
 	for range 5 {
 		err = take()
 		if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != serializationFailure || !autocommits(db) || ctx.Err() != nil {
@@ -150,7 +150,7 @@ func again(ctx context.Context, db pglimit.DB, take func() error) (err error) {
 	return err
 }
 
-func (b *block) takeEach(ctx context.Context, requests []pglimit.Request, decisions []pglimit.Decision, how manner, one takeOne) (err error) {
+func (b *block) takeEach(ctx context.Context, requests []rate.Request, decisions []rate.Decision, how manner, one takeOne) (err error) {
 	if err := b.send(ctx, b.open); err != nil {
 		return err
 	}

@@ -5,14 +5,14 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 func TestLockOrderIsOneForAllCalls(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		requests := rapid.SliceOf(rapid.Custom(func(t *rapid.T) pglimit.Request {
-			return pglimit.Request{Key: rapid.StringN(0, 3, 6).Draw(t, "key"), Limiter: rapid.StringN(0, 2, 4).Draw(t, "limiter")}
+		requests := rapid.SliceOf(rapid.Custom(func(t *rapid.T) rate.Request {
+			return rate.Request{Key: rapid.StringN(0, 3, 6).Draw(t, "key"), Limiter: rapid.StringN(0, 2, 4).Draw(t, "limiter")}
 		})).Draw(t, "requests")
 		order := lockOrder(requests)
 		seen := make(map[int]bool)

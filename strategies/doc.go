@@ -13,7 +13,7 @@
 // not share buckets.
 //
 // A bucket is one number: the time at which it is full again, in nanoseconds. With a
-// token that costs [pglimit.Limit.Token] and a bucket that fills in [pglimit.Limit.Window],
+// token that costs [rate.Limit.Token] and a bucket that fills in [rate.Limit.Window],
 // n tokens are there if max(full, now) + n × token ≤ now + window, and taking them is
 // full = max(full, now) + n × token. This is the token bucket in the form of GCRA (ATM
 // Forum TM 4.0, the theoretical arrival time). Beside it stand two notes of the last
@@ -41,16 +41,16 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // All strategies, the one that most people want first.
-func All() []pglimit.Strategy {
-	return []pglimit.Strategy{TokenBucket{}, Upsert{}, ForUpdateNowait{}, ExclusionRange{}}
+func All() []rate.Strategy {
+	return []rate.Strategy{TokenBucket{}, Upsert{}, ForUpdateNowait{}, ExclusionRange{}}
 }
 
 // ByName finds a strategy by its Name. The error lists the names there are.
-func ByName(name string) (pglimit.Strategy, error) {
+func ByName(name string) (rate.Strategy, error) {
 	var names []string
 	for _, s := range All() {
 		if s.Name() == name {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // SQLSTATE codes, see appendix A of the PostgreSQL manual.
@@ -33,23 +33,23 @@ func explain(err error) error {
 	}
 	switch pg.Code {
 	case invalidSchemaName, undefinedFunction, undefinedTable:
-		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", pglimit.ErrNotMigrated, err)
+		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", rate.ErrNotMigrated, err)
 	case insufficientPrivilege:
-		return fmt.Errorf("%w: \"pglimit migrate grants ROLE\" prints what it needs: %w", pglimit.ErrPermission, err)
+		return fmt.Errorf("%w: \"pglimit migrate grants ROLE\" prints what it needs: %w", rate.ErrPermission, err)
 	case readOnlyTransaction:
 		return fmt.Errorf("pglimit: nothing was taken; this server or transaction is read-only, connect to the primary (target_session_attrs=read-write): %w", err)
 	case lockNotAvailable:
-		return fmt.Errorf("%w: %w: %w", pglimit.ErrLocked, pglimit.ErrNothingTaken, err)
+		return fmt.Errorf("%w: %w: %w", rate.ErrLocked, rate.ErrNothingTaken, err)
 	case serializationFailure:
-		return fmt.Errorf("%w: ask again; decisions are made for READ COMMITTED: %w", pglimit.ErrNothingTaken, err)
+		return fmt.Errorf("%w: ask again; decisions are made for READ COMMITTED: %w", rate.ErrNothingTaken, err)
 	}
 	// Other classes, such as 08 (connection) and 53 (resources), say nothing about the request.
 	switch pg.Code[:min(2, len(pg.Code))] {
 	case "22", "23", "40": // a value that cannot be stored, a row that cannot be, a deadlock
-		return fmt.Errorf("%w: %w", pglimit.ErrNothingTaken, err)
+		return fmt.Errorf("%w: %w", rate.ErrNothingTaken, err)
 	}
 	if pg.Code == queryCanceled { // by statement_timeout
-		return fmt.Errorf("%w: %w", pglimit.ErrNothingTaken, err)
+		return fmt.Errorf("%w: %w", rate.ErrNothingTaken, err)
 	}
 	return fmt.Errorf("pglimit: Postgres refused: %w", err)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -21,8 +21,8 @@ func ExampleByName() {
 }
 
 func ExampleExclusionRange_Check() {
-	fmt.Println(strategies.ExclusionRange{}.Check(pglimit.Every(3 * time.Second)))
-	fmt.Println(strategies.ExclusionRange{}.Check(pglimit.PerSecond(10)))
+	fmt.Println(strategies.ExclusionRange{}.Check(rate.Every(3 * time.Second)))
+	fmt.Println(strategies.ExclusionRange{}.Check(rate.PerSecond(10)))
 	// Output:
 	// <nil>
 	// pglimit: Limit.Burst is 10: exclusion_range keeps a burst of 1 only (use a burst of 1, or another strategy)
@@ -37,9 +37,9 @@ func ExampleTokenBucket_Take() {
 	}
 	defer pool.Close()
 
-	decisions, err := strategies.TokenBucket{}.Take(ctx, pool, []pglimit.Request{
-		{Limiter: "users", Key: "user:42", Limit: pglimit.PerSecond(10), Tokens: 1, Unit: 1},
-		{Limiter: "tenants", Key: "tenant:7", Limit: pglimit.PerMinute(10_000), Tokens: 1, Unit: 1},
+	decisions, err := strategies.TokenBucket{}.Take(ctx, pool, []rate.Request{
+		{Limiter: "users", Key: "user:42", Limit: rate.PerSecond(10), Tokens: 1, Unit: 1},
+		{Limiter: "tenants", Key: "tenant:7", Limit: rate.PerMinute(10_000), Tokens: 1, Unit: 1},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -59,8 +59,8 @@ func ExampleTokenBucket_Take_transaction() {
 
 	errDenied := errors.New("come back later")
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		decisions, err := strategies.TokenBucket{}.Take(ctx, tx, []pglimit.Request{
-			{Limiter: "jobs", Key: "user:42", Limit: pglimit.PerHour(100), Tokens: 1, Unit: 1},
+		decisions, err := strategies.TokenBucket{}.Take(ctx, tx, []rate.Request{
+			{Limiter: "jobs", Key: "user:42", Limit: rate.PerHour(100), Tokens: 1, Unit: 1},
 		})
 		if err != nil {
 			return err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // ExclusionRange records each grant as a range of time, and an exclusion constraint
@@ -35,7 +35,7 @@ import (
 // It needs the extension btree_gist. The zero value is ready to use, concurrently.
 type ExclusionRange struct{}
 
-var _ pglimit.Strategy = ExclusionRange{}
+var _ rate.Strategy = ExclusionRange{}
 
 var (
 	//go:embed exclusion_range_take.sql
@@ -60,9 +60,9 @@ var (
 func (ExclusionRange) Name() string { return "exclusion_range" }
 
 // Check takes limits with a burst of 1.
-func (ExclusionRange) Check(limit pglimit.Limit) error {
-	if burst := limit.Capacity(); burst != 1 {
-		return &pglimit.LimitError{
+func (ExclusionRange) Check(limit rate.Limit) error {
+	if burst := limit.Burst; burst != 1 {
+		return &rate.LimitError{
 			Limit: limit,
 			Field: "Burst",
 			Why:   fmt.Sprintf("is %d: exclusion_range keeps a burst of 1 only (use a burst of 1, or another strategy)", burst),
@@ -72,7 +72,7 @@ func (ExclusionRange) Check(limit pglimit.Limit) error {
 }
 
 // Take decides in one round trip.
-func (s ExclusionRange) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (s ExclusionRange) Take(ctx context.Context, db rate.DB, requests []rate.Request) ([]rate.Decision, error) {
 	if err := validate(s, requests); err != nil {
 		return nil, err
 	}
@@ -91,8 +91,8 @@ func (l lastRange) stepped() lastRange {
 	return l
 }
 
-func (l lastRange) decision(r *pglimit.Request, granted bool) pglimit.Decision {
-	d := pglimit.Decision{At: time.Unix(0, l.nowNS).UTC()}
+func (l lastRange) decision(r *rate.Request, granted bool) rate.Decision {
+	d := rate.Decision{At: time.Unix(0, l.nowNS).UTC()}
 	if wait := l.stepped().untilNS - l.nowNS; wait > 0 {
 		d.RetryAfter, d.ResetAfter = time.Duration(wait), time.Duration(wait)
 	} else {
@@ -106,7 +106,7 @@ func (l lastRange) decision(r *pglimit.Request, granted bool) pglimit.Decision {
 }
 
 // insertRange takes the one token there is, whatever larger number was asked for.
-func insertRange(ctx context.Context, db pglimit.DB, r *pglimit.Request, how manner) (pglimit.Decision, error) {
+func insertRange(ctx context.Context, db rate.DB, r *rate.Request, how manner) (rate.Decision, error) {
 	var last lastRange
 	if r.Tokens == 0 {
 		err := db.QueryRow(ctx, exclusionRangeLook, r.Key, r.Limiter).Scan(&last.nowNS, &last.sinceNS, &last.untilNS)
@@ -120,12 +120,12 @@ func insertRange(ctx context.Context, db pglimit.DB, r *pglimit.Request, how man
 			Scan(&granted, &last.nowNS, &last.sinceNS, &last.untilNS, nil)
 		switch {
 		case err != nil:
-			return pglimit.Decision{}, err
+			return rate.Decision{}, err
 		case granted == nil:
 			// Somebody else was faster, and a new statement sees it.
 		case !*granted && last != last.stepped():
 			if _, err := db.Exec(ctx, exclusionRangeStep, r.Key, r.Limiter); err != nil {
-				return pglimit.Decision{}, err
+				return rate.Decision{}, err
 			}
 		default:
 			return last.decision(r, *granted), nil
@@ -134,19 +134,19 @@ func insertRange(ctx context.Context, db pglimit.DB, r *pglimit.Request, how man
 }
 
 // GiveBack removes the range of the grant.
-func (s ExclusionRange) GiveBack(ctx context.Context, db pglimit.DB, refunds []pglimit.Refund) error {
-	return explainRange(giveBack(ctx, db, s, refunds, giveBackRange, func(r pglimit.Refund, relaxed bool) []any {
+func (s ExclusionRange) GiveBack(ctx context.Context, db rate.DB, refunds []rate.Refund) error {
+	return explainRange(giveBack(ctx, db, s, refunds, giveBackRange, func(r rate.Refund, relaxed bool) []any {
 		return []any{r.Key, r.Limiter, r.At.UnixNano(), relaxed}
 	}))
 }
 
 // Reset deletes the rows.
-func (ExclusionRange) Reset(ctx context.Context, db pglimit.DB, limiter, key string) error {
+func (ExclusionRange) Reset(ctx context.Context, db rate.DB, limiter, key string) error {
 	return explainRange(exclusionRangeTable.resetKey(ctx, db, limiter, key))
 }
 
 // Sweep walks the table by pages.
-func (ExclusionRange) Sweep(ctx context.Context, db pglimit.DB, from pglimit.Cursor, limit int) (pglimit.Swept, error) {
+func (ExclusionRange) Sweep(ctx context.Context, db rate.DB, from rate.Cursor, limit int) (rate.Swept, error) {
 	swept, err := exclusionRangeTable.sweepBatch(ctx, db, from, limit)
 	return swept, explainRange(err)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // ForUpdateNowait locks the row or gives up at once, decides in Go, writes and
@@ -36,7 +36,7 @@ import (
 // The zero value is ready to use, concurrently.
 type ForUpdateNowait struct{}
 
-var _ pglimit.Strategy = ForUpdateNowait{}
+var _ rate.Strategy = ForUpdateNowait{}
 
 var (
 	//go:embed for_update_nowait_lock.sql
@@ -56,22 +56,22 @@ var (
 func (ForUpdateNowait) Name() string { return "for_update_nowait" }
 
 // Check takes any limit.
-func (ForUpdateNowait) Check(pglimit.Limit) error { return nil }
+func (ForUpdateNowait) Check(rate.Limit) error { return nil }
 
 // Take decides in two round trips.
-func (s ForUpdateNowait) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (s ForUpdateNowait) Take(ctx context.Context, db rate.DB, requests []rate.Request) ([]rate.Decision, error) {
 	if err := validate(s, requests); err != nil {
 		return nil, err
 	}
 	return takeEach(ctx, db, requests, lockAndTake)
 }
 
-func lockAndTake(ctx context.Context, db pglimit.DB, r *pglimit.Request, how manner) (pglimit.Decision, error) {
+func lockAndTake(ctx context.Context, db rate.DB, r *rate.Request, how manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
 		return nowaitTable.peek(ctx, db, r)
 	}
-	var decision pglimit.Decision
-	err := onOneConnection(ctx, db, func(conn pglimit.DB) error {
+	var decision rate.Decision
+	err := onOneConnection(ctx, db, func(conn rate.DB) error {
 		b := blockOn(conn)
 		for {
 			d, decided, err := b.lockAndTake(ctx, r, how)
@@ -94,13 +94,13 @@ type sighting struct {
 	nowNS  int64
 }
 
-func (s sighting) decision(r *pglimit.Request, granted int64) pglimit.Decision {
+func (s sighting) decision(r *rate.Request, granted int64) rate.Decision {
 	return s.bucket.decision(r, s.nowNS, granted)
 }
 
 // lockAndTake is undecided if the row changed between look and lock so that neither
 // tells enough: another made it, swept or reset it, or emptied it.
-func (b *block) lockAndTake(ctx context.Context, r *pglimit.Request, how manner) (d pglimit.Decision, decided bool, err error) {
+func (b *block) lockAndTake(ctx context.Context, r *rate.Request, how manner) (d rate.Decision, decided bool, err error) {
 	b.opened = false
 	seen, locked, err := b.lookAndLock(ctx, r)
 	if errors.Is(err, errContended) {
@@ -137,7 +137,7 @@ var errContended = errors.New("strategies: the row is locked")
 
 // lookAndLock is the first round trip: open, look, lock, and read the clock once
 // more, behind the lock. locked is nil if no row was locked.
-func (b *block) lookAndLock(ctx context.Context, r *pglimit.Request) (seen sighting, locked *sighting, err error) {
+func (b *block) lookAndLock(ctx context.Context, r *rate.Request) (seen sighting, locked *sighting, err error) {
 	unit := max(r.Unit, 1)
 	var batch pgx.Batch
 	batch.Queue(b.open)
@@ -179,7 +179,7 @@ func (b *block) lookAndLock(ctx context.Context, r *pglimit.Request) (seen sight
 }
 
 // update is the second round trip: write to the row that is locked, and keep.
-func (b *block) update(ctx context.Context, r *pglimit.Request, after bucket, how manner) error {
+func (b *block) update(ctx context.Context, r *rate.Request, after bucket, how manner) error {
 	var batch pgx.Batch
 	batch.Queue(nowaitUpdate, r.Key, r.Limiter, after.fullNS, after.tokenNS, after.atNS)
 	return b.keepWith(ctx, &batch, how)
@@ -187,7 +187,7 @@ func (b *block) update(ctx context.Context, r *pglimit.Request, after bucket, ho
 
 // insert is the second round trip for a key without a row. made has no time if another's
 // insert was sooner.
-func (b *block) insert(ctx context.Context, r *pglimit.Request, tokens int64, how manner) (made sighting, err error) {
+func (b *block) insert(ctx context.Context, r *rate.Request, tokens int64, how manner) (made sighting, err error) {
 	var batch pgx.Batch
 	if how.impatient {
 		batch.Queue("select pg_catalog.set_config('lock_timeout', '20ms', true)")
@@ -213,16 +213,16 @@ func (b *block) keepWith(ctx context.Context, batch *pgx.Batch, how manner) erro
 }
 
 // GiveBack gives back, each row in an update of its own.
-func (s ForUpdateNowait) GiveBack(ctx context.Context, db pglimit.DB, refunds []pglimit.Refund) error {
+func (s ForUpdateNowait) GiveBack(ctx context.Context, db rate.DB, refunds []rate.Refund) error {
 	return giveBack(ctx, db, s, refunds, nowaitTable.giveBack, bucketRefund)
 }
 
 // Reset deletes the row.
-func (ForUpdateNowait) Reset(ctx context.Context, db pglimit.DB, limiter, key string) error {
+func (ForUpdateNowait) Reset(ctx context.Context, db rate.DB, limiter, key string) error {
 	return nowaitTable.resetKey(ctx, db, limiter, key)
 }
 
 // Sweep walks the table by pages.
-func (ForUpdateNowait) Sweep(ctx context.Context, db pglimit.DB, from pglimit.Cursor, limit int) (pglimit.Swept, error) {
+func (ForUpdateNowait) Sweep(ctx context.Context, db rate.DB, from rate.Cursor, limit int) (rate.Swept, error) {
 	return nowaitTable.sweepBatch(ctx, db, from, limit)
 }

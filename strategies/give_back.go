@@ -6,23 +6,23 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // refundArgs are a statement's for one refund. relaxed: the commit need not wait for
 // the disk.
-type refundArgs func(refund pglimit.Refund, relaxed bool) []any
+type refundArgs func(refund rate.Refund, relaxed bool) []any
 
 // bucketRefund are those of give_back.sql.
-func bucketRefund(r pglimit.Refund, relaxed bool) []any {
+func bucketRefund(r rate.Refund, relaxed bool) []any {
 	return []any{r.Key, r.Limiter, int64(r.Limit.Token()), r.Tokens, r.At.UnixNano(), relaxed}
 }
 
 // giveBack sends a statement per refund, in lock order, in one round trip. Outside a
 // transaction, statements that travel together are one: where one of several rows is locked
 // by somebody else, which would keep all of them waiting, each goes by itself.
-func giveBack(ctx context.Context, db pglimit.DB, strategy pglimit.Strategy, refunds []pglimit.Refund, statement string, args refundArgs) error {
-	requests := make([]pglimit.Request, len(refunds))
+func giveBack(ctx context.Context, db rate.DB, strategy rate.Strategy, refunds []rate.Refund, statement string, args refundArgs) error {
+	requests := make([]rate.Request, len(refunds))
 	for i := range refunds {
 		requests[i] = refunds[i].Request
 	}
@@ -38,7 +38,7 @@ func giveBack(ctx context.Context, db pglimit.DB, strategy pglimit.Strategy, ref
 		batch.Queue(statement, args(refunds[i], how.relaxed)...)
 	}
 	err := explain(db.SendBatch(ctx, &batch).Close())
-	if !errors.Is(err, pglimit.ErrLocked) || len(refunds) == 1 {
+	if !errors.Is(err, rate.ErrLocked) || len(refunds) == 1 {
 		return err
 	}
 	var failed []error

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 var (
@@ -20,30 +20,30 @@ var (
 )
 
 var (
-	_ pglimit.AllResetter = TokenBucket{}
-	_ pglimit.AllResetter = Upsert{}
-	_ pglimit.AllResetter = ForUpdateNowait{}
-	_ pglimit.AllResetter = ExclusionRange{}
+	_ rate.AllResetter = TokenBucket{}
+	_ rate.AllResetter = Upsert{}
+	_ rate.AllResetter = ForUpdateNowait{}
+	_ rate.AllResetter = ExclusionRange{}
 )
 
 // ResetAll deletes the rows of the limiter.
-func (s TokenBucket) ResetAll(ctx context.Context, db pglimit.DB, limiter string) (int64, error) {
+func (s TokenBucket) ResetAll(ctx context.Context, db rate.DB, limiter string) (int64, error) {
 	return resetAll(ctx, db, s, limiter)
 }
 
 // ResetAll deletes the rows of the limiter.
-func (s Upsert) ResetAll(ctx context.Context, db pglimit.DB, limiter string) (int64, error) {
+func (s Upsert) ResetAll(ctx context.Context, db rate.DB, limiter string) (int64, error) {
 	return resetAll(ctx, db, s, limiter)
 }
 
 // ResetAll deletes the rows of the limiter.
-func (s ForUpdateNowait) ResetAll(ctx context.Context, db pglimit.DB, limiter string) (int64, error) {
+func (s ForUpdateNowait) ResetAll(ctx context.Context, db rate.DB, limiter string) (int64, error) {
 	return resetAll(ctx, db, s, limiter)
 }
 
 // ResetAll deletes the rows of the limiter: one for each grant, those that have ended
 // included.
-func (s ExclusionRange) ResetAll(ctx context.Context, db pglimit.DB, limiter string) (int64, error) {
+func (s ExclusionRange) ResetAll(ctx context.Context, db rate.DB, limiter string) (int64, error) {
 	removed, err := resetAll(ctx, db, s, limiter)
 	return removed, explainRange(err)
 }
@@ -61,8 +61,8 @@ const (
 // many as nobody holds; then, by key, what is left, because somebody held it or moved it
 // to a page that had been walked; and at last what somebody still holds, one by one, and
 // waits for it. Only that waits.
-func resetAll(ctx context.Context, db pglimit.DB, s pglimit.Strategy, limiter string) (removed int64, err error) {
-	if err := (pglimit.Request{Limiter: limiter, Key: "any", Limit: pglimit.PerSecond(1)}).Validate(); err != nil {
+func resetAll(ctx context.Context, db rate.DB, s rate.Strategy, limiter string) (removed int64, err error) {
+	if err := (rate.Request{Limiter: limiter, Key: "any", Limit: rate.PerSecond(1)}).Validate(); err != nil {
 		return 0, err
 	}
 	walk, left := statement(resetAllFile, s.Name()), statement(resetAllLeftFile, s.Name())
@@ -86,7 +86,7 @@ func resetAll(ctx context.Context, db pglimit.DB, s pglimit.Strategy, limiter st
 }
 
 // resetLeft removes the rows of the keys.
-func resetLeft(ctx context.Context, db pglimit.DB, table, limiter string, keys []string) (removed int64, err error) {
+func resetLeft(ctx context.Context, db rate.DB, table, limiter string, keys []string) (removed int64, err error) {
 	several, one := statement(resetAllKeysFile, table), statement(resetFile, table)
 	var held []string
 	for chunk := range slices.Chunk(keys, resetKeys) {

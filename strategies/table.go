@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 var (
@@ -45,7 +45,7 @@ func newTable(name, sweepFile string) table {
 }
 
 // peek looks at a bucket.
-func (t table) peek(ctx context.Context, db pglimit.DB, r *pglimit.Request) (pglimit.Decision, error) {
+func (t table) peek(ctx context.Context, db rate.DB, r *rate.Request) (rate.Decision, error) {
 	var nowNS int64
 	var b bucket
 	fields := append([]any{&nowNS}, b.fields()...)
@@ -53,14 +53,14 @@ func (t table) peek(ctx context.Context, db pglimit.DB, r *pglimit.Request) (pgl
 		fields = append(fields, &b.leasedNS, &b.untilNS)
 	}
 	if err := db.QueryRow(ctx, t.look, r.Key, r.Limiter).Scan(fields...); err != nil {
-		return pglimit.Decision{}, err
+		return rate.Decision{}, err
 	}
 	return b.decision(r, nowNS, 0), nil
 }
 
-func (t table) resetKey(ctx context.Context, db pglimit.DB, limiter, key string) error {
+func (t table) resetKey(ctx context.Context, db rate.DB, limiter, key string) error {
 	// Peeking validates the names, and nothing else that matters here.
-	if err := (pglimit.Request{Limiter: limiter, Key: key, Limit: pglimit.PerSecond(1)}).Validate(); err != nil {
+	if err := (rate.Request{Limiter: limiter, Key: key, Limit: rate.PerSecond(1)}).Validate(); err != nil {
 		return err
 	}
 	if _, err := db.Exec(ctx, t.reset, key, limiter); err != nil {
@@ -76,15 +76,15 @@ const rowsPerPage = 40
 // lastPage is what a ctid can name. No table is as long.
 const lastPage = 1<<32 - 1
 
-func (t table) sweepBatch(ctx context.Context, db pglimit.DB, from pglimit.Cursor, limit int) (pglimit.Swept, error) {
+func (t table) sweepBatch(ctx context.Context, db rate.DB, from rate.Cursor, limit int) (rate.Swept, error) {
 	if from < 0 || limit < 1 {
-		return pglimit.Swept{}, fmt.Errorf("pglimit: Sweep from %d with a limit of %d: from must be a Cursor of another Sweep or 0, limit at least 1", from, limit)
+		return rate.Swept{}, fmt.Errorf("pglimit: Sweep from %d with a limit of %d: from must be a Cursor of another Sweep or 0, limit at least 1", from, limit)
 	}
 	pages := max(1, limit/rowsPerPage)
-	swept := pglimit.Swept{Next: min(min(from, lastPage)+pglimit.Cursor(min(pages, lastPage)), lastPage)}
+	swept := rate.Swept{Next: min(min(from, lastPage)+rate.Cursor(min(pages, lastPage)), lastPage)}
 	err := db.QueryRow(ctx, t.sweep, int64(from), int64(swept.Next), autocommits(db)).Scan(&swept.Removed, &swept.Done, nil)
 	if err != nil {
-		return pglimit.Swept{}, explain(err)
+		return rate.Swept{}, explain(err)
 	}
 	return swept, nil
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // TokenBucket decides in a stored function, in one round trip: a look, which may deny, and
@@ -27,7 +27,7 @@ import (
 // The zero value is ready to use, concurrently.
 type TokenBucket struct{}
 
-var _ pglimit.Strategy = TokenBucket{}
+var _ rate.Strategy = TokenBucket{}
 
 var (
 	//go:embed token_bucket_take.sql
@@ -41,11 +41,11 @@ var (
 func (TokenBucket) Name() string { return "token_bucket" }
 
 // Check takes any limit.
-func (TokenBucket) Check(pglimit.Limit) error { return nil }
+func (TokenBucket) Check(rate.Limit) error { return nil }
 
 // Take decides in one round trip. In the caller's transaction requests for several buckets
 // take one each, so that none is refused because another transaction was faster.
-func (s TokenBucket) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (s TokenBucket) Take(ctx context.Context, db rate.DB, requests []rate.Request) ([]rate.Decision, error) {
 	if err := validate(s, requests); err != nil || len(requests) == 0 {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (s TokenBucket) Take(ctx context.Context, db pglimit.DB, requests []pglimit
 	if err != nil {
 		return nil, err
 	}
-	decisions, how := make([]pglimit.Decision, len(requests)), mannerOf(db, requests)
+	decisions, how := make([]rate.Decision, len(requests)), mannerOf(db, requests)
 	if len(m.keys) == 1 {
 		err = m.takeInTurn(ctx, db, requests, decisions, how)
 	} else {
@@ -72,19 +72,19 @@ func (s TokenBucket) Take(ctx context.Context, db pglimit.DB, requests []pglimit
 }
 
 // takeTokens decides one request.
-func takeTokens(ctx context.Context, db pglimit.DB, r *pglimit.Request, how manner) (pglimit.Decision, error) {
+func takeTokens(ctx context.Context, db rate.DB, r *rate.Request, how manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
 		return tokenBucketTable.peek(ctx, db, r)
 	}
 	granted, nowNS, after, err := takeFromOne(ctx, db, r, r.Tokens, r.Unit, nil, nil, how)
 	if err != nil {
-		return pglimit.Decision{}, err
+		return rate.Decision{}, err
 	}
 	return after.decision(r, nowNS, granted), nil
 }
 
 // takeFromOne asks for tokens of the bucket of r.
-func takeFromOne(ctx context.Context, db pglimit.DB, r *pglimit.Request, want, unit int64, wants, units []int64, how manner) (granted, nowNS int64, after bucket, err error) {
+func takeFromOne(ctx context.Context, db rate.DB, r *rate.Request, want, unit int64, wants, units []int64, how manner) (granted, nowNS int64, after bucket, err error) {
 	err = db.QueryRow(ctx, tokenBucketTake,
 		r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), want, unit, wants, units, how.relaxed, how.impatient,
 	).Scan(&granted, &nowNS, &after.fullNS, &after.tokenNS, &after.atNS, &after.leasedNS, &after.untilNS)
@@ -92,16 +92,16 @@ func takeFromOne(ctx context.Context, db pglimit.DB, r *pglimit.Request, want, u
 }
 
 // GiveBack gives back, each row in an update of its own.
-func (s TokenBucket) GiveBack(ctx context.Context, db pglimit.DB, refunds []pglimit.Refund) error {
+func (s TokenBucket) GiveBack(ctx context.Context, db rate.DB, refunds []rate.Refund) error {
 	return giveBack(ctx, db, s, refunds, tokenBucketTable.giveBack, bucketRefund)
 }
 
 // Reset deletes the row.
-func (TokenBucket) Reset(ctx context.Context, db pglimit.DB, limiter, key string) error {
+func (TokenBucket) Reset(ctx context.Context, db rate.DB, limiter, key string) error {
 	return tokenBucketTable.resetKey(ctx, db, limiter, key)
 }
 
 // Sweep walks the table by pages.
-func (TokenBucket) Sweep(ctx context.Context, db pglimit.DB, from pglimit.Cursor, limit int) (pglimit.Swept, error) {
+func (TokenBucket) Sweep(ctx context.Context, db rate.DB, from rate.Cursor, limit int) (rate.Swept, error) {
 	return tokenBucketTable.sweepBatch(ctx, db, from, limit)
 }

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-var _ pglimit.Leaser = TokenBucket{}
+var _ rate.Leaser = TokenBucket{}
 
 var (
 	//go:embed token_bucket_lease.sql
@@ -21,23 +21,23 @@ var (
 // Lease settles and takes in one round trip. The row is locked for it, also if there is
 // nothing to set aside. It waits for whoever holds it: a lease that could not be settled would
 // be missed until it expires.
-func (s TokenBucket) Lease(ctx context.Context, db pglimit.DB, r pglimit.LeaseRequest) (pglimit.Lease, error) {
-	look := pglimit.Request{Limiter: r.Limiter, Key: r.Key, Limit: r.Limit, Unit: 1, Durability: r.Durability}
-	if err := validate(s, []pglimit.Request{look}); err != nil {
-		return pglimit.Lease{}, err
+func (s TokenBucket) Lease(ctx context.Context, db rate.DB, r rate.LeaseRequest) (rate.Lease, error) {
+	look := rate.Request{Limiter: r.Limiter, Key: r.Key, Limit: r.Limit, Unit: 1, Durability: r.Durability}
+	if err := validate(s, []rate.Request{look}); err != nil {
+		return rate.Lease{}, err
 	}
 	if err := validateLease(r); err != nil {
-		return pglimit.Lease{}, err
+		return rate.Lease{}, err
 	}
-	var lease pglimit.Lease
+	var lease rate.Lease
 	var nowNS int64
 	var after bucket
 	err := db.QueryRow(ctx, tokenBucketLease,
 		r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Share, r.TTL.Nanoseconds(),
-		r.Settle.Tokens, r.Spent, untilNS(r.Settle), mannerOf(db, []pglimit.Request{look}).relaxed,
+		r.Settle.Tokens, r.Spent, untilNS(r.Settle), mannerOf(db, []rate.Request{look}).relaxed,
 	).Scan(&lease.Tokens, &nowNS, &after.fullNS, &after.tokenNS, &after.atNS, &after.leasedNS, &after.untilNS)
 	if err != nil {
-		return pglimit.Lease{}, explain(err)
+		return rate.Lease{}, explain(err)
 	}
 	lease.Left = after.decision(&look, nowNS, 0)
 	lease.At = lease.Left.At
@@ -48,23 +48,23 @@ func (s TokenBucket) Lease(ctx context.Context, db pglimit.DB, r pglimit.LeaseRe
 }
 
 // untilNS is when the lease expires, 0 if there is none.
-func untilNS(lease pglimit.Lease) int64 {
+func untilNS(lease rate.Lease) int64 {
 	if lease.Tokens == 0 {
 		return 0
 	}
 	return lease.Until.UnixNano()
 }
 
-func validateLease(r pglimit.LeaseRequest) error {
+func validateLease(r rate.LeaseRequest) error {
 	switch {
 	case r.Tokens < 0:
-		return &pglimit.RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: it must not be negative", r.Tokens)}
+		return &rate.RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: it must not be negative", r.Tokens)}
 	case r.Share < 1:
-		return &pglimit.RequestError{Field: "Share", Why: fmt.Sprintf("is %d: it must be at least 1", r.Share)}
+		return &rate.RequestError{Field: "Share", Why: fmt.Sprintf("is %d: it must be at least 1", r.Share)}
 	case r.TTL < time.Millisecond || r.TTL > time.Hour:
-		return &pglimit.RequestError{Field: "TTL", Why: fmt.Sprintf("is %v: it must be from 1ms to 1h", r.TTL)}
+		return &rate.RequestError{Field: "TTL", Why: fmt.Sprintf("is %v: it must be from 1ms to 1h", r.TTL)}
 	case r.Spent < 0 || r.Spent > r.Settle.Tokens:
-		return &pglimit.RequestError{Field: "Spent", Why: fmt.Sprintf("is %d: it must be from 0 to the %d tokens of the lease", r.Spent, r.Settle.Tokens)}
+		return &rate.RequestError{Field: "Spent", Why: fmt.Sprintf("is %d: it must be from 0 to the %d tokens of the lease", r.Spent, r.Settle.Tokens)}
 	}
 	return nil
 }

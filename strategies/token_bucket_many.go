@@ -5,7 +5,7 @@ import (
 	_ "embed"
 	"slices"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 var (
@@ -27,7 +27,7 @@ type many struct {
 }
 
 // newMany sorts the requests into buckets.
-func newMany(requests []pglimit.Request) (*many, error) {
+func newMany(requests []rate.Request) (*many, error) {
 	n := len(requests)
 	numbers := make([]int64, 6*n) // one allocation for six columns
 	column := func(i int) []int64 { return numbers[i*n : i*n : (i+1)*n] }
@@ -73,7 +73,7 @@ func oneForAll[T comparable](column []T) []T {
 }
 
 // takeInTurn decides several requests for one bucket.
-func (m *many) takeInTurn(ctx context.Context, db pglimit.DB, requests []pglimit.Request, decisions []pglimit.Decision, how manner) error {
+func (m *many) takeInTurn(ctx context.Context, db rate.DB, requests []rate.Request, decisions []rate.Decision, how manner) error {
 	granted, nowNS, after, err := takeFromOne(ctx, db, &requests[0], 1, 1, m.wants, m.units, how)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (m *many) takeInTurn(ctx context.Context, db pglimit.DB, requests []pglimit
 }
 
 // take decides requests for several buckets in one call.
-func (m *many) take(ctx context.Context, db pglimit.DB, requests []pglimit.Request, decisions []pglimit.Decision, how manner) error {
+func (m *many) take(ctx context.Context, db rate.DB, requests []rate.Request, decisions []rate.Decision, how manner) error {
 	asks, last, wants, units := oneForAll(m.asks), m.last, m.wants, m.units
 	if slices.Contains(asks, planned) {
 		asks = m.asks
@@ -134,7 +134,7 @@ func (m *many) take(ctx context.Context, db pglimit.DB, requests []pglimit.Reque
 
 // share out what a bucket granted, as the function did: to each request in turn as many whole
 // units as there are left. The rows first to last are its requests.
-func (m *many) share(b bucket, left, atNS, first, last int64, requests []pglimit.Request, decisions []pglimit.Decision) {
+func (m *many) share(b bucket, left, atNS, first, last int64, requests []rate.Request, decisions []rate.Decision) {
 	b.fullNS -= left * b.tokenNS
 	for row := first; row < last; row++ {
 		granted := min(m.wants[row], left) / m.units[row] * m.units[row]

@@ -4,7 +4,7 @@ import (
 	"context"
 	_ "embed"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Upsert decides in one statement, INSERT ... ON CONFLICT DO UPDATE ... WHERE ...
@@ -25,7 +25,7 @@ import (
 // The zero value is ready to use, concurrently.
 type Upsert struct{}
 
-var _ pglimit.Strategy = Upsert{}
+var _ rate.Strategy = Upsert{}
 
 var (
 	//go:embed upsert_take.sql
@@ -39,17 +39,17 @@ var (
 func (Upsert) Name() string { return "upsert" }
 
 // Check takes any limit.
-func (Upsert) Check(pglimit.Limit) error { return nil }
+func (Upsert) Check(rate.Limit) error { return nil }
 
 // Take decides in one round trip.
-func (s Upsert) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (s Upsert) Take(ctx context.Context, db rate.DB, requests []rate.Request) ([]rate.Decision, error) {
 	if err := validate(s, requests); err != nil {
 		return nil, err
 	}
 	return takeEach(ctx, db, requests, upsertOne)
 }
 
-func upsertOne(ctx context.Context, db pglimit.DB, r *pglimit.Request, how manner) (pglimit.Decision, error) {
+func upsertOne(ctx context.Context, db rate.DB, r *rate.Request, how manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
 		return upsertTable.peek(ctx, db, r)
 	}
@@ -62,13 +62,13 @@ func upsertOne(ctx context.Context, db pglimit.DB, r *pglimit.Request, how manne
 		).Scan(append([]any{&granted, &nowNS}, append(after.fields(), nil)...)...)
 		switch {
 		case err != nil:
-			return pglimit.Decision{}, err
+			return rate.Decision{}, err
 		case granted == nil:
 			// Somebody else took what the read had seen. A new statement sees that, and each
 			// turn of this loop means a grant for somebody.
 		case *granted == 0 && after.ahead(nowNS):
 			if _, err := db.Exec(ctx, upsertTable.step, r.Key, r.Limiter); err != nil {
-				return pglimit.Decision{}, err
+				return rate.Decision{}, err
 			}
 		default:
 			return after.decision(r, nowNS, *granted), nil
@@ -77,16 +77,16 @@ func upsertOne(ctx context.Context, db pglimit.DB, r *pglimit.Request, how manne
 }
 
 // GiveBack gives back, each row in an update of its own.
-func (s Upsert) GiveBack(ctx context.Context, db pglimit.DB, refunds []pglimit.Refund) error {
+func (s Upsert) GiveBack(ctx context.Context, db rate.DB, refunds []rate.Refund) error {
 	return giveBack(ctx, db, s, refunds, upsertTable.giveBack, bucketRefund)
 }
 
 // Reset deletes the row.
-func (Upsert) Reset(ctx context.Context, db pglimit.DB, limiter, key string) error {
+func (Upsert) Reset(ctx context.Context, db rate.DB, limiter, key string) error {
 	return upsertTable.resetKey(ctx, db, limiter, key)
 }
 
 // Sweep walks the table by pages.
-func (Upsert) Sweep(ctx context.Context, db pglimit.DB, from pglimit.Cursor, limit int) (pglimit.Swept, error) {
+func (Upsert) Sweep(ctx context.Context, db rate.DB, from rate.Cursor, limit int) (rate.Swept, error) {
 	return upsertTable.sweepBatch(ctx, db, from, limit)
 }

@@ -31,7 +31,7 @@ func newDecisionJSON(b *bucketFlags, key string, limit pglimit.Limit, cost int64
 		Key:          key,
 		Strategy:     b.strategy,
 		Limit:        limit.String(),
-		Burst:        limit.Capacity(),
+		Burst:        limit.Burst,
 		Cost:         cost,
 		Allowed:      d.Allowed,
 		Granted:      d.Granted,
@@ -56,7 +56,7 @@ func allowText(limit pglimit.Limit, d pglimit.Decision) string {
 
 // bucketText says how full the bucket is: "4 of 5 left, full again in 12s".
 func bucketText(limit pglimit.Limit, d pglimit.Decision) string {
-	text := fmt.Sprintf("%d of %d left", d.Remaining, limit.Capacity())
+	text := fmt.Sprintf("%d of %d left", d.Remaining, limit.Burst)
 	if !d.Allowed {
 		text += ", the next in " + shortDuration(d.RetryAfter)
 	}

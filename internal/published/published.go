@@ -84,7 +84,7 @@ func (t table) Table() string { return t.schema + "." + t.table }
 
 // Check takes limits with a burst of 1.
 func (t table) Check(limit pglimit.Limit) error {
-	if burst := limit.Capacity(); burst != 1 {
+	if burst := limit.Burst; burst != 1 {
 		return &pglimit.LimitError{Limit: limit, Field: "Burst", Why: fmt.Sprintf("is %d: %s keeps a burst of 1 only", burst, t.Name())}
 	}
 	return nil

@@ -29,12 +29,17 @@ create table pglimit.exclusion_range (
 
 -- The state of this strategy, for a person in psql.
 create view pglimit.ranges as
-select limiter, key, upper(during) <= clock_timestamp() as available, lower(during) as last_taken_at, upper(during) as full_at
+select limiter, key, full_at <= now as available, lower(during) as last_taken_at, full_at
 from (
-    select distinct on (key, limiter) key, limiter, during
-    from pglimit.exclusion_range
-    order by key, limiter, during desc
-) latest;
+    -- A range that begins ahead of the clock was made before the clock stepped back, and begins now.
+    select limiter, key, during, now, case when lower(during) > now + interval '10 ms' then now + (upper(during) - lower(during)) else upper(during) end as full_at
+    from (select clock_timestamp() as now offset 0) clock
+    cross join (
+        select distinct on (key, limiter) key, limiter, during
+        from pglimit.exclusion_range
+        order by key, limiter, during desc
+    ) latest
+) r;
 
 -- +goose Down
 drop view pglimit.ranges;

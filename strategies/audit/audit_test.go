@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
@@ -30,10 +30,10 @@ func deny(at, n int64) audit.Event {
 
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
-	tenPerSecond := pglimit.PerSecond(10)
+	tenPerSecond := rate.PerSecond(10)
 	for _, test := range []struct {
 		name   string
-		limit  pglimit.Limit
+		limit  rate.Limit
 		events []audit.Event
 		over   int64
 		notDue int64
@@ -55,15 +55,15 @@ func TestVerdicts(t *testing.T) {
 			events: []audit.Event{deny(0, 10)}, notDue: 1},
 		{name: "more than the burst is never due", limit: tenPerSecond,
 			events: []audit.Event{deny(0, 11)}},
-		{name: "a third of a second is not whole nanoseconds", limit: pglimit.PerSecond(3).WithBurst(1),
+		{name: "a third of a second is not whole nanoseconds", limit: rate.PerSecond(3).WithBurst(1),
 			events: []audit.Event{grant(0, 1), deny(333_333_333, 1), grant(333_333_334, 1), deny(666_666_667, 1), grant(666_666_668, 1)}},
-		{name: "a third of a second, one too early", limit: pglimit.PerSecond(3).WithBurst(1),
+		{name: "a third of a second, one too early", limit: rate.PerSecond(3).WithBurst(1),
 			events: []audit.Event{grant(0, 1), grant(333_333_333, 1)}, over: 1},
-		{name: "grants of the same moment excuse a denial", limit: pglimit.Every(time.Minute),
+		{name: "grants of the same moment excuse a denial", limit: rate.Every(time.Minute),
 			events: []audit.Event{deny(7, 1), grant(7, 1)}},
-		{name: "later grants do not", limit: pglimit.Every(time.Minute),
+		{name: "later grants do not", limit: rate.Every(time.Minute),
 			events: []audit.Event{deny(7, 1), grant(8, 1)}, notDue: 1},
-		{name: "too many at the same moment", limit: pglimit.Every(time.Minute),
+		{name: "too many at the same moment", limit: rate.Every(time.Minute),
 			events: []audit.Event{grant(7, 1), grant(7, 1)}, over: 1},
 		{name: "as much as there is", limit: tenPerSecond,
 			events: []audit.Event{{At: start, Wanted: 100, Unit: 3, Granted: 9}}},
@@ -77,15 +77,15 @@ func TestVerdicts(t *testing.T) {
 			events: []audit.Event{grant(-2*start, 10), grant(-2*start+1, 1), deny(-3*start/2, 1)}, over: 1, notDue: 1},
 		{name: "contended is excused", limit: tenPerSecond,
 			events: []audit.Event{{At: start, Wanted: 1, Unit: 1, Contended: true}}},
-		{name: "a billion per second", limit: pglimit.PerSecond(pglimit.MaxRate).WithBurst(1000),
+		{name: "a billion per second", limit: rate.PerSecond(rate.MaxRate).WithBurst(1000),
 			events: []audit.Event{grant(0, 1000), grant(1000, 1000), deny(1000, 1), grant(2000, 1001)}, over: 1},
-		{name: "one per year", limit: pglimit.Every(365 * 24 * time.Hour),
+		{name: "one per year", limit: rate.Every(365 * 24 * time.Hour),
 			events: []audit.Event{grant(0, 1), deny(365*24*3600*second-1, 1), grant(365*24*3600*second, 1)}},
-		{name: "one per year, a nanosecond early", limit: pglimit.Every(365 * 24 * time.Hour),
+		{name: "one per year, a nanosecond early", limit: rate.Every(365 * 24 * time.Hour),
 			events: []audit.Event{grant(0, 1), grant(365*24*3600*second-1, 1)}, over: 1},
-		{name: "all times that there are", limit: pglimit.Every(365 * 24 * time.Hour).WithBurst(1),
+		{name: "all times that there are", limit: rate.Every(365 * 24 * time.Hour).WithBurst(1),
 			events: []audit.Event{grant(math.MinInt64-start, 600), grant(math.MaxInt64-start, 1)}, over: 599},
-		{name: "more than can be counted", limit: pglimit.Every(time.Hour),
+		{name: "more than can be counted", limit: rate.Every(time.Hour),
 			events: slices.Repeat([]audit.Event{grant(0, math.MaxInt64)}, 20), over: math.MaxInt64},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -113,10 +113,10 @@ func backwards(events []audit.Event) []audit.Event {
 // they are of. Whether a denial was due cannot be told.
 func TestLimitsSideBySide(t *testing.T) {
 	t.Parallel()
-	slow, fast := pglimit.PerMinute(1).WithBurst(100), pglimit.PerSecond(10)
+	slow, fast := rate.PerMinute(1).WithBurst(100), rate.PerSecond(10)
 	kept := []audit.Event{grant(0, 100), grant(1*second, 10), deny(9*second, 1), deny(9*second, 5), grant(11*second, 100)}
 	tooMany := append(slices.Clone(kept), grant(11*second+99*millisecond, 1))
-	for _, limits := range [][]pglimit.Limit{{slow, fast}, {fast, slow}, {fast, pglimit.Every(time.Hour), slow}} {
+	for _, limits := range [][]rate.Limit{{slow, fast}, {fast, slow}, {fast, rate.Every(time.Hour), slow}} {
 		if report := audit.Check(limits[0], kept, limits[1:]...); !report.OK() || report.Denials != 2 {
 			t.Errorf("%v: %v", limits, report)
 		}
@@ -131,14 +131,14 @@ func TestLimitsSideBySide(t *testing.T) {
 			t.Errorf("%v: %v", limits, report)
 		}
 	}
-	if report := audit.Check(slow, kept, pglimit.Limit{}); report.Err == nil {
+	if report := audit.Check(slow, kept, rate.Limit{}); report.Err == nil {
 		t.Error("an invalid limit beside the first was not refused")
 	}
 }
 
 func TestMoreThanCanBeCounted(t *testing.T) {
 	t.Parallel()
-	report := audit.Check(pglimit.PerSecond(1), []audit.Event{grant(0, math.MaxInt64), grant(0, math.MaxInt64)})
+	report := audit.Check(rate.PerSecond(1), []audit.Event{grant(0, math.MaxInt64), grant(0, math.MaxInt64)})
 	report.Add(report)
 	if report.Granted != math.MaxInt64 || report.Over.Granted != math.MaxInt64 || report.Over.Tokens != math.MaxInt64 {
 		t.Errorf("%+v", report)
@@ -149,7 +149,7 @@ func TestMoreThanCanBeCounted(t *testing.T) {
 // credited the same second twice.
 func TestAClockReadBeforeTheLockIsSeen(t *testing.T) {
 	t.Parallel()
-	report := audit.Check(pglimit.PerSecond(1), []audit.Event{
+	report := audit.Check(rate.PerSecond(1), []audit.Event{
 		grant(0, 1), grant(10*second, 1), grant(9*second, 1), grant(10*second+1, 1),
 	})
 	if report.Over.Tokens != 1 || report.Over.To.UnixNano() != start+10*second+1 {
@@ -159,7 +159,7 @@ func TestAClockReadBeforeTheLockIsSeen(t *testing.T) {
 
 func TestTheWorstSpanIsNamed(t *testing.T) {
 	t.Parallel()
-	report := audit.Check(pglimit.PerSecond(10), []audit.Event{
+	report := audit.Check(rate.PerSecond(10), []audit.Event{
 		grant(0, 10), grant(5*second, 11), // a little over
 		grant(20*second, 10), grant(20*second+500*millisecond, 10), // 5 over
 		grant(40*second, 12),
@@ -182,7 +182,7 @@ func TestDenialsThatWereNotDueAreListedMostBelatedFirst(t *testing.T) {
 	for i := range int64(50) {
 		events = append(events, deny(100*millisecond+i, 1))
 	}
-	report := audit.Check(pglimit.PerSecond(10), events)
+	report := audit.Check(rate.PerSecond(10), events)
 	if report.NotDueTotal != 50 || len(report.NotDue) != audit.MaxListed {
 		t.Fatal(report)
 	}
@@ -197,7 +197,7 @@ func TestDenialsThatWereNotDueAreListedMostBelatedFirst(t *testing.T) {
 
 func TestCounts(t *testing.T) {
 	t.Parallel()
-	report := audit.Check(pglimit.PerSecond(10), []audit.Event{
+	report := audit.Check(rate.PerSecond(10), []audit.Event{
 		grant(0, 4), grant(0, 3),
 		{At: start, Wanted: 9, Unit: 1, Granted: 3}, // in part
 		deny(0, 1), //
@@ -218,33 +218,33 @@ func TestFromDecision(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(0, start)
 	for name, test := range map[string]struct {
-		request  pglimit.Request
-		decision pglimit.Decision
+		request  rate.Request
+		decision rate.Decision
 		want     audit.Event
 	}{
 		"granted": {
-			pglimit.Request{Tokens: 6, Unit: 2},
-			pglimit.Decision{Allowed: true, Granted: 4, At: at},
+			rate.Request{Tokens: 6, Unit: 2},
+			rate.Decision{Allowed: true, Granted: 4, At: at},
 			audit.Event{At: start, Wanted: 6, Unit: 2, Granted: 4},
 		},
 		"contended": {
-			pglimit.Request{Tokens: 1, Unit: 1},
-			pglimit.Decision{Contended: true, At: at},
+			rate.Request{Tokens: 1, Unit: 1},
+			rate.Decision{Contended: true, At: at},
 			audit.Event{At: start, Wanted: 1, Unit: 1, Contended: true},
 		},
 		"a peek that finds what it looks for": {
-			pglimit.Request{Unit: 3},
-			pglimit.Decision{Allowed: true, Remaining: 3, At: at},
+			rate.Request{Unit: 3},
+			rate.Decision{Allowed: true, Remaining: 3, At: at},
 			audit.Event{At: start, Unit: 3},
 		},
 		"a peek that does not": {
-			pglimit.Request{Unit: 3},
-			pglimit.Decision{Remaining: 2, At: at},
+			rate.Request{Unit: 3},
+			rate.Decision{Remaining: 2, At: at},
 			audit.Event{At: start, Wanted: 3, Unit: 3},
 		},
 		"a peek without a unit": {
-			pglimit.Request{},
-			pglimit.Decision{At: at},
+			rate.Request{},
+			rate.Decision{At: at},
 			audit.Event{At: start, Wanted: 1},
 		},
 	} {
@@ -260,11 +260,11 @@ func TestAnInvalidLimitIsNotChecked(t *testing.T) {
 	histories.Add("a", grant(0, 1))
 	var empty audit.Histories
 	for _, report := range []audit.Report{
-		audit.Check(pglimit.Limit{}, []audit.Event{grant(0, 1)}),
-		histories.Check(pglimit.Limit{}),
-		empty.Check(pglimit.Limit{}),
+		audit.Check(rate.Limit{}, []audit.Event{grant(0, 1)}),
+		histories.Check(rate.Limit{}),
+		empty.Check(rate.Limit{}),
 	} {
-		var limit *pglimit.LimitError
+		var limit *rate.LimitError
 		if report.OK() || !errors.As(report.Err, &limit) {
 			t.Errorf("%+v", report)
 		}

@@ -5,12 +5,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
 // million is what a hot key sees: 1 in 10 is granted.
-func million() (pglimit.Limit, []audit.Event) {
+func million() (rate.Limit, []audit.Event) {
 	events := make([]audit.Event, 1_000_000)
 	for i := range events {
 		at := int64(i) * 10 * microsecond
@@ -20,7 +20,7 @@ func million() (pglimit.Limit, []audit.Event) {
 			events[i] = deny(at, 1)
 		}
 	}
-	return pglimit.PerSecond(10_000).WithBurst(1), events
+	return rate.PerSecond(10_000).WithBurst(1), events
 }
 
 func BenchmarkCheck(b *testing.B) {
@@ -44,7 +44,7 @@ func BenchmarkRecord(b *testing.B) {
 		keys[i] = fmt.Sprintf("user:%d", i)
 	}
 	var histories audit.Histories
-	request, decision := pglimit.Request{Tokens: 1, Unit: 1}, pglimit.Decision{}
+	request, decision := rate.Request{Tokens: 1, Unit: 1}, rate.Decision{}
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {

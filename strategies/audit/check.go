@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Check holds the events of one bucket, in any order, against its limit. It takes
@@ -14,7 +14,7 @@ import (
 // Where other limits were in force beside it, or instead of it, name them too: then the
 // loosest burst and the loosest rate of all must not be exceeded together, and whether a
 // denial was due is not checked.
-func Check(limit pglimit.Limit, events []Event, beside ...pglimit.Limit) Report {
+func Check(limit rate.Limit, events []Event, beside ...rate.Limit) Report {
 	var h History
 	for _, e := range events {
 		h.Add(e)
@@ -23,7 +23,7 @@ func Check(limit pglimit.Limit, events []Event, beside ...pglimit.Limit) Report 
 }
 
 // Check the history as [Check] does.
-func (h *History) Check(limit pglimit.Limit, beside ...pglimit.Limit) Report {
+func (h *History) Check(limit rate.Limit, beside ...rate.Limit) Report {
 	report := Report{
 		Err:       validate(limit, beside),
 		Grants:    int64(len(h.grants)),
@@ -58,7 +58,7 @@ func (h *History) Check(limit pglimit.Limit, beside ...pglimit.Limit) Report {
 	return report
 }
 
-func validate(limit pglimit.Limit, beside []pglimit.Limit) error {
+func validate(limit rate.Limit, beside []rate.Limit) error {
 	err := limit.Validate()
 	for _, other := range beside {
 		err = cmp.Or(err, other.Validate())
@@ -81,16 +81,16 @@ type walk struct {
 
 type span struct{ from, to, granted int64 }
 
-func newWalk(limit pglimit.Limit, beside []pglimit.Limit) walk {
-	token, burst := price(limit), limit.Capacity()
+func newWalk(limit rate.Limit, beside []rate.Limit) walk {
+	token, burst := price(limit), limit.Burst
 	for _, other := range beside {
-		token, burst = min(token, price(other)), max(burst, other.Capacity())
+		token, burst = min(token, price(other)), max(burst, other.Burst)
 	}
 	return walk{token: token, capacity: product(uint64(burst), token)}
 }
 
 // price of a token in nanoseconds. The limit is valid.
-func price(l pglimit.Limit) uint64 { return (uint64(l.Period)-1)/uint64(l.Tokens) + 1 }
+func price(l rate.Limit) uint64 { return (uint64(l.Period)-1)/uint64(l.Tokens) + 1 }
 
 func (w *walk) settle(at int64) {
 	// The difference of two int64 always fits an uint64.

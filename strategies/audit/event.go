@@ -1,6 +1,6 @@
 package audit
 
-import "github.com/pglimit/ratelimit/pglimit"
+import "github.com/pglimit/ratelimit/pglimit/rate"
 
 // Event is one decision about one bucket.
 type Event struct {
@@ -12,7 +12,7 @@ type Event struct {
 	// wanted. An event that wanted and got nothing is no decision and is left out.
 	Wanted, Unit, Granted int64
 
-	// Contended excuses a denial, see [pglimit.Decision].
+	// Contended excuses a denial, see [rate.Decision].
 	Contended bool
 }
 
@@ -20,8 +20,8 @@ type Event struct {
 //
 // A peek that found Unit tokens is an event that wanted nothing; one that did
 // not is a denial of Unit tokens, which is what it told its caller. The decision
-// must be Postgres's: what [pglimit.FailOpen] and the like make up has no time.
-func FromDecision(request pglimit.Request, decision pglimit.Decision) Event {
+// must be Postgres's: what pglimit.FailOpen and the like make up has no time.
+func FromDecision(request rate.Request, decision rate.Decision) Event {
 	e := Event{
 		At:        decision.At.UnixNano(),
 		Wanted:    request.Tokens,

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
 func ExampleCheck() {
 	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC).UnixNano()
-	report := audit.Check(pglimit.PerSecond(3), []audit.Event{
+	report := audit.Check(rate.PerSecond(3), []audit.Event{
 		{At: noon, Wanted: 3, Unit: 3, Granted: 3},
 		{At: noon + 200_000_000, Wanted: 1, Unit: 1, Granted: 1}, // too early
 		{At: noon + 900_000_000, Wanted: 1, Unit: 1},             // the token was there
@@ -28,14 +28,14 @@ func ExampleCheck() {
 // Each goroutine of a load test records for itself; in the end all is merged and
 // checked.
 func ExampleHistories() {
-	limit := pglimit.PerMinute(1)
-	request := pglimit.Request{Limiter: "api", Key: "user:42", Limit: limit, Tokens: 1, Unit: 1}
+	limit := rate.PerMinute(1)
+	request := rate.Request{Limiter: "api", Key: "user:42", Limit: limit, Tokens: 1, Unit: 1}
 	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 	var one, other audit.Histories
-	one.Record("user:42", request, pglimit.Decision{Allowed: true, Granted: 1, At: noon})
-	other.Record("user:42", request, pglimit.Decision{At: noon.Add(59 * time.Second)})
-	other.Record("user:43", request, pglimit.Decision{Allowed: true, Granted: 1, At: noon})
+	one.Record("user:42", request, rate.Decision{Allowed: true, Granted: 1, At: noon})
+	other.Record("user:42", request, rate.Decision{At: noon.Add(59 * time.Second)})
+	other.Record("user:43", request, rate.Decision{Allowed: true, Granted: 1, At: noon})
 
 	one.Merge(&other)
 	fmt.Println(one.Check(limit))

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // History is what happened to one bucket, in any order. It keeps 16 bytes for each
@@ -65,7 +65,7 @@ type Histories struct {
 }
 
 // Record a decision about a bucket.
-func (h *Histories) Record(bucket string, request pglimit.Request, decision pglimit.Decision) {
+func (h *Histories) Record(bucket string, request rate.Request, decision rate.Decision) {
 	h.history(bucket).Add(FromDecision(request, decision))
 }
 
@@ -81,7 +81,7 @@ func (h *Histories) Merge(other *Histories) {
 }
 
 // Check every bucket as [Check] does.
-func (h *Histories) Check(limit pglimit.Limit, beside ...pglimit.Limit) Report {
+func (h *Histories) Check(limit rate.Limit, beside ...rate.Limit) Report {
 	report := Report{Err: validate(limit, beside)}
 	for bucket, history := range h.of {
 		report.Add(history.Check(limit, beside...).named(bucket))

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
@@ -34,7 +34,7 @@ func TestAnExtraGrantIsFound(t *testing.T) {
 		if e.Granted <= e.Wanted-e.Unit {
 			e.Granted += e.Unit
 		} else {
-			more := limit.Capacity() + 1
+			more := limit.Burst + 1
 			events = append(events, audit.Event{At: e.At, Wanted: more, Unit: more, Granted: more})
 		}
 		over := audit.Check(limit, events).Over
@@ -83,7 +83,7 @@ func agreesWithBruteForce(t *rapid.T) {
 	)
 	anyTokens := rapid.OneOf(
 		rapid.Int64Range(1, 5),
-		rapid.Int64Range(1, limit.Capacity()),
+		rapid.Int64Range(1, limit.Burst),
 		rapid.Int64Range(1, math.MaxInt64/2),
 	)
 	events := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) audit.Event {
@@ -146,7 +146,7 @@ func FuzzCheck(f *testing.F) {
 	f.Add(int64(0), int64(0), int64(0), int64(0), int64(-1), int64(1))
 	f.Add(int64(math.MaxInt64), int64(math.MinInt64), int64(-1), int64(7), int64(math.MinInt64), int64(math.MinInt64))
 	f.Fuzz(func(t *testing.T, limitTokens, period, burst, a, b, c int64) {
-		limit := pglimit.Limit{Tokens: limitTokens, Period: time.Duration(period), Burst: burst}
+		limit := rate.Limit{Tokens: limitTokens, Period: time.Duration(period), Burst: burst}
 		var events []audit.Event
 		for _, p := range [][4]int64{{a, b, c, c}, {b, c, a, a}, {c, a, b, 0}, {a, c, c, b}, {b, b, 1, 0}, {a, c, 1, c}} {
 			events = append(events, audit.Event{At: p[0], Wanted: p[1], Unit: p[2], Granted: p[3]})
@@ -166,11 +166,11 @@ func FuzzCheck(f *testing.F) {
 func TestLimitsSideBySideAgreeWithBruteForce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		all := []pglimit.Limit{limits.Draw(t, "limit"), limits.Draw(t, "another"), limits.Draw(t, "a third")}
-		loosest := pglimit.Limit{Tokens: 1, Period: math.MaxInt64}
+		all := []rate.Limit{limits.Draw(t, "limit"), limits.Draw(t, "another"), limits.Draw(t, "a third")}
+		loosest := rate.Limit{Tokens: 1, Period: math.MaxInt64}
 		for _, limit := range all {
 			loosest.Period = min(loosest.Period, time.Duration(price(limit)))
-			loosest.Burst = max(loosest.Burst, limit.Capacity())
+			loosest.Burst = max(loosest.Burst, limit.Burst)
 		}
 		var events []audit.Event
 		for _, limit := range all { // together they may be too much

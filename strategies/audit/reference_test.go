@@ -7,27 +7,27 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
 // reference is a bucket as one would draw it on paper: a level of tokens in
 // fractions, filled evenly, never above the burst.
 type reference struct {
-	limit pglimit.Limit
+	limit rate.Limit
 	level *big.Rat
 	at    int64
 }
 
-func newReference(limit pglimit.Limit, at int64) *reference {
-	return &reference{limit: limit, level: tokens(limit.Capacity()), at: at}
+func newReference(limit rate.Limit, at int64) *reference {
+	return &reference{limit: limit, level: tokens(limit.Burst), at: at}
 }
 
 // take grants what there is of the wanted tokens, in whole units. Times do not go
 // backwards.
 func (b *reference) take(at, wanted, unit int64) (granted int64) {
 	b.level.Add(b.level, refilled(b.limit, b.at, at))
-	if burst := tokens(b.limit.Capacity()); b.level.Cmp(burst) > 0 {
+	if burst := tokens(b.limit.Burst); b.level.Cmp(burst) > 0 {
 		b.level.Set(burst)
 	}
 	b.at = at
@@ -40,21 +40,21 @@ func (b *reference) take(at, wanted, unit int64) (granted int64) {
 func tokens(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 
 // price of a token: the nanoseconds in which it comes back, a whole number.
-func price(limit pglimit.Limit) int64 {
+func price(limit rate.Limit) int64 {
 	whole, rest := new(big.Int).QuoRem(big.NewInt(int64(limit.Period)), big.NewInt(limit.Tokens), new(big.Int))
 	return whole.Int64() + int64(rest.Sign())
 }
 
 // refilled tokens from one nanosecond to another.
-func refilled(limit pglimit.Limit, from, to int64) *big.Rat {
+func refilled(limit rate.Limit, from, to int64) *big.Rat {
 	elapsed := new(big.Int).Sub(big.NewInt(to), big.NewInt(from))
 	return new(big.Rat).SetFrac(elapsed, big.NewInt(price(limit)))
 }
 
 // excess is by how much the grants in a span, ends included, exceed what the limit
 // allows in it. It is the first promise, word for word.
-func excess(limit pglimit.Limit, events []audit.Event, from, to int64) *big.Rat {
-	over := new(big.Rat).Neg(tokens(limit.Capacity()))
+func excess(limit rate.Limit, events []audit.Event, from, to int64) *big.Rat {
+	over := new(big.Rat).Neg(tokens(limit.Burst))
 	over.Sub(over, refilled(limit, from, to))
 	for _, e := range events {
 		if e.Granted > 0 && from <= e.At && e.At <= to {
@@ -66,7 +66,7 @@ func excess(limit pglimit.Limit, events []audit.Event, from, to int64) *big.Rat 
 
 // worstExcess of all spans that begin and end with a grant, in whole tokens rounded
 // up; 0 if there is none.
-func worstExcess(limit pglimit.Limit, events []audit.Event) int64 {
+func worstExcess(limit rate.Limit, events []audit.Event) int64 {
 	worst := new(big.Rat)
 	for _, first := range events {
 		for _, last := range events {
@@ -82,13 +82,13 @@ func worstExcess(limit pglimit.Limit, events []audit.Event) int64 {
 
 // notDue counts the denials after which one unit more would have kept the first
 // promise in every span that ends there: the second promise.
-func notDue(limit pglimit.Limit, events []audit.Event) (n int64) {
+func notDue(limit rate.Limit, events []audit.Event) (n int64) {
 	for _, denial := range events {
 		if denial.Contended || denial.Granted > denial.Wanted-denial.Unit {
 			continue
 		}
 		unit := tokens(denial.Unit)
-		fits := unit.Cmp(tokens(limit.Capacity())) <= 0
+		fits := unit.Cmp(tokens(limit.Burst)) <= 0
 		for _, first := range events {
 			if first.Granted > 0 && first.At <= denial.At {
 				over := excess(limit, events, first.At, denial.At)
@@ -114,26 +114,26 @@ func roundedUp(x *big.Rat) int64 {
 }
 
 // limits: extremes, rates that divide evenly and rates that just do not, of any size.
-var limits = rapid.Custom(func(t *rapid.T) pglimit.Limit {
+var limits = rapid.Custom(func(t *rapid.T) rate.Limit {
 	limit := rapid.OneOf(
-		rapid.SampledFrom([]pglimit.Limit{
-			pglimit.PerSecond(1),
-			pglimit.PerSecond(3),
-			pglimit.PerSecond(pglimit.MaxRate),
-			pglimit.Every(time.Nanosecond),
-			pglimit.Every(2 * time.Nanosecond),
-			pglimit.Every(365 * 24 * time.Hour),
-			pglimit.Every(10 * time.Minute),
+		rapid.SampledFrom([]rate.Limit{
+			rate.PerSecond(1),
+			rate.PerSecond(3),
+			rate.PerSecond(rate.MaxRate),
+			rate.Every(time.Nanosecond),
+			rate.Every(2 * time.Nanosecond),
+			rate.Every(365 * 24 * time.Hour),
+			rate.Every(10 * time.Minute),
 			{Tokens: 7, Period: 1_000_000_007},
 			{Tokens: 7919, Period: 104_729 * time.Microsecond},
 		}),
-		rapid.Custom(func(t *rapid.T) pglimit.Limit {
+		rapid.Custom(func(t *rapid.T) rate.Limit {
 			token := int64(1) << rapid.IntRange(0, 55).Draw(t, "size of a token")
 			token += rapid.Int64Range(0, token-1).Draw(t, "token")
 			tokens := rapid.Int64Range(1, max(1, min(1_000_000, int64(1<<56)/token))).Draw(t, "tokens")
 			// Of so many nanoseconds, one less or one more is another price, or just not.
 			rest := rapid.SampledFrom([]int64{0, 0, 1, tokens - 1, -1}).Draw(t, "rest")
-			return pglimit.Limit{Tokens: tokens, Period: time.Duration(max(tokens, token*tokens-rest))}
+			return rate.Limit{Tokens: tokens, Period: time.Duration(max(tokens, token*tokens-rest))}
 		}),
 	).Draw(t, "rate")
 	most := century / price(limit)
@@ -142,16 +142,16 @@ var limits = rapid.Custom(func(t *rapid.T) pglimit.Limit {
 		rapid.Int64Range(1, most),
 		rapid.Just(most),
 	).Draw(t, "burst"))
-}).Filter(func(l pglimit.Limit) bool { return l.Validate() == nil })
+}).Filter(func(l rate.Limit) bool { return l.Validate() == nil })
 
 const century = int64(100 * 365 * 24 * time.Hour)
 
 // gaps between two requests at which something may change: a token has just come back,
 // or just not, or the bucket is full, or just not. Thirty of them fit an int64.
-func gaps(limit pglimit.Limit, least int64) *rapid.Generator[int64] {
+func gaps(limit rate.Limit, least int64) *rapid.Generator[int64] {
 	const longest = 5 * 365 * 24 * time.Hour
 	token := price(limit)
-	full := limit.Capacity() * token
+	full := limit.Burst * token
 	return rapid.Custom(func(t *rapid.T) int64 {
 		return max(least, min(int64(longest), rapid.OneOf(
 			rapid.SampledFrom([]int64{0, 0, 1, token - 1, token, token + 1, full - token, full - 1, full, full + 1}),
@@ -166,7 +166,7 @@ const began = 1_790_000_000_000_000_000
 
 // exact draws a history that the reference bucket would make, in order of time, with
 // at least so many nanoseconds between two events.
-func exact(t *rapid.T, limit pglimit.Limit, least int64) []audit.Event {
+func exact(t *rapid.T, limit rate.Limit, least int64) []audit.Event {
 	bucket := newReference(limit, began)
 	gap := gaps(limit, least)
 	events := make([]audit.Event, rapid.IntRange(1, 30).Draw(t, "events"))
@@ -175,8 +175,8 @@ func exact(t *rapid.T, limit pglimit.Limit, least int64) []audit.Event {
 		at += gap.Draw(t, "gap")
 		unit := rapid.OneOf(
 			rapid.Just(int64(1)),
-			rapid.Int64Range(1, limit.Capacity()),
-			rapid.Just(limit.Capacity()),
+			rapid.Int64Range(1, limit.Burst),
+			rapid.Just(limit.Burst),
 		).Draw(t, "unit")
 		wanted := unit * rapid.Int64Range(1, min(4, math.MaxInt64/unit)).Draw(t, "units")
 		events[i] = audit.Event{At: at, Wanted: wanted, Unit: unit, Granted: bucket.take(at, wanted, unit)}

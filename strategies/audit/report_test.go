@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
@@ -14,7 +14,7 @@ func TestCheckLeavesTheEventsAlone(t *testing.T) {
 	t.Parallel()
 	events := []audit.Event{grant(2, 1), grant(1, 1), deny(0, 1)}
 	before := slices.Clone(events)
-	audit.Check(pglimit.PerSecond(1), events)
+	audit.Check(rate.PerSecond(1), events)
 	if !slices.Equal(events, before) {
 		t.Error(events)
 	}
@@ -24,19 +24,19 @@ func TestAHistoryGoesOnAfterACheck(t *testing.T) {
 	t.Parallel()
 	var h audit.History
 	h.Add(grant(second, 1))
-	if report := h.Check(pglimit.PerSecond(1)); !report.OK() {
+	if report := h.Check(rate.PerSecond(1)); !report.OK() {
 		t.Error(report)
 	}
 	h.Add(grant(0, 1))
 	h.Add(grant(second/2, 1))
-	if report := h.Check(pglimit.PerSecond(1)); report.Over.Tokens != 1 {
+	if report := h.Check(rate.PerSecond(1)); report.Over.Tokens != 1 {
 		t.Error(report)
 	}
 }
 
 func TestAddingToAReportLeavesItsCopiesAlone(t *testing.T) {
 	t.Parallel()
-	limit := pglimit.Every(time.Second)
+	limit := rate.Every(time.Second)
 	sum := audit.Check(limit, []audit.Event{deny(0, 1), deny(0, 1), deny(0, 1), deny(0, 1), deny(0, 1)})
 	kept := sum
 	sum.Add(audit.Check(limit, []audit.Event{grant(0, 1), deny(3*second, 1)}))
@@ -53,7 +53,7 @@ func TestAddingToAReportLeavesItsCopiesAlone(t *testing.T) {
 
 func TestReportsAddUpTheSameInAnyOrder(t *testing.T) {
 	t.Parallel()
-	limit := pglimit.Every(time.Second)
+	limit := rate.Every(time.Second)
 	var reports [3]audit.Report
 	for i, bucket := range []string{"a", "b", "c"} {
 		var h audit.Histories

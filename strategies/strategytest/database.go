@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 func callersTransaction(s *suite) {
@@ -109,7 +109,7 @@ func cancelled(s *suite) {
 	limit := s.needs(slow(1))
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
-	if _, err := s.strategy.Take(ctx, s.pool, []pglimit.Request{s.ask("k", limit, 1, 1)}); !errors.Is(err, context.Canceled) {
+	if _, err := s.strategy.Take(ctx, s.pool, []rate.Request{s.ask("k", limit, 1, 1)}); !errors.Is(err, context.Canceled) {
 		s.Errorf("the error is %v, want context.Canceled", err)
 	}
 	s.wants(s.take("k", limit, 1, 1), 1, 0)
@@ -122,7 +122,7 @@ func cancelled(s *suite) {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(s.Context())) }()
 	for statements := range 8 {
 		ctx, cancel := context.WithCancel(s.Context())
-		_, err := s.strategy.Take(ctx, &interrupted{Tx: tx, after: statements, cancel: cancel}, []pglimit.Request{s.ask("l", limit, 1, 1), s.ask("m", limit, 1, 1)})
+		_, err := s.strategy.Take(ctx, &interrupted{Tx: tx, after: statements, cancel: cancel}, []rate.Request{s.ask("l", limit, 1, 1), s.ask("m", limit, 1, 1)})
 		cancel()
 		if err == nil {
 			break
@@ -169,7 +169,7 @@ func (i *interrupted) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.Batch
 
 func durability(s *suite) {
 	limit := s.needs(slow(1))
-	for _, d := range []pglimit.Durability{pglimit.Relaxed, pglimit.Durable} {
+	for _, d := range []rate.Durability{rate.Relaxed, rate.Durable} {
 		r := s.ask(d.String(), limit, 1, 1)
 		r.Durability = d
 		s.wants(s.takeAll(s.pool, r)[0], 1, 0)
@@ -202,7 +202,7 @@ func queryModes(s *suite) {
 		}
 		returned := s.ask(key+"c", limit, 1, 1)
 		granted := s.takeAll(conn, returned)[0]
-		if err := s.strategy.GiveBack(s.Context(), conn, []pglimit.Refund{{Request: returned, At: granted.At}}); err != nil {
+		if err := s.strategy.GiveBack(s.Context(), conn, []rate.Refund{{Request: returned, At: granted.At}}); err != nil {
 			s.Errorf("%v: GiveBack: %v", mode, err)
 		}
 		s.wants(s.takeAll(conn, returned)[0], 1, 0)
@@ -218,7 +218,7 @@ func queryModes(s *suite) {
 // sweepAll walks the whole table.
 func (s *suite) sweepAll() {
 	s.Helper()
-	var from pglimit.Cursor
+	var from rate.Cursor
 	for {
 		swept, err := s.strategy.Sweep(s.Context(), s.pool, from, 100)
 		if err != nil {

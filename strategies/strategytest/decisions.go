@@ -4,19 +4,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // slow refills so slowly that nothing comes back during a test.
-func slow(burst int64) pglimit.Limit {
-	return pglimit.Every(1000 * time.Hour).WithBurst(burst)
+func slow(burst int64) rate.Limit {
+	return rate.Every(1000 * time.Hour).WithBurst(burst)
 }
 
 // The write-up's rule: allowed if the last allowed request is at least the
 // interval ago.
 func onePerPeriod(s *suite) {
 	const interval = 20 * time.Millisecond
-	limit := s.needs(pglimit.Every(interval))
+	limit := s.needs(rate.Every(interval))
 	last := s.take("partner", limit, 1, 1)
 	s.wants(last, 1, 0)
 	for granted := 1; granted < 25; {
@@ -99,7 +99,7 @@ func severalKeys(s *suite) {
 	limit := s.needs(slow(1))
 	s.take("b", limit, 1, 1)
 	keys := []string{"c", "b", "é", "a", "B", "d"}
-	var requests []pglimit.Request
+	var requests []rate.Request
 	for _, key := range keys {
 		requests = append(requests, s.ask(key, limit, 1, 1))
 	}
@@ -142,17 +142,17 @@ func noRequests(s *suite) { s.takeAll(s.pool) }
 
 // Two first requests must yield a decision each, never a unique violation.
 func firstRequests(s *suite) {
-	for _, limit := range []pglimit.Limit{slow(1), slow(10)} {
+	for _, limit := range []rate.Limit{slow(1), slow(10)} {
 		if s.strategy.Check(limit) != nil {
 			continue
 		}
 		for range 10 {
 			key := limit.String() + time.Now().String()
-			decisions := make(chan pglimit.Decision, 16)
+			decisions := make(chan rate.Decision, 16)
 			var callers sync.WaitGroup
 			for range cap(decisions) {
 				callers.Go(func() {
-					d, err := s.strategy.Take(s.Context(), s.pool, []pglimit.Request{s.ask(key, limit, 1, 1)})
+					d, err := s.strategy.Take(s.Context(), s.pool, []rate.Request{s.ask(key, limit, 1, 1)})
 					if err != nil {
 						s.Error(err)
 						return
@@ -168,8 +168,8 @@ func firstRequests(s *suite) {
 				granted += d.Granted
 				contended = contended || d.Contended
 			}
-			if granted > limit.Capacity() || granted < limit.Capacity() && !contended || granted == 0 {
-				s.Fatalf("%d granted of %d (contended: %v)", granted, limit.Capacity(), contended)
+			if granted > limit.Burst || granted < limit.Burst && !contended || granted == 0 {
+				s.Fatalf("%d granted of %d (contended: %v)", granted, limit.Burst, contended)
 			}
 		}
 	}
@@ -183,19 +183,19 @@ func changedLimit(s *suite) {
 	s.wants(s.take("lowered", slow(3), 1, 1), 0, 0)
 
 	// An emptied bucket refills by the new limit, from the new burst.
-	quick := pglimit.Every(time.Millisecond).WithBurst(2)
+	quick := rate.Every(time.Millisecond).WithBurst(2)
 	s.wants(s.take("unblocked", slow(10), 10, 10), 10, 0)
-	_, granted := s.until("a token at the new rate", func() pglimit.Decision { return s.take("unblocked", quick, 1, 1) },
-		func(d pglimit.Decision) bool { return d.Allowed })
+	_, granted := s.until("a token at the new rate", func() rate.Decision { return s.take("unblocked", quick, 1, 1) },
+		func(d rate.Decision) bool { return d.Allowed })
 	s.wants(granted, 1, granted.Remaining)
 	s.wants(s.take("faster", slow(10), 4, 4), 4, 6)
-	s.wants(s.take("faster", pglimit.PerHour(7).WithBurst(10), 1, 1), 1, 5)
+	s.wants(s.take("faster", rate.PerHour(7).WithBurst(10), 1, 1), 1, 5)
 	s.wants(s.take("faster", slow(10), 1, 1), 1, 4)
 
 	// What flowed back before the change did so at the old rate.
 	ten := quick.WithBurst(10)
 	s.take("old rate", ten, 10, 10)
-	s.until("a full bucket", func() pglimit.Decision { return s.peek("old rate", ten) },
-		func(d pglimit.Decision) bool { return d.ResetAfter == 0 })
+	s.until("a full bucket", func() rate.Decision { return s.peek("old rate", ten) },
+		func(d rate.Decision) bool { return d.ResetAfter == 0 })
 	s.wants(s.take("old rate", slow(10), 10, 10), 10, 0)
 }

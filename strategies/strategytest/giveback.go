@@ -4,18 +4,18 @@ import (
 	"errors"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-func (s *suite) giveBack(refunds ...pglimit.Refund) {
+func (s *suite) giveBack(refunds ...rate.Refund) {
 	s.Helper()
 	if err := s.strategy.GiveBack(s.Context(), s.pool, refunds); err != nil {
 		s.Errorf("GiveBack: %v", err)
 	}
 }
 
-func (s *suite) refund(key string, limit pglimit.Limit, tokens int64, granted pglimit.Decision) pglimit.Refund {
-	return pglimit.Refund{Request: s.ask(key, limit, tokens, tokens), At: granted.At}
+func (s *suite) refund(key string, limit rate.Limit, tokens int64, granted rate.Decision) rate.Refund {
+	return rate.Refund{Request: s.ask(key, limit, tokens, tokens), At: granted.At}
 }
 
 // What is given back can be had again, and no more than that.
@@ -67,7 +67,7 @@ func givenBackAfterReset(s *suite) {
 // A bucket whose limit has changed since gets nothing back.
 func givenBackToAnotherLimit(s *suite) {
 	before := s.needs(slow(10))
-	after := pglimit.Every(3000 * time.Hour).WithBurst(10)
+	after := rate.Every(3000 * time.Hour).WithBurst(10)
 	old := s.take("k", before, 5, 5)
 	s.wants(s.take("k", after, 1, 1), 1, 4)
 	s.giveBack(s.refund("k", before, 5, old))
@@ -77,13 +77,13 @@ func givenBackToAnotherLimit(s *suite) {
 // Tokens that flowed back while others were out are not had twice: of ten that were
 // out for so long that the bucket was full all the time, none comes back.
 func givenBackLate(s *suite) {
-	limit := s.needs(pglimit.Every(time.Millisecond).WithBurst(40))
+	limit := s.needs(rate.Every(time.Millisecond).WithBurst(40))
 	out := s.take("k", limit, 10, 10)
-	s.until("a full bucket", func() pglimit.Decision { return s.peek("k", limit) },
-		func(d pglimit.Decision) bool { return d.ResetAfter == 0 })
-	slower := pglimit.Every(time.Hour).WithBurst(40) // from here on, nothing flows back
+	s.until("a full bucket", func() rate.Decision { return s.peek("k", limit) },
+		func(d rate.Decision) bool { return d.ResetAfter == 0 })
+	slower := rate.Every(time.Hour).WithBurst(40) // from here on, nothing flows back
 	s.wants(s.take("k", slower, 20, 20), 20, 20)
-	s.giveBack(s.refund("k", slower, 10, pglimit.Decision{At: out.At.Add(-24 * time.Hour)}))
+	s.giveBack(s.refund("k", slower, 10, rate.Decision{At: out.At.Add(-24 * time.Hour)}))
 	if d := s.peek("k", slower); d.Remaining != 20 {
 		s.Errorf("%d remain, want 20", d.Remaining)
 	}
@@ -92,15 +92,15 @@ func givenBackLate(s *suite) {
 func badRefunds(s *suite) {
 	limit := s.needs(slow(1))
 	taken := s.take("k", limit, 1, 1)
-	for name, spoil := range map[string]func(*pglimit.Refund){
-		"NUL in the key":  func(r *pglimit.Refund) { r.Key = "\x00" },
-		"no limiter":      func(r *pglimit.Refund) { r.Limiter = "" },
-		"negative tokens": func(r *pglimit.Refund) { r.Tokens, r.Unit = -1, 1 },
+	for name, spoil := range map[string]func(*rate.Refund){
+		"NUL in the key":  func(r *rate.Refund) { r.Key = "\x00" },
+		"no limiter":      func(r *rate.Refund) { r.Limiter = "" },
+		"negative tokens": func(r *rate.Refund) { r.Tokens, r.Unit = -1, 1 },
 	} {
 		bad := s.refund("k", limit, 1, taken)
 		spoil(&bad)
-		var request *pglimit.RequestError
-		if err := s.strategy.GiveBack(s.Context(), s.pool, []pglimit.Refund{s.refund("k", limit, 1, taken), bad}); !errors.As(err, &request) {
+		var request *rate.RequestError
+		if err := s.strategy.GiveBack(s.Context(), s.pool, []rate.Refund{s.refund("k", limit, 1, taken), bad}); !errors.As(err, &request) {
 			s.Errorf("%s: the error is %v", name, err)
 		}
 	}
@@ -116,7 +116,7 @@ func givenBackInTransaction(s *suite) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		if err := s.strategy.GiveBack(s.Context(), tx, []pglimit.Refund{s.refund("k", limit, 1, taken)}); err != nil {
+		if err := s.strategy.GiveBack(s.Context(), tx, []rate.Refund{s.refund("k", limit, 1, taken)}); err != nil {
 			s.Error(err)
 		}
 		var commit string

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 func anyScript(s *suite) {
@@ -12,10 +12,10 @@ func anyScript(s *suite) {
 	keys := []string{
 		"user:42", "ключ", "鍵", "مفتاح", "🔑👩‍👩‍👧", "e\u0301", "é", " ", "\t\n\r", "a b",
 		`it's`, `"quoted"`, `back\slash`, `\x00`, `%s%d%`, `100%`, "_", "$1", ":name", "?", ";--", "/*", "{a,b}", "NULL", "null",
-		strings.Repeat("k", 512), strings.Repeat("é", 256), strings.Repeat("x", pglimit.MaxKeyBytes),
-		strings.Repeat("🔑", pglimit.MaxKeyBytes/4),
+		strings.Repeat("k", 512), strings.Repeat("é", 256), strings.Repeat("x", rate.MaxKeyBytes),
+		strings.Repeat("🔑", rate.MaxKeyBytes/4),
 	}
-	var requests []pglimit.Request
+	var requests []rate.Request
 	for _, key := range keys {
 		s.wants(s.take(key, limit, 1, 1), 1, 0)
 		requests = append(requests, s.ask(key, limit, 1, 1))
@@ -26,8 +26,8 @@ func anyScript(s *suite) {
 		}
 	}
 	longest := s.ask("k", limit, 1, 1)
-	longest.Limiter = strings.Repeat("l", pglimit.MaxLimiterBytes)
-	longest.Key = strings.Repeat("m", pglimit.MaxKeyBytes)
+	longest.Limiter = strings.Repeat("l", rate.MaxLimiterBytes)
+	longest.Key = strings.Repeat("m", rate.MaxKeyBytes)
 	s.takeAll(s.pool, longest)
 	if err := s.strategy.Reset(s.Context(), s.pool, longest.Limiter, longest.Key); err != nil {
 		s.Error(err)
@@ -46,29 +46,29 @@ func apart(s *suite) {
 func badRequests(s *suite) {
 	limit := s.needs(slow(1))
 	good := s.ask("good", limit, 1, 1)
-	for name, spoil := range map[string]func(*pglimit.Request){
-		"NUL in the key":     func(r *pglimit.Request) { r.Key = "a\x00b" },
-		"key not UTF-8":      func(r *pglimit.Request) { r.Key = "\xff" },
-		"no key":             func(r *pglimit.Request) { r.Key = "" },
-		"key too long":       func(r *pglimit.Request) { r.Key = strings.Repeat("k", pglimit.MaxKeyBytes+1) },
-		"NUL in the limiter": func(r *pglimit.Request) { r.Limiter = "\x00" },
-		"no limiter":         func(r *pglimit.Request) { r.Limiter = "" },
-		"limiter too long":   func(r *pglimit.Request) { r.Limiter = strings.Repeat("k", pglimit.MaxLimiterBytes+1) },
-		"negative cost":      func(r *pglimit.Request) { r.Tokens, r.Unit = -1, -1 },
-		"negative unit":      func(r *pglimit.Request) { r.Unit = -1 },
-		"no unit":            func(r *pglimit.Request) { r.Unit = 0 },
-		"more than burst":    func(r *pglimit.Request) { r.Tokens, r.Unit = 2, 2 },
-		"a limit of zero":    func(r *pglimit.Request) { r.Limit = pglimit.PerSecond(0) },
-		"no period":          func(r *pglimit.Request) { r.Limit.Period = 0 },
-		"negative burst":     func(r *pglimit.Request) { r.Limit.Burst = -1 },
-		"too fast":           func(r *pglimit.Request) { r.Limit = pglimit.Limit{Tokens: 2, Period: 1, Burst: 1} },
-		"no such durability": func(r *pglimit.Request) { r.Durability = 7 },
+	for name, spoil := range map[string]func(*rate.Request){
+		"NUL in the key":     func(r *rate.Request) { r.Key = "a\x00b" },
+		"key not UTF-8":      func(r *rate.Request) { r.Key = "\xff" },
+		"no key":             func(r *rate.Request) { r.Key = "" },
+		"key too long":       func(r *rate.Request) { r.Key = strings.Repeat("k", rate.MaxKeyBytes+1) },
+		"NUL in the limiter": func(r *rate.Request) { r.Limiter = "\x00" },
+		"no limiter":         func(r *rate.Request) { r.Limiter = "" },
+		"limiter too long":   func(r *rate.Request) { r.Limiter = strings.Repeat("k", rate.MaxLimiterBytes+1) },
+		"negative cost":      func(r *rate.Request) { r.Tokens, r.Unit = -1, -1 },
+		"negative unit":      func(r *rate.Request) { r.Unit = -1 },
+		"no unit":            func(r *rate.Request) { r.Unit = 0 },
+		"more than burst":    func(r *rate.Request) { r.Tokens, r.Unit = 2, 2 },
+		"a limit of zero":    func(r *rate.Request) { r.Limit = rate.PerSecond(0) },
+		"no period":          func(r *rate.Request) { r.Limit.Period = 0 },
+		"negative burst":     func(r *rate.Request) { r.Limit.Burst = -1 },
+		"too fast":           func(r *rate.Request) { r.Limit = rate.Limit{Tokens: 2, Period: 1, Burst: 1} },
+		"no such durability": func(r *rate.Request) { r.Durability = 7 },
 	} {
 		bad := good
 		spoil(&bad)
-		_, err := s.strategy.Take(s.Context(), s.pool, []pglimit.Request{good, bad})
-		var request *pglimit.RequestError
-		var limited *pglimit.LimitError
+		_, err := s.strategy.Take(s.Context(), s.pool, []rate.Request{good, bad})
+		var request *rate.RequestError
+		var limited *rate.LimitError
 		if !errors.As(err, &request) && !errors.As(err, &limited) {
 			s.Errorf("%s: the error is %v", name, err)
 		}

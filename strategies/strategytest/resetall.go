@@ -6,13 +6,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // allResetter skips the test where the strategy cannot reset all keys.
-func (s *suite) allResetter() pglimit.AllResetter {
+func (s *suite) allResetter() rate.AllResetter {
 	s.Helper()
-	able, ok := s.strategy.(pglimit.AllResetter)
+	able, ok := s.strategy.(rate.AllResetter)
 	if !ok {
 		s.Skipf("%s is no AllResetter", s.strategy.Name())
 	}
@@ -22,7 +22,7 @@ func (s *suite) allResetter() pglimit.AllResetter {
 func resetAll(s *suite) {
 	limit, strategy := s.needs(slow(1)), s.allResetter()
 	const keys = 50
-	var requests []pglimit.Request
+	var requests []rate.Request
 	for i := range keys {
 		requests = append(requests, s.ask(strconv.Itoa(i), limit, 1, 1))
 	}

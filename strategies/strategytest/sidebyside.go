@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
@@ -21,12 +21,12 @@ func sideBySide(s *suite) {
 	}
 	defer other.Close()
 	pools := []*pgxpool.Pool{s.pool, other}
-	for _, limits := range [][2]pglimit.Limit{
-		{pglimit.PerSecond(100).WithBurst(10), pglimit.PerSecond(200).WithBurst(10)},
-		{pglimit.PerSecond(100).WithBurst(100), pglimit.PerSecond(100).WithBurst(10)},
-		{pglimit.PerSecond(500).WithBurst(3), pglimit.PerSecond(20).WithBurst(200)},
-		{pglimit.PerSecond(997).WithBurst(50), slow(60)},
-		{pglimit.Every(20 * time.Millisecond), pglimit.Every(30 * time.Millisecond)},
+	for _, limits := range [][2]rate.Limit{
+		{rate.PerSecond(100).WithBurst(10), rate.PerSecond(200).WithBurst(10)},
+		{rate.PerSecond(100).WithBurst(100), rate.PerSecond(100).WithBurst(10)},
+		{rate.PerSecond(500).WithBurst(3), rate.PerSecond(20).WithBurst(200)},
+		{rate.PerSecond(997).WithBurst(50), slow(60)},
+		{rate.Every(20 * time.Millisecond), rate.Every(30 * time.Millisecond)},
 	} {
 		if s.strategy.Check(limits[0]) != nil || s.strategy.Check(limits[1]) != nil {
 			continue
@@ -41,11 +41,11 @@ func sideBySide(s *suite) {
 				limit := limits[i%2]
 				for time.Since(began) < 400*time.Millisecond {
 					r := s.ask(key, limit, 1, 1)
-					if limit.Capacity() > 1 {
+					if limit.Burst > 1 {
 						r.Tokens = 1 + random.Int64N(3)
 						r.Unit = 1 + random.Int64N(r.Tokens)
 					}
-					d, err := s.strategy.Take(s.Context(), pools[i/2%2], []pglimit.Request{r})
+					d, err := s.strategy.Take(s.Context(), pools[i/2%2], []rate.Request{r})
 					if err != nil {
 						s.Error(err)
 						return
@@ -80,15 +80,15 @@ func raisedLimit(s *suite) {
 // whoever asks meanwhile.
 func loweredLimit(s *suite) {
 	const window = 300 * time.Millisecond
-	large := s.needs(pglimit.Limit{Tokens: 1000, Period: window, Burst: 1000})
-	small := pglimit.Limit{Tokens: 2, Period: window, Burst: 2}
+	large := s.needs(rate.Limit{Tokens: 1000, Period: window, Burst: 1000})
+	small := rate.Limit{Tokens: 2, Period: window, Burst: 2}
 	emptied := s.take("k", large, 1000, 1000)
 	s.wants(emptied, 1000, 0)
 	due := emptied.At.Add(window)
-	before, granted := s.until("a grant of all that the lower limit has", func() pglimit.Decision {
+	before, granted := s.until("a grant of all that the lower limit has", func() rate.Decision {
 		s.peek("k", large)
 		return s.take("k", small, 2, 2)
-	}, func(d pglimit.Decision) bool { return d.Allowed })
+	}, func(d rate.Decision) bool { return d.Allowed })
 	if granted.At.Before(due) {
 		s.Errorf("granted %v after it was emptied: too early", granted.At.Sub(emptied.At))
 	}
@@ -99,20 +99,20 @@ func loweredLimit(s *suite) {
 
 // After a change of the limit a denial says when to retry as truly as before.
 func retryAfterAChange(s *suite) {
-	for name, c := range map[string]struct{ before, after pglimit.Limit }{
-		"much slower":         {pglimit.PerSecond(10).WithBurst(1), pglimit.Every(1000 * 24 * time.Hour)},
-		"much faster":         {pglimit.Every(1000 * 24 * time.Hour), pglimit.Every(50 * time.Millisecond)},
-		"a little slower":     {pglimit.Every(40 * time.Millisecond), pglimit.Every(60 * time.Millisecond)},
-		"a little faster":     {pglimit.Every(60 * time.Millisecond), pglimit.Every(40 * time.Millisecond)},
-		"much slower, burst":  {pglimit.PerSecond(100).WithBurst(10), pglimit.Every(1000 * 24 * time.Hour).WithBurst(10)},
-		"smaller":             {pglimit.PerSecond(100).WithBurst(10), pglimit.PerSecond(100).WithBurst(3)},
-		"slower and larger":   {pglimit.PerSecond(100).WithBurst(10), pglimit.PerSecond(30).WithBurst(12)},
-		"uneven, and smaller": {pglimit.PerSecond(97).WithBurst(10), pglimit.PerSecond(113).WithBurst(4)},
+	for name, c := range map[string]struct{ before, after rate.Limit }{
+		"much slower":         {rate.PerSecond(10).WithBurst(1), rate.Every(1000 * 24 * time.Hour)},
+		"much faster":         {rate.Every(1000 * 24 * time.Hour), rate.Every(50 * time.Millisecond)},
+		"a little slower":     {rate.Every(40 * time.Millisecond), rate.Every(60 * time.Millisecond)},
+		"a little faster":     {rate.Every(60 * time.Millisecond), rate.Every(40 * time.Millisecond)},
+		"much slower, burst":  {rate.PerSecond(100).WithBurst(10), rate.Every(1000 * 24 * time.Hour).WithBurst(10)},
+		"smaller":             {rate.PerSecond(100).WithBurst(10), rate.PerSecond(100).WithBurst(3)},
+		"slower and larger":   {rate.PerSecond(100).WithBurst(10), rate.PerSecond(30).WithBurst(12)},
+		"uneven, and smaller": {rate.PerSecond(97).WithBurst(10), rate.PerSecond(113).WithBurst(4)},
 	} {
 		if s.strategy.Check(c.before) != nil || s.strategy.Check(c.after) != nil {
 			continue
 		}
-		all := c.before.Capacity()
+		all := c.before.Burst
 		s.take(name, c.before, all, all)
 		denied := s.take(name, c.after, 1, 1)
 		if denied.Allowed {
@@ -125,8 +125,8 @@ func retryAfterAChange(s *suite) {
 		if denied.RetryAfter > 10*time.Second {
 			continue // nobody waits for that
 		}
-		before, granted := s.until(name+": a grant", func() pglimit.Decision { return s.take(name, c.after, 1, 1) },
-			func(d pglimit.Decision) bool { return d.Allowed })
+		before, granted := s.until(name+": a grant", func() rate.Decision { return s.take(name, c.after, 1, 1) },
+			func(d rate.Decision) bool { return d.Allowed })
 		if granted.At.Before(due) {
 			s.Errorf("%s: granted %v before RetryAfter", name, due.Sub(granted.At))
 		}

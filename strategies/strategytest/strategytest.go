@@ -1,4 +1,4 @@
-// Package strategytest is the contract of pglimit.Strategy as a test suite. The
+// Package strategytest is the contract of rate.Strategy as a test suite. The
 // strategies of this module pass it; run it on your own:
 //
 //	func TestMyStrategy(t *testing.T) {
@@ -19,14 +19,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Run holds the strategy against its contract. newDB makes a pool of at least 16
 // connections on a database in which the strategy is installed; it is called
 // once. A strategy that refuses limits with a burst (by Check) is not asked
 // for one.
-func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy pglimit.Strategy) {
+func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strategy) {
 	t.Helper()
 	pool := newDB(t)
 	tests := []struct {
@@ -83,12 +83,12 @@ func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy pglimit.St
 type suite struct {
 	*testing.T
 	pool     *pgxpool.Pool
-	strategy pglimit.Strategy
+	strategy rate.Strategy
 	limiter  string
 }
 
 // needs skips the test where the strategy does not take the limit.
-func (s *suite) needs(limit pglimit.Limit) pglimit.Limit {
+func (s *suite) needs(limit rate.Limit) rate.Limit {
 	s.Helper()
 	if err := s.strategy.Check(limit); err != nil {
 		s.Skipf("not for %s: %v", s.strategy.Name(), err)
@@ -96,14 +96,14 @@ func (s *suite) needs(limit pglimit.Limit) pglimit.Limit {
 	return limit
 }
 
-func (s *suite) ask(key string, limit pglimit.Limit, tokens, unit int64) pglimit.Request {
-	return pglimit.Request{Limiter: s.limiter, Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+func (s *suite) ask(key string, limit rate.Limit, tokens, unit int64) rate.Request {
+	return rate.Request{Limiter: s.limiter, Key: key, Limit: limit, Tokens: tokens, Unit: unit}
 }
 
-func (s *suite) takeAll(db pglimit.DB, requests ...pglimit.Request) []pglimit.Decision {
+func (s *suite) takeAll(db rate.DB, requests ...rate.Request) []rate.Decision {
 	s.Helper()
 	decisions, err := s.strategy.Take(s.Context(), db, requests)
-	for tries := 0; len(requests) > 1 && errors.Is(err, pglimit.ErrNothingTaken) && tries < 10; tries++ {
+	for tries := 0; len(requests) > 1 && errors.Is(err, rate.ErrNothingTaken) && tries < 10; tries++ {
 		decisions, err = s.strategy.Take(s.Context(), db, requests) // as it may be on a busy machine
 	}
 	if err != nil {
@@ -117,19 +117,19 @@ func (s *suite) takeAll(db pglimit.DB, requests ...pglimit.Request) []pglimit.De
 
 // take asks until the answer is not "contended": with one caller at a time it never
 // is.
-func (s *suite) take(key string, limit pglimit.Limit, tokens, unit int64) pglimit.Decision {
+func (s *suite) take(key string, limit rate.Limit, tokens, unit int64) rate.Decision {
 	s.Helper()
 	return s.takeAll(s.pool, s.ask(key, limit, tokens, unit))[0]
 }
 
-func (s *suite) peek(key string, limit pglimit.Limit) pglimit.Decision {
+func (s *suite) peek(key string, limit rate.Limit) rate.Decision {
 	s.Helper()
 	return s.take(key, limit, 0, 1)
 }
 
 // wants checks what is the same in every decision of a strategy that was asked
 // for tokens.
-func (s *suite) wants(d pglimit.Decision, granted, remaining int64) {
+func (s *suite) wants(d rate.Decision, granted, remaining int64) {
 	s.Helper()
 	if d.Granted != granted || d.Allowed != (granted > 0) || d.Remaining != remaining || d.Contended {
 		s.Errorf("granted %d, %d remain, allowed %v, contended %v; want %d granted, %d remaining",
@@ -143,7 +143,7 @@ func (s *suite) wants(d pglimit.Decision, granted, remaining int64) {
 const patience = 30 * time.Second
 
 // until polls until a decision satisfies done.
-func (s *suite) until(what string, poll func() pglimit.Decision, done func(pglimit.Decision) bool) (before, at pglimit.Decision) {
+func (s *suite) until(what string, poll func() rate.Decision, done func(rate.Decision) bool) (before, at rate.Decision) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()

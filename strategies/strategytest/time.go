@@ -3,30 +3,30 @@ package strategytest
 import (
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 func retryAfter(s *suite) {
-	for _, limit := range []pglimit.Limit{
-		pglimit.Every(30 * time.Millisecond),
-		pglimit.PerSecond(7).WithBurst(1),
-		pglimit.PerSecond(20).WithBurst(5),
+	for _, limit := range []rate.Limit{
+		rate.Every(30 * time.Millisecond),
+		rate.PerSecond(7).WithBurst(1),
+		rate.PerSecond(20).WithBurst(5),
 	} {
 		if s.strategy.Check(limit) != nil {
 			continue
 		}
-		all := limit.Capacity()
+		all := limit.Burst
 		key := limit.String()
 		first := s.take(key, limit, all, all)
 		for _, n := range []int64{1, all} {
-			_, denied := s.until("a denial", func() pglimit.Decision { return s.take(key, limit, n, n) },
-				func(d pglimit.Decision) bool { return !d.Allowed })
+			_, denied := s.until("a denial", func() rate.Decision { return s.take(key, limit, n, n) },
+				func(d rate.Decision) bool { return !d.Allowed })
 			if denied.RetryAfter <= 0 {
 				s.Fatalf("%v: %+v: want a denial that says when to retry", limit, denied)
 			}
 			due := denied.At.Add(denied.RetryAfter)
-			before, granted := s.until("a grant", func() pglimit.Decision { return s.take(key, limit, n, n) },
-				func(d pglimit.Decision) bool { return d.Allowed })
+			before, granted := s.until("a grant", func() rate.Decision { return s.take(key, limit, n, n) },
+				func(d rate.Decision) bool { return d.Allowed })
 			if granted.At.Before(due) {
 				s.Errorf("%v: granted %v before RetryAfter", limit, due.Sub(granted.At))
 			}
@@ -45,54 +45,54 @@ func retryAfter(s *suite) {
 }
 
 func resetAfter(s *suite) {
-	for _, limit := range []pglimit.Limit{
-		pglimit.Every(30 * time.Millisecond),
-		pglimit.PerSecond(300).WithBurst(10),
+	for _, limit := range []rate.Limit{
+		rate.Every(30 * time.Millisecond),
+		rate.PerSecond(300).WithBurst(10),
 	} {
 		if s.strategy.Check(limit) != nil {
 			continue
 		}
 		key := limit.String()
-		taken := s.take(key, limit, limit.Capacity(), limit.Capacity())
-		interval := limit.Period * time.Duration(limit.Capacity()) / time.Duration(limit.Tokens)
+		taken := s.take(key, limit, limit.Burst, limit.Burst)
+		interval := limit.Period * time.Duration(limit.Burst) / time.Duration(limit.Tokens)
 		if off := taken.ResetAfter - interval; off < 0 || off > time.Microsecond {
 			s.Errorf("%v: an emptied bucket is full in %v, want %v", limit, taken.ResetAfter, interval)
 		}
 		full := taken.At.Add(taken.ResetAfter)
-		before, at := s.until("a full bucket", func() pglimit.Decision { return s.peek(key, limit) },
-			func(d pglimit.Decision) bool { return d.ResetAfter == 0 })
+		before, at := s.until("a full bucket", func() rate.Decision { return s.peek(key, limit) },
+			func(d rate.Decision) bool { return d.ResetAfter == 0 })
 		if at.At.Before(full) || !before.At.IsZero() && !before.At.Before(full) {
 			s.Errorf("%v: full between %v and %v, want %v", limit, before.At, at.At, full)
 		}
-		if at.Remaining != limit.Capacity() {
+		if at.Remaining != limit.Burst {
 			s.Errorf("%v: full with %d tokens", limit, at.Remaining)
 		}
 	}
 }
 
 func billionPerSecond(s *suite) {
-	if one := pglimit.PerSecond(pglimit.MaxRate).WithBurst(1); s.strategy.Check(one) == nil {
+	if one := rate.PerSecond(rate.MaxRate).WithBurst(1); s.strategy.Check(one) == nil {
 		s.wants(s.take("one", one, 1, 1), 1, 0)
-		s.until("a token", func() pglimit.Decision { return s.take("one", one, 1, 1) },
-			func(d pglimit.Decision) bool { return d.Allowed })
+		s.until("a token", func() rate.Decision { return s.take("one", one, 1, 1) },
+			func(d rate.Decision) bool { return d.Allowed })
 	}
-	limit := s.needs(pglimit.PerSecond(pglimit.MaxRate))
-	first := s.take("all", limit, pglimit.MaxRate, pglimit.MaxRate)
-	s.wants(first, pglimit.MaxRate, 0)
+	limit := s.needs(rate.PerSecond(rate.MaxRate))
+	first := s.take("all", limit, rate.MaxRate, rate.MaxRate)
+	s.wants(first, rate.MaxRate, 0)
 	if first.ResetAfter != time.Second {
 		s.Errorf("full again in %v, want 1s", first.ResetAfter)
 	}
 	// A thousand tokens come back each microsecond, to the token.
-	second := s.take("all", limit, pglimit.MaxRate, 1)
+	second := s.take("all", limit, rate.MaxRate, 1)
 	// (Those of the last microseconds may be left: a strategy may plan before it decides.)
-	if want := min(pglimit.MaxRate, second.At.Sub(first.At).Microseconds()*1000); second.Granted+second.Remaining != want || second.Granted == 0 {
+	if want := min(rate.MaxRate, second.At.Sub(first.At).Microseconds()*1000); second.Granted+second.Remaining != want || second.Granted == 0 {
 		s.Errorf("%d tokens came back in %v, and %d are left, want %d", second.Granted, second.At.Sub(first.At), second.Remaining, want)
 	}
 }
 
 func onePerYear(s *suite) {
 	const year = 365 * 24 * time.Hour
-	limit := s.needs(pglimit.Every(year))
+	limit := s.needs(rate.Every(year))
 	first := s.take("k", limit, 1, 1)
 	s.wants(first, 1, 0)
 	if first.ResetAfter != year {
@@ -103,7 +103,7 @@ func onePerYear(s *suite) {
 	if due := denied.At.Add(denied.RetryAfter); !due.Equal(first.At.Add(year)) {
 		s.Errorf("the next is due at %v, want a year after %v", due, first.At)
 	}
-	if many := pglimit.Every(year).WithBurst(200); s.strategy.Check(many) == nil {
+	if many := rate.Every(year).WithBurst(200); s.strategy.Check(many) == nil {
 		all := s.take("many", many, 200, 200)
 		s.wants(all, 200, 0)
 		d := s.take("many", many, 200, 200)
@@ -118,7 +118,7 @@ func onePerYear(s *suite) {
 // microsecond is neither dropped nor credited twice.
 func unevenRates(s *suite) {
 	const tokens, period, burst = 997, 1300 * time.Millisecond, 1500 // full in 1.96 s
-	limit := s.needs(pglimit.Limit{Tokens: tokens, Period: period, Burst: burst})
+	limit := s.needs(rate.Limit{Tokens: tokens, Period: period, Burst: burst})
 	first := s.take("k", limit, burst, burst)
 	granted, last := int64(0), first
 	for last.At.Sub(first.At) < 200*time.Millisecond {

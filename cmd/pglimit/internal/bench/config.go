@@ -134,7 +134,7 @@ func (c Config) Validate() error {
 		value     int64
 		low, high int64
 	}{
-		{"--cost", c.Cost, 1, c.Limit.Capacity()},
+		{"--cost", c.Cost, 1, c.Limit.Burst},
 		{"--keys", int64(c.Keys), 1, maxKeys},
 		{"--callers", int64(c.Callers), 1, maxCallers},
 		{"--instances", int64(c.Instances), 1, int64(c.Callers)},

@@ -1,4 +1,4 @@
-package pglimit
+package rate
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 // tokens, starts full and is refilled evenly. PerSecond(10).WithBurst(20) grants
 // 20 at once to a key that was quiet, then one every 100 ms.
 //
-// The zero value is not a valid limit. Tokens and Period say the rate and
-// nothing else: 60 per minute and 1 per second differ only in their default
-// Burst. A rate is kept to within a nanosecond per token, see [Limit.Token].
+// The zero value is not a valid limit. Tokens and Period say the rate and nothing else:
+// 60 per minute and 1 per second, with the same Burst, are the same limit. A rate is kept
+// to within a nanosecond per token, see [Limit.Token].
 type Limit struct {
 	// Tokens that are refilled in a Period. At least 1.
 	Tokens int64
@@ -23,8 +23,8 @@ type Limit struct {
 	// any rate up to a million per second, and even ones above.
 	Period time.Duration
 
-	// Burst is the most that can be granted at once. Zero means Tokens. As many tokens
-	// must come back within MaxWindow.
+	// Burst is the most that can be granted at once: the tokens of a full bucket. At least
+	// 1. As many tokens must come back within MaxWindow.
 	Burst int64
 }
 
@@ -36,31 +36,22 @@ const MaxRate = 1_000_000_000
 const MaxWindow = 200 * 365 * 24 * time.Hour
 
 // PerSecond is a Limit of n tokens per second with a Burst of n.
-func PerSecond(n int64) Limit { return Limit{Tokens: n, Period: time.Second} }
+func PerSecond(n int64) Limit { return Limit{Tokens: n, Period: time.Second, Burst: n} }
 
 // PerMinute is a Limit of n tokens per minute with a Burst of n.
-func PerMinute(n int64) Limit { return Limit{Tokens: n, Period: time.Minute} }
+func PerMinute(n int64) Limit { return Limit{Tokens: n, Period: time.Minute, Burst: n} }
 
 // PerHour is a Limit of n tokens per hour with a Burst of n.
-func PerHour(n int64) Limit { return Limit{Tokens: n, Period: time.Hour} }
+func PerHour(n int64) Limit { return Limit{Tokens: n, Period: time.Hour, Burst: n} }
 
 // Every is a Limit of one token per d with a Burst of 1: two grants are at least
 // d apart.
-func Every(d time.Duration) Limit { return Limit{Tokens: 1, Period: d} }
+func Every(d time.Duration) Limit { return Limit{Tokens: 1, Period: d, Burst: 1} }
 
-// WithBurst returns the limit with another Burst. Zero means Tokens.
+// WithBurst returns the limit with another Burst.
 func (l Limit) WithBurst(burst int64) Limit {
 	l.Burst = burst
 	return l
-}
-
-// Capacity is the number of tokens in a full bucket: Burst, or Tokens where
-// Burst is zero.
-func (l Limit) Capacity() int64 {
-	if l.Burst == 0 {
-		return l.Tokens
-	}
-	return l.Burst
 }
 
 // Token is the time in which one token comes back: Period / Tokens, rounded up to the
@@ -71,7 +62,7 @@ func (l Limit) Token() time.Duration {
 
 // Window is the time in which an empty bucket fills: Burst × Token. Defined for a valid
 // Limit only.
-func (l Limit) Window() time.Duration { return time.Duration(l.Capacity()) * l.Token() }
+func (l Limit) Window() time.Duration { return time.Duration(l.Burst) * l.Token() }
 
 // Validate returns a [*LimitError] that names the field, its value and what is
 // allowed, or nil.
@@ -83,8 +74,8 @@ func (l Limit) Validate() error {
 		return &LimitError{l, "Period", fmt.Sprintf("is %v: it must be longer than zero", l.Period)}
 	case l.Tokens > int64(l.Period):
 		return &LimitError{l, "Tokens", fmt.Sprintf("is %d in %v: the rate must be at most %d tokens per second", l.Tokens, l.Period, MaxRate)}
-	case l.Burst < 0:
-		return &LimitError{l, "Burst", fmt.Sprintf("is %d: it must be at least 1, or 0 for as many as Tokens", l.Burst)}
+	case l.Burst < 1:
+		return &LimitError{l, "Burst", fmt.Sprintf("is %d: it must be at least 1 (Tokens, %d, is usual)", l.Burst, l.Tokens)}
 	}
 	// Token × Tokens exceeds the Period by less than Tokens nanoseconds: a thousandth, if a
 	// token takes a microsecond or more.
@@ -96,14 +87,15 @@ func (l Limit) Validate() error {
 	if token > MaxWindow {
 		return &LimitError{l, "Period", fmt.Sprintf("is %v for %d tokens: a token must come back within 200 years", l.Period, l.Tokens)}
 	}
-	if longest := int64(MaxWindow / token); l.Capacity() > longest {
-		return &LimitError{l, "Burst", fmt.Sprintf("is %d, which take longer than 200 years to come back at this rate: it must be at most %d", l.Capacity(), longest)}
+	if longest := int64(MaxWindow / token); l.Burst > longest {
+		return &LimitError{l, "Burst", fmt.Sprintf("is %d, which take longer than 200 years to come back at this rate: it must be at most %d", l.Burst, longest)}
 	}
 	return nil
 }
 
-// refillTime of so many tokens; at most the longest Duration, which is 292 years.
-func (l Limit) refillTime(tokens int64) time.Duration {
+// RefillTime is the time in which so many tokens come back; at most the longest Duration,
+// which is 292 years. Defined for a valid Limit only.
+func (l Limit) RefillTime(tokens int64) time.Duration {
 	high, low := bits.Mul64(uint64(tokens), uint64(l.Token()))
 	if high > 0 || low > math.MaxInt64 {
 		return math.MaxInt64
@@ -111,8 +103,9 @@ func (l Limit) refillTime(tokens int64) time.Duration {
 	return time.Duration(low)
 }
 
-// refilled is how many tokens flow back in the time, rounded up.
-func (l Limit) refilled(in time.Duration) int64 {
+// Refilled is how many tokens come back in the time, rounded up. Defined for a valid
+// Limit only.
+func (l Limit) Refilled(in time.Duration) int64 {
 	token := l.Token()
 	tokens := in / token
 	if in%token > 0 {

@@ -1,9 +1,8 @@
-package pglimit
+package rate
 
 import (
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
@@ -44,22 +43,22 @@ type Request struct {
 // Validate returns a [*RequestError] that names the field, its value and what is
 // allowed, or a [*LimitError], or nil. Every [Strategy] validates what it gets.
 func (r Request) Validate() error {
-	if err := checkName("Limiter", r.Limiter, MaxLimiterBytes); err != nil {
-		return err
-	}
-	if err := checkName("Key", r.Key, MaxKeyBytes); err != nil {
+	if err := CheckLimiter(r.Limiter); err != nil {
 		return err
 	}
 	if err := r.Limit.Validate(); err != nil {
 		return err
 	}
-	return r.checkTokens()
+	return r.CheckKeyAndTokens()
 }
 
-// checkTokens is Validate without the names and the limit, which are the same for all
-// requests of a Limiter.
-func (r *Request) checkTokens() error {
-	burst := r.Limit.Capacity()
+// CheckKeyAndTokens is Validate without the limiter's name and the limit: what differs from
+// request to request of one limiter.
+func (r *Request) CheckKeyAndTokens() error {
+	if err := CheckKey(r.Key); err != nil {
+		return err
+	}
+	burst := r.Limit.Burst
 	switch {
 	case r.Tokens < 0:
 		return &RequestError{"Tokens", fmt.Sprintf("is %d: it must not be negative", r.Tokens)}
@@ -81,6 +80,12 @@ func (r *Request) checkTokens() error {
 	return nil
 }
 
+// CheckKey says whether the key can be one: nil, or a [*RequestError].
+func CheckKey(key string) error { return checkName("Key", key, MaxKeyBytes) }
+
+// CheckLimiter says whether the name can be a limiter's: nil, or a [*RequestError].
+func CheckLimiter(name string) error { return checkName("Limiter", name, MaxLimiterBytes) }
+
 func checkName(field, name string, longest int) error {
 	switch {
 	case name == "":
@@ -93,70 +98,4 @@ func checkName(field, name string, longest int) error {
 		return &RequestError{field, fmt.Sprintf("%q is not valid UTF-8: encode bytes, as hex for instance", name)}
 	}
 	return nil
-}
-
-// Decision is the answer to a [Request].
-type Decision struct {
-	// Allowed says that at least one Unit was granted; of a peek, that Unit
-	// tokens are there.
-	Allowed bool
-
-	// Granted tokens: Tokens or 0 for all or nothing, else a multiple of Unit.
-	Granted int64
-
-	// Remaining whole tokens in the bucket after the decision. Burst 20 of which
-	// 3.5 are used: 16.
-	Remaining int64
-
-	// RetryAfter is the time, from At, until Unit tokens could be granted if
-	// nobody else took any; 0 if they could be at once. With 10 tokens per second
-	// and an empty bucket: 100 ms for one, 300 ms for three.
-	RetryAfter time.Duration
-
-	// ResetAfter is the time, from At, until the bucket is full. With 10 tokens
-	// per second and 15 of 20 used: 1.5 s.
-	ResetAfter time.Duration
-
-	// Contended says that the request was denied because somebody else held the
-	// row, whether or not the tokens were there. Only for_update_nowait does
-	// this; the other fields are then those of the row as last committed.
-	Contended bool
-
-	// At is the database's clock at the decision, in UTC, to the microsecond.
-	At time.Time
-}
-
-// Durability says when a grant counts as given.
-type Durability int
-
-const (
-	// Relaxed: the commit does not wait for the disk. After a crash of the
-	// server, at most about 0.6 s of takes (three times wal_writer_delay) are
-	// forgotten; a crash of the client forgets nothing.
-	Relaxed Durability = iota
-
-	// Durable: a grant is as durable as any other commit of this server before
-	// the caller hears of it.
-	Durable
-)
-
-// String is "relaxed" or "durable".
-func (d Durability) String() string {
-	switch d {
-	case Relaxed:
-		return "relaxed"
-	case Durable:
-		return "durable"
-	}
-	return fmt.Sprintf("Durability(%d)", int(d))
-}
-
-// ParseDurability reads what [Durability.String] writes.
-func ParseDurability(text string) (Durability, error) {
-	for _, d := range []Durability{Relaxed, Durable} {
-		if text == d.String() {
-			return d, nil
-		}
-	}
-	return Relaxed, fmt.Errorf("pglimit: durability %q: it must be relaxed or durable", text)
 }

@@ -1,4 +1,4 @@
-package pglimit_test
+package rate_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 func TestParseLimit(t *testing.T) {
@@ -16,31 +16,31 @@ func TestParseLimit(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, test := range []struct {
 		text string
-		want pglimit.Limit
+		want rate.Limit
 		back string // what String makes of it
 	}{
-		{"100/1m burst 20", pglimit.PerMinute(100).WithBurst(20), "100/1m burst 20"},
-		{"100/1m", pglimit.PerMinute(100), "100/1m"},
-		{"10/s", pglimit.PerSecond(10), "10/1s"},
-		{"10/s burst 10", pglimit.PerSecond(10).WithBurst(10), "10/1s"},
-		{" 10 / 1s  burst  5 ", pglimit.PerSecond(10).WithBurst(5), "10/1s burst 5"},
-		{"10/S BURST 5", pglimit.PerSecond(10).WithBurst(5), "10/1s burst 5"},
-		{"1/10m", pglimit.Every(10 * time.Minute), "1/10m"},
-		{"1/1m30s", pglimit.Every(90 * time.Second), "1/1m30s"},
-		{"1/1.5h", pglimit.Every(90 * time.Minute), "1/1h30m"},
-		{"1/36h", pglimit.Every(36 * time.Hour), "1/36h"},
-		{"5/1d", pglimit.Limit{Tokens: 5, Period: day}, "5/24h"},
-		{"5/d", pglimit.Limit{Tokens: 5, Period: day}, "5/24h"},
-		{"5/2w", pglimit.Limit{Tokens: 5, Period: 14 * day}, "5/336h"},
-		{"1/365d", pglimit.Every(365 * day), "1/8760h"},
-		{"1/ms", pglimit.Every(time.Millisecond), "1/1ms"},
-		{"1/500us", pglimit.Every(500 * time.Microsecond), "1/500µs"},
-		{"1/500µs", pglimit.Every(500 * time.Microsecond), "1/500µs"},
-		{"1/ns burst 7", pglimit.Every(time.Nanosecond).WithBurst(7), "1/1ns burst 7"},
-		{"1_000_000_000/s", pglimit.PerSecond(pglimit.MaxRate), "1000000000/1s"},
-		{"1/1h0m1s", pglimit.Every(time.Hour + time.Second), "1/1h0m1s"},
+		{"100/1m burst 20", rate.PerMinute(100).WithBurst(20), "100/1m burst 20"},
+		{"100/1m", rate.PerMinute(100), "100/1m"},
+		{"10/s", rate.PerSecond(10), "10/1s"},
+		{"10/s burst 10", rate.PerSecond(10).WithBurst(10), "10/1s"},
+		{" 10 / 1s  burst  5 ", rate.PerSecond(10).WithBurst(5), "10/1s burst 5"},
+		{"10/S BURST 5", rate.PerSecond(10).WithBurst(5), "10/1s burst 5"},
+		{"1/10m", rate.Every(10 * time.Minute), "1/10m"},
+		{"1/1m30s", rate.Every(90 * time.Second), "1/1m30s"},
+		{"1/1.5h", rate.Every(90 * time.Minute), "1/1h30m"},
+		{"1/36h", rate.Every(36 * time.Hour), "1/36h"},
+		{"5/1d", rate.Limit{Tokens: 5, Period: day, Burst: 5}, "5/24h"},
+		{"5/d", rate.Limit{Tokens: 5, Period: day, Burst: 5}, "5/24h"},
+		{"5/2w", rate.Limit{Tokens: 5, Period: 14 * day, Burst: 5}, "5/336h"},
+		{"1/365d", rate.Every(365 * day), "1/8760h"},
+		{"1/ms", rate.Every(time.Millisecond), "1/1ms"},
+		{"1/500us", rate.Every(500 * time.Microsecond), "1/500µs"},
+		{"1/500µs", rate.Every(500 * time.Microsecond), "1/500µs"},
+		{"1/ns burst 7", rate.Every(time.Nanosecond).WithBurst(7), "1/1ns burst 7"},
+		{"1_000_000_000/s", rate.PerSecond(rate.MaxRate), "1000000000/1s"},
+		{"1/1h0m1s", rate.Every(time.Hour + time.Second), "1/1h0m1s"},
 	} {
-		got, err := pglimit.ParseLimit(test.text)
+		got, err := rate.ParseLimit(test.text)
 		if err != nil || got != test.want {
 			t.Errorf("%q is %+v, %v; want %+v", test.text, got, err, test.want)
 		}
@@ -78,8 +78,8 @@ func TestParseLimitErrors(t *testing.T) {
 		"\x00/\xff":                `tokens "\x00" is not a whole number`,
 		"10/1s\nburst 5\nand more": `burst "5\nand more" is not a whole number`,
 	} {
-		limit, err := pglimit.ParseLimit(text)
-		if err == nil || limit != (pglimit.Limit{}) {
+		limit, err := rate.ParseLimit(text)
+		if err == nil || limit != (rate.Limit{}) {
 			t.Errorf("%q is %+v, %v", text, limit, err)
 			continue
 		}
@@ -101,9 +101,9 @@ func TestParseLimitValidates(t *testing.T) {
 		"10/1s burst -5":                   "Burst",
 		"1/1s burst 9_000_000_000_000_000": "Burst",
 	} {
-		limit, err := pglimit.ParseLimit(text)
-		var invalid *pglimit.LimitError
-		if !errors.As(err, &invalid) || invalid.Field != field || limit != (pglimit.Limit{}) {
+		limit, err := rate.ParseLimit(text)
+		var invalid *rate.LimitError
+		if !errors.As(err, &invalid) || invalid.Field != field || limit != (rate.Limit{}) {
 			t.Errorf("%q is %+v, %v", text, limit, err)
 		}
 	}
@@ -113,11 +113,11 @@ func TestWhatStringWritesParseLimitReads(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		limit := validLimit.Draw(t, "limit")
-		read, err := pglimit.ParseLimit(limit.String())
+		read, err := rate.ParseLimit(limit.String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if read.WithBurst(read.Capacity()) != limit.WithBurst(limit.Capacity()) {
+		if read.WithBurst(read.Burst) != limit.WithBurst(limit.Burst) {
 			t.Fatalf("%+v is written %v and read %+v", limit, limit, read)
 		}
 	})
@@ -129,14 +129,14 @@ func FuzzParseLimit(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		limit, err := pglimit.ParseLimit(text)
+		limit, err := rate.ParseLimit(text)
 		if err != nil {
 			return
 		}
 		if err := limit.Validate(); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
-		if again, err := pglimit.ParseLimit(limit.String()); err != nil || again.Capacity() != limit.Capacity() || again.Period != limit.Period {
+		if again, err := rate.ParseLimit(limit.String()); err != nil || again.Burst != limit.Burst || again.Period != limit.Period {
 			t.Errorf("%q is written %v and read %v, %v", text, limit, again, err)
 		}
 	})

@@ -1,4 +1,4 @@
-package pglimit
+package rate
 
 import (
 	"fmt"
@@ -30,6 +30,7 @@ func ParseLimit(text string) (Limit, error) {
 	if l.Period, err = parsePeriod(strings.TrimSpace(period)); err != nil {
 		return fail("period %q is not a duration such as 1s, 500ms, 1m30s or 1d", strings.TrimSpace(period))
 	}
+	l.Burst = l.Tokens
 	if hasBurst {
 		if l.Burst, err = parseCount(burst); err != nil {
 			return fail("burst %q is not a whole number", strings.TrimSpace(burst))
@@ -48,7 +49,7 @@ func ParseLimit(text string) (Limit, error) {
 // "100/1m" where the burst equals the tokens.
 func (l Limit) String() string {
 	text := strconv.FormatInt(l.Tokens, 10) + "/" + formatPeriod(l.Period)
-	if l.Capacity() != l.Tokens {
+	if l.Burst != l.Tokens {
 		text += " burst " + strconv.FormatInt(l.Burst, 10)
 	}
 	return text
