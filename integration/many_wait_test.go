@@ -9,15 +9,20 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// A call of many that had to wait for long has taken nothing: what it was granted before would
-// come on top of what flowed back meanwhile. Whether the bucket that it waited for is there then,
-// or not, or was merely held.
-func TestACallOfManyThatWaitedTakesNothing(t *testing.T) {
+// A call of many that had to wait for long has taken nothing, and is made once more: what it was
+// granted before would come on top of what flowed back meanwhile. Whether the bucket that it
+// waited for is there then, or not, or was merely held.
+func TestACallOfManyThatWaitedIsDatedAfterwards(t *testing.T) {
 	t.Parallel()
 	const wait = 150 * time.Millisecond
 	limit := hours.WithBurst(100)
-	for name, test := range map[string]struct{ known, rollsBack bool }{
-		"made, rolled back": {false, true}, "made": {false, false}, "taken from, rolled back": {true, true},
+	for name, test := range map[string]struct {
+		known, rollsBack bool
+		owed             string // by both buckets in the end
+	}{
+		"made, rolled back":       {false, true, "2 1"},
+		"made":                    {false, false, "2 2"},
+		"taken from, rolled back": {true, true, "2 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -29,25 +34,30 @@ func TestACallOfManyThatWaitedTakesNothing(t *testing.T) {
 			}
 			holder := session(t, pool)
 			take(t, holder, s, "waited for", limit)
-			rows := "select string_agg(b::text, ', ' order by key) from pglimit.token_bucket b"
-			before := query[string](t, pool, rows)
-			if !test.rollsBack {
-				before = query[string](t, holder, rows)
-			}
+			var decisions []pglimit.Decision
 			var err error
-			whileBlocked(t, pool, func() { _, err = s.Take(t.Context(), pool, asks(limit, "first", "waited for")) }, func() {
+			var over time.Time
+			whileBlocked(t, pool, func() { decisions, err = s.Take(t.Context(), pool, asks(limit, "first", "waited for")) }, func() {
 				passes(t, pool, wait)
+				over = query[time.Time](t, pool, "select clock_timestamp()")
 				if test.rollsBack {
-					err := holder.Rollback(t.Context())
-					if err != nil {
+					if err := holder.Rollback(t.Context()); err != nil {
 						t.Error(err)
 					}
 				} else {
 					commit(t, holder)
 				}
 			})
-			if after := query[string](t, pool, rows); sqlState(err) != "40001" || !errors.Is(err, pglimit.ErrNothingTaken) || after != before {
-				t.Errorf("%v; the rows were %s, are %s", err, before, after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range decisions {
+				if !d.Allowed || d.At.Before(over) {
+					t.Errorf("%+v: want a grant, and dated after %v", d, over)
+				}
+			}
+			if owed := query[string](t, pool, "select string_agg(tokens_owed::text, ' ' order by key) from pglimit.buckets"); owed != test.owed {
+				t.Errorf("%s are owed, want %s", owed, test.owed)
 			}
 		})
 	}

@@ -2,9 +2,8 @@ package pglimit
 
 import "slices"
 
-// maxPieces is how many calls replace one that took nothing. If a batch has more buckets, a
-// piece has several, and falls apart in turn: that is fewer calls where one bucket is to
-// blame, or none is because the call was merely overtaken.
+// maxPieces bounds the calls that replace one that took nothing. With more buckets a piece
+// has several, and is divided again if it fails.
 const maxPieces = 32
 
 // askApart asks about pieces of the batch, in the end about each bucket alone. The bucket to

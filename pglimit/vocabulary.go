@@ -26,13 +26,14 @@ type (
 	RequestError = rate.RequestError // see [rate.RequestError]
 )
 
+// The constants of the vocabulary, each explained in package rate.
 const (
-	Relaxed         = rate.Relaxed         // see [rate.Relaxed]
-	Durable         = rate.Durable         // see [rate.Durable]
-	MaxRate         = rate.MaxRate         // see [rate.MaxRate]
-	MaxWindow       = rate.MaxWindow       // see [rate.MaxWindow]
-	MaxKeyBytes     = rate.MaxKeyBytes     // see [rate.MaxKeyBytes]
-	MaxLimiterBytes = rate.MaxLimiterBytes // see [rate.MaxKeyBytes]
+	Relaxed         = rate.Relaxed
+	Durable         = rate.Durable
+	MaxRate         = rate.MaxRate
+	MaxWindow       = rate.MaxWindow
+	MaxKeyBytes     = rate.MaxKeyBytes
+	MaxLimiterBytes = rate.MaxLimiterBytes
 )
 
 // The errors of strategies.

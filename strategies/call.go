@@ -82,8 +82,8 @@ func severalBuckets(requests []rate.Request) bool {
 	return false
 }
 
-// lockOrder is the one order in which every call locks buckets: by key, then
-// limiter, bytewise. Requests for the same bucket stay in the caller's order.
+// lockOrder is the one order in which every call locks buckets that are there, and makes
+// those that are not: by key, then limiter, bytewise. Requests for the same bucket stay in the caller's order.
 // It holds indexes into requests.
 func lockOrder(requests []rate.Request) []int {
 	order := make([]int, len(requests))

@@ -20,7 +20,7 @@
 // write, its price of a token and its time, for the two cases in which full does not mean
 // what it says: the limit has changed, or the clock has stepped back.
 //
-// Every strategy first reads the row without a lock (TokenBucket as part of its update): what
+// Every strategy first reads the row without a lock (TokenBucket's call for several: all that it did not update): what
 // that read shows may deny, never admit: meanwhile another call may take the tokens that it
 // saw. Admission is decided while the row is locked. A
 // take that hoped for tokens which went to another between its read and its lock has

@@ -41,9 +41,9 @@ func explain(err error) error {
 	case lockNotAvailable:
 		return fmt.Errorf("%w: %w: %w", rate.ErrLocked, rate.ErrNothingTaken, err)
 	case serializationFailure:
-		return fmt.Errorf("%w: ask again; decisions are made for READ COMMITTED: %w", rate.ErrNothingTaken, err)
+		return fmt.Errorf("%w: ask again, for each bucket alone if that does not help (decisions are made for READ COMMITTED): %w", rate.ErrNothingTaken, err)
 	}
-	// Other classes, such as 08 (connection) and 53 (resources), say nothing about the request.
+	// Of these classes only is it known that the request was refused, and not that the server is unwell.
 	switch pg.Code[:min(2, len(pg.Code))] {
 	case "22", "23", "40": // a value that cannot be stored, a row that cannot be, a deadlock
 		return fmt.Errorf("%w: %w", rate.ErrNothingTaken, err)

@@ -10,14 +10,15 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// TokenBucket decides in a stored function, in one round trip: a look, which may deny, and
-// a write, which decides again by the row as it is when it is locked.
+// TokenBucket decides in a stored function, in one round trip. One bucket: a look, which may
+// deny, then a write, which decides again by the row as it is when it is locked. Several: an
+// update of those that can grant, then a look at the rest.
 //
 //   - Locks: for a grant, the row, until the commit; for a denial nothing, unless the
 //     tokens went to another between the look and the write.
 //   - Round trips: one, for one request or many. Requests for several buckets, of
-//     whatever limits, are one call, which takes nothing if another call is faster:
-//     ErrNothingTaken. In the caller's transaction each is a call of its own.
+//     whatever limits, are one call, which may take nothing if a bucket changes or is held
+//     meanwhile: ErrNothingTaken. In the caller's transaction each is a call of its own.
 //   - Rows: one per key that took tokens since it was last full and swept.
 //   - Good at: being the default. Any limit, many keys in one call, decided by a clock
 //     that is hardly older than the row's lock; it can lease.
@@ -62,8 +63,13 @@ func (s TokenBucket) Take(ctx context.Context, db rate.DB, requests []rate.Reque
 	} else {
 		err = m.take(ctx, db, requests, decisions, how)
 	}
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == readOnlyTransaction {
-		return takeEach(ctx, db, requests, takeTokens) // what can be denied is
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
+		switch pg.Code {
+		case serializationFailure:
+			err = m.take(ctx, db, requests, decisions, how) // what it was overtaken by is there now
+		case readOnlyTransaction:
+			return takeEach(ctx, db, requests, takeTokens) // denies, if all can be denied
+		}
 	}
 	if err != nil {
 		return nil, explain(err)

@@ -61,8 +61,8 @@ func newMany(requests []rate.Request) (*many, error) {
 // request, or for as much as there is.
 const planned = int64(-1)
 
-// oneForAll is the column as it is sent: Postgres takes as long to read a column as to take
-// a token, and mostly all that is in it is the same.
+// oneForAll is the column as it is sent, an element if all are the same: reading a column
+// costs Postgres as much as taking a token.
 func oneForAll[T comparable](column []T) []T {
 	for _, element := range column {
 		if element != column[0] {
@@ -85,14 +85,11 @@ func (m *many) takeInTurn(ctx context.Context, db rate.DB, requests []rate.Reque
 // take decides requests for several buckets in one call.
 func (m *many) take(ctx context.Context, db rate.DB, requests []rate.Request, decisions []rate.Decision, how manner) error {
 	asks, last, wants, units := oneForAll(m.asks), m.last, m.wants, m.units
-	if slices.Contains(asks, planned) {
-		asks = m.asks
-	} else {
+	if !slices.Contains(asks, planned) {
 		last, wants, units = nil, nil, nil
 	}
 	var nowNS int64
-	fulls, ats := make([]int64, 0, len(m.keys)), make([]int64, 0, len(m.keys))
-	var grants, numbers, leased, untils, denied, deniedFulls, deniedTokens, deniedAts, deniedLeased, deniedUntils []int64
+	var grants, numbers, fulls, ats, leased, untils, denied, deniedFulls, deniedTokens, deniedAts, deniedLeased, deniedUntils []int64
 	err := db.QueryRow(ctx, tokenBucketTakeMany,
 		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), asks, last, wants, units, how.relaxed,
 	).Scan(&nowNS, &grants, &numbers, &fulls, &ats, &leased, &untils, &denied, &deniedFulls, &deniedTokens, &deniedAts, &deniedLeased, &deniedUntils)
@@ -125,7 +122,10 @@ func (m *many) take(ctx context.Context, db rate.DB, requests []rate.Request, de
 	}
 	first := int64(0)
 	for k, b := range buckets {
-		atNS := max(nowNS, b.atNS) // not before the grants that it counts
+		atNS := nowNS
+		if !b.ahead(nowNS) {
+			atNS = max(nowNS, b.atNS) // not before the grants that it counts
+		}
 		m.share(b, grants[k], atNS, first, m.last[k], requests, decisions)
 		first = m.last[k]
 	}

@@ -1,13 +1,14 @@
 -- What each of many buckets can grant of what it is asked for, at now_ns or when its row was
--- written if that is later (by some milliseconds: what is read was written before). A row that
--- was written before the clock stepped back grants nothing. A plain read: locks nothing.
+-- written if that is later, by some milliseconds: what is read was written before. (If it is later
+-- by more, the clock has stepped back, and what this says of the bucket means nothing.) A plain
+-- read: locks nothing.
 --
 -- Parameters as for token_bucket_take_many; done: buckets that are passed over (null: none).
 -- row: null if there is none.
 --
--- One select, so that the planner puts it into the statement. For each bucket a look into the
--- primary key, whatever the sizes of batch and table: a comparison with any(array[...]) cannot
--- be joined in another way.
+-- One select, so that the planner puts it into the statement, whose settings leave one plan: for
+-- each bucket a look into the primary key. (A comparison with any(array[...]) can neither be
+-- hashed nor merged.)
 create or replace function pglimit.token_bucket_look(
     now_ns bigint, done boolean[], _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
     lasts bigint[], wants bigint[], units bigint[]
@@ -24,6 +25,5 @@ begin atomic
         b
     from pglimit.token_bucket_asked(done, _keys, _limiters, _tokens_ns, _windows_ns, asks) k
     left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = k.limiter
-    cross join lateral (select case when b.at_ns <= now_ns + pglimit.step_ns() then greatest(now_ns, b.at_ns) else now_ns end as at_ns) d
-    cross join lateral (select pglimit.token_bucket_there(b, d.at_ns, k.token_ns, k.window_ns) as there) t;
+    cross join lateral (select pglimit.token_bucket_there(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) as there) t;
 end;

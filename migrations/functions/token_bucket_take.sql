@@ -8,6 +8,7 @@
 -- nobody can change.
 --
 -- _token_ns: nanoseconds until a token is back. _window_ns: until a burst of them is.
+-- want, unit: of no account where wants is given, but checked.
 -- relaxed: the commit need not wait for the disk. impatient: gives up with SQLSTATE 55P03
 -- after 20 ms if somebody holds the row. Both change settings until the transaction ends.
 --

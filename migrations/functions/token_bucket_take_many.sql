@@ -1,5 +1,5 @@
--- Takes from many buckets in one call, for all by one clock: updates the rows that can grant,
--- makes those that are missing, and says of the rest why it was denied.
+-- Takes from many buckets in one call, all dated by one reading of the clock: updates the rows
+-- that can grant, makes those that are missing, and says of the rest why it was denied.
 --
 -- _keys, and _limiters, _tokens_ns and _windows_ns as for token_bucket_take, with an element for
 -- each bucket or one for all. Buckets are distinct and in the bytewise order of key and limiter.
@@ -11,12 +11,13 @@
 -- nothing, unless the tokens went to another while this waited for the row.
 --
 -- Gives up, having taken nothing, with SQLSTATE 40001: a bucket has changed meanwhile, its row is
--- ahead of the clock, or this had to wait too long; and with 55P03: somebody held a row for
--- 20 ms. Then ask for each bucket by itself.
+-- ahead of the clock, the clock stepped, or 100 ms have passed since now_ns; and with 55P03:
+-- somebody held a row for 20 ms, or took as long to commit. Then ask once more, or for each
+-- bucket by itself.
 --
 -- grants: tokens granted to each bucket (null: what was asked), but for the denied. numbers: of
--- those whose rows were there (null: all); behind it what has changed in them (leased and
--- untils: null if there are no leases). denied: numbers of those that were granted nothing;
+-- those whose rows were updated, in order (null: all); behind it what has changed in them (leased
+-- and untils: null if there are no leases). denied: numbers of those that were granted nothing;
 -- behind it their rows (zeros: none). The others have a new row: full at now_ns + what was granted.
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
@@ -42,7 +43,7 @@ begin
     if (n >= 0 and array_position(_limiters, null) is null and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n)
         and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
         and -1 <= all (asks) and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
-        and (not planned or cardinality(asks) = n and cardinality(lasts) = n)) is not true then
+        and (not planned or cardinality(lasts) = n)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
     perform pg_catalog.set_config('lock_timeout', '20ms', true);
@@ -66,7 +67,7 @@ begin
         from pglimit.token_bucket_asked(null, _keys, _limiters, _tokens_ns, _windows_ns, coalesce(grants, asks)) k
         where b.key = any (array[k.key]) and b.limiter = k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
             and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
-            and pglimit.clock_ns() <= now_ns + 100000000 -- this ends there anyway, and others wait for what it holds
+            and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
         returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
     )
     select array_agg(t.number), array_agg(t.full_ns), array_agg(t.at_ns),
@@ -83,7 +84,12 @@ begin
         for i in 1 .. cardinality(numbers) loop
             done[numbers[i]] := true;
         end loop;
-        with rest as materialized (
+        if numbers <> '{}' then
+            -- A row that is missing is locked after those that are there, which is not in order: a
+            -- call that does not give up could wait in a circle with another.
+            perform pg_catalog.set_config('lock_timeout', '1ms', true);
+        end if;
+        with rest as (
             select * from pglimit.token_bucket_look(now_ns, done, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units)
         ), made as (
             insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
@@ -94,7 +100,7 @@ begin
             on conflict do nothing
             returning b.key, b.limiter
         )
-        select (select count(*) from made), bool_or(r.granted > 0 or (r."row").at_ns > now_ns + pglimit.step_ns()),
+        select (select count(*) from made), bool_or(r.granted > 0 or (r."row").at_ns > now_ns + pglimit.step_ns() and coalesce(asks[r.number], asks[1]) <> 0),
             array_agg(r.number), array_agg(coalesce((r."row").full_ns, 0)), array_agg(coalesce((r."row").token_ns, 0)),
             array_agg(coalesce((r."row").at_ns, 0)), array_agg(coalesce((r."row").leased_ns, 0)), array_agg(coalesce((r."row").until_ns, 0))
         into made, changed, denied, denied_fulls, denied_tokens, denied_ats, denied_leased, denied_untils
@@ -105,7 +111,7 @@ begin
         end if;
     end if;
     if changed or pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
-        raise exception 'pglimit: a bucket has changed meanwhile, or is held' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
+        raise exception 'pglimit: a bucket has changed meanwhile, or is held' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';
     end if;
 end
 $$;

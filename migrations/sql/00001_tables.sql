@@ -4,8 +4,8 @@
 --     token_ns  the price of a token, in nanoseconds, under the limit of the last write
 --     at_ns     when the last write was
 --
--- The last two are notes, read only where the limit has changed or the clock has stepped
--- back. What the numbers mean is in functions/read_full_ns.sql and token_bucket_read.sql.
+-- The last two are notes: they matter where the limit has changed, the clock has stepped
+-- back, or a call read its clock before. What the numbers mean is in functions/read_full_ns.sql and token_bucket_read.sql.
 --
 -- No index but the primary key, so every update is HOT: it stays in its page and touches
 -- no index. The tables are small and hot, so autovacuum comes by count of dead rows, not
