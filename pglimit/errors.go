@@ -5,13 +5,6 @@ import (
 	"fmt"
 )
 
-// ErrOverloaded: as many callers as [Config].MaxWaiting wait for an answer already.
-// Postgres is too slow for what is asked of it, or does not answer at all: set a Timeout.
-var ErrOverloaded = errors.New("pglimit: too many callers are waiting for Postgres (Config.MaxWaiting)")
-
-// ErrClosed: the [Limiter] was closed.
-var ErrClosed = errors.New("pglimit: the limiter is closed")
-
 // ConfigError is a [Config] that [New] refuses.
 type ConfigError struct {
 	Field string // of Config

@@ -22,48 +22,15 @@ func (l *Limiter) ResetAll(ctx context.Context) (int64, error) {
 		return 0, fmt.Errorf("pglimit: the strategy %s cannot reset all keys: %w", l.strategy.Name(), errors.ErrUnsupported)
 	}
 	var removed int64
-	var err error
-	if l.leases != nil {
-		// A lease of a bucket that is reset after it could be spent besides the full bucket.
-		defer l.leases.resume()
-		err = l.leases.dropAll(ctx)
-	}
+	// A lease of a bucket that is reset after it could be spent besides the full bucket.
+	defer l.leases.Resume()
+	err := l.leases.DropAll(ctx)
 	if err == nil {
 		removed, err = strategy.ResetAll(ctx, l.db, l.config.Name)
 	}
-	if l.memory != nil { // also after an error, which may come late
-		l.memory.forgetAll()
-	}
+	l.denials.ForgetAll() // also after an error, which may come late
 	if err != nil {
 		return removed, fmt.Errorf("pglimit: reset of all keys of %q: %w", l.config.Name, err)
 	}
 	return removed, nil
-}
-
-// dropAll settles the leases of all keys, and lets no other be taken until resume.
-func (s *leases) dropAll(ctx context.Context) error {
-	s.mu.Lock()
-	s.paused++
-	s.mu.Unlock()
-	holders := s.holders()
-	for _, h := range holders {
-		s.pause(h) // several settle at a time
-	}
-	for _, h := range holders {
-		for f := s.pause(h); f != nil; f = s.pause(h) {
-			select {
-			case <-f.done:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-	}
-	return nil
-}
-
-// resume taking leases, after dropAll.
-func (s *leases) resume() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.paused--
 }

@@ -1,9 +1,6 @@
 package pglimit
 
-import (
-	"math/rand/v2"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // Stats counts what a [Limiter] did since New: which stage answered, and what it
 // cost. Every decision is counted in one of Remembered, Leased and Decided.
@@ -26,42 +23,29 @@ type Stats struct {
 // Stats of all that was answered so far. They are read one after another, so while
 // requests are under way they may differ by a few.
 func (l *Limiter) Stats() Stats {
-	c := &l.counters
-	return Stats{
-		Remembered:     c.remembered.sum(),
-		Leased:         c.leased.sum(),
-		Decided:        c.decided.Load(),
-		RoundTrips:     c.roundTrips.Load(),
-		Requests:       c.requests.Load(),
-		LeaseTrips:     c.leaseTrips.Load(),
-		LeasedTokens:   c.leasedTokens.Load(),
-		UnspentTokens:  c.unspentTokens.Load(),
-		PassedOnTokens: c.passedOn.Load(),
-		GivenBack:      c.givenBack.Load(),
-		LostTokens:     c.lost.Load(),
+	s := Stats{
+		Decided:    l.counters.alone.Load(),
+		RoundTrips: l.counters.roundTrips.Load(),
+		Requests:   l.counters.requests.Load(),
 	}
+	if l.denials != nil {
+		s.Remembered = l.denials.Remembered.Load()
+	}
+	if l.leases != nil {
+		of := &l.leases.Stats
+		s.Leased, s.LeaseTrips = of.Leased.Load(), of.Trips.Load()
+		s.LeasedTokens, s.UnspentTokens = of.LeasedTokens.Load(), of.UnspentTokens.Load()
+	}
+	if l.combiner != nil {
+		of := &l.combiner.Stats
+		s.Decided += of.Decided.Load()
+		s.PassedOnTokens, s.GivenBack, s.LostTokens = of.PassedOn.Load(), of.GivenBack.Load(), of.Lost.Load()
+	}
+	return s
 }
 
-// counters are what [Stats] is made of.
+// counters of round trips; the others are those of the stages.
 type counters struct {
-	remembered, leased                        striped
-	decided, roundTrips, requests, leaseTrips atomic.Int64
-	leasedTokens, unspentTokens               atomic.Int64
-	passedOn, givenBack, lost                 atomic.Int64
-}
-
-// striped counts what happens millions of times a second on all cores: on one memory
-// cell they would wait for one another.
-type striped [16]struct {
-	atomic.Int64
-	_ [56]byte // a cache line each
-}
-
-func (s *striped) add() { s[rand.Uint32()%uint32(len(s))].Add(1) }
-
-func (s *striped) sum() (total int64) {
-	for i := range s {
-		total += s[i].Load()
-	}
-	return total
+	roundTrips, requests atomic.Int64
+	alone                atomic.Int64 // decisions of calls for one request each
 }

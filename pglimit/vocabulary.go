@@ -36,12 +36,14 @@ const (
 	MaxLimiterBytes = rate.MaxLimiterBytes
 )
 
-// The errors of strategies.
+// The errors of strategies and stages.
 var (
 	ErrNotMigrated  = rate.ErrNotMigrated  // see [rate.ErrNotMigrated]
 	ErrPermission   = rate.ErrPermission   // see [rate.ErrPermission]
 	ErrNothingTaken = rate.ErrNothingTaken // see [rate.ErrNothingTaken]
 	ErrLocked       = rate.ErrLocked       // see [rate.ErrLocked]
+	ErrOverloaded   = rate.ErrOverloaded   // see [rate.ErrOverloaded]
+	ErrClosed       = rate.ErrClosed       // see [rate.ErrClosed]
 )
 
 // PerSecond is a Limit of n tokens per second with a Burst of n.

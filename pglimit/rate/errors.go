@@ -25,6 +25,13 @@ var ErrNothingTaken = errors.New("pglimit: nothing was taken")
 // waits (see [Request].Impatient). Nothing was taken.
 var ErrLocked = errors.New("pglimit: the bucket is locked by somebody else")
 
+// ErrOverloaded: as many callers as Config.MaxWaiting of the Limiter allows wait for an answer already.
+// Postgres is too slow for what is asked of it, or does not answer at all: set a Timeout.
+var ErrOverloaded = errors.New("pglimit: too many callers are waiting for Postgres (Config.MaxWaiting)")
+
+// ErrClosed: the Limiter was closed.
+var ErrClosed = errors.New("pglimit: the limiter is closed")
+
 // LimitError is a [Limit] that cannot be kept.
 type LimitError struct {
 	Limit Limit

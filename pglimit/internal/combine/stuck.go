@@ -1,4 +1,4 @@
-package pglimit
+package combine
 
 // maxPatient is how many calls of a Limiter may wait for rows that others hold locked, each
 // on a connection of its own. The callers of other stuck keys wait until it is their turn.

@@ -1,4 +1,5 @@
-package pglimit
+// Package lease fetches tokens of busy keys in advance, and spends them without asking.
+package lease
 
 import (
 	"context"
@@ -7,18 +8,18 @@ import (
 	"time"
 
 	"github.com/maypok86/otter/v2"
+
+	"github.com/pglimit/ratelimit/pglimit/internal/count"
+	"github.com/pglimit/ratelimit/pglimit/internal/skew"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 const (
-	defaultLeaseTTL = time.Second
-	minLeaseTTL     = 10 * time.Millisecond
-	maxLeaseTTL     = 10 * time.Second
-
 	// leaseShare: a lease is at most one in so many of the tokens left, so that there
 	// is always something for others.
 	leaseShare = 4
 
-	// holds per LeaseTTL: a lease is made to last so long that it is settled, and the
+	// holds per TTL: a lease is made to last so long that it is settled, and the
 	// next one measured by it, well before it expires.
 	holds = 10
 
@@ -36,21 +37,48 @@ const (
 	maxLeaseCalls = 4
 )
 
-// leases spends tokens that were fetched in advance.
+// Config of Leases: whose tokens they are, and for how long at most they are set aside.
+type Config struct {
+	Limiter    string
+	Limit      rate.Limit
+	Durability rate.Durability
+	TTL        time.Duration
+}
+
+// Stages are what Leases call.
+type Stages struct {
+	// Lease asks the strategy.
+	Lease func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error)
+
+	// Forget what was denied while tokens of the key were set aside.
+	Forget func(key string)
+}
+
+// Stats of Leases.
+type Stats struct {
+	Leased        count.Often  // decisions from a lease
+	Trips         atomic.Int64 // calls that fetched or settled a lease
+	LeasedTokens  atomic.Int64 // that were set aside
+	UnspentTokens atomic.Int64 // of those, that were given back or expired
+}
+
+// Leases spends tokens that were fetched in advance. None (nil): it is switched off.
 //
 // A key that is busy gets a lease: a number of tokens that Postgres has set aside for
-// this process, for LeaseTTL at most, and that it spends without asking, first come first
+// this process, for Config.TTL at most, and that it spends without asking, first come first
 // served. When it is spent, has been idle for a hold, or is about to expire, it is settled:
 // what is unspent goes back to the bucket.
 //
 // Never over: while tokens are set aside nobody else has them and they are not refilled,
-// and after LeaseTTL, which this process counts from before the lease was made, Postgres
+// and after the TTL, which this process counts from before the lease was made, Postgres
 // counts them as spent. How far under: what is set aside, at most a quarter of the tokens
 // left, is denied to other processes for as long as it is neither spent nor settled.
-type leases struct {
-	limiter *Limiter
-	leaser  Leaser
-	ttl     time.Duration
+type Leases struct {
+	Stats Stats
+
+	config  Config
+	stages  Stages
+	waiting *count.Crowd
 	start   time.Time
 	keys    *otter.Cache[string, *holder]
 
@@ -88,13 +116,14 @@ type holder struct {
 
 // terms of a lease.
 type terms struct {
-	Lease
+	rate.Lease
 	asked time.Duration // when it was asked for, since the start
 	got   time.Duration // when it came
 	until time.Duration // it must not be spent from here on
 }
 
-func newLeases(l *Limiter) (*leases, error) {
+// New Leases, of whose callers waiting has a count.
+func New(config Config, waiting *count.Crowd, stages Stages) (*Leases, error) {
 	keys, err := otter.New(&otter.Options[string, *holder]{
 		MaximumSize: leasedKeys,
 		Executor:    func(task func()) { task() }, // no goroutines
@@ -102,38 +131,40 @@ func newLeases(l *Limiter) (*leases, error) {
 	if err != nil {
 		return nil, err
 	}
-	leaser, _ := l.strategy.(Leaser) // validated
 	ctx, cancel := context.WithCancel(context.Background())
-	return &leases{
-		limiter: l, leaser: leaser, keys: keys, start: time.Now(),
-		ttl:     orDefault(l.config.LeaseTTL, defaultLeaseTTL),
+	return &Leases{
+		config: config, stages: stages, waiting: waiting, keys: keys, start: time.Now(),
 		settled: make(chan struct{}), drained: make(chan struct{}), slots: make(chan struct{}, maxLeaseCalls), active: make(map[*holder]struct{}), ctx: ctx, cancel: cancel,
 	}, nil
 }
 
-func (s *leases) now() time.Duration  { return time.Since(s.start) }
-func (s *leases) hold() time.Duration { return s.ttl / holds }
+func (s *Leases) now() time.Duration  { return time.Since(s.start) }
+func (s *Leases) hold() time.Duration { return s.config.TTL / holds }
 
-// spending is the stage that answers from a lease. Who wants more than is left of it is
-// asking Postgres, past the memory: that knows nothing of what this process has.
-func (s *leases) spending(next, asking decide) decide {
-	return func(ctx context.Context, request Request) (Decision, error) {
-		h, known := s.keys.GetIfPresent(request.Key)
-		if !known {
-			return next(ctx, request)
-		}
-		if request.Tokens == 0 {
-			return s.peek(ctx, h, request, next)
-		}
-		if decision, spent := h.spend(&request, s.now); spent {
-			s.limiter.counters.leased.add()
-			return decision, nil
-		}
-		if h.spendable(s.now()) > 0 {
-			return asking(ctx, request)
-		}
-		return next(ctx, request)
+// Spend answers a request out of the key's lease, if so many tokens are left of it.
+func (s *Leases) Spend(request *rate.Request) (rate.Decision, bool) {
+	if s == nil {
+		return rate.Decision{}, false
 	}
+	h, known := s.keys.GetIfPresent(request.Key)
+	if !known {
+		return rate.Decision{}, false
+	}
+	decision, spent := h.spend(request, s.now)
+	if spent {
+		s.Stats.Leased.Add()
+	}
+	return decision, spent
+}
+
+// Has says whether tokens of the key are left. Who wants more of them asks Postgres, past
+// what is known to be denied: that knows nothing of what this process has.
+func (s *Leases) Has(key string) bool {
+	if s == nil {
+		return false
+	}
+	h, known := s.keys.GetIfPresent(key)
+	return known && h.spendable(s.now()) > 0
 }
 
 // spendable is what is unspent of a lease that has not expired.
@@ -144,27 +175,37 @@ func (h *holder) spendable(now time.Duration) int64 {
 	return h.unspent.Load()
 }
 
-// peek counts what is unspent as there: it is what this process's next request gets.
-func (s *leases) peek(ctx context.Context, h *holder, request Request, next decide) (Decision, error) {
-	terms := h.terms.Load()
-	decision, err := next(ctx, request)
-	if err != nil || terms == nil || terms != h.terms.Load() || s.now() >= terms.until {
-		return decision, err
+// Peeking is begun before a peek is sent. What it returns adds to the decision what is
+// unspent, if that is the same lease by then: it is what this process's next request gets.
+func (s *Leases) Peeking(key string) func(*rate.Request, *rate.Decision) {
+	if s == nil {
+		return nothing
 	}
-	decision = decision.Plus(h.unspent.Load(), &request)
-	decision.Allowed = decision.Remaining >= request.Unit
-	return decision, nil
+	h, known := s.keys.GetIfPresent(key)
+	if !known {
+		return nothing
+	}
+	terms := h.terms.Load()
+	return func(request *rate.Request, decision *rate.Decision) {
+		if terms == nil || terms != h.terms.Load() || s.now() >= terms.until {
+			return
+		}
+		*decision = decision.Plus(h.unspent.Load(), request)
+		decision.Allowed = decision.Remaining >= request.Unit
+	}
 }
 
+func nothing(*rate.Request, *rate.Decision) {}
+
 // spend takes the tokens out of the lease, if they are in it.
-func (h *holder) spend(request *Request, now func() time.Duration) (Decision, bool) {
+func (h *holder) spend(request *rate.Request, now func() time.Duration) (rate.Decision, bool) {
 	n := request.Tokens
 	if n == 0 || h.unspent.Load() < n {
-		return Decision{}, false
+		return rate.Decision{}, false
 	}
 	terms, at := h.terms.Load(), now()
 	if terms == nil || at >= terms.until {
-		return Decision{}, false
+		return rate.Decision{}, false
 	}
 	left := h.unspent.Load()
 	for ; left >= n; left = h.unspent.Load() {
@@ -175,14 +216,14 @@ func (h *holder) spend(request *Request, now func() time.Duration) (Decision, bo
 			return terms.decision(request, left-n, at), true
 		}
 	}
-	return Decision{}, false
+	return rate.Decision{}, false
 }
 
 // decision of a grant out of the lease. What the bucket has besides it is as it was when
 // the lease was made. Its time is rather too early than too late: between the making of a
 // lease and its settlement any is right, but after that the tokens are the bucket's.
-func (t *terms) decision(request *Request, unspent int64, now time.Duration) Decision {
-	age := atLeast(now - t.got)
+func (t *terms) decision(request *rate.Request, unspent int64, now time.Duration) rate.Decision {
+	age := skew.AtLeast(now - t.got)
 	d := t.Left
 	d.ResetAfter = max(0, d.ResetAfter-age)
 	d.At = t.At.Add(age)

@@ -1,18 +1,20 @@
-package pglimit
+package combine
 
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // waiter is a caller that waits for an answer.
 type waiter struct {
 	ctx     context.Context
-	request Request
+	request rate.Request
 
 	// The answer: written by the lane before the state is answered, and read by
 	// the caller once ready has something in it.
-	decision Decision
+	decision rate.Decision
 	err      error
 	ready    chan struct{}
 
@@ -29,7 +31,7 @@ const (
 	left // the caller is gone, and what was granted for it is to be passed on
 )
 
-func (c *combiner) newWaiter(ctx context.Context, request Request) *waiter {
+func (c *Combiner) newWaiter(ctx context.Context, request rate.Request) *waiter {
 	w, recycled := c.waiters.Get().(*waiter)
 	if !recycled {
 		w = &waiter{ready: make(chan struct{}, 1)}
@@ -40,13 +42,13 @@ func (c *combiner) newWaiter(ctx context.Context, request Request) *waiter {
 }
 
 // recycle a waiter that no lane knows any more.
-func (c *combiner) recycle(w *waiter) {
-	w.ctx, w.request, w.decision, w.err, w.flight = nil, Request{}, Decision{}, nil, nil
+func (c *Combiner) recycle(w *waiter) {
+	w.ctx, w.request, w.decision, w.err, w.flight = nil, rate.Request{}, rate.Decision{}, nil, nil
 	c.waiters.Put(w)
 }
 
 // answer tells the caller, unless it has left.
-func (w *waiter) answer(decision Decision, err error) (heard bool) {
+func (w *waiter) answer(decision rate.Decision, err error) (heard bool) {
 	w.decision, w.err = decision, err
 	if !w.state.CompareAndSwap(sent, answered) {
 		return false

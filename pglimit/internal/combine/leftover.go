@@ -1,13 +1,17 @@
-package pglimit
+package combine
 
-import "context"
+import (
+	"context"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
 
 // Tokens that were granted to callers who have left meanwhile: those who wait get them, or
 // the bucket gets them back.
 
 // passOn gives tokens of callers who have left to those who wait for the same key now,
 // in order of arrival.
-func (l *lane) passOn(b *batch, decisions []Decision) {
+func (l *lane) passOn(b *batch, decisions []rate.Decision) {
 	slots := make(map[string]int)
 	for slot, tokens := range b.leftOver {
 		if tokens > 0 {
@@ -26,8 +30,8 @@ func (l *lane) passOn(b *batch, decisions []Decision) {
 				b.leftOver[slot] -= tokens
 				l.queue.remove(w)
 				w.state.Store(sent)
-				l.combiner.limiter.counters.passedOn.Add(tokens)
-				l.combiner.limiter.counters.decided.Add(1)
+				l.combiner.Stats.PassedOn.Add(tokens)
+				l.combiner.Stats.Decided.Add(1)
 				w.answer(decisions[slot].Before(b.leftOver[slot], &b.requests[slot], &w.request), nil)
 			}
 		}
@@ -41,25 +45,18 @@ func (l *lane) giveBack(b *batch, tokens int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), settleTime)
 	defer cancel()
 	defer context.AfterFunc(l.combiner.aborted, cancel)()
-	limiter := l.combiner.limiter
-	err := limiter.strategy.GiveBack(ctx, limiter.db, b.refunds)
-	if limiter.memory != nil { // also after an error, which may hide that it was done
-		for i := range b.refunds {
-			limiter.memory.forget(b.refunds[i].Key)
-		}
-	}
-	if err != nil {
-		limiter.counters.lost.Add(tokens)
+	if err := l.combiner.stages.GiveBack(ctx, b.refunds); err != nil {
+		l.combiner.Stats.Lost.Add(tokens)
 		return
 	}
-	limiter.counters.givenBack.Add(tokens)
+	l.combiner.Stats.GivenBack.Add(tokens)
 }
 
 // refund what is left over.
-func (b *batch) refund(decisions []Decision) (tokens int64) {
+func (b *batch) refund(decisions []rate.Decision) (tokens int64) {
 	for slot, left := range b.leftOver {
 		if left > 0 {
-			refund := Refund{Request: b.requests[slot], At: decisions[slot].At}
+			refund := rate.Refund{Request: b.requests[slot], At: decisions[slot].At}
 			refund.Tokens, refund.Unit = left, min(left, refund.Unit)
 			b.refunds = append(b.refunds, refund)
 			tokens += left

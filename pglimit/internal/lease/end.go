@@ -1,4 +1,4 @@
-package pglimit
+package lease
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 // keep looks after the leases, once in a hold, until there are none: those that are idle
 // are settled.
-func (s *leases) keep() {
+func (s *Leases) keep() {
 	tick := time.NewTicker(s.hold())
 	defer tick.Stop()
 	for {
@@ -32,7 +32,7 @@ func (s *leases) keep() {
 	}
 }
 
-func (s *leases) holders() []*holder {
+func (s *Leases) holders() []*holder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holders := make([]*holder, 0, len(s.active))
@@ -44,7 +44,7 @@ func (s *leases) holders() []*holder {
 
 // look after one: if nothing was spent since the last look, it is settled, and before it
 // expires.
-func (s *leases) look(h *holder) {
+func (s *Leases) look(h *holder) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch terms, unspent := h.terms.Load(), h.unspent.Load(); {
@@ -60,8 +60,11 @@ func (s *leases) look(h *holder) {
 	}
 }
 
-// drop settles the key's lease, and takes no other for a hold.
-func (s *leases) drop(ctx context.Context, key string) error {
+// Drop settles the key's lease, and takes no other for a hold.
+func (s *Leases) Drop(ctx context.Context, key string) error {
+	if s == nil {
+		return nil
+	}
 	h, known := s.keys.GetIfPresent(key)
 	if !known {
 		return nil
@@ -81,7 +84,7 @@ func (s *leases) drop(ctx context.Context, key string) error {
 
 // pause fetching for a hold. The fetch that it returns is one to wait for before there is
 // no lease; nil: there is none.
-func (s *leases) pause(h *holder) *fetch {
+func (s *Leases) pause(h *holder) *fetch {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pause = s.now() + s.hold()
@@ -91,8 +94,11 @@ func (s *leases) pause(h *holder) *fetch {
 	return s.fetch(h, 0)
 }
 
-// close settles every lease, as long as ctx lasts.
-func (s *leases) close(ctx context.Context) error {
+// Close settles every lease, as long as ctx lasts.
+func (s *Leases) Close(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	first := !s.closed
 	s.closed = true
@@ -133,13 +139,13 @@ func (s *leases) close(ctx context.Context) error {
 	settlers.Wait()
 	err := s.answered(ctx)
 	if failed > 0 {
-		err = fmt.Errorf("pglimit: %d leases could not be given back, their tokens are missed for up to %v: %w", failed, s.ttl, errors.Join(why, ctx.Err()))
+		err = fmt.Errorf("pglimit: %d leases could not be given back, their tokens are missed for up to %v: %w", failed, s.config.TTL, errors.Join(why, ctx.Err()))
 	}
 	return err
 }
 
 // answered waits until those who waited for a lease have their answers.
-func (s *leases) answered(ctx context.Context) error {
+func (s *Leases) answered(ctx context.Context) error {
 	s.mu.Lock()
 	joined := s.joined
 	s.mu.Unlock()
@@ -155,7 +161,7 @@ func (s *leases) answered(ctx context.Context) error {
 }
 
 // settle for good.
-func (s *leases) settle(h *holder) error {
+func (s *Leases) settle(h *holder) error {
 	h.mu.Lock()
 	f := h.fetching
 	h.mu.Unlock()
@@ -171,11 +177,45 @@ func (s *leases) settle(h *holder) error {
 	case s.now() >= terms.until: // it is too late, and Postgres need not be asked
 		h.terms.Store(nil)
 		unspent := h.unspent.Swap(0)
-		s.limiter.counters.unspentTokens.Add(unspent)
+		s.Stats.UnspentTokens.Add(unspent)
 		if unspent > 0 {
 			return context.DeadlineExceeded
 		}
 		return nil
 	}
 	return s.renew(h, 0)
+}
+
+// DropAll settles the leases of all keys, and lets no other be taken until Resume.
+func (s *Leases) DropAll(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	s.paused++
+	s.mu.Unlock()
+	holders := s.holders()
+	for _, h := range holders {
+		s.pause(h) // several settle at a time
+	}
+	for _, h := range holders {
+		for f := s.pause(h); f != nil; f = s.pause(h) {
+			select {
+			case <-f.done:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
+// Resume taking leases, after DropAll.
+func (s *Leases) Resume() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused--
 }

@@ -1,4 +1,4 @@
-package pglimit
+package combine
 
 import (
 	"context"
@@ -9,11 +9,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // lane has the requests of its share of the keys, and at most one call under way.
 type lane struct {
-	combiner *combiner
+	combiner *Combiner
 
 	mu      *sync.Mutex // shared with the lanes of its stuck keys
 	queue   queue
@@ -44,7 +46,7 @@ func (l *lane) join(w *waiter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return ErrClosed
+		return rate.ErrClosed
 	}
 	if own := l.stuck[w.request.Key]; own != nil {
 		l = own
@@ -148,9 +150,7 @@ func (l *lane) gather(b *batch) bool {
 // send makes the call and tells the callers.
 func (l *lane) send(b *batch) {
 	defer l.land(b.flight)
-	if memory := l.combiner.limiter.memory; memory != nil {
-		l.denyKnown(b, memory)
-	}
+	l.denyKnown(b)
 	_ = l.ask(b) // the callers have been told
 }
 
@@ -161,19 +161,19 @@ func (l *lane) ask(b *batch) error {
 	if b.combine(!l.patient); len(b.requests) == 0 || b.flight.waiting.Load() == 0 {
 		return nil // everybody has an answer, or has left and is not charged
 	}
-	decisions, err := l.combiner.send(b.ctx, b.requests)
+	decisions, err := l.combiner.stages.Send(b.ctx, b.requests)
 	if err == nil {
 		l.tell(b, decisions)
 		return nil
 	}
 	switch {
-	case !errors.Is(err, ErrNothingTaken):
+	case !errors.Is(err, rate.ErrNothingTaken):
 		err = l.blame(err)
-		l.combiner.limiter.counters.lost.Add(b.fail(err))
+		l.combiner.Stats.Lost.Add(b.fail(err))
 		return err
 	case b.severalKeys():
 		return l.askApart(b)
-	case errors.Is(err, ErrLocked) && !l.patient && l.stick(b):
+	case errors.Is(err, rate.ErrLocked) && !l.patient && l.stick(b):
 		return nil
 	}
 	b.fail(l.blame(err))
@@ -182,8 +182,8 @@ func (l *lane) ask(b *batch) error {
 
 // tell the callers what was decided. What was granted to callers who have left is passed
 // on, or given back.
-func (l *lane) tell(b *batch, decisions []Decision) {
-	l.combiner.limiter.counters.decided.Add(b.share(decisions))
+func (l *lane) tell(b *batch, decisions []rate.Decision) {
+	l.combiner.Stats.Decided.Add(b.share(decisions))
 	l.unstick()
 	if b.unclaimed {
 		l.passOn(b, decisions)
@@ -194,22 +194,20 @@ func (l *lane) tell(b *batch, decisions []Decision) {
 }
 
 // denyKnown answers those of whose keys the call before has shown that they are denied.
-func (l *lane) denyKnown(b *batch, memory *memory) {
-	learned := memory.learned.Load()
+func (l *lane) denyKnown(b *batch) {
+	learned := l.combiner.stages.Learned()
 	if learned == l.learned {
 		return // they have asked already
 	}
 	l.learned = learned
-	now := memory.now()
 	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool {
-		decision, known := memory.recallAt(now, &w.request)
+		decision, known := l.combiner.stages.Recall(&w.request)
 		if !known {
 			return false
 		}
 		b.denied = true
 		if w.answer(decision, nil) { // else it has left, and counted itself out
 			b.flight.waiting.Add(-1)
-			memory.counters.remembered.add()
 		}
 		return true
 	})
@@ -220,7 +218,7 @@ func (l *lane) blame(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.aborted {
-		return fmt.Errorf("%w: %w", ErrClosed, err)
+		return fmt.Errorf("%w: %w", rate.ErrClosed, err)
 	}
 	return err
 }
@@ -252,7 +250,7 @@ func (l *lane) end() bool {
 	for w := l.queue.first; w != nil; w = l.queue.first {
 		l.queue.remove(w)
 		w.state.Store(sent)
-		w.answer(Decision{}, ErrClosed)
+		w.answer(rate.Decision{}, rate.ErrClosed)
 	}
 	return l.running
 }

@@ -1,19 +1,18 @@
-package pglimit
+// Package combine sends requests that arrive together in one call.
+package combine
 
 import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/internal/count"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 const (
-	// defaultLanes is as many connections as combining needs to keep Postgres busy
-	// while other answers are on their way.
-	defaultLanes = 2
-
-	maxLanes = 1024
-
 	// maxBatch bounds how many callers one call answers, and so how long one that comes
 	// meanwhile has to wait.
 	maxBatch = 1024
@@ -23,7 +22,29 @@ const (
 	settleTime = time.Second
 )
 
-// combiner lets requests that arrive while others are under way go out together.
+// Stages are what a Combiner calls.
+type Stages struct {
+	// Send asks the strategy.
+	Send func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error)
+
+	// GiveBack returns tokens to their buckets.
+	GiveBack func(ctx context.Context, refunds []rate.Refund) error
+
+	// Learned is how often something new was learned of what is denied, and Recall answers
+	// what is known to be.
+	Learned func() uint64
+	Recall  func(request *rate.Request) (rate.Decision, bool)
+}
+
+// Stats of a Combiner.
+type Stats struct {
+	Decided   atomic.Int64 // decisions that callers heard, or that were passed on
+	PassedOn  atomic.Int64 // tokens granted to callers who had left, and passed on to others
+	GivenBack atomic.Int64 // and given back
+	Lost      atomic.Int64 // those that could not, or that a call took perhaps which failed
+}
+
+// Combiner lets requests that arrive while others are under way go out together.
 //
 // Keys are spread over a few lanes. A lane has one call under way at most: a request
 // that finds its lane idle goes out at once, the others form a queue, and when the call
@@ -31,9 +52,11 @@ const (
 // served in order of arrival, and a process never contends with itself for a row.
 // The busier it gets, the larger the batches: the cost of a round trip, and of a flush
 // to disk in Durable, is shared by all who wait.
-type combiner struct {
-	limiter *Limiter
-	send    take
+type Combiner struct {
+	Stats Stats
+
+	stages  Stages
+	waiting *count.Crowd
 	seed    maphash.Seed
 	lanes   []lane
 	running sync.WaitGroup
@@ -44,10 +67,11 @@ type combiner struct {
 	abort    context.CancelFunc
 }
 
-func newCombiner(l *Limiter, send take) *combiner {
-	c := &combiner{
-		limiter: l, send: send, seed: maphash.MakeSeed(),
-		lanes:    make([]lane, orDefault(l.config.Lanes, defaultLanes)),
+// New is a Combiner of so many lanes.
+func New(lanes int, waiting *count.Crowd, stages Stages) *Combiner {
+	c := &Combiner{
+		stages: stages, waiting: waiting, seed: maphash.MakeSeed(),
+		lanes:    make([]lane, lanes),
 		patience: make(chan struct{}, maxPatient),
 	}
 	c.aborted, c.abort = context.WithCancel(context.Background())
@@ -57,29 +81,21 @@ func newCombiner(l *Limiter, send take) *combiner {
 	return c
 }
 
-func orDefault[T int | time.Duration](value, otherwise T) T {
-	if value == 0 {
-		return otherwise
-	}
-	return value
-}
-
-// decide waits for the answer in the caller's goroutine; the call is made in the
+// Decide waits for the answer in the caller's goroutine; the call is made in the
 // lane's, so that a caller whose context ends can leave while the call goes on.
-func (c *combiner) decide(ctx context.Context, request Request) (Decision, error) {
+func (c *Combiner) Decide(ctx context.Context, request rate.Request) (rate.Decision, error) {
 	if err := ctx.Err(); err != nil {
-		return Decision{}, err
+		return rate.Decision{}, err
 	}
-	waiting := &c.limiter.waiting
-	defer waiting.leave()
-	if err := waiting.enter(); err != nil {
-		return Decision{}, err
+	defer c.waiting.Leave()
+	if err := c.waiting.Enter(); err != nil {
+		return rate.Decision{}, err
 	}
 	w := c.newWaiter(ctx, request)
 	l := &c.lanes[maphash.String(c.seed, request.Key)%uint64(len(c.lanes))]
 	if err := l.join(w); err != nil {
 		c.recycle(w)
-		return Decision{}, err
+		return rate.Decision{}, err
 	}
 	if done := ctx.Done(); done == nil {
 		<-w.ready
@@ -88,7 +104,7 @@ func (c *combiner) decide(ctx context.Context, request Request) (Decision, error
 		case <-w.ready:
 		case <-done:
 			if l.leave(w) {
-				return Decision{}, ctx.Err()
+				return rate.Decision{}, ctx.Err()
 			}
 			<-w.ready // the answer was sooner
 		}
@@ -98,9 +114,12 @@ func (c *combiner) decide(ctx context.Context, request Request) (Decision, error
 	return decision, err
 }
 
-// close lets those who wait have their answers, as long as ctx lasts, and returns when
+// Close lets those who wait have their answers, as long as ctx lasts, and returns when
 // no goroutine is left. The error is that of ctx, if somebody did not get one.
-func (c *combiner) close(ctx context.Context) error {
+func (c *Combiner) Close(ctx context.Context) error {
+	if c == nil {
+		return nil
+	}
 	for i := range c.lanes {
 		c.lanes[i].close()
 	}

@@ -1,19 +1,22 @@
-package pglimit
+package lease
 
 import (
 	"context"
 	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/internal/skew"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // renew settles the holder's lease, if it has one, and takes the next one, of so many
 // tokens at least; if zero, none. Nothing can be spent when it returns: what was unspent
 // belongs to the bucket again, and what is new is for those who wait for it.
-func (s *leases) renew(h *holder, tokens int64) error {
+func (s *Leases) renew(h *holder, tokens int64) error {
 	unspent, old := h.unspent.Swap(0)+h.withheld, h.terms.Load()
 	h.withheld = 0
-	request := LeaseRequest{
-		Limiter: s.limiter.config.Name, Key: h.key, Limit: s.limiter.config.Limit, Durability: s.limiter.config.Durability,
-		Share: leaseShare, TTL: s.ttl,
+	request := rate.LeaseRequest{
+		Limiter: s.config.Limiter, Key: h.key, Limit: s.config.Limit, Durability: s.config.Durability,
+		Share: leaseShare, TTL: s.config.TTL,
 	}
 	asked := s.now()
 	if old != nil {
@@ -22,20 +25,20 @@ func (s *leases) renew(h *holder, tokens int64) error {
 	if tokens > 0 {
 		request.Tokens = max(tokens, s.chunk(old, request.Spent, asked))
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, s.ttl)
+	ctx, cancel := context.WithTimeout(s.ctx, s.config.TTL)
 	defer cancel()
 	lease, err := s.call(ctx, request)
-	s.limiter.counters.unspentTokens.Add(unspent)
-	s.limiter.counters.leasedTokens.Add(lease.Tokens)
-	if unspent > 0 && s.limiter.memory != nil {
-		s.limiter.memory.forget(h.key) // what was denied while they were set aside
+	s.Stats.UnspentTokens.Add(unspent)
+	s.Stats.LeasedTokens.Add(lease.Tokens)
+	if unspent > 0 {
+		s.stages.Forget(h.key) // what was denied while they were set aside
 	}
 
 	lasts := lease.Until.Sub(lease.At)
-	next := &terms{Lease: lease, asked: asked, got: s.now(), until: asked + atLeast(lasts)}
+	next := &terms{Lease: lease, asked: asked, got: s.now(), until: asked + skew.AtLeast(lasts)}
 	late := next.got >= next.until
 	if late {
-		s.limiter.counters.unspentTokens.Add(lease.Tokens)
+		s.Stats.UnspentTokens.Add(lease.Tokens)
 	}
 	if tokens > 0 && (err != nil || late || lease.Tokens < max(tokens, busy)) {
 		h.mu.Lock()
@@ -50,19 +53,19 @@ func (s *leases) renew(h *holder, tokens int64) error {
 }
 
 // call the strategy, when there is room for one more call.
-func (s *leases) call(ctx context.Context, request LeaseRequest) (Lease, error) {
+func (s *Leases) call(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error) {
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	case <-ctx.Done():
-		return Lease{}, ctx.Err()
+		return rate.Lease{}, ctx.Err()
 	}
-	s.limiter.counters.leaseTrips.Add(1)
-	return s.leaser.Lease(ctx, s.limiter.db, request)
+	s.Stats.Trips.Add(1)
+	return s.stages.Lease(ctx, request)
 }
 
 // chunk is how many tokens are spent in a hold, judged by the last lease.
-func (s *leases) chunk(old *terms, spent int64, now time.Duration) int64 {
+func (s *Leases) chunk(old *terms, spent int64, now time.Duration) int64 {
 	if old == nil {
 		return busy
 	}

@@ -1,9 +1,11 @@
-package pglimit
+package combine
 
 import (
 	"context"
 	"math"
 	"slices"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // batch is what one call answers: the waiters, in order of arrival, and the requests
@@ -14,13 +16,13 @@ type batch struct {
 	gathered int64 // waiters that were taken off the queue
 	waiters  []*waiter
 
-	requests []Request
+	requests []rate.Request
 	slots    map[string]int // the last request of each key
 	leftOver []int64        // of what each request was granted: what nobody has got yet
 
 	denied    bool // somebody was
 	unclaimed bool // somebody left for whom tokens were granted
-	refunds   []Refund
+	refunds   []rate.Refund
 }
 
 // few requests are searched one by one sooner than by the map.
@@ -85,7 +87,7 @@ func (b *batch) find(key string) (slot int, found bool) {
 // taken for callers who have left, and so do not hear that either.
 func (b *batch) fail(err error) (lost int64) {
 	for _, w := range b.waiters {
-		if tokens := w.request.Tokens; w.answer(Decision{}, err) {
+		if tokens := w.request.Tokens; w.answer(rate.Decision{}, err) {
 			b.flight.waiting.Add(-1)
 		} else {
 			lost += tokens
@@ -96,7 +98,7 @@ func (b *batch) fail(err error) (lost int64) {
 
 // share out what was granted, in order of arrival. It returns how many heard it; what
 // was granted for those who have left goes to those behind them, and else is left over.
-func (b *batch) share(decisions []Decision) (heard int64) {
+func (b *batch) share(decisions []rate.Decision) (heard int64) {
 	for i := range decisions {
 		b.leftOver = append(b.leftOver, decisions[i].Granted)
 	}

@@ -1,8 +1,10 @@
-package pglimit
+package lease
 
 import (
 	"context"
 	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // fetch is a call that settles a lease and takes the next one.
@@ -14,42 +16,40 @@ type fetch struct {
 
 // claim of a caller to tokens of the lease that is being fetched.
 type claim struct {
-	request  Request
-	decision Decision
+	request  rate.Request
+	decision rate.Decision
 	served   bool // before the fetch is done; with the holder's lock
 	gone     bool // the caller; with the holder's lock
 }
 
-// fetching is the stage that gets a lease for whoever found none, if its key is busy.
-// Who gets nothing out of it asks Postgres.
-func (s *leases) fetching(next decide) decide {
-	return func(ctx context.Context, request Request) (Decision, error) {
-		if request.Tokens == 0 {
-			return next(ctx, request)
-		}
-		h, _ := s.keys.ComputeIfAbsent(request.Key, func() (*holder, bool) { return &holder{key: request.Key}, false })
-		claim := &claim{request: request}
-		f, err := s.join(h, claim)
-		if err != nil {
-			return Decision{}, err
-		}
-		if f != nil {
-			defer s.release()
-			if err := s.await(ctx, h, f, claim); err != nil {
-				return Decision{}, err
-			}
-		}
-		if !claim.served {
-			return next(ctx, request)
-		}
-		s.limiter.counters.leased.add()
-		return claim.decision, nil
+// Fetch a lease for a request that found none, if its key is busy. Who is not served out
+// of it asks Postgres, and calls answered in any case: Close waits for that.
+func (s *Leases) Fetch(ctx context.Context, request *rate.Request) (decision rate.Decision, served bool, answered func(), err error) {
+	answered = func() {}
+	if s == nil || request.Tokens == 0 {
+		return rate.Decision{}, false, answered, nil
 	}
+	h, _ := s.keys.ComputeIfAbsent(request.Key, func() (*holder, bool) { return &holder{key: request.Key}, false })
+	claim := &claim{request: *request}
+	f, err := s.join(h, claim)
+	if err != nil {
+		return rate.Decision{}, false, answered, err
+	}
+	if f != nil {
+		answered = s.release
+		if err := s.await(ctx, h, f, claim); err != nil {
+			return rate.Decision{}, false, answered, err
+		}
+	}
+	if claim.served {
+		s.Stats.Leased.Add()
+	}
+	return claim.decision, claim.served, answered, nil
 }
 
 // await the end of the fetch. The error is that of ctx.
-func (s *leases) await(ctx context.Context, h *holder, f *fetch, claim *claim) error {
-	defer s.limiter.waiting.leave()
+func (s *Leases) await(ctx context.Context, h *holder, f *fetch, claim *claim) error {
+	defer s.waiting.Leave()
 	select {
 	case <-f.done:
 		return nil
@@ -66,7 +66,7 @@ func (s *leases) await(ctx context.Context, h *holder, f *fetch, claim *claim) e
 
 // join the fetch that is under way, or begin one if the key is busy. Nil: there is none to
 // wait for, and the claim is served perhaps. The error is ErrOverloaded.
-func (s *leases) join(h *holder, claim *claim) (*fetch, error) {
+func (s *Leases) join(h *holder, claim *claim) (*fetch, error) {
 	now := s.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,12 +80,12 @@ func (s *leases) join(h *holder, claim *claim) (*fetch, error) {
 			return nil, nil
 		}
 	}
-	if err := s.limiter.waiting.enter(); err != nil {
-		s.limiter.waiting.leave()
+	if err := s.waiting.Enter(); err != nil {
+		s.waiting.Leave()
 		return nil, err
 	}
 	if !s.admit() {
-		s.limiter.waiting.leave()
+		s.waiting.Leave()
 		return nil, nil
 	}
 	f.claims = append(f.claims, claim)
@@ -93,7 +93,7 @@ func (s *leases) join(h *holder, claim *claim) (*fetch, error) {
 }
 
 // admit a caller who is to have its answer before close returns. Not after close.
-func (s *leases) admit() bool {
+func (s *Leases) admit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -104,7 +104,7 @@ func (s *leases) admit() bool {
 }
 
 // release a caller who was admitted.
-func (s *leases) release() {
+func (s *Leases) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.joined--; s.joined == 0 && s.closed {
@@ -114,9 +114,9 @@ func (s *leases) release() {
 
 // fetchFor begins the fetch that a request for so many tokens needs, which are not in the
 // lease. Nil: none. The holder is locked.
-func (s *leases) fetchFor(h *holder, tokens int64, now time.Duration) *fetch {
+func (s *Leases) fetchFor(h *holder, tokens int64, now time.Duration) *fetch {
 	// Who has to ask Postgres must not be denied there what is set aside for this very process.
-	large := tokens > s.limiter.config.Limit.Burst/leaseShare
+	large := tokens > s.config.Limit.Burst/leaseShare
 	if large || now < h.pause {
 		unspent := h.unspent.Load() > 0
 		if large || unspent {
@@ -140,7 +140,7 @@ func (s *leases) fetchFor(h *holder, tokens int64, now time.Duration) *fetch {
 // fetch begins to settle the lease and to take the next one, which is to have at least so
 // many tokens; if zero, only to settle. It returns nil after close, and while leases are
 // paused, unless to settle. The holder is locked.
-func (s *leases) fetch(h *holder, tokens int64) *fetch {
+func (s *Leases) fetch(h *holder, tokens int64) *fetch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.paused > 0 && tokens > 0 {
@@ -169,7 +169,7 @@ func (s *leases) fetch(h *holder, tokens int64) *fetch {
 
 // serve the claims out of the new lease, in order of arrival. The lease stays, and the fetch
 // is over, unless somebody has to ask Postgres who wants more than is left of it.
-func (s *leases) serve(h *holder, f *fetch) (stays bool) {
+func (s *Leases) serve(h *holder, f *fetch) (stays bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	terms := h.terms.Load()

@@ -1,6 +1,10 @@
-package pglimit
+package combine
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
 
 // maxPieces bounds the calls that replace one that took nothing. With more buckets a piece
 // has several, and is divided again if it fails.
@@ -23,7 +27,7 @@ func (l *lane) askApart(b *batch) error {
 
 // severalKeys says whether the batch asks for more than one bucket.
 func (b *batch) severalKeys() bool {
-	return slices.ContainsFunc(b.requests, func(r Request) bool { return r.Key != b.requests[0].Key })
+	return slices.ContainsFunc(b.requests, func(r rate.Request) bool { return r.Key != b.requests[0].Key })
 }
 
 // apart divides the waiters among batches of the same flight. All of one key stay together,

@@ -1,0 +1,137 @@
+package pglimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// Config of a [Limiter]. Name and Limit are required, the zero value of every
+// other field is its default.
+type Config struct {
+	// Name of the limiter. Limiters of one name share their buckets, across
+	// processes; limiters of different names do not. At most MaxLimiterBytes.
+	Name string
+
+	// Limit for each key. When a new release changes it, what a key has used so
+	// far stays used, and flows back at the faster of both rates; while both releases
+	// run, they grant what the looser limit would.
+	Limit Limit
+
+	// Timeout of one decision, from the call to the answer. Zero: none but the
+	// context's.
+	Timeout time.Duration
+
+	// Durability of grants. Zero: Relaxed.
+	Durability Durability
+
+	// OnError is asked when no decision is known: Postgres cannot be reached, is
+	// too slow, or refuses. It is not asked when the request itself is at fault, nor
+	// when the caller cancelled its context, nor by Reset. Nil: the error is
+	// returned. See [FailOpen] and [FailClosed]; wrap them to log the error.
+	OnError func(ctx context.Context, request Request, err error) (Decision, error)
+
+	// NoCombining sends each request by itself. Otherwise requests that arrive while
+	// others of the same lane are under way go out together.
+	NoCombining bool
+
+	// Lanes of combining, over which keys are spread: each has at most one call, on one
+	// connection, under way. Two keep a near server with few cores busy; where it is far
+	// away or has many cores, more can be faster. Two more connections at most wait for
+	// rows that somebody else holds locked. Zero: 2.
+	Lanes int
+
+	// MaxWaiting is how many callers may wait for an answer at once; one more gets
+	// ErrOverloaded. Zero: 65,536.
+	MaxWaiting int
+
+	// NoMemory asks Postgres again after each denial. Otherwise a request that is
+	// known to be denied is denied without asking.
+	NoMemory bool
+
+	// DenialTTL is how long a denial is remembered at most, and so how long a Reset, or
+	// a larger limit, of another process may go unnoticed. Zero: a second.
+	DenialTTL time.Duration
+
+	// DenialKeys is how many keys are remembered at most, in about 200 bytes each and the
+	// key. Zero: 65,536.
+	DenialKeys int
+
+	// Leases lets this process fetch tokens of a busy key in advance and spend them
+	// without asking. The strategy must be a [Leaser]. It trades some fairness for
+	// speed: what one process has fetched, another is denied.
+	Leases bool
+
+	// LeaseTTL is how long tokens may be set aside, and so how long those of a process
+	// that died are missed. Zero: a second.
+	LeaseTTL time.Duration
+}
+
+const (
+	// defaultLanes is as many connections as combining needs to keep Postgres busy
+	// while other answers are on their way.
+	defaultLanes = 2
+	maxLanes     = 1024
+
+	defaultMaxWaiting = 1 << 16
+
+	defaultDenialTTL  = time.Second
+	defaultDenialKeys = 1 << 16
+
+	defaultLeaseTTL = time.Second
+	minLeaseTTL     = 10 * time.Millisecond
+	maxLeaseTTL     = 10 * time.Second
+)
+
+func orDefault[T int | time.Duration](value, otherwise T) T {
+	if value == 0 {
+		return otherwise
+	}
+	return value
+}
+
+func (c Config) validate(strategy Strategy) error {
+	if err := rate.CheckLimiter(c.Name); err != nil {
+		var request *RequestError
+		errors.As(err, &request)
+		return &ConfigError{"Name", errors.New(request.Why)}
+	}
+	if err := c.Limit.Validate(); err != nil {
+		return &ConfigError{"Limit", err}
+	}
+	if err := strategy.Check(c.Limit); err != nil {
+		return &ConfigError{"Limit", err}
+	}
+	if c.Timeout < 0 {
+		return &ConfigError{"Timeout", fmt.Errorf("is %v: it must not be negative; 0 means none", c.Timeout)}
+	}
+	if c.Durability != Relaxed && c.Durability != Durable {
+		return &ConfigError{"Durability", fmt.Errorf("is %d: it must be Relaxed or Durable", int(c.Durability))}
+	}
+	return c.validateStages(strategy)
+}
+
+func (c Config) validateStages(strategy Strategy) error {
+	if c.Lanes < 0 || c.Lanes > maxLanes {
+		return &ConfigError{"Lanes", fmt.Errorf("is %d: it must be from 1 to %d; 0 means %d", c.Lanes, maxLanes, defaultLanes)}
+	}
+	if c.MaxWaiting < 0 {
+		return &ConfigError{"MaxWaiting", fmt.Errorf("is %d: it must not be negative; 0 means %d", c.MaxWaiting, defaultMaxWaiting)}
+	}
+	if c.DenialKeys < 0 {
+		return &ConfigError{"DenialKeys", fmt.Errorf("is %d: it must not be negative; 0 means %d", c.DenialKeys, defaultDenialKeys)}
+	}
+	if c.DenialTTL < 0 {
+		return &ConfigError{"DenialTTL", fmt.Errorf("is %v: it must not be negative; 0 means %v, and NoMemory none", c.DenialTTL, defaultDenialTTL)}
+	}
+	if c.LeaseTTL != 0 && (c.LeaseTTL < minLeaseTTL || c.LeaseTTL > maxLeaseTTL) {
+		return &ConfigError{"LeaseTTL", fmt.Errorf("is %v: it must be from %v to %v; 0 means %v", c.LeaseTTL, minLeaseTTL, maxLeaseTTL, defaultLeaseTTL)}
+	}
+	if _, able := strategy.(Leaser); c.Leases && !able {
+		return &ConfigError{"Leases", fmt.Errorf("is more than the strategy %s can do: use a Leaser, such as strategies.TokenBucket{}", strategy.Name())}
+	}
+	return nil
+}

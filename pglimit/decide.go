@@ -1,0 +1,135 @@
+package pglimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// decide is the way of a request: each line is a stage, which answers or passes it on. Where
+// none knows the answer, Postgres is asked.
+func (l *Limiter) decide(ctx context.Context, r Request) (Decision, error) {
+	if err := r.CheckKeyAndTokens(); err != nil {
+		return Decision{}, err
+	}
+	if d, spent := l.leases.Spend(&r); spent {
+		return d, nil
+	}
+	if !l.leases.Has(r.Key) {
+		if d, denied := l.denials.Recall(&r); denied {
+			return d, nil
+		}
+	}
+	d, err := l.ask(ctx, r)
+	if err != nil {
+		return l.fallback(ctx, r, err)
+	}
+	return d, nil
+}
+
+// ask Postgres, within the time limit: for a lease of a busy key, or for this request.
+func (l *Limiter) ask(parent context.Context, r Request) (d Decision, err error) {
+	ctx := parent
+	if l.config.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(parent, l.config.Timeout)
+		defer cancel()
+	}
+	if r.Tokens == 0 {
+		addUnspent := l.leases.Peeking(r.Key)
+		if d, err = l.take(ctx, r); err == nil {
+			addUnspent(&r, &d)
+		}
+	} else {
+		lease, served, answered, failed := l.leases.Fetch(ctx, &r)
+		defer answered()
+		if d, err = lease, failed; err == nil && !served {
+			d, err = l.take(ctx, r)
+		}
+	}
+	// The error itself need not tell: a pool may be set up to cancel a query on the server,
+	// which then answers with an error of its own. What was sent and not answered in time
+	// may have been granted: nobody knows.
+	if err != nil && parent.Err() == nil && errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded) {
+		err = fmt.Errorf("pglimit: no decision within Config.Timeout (%v): %w", l.config.Timeout, err)
+	}
+	return d, err
+}
+
+// take together with others who ask now, or alone.
+func (l *Limiter) take(ctx context.Context, r Request) (Decision, error) {
+	if l.combiner != nil {
+		return l.combiner.Decide(ctx, r)
+	}
+	defer l.waiting.Leave()
+	if err := l.waiting.Enter(); err != nil {
+		return Decision{}, err
+	}
+	if l.closed.Load() {
+		return Decision{}, ErrClosed
+	}
+	decisions, err := l.send(ctx, []Request{r})
+	if err != nil {
+		return Decision{}, err
+	}
+	l.counters.alone.Add(1)
+	return decisions[0], nil
+}
+
+// send is the round trip, whose answers are checked, and remembered where they deny.
+func (l *Limiter) send(ctx context.Context, requests []Request) ([]Decision, error) {
+	l.counters.roundTrips.Add(1)
+	l.counters.requests.Add(int64(len(requests)))
+	asked := l.denials.Asking()
+	decisions, err := l.strategy.Take(ctx, l.db, requests)
+	if err == nil {
+		err = checkDecisions(l.strategy, requests, decisions)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.denials.Learn(requests, decisions, asked)
+	return decisions, nil
+}
+
+// lease is the round trip of leases. Config.Validate has seen that the strategy can.
+func (l *Limiter) lease(ctx context.Context, request LeaseRequest) (Lease, error) {
+	return l.strategy.(Leaser).Lease(ctx, l.db, request)
+}
+
+// giveBack is the round trip of what was granted to callers who had left.
+func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
+	err := l.strategy.GiveBack(ctx, l.db, refunds)
+	for i := range refunds { // also after an error, which may hide that it was done
+		l.denials.Forget(refunds[i].Key)
+	}
+	return err
+}
+
+// fallback is what becomes of a request of which no decision is known. The caller's own
+// cancellation is not a failure of the limiter's: nobody waits for the answer any more.
+func (l *Limiter) fallback(ctx context.Context, r Request, err error) (Decision, error) {
+	if l.config.OnError == nil || errors.Is(ctx.Err(), context.Canceled) {
+		return Decision{}, err
+	}
+	d, err := l.config.OnError(ctx, r, err)
+	if err != nil {
+		return Decision{}, err
+	}
+	return d, nil
+}
+
+// FailOpen, as [Config.OnError], grants what was asked when no decision is
+// known: for limits that protect comfort. At is the zero time, by which such a
+// decision can be told from one of Postgres.
+func FailOpen(_ context.Context, request Request, _ error) (Decision, error) {
+	return Decision{Allowed: true, Granted: request.Tokens}, nil
+}
+
+// FailClosed, as [Config.OnError], denies when no decision is known, and asks to come
+// back in a second: for limits that protect something that must not be overrun. At is
+// the zero time.
+func FailClosed(context.Context, Request, error) (Decision, error) {
+	return Decision{RetryAfter: time.Second}, nil
+}

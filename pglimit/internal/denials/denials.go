@@ -1,0 +1,169 @@
+// Package denials remembers what is known to be denied.
+package denials
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/pglimit/ratelimit/pglimit/internal/count"
+	"github.com/pglimit/ratelimit/pglimit/internal/skew"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// Memory answers requests that are known to be denied.
+//
+// A decision says when its Unit of tokens could be granted at the earliest. Until
+// then whoever asks for as many or more is denied without asking Postgres again. That
+// is exact, as tokens come back with time only, but for what is forgiven or changed
+// elsewhere (a Reset, a larger limit, tokens given back): that is noticed when the memory
+// ends, after DenialTTL at the latest.
+type Memory struct {
+	denials *otter.Cache[string, *denial]
+	ttl     time.Duration
+	start   time.Time
+	learned atomic.Uint64 // how often something new was learned
+
+	// Remembered decisions: those that were answered from here.
+	Remembered count.Often
+
+	forgotten atomic.Int64 // what was asked before this time is not recalled, see ForgetAll
+}
+
+// denial is what is known of a key. It does not change; a newer one takes its place.
+type denial struct {
+	tokens   int64         // as many, or more, are denied
+	asked    time.Duration // when the question was sent, since the memory's start
+	told     time.Duration // when the answer came
+	until    time.Duration // when to ask again
+	decision rate.Decision
+}
+
+// New is a memory of so many keys at most, for so long at most.
+func New(keys int, ttl time.Duration) (*Memory, error) {
+	denials, err := otter.New(&otter.Options[string, *denial]{
+		MaximumSize: keys,
+		Executor:    func(task func()) { task() }, // no goroutines
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Memory{denials: denials, ttl: ttl, start: time.Now()}, nil
+}
+
+// now counts from the memory's start: cheaper to read than the time of day, and steady.
+func (m *Memory) now() time.Duration { return time.Since(m.start) }
+
+// Recall answers a request that is known to be denied. No memory (nil) knows of none.
+func (m *Memory) Recall(request *rate.Request) (rate.Decision, bool) {
+	if m == nil {
+		return rate.Decision{}, false
+	}
+	denial, known := m.get(request.Key)
+	if !known {
+		return rate.Decision{}, false
+	}
+	decision, known := denial.recall(request, m.now())
+	if known {
+		m.Remembered.Add()
+	}
+	return decision, known
+}
+
+// Learned is how often something new was learned.
+func (m *Memory) Learned() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.learned.Load()
+}
+
+// Asking is the time at which a question is sent, for Learn.
+func (m *Memory) Asking() time.Duration {
+	if m == nil {
+		return 0
+	}
+	return m.now()
+}
+
+// Learn what was decided: at some time between the question and the answer, which came
+// now. The memory ends as if it was at the question, rather too soon than too late; a
+// caller is told to come back as if it was at the answer, rather too late than too soon.
+func (m *Memory) Learn(requests []rate.Request, decisions []rate.Decision, asked time.Duration) {
+	if m == nil {
+		return
+	}
+	told := m.now()
+	for i := range requests {
+		m.learn(&requests[i], &decisions[i], asked, told)
+	}
+}
+
+// learn from a denial, and from a grant that left less than its Unit.
+func (m *Memory) learn(request *rate.Request, decision *rate.Decision, asked, told time.Duration) {
+	if decision.RetryAfter <= 0 || decision.Contended {
+		return
+	}
+	known := min(decision.RetryAfter, m.ttl)
+	d := &denial{tokens: max(request.Unit, 1), asked: asked, told: told, until: asked + skew.AtLeast(known), decision: *decision}
+	d.decision.Allowed, d.decision.Granted = false, 0
+
+	// In one step, so that what was forgotten meanwhile stays so.
+	m.denials.Compute(request.Key, func(old *denial, found bool) (*denial, otter.ComputeOp) {
+		if found && old.asked >= m.forgottenBefore() && (old.asked > asked || old.tokens <= d.tokens && old.until >= d.until) {
+			return old, otter.CancelOp // it is newer, or says as much
+		}
+		m.learned.Add(1)
+		return d, otter.WriteOp
+	})
+}
+
+// Forget a key whose bucket has more tokens than was thought. What was asked before is
+// not learned afterwards.
+func (m *Memory) Forget(key string) {
+	if m == nil {
+		return
+	}
+	m.denials.Set(key, &denial{asked: m.now() + 1})
+}
+
+// ForgetAll is Forget for every key.
+func (m *Memory) ForgetAll() {
+	if m != nil {
+		m.forgotten.Store(int64(m.now() + 1))
+	}
+}
+
+func (m *Memory) forgottenBefore() time.Duration { return time.Duration(m.forgotten.Load()) }
+
+// get what is known of a key and not forgotten.
+func (m *Memory) get(key string) (*denial, bool) {
+	denial, known := m.denials.GetIfPresent(key)
+	if known && denial.asked < m.forgottenBefore() {
+		return nil, false
+	}
+	return denial, known
+}
+
+// recall the decision, if it holds for the request at the time.
+func (d *denial) recall(request *rate.Request, now time.Duration) (rate.Decision, bool) {
+	if now >= d.until || request.Tokens < d.tokens {
+		return rate.Decision{}, false // a peek wants no tokens, and is never answered from here
+	}
+	age := skew.AtLeast(max(0, now-d.told))
+	decision := d.decision
+	decision.At = decision.At.Add(age)
+	decision.RetryAfter -= age
+	decision.ResetAfter = max(0, decision.ResetAfter-age)
+	if more := request.Tokens - d.tokens; more > 0 {
+		// Where tokens are set aside it is not only the next ones that have to be waited for;
+		// ResetAfter knows of them all.
+		decision.RetryAfter += min(request.Limit.RefillTime(more), math.MaxInt64-decision.RetryAfter)
+		decision.RetryAfter = max(decision.RetryAfter, decision.ResetAfter-request.Limit.RefillTime(request.Limit.Burst-request.Tokens))
+	}
+	decision.Remaining = max(decision.Remaining, request.Limit.Burst-request.Limit.Refilled(decision.ResetAfter))
+	decision.Remaining = min(decision.Remaining, d.tokens-1) // or it would not have been denied
+	return decision, true
+}
