@@ -53,6 +53,8 @@ func TestWhoImportsWhom(t *testing.T) {
 	const (
 		ours           = module
 		pglimit        = module + "/pglimit"
+		vocabulary     = module + "/pglimit/rate"
+		stages         = module + "/pglimit/internal"
 		strategies     = module + "/strategies"
 		migrations     = module + "/migrations"
 		cleanup        = module + "/cleanup"
@@ -75,9 +77,21 @@ func TestWhoImportsWhom(t *testing.T) {
 			false,
 		},
 		{
-			"strategies import pglimit and nothing else of ours",
+			"the vocabulary is a leaf",
+			func(p string) bool { return isOf(p, vocabulary) },
+			func(p string) bool { return isOf(p, ours) && !isOf(p, vocabulary) },
+			false,
+		},
+		{
+			"a stage knows neither the Limiter nor another stage",
+			func(p string) bool { return isOf(p, stages) },
+			func(p string) bool { return isOf(p, ours) && !isOf(p, vocabulary, stages+"/count", stages+"/skew") },
+			false,
+		},
+		{
+			"strategies import the vocabulary and nothing else of ours",
 			func(p string) bool { return isOf(p, strategies) },
-			func(p string) bool { return isOf(p, ours) && !isOf(p, pglimit, strategies) },
+			func(p string) bool { return isOf(p, ours) && !isOf(p, vocabulary, strategies) },
 			false,
 		},
 		{
@@ -87,15 +101,15 @@ func TestWhoImportsWhom(t *testing.T) {
 			false,
 		},
 		{
-			"cleanup imports pglimit at most",
+			"cleanup imports the vocabulary at most",
 			func(p string) bool { return isOf(p, cleanup) },
-			func(p string) bool { return isOf(p, ours) && !isOf(p, cleanup, pglimit) },
+			func(p string) bool { return isOf(p, ours) && !isOf(p, cleanup, vocabulary) },
 			false,
 		},
 		{
-			"what is internal to all serves the others and imports pglimit at most",
+			"what is internal to all serves the others and imports the vocabulary at most",
 			func(p string) bool { return isOf(p, internal) },
-			func(p string) bool { return isOf(p, ours) && !isOf(p, internal, pglimit) },
+			func(p string) bool { return isOf(p, ours) && !isOf(p, internal, vocabulary) },
 			false,
 		},
 		{

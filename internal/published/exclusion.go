@@ -4,7 +4,7 @@ import (
 	"context"
 	_ "embed"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Exclusion is the second statement: a plain insert, denied by the violation of its
@@ -14,7 +14,7 @@ type Exclusion struct {
 	insert string
 }
 
-var _ pglimit.Strategy = Exclusion{}
+var _ rate.Strategy = Exclusion{}
 
 //go:embed exclusion.sql
 var exclusionFile string
@@ -25,8 +25,8 @@ func NewExclusion(schema string) Exclusion {
 }
 
 // Take decides in one round trip.
-func (s Exclusion) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
-	return s.takeEach(requests, func(r pglimit.Request, intervalUS int64) (granted bool, d pglimit.Decision, err error) {
+func (s Exclusion) Take(ctx context.Context, db rate.DB, requests []rate.Request) ([]rate.Decision, error) {
+	return s.takeEach(requests, func(r rate.Request, intervalUS int64) (granted bool, d rate.Decision, err error) {
 		d.At, granted, err = scanTime(db.QueryRow(ctx, s.insert, r.Key, intervalUS))
 		if isCode(err, exclusionViolation) {
 			err = nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // ForUpdateNowait is the first statement: begin, lock the row or give up, update,
@@ -18,7 +18,7 @@ type ForUpdateNowait struct {
 	first, lock, update string
 }
 
-var _ pglimit.Strategy = ForUpdateNowait{}
+var _ rate.Strategy = ForUpdateNowait{}
 
 var (
 	//go:embed for_update_nowait_first.sql
@@ -40,8 +40,8 @@ func NewForUpdateNowait(schema string) ForUpdateNowait {
 }
 
 // Take decides in four round trips: begin, lock, update, commit.
-func (s ForUpdateNowait) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
-	return s.takeEach(requests, func(r pglimit.Request, intervalUS int64) (bool, pglimit.Decision, error) {
+func (s ForUpdateNowait) Take(ctx context.Context, db rate.DB, requests []rate.Request) ([]rate.Decision, error) {
+	return s.takeEach(requests, func(r rate.Request, intervalUS int64) (bool, rate.Decision, error) {
 		granted, d, err := s.take(ctx, db, r.Key, intervalUS)
 		if errors.Is(err, pgx.ErrNoRows) {
 			if _, err = db.Exec(ctx, s.first, r.Key); err == nil {
@@ -52,7 +52,7 @@ func (s ForUpdateNowait) Take(ctx context.Context, db pglimit.DB, requests []pgl
 	})
 }
 
-func (s ForUpdateNowait) take(ctx context.Context, db pglimit.DB, key string, intervalUS int64) (granted bool, d pglimit.Decision, err error) {
+func (s ForUpdateNowait) take(ctx context.Context, db rate.DB, key string, intervalUS int64) (granted bool, d rate.Decision, err error) {
 	tx, err := db.Begin(ctx)
 	if err != nil {
 		return false, d, err
@@ -62,7 +62,7 @@ func (s ForUpdateNowait) take(ctx context.Context, db pglimit.DB, key string, in
 	var at time.Time
 	switch err = tx.QueryRow(ctx, s.lock, key, intervalUS).Scan(&at, &granted); {
 	case isCode(err, lockNotAvailable):
-		return false, pglimit.Decision{Contended: true}, nil
+		return false, rate.Decision{Contended: true}, nil
 	case err != nil:
 		return false, d, err
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // SQLSTATE codes, see appendix A of the PostgreSQL manual.
@@ -39,7 +39,7 @@ var schemaFile string
 // Create makes the schema of that name, which must not exist, with the tables of
 // the three statements. The exclusion constraint takes the extension btree_gist,
 // which must be in the database: pglimit's migrations bring it.
-func Create(ctx context.Context, db pglimit.DB, schema string) error {
+func Create(ctx context.Context, db rate.DB, schema string) error {
 	_, err := db.Exec(ctx, statement(schemaFile, schema))
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == undefinedObject {
@@ -49,15 +49,15 @@ func Create(ctx context.Context, db pglimit.DB, schema string) error {
 }
 
 // Drop removes what [Create] made.
-func Drop(ctx context.Context, db pglimit.DB, schema string) error {
+func Drop(ctx context.Context, db rate.DB, schema string) error {
 	_, err := db.Exec(ctx, statement("drop schema if exists $schema cascade", schema))
 	return err
 }
 
 // Strategies are the three statements over the tables in that schema, in the order
 // of the write-up.
-func Strategies(schema string) []pglimit.Strategy {
-	return []pglimit.Strategy{NewForUpdateNowait(schema), NewExclusion(schema), NewUpsert(schema)}
+func Strategies(schema string) []rate.Strategy {
+	return []rate.Strategy{NewForUpdateNowait(schema), NewExclusion(schema), NewUpsert(schema)}
 }
 
 // statement makes what is sent of a .sql file: without its comments, in the schema.
@@ -83,28 +83,28 @@ func (t table) Name() string { return "published_" + t.table }
 func (t table) Table() string { return t.schema + "." + t.table }
 
 // Check takes limits with a burst of 1.
-func (t table) Check(limit pglimit.Limit) error {
+func (t table) Check(limit rate.Limit) error {
 	if burst := limit.Burst; burst != 1 {
-		return &pglimit.LimitError{Limit: limit, Field: "Burst", Why: fmt.Sprintf("is %d: %s keeps a burst of 1 only", burst, t.Name())}
+		return &rate.LimitError{Limit: limit, Field: "Burst", Why: fmt.Sprintf("is %d: %s keeps a burst of 1 only", burst, t.Name())}
 	}
 	return nil
 }
 
 // Reset forgets the key's requests. The statements know no limiter: it is ignored.
-func (t table) Reset(ctx context.Context, db pglimit.DB, _, key string) error {
+func (t table) Reset(ctx context.Context, db rate.DB, _, key string) error {
 	_, err := db.Exec(ctx, "delete from "+pgx.Identifier{t.schema, t.table}.Sanitize()+" where key = $1", key)
 	return err
 }
 
 // Sweep removes nothing: the tables go with their schema.
-func (t table) Sweep(_ context.Context, _ pglimit.DB, from pglimit.Cursor, _ int) (pglimit.Swept, error) {
-	return pglimit.Swept{Next: from, Done: true}, nil
+func (t table) Sweep(_ context.Context, _ rate.DB, from rate.Cursor, _ int) (rate.Swept, error) {
+	return rate.Swept{Next: from, Done: true}, nil
 }
 
 // takeEach decides the requests one by one. A denial has a zero At: none of the
 // statements tells when it was made.
-func (t table) takeEach(requests []pglimit.Request, take func(r pglimit.Request, intervalUS int64) (granted bool, d pglimit.Decision, err error)) ([]pglimit.Decision, error) {
-	decisions := make([]pglimit.Decision, len(requests))
+func (t table) takeEach(requests []rate.Request, take func(r rate.Request, intervalUS int64) (granted bool, d rate.Decision, err error)) ([]rate.Decision, error) {
+	decisions := make([]rate.Decision, len(requests))
 	for i, r := range requests {
 		if err := r.Validate(); err != nil {
 			return nil, err
@@ -145,6 +145,6 @@ func scanTime(row pgx.Row) (at time.Time, granted bool, err error) {
 }
 
 // GiveBack is nothing that was published.
-func (t table) GiveBack(context.Context, pglimit.DB, []pglimit.Refund) error {
+func (t table) GiveBack(context.Context, rate.DB, []rate.Refund) error {
 	return errors.New("published: the write-up's statements give nothing back")
 }

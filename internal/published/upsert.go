@@ -4,7 +4,7 @@ import (
 	"context"
 	_ "embed"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Upsert is the third statement: one INSERT that updates only if the interval has
@@ -14,7 +14,7 @@ type Upsert struct {
 	upsert string
 }
 
-var _ pglimit.Strategy = Upsert{}
+var _ rate.Strategy = Upsert{}
 
 //go:embed upsert.sql
 var upsertFile string
@@ -25,8 +25,8 @@ func NewUpsert(schema string) Upsert {
 }
 
 // Take decides in one round trip.
-func (s Upsert) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
-	return s.takeEach(requests, func(r pglimit.Request, intervalUS int64) (granted bool, d pglimit.Decision, err error) {
+func (s Upsert) Take(ctx context.Context, db rate.DB, requests []rate.Request) ([]rate.Decision, error) {
+	return s.takeEach(requests, func(r rate.Request, intervalUS int64) (granted bool, d rate.Decision, err error) {
 		d.At, granted, err = scanTime(db.QueryRow(ctx, s.upsert, r.Key, intervalUS))
 		return granted, d, err
 	})
