@@ -22,7 +22,7 @@ const JobName = "pglimit.cleanup"
 type Cleaner struct {
 	db         rate.DB
 	locker     locker
-	strategies []rate.Strategy
+	strategies []rate.Sweeper
 	config     Config
 
 	// Of the schedule; see schedule.go.
@@ -48,7 +48,7 @@ type locker interface {
 // New makes a [Cleaner] for the strategies, as a rule strategies.All(). Nothing is
 // asked of Postgres yet. The pool must have room for two connections: one holds
 // the lock while another sweeps.
-func New(pool *pgxpool.Pool, strategies []rate.Strategy, config Config) (*Cleaner, error) {
+func New[S rate.Sweeper](pool *pgxpool.Pool, strategies []S, config Config) (*Cleaner, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -56,8 +56,9 @@ func New(pool *pgxpool.Pool, strategies []rate.Strategy, config Config) (*Cleane
 	if len(strategies) == 0 {
 		return nil, errors.New("cleanup: there are no strategies to sweep: pass strategies.All()")
 	}
+	sweepers := make([]rate.Sweeper, len(strategies))
 	for i, strategy := range strategies {
-		if strategy == nil {
+		if sweepers[i] = strategy; sweepers[i] == nil {
 			return nil, fmt.Errorf("cleanup: strategy %d is nil", i)
 		}
 	}
@@ -65,10 +66,10 @@ func New(pool *pgxpool.Pool, strategies []rate.Strategy, config Config) (*Cleane
 	if err != nil {
 		return nil, err
 	}
-	return newCleaner(pool, locker, strategies, config), nil
+	return newCleaner(pool, locker, sweepers, config), nil
 }
 
-func newCleaner(db rate.DB, locker locker, strategies []rate.Strategy, config Config) *Cleaner {
+func newCleaner(db rate.DB, locker locker, strategies []rate.Sweeper, config Config) *Cleaner {
 	c := &Cleaner{db: db, locker: locker, strategies: strategies, config: config, ended: make(chan struct{})}
 	c.asked, c.ask = context.WithCancel(context.Background())
 	c.killed, c.kill = context.WithCancelCause(context.Background())

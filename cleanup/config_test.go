@@ -23,10 +23,10 @@ func unconnected(t *testing.T, conns string) *pgxpool.Pool {
 
 func TestNewNamesWhatItRefuses(t *testing.T) {
 	t.Parallel()
-	pool, some := unconnected(t, "2"), []rate.Strategy{rows("a", 1)}
+	pool, some := unconnected(t, "2"), []rate.Sweeper{rows("a", 1)}
 	for _, test := range []struct {
 		pool       *pgxpool.Pool
-		strategies []rate.Strategy
+		strategies []rate.Sweeper
 		config     Config
 		want       string
 	}{
@@ -35,7 +35,7 @@ func TestNewNamesWhatItRefuses(t *testing.T) {
 		{pool, some, Config{BatchSize: -1}, "Config.BatchSize is -1"},
 		{pool, some, Config{Timeout: -1}, "Config.Timeout is -1ns"},
 		{pool, nil, Config{}, "pass strategies.All()"},
-		{pool, []rate.Strategy{nil}, Config{}, "strategy 0 is nil"},
+		{pool, []rate.Sweeper{nil}, Config{}, "strategy 0 is nil"},
 		{nil, some, Config{}, "pool is nil"},
 		{unconnected(t, "1"), some, Config{}, "pool_max_conns=2"},
 	} {

@@ -54,7 +54,7 @@ func ExampleCleaner_RunOnce() { //nolint:testableexamples // takes a Postgres
 	}
 	defer pool.Close()
 
-	cleaner, err := cleanup.New(pool, []rate.Strategy{strategies.TokenBucket{}}, cleanup.Config{BatchSize: 5000})
+	cleaner, err := cleanup.New(pool, []rate.Sweeper{strategies.TokenBucket{}}, cleanup.Config{BatchSize: 5000})
 	if err != nil {
 		fmt.Println(err)
 		return

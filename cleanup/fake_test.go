@@ -14,7 +14,7 @@ import (
 
 // fakeStrategy sweeps what its function says. Nothing else of it is called.
 type fakeStrategy struct {
-	rate.Strategy
+	rate.Sweeper
 	name  string
 	sweep func(ctx context.Context, from rate.Cursor, limit int) (rate.Swept, error)
 }
@@ -94,7 +94,7 @@ func (f *fakeLocker) isHeld() bool {
 	return f.held
 }
 
-func testCleaner(t *testing.T, config Config, strategies ...rate.Strategy) (*Cleaner, *fakeLocker) {
+func testCleaner(t *testing.T, config Config, strategies ...rate.Sweeper) (*Cleaner, *fakeLocker) {
 	t.Helper()
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -122,5 +122,3 @@ func within[T any](t *testing.T, what string, events <-chan T) T {
 		panic("unreachable")
 	}
 }
-
-func (fakeStrategy) GiveBack(context.Context, rate.DB, []rate.Refund) error { return nil }

@@ -55,7 +55,7 @@ func (c *Cleaner) sweepAll(asked, work context.Context) Report {
 }
 
 // sweep walks the table of one strategy, batch by batch.
-func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Strategy) (report StrategyReport) {
+func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Sweeper) (report StrategyReport) {
 	start := time.Now()
 	report.Strategy = strategy.Name()
 	defer func() {
@@ -107,7 +107,7 @@ func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Strategy) (re
 
 // batch sweeps once. late: it took too long for us, or for the server's
 // statement_timeout, and fewer rows may do.
-func (c *Cleaner) batch(work context.Context, strategy rate.Strategy, from rate.Cursor, size int) (swept rate.Swept, late bool, err error) {
+func (c *Cleaner) batch(work context.Context, strategy rate.Sweeper, from rate.Cursor, size int) (swept rate.Swept, late bool, err error) {
 	ctx, cancel := context.WithTimeout(work, c.config.Timeout)
 	defer cancel()
 	swept, err = strategy.Sweep(ctx, c.db, from, size)

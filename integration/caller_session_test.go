@@ -45,7 +45,7 @@ func TestTheCallersTransactionIsLeftAsItWas(t *testing.T) {
 	// Set by the caller, so that going back to the defaults shows too. The block is for the
 	// settings of plpgsql, which are there once it has been used.
 	const begun = "set local synchronous_commit = local; set local lock_timeout = 54321; set local statement_timeout = 65432; set local search_path = nowhere; do 'begin end'"
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		for name, begin := range callersTransactions {
 			t.Run(name, func(t *testing.T) {
 				limit := hours.WithBurst(1)
@@ -127,7 +127,7 @@ func TestTheCallersTransactionIsLeftAsItWas(t *testing.T) {
 // transaction that it began; and does not wait for a locked row.
 func TestACallOnAConnectionIsATransactionOfItsOwn(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		for _, name := range []string{"pgx.Conn", "pgxpool.Conn"} {
 			t.Run(name, func(t *testing.T) {
 				db := callersTransactions[name](t, pool)
@@ -168,7 +168,7 @@ func TestWhatIsMissingIsNotMigrated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+			eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 				granted := take(t, pool, strategy, "k", hours)
 				execute(t, pool, drop)
 				check := func(what string, err error) {
@@ -206,7 +206,7 @@ func TestWhatIsMissingIsNotMigrated(t *testing.T) {
 // that do not remain.
 func TestTheViewAgreesWithAPeek(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(time.Hour).WithBurst(100)
 		view := "select tokens_owed + tokens_leased, full_at, last_taken_at from pglimit.buckets where strategy = $1 and limiter = 'test' and key = 'k' and seconds_per_token = 3600"
 		if strategy.Check(limit) != nil {
@@ -283,7 +283,7 @@ func TestTheViewAgreesWithAPeek(t *testing.T) {
 // is not.
 func TestSweepsMarginToTheSecond(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		for _, key := range []string{"young", "old"} {
 			take(t, pool, strategy, key, pglimit.Every(time.Second))
 		}

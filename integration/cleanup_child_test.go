@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglimit/ratelimit/cleanup"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // TestCleanupChild is not a test but the other process of the two above.
@@ -45,7 +46,7 @@ func TestCleanupChild(t *testing.T) {
 }
 
 // cleanupEndless is a strategy that never gets through.
-type cleanupEndless struct{ pglimit.Strategy }
+type cleanupEndless struct{ strategies.Strategy }
 
 func (cleanupEndless) Name() string { return "endless" }
 

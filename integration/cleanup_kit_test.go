@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/cleanup"
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
-func cleanupStart(t *testing.T, pool *pgxpool.Pool, config cleanup.Config, s ...pglimit.Strategy) *cleanup.Cleaner {
+func cleanupStart(t *testing.T, pool *pgxpool.Pool, config cleanup.Config, s ...strategies.Strategy) *cleanup.Cleaner {
 	t.Helper()
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)

@@ -113,7 +113,7 @@ func TestCleanupSaysThatTheDatabaseIsNotMigrated(t *testing.T) {
 }
 
 // cleanupProbe is a strategy that writes down its runs.
-type cleanupProbe struct{ pglimit.Strategy }
+type cleanupProbe struct{ strategies.Strategy }
 
 func (cleanupProbe) Name() string { return "probe" }
 

@@ -245,7 +245,7 @@ func cleanupRunOnce(t *testing.T, pool *pgxpool.Pool, config cleanup.Config) cle
 	return report
 }
 
-func cleanupTake(t *testing.T, db pglimit.DB, strategy pglimit.Strategy, requests ...pglimit.Request) []pglimit.Decision {
+func cleanupTake(t *testing.T, db pglimit.DB, strategy strategies.Strategy, requests ...pglimit.Request) []pglimit.Decision {
 	t.Helper()
 	decisions, err := strategy.Take(t.Context(), db, requests)
 	if err != nil {
@@ -256,7 +256,7 @@ func cleanupTake(t *testing.T, db pglimit.DB, strategy pglimit.Strategy, request
 }
 
 // cleanupSweep walks the whole table once.
-func cleanupSweep(t *testing.T, db pglimit.DB, strategy pglimit.Strategy, limit int) (removed int64) {
+func cleanupSweep(t *testing.T, db pglimit.DB, strategy strategies.Strategy, limit int) (removed int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -272,7 +272,7 @@ func cleanupSweep(t *testing.T, db pglimit.DB, strategy pglimit.Strategy, limit 
 }
 
 // cleanupAge makes the strategy's rows older, as if so much time had passed.
-func cleanupAge(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, d time.Duration) {
+func cleanupAge(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, d time.Duration) {
 	t.Helper()
 	if strategy.Name() == "exclusion_range" {
 		// Not by an update, in which a range would meet the one before it, not yet
@@ -286,7 +286,7 @@ func cleanupAge(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, d t
 	age(t, pool, strategy, d)
 }
 
-func cleanupRows(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) int64 {
+func cleanupRows(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) int64 {
 	t.Helper()
 	return cleanupInt(t, pool, "select count(*) from pglimit."+strategy.Name())
 }

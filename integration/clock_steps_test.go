@@ -50,7 +50,7 @@ func step(t *testing.T, pool *pgxpool.Pool, by time.Duration) {
 // strategy, for one key or several.
 func TestNeverOverInRealTimeWhenTheClockSteps(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		execute(t, pool, steppingClock)
 		limit := pglimit.PerSecond(20).WithBurst(50)
 		if strategy.Check(limit) != nil {
@@ -82,7 +82,7 @@ func TestNeverOverInRealTimeWhenTheClockSteps(t *testing.T) {
 
 // takeWhile has 16 callers take until during returns. The events are dated by this
 // process's clock, when the answer came.
-func takeWhile(t *testing.T, limiter *pglimit.Limiter, pool *pgxpool.Pool, strategy pglimit.Strategy, key string, during func()) (audit.Report, time.Duration) {
+func takeWhile(t *testing.T, limiter *pglimit.Limiter, pool *pgxpool.Pool, strategy strategies.Strategy, key string, during func()) (audit.Report, time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -143,7 +143,7 @@ func takeWhile(t *testing.T, limiter *pglimit.Limiter, pool *pgxpool.Pool, strat
 func TestNobodyIsLockedOutWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()
 	const token = 50 * time.Millisecond
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		execute(t, pool, steppingClock)
 		limit := pglimit.Every(token).WithBurst(10)
 		if strategy.Check(limit) != nil {
@@ -234,7 +234,7 @@ func TestALeaseEndsWhenTheClockStepsBack(t *testing.T) {
 	}
 }
 
-func takeAll(t *testing.T, db pglimit.DB, strategy pglimit.Strategy, requests ...pglimit.Request) []pglimit.Decision {
+func takeAll(t *testing.T, db pglimit.DB, strategy strategies.Strategy, requests ...pglimit.Request) []pglimit.Decision {
 	t.Helper()
 	decisions, err := strategy.Take(t.Context(), db, requests)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // eachStrategy runs the test for every strategy, each on a database of its own.
-func eachStrategy(t *testing.T, test func(*testing.T, *pgxpool.Pool, pglimit.Strategy)) {
+func eachStrategy(t *testing.T, test func(*testing.T, *pgxpool.Pool, strategies.Strategy)) {
 	t.Helper()
 	for _, strategy := range strategies.All() {
 		t.Run(strategy.Name(), func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestConformance(t *testing.T) {
 
 // take is one all-or-nothing request, of which the test needs no more than the
 // answer.
-func take(t *testing.T, db pglimit.DB, strategy pglimit.Strategy, key string, limit pglimit.Limit) pglimit.Decision {
+func take(t *testing.T, db pglimit.DB, strategy strategies.Strategy, key string, limit pglimit.Limit) pglimit.Decision {
 	t.Helper()
 	d, err := tryTake(t, db, strategy, key, limit)
 	if err != nil {
@@ -42,7 +42,7 @@ func take(t *testing.T, db pglimit.DB, strategy pglimit.Strategy, key string, li
 	return d
 }
 
-func tryTake(t *testing.T, db pglimit.DB, strategy pglimit.Strategy, key string, limit pglimit.Limit) (pglimit.Decision, error) {
+func tryTake(t *testing.T, db pglimit.DB, strategy strategies.Strategy, key string, limit pglimit.Limit) (pglimit.Decision, error) {
 	t.Helper()
 	decisions, err := strategy.Take(t.Context(), db, []pglimit.Request{{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1}})
 	if err != nil {

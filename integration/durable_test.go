@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // A durable grant, lease or refund is flushed when its caller hears of it; one durable
@@ -15,7 +16,7 @@ import (
 // each is tried some times.
 func TestDurableIsDurableAndRelaxedIsRelaxed(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit, slower := pglimit.Every(time.Microsecond), pglimit.Every(2*time.Microsecond)
 		request := func(key string, l pglimit.Limit, d pglimit.Durability) pglimit.Request {
 			return pglimit.Request{Limiter: "test", Key: key, Limit: l, Tokens: 1, Unit: 1, Durability: d}

@@ -32,7 +32,7 @@ func TestAKeyThatCannotBeStoredFailsItsCallerAlone(t *testing.T) {
 			if err := migrations.Up(t.Context(), pool); err != nil {
 				t.Fatal(err)
 			}
-			for _, strategy := range []pglimit.Strategy{strategies.TokenBucket{}, strategies.Upsert{}} {
+			for _, strategy := range []strategies.Strategy{strategies.TokenBucket{}, strategies.Upsert{}} {
 				limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: hours.WithBurst(1000), Lanes: 1})
 				for range 5 {
 					var callers sync.WaitGroup

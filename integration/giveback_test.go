@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // 64 callers take and give back at random, at a limit so slow that nothing flows back:
@@ -17,7 +18,7 @@ import (
 func TestGrantsLessRefundsAreWhatTheBucketOwes(t *testing.T) {
 	t.Parallel()
 	const callers, rounds = 64, 40
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(3000 * time.Hour).WithBurst(500)
 		if strategy.Check(limit) != nil {
 			limit.Burst = 1
@@ -78,7 +79,7 @@ func TestGrantsLessRefundsAreWhatTheBucketOwes(t *testing.T) {
 // a token.
 func TestARefundIsShortOfWhatFlowedBack(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(time.Minute).WithBurst(10)
 		if strategy.Check(limit) != nil {
 			t.Skip("a range of time is given back whole")
@@ -120,7 +121,7 @@ func noDeadlocks(t *testing.T, pool *pgxpool.Pool) {
 // does not owe more for it.
 func TestARefundOfALargerBurstTakesNothing(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		now := pglimit.PerSecond(1).WithBurst(10)
 		if strategy.Check(now) != nil {
 			t.Skip("it has no burst")

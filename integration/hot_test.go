@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // Every update stays in its page and touches no index, over 15,000 takes: the
@@ -20,7 +21,7 @@ import (
 // pruned, whatever the schema.
 func TestEveryUpdateIsHOT(t *testing.T) {
 	const callers, takes, keys = 4, 15_000, 5_000
-	eachInTurn(t, hours, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachInTurn(t, hours, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		if strategy.Name() == "exclusion_range" {
 			t.Skip("it inserts and never updates")
 		}
@@ -59,7 +60,7 @@ func TestEveryUpdateIsHOT(t *testing.T) {
 
 // updateCounts reads Postgres's statistics, which sessions hand in when they are
 // idle or end: the pool's sessions are ended first.
-func updateCounts(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) (updates, hot int64) {
+func updateCounts(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) (updates, hot int64) {
 	t.Helper()
 	watcher := newPool(t, databaseURL(pool), 1)
 	pool.Reset()

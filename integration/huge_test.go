@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // Two requests of 2^62 tokens in one call are more than a number can hold. Of a bucket that has
@@ -14,7 +15,7 @@ import (
 func TestRequestsWhoseSumIsTooLarge(t *testing.T) {
 	t.Parallel()
 	const tokens = int64(1) << 62
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.PerSecond(pglimit.MaxRate).WithBurst(int64(pglimit.MaxWindow)) // a token is back in a nanosecond
 		if strategy.Check(limit) != nil {
 			t.Skip("it has one token")
@@ -54,7 +55,7 @@ func TestRequestsWhoseSumIsTooLarge(t *testing.T) {
 // A token that comes back in 200 years can be waited for: to the microsecond, if not for longer.
 func TestRetryAfterOfTheSlowestLimit(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(pglimit.MaxWindow)
 		took := take(t, pool, strategy, "k", limit)
 		d := take(t, pool, strategy, "k", limit)

@@ -13,13 +13,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
 // load is a closed loop of callers on several pools, as if they were as many
 // instances of a service, each caller with a request under way at all times.
 type load struct {
-	strategy   pglimit.Strategy
+	strategy   strategies.Strategy
 	pools      []*pgxpool.Pool
 	limit      pglimit.Limit
 	callers    int
@@ -115,7 +116,7 @@ func soon(t testing.TB, d time.Duration) context.Context {
 // The write-up's test: ten requests at once, one is allowed.
 func TestOfTenConcurrentRequestsOneIsAllowed(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limiter, err := pglimit.New(pool, strategy, pglimit.Config{Name: "partners", Limit: pglimit.Every(time.Hour)})
 		if err != nil {
 			t.Fatal(err)
@@ -170,7 +171,7 @@ func TestExactUnderConcurrency(t *testing.T) {
 		{"many keys, one per interval", pglimit.Every(333 * time.Millisecond), 200, nil, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			eachInTurn(t, test.limit, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+			eachInTurn(t, test.limit, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 				if on := query[string](t, pool, "show synchronous_commit"); on != "on" {
 					t.Fatalf("synchronous_commit is %s: faults hide", on)
 				}
@@ -197,7 +198,7 @@ func TestExactUnderConcurrency(t *testing.T) {
 const deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
 
 // eachInTurn is eachStrategy one after another, for those that take the limit.
-func eachInTurn(t *testing.T, limit pglimit.Limit, test func(*testing.T, *pgxpool.Pool, pglimit.Strategy)) {
+func eachInTurn(t *testing.T, limit pglimit.Limit, test func(*testing.T, *pgxpool.Pool, strategies.Strategy)) {
 	t.Helper()
 	for _, strategy := range allStrategies {
 		if strategy.Check(limit) != nil {
@@ -211,7 +212,7 @@ func eachInTurn(t *testing.T, limit pglimit.Limit, test func(*testing.T, *pgxpoo
 // limit holds, and what is granted is charged once.
 func TestExactWhenCallersGiveUp(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(20 * time.Millisecond)
 		var histories [16]audit.Histories
 		var callers sync.WaitGroup

@@ -32,7 +32,7 @@ func ask(key string, limit pglimit.Limit, tokens, unit int64) pglimit.Request {
 // call makes it or finds it.
 func TestTwoLimitersInOneCallAreTwoBuckets(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		execute(t, pool, stoppedClock)
 		limit := hours.WithBurst(3)
 		if strategy.Check(limit) != nil {
@@ -66,13 +66,13 @@ func TestARowALittleAheadIsNotSetBack(t *testing.T) {
 		full, leased time.Duration // full: after at
 	}
 	one := []pglimit.Request{ask("k", limit, 1, 1)}
-	takes := func(requests ...pglimit.Request) func(*testing.T, *pgxpool.Pool, pglimit.Strategy, time.Time) {
-		return func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, _ time.Time) {
+	takes := func(requests ...pglimit.Request) func(*testing.T, *pgxpool.Pool, strategies.Strategy, time.Time) {
+		return func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, _ time.Time) {
 			takeAll(t, pool, strategy, requests...)
 		}
 	}
-	leases := func(tokens, settled, spent int64) func(*testing.T, *pgxpool.Pool, pglimit.Strategy, time.Time) {
-		return func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, _ time.Time) {
+	leases := func(tokens, settled, spent int64) func(*testing.T, *pgxpool.Pool, strategies.Strategy, time.Time) {
+		return func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, _ time.Time) {
 			r := pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Tokens: tokens, Share: 1, TTL: time.Minute}
 			if settled > 0 {
 				until := query[int64](t, pool, "select until_ns from pglimit.token_bucket where key = 'k'")
@@ -86,7 +86,7 @@ func TestARowALittleAheadIsNotSetBack(t *testing.T) {
 	tests := []struct {
 		name   string
 		leased int64 // before
-		act    func(*testing.T, *pgxpool.Pool, pglimit.Strategy, time.Time)
+		act    func(*testing.T, *pgxpool.Pool, strategies.Strategy, time.Time)
 		want   row
 	}{
 		{"a grant", 0, takes(one...), row{full: 3 * token}},
@@ -95,7 +95,7 @@ func TestARowALittleAheadIsNotSetBack(t *testing.T) {
 		{"several buckets", 0, takes(ask("l", limit, 1, 1), one[0]), row{full: 3 * token}},
 		{"as much as several buckets have", 0, takes(ask("l", limit, 1, 1), ask("k", limit, 2, 1)), row{full: 4 * token}},
 		{"a denial", 0, takes(ask("k", limit, 9, 9)), row{full: 2 * token}},
-		{"a refund", 0, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, at time.Time) {
+		{"a refund", 0, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, at time.Time) {
 			if err := strategy.GiveBack(t.Context(), pool, []pglimit.Refund{{Request: one[0], At: at}}); err != nil {
 				t.Error(err)
 			}
@@ -105,7 +105,7 @@ func TestARowALittleAheadIsNotSetBack(t *testing.T) {
 		{"a lease is settled, and there is another", 3, leases(2, 3, 1), row{full: 3 * token, leased: 2 * token}},
 		{"a grant beside a lease", 3, takes(one...), row{full: 3 * token, leased: 3 * token}},
 	}
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		if strategy.Check(limit) != nil {
 			t.Skip("it has ranges: below")
 		}

@@ -94,7 +94,7 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 
 // tuplesRead is how many rows and entries of indexes the session has read of the
 // strategy's table, whether it needed them or not.
-func tuplesRead(t *testing.T, session *pgxpool.Pool, strategy pglimit.Strategy) int64 {
+func tuplesRead(t *testing.T, session *pgxpool.Pool, strategy strategies.Strategy) int64 {
 	t.Helper()
 	execute(t, session, "select pg_stat_force_next_flush()")
 	return query[int64](t, session, `select seq_tup_read + (select coalesce(sum(idx_tup_read), 0)::bigint from pg_stat_user_indexes i where i.relid = t.relid)

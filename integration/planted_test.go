@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // Somebody planted operators for mixed types and functions named like Postgres's own in
@@ -16,7 +17,7 @@ import (
 // asked.
 func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		plant(t, pool)
 		conn, err := pgx.Connect(t.Context(), withParameter(databaseURL(pool), "search_path", "public,pg_catalog"))
 		if err != nil {

@@ -132,7 +132,7 @@ func TestExtremeRowsEndNothing(t *testing.T) {
 		{Tokens: 1, Period: 1, Burst: 1}, pglimit.PerSecond(10), pglimit.Every(pglimit.MaxWindow), hours.WithBurst(10),
 		pglimit.PerSecond(pglimit.MaxRate).WithBurst(int64(pglimit.MaxWindow)),
 	}
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		table := "pglimit." + strategy.Name()
 		if strategy.Name() == "exclusion_range" {
 			for i, during := range []string{"[1970-01-02,2261-01-01]", "(2000-01-01,2000-01-02)", "[2200-01-01,2201-01-01]"} {

@@ -11,13 +11,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // REINDEX TABLE, again and again, beside takes of one key and of several, and leases: no
 // deadlock.
 func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy) {
 		pool := newPool(t, withParameter(databaseURL(admin), "deadlock_timeout", "10ms"), 8)
 		limit := pglimit.Every(time.Millisecond)
 		ctx := soon(t, time.Second)
@@ -64,7 +65,7 @@ func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 // token_bucket, which writes nothing.
 func TestPeekWhereNothingCanBeWritten(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy) {
 		pool := newPool(t, withParameter(databaseURL(admin), "default_transaction_read_only", "on"), 2)
 		take(t, admin, strategy, "k", hours)
 		for key, allowed := range map[string]bool{"k": false, "new": true} {

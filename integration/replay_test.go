@@ -51,7 +51,7 @@ type replay struct {
 	*testing.T
 	*rand.Rand
 	pool     *pgxpool.Pool
-	strategy pglimit.Strategy
+	strategy strategies.Strategy
 	limiter  string
 	limits   []pglimit.Limit
 	keys     []*replayedKey
@@ -84,7 +84,7 @@ type replayed interface {
 	Reset()
 }
 
-func newReplay(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, seed int) *replay {
+func newReplay(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, seed int) *replay {
 	p := &replay{
 		T: t, Rand: rand.New(rand.NewPCG(uint64(seed), 17)),
 		pool: pool, strategy: strategy, limiter: fmt.Sprintf("replay %d", seed),

@@ -17,7 +17,7 @@ import (
 )
 
 // takeKeys takes the one token of so many keys.
-func takeKeys(t *testing.T, pool *pgxpool.Pool, s pglimit.Strategy, limit pglimit.Limit, keys int) {
+func takeKeys(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy, limit pglimit.Limit, keys int) {
 	t.Helper()
 	for from := 0; from < keys; from += 1000 {
 		var requests []pglimit.Request
@@ -30,7 +30,7 @@ func takeKeys(t *testing.T, pool *pgxpool.Pool, s pglimit.Strategy, limit pglimi
 	}
 }
 
-func rowsIn(t *testing.T, pool *pgxpool.Pool, s pglimit.Strategy) int64 {
+func rowsIn(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) int64 {
 	t.Helper()
 	return query[int64](t, pool, `select count(*) from pglimit.`+s.Name())
 }
@@ -41,7 +41,7 @@ func TestResetAllWaitsForLockedRowsLast(t *testing.T) {
 	t.Parallel()
 	limit := pglimit.Every(time.Hour).WithBurst(1)
 	const keys = 3000 // of several batches
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) {
 		takeKeys(t, pool, s, limit, keys)
 		holder := session(t, pool)
 		execute(t, holder, `select from pglimit.`+s.Name()+` where key in ('key:0', 'key:1500') for update`)
@@ -125,7 +125,7 @@ func TestResetAllMissesNoRowThatMoves(t *testing.T) {
 // a burst at once for each reset, which here is once.
 func TestResetAllBesideTakes(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) {
 		const keys = 400
 		limit := pglimit.Every(time.Hour)
 		takeKeys(t, pool, s, limit, keys)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // Tools for playing two sessions against each other step by step.
@@ -96,7 +97,7 @@ func (take taker) must(t *testing.T, db pglimit.DB, key string) bool {
 
 // by is the taker of a strategy. A contended answer of the strategy that gives
 // those is a denial.
-func by(t *testing.T, strategy pglimit.Strategy, limit pglimit.Limit) taker {
+func by(t *testing.T, strategy strategies.Strategy, limit pglimit.Limit) taker {
 	t.Helper()
 	return func(db pglimit.DB, key string) (bool, error) {
 		d, err := tryTake(t, db, strategy, key, limit)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestReleasesWithDifferentLimitsSideBySide(t *testing.T) {
 	t.Parallel()
 	limits := [2]pglimit.Limit{pglimit.PerSecond(400).WithBurst(20), pglimit.PerSecond(50).WithBurst(200)}
-	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy) {
 		if strategy.Check(limits[0]) != nil {
 			limits := [2]pglimit.Limit{pglimit.PerSecond(100).WithBurst(1), pglimit.PerSecond(30).WithBurst(1)}
 			runSideBySide(t, admin, strategy, limits, false)
@@ -32,7 +33,7 @@ func TestReleasesWithDifferentLimitsSideBySide(t *testing.T) {
 	})
 }
 
-func runSideBySide(t *testing.T, admin *pgxpool.Pool, strategy pglimit.Strategy, limits [2]pglimit.Limit, leases bool) {
+func runSideBySide(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy, limits [2]pglimit.Limit, leases bool) {
 	t.Helper()
 	// A grant out of a lease is dated by this process's clock since the lease was asked for:
 	// later than it is by a round trip at most, in which as many tokens flow back.

@@ -22,7 +22,7 @@ import (
 // whose stages are those of its configuration, and callers that ask them.
 type fleet struct {
 	config    pglimit.Config
-	strategy  pglimit.Strategy
+	strategy  strategies.Strategy
 	instances int
 	callers   int
 	keys      int
@@ -76,7 +76,7 @@ func (f fleet) run(ctx context.Context, t *testing.T, pool *pgxpool.Pool) (repor
 	return all.Check(f.config.Limit), stats
 }
 
-func newLimiter(t testing.TB, pool *pgxpool.Pool, strategy pglimit.Strategy, config pglimit.Config) *pglimit.Limiter {
+func newLimiter(t testing.TB, pool *pgxpool.Pool, strategy strategies.Strategy, config pglimit.Config) *pglimit.Limiter {
 	t.Helper()
 	limiter, err := pglimit.New(pool, strategy, config)
 	if err != nil {
@@ -109,7 +109,7 @@ func TestExactWithCombiningAndMemory(t *testing.T) {
 		{"2,048 callers, many keys", 2048, 5000, pglimit.Every(333 * time.Millisecond), nil, pglimit.Relaxed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			eachInTurn(t, test.limit, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+			eachInTurn(t, test.limit, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 				if testing.Short() && strategy.Name() != "token_bucket" {
 					t.Skip("one strategy is enough for -short")
 				}
@@ -180,7 +180,7 @@ func TestNeverOverWithLeases(t *testing.T) {
 func TestEveryTokenOfImpatientCallersIsAccountedFor(t *testing.T) {
 	const callers, keys = 10_000, 5
 	limit := pglimit.Limit{Tokens: 1, Period: time.Hour, Burst: 5000} // nothing to speak of flows back
-	eachInTurn(t, limit, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachInTurn(t, limit, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		if testing.Short() && strategy.Name() != "token_bucket" {
 			t.Skip("one strategy is enough for -short")
 		}

@@ -90,7 +90,7 @@ func TestStorageIsOfTheBucketsAndForgetsNothing(t *testing.T) {
 // Callers who take while the tables are rewritten under them wait, and get what is theirs.
 func TestStorageChangesUnderLoad(t *testing.T) {
 	t.Parallel()
-	for _, strategy := range []pglimit.Strategy{strategies.TokenBucket{}, strategies.Upsert{}, strategies.ForUpdateNowait{}} {
+	for _, strategy := range []strategies.Strategy{strategies.TokenBucket{}, strategies.Upsert{}, strategies.ForUpdateNowait{}} {
 		t.Run(strategy.Name(), func(t *testing.T) {
 			t.Parallel()
 			pool := newMigrated(t)
@@ -194,7 +194,7 @@ func TestUnloggedTablesAreEmptyAfterACrash(t *testing.T) {
 	run(t, pool, `alter table pglimit.upsert set logged`)
 	limit := pglimit.Every(time.Hour)
 	const rounds, grants = 3, 50
-	walPerGrant := func(s pglimit.Strategy) int64 {
+	walPerGrant := func(s strategies.Strategy) int64 {
 		least := int64(math.MaxInt64) // the least of some rounds: what else the server writes comes now and then
 		for round := range rounds {
 			before := query[string](t, pool, `select pg_current_wal_insert_lsn()::text`)

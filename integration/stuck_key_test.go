@@ -24,7 +24,7 @@ func TestAHeldKeyStallsNobodyElse(t *testing.T) {
 	const held = 1500 * time.Millisecond
 	for _, test := range []struct {
 		name     string
-		strategy pglimit.Strategy
+		strategy strategies.Strategy
 		settings map[string]string
 		fails    bool // the caller of the held key
 	}{

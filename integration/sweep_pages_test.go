@@ -8,11 +8,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // fillPages adds rows of buckets that have long been full, until the last of so many pages has
 // one.
-func fillPages(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, pages int64) {
+func fillPages(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, pages int64) {
 	t.Helper()
 	table, row := "pglimit."+strategy.Name(), "(key, limiter, full_ns, token_ns, at_ns) values ('k' || i, 'test', 1000, 1000, 1)"
 	if strategy.Name() == "exclusion_range" {
@@ -35,7 +36,7 @@ func fillPages(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, page
 func TestSweepEndsWithTheLastPage(t *testing.T) {
 	t.Parallel()
 	const limit = 2 * 40 // as many rows as are said to lie in two pages
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		for pages, batches := range map[int64]int{2: 1, 6: 3, 7: 4} {
 			execute(t, pool, "truncate pglimit."+strategy.Name())
 			fillPages(t, pool, strategy, pages)

@@ -7,10 +7,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // age lets so much time pass for all that a strategy remembers.
-func age(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, by time.Duration) {
+func age(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, by time.Duration) {
 	t.Helper()
 	if strategy.Name() == "exclusion_range" {
 		execute(t, pool, "update pglimit.exclusion_range set during = tstzrange(lower(during) - $1::bigint * interval '1 microsecond', upper(during) - $1 * interval '1 microsecond')", by.Microseconds())
@@ -23,7 +24,7 @@ func age(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, by time.Du
 	execute(t, pool, "update pglimit."+strategy.Name()+" set "+times, by.Nanoseconds())
 }
 
-func sweepOnce(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) int64 {
+func sweepOnce(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) int64 {
 	t.Helper()
 	swept, err := strategy.Sweep(t.Context(), pool, 0, 1_000_000)
 	if err != nil {
@@ -38,7 +39,7 @@ func sweepOnce(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) int6
 // A row goes when its bucket has been full for a minute, and not before.
 func TestSweepRemovesWhatHasBeenFullForAMinute(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		take(t, pool, strategy, "soon full", pglimit.Every(time.Second))
 		take(t, pool, strategy, "late full", pglimit.Every(time.Hour))
 		if n := sweepOnce(t, pool, strategy); n != 0 {
@@ -65,7 +66,7 @@ func TestSweepRemovesWhatHasBeenFullForAMinute(t *testing.T) {
 // A sweep passes over rows that are locked and waits for nobody.
 func TestSweepWaitsForNobody(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		for _, key := range []string{"held", "free"} {
 			take(t, pool, strategy, key, pglimit.Every(time.Second))
 		}

@@ -27,7 +27,7 @@ func fillWithExpired(tb testing.TB, pool *pgxpool.Pool) {
 
 func sweepNow(tb testing.TB, pool *pgxpool.Pool) cleanup.Report {
 	tb.Helper()
-	cleaner, err := cleanup.New(pool, []pglimit.Strategy{strategies.TokenBucket{}}, cleanup.Config{})
+	cleaner, err := cleanup.New(pool, []strategies.Strategy{strategies.TokenBucket{}}, cleanup.Config{})
 	if err != nil {
 		tb.Fatal(err)
 	}

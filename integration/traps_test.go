@@ -52,7 +52,7 @@ func TestTrapAClockBeforeLock(t *testing.T) {
 			t.Error("the fault was not found")
 		}
 	})
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		if overAdmits(t, pool, by(t, strategy, pglimit.Every(interval))) {
 			t.Error("granted twice within the interval")
 		}
@@ -89,14 +89,14 @@ func TestTrapDReadThenWriteInOneSnapshot(t *testing.T) {
 			t.Error("the fault was not found")
 		}
 	})
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		if overAdmits(t, pool, by(t, strategy, hours)) {
 			t.Error("one token was granted twice")
 		}
 	})
 	t.Run("row exists", func(t *testing.T) {
 		t.Parallel()
-		eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 			limit := hours.WithBurst(2)
 			if strategy.Check(limit) != nil {
 				t.Skip("a burst of one is tested above")
@@ -159,7 +159,7 @@ func TestTrapEKeysInTheCallersOrder(t *testing.T) {
 		}
 		return requests
 	}
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		held := holdsTheOther(t, pool, by(t, strategy, hours), func() error {
 			tx := session(t, pool) // where it waits
 			_, err := strategy.Take(t.Context(), tx, ask("b", "a"))
@@ -171,7 +171,7 @@ func TestTrapEKeysInTheCallersOrder(t *testing.T) {
 	})
 	t.Run("shuffled", func(t *testing.T) {
 		t.Parallel()
-		eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+		eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 			deadlocks := query[int64](t, pool, "select deadlocks from pg_stat_database where datname = current_database()")
 			var callers sync.WaitGroup
 			for caller := range 16 {
@@ -218,7 +218,7 @@ func TestTrapFFirstInsert(t *testing.T) {
 			t.Errorf("the fault was not found: %v", err)
 		}
 	})
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		if allowed, err := second(t, pool, by(t, strategy, hours)); err != nil || allowed {
 			t.Errorf("allowed %v, error %v: want a denial", allowed, err)
 		}
@@ -260,7 +260,7 @@ func TestTrapGFractionalRefillDropped(t *testing.T) {
 			t.Errorf("%d of %d granted: the fault was not found", granted, due)
 		}
 	})
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		// With a burst no token overflows while a poll is under way.
 		const interval = 20 * time.Millisecond
 		limit := pglimit.Every(interval).WithBurst(100)

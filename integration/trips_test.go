@@ -10,13 +10,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // One decision costs one round trip; for_update_nowait's costs two. Counted are the
 // messages after which a client waits for the server: Sync and simple Query.
 func TestRoundTripsPerDecision(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		want := int64(1)
 		if strategy.Name() == "for_update_nowait" {
 			want = 2

@@ -18,7 +18,7 @@ import (
 func TestTakesThatWaitedAreDecidedByTheClockAfterwards(t *testing.T) {
 	t.Parallel()
 	const interval = 600 * time.Millisecond
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(interval)
 		take(t, pool, strategy, "k", limit)
 		holder := session(t, pool)
@@ -57,7 +57,7 @@ func TestTakesThatWaitedAreDecidedByTheClockAfterwards(t *testing.T) {
 func TestAFirstTakeThatWaitedIsDatedAfterwards(t *testing.T) {
 	t.Parallel()
 	const interval = time.Second
-	for _, strategy := range []pglimit.Strategy{strategies.TokenBucket{}, strategies.ForUpdateNowait{}} {
+	for _, strategy := range []strategies.Strategy{strategies.TokenBucket{}, strategies.ForUpdateNowait{}} {
 		t.Run(strategy.Name(), func(t *testing.T) {
 			t.Parallel()
 			pool := newMigrated(t)
@@ -97,7 +97,7 @@ func passes(t *testing.T, pool *pgxpool.Pool, d time.Duration) {
 // nobody waits for the clock to catch up.
 func TestNothingIsGrantedTwiceWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(10 * time.Second)
 		take(t, pool, strategy, "k", limit)
 		age(t, pool, strategy, -time.Minute) // as if the take had been by a clock a minute ahead
@@ -110,7 +110,7 @@ func TestNothingIsGrantedTwiceWhenTheClockStepsBack(t *testing.T) {
 // A commit that fails is an error, also through a database type of the caller's own.
 func TestACommitThatFailsIsNoGrant(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		execute(t, pool, `create function refuse() returns trigger language plpgsql as $$ begin raise 'no'; end $$`)
 		execute(t, pool, `create constraint trigger refuse after insert or update on pglimit.`+strategy.Name()+`
 			deferrable initially deferred for each row execute function refuse()`)
@@ -133,7 +133,7 @@ func TestACommitThatFailsIsNoGrant(t *testing.T) {
 // What a role put in front of the search_path changes no decision.
 func TestForeignFunctionsAreNotCalled(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) {
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		execute(t, pool, `create function public.upper(tstzrange) returns timestamptz language sql as $$ select '-infinity'::timestamptz $$`)
 		execute(t, pool, `create function public.format(text, bigint) returns text language sql as $$ select '(0,0)' $$`)
 		conn, err := pgx.Connect(t.Context(), databaseURL(pool))

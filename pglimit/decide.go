@@ -100,7 +100,11 @@ func (l *Limiter) lease(ctx context.Context, request LeaseRequest) (Lease, error
 
 // giveBack is the round trip of what was granted to callers who had left.
 func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
-	err := l.strategy.GiveBack(ctx, l.db, refunds)
+	strategy, able := l.strategy.(GiveBacker)
+	if !able {
+		return fmt.Errorf("pglimit: the strategy %s takes nothing back: %w", l.strategy.Name(), errors.ErrUnsupported)
+	}
+	err := strategy.GiveBack(ctx, l.db, refunds)
 	for i := range refunds { // also after an error, which may hide that it was done
 		l.denials.Forget(refunds[i].Key)
 	}

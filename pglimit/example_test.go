@@ -30,15 +30,6 @@ func (m memory) Take(_ context.Context, _ pglimit.DB, requests []pglimit.Request
 	return decisions, nil
 }
 
-func (m memory) Reset(_ context.Context, _ pglimit.DB, _, key string) error {
-	delete(m, key)
-	return nil
-}
-
-func (memory) Sweep(context.Context, pglimit.DB, pglimit.Cursor, int) (pglimit.Swept, error) {
-	return pglimit.Swept{Done: true}, nil
-}
-
 // unreachable is a strategy whose server is down.
 type unreachable struct{ memory }
 
@@ -171,5 +162,3 @@ func ExampleConfig_onError() {
 	// password-reset user:42: connection refused
 	// false <nil>
 }
-
-func (memory) GiveBack(context.Context, pglimit.DB, []pglimit.Refund) error { return nil }

@@ -56,10 +56,6 @@ func (f *fake) Reset(ctx context.Context, db pglimit.DB, limiter, key string) er
 	return nil
 }
 
-func (*fake) Sweep(context.Context, pglimit.DB, pglimit.Cursor, int) (pglimit.Swept, error) {
-	return pglimit.Swept{Done: true}, nil
-}
-
 // answer makes a take that answers each request with the decision.
 func answer(d pglimit.Decision) func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
 	return func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {

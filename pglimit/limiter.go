@@ -122,10 +122,15 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 }
 
 // Reset fills the key's bucket. Tokens that other processes have set aside (see
-// [Config.Leases]) stay theirs: they can be had besides.
+// [Config.Leases]) stay theirs: they can be had besides. The strategy must be a
+// [Resetter]; else the error satisfies errors.Is(err, [errors.ErrUnsupported]).
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := rate.CheckKey(key); err != nil {
 		return err
+	}
+	strategy, able := l.strategy.(Resetter)
+	if !able {
+		return fmt.Errorf("pglimit: the strategy %s cannot reset a key: %w", l.strategy.Name(), errors.ErrUnsupported)
 	}
 	if l.config.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -134,7 +139,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	}
 	err := l.leases.Drop(ctx, key)
 	if err == nil {
-		err = l.strategy.Reset(ctx, l.db, l.config.Name, key)
+		err = strategy.Reset(ctx, l.db, l.config.Name, key)
 	}
 	l.denials.Forget(key) // also after an error, which may hide that it was done
 	if err != nil {

@@ -250,3 +250,27 @@ func TestAStrategyWithoutAnAnswerIsAnError(t *testing.T) {
 		t.Error("no decision is no error")
 	}
 }
+
+// What a strategy cannot do is an error that says so.
+func TestAStrategyThatOnlyTakesWillDo(t *testing.T) {
+	t.Parallel()
+	limiter := newLimiter(t, &onlyTakes{}, nil)
+	if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if err := limiter.Reset(t.Context(), "k"); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "only takes") {
+		t.Errorf("Reset: %v", err)
+	}
+}
+
+type onlyTakes struct{}
+
+func (*onlyTakes) Name() string              { return "only takes" }
+func (*onlyTakes) Check(pglimit.Limit) error { return nil }
+func (*onlyTakes) Take(_ context.Context, _ pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	decisions := make([]pglimit.Decision, len(requests))
+	for i, r := range requests {
+		decisions[i] = pglimit.Decision{Allowed: true, Granted: r.Tokens}
+	}
+	return decisions, nil
+}

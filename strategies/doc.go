@@ -44,13 +44,22 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
+// Strategy is what each strategy of this package can.
+type Strategy interface {
+	rate.Strategy
+	rate.GiveBacker
+	rate.Resetter
+	rate.AllResetter
+	rate.Sweeper
+}
+
 // All strategies, the one that most people want first.
-func All() []rate.Strategy {
-	return []rate.Strategy{TokenBucket{}, Upsert{}, ForUpdateNowait{}, ExclusionRange{}}
+func All() []Strategy {
+	return []Strategy{TokenBucket{}, Upsert{}, ForUpdateNowait{}, ExclusionRange{}}
 }
 
 // ByName finds a strategy by its Name. The error lists the names there are.
-func ByName(name string) (rate.Strategy, error) {
+func ByName(name string) (Strategy, error) {
 	var names []string
 	for _, s := range All() {
 		if s.Name() == name {

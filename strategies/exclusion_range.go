@@ -35,7 +35,7 @@ import (
 // It needs the extension btree_gist. The zero value is ready to use, concurrently.
 type ExclusionRange struct{}
 
-var _ rate.Strategy = ExclusionRange{}
+var _ Strategy = ExclusionRange{}
 
 var (
 	//go:embed exclusion_range_take.sql

@@ -36,7 +36,7 @@ import (
 // The zero value is ready to use, concurrently.
 type ForUpdateNowait struct{}
 
-var _ rate.Strategy = ForUpdateNowait{}
+var _ Strategy = ForUpdateNowait{}
 
 var (
 	//go:embed for_update_nowait_lock.sql

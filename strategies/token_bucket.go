@@ -28,7 +28,7 @@ import (
 // The zero value is ready to use, concurrently.
 type TokenBucket struct{}
 
-var _ rate.Strategy = TokenBucket{}
+var _ Strategy = TokenBucket{}
 
 var (
 	//go:embed token_bucket_take.sql

@@ -25,7 +25,7 @@ import (
 // The zero value is ready to use, concurrently.
 type Upsert struct{}
 
-var _ rate.Strategy = Upsert{}
+var _ Strategy = Upsert{}
 
 var (
 	//go:embed upsert_take.sql

@@ -90,17 +90,6 @@ func (t table) Check(limit rate.Limit) error {
 	return nil
 }
 
-// Reset forgets the key's requests. The statements know no limiter: it is ignored.
-func (t table) Reset(ctx context.Context, db rate.DB, _, key string) error {
-	_, err := db.Exec(ctx, "delete from "+pgx.Identifier{t.schema, t.table}.Sanitize()+" where key = $1", key)
-	return err
-}
-
-// Sweep removes nothing: the tables go with their schema.
-func (t table) Sweep(_ context.Context, _ rate.DB, from rate.Cursor, _ int) (rate.Swept, error) {
-	return rate.Swept{Next: from, Done: true}, nil
-}
-
 // takeEach decides the requests one by one. A denial has a zero At: none of the
 // statements tells when it was made.
 func (t table) takeEach(requests []rate.Request, take func(r rate.Request, intervalUS int64) (granted bool, d rate.Decision, err error)) ([]rate.Decision, error) {
@@ -142,9 +131,4 @@ func scanTime(row pgx.Row) (at time.Time, granted bool, err error) {
 		return at, false, nil
 	}
 	return at, err == nil, err
-}
-
-// GiveBack is nothing that was published.
-func (t table) GiveBack(context.Context, rate.DB, []rate.Refund) error {
-	return errors.New("published: the write-up's statements give nothing back")
 }

@@ -24,6 +24,9 @@ type DB interface {
 // Strategy decides in Postgres. The package strategies has four; strategytest, a
 // conformance suite that any other can be held against.
 //
+// What more a strategy can do is a capability, an interface of its own: [GiveBacker],
+// [Resetter], [AllResetter], [Sweeper], [Leaser].
+//
 // A Strategy has no state of its own and is safe for concurrent use.
 type Strategy interface {
 	// Name in lower case with underscores, as in ByName and on the command line.
@@ -40,14 +43,29 @@ type Strategy interface {
 	// that nothing was taken and that asking for each bucket alone may help; any other
 	// from Postgres, that nothing was taken; one from the connection, that nobody knows.
 	Take(ctx context.Context, db DB, requests []Request) ([]Decision, error)
+}
+
+// GiveBacker is a [Strategy] to which tokens can be given back.
+type GiveBacker interface {
+	Strategy
 
 	// GiveBack returns tokens that were granted and not used, see [Refund]. One
 	// transaction; refunds may come in any order.
 	GiveBack(ctx context.Context, db DB, refunds []Refund) error
+}
+
+// Resetter is a [Strategy] that can forgive a key.
+type Resetter interface {
+	Strategy
 
 	// Reset fills the bucket. Resetting one that is full does nothing. A take that read
 	// the clock before may be dated some milliseconds before the reset that it followed.
 	Reset(ctx context.Context, db DB, limiter, key string) error
+}
+
+// Sweeper is a [Strategy] that leaves rows behind, and can remove them.
+type Sweeper interface {
+	Strategy
 
 	// Sweep removes rows of buckets that have been full for a minute, so that no
 	// future decision changes (unless the database's clock steps back by more than
@@ -56,7 +74,7 @@ type Strategy interface {
 	Sweep(ctx context.Context, db DB, from Cursor, limit int) (Swept, error)
 }
 
-// Refund is what [Strategy.GiveBack] returns to a bucket: Request.Tokens of what was
+// Refund is what [GiveBacker.GiveBack] returns to a bucket: Request.Tokens of what was
 // granted to the Request at the time At, which is that of its Decision.
 //
 // Never over comes first: while the tokens were out, time may have refilled the bucket
@@ -116,11 +134,11 @@ type Lease struct {
 	Left Decision
 }
 
-// Cursor is a place in a walk over a strategy's table. Only [Strategy.Sweep]
+// Cursor is a place in a walk over a strategy's table. Only [Sweeper.Sweep]
 // knows what it means; 0 is the beginning.
 type Cursor int64
 
-// Swept is what one [Strategy.Sweep] did.
+// Swept is what one [Sweeper.Sweep] did.
 type Swept struct {
 	Removed int64
 	Next    Cursor // where to go on

@@ -202,14 +202,14 @@ func queryModes(s *suite) {
 		}
 		returned := s.ask(key+"c", limit, 1, 1)
 		granted := s.takeAll(conn, returned)[0]
-		if err := s.strategy.GiveBack(s.Context(), conn, []rate.Refund{{Request: returned, At: granted.At}}); err != nil {
+		if err := capable[rate.GiveBacker](s).GiveBack(s.Context(), conn, []rate.Refund{{Request: returned, At: granted.At}}); err != nil {
 			s.Errorf("%v: GiveBack: %v", mode, err)
 		}
 		s.wants(s.takeAll(conn, returned)[0], 1, 0)
-		if err := s.strategy.Reset(s.Context(), conn, s.limiter, key); err != nil {
+		if err := capable[rate.Resetter](s).Reset(s.Context(), conn, s.limiter, key); err != nil {
 			s.Errorf("%v: Reset: %v", mode, err)
 		}
-		if _, err := s.strategy.Sweep(s.Context(), conn, 0, 10); err != nil {
+		if _, err := capable[rate.Sweeper](s).Sweep(s.Context(), conn, 0, 10); err != nil {
 			s.Errorf("%v: Sweep: %v", mode, err)
 		}
 	}
@@ -220,7 +220,7 @@ func (s *suite) sweepAll() {
 	s.Helper()
 	var from rate.Cursor
 	for {
-		swept, err := s.strategy.Sweep(s.Context(), s.pool, from, 100)
+		swept, err := capable[rate.Sweeper](s).Sweep(s.Context(), s.pool, from, 100)
 		if err != nil {
 			s.Fatal(err)
 		}

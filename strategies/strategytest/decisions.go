@@ -87,7 +87,7 @@ func reset(s *suite) {
 	s.wants(s.take("k", limit, 1, 1), 1, 0)
 	s.wants(s.take("other", limit, 1, 1), 1, 0)
 	for range 2 { // a full bucket may be reset too
-		if err := s.strategy.Reset(s.Context(), s.pool, s.limiter, "k"); err != nil {
+		if err := capable[rate.Resetter](s).Reset(s.Context(), s.pool, s.limiter, "k"); err != nil {
 			s.Fatal(err)
 		}
 	}

@@ -29,7 +29,7 @@ func anyScript(s *suite) {
 	longest.Limiter = strings.Repeat("l", rate.MaxLimiterBytes)
 	longest.Key = strings.Repeat("m", rate.MaxKeyBytes)
 	s.takeAll(s.pool, longest)
-	if err := s.strategy.Reset(s.Context(), s.pool, longest.Limiter, longest.Key); err != nil {
+	if err := capable[rate.Resetter](s).Reset(s.Context(), s.pool, longest.Limiter, longest.Key); err != nil {
 		s.Error(err)
 	}
 }
@@ -75,7 +75,7 @@ func badRequests(s *suite) {
 	}
 	s.wants(s.take("good", limit, 1, 1), 1, 0) // none of the calls took it
 	for _, key := range []string{"", "a\x00b"} {
-		if err := s.strategy.Reset(s.Context(), s.pool, s.limiter, key); err == nil {
+		if err := capable[rate.Resetter](s).Reset(s.Context(), s.pool, s.limiter, key); err == nil {
 			s.Errorf("Reset of %q is not an error", key)
 		}
 	}

@@ -9,18 +9,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// allResetter skips the test where the strategy cannot reset all keys.
-func (s *suite) allResetter() rate.AllResetter {
-	s.Helper()
-	able, ok := s.strategy.(rate.AllResetter)
-	if !ok {
-		s.Skipf("%s is no AllResetter", s.strategy.Name())
-	}
-	return able
-}
-
 func resetAll(s *suite) {
-	limit, strategy := s.needs(slow(1)), s.allResetter()
+	limit, strategy := s.needs(slow(1)), capable[rate.AllResetter](s)
 	const keys = 50
 	var requests []rate.Request
 	for i := range keys {
@@ -63,7 +53,7 @@ func resetAll(s *suite) {
 }
 
 func resetAllInTransaction(s *suite) {
-	limit, strategy := s.needs(slow(1)), s.allResetter()
+	limit, strategy := s.needs(slow(1)), capable[rate.AllResetter](s)
 	s.wants(s.take("k", limit, 1, 1), 1, 0)
 	err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
 		if removed, err := strategy.ResetAll(s.Context(), tx, s.limiter); removed != 1 || err != nil {

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 	"time"
 
@@ -85,6 +86,17 @@ type suite struct {
 	pool     *pgxpool.Pool
 	strategy rate.Strategy
 	limiter  string
+}
+
+// capable is the strategy with a capability that not every one has. The test is skipped
+// where it has not.
+func capable[C rate.Strategy](s *suite) C {
+	s.Helper()
+	able, ok := s.strategy.(C)
+	if !ok {
+		s.Skipf("%s is no %v", s.strategy.Name(), reflect.TypeFor[C]())
+	}
+	return able
 }
 
 // needs skips the test where the strategy does not take the limit.

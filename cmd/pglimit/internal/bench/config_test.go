@@ -13,7 +13,9 @@ import (
 
 func validConfig() Config {
 	c := DefaultConfig()
-	c.Strategies = strategies.All()
+	for _, s := range strategies.All() {
+		c.Strategies = append(c.Strategies, s)
+	}
 	return c
 }
 

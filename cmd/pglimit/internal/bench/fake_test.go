@@ -32,12 +32,6 @@ func (f fake) Take(ctx context.Context, _ pglimit.DB, requests []pglimit.Request
 	return []pglimit.Decision{d}, err
 }
 
-func (fake) Reset(context.Context, pglimit.DB, string, string) error { return nil }
-
-func (fake) Sweep(context.Context, pglimit.DB, pglimit.Cursor, int) (pglimit.Swept, error) {
-	return pglimit.Swept{Done: true}, nil
-}
-
 // noDatabase is a DB that a fake does not use.
 type noDatabase struct{ pglimit.DB }
 
@@ -82,5 +76,3 @@ func within(t *testing.T, what string, got, low, high time.Duration) {
 		t.Errorf("%s is %v, want %v to %v", what, got, low, high)
 	}
 }
-
-func (fake) GiveBack(context.Context, pglimit.DB, []pglimit.Refund) error { return nil }
