@@ -117,7 +117,7 @@ func soon(t testing.TB, d time.Duration) context.Context {
 func TestOfTenConcurrentRequestsOneIsAllowed(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		limiter, err := pglimit.New(pool, strategy, pglimit.Config{Name: "partners", Limit: pglimit.Every(time.Hour)})
+		limiter, err := pglimit.New(pool, strategy, pglimit.Config{Name: "partners", Limit: pglimit.Every(time.Hour), Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -78,6 +79,7 @@ func (f fleet) run(ctx context.Context, t *testing.T, pool *pgxpool.Pool) (repor
 
 func newLimiter(t testing.TB, pool *pgxpool.Pool, strategy strategies.Strategy, config pglimit.Config) *pglimit.Limiter {
 	t.Helper()
+	config.Timeout = cmp.Or(config.Timeout, time.Minute) // a machine that tests may be busier than any server
 	limiter, err := pglimit.New(pool, strategy, config)
 	if err != nil {
 		t.Fatal(err)

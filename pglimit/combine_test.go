@@ -369,7 +369,7 @@ func TestNothingIsCombinedOrRememberedInATransaction(t *testing.T) {
 	t.Parallel()
 	type tx struct{ pglimitTx }
 	strategy := &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour})}
-	limiter, err := pglimit.New(tx{}, strategy, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10)})
+	limiter, err := pglimit.New(tx{}, strategy, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10), Timeout: pglimit.NoTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,17 +21,20 @@ type Config struct {
 	// run, they grant what the looser limit would.
 	Limit Limit
 
-	// Timeout of one decision, from the call to the answer. Zero: none but the
-	// context's.
+	// Timeout of one decision, or Reset, from the call to the answer. Zero: a second.
+	// NoTimeout: none but the context's.
 	Timeout time.Duration
 
 	// Durability of grants. Zero: Relaxed.
 	Durability Durability
 
 	// OnError is asked when no decision is known: Postgres cannot be reached, is
-	// too slow, or refuses. It is not asked when the request itself is at fault, nor
-	// when the caller cancelled its context, nor by Reset. Nil: the error is
-	// returned. See [FailOpen] and [FailClosed]; wrap them to log the error.
+	// too slow, or refuses. It is not asked when the request itself is at fault, when
+	// the caller cancelled its context or the Limiter is closed, nor by Reset. Neither
+	// when the database is set up wrongly ([ErrNotMigrated], [ErrPermission]): that is no
+	// outage, which ends by itself, and a limiter that fails open would let everybody pass
+	// for ever, unseen. Nil: the error is returned. See [FailOpen] and [FailClosed]; wrap
+	// them to log the error.
 	OnError func(ctx context.Context, request Request, err error) (Decision, error)
 
 	// NoCombining sends each request by itself. Otherwise requests that arrive while
@@ -70,7 +73,12 @@ type Config struct {
 	LeaseTTL time.Duration
 }
 
+// NoTimeout, as [Config.Timeout]: a decision takes as long as its context allows.
+const NoTimeout time.Duration = -1
+
 const (
+	defaultTimeout = time.Second
+
 	// defaultLanes is as many connections as combining needs to keep Postgres busy
 	// while other answers are on their way.
 	defaultLanes = 2
@@ -105,8 +113,8 @@ func (c Config) validate(strategy Strategy) error {
 	if err := strategy.Check(c.Limit); err != nil {
 		return &ConfigError{"Limit", err}
 	}
-	if c.Timeout < 0 {
-		return &ConfigError{"Timeout", fmt.Errorf("is %v: it must not be negative; 0 means none", c.Timeout)}
+	if c.Timeout < 0 && c.Timeout != NoTimeout {
+		return &ConfigError{"Timeout", fmt.Errorf("is %v: it must not be negative; 0 means %v", c.Timeout, defaultTimeout)}
 	}
 	if c.Durability != Relaxed && c.Durability != Durable {
 		return &ConfigError{"Durability", fmt.Errorf("is %d: it must be Relaxed or Durable", int(c.Durability))}

@@ -30,12 +30,8 @@ func (l *Limiter) decide(ctx context.Context, r Request) (Decision, error) {
 
 // ask Postgres, within the time limit: for a lease of a busy key, or for this request.
 func (l *Limiter) ask(parent context.Context, r Request) (d Decision, err error) {
-	ctx := parent
-	if l.config.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(parent, l.config.Timeout)
-		defer cancel()
-	}
+	ctx, cancel := l.timed(parent)
+	defer cancel()
 	if r.Tokens == 0 {
 		addUnspent := l.leases.Peeking(r.Key)
 		if d, err = l.take(ctx, r); err == nil {
@@ -55,6 +51,14 @@ func (l *Limiter) ask(parent context.Context, r Request) (d Decision, err error)
 		err = fmt.Errorf("pglimit: no decision within Config.Timeout (%v): %w", l.config.Timeout, err)
 	}
 	return d, err
+}
+
+// timed is the context with the time limit of a decision.
+func (l *Limiter) timed(ctx context.Context) (context.Context, context.CancelFunc) {
+	if l.config.Timeout == NoTimeout {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, l.config.Timeout)
 }
 
 // take together with others who ask now, or alone.
@@ -111,10 +115,12 @@ func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
 	return err
 }
 
-// fallback is what becomes of a request of which no decision is known. The caller's own
-// cancellation is not a failure of the limiter's: nobody waits for the answer any more.
+// fallback is what becomes of a request of which no decision is known, if that is an outage.
+// The caller's own cancellation is none: nobody waits for the answer any more.
 func (l *Limiter) fallback(ctx context.Context, r Request, err error) (Decision, error) {
-	if l.config.OnError == nil || errors.Is(ctx.Err(), context.Canceled) {
+	outage := !errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, ErrClosed) &&
+		!errors.Is(err, ErrNotMigrated) && !errors.Is(err, ErrPermission)
+	if l.config.OnError == nil || !outage {
 		return Decision{}, err
 	}
 	d, err := l.config.OnError(ctx, r, err)

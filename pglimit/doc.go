@@ -23,8 +23,8 @@
 //
 // # Stages
 //
-// Between the Limiter and the strategy a request passes stages, each in a file of its
-// own (pipeline.go has them in order):
+// Between the Limiter and the strategy a request passes stages, each in a package of its
+// own below internal (decide.go has them in order):
 //
 //   - Memory of denials (on): a decision says when the next token comes. Until then
 //     the key is denied without asking Postgres again.

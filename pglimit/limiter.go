@@ -57,6 +57,7 @@ func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
 		}
 		config.NoCombining, config.NoMemory = true, true
 	}
+	config.Timeout = orDefault(config.Timeout, defaultTimeout)
 	l := &Limiter{db: db, strategy: strategy, config: config}
 	l.waiting.Max = int64(orDefault(config.MaxWaiting, defaultMaxWaiting))
 	if err := l.makeStages(); err != nil {
@@ -132,11 +133,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if !able {
 		return fmt.Errorf("pglimit: the strategy %s cannot reset a key: %w", l.strategy.Name(), errors.ErrUnsupported)
 	}
-	if l.config.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, l.config.Timeout)
-		defer cancel()
-	}
+	ctx, cancel := l.timed(ctx)
+	defer cancel()
 	err := l.leases.Drop(ctx, key)
 	if err == nil {
 		err = strategy.Reset(ctx, l.db, l.config.Name, key)

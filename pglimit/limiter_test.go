@@ -17,7 +17,7 @@ import (
 // config without the stages that may answer in the strategy's stead or call it from
 // another goroutine.
 func config(change func(*pglimit.Config)) pglimit.Config {
-	c := pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10).WithBurst(20), NoCombining: true, NoMemory: true}
+	c := pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10).WithBurst(20), NoCombining: true, NoMemory: true, Timeout: pglimit.NoTimeout}
 	if change != nil {
 		change(&c)
 	}
@@ -59,7 +59,7 @@ func TestNewRefusesAConfig(t *testing.T) {
 		{field: "Limit", strategy: &fake{check: burstOfOne},
 			want: "pglimit: Config.Limit.Burst is 20: fake keeps a burst of 1 only"},
 		{field: "Timeout", change: func(c *pglimit.Config) { c.Timeout = -time.Second },
-			want: "pglimit: Config.Timeout is -1s: it must not be negative; 0 means none"},
+			want: "pglimit: Config.Timeout is -1s: it must not be negative; 0 means 1s"},
 		{field: "Durability", change: func(c *pglimit.Config) { c.Durability = 7 },
 			want: "pglimit: Config.Durability is 7: it must be Relaxed or Durable"},
 		{field: "Lanes", change: func(c *pglimit.Config) { c.Lanes = -1 },
@@ -212,7 +212,7 @@ func TestTheLimiterTurnsAwayWhatCannotBeAnswered(t *testing.T) {
 
 func TestReset(t *testing.T) {
 	t.Parallel()
-	for _, timeout := range []time.Duration{0, time.Hour} {
+	for _, timeout := range []time.Duration{pglimit.NoTimeout, 0, time.Hour} {
 		strategy := &fake{}
 		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Timeout = timeout })
 		if err := limiter.Reset(t.Context(), "k"); err != nil {
@@ -221,7 +221,7 @@ func TestReset(t *testing.T) {
 		if !reflect.DeepEqual(strategy.reset, []string{"api/k"}) || strategy.db != (noDB{}) {
 			t.Errorf("%v on %v", strategy.reset, strategy.db)
 		}
-		if _, limited := strategy.ctx.Deadline(); limited != (timeout > 0) {
+		if _, limited := strategy.ctx.Deadline(); limited != (timeout != pglimit.NoTimeout) {
 			t.Errorf("timeout %v: deadline %t", timeout, limited)
 		}
 	}

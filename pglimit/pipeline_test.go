@@ -97,6 +97,51 @@ func TestOnErrorIsNotAskedAboutRequestsAtFault(t *testing.T) {
 	}
 }
 
+// A database that is set up wrongly is no outage: a limiter that fails open would let
+// everybody pass for ever. Neither is the end of the limiter.
+func TestOnErrorIsNotAskedAboutWhatDoesNotEndByItself(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []error{pglimit.ErrNotMigrated, pglimit.ErrPermission} {
+		limiter := newLimiter(t, &fake{take: fail(fmt.Errorf("no: %w", fault))}, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
+		if d, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, fault) || d.Allowed {
+			t.Errorf("%v: %+v, %v", fault, d, err)
+		}
+	}
+	for _, alone := range []bool{false, true} {
+		limiter := newLimiter(t, &fake{}, func(c *pglimit.Config) { c.OnError, c.NoCombining = pglimit.FailOpen, alone })
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if d, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, pglimit.ErrClosed) || d.Allowed {
+			t.Errorf("closed: %+v, %v", d, err)
+		}
+	}
+}
+
+// As many callers wait at once as Config.MaxWaiting says, also where each asks alone.
+func TestMaxWaitingHoldsWithoutCombining(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	limiter := newLimiter(t, &fake{take: func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+		close(asked)
+		<-answer
+		return make([]pglimit.Decision, len(requests)), nil
+	}}, func(c *pglimit.Config) { c.MaxWaiting = 1 })
+	done := make(chan error)
+	go func() {
+		_, err := limiter.Allow(t.Context(), "k")
+		done <- err
+	}()
+	<-asked
+	if _, err := limiter.Allow(t.Context(), "another"); !errors.Is(err, pglimit.ErrOverloaded) {
+		t.Error(err)
+	}
+	close(answer)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOnErrorIsNotAskedWhenTheCallerLeft(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())
@@ -223,15 +268,16 @@ func TestAnErrorInTimeIsNotCalledATimeout(t *testing.T) {
 	}
 }
 
-func TestOnlyAConfiguredTimeoutLimitsTheCall(t *testing.T) {
+// Nobody waits without end, unless it is asked for.
+func TestATimeoutLimitsTheCallByDefault(t *testing.T) {
 	t.Parallel()
-	for _, timeout := range []time.Duration{0, time.Hour} {
+	for _, timeout := range []time.Duration{pglimit.NoTimeout, 0, time.Hour} {
 		strategy := &fake{}
 		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Timeout = timeout })
 		if _, err := limiter.Allow(t.Context(), "k"); err != nil {
 			t.Error(err)
 		}
-		if _, limited := strategy.ctx.Deadline(); limited != (timeout > 0) {
+		if _, limited := strategy.ctx.Deadline(); limited != (timeout != pglimit.NoTimeout) {
 			t.Errorf("timeout %v: deadline %t", timeout, limited)
 		}
 	}

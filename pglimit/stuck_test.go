@@ -16,7 +16,7 @@ import (
 // A key that somebody holds locked for 4 s stalls those who ask for it, and nobody else.
 func TestALockedKeyStallsNobodyElse(t *testing.T) {
 	t.Parallel()
-	for _, timeout := range []time.Duration{0, 200 * time.Millisecond} {
+	for _, timeout := range []time.Duration{pglimit.NoTimeout, 200 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newTable(t)
 			limiter := newLimiter(t, s, func(c *pglimit.Config) { c.NoCombining, c.Timeout = false, timeout })
@@ -33,7 +33,7 @@ func TestALockedKeyStallsNobodyElse(t *testing.T) {
 					began := time.Now()
 					d, err := limiter.Allow(t.Context(), key)
 					if key == "k7" {
-						if timeout == 0 && err != nil {
+						if timeout == pglimit.NoTimeout && err != nil {
 							t.Errorf("%s: %v", key, err)
 						}
 						return

@@ -45,6 +45,7 @@ var (
 	ErrPermission   = rate.ErrPermission   // see [rate.ErrPermission]
 	ErrNothingTaken = rate.ErrNothingTaken // see [rate.ErrNothingTaken]
 	ErrLocked       = rate.ErrLocked       // see [rate.ErrLocked]
+	ErrUnavailable  = rate.ErrUnavailable  // see [rate.ErrUnavailable]
 	ErrOverloaded   = rate.ErrOverloaded   // see [rate.ErrOverloaded]
 	ErrClosed       = rate.ErrClosed       // see [rate.ErrClosed]
 )

@@ -1,8 +1,10 @@
 package strategies
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -19,6 +21,8 @@ const (
 	readOnlyTransaction   = "25006"
 	lockNotAvailable      = "55P03"
 	queryCanceled         = "57014"
+	noSuchStatement       = "26000"
+	duplicateStatement    = "42P05"
 )
 
 // explain adds to an error of Postgres what to do about it. The original stays
@@ -29,7 +33,10 @@ func explain(err error) error {
 	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
-		return fmt.Errorf("pglimit: no answer from Postgres: %w", err)
+		if errors.Is(err, context.Canceled) {
+			return fmt.Errorf("pglimit: no answer from Postgres: %w", err) // nobody waited for one
+		}
+		return fmt.Errorf("%w: no answer: %w", rate.ErrUnavailable, err)
 	}
 	switch pg.Code {
 	case invalidSchemaName, undefinedFunction, undefinedTable:
@@ -40,6 +47,8 @@ func explain(err error) error {
 		return fmt.Errorf("pglimit: nothing was taken; this server or transaction is read-only, connect to the primary (target_session_attrs=read-write): %w", err)
 	case lockNotAvailable:
 		return fmt.Errorf("%w: %w: %w", rate.ErrLocked, rate.ErrNothingTaken, err)
+	case noSuchStatement, duplicateStatement:
+		return fmt.Errorf("pglimit: nothing was taken; a pooler such as PgBouncer has mixed up prepared statements: give it 1.21 or later and max_prepared_statements, or this pool default_query_exec_mode=exec: %w", err)
 	case serializationFailure:
 		return fmt.Errorf("%w: ask again, for each bucket alone if that does not help (decisions are made for READ COMMITTED): %w", rate.ErrNothingTaken, err)
 	}
@@ -47,9 +56,14 @@ func explain(err error) error {
 	switch pg.Code[:min(2, len(pg.Code))] {
 	case "22", "23", "40": // a value that cannot be stored, a row that cannot be, a deadlock
 		return fmt.Errorf("%w: %w", rate.ErrNothingTaken, err)
+	case "08", "53", "58": // connection, resources, system
+		return fmt.Errorf("%w: %w", rate.ErrUnavailable, err)
 	}
 	if pg.Code == queryCanceled { // by statement_timeout
 		return fmt.Errorf("%w: %w", rate.ErrNothingTaken, err)
+	}
+	if strings.HasPrefix(pg.Code, "57P") { // it is stopped, or starts
+		return fmt.Errorf("%w: %w", rate.ErrUnavailable, err)
 	}
 	return fmt.Errorf("pglimit: Postgres refused: %w", err)
 }

@@ -25,6 +25,10 @@ var ErrNothingTaken = errors.New("pglimit: nothing was taken")
 // waits (see [Request].Impatient). Nothing was taken.
 var ErrLocked = errors.New("pglimit: the bucket is locked by somebody else")
 
+// ErrUnavailable: Postgres cannot be reached, does not answer, or refuses for reasons of its
+// own, such as a lack of connections. What was sent may have been taken.
+var ErrUnavailable = errors.New("pglimit: Postgres is unavailable")
+
 // ErrOverloaded: as many callers as Config.MaxWaiting of the Limiter allows wait for an answer already.
 // Postgres is too slow for what is asked of it, or does not answer at all: set a Timeout.
 var ErrOverloaded = errors.New("pglimit: too many callers are waiting for Postgres (Config.MaxWaiting)")

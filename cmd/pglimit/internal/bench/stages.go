@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,7 +19,7 @@ type Stages struct {
 // limiter is the configuration of each instance's.
 func (c Config) limiter(name string, p plan) pglimit.Config {
 	config := pglimit.Config{
-		Name: name, Limit: p.limit, Timeout: c.Timeout, Durability: c.Durability,
+		Name: name, Limit: p.limit, Timeout: cmp.Or(c.Timeout, pglimit.NoTimeout), Durability: c.Durability,
 		NoCombining: c.NoCombining, Lanes: c.Lanes, MaxWaiting: c.MaxWaiting,
 		NoMemory: c.NoMemory, DenialTTL: c.DenialTTL, DenialKeys: c.DenialKeys,
 		Leases: c.Leases && canLease(p.strategy), LeaseTTL: c.LeaseTTL,

@@ -1,0 +1,56 @@
+package strategies
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// What is an outage, what was merely refused, and what somebody has to set right can be
+// told from one another, and the error says what to do.
+func TestErrorsSayWhoseFaultItIs(t *testing.T) {
+	t.Parallel()
+	kinds := []error{rate.ErrUnavailable, rate.ErrNothingTaken, rate.ErrLocked, rate.ErrNotMigrated, rate.ErrPermission}
+	for _, test := range []struct {
+		err  error
+		want []error
+		says string
+	}{
+		{io.ErrUnexpectedEOF, []error{rate.ErrUnavailable}, "no answer"},
+		{context.DeadlineExceeded, []error{rate.ErrUnavailable}, "no answer"},
+		{context.Canceled, nil, "no answer"},
+		{&pgconn.PgError{Code: "53300"}, []error{rate.ErrUnavailable}, ""},
+		{&pgconn.PgError{Code: "08006"}, []error{rate.ErrUnavailable}, ""},
+		{&pgconn.PgError{Code: "57P01"}, []error{rate.ErrUnavailable}, ""},
+		{&pgconn.PgError{Code: "57014"}, []error{rate.ErrNothingTaken}, ""},
+		{&pgconn.PgError{Code: "40P01"}, []error{rate.ErrNothingTaken}, ""},
+		{&pgconn.PgError{Code: "22021"}, []error{rate.ErrNothingTaken}, ""},
+		{&pgconn.PgError{Code: "55P03"}, []error{rate.ErrNothingTaken, rate.ErrLocked}, ""},
+		{&pgconn.PgError{Code: "42P01"}, []error{rate.ErrNotMigrated}, "pglimit migrate up"},
+		{&pgconn.PgError{Code: "42501"}, []error{rate.ErrPermission}, "pglimit migrate grants"},
+		{&pgconn.PgError{Code: "25006"}, nil, "connect to the primary"},
+		{&pgconn.PgError{Code: "26000"}, nil, "default_query_exec_mode=exec"},
+		{&pgconn.PgError{Code: "42P05"}, nil, "default_query_exec_mode=exec"},
+		{&pgconn.PgError{Code: "42601"}, nil, "Postgres refused"},
+	} {
+		err := explain(test.err)
+		for _, kind := range kinds {
+			wanted := false
+			for _, want := range test.want {
+				wanted = wanted || errors.Is(kind, want)
+			}
+			if errors.Is(err, kind) != wanted {
+				t.Errorf("%v: is it %q? want %v", err, kind, wanted)
+			}
+		}
+		if !errors.Is(err, test.err) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%v: want it to say %q", err, test.says)
+		}
+	}
+}
