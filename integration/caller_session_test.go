@@ -309,3 +309,31 @@ func TestSweepsMarginToTheSecond(t *testing.T) {
 		}
 	})
 }
+
+// What a limiter takes in the caller's transaction is charged if that commits, for all
+// strategies and with all stages on around it.
+func TestInTheCallersTransactionItIsChargedIfThatCommits(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+		limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: pglimit.Every(time.Hour)})
+		defer func() { must(t, limiter.Close(context.WithoutCancel(t.Context()))) }()
+		for _, commits := range []bool{false, true} {
+			tx := session(t, pool)
+			d, err := limiter.InTx(tx).Allow(t.Context(), "k")
+			if err != nil || !d.Allowed {
+				t.Fatalf("%+v, %v", d, err)
+			}
+			if again, err := limiter.InTx(tx).Allow(t.Context(), "k"); err != nil || again.Allowed {
+				t.Errorf("twice: %+v, %v", again, err)
+			}
+			if commits {
+				commit(t, tx)
+			} else {
+				must(t, tx.Rollback(t.Context()))
+			}
+			if after, err := limiter.Peek(t.Context(), "k"); err != nil || after.Allowed == commits {
+				t.Errorf("it committed: %v; then %+v, %v", commits, after, err)
+			}
+		}
+	})
+}

@@ -11,6 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -369,10 +372,9 @@ func TestNothingIsCombinedOrRememberedInATransaction(t *testing.T) {
 	t.Parallel()
 	type tx struct{ pglimitTx }
 	strategy := &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour})}
-	limiter, err := pglimit.New(tx{}, strategy, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10), Timeout: pglimit.NoTimeout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := newLimiter(t, leasingFake{strategy}, func(c *pglimit.Config) {
+		c.NoCombining, c.NoMemory, c.Leases = false, false, true
+	}).InTx(tx{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	for range 2 {
@@ -383,7 +385,9 @@ func TestNothingIsCombinedOrRememberedInATransaction(t *testing.T) {
 	if len(strategy.taken) != 2 || !reflect.DeepEqual(strategy.ctx, ctx) {
 		t.Errorf("%d calls", len(strategy.taken))
 	}
-	if _, err := pglimit.New(tx{}, leasingFake{strategy}, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10), Leases: true}); err == nil {
-		t.Error("leases in a transaction")
+	for _, db := range []pglimit.DB{tx{}, new(pgx.Conn), new(pgxpool.Conn)} {
+		if _, err := pglimit.New(db, strategy, config(nil)); err == nil || !strings.Contains(err.Error(), "InTx") {
+			t.Errorf("New on a %T: %v", db, err)
+		}
 	}
 }

@@ -33,8 +33,8 @@
 //     when it returns. The more callers, the less a decision costs.
 //
 // They call Postgres from goroutines of their own, which end when nobody waits, and at
-// [Limiter.Close]. [Limiter.Stats] says what each of them did. A Limiter on a
-// transaction or a single connection has none of them.
+// [Limiter.Close]. [Limiter.Stats] says what each of them did. In a
+// transaction of the caller's ([Limiter.InTx]) there is none of them.
 //
 // A denial is data, an error means that no decision is known: what happens then
 // is chosen once, with [Config.OnError].

@@ -34,28 +34,22 @@ type Limiter struct {
 	combiner *combine.Combiner
 }
 
-// New makes a limiter that decides with the strategy, on the database. It does
-// not connect. The error is a [*ConfigError], unless db or strategy is nil.
-//
-// On a single connection or in a transaction (a *pgx.Conn, *pgxpool.Conn or pgx.Tx)
-// there is no combining, no memory and no lease: requests go out one by one, as the
-// caller sends them, and what is rolled back must not be remembered.
+// New makes a limiter that decides with the strategy, on the database: a *pgxpool.Pool. It
+// does not connect. The error is a [*ConfigError], unless db or strategy cannot be one. To
+// take on a connection or in a transaction of yours, see [Limiter.InTx].
 func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
 	if value := reflect.ValueOf(db); db == nil || value.Kind() == reflect.Pointer && value.IsNil() {
 		return nil, errors.New("pglimit: New needs a database, such as a *pgxpool.Pool")
+	}
+	switch db.(type) {
+	case pgx.Tx, *pgx.Conn, *pgxpool.Conn:
+		return nil, fmt.Errorf("pglimit: New needs a pool and got a %T: make the Limiter once, on the pool, and enter a transaction or a connection of yours with InTx", db)
 	}
 	if strategy == nil {
 		return nil, errors.New("pglimit: New needs a strategy, such as strategies.TokenBucket{}")
 	}
 	if err := config.validate(strategy); err != nil {
 		return nil, err
-	}
-	switch db.(type) {
-	case pgx.Tx, *pgx.Conn, *pgxpool.Conn:
-		if config.Leases {
-			return nil, &ConfigError{"Leases", errors.New("is true, which needs a pool: on one connection or in a transaction a lease could be rolled back")}
-		}
-		config.NoCombining, config.NoMemory = true, true
 	}
 	config.Timeout = orDefault(config.Timeout, defaultTimeout)
 	l := &Limiter{db: db, strategy: strategy, config: config}
@@ -64,6 +58,21 @@ func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// InTx is the limiter in a transaction of the caller's (a pgx.Tx): what it takes is charged
+// if that commits. Or on a connection of the caller's (a *pgx.Conn or *pgxpool.Conn).
+//
+// Its requests pass all stages by and go out one by one: what is rolled back must not be
+// remembered, and nobody else's request belongs into the transaction. The row stays locked
+// until the end of the transaction, so keep that short. The time limit holds here too, and
+// where it ends a call the connection is closed, and with it the transaction.
+//
+// It is good for as long as tx is, needs no Close, and counts in Stats of its own.
+func (l *Limiter) InTx(tx DB) *Limiter {
+	in := &Limiter{db: tx, strategy: l.strategy, config: l.config}
+	in.waiting.Max = l.waiting.Max
+	return in
 }
 
 // makeStages that are not switched off.
