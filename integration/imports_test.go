@@ -167,3 +167,42 @@ func TestWhoImportsWhom(t *testing.T) {
 		}
 	}
 }
+
+// The house from the ground up: a package imports only what stands before it. With -v it
+// draws the arrows.
+func TestNoArrowRunsBack(t *testing.T) {
+	t.Parallel()
+	house := []string{
+		"pglimit/rate",
+		"pglimit/internal/skew", "pglimit/internal/count",
+		"pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine",
+		"pglimit",
+		"strategies", "strategies/audit", "strategies/strategytest/model", "strategies/strategytest",
+		"migrations/internal/functions", "migrations/internal/generate", "migrations",
+		"cleanup",
+		"internal/published", "internal/pgserver",
+		"cmd/pglimit/internal/bench", "cmd/pglimit",
+		"integration",
+	}
+	for _, line := range goList(t, "-f", "{{.ImportPath}}{{range .Imports}} {{.}}{{end}}", "./...") {
+		imports := strings.Fields(line)
+		importer := strings.TrimPrefix(imports[0], module+"/")
+		floor := slices.Index(house, importer)
+		if floor < 0 {
+			t.Errorf("%s has no place in the house", importer)
+			continue
+		}
+		arrows := ""
+		for _, imported := range imports[1:] {
+			imported, ours := strings.CutPrefix(imported, module+"/")
+			if !ours {
+				continue
+			}
+			arrows += " " + imported
+			if slices.Index(house, imported) >= floor {
+				t.Errorf("%s imports %s, which stands above it", importer, imported)
+			}
+		}
+		t.Logf("%s →%s", importer, arrows)
+	}
+}
