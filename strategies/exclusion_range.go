@@ -38,15 +38,15 @@ type ExclusionRange struct{}
 var _ Strategy = ExclusionRange{}
 
 var (
-	//go:embed exclusion_range_take.sql
+	//go:embed sql/exclusion_range/take.sql
 	exclusionRangeTakeFile string
-	//go:embed exclusion_range_look.sql
+	//go:embed sql/exclusion_range/look.sql
 	exclusionRangeLookFile string
-	//go:embed exclusion_range_step.sql
+	//go:embed sql/exclusion_range/step.sql
 	exclusionRangeStepFile string
-	//go:embed sweep_ranges.sql
+	//go:embed sql/exclusion_range/sweep.sql
 	sweepRangesFile string
-	//go:embed give_back_range.sql
+	//go:embed sql/exclusion_range/give_back.sql
 	giveBackRangeFile string
 
 	exclusionRangeTable = newTable("exclusion_range", sweepRangesFile)

@@ -39,11 +39,11 @@ type ForUpdateNowait struct{}
 var _ Strategy = ForUpdateNowait{}
 
 var (
-	//go:embed for_update_nowait_lock.sql
+	//go:embed sql/for_update_nowait/lock.sql
 	nowaitLockFile string
-	//go:embed for_update_nowait_update.sql
+	//go:embed sql/for_update_nowait/update.sql
 	nowaitUpdateFile string
-	//go:embed for_update_nowait_insert.sql
+	//go:embed sql/for_update_nowait/insert.sql
 	nowaitInsertFile string
 
 	nowaitTable  = newTable("for_update_nowait", sweepBucketsFile)

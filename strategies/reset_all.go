@@ -11,11 +11,11 @@ import (
 )
 
 var (
-	//go:embed reset_all.sql
+	//go:embed sql/any/reset_all.sql
 	resetAllFile string
-	//go:embed reset_all_left.sql
+	//go:embed sql/any/reset_all_left.sql
 	resetAllLeftFile string
-	//go:embed reset_all_keys.sql
+	//go:embed sql/any/reset_all_keys.sql
 	resetAllKeysFile string
 )
 

@@ -10,15 +10,15 @@ import (
 )
 
 var (
-	//go:embed look.sql
+	//go:embed sql/buckets/look.sql
 	lookFile string
-	//go:embed step.sql
+	//go:embed sql/buckets/step.sql
 	stepFile string
-	//go:embed give_back.sql
+	//go:embed sql/buckets/give_back.sql
 	giveBackFile string
-	//go:embed reset.sql
+	//go:embed sql/any/reset.sql
 	resetFile string
-	//go:embed sweep_buckets.sql
+	//go:embed sql/buckets/sweep.sql
 	sweepBucketsFile string
 )
 

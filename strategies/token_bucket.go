@@ -31,7 +31,7 @@ type TokenBucket struct{}
 var _ Strategy = TokenBucket{}
 
 var (
-	//go:embed token_bucket_take.sql
+	//go:embed sql/token_bucket/take.sql
 	tokenBucketTakeFile string
 
 	tokenBucketTable = newTable("token_bucket", sweepBucketsFile)

@@ -12,7 +12,7 @@ import (
 var _ rate.Leaser = TokenBucket{}
 
 var (
-	//go:embed token_bucket_lease.sql
+	//go:embed sql/token_bucket/lease.sql
 	tokenBucketLeaseFile string
 
 	tokenBucketLease = statement(tokenBucketLeaseFile, "token_bucket")

@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	//go:embed token_bucket_take_many.sql
+	//go:embed sql/token_bucket/take_many.sql
 	tokenBucketTakeManyFile string
 
 	tokenBucketTakeMany = statement(tokenBucketTakeManyFile, "token_bucket")

@@ -28,7 +28,7 @@ type Upsert struct{}
 var _ Strategy = Upsert{}
 
 var (
-	//go:embed upsert_take.sql
+	//go:embed sql/upsert/take.sql
 	upsertTakeFile string
 
 	upsertTable = newTable("upsert", sweepBucketsFile)
