@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -36,6 +37,11 @@ type Config struct {
 	// for ever, unseen. Nil: the error is returned. See [FailOpen] and [FailClosed]; wrap
 	// them to log the error.
 	OnError func(ctx context.Context, request Request, err error) (Decision, error)
+
+	// Logger hears of requests of which no decision is known, whatever OnError makes of
+	// them: of the first of a kind at once, then how many there were, every ten seconds
+	// while they go on. Keys are not logged. Nil: nothing is.
+	Logger *slog.Logger
 
 	// NoCombining sends each request by itself. Otherwise requests that arrive while
 	// others of the same lane are under way go out together.

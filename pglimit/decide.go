@@ -118,9 +118,11 @@ func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
 // fallback is what becomes of a request of which no decision is known, if that is an outage.
 // The caller's own cancellation is none: nobody waits for the answer any more.
 func (l *Limiter) fallback(ctx context.Context, r Request, err error) (Decision, error) {
-	outage := !errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, ErrClosed) &&
-		!errors.Is(err, ErrNotMigrated) && !errors.Is(err, ErrPermission)
-	if l.config.OnError == nil || !outage {
+	if errors.Is(ctx.Err(), context.Canceled) || errors.Is(err, ErrClosed) {
+		return Decision{}, err
+	}
+	l.failures.hear(ctx, l.config.Name, err)
+	if l.config.OnError == nil || errors.Is(err, ErrNotMigrated) || errors.Is(err, ErrPermission) {
 		return Decision{}, err
 	}
 	d, err := l.config.OnError(ctx, r, err)

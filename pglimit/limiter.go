@@ -25,6 +25,7 @@ type Limiter struct {
 	strategy Strategy
 	config   Config
 	counters counters
+	failures *complaints
 	waiting  count.Crowd
 	closed   atomic.Bool
 
@@ -52,7 +53,7 @@ func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
 		return nil, err
 	}
 	config.Timeout = orDefault(config.Timeout, defaultTimeout)
-	l := &Limiter{db: db, strategy: strategy, config: config}
+	l := &Limiter{db: db, strategy: strategy, config: config, failures: &complaints{logger: config.Logger}}
 	l.waiting.Max = int64(orDefault(config.MaxWaiting, defaultMaxWaiting))
 	if err := l.makeStages(); err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
 //
 // It is good for as long as tx is, needs no Close, and counts in Stats of its own.
 func (l *Limiter) InTx(tx DB) *Limiter {
-	in := &Limiter{db: tx, strategy: l.strategy, config: l.config}
+	in := &Limiter{db: tx, strategy: l.strategy, config: l.config, failures: l.failures}
 	in.waiting.Max = l.waiting.Max
 	return in
 }

@@ -102,7 +102,7 @@ func TestEveryConfigFieldIsKnown(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[pglimit.Config]()) {
 		names = append(names, field.Name)
 	}
-	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError NoCombining Lanes MaxWaiting NoMemory DenialTTL DenialKeys Leases LeaseTTL" {
+	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError Logger NoCombining Lanes MaxWaiting NoMemory DenialTTL DenialKeys Leases LeaseTTL" {
 		t.Errorf("%s: test what is new in TestNewRefusesAConfig", got)
 	}
 }

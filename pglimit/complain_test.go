@@ -1,0 +1,54 @@
+package pglimit_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// The first failure of a kind is logged at once, those after it once in ten seconds with
+// their number; each kind apart; keys never; and no failure of the caller's own.
+func TestFailuresAreLoggedButNotEachOfThem(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		fault := errDown
+		limiter := newLimiter(t, &fake{take: func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) { return nil, fault }}, func(c *pglimit.Config) {
+			c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			}}))
+			c.OnError = pglimit.FailOpen
+		})
+		ask := func(times int, err error) {
+			fault = err
+			for range times {
+				_, _ = limiter.Allow(t.Context(), "somebody")
+			}
+		}
+		ask(100, errDown)
+		ask(3, pglimit.ErrNotMigrated)
+		_, _ = limiter.Allow(t.Context(), "") // the caller's fault
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		_, _ = limiter.Allow(gone, "somebody")
+		time.Sleep(11 * time.Second)
+		ask(2, errDown)
+		want := []string{
+			`level=WARN msg="pglimit: no decision is known" limiter=api kind=other failures=1 error="` + errDown.Error() + `"`,
+			`level=ERROR msg="pglimit: no decision is known" limiter=api kind="not migrated" failures=1 error="` + pglimit.ErrNotMigrated.Error() + `"`,
+			`level=WARN msg="pglimit: no decision is known" limiter=api kind=other failures=100 error="` + errDown.Error() + `"`,
+		}
+		if got := strings.TrimSpace(log.String()); got != strings.Join(want, "\n") {
+			t.Errorf("got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+		}
+	})
+}
