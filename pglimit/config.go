@@ -31,8 +31,8 @@ type Config struct {
 
 	// OnError is asked when no decision is known: Postgres cannot be reached, is
 	// too slow, or refuses. It is not asked when the request itself is at fault, when
-	// the caller cancelled its context or the Limiter is closed, nor by Reset. Neither
-	// when the database is set up wrongly ([ErrNotMigrated], [ErrPermission]): that is no
+	// the caller cancelled its context or the Limiter is closed, nor by Reset and ResetAll.
+	// Nor when the database is set up wrongly ([ErrNotMigrated], [ErrPermission]): that is no
 	// outage, which ends by itself, and a limiter that fails open would let everybody pass
 	// for ever, unseen. Nil: the error is returned. See [FailOpen] and [FailClosed]; wrap
 	// them to log the error.
@@ -120,7 +120,7 @@ func (c Config) validate(strategy Strategy) error {
 		return &ConfigError{"Limit", err}
 	}
 	if c.Timeout < 0 && c.Timeout != NoTimeout {
-		return &ConfigError{"Timeout", fmt.Errorf("is %v: it must not be negative; 0 means %v", c.Timeout, defaultTimeout)}
+		return &ConfigError{"Timeout", fmt.Errorf("is %v: it must be positive; 0 means %v, and NoTimeout none", c.Timeout, defaultTimeout)}
 	}
 	if c.Durability != Relaxed && c.Durability != Durable {
 		return &ConfigError{"Durability", fmt.Errorf("is %d: it must be Relaxed or Durable", int(c.Durability))}

@@ -18,6 +18,7 @@ func (l *Limiter) decide(ctx context.Context, r Request) (Decision, error) {
 	}
 	if !l.leases.Has(r.Key) {
 		if d, denied := l.denials.Recall(&r); denied {
+			l.denials.Remembered.Add()
 			return d, nil
 		}
 	}
@@ -28,37 +29,49 @@ func (l *Limiter) decide(ctx context.Context, r Request) (Decision, error) {
 	return d, nil
 }
 
-// ask Postgres, within the time limit: for a lease of a busy key, or for this request.
+// ask Postgres, within the time limit.
 func (l *Limiter) ask(parent context.Context, r Request) (d Decision, err error) {
 	ctx, cancel := l.timed(parent)
 	defer cancel()
 	if r.Tokens == 0 {
-		addUnspent := l.leases.Peeking(r.Key)
-		if d, err = l.take(ctx, r); err == nil {
-			addUnspent(&r, &d)
-		}
+		d, err = l.peek(ctx, r)
 	} else {
-		lease, served, answered, failed := l.leases.Fetch(ctx, &r)
-		defer answered()
-		if d, err = lease, failed; err == nil && !served {
-			d, err = l.take(ctx, r)
-		}
+		d, err = l.obtain(ctx, r)
 	}
 	// The error itself need not tell: a pool may be set up to cancel a query on the server,
-	// which then answers with an error of its own. What was sent and not answered in time
-	// may have been granted: nobody knows.
-	if err != nil && parent.Err() == nil && errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded) {
-		err = fmt.Errorf("pglimit: no decision within Config.Timeout (%v): %w", l.config.Timeout, err)
+	// which then answers with an error of its own.
+	if err != nil && l.timeout != NoTimeout && parent.Err() == nil && errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded) {
+		err = &timeoutError{l.timeout, err}
 	}
 	return d, err
 }
 
+// obtain tokens: out of a lease that is fetched for a busy key, or for this request.
+func (l *Limiter) obtain(ctx context.Context, r Request) (Decision, error) {
+	d, served, release, err := l.leases.Fetch(ctx, &r)
+	defer release()
+	if err != nil || served {
+		return d, err
+	}
+	return l.take(ctx, r)
+}
+
+// peek at the bucket, and at what this process has leased of it.
+func (l *Limiter) peek(ctx context.Context, r Request) (Decision, error) {
+	addUnspent := l.leases.BeforePeek(r.Key)
+	d, err := l.take(ctx, r)
+	if err != nil {
+		return Decision{}, err
+	}
+	return addUnspent(r, d), nil
+}
+
 // timed is the context with the time limit of a decision.
 func (l *Limiter) timed(ctx context.Context) (context.Context, context.CancelFunc) {
-	if l.config.Timeout == NoTimeout {
+	if l.timeout == NoTimeout {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, l.config.Timeout)
+	return context.WithTimeout(ctx, l.timeout)
 }
 
 // take together with others who ask now, or alone.
@@ -85,7 +98,7 @@ func (l *Limiter) take(ctx context.Context, r Request) (Decision, error) {
 func (l *Limiter) send(ctx context.Context, requests []Request) ([]Decision, error) {
 	l.counters.roundTrips.Add(1)
 	l.counters.requests.Add(int64(len(requests)))
-	asked := l.denials.Asking()
+	asked := l.denials.Now()
 	decisions, err := l.strategy.Take(ctx, l.db, requests)
 	if err == nil {
 		err = checkDecisions(l.strategy, requests, decisions)

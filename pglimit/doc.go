@@ -21,6 +21,9 @@
 // most Burst + Tokens × T / Period tokens are granted, whatever the
 // concurrency; and a request is denied only if the tokens were not there.
 //
+// The types that a Limiter shares with strategies are those of package rate, where their
+// fields and methods are explained: go doc github.com/pglimit/ratelimit/pglimit/rate.Decision.
+//
 // # Stages
 //
 // Between the Limiter and the strategy a request passes stages, each in a package of its

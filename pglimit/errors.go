@@ -1,9 +1,26 @@
 package pglimit
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 )
+
+// timeoutError is the end of Config.Timeout: what was sent and not answered in time may have
+// been granted, nobody knows.
+type timeoutError struct {
+	timeout time.Duration
+	err     error
+}
+
+func (e *timeoutError) Error() string {
+	return fmt.Sprintf("pglimit: no decision within Config.Timeout (%v): %v", e.timeout, e.err)
+}
+
+func (e *timeoutError) Unwrap() []error {
+	return []error{ErrUnavailable, context.DeadlineExceeded, e.err}
+}
 
 // ConfigError is a [Config] that [New] refuses.
 type ConfigError struct {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -21,18 +22,19 @@ import (
 // with [New], once, and share it; it is safe for concurrent use, and holds no connection
 // and no goroutine while idle. [Limiter.Close] it before its pool.
 type Limiter struct {
-	db       DB
-	strategy Strategy
-	config   Config
-	counters counters
-	failures *complaints
-	waiting  count.Crowd
-	closed   atomic.Bool
-
 	// The stages; nil: switched off.
 	leases   *lease.Leases
 	denials  *denials.Memory
 	combiner *combine.Combiner
+
+	db       DB
+	strategy Strategy
+	config   Config
+	timeout  time.Duration // of one decision
+	failures *complaints
+	waiting  *count.Crowd
+	closed   *atomic.Bool
+	counters counters
 }
 
 // New makes a limiter that decides with the strategy, on the database: a *pgxpool.Pool. It
@@ -52,9 +54,13 @@ func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
 	if err := config.validate(strategy); err != nil {
 		return nil, err
 	}
-	config.Timeout = orDefault(config.Timeout, defaultTimeout)
-	l := &Limiter{db: db, strategy: strategy, config: config, failures: &complaints{logger: config.Logger}}
-	l.waiting.Max = int64(orDefault(config.MaxWaiting, defaultMaxWaiting))
+	l := &Limiter{
+		db: db, strategy: strategy, config: config,
+		timeout:  orDefault(config.Timeout, defaultTimeout),
+		failures: &complaints{logger: config.Logger},
+		waiting:  &count.Crowd{Max: int64(orDefault(config.MaxWaiting, defaultMaxWaiting))},
+		closed:   new(atomic.Bool),
+	}
 	if err := l.makeStages(); err != nil {
 		return nil, err
 	}
@@ -66,13 +72,20 @@ func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
 //
 // Its requests pass all stages by and go out one by one: what is rolled back must not be
 // remembered, and nobody else's request belongs into the transaction. The row stays locked
-// until the end of the transaction, so keep that short. The time limit holds here too, and
-// where it ends a call the connection is closed, and with it the transaction.
+// until the end of the transaction, so keep that short. Only a Config.Timeout that was set
+// holds here: where it ends a call, the connection is closed, and with it the transaction.
+// OnError is not asked, because the transaction has failed with the request. A Reset does not
+// reach what this process remembers and has leased.
 //
-// It is good for as long as tx is, needs no Close, and counts in Stats of its own.
+// It is good for as long as tx is, and until the Limiter is closed, and counts in Stats of
+// its own.
 func (l *Limiter) InTx(tx DB) *Limiter {
-	in := &Limiter{db: tx, strategy: l.strategy, config: l.config, failures: l.failures}
-	in.waiting.Max = l.waiting.Max
+	in := &Limiter{
+		db: tx, strategy: l.strategy, config: l.config,
+		timeout:  orDefault(l.config.Timeout, NoTimeout),
+		failures: l.failures, waiting: l.waiting, closed: l.closed,
+	}
+	in.config.OnError = nil
 	return in
 }
 
@@ -86,13 +99,13 @@ func (l *Limiter) makeStages() (err error) {
 	}
 	if c.Leases {
 		whose := lease.Config{Limiter: c.Name, Limit: c.Limit, Durability: c.Durability, TTL: orDefault(c.LeaseTTL, defaultLeaseTTL)}
-		if l.leases, err = lease.New(whose, &l.waiting, lease.Stages{Lease: l.lease, Forget: l.denials.Forget}); err != nil {
+		if l.leases, err = lease.New(whose, l.waiting, lease.Calls{Lease: l.lease, Forget: l.denials.Forget}); err != nil {
 			return &ConfigError{"Leases", err}
 		}
 	}
 	if !c.NoCombining {
-		l.combiner = combine.New(orDefault(c.Lanes, defaultLanes), &l.waiting,
-			combine.Stages{Send: l.send, GiveBack: l.giveBack, Learned: l.denials.Learned, Recall: l.denials.Recall})
+		l.combiner = combine.New(orDefault(c.Lanes, defaultLanes), l.waiting,
+			combine.Calls{Send: l.send, GiveBack: l.giveBack, Learned: l.denials.Learned, Recall: l.denials.Recall})
 	}
 	return nil
 }

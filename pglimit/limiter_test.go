@@ -59,7 +59,7 @@ func TestNewRefusesAConfig(t *testing.T) {
 		{field: "Limit", strategy: &fake{check: burstOfOne},
 			want: "pglimit: Config.Limit.Burst is 20: fake keeps a burst of 1 only"},
 		{field: "Timeout", change: func(c *pglimit.Config) { c.Timeout = -time.Second },
-			want: "pglimit: Config.Timeout is -1s: it must not be negative; 0 means 1s"},
+			want: "pglimit: Config.Timeout is -1s: it must be positive; 0 means 1s, and NoTimeout none"},
 		{field: "Durability", change: func(c *pglimit.Config) { c.Durability = 7 },
 			want: "pglimit: Config.Durability is 7: it must be Relaxed or Durable"},
 		{field: "Lanes", change: func(c *pglimit.Config) { c.Lanes = -1 },

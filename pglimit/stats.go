@@ -3,7 +3,7 @@ package pglimit
 import "sync/atomic"
 
 // Stats counts what a [Limiter] did since New: which stage answered, and what it
-// cost. Every decision is counted in one of Remembered, Leased and Decided.
+// cost. Every decision of Postgres or a stage is counted in one of Remembered, Leased and Decided.
 type Stats struct {
 	Remembered int64 // decisions from the memory of denials, without a round trip
 	Leased     int64 // decisions from a lease, without a round trip
@@ -38,6 +38,7 @@ func (l *Limiter) Stats() Stats {
 	}
 	if l.combiner != nil {
 		of := &l.combiner.Stats
+		s.Remembered += of.Remembered.Load()
 		s.Decided += of.Decided.Load()
 		s.PassedOnTokens, s.GivenBack, s.LostTokens = of.PassedOn.Load(), of.GivenBack.Load(), of.Lost.Load()
 	}

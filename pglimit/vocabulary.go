@@ -6,27 +6,45 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// The vocabulary is the package rate, so that strategies and stages need nothing of this one.
-// What a user of a Limiter names is here as well.
 type (
-	Limit        = rate.Limit        // see [rate.Limit]
-	Request      = rate.Request      // see [rate.Request]
-	Decision     = rate.Decision     // see [rate.Decision]
-	Durability   = rate.Durability   // see [rate.Durability]
-	DB           = rate.DB           // see [rate.DB]
-	Strategy     = rate.Strategy     // see [rate.Strategy]
-	GiveBacker   = rate.GiveBacker   // see [rate.GiveBacker]
-	Resetter     = rate.Resetter     // see [rate.Resetter]
-	Sweeper      = rate.Sweeper      // see [rate.Sweeper]
-	Leaser       = rate.Leaser       // see [rate.Leaser]
-	LeaseRequest = rate.LeaseRequest // see [rate.LeaseRequest]
-	Lease        = rate.Lease        // see [rate.Lease]
-	Refund       = rate.Refund       // see [rate.Refund]
-	AllResetter  = rate.AllResetter  // see [rate.AllResetter]
-	Cursor       = rate.Cursor       // see [rate.Cursor]
-	Swept        = rate.Swept        // see [rate.Swept]
-	LimitError   = rate.LimitError   // see [rate.LimitError]
-	RequestError = rate.RequestError // see [rate.RequestError]
+	// Limit is Tokens per Period, at most Burst at once: see [rate.Limit] for its fields and
+	// methods. PerSecond, PerMinute, PerHour, Every and ParseLimit make one.
+	Limit = rate.Limit
+
+	// Decision is the answer to a request: Allowed, Granted, Remaining, RetryAfter,
+	// ResetAfter, Contended and At, which [rate.Decision] explains.
+	Decision = rate.Decision
+
+	// Request asks for tokens of a bucket: see [rate.Request].
+	Request = rate.Request
+
+	// Durability of a grant, Relaxed or Durable: see [rate.Durability].
+	Durability = rate.Durability
+
+	// DB is what a pool, a connection and a transaction of pgx have in common.
+	DB = rate.DB
+
+	// LimitError is a Limit that cannot be kept. It names the field.
+	LimitError = rate.LimitError
+
+	// RequestError is a Request that no bucket could answer. It names the field.
+	RequestError = rate.RequestError
+)
+
+// What authors of strategies name, each explained in package rate: what a strategy is, and
+// what more it may be able to do.
+type (
+	Strategy     = rate.Strategy
+	GiveBacker   = rate.GiveBacker
+	Refund       = rate.Refund
+	Resetter     = rate.Resetter
+	AllResetter  = rate.AllResetter
+	Sweeper      = rate.Sweeper
+	Cursor       = rate.Cursor
+	Swept        = rate.Swept
+	Leaser       = rate.Leaser
+	LeaseRequest = rate.LeaseRequest
+	Lease        = rate.Lease
 )
 
 // The constants of the vocabulary, each explained in package rate.
@@ -39,15 +57,29 @@ const (
 	MaxLimiterBytes = rate.MaxLimiterBytes
 )
 
-// The errors of strategies and stages.
+// What errors of a Limiter are, to be told by errors.Is.
 var (
-	ErrNotMigrated  = rate.ErrNotMigrated  // see [rate.ErrNotMigrated]
-	ErrPermission   = rate.ErrPermission   // see [rate.ErrPermission]
-	ErrNothingTaken = rate.ErrNothingTaken // see [rate.ErrNothingTaken]
-	ErrLocked       = rate.ErrLocked       // see [rate.ErrLocked]
-	ErrUnavailable  = rate.ErrUnavailable  // see [rate.ErrUnavailable]
-	ErrOverloaded   = rate.ErrOverloaded   // see [rate.ErrOverloaded]
-	ErrClosed       = rate.ErrClosed       // see [rate.ErrClosed]
+	// ErrUnavailable: Postgres cannot be reached, did not answer within Config.Timeout, or
+	// refuses for reasons of its own. What was sent may have been taken.
+	ErrUnavailable = rate.ErrUnavailable
+
+	// ErrNotMigrated: the schema pglimit, or what the strategy needs of it, is missing.
+	ErrNotMigrated = rate.ErrNotMigrated
+
+	// ErrPermission: the database role may not do what the strategy does.
+	ErrPermission = rate.ErrPermission
+
+	// ErrOverloaded: as many callers as Config.MaxWaiting allows wait already.
+	ErrOverloaded = rate.ErrOverloaded
+
+	// ErrClosed: the Limiter was closed.
+	ErrClosed = rate.ErrClosed
+
+	// ErrNothingTaken: Postgres refused the call, and so took nothing.
+	ErrNothingTaken = rate.ErrNothingTaken
+
+	// ErrLocked: somebody else holds the bucket's row locked. Nothing was taken.
+	ErrLocked = rate.ErrLocked
 )
 
 // PerSecond is a Limit of n tokens per second with a Burst of n.

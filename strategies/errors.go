@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -33,8 +34,10 @@ func explain(err error) error {
 	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
-		if errors.Is(err, context.Canceled) {
-			return fmt.Errorf("pglimit: no answer from Postgres: %w", err) // nobody waited for one
+		for _, ours := range []error{context.Canceled, context.DeadlineExceeded, pgx.ErrTxClosed, pgx.ErrTxCommitRollback} {
+			if errors.Is(err, ours) { // nobody waited for an answer, or there was no question
+				return fmt.Errorf("pglimit: no answer from Postgres: %w", err)
+			}
 		}
 		return fmt.Errorf("%w: no answer: %w", rate.ErrUnavailable, err)
 	}
@@ -44,7 +47,7 @@ func explain(err error) error {
 	case insufficientPrivilege:
 		return fmt.Errorf("%w: \"pglimit migrate grants ROLE\" prints what it needs: %w", rate.ErrPermission, err)
 	case readOnlyTransaction:
-		return fmt.Errorf("pglimit: nothing was taken; this server or transaction is read-only, connect to the primary (target_session_attrs=read-write): %w", err)
+		return fmt.Errorf("%w: nothing was taken; this server or transaction is read-only, connect to the primary (target_session_attrs=read-write): %w", rate.ErrUnavailable, err)
 	case lockNotAvailable:
 		return fmt.Errorf("%w: %w: %w", rate.ErrLocked, rate.ErrNothingTaken, err)
 	case noSuchStatement, duplicateStatement:

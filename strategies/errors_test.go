@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -23,7 +24,8 @@ func TestErrorsSayWhoseFaultItIs(t *testing.T) {
 		says string
 	}{
 		{io.ErrUnexpectedEOF, []error{rate.ErrUnavailable}, "no answer"},
-		{context.DeadlineExceeded, []error{rate.ErrUnavailable}, "no answer"},
+		{context.DeadlineExceeded, nil, "no answer"},
+		{pgx.ErrTxClosed, nil, "tx is closed"},
 		{context.Canceled, nil, "no answer"},
 		{&pgconn.PgError{Code: "53300"}, []error{rate.ErrUnavailable}, ""},
 		{&pgconn.PgError{Code: "08006"}, []error{rate.ErrUnavailable}, ""},
@@ -34,7 +36,7 @@ func TestErrorsSayWhoseFaultItIs(t *testing.T) {
 		{&pgconn.PgError{Code: "55P03"}, []error{rate.ErrNothingTaken, rate.ErrLocked}, ""},
 		{&pgconn.PgError{Code: "42P01"}, []error{rate.ErrNotMigrated}, "pglimit migrate up"},
 		{&pgconn.PgError{Code: "42501"}, []error{rate.ErrPermission}, "pglimit migrate grants"},
-		{&pgconn.PgError{Code: "25006"}, nil, "connect to the primary"},
+		{&pgconn.PgError{Code: "25006"}, []error{rate.ErrUnavailable}, "connect to the primary"},
 		{&pgconn.PgError{Code: "26000"}, nil, "default_query_exec_mode=exec"},
 		{&pgconn.PgError{Code: "42P05"}, nil, "default_query_exec_mode=exec"},
 		{&pgconn.PgError{Code: "42601"}, nil, "Postgres refused"},

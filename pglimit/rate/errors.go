@@ -30,7 +30,7 @@ var ErrLocked = errors.New("pglimit: the bucket is locked by somebody else")
 var ErrUnavailable = errors.New("pglimit: Postgres is unavailable")
 
 // ErrOverloaded: as many callers as Config.MaxWaiting of the Limiter allows wait for an answer already.
-// Postgres is too slow for what is asked of it, or does not answer at all: set a Timeout.
+// Postgres is too slow for what is asked of it, or does not answer at all, or Config.Timeout is too long for it.
 var ErrOverloaded = errors.New("pglimit: too many callers are waiting for Postgres (Config.MaxWaiting)")
 
 // ErrClosed: the Limiter was closed.

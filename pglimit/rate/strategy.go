@@ -45,7 +45,8 @@ type Strategy interface {
 	Take(ctx context.Context, db DB, requests []Request) ([]Decision, error)
 }
 
-// GiveBacker is a [Strategy] to which tokens can be given back.
+// GiveBacker is a [Strategy] to which tokens can be given back. To one that is none, what was
+// granted to callers who have left stays charged.
 type GiveBacker interface {
 	Strategy
 

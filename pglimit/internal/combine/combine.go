@@ -22,8 +22,8 @@ const (
 	settleTime = time.Second
 )
 
-// Stages are what a Combiner calls.
-type Stages struct {
+// Calls are what a Combiner calls.
+type Calls struct {
 	// Send asks the strategy.
 	Send func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error)
 
@@ -38,6 +38,9 @@ type Stages struct {
 
 // Stats of a Combiner.
 type Stats struct {
+	// Remembered are decisions that were known when their turn came.
+	Remembered atomic.Int64
+
 	Decided   atomic.Int64 // decisions that callers heard, or that were passed on
 	PassedOn  atomic.Int64 // tokens granted to callers who had left, and passed on to others
 	GivenBack atomic.Int64 // and given back
@@ -55,7 +58,7 @@ type Stats struct {
 type Combiner struct {
 	Stats Stats
 
-	stages  Stages
+	calls   Calls
 	waiting *count.Crowd
 	seed    maphash.Seed
 	lanes   []lane
@@ -68,9 +71,9 @@ type Combiner struct {
 }
 
 // New is a Combiner of so many lanes.
-func New(lanes int, waiting *count.Crowd, stages Stages) *Combiner {
+func New(lanes int, waiting *count.Crowd, calls Calls) *Combiner {
 	c := &Combiner{
-		stages: stages, waiting: waiting, seed: maphash.MakeSeed(),
+		calls: calls, waiting: waiting, seed: maphash.MakeSeed(),
 		lanes:    make([]lane, lanes),
 		patience: make(chan struct{}, maxPatient),
 	}

@@ -161,7 +161,7 @@ func (l *lane) ask(b *batch) error {
 	if b.combine(!l.patient); len(b.requests) == 0 || b.flight.waiting.Load() == 0 {
 		return nil // everybody has an answer, or has left and is not charged
 	}
-	decisions, err := l.combiner.stages.Send(b.ctx, b.requests)
+	decisions, err := l.combiner.calls.Send(b.ctx, b.requests)
 	if err == nil {
 		l.tell(b, decisions)
 		return nil
@@ -195,19 +195,20 @@ func (l *lane) tell(b *batch, decisions []rate.Decision) {
 
 // denyKnown answers those of whose keys the call before has shown that they are denied.
 func (l *lane) denyKnown(b *batch) {
-	learned := l.combiner.stages.Learned()
+	learned := l.combiner.calls.Learned()
 	if learned == l.learned {
 		return // they have asked already
 	}
 	l.learned = learned
 	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool {
-		decision, known := l.combiner.stages.Recall(&w.request)
+		decision, known := l.combiner.calls.Recall(&w.request)
 		if !known {
 			return false
 		}
 		b.denied = true
 		if w.answer(decision, nil) { // else it has left, and counted itself out
 			b.flight.waiting.Add(-1)
+			l.combiner.Stats.Remembered.Add(1)
 		}
 		return true
 	})

@@ -45,7 +45,7 @@ func (l *lane) giveBack(b *batch, tokens int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), settleTime)
 	defer cancel()
 	defer context.AfterFunc(l.combiner.aborted, cancel)()
-	if err := l.combiner.stages.GiveBack(ctx, b.refunds); err != nil {
+	if err := l.combiner.calls.GiveBack(ctx, b.refunds); err != nil {
 		l.combiner.Stats.Lost.Add(tokens)
 		return
 	}

@@ -19,15 +19,15 @@ import (
 // then whoever asks for as many or more is denied without asking Postgres again. That
 // is exact, as tokens come back with time only, but for what is forgiven or changed
 // elsewhere (a Reset, a larger limit, tokens given back): that is noticed when the memory
-// ends, after DenialTTL at the latest.
+// ends, after its ttl at the latest.
 type Memory struct {
+	// Remembered is for the caller to count what was answered from here.
+	Remembered count.Often
+
 	denials *otter.Cache[string, *denial]
 	ttl     time.Duration
 	start   time.Time
 	learned atomic.Uint64 // how often something new was learned
-
-	// Remembered decisions: those that were answered from here.
-	Remembered count.Often
 
 	forgotten atomic.Int64 // what was asked before this time is not recalled, see ForgetAll
 }
@@ -65,11 +65,7 @@ func (m *Memory) Recall(request *rate.Request) (rate.Decision, bool) {
 	if !known {
 		return rate.Decision{}, false
 	}
-	decision, known := denial.recall(request, m.now())
-	if known {
-		m.Remembered.Add()
-	}
-	return decision, known
+	return denial.recall(request, m.now())
 }
 
 // Learned is how often something new was learned.
@@ -80,8 +76,8 @@ func (m *Memory) Learned() uint64 {
 	return m.learned.Load()
 }
 
-// Asking is the time at which a question is sent, for Learn.
-func (m *Memory) Asking() time.Duration {
+// Now is the time at which a question is sent, for Learn.
+func (m *Memory) Now() time.Duration {
 	if m == nil {
 		return 0
 	}

@@ -23,28 +23,28 @@ type claim struct {
 }
 
 // Fetch a lease for a request that found none, if its key is busy. Who is not served out
-// of it asks Postgres, and calls answered in any case: Close waits for that.
-func (s *Leases) Fetch(ctx context.Context, request *rate.Request) (decision rate.Decision, served bool, answered func(), err error) {
-	answered = func() {}
-	if s == nil || request.Tokens == 0 {
-		return rate.Decision{}, false, answered, nil
+// of it asks Postgres. Who has the answer calls release in any case: Close waits for that.
+func (s *Leases) Fetch(ctx context.Context, request *rate.Request) (decision rate.Decision, served bool, release func(), err error) {
+	release = func() {}
+	if s == nil {
+		return rate.Decision{}, false, release, nil
 	}
 	h, _ := s.keys.ComputeIfAbsent(request.Key, func() (*holder, bool) { return &holder{key: request.Key}, false })
 	claim := &claim{request: *request}
 	f, err := s.join(h, claim)
 	if err != nil {
-		return rate.Decision{}, false, answered, err
+		return rate.Decision{}, false, release, err
 	}
 	if f != nil {
-		answered = s.release
+		release = s.release
 		if err := s.await(ctx, h, f, claim); err != nil {
-			return rate.Decision{}, false, answered, err
+			return rate.Decision{}, false, release, err
 		}
 	}
 	if claim.served {
 		s.Stats.Leased.Add()
 	}
-	return claim.decision, claim.served, answered, nil
+	return claim.decision, claim.served, release, nil
 }
 
 // await the end of the fetch. The error is that of ctx.

@@ -45,8 +45,8 @@ type Config struct {
 	TTL        time.Duration
 }
 
-// Stages are what Leases call.
-type Stages struct {
+// Calls are what Leases call.
+type Calls struct {
 	// Lease asks the strategy.
 	Lease func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error)
 
@@ -77,7 +77,7 @@ type Leases struct {
 	Stats Stats
 
 	config  Config
-	stages  Stages
+	calls   Calls
 	waiting *count.Crowd
 	start   time.Time
 	keys    *otter.Cache[string, *holder]
@@ -85,12 +85,12 @@ type Leases struct {
 	mu      sync.Mutex
 	closed  bool
 	paused  int                  // while it is not zero, no lease is taken
-	settled chan struct{}        // closed at the end of close
+	settled chan struct{}        // closed at the end of Close
 	active  map[*holder]struct{} // those that may have a lease
 	keeping bool                 // the keeper's goroutine runs
 	running sync.WaitGroup       // fetches and the keeper
 	joined  int                  // callers who have claims, until they have answers
-	drained chan struct{}        // closed when there are none after close
+	drained chan struct{}        // closed when there are none after Close
 	slots   chan struct{}        // one for each call under way
 	ctx     context.Context      // of them all
 	cancel  context.CancelFunc
@@ -123,7 +123,7 @@ type terms struct {
 }
 
 // New Leases, of whose callers waiting has a count.
-func New(config Config, waiting *count.Crowd, stages Stages) (*Leases, error) {
+func New(config Config, waiting *count.Crowd, calls Calls) (*Leases, error) {
 	keys, err := otter.New(&otter.Options[string, *holder]{
 		MaximumSize: leasedKeys,
 		Executor:    func(task func()) { task() }, // no goroutines
@@ -133,7 +133,7 @@ func New(config Config, waiting *count.Crowd, stages Stages) (*Leases, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Leases{
-		config: config, stages: stages, waiting: waiting, keys: keys, start: time.Now(),
+		config: config, calls: calls, waiting: waiting, keys: keys, start: time.Now(),
 		settled: make(chan struct{}), drained: make(chan struct{}), slots: make(chan struct{}, maxLeaseCalls), active: make(map[*holder]struct{}), ctx: ctx, cancel: cancel,
 	}, nil
 }
@@ -175,27 +175,27 @@ func (h *holder) spendable(now time.Duration) int64 {
 	return h.unspent.Load()
 }
 
-// Peeking is begun before a peek is sent. What it returns adds to the decision what is
+// BeforePeek is called before a peek is sent. What it returns adds to the decision what is
 // unspent, if that is the same lease by then: it is what this process's next request gets.
-func (s *Leases) Peeking(key string) func(*rate.Request, *rate.Decision) {
+func (s *Leases) BeforePeek(key string) func(rate.Request, rate.Decision) rate.Decision {
+	asIs := func(_ rate.Request, d rate.Decision) rate.Decision { return d }
 	if s == nil {
-		return nothing
+		return asIs
 	}
 	h, known := s.keys.GetIfPresent(key)
 	if !known {
-		return nothing
+		return asIs
 	}
 	terms := h.terms.Load()
-	return func(request *rate.Request, decision *rate.Decision) {
+	return func(request rate.Request, decision rate.Decision) rate.Decision {
 		if terms == nil || terms != h.terms.Load() || s.now() >= terms.until {
-			return
+			return decision
 		}
-		*decision = decision.Plus(h.unspent.Load(), request)
+		decision = decision.Plus(h.unspent.Load(), &request)
 		decision.Allowed = decision.Remaining >= request.Unit
+		return decision
 	}
 }
-
-func nothing(*rate.Request, *rate.Decision) {}
 
 // spend takes the tokens out of the lease, if they are in it.
 func (h *holder) spend(request *rate.Request, now func() time.Duration) (rate.Decision, bool) {

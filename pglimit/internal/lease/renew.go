@@ -31,7 +31,7 @@ func (s *Leases) renew(h *holder, tokens int64) error {
 	s.Stats.UnspentTokens.Add(unspent)
 	s.Stats.LeasedTokens.Add(lease.Tokens)
 	if unspent > 0 {
-		s.stages.Forget(h.key) // what was denied while they were set aside
+		s.calls.Forget(h.key) // what was denied while they were set aside
 	}
 
 	lasts := lease.Until.Sub(lease.At)
@@ -61,7 +61,7 @@ func (s *Leases) call(ctx context.Context, request rate.LeaseRequest) (rate.Leas
 		return rate.Lease{}, ctx.Err()
 	}
 	s.Stats.Trips.Add(1)
-	return s.stages.Lease(ctx, request)
+	return s.calls.Lease(ctx, request)
 }
 
 // chunk is how many tokens are spent in a hold, judged by the last lease.

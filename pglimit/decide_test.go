@@ -208,6 +208,37 @@ func TestADeadlineThatTheConnectionNoticesIsATimeout(t *testing.T) {
 	if err == nil || err.Error() != "pglimit: no decision within Config.Timeout (1h0m0s): context deadline exceeded" {
 		t.Error(err)
 	}
+	if !errors.Is(err, pglimit.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v is no outage", err)
+	}
+	limiter = newLimiter(t, &fake{take: fail(context.DeadlineExceeded)}, func(c *pglimit.Config) { c.Timeout = pglimit.NoTimeout })
+	if _, err := limiter.Allow(t.Context(), "k"); err != context.DeadlineExceeded { //nolint:errorlint // as it is, not wrapped
+		t.Errorf("without a time limit: %v", err)
+	}
+}
+
+// In the caller's transaction only a Timeout that was set holds, because it ends the
+// transaction; nothing is made up that the transaction, which has failed, does not do; and
+// the end of the Limiter is the end of it.
+func TestInTxFailsWithItsTransaction(t *testing.T) {
+	t.Parallel()
+	for _, timeout := range []time.Duration{0, pglimit.NoTimeout, time.Hour} {
+		strategy := &fake{take: fail(errDown)}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Timeout, c.OnError = timeout, pglimit.FailOpen })
+		in := limiter.InTx(noDB{})
+		if d, err := in.Allow(t.Context(), "k"); !errors.Is(err, errDown) || d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if _, limited := strategy.ctx.Deadline(); limited != (timeout > 0) {
+			t.Errorf("timeout %v: deadline %t", timeout, limited)
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := in.Allow(t.Context(), "k"); !errors.Is(err, pglimit.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	}
 }
 
 func TestOnErrorIsAskedAfterATimeoutWithAContextThatGoesOn(t *testing.T) {
