@@ -3,7 +3,9 @@ package integration
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,12 +21,16 @@ import (
 // several buckets in one call, refunds, resets, leases, changes of the limit, steps of the
 // clock and sweeps. The clock is the test's.
 //
-// A history that fails is one of its own: -run 'TestReplay/upsert/17'.
+// A history that fails is one of its own: -run 'TestReplay/upsert/7'. PGLIMIT_TEST_HISTORIES
+// says how many there are, of 1,000 operations each.
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	histories := 25
+	histories := 10
 	if testing.Short() {
 		histories = 3
+	}
+	if more, err := strconv.Atoi(os.Getenv("PGLIMIT_TEST_HISTORIES")); err == nil {
+		histories = more
 	}
 	for _, strategy := range strategies.All() {
 		t.Run(strategy.Name(), func(t *testing.T) {

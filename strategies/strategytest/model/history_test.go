@@ -157,7 +157,7 @@ func TestNeverOver(t *testing.T) {
 	for name, m := range mixes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := runs(t, 500)
+			n := runs(t, 250)
 			if histories, tokens := over(m, none, n); histories > 0 {
 				t.Errorf("%d of %d histories are over, by %d tokens at most", histories, n, tokens)
 			}
@@ -170,7 +170,7 @@ func TestNeverOver(t *testing.T) {
 func TestAClockReadTooEarlyIsOver(t *testing.T) {
 	t.Parallel()
 	late := mix{leases: true, back: true, sameLimit: true, late: Step}
-	if histories, tokens := over(late, none, runs(t, 1000)); histories > 0 {
+	if histories, tokens := over(late, none, runs(t, 500)); histories > 0 {
 		t.Errorf("%d histories are over, by %d tokens at most", histories, tokens)
 	}
 	late.late = 100 * Step
