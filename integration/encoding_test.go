@@ -33,7 +33,7 @@ func TestAKeyThatCannotBeStoredFailsItsCallerAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, strategy := range []strategies.Strategy{strategies.TokenBucket{}, strategies.Upsert{}} {
-				limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: hours.WithBurst(1000), Lanes: 1})
+				limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: hours.WithBurst(1000), Combine: pglimit.Combine{Lanes: 1}})
 				for range 5 {
 					var callers sync.WaitGroup
 					for i := range 32 {

@@ -167,7 +167,7 @@ func TestLimiterResetsAll(t *testing.T) {
 	pool := newMigrated(t)
 	limit := pglimit.Every(time.Hour).WithBurst(100)
 	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{
-		Name: "test", Limit: limit, Leases: true, LeaseTTL: 10 * time.Second, DenialTTL: time.Hour, Timeout: time.Minute,
+		Name: "test", Limit: limit, Leases: pglimit.Leases{On: true, TTL: 10 * time.Second}, Memory: pglimit.Memory{TTL: time.Hour}, Timeout: time.Minute,
 	})
 	must(t, err)
 	defer func() { must(t, limiter.Close(context.WithoutCancel(t.Context()))) }()

@@ -45,7 +45,7 @@ func runSideBySide(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strate
 	var limiters [2]*pglimit.Limiter
 	for i, pool := range twoPools(t, admin, 16) {
 		limiters[i] = newLimiter(t, pool, strategy, pglimit.Config{
-			Name: "side by side " + t.Name(), Limit: limits[i], Leases: leases, LeaseTTL: 200 * time.Millisecond,
+			Name: "side by side " + t.Name(), Limit: limits[i], Leases: pglimit.Leases{On: leases, TTL: 200 * time.Millisecond},
 		})
 	}
 	ctx := soon(t, time.Second)

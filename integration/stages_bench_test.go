@@ -32,12 +32,12 @@ func BenchmarkStage(b *testing.B) {
 			name   string
 			change func(*pglimit.Config)
 		}{
-			{"none", func(c *pglimit.Config) { c.NoCombining, c.NoMemory = true, true }},
-			{"none, durable", func(c *pglimit.Config) { c.NoCombining, c.NoMemory, c.Durability = true, true, pglimit.Durable }},
-			{"combining", func(c *pglimit.Config) { c.NoMemory = true }},
-			{"combining, durable", func(c *pglimit.Config) { c.NoMemory, c.Durability = true, pglimit.Durable }},
+			{"none", func(c *pglimit.Config) { c.Combine.Off, c.Memory.Off = true, true }},
+			{"none, durable", func(c *pglimit.Config) { c.Combine.Off, c.Memory.Off, c.Durability = true, true, pglimit.Durable }},
+			{"combining", func(c *pglimit.Config) { c.Memory.Off = true }},
+			{"combining, durable", func(c *pglimit.Config) { c.Memory.Off, c.Durability = true, pglimit.Durable }},
 			{"combining and memory", func(*pglimit.Config) {}},
-			{"and leases", func(c *pglimit.Config) { c.Leases = true }},
+			{"and leases", func(c *pglimit.Config) { c.Leases.On = true }},
 		} {
 			b.Run(load.name+"/"+stage.name, func(b *testing.B) {
 				pool := newMigrated(b)

@@ -158,7 +158,7 @@ func TestNeverOverWithLeases(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			pool := newMigrated(t)
 			report, stats := fleet{
-				config:   pglimit.Config{Name: "load", Limit: test.limit, Leases: true},
+				config:   pglimit.Config{Name: "load", Limit: test.limit, Leases: pglimit.Leases{On: true}},
 				strategy: strategies.TokenBucket{}, instances: 2, callers: test.callers, keys: 1, costs: test.costs,
 			}.run(soon(t, duration), t, pool)
 			t.Logf("%v; %+v", report, stats)
@@ -193,7 +193,7 @@ func TestEveryTokenOfImpatientCallersIsAccountedFor(t *testing.T) {
 			t.Run("leases "+strconv.FormatBool(leases), func(t *testing.T) {
 				pool := newPool(t, databaseURL(pool), 16)
 				before := goleak.IgnoreCurrent() // the pool's are not ours
-				config := pglimit.Config{Name: "impatient" + strconv.FormatBool(leases), Limit: limit, Leases: leases}
+				config := pglimit.Config{Name: "impatient" + strconv.FormatBool(leases), Limit: limit, Leases: pglimit.Leases{On: leases}}
 				limiter := newLimiter(t, pool, strategy, config)
 				warmUp(t, pool, 16)
 				var used, left atomic.Int64

@@ -13,7 +13,7 @@ import (
 func BenchmarkCombining(b *testing.B) {
 	for _, callers := range []int{1, 64, 512} {
 		b.Run(strconv.Itoa(callers)+" callers", func(b *testing.B) {
-			limiter, err := pglimit.New(noDB{}, forgetful{&fake{}}, config(func(c *pglimit.Config) { c.NoCombining, c.NoMemory = false, false }))
+			limiter, err := pglimit.New(noDB{}, forgetful{&fake{}}, config(func(c *pglimit.Config) { c.Combine.Off, c.Memory.Off = false, false }))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -59,7 +59,7 @@ func TestAfterCloseNothingIsSent(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &fake{}
-			limiter := newLimiter(t, f, func(c *pglimit.Config) { c.NoCombining = alone })
+			limiter := newLimiter(t, f, func(c *pglimit.Config) { c.Combine.Off = alone })
 			if _, err := limiter.Allow(t.Context(), "a"); err != nil {
 				t.Error(err)
 			}
@@ -124,7 +124,7 @@ func TestCloseReturnsWhenNoCallIsUnderWay(t *testing.T) {
 		for wait := range 80 {
 			synctest.Test(t, func(t *testing.T) {
 				s := &underWay{bank: newBank()}
-				limiter := newLimiter(t, s, func(c *pglimit.Config) { c.NoCombining, c.Leases, c.Limit = false, leases, perHour(1000) })
+				limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Leases.On, c.Limit = false, leases, perHour(1000) })
 				for i := range 20 {
 					go func() {
 						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*30*time.Millisecond)

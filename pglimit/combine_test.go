@@ -84,7 +84,7 @@ func (c callers) ask(ctx context.Context, key string, tokens int64) *heard {
 // combining has one lane, so that every request meets the others.
 func combining(t *testing.T, strategy pglimit.Strategy, change func(*pglimit.Config)) callers {
 	return callers{t, newLimiter(t, strategy, func(c *pglimit.Config) {
-		c.NoCombining, c.Lanes = false, 1
+		c.Combine.Off, c.Combine.Lanes = false, 1
 		if change != nil {
 			change(c)
 		}
@@ -276,7 +276,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 func TestAsManyAsMayWaitAreNeverTurnedAway(t *testing.T) {
 	t.Parallel()
 	const most = 4
-	limiter := newLimiter(t, &fake{}, func(c *pglimit.Config) { c.NoCombining, c.MaxWaiting = false, most })
+	limiter := newLimiter(t, &fake{}, func(c *pglimit.Config) { c.Combine.Off, c.MaxWaiting = false, most })
 	var work sync.WaitGroup
 	for range most {
 		work.Go(func() {
@@ -301,7 +301,7 @@ func TestASlowKeyHoldsUpItsLaneOnly(t *testing.T) {
 			}
 			return []pglimit.Decision{{Allowed: true, Granted: 1}}, nil
 		}}
-		c := combining(t, s, func(c *pglimit.Config) { c.Lanes = 8 })
+		c := combining(t, s, func(c *pglimit.Config) { c.Combine.Lanes = 8 })
 		slow := c.ask(t.Context(), "slow", 1)
 		answered := 0
 		var waiting []*heard
@@ -373,7 +373,7 @@ func TestNothingIsCombinedOrRememberedInATransaction(t *testing.T) {
 	type tx struct{ pglimitTx }
 	strategy := &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour})}
 	limiter := newLimiter(t, leasingFake{strategy}, func(c *pglimit.Config) {
-		c.NoCombining, c.NoMemory, c.Leases = false, false, true
+		c.Combine.Off, c.Memory.Off, c.Leases.On = false, false, true
 	}).InTx(tx{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()

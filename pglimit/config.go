@@ -43,40 +43,53 @@ type Config struct {
 	// while they go on. Keys are not logged. Nil: nothing is.
 	Logger *slog.Logger
 
-	// NoCombining sends each request by itself. Otherwise requests that arrive while
-	// others of the same lane are under way go out together.
-	NoCombining bool
-
-	// Lanes of combining, over which keys are spread: each has at most one call, on one
-	// connection, under way. Two keep a near server with few cores busy; where it is far
-	// away or has many cores, more can be faster. Two more connections at most wait for
-	// rows that somebody else holds locked. Zero: 2.
-	Lanes int
-
 	// MaxWaiting is how many callers may wait for an answer at once; one more gets
 	// ErrOverloaded. Zero: 65,536.
 	MaxWaiting int
 
-	// NoMemory asks Postgres again after each denial. Otherwise a request that is
-	// known to be denied is denied without asking.
-	NoMemory bool
+	// The stages between the callers and Postgres.
+	Combine Combine
+	Memory  Memory
+	Leases  Leases
+}
 
-	// DenialTTL is how long a denial is remembered at most, and so how long a Reset, or
-	// a larger limit, of another process may go unnoticed. Zero: a second.
-	DenialTTL time.Duration
+// Combine configures the stage in which requests that arrive while others are under way go
+// out together. It is on unless Off.
+type Combine struct {
+	// Off sends each request by itself.
+	Off bool
 
-	// DenialKeys is how many keys are remembered at most, in about 200 bytes each and the
-	// key. Zero: 65,536.
-	DenialKeys int
+	// Lanes, over which keys are spread: each has at most one call, on one connection,
+	// under way. Two keep a near server with few cores busy; where it is far away or has
+	// many cores, more can be faster. Two more connections at most wait for rows that
+	// somebody else holds locked. Zero: 2.
+	Lanes int
+}
 
-	// Leases lets this process fetch tokens of a busy key in advance and spend them
-	// without asking. The strategy must be a [Leaser]. It trades some fairness for
-	// speed: what one process has fetched, another is denied.
-	Leases bool
+// Memory configures the stage in which a request that is known to be denied is denied
+// without asking. It is on unless Off.
+type Memory struct {
+	// Off asks Postgres again after each denial.
+	Off bool
 
-	// LeaseTTL is how long tokens may be set aside, and so how long those of a process
-	// that died are missed. Zero: a second.
-	LeaseTTL time.Duration
+	// TTL is how long a denial is remembered at most, and so how long a Reset, or a
+	// larger limit, of another process may go unnoticed. Zero: a second.
+	TTL time.Duration
+
+	// Keys that are remembered at most, in about 200 bytes each and the key. Zero: 65,536.
+	Keys int
+}
+
+// Leases configures the stage in which this process fetches tokens of a busy key in advance
+// and spends them without asking. It is off unless On.
+type Leases struct {
+	// On trades some fairness for speed: what one process has fetched, another is denied.
+	// The strategy must be a [Leaser].
+	On bool
+
+	// TTL is how long tokens may be set aside, and so how long those of a process that
+	// died are missed. Zero: a second.
+	TTL time.Duration
 }
 
 // NoTimeout, as [Config.Timeout]: a decision takes as long as its context allows.
@@ -129,23 +142,23 @@ func (c Config) validate(strategy Strategy) error {
 }
 
 func (c Config) validateStages(strategy Strategy) error {
-	if c.Lanes < 0 || c.Lanes > maxLanes {
-		return &ConfigError{"Lanes", fmt.Errorf("is %d: it must be from 1 to %d; 0 means %d", c.Lanes, maxLanes, defaultLanes)}
+	if c.Combine.Lanes < 0 || c.Combine.Lanes > maxLanes {
+		return &ConfigError{"Combine.Lanes", fmt.Errorf("is %d: it must be from 1 to %d; 0 means %d", c.Combine.Lanes, maxLanes, defaultLanes)}
 	}
 	if c.MaxWaiting < 0 {
 		return &ConfigError{"MaxWaiting", fmt.Errorf("is %d: it must not be negative; 0 means %d", c.MaxWaiting, defaultMaxWaiting)}
 	}
-	if c.DenialKeys < 0 {
-		return &ConfigError{"DenialKeys", fmt.Errorf("is %d: it must not be negative; 0 means %d", c.DenialKeys, defaultDenialKeys)}
+	if c.Memory.Keys < 0 {
+		return &ConfigError{"Memory.Keys", fmt.Errorf("is %d: it must not be negative; 0 means %d", c.Memory.Keys, defaultDenialKeys)}
 	}
-	if c.DenialTTL < 0 {
-		return &ConfigError{"DenialTTL", fmt.Errorf("is %v: it must not be negative; 0 means %v, and NoMemory none", c.DenialTTL, defaultDenialTTL)}
+	if c.Memory.TTL < 0 {
+		return &ConfigError{"Memory.TTL", fmt.Errorf("is %v: it must not be negative; 0 means %v, and Memory.Off none", c.Memory.TTL, defaultDenialTTL)}
 	}
-	if c.LeaseTTL != 0 && (c.LeaseTTL < minLeaseTTL || c.LeaseTTL > maxLeaseTTL) {
-		return &ConfigError{"LeaseTTL", fmt.Errorf("is %v: it must be from %v to %v; 0 means %v", c.LeaseTTL, minLeaseTTL, maxLeaseTTL, defaultLeaseTTL)}
+	if c.Leases.TTL != 0 && (c.Leases.TTL < minLeaseTTL || c.Leases.TTL > maxLeaseTTL) {
+		return &ConfigError{"Leases.TTL", fmt.Errorf("is %v: it must be from %v to %v; 0 means %v", c.Leases.TTL, minLeaseTTL, maxLeaseTTL, defaultLeaseTTL)}
 	}
-	if _, able := strategy.(Leaser); c.Leases && !able {
-		return &ConfigError{"Leases", fmt.Errorf("is more than the strategy %s can do: use a Leaser, such as strategies.TokenBucket{}", strategy.Name())}
+	if _, able := strategy.(Leaser); c.Leases.On && !able {
+		return &ConfigError{"Leases.On", fmt.Errorf("is more than the strategy %s can do: use a Leaser, such as strategies.TokenBucket{}", strategy.Name())}
 	}
 	return nil
 }

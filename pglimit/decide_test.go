@@ -108,7 +108,7 @@ func TestOnErrorIsNotAskedAboutWhatDoesNotEndByItself(t *testing.T) {
 		}
 	}
 	for _, alone := range []bool{false, true} {
-		limiter := newLimiter(t, &fake{}, func(c *pglimit.Config) { c.OnError, c.NoCombining = pglimit.FailOpen, alone })
+		limiter := newLimiter(t, &fake{}, func(c *pglimit.Config) { c.OnError, c.Combine.Off = pglimit.FailOpen, alone })
 		if err := limiter.Close(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -52,7 +52,7 @@ func TestACallIsGivenUpThoughOthersWereAnsweredMeanwhile(t *testing.T) {
 					}
 					return []pglimit.Decision{{Allowed: true, Granted: 1}}, test.alone
 				}
-				c := combining(t, s, func(c *pglimit.Config) { c.NoMemory = test.batch != nil })
+				c := combining(t, s, func(c *pglimit.Config) { c.Memory.Off = test.batch != nil })
 				c.ask(t.Context(), "a", 1)
 				ctx, leave := context.WithCancel(t.Context())
 				a, b := c.ask(t.Context(), "a", 1), c.ask(ctx, "b", 1)
@@ -83,7 +83,7 @@ func TestOneKeyNeverHasTwoCallsUnderWay(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newTable(t) // which looks
 			random := rand.New(rand.NewPCG(seed, 0))
-			limiter := newLimiter(t, s, func(c *pglimit.Config) { c.NoCombining, c.Lanes = false, 8 })
+			limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Combine.Lanes = false, 8 })
 			var work sync.WaitGroup
 			var heard atomic.Int64
 			for range 3000 {

@@ -105,7 +105,7 @@ func TestALeaseIsNotSpentTwice(t *testing.T) {
 		}
 		return grantAll(ctx, requests)
 	}
-	limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Leases, c.NoCombining, c.Limit = true, false, perHour(1_000_000_000) })
+	limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Leases.On, c.Combine.Off, c.Limit = true, false, perHour(1_000_000_000) })
 	var allowed atomic.Int64
 	var work sync.WaitGroup
 	for range 8 {

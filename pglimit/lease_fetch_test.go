@@ -186,7 +186,7 @@ func TestWhatWaitsForLeasesIsBounded(t *testing.T) {
 		const most = 8
 		b := newBank()
 		limiter := newLimiter(t, b, func(c *pglimit.Config) {
-			c.Leases, c.NoCombining, c.MaxWaiting, c.Limit = true, false, most, perHour(100_000)
+			c.Leases.On, c.Combine.Off, c.MaxWaiting, c.Limit = true, false, most, perHour(100_000)
 		})
 		ask := func(callers int, each func(error)) {
 			var work sync.WaitGroup
@@ -229,7 +229,7 @@ func TestAnUnspentLeaseEndsTheMemoryOfADenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBank()
 		limit := perHour(1000)
-		one := newLimiter(t, b, func(c *pglimit.Config) { c.Leases, c.NoCombining, c.NoMemory, c.Limit = true, false, false, limit })
+		one := newLimiter(t, b, func(c *pglimit.Config) { c.Leases.On, c.Combine.Off, c.Memory.Off, c.Limit = true, false, false, limit })
 		var denies atomic.Bool
 		denies.Store(true)
 		b.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {

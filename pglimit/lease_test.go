@@ -137,7 +137,7 @@ func (b *bank) Reset(context.Context, pglimit.DB, string, string) error {
 // leasing has leases and combining, and no memory, and can be closed in the end.
 func leasing(t *testing.T, strategy pglimit.Strategy, limit pglimit.Limit) *pglimit.Limiter {
 	t.Helper()
-	limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Leases, c.NoCombining, c.Limit = true, false, limit })
+	limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Leases.On, c.Combine.Off, c.Limit = true, false, limit })
 	t.Cleanup(func() {
 		if err := limiter.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -213,7 +213,7 @@ func TestAnIdleLeaseIsGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBank()
-		limiter := newLimiter(t, b, func(c *pglimit.Config) { c.Leases, c.NoCombining, c.Limit = true, false, pglimit.PerSecond(1000) })
+		limiter := newLimiter(t, b, func(c *pglimit.Config) { c.Leases.On, c.Combine.Off, c.Limit = true, false, pglimit.PerSecond(1000) })
 		load(t, limiter, time.Millisecond, time.Second)
 		if b.setAside() == 0 {
 			t.Fatal("there was no lease")
@@ -333,7 +333,7 @@ func TestWhoWaitsForALeaseLeavesWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBank()
 		limiter := newLimiter(t, b, func(c *pglimit.Config) {
-			c.Leases, c.NoCombining, c.Limit, c.Timeout = true, false, pglimit.PerSecond(1000), 100*time.Millisecond
+			c.Leases.On, c.Combine.Off, c.Limit, c.Timeout = true, false, pglimit.PerSecond(1000), 100*time.Millisecond
 		})
 		load(t, limiter, time.Millisecond, time.Second)
 		time.Sleep(300 * time.Millisecond) // the lease is given back, and nobody reads the latency

@@ -92,19 +92,19 @@ func (l *Limiter) InTx(tx DB) *Limiter {
 // makeStages that are not switched off.
 func (l *Limiter) makeStages() (err error) {
 	c := l.config
-	if !c.NoMemory {
-		if l.denials, err = denials.New(orDefault(c.DenialKeys, defaultDenialKeys), orDefault(c.DenialTTL, defaultDenialTTL)); err != nil {
-			return &ConfigError{"DenialKeys", err}
+	if !c.Memory.Off {
+		if l.denials, err = denials.New(orDefault(c.Memory.Keys, defaultDenialKeys), orDefault(c.Memory.TTL, defaultDenialTTL)); err != nil {
+			return &ConfigError{"Memory", err}
 		}
 	}
-	if c.Leases {
-		whose := lease.Config{Limiter: c.Name, Limit: c.Limit, Durability: c.Durability, TTL: orDefault(c.LeaseTTL, defaultLeaseTTL)}
+	if c.Leases.On {
+		whose := lease.Config{Limiter: c.Name, Limit: c.Limit, Durability: c.Durability, TTL: orDefault(c.Leases.TTL, defaultLeaseTTL)}
 		if l.leases, err = lease.New(whose, l.waiting, lease.Calls{Lease: l.lease, Forget: l.denials.Forget}); err != nil {
 			return &ConfigError{"Leases", err}
 		}
 	}
-	if !c.NoCombining {
-		l.combiner = combine.New(orDefault(c.Lanes, defaultLanes), l.waiting,
+	if !c.Combine.Off {
+		l.combiner = combine.New(orDefault(c.Combine.Lanes, defaultLanes), l.waiting,
 			combine.Calls{Send: l.send, GiveBack: l.giveBack, Learned: l.denials.Learned, Recall: l.denials.Recall})
 	}
 	return nil

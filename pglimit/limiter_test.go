@@ -17,7 +17,7 @@ import (
 // config without the stages that may answer in the strategy's stead or call it from
 // another goroutine.
 func config(change func(*pglimit.Config)) pglimit.Config {
-	c := pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10).WithBurst(20), NoCombining: true, NoMemory: true, Timeout: pglimit.NoTimeout}
+	c := pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10).WithBurst(20), Combine: pglimit.Combine{Off: true}, Memory: pglimit.Memory{Off: true}, Timeout: pglimit.NoTimeout}
 	if change != nil {
 		change(&c)
 	}
@@ -62,22 +62,22 @@ func TestNewRefusesAConfig(t *testing.T) {
 			want: "pglimit: Config.Timeout is -1s: it must be positive; 0 means 1s, and NoTimeout none"},
 		{field: "Durability", change: func(c *pglimit.Config) { c.Durability = 7 },
 			want: "pglimit: Config.Durability is 7: it must be Relaxed or Durable"},
-		{field: "Lanes", change: func(c *pglimit.Config) { c.Lanes = -1 },
-			want: "pglimit: Config.Lanes is -1: it must be from 1 to 1024; 0 means 2"},
-		{field: "Lanes", change: func(c *pglimit.Config) { c.Lanes = 1025 },
-			want: "pglimit: Config.Lanes is 1025: it must be from 1 to 1024; 0 means 2"},
+		{field: "Combine.Lanes", change: func(c *pglimit.Config) { c.Combine.Lanes = -1 },
+			want: "pglimit: Config.Combine.Lanes is -1: it must be from 1 to 1024; 0 means 2"},
+		{field: "Combine.Lanes", change: func(c *pglimit.Config) { c.Combine.Lanes = 1025 },
+			want: "pglimit: Config.Combine.Lanes is 1025: it must be from 1 to 1024; 0 means 2"},
 		{field: "MaxWaiting", change: func(c *pglimit.Config) { c.MaxWaiting = -1 },
 			want: "pglimit: Config.MaxWaiting is -1: it must not be negative; 0 means 65536"},
-		{field: "DenialTTL", change: func(c *pglimit.Config) { c.DenialTTL = -1 },
-			want: "pglimit: Config.DenialTTL is -1ns: it must not be negative; 0 means 1s, and NoMemory none"},
-		{field: "DenialKeys", change: func(c *pglimit.Config) { c.DenialKeys = -1 },
-			want: "pglimit: Config.DenialKeys is -1: it must not be negative; 0 means 65536"},
-		{field: "LeaseTTL", change: func(c *pglimit.Config) { c.LeaseTTL = time.Millisecond },
-			want: "pglimit: Config.LeaseTTL is 1ms: it must be from 10ms to 10s; 0 means 1s"},
-		{field: "LeaseTTL", change: func(c *pglimit.Config) { c.LeaseTTL = time.Minute },
-			want: "pglimit: Config.LeaseTTL is 1m0s: it must be from 10ms to 10s; 0 means 1s"},
-		{field: "Leases", change: func(c *pglimit.Config) { c.Leases = true },
-			want: "pglimit: Config.Leases is more than the strategy fake can do: use a Leaser, such as strategies.TokenBucket{}"},
+		{field: "Memory.TTL", change: func(c *pglimit.Config) { c.Memory.TTL = -1 },
+			want: "pglimit: Config.Memory.TTL is -1ns: it must not be negative; 0 means 1s, and Memory.Off none"},
+		{field: "Memory.Keys", change: func(c *pglimit.Config) { c.Memory.Keys = -1 },
+			want: "pglimit: Config.Memory.Keys is -1: it must not be negative; 0 means 65536"},
+		{field: "Leases.TTL", change: func(c *pglimit.Config) { c.Leases.TTL = time.Millisecond },
+			want: "pglimit: Config.Leases.TTL is 1ms: it must be from 10ms to 10s; 0 means 1s"},
+		{field: "Leases.TTL", change: func(c *pglimit.Config) { c.Leases.TTL = time.Minute },
+			want: "pglimit: Config.Leases.TTL is 1m0s: it must be from 10ms to 10s; 0 means 1s"},
+		{field: "Leases.On", change: func(c *pglimit.Config) { c.Leases.On = true },
+			want: "pglimit: Config.Leases.On is more than the strategy fake can do: use a Leaser, such as strategies.TokenBucket{}"},
 	} {
 		limiter, err := pglimit.New(noDB{}, cmp.Or(test.strategy, &fake{}), config(test.change))
 		if limiter != nil || err == nil || err.Error() != test.want {
@@ -102,7 +102,7 @@ func TestEveryConfigFieldIsKnown(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[pglimit.Config]()) {
 		names = append(names, field.Name)
 	}
-	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError Logger NoCombining Lanes MaxWaiting NoMemory DenialTTL DenialKeys Leases LeaseTTL" {
+	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError Logger MaxWaiting Combine Memory Leases" {
 		t.Errorf("%s: test what is new in TestNewRefusesAConfig", got)
 	}
 }

@@ -14,7 +14,7 @@ import (
 func remembering(t testing.TB, strategy pglimit.Strategy, change func(*pglimit.Config)) *pglimit.Limiter {
 	t.Helper()
 	limiter, err := pglimit.New(noDB{}, strategy, config(func(c *pglimit.Config) {
-		c.NoMemory = false
+		c.Memory.Off = false
 		if change != nil {
 			change(c)
 		}
@@ -97,12 +97,12 @@ func TestADenialIsForgottenWhenTheTokensAreDue(t *testing.T) {
 	})
 }
 
-func TestADenialIsRememberedForDenialTTLAtMost(t *testing.T) {
+func TestADenialIsRememberedForItsTTLAtMost(t *testing.T) {
 	t.Parallel()
 	for ttl, effective := range map[time.Duration]time.Duration{0: time.Second, 2 * time.Second: 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			strategy := &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour})}
-			limiter := remembering(t, strategy, func(c *pglimit.Config) { c.DenialTTL = ttl })
+			limiter := remembering(t, strategy, func(c *pglimit.Config) { c.Memory.TTL = ttl })
 			for _, step := range []struct {
 				wait time.Duration
 				want int
@@ -139,9 +139,9 @@ func TestWhatIsNotRemembered(t *testing.T) {
 		"a grant that leaves enough": {take: answer(pglimit.Decision{Allowed: true, Granted: 1, ResetAfter: time.Second})},
 		"a row that was locked":      {take: answer(pglimit.Decision{Contended: true, RetryAfter: time.Second})},
 		"an error":                   {take: fail(errDown)},
-		"anything, with NoMemory": {
+		"anything, with the memory off": {
 			take:   answer(pglimit.Decision{RetryAfter: time.Second}),
-			change: func(c *pglimit.Config) { c.NoMemory = true },
+			change: func(c *pglimit.Config) { c.Memory.Off = true },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestWhoWaitsIsDeniedByWhatTheCallBeforeHasShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(answer(pglimit.Decision{Allowed: true, Granted: 1, RetryAfter: time.Minute, At: time.Unix(1000, 0)}))
-		c := combining(t, s, func(c *pglimit.Config) { c.NoMemory = false })
+		c := combining(t, s, func(c *pglimit.Config) { c.Memory.Off = false })
 		c.ask(t.Context(), "a", 1)
 		ctx, leave := context.WithCancel(t.Context())
 		one, other, gone, two := c.ask(t.Context(), "a", 1), c.ask(t.Context(), "b", 1), c.ask(ctx, "a", 1), c.ask(t.Context(), "a", 2)
@@ -218,7 +218,7 @@ func TestWhoWaitsIsDeniedByWhatTheCallBeforeHasShown(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	strategy := &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour})}
-	limiter := remembering(t, strategy, func(c *pglimit.Config) { c.DenialKeys, c.DenialTTL = 100, time.Hour })
+	limiter := remembering(t, strategy, func(c *pglimit.Config) { c.Memory.Keys, c.Memory.TTL = 100, time.Hour })
 	for round := range 2 {
 		for key := range 1000 {
 			_, _ = limiter.Allow(t.Context(), strconv.Itoa(key))
@@ -232,7 +232,7 @@ func TestMemoryIsBounded(t *testing.T) {
 func TestADenialFromMemoryAllocatesNothing(t *testing.T) {
 	strategy := &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour, ResetAfter: 2 * time.Hour})}
 	limiter := remembering(t, strategy, func(c *pglimit.Config) {
-		c.DenialTTL, c.NoCombining, c.Timeout, c.OnError = time.Hour, false, time.Second, pglimit.FailOpen
+		c.Memory.TTL, c.Combine.Off, c.Timeout, c.OnError = time.Hour, false, time.Second, pglimit.FailOpen
 	})
 	ctx := t.Context()
 	_, _ = limiter.Allow(ctx, "a")
@@ -248,7 +248,7 @@ func BenchmarkDenialFromMemory(b *testing.B) {
 		b.Run(strconv.Itoa(keys)+" keys", func(b *testing.B) {
 			names := make([]string, keys)
 			limiter := remembering(b, &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour, ResetAfter: time.Hour})}, func(c *pglimit.Config) {
-				c.DenialTTL, c.NoCombining, c.Timeout = time.Hour, false, time.Second
+				c.Memory.TTL, c.Combine.Off, c.Timeout = time.Hour, false, time.Second
 			})
 			for i := range names {
 				names[i] = "user:" + strconv.Itoa(i)

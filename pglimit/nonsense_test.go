@@ -35,7 +35,7 @@ func TestNonsenseOfAStrategyReachesNobody(t *testing.T) {
 		{0, pglimit.Decision{RetryAfter: 1}, ""},
 	} {
 		for _, alone := range []bool{false, true} {
-			limiter := newLimiter(t, &fake{take: answer(test.decision)}, func(c *pglimit.Config) { c.NoCombining = alone })
+			limiter := newLimiter(t, &fake{take: answer(test.decision)}, func(c *pglimit.Config) { c.Combine.Off = alone })
 			c := callers{t, limiter}
 			synctest.Test(t, func(t *testing.T) {
 				h := c.ask(t.Context(), "a", test.tokens)
@@ -63,7 +63,7 @@ func TestNonsenseFailsItsOwnCallersOnly(t *testing.T) {
 			}
 			return grantAll(ctx, requests)
 		})
-		c := combining(t, s, func(c *pglimit.Config) { c.NoMemory = false })
+		c := combining(t, s, func(c *pglimit.Config) { c.Memory.Off = false })
 		first, next := c.ask(t.Context(), "a", 1), c.ask(t.Context(), "a", 1)
 		s.finish()
 		s.finish()

@@ -68,7 +68,7 @@ func TestARefundEndsTheMemoryOfADenial(t *testing.T) {
 				there["a"] += 2
 				return err
 			}
-			c := combining(t, s, func(c *pglimit.Config) { c.NoMemory = false })
+			c := combining(t, s, func(c *pglimit.Config) { c.Memory.Off = false })
 			ctx, leave := context.WithCancel(t.Context())
 			c.ask(ctx, "a", 2) // the last two, which leaves none: that is remembered
 			leave()

@@ -14,7 +14,7 @@ import (
 // takes: [Config].Timeout does not apply, end it by ctx. What was reset by then stays
 // so. A take that goes on at the same time may count before or after.
 //
-// Other processes may remember a denial for up to their [Config].DenialTTL, and keep
+// Other processes may remember a denial for up to their [Memory].TTL, and keep
 // tokens that they have set aside (see [Config].Leases).
 func (l *Limiter) ResetAll(ctx context.Context) (int64, error) {
 	strategy, able := l.strategy.(AllResetter)

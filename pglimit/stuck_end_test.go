@@ -15,7 +15,7 @@ func TestACallerOfALockedKeyLeavesAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t)
-		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.NoCombining = false })
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off = false })
 		release := s.hold("a")
 		for _, wait := range []time.Duration{
 			10 * time.Millisecond,  // while the impatient call is under way
@@ -74,7 +74,7 @@ func TestCloseWithALockedKey(t *testing.T) {
 	for _, released := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newTable(t)
-			limiter := newLimiter(t, s, func(c *pglimit.Config) { c.NoCombining = false })
+			limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off = false })
 			keys := []string{"a", "b", "c"} // more than may be asked at once
 			c := callers{t, limiter}
 			var waiting []*heard
@@ -110,7 +110,7 @@ func TestCloseBeforeALockIsNoticed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t)
-		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.NoCombining = false })
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off = false })
 		s.hold("a")
 		waits := callers{t, limiter}.ask(t.Context(), "a", 1)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -130,7 +130,7 @@ func TestALockThatEvenAPatientCallGivesUpOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		errLocked := fmt.Errorf("%w, %w", pglimit.ErrLocked, pglimit.ErrNothingTaken)
-		limiter := newLimiter(t, &fake{take: fail(errLocked)}, func(c *pglimit.Config) { c.NoCombining = false })
+		limiter := newLimiter(t, &fake{take: fail(errLocked)}, func(c *pglimit.Config) { c.Combine.Off = false })
 		for range 3 {
 			if _, err := limiter.Allow(t.Context(), "a"); !errors.Is(err, pglimit.ErrLocked) {
 				t.Error(err)

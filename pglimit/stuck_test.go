@@ -19,7 +19,7 @@ func TestALockedKeyStallsNobodyElse(t *testing.T) {
 	for _, timeout := range []time.Duration{pglimit.NoTimeout, 200 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newTable(t)
-			limiter := newLimiter(t, s, func(c *pglimit.Config) { c.NoCombining, c.Timeout = false, timeout })
+			limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Timeout = false, timeout })
 			release := s.hold("k7")
 			time.AfterFunc(4*time.Second, release)
 			var mu sync.Mutex
@@ -95,7 +95,7 @@ func TestCallersOfALockedKeyStayInOrder(t *testing.T) {
 			}
 			return decisions, err
 		}
-		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.NoCombining, c.Lanes = false, 1 })
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Combine.Lanes = false, 1 })
 		release := s.hold("a")
 		var a, b answers
 		gone, leave := context.WithCancel(t.Context())
@@ -142,7 +142,7 @@ func TestAKeyIsBackInItsLaneWhenItsLockIsGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t)
-		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.NoCombining, c.Lanes = false, 1 })
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Combine.Lanes = false, 1 })
 		release := s.hold("a")
 		var work sync.WaitGroup
 		end := time.Now().Add(time.Second)
@@ -174,7 +174,7 @@ func TestCallersGoHomeWithTheirKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t)
-		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.NoCombining = false })
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off = false })
 		release := s.hold("a")
 		c := callers{t, limiter}
 		first := c.ask(t.Context(), "a", 1)
@@ -197,7 +197,7 @@ func TestALockThatNobodyWaitsForAnyMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t)
-		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.NoCombining = false })
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off = false })
 		release := s.hold("a")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
@@ -219,7 +219,7 @@ func TestFewCallsWaitForLockedKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t)
-		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.NoCombining = false })
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off = false })
 		var releases []func()
 		var heard answers
 		ctx, leave := context.WithCancel(t.Context())

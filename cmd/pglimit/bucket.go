@@ -76,7 +76,7 @@ func (b *bucketFlags) ask(ctx context.Context, a *app, limit pglimit.Limit, do f
 		return err
 	}
 	// One request has nobody to go out with. By itself it is given up when its time is over.
-	config := pglimit.Config{Name: b.limiter, Limit: limit, NoCombining: true, NoMemory: true, Timeout: pglimit.NoTimeout} // --timeout is for the whole command
+	config := pglimit.Config{Name: b.limiter, Limit: limit, Combine: pglimit.Combine{Off: true}, Memory: pglimit.Memory{Off: true}, Timeout: pglimit.NoTimeout} // --timeout is for the whole command
 	if b.durability != "" {
 		if config.Durability, err = pglimit.ParseDurability(b.durability); err != nil {
 			return err

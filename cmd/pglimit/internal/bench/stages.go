@@ -20,12 +20,13 @@ type Stages struct {
 func (c Config) limiter(name string, p plan) pglimit.Config {
 	config := pglimit.Config{
 		Name: name, Limit: p.limit, Timeout: cmp.Or(c.Timeout, pglimit.NoTimeout), Durability: c.Durability,
-		NoCombining: c.NoCombining, Lanes: c.Lanes, MaxWaiting: c.MaxWaiting,
-		NoMemory: c.NoMemory, DenialTTL: c.DenialTTL, DenialKeys: c.DenialKeys,
-		Leases: c.Leases && canLease(p.strategy), LeaseTTL: c.LeaseTTL,
+		MaxWaiting: c.MaxWaiting,
+		Combine:    pglimit.Combine{Off: c.NoCombining, Lanes: c.Lanes},
+		Memory:     pglimit.Memory{Off: c.NoMemory, TTL: c.DenialTTL, Keys: c.DenialKeys},
+		Leases:     pglimit.Leases{On: c.Leases && canLease(p.strategy), TTL: c.LeaseTTL},
 	}
 	if asPublished(p.strategy) {
-		config.NoCombining, config.NoMemory, config.Leases = true, true, false
+		config.Combine.Off, config.Memory.Off, config.Leases.On = true, true, false
 	}
 	return config
 }
@@ -33,7 +34,7 @@ func (c Config) limiter(name string, p plan) pglimit.Config {
 // stages of the plan's limiters, which have done nothing yet.
 func (c Config) stages(p plan) Stages {
 	config := c.limiter("", p)
-	return Stages{Combining: !config.NoCombining, Memory: !config.NoMemory, Leases: config.Leases}
+	return Stages{Combining: !config.Combine.Off, Memory: !config.Memory.Off, Leases: config.Leases.On}
 }
 
 func canLease(s pglimit.Strategy) bool {
@@ -55,12 +56,12 @@ func (c Config) validateStages() error {
 		return err
 	}
 	flag, ours := map[string]string{
-		"Lanes": "--lanes", "MaxWaiting": "--max-waiting", "DenialTTL": "--denial-ttl", "DenialKeys": "--denial-keys", "LeaseTTL": "--lease-ttl",
+		"Combine.Lanes": "--lanes", "MaxWaiting": "--max-waiting", "Memory.TTL": "--denial-ttl", "Memory.Keys": "--denial-keys", "Leases.TTL": "--lease-ttl",
 	}[config.Field]
 	if !ours {
 		return err
 	}
-	return fmt.Errorf("%s %s", flag, strings.ReplaceAll(config.Err.Error(), "NoMemory", "--no-memory"))
+	return fmt.Errorf("%s %s", flag, strings.ReplaceAll(config.Err.Error(), "Memory.Off", "--no-memory"))
 }
 
 // anything is a strategy that takes every configuration, and nothing else.
