@@ -89,7 +89,7 @@ type underWay struct {
 func (u *underWay) call(ctx context.Context) error {
 	u.calls.Add(1)
 	defer u.calls.Add(-1)
-	defer time.Sleep(30 * time.Millisecond)
+	defer time.Sleep(30 * time.Millisecond) // it ends a while after it was told to
 	select {
 	case <-time.After(300 * time.Millisecond):
 		return nil

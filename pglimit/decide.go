@@ -13,10 +13,11 @@ func (l *Limiter) decide(ctx context.Context, r Request) (Decision, error) {
 	if err := r.CheckKeyAndTokens(); err != nil {
 		return Decision{}, err
 	}
-	if d, spent := l.leases.Spend(&r); spent {
+	d, spent, left := l.leases.Spend(&r)
+	if spent {
 		return d, nil
 	}
-	if !l.leases.Has(r.Key) {
+	if !left { // who wants more than is left asks: what is known to be denied knows nothing of it
 		if d, denied := l.denials.Recall(&r); denied {
 			l.denials.Remembered.Add()
 			return d, nil
@@ -110,7 +111,7 @@ func (l *Limiter) send(ctx context.Context, requests []Request) ([]Decision, err
 	return decisions, nil
 }
 
-// lease is the round trip of leases. Config.Validate has seen that the strategy can.
+// lease is the round trip of leases. New has seen that the strategy can.
 func (l *Limiter) lease(ctx context.Context, request LeaseRequest) (Lease, error) {
 	return l.strategy.(Leaser).Lease(ctx, l.db, request)
 }

@@ -112,7 +112,7 @@ func takeEach(ctx context.Context, db rate.DB, requests []rate.Request, one take
 	switch len(requests) {
 	case 0:
 	case 1:
-		err = again(ctx, db, func() error {
+		err = again(ctx, db, 5, func() error {
 			decisions[0], err = one(ctx, db, &requests[0], how)
 			return err
 		})
@@ -120,7 +120,7 @@ func takeEach(ctx context.Context, db rate.DB, requests []rate.Request, one take
 		if err := sameBucket(requests, lockOrder(requests)); err != nil {
 			return nil, err
 		}
-		err = again(ctx, db, func() error {
+		err = again(ctx, db, 5, func() error {
 			return onOneConnection(ctx, db, func(conn rate.DB) error {
 				b := blockOn(conn)
 				err := b.takeEach(ctx, requests, decisions, how, one)
@@ -137,11 +137,10 @@ func takeEach(ctx context.Context, db rate.DB, requests []rate.Request, one take
 	return decisions, nil
 }
 
-// again calls take once more if it was late: a first take of a key that had to wait for
-// another, which was rolled back (migrations/functions/in_time.sql). Not in the caller's
-// transaction, which the error has spoilt.
-func again(ctx context.Context, db rate.DB, take func() error) (err error) {
-	for range 5 {
+// again calls take until it is not overtaken (SQLSTATE 40001: it was late, or a bucket changed
+// meanwhile), so often at most. Not in the caller's transaction, which the error has spoilt.
+func again(ctx context.Context, db rate.DB, tries int, take func() error) (err error) {
+	for range tries {
 		err = take()
 		if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != serializationFailure || !autocommits(db) || ctx.Err() != nil {
 			break

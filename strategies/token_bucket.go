@@ -61,15 +61,11 @@ func (s TokenBucket) Take(ctx context.Context, db rate.DB, requests []rate.Reque
 	if len(m.keys) == 1 {
 		err = m.takeInTurn(ctx, db, requests, decisions, how)
 	} else {
-		err = m.take(ctx, db, requests, decisions, how)
+		// Once more, because what it was overtaken by is there now.
+		err = again(ctx, db, 2, func() error { return m.take(ctx, db, requests, decisions, how) })
 	}
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
-		switch pg.Code {
-		case serializationFailure:
-			err = m.take(ctx, db, requests, decisions, how) // what it was overtaken by is there now
-		case readOnlyTransaction:
-			return takeEach(ctx, db, requests, takeTokens) // denies, if all can be denied
-		}
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == readOnlyTransaction {
+		return takeEach(ctx, db, requests, takeTokens) // denies, if all can be denied
 	}
 	if err != nil {
 		return nil, explain(err)

@@ -141,30 +141,21 @@ func New(config Config, waiting *count.Crowd, calls Calls) (*Leases, error) {
 func (s *Leases) now() time.Duration  { return time.Since(s.start) }
 func (s *Leases) hold() time.Duration { return s.config.TTL / holds }
 
-// Spend answers a request out of the key's lease, if so many tokens are left of it.
-func (s *Leases) Spend(request *rate.Request) (rate.Decision, bool) {
+// Spend answers a request out of the key's lease, if so many tokens are left of it. If not,
+// it says whether any are.
+func (s *Leases) Spend(request *rate.Request) (decision rate.Decision, spent, left bool) {
 	if s == nil {
-		return rate.Decision{}, false
+		return rate.Decision{}, false, false
 	}
 	h, known := s.keys.GetIfPresent(request.Key)
 	if !known {
-		return rate.Decision{}, false
+		return rate.Decision{}, false, false
 	}
-	decision, spent := h.spend(request, s.now)
-	if spent {
+	if decision, spent = h.spend(request, s.now); spent {
 		s.Stats.Leased.Add()
+		return decision, true, true
 	}
-	return decision, spent
-}
-
-// Has says whether tokens of the key are left. Who wants more of them asks Postgres, past
-// what is known to be denied: that knows nothing of what this process has.
-func (s *Leases) Has(key string) bool {
-	if s == nil {
-		return false
-	}
-	h, known := s.keys.GetIfPresent(key)
-	return known && h.spendable(s.now()) > 0
+	return rate.Decision{}, false, h.spendable(s.now()) > 0
 }
 
 // spendable is what is unspent of a lease that has not expired.
