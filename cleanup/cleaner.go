@@ -20,7 +20,7 @@ const JobName = "pglimit.cleanup"
 // Cleaner sweeps the tables of strategies, on a schedule or once. Make one with
 // [New]. It is safe for concurrent use, and remembers nothing of the rows.
 type Cleaner struct {
-	db         rate.DB
+	session    rate.Session
 	locker     locker
 	strategies []rate.Sweeper
 	config     Config
@@ -66,11 +66,11 @@ func New[S rate.Sweeper](pool *pgxpool.Pool, strategies []S, config Config) (*Cl
 	if err != nil {
 		return nil, err
 	}
-	return newCleaner(pool, locker, sweepers, config), nil
+	return newCleaner(rate.OnPool(pool), locker, sweepers, config), nil
 }
 
-func newCleaner(db rate.DB, locker locker, strategies []rate.Sweeper, config Config) *Cleaner {
-	c := &Cleaner{db: db, locker: locker, strategies: strategies, config: config, ended: make(chan struct{})}
+func newCleaner(session rate.Session, locker locker, strategies []rate.Sweeper, config Config) *Cleaner {
+	c := &Cleaner{session: session, locker: locker, strategies: strategies, config: config, ended: make(chan struct{})}
 	c.asked, c.ask = context.WithCancel(context.Background())
 	c.killed, c.kill = context.WithCancelCause(context.Background())
 	return c

@@ -21,7 +21,7 @@ type fakeStrategy struct {
 
 func (f fakeStrategy) Name() string { return f.name }
 
-func (f fakeStrategy) Sweep(ctx context.Context, _ rate.DB, from rate.Cursor, limit int) (rate.Swept, error) {
+func (f fakeStrategy) Sweep(ctx context.Context, _ rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
 	return f.sweep(ctx, from, limit)
 }
 

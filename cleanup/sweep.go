@@ -110,7 +110,7 @@ func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Sweeper) (rep
 func (c *Cleaner) batch(work context.Context, strategy rate.Sweeper, from rate.Cursor, size int) (swept rate.Swept, late bool, err error) {
 	ctx, cancel := context.WithTimeout(work, c.config.Timeout)
 	defer cancel()
-	swept, err = strategy.Sweep(ctx, c.db, from, size)
+	swept, err = strategy.Sweep(ctx, c.session, from, size)
 	late = err != nil && (errors.Is(ctx.Err(), context.DeadlineExceeded) || sqlState(err) == queryCanceled)
 	return swept, late, err
 }

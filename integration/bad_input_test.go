@@ -39,7 +39,7 @@ func TestLeasesRefuseBadInput(t *testing.T) {
 	} {
 		r := pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: hours.WithBurst(10), Tokens: 1, Share: 1, TTL: time.Minute, Settle: held}
 		test.spoil(&r)
-		_, err := s.Lease(t.Context(), pool, r)
+		_, err := s.Lease(t.Context(), on(pool), r)
 		var bad *pglimit.RequestError
 		if !errors.As(err, &bad) || bad.Field != test.field {
 			t.Errorf("%s: the error is %v", name, err)
@@ -47,7 +47,7 @@ func TestLeasesRefuseBadInput(t *testing.T) {
 	}
 	r := pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: hours.WithBurst(-1), Share: 1, TTL: time.Minute, Settle: held}
 	var bad *pglimit.LimitError
-	if _, err := s.Lease(t.Context(), pool, r); !errors.As(err, &bad) || bad.Field != "Burst" {
+	if _, err := s.Lease(t.Context(), on(pool), r); !errors.As(err, &bad) || bad.Field != "Burst" {
 		t.Errorf("a negative burst: the error is %v", err)
 	}
 	if after := row(); after != before {
@@ -63,15 +63,15 @@ func TestExclusionRangeRefusesABurst(t *testing.T) {
 	burst, good := hours.WithBurst(2), ask("k", hours, 1, 1)
 	for name, call := range map[string]func() error{
 		"a take": func() error {
-			_, err := s.Take(t.Context(), pool, []pglimit.Request{good, ask("l", burst, 1, 1)})
+			_, err := s.Take(t.Context(), on(pool), []pglimit.Request{good, ask("l", burst, 1, 1)})
 			return err
 		},
 		"a peek": func() error {
-			_, err := s.Take(t.Context(), pool, []pglimit.Request{ask("k", burst, 0, 1)})
+			_, err := s.Take(t.Context(), on(pool), []pglimit.Request{ask("k", burst, 0, 1)})
 			return err
 		},
 		"a refund": func() error {
-			return s.GiveBack(t.Context(), pool, []pglimit.Refund{{Request: ask("k", burst, 1, 1), At: time.Now()}})
+			return s.GiveBack(t.Context(), on(pool), []pglimit.Refund{{Request: ask("k", burst, 1, 1), At: time.Now()}})
 		},
 		"a limiter": func() error {
 			_, err := pglimit.New(pool, s, pglimit.Config{Name: "test", Limit: burst})

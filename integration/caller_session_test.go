@@ -15,9 +15,9 @@ import (
 )
 
 // callersTransactions are the ways to hand a strategy a transaction of the caller's.
-var callersTransactions = map[string]func(t *testing.T, pool *pgxpool.Pool) pglimit.DB{
-	"pgx.Tx": func(t *testing.T, pool *pgxpool.Pool) pglimit.DB { return session(t, pool) },
-	"pgx.Conn": func(t *testing.T, pool *pgxpool.Pool) pglimit.DB {
+var callersTransactions = map[string]func(t *testing.T, pool *pgxpool.Pool) database{
+	"pgx.Tx": func(t *testing.T, pool *pgxpool.Pool) database { return session(t, pool) },
+	"pgx.Conn": func(t *testing.T, pool *pgxpool.Pool) database {
 		conn, err := pgx.Connect(t.Context(), databaseURL(pool))
 		if err != nil {
 			t.Fatal(err)
@@ -26,7 +26,7 @@ var callersTransactions = map[string]func(t *testing.T, pool *pgxpool.Pool) pgli
 		execute(t, conn, "begin")
 		return conn
 	},
-	"pgxpool.Conn": func(t *testing.T, pool *pgxpool.Pool) pglimit.DB {
+	"pgxpool.Conn": func(t *testing.T, pool *pgxpool.Pool) database {
 		conn, err := newPool(t, databaseURL(pool), 1).Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -60,7 +60,7 @@ func TestTheCallersTransactionIsLeftAsItWas(t *testing.T) {
 				db := begin(t, pool)
 				execute(t, db, begun)
 				before := query[string](t, db, settings)
-				_, err := strategy.Take(t.Context(), db, []pglimit.Request{one})
+				_, err := strategy.Take(t.Context(), on(db), []pglimit.Request{one})
 				for range 5 {
 					if sqlState(err) != "40001" { // it took long, on a busy machine
 						break
@@ -69,10 +69,10 @@ func TestTheCallersTransactionIsLeftAsItWas(t *testing.T) {
 					db = begin(t, pool)
 					execute(t, db, begun)
 					before = query[string](t, db, settings)
-					_, err = strategy.Take(t.Context(), db, []pglimit.Request{one})
+					_, err = strategy.Take(t.Context(), on(db), []pglimit.Request{one})
 				}
 				if err == nil {
-					err = strategy.Reset(t.Context(), db, "test", "k")
+					err = strategy.Reset(t.Context(), on(db), "test", "k")
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -84,30 +84,30 @@ func TestTheCallersTransactionIsLeftAsItWas(t *testing.T) {
 					}
 					diff(t, "settings and transaction after "+what, strings.Split(before, "\n"), strings.Split(query[string](t, db, settings), "\n"))
 				}
-				decisions, err := strategy.Take(t.Context(), db, []pglimit.Request{one})
+				decisions, err := strategy.Take(t.Context(), on(db), []pglimit.Request{one})
 				check("a take", err)
-				several, err := strategy.Take(t.Context(), db, many)
+				several, err := strategy.Take(t.Context(), on(db), many)
 				check("a take of many", err)
-				check("a refund", strategy.GiveBack(t.Context(), db, []pglimit.Refund{{Request: one, At: decisions[0].At}}))
+				check("a refund", strategy.GiveBack(t.Context(), on(db), []pglimit.Refund{{Request: one, At: decisions[0].At}}))
 				var refunds []pglimit.Refund
 				for i, r := range many {
 					refunds = append(refunds, pglimit.Refund{Request: r, At: several[i].At})
 				}
-				check("several refunds", strategy.GiveBack(t.Context(), db, refunds))
-				swept, err := strategy.Sweep(t.Context(), db, 0, 1_000_000)
+				check("several refunds", strategy.GiveBack(t.Context(), on(db), refunds))
+				swept, err := strategy.Sweep(t.Context(), on(db), 0, 1_000_000)
 				check("a sweep", err)
 				if swept.Removed != 1 {
 					t.Errorf("%d rows were swept, want 1", swept.Removed)
 				}
-				check("a reset", strategy.Reset(t.Context(), db, "test", "a"))
+				check("a reset", strategy.Reset(t.Context(), on(db), "test", "a"))
 				if leaser, able := strategy.(pglimit.Leaser); able {
-					lease, err := leaser.Lease(t.Context(), db, pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Tokens: 2, Share: 1, TTL: time.Minute})
+					lease, err := leaser.Lease(t.Context(), on(db), pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Tokens: 2, Share: 1, TTL: time.Minute})
 					check("a lease", err)
-					_, err = leaser.Lease(t.Context(), db, pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Share: 1, TTL: time.Minute, Settle: lease, Spent: 1})
+					_, err = leaser.Lease(t.Context(), on(db), pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Share: 1, TTL: time.Minute, Settle: lease, Spent: 1})
 					check("a lease's end", err)
 				}
 				if all, able := strategy.(pglimit.AllResetter); able {
-					_, err := all.ResetAll(t.Context(), db, "test")
+					_, err := all.ResetAll(t.Context(), on(db), "test")
 					check("a reset of all", err)
 				}
 				execute(t, db, "rollback")
@@ -115,7 +115,7 @@ func TestTheCallersTransactionIsLeftAsItWas(t *testing.T) {
 				if left != "gone" {
 					t.Errorf("rolled back, the rows of %q are there", left)
 				}
-				if err := strategy.Reset(t.Context(), pool, "test", "gone"); err != nil {
+				if err := strategy.Reset(t.Context(), on(pool), "test", "gone"); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -132,7 +132,7 @@ func TestACallOnAConnectionIsATransactionOfItsOwn(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				db := callersTransactions[name](t, pool)
 				execute(t, db, "rollback")
-				if _, err := strategy.Take(t.Context(), db, asks(hours, name+" b", name+" a")); err != nil {
+				if _, err := strategy.Take(t.Context(), on(db), asks(hours, name+" b", name+" a")); err != nil {
 					t.Fatal(err)
 				}
 				for _, key := range []string{" a", " b"} {
@@ -148,7 +148,7 @@ func TestACallOnAConnectionIsATransactionOfItsOwn(t *testing.T) {
 				}
 				holder := session(t, pool)
 				take(t, holder, strategy, name+" c", hours)
-				if _, err := strategy.Take(soon(t, 20*time.Second), db, asks(hours, name+" c", name+" d")); !errors.Is(err, pglimit.ErrLocked) {
+				if _, err := strategy.Take(soon(t, 20*time.Second), on(db), asks(hours, name+" c", name+" d")); !errors.Is(err, pglimit.ErrLocked) {
 					t.Errorf("%v: want ErrLocked", err)
 				}
 				commit(t, holder)
@@ -178,24 +178,24 @@ func TestWhatIsMissingIsNotMigrated(t *testing.T) {
 					}
 				}
 				one := asks(hours, "k")
-				_, err := strategy.Take(t.Context(), pool, one)
+				_, err := strategy.Take(t.Context(), on(pool), one)
 				check("a take", err)
-				_, err = strategy.Take(t.Context(), pool, asks(hours, "k", "l"))
+				_, err = strategy.Take(t.Context(), on(pool), asks(hours, "k", "l"))
 				check("a take of many", err)
-				check("a refund", strategy.GiveBack(t.Context(), pool, []pglimit.Refund{{Request: one[0], At: granted.At}}))
-				_, err = strategy.Sweep(t.Context(), pool, 0, 100)
+				check("a refund", strategy.GiveBack(t.Context(), on(pool), []pglimit.Refund{{Request: one[0], At: granted.At}}))
+				_, err = strategy.Sweep(t.Context(), on(pool), 0, 100)
 				check("a sweep", err)
 				if leaser, able := strategy.(pglimit.Leaser); able {
-					_, err = leaser.Lease(t.Context(), pool, pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: hours, Tokens: 1, Share: 1, TTL: time.Second})
+					_, err = leaser.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: hours, Tokens: 1, Share: 1, TTL: time.Second})
 					check("a lease", err)
 				}
 				if name == "schema" { // they use no function
-					check("a reset", strategy.Reset(t.Context(), pool, "test", "k"))
-					_, err = strategy.(pglimit.AllResetter).ResetAll(t.Context(), pool, "test")
+					check("a reset", strategy.Reset(t.Context(), on(pool), "test", "k"))
+					_, err = strategy.(pglimit.AllResetter).ResetAll(t.Context(), on(pool), "test")
 					check("a reset of all", err)
 				}
 				one[0].Tokens = 0
-				_, err = strategy.Take(t.Context(), pool, one)
+				_, err = strategy.Take(t.Context(), on(pool), one)
 				check("a peek", err)
 			})
 		})
@@ -217,13 +217,13 @@ func TestTheViewAgreesWithAPeek(t *testing.T) {
 		for _, s := range strategies.All() {
 			take(t, pool, s, "k", pglimit.Every(24*time.Hour))
 			take(t, pool, s, "l", hours)
-			if err := s.Reset(t.Context(), pool, "test", "k"); s.Name() == strategy.Name() && err != nil {
+			if err := s.Reset(t.Context(), on(pool), "test", "k"); s.Name() == strategy.Name() && err != nil {
 				t.Fatal(err)
 			}
 		}
 		agree := func(what string, taken time.Time) {
 			t.Helper()
-			d, err := strategy.Take(t.Context(), pool, []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Unit: 1}})
+			d, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Unit: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -257,7 +257,7 @@ func TestTheViewAgreesWithAPeek(t *testing.T) {
 		agree("the clock stepped back", last.At.Add(24*time.Hour))
 		last = take(t, pool, strategy, "k", limit)
 		if s, able := strategy.(strategies.TokenBucket); able {
-			lease, err := s.Lease(t.Context(), pool, pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Tokens: 5, Share: 1, TTL: time.Hour})
+			lease, err := s.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Tokens: 5, Share: 1, TTL: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -270,7 +270,7 @@ func TestTheViewAgreesWithAPeek(t *testing.T) {
 		age(t, pool, strategy, 1000*time.Hour)
 		agree("full", last.At.Add(-1000*time.Hour))
 		if s, able := strategy.(strategies.TokenBucket); able {
-			lease, err := s.Lease(t.Context(), pool, pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Tokens: 5, Share: 1, TTL: time.Hour})
+			lease, err := s.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Tokens: 5, Share: 1, TTL: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}

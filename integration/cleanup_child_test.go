@@ -50,7 +50,7 @@ type cleanupEndless struct{ strategies.Strategy }
 
 func (cleanupEndless) Name() string { return "endless" }
 
-func (cleanupEndless) Sweep(_ context.Context, _ pglimit.DB, from pglimit.Cursor, _ int) (pglimit.Swept, error) {
+func (cleanupEndless) Sweep(_ context.Context, _ pglimit.Session, from pglimit.Cursor, _ int) (pglimit.Swept, error) {
 	if from == 0 {
 		fmt.Println("sweeping")
 	}
@@ -92,4 +92,4 @@ func cleanupHears(t *testing.T, from *bufio.Scanner, what string) {
 	t.Fatalf("the child ended without saying %q: %q", what, said)
 }
 
-func (cleanupEndless) GiveBack(context.Context, pglimit.DB, []pglimit.Refund) error { return nil }
+func (cleanupEndless) GiveBack(context.Context, pglimit.Session, []pglimit.Refund) error { return nil }

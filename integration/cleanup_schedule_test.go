@@ -117,9 +117,9 @@ type cleanupProbe struct{ strategies.Strategy }
 
 func (cleanupProbe) Name() string { return "probe" }
 
-func (cleanupProbe) Sweep(ctx context.Context, db pglimit.DB, _ pglimit.Cursor, _ int) (pglimit.Swept, error) {
+func (cleanupProbe) Sweep(ctx context.Context, db pglimit.Session, _ pglimit.Cursor, _ int) (pglimit.Swept, error) {
 	var began time.Time
-	if err := db.QueryRow(ctx, "select clock_timestamp()").Scan(&began); err != nil {
+	if err := db.Row(ctx, "select clock_timestamp()", nil, &began); err != nil {
 		return pglimit.Swept{}, err
 	}
 	_, err := db.Exec(ctx, "insert into public.runs values ($1, clock_timestamp())", began)
@@ -149,4 +149,4 @@ func (l *cleanupLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-func (cleanupProbe) GiveBack(context.Context, pglimit.DB, []pglimit.Refund) error { return nil }
+func (cleanupProbe) GiveBack(context.Context, pglimit.Session, []pglimit.Refund) error { return nil }

@@ -245,9 +245,9 @@ func cleanupRunOnce(t *testing.T, pool *pgxpool.Pool, config cleanup.Config) cle
 	return report
 }
 
-func cleanupTake(t *testing.T, db pglimit.DB, strategy strategies.Strategy, requests ...pglimit.Request) []pglimit.Decision {
+func cleanupTake(t *testing.T, db database, strategy strategies.Strategy, requests ...pglimit.Request) []pglimit.Decision {
 	t.Helper()
-	decisions, err := strategy.Take(t.Context(), db, requests)
+	decisions, err := strategy.Take(t.Context(), on(db), requests)
 	if err != nil {
 		t.Errorf("%s: take: %v", strategy.Name(), err)
 		return make([]pglimit.Decision, len(requests))
@@ -256,14 +256,14 @@ func cleanupTake(t *testing.T, db pglimit.DB, strategy strategies.Strategy, requ
 }
 
 // cleanupSweep walks the whole table once.
-func cleanupSweep(t *testing.T, db pglimit.DB, strategy strategies.Strategy, limit int) (removed int64) {
+func cleanupSweep(t *testing.T, db database, strategy strategies.Strategy, limit int) (removed int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var swept pglimit.Swept
 	for !swept.Done {
 		var err error
-		if swept, err = strategy.Sweep(ctx, db, swept.Next, limit); err != nil {
+		if swept, err = strategy.Sweep(ctx, on(db), swept.Next, limit); err != nil {
 			t.Fatalf("%s: sweep: %v", strategy.Name(), err)
 		}
 		removed += swept.Removed

@@ -103,7 +103,7 @@ func takeWhile(t *testing.T, limiter *pglimit.Limiter, pool *pgxpool.Pool, strat
 					d, err = limiter.Allow(t.Context(), key)
 				} else {
 					var decisions []pglimit.Decision
-					decisions, err = strategy.Take(t.Context(), pool, several[:1+n%2])
+					decisions, err = strategy.Take(t.Context(), on(pool), several[:1+n%2])
 					if err == nil {
 						d = decisions[0]
 					}
@@ -211,7 +211,7 @@ func TestALeaseEndsWhenTheClockStepsBack(t *testing.T) {
 			pool, s := newMigrated(t), strategies.TokenBucket{}
 			execute(t, pool, steppingClock)
 			limit := pglimit.Every(token).WithBurst(4)
-			got, err := s.Lease(t.Context(), pool, pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Tokens: 4, Share: 1, TTL: ttl})
+			got, err := s.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Tokens: 4, Share: 1, TTL: ttl})
 			if err != nil || got.Tokens != 4 {
 				t.Fatalf("%+v, %v", got, err)
 			}
@@ -234,9 +234,9 @@ func TestALeaseEndsWhenTheClockStepsBack(t *testing.T) {
 	}
 }
 
-func takeAll(t *testing.T, db pglimit.DB, strategy strategies.Strategy, requests ...pglimit.Request) []pglimit.Decision {
+func takeAll(t *testing.T, db database, strategy strategies.Strategy, requests ...pglimit.Request) []pglimit.Decision {
 	t.Helper()
-	decisions, err := strategy.Take(t.Context(), db, requests)
+	decisions, err := strategy.Take(t.Context(), on(db), requests)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func TestConformance(t *testing.T) {
 
 // take is one all-or-nothing request, of which the test needs no more than the
 // answer.
-func take(t *testing.T, db pglimit.DB, strategy strategies.Strategy, key string, limit pglimit.Limit) pglimit.Decision {
+func take(t *testing.T, db database, strategy strategies.Strategy, key string, limit pglimit.Limit) pglimit.Decision {
 	t.Helper()
 	d, err := tryTake(t, db, strategy, key, limit)
 	if err != nil {
@@ -42,9 +42,9 @@ func take(t *testing.T, db pglimit.DB, strategy strategies.Strategy, key string,
 	return d
 }
 
-func tryTake(t *testing.T, db pglimit.DB, strategy strategies.Strategy, key string, limit pglimit.Limit) (pglimit.Decision, error) {
+func tryTake(t *testing.T, db database, strategy strategies.Strategy, key string, limit pglimit.Limit) (pglimit.Decision, error) {
 	t.Helper()
-	decisions, err := strategy.Take(t.Context(), db, []pglimit.Request{{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1}})
+	decisions, err := strategy.Take(t.Context(), on(db), []pglimit.Request{{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1}})
 	if err != nil {
 		return pglimit.Decision{}, err
 	}

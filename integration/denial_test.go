@@ -88,13 +88,13 @@ func TestTokenBucketDeniesReadOnly(t *testing.T) {
 	execute(t, tx, "set transaction read only")
 	execute(t, pool, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$")
 	standby := newPool(t, databaseURL(pool), 4)
-	for name, db := range map[string]pglimit.DB{"in a transaction": tx, "outside": standby} {
+	for name, db := range map[string]database{"in a transaction": tx, "outside": standby} {
 		ask := func(tokens int64, keys ...string) ([]pglimit.Decision, error) {
 			var requests []pglimit.Request
 			for _, key := range keys {
 				requests = append(requests, pglimit.Request{Limiter: "test", Key: key, Limit: hours, Tokens: tokens, Unit: 1})
 			}
-			return strategy.Take(t.Context(), db, requests)
+			return strategy.Take(t.Context(), on(db), requests)
 		}
 		for _, keys := range [][]string{{"taken"}, {"new"}, {"taken", "new", "newer"}} {
 			decisions, err := ask(0, keys...)
@@ -125,7 +125,7 @@ func TestTokenBucketDeniesReadOnly(t *testing.T) {
 		for _, key := range keys {
 			requests = append(requests, pglimit.Request{Limiter: "test", Key: key, Limit: burst, Tokens: 2, Unit: 1})
 		}
-		if _, err := strategy.Take(t.Context(), standby, requests); sqlState(err) != "25006" {
+		if _, err := strategy.Take(t.Context(), on(standby), requests); sqlState(err) != "25006" {
 			t.Errorf("%v: %v", keys, err)
 		}
 	}

@@ -18,12 +18,12 @@ func TestADenialDoesNotWaitForWhoUpdatesTheRow(t *testing.T) {
 		return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: tokens}
 	}
 	for _, key := range []string{"a", "b"} {
-		if _, err := s.Take(t.Context(), pool, []pglimit.Request{ask(key, 1)}); err != nil {
+		if _, err := s.Take(t.Context(), on(pool), []pglimit.Request{ask(key, 1)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	holder := session(t, pool)
-	if _, err := s.Take(t.Context(), holder, []pglimit.Request{ask("a", 1)}); err != nil {
+	if _, err := s.Take(t.Context(), on(holder), []pglimit.Request{ask("a", 1)}); err != nil {
 		t.Fatal(err)
 	}
 	for name, requests := range map[string][]pglimit.Request{
@@ -32,7 +32,7 @@ func TestADenialDoesNotWaitForWhoUpdatesTheRow(t *testing.T) {
 		"as one of several": {ask("a", 5), ask("a", 5)},
 	} {
 		ctx := soon(t, 5*time.Second)
-		decisions, err := s.Take(ctx, pool, requests)
+		decisions, err := s.Take(ctx, on(pool), requests)
 		if err != nil || decisions[0].Allowed {
 			t.Errorf("%s: %+v, %v", name, decisions, err)
 		}

@@ -39,14 +39,14 @@ func TestDurableIsDurableAndRelaxedIsRelaxed(t *testing.T) {
 				r.Durability = pglimit.Relaxed
 				at := takeAll(t, pool, strategy, r)[0].At
 				r.Durability = d
-				if err := strategy.GiveBack(t.Context(), pool, []pglimit.Refund{{Request: r, At: at}}); err != nil {
+				if err := strategy.GiveBack(t.Context(), on(pool), []pglimit.Refund{{Request: r, At: at}}); err != nil {
 					t.Fatal(err)
 				}
 			},
 		}
 		if leaser, is := strategy.(pglimit.Leaser); is {
 			calls["a lease"] = func(d pglimit.Durability) {
-				_, err := leaser.Lease(t.Context(), pool, pglimit.LeaseRequest{
+				_, err := leaser.Lease(t.Context(), on(pool), pglimit.LeaseRequest{
 					Limiter: "test", Key: "leased", Limit: hours.WithBurst(1000), Tokens: 1, Share: 1, TTL: time.Hour, Durability: d,
 				})
 				if err != nil {

@@ -35,7 +35,7 @@ func TestGrantsLessRefundsAreWhatTheBucketOwes(t *testing.T) {
 					want := 1 + random.Int64N(5)
 					want = min(want, limit.Burst)
 					r := pglimit.Request{Limiter: "test", Key: keys[which], Limit: limit, Tokens: want, Unit: 1}
-					d, err := strategy.Take(t.Context(), pool, []pglimit.Request{r})
+					d, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{r})
 					if err != nil {
 						t.Error(err)
 						return
@@ -48,21 +48,21 @@ func TestGrantsLessRefundsAreWhatTheBucketOwes(t *testing.T) {
 					r.Tokens, r.Unit = back, back
 					refunds = append(refunds, pglimit.Refund{Request: r, At: d[0].At})
 					if len(refunds) > random.IntN(4) {
-						if err := strategy.GiveBack(t.Context(), pool, refunds); err != nil {
+						if err := strategy.GiveBack(t.Context(), on(pool), refunds); err != nil {
 							t.Error(err)
 							return
 						}
 						refunds = nil
 					}
 				}
-				if err := strategy.GiveBack(t.Context(), pool, refunds); err != nil {
+				if err := strategy.GiveBack(t.Context(), on(pool), refunds); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		work.Wait()
 		for i, key := range keys {
-			d, err := strategy.Take(t.Context(), pool, []pglimit.Request{{Limiter: "test", Key: key, Limit: limit, Unit: 1}})
+			d, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: key, Limit: limit, Unit: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,18 +85,18 @@ func TestARefundIsShortOfWhatFlowedBack(t *testing.T) {
 			t.Skip("a range of time is given back whole")
 		}
 		request := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 10, Unit: 10}
-		d, err := strategy.Take(t.Context(), pool, []pglimit.Request{request})
+		d, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{request})
 		if err != nil {
 			t.Fatal(err)
 		}
 		// As if four minutes had passed: four tokens flowed back.
 		age(t, pool, strategy, 4*time.Minute)
 		request.Tokens, request.Unit = 9, 9
-		if err := strategy.GiveBack(t.Context(), pool, []pglimit.Refund{{Request: request, At: d[0].At.Add(-4 * time.Minute)}}); err != nil {
+		if err := strategy.GiveBack(t.Context(), on(pool), []pglimit.Refund{{Request: request, At: d[0].At.Add(-4 * time.Minute)}}); err != nil {
 			t.Fatal(err)
 		}
 		// 6 are owed; of 9 given back, 4 have flowed back already.
-		d, err = strategy.Take(t.Context(), pool, []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Unit: 1}})
+		d, err = strategy.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Unit: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestARefundOfALargerBurstTakesNothing(t *testing.T) {
 		}
 		former := now.WithBurst(100)
 		r := pglimit.Request{Limiter: "test", Key: "k", Limit: former, Tokens: 100, Unit: 1}
-		d, err := strategy.Take(t.Context(), pool, []pglimit.Request{r})
+		d, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{r})
 		if err != nil || d[0].Granted != 100 {
 			t.Fatal(d, err)
 		}
@@ -137,7 +137,7 @@ func TestARefundOfALargerBurstTakesNothing(t *testing.T) {
 		full := "select full_ns from pglimit." + strategy.Name()
 		before := query[int64](t, pool, full)
 		r.Tokens = 1
-		if err := strategy.GiveBack(t.Context(), pool, []pglimit.Refund{{Request: r, At: d[0].At.Add(-9 * time.Second)}}); err != nil {
+		if err := strategy.GiveBack(t.Context(), on(pool), []pglimit.Refund{{Request: r, At: d[0].At.Add(-9 * time.Second)}}); err != nil {
 			t.Fatal(err)
 		}
 		if after := query[int64](t, pool, full); after > before {

@@ -75,7 +75,7 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 	for _, s := range strategies.All() {
 		ask := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1}
 		take := func(ctx context.Context, requests ...pglimit.Request) error {
-			_, err := s.Take(ctx, pool, requests)
+			_, err := s.Take(ctx, on(pool), requests)
 			return err
 		}
 		acts["take by "+s.Name()] = func(ctx context.Context) error {
@@ -87,10 +87,10 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 				}
 			}
 			refund := pglimit.Refund{Request: ask, At: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)}
-			if err := s.GiveBack(ctx, pool, []pglimit.Refund{refund}); err != nil {
+			if err := s.GiveBack(ctx, on(pool), []pglimit.Refund{refund}); err != nil {
 				return err
 			}
-			return s.Reset(ctx, pool, "test", "k")
+			return s.Reset(ctx, on(pool), "test", "k")
 		}
 		acts["peek by "+s.Name()] = func(ctx context.Context) error {
 			look := ask
@@ -99,7 +99,7 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 		}
 	}
 	acts["lease"] = func(ctx context.Context) error {
-		_, err := strategies.TokenBucket{}.Lease(ctx, pool, pglimit.LeaseRequest{
+		_, err := strategies.TokenBucket{}.Lease(ctx, on(pool), pglimit.LeaseRequest{
 			Limiter: "test", Key: "m", Limit: limit.WithBurst(10), Tokens: 1, Share: 1, TTL: time.Second,
 		})
 		return err

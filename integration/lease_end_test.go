@@ -16,7 +16,7 @@ func TestALeaseThatNobodySettlesEndsThoughOthersGoOn(t *testing.T) {
 	pool := newMigrated(t)
 	limit := pglimit.Every(time.Millisecond).WithBurst(100) // full again in 100 ms
 	ask := func(tokens int64, settle pglimit.Lease) pglimit.Lease {
-		l, err := (strategies.TokenBucket{}).Lease(t.Context(), pool, pglimit.LeaseRequest{
+		l, err := (strategies.TokenBucket{}).Lease(t.Context(), on(pool), pglimit.LeaseRequest{
 			Limiter: "test", Key: "k", Limit: limit, Tokens: tokens, Share: 1, TTL: 200 * time.Millisecond, Settle: settle,
 		})
 		if err != nil {
@@ -73,7 +73,7 @@ func TestWhatFlowsBackAfterALeaseIsNotForgotten(t *testing.T) {
 		t.Parallel()
 		pool := expired(t)
 		r := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1}
-		if err := s.GiveBack(t.Context(), pool, []pglimit.Refund{{Request: r, At: time.Now().Add(-100 * time.Millisecond)}}); err != nil {
+		if err := s.GiveBack(t.Context(), on(pool), []pglimit.Refund{{Request: r, At: time.Now().Add(-100 * time.Millisecond)}}); err != nil {
 			t.Fatal(err)
 		}
 		check(t, pool)
@@ -127,7 +127,7 @@ func TestALeaseOfAMuchLargerLimit(t *testing.T) {
 	for _, requests := range [][]pglimit.Request{
 		{request("k", 0)}, {request("k", 1)}, {request("k", 1), request("l", 1)}, {request("k", 1), request("k", 1), request("m", 1)},
 	} {
-		decisions, err := s.Take(t.Context(), pool, requests)
+		decisions, err := s.Take(t.Context(), on(pool), requests)
 		if err != nil || decisions[0].Allowed || decisions[0].Remaining > 0 {
 			t.Errorf("%d requests: %+v, %v", len(requests), decisions, err)
 		}

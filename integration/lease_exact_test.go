@@ -13,7 +13,7 @@ import (
 // leased is a lease of all the tokens asked for, as long as ttl.
 func leased(t *testing.T, pool *pgxpool.Pool, key string, limit pglimit.Limit, tokens int64, ttl time.Duration) pglimit.Lease {
 	t.Helper()
-	got, err := (strategies.TokenBucket{}).Lease(t.Context(), pool, pglimit.LeaseRequest{
+	got, err := (strategies.TokenBucket{}).Lease(t.Context(), on(pool), pglimit.LeaseRequest{
 		Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Share: 1, TTL: ttl,
 	})
 	if err != nil || got.Tokens != tokens {
@@ -95,7 +95,7 @@ func TestTheTimeBeforeALeasesEndIsCreditedOnce(t *testing.T) {
 					return n
 				},
 				"a lease": func(key string) int64 {
-					got, err := s.Lease(t.Context(), pool, pglimit.LeaseRequest{Limiter: "test", Key: key, Limit: by, Tokens: 10, Share: 1, TTL: time.Second})
+					got, err := s.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: key, Limit: by, Tokens: 10, Share: 1, TTL: time.Second})
 					if err != nil {
 						t.Error(err)
 					}

@@ -17,7 +17,7 @@ import (
 
 func lease(t testing.TB, pool *pgxpool.Pool, limit pglimit.Limit, tokens, share int64, settle pglimit.Lease, spent int64) pglimit.Lease {
 	t.Helper()
-	got, err := (strategies.TokenBucket{}).Lease(t.Context(), pool, pglimit.LeaseRequest{
+	got, err := (strategies.TokenBucket{}).Lease(t.Context(), on(pool), pglimit.LeaseRequest{
 		Limiter: "test", Key: "k", Limit: limit, Tokens: tokens, Share: share, TTL: time.Hour, Settle: settle, Spent: spent,
 	})
 	if err != nil {
@@ -29,7 +29,7 @@ func lease(t testing.TB, pool *pgxpool.Pool, limit pglimit.Limit, tokens, share 
 // left is what a peek sees.
 func left(t testing.TB, pool *pgxpool.Pool, limit pglimit.Limit) int64 {
 	t.Helper()
-	d, err := (strategies.TokenBucket{}).Take(t.Context(), pool, []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Unit: 1}})
+	d, err := (strategies.TokenBucket{}).Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Unit: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestLeasesAreCountedLikeOnFingers(t *testing.T) {
 		settled bool
 	}
 	rapid.Check(t, func(r *rapid.T) {
-		if err := s.Reset(t.Context(), pool, "test", "k"); err != nil {
+		if err := s.Reset(t.Context(), on(pool), "test", "k"); err != nil {
 			r.Fatal(err)
 		}
 		var used, aside int64
@@ -66,7 +66,7 @@ func TestLeasesAreCountedLikeOnFingers(t *testing.T) {
 			"take": func(r *rapid.T) {
 				n := rapid.Int64Range(1, 60).Draw(r, "tokens")
 				unit := rapid.SampledFrom([]int64{1, n}).Draw(r, "unit")
-				d, err := s.Take(t.Context(), pool, []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: n, Unit: unit}})
+				d, err := s.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: n, Unit: unit}})
 				if err != nil {
 					r.Fatal(err)
 				}
@@ -83,9 +83,9 @@ func TestLeasesAreCountedLikeOnFingers(t *testing.T) {
 					{Limiter: "test", Key: "other", Limit: limit, Tokens: 0, Unit: 1},
 					{Limiter: "test", Key: "k", Limit: limit, Tokens: 3, Unit: 3},
 				}
-				d, err := s.Take(t.Context(), pool, requests)
+				d, err := s.Take(t.Context(), on(pool), requests)
 				for errors.Is(err, pglimit.ErrNothingTaken) { // it was descheduled for long
-					d, err = s.Take(t.Context(), pool, requests)
+					d, err = s.Take(t.Context(), on(pool), requests)
 				}
 				if err != nil {
 					r.Fatal(err)
@@ -141,7 +141,7 @@ func TestLeasesAreCountedLikeOnFingers(t *testing.T) {
 				}
 			},
 			"reset": func(r *rapid.T) {
-				if err := s.Reset(t.Context(), pool, "test", "k"); err != nil {
+				if err := s.Reset(t.Context(), on(pool), "test", "k"); err != nil {
 					r.Fatal(err)
 				}
 				used, aside = 0, 0
@@ -169,7 +169,7 @@ func TestALeaseThatIsOverIsLeftAlone(t *testing.T) {
 			old.Until = old.At
 		},
 		"reset": func(t *testing.T, pool *pgxpool.Pool, _ *pglimit.Lease) {
-			if err := (strategies.TokenBucket{}).Reset(t.Context(), pool, "test", "k"); err != nil {
+			if err := (strategies.TokenBucket{}).Reset(t.Context(), on(pool), "test", "k"); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -208,7 +208,7 @@ func TestLeasesBesideTakesLoseNoToken(t *testing.T) {
 					used.Add(spent)
 					continue
 				}
-				d, err := s.Take(t.Context(), pool, []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1 + random.Int64N(9), Unit: 1}})
+				d, err := s.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1 + random.Int64N(9), Unit: 1}})
 				if err != nil {
 					t.Error(err)
 					return

@@ -55,7 +55,7 @@ func (l load) run(ctx context.Context, t testing.TB) outcome {
 			for ctx.Err() == nil {
 				request := l.request(random)
 				start := time.Now()
-				decisions, err := l.strategy.Take(context.WithoutCancel(ctx), l.pools[i%len(l.pools)], []pglimit.Request{request})
+				decisions, err := l.strategy.Take(context.WithoutCancel(ctx), on(l.pools[i%len(l.pools)]), []pglimit.Request{request})
 				if err != nil {
 					t.Error(err)
 					return
@@ -223,7 +223,7 @@ func TestExactWhenCallersGiveUp(t *testing.T) {
 				request := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1}
 				for ctx.Err() == nil {
 					impatient, cancel := context.WithTimeout(ctx, time.Duration(random.IntN(3000))*time.Microsecond)
-					decisions, err := strategy.Take(impatient, pool, []pglimit.Request{request})
+					decisions, err := strategy.Take(impatient, on(pool), []pglimit.Request{request})
 					cancel()
 					switch {
 					case err == nil:

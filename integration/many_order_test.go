@@ -56,7 +56,7 @@ func call(t *testing.T, pool *pgxpool.Pool, requests []pglimit.Request) (done ch
 	done = make(chan struct{})
 	go func() {
 		defer close(done)
-		if _, err := (strategies.TokenBucket{}).Take(t.Context(), pool, requests); err != nil && sqlState(err) != "40001" {
+		if _, err := (strategies.TokenBucket{}).Take(t.Context(), on(pool), requests); err != nil && sqlState(err) != "40001" {
 			t.Error(err)
 		}
 	}()
@@ -136,7 +136,7 @@ func TestKeysAreLockedAndInsertedInOneOrder(t *testing.T) {
 				_ = holder.Rollback(t.Context())
 				<-done
 				if !known {
-					if _, err := s.ResetAll(t.Context(), pool, "test"); err != nil {
+					if _, err := s.ResetAll(t.Context(), on(pool), "test"); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -168,7 +168,7 @@ func TestOverlappingCallsBesideResetsAndSweepsDoNotDeadlock(t *testing.T) {
 					if caller%4 == 1 {
 						requests[0].Limit = limit.WithBurst(500_000)
 					}
-					_, err := s.Take(t.Context(), pool, requests)
+					_, err := s.Take(t.Context(), on(pool), requests)
 					if err == nil {
 						answered.Add(1)
 					} else if errors.Is(err, pglimit.ErrNothingTaken) {
@@ -176,12 +176,12 @@ func TestOverlappingCallsBesideResetsAndSweepsDoNotDeadlock(t *testing.T) {
 					}
 					switch caller % 4 {
 					case 1:
-						_, one := s.Take(t.Context(), pool, requests[:1])
+						_, one := s.Take(t.Context(), on(pool), requests[:1])
 						err = errors.Join(err, one)
 					case 2:
-						err = errors.Join(err, s.Reset(t.Context(), pool, "test", requests[1].Key))
+						err = errors.Join(err, s.Reset(t.Context(), on(pool), "test", requests[1].Key))
 					case 3:
-						_, swept := s.Sweep(t.Context(), pool, 0, 10_000)
+						_, swept := s.Sweep(t.Context(), on(pool), 0, 10_000)
 						err = errors.Join(err, swept)
 						// For the next sweep. One row, so that this locks in no order of its own.
 						execute(t, pool, "update pglimit.token_bucket set full_ns = full_ns - 120000000000, at_ns = at_ns - 120000000000 where key = $1", requests[2].Key)
@@ -226,7 +226,7 @@ func TestACallThatWaitedIsChargedWhatItGets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool, s := newMigrated(t), strategies.TokenBucket{}
-			first, err := s.Take(t.Context(), pool, []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 99, Unit: 99}})
+			first, err := s.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 99, Unit: 99}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -235,7 +235,7 @@ func TestACallThatWaitedIsChargedWhatItGets(t *testing.T) {
 			var granted int64
 			var last pglimit.Decision
 			whileBlocked(t, pool, func() {
-				decisions, err := s.Take(t.Context(), pool, requests)
+				decisions, err := s.Take(t.Context(), on(pool), requests)
 				if err != nil {
 					t.Error(err)
 					return

@@ -37,7 +37,7 @@ func TestACallOfManyThatWaitedIsDatedAfterwards(t *testing.T) {
 			var decisions []pglimit.Decision
 			var err error
 			var over time.Time
-			whileBlocked(t, pool, func() { decisions, err = s.Take(t.Context(), pool, asks(limit, "first", "waited for")) }, func() {
+			whileBlocked(t, pool, func() { decisions, err = s.Take(t.Context(), on(pool), asks(limit, "first", "waited for")) }, func() {
 				passes(t, pool, wait)
 				over = query[time.Time](t, pool, "select clock_timestamp()")
 				if test.rollsBack {
@@ -93,7 +93,7 @@ func TestACallOfManyWaitsInTheCallersTransactionOnly(t *testing.T) {
 			before := query[int64](t, pool, "select sum(full_ns)::bigint from pglimit.token_bucket")
 
 			began := time.Now()
-			_, err := s.Take(t.Context(), pool, asks(limit, "new", "old", "stuck"))
+			_, err := s.Take(t.Context(), on(pool), asks(limit, "new", "old", "stuck"))
 			if !errors.Is(err, pglimit.ErrLocked) || !errors.Is(err, pglimit.ErrNothingTaken) {
 				t.Errorf("outside a transaction: %v", err)
 			}
@@ -106,7 +106,7 @@ func TestACallOfManyWaitsInTheCallersTransactionOnly(t *testing.T) {
 
 			mine := session(t, pool)
 			var decisions []pglimit.Decision
-			whileBlocked(t, pool, func() { decisions, err = s.Take(t.Context(), mine, asks(limit, "new", "old", "stuck")) }, func() {
+			whileBlocked(t, pool, func() { decisions, err = s.Take(t.Context(), on(mine), asks(limit, "new", "old", "stuck")) }, func() {
 				passes(t, pool, time.Second)
 				commit(t, holder)
 			})

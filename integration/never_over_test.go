@@ -78,7 +78,7 @@ func TestARowALittleAheadIsNotSetBack(t *testing.T) {
 				until := query[int64](t, pool, "select until_ns from pglimit.token_bucket where key = 'k'")
 				r.Settle, r.Spent = pglimit.Lease{Tokens: settled, Until: time.Unix(0, until)}, spent
 			}
-			if _, err := strategy.(pglimit.Leaser).Lease(t.Context(), pool, r); err != nil {
+			if _, err := strategy.(pglimit.Leaser).Lease(t.Context(), on(pool), r); err != nil {
 				t.Error(err)
 			}
 		}
@@ -96,7 +96,7 @@ func TestARowALittleAheadIsNotSetBack(t *testing.T) {
 		{"as much as several buckets have", 0, takes(ask("l", limit, 1, 1), ask("k", limit, 2, 1)), row{full: 4 * token}},
 		{"a denial", 0, takes(ask("k", limit, 9, 9)), row{full: 2 * token}},
 		{"a refund", 0, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, at time.Time) {
-			if err := strategy.GiveBack(t.Context(), pool, []pglimit.Refund{{Request: one[0], At: at}}); err != nil {
+			if err := strategy.GiveBack(t.Context(), on(pool), []pglimit.Refund{{Request: one[0], At: at}}); err != nil {
 				t.Error(err)
 			}
 		}, row{full: token}},
@@ -120,7 +120,7 @@ func TestARowALittleAheadIsNotSetBack(t *testing.T) {
 				continue
 			}
 			for _, key := range []string{"k", "l"} {
-				if err := strategy.Reset(t.Context(), pool, "test", key); err != nil {
+				if err := strategy.Reset(t.Context(), on(pool), "test", key); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -15,9 +15,9 @@ import (
 func TestForUpdateNowaitNeverQueues(t *testing.T) {
 	t.Parallel()
 	limit := hours.WithBurst(100)
-	for name, db := range map[string]func(*testing.T, *pgxpool.Pool) pglimit.DB{
-		"on its own":                  func(_ *testing.T, pool *pgxpool.Pool) pglimit.DB { return pool },
-		"in the caller's transaction": func(t *testing.T, pool *pgxpool.Pool) pglimit.DB { return session(t, pool) },
+	for name, db := range map[string]func(*testing.T, *pgxpool.Pool) database{
+		"on its own":                  func(_ *testing.T, pool *pgxpool.Pool) database { return pool },
+		"in the caller's transaction": func(t *testing.T, pool *pgxpool.Pool) database { return session(t, pool) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -34,7 +34,7 @@ func TestForUpdateNowaitNeverQueues(t *testing.T) {
 			}
 			answers := make(chan answer, 1)
 			whileBlocked(t, pool, func() { // with no deadline
-				decisions, err := s.Take(t.Context(), mine, asks(limit, "held"))
+				decisions, err := s.Take(t.Context(), on(mine), asks(limit, "held"))
 				answers <- answer{decisions, err}
 			}, func() {
 				select {

@@ -38,9 +38,9 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 		for _, name := range names {
 			requests = append(requests, request(name, tokens, unit))
 		}
-		_, err := strategy.Take(t.Context(), session, requests)
+		_, err := strategy.Take(t.Context(), on(session), requests)
 		for errors.Is(err, pglimit.ErrNothingTaken) { // it was descheduled for long
-			_, err = strategy.Take(t.Context(), session, requests)
+			_, err = strategy.Take(t.Context(), on(session), requests)
 		}
 		return err
 	}
@@ -60,12 +60,12 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 		{"looks", func(p string) error { return take(0, 1, names(p)...) }},
 		{"a lease", func(p string) error {
 			ask := pglimit.LeaseRequest{Limiter: "test", Key: p, Limit: limit, Tokens: 10, Share: 4, TTL: time.Second}
-			lease, err := strategy.Lease(t.Context(), session, ask)
+			lease, err := strategy.Lease(t.Context(), on(session), ask)
 			if err != nil {
 				return err
 			}
 			ask.Settle = lease
-			_, err = strategy.Lease(t.Context(), session, ask)
+			_, err = strategy.Lease(t.Context(), on(session), ask)
 			return err
 		}},
 	}

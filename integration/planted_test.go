@@ -53,19 +53,19 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 		}
 		takeAll(t, conn, strategy, ask("k", 1, 1, limit))
 		d := takeAll(t, conn, strategy, ask("n", 1, 1, limit))[0]
-		if err := strategy.GiveBack(t.Context(), conn, []pglimit.Refund{{Request: ask("n", 1, 1, limit), At: d.At}}); err != nil {
+		if err := strategy.GiveBack(t.Context(), on(conn), []pglimit.Refund{{Request: ask("n", 1, 1, limit), At: d.At}}); err != nil {
 			t.Errorf("GiveBack: %v", err)
 		}
-		if err := strategy.Reset(t.Context(), conn, "test", "n"); err != nil {
+		if err := strategy.Reset(t.Context(), on(conn), "test", "n"); err != nil {
 			t.Errorf("Reset: %v", err)
 		}
-		if _, err := strategy.Sweep(t.Context(), conn, 0, 1000); err != nil {
+		if _, err := strategy.Sweep(t.Context(), on(conn), 0, 1000); err != nil {
 			t.Errorf("Sweep: %v", err)
 		}
 		if leaser, is := strategy.(pglimit.Leaser); is {
 			r := pglimit.LeaseRequest{Limiter: "test", Key: "leased", Limit: limit, Tokens: 3, Share: 1, TTL: time.Minute}
 			for range 2 {
-				lease, err := leaser.Lease(t.Context(), conn, r)
+				lease, err := leaser.Lease(t.Context(), on(conn), r)
 				if err != nil {
 					t.Errorf("Lease: %v", err)
 				}
@@ -74,7 +74,7 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 			takeAll(t, conn, strategy, ask("leased", 1, 1, slower))
 		}
 		if able, is := strategy.(pglimit.AllResetter); is {
-			if _, err := able.ResetAll(t.Context(), conn, "test"); err != nil {
+			if _, err := able.ResetAll(t.Context(), on(conn), "test"); err != nil {
 				t.Errorf("ResetAll: %v", err)
 			}
 		}

@@ -167,7 +167,7 @@ func TestExtremeRowsEndNothing(t *testing.T) {
 				{ask(0, 1, key)}, {ask(1, 1, key)}, {ask(limit.Burst, 1, key)},
 				{ask(0, 1, key), ask(1, 1, "other")}, {ask(1, 1, key), ask(1, 1, "other")}, {ask(limit.Burst, 1, key), ask(1, 1, key)},
 			} {
-				d, err := strategy.Take(t.Context(), pool, requests)
+				d, err := strategy.Take(t.Context(), on(pool), requests)
 				if err != nil && !strings.Contains(err.Error(), "40001") {
 					t.Errorf("%s: %v of %+v: %v", row, limit, requests, err)
 				} else if err == nil && (d[0].RetryAfter < 0 || d[0].ResetAfter < 0 || d[0].Remaining < 0) {
@@ -175,7 +175,7 @@ func TestExtremeRowsEndNothing(t *testing.T) {
 				}
 			}
 			refund := pglimit.Refund{Request: ask(1, 1, key), At: time.Now()}
-			if err := strategy.GiveBack(t.Context(), pool, []pglimit.Refund{refund}); err != nil {
+			if err := strategy.GiveBack(t.Context(), on(pool), []pglimit.Refund{refund}); err != nil {
 				t.Errorf("%s: GiveBack: %v", row, err)
 			}
 			if _, is := strategy.(pglimit.Leaser); !is {
@@ -189,7 +189,7 @@ func TestExtremeRowsEndNothing(t *testing.T) {
 				{Tokens: 1, Share: 1}, {Tokens: limit.Burst, Share: 1, Settle: settle, Spent: 1}, {Tokens: 0, Share: 1, Settle: settle},
 			} {
 				r.Limiter, r.Key, r.Limit, r.TTL = "test", key, limit, time.Hour
-				if _, err := (strategies.TokenBucket{}).Lease(t.Context(), pool, r); err != nil {
+				if _, err := (strategies.TokenBucket{}).Lease(t.Context(), on(pool), r); err != nil {
 					t.Errorf("%s: %v: lease %+v: %v", row, limit, r, err)
 				}
 			}

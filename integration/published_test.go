@@ -31,7 +31,7 @@ func TestTrapCThePublishedExclusionDeadlocks(t *testing.T) {
 		for i := range 64 {
 			callers.Go(func() {
 				for ctx.Err() == nil {
-					decisions, err := strategy.Take(ctx, pools[i%2], []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1}})
+					decisions, err := strategy.Take(ctx, on(pools[i%2]), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1}})
 					mu.Lock()
 					switch {
 					case err == nil:
@@ -53,7 +53,7 @@ func TestTrapCThePublishedExclusionDeadlocks(t *testing.T) {
 
 	t.Run("published", func(t *testing.T) {
 		pool := newMigrated(t)
-		if err := published.Create(t.Context(), pool, "published"); err != nil {
+		if err := published.Create(t.Context(), on(pool), "published"); err != nil {
 			t.Fatal(err)
 		}
 		if deadlocked, _ := crowd(soon(t, time.Minute), t, pool, published.NewExclusion("published")); !deadlocked {

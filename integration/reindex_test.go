@@ -31,13 +31,13 @@ func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 					leaser, is := strategy.(pglimit.Leaser)
 					switch {
 					case is && i%4 == 0:
-						_, err = leaser.Lease(t.Context(), pool, pglimit.LeaseRequest{Limiter: "test", Key: key, Limit: limit.WithBurst(10), Tokens: 1, Share: 1, TTL: time.Millisecond})
+						_, err = leaser.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: key, Limit: limit.WithBurst(10), Tokens: 1, Share: 1, TTL: time.Millisecond})
 					case i%4 == 1:
-						_, err = strategy.Take(t.Context(), pool, asks(limit, key, key+"b", key+"c"))
+						_, err = strategy.Take(t.Context(), on(pool), asks(limit, key, key+"b", key+"c"))
 					default:
 						requests := asks(limit, key)
 						requests[0].Tokens += int64(i % 2) // as much as there is
-						_, err = strategy.Take(t.Context(), pool, requests)
+						_, err = strategy.Take(t.Context(), on(pool), requests)
 					}
 					if err != nil && !errors.Is(err, pglimit.ErrNothingTaken) || sqlState(err) == "40P01" {
 						t.Error(err)

@@ -76,7 +76,7 @@ func (p *replay) take(requests ...pglimit.Request) {
 // ask, for each bucket by itself if a row is ahead of the clock: an array call gives up then.
 func (p *replay) ask(requests []pglimit.Request) ([]pglimit.Decision, error) {
 	p.Helper()
-	decisions, err := p.strategy.Take(p.Context(), p.pool, requests)
+	decisions, err := p.strategy.Take(p.Context(), on(p.pool), requests)
 	if !errors.Is(err, pglimit.ErrNothingTaken) {
 		return decisions, err
 	}
@@ -94,7 +94,7 @@ func (p *replay) ask(requests []pglimit.Request) ([]pglimit.Decision, error) {
 		}
 		row, is := k.bucket.(*model.Bucket)
 		ahead = ahead || is && row.Exists && row.At > p.now
-		answers, err := p.strategy.Take(p.Context(), p.pool, own)
+		answers, err := p.strategy.Take(p.Context(), on(p.pool), own)
 		if err != nil {
 			p.fail(k, "asked by itself %+v: %v", own, err)
 		}
@@ -167,7 +167,7 @@ func (p *replay) giveBack() {
 		refunds = append(refunds, refund)
 	}
 	p.at()
-	if err := p.strategy.GiveBack(p.Context(), p.pool, refunds); err != nil {
+	if err := p.strategy.GiveBack(p.Context(), on(p.pool), refunds); err != nil {
 		p.Fatal(err)
 	}
 	for _, r := range refunds {
@@ -178,7 +178,7 @@ func (p *replay) giveBack() {
 }
 
 func (p *replay) reset(k *replayedKey) {
-	if err := p.strategy.Reset(p.Context(), p.pool, p.limiter, k.name); err != nil {
+	if err := p.strategy.Reset(p.Context(), on(p.pool), p.limiter, k.name); err != nil {
 		p.Fatal(err)
 	}
 	k.bucket.Reset()
@@ -209,7 +209,7 @@ func (p *replay) lease(leaser pglimit.Leaser, k *replayedKey) {
 		k.leases = slices.Delete(k.leases, i, i+1)
 	}
 	p.at()
-	got, err := leaser.Lease(p.Context(), p.pool, r)
+	got, err := leaser.Lease(p.Context(), on(p.pool), r)
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func (p *replay) sweep() {
 	p.at()
 	var from pglimit.Cursor
 	for done := false; !done; {
-		swept, err := p.strategy.Sweep(p.Context(), p.pool, from, 1000)
+		swept, err := p.strategy.Sweep(p.Context(), on(p.pool), from, 1000)
 		if err != nil {
 			p.Fatal(err)
 		}

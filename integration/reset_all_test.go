@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -24,7 +24,7 @@ func takeKeys(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy, limit pgl
 		for i := from; i < min(keys, from+1000); i++ {
 			requests = append(requests, pglimit.Request{Limiter: "test", Key: "key:" + strconv.Itoa(i), Limit: limit, Tokens: 1, Unit: 1})
 		}
-		if _, err := s.Take(t.Context(), pool, requests); err != nil {
+		if _, err := s.Take(t.Context(), on(pool), requests); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +48,7 @@ func TestResetAllWaitsForLockedRowsLast(t *testing.T) {
 		var removed int64
 		whileBlocked(t, pool, func() {
 			var err error
-			removed, err = s.(pglimit.AllResetter).ResetAll(t.Context(), pool, "test")
+			removed, err = s.(pglimit.AllResetter).ResetAll(t.Context(), on(pool), "test")
 			if err != nil {
 				t.Error(err)
 			}
@@ -74,7 +74,7 @@ func TestResetAllEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	whileBlocked(t, pool, func() {
-		removed, err := s.ResetAll(ctx, pool, "test")
+		removed, err := s.ResetAll(ctx, on(pool), "test")
 		if removed != 999 || ctx.Err() == nil || err == nil {
 			t.Errorf("%d rows removed: %v", removed, err)
 		}
@@ -83,15 +83,15 @@ func TestResetAllEndsWithItsContext(t *testing.T) {
 
 // stepping runs a function before each of its queries that returns a row.
 type stepping struct {
-	*pgxpool.Pool
+	pglimit.Session
 	before func(number int)
 	number int
 }
 
-func (s *stepping) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+func (s *stepping) Row(ctx context.Context, sql string, args []any, into ...any) error {
 	s.number++
 	s.before(s.number)
-	return s.Pool.QueryRow(ctx, sql, args...)
+	return s.Session.Row(ctx, sql, args, into...)
 }
 
 // A row that moves to a page that was walked already is reset all the same.
@@ -105,7 +105,7 @@ func TestResetAllMissesNoRowThatMoves(t *testing.T) {
 		return query[int](t, pool, `select split_part(trim('(' from ctid::text), ',', 1)::int from pglimit.token_bucket where key = 'key:3999'`)
 	}
 	last := page()
-	_, err := s.ResetAll(t.Context(), &stepping{Pool: pool, before: func(number int) {
+	_, err := s.ResetAll(t.Context(), &stepping{Session: rate.OnPool(pool), before: func(number int) {
 		if number == 2 {
 			// As an update does that finds no room in its page.
 			execute(t, pool, `with gone as (delete from pglimit.token_bucket where key = 'key:3999' returning *)
@@ -147,7 +147,7 @@ func TestResetAllBesideTakes(t *testing.T) {
 				}
 			})
 		}
-		_, err := s.(pglimit.AllResetter).ResetAll(t.Context(), pool, "test")
+		_, err := s.(pglimit.AllResetter).ResetAll(t.Context(), on(pool), "test")
 		stop()
 		callers.Wait()
 		must(t, err)

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -34,14 +36,14 @@ func commit(t *testing.T, tx pgx.Tx) {
 	}
 }
 
-func execute(t *testing.T, db pglimit.DB, sql string, args ...any) {
+func execute(t *testing.T, db database, sql string, args ...any) {
 	t.Helper()
 	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-func query[T any](t *testing.T, db pglimit.DB, sql string, args ...any) (value T) {
+func query[T any](t *testing.T, db database, sql string, args ...any) (value T) {
 	t.Helper()
 	if err := db.QueryRow(t.Context(), sql, args...).Scan(&value); err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -84,9 +86,9 @@ func sqlState(err error) string {
 }
 
 // taker takes one token of a key, on any connection.
-type taker func(db pglimit.DB, key string) (allowed bool, err error)
+type taker func(db database, key string) (allowed bool, err error)
 
-func (take taker) must(t *testing.T, db pglimit.DB, key string) bool {
+func (take taker) must(t *testing.T, db database, key string) bool {
 	t.Helper()
 	allowed, err := take(db, key)
 	if err != nil {
@@ -99,7 +101,7 @@ func (take taker) must(t *testing.T, db pglimit.DB, key string) bool {
 // those is a denial.
 func by(t *testing.T, strategy strategies.Strategy, limit pglimit.Limit) taker {
 	t.Helper()
-	return func(db pglimit.DB, key string) (bool, error) {
+	return func(db database, key string) (bool, error) {
 		d, err := tryTake(t, db, strategy, key, limit)
 		return d.Allowed, err
 	}
@@ -111,11 +113,32 @@ func faulty(t *testing.T, sql string, args ...any) (*pgxpool.Pool, taker) {
 	t.Helper()
 	pool := newMigrated(t)
 	execute(t, pool, "create table naive (key text primary key, tokens double precision not null, at timestamptz not null, allowed boolean not null default true)")
-	return pool, func(db pglimit.DB, key string) (allowed bool, err error) {
+	return pool, func(db database, key string) (allowed bool, err error) {
 		err = db.QueryRow(t.Context(), sql, append([]any{key}, args...)...).Scan(&allowed)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return false, nil
 		}
 		return allowed, err
 	}
+}
+
+// database is what a pool, a connection and a transaction of pgx have in common.
+type database interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// on is the session of a strategy on it.
+func on(db database) pglimit.Session {
+	switch db := db.(type) {
+	case rate.Pool:
+		return rate.OnPool(db)
+	case rate.Tx:
+		return rate.InTx(db)
+	case *pgxpool.Conn:
+		return rate.OnConn(db.Conn())
+	case *pgx.Conn:
+		return rate.OnConn(db)
+	}
+	panic(fmt.Sprintf("no session on a %T", db))
 }

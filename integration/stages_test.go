@@ -220,7 +220,7 @@ func TestEveryTokenOfImpatientCallersIsAccountedFor(t *testing.T) {
 				}
 				var taken int64
 				for key := range keys {
-					decisions, err := strategy.Take(t.Context(), pool, []pglimit.Request{{Limiter: config.Name, Key: "key:" + strconv.Itoa(key), Limit: limit, Unit: 1}})
+					decisions, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: config.Name, Key: "key:" + strconv.Itoa(key), Limit: limit, Unit: 1}})
 					if err != nil {
 						t.Fatal(err)
 					}

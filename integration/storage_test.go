@@ -131,7 +131,7 @@ func TestStorageWaitsWithoutStoppingOthers(t *testing.T) {
 		where l.mode = 'AccessExclusiveLock' and not l.granted)`)
 	// A take of others comes through when the wait is given up.
 	others := pglimit.Request{Limiter: "test", Key: "others", Limit: limit, Tokens: 1, Unit: 1}
-	if _, err := (strategies.TokenBucket{}).Take(soon(t, 6*time.Second), pool, []pglimit.Request{others}); err != nil {
+	if _, err := (strategies.TokenBucket{}).Take(soon(t, 6*time.Second), on(pool), []pglimit.Request{others}); err != nil {
 		t.Errorf("others are queued behind it: %v", err)
 	}
 	commit(t, holder)
@@ -200,7 +200,7 @@ func TestUnloggedTablesAreEmptyAfterACrash(t *testing.T) {
 			before := query[string](t, pool, `select pg_current_wal_insert_lsn()::text`)
 			for i := range grants {
 				r := pglimit.Request{Limiter: "test", Key: fmt.Sprint(round*grants + i), Limit: limit, Tokens: 1, Unit: 1, Durability: pglimit.Durable}
-				if d, err := s.Take(t.Context(), pool, []pglimit.Request{r}); err != nil || !d[0].Allowed {
+				if d, err := s.Take(t.Context(), on(pool), []pglimit.Request{r}); err != nil || !d[0].Allowed {
 					t.Fatal(d, err)
 				}
 			}

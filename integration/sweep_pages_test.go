@@ -46,7 +46,7 @@ func TestSweepEndsWithTheLastPage(t *testing.T) {
 			var removed int64
 			var from pglimit.Cursor
 			for batch := 1; ; batch++ {
-				swept, err := strategy.Sweep(t.Context(), pool, from, limit)
+				swept, err := strategy.Sweep(t.Context(), on(pool), from, limit)
 				if err != nil {
 					t.Fatal(err)
 				}

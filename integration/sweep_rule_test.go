@@ -26,7 +26,7 @@ func age(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, by time
 
 func sweepOnce(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) int64 {
 	t.Helper()
-	swept, err := strategy.Sweep(t.Context(), pool, 0, 1_000_000)
+	swept, err := strategy.Sweep(t.Context(), on(pool), 0, 1_000_000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestSweepWaitsForNobody(t *testing.T) {
 		execute(t, holder, "select from pglimit."+strategy.Name()+" where key = 'held' for update")
 		sweeper := session(t, pool)
 		execute(t, sweeper, "set local lock_timeout = 1")
-		swept, err := strategy.Sweep(t.Context(), sweeper, 0, 1_000_000)
+		swept, err := strategy.Sweep(t.Context(), on(sweeper), 0, 1_000_000)
 		if err != nil || swept.Removed != 1 {
 			t.Errorf("%+v, %v: want the free row removed", swept, err)
 		}

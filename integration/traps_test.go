@@ -162,7 +162,7 @@ func TestTrapEKeysInTheCallersOrder(t *testing.T) {
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		held := holdsTheOther(t, pool, by(t, strategy, hours), func() error {
 			tx := session(t, pool) // where it waits
-			_, err := strategy.Take(t.Context(), tx, ask("b", "a"))
+			_, err := strategy.Take(t.Context(), on(tx), ask("b", "a"))
 			return errors.Join(err, tx.Rollback(t.Context()))
 		})
 		if held {
@@ -183,7 +183,7 @@ func TestTrapEKeysInTheCallersOrder(t *testing.T) {
 							requests[i].Limit = pglimit.PerSecond(1_000_000).WithBurst(1)
 						}
 						random.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
-						if _, err := strategy.Take(t.Context(), pool, requests); err != nil && !errors.Is(err, pglimit.ErrNothingTaken) {
+						if _, err := strategy.Take(t.Context(), on(pool), requests); err != nil && !errors.Is(err, pglimit.ErrNothingTaken) {
 							t.Error(err)
 							return
 						}

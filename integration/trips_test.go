@@ -57,7 +57,7 @@ func TestRoundTripsPerDecision(t *testing.T) {
 		}
 		for range 2 { // the first prepares
 			before := trips.Load()
-			if _, err := strategy.Take(t.Context(), conn, many); err != nil {
+			if _, err := strategy.Take(t.Context(), on(conn), many); err != nil {
 				t.Fatal(err)
 			}
 			want = trips.Load() - before

@@ -40,7 +40,7 @@ func TestACallThatWaitedAMomentIsDecidedAnew(t *testing.T) {
 			}
 			call := func(key string) (granted int64, at time.Time) {
 				if c.lease {
-					got, err := s.Lease(t.Context(), pool, pglimit.LeaseRequest{
+					got, err := s.Lease(t.Context(), on(pool), pglimit.LeaseRequest{
 						Limiter: "test", Key: key, Limit: waitedLimit, Tokens: c.want, Share: 1, TTL: time.Hour,
 					})
 					if err != nil {
@@ -55,7 +55,7 @@ func TestACallThatWaitedAMomentIsDecidedAnew(t *testing.T) {
 				for _, tokens := range c.requests {
 					requests = append(requests, ask(key, tokens, tokens))
 				}
-				decisions, err := s.Take(t.Context(), pool, requests)
+				decisions, err := s.Take(t.Context(), on(pool), requests)
 				if err != nil {
 					t.Error(err)
 				}
@@ -82,9 +82,9 @@ func TestACallThatWaitedAMomentIsDecidedAnew(t *testing.T) {
 func waitedFor(t *testing.T, pool *pgxpool.Pool, key string, take int64, late bool, want, unit int64, call func(key string) (int64, time.Time)) {
 	t.Helper()
 	s := strategies.TokenBucket{}
-	ask := func(db pglimit.DB, tokens, unit int64) pglimit.Decision {
+	ask := func(db database, tokens, unit int64) pglimit.Decision {
 		t.Helper()
-		decisions, err := s.Take(t.Context(), db, []pglimit.Request{{Limiter: "test", Key: key, Limit: waitedLimit, Tokens: tokens, Unit: unit}})
+		decisions, err := s.Take(t.Context(), on(db), []pglimit.Request{{Limiter: "test", Key: key, Limit: waitedLimit, Tokens: tokens, Unit: unit}})
 		if err != nil {
 			t.Fatal(err)
 		}

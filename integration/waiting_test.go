@@ -115,11 +115,11 @@ func TestACommitThatFailsIsNoGrant(t *testing.T) {
 		execute(t, pool, `create constraint trigger refuse after insert or update on pglimit.`+strategy.Name()+`
 			deferrable initially deferred for each row execute function refuse()`)
 		type wrapped struct{ *pgxpool.Pool }
-		for name, db := range map[string]pglimit.DB{"pool": pool, "wrapped": wrapped{pool}} {
+		for name, db := range map[string]database{"pool": pool, "wrapped": wrapped{pool}} {
 			if d, err := tryTake(t, db, strategy, "k", hours); err == nil {
 				t.Errorf("%s: %+v without an error", name, d)
 			}
-			_, err := strategy.Take(t.Context(), db, []pglimit.Request{
+			_, err := strategy.Take(t.Context(), on(db), []pglimit.Request{
 				{Limiter: "test", Key: "a", Limit: hours, Tokens: 1, Unit: 1},
 				{Limiter: "test", Key: "b", Limit: hours, Tokens: 1, Unit: 1},
 			})
@@ -142,7 +142,7 @@ func TestForeignFunctionsAreNotCalled(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close(context.Background()) })
 		take(t, conn, strategy, "k", hours)
-		if swept, err := strategy.Sweep(t.Context(), conn, 0, 1000); err != nil || swept.Removed > 0 {
+		if swept, err := strategy.Sweep(t.Context(), on(conn), 0, 1000); err != nil || swept.Removed > 0 {
 			t.Errorf("%+v, %v: a bucket in use was swept", swept, err)
 		}
 		if take(t, conn, strategy, "k", hours).Allowed {

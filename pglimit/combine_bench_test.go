@@ -43,6 +43,6 @@ func BenchmarkCombining(b *testing.B) {
 // forgetful is a fake that remembers nothing and grants everything.
 type forgetful struct{ *fake }
 
-func (forgetful) Take(ctx context.Context, _ pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (forgetful) Take(ctx context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	return grantAll(ctx, requests)
 }

@@ -98,18 +98,18 @@ func (u *underWay) call(ctx context.Context) error {
 	}
 }
 
-func (u *underWay) Take(ctx context.Context, _ pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (u *underWay) Take(ctx context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	if err := u.call(ctx); err != nil {
 		return nil, err
 	}
 	return grantAll(ctx, requests)
 }
 
-func (u *underWay) GiveBack(ctx context.Context, _ pglimit.DB, _ []pglimit.Refund) error {
+func (u *underWay) GiveBack(ctx context.Context, _ pglimit.Session, _ []pglimit.Refund) error {
 	return u.call(ctx)
 }
 
-func (u *underWay) Lease(ctx context.Context, db pglimit.DB, r pglimit.LeaseRequest) (pglimit.Lease, error) {
+func (u *underWay) Lease(ctx context.Context, db pglimit.Session, r pglimit.LeaseRequest) (pglimit.Lease, error) {
 	if err := u.call(ctx); err != nil {
 		return pglimit.Lease{}, err
 	}

@@ -374,20 +374,37 @@ func TestNothingIsCombinedOrRememberedInATransaction(t *testing.T) {
 	strategy := &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour})}
 	limiter := newLimiter(t, leasingFake{strategy}, func(c *pglimit.Config) {
 		c.Combine.Off, c.Memory.Off, c.Leases.On = false, false, true
-	}).InTx(tx{})
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
-	for range 2 {
-		if _, err := limiter.Allow(ctx, "k"); err != nil {
-			t.Error(err)
+	for _, within := range []*pglimit.Limiter{limiter.InTx(tx{}), limiter.OnConn(new(pgx.Conn))} {
+		strategy.taken = nil
+		for range 2 {
+			if _, err := within.Allow(ctx, "k"); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(strategy.taken) != 2 || !reflect.DeepEqual(strategy.ctx, ctx) {
+			t.Errorf("%d calls", len(strategy.taken))
 		}
 	}
-	if len(strategy.taken) != 2 || !reflect.DeepEqual(strategy.ctx, ctx) {
-		t.Errorf("%d calls", len(strategy.taken))
-	}
-	for _, db := range []pglimit.DB{tx{}, new(pgx.Conn), new(pgxpool.Conn)} {
-		if _, err := pglimit.New(db, strategy, config(nil)); err == nil || !strings.Contains(err.Error(), "InTx") {
-			t.Errorf("New on a %T: %v", db, err)
+	// That New takes none of them the compiler says.
+	for _, other := range []any{tx{}, new(pgx.Conn), new(pgxpool.Conn)} {
+		if _, is := other.(pglimit.Pool); is {
+			t.Errorf("a %T passes for a pool", other)
 		}
+	}
+	for name, nothing := range map[string]func(){
+		"InTx":   func() { limiter.InTx(nil) },
+		"OnConn": func() { limiter.OnConn(nil) },
+	} {
+		func() {
+			defer func() {
+				if what := fmt.Sprint(recover()); !strings.Contains(what, name+" needs a") {
+					t.Errorf("%s of nil: %s", name, what)
+				}
+			}()
+			nothing()
+		}()
 	}
 }

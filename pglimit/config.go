@@ -120,7 +120,9 @@ func orDefault[T int | time.Duration](value, otherwise T) T {
 	return value
 }
 
-func (c Config) validate(strategy Strategy) error {
+// Validate says what is wrong with the configuration of a limiter that decides with the
+// strategy: nil, or a [*ConfigError]. [New] asks it too.
+func (c Config) Validate(strategy Strategy) error {
 	if err := rate.CheckLimiter(c.Name); err != nil {
 		var request *RequestError
 		errors.As(err, &request)

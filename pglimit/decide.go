@@ -100,7 +100,7 @@ func (l *Limiter) send(ctx context.Context, requests []Request) ([]Decision, err
 	l.counters.roundTrips.Add(1)
 	l.counters.requests.Add(int64(len(requests)))
 	asked := l.denials.Now()
-	decisions, err := l.strategy.Take(ctx, l.db, requests)
+	decisions, err := l.strategy.Take(ctx, l.session, requests)
 	if err == nil {
 		err = checkDecisions(l.strategy, requests, decisions)
 	}
@@ -113,7 +113,7 @@ func (l *Limiter) send(ctx context.Context, requests []Request) ([]Decision, err
 
 // lease is the round trip of leases. New has seen that the strategy can.
 func (l *Limiter) lease(ctx context.Context, request LeaseRequest) (Lease, error) {
-	return l.strategy.(Leaser).Lease(ctx, l.db, request)
+	return l.strategy.(Leaser).Lease(ctx, l.session, request)
 }
 
 // giveBack is the round trip of what was granted to callers who had left.
@@ -122,7 +122,7 @@ func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
 	if !able {
 		return fmt.Errorf("pglimit: the strategy %s takes nothing back: %w", l.strategy.Name(), errors.ErrUnsupported)
 	}
-	err := strategy.GiveBack(ctx, l.db, refunds)
+	err := strategy.GiveBack(ctx, l.session, refunds)
 	for i := range refunds { // also after an error, which may hide that it was done
 		l.denials.Forget(refunds[i].Key)
 	}

@@ -16,7 +16,7 @@ type memory map[string]int64 // tokens taken, by key
 func (memory) Name() string              { return "memory" }
 func (memory) Check(pglimit.Limit) error { return nil }
 
-func (m memory) Take(_ context.Context, _ pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (m memory) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))
 	for i, r := range requests {
 		left := r.Limit.Burst - m[r.Key]
@@ -33,7 +33,7 @@ func (m memory) Take(_ context.Context, _ pglimit.DB, requests []pglimit.Request
 // unreachable is a strategy whose server is down.
 type unreachable struct{ memory }
 
-func (unreachable) Take(context.Context, pglimit.DB, []pglimit.Request) ([]pglimit.Decision, error) {
+func (unreachable) Take(context.Context, pglimit.Session, []pglimit.Request) ([]pglimit.Decision, error) {
 	return nil, errors.New("connection refused")
 }
 

@@ -13,18 +13,18 @@ import (
 )
 
 // noDB panics when it is used: what these tests are about happens before.
-type noDB struct{ pglimit.DB }
+type noDB struct{ pglimit.Pool }
 
 // fake is a strategy that remembers what it was asked and does as it is told.
 type fake struct {
 	check func(pglimit.Limit) error
 	take  func(context.Context, []pglimit.Request) ([]pglimit.Decision, error)
 
-	mu    sync.Mutex // lanes call at the same time
-	db    pglimit.DB
-	taken [][]pglimit.Request
-	reset []string
-	ctx   context.Context // of the last call
+	mu      sync.Mutex // lanes call at the same time
+	session pglimit.Session
+	taken   [][]pglimit.Request
+	reset   []string
+	ctx     context.Context // of the last call
 
 	refunds  []pglimit.Refund
 	giveBack func(context.Context) error
@@ -41,9 +41,9 @@ func (f *fake) Check(limit pglimit.Limit) error {
 	return f.check(limit)
 }
 
-func (f *fake) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (f *fake) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	f.mu.Lock()
-	f.ctx, f.db, f.taken = ctx, db, append(f.taken, slices.Clone(requests))
+	f.ctx, f.session, f.taken = ctx, session, append(f.taken, slices.Clone(requests))
 	f.mu.Unlock()
 	if f.take == nil {
 		return make([]pglimit.Decision, len(requests)), nil
@@ -51,8 +51,8 @@ func (f *fake) Take(ctx context.Context, db pglimit.DB, requests []pglimit.Reque
 	return f.take(ctx, requests)
 }
 
-func (f *fake) Reset(ctx context.Context, db pglimit.DB, limiter, key string) error {
-	f.ctx, f.db, f.reset = ctx, db, append(f.reset, limiter+"/"+key)
+func (f *fake) Reset(ctx context.Context, session pglimit.Session, limiter, key string) error {
+	f.ctx, f.session, f.reset = ctx, session, append(f.reset, limiter+"/"+key)
 	return nil
 }
 
@@ -82,7 +82,7 @@ func fail(err error) func(context.Context, []pglimit.Request) ([]pglimit.Decisio
 }
 
 // GiveBack remembers what is given back.
-func (f *fake) GiveBack(ctx context.Context, _ pglimit.DB, refunds []pglimit.Refund) error {
+func (f *fake) GiveBack(ctx context.Context, _ pglimit.Session, refunds []pglimit.Refund) error {
 	f.mu.Lock()
 	f.refunds = append(f.refunds, refunds...)
 	f.mu.Unlock()
@@ -95,7 +95,7 @@ func (f *fake) GiveBack(ctx context.Context, _ pglimit.DB, refunds []pglimit.Ref
 // leasingFake has leases to give, in name.
 type leasingFake struct{ *fake }
 
-func (leasingFake) Lease(context.Context, pglimit.DB, pglimit.LeaseRequest) (pglimit.Lease, error) {
+func (leasingFake) Lease(context.Context, pglimit.Session, pglimit.LeaseRequest) (pglimit.Lease, error) {
 	return pglimit.Lease{}, nil
 }
 

@@ -18,7 +18,7 @@ type lender struct {
 	calls, lent, spent atomic.Int64
 }
 
-func (s *lender) Lease(_ context.Context, _ pglimit.DB, r pglimit.LeaseRequest) (pglimit.Lease, error) {
+func (s *lender) Lease(_ context.Context, _ pglimit.Session, r pglimit.LeaseRequest) (pglimit.Lease, error) {
 	s.calls.Add(1)
 	s.spent.Add(r.Spent)
 	time.Sleep(s.there)

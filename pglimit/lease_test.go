@@ -90,7 +90,7 @@ func (b *bank) decide(_ context.Context, requests []pglimit.Request) ([]pglimit.
 	return decisions, nil
 }
 
-func (b *bank) Lease(ctx context.Context, _ pglimit.DB, r pglimit.LeaseRequest) (pglimit.Lease, error) {
+func (b *bank) Lease(ctx context.Context, _ pglimit.Session, r pglimit.LeaseRequest) (pglimit.Lease, error) {
 	select {
 	case <-time.After(time.Duration(b.latency.Load())):
 	case <-ctx.Done():
@@ -124,7 +124,7 @@ func (b *bank) Lease(ctx context.Context, _ pglimit.DB, r pglimit.LeaseRequest) 
 	return lease, ctx.Err()
 }
 
-func (b *bank) Reset(context.Context, pglimit.DB, string, string) error {
+func (b *bank) Reset(context.Context, pglimit.Session, string, string) error {
 	b.travel()
 	defer b.travel()
 	b.mu.Lock()

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/internal/count"
@@ -27,7 +26,7 @@ type Limiter struct {
 	denials  *denials.Memory
 	combiner *combine.Combiner
 
-	db       DB
+	session  Session
 	strategy Strategy
 	config   Config
 	timeout  time.Duration // of one decision
@@ -37,25 +36,21 @@ type Limiter struct {
 	counters counters
 }
 
-// New makes a limiter that decides with the strategy, on the database: a *pgxpool.Pool. It
-// does not connect. The error is a [*ConfigError], unless db or strategy cannot be one. To
-// take on a connection or in a transaction of yours, see [Limiter.InTx].
-func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
-	if value := reflect.ValueOf(db); db == nil || value.Kind() == reflect.Pointer && value.IsNil() {
-		return nil, errors.New("pglimit: New needs a database, such as a *pgxpool.Pool")
-	}
-	switch db.(type) {
-	case pgx.Tx, *pgx.Conn, *pgxpool.Conn:
-		return nil, fmt.Errorf("pglimit: New needs a pool and got a %T: make the Limiter once, on the pool, and enter a transaction or a connection of yours with InTx", db)
+// New makes a limiter that decides with the strategy, on the pool: a *pgxpool.Pool. It does
+// not connect. The error is a [*ConfigError], unless pool or strategy is nil. To take in a
+// transaction or on a connection of yours, see [Limiter.InTx] and [Limiter.OnConn].
+func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
+	if isNil(pool) {
+		return nil, errors.New("pglimit: New needs a pool, such as a *pgxpool.Pool")
 	}
 	if strategy == nil {
 		return nil, errors.New("pglimit: New needs a strategy, such as strategies.TokenBucket{}")
 	}
-	if err := config.validate(strategy); err != nil {
+	if err := config.Validate(strategy); err != nil {
 		return nil, err
 	}
 	l := &Limiter{
-		db: db, strategy: strategy, config: config,
+		session: rate.OnPool(pool), strategy: strategy, config: config,
 		timeout:  orDefault(config.Timeout, defaultTimeout),
 		failures: &complaints{logger: config.Logger},
 		waiting:  &count.Crowd{Max: int64(orDefault(config.MaxWaiting, defaultMaxWaiting))},
@@ -67,8 +62,14 @@ func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
 	return l, nil
 }
 
-// InTx is the limiter in a transaction of the caller's (a pgx.Tx): what it takes is charged
-// if that commits. Or on a connection of the caller's (a *pgx.Conn or *pgxpool.Conn).
+// isNil says whether the interface holds nothing, or a pointer to nothing.
+func isNil(value any) bool {
+	v := reflect.ValueOf(value)
+	return value == nil || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// InTx is the limiter in a transaction of the caller's: what it takes is charged if that
+// commits.
 //
 // Its requests pass all stages by and go out one by one: what is rolled back must not be
 // remembered, and nobody else's request belongs into the transaction. The row stays locked
@@ -79,9 +80,26 @@ func New(db DB, strategy Strategy, config Config) (*Limiter, error) {
 //
 // It is good for as long as tx is, and until the Limiter is closed, and counts in Stats of
 // its own.
-func (l *Limiter) InTx(tx DB) *Limiter {
+func (l *Limiter) InTx(tx Tx) *Limiter {
+	if isNil(tx) {
+		panic("pglimit: InTx needs a transaction, and got nil")
+	}
+	return l.on(rate.InTx(tx))
+}
+
+// OnConn is the limiter on a connection of the caller's, inside a transaction or not: see
+// [Limiter.InTx]. Of a *pgxpool.Conn pass its Conn().
+func (l *Limiter) OnConn(conn *pgx.Conn) *Limiter {
+	if conn == nil {
+		panic("pglimit: OnConn needs a connection, and got nil")
+	}
+	return l.on(rate.OnConn(conn))
+}
+
+// on a session of the caller's, past all stages.
+func (l *Limiter) on(session Session) *Limiter {
 	in := &Limiter{
-		db: tx, strategy: l.strategy, config: l.config,
+		session: session, strategy: l.strategy, config: l.config,
 		timeout:  orDefault(l.config.Timeout, NoTimeout),
 		failures: l.failures, waiting: l.waiting, closed: l.closed,
 	}
@@ -160,7 +178,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	defer cancel()
 	err := l.leases.Drop(ctx, key)
 	if err == nil {
-		err = strategy.Reset(ctx, l.db, l.config.Name, key)
+		err = strategy.Reset(ctx, l.session, l.config.Name, key)
 	}
 	l.denials.Forget(key) // also after an error, which may hide that it was done
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // config without the stages that may answer in the strategy's stead or call it from
@@ -109,7 +110,7 @@ func TestEveryConfigFieldIsKnown(t *testing.T) {
 
 func TestNewNeedsADatabaseAndAStrategy(t *testing.T) {
 	t.Parallel()
-	if _, err := pglimit.New(nil, &fake{}, config(nil)); err == nil || err.Error() != "pglimit: New needs a database, such as a *pgxpool.Pool" {
+	if _, err := pglimit.New(nil, &fake{}, config(nil)); err == nil || err.Error() != "pglimit: New needs a pool, such as a *pgxpool.Pool" {
 		t.Error(err)
 	}
 	if _, err := pglimit.New(noDB{}, nil, config(nil)); err == nil || err.Error() != "pglimit: New needs a strategy, such as strategies.TokenBucket{}" {
@@ -155,8 +156,8 @@ func TestWhatTheStrategyIsAsked(t *testing.T) {
 			if want := [][]pglimit.Request{{test.want}}; !reflect.DeepEqual(strategy.taken, want) {
 				t.Errorf("asked %+v, want %+v", strategy.taken, want)
 			}
-			if strategy.db != (noDB{}) {
-				t.Errorf("on %v", strategy.db)
+			if strategy.session != rate.OnPool(noDB{}) {
+				t.Errorf("on %v", strategy.session)
 			}
 		})
 	}
@@ -218,8 +219,8 @@ func TestReset(t *testing.T) {
 		if err := limiter.Reset(t.Context(), "k"); err != nil {
 			t.Error(err)
 		}
-		if !reflect.DeepEqual(strategy.reset, []string{"api/k"}) || strategy.db != (noDB{}) {
-			t.Errorf("%v on %v", strategy.reset, strategy.db)
+		if !reflect.DeepEqual(strategy.reset, []string{"api/k"}) || strategy.session != rate.OnPool(noDB{}) {
+			t.Errorf("%v on %v", strategy.reset, strategy.session)
 		}
 		if _, limited := strategy.ctx.Deadline(); limited != (timeout != pglimit.NoTimeout) {
 			t.Errorf("timeout %v: deadline %t", timeout, limited)
@@ -232,7 +233,7 @@ type silent struct{ pglimit.Strategy }
 
 func (silent) Name() string              { return "silent" }
 func (silent) Check(pglimit.Limit) error { return nil }
-func (silent) Take(context.Context, pglimit.DB, []pglimit.Request) ([]pglimit.Decision, error) {
+func (silent) Take(context.Context, pglimit.Session, []pglimit.Request) ([]pglimit.Decision, error) {
 	return nil, nil
 }
 
@@ -267,7 +268,7 @@ type onlyTakes struct{}
 
 func (*onlyTakes) Name() string              { return "only takes" }
 func (*onlyTakes) Check(pglimit.Limit) error { return nil }
-func (*onlyTakes) Take(_ context.Context, _ pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (*onlyTakes) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))
 	for i, r := range requests {
 		decisions[i] = pglimit.Decision{Allowed: true, Granted: r.Tokens}

@@ -26,7 +26,7 @@ func (l *Limiter) ResetAll(ctx context.Context) (int64, error) {
 	defer l.leases.Resume()
 	err := l.leases.DropAll(ctx)
 	if err == nil {
-		removed, err = strategy.ResetAll(ctx, l.db, l.config.Name)
+		removed, err = strategy.ResetAll(ctx, l.session, l.config.Name)
 	}
 	l.denials.ForgetAll() // also after an error, which may come late
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-func (m memory) ResetAll(context.Context, pglimit.DB, string) (int64, error) {
+func (m memory) ResetAll(context.Context, pglimit.Session, string) (int64, error) {
 	n := int64(len(m))
 	clear(m)
 	return n, nil

@@ -16,7 +16,9 @@ type resettingFake struct {
 	err error
 }
 
-func (f resettingFake) ResetAll(context.Context, pglimit.DB, string) (int64, error) { return 7, f.err }
+func (f resettingFake) ResetAll(context.Context, pglimit.Session, string) (int64, error) {
+	return 7, f.err
+}
 
 func TestResetAllNeedsAStrategyThatCan(t *testing.T) {
 	t.Parallel()

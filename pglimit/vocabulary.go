@@ -21,8 +21,11 @@ type (
 	// Durability of a grant, Relaxed or Durable: see [rate.Durability].
 	Durability = rate.Durability
 
-	// DB is what a pool, a connection and a transaction of pgx have in common.
-	DB = rate.DB
+	// Pool is what [New] needs: a *pgxpool.Pool, or what has one embedded.
+	Pool = rate.Pool
+
+	// Tx is what [Limiter.InTx] needs: a pgx.Tx, or what has one embedded.
+	Tx = rate.Tx
 
 	// LimitError is a Limit that cannot be kept. It names the field.
 	LimitError = rate.LimitError
@@ -35,6 +38,7 @@ type (
 // what more it may be able to do.
 type (
 	Strategy     = rate.Strategy
+	Session      = rate.Session
 	GiveBacker   = rate.GiveBacker
 	Refund       = rate.Refund
 	Resetter     = rate.Resetter

@@ -4,36 +4,21 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
-
-// onOneConnection calls f with what db has for one connection. Of somebody's own
-// DB, of which nothing is known but its methods, that is a transaction.
-func onOneConnection(ctx context.Context, db rate.DB, f func(rate.DB) error) error {
-	switch db := db.(type) {
-	case *pgxpool.Pool:
-		return db.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return f(conn.Conn()) })
-	case *pgxpool.Conn, *pgx.Conn, pgx.Tx:
-		return f(db)
-	}
-	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return f(tx) })
-}
 
 // block is a transaction on one connection that is opened and ended by
 // statements, so that they can travel with others in one round trip; inside a
 // transaction of the caller's it is a savepoint.
 type block struct {
-	conn             rate.DB
+	conn             rate.Session
 	open, keep, undo string
 	opened           bool
 }
 
 // blockOn is what the state of the connection calls for. Nothing is sent yet.
-func blockOn(conn rate.DB) *block {
-	if autocommits(conn) {
+func blockOn(conn rate.Session) *block {
+	if conn.Autocommits() {
 		return &block{conn: conn, open: "begin isolation level read committed", keep: "commit", undo: "rollback"}
 	}
 	return &block{conn: conn, open: "savepoint pglimit", keep: "release savepoint pglimit", undo: "rollback to savepoint pglimit; release savepoint pglimit"}

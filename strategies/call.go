@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -38,20 +36,6 @@ func sameBucket(requests []rate.Request, order []int) error {
 	return nil
 }
 
-// autocommits says whether a statement sent to db is a transaction of its own. What
-// is not known to be one is treated as the caller's transaction.
-func autocommits(db rate.DB) bool {
-	switch db := db.(type) {
-	case *pgxpool.Pool:
-		return true
-	case *pgxpool.Conn:
-		return db.Conn().PgConn().TxStatus() == 'I'
-	case *pgx.Conn:
-		return db.PgConn().TxStatus() == 'I'
-	}
-	return false
-}
-
 // manner is how a call goes about it. In the caller's transaction it is the zero manner:
 // that transaction keeps the durability and the patience that it has.
 type manner struct {
@@ -61,8 +45,8 @@ type manner struct {
 
 // mannerOf the requests. A call for several buckets is impatient: while it waits for one
 // row, others wait for those that it holds.
-func mannerOf(db rate.DB, requests []rate.Request) manner {
-	if !autocommits(db) {
+func mannerOf(session rate.Session, requests []rate.Request) manner {
+	if !session.Autocommits() {
 		return manner{}
 	}
 	m := manner{relaxed: true, impatient: severalBuckets(requests)}
@@ -72,6 +56,9 @@ func mannerOf(db rate.DB, requests []rate.Request) manner {
 	}
 	return m
 }
+
+// loseLockPatience makes a transaction of ours impatient.
+var loseLockPatience = rate.Statement{SQL: "select pg_catalog.set_config('lock_timeout', '20ms', true)"}
 
 func severalBuckets(requests []rate.Request) bool {
 	for i := range requests {
@@ -100,28 +87,28 @@ func lockOrder(requests []rate.Request) []int {
 }
 
 // takeOne decides one request.
-type takeOne func(ctx context.Context, db rate.DB, request *rate.Request, how manner) (rate.Decision, error)
+type takeOne func(ctx context.Context, session rate.Session, request *rate.Request, how manner) (rate.Decision, error)
 
-// takeEach makes a Take of a takeOne: one request goes straight to db, several go
+// takeEach makes a Take of a takeOne: one request goes straight to session, several go
 // one after another through one transaction (a savepoint, inside the
 // caller's), so that an error takes nothing.
-func takeEach(ctx context.Context, db rate.DB, requests []rate.Request, one takeOne) ([]rate.Decision, error) {
+func takeEach(ctx context.Context, session rate.Session, requests []rate.Request, one takeOne) ([]rate.Decision, error) {
 	decisions := make([]rate.Decision, len(requests))
-	how := mannerOf(db, requests)
+	how := mannerOf(session, requests)
 	var err error
 	switch len(requests) {
 	case 0:
 	case 1:
-		err = again(ctx, db, 5, func() error {
-			decisions[0], err = one(ctx, db, &requests[0], how)
+		err = again(ctx, session, 5, func() error {
+			decisions[0], err = one(ctx, session, &requests[0], how)
 			return err
 		})
 	default:
 		if err := sameBucket(requests, lockOrder(requests)); err != nil {
 			return nil, err
 		}
-		err = again(ctx, db, 5, func() error {
-			return onOneConnection(ctx, db, func(conn rate.DB) error {
+		err = again(ctx, session, 5, func() error {
+			return session.OneConnection(ctx, func(conn rate.Session) error {
 				b := blockOn(conn)
 				err := b.takeEach(ctx, requests, decisions, how, one)
 				if err != nil {
@@ -139,10 +126,10 @@ func takeEach(ctx context.Context, db rate.DB, requests []rate.Request, one take
 
 // again calls take until it is not overtaken (SQLSTATE 40001: it was late, or a bucket changed
 // meanwhile), so often at most. Not in the caller's transaction, which the error has spoilt.
-func again(ctx context.Context, db rate.DB, tries int, take func() error) (err error) {
+func again(ctx context.Context, session rate.Session, tries int, take func() error) (err error) {
 	for range tries {
 		err = take()
-		if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != serializationFailure || !autocommits(db) || ctx.Err() != nil {
+		if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != serializationFailure || !session.Autocommits() || ctx.Err() != nil {
 			break
 		}
 	}

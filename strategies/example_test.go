@@ -37,7 +37,7 @@ func ExampleTokenBucket_Take() {
 	}
 	defer pool.Close()
 
-	decisions, err := strategies.TokenBucket{}.Take(ctx, pool, []rate.Request{
+	decisions, err := strategies.TokenBucket{}.Take(ctx, rate.OnPool(pool), []rate.Request{
 		{Limiter: "users", Key: "user:42", Limit: rate.PerSecond(10), Tokens: 1, Unit: 1},
 		{Limiter: "tenants", Key: "tenant:7", Limit: rate.PerMinute(10_000), Tokens: 1, Unit: 1},
 	})
@@ -59,7 +59,7 @@ func ExampleTokenBucket_Take_transaction() {
 
 	errDenied := errors.New("come back later")
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		decisions, err := strategies.TokenBucket{}.Take(ctx, tx, []rate.Request{
+		decisions, err := strategies.TokenBucket{}.Take(ctx, rate.InTx(tx), []rate.Request{
 			{Limiter: "jobs", Key: "user:42", Limit: rate.PerHour(100), Tokens: 1, Unit: 1},
 		})
 		if err != nil {

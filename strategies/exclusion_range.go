@@ -72,11 +72,11 @@ func (ExclusionRange) Check(limit rate.Limit) error {
 }
 
 // Take decides in one round trip.
-func (s ExclusionRange) Take(ctx context.Context, db rate.DB, requests []rate.Request) ([]rate.Decision, error) {
+func (s ExclusionRange) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	if err := validate(s, requests); err != nil {
 		return nil, err
 	}
-	decisions, err := takeEach(ctx, db, requests, insertRange)
+	decisions, err := takeEach(ctx, session, requests, insertRange)
 	return decisions, explainRange(err)
 }
 
@@ -106,25 +106,25 @@ func (l lastRange) decision(r *rate.Request, granted bool) rate.Decision {
 }
 
 // insertRange takes the one token there is, whatever larger number was asked for.
-func insertRange(ctx context.Context, db rate.DB, r *rate.Request, how manner) (rate.Decision, error) {
+func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how manner) (rate.Decision, error) {
 	var last lastRange
 	if r.Tokens == 0 {
-		err := db.QueryRow(ctx, exclusionRangeLook, r.Key, r.Limiter).Scan(&last.nowNS, &last.sinceNS, &last.untilNS)
+		err := session.Row(ctx, exclusionRangeLook, []any{r.Key, r.Limiter}, &last.nowNS, &last.sinceNS, &last.untilNS)
 		return last.decision(r, false), err
 	}
 	// Ranges are counted in microseconds, rounded up: the rate is never exceeded.
 	interval := (r.Limit.Token() + time.Microsecond - 1).Truncate(time.Microsecond)
 	for {
 		var granted *bool
-		err := db.QueryRow(ctx, exclusionRangeTake, r.Key, r.Limiter, interval.Nanoseconds(), how.relaxed, how.impatient).
-			Scan(&granted, &last.nowNS, &last.sinceNS, &last.untilNS, nil)
+		err := session.Row(ctx, exclusionRangeTake, []any{r.Key, r.Limiter, interval.Nanoseconds(), how.relaxed, how.impatient},
+			&granted, &last.nowNS, &last.sinceNS, &last.untilNS, nil)
 		switch {
 		case err != nil:
 			return rate.Decision{}, err
 		case granted == nil:
 			// Somebody else was faster, and a new statement sees it.
 		case !*granted && last != last.stepped():
-			if _, err := db.Exec(ctx, exclusionRangeStep, r.Key, r.Limiter); err != nil {
+			if _, err := session.Exec(ctx, exclusionRangeStep, r.Key, r.Limiter); err != nil {
 				return rate.Decision{}, err
 			}
 		default:
@@ -134,20 +134,20 @@ func insertRange(ctx context.Context, db rate.DB, r *rate.Request, how manner) (
 }
 
 // GiveBack removes the range of the grant.
-func (s ExclusionRange) GiveBack(ctx context.Context, db rate.DB, refunds []rate.Refund) error {
-	return explainRange(giveBack(ctx, db, s, refunds, giveBackRange, func(r rate.Refund, relaxed bool) []any {
+func (s ExclusionRange) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
+	return explainRange(giveBack(ctx, session, s, refunds, giveBackRange, func(r rate.Refund, relaxed bool) []any {
 		return []any{r.Key, r.Limiter, r.At.UnixNano(), relaxed}
 	}))
 }
 
 // Reset deletes the rows.
-func (ExclusionRange) Reset(ctx context.Context, db rate.DB, limiter, key string) error {
-	return explainRange(exclusionRangeTable.resetKey(ctx, db, limiter, key))
+func (ExclusionRange) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
+	return explainRange(exclusionRangeTable.resetKey(ctx, session, limiter, key))
 }
 
 // Sweep walks the table by pages.
-func (ExclusionRange) Sweep(ctx context.Context, db rate.DB, from rate.Cursor, limit int) (rate.Swept, error) {
-	swept, err := exclusionRangeTable.sweepBatch(ctx, db, from, limit)
+func (ExclusionRange) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
+	swept, err := exclusionRangeTable.sweepBatch(ctx, session, from, limit)
 	return swept, explainRange(err)
 }
 

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -59,19 +58,19 @@ func (ForUpdateNowait) Name() string { return "for_update_nowait" }
 func (ForUpdateNowait) Check(rate.Limit) error { return nil }
 
 // Take decides in two round trips.
-func (s ForUpdateNowait) Take(ctx context.Context, db rate.DB, requests []rate.Request) ([]rate.Decision, error) {
+func (s ForUpdateNowait) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	if err := validate(s, requests); err != nil {
 		return nil, err
 	}
-	return takeEach(ctx, db, requests, lockAndTake)
+	return takeEach(ctx, session, requests, lockAndTake)
 }
 
-func lockAndTake(ctx context.Context, db rate.DB, r *rate.Request, how manner) (rate.Decision, error) {
+func lockAndTake(ctx context.Context, session rate.Session, r *rate.Request, how manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
-		return nowaitTable.peek(ctx, db, r)
+		return nowaitTable.peek(ctx, session, r)
 	}
 	var decision rate.Decision
-	err := onOneConnection(ctx, db, func(conn rate.DB) error {
+	err := session.OneConnection(ctx, func(conn rate.Session) error {
 		b := blockOn(conn)
 		for {
 			d, decided, err := b.lockAndTake(ctx, r, how)
@@ -139,90 +138,64 @@ var errContended = errors.New("strategies: the row is locked")
 // more, behind the lock. locked is nil if no row was locked.
 func (b *block) lookAndLock(ctx context.Context, r *rate.Request) (seen sighting, locked *sighting, err error) {
 	unit := max(r.Unit, 1)
-	var batch pgx.Batch
-	batch.Queue(b.open)
-	// As a write does: REINDEX would deadlock with a read that becomes a write.
-	batch.Queue("lock table pglimit.for_update_nowait in row exclusive mode")
-	batch.Queue(nowaitTable.look, r.Key, r.Limiter)
-	batch.Queue(nowaitLock, r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window())-unit*int64(r.Limit.Token()))
-	batch.Queue("select pglimit.clock_ns()")
-	results := b.conn.SendBatch(ctx, &batch)
-	defer func() {
-		if closed := results.Close(); err == nil {
-			err = closed
-		}
-	}()
-
-	if _, err = results.Exec(); err != nil {
-		return seen, nil, err
-	}
-	b.opened = true
-	if _, err = results.Exec(); err != nil {
-		return seen, nil, err
-	}
-	if err = results.QueryRow().Scan(append([]any{&seen.nowNS}, seen.bucket.fields()...)...); err != nil {
-		return seen, nil, err
-	}
 	var row sighting
-	switch err = results.QueryRow().Scan(row.bucket.fields()...); {
-	case err == nil:
-		locked = &row
-	case errors.Is(err, pgx.ErrNoRows):
-	default:
-		if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == lockNotAvailable {
-			err = errContended
-		}
-		return seen, nil, err
+	done, err := b.conn.Pipeline(ctx,
+		rate.Statement{SQL: b.open},
+		// As a write does: REINDEX would deadlock with a read that becomes a write.
+		rate.Statement{SQL: "lock table pglimit.for_update_nowait in row exclusive mode"},
+		rate.Statement{SQL: nowaitTable.look, Args: []any{r.Key, r.Limiter}, Into: append([]any{&seen.nowNS}, seen.bucket.fields()...)},
+		rate.Statement{SQL: nowaitLock, Args: []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()) - unit*int64(r.Limit.Token())}, Into: row.bucket.fields()},
+		rate.Statement{SQL: "select pglimit.clock_ns()", Into: []any{&row.nowNS}},
+	)
+	b.opened = done > 0
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == lockNotAvailable {
+		err = errContended
 	}
-	err = results.QueryRow().Scan(&row.nowNS)
+	if row.bucket.tokenNS > 0 {
+		locked = &row
+	}
 	return seen, locked, err
 }
 
 // update is the second round trip: write to the row that is locked, and keep.
 func (b *block) update(ctx context.Context, r *rate.Request, after bucket, how manner) error {
-	var batch pgx.Batch
-	batch.Queue(nowaitUpdate, r.Key, r.Limiter, after.fullNS, after.tokenNS, after.atNS)
-	return b.keepWith(ctx, &batch, how)
+	return b.keepWith(ctx, how, rate.Statement{SQL: nowaitUpdate, Args: []any{r.Key, r.Limiter, after.fullNS, after.tokenNS, after.atNS}})
 }
 
 // insert is the second round trip for a key without a row. made has no time if another's
 // insert was sooner.
 func (b *block) insert(ctx context.Context, r *rate.Request, tokens int64, how manner) (made sighting, err error) {
-	var batch pgx.Batch
+	var statements []rate.Statement
 	if how.impatient {
-		batch.Queue("select pg_catalog.set_config('lock_timeout', '20ms', true)")
+		statements = append(statements, loseLockPatience)
 	}
 	tokenNS := int64(r.Limit.Token())
-	batch.Queue(nowaitInsert, r.Key, r.Limiter, tokenNS, tokens*tokenNS).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(append(append([]any{&made.nowNS}, made.bucket.fields()...), nil)...)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		return err
-	})
-	err = b.keepWith(ctx, &batch, how)
+	err = b.keepWith(ctx, how, append(statements, rate.Statement{
+		SQL: nowaitInsert, Args: []any{r.Key, r.Limiter, tokenNS, tokens * tokenNS},
+		Into: append(append([]any{&made.nowNS}, made.bucket.fields()...), nil),
+	})...)
 	return made, err
 }
 
-func (b *block) keepWith(ctx context.Context, batch *pgx.Batch, how manner) error {
+func (b *block) keepWith(ctx context.Context, how manner, statements ...rate.Statement) error {
 	if how.relaxed {
-		batch.Queue("select pg_catalog.set_config('synchronous_commit', 'off', true)")
+		statements = append(statements, rate.Statement{SQL: "select pg_catalog.set_config('synchronous_commit', 'off', true)"})
 	}
-	batch.Queue(b.keep)
-	return b.conn.SendBatch(ctx, batch).Close()
+	_, err := b.conn.Pipeline(ctx, append(statements, rate.Statement{SQL: b.keep})...)
+	return err
 }
 
 // GiveBack gives back, each row in an update of its own.
-func (s ForUpdateNowait) GiveBack(ctx context.Context, db rate.DB, refunds []rate.Refund) error {
-	return giveBack(ctx, db, s, refunds, nowaitTable.giveBack, bucketRefund)
+func (s ForUpdateNowait) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
+	return giveBack(ctx, session, s, refunds, nowaitTable.giveBack, bucketRefund)
 }
 
 // Reset deletes the row.
-func (ForUpdateNowait) Reset(ctx context.Context, db rate.DB, limiter, key string) error {
-	return nowaitTable.resetKey(ctx, db, limiter, key)
+func (ForUpdateNowait) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
+	return nowaitTable.resetKey(ctx, session, limiter, key)
 }
 
 // Sweep walks the table by pages.
-func (ForUpdateNowait) Sweep(ctx context.Context, db rate.DB, from rate.Cursor, limit int) (rate.Swept, error) {
-	return nowaitTable.sweepBatch(ctx, db, from, limit)
+func (ForUpdateNowait) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
+	return nowaitTable.sweepBatch(ctx, session, from, limit)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -21,7 +19,7 @@ func bucketRefund(r rate.Refund, relaxed bool) []any {
 // giveBack sends a statement per refund, in lock order, in one round trip. Outside a
 // transaction, statements that travel together are one: where one of several rows is locked
 // by somebody else, which would keep all of them waiting, each goes by itself.
-func giveBack(ctx context.Context, db rate.DB, strategy rate.Strategy, refunds []rate.Refund, statement string, args refundArgs) error {
+func giveBack(ctx context.Context, session rate.Session, strategy rate.Strategy, refunds []rate.Refund, sql string, args refundArgs) error {
 	requests := make([]rate.Request, len(refunds))
 	for i := range refunds {
 		requests[i] = refunds[i].Request
@@ -29,21 +27,21 @@ func giveBack(ctx context.Context, db rate.DB, strategy rate.Strategy, refunds [
 	if err := validate(strategy, requests); err != nil || len(refunds) == 0 {
 		return err
 	}
-	how := mannerOf(db, requests)
-	var batch pgx.Batch
+	how := mannerOf(session, requests)
+	var statements []rate.Statement
 	if how.impatient {
-		batch.Queue("select pg_catalog.set_config('lock_timeout', '20ms', true)")
+		statements = append(statements, loseLockPatience)
 	}
 	for _, i := range lockOrder(requests) {
-		batch.Queue(statement, args(refunds[i], how.relaxed)...)
+		statements = append(statements, rate.Statement{SQL: sql, Args: args(refunds[i], how.relaxed)})
 	}
-	err := explain(db.SendBatch(ctx, &batch).Close())
-	if !errors.Is(err, rate.ErrLocked) || len(refunds) == 1 {
+	_, err := session.Pipeline(ctx, statements...)
+	if err = explain(err); !errors.Is(err, rate.ErrLocked) || len(refunds) == 1 {
 		return err
 	}
 	var failed []error
 	for i := range refunds {
-		_, err := db.Exec(ctx, statement, args(refunds[i], how.relaxed)...)
+		_, err := session.Exec(ctx, sql, args(refunds[i], how.relaxed)...)
 		failed = append(failed, explain(err))
 	}
 	return errors.Join(failed...)

@@ -5,8 +5,6 @@ import (
 	_ "embed"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -27,24 +25,24 @@ var (
 )
 
 // ResetAll deletes the rows of the limiter.
-func (s TokenBucket) ResetAll(ctx context.Context, db rate.DB, limiter string) (int64, error) {
-	return resetAll(ctx, db, s, limiter)
+func (s TokenBucket) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
+	return resetAll(ctx, session, s, limiter)
 }
 
 // ResetAll deletes the rows of the limiter.
-func (s Upsert) ResetAll(ctx context.Context, db rate.DB, limiter string) (int64, error) {
-	return resetAll(ctx, db, s, limiter)
+func (s Upsert) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
+	return resetAll(ctx, session, s, limiter)
 }
 
 // ResetAll deletes the rows of the limiter.
-func (s ForUpdateNowait) ResetAll(ctx context.Context, db rate.DB, limiter string) (int64, error) {
-	return resetAll(ctx, db, s, limiter)
+func (s ForUpdateNowait) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
+	return resetAll(ctx, session, s, limiter)
 }
 
 // ResetAll deletes the rows of the limiter: one for each grant, those that have ended
 // included.
-func (s ExclusionRange) ResetAll(ctx context.Context, db rate.DB, limiter string) (int64, error) {
-	removed, err := resetAll(ctx, db, s, limiter)
+func (s ExclusionRange) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
+	removed, err := resetAll(ctx, session, s, limiter)
 	return removed, explainRange(err)
 }
 
@@ -61,49 +59,45 @@ const (
 // many as nobody holds; then, by key, what is left, because somebody held it or moved it
 // to a page that had been walked; and at last what somebody still holds, one by one, and
 // waits for it. Only that waits.
-func resetAll(ctx context.Context, db rate.DB, s rate.Strategy, limiter string) (removed int64, err error) {
+func resetAll(ctx context.Context, session rate.Session, s rate.Strategy, limiter string) (removed int64, err error) {
 	if err := (rate.Request{Limiter: limiter, Key: "any", Limit: rate.PerSecond(1)}).Validate(); err != nil {
 		return 0, err
 	}
 	walk, left := statement(resetAllFile, s.Name()), statement(resetAllLeftFile, s.Name())
 	for page, done := int64(0), false; !done; page += resetPages {
 		var n int64
-		if err := db.QueryRow(ctx, walk, page, page+resetPages, limiter).Scan(&n, &done); err != nil {
+		if err := session.Row(ctx, walk, []any{page, page + resetPages, limiter}, &n, &done); err != nil {
 			return removed, explain(err)
 		}
 		removed += n
 	}
-	rows, err := db.Query(ctx, left, limiter)
-	if err != nil {
+	var keys []string
+	if err := session.Row(ctx, left, []any{limiter}, &keys); err != nil {
 		return removed, explain(err)
 	}
-	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return removed, explain(err)
-	}
-	n, err := resetLeft(ctx, db, s.Name(), limiter, keys)
+	n, err := resetLeft(ctx, session, s.Name(), limiter, keys)
 	return removed + n, explain(err)
 }
 
 // resetLeft removes the rows of the keys.
-func resetLeft(ctx context.Context, db rate.DB, table, limiter string, keys []string) (removed int64, err error) {
+func resetLeft(ctx context.Context, session rate.Session, table, limiter string, keys []string) (removed int64, err error) {
 	several, one := statement(resetAllKeysFile, table), statement(resetFile, table)
 	var held []string
 	for chunk := range slices.Chunk(keys, resetKeys) {
 		var n int64
 		var rest []string
-		if err := db.QueryRow(ctx, several, chunk, limiter).Scan(&n, &rest); err != nil {
+		if err := session.Row(ctx, several, []any{chunk, limiter}, &n, &rest); err != nil {
 			return removed, err
 		}
 		removed += n
 		held = append(held, rest...)
 	}
 	for _, key := range held {
-		tag, err := db.Exec(ctx, one, key, limiter)
+		n, err := session.Exec(ctx, one, key, limiter)
 		if err != nil {
 			return removed, err
 		}
-		removed += tag.RowsAffected()
+		removed += n
 	}
 	return removed, nil
 }

@@ -45,25 +45,25 @@ func newTable(name, sweepFile string) table {
 }
 
 // peek looks at a bucket.
-func (t table) peek(ctx context.Context, db rate.DB, r *rate.Request) (rate.Decision, error) {
+func (t table) peek(ctx context.Context, session rate.Session, r *rate.Request) (rate.Decision, error) {
 	var nowNS int64
 	var b bucket
 	fields := append([]any{&nowNS}, b.fields()...)
 	if strings.Contains(t.look, "leased_ns") {
 		fields = append(fields, &b.leasedNS, &b.untilNS)
 	}
-	if err := db.QueryRow(ctx, t.look, r.Key, r.Limiter).Scan(fields...); err != nil {
+	if err := session.Row(ctx, t.look, []any{r.Key, r.Limiter}, fields...); err != nil {
 		return rate.Decision{}, err
 	}
 	return b.decision(r, nowNS, 0), nil
 }
 
-func (t table) resetKey(ctx context.Context, db rate.DB, limiter, key string) error {
+func (t table) resetKey(ctx context.Context, session rate.Session, limiter, key string) error {
 	// Peeking validates the names, and nothing else that matters here.
 	if err := (rate.Request{Limiter: limiter, Key: key, Limit: rate.PerSecond(1)}).Validate(); err != nil {
 		return err
 	}
-	if _, err := db.Exec(ctx, t.reset, key, limiter); err != nil {
+	if _, err := session.Exec(ctx, t.reset, key, limiter); err != nil {
 		return explain(err)
 	}
 	return nil
@@ -76,13 +76,13 @@ const rowsPerPage = 40
 // lastPage is what a ctid can name. No table is as long.
 const lastPage = 1<<32 - 1
 
-func (t table) sweepBatch(ctx context.Context, db rate.DB, from rate.Cursor, limit int) (rate.Swept, error) {
+func (t table) sweepBatch(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
 	if from < 0 || limit < 1 {
 		return rate.Swept{}, fmt.Errorf("pglimit: Sweep from %d with a limit of %d: from must be a Cursor of another Sweep or 0, limit at least 1", from, limit)
 	}
 	pages := max(1, limit/rowsPerPage)
 	swept := rate.Swept{Next: min(min(from, lastPage)+rate.Cursor(min(pages, lastPage)), lastPage)}
-	err := db.QueryRow(ctx, t.sweep, int64(from), int64(swept.Next), autocommits(db)).Scan(&swept.Removed, &swept.Done, nil)
+	err := session.Row(ctx, t.sweep, []any{int64(from), int64(swept.Next), session.Autocommits()}, &swept.Removed, &swept.Done, nil)
 	if err != nil {
 		return rate.Swept{}, explain(err)
 	}

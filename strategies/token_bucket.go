@@ -46,26 +46,26 @@ func (TokenBucket) Check(rate.Limit) error { return nil }
 
 // Take decides in one round trip. In the caller's transaction requests for several buckets
 // take one each, so that none is refused because another transaction was faster.
-func (s TokenBucket) Take(ctx context.Context, db rate.DB, requests []rate.Request) ([]rate.Decision, error) {
+func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	if err := validate(s, requests); err != nil || len(requests) == 0 {
 		return nil, err
 	}
-	if len(requests) == 1 || !autocommits(db) {
-		return takeEach(ctx, db, requests, takeTokens)
+	if len(requests) == 1 || !session.Autocommits() {
+		return takeEach(ctx, session, requests, takeTokens)
 	}
 	m, err := newMany(requests)
 	if err != nil {
 		return nil, err
 	}
-	decisions, how := make([]rate.Decision, len(requests)), mannerOf(db, requests)
+	decisions, how := make([]rate.Decision, len(requests)), mannerOf(session, requests)
 	if len(m.keys) == 1 {
-		err = m.takeInTurn(ctx, db, requests, decisions, how)
+		err = m.takeInTurn(ctx, session, requests, decisions, how)
 	} else {
 		// Once more, because what it was overtaken by is there now.
-		err = again(ctx, db, 2, func() error { return m.take(ctx, db, requests, decisions, how) })
+		err = again(ctx, session, 2, func() error { return m.take(ctx, session, requests, decisions, how) })
 	}
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == readOnlyTransaction {
-		return takeEach(ctx, db, requests, takeTokens) // denies, if all can be denied
+		return takeEach(ctx, session, requests, takeTokens) // denies, if all can be denied
 	}
 	if err != nil {
 		return nil, explain(err)
@@ -74,11 +74,11 @@ func (s TokenBucket) Take(ctx context.Context, db rate.DB, requests []rate.Reque
 }
 
 // takeTokens decides one request.
-func takeTokens(ctx context.Context, db rate.DB, r *rate.Request, how manner) (rate.Decision, error) {
+func takeTokens(ctx context.Context, session rate.Session, r *rate.Request, how manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
-		return tokenBucketTable.peek(ctx, db, r)
+		return tokenBucketTable.peek(ctx, session, r)
 	}
-	granted, nowNS, after, err := takeFromOne(ctx, db, r, r.Tokens, r.Unit, nil, nil, how)
+	granted, nowNS, after, err := takeFromOne(ctx, session, r, r.Tokens, r.Unit, nil, nil, how)
 	if err != nil {
 		return rate.Decision{}, err
 	}
@@ -86,24 +86,24 @@ func takeTokens(ctx context.Context, db rate.DB, r *rate.Request, how manner) (r
 }
 
 // takeFromOne asks for tokens of the bucket of r.
-func takeFromOne(ctx context.Context, db rate.DB, r *rate.Request, want, unit int64, wants, units []int64, how manner) (granted, nowNS int64, after bucket, err error) {
-	err = db.QueryRow(ctx, tokenBucketTake,
-		r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), want, unit, wants, units, how.relaxed, how.impatient,
-	).Scan(&granted, &nowNS, &after.fullNS, &after.tokenNS, &after.atNS, &after.leasedNS, &after.untilNS)
+func takeFromOne(ctx context.Context, session rate.Session, r *rate.Request, want, unit int64, wants, units []int64, how manner) (granted, nowNS int64, after bucket, err error) {
+	err = session.Row(ctx, tokenBucketTake,
+		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), want, unit, wants, units, how.relaxed, how.impatient},
+		&granted, &nowNS, &after.fullNS, &after.tokenNS, &after.atNS, &after.leasedNS, &after.untilNS)
 	return granted, max(nowNS, after.atNS), after, err // not before the grants that it counts
 }
 
 // GiveBack gives back, each row in an update of its own.
-func (s TokenBucket) GiveBack(ctx context.Context, db rate.DB, refunds []rate.Refund) error {
-	return giveBack(ctx, db, s, refunds, tokenBucketTable.giveBack, bucketRefund)
+func (s TokenBucket) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
+	return giveBack(ctx, session, s, refunds, tokenBucketTable.giveBack, bucketRefund)
 }
 
 // Reset deletes the row.
-func (TokenBucket) Reset(ctx context.Context, db rate.DB, limiter, key string) error {
-	return tokenBucketTable.resetKey(ctx, db, limiter, key)
+func (TokenBucket) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
+	return tokenBucketTable.resetKey(ctx, session, limiter, key)
 }
 
 // Sweep walks the table by pages.
-func (TokenBucket) Sweep(ctx context.Context, db rate.DB, from rate.Cursor, limit int) (rate.Swept, error) {
-	return tokenBucketTable.sweepBatch(ctx, db, from, limit)
+func (TokenBucket) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
+	return tokenBucketTable.sweepBatch(ctx, session, from, limit)
 }

@@ -21,7 +21,7 @@ var (
 // Lease settles and takes in one round trip. The row is locked for it, also if there is
 // nothing to set aside. It waits for whoever holds it: a lease that could not be settled would
 // be missed until it expires.
-func (s TokenBucket) Lease(ctx context.Context, db rate.DB, r rate.LeaseRequest) (rate.Lease, error) {
+func (s TokenBucket) Lease(ctx context.Context, session rate.Session, r rate.LeaseRequest) (rate.Lease, error) {
 	look := rate.Request{Limiter: r.Limiter, Key: r.Key, Limit: r.Limit, Unit: 1, Durability: r.Durability}
 	if err := validate(s, []rate.Request{look}); err != nil {
 		return rate.Lease{}, err
@@ -32,10 +32,10 @@ func (s TokenBucket) Lease(ctx context.Context, db rate.DB, r rate.LeaseRequest)
 	var lease rate.Lease
 	var nowNS int64
 	var after bucket
-	err := db.QueryRow(ctx, tokenBucketLease,
+	err := session.Row(ctx, tokenBucketLease, []any{
 		r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Share, r.TTL.Nanoseconds(),
-		r.Settle.Tokens, r.Spent, untilNS(r.Settle), mannerOf(db, []rate.Request{look}).relaxed,
-	).Scan(&lease.Tokens, &nowNS, &after.fullNS, &after.tokenNS, &after.atNS, &after.leasedNS, &after.untilNS)
+		r.Settle.Tokens, r.Spent, untilNS(r.Settle), mannerOf(session, []rate.Request{look}).relaxed,
+	}, &lease.Tokens, &nowNS, &after.fullNS, &after.tokenNS, &after.atNS, &after.leasedNS, &after.untilNS)
 	if err != nil {
 		return rate.Lease{}, explain(err)
 	}

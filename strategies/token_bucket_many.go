@@ -73,8 +73,8 @@ func oneForAll[T comparable](column []T) []T {
 }
 
 // takeInTurn decides several requests for one bucket.
-func (m *many) takeInTurn(ctx context.Context, db rate.DB, requests []rate.Request, decisions []rate.Decision, how manner) error {
-	granted, nowNS, after, err := takeFromOne(ctx, db, &requests[0], 1, 1, m.wants, m.units, how)
+func (m *many) takeInTurn(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how manner) error {
+	granted, nowNS, after, err := takeFromOne(ctx, session, &requests[0], 1, 1, m.wants, m.units, how)
 	if err != nil {
 		return err
 	}
@@ -83,16 +83,16 @@ func (m *many) takeInTurn(ctx context.Context, db rate.DB, requests []rate.Reque
 }
 
 // take decides requests for several buckets in one call.
-func (m *many) take(ctx context.Context, db rate.DB, requests []rate.Request, decisions []rate.Decision, how manner) error {
+func (m *many) take(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how manner) error {
 	asks, last, wants, units := oneForAll(m.asks), m.last, m.wants, m.units
 	if !slices.Contains(asks, planned) {
 		last, wants, units = nil, nil, nil
 	}
 	var nowNS int64
 	var grants, numbers, fulls, ats, leased, untils, denied, deniedFulls, deniedTokens, deniedAts, deniedLeased, deniedUntils []int64
-	err := db.QueryRow(ctx, tokenBucketTakeMany,
+	err := session.Row(ctx, tokenBucketTakeMany, []any{
 		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), asks, last, wants, units, how.relaxed,
-	).Scan(&nowNS, &grants, &numbers, &fulls, &ats, &leased, &untils, &denied, &deniedFulls, &deniedTokens, &deniedAts, &deniedLeased, &deniedUntils)
+	}, &nowNS, &grants, &numbers, &fulls, &ats, &leased, &untils, &denied, &deniedFulls, &deniedTokens, &deniedAts, &deniedLeased, &deniedUntils)
 	if err != nil {
 		return err
 	}

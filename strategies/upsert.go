@@ -42,24 +42,24 @@ func (Upsert) Name() string { return "upsert" }
 func (Upsert) Check(rate.Limit) error { return nil }
 
 // Take decides in one round trip.
-func (s Upsert) Take(ctx context.Context, db rate.DB, requests []rate.Request) ([]rate.Decision, error) {
+func (s Upsert) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	if err := validate(s, requests); err != nil {
 		return nil, err
 	}
-	return takeEach(ctx, db, requests, upsertOne)
+	return takeEach(ctx, session, requests, upsertOne)
 }
 
-func upsertOne(ctx context.Context, db rate.DB, r *rate.Request, how manner) (rate.Decision, error) {
+func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
-		return upsertTable.peek(ctx, db, r)
+		return upsertTable.peek(ctx, session, r)
 	}
 	for {
 		var granted *int64
 		var nowNS int64
 		var after bucket
-		err := db.QueryRow(ctx, upsertTake,
-			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Unit, how.relaxed, how.impatient,
-		).Scan(append([]any{&granted, &nowNS}, append(after.fields(), nil)...)...)
+		err := session.Row(ctx, upsertTake,
+			[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Unit, how.relaxed, how.impatient},
+			append([]any{&granted, &nowNS}, append(after.fields(), nil)...)...)
 		switch {
 		case err != nil:
 			return rate.Decision{}, err
@@ -67,7 +67,7 @@ func upsertOne(ctx context.Context, db rate.DB, r *rate.Request, how manner) (ra
 			// Somebody else took what the read had seen. A new statement sees that, and each
 			// turn of this loop means a grant for somebody.
 		case *granted == 0 && after.ahead(nowNS):
-			if _, err := db.Exec(ctx, upsertTable.step, r.Key, r.Limiter); err != nil {
+			if _, err := session.Exec(ctx, upsertTable.step, r.Key, r.Limiter); err != nil {
 				return rate.Decision{}, err
 			}
 		default:
@@ -77,16 +77,16 @@ func upsertOne(ctx context.Context, db rate.DB, r *rate.Request, how manner) (ra
 }
 
 // GiveBack gives back, each row in an update of its own.
-func (s Upsert) GiveBack(ctx context.Context, db rate.DB, refunds []rate.Refund) error {
-	return giveBack(ctx, db, s, refunds, upsertTable.giveBack, bucketRefund)
+func (s Upsert) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
+	return giveBack(ctx, session, s, refunds, upsertTable.giveBack, bucketRefund)
 }
 
 // Reset deletes the row.
-func (Upsert) Reset(ctx context.Context, db rate.DB, limiter, key string) error {
-	return upsertTable.resetKey(ctx, db, limiter, key)
+func (Upsert) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
+	return upsertTable.resetKey(ctx, session, limiter, key)
 }
 
 // Sweep walks the table by pages.
-func (Upsert) Sweep(ctx context.Context, db rate.DB, from rate.Cursor, limit int) (rate.Swept, error) {
-	return upsertTable.sweepBatch(ctx, db, from, limit)
+func (Upsert) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
+	return upsertTable.sweepBatch(ctx, session, from, limit)
 }

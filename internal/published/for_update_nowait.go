@@ -1,6 +1,7 @@
 package published
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -40,40 +41,41 @@ func NewForUpdateNowait(schema string) ForUpdateNowait {
 }
 
 // Take decides in four round trips: begin, lock, update, commit.
-func (s ForUpdateNowait) Take(ctx context.Context, db rate.DB, requests []rate.Request) ([]rate.Decision, error) {
+func (s ForUpdateNowait) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	return s.takeEach(requests, func(r rate.Request, intervalUS int64) (bool, rate.Decision, error) {
-		granted, d, err := s.take(ctx, db, r.Key, intervalUS)
+		granted, d, err := s.take(ctx, session, r.Key, intervalUS)
 		if errors.Is(err, pgx.ErrNoRows) {
-			if _, err = db.Exec(ctx, s.first, r.Key); err == nil {
-				granted, d, err = s.take(ctx, db, r.Key, intervalUS)
+			if _, err = session.Exec(ctx, s.first, r.Key); err == nil {
+				granted, d, err = s.take(ctx, session, r.Key, intervalUS)
 			}
 		}
 		return granted, d, err
 	})
 }
 
-func (s ForUpdateNowait) take(ctx context.Context, db rate.DB, key string, intervalUS int64) (granted bool, d rate.Decision, err error) {
-	tx, err := db.Begin(ctx)
-	if err != nil {
-		return false, d, err
-	}
-	defer tx.Rollback(ctx) //nolint:errcheck // after a commit it does nothing, and otherwise err says what went wrong
-
-	var at time.Time
-	switch err = tx.QueryRow(ctx, s.lock, key, intervalUS).Scan(&at, &granted); {
-	case isCode(err, lockNotAvailable):
-		return false, rate.Decision{Contended: true}, nil
-	case err != nil:
-		return false, d, err
-	}
-	if !granted {
-		// at is when the transaction began, the row was looked at later: what was
-		// granted in between is not in the time, so it is not the denial's.
-		return false, d, nil
-	}
-	d.At = at
-	if _, err = tx.Exec(ctx, s.update, key); err != nil {
-		return false, d, err
-	}
-	return true, d, tx.Commit(ctx)
+func (s ForUpdateNowait) take(ctx context.Context, session rate.Session, key string, intervalUS int64) (granted bool, d rate.Decision, err error) {
+	err = session.OneConnection(ctx, func(conn rate.Session) error {
+		if _, err := conn.Exec(ctx, "begin"); err != nil {
+			return err
+		}
+		var at time.Time
+		err := conn.Row(ctx, s.lock, []any{key, intervalUS}, &at, &granted)
+		if err == nil && granted {
+			// Of a denial it is no time: at is when the transaction began, the row was looked
+			// at later, and what was granted in between is not in it.
+			d.At = at
+			_, err = conn.Exec(ctx, s.update, key)
+		}
+		if err == nil && granted {
+			_, err = conn.Exec(ctx, "commit")
+			return err
+		}
+		granted = false
+		_, failed := conn.Exec(ctx, "rollback")
+		if isCode(err, lockNotAvailable) {
+			d, err = rate.Decision{Contended: true}, nil
+		}
+		return cmp.Or(err, failed)
+	})
+	return granted && err == nil, d, err
 }

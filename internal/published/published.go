@@ -39,8 +39,8 @@ var schemaFile string
 // Create makes the schema of that name, which must not exist, with the tables of
 // the three statements. The exclusion constraint takes the extension btree_gist,
 // which must be in the database: pglimit's migrations bring it.
-func Create(ctx context.Context, db rate.DB, schema string) error {
-	_, err := db.Exec(ctx, statement(schemaFile, schema))
+func Create(ctx context.Context, session rate.Session, schema string) error {
+	_, err := session.Exec(ctx, statement(schemaFile, schema))
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == undefinedObject {
 		return fmt.Errorf("the published exclusion constraint needs the extension btree_gist: create extension btree_gist: %w", err)
@@ -49,8 +49,8 @@ func Create(ctx context.Context, db rate.DB, schema string) error {
 }
 
 // Drop removes what [Create] made.
-func Drop(ctx context.Context, db rate.DB, schema string) error {
-	_, err := db.Exec(ctx, statement("drop schema if exists $schema cascade", schema))
+func Drop(ctx context.Context, session rate.Session, schema string) error {
+	_, err := session.Exec(ctx, statement("drop schema if exists $schema cascade", schema))
 	return err
 }
 
@@ -124,9 +124,9 @@ func isCode(err error, code string) bool {
 	return errors.As(err, &pg) && pg.Code == code
 }
 
-// scanTime reads the one time a statement returns. No row: not granted.
-func scanTime(row pgx.Row) (at time.Time, granted bool, err error) {
-	err = row.Scan(&at)
+// scanTime sends a statement and reads the one time that it returns. No row: not granted.
+func scanTime(ctx context.Context, session rate.Session, sql string, args ...any) (at time.Time, granted bool, err error) {
+	err = session.Row(ctx, sql, args, &at)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return at, false, nil
 	}

@@ -25,9 +25,9 @@ func NewUpsert(schema string) Upsert {
 }
 
 // Take decides in one round trip.
-func (s Upsert) Take(ctx context.Context, db rate.DB, requests []rate.Request) ([]rate.Decision, error) {
+func (s Upsert) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	return s.takeEach(requests, func(r rate.Request, intervalUS int64) (granted bool, d rate.Decision, err error) {
-		d.At, granted, err = scanTime(db.QueryRow(ctx, s.upsert, r.Key, intervalUS))
+		d.At, granted, err = scanTime(ctx, session, s.upsert, r.Key, intervalUS)
 		return granted, d, err
 	})
 }

@@ -3,23 +3,7 @@ package rate
 import (
 	"context"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
-
-// DB is what *pgxpool.Pool, *pgxpool.Conn, *pgx.Conn and pgx.Tx have in common.
-//
-// Given a pgx.Tx, a take joins the caller's transaction: it is charged if the
-// transaction commits and given back if it is rolled back. The row stays locked
-// until then, so keep such transactions short.
-type DB interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
-}
 
 // Strategy decides in Postgres. The package strategies has four; strategytest, a
 // conformance suite that any other can be held against.
@@ -42,7 +26,7 @@ type Strategy interface {
 	// order given, and have one limit. The call is one transaction: an error that is ErrNothingTaken means
 	// that nothing was taken and that asking for each bucket alone may help; any other
 	// from Postgres, that nothing was taken; one from the connection, that nobody knows.
-	Take(ctx context.Context, db DB, requests []Request) ([]Decision, error)
+	Take(ctx context.Context, session Session, requests []Request) ([]Decision, error)
 }
 
 // GiveBacker is a [Strategy] to which tokens can be given back. To one that is none, what was
@@ -52,7 +36,7 @@ type GiveBacker interface {
 
 	// GiveBack returns tokens that were granted and not used, see [Refund]. One
 	// transaction; refunds may come in any order.
-	GiveBack(ctx context.Context, db DB, refunds []Refund) error
+	GiveBack(ctx context.Context, session Session, refunds []Refund) error
 }
 
 // Resetter is a [Strategy] that can forgive a key.
@@ -61,7 +45,7 @@ type Resetter interface {
 
 	// Reset fills the bucket. Resetting one that is full does nothing. A take that read
 	// the clock before may be dated some milliseconds before the reset that it followed.
-	Reset(ctx context.Context, db DB, limiter, key string) error
+	Reset(ctx context.Context, session Session, limiter, key string) error
 }
 
 // Sweeper is a [Strategy] that leaves rows behind, and can remove them.
@@ -72,7 +56,7 @@ type Sweeper interface {
 	// future decision changes (unless the database's clock steps back by more than
 	// that). It looks at about limit rows, in one short transaction, never waits
 	// for a locked row, and says where to go on.
-	Sweep(ctx context.Context, db DB, from Cursor, limit int) (Swept, error)
+	Sweep(ctx context.Context, session Session, from Cursor, limit int) (Swept, error)
 }
 
 // Refund is what [GiveBacker.GiveBack] returns to a bucket: Request.Tokens of what was
@@ -95,7 +79,7 @@ type Leaser interface {
 
 	// Lease settles an earlier lease and takes a new one of the same bucket, in one
 	// transaction.
-	Lease(ctx context.Context, db DB, request LeaseRequest) (Lease, error)
+	Lease(ctx context.Context, session Session, request LeaseRequest) (Lease, error)
 }
 
 // LeaseRequest asks a [Leaser] to set tokens aside.
@@ -153,11 +137,11 @@ type AllResetter interface {
 	// ResetAll fills every bucket of the limiter. A bucket that is taken from meanwhile
 	// is full at some moment between the beginning and the end.
 	//
-	// It works in short transactions, unless db is one: an error leaves those that were
+	// It works in short transactions, unless in one of the caller's: an error leaves those that were
 	// reset before it full. It waits for rows that others hold when all others are
 	// reset, as long as ctx lets it.
 	//
 	// It returns how many rows it removed, also with an error: one for each bucket that
 	// had been taken from and not swept since, or as many as the strategy keeps.
-	ResetAll(ctx context.Context, db DB, limiter string) (int64, error)
+	ResetAll(ctx context.Context, session Session, limiter string) (int64, error)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -25,9 +24,9 @@ func callersTransaction(s *suite) {
 			s.Fatal(err)
 		}
 		defer func() { _ = tx.Rollback(context.WithoutCancel(s.Context())) }()
-		s.wants(s.takeAll(tx, s.ask("k", limit, 1, 1))[0], 1, 0)
-		s.wants(s.takeAll(tx, s.ask("k", limit, 1, 1))[0], 0, 0)
-		if several := s.takeAll(tx, s.ask("b", limit, 1, 1), s.ask("a", limit, 1, 1)); !several[0].Allowed || !several[1].Allowed {
+		s.wants(s.takeAll(rate.InTx(tx), s.ask("k", limit, 1, 1))[0], 1, 0)
+		s.wants(s.takeAll(rate.InTx(tx), s.ask("k", limit, 1, 1))[0], 0, 0)
+		if several := s.takeAll(rate.InTx(tx), s.ask("b", limit, 1, 1), s.ask("a", limit, 1, 1)); !several[0].Allowed || !several[1].Allowed {
 			s.Errorf("several keys in a transaction: %+v", several)
 		}
 		if err := end.end(tx); err != nil {
@@ -61,8 +60,8 @@ func callersSettings(s *suite) {
 			return all
 		}
 		before := settings()
-		s.takeAll(tx, s.ask("k", limit, 1, 1))
-		s.takeAll(tx, s.ask("k", limit, 1, 1), s.ask("l", limit, 1, 1))
+		s.takeAll(rate.InTx(tx), s.ask("k", limit, 1, 1))
+		s.takeAll(rate.InTx(tx), s.ask("k", limit, 1, 1), s.ask("l", limit, 1, 1))
 		if after := settings(); after != before {
 			s.Errorf("settings were %s, are %s", before, after)
 		}
@@ -80,22 +79,22 @@ func callersSettings(s *suite) {
 		s.Fatal(err)
 	}
 	defer conn.Release()
-	s.wants(s.takeAll(conn, s.ask("m", limit, 1, 1))[0], 1, 0)
-	s.wants(s.takeAll(conn.Conn(), s.ask("m", limit, 1, 1))[0], 0, 0)
+	s.wants(s.takeAll(rate.OnConn(conn.Conn()), s.ask("m", limit, 1, 1))[0], 1, 0)
+	s.wants(s.takeAll(rate.OnConn(conn.Conn()), s.ask("m", limit, 1, 1))[0], 0, 0)
 	for _, sql := range []string{"begin", "rollback"} {
 		if _, err := conn.Exec(s.Context(), sql); err != nil {
 			s.Fatal(err)
 		}
 		if sql == "begin" { // by hand, which pgx knows of the connection only
-			s.wants(s.takeAll(conn.Conn(), s.ask("n", limit, 1, 1))[0], 1, 0)
-			s.takeAll(conn, s.ask("o", limit, 1, 1), s.ask("p", limit, 1, 1))
+			s.wants(s.takeAll(rate.OnConn(conn.Conn()), s.ask("n", limit, 1, 1))[0], 1, 0)
+			s.takeAll(rate.OnConn(conn.Conn()), s.ask("o", limit, 1, 1), s.ask("p", limit, 1, 1))
 			if status := conn.Conn().PgConn().TxStatus(); status != 'T' {
 				s.Errorf("the transaction's status is %c after a take", status)
 			}
 		}
 	}
 	for _, key := range []string{"n", "o", "p"} {
-		s.wants(s.takeAll(conn, s.ask(key, limit, 1, 1))[0], 1, 0)
+		s.wants(s.takeAll(rate.OnConn(conn.Conn()), s.ask(key, limit, 1, 1))[0], 1, 0)
 	}
 	var commit string
 	if err := conn.QueryRow(s.Context(), "show synchronous_commit").Scan(&commit); err != nil || commit == "off" {
@@ -109,7 +108,7 @@ func cancelled(s *suite) {
 	limit := s.needs(slow(1))
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
-	if _, err := s.strategy.Take(ctx, s.pool, []rate.Request{s.ask("k", limit, 1, 1)}); !errors.Is(err, context.Canceled) {
+	if _, err := s.strategy.Take(ctx, s.session, []rate.Request{s.ask("k", limit, 1, 1)}); !errors.Is(err, context.Canceled) {
 		s.Errorf("the error is %v, want context.Canceled", err)
 	}
 	s.wants(s.take("k", limit, 1, 1), 1, 0)
@@ -122,21 +121,21 @@ func cancelled(s *suite) {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(s.Context())) }()
 	for statements := range 8 {
 		ctx, cancel := context.WithCancel(s.Context())
-		_, err := s.strategy.Take(ctx, &interrupted{Tx: tx, after: statements, cancel: cancel}, []rate.Request{s.ask("l", limit, 1, 1), s.ask("m", limit, 1, 1)})
+		_, err := s.strategy.Take(ctx, &interrupted{Session: rate.InTx(tx), after: statements, cancel: cancel}, []rate.Request{s.ask("l", limit, 1, 1), s.ask("m", limit, 1, 1)})
 		cancel()
 		if err == nil {
 			break
 		}
-		if d := s.takeAll(tx, s.ask("l", limit, 0, 1), s.ask("m", limit, 0, 1)); !d[0].Allowed || !d[1].Allowed {
+		if d := s.takeAll(rate.InTx(tx), s.ask("l", limit, 0, 1), s.ask("m", limit, 0, 1)); !d[0].Allowed || !d[1].Allowed {
 			s.Errorf("cut off after %d statements, which failed: %+v", statements, d)
 		}
 	}
 }
 
-// interrupted is a transaction whose caller gives up when so many statements have
+// interrupted is a session whose caller gives up when so many statements have
 // been sent.
 type interrupted struct {
-	pgx.Tx
+	rate.Session
 	after  int
 	cancel context.CancelFunc
 }
@@ -147,33 +146,30 @@ func (i *interrupted) count() {
 	}
 }
 
-func (i *interrupted) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+func (i *interrupted) Exec(ctx context.Context, sql string, args ...any) (int64, error) {
 	i.count()
-	return i.Tx.Exec(ctx, sql, args...)
+	return i.Session.Exec(ctx, sql, args...)
 }
 
-func (i *interrupted) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+func (i *interrupted) Row(ctx context.Context, sql string, args []any, into ...any) error {
 	i.count()
-	return i.Tx.Query(ctx, sql, args...)
+	return i.Session.Row(ctx, sql, args, into...)
 }
 
-func (i *interrupted) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+func (i *interrupted) Pipeline(ctx context.Context, statements ...rate.Statement) (int, error) {
 	i.count()
-	return i.Tx.QueryRow(ctx, sql, args...)
+	return i.Session.Pipeline(ctx, statements...)
 }
 
-func (i *interrupted) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
-	i.count()
-	return i.Tx.SendBatch(ctx, batch)
-}
+func (i *interrupted) OneConnection(_ context.Context, f func(rate.Session) error) error { return f(i) }
 
 func durability(s *suite) {
 	limit := s.needs(slow(1))
 	for _, d := range []rate.Durability{rate.Relaxed, rate.Durable} {
 		r := s.ask(d.String(), limit, 1, 1)
 		r.Durability = d
-		s.wants(s.takeAll(s.pool, r)[0], 1, 0)
-		s.wants(s.takeAll(s.pool, r)[0], 0, 0)
+		s.wants(s.takeAll(s.session, r)[0], 1, 0)
+		s.wants(s.takeAll(s.session, r)[0], 0, 0)
 	}
 }
 
@@ -191,25 +187,26 @@ func queryModes(s *suite) {
 			s.Fatal(err)
 		}
 		defer func() { _ = conn.Close(context.WithoutCancel(s.Context())) }()
+		session := rate.OnConn(conn)
 		key := mode.String() + `'\"%🔑`
-		if d := s.takeAll(conn, s.ask(key, limit, 0, 1))[0]; !d.Allowed {
+		if d := s.takeAll(session, s.ask(key, limit, 0, 1))[0]; !d.Allowed {
 			s.Errorf("%v: peek at a full bucket: %+v", mode, d)
 		}
-		s.wants(s.takeAll(conn, s.ask(key, limit, 1, 1))[0], 1, 0)
-		s.wants(s.takeAll(conn, s.ask(key, limit, 1, 1))[0], 0, 0)
-		if several := s.takeAll(conn, s.ask(key+"b", limit, 1, 1), s.ask(key+"a", limit, 1, 1)); !several[0].Allowed || !several[1].Allowed {
+		s.wants(s.takeAll(session, s.ask(key, limit, 1, 1))[0], 1, 0)
+		s.wants(s.takeAll(session, s.ask(key, limit, 1, 1))[0], 0, 0)
+		if several := s.takeAll(session, s.ask(key+"b", limit, 1, 1), s.ask(key+"a", limit, 1, 1)); !several[0].Allowed || !several[1].Allowed {
 			s.Errorf("%v: several keys: %+v", mode, several)
 		}
 		returned := s.ask(key+"c", limit, 1, 1)
-		granted := s.takeAll(conn, returned)[0]
-		if err := capable[rate.GiveBacker](s).GiveBack(s.Context(), conn, []rate.Refund{{Request: returned, At: granted.At}}); err != nil {
+		granted := s.takeAll(session, returned)[0]
+		if err := capable[rate.GiveBacker](s).GiveBack(s.Context(), session, []rate.Refund{{Request: returned, At: granted.At}}); err != nil {
 			s.Errorf("%v: GiveBack: %v", mode, err)
 		}
-		s.wants(s.takeAll(conn, returned)[0], 1, 0)
-		if err := capable[rate.Resetter](s).Reset(s.Context(), conn, s.limiter, key); err != nil {
+		s.wants(s.takeAll(session, returned)[0], 1, 0)
+		if err := capable[rate.Resetter](s).Reset(s.Context(), session, s.limiter, key); err != nil {
 			s.Errorf("%v: Reset: %v", mode, err)
 		}
-		if _, err := capable[rate.Sweeper](s).Sweep(s.Context(), conn, 0, 10); err != nil {
+		if _, err := capable[rate.Sweeper](s).Sweep(s.Context(), session, 0, 10); err != nil {
 			s.Errorf("%v: Sweep: %v", mode, err)
 		}
 	}
@@ -220,7 +217,7 @@ func (s *suite) sweepAll() {
 	s.Helper()
 	var from rate.Cursor
 	for {
-		swept, err := capable[rate.Sweeper](s).Sweep(s.Context(), s.pool, from, 100)
+		swept, err := capable[rate.Sweeper](s).Sweep(s.Context(), s.session, from, 100)
 		if err != nil {
 			s.Fatal(err)
 		}

@@ -87,7 +87,7 @@ func reset(s *suite) {
 	s.wants(s.take("k", limit, 1, 1), 1, 0)
 	s.wants(s.take("other", limit, 1, 1), 1, 0)
 	for range 2 { // a full bucket may be reset too
-		if err := capable[rate.Resetter](s).Reset(s.Context(), s.pool, s.limiter, "k"); err != nil {
+		if err := capable[rate.Resetter](s).Reset(s.Context(), s.session, s.limiter, "k"); err != nil {
 			s.Fatal(err)
 		}
 	}
@@ -103,7 +103,7 @@ func severalKeys(s *suite) {
 	for _, key := range keys {
 		requests = append(requests, s.ask(key, limit, 1, 1))
 	}
-	for i, d := range s.takeAll(s.pool, requests...) {
+	for i, d := range s.takeAll(s.session, requests...) {
 		if want := keys[i] != "b"; d.Allowed != want {
 			s.Errorf("key %q: allowed %v, want %v", keys[i], d.Allowed, want)
 		}
@@ -111,7 +111,7 @@ func severalKeys(s *suite) {
 	if s.strategy.Check(slow(9)) != nil {
 		return
 	}
-	mixed := s.takeAll(s.pool, s.ask("z", slow(9), 4, 4), s.ask("y", slow(3), 5, 1), s.ask("x", slow(2), 0, 1))
+	mixed := s.takeAll(s.session, s.ask("z", slow(9), 4, 4), s.ask("y", slow(3), 5, 1), s.ask("x", slow(2), 0, 1))
 	for i, want := range []struct{ granted, remaining int64 }{{4, 5}, {3, 0}, {0, 2}} {
 		if mixed[i].Granted != want.granted || mixed[i].Remaining != want.remaining {
 			s.Errorf("request %d: %+v, want %+v", i, mixed[i], want)
@@ -121,7 +121,7 @@ func severalKeys(s *suite) {
 
 func sameKeyTwice(s *suite) {
 	limit := s.needs(slow(1))
-	decisions := s.takeAll(s.pool, s.ask("k", limit, 1, 1), s.ask("a", limit, 1, 1), s.ask("k", limit, 1, 1))
+	decisions := s.takeAll(s.session, s.ask("k", limit, 1, 1), s.ask("a", limit, 1, 1), s.ask("k", limit, 1, 1))
 	for i, want := range []bool{true, true, false} {
 		if decisions[i].Allowed != want {
 			s.Errorf("request %d: allowed %v, want %v", i, decisions[i].Allowed, want)
@@ -130,7 +130,7 @@ func sameKeyTwice(s *suite) {
 	if s.strategy.Check(slow(5)) != nil {
 		return
 	}
-	decisions = s.takeAll(s.pool, s.ask("five", slow(5), 3, 3), s.ask("five", slow(5), 3, 3), s.ask("five", slow(5), 2, 2))
+	decisions = s.takeAll(s.session, s.ask("five", slow(5), 3, 3), s.ask("five", slow(5), 3, 3), s.ask("five", slow(5), 2, 2))
 	for i, want := range []int64{3, 0, 2} {
 		if decisions[i].Granted != want {
 			s.Errorf("request %d: granted %d, want %d", i, decisions[i].Granted, want)
@@ -138,7 +138,7 @@ func sameKeyTwice(s *suite) {
 	}
 }
 
-func noRequests(s *suite) { s.takeAll(s.pool) }
+func noRequests(s *suite) { s.takeAll(s.session) }
 
 // Two first requests must yield a decision each, never a unique violation.
 func firstRequests(s *suite) {
@@ -152,7 +152,7 @@ func firstRequests(s *suite) {
 			var callers sync.WaitGroup
 			for range cap(decisions) {
 				callers.Go(func() {
-					d, err := s.strategy.Take(s.Context(), s.pool, []rate.Request{s.ask(key, limit, 1, 1)})
+					d, err := s.strategy.Take(s.Context(), s.session, []rate.Request{s.ask(key, limit, 1, 1)})
 					if err != nil {
 						s.Error(err)
 						return

@@ -9,7 +9,7 @@ import (
 
 func (s *suite) giveBack(refunds ...rate.Refund) {
 	s.Helper()
-	if err := capable[rate.GiveBacker](s).GiveBack(s.Context(), s.pool, refunds); err != nil {
+	if err := capable[rate.GiveBacker](s).GiveBack(s.Context(), s.session, refunds); err != nil {
 		s.Errorf("GiveBack: %v", err)
 	}
 }
@@ -56,7 +56,7 @@ func givenBack(s *suite) {
 func givenBackAfterReset(s *suite) {
 	limit := s.needs(slow(1))
 	old := s.take("k", limit, 1, 1)
-	if err := capable[rate.Resetter](s).Reset(s.Context(), s.pool, s.limiter, "k"); err != nil {
+	if err := capable[rate.Resetter](s).Reset(s.Context(), s.session, s.limiter, "k"); err != nil {
 		s.Fatal(err)
 	}
 	s.giveBack(s.refund("k", limit, 1, old)) // there is nothing
@@ -100,7 +100,7 @@ func badRefunds(s *suite) {
 		bad := s.refund("k", limit, 1, taken)
 		spoil(&bad)
 		var request *rate.RequestError
-		if err := capable[rate.GiveBacker](s).GiveBack(s.Context(), s.pool, []rate.Refund{s.refund("k", limit, 1, taken), bad}); !errors.As(err, &request) {
+		if err := capable[rate.GiveBacker](s).GiveBack(s.Context(), s.session, []rate.Refund{s.refund("k", limit, 1, taken), bad}); !errors.As(err, &request) {
 			s.Errorf("%s: the error is %v", name, err)
 		}
 	}
@@ -116,7 +116,7 @@ func givenBackInTransaction(s *suite) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		if err := capable[rate.GiveBacker](s).GiveBack(s.Context(), tx, []rate.Refund{s.refund("k", limit, 1, taken)}); err != nil {
+		if err := capable[rate.GiveBacker](s).GiveBack(s.Context(), rate.InTx(tx), []rate.Refund{s.refund("k", limit, 1, taken)}); err != nil {
 			s.Error(err)
 		}
 		var commit string

@@ -20,7 +20,7 @@ func anyScript(s *suite) {
 		s.wants(s.take(key, limit, 1, 1), 1, 0)
 		requests = append(requests, s.ask(key, limit, 1, 1))
 	}
-	for i, d := range s.takeAll(s.pool, requests...) {
+	for i, d := range s.takeAll(s.session, requests...) {
 		if d.Allowed {
 			s.Errorf("key %q was not recognised", keys[i])
 		}
@@ -28,8 +28,8 @@ func anyScript(s *suite) {
 	longest := s.ask("k", limit, 1, 1)
 	longest.Limiter = strings.Repeat("l", rate.MaxLimiterBytes)
 	longest.Key = strings.Repeat("m", rate.MaxKeyBytes)
-	s.takeAll(s.pool, longest)
-	if err := capable[rate.Resetter](s).Reset(s.Context(), s.pool, longest.Limiter, longest.Key); err != nil {
+	s.takeAll(s.session, longest)
+	if err := capable[rate.Resetter](s).Reset(s.Context(), s.session, longest.Limiter, longest.Key); err != nil {
 		s.Error(err)
 	}
 }
@@ -39,7 +39,7 @@ func apart(s *suite) {
 	for _, name := range []struct{ limiter, key string }{{"a", "b"}, {"b", "a"}, {"ab", "a"}, {"a", "ab"}, {"A", "b"}} {
 		r := s.ask(name.key, limit, 1, 1)
 		r.Limiter = s.limiter + name.limiter
-		s.wants(s.takeAll(s.pool, r)[0], 1, 0)
+		s.wants(s.takeAll(s.session, r)[0], 1, 0)
 	}
 }
 
@@ -66,7 +66,7 @@ func badRequests(s *suite) {
 	} {
 		bad := good
 		spoil(&bad)
-		_, err := s.strategy.Take(s.Context(), s.pool, []rate.Request{good, bad})
+		_, err := s.strategy.Take(s.Context(), s.session, []rate.Request{good, bad})
 		var request *rate.RequestError
 		var limited *rate.LimitError
 		if !errors.As(err, &request) && !errors.As(err, &limited) {
@@ -75,7 +75,7 @@ func badRequests(s *suite) {
 	}
 	s.wants(s.take("good", limit, 1, 1), 1, 0) // none of the calls took it
 	for _, key := range []string{"", "a\x00b"} {
-		if err := capable[rate.Resetter](s).Reset(s.Context(), s.pool, s.limiter, key); err == nil {
+		if err := capable[rate.Resetter](s).Reset(s.Context(), s.session, s.limiter, key); err == nil {
 			s.Errorf("Reset of %q is not an error", key)
 		}
 	}

@@ -18,20 +18,20 @@ func resetAll(s *suite) {
 	}
 	other := s.ask("1", limit, 1, 1)
 	other.Limiter += "2"
-	s.takeAll(s.pool, append(requests, other)...)
-	removed, err := strategy.ResetAll(s.Context(), s.pool, s.limiter)
+	s.takeAll(s.session, append(requests, other)...)
+	removed, err := strategy.ResetAll(s.Context(), s.session, s.limiter)
 	if err != nil || removed != keys {
 		s.Errorf("ResetAll removed %d rows of %d keys that had one grant each: %v", removed, keys, err)
 	}
-	for i, d := range s.takeAll(s.pool, requests...) {
+	for i, d := range s.takeAll(s.session, requests...) {
 		if !d.Allowed {
 			s.Errorf("key %d was not reset", i)
 		}
 	}
-	s.wants(s.takeAll(s.pool, other)[0], 0, 0)
+	s.wants(s.takeAll(s.session, other)[0], 0, 0)
 
 	// Of a limiter that nobody knows; with every query mode; and of none.
-	if removed, err := strategy.ResetAll(s.Context(), s.pool, s.limiter+"3"); removed != 0 || err != nil {
+	if removed, err := strategy.ResetAll(s.Context(), s.session, s.limiter+"3"); removed != 0 || err != nil {
 		s.Errorf("of an unknown limiter: %d, %v", removed, err)
 	}
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
@@ -41,13 +41,13 @@ func resetAll(s *suite) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		if removed, err := strategy.ResetAll(s.Context(), conn, s.limiter); removed != keys || err != nil {
+		if removed, err := strategy.ResetAll(s.Context(), rate.OnConn(conn), s.limiter); removed != keys || err != nil {
 			s.Errorf("%v: %d, %v", mode, removed, err)
 		}
 		_ = conn.Close(s.Context())
-		s.takeAll(s.pool, requests...)
+		s.takeAll(s.session, requests...)
 	}
-	if _, err := strategy.ResetAll(s.Context(), s.pool, ""); err == nil {
+	if _, err := strategy.ResetAll(s.Context(), s.session, ""); err == nil {
 		s.Error("of no limiter: no error")
 	}
 }
@@ -56,7 +56,7 @@ func resetAllInTransaction(s *suite) {
 	limit, strategy := s.needs(slow(1)), capable[rate.AllResetter](s)
 	s.wants(s.take("k", limit, 1, 1), 1, 0)
 	err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-		if removed, err := strategy.ResetAll(s.Context(), tx, s.limiter); removed != 1 || err != nil {
+		if removed, err := strategy.ResetAll(s.Context(), rate.InTx(tx), s.limiter); removed != 1 || err != nil {
 			s.Errorf("%d, %v", removed, err)
 		}
 		return errRollback

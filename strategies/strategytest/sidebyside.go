@@ -45,7 +45,7 @@ func sideBySide(s *suite) {
 						r.Tokens = 1 + random.Int64N(3)
 						r.Unit = 1 + random.Int64N(r.Tokens)
 					}
-					d, err := s.strategy.Take(s.Context(), pools[i/2%2], []rate.Request{r})
+					d, err := s.strategy.Take(s.Context(), rate.OnPool(pools[i/2%2]), []rate.Request{r})
 					if err != nil {
 						s.Error(err)
 						return

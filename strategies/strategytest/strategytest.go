@@ -75,7 +75,7 @@ func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strat
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			test.run(&suite{T: t, pool: pool, strategy: strategy, limiter: fmt.Sprintf("%s-%08x", test.name, rand.Uint32())})
+			test.run(&suite{T: t, pool: pool, session: rate.OnPool(pool), strategy: strategy, limiter: fmt.Sprintf("%s-%08x", test.name, rand.Uint32())})
 		})
 	}
 }
@@ -84,6 +84,7 @@ func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strat
 type suite struct {
 	*testing.T
 	pool     *pgxpool.Pool
+	session  rate.Session // on the pool
 	strategy rate.Strategy
 	limiter  string
 }
@@ -112,11 +113,11 @@ func (s *suite) ask(key string, limit rate.Limit, tokens, unit int64) rate.Reque
 	return rate.Request{Limiter: s.limiter, Key: key, Limit: limit, Tokens: tokens, Unit: unit}
 }
 
-func (s *suite) takeAll(db rate.DB, requests ...rate.Request) []rate.Decision {
+func (s *suite) takeAll(session rate.Session, requests ...rate.Request) []rate.Decision {
 	s.Helper()
-	decisions, err := s.strategy.Take(s.Context(), db, requests)
+	decisions, err := s.strategy.Take(s.Context(), session, requests)
 	for tries := 0; len(requests) > 1 && errors.Is(err, rate.ErrNothingTaken) && tries < 10; tries++ {
-		decisions, err = s.strategy.Take(s.Context(), db, requests) // as it may be on a busy machine
+		decisions, err = s.strategy.Take(s.Context(), session, requests) // as it may be on a busy machine
 	}
 	if err != nil {
 		s.Fatalf("Take: %v", err)
@@ -131,7 +132,7 @@ func (s *suite) takeAll(db rate.DB, requests ...rate.Request) []rate.Decision {
 // is.
 func (s *suite) take(key string, limit rate.Limit, tokens, unit int64) rate.Decision {
 	s.Helper()
-	return s.takeAll(s.pool, s.ask(key, limit, tokens, unit))[0]
+	return s.takeAll(s.session, s.ask(key, limit, tokens, unit))[0]
 }
 
 func (s *suite) peek(key string, limit rate.Limit) rate.Decision {

@@ -27,13 +27,13 @@ func (f fake) Check(l pglimit.Limit) error {
 	return f.check(l)
 }
 
-func (f fake) Take(ctx context.Context, _ pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (f fake) Take(ctx context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	d, err := f.take(ctx, requests[0])
 	return []pglimit.Decision{d}, err
 }
 
-// noDatabase is a DB that a fake does not use.
-type noDatabase struct{ pglimit.DB }
+// noDatabase is a pool that a fake does not use.
+type noDatabase struct{ pglimit.Pool }
 
 // grantAfter grants everything, each time after so long.
 func grantAfter(d time.Duration) fake {

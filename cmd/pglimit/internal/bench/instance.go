@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // warmupKey is a key that no caller asks for.
@@ -45,10 +46,11 @@ func openInstance(ctx context.Context, base *pgxpool.Config, c Config, p plan, l
 	other := request
 	other.Key += " too"
 	err = in.onEveryConn(ctx, c.Conns, func(conn *pgxpool.Conn) error {
+		session := rate.OnConn(conn.Conn())
 		// One request and several may be different statements.
-		_, err := p.strategy.Take(ctx, conn, []pglimit.Request{request})
+		_, err := p.strategy.Take(ctx, session, []pglimit.Request{request})
 		if err == nil {
-			_, err = p.strategy.Take(ctx, conn, []pglimit.Request{request, other})
+			_, err = p.strategy.Take(ctx, session, []pglimit.Request{request, other})
 		}
 		if errors.Is(err, pglimit.ErrNothingTaken) { // another connection was faster
 			err = nil

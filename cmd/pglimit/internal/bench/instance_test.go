@@ -19,7 +19,7 @@ type stubborn struct {
 	settling func()
 }
 
-func (s stubborn) Lease(_ context.Context, _ pglimit.DB, r pglimit.LeaseRequest) (pglimit.Lease, error) {
+func (s stubborn) Lease(_ context.Context, _ pglimit.Session, r pglimit.LeaseRequest) (pglimit.Lease, error) {
 	if r.Settle.Tokens > 0 {
 		s.settling()
 		return pglimit.Lease{}, errors.New("keep it")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglimit/ratelimit/internal/published"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Run runs the strategies, one after another, on the database, which must be
@@ -51,8 +52,8 @@ func (b *bench) runAll(ctx context.Context, report *Report) (err error) {
 			return err
 		}
 		// Dropped also if making it was interrupted half-way.
-		defer b.tidy(ctx, func(ctx context.Context) error { return published.Drop(ctx, b.observer, b.schema()) })
-		if err := published.Create(ctx, b.observer, b.schema()); err != nil {
+		defer b.tidy(ctx, func(ctx context.Context) error { return published.Drop(ctx, rate.OnPool(b.observer), b.schema()) })
+		if err := published.Create(ctx, rate.OnPool(b.observer), b.schema()); err != nil {
 			return err
 		}
 		b.strategies = append(b.strategies, published.Strategies(b.schema())...)
@@ -114,7 +115,7 @@ func (b *bench) check(ctx context.Context) (version string, err error) {
 	}
 	for _, s := range b.strategies {
 		request := pglimit.Request{Limiter: "bench-" + b.id, Key: warmupKey, Limit: pglimit.Every(time.Second), Unit: 1}
-		if _, err := s.Take(ctx, b.observer, []pglimit.Request{request}); err != nil {
+		if _, err := s.Take(ctx, rate.OnPool(b.observer), []pglimit.Request{request}); err != nil {
 			return "", fmt.Errorf("%s: %w", s.Name(), err)
 		}
 	}

@@ -50,7 +50,7 @@ func asPublished(s pglimit.Strategy) bool {
 
 // validateStages asks pglimit, which knows the bounds.
 func (c Config) validateStages() error {
-	_, err := pglimit.New(struct{ pglimit.DB }{}, anything{}, c.limiter("bench", plan{strategy: anything{}, limit: c.Limit}))
+	err := c.limiter("bench", plan{strategy: anything{}, limit: c.Limit}).Validate(anything{})
 	var config *pglimit.ConfigError
 	if !errors.As(err, &config) {
 		return err

@@ -30,7 +30,7 @@ func newBucketOfOne(interval time.Duration, uncounted int, longer time.Duration)
 	}
 }
 
-func (b bucketOfOne) Take(_ context.Context, _ pglimit.DB, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (b bucketOfOne) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	decisions := make([]pglimit.Decision, len(requests))
@@ -112,7 +112,7 @@ func TestPublishedStatementsRunWithoutStages(t *testing.T) {
 // leaser is a fake that has leases.
 type leaser struct{ fake }
 
-func (leaser) Lease(context.Context, pglimit.DB, pglimit.LeaseRequest) (pglimit.Lease, error) {
+func (leaser) Lease(context.Context, pglimit.Session, pglimit.LeaseRequest) (pglimit.Lease, error) {
 	return pglimit.Lease{}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglimit/ratelimit/internal/published"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // tidyTime is how long removing what a run left behind may take, also after Ctrl-C.
@@ -62,7 +63,7 @@ func (b *bench) dropAbandoned(ctx context.Context) error {
 		return err
 	}
 	for _, schema := range abandoned {
-		if err := published.Drop(ctx, b.observer, schema); err != nil {
+		if err := published.Drop(ctx, rate.OnPool(b.observer), schema); err != nil {
 			return fmt.Errorf("cannot drop schema %s, which an earlier run left behind: %w", schema, err)
 		}
 	}
