@@ -175,7 +175,7 @@ func TestNoArrowRunsBack(t *testing.T) {
 	house := []string{
 		"pglimit/rate",
 		"pglimit/internal/skew", "pglimit/internal/count",
-		"pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine",
+		"pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/circuit", "pglimit/internal/local",
 		"pglimit",
 		"strategies", "strategies/audit", "strategies/strategytest/model", "strategies/strategytest",
 		"migrations/internal/functions", "migrations/internal/generate", "migrations",

@@ -177,12 +177,12 @@ func TestLimiterResetsAll(t *testing.T) {
 		must(t, err)
 		return d.Allowed
 	}
-	for limiter.Stats().Leased == 0 {
+	for limiter.Stats().Allowed[pglimit.FromLease] == 0 {
 		allow("leased", 1)
 	}
 	allow("used", 100)
 	first, second := allow("used", 1), allow("used", 1)
-	if first || second || limiter.Stats().Remembered == 0 {
+	if first || second || limiter.Stats().Denied[pglimit.FromMemory] == 0 {
 		t.Error("the denial is not remembered")
 	}
 	removed, err := limiter.ResetAll(t.Context())

@@ -82,7 +82,7 @@ func runSideBySide(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strate
 	if report.Err != nil || report.Over.Tokens > tolerance || report.Granted == 0 {
 		t.Error(report)
 	}
-	if leases && stats[0].Leased+stats[1].Leased == 0 {
+	if leases && stats[0].Allowed[pglimit.FromLease]+stats[1].Allowed[pglimit.FromLease] == 0 {
 		t.Error("nothing was leased")
 	}
 }

@@ -65,7 +65,7 @@ func BenchmarkStage(b *testing.B) {
 				b.StopTimer()
 				stats := limiter.Stats()
 				if stats.RoundTrips > 0 {
-					b.ReportMetric(float64(stats.Decided)/float64(stats.RoundTrips), "decisions/trip")
+					b.ReportMetric(float64(decided(stats))/float64(stats.RoundTrips), "decisions/trip")
 				}
 				if err := limiter.Close(b.Context()); err != nil {
 					b.Error(err)

@@ -62,13 +62,7 @@ func (f fleet) run(ctx context.Context, t *testing.T, pool *pgxpool.Pool) (repor
 		if err := l.Close(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
 		}
-		s := l.Stats()
-		stats.Remembered += s.Remembered
-		stats.Leased += s.Leased
-		stats.Decided += s.Decided
-		stats.RoundTrips += s.RoundTrips
-		stats.Requests += s.Requests
-		stats.LostTokens += s.LostTokens
+		stats = stats.Plus(l.Stats())
 	}
 	var all audit.Histories
 	for i := range histories {
@@ -126,7 +120,7 @@ func TestExactWithCombiningAndMemory(t *testing.T) {
 				}
 				// The slower ones make a handful of calls on a slow machine: too few to learn from.
 				many := strategy.Name() == "token_bucket" || stats.RoundTrips >= 20
-				if report.Granted == 0 || stats.Requests == stats.Decided || many && stats.Remembered == 0 {
+				if report.Granted == 0 || stats.Requests == decided(stats) || many && stats.Denied[pglimit.FromMemory] == 0 {
 					t.Errorf("%d granted, %+v: not every stage had something to do", report.Granted, stats)
 				}
 				if after := query[int64](t, pool, deadlocks); after != before {
@@ -166,7 +160,7 @@ func TestNeverOverWithLeases(t *testing.T) {
 			if report.Over.Tokens > tolerance {
 				t.Errorf("over by more than %d tokens: %v", tolerance, report)
 			}
-			if stats.Leased == 0 {
+			if stats.Allowed[pglimit.FromLease] == 0 {
 				t.Errorf("%+v: nothing was leased", stats)
 			}
 			if left := query[int64](t, pool, "select coalesce(sum(leased_ns) filter (where until_ns > pglimit.clock_ns()), 0)::bigint from pglimit.token_bucket"); left != 0 {
@@ -245,4 +239,9 @@ func TestEveryTokenOfImpatientCallersIsAccountedFor(t *testing.T) {
 			})
 		}
 	})
+}
+
+// decided is how many decisions Postgres made.
+func decided(s pglimit.Stats) int64 {
+	return s.Allowed[pglimit.FromDatabase] + s.Denied[pglimit.FromDatabase]
 }

@@ -140,13 +140,13 @@ func TestWhatArrivesMeanwhileGoesOutTogether(t *testing.T) {
 			{Allowed: true, Granted: 1, Remaining: 0, RetryAfter: 100 * ms, ResetAfter: 2000 * ms},
 			{RetryAfter: 100 * ms, ResetAfter: 2000 * ms}, // the last to come
 		} {
-			want.At = time.Unix(1000, 0)
+			want.At, want.Limit = time.Unix(1000, 0), c.limiter.Limit()
 			if got := others[i]; got.err != nil || got.Decision != want {
 				t.Errorf("%d: %+v, %v\nwant %+v", i, got.Decision, got.err, want)
 			}
 		}
 		stats := c.limiter.Stats()
-		if stats.Decided != 6 || stats.RoundTrips != 2 || stats.Requests != 3 {
+		if decided(stats) != 6 || stats.RoundTrips != 2 || stats.Requests != 3 {
 			t.Errorf("%+v", stats)
 		}
 	})
@@ -394,17 +394,12 @@ func TestNothingIsCombinedOrRememberedInATransaction(t *testing.T) {
 			t.Errorf("a %T passes for a pool", other)
 		}
 	}
-	for name, nothing := range map[string]func(){
-		"InTx":   func() { limiter.InTx(nil) },
-		"OnConn": func() { limiter.OnConn(nil) },
-	} {
-		func() {
-			defer func() {
-				if what := fmt.Sprint(recover()); !strings.Contains(what, name+" needs a") {
-					t.Errorf("%s of nil: %s", name, what)
-				}
-			}()
-			nothing()
-		}()
+	for _, nowhere := range []*pglimit.Limiter{limiter.InTx(nil), limiter.InTx((*pgxpool.Tx)(nil)), limiter.OnConn(nil)} {
+		_, err := nowhere.Allow(ctx, "k")
+		for _, err := range []error{err, nowhere.Reset(ctx, "k")} {
+			if err == nil || !strings.Contains(err.Error(), "need a transaction or a connection, and got nil") {
+				t.Errorf("on nothing: %v", err)
+			}
+		}
 	}
 }

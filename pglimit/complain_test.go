@@ -43,9 +43,9 @@ func TestFailuresAreLoggedButNotEachOfThem(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		ask(2, errDown)
 		want := []string{
-			`level=WARN msg="pglimit: no decision is known" limiter=api kind=other failures=1 error="` + errDown.Error() + `"`,
-			`level=ERROR msg="pglimit: no decision is known" limiter=api kind="not migrated" failures=1 error="` + pglimit.ErrNotMigrated.Error() + `"`,
-			`level=WARN msg="pglimit: no decision is known" limiter=api kind=other failures=100 error="` + errDown.Error() + `"`,
+			`level=WARN msg="pglimit: no decision is known" limiter=api cause=other failures=1 error="` + errDown.Error() + `"`,
+			`level=ERROR msg="pglimit: no decision is known" limiter=api cause="not migrated" failures=1 error="` + pglimit.ErrNotMigrated.Error() + `"`,
+			`level=WARN msg="pglimit: no decision is known" limiter=api cause=other failures=100 error="` + errDown.Error() + `"`,
 		}
 		if got := strings.TrimSpace(log.String()); got != strings.Join(want, "\n") {
 			t.Errorf("got\n%s\nwant\n%s", got, strings.Join(want, "\n"))

@@ -34,13 +34,14 @@ type Config struct {
 	// the caller cancelled its context or the Limiter is closed, nor by Reset and ResetAll.
 	// Nor when the database is set up wrongly ([ErrNotMigrated], [ErrPermission]): that is no
 	// outage, which ends by itself, and a limiter that fails open would let everybody pass
-	// for ever, unseen. Nil: the error is returned. See [FailOpen] and [FailClosed]; wrap
-	// them to log the error.
+	// for ever, unseen. Nil: the error is returned. See [FailOpen], [FailClosed] and
+	// [FailLocal].
 	OnError func(ctx context.Context, request Request, err error) (Decision, error)
 
 	// Logger hears of requests of which no decision is known, whatever OnError makes of
-	// them: of the first of a kind at once, then how many there were, every ten seconds
-	// while they go on. Keys are not logged. Nil: nothing is.
+	// them: of the first of a [Cause] at once, then how many there were, every ten seconds
+	// while they go on; and when the Breaker opens and closes. Keys are not logged, unless an
+	// error of Postgres's has one. Nil: nothing is.
 	Logger *slog.Logger
 
 	// MaxWaiting is how many callers may wait for an answer at once; one more gets
@@ -51,6 +52,7 @@ type Config struct {
 	Combine Combine
 	Memory  Memory
 	Leases  Leases
+	Breaker Breaker
 }
 
 // Combine configures the stage in which requests that arrive while others are under way go
@@ -90,6 +92,17 @@ type Leases struct {
 	// TTL is how long tokens may be set aside, and so how long those of a process that
 	// died are missed. Zero: a second.
 	TTL time.Duration
+}
+
+// Breaker configures the circuit breaker. It is on unless Off.
+//
+// When two calls in a row found Postgres unavailable, or without an answer within
+// Config.Timeout, others fail at once, and what is under way is given up. Every 200 ms at
+// most, one caller asks for a sign of life; the first who gets one is let through, and all
+// after it. A row that somebody holds locked, and callers who cancel, do not open it.
+type Breaker struct {
+	// Off lets every caller try for as long as Config.Timeout.
+	Off bool
 }
 
 // NoTimeout, as [Config.Timeout]: a decision takes as long as its context allows.

@@ -55,6 +55,9 @@ func TestFailOpenAndFailClosed(t *testing.T) {
 			onError := asked{answer: test.answer}
 			limiter := newLimiter(t, &fake{take: fail(errDown)}, func(c *pglimit.Config) { c.OnError = onError.onError })
 			d, err := limiter.AllowN(t.Context(), "k", 3)
+			if test.err == nil {
+				test.want.Source, test.want.Limit = pglimit.FromFallback, limiter.Limit()
+			}
 			if d != test.want || !errors.Is(err, test.err) {
 				t.Errorf("%+v, %v", d, err)
 			}
@@ -68,7 +71,7 @@ func TestFailOpenAndFailClosed(t *testing.T) {
 func TestAPeekThatFailsOpenGrantsNothing(t *testing.T) {
 	t.Parallel()
 	limiter := newLimiter(t, &fake{take: fail(errDown)}, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
-	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d != (pglimit.Decision{Allowed: true}) {
+	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d != (pglimit.Decision{Allowed: true, Source: pglimit.FromFallback, Limit: limiter.Limit()}) {
 		t.Errorf("%+v, %v", d, err)
 	}
 }

@@ -107,3 +107,8 @@ func later(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
+
+// decided is how many decisions Postgres made.
+func decided(s pglimit.Stats) int64 {
+	return s.Allowed[pglimit.FromDatabase] + s.Denied[pglimit.FromDatabase]
+}

@@ -87,7 +87,7 @@ func TestALeaseThatTookTooLong(t *testing.T) {
 		limiter := leasing(t, s, perHour(100_000))
 		makeBusy(t, limiter)
 		later(300 * time.Millisecond)
-		if stats := limiter.Stats(); stats.Leased != 0 || stats.UnspentTokens != 1000 || stats.Decided != 5 {
+		if stats := limiter.Stats(); stats.Allowed[pglimit.FromLease] != 0 || stats.UnspentTokens != 1000 || decided(stats) != 5 {
 			t.Errorf("%+v", stats)
 		}
 	})
@@ -125,7 +125,7 @@ func TestALeaseIsNotSpentTwice(t *testing.T) {
 	}
 	stats := limiter.Stats()
 	granted := allowed.Load() - asked.Load()
-	if stats.Leased < 1000 || s.spent.Load() != granted || stats.LeasedTokens-stats.UnspentTokens != granted || s.lent.Load() != stats.LeasedTokens {
+	if stats.Allowed[pglimit.FromLease] < 1000 || s.spent.Load() != granted || stats.LeasedTokens-stats.UnspentTokens != granted || s.lent.Load() != stats.LeasedTokens {
 		t.Errorf("%d tokens were granted from leases, %d spent of %d: %+v", granted, s.spent.Load(), s.lent.Load(), stats)
 	}
 }

@@ -94,7 +94,7 @@ func TestALargeRequestIsNotOvertakenForLong(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 		work.Wait()
-		if stats := limiter.Stats(); stats.Leased < 10_000 {
+		if stats := limiter.Stats(); stats.Allowed[pglimit.FromLease] < 10_000 {
 			t.Errorf("%+v", stats)
 		}
 	})
@@ -131,7 +131,7 @@ func TestALeaseIsServedInOrderOfArrival(t *testing.T) {
 				t.Errorf("number %d had its answer after %v", i, d)
 			}
 		}
-		if stats := limiter.Stats(); stats.Leased != 5 {
+		if stats := limiter.Stats(); stats.Allowed[pglimit.FromLease] != 5 {
 			t.Errorf("%+v", stats)
 		}
 	})
@@ -145,7 +145,7 @@ func TestALeaseThatHasExpiredWhenItComesIsOfNoUse(t *testing.T) {
 		b.expired = true
 		limiter := leasing(t, b, pglimit.PerSecond(10_000))
 		load(t, limiter, time.Millisecond, time.Second)
-		if stats := limiter.Stats(); stats.Leased != 0 || stats.LeaseTrips > 11 || stats.UnspentTokens != stats.LeasedTokens {
+		if stats := limiter.Stats(); stats.Allowed[pglimit.FromLease] != 0 || stats.LeaseTrips > 11 || stats.UnspentTokens != stats.LeasedTokens {
 			t.Errorf("one in a hold at most, and nothing spent: %+v", stats)
 		}
 	})

@@ -175,19 +175,19 @@ func TestABusyKeyIsLeased(t *testing.T) {
 		limiter := leasing(t, b, pglimit.PerSecond(1000))
 		allowed := load(t, limiter, 2*time.Millisecond, 5*time.Second) // 500/s
 		stats := limiter.Stats()
-		if allowed != 2500 || stats.Leased+stats.Decided != 2500 {
+		if allowed != 2500 || stats.Allowed[pglimit.FromLease]+decided(stats) != 2500 {
 			t.Errorf("%d of 2,500 were allowed: %+v", allowed, stats)
 		}
 		// A lease is made to last 100 ms, and to be a quarter of what is left at most.
-		if stats.Leased < 2400 || stats.LeaseTrips > 100 {
+		if stats.Allowed[pglimit.FromLease] < 2400 || stats.LeaseTrips > 100 {
 			t.Errorf("%+v", stats)
 		}
 		if err := limiter.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		stats = limiter.Stats()
-		if used := stats.LeasedTokens - stats.UnspentTokens; used != stats.Leased {
-			t.Errorf("%d tokens of leases for %d requests", used, stats.Leased)
+		if used := stats.LeasedTokens - stats.UnspentTokens; used != stats.Allowed[pglimit.FromLease] {
+			t.Errorf("%d tokens of leases for %d requests", used, stats.Allowed[pglimit.FromLease])
 		}
 		if n := b.setAside(); n != 0 {
 			t.Errorf("%d tokens are set aside still", n)
@@ -200,7 +200,7 @@ func TestAQuietKeyIsNotLeased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := leasing(t, newBank(), pglimit.PerSecond(1000))
 		load(t, limiter, 25*time.Millisecond, 5*time.Second) // 40/s, four in a hold
-		if stats := limiter.Stats(); stats.LeaseTrips != 0 || stats.Decided != 200 {
+		if stats := limiter.Stats(); stats.LeaseTrips != 0 || decided(stats) != 200 {
 			t.Errorf("%+v", stats)
 		}
 		if err := limiter.Close(t.Context()); err != nil {
@@ -273,7 +273,7 @@ func TestLeasesAreNeverOver(t *testing.T) {
 		}
 		work.Wait()
 		stats := one.Stats()
-		if spent < 10_000 || stats.Leased < 1000 {
+		if spent < 10_000 || stats.Allowed[pglimit.FromLease] < 1000 {
 			t.Errorf("%d tokens, %+v", spent, stats)
 		}
 		t.Logf("%d tokens spent, %+v", spent, stats)

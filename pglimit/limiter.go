@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/internal/count"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
@@ -25,6 +26,7 @@ type Limiter struct {
 	leases   *lease.Leases
 	denials  *denials.Memory
 	combiner *combine.Combiner
+	circuit  *circuit.Breaker
 
 	session  Session
 	strategy Strategy
@@ -33,7 +35,7 @@ type Limiter struct {
 	failures *complaints
 	waiting  *count.Crowd
 	closed   *atomic.Bool
-	counters counters
+	counters *counters
 }
 
 // New makes a limiter that decides with the strategy, on the pool: a *pgxpool.Pool. It does
@@ -52,7 +54,8 @@ func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
 	l := &Limiter{
 		session: rate.OnPool(pool), strategy: strategy, config: config,
 		timeout:  orDefault(config.Timeout, defaultTimeout),
-		failures: &complaints{logger: config.Logger},
+		failures: &complaints{logger: config.Logger, limiter: config.Name},
+		counters: new(counters),
 		waiting:  &count.Crowd{Max: int64(orDefault(config.MaxWaiting, defaultMaxWaiting))},
 		closed:   new(atomic.Bool),
 	}
@@ -78,11 +81,10 @@ func isNil(value any) bool {
 // OnError is not asked, because the transaction has failed with the request. A Reset does not
 // reach what this process remembers and has leased.
 //
-// It is good for as long as tx is, and until the Limiter is closed, and counts in Stats of
-// its own.
+// It is good for as long as tx is, and until the Limiter is closed.
 func (l *Limiter) InTx(tx Tx) *Limiter {
 	if isNil(tx) {
-		panic("pglimit: InTx needs a transaction, and got nil")
+		return l.on(nil)
 	}
 	return l.on(rate.InTx(tx))
 }
@@ -91,17 +93,17 @@ func (l *Limiter) InTx(tx Tx) *Limiter {
 // [Limiter.InTx]. Of a *pgxpool.Conn pass its Conn().
 func (l *Limiter) OnConn(conn *pgx.Conn) *Limiter {
 	if conn == nil {
-		panic("pglimit: OnConn needs a connection, and got nil")
+		return l.on(nil)
 	}
 	return l.on(rate.OnConn(conn))
 }
 
-// on a session of the caller's, past all stages.
+// on a session of the caller's, past all stages. On none (nil), every call is an error.
 func (l *Limiter) on(session Session) *Limiter {
 	in := &Limiter{
 		session: session, strategy: l.strategy, config: l.config,
 		timeout:  orDefault(l.config.Timeout, NoTimeout),
-		failures: l.failures, waiting: l.waiting, closed: l.closed,
+		failures: l.failures, waiting: l.waiting, closed: l.closed, counters: l.counters,
 	}
 	in.config.OnError = nil
 	return in
@@ -120,6 +122,9 @@ func (l *Limiter) makeStages() (err error) {
 		if l.leases, err = lease.New(whose, l.waiting, lease.Calls{Lease: l.lease, Forget: l.denials.Forget}); err != nil {
 			return &ConfigError{"Leases", err}
 		}
+	}
+	if !c.Breaker.Off {
+		l.circuit = circuit.New(max(l.timeout, 0), l.failures.circuit)
 	}
 	if !c.Combine.Off {
 		l.combiner = combine.New(orDefault(c.Combine.Lanes, defaultLanes), l.waiting,
@@ -178,7 +183,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	defer cancel()
 	err := l.leases.Drop(ctx, key)
 	if err == nil {
-		err = strategy.Reset(ctx, l.session, l.config.Name, key)
+		err = l.guard(func() error { return strategy.Reset(ctx, l.session, l.config.Name, key) })
 	}
 	l.denials.Forget(key) // also after an error, which may hide that it was done
 	if err != nil {

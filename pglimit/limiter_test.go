@@ -18,7 +18,7 @@ import (
 // config without the stages that may answer in the strategy's stead or call it from
 // another goroutine.
 func config(change func(*pglimit.Config)) pglimit.Config {
-	c := pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10).WithBurst(20), Combine: pglimit.Combine{Off: true}, Memory: pglimit.Memory{Off: true}, Timeout: pglimit.NoTimeout}
+	c := pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10).WithBurst(20), Combine: pglimit.Combine{Off: true}, Memory: pglimit.Memory{Off: true}, Breaker: pglimit.Breaker{Off: true}, Timeout: pglimit.NoTimeout}
 	if change != nil {
 		change(&c)
 	}
@@ -103,7 +103,7 @@ func TestEveryConfigFieldIsKnown(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[pglimit.Config]()) {
 		names = append(names, field.Name)
 	}
-	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError Logger MaxWaiting Combine Memory Leases" {
+	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError Logger MaxWaiting Combine Memory Leases Breaker" {
 		t.Errorf("%s: test what is new in TestNewRefusesAConfig", got)
 	}
 }
@@ -150,6 +150,7 @@ func TestWhatTheStrategyIsAsked(t *testing.T) {
 			strategy := &fake{take: answer(decided)}
 			limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Durability = test.durability })
 			d, err := test.ask(limiter)
+			decided.Limit = limit
 			if err != nil || d != decided {
 				t.Errorf("%+v, %v", d, err)
 			}

@@ -55,6 +55,7 @@ func TestADenialIsRemembered(t *testing.T) {
 			5: {RetryAfter: 360*time.Millisecond + drift, ResetAfter: 1860*time.Millisecond + drift, Remaining: 1, At: at},
 		} {
 			d, err := limiter.AllowN(t.Context(), "a", tokens)
+			want.Source, want.Limit = pglimit.FromMemory, limiter.Limit()
 			if err != nil || d != want {
 				t.Errorf("%d: %+v, %v\nwant %+v", tokens, d, err, want)
 			}
@@ -62,7 +63,7 @@ func TestADenialIsRemembered(t *testing.T) {
 		if len(strategy.taken) != 1 {
 			t.Fatalf("asked %d times", len(strategy.taken))
 		}
-		if stats := limiter.Stats(); stats.Remembered != 2 || stats.Decided != 1 {
+		if stats := limiter.Stats(); stats.Denied[pglimit.FromMemory] != 2 || decided(stats) != 1 {
 			t.Errorf("%+v", stats)
 		}
 		for i, ask := range []func(){
@@ -209,7 +210,7 @@ func TestWhoWaitsIsDeniedByWhatTheCallBeforeHasShown(t *testing.T) {
 		if !other.Allowed {
 			t.Errorf("%+v", other)
 		}
-		if stats := c.limiter.Stats(); stats.Remembered != 2 || stats.Decided != 2 {
+		if stats := c.limiter.Stats(); stats.Denied[pglimit.FromMemory] != 2 || decided(stats) != 2 {
 			t.Errorf("%+v", stats)
 		}
 	})

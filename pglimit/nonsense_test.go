@@ -41,6 +41,7 @@ func TestNonsenseOfAStrategyReachesNobody(t *testing.T) {
 				h := c.ask(t.Context(), "a", test.tokens)
 				switch {
 				case test.fault == "":
+					test.decision.Limit = limiter.Limit()
 					if h.err != nil || h.Decision != test.decision {
 						t.Errorf("%+v: %+v", test.decision, h)
 					}

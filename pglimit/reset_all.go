@@ -26,7 +26,10 @@ func (l *Limiter) ResetAll(ctx context.Context) (int64, error) {
 	defer l.leases.Resume()
 	err := l.leases.DropAll(ctx)
 	if err == nil {
-		removed, err = strategy.ResetAll(ctx, l.session, l.config.Name)
+		err = l.guard(func() error {
+			removed, err = strategy.ResetAll(ctx, l.session, l.config.Name)
+			return err
+		})
 	}
 	l.denials.ForgetAll() // also after an error, which may come late
 	if err != nil {

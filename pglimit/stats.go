@@ -1,52 +1,175 @@
 package pglimit
 
-import "sync/atomic"
+import (
+	"iter"
+	"reflect"
+	"sync/atomic"
 
-// Stats counts what a [Limiter] did since New: which stage answered, and what it
-// cost. Every decision of Postgres or a stage is counted in one of Remembered, Leased and Decided.
+	"github.com/pglimit/ratelimit/pglimit/internal/count"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// Stats counts what a [Limiter] did since New, InTx and OnConn included: what callers were
+// told, and what that cost. Each field's tag says what it counts; range over [Stats.All] to
+// export them.
 type Stats struct {
-	Remembered int64 // decisions from the memory of denials, without a round trip
-	Leased     int64 // decisions from a lease, without a round trip
-	Decided    int64 // decisions that Postgres made
+	Allowed   BySource `name:"allowed" label:"source" help:"Requests granted, or found grantable by a peek, by where the decision came from."`
+	Denied    BySource `name:"denied" label:"source" help:"Requests denied, by where the decision came from."`
+	Contended int64    `name:"contended" help:"Requests denied because somebody else held the row. They are among the denied."`
+	Failed    ByCause  `name:"failed" label:"cause" help:"Requests of which no decision was known. Those that OnError decided are also among the allowed and denied from fallback."`
+	Canceled  int64    `name:"canceled" help:"Requests whose callers cancelled them before the answer."`
 
-	RoundTrips int64 // calls of the strategy that made the Decided ones
-	Requests   int64 // in those calls: identical requests of several callers are one
-	LeaseTrips int64 // calls that fetched or settled a lease
+	Waiting int64 `name:"waiting" kind:"gauge" help:"Callers who wait for an answer now."`
+	Open    int64 `name:"breaker_open" kind:"gauge" help:"1 while Postgres does not answer and requests fail at once, else 0."`
 
-	LeasedTokens   int64 // that leases set aside
-	UnspentTokens  int64 // of those, that were given back or expired
-	PassedOnTokens int64 // granted to callers who had left, and passed on to others
-	GivenBack      int64 // tokens granted to callers who had left, and given back
-	LostTokens     int64 // those that could not, or that a call took perhaps which failed
+	RoundTrips int64 `name:"round_trips" help:"Calls of the strategy that decide."`
+	Requests   int64 `name:"requests_sent" help:"Requests in those calls: identical ones of several callers are one."`
+	LeaseTrips int64 `name:"lease_trips" help:"Calls that fetched or settled a lease."`
+
+	LeasedTokens   int64 `name:"leased_tokens" help:"Tokens that leases set aside."`
+	UnspentTokens  int64 `name:"unspent_tokens" help:"Of those, tokens that were given back or expired."`
+	PassedOnTokens int64 `name:"passed_on_tokens" help:"Tokens granted to callers who had left, and passed on to others."`
+	GivenBack      int64 `name:"given_back_tokens" help:"Tokens granted to callers who had left, and given back."`
+	LostTokens     int64 `name:"lost_tokens" help:"Tokens that could not be, or that a failed call may have taken for callers who had left."`
+}
+
+// BySource is indexed by [Source].
+type BySource [len(rate.Sources)]int64
+
+// ByCause is indexed by [Cause].
+type ByCause [len(causes)]int64
+
+// Total of all sources.
+func (b BySource) Total() int64 { return sum(b[:]) }
+
+// Total of all causes.
+func (b ByCause) Total() int64 { return sum(b[:]) }
+
+func sum(numbers []int64) (total int64) {
+	for _, n := range numbers {
+		total += n
+	}
+	return total
+}
+
+// Stat is one number of [Stats].
+type Stat struct {
+	Name  string // in lower case with underscores
+	Help  string // what it counts, in a sentence
+	Gauge bool   // it can fall; else it only grows
+	Value int64
+
+	// Label and LabelValue tell apart the numbers of one Name, such as "source" and
+	// "memory"; empty if there is only one.
+	Label, LabelValue string
+}
+
+// All the numbers, in the order of the fields.
+func (s Stats) All() iter.Seq[Stat] {
+	return func(yield func(Stat) bool) {
+		fields := reflect.ValueOf(s)
+		for i := range fields.NumField() {
+			tag := fields.Type().Field(i).Tag
+			stat := Stat{Name: tag.Get("name"), Help: tag.Get("help"), Gauge: tag.Get("kind") == "gauge", Label: tag.Get("label")}
+			for label, value := range numbers(fields.Field(i)) {
+				stat.LabelValue, stat.Value = label, value.Int()
+				if !yield(stat) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// numbers of a field, each with the value of its label.
+func numbers(field reflect.Value) iter.Seq2[string, reflect.Value] {
+	return func(yield func(string, reflect.Value) bool) {
+		if field.Kind() != reflect.Array {
+			yield("", field)
+			return
+		}
+		for i := range field.Len() {
+			label := Cause(i).String()
+			if field.Type() == reflect.TypeFor[BySource]() {
+				label = Source(i).String()
+			}
+			if !yield(label, field.Index(i)) {
+				return
+			}
+		}
+	}
+}
+
+// Since is what was counted after before. Gauges are as they are now.
+func (s Stats) Since(before Stats) Stats { return s.combine(before, -1) }
+
+// Plus the numbers of another Limiter.
+func (s Stats) Plus(other Stats) Stats { return s.combine(other, 1) }
+
+func (s Stats) combine(other Stats, times int64) Stats {
+	sum, added := reflect.ValueOf(&s).Elem(), reflect.ValueOf(&other).Elem()
+	for i := range sum.NumField() {
+		if times < 0 && sum.Type().Field(i).Tag.Get("kind") == "gauge" {
+			continue
+		}
+		if sum.Field(i).Kind() == reflect.Int64 {
+			sum.Field(i).SetInt(sum.Field(i).Int() + times*added.Field(i).Int())
+			continue
+		}
+		for j := range sum.Field(i).Len() {
+			sum.Field(i).Index(j).SetInt(sum.Field(i).Index(j).Int() + times*added.Field(i).Index(j).Int())
+		}
+	}
+	return s
 }
 
 // Stats of all that was answered so far. They are read one after another, so while
 // requests are under way they may differ by a few.
 func (l *Limiter) Stats() Stats {
+	c := l.counters
 	s := Stats{
-		Decided:    l.counters.alone.Load(),
-		RoundTrips: l.counters.roundTrips.Load(),
-		Requests:   l.counters.requests.Load(),
+		Contended:  c.contended.Load(),
+		Canceled:   c.canceled.Load(),
+		Waiting:    l.waiting.Size(),
+		RoundTrips: c.roundTrips.Load(),
+		Requests:   c.requests.Load(),
 	}
-	if l.denials != nil {
-		s.Remembered = l.denials.Remembered.Load()
+	for i := range c.allowed {
+		s.Allowed[i], s.Denied[i] = c.allowed[i].Load(), c.denied[i].Load()
+	}
+	for i := range c.failed {
+		s.Failed[i] = c.failed[i].Load()
+	}
+	if l.circuit.Open() {
+		s.Open = 1
 	}
 	if l.leases != nil {
 		of := &l.leases.Stats
-		s.Leased, s.LeaseTrips = of.Leased.Load(), of.Trips.Load()
-		s.LeasedTokens, s.UnspentTokens = of.LeasedTokens.Load(), of.UnspentTokens.Load()
+		s.LeaseTrips, s.LeasedTokens, s.UnspentTokens = of.Trips.Load(), of.LeasedTokens.Load(), of.UnspentTokens.Load()
 	}
 	if l.combiner != nil {
 		of := &l.combiner.Stats
-		s.Remembered += of.Remembered.Load()
-		s.Decided += of.Decided.Load()
 		s.PassedOnTokens, s.GivenBack, s.LostTokens = of.PassedOn.Load(), of.GivenBack.Load(), of.Lost.Load()
 	}
 	return s
 }
 
-// counters of round trips; the others are those of the stages.
+// counters of what callers were told, and of round trips; the others are those of the stages.
 type counters struct {
+	allowed, denied      [len(rate.Sources)]count.Often
+	contended, canceled  atomic.Int64
+	failed               [len(causes)]atomic.Int64
 	roundTrips, requests atomic.Int64
-	alone                atomic.Int64 // decisions of calls for one request each
+}
+
+// tell counts the decision that a caller is told.
+func (c *counters) tell(d *Decision) {
+	if d.Allowed {
+		c.allowed[d.Source].Add()
+	} else {
+		c.denied[d.Source].Add()
+	}
+	if d.Contended {
+		c.contended.Add(1)
+	}
 }

@@ -12,8 +12,11 @@ type (
 	Limit = rate.Limit
 
 	// Decision is the answer to a request: Allowed, Granted, Remaining, RetryAfter,
-	// ResetAfter, Contended and At, which [rate.Decision] explains.
+	// ResetAfter, Contended, At, Source and Limit, which [rate.Decision] explains.
 	Decision = rate.Decision
+
+	// Source of a Decision: FromDatabase, FromMemory, FromLease or FromFallback.
+	Source = rate.Source
 
 	// Request asks for tokens of a bucket: see [rate.Request].
 	Request = rate.Request
@@ -55,6 +58,10 @@ type (
 const (
 	Relaxed         = rate.Relaxed
 	Durable         = rate.Durable
+	FromDatabase    = rate.FromDatabase
+	FromMemory      = rate.FromMemory
+	FromLease       = rate.FromLease
+	FromFallback    = rate.FromFallback
 	MaxRate         = rate.MaxRate
 	MaxWindow       = rate.MaxWindow
 	MaxKeyBytes     = rate.MaxKeyBytes

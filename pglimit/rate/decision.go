@@ -29,8 +29,14 @@ type Decision struct {
 	// this; the other fields are then those of the row as last committed.
 	Contended bool
 
-	// At is the database's clock at the decision, in UTC, to the microsecond.
+	// At is the database's clock at the decision, in UTC, to the microsecond. The zero time
+	// if it comes FromFallback.
 	At time.Time
+
+	// Source is where the decision was made, and Limit the one that it was made by. A
+	// Limiter says so; of what a [Strategy] answers they are zero.
+	Source Source
+	Limit  Limit
 }
 
 // Before is the decision for one of several requests that were decided together, as all:

@@ -96,9 +96,9 @@ func (b *batch) fail(err error) (lost int64) {
 	return lost
 }
 
-// share out what was granted, in order of arrival. It returns how many heard it; what
-// was granted for those who have left goes to those behind them, and else is left over.
-func (b *batch) share(decisions []rate.Decision) (heard int64) {
+// share out what was granted, in order of arrival. What was granted for those who have left
+// goes to those behind them, and else is left over.
+func (b *batch) share(decisions []rate.Decision) {
 	for i := range decisions {
 		b.leftOver = append(b.leftOver, decisions[i].Granted)
 	}
@@ -118,13 +118,11 @@ func (b *batch) share(decisions []rate.Decision) (heard int64) {
 		}
 		if w.answer(answer, nil) {
 			b.leftOver[slot] -= tokens
-			heard++
+			b.flight.waiting.Add(-1)
 		} else if tokens > 0 {
 			b.unclaimed = true
 		}
 	}
-	b.flight.waiting.Add(-heard)
-	return heard
 }
 
 // unclaimedBefore finds so many tokens that were granted to an earlier request for the

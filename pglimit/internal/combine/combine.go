@@ -2,6 +2,7 @@
 package combine
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"sync"
@@ -38,10 +39,6 @@ type Calls struct {
 
 // Stats of a Combiner.
 type Stats struct {
-	// Remembered are decisions that were known when their turn came.
-	Remembered atomic.Int64
-
-	Decided   atomic.Int64 // decisions that callers heard, or that were passed on
 	PassedOn  atomic.Int64 // tokens granted to callers who had left, and passed on to others
 	GivenBack atomic.Int64 // and given back
 	Lost      atomic.Int64 // those that could not, or that a call took perhaps which failed
@@ -94,12 +91,52 @@ func (c *Combiner) Decide(ctx context.Context, request rate.Request) (rate.Decis
 	if err := c.waiting.Enter(); err != nil {
 		return rate.Decision{}, err
 	}
-	w := c.newWaiter(ctx, request)
-	l := &c.lanes[maphash.String(c.seed, request.Key)%uint64(len(c.lanes))]
+	w, l := c.newWaiter(ctx, request), c.laneOf(request.Key)
 	if err := l.join(w); err != nil {
 		c.recycle(w)
 		return rate.Decision{}, err
 	}
+	return c.await(ctx, l, w)
+}
+
+// DecideAll is Decide for several requests, which join the queues of their lanes together.
+// Each has a decision or an error.
+func (c *Combiner) DecideAll(ctx context.Context, requests []rate.Request) ([]rate.Decision, []error) {
+	decisions, errs := make([]rate.Decision, len(requests)), make([]error, len(requests))
+	waiters := make(map[*lane][]*waiter, len(c.lanes))
+	for i, r := range requests {
+		defer c.waiting.Leave()
+		if errs[i] = cmp.Or(ctx.Err(), c.waiting.Enter()); errs[i] == nil {
+			l := c.laneOf(r.Key)
+			waiters[l] = append(waiters[l], c.newWaiter(ctx, r))
+		}
+	}
+	closed := make(map[*lane]error, len(c.lanes))
+	for l, ws := range waiters {
+		closed[l] = l.join(ws...)
+	}
+	for i, r := range requests {
+		l := c.laneOf(r.Key)
+		switch {
+		case errs[i] != nil:
+			continue
+		case closed[l] != nil:
+			errs[i] = closed[l]
+			c.recycle(waiters[l][0])
+		default:
+			decisions[i], errs[i] = c.await(ctx, l, waiters[l][0])
+		}
+		waiters[l] = waiters[l][1:]
+	}
+	return decisions, errs
+}
+
+func (c *Combiner) laneOf(key string) *lane {
+	return &c.lanes[maphash.String(c.seed, key)%uint64(len(c.lanes))]
+}
+
+// await the answer of a waiter that has joined the lane.
+func (c *Combiner) await(ctx context.Context, l *lane, w *waiter) (rate.Decision, error) {
 	if done := ctx.Done(); done == nil {
 		<-w.ready
 	} else {

@@ -41,18 +41,21 @@ type flight struct {
 	giveUp  *time.Timer // once nobody waits
 }
 
-// join the queue. If the lane is idle, the request goes out at once.
-func (l *lane) join(w *waiter) error {
+// join the queue. If the lane is idle, the requests go out at once. The error is ErrClosed.
+func (l *lane) join(waiters ...*waiter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return rate.ErrClosed
 	}
-	if own := l.stuck[w.request.Key]; own != nil {
-		l = own
+	for _, w := range waiters {
+		to := l
+		if own := l.stuck[w.request.Key]; own != nil {
+			to = own
+		}
+		to.queue.push(w)
+		to.start()
 	}
-	l.queue.push(w)
-	l.start()
 	return nil
 }
 
@@ -183,7 +186,7 @@ func (l *lane) ask(b *batch) error {
 // tell the callers what was decided. What was granted to callers who have left is passed
 // on, or given back.
 func (l *lane) tell(b *batch, decisions []rate.Decision) {
-	l.combiner.Stats.Decided.Add(b.share(decisions))
+	b.share(decisions)
 	l.unstick()
 	if b.unclaimed {
 		l.passOn(b, decisions)
@@ -208,7 +211,6 @@ func (l *lane) denyKnown(b *batch) {
 		b.denied = true
 		if w.answer(decision, nil) { // else it has left, and counted itself out
 			b.flight.waiting.Add(-1)
-			l.combiner.Stats.Remembered.Add(1)
 		}
 		return true
 	})

@@ -31,7 +31,6 @@ func (l *lane) passOn(b *batch, decisions []rate.Decision) {
 				l.queue.remove(w)
 				w.state.Store(sent)
 				l.combiner.Stats.PassedOn.Add(tokens)
-				l.combiner.Stats.Decided.Add(1)
 				w.answer(decisions[slot].Before(b.leftOver[slot], &b.requests[slot], &w.request), nil)
 			}
 		}

@@ -25,3 +25,6 @@ func (c *Crowd) Enter() error {
 
 // Leave the crowd.
 func (c *Crowd) Leave() { c.size.Add(-1) }
+
+// Size is how many have entered and not left.
+func (c *Crowd) Size() int64 { return c.size.Load() }

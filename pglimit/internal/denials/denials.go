@@ -8,7 +8,6 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/count"
 	"github.com/pglimit/ratelimit/pglimit/internal/skew"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -21,9 +20,6 @@ import (
 // elsewhere (a Reset, a larger limit, tokens given back): that is noticed when the memory
 // ends, after its ttl at the latest.
 type Memory struct {
-	// Remembered is for the caller to count what was answered from here.
-	Remembered count.Often
-
 	denials *otter.Cache[string, *denial]
 	ttl     time.Duration
 	start   time.Time
@@ -104,7 +100,7 @@ func (m *Memory) learn(request *rate.Request, decision *rate.Decision, asked, to
 	}
 	known := min(decision.RetryAfter, m.ttl)
 	d := &denial{tokens: max(request.Unit, 1), asked: asked, told: told, until: asked + skew.AtLeast(known), decision: *decision}
-	d.decision.Allowed, d.decision.Granted = false, 0
+	d.decision.Allowed, d.decision.Granted, d.decision.Source = false, 0, rate.FromMemory
 
 	// In one step, so that what was forgotten meanwhile stays so.
 	m.denials.Compute(request.Key, func(old *denial, found bool) (*denial, otter.ComputeOp) {

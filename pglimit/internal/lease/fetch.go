@@ -41,9 +41,6 @@ func (s *Leases) Fetch(ctx context.Context, request *rate.Request) (decision rat
 			return rate.Decision{}, false, release, err
 		}
 	}
-	if claim.served {
-		s.Stats.Leased.Add()
-	}
 	return claim.decision, claim.served, release, nil
 }
 

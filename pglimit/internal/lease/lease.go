@@ -56,7 +56,6 @@ type Calls struct {
 
 // Stats of Leases.
 type Stats struct {
-	Leased        count.Often  // decisions from a lease
 	Trips         atomic.Int64 // calls that fetched or settled a lease
 	LeasedTokens  atomic.Int64 // that were set aside
 	UnspentTokens atomic.Int64 // of those, that were given back or expired
@@ -152,7 +151,6 @@ func (s *Leases) Spend(request *rate.Request) (decision rate.Decision, spent, le
 		return rate.Decision{}, false, false
 	}
 	if decision, spent = h.spend(request, s.now); spent {
-		s.Stats.Leased.Add()
 		return decision, true, true
 	}
 	return rate.Decision{}, false, h.spendable(s.now()) > 0
@@ -219,6 +217,6 @@ func (t *terms) decision(request *rate.Request, unspent int64, now time.Duration
 	d.ResetAfter = max(0, d.ResetAfter-age)
 	d.At = t.At.Add(age)
 	d = d.Plus(unspent, request)
-	d.Allowed, d.Granted = true, request.Tokens
+	d.Allowed, d.Granted, d.Source = true, request.Tokens, rate.FromLease
 	return d
 }

@@ -56,7 +56,7 @@ func TestInstanceGivesLeasesBackBeforeItsPoolCloses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for limiter.Stats().Leased == 0 { // a busy key
+	for limiter.Stats().Allowed[pglimit.FromLease] == 0 { // a busy key
 		if _, err := limiter.Allow(t.Context(), "key"); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"math"
 	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
 )
 
 // The JSON of a report. Fields are added, never renamed: scripts read them.
@@ -192,7 +194,7 @@ func (s Stages) json() jsonStages {
 		Combining: s.Combining, Memory: s.Memory, Leases: s.Leases,
 		RoundTripsPerDecision: round(s.TripsPerDecision(), 6), RememberedRatio: round(s.RememberedShare(), 6), LeasedRatio: round(s.LeasedShare(), 6),
 		CallersPerRoundTrip: round(s.CallersPerTrip(), 3), RequestsPerRoundTrip: round(s.RequestsPerTrip(), 3),
-		Remembered: s.Remembered, Leased: s.Leased, Decided: s.Decided, RoundTrips: s.RoundTrips, Requests: s.Requests,
+		Remembered: s.Denied[pglimit.FromMemory], Leased: s.Allowed[pglimit.FromLease], Decided: s.decided(), RoundTrips: s.RoundTrips, Requests: s.Requests,
 		LeaseTrips: s.LeaseTrips, LeasedTokens: s.LeasedTokens, UnspentTokens: s.UnspentTokens,
 		PassedOnTokens: s.PassedOnTokens, GivenBackTokens: s.GivenBack, LostTokens: s.LostTokens,
 	}

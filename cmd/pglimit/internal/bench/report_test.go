@@ -31,7 +31,7 @@ func sampleReport() Report {
 				Decisions: 1234567, DecisionsPerSecond: 246913.4, Allowed: 28000, Denied: 1206567, Latency: latency,
 				Server: &ServerSide{WALBytes: 12345670, TransactionIDs: 28001, DeadTuples: 1000, Updates: 1000, HOTUpdates: 999},
 				Stages: Stages{Combining: true, Memory: true, Leases: true, Stats: pglimit.Stats{
-					Remembered: 1_134_567, Leased: 25_000, Decided: 75_000, RoundTrips: 2_500, Requests: 5_000, LeaseTrips: 250,
+					Denied: pglimit.BySource{pglimit.FromMemory: 1_134_567}, Allowed: pglimit.BySource{pglimit.FromLease: 25_000, pglimit.FromDatabase: 75_000}, RoundTrips: 2_500, Requests: 5_000, LeaseTrips: 250,
 					LeasedTokens: 26_000, UnspentTokens: 1_000, PassedOnTokens: 12, GivenBack: 3,
 				}},
 				Audit: Audit{Audited: 178410, Complete: true, Grants: 28000, Denials: 150410, JudgedDenials: 150410, DenialSampling: 8.02},
@@ -39,7 +39,7 @@ func sampleReport() Report {
 			{
 				Strategy: "exclusion_range", Limit: "1000/1s burst 1", Storage: logged, Adapted: true, Cost: 1, Elapsed: 5 * time.Second,
 				Decisions: 1000, DecisionsPerSecond: 200, Allowed: 990, Denied: 10, Contended: 0, Latency: latency,
-				Stages: Stages{Combining: true, Memory: true, Stats: pglimit.Stats{Decided: 1000, RoundTrips: 500, Requests: 1000}},
+				Stages: Stages{Combining: true, Memory: true, Stats: pglimit.Stats{Allowed: pglimit.BySource{1000}, RoundTrips: 500, Requests: 1000}},
 				Audit:  Audit{Audited: 1000, Grants: 990, Denials: 10, DenialSampling: 1, JudgedDenials: 10, OverTokens: 12, Worst: `12 tokens too many in bucket "user:1"`, DenialsNotDue: 3, KeysWithLostAnswers: 1},
 			},
 			{
@@ -48,7 +48,7 @@ func sampleReport() Report {
 				Errors:      map[string]int64{"40P01 deadlock_detected": 72, kindUnanswered: 4, kindUnserved: 2},
 				FirstErrors: map[string]string{"40P01 deadlock_detected": "deadlock\n detected"},
 				Server:      &ServerSide{Deadlocks: 72, Incomplete: true},
-				Stages:      Stages{Stats: pglimit.Stats{Decided: 60, RoundTrips: 138, Requests: 138}},
+				Stages:      Stages{Stats: pglimit.Stats{Allowed: pglimit.BySource{60}, RoundTrips: 138, Requests: 138}},
 				Audit:       Audit{Audited: 10, Complete: true, Grants: 10, DenialSampling: 1},
 			},
 		},

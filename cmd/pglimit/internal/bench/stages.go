@@ -74,47 +74,37 @@ func (anything) Check(pglimit.Limit) error { return nil }
 // readStages sums up what the limiters of all instances did so far.
 func readStages(instances []instance) (sum pglimit.Stats) {
 	for _, in := range instances {
-		addStats(&sum, in.limiter.Stats(), 1)
+		sum = sum.Plus(in.limiter.Stats())
 	}
 	return sum
 }
 
 // since is what the stages did between two readings.
 func (s Stages) since(before, after pglimit.Stats) Stages {
-	s.Stats = after
-	addStats(&s.Stats, before, -1)
+	s.Stats = after.Since(before)
 	return s
-}
-
-func addStats(sum *pglimit.Stats, s pglimit.Stats, times int64) {
-	sum.Remembered += times * s.Remembered
-	sum.Leased += times * s.Leased
-	sum.Decided += times * s.Decided
-	sum.RoundTrips += times * s.RoundTrips
-	sum.Requests += times * s.Requests
-	sum.LeaseTrips += times * s.LeaseTrips
-	sum.LeasedTokens += times * s.LeasedTokens
-	sum.UnspentTokens += times * s.UnspentTokens
-	sum.PassedOnTokens += times * s.PassedOnTokens
-	sum.GivenBack += times * s.GivenBack
-	sum.LostTokens += times * s.LostTokens
 }
 
 // What each stage is there for; 0 where there is nothing to divide by.
 
-func (s Stages) decisions() int64 { return s.Remembered + s.Leased + s.Decided }
+func (s Stages) decisions() int64 { return s.Allowed.Total() + s.Denied.Total() }
+
+// decided by Postgres.
+func (s Stages) decided() int64 {
+	return s.Allowed[pglimit.FromDatabase] + s.Denied[pglimit.FromDatabase]
+}
 
 // TripsPerDecision counts those for leases too. 1 without any stage.
 func (s Stages) TripsPerDecision() float64 { return ratio(s.RoundTrips+s.LeaseTrips, s.decisions()) }
 
 // RememberedShare of the decisions came from the memory of denials.
-func (s Stages) RememberedShare() float64 { return ratio(s.Remembered, s.decisions()) }
+func (s Stages) RememberedShare() float64 { return ratio(s.Denied[pglimit.FromMemory], s.decisions()) }
 
 // LeasedShare of the decisions came from a lease.
-func (s Stages) LeasedShare() float64 { return ratio(s.Leased, s.decisions()) }
+func (s Stages) LeasedShare() float64 { return ratio(s.Allowed[pglimit.FromLease], s.decisions()) }
 
 // CallersPerTrip is how many were answered by one call of the strategy.
-func (s Stages) CallersPerTrip() float64 { return ratio(s.Decided, s.RoundTrips) }
+func (s Stages) CallersPerTrip() float64 { return ratio(s.decided(), s.RoundTrips) }
 
 // RequestsPerTrip is how many of them were different, and so were sent.
 func (s Stages) RequestsPerTrip() float64 { return ratio(s.Requests, s.RoundTrips) }

@@ -74,7 +74,7 @@ func TestStagesRaiseNoFalseAlarm(t *testing.T) {
 		t.Errorf("%s: %+v", got.Verdict(), got.Audit)
 	}
 	s := got.Stages
-	if !s.Combining || !s.Memory || s.Leases || s.decisions() != got.Decisions || s.Decided < got.Allowed || s.Remembered < s.Decided {
+	if !s.Combining || !s.Memory || s.Leases || s.decisions() != got.Decisions || s.decided() < got.Allowed || s.Denied[pglimit.FromMemory] < s.decided() {
 		t.Errorf("%+v, of %d decisions; want most of them from memory", s, got.Decisions)
 	}
 	if s.TripsPerDecision() <= 0 || s.TripsPerDecision() >= 0.5 || s.CallersPerTrip() < 1 || s.RequestsPerTrip() != 1 {
@@ -144,11 +144,12 @@ func TestLeasesAreForStrategiesThatHaveThem(t *testing.T) {
 
 func TestStagesAreCountedFromTheWarmUp(t *testing.T) {
 	t.Parallel()
-	before := pglimit.Stats{Remembered: 1, Leased: 2, Decided: 3, RoundTrips: 4, Requests: 5, LeaseTrips: 6, LeasedTokens: 7, UnspentTokens: 8, PassedOnTokens: 9, GivenBack: 10, LostTokens: 11}
-	var after pglimit.Stats
-	addStats(&after, before, 3)
-	want := pglimit.Stats{Remembered: 2, Leased: 4, Decided: 6, RoundTrips: 8, Requests: 10, LeaseTrips: 12, LeasedTokens: 14, UnspentTokens: 16, PassedOnTokens: 18, GivenBack: 20, LostTokens: 22}
-	got := Stages{Memory: true}.since(before, after)
+	before := pglimit.Stats{
+		Denied: pglimit.BySource{pglimit.FromMemory: 1}, Allowed: pglimit.BySource{pglimit.FromLease: 2, pglimit.FromDatabase: 3},
+		RoundTrips: 4, Requests: 5, LeaseTrips: 6,
+	}
+	want := before.Plus(before)
+	got := Stages{Memory: true}.since(before, want.Plus(before))
 	if got.Stats != want || !got.Memory {
 		t.Errorf("%+v, want %+v", got, want)
 	}

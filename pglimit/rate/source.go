@@ -1,0 +1,25 @@
+package rate
+
+import "fmt"
+
+// Source of a [Decision].
+type Source int
+
+// Where a decision may come from.
+const (
+	FromDatabase Source = iota // Postgres was asked
+	FromMemory                 // the memory of denials
+	FromLease                  // tokens that this process had set aside
+	FromFallback               // Config.OnError: no decision of Postgres was known
+)
+
+// Sources are all there are, in order.
+var Sources = [...]Source{FromDatabase, FromMemory, FromLease, FromFallback}
+
+// String is "database", "memory", "lease" or "fallback".
+func (s Source) String() string {
+	if s < 0 || int(s) >= len(Sources) {
+		return fmt.Sprintf("Source(%d)", int(s))
+	}
+	return [...]string{"database", "memory", "lease", "fallback"}[s]
+}
