@@ -85,7 +85,7 @@ func TestWhoImportsWhom(t *testing.T) {
 		{
 			"a stage knows neither the Limiter nor another stage",
 			func(p string) bool { return isOf(p, stages) },
-			func(p string) bool { return isOf(p, ours) && !isOf(p, vocabulary, stages+"/count", stages+"/skew") },
+			func(p string) bool { return isOf(p, ours) && !isOf(p, vocabulary, stages+"/count", stages+"/skew", stages+"/wait") },
 			false,
 		},
 		{
@@ -174,7 +174,7 @@ func TestNoArrowRunsBack(t *testing.T) {
 	t.Parallel()
 	house := []string{
 		"pglimit/rate",
-		"pglimit/internal/skew", "pglimit/internal/count",
+		"pglimit/internal/skew", "pglimit/internal/count", "pglimit/internal/wait",
 		"pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/circuit", "pglimit/internal/local",
 		"pglimit",
 		"strategies", "strategies/audit", "strategies/strategytest/model", "strategies/strategytest",

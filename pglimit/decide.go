@@ -44,6 +44,10 @@ func (l *Limiter) tell(ctx context.Context, r Request, d Decision, err error) (D
 
 // ask Postgres, within the time limit.
 func (l *Limiter) ask(parent context.Context, r Request) (d Decision, err error) {
+	if err := l.waiting.Enter(1); err != nil {
+		return Decision{}, err
+	}
+	defer l.waiting.Leave(1)
 	ctx, cancel := l.timed(parent)
 	defer cancel()
 	switch err = l.circuit.Admit(ctx, l.ping); {
@@ -67,8 +71,7 @@ func (l *Limiter) late(parent, ctx context.Context, err error) error {
 
 // obtain tokens: out of a lease that is fetched for a busy key, or for this request.
 func (l *Limiter) obtain(ctx context.Context, r Request) (Decision, error) {
-	d, served, release, err := l.leases.Fetch(ctx, &r)
-	defer release()
+	d, served, err := l.leases.Fetch(ctx, &r)
 	if err != nil || served {
 		return d, err
 	}
@@ -107,13 +110,6 @@ func (l *Limiter) take(ctx context.Context, r Request) (Decision, error) {
 
 // together sends the requests in a call of their own.
 func (l *Limiter) together(ctx context.Context, requests []Request) ([]Decision, error) {
-	defer l.waiting.Leave()
-	if err := l.waiting.Enter(); err != nil {
-		return nil, err
-	}
-	if l.closed.Load() {
-		return nil, ErrClosed
-	}
 	// First impatiently: only then silence says something of Postgres, and not of a row.
 	requests[0].Impatient = l.circuit != nil
 	decisions, err := l.send(ctx, requests)

@@ -1,20 +1,20 @@
 package pglimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
-	"github.com/pglimit/ratelimit/pglimit/internal/count"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
 	"github.com/pglimit/ratelimit/pglimit/internal/lease"
+	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -33,8 +33,7 @@ type Limiter struct {
 	config   Config
 	timeout  time.Duration // of one decision
 	failures *complaints
-	waiting  *count.Crowd
-	closed   *atomic.Bool
+	waiting  *wait.Crowd // at Postgres's door; closed with the Limiter
 	counters *counters
 }
 
@@ -56,8 +55,7 @@ func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
 		timeout:  orDefault(config.Timeout, defaultTimeout),
 		failures: &complaints{logger: config.Logger, limiter: config.Name},
 		counters: new(counters),
-		waiting:  &count.Crowd{Max: int64(orDefault(config.MaxWaiting, defaultMaxWaiting))},
-		closed:   new(atomic.Bool),
+		waiting:  wait.NewCrowd(orDefault(config.MaxWaiting, defaultMaxWaiting)),
 	}
 	if err := l.makeStages(); err != nil {
 		return nil, err
@@ -103,7 +101,7 @@ func (l *Limiter) on(session Session) *Limiter {
 	in := &Limiter{
 		session: session, strategy: l.strategy, config: l.config,
 		timeout:  orDefault(l.config.Timeout, NoTimeout),
-		failures: l.failures, waiting: l.waiting, closed: l.closed, counters: l.counters,
+		failures: l.failures, waiting: l.waiting, counters: l.counters,
 	}
 	in.config.OnError = nil
 	return in
@@ -119,7 +117,7 @@ func (l *Limiter) makeStages() (err error) {
 	}
 	if c.Leases.On {
 		whose := lease.Config{Limiter: c.Name, Limit: c.Limit, Durability: c.Durability, TTL: orDefault(c.Leases.TTL, defaultLeaseTTL)}
-		if l.leases, err = lease.New(whose, l.waiting, lease.Calls{Lease: l.lease, Forget: l.denials.Forget}); err != nil {
+		if l.leases, err = lease.New(whose, lease.Calls{Lease: l.lease, Forget: l.denials.Forget}); err != nil {
 			return &ConfigError{"Leases", err}
 		}
 	}
@@ -127,7 +125,7 @@ func (l *Limiter) makeStages() (err error) {
 		l.circuit = circuit.New(max(l.timeout, 0), l.failures.circuit)
 	}
 	if !c.Combine.Off {
-		l.combiner = combine.New(orDefault(c.Combine.Lanes, defaultLanes), l.waiting,
+		l.combiner = combine.New(orDefault(c.Combine.Lanes, defaultLanes),
 			combine.Calls{Send: l.send, GiveBack: l.giveBack, Learned: l.denials.Learned, Recall: l.denials.Recall})
 	}
 	return nil
@@ -139,9 +137,10 @@ func (l *Limiter) makeStages() (err error) {
 //
 // The error says what could not be given back, or is that of ctx.
 func (l *Limiter) Close(ctx context.Context) error {
-	err := l.leases.Close(ctx)
-	l.closed.Store(true)
-	return errors.Join(err, l.combiner.Close(ctx))
+	unanswered := l.waiting.Close(ctx)
+	unsettled := l.leases.Close(ctx)
+	givenUp := l.combiner.Close(ctx)
+	return errors.Join(unsettled, cmp.Or(unanswered, givenUp))
 }
 
 // Allow takes one token of the key's bucket, if it is there.

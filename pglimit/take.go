@@ -66,6 +66,13 @@ func (l *Limiter) askAll(parent context.Context, requests []Request, unknown []i
 	if len(unknown) == 0 {
 		return
 	}
+	if err := l.waiting.Enter(len(unknown)); err != nil {
+		for _, at := range unknown {
+			errs[at] = err
+		}
+		return
+	}
+	defer l.waiting.Leave(len(unknown))
 	ctx, cancel := l.timed(parent)
 	defer cancel()
 	asks := make([]Request, len(unknown))

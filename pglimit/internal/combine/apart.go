@@ -35,8 +35,8 @@ func (b *batch) severalKeys() bool {
 func (b *batch) apart() []batch {
 	places := make(map[string]int)
 	for _, w := range b.waiters {
-		if _, known := places[w.request.Key]; !known {
-			places[w.request.Key] = len(places)
+		if _, known := places[w.Request.Key]; !known {
+			places[w.Request.Key] = len(places)
 		}
 	}
 	pieces := make([]batch, min(len(places), maxPieces))
@@ -44,7 +44,7 @@ func (b *batch) apart() []batch {
 		pieces[i].ctx, pieces[i].flight = b.ctx, b.flight //nolint:fatcontext // the same context, not one in another
 	}
 	for _, w := range b.waiters {
-		piece := &pieces[places[w.request.Key]*len(pieces)/len(places)]
+		piece := &pieces[places[w.Request.Key]*len(pieces)/len(places)]
 		piece.waiters = append(piece.waiters, w)
 	}
 	return pieces

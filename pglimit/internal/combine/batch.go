@@ -42,9 +42,9 @@ func (b *batch) reset() {
 // charged. Of one key, requests for as many tokens that follow one another become one, in
 // units of what each of them wants: the order of a key's requests is kept.
 func (b *batch) combine(impatient bool) {
-	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool { return w.state.Load() == left })
+	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool { return w.Left() })
 	for _, w := range b.waiters {
-		r := &w.request
+		r := &w.Request
 		slot, same := b.find(r.Key)
 		if same {
 			last := &b.requests[slot]
@@ -87,7 +87,7 @@ func (b *batch) find(key string) (slot int, found bool) {
 // taken for callers who have left, and so do not hear that either.
 func (b *batch) fail(err error) (lost int64) {
 	for _, w := range b.waiters {
-		if tokens := w.request.Tokens; w.answer(rate.Decision{}, err) {
+		if tokens := w.Request.Tokens; w.Answer(rate.Decision{}, err) {
 			b.flight.waiting.Add(-1)
 		} else {
 			lost += tokens
@@ -103,7 +103,7 @@ func (b *batch) share(decisions []rate.Decision) {
 		b.leftOver = append(b.leftOver, decisions[i].Granted)
 	}
 	for _, w := range b.waiters {
-		slot, tokens := w.slot, w.request.Tokens
+		slot, tokens := w.slot, w.Request.Tokens
 		if tokens > b.leftOver[slot] && b.unclaimed {
 			slot = b.unclaimedBefore(slot, tokens)
 		}
@@ -111,12 +111,12 @@ func (b *batch) share(decisions []rate.Decision) {
 		switch {
 		case tokens == 0: // a peek
 		case tokens <= b.leftOver[slot]:
-			answer = answer.Before(b.leftOver[slot]-tokens, &b.requests[slot], &w.request)
+			answer = answer.Before(b.leftOver[slot]-tokens, &b.requests[slot], &w.Request)
 		default:
 			answer.Allowed, answer.Granted = false, 0
 			tokens, b.denied = 0, true
 		}
-		if w.answer(answer, nil) {
+		if w.Answer(answer, nil) {
 			b.leftOver[slot] -= tokens
 			b.flight.waiting.Add(-1)
 		} else if tokens > 0 {

@@ -2,14 +2,12 @@
 package combine
 
 import (
-	"cmp"
 	"context"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/count"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -56,7 +54,6 @@ type Combiner struct {
 	Stats Stats
 
 	calls   Calls
-	waiting *count.Crowd
 	seed    maphash.Seed
 	lanes   []lane
 	running sync.WaitGroup
@@ -68,9 +65,9 @@ type Combiner struct {
 }
 
 // New is a Combiner of so many lanes.
-func New(lanes int, waiting *count.Crowd, calls Calls) *Combiner {
+func New(lanes int, calls Calls) *Combiner {
 	c := &Combiner{
-		calls: calls, waiting: waiting, seed: maphash.MakeSeed(),
+		calls: calls, seed: maphash.MakeSeed(),
 		lanes:    make([]lane, lanes),
 		patience: make(chan struct{}, maxPatient),
 	}
@@ -87,10 +84,6 @@ func (c *Combiner) Decide(ctx context.Context, request rate.Request) (rate.Decis
 	if err := ctx.Err(); err != nil {
 		return rate.Decision{}, err
 	}
-	defer c.waiting.Leave()
-	if err := c.waiting.Enter(); err != nil {
-		return rate.Decision{}, err
-	}
 	w, l := c.newWaiter(ctx, request), c.laneOf(request.Key)
 	if err := l.join(w); err != nil {
 		c.recycle(w)
@@ -104,12 +97,9 @@ func (c *Combiner) Decide(ctx context.Context, request rate.Request) (rate.Decis
 func (c *Combiner) DecideAll(ctx context.Context, requests []rate.Request) ([]rate.Decision, []error) {
 	decisions, errs := make([]rate.Decision, len(requests)), make([]error, len(requests))
 	waiters := make(map[*lane][]*waiter, len(c.lanes))
-	for i, r := range requests {
-		defer c.waiting.Leave()
-		if errs[i] = cmp.Or(ctx.Err(), c.waiting.Enter()); errs[i] == nil {
-			l := c.laneOf(r.Key)
-			waiters[l] = append(waiters[l], c.newWaiter(ctx, r))
-		}
+	for _, r := range requests {
+		l := c.laneOf(r.Key)
+		waiters[l] = append(waiters[l], c.newWaiter(ctx, r))
 	}
 	closed := make(map[*lane]error, len(c.lanes))
 	for l, ws := range waiters {
@@ -117,16 +107,10 @@ func (c *Combiner) DecideAll(ctx context.Context, requests []rate.Request) ([]ra
 	}
 	for i, r := range requests {
 		l := c.laneOf(r.Key)
-		switch {
-		case errs[i] != nil:
-			continue
-		case closed[l] != nil:
-			errs[i] = closed[l]
-			c.recycle(waiters[l][0])
-		default:
+		if errs[i] = closed[l]; errs[i] == nil {
 			decisions[i], errs[i] = c.await(ctx, l, waiters[l][0])
+			waiters[l] = waiters[l][1:]
 		}
-		waiters[l] = waiters[l][1:]
 	}
 	return decisions, errs
 }
@@ -137,20 +121,14 @@ func (c *Combiner) laneOf(key string) *lane {
 
 // await the answer of a waiter that has joined the lane.
 func (c *Combiner) await(ctx context.Context, l *lane, w *waiter) (rate.Decision, error) {
-	if done := ctx.Done(); done == nil {
-		<-w.ready
-	} else {
-		select {
-		case <-w.ready:
-		case <-done:
-			if l.leave(w) {
-				return rate.Decision{}, ctx.Err()
-			}
-			<-w.ready // the answer was sooner
-		}
+	left := false
+	decision, err := w.Await(ctx, func() bool {
+		left = l.leave(w)
+		return left
+	})
+	if !left {
+		c.recycle(w)
 	}
-	decision, err := w.decision, w.err
-	c.recycle(w)
 	return decision, err
 }
 

@@ -50,7 +50,7 @@ func (l *lane) join(waiters ...*waiter) error {
 	}
 	for _, w := range waiters {
 		to := l
-		if own := l.stuck[w.request.Key]; own != nil {
+		if own := l.stuck[w.Request.Key]; own != nil {
 			to = own
 		}
 		to.queue.push(w)
@@ -77,16 +77,16 @@ func (l *lane) start() {
 func (l *lane) leave(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w.state.Load() == queued {
-		if own := l.stuck[w.request.Key]; own != nil {
+	if !w.Leave() {
+		return false
+	}
+	if w.queued {
+		if own := l.stuck[w.Request.Key]; own != nil {
 			l = own
 		}
 		l.queue.remove(w)
 		l.combiner.recycle(w)
 		return true
-	}
-	if !w.state.CompareAndSwap(sent, left) {
-		return false
 	}
 	if flight := w.flight; flight.waiting.Add(-1) == 0 && !flight.landed {
 		flight.giveUp = time.AfterFunc(settleTime, flight.cancel)
@@ -142,7 +142,6 @@ func (l *lane) gather(b *batch) bool {
 	for w := l.queue.first; w != nil && b.gathered < maxBatch; w = l.queue.first {
 		l.queue.remove(w)
 		w.flight = b.flight
-		w.state.Store(sent)
 		b.waiters = append(b.waiters, w)
 		b.gathered++
 	}
@@ -204,12 +203,12 @@ func (l *lane) denyKnown(b *batch) {
 	}
 	l.learned = learned
 	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool {
-		decision, known := l.combiner.calls.Recall(&w.request)
+		decision, known := l.combiner.calls.Recall(&w.Request)
 		if !known {
 			return false
 		}
 		b.denied = true
-		if w.answer(decision, nil) { // else it has left, and counted itself out
+		if w.Answer(decision, nil) { // else it has left, and counted itself out
 			b.flight.waiting.Add(-1)
 		}
 		return true
@@ -252,8 +251,7 @@ func (l *lane) end() bool {
 	}
 	for w := l.queue.first; w != nil; w = l.queue.first {
 		l.queue.remove(w)
-		w.state.Store(sent)
-		w.answer(rate.Decision{}, rate.ErrClosed)
+		w.Answer(rate.Decision{}, rate.ErrClosed)
 	}
 	return l.running
 }

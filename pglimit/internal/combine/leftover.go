@@ -22,16 +22,15 @@ func (l *lane) passOn(b *batch, decisions []rate.Decision) {
 	defer l.mu.Unlock()
 	for w := l.queue.first; w != nil && len(slots) > 0; {
 		next := w.next
-		if slot, wanted := slots[w.request.Key]; wanted {
-			tokens := w.request.Tokens
+		if slot, wanted := slots[w.Request.Key]; wanted {
+			tokens := w.Request.Tokens
 			if tokens == 0 || tokens > b.leftOver[slot] {
-				delete(slots, w.request.Key) // nobody is served before it
+				delete(slots, w.Request.Key) // nobody is served before it
 			} else {
 				b.leftOver[slot] -= tokens
 				l.queue.remove(w)
-				w.state.Store(sent)
 				l.combiner.Stats.PassedOn.Add(tokens)
-				w.answer(decisions[slot].Before(b.leftOver[slot], &b.requests[slot], &w.request), nil)
+				w.Answer(decisions[slot].Before(b.leftOver[slot], &b.requests[slot], &w.Request), nil)
 			}
 		}
 		w = next

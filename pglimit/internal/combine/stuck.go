@@ -34,7 +34,7 @@ func (l *lane) stick(b *batch) bool {
 		own = &lane{combiner: l.combiner, mu: l.mu, alone: alone{home: l, key: key}}
 		for w := l.queue.first; w != nil; {
 			next := w.next
-			if w.request.Key == key {
+			if w.Request.Key == key {
 				l.queue.remove(w)
 				own.queue.push(w)
 			}
@@ -43,7 +43,7 @@ func (l *lane) stick(b *batch) bool {
 	}
 	own.patient = true
 	for i := len(b.waiters) - 1; i >= 0; i-- {
-		if w := b.waiters[i]; w.state.CompareAndSwap(sent, queued) { // else it has left
+		if w := b.waiters[i]; !w.Left() {
 			own.queue.pushFront(w)
 			b.flight.waiting.Add(-1)
 		}

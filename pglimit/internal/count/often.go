@@ -1,3 +1,4 @@
+// Package count has what many cores count at once.
 package count
 
 import (

@@ -137,27 +137,10 @@ func (s *Leases) Close(ctx context.Context) error {
 	}
 	close(holders)
 	settlers.Wait()
-	err := s.answered(ctx)
 	if failed > 0 {
-		err = fmt.Errorf("pglimit: %d leases could not be given back, their tokens are missed for up to %v: %w", failed, s.config.TTL, errors.Join(why, ctx.Err()))
+		return fmt.Errorf("pglimit: %d leases could not be given back, their tokens are missed for up to %v: %w", failed, s.config.TTL, errors.Join(why, ctx.Err()))
 	}
-	return err
-}
-
-// answered waits until those who waited for a lease have their answers.
-func (s *Leases) answered(ctx context.Context) error {
-	s.mu.Lock()
-	joined := s.joined
-	s.mu.Unlock()
-	if joined == 0 {
-		return nil
-	}
-	select {
-	case <-s.drained:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return nil
 }
 
 // settle for good.

@@ -2,111 +2,61 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // fetch is a call that settles a lease and takes the next one.
 type fetch struct {
 	done   chan struct{}
-	claims []*claim // those who wait for it, in order of arrival; with the holder's lock
-	err    error    // when it is done
+	claims []*wait.Waiter // to tokens of the new lease, in order of arrival; with the holder's lock
+	err    error          // when it is done
 }
 
-// claim of a caller to tokens of the lease that is being fetched.
-type claim struct {
-	request  rate.Request
-	decision rate.Decision
-	served   bool // before the fetch is done; with the holder's lock
-	gone     bool // the caller; with the holder's lock
-}
+// errNotServed out of the lease: the caller has to ask Postgres.
+var errNotServed = errors.New("lease: not served")
 
 // Fetch a lease for a request that found none, if its key is busy. Who is not served out
-// of it asks Postgres. Who has the answer calls release in any case: Close waits for that.
-func (s *Leases) Fetch(ctx context.Context, request *rate.Request) (decision rate.Decision, served bool, release func(), err error) {
-	release = func() {}
+// of it asks Postgres.
+func (s *Leases) Fetch(ctx context.Context, request *rate.Request) (decision rate.Decision, served bool, err error) {
 	if s == nil {
-		return rate.Decision{}, false, release, nil
+		return rate.Decision{}, false, nil
 	}
 	h, _ := s.keys.ComputeIfAbsent(request.Key, func() (*holder, bool) { return &holder{key: request.Key}, false })
-	claim := &claim{request: *request}
-	f, err := s.join(h, claim)
-	if err != nil {
-		return rate.Decision{}, false, release, err
+	decision, served, claim := s.join(h, request)
+	if claim == nil {
+		return decision, served, nil
 	}
-	if f != nil {
-		release = s.release
-		if err := s.await(ctx, h, f, claim); err != nil {
-			return rate.Decision{}, false, release, err
-		}
+	decision, err = claim.Await(ctx, claim.Leave)
+	if errors.Is(err, errNotServed) {
+		return rate.Decision{}, false, nil
 	}
-	return claim.decision, claim.served, release, nil
-}
-
-// await the end of the fetch. The error is that of ctx.
-func (s *Leases) await(ctx context.Context, h *holder, f *fetch, claim *claim) error {
-	defer s.waiting.Leave()
-	select {
-	case <-f.done:
-		return nil
-	case <-ctx.Done():
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if claim.served {
-		return nil
-	}
-	claim.gone = true
-	return ctx.Err()
+	return decision, err == nil, err
 }
 
 // join the fetch that is under way, or begin one if the key is busy. Nil: there is none to
-// wait for, and the claim is served perhaps. The error is ErrOverloaded.
-func (s *Leases) join(h *holder, claim *claim) (*fetch, error) {
+// wait for, and the request is served perhaps.
+func (s *Leases) join(h *holder, request *rate.Request) (decision rate.Decision, served bool, claim *wait.Waiter) {
 	now := s.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := h.fetching
 	if f == nil {
 		// A fetch may have ended since the caller looked.
-		if claim.decision, claim.served = h.spend(&claim.request, s.now); claim.served {
-			return nil, nil
+		if decision, served = h.spend(request, s.now); served {
+			return decision, true, nil
 		}
-		if f = s.fetchFor(h, claim.request.Tokens, now); f == nil {
-			return nil, nil
+		if f = s.fetchFor(h, request.Tokens, now); f == nil {
+			return rate.Decision{}, false, nil
 		}
 	}
-	if err := s.waiting.Enter(); err != nil {
-		s.waiting.Leave()
-		return nil, err
-	}
-	if !s.admit() {
-		s.waiting.Leave()
-		return nil, nil
-	}
+	claim = new(wait.Waiter)
+	claim.Begin(*request)
 	f.claims = append(f.claims, claim)
-	return f, nil
-}
-
-// admit a caller who is to have its answer before close returns. Not after close.
-func (s *Leases) admit() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.joined++
-	return true
-}
-
-// release a caller who was admitted.
-func (s *Leases) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.joined--; s.joined == 0 && s.closed {
-		close(s.drained)
-	}
+	return rate.Decision{}, false, claim
 }
 
 // fetchFor begins the fetch that a request for so many tokens needs, which are not in the
@@ -151,13 +101,10 @@ func (s *Leases) fetch(h *holder, tokens int64) *fetch {
 	f := &fetch{done: make(chan struct{})}
 	h.fetching = f
 	s.running.Go(func() {
-		// Who is not served asks Postgres, and hears of an error there.
 		f.err = s.renew(h, tokens)
 		if !s.serve(h, f) {
 			f.err = s.renew(h, 0)
-			h.mu.Lock()
-			h.fetching = nil
-			h.mu.Unlock()
+			h.end(f)
 		}
 		close(f.done)
 	})
@@ -171,25 +118,41 @@ func (s *Leases) serve(h *holder, f *fetch) (stays bool) {
 	defer h.mu.Unlock()
 	terms := h.terms.Load()
 	if terms == nil {
-		h.fetching = nil
+		h.ended(f)
 		return true
 	}
-	left, stays := terms.Tokens, true
-	for _, c := range f.claims {
-		if c.gone {
-			continue
-		}
-		if stays = c.request.Tokens <= left; !stays {
+	left := terms.Tokens
+	for len(f.claims) > 0 {
+		claim := f.claims[0]
+		rest := left - claim.Request.Tokens
+		if rest < 0 && !claim.Left() {
 			break
 		}
-		left -= c.request.Tokens
-		c.decision, c.served = terms.decision(&c.request, left, terms.got), true
+		if claim.Answer(terms.decision(&claim.Request, rest, terms.got), nil) {
+			left = rest
+		}
+		f.claims = f.claims[1:]
 	}
-	if stays || left == 0 {
+	if len(f.claims) == 0 || left == 0 {
 		h.unspent.Store(left)
-		h.fetching = nil
+		h.ended(f)
 		return true
 	}
 	h.withheld, h.pause = left, s.now()+s.hold()
 	return false
+}
+
+// end of the fetch. Who is not served asks Postgres, and hears of an error there.
+func (h *holder) end(f *fetch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended(f)
+}
+
+// ended is end with the holder's lock.
+func (h *holder) ended(f *fetch) {
+	for _, claim := range f.claims {
+		claim.Answer(rate.Decision{}, errNotServed)
+	}
+	h.fetching = nil
 }

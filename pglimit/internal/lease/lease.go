@@ -9,7 +9,6 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/count"
 	"github.com/pglimit/ratelimit/pglimit/internal/skew"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -75,11 +74,10 @@ type Stats struct {
 type Leases struct {
 	Stats Stats
 
-	config  Config
-	calls   Calls
-	waiting *count.Crowd
-	start   time.Time
-	keys    *otter.Cache[string, *holder]
+	config Config
+	calls  Calls
+	start  time.Time
+	keys   *otter.Cache[string, *holder]
 
 	mu      sync.Mutex
 	closed  bool
@@ -88,8 +86,6 @@ type Leases struct {
 	active  map[*holder]struct{} // those that may have a lease
 	keeping bool                 // the keeper's goroutine runs
 	running sync.WaitGroup       // fetches and the keeper
-	joined  int                  // callers who have claims, until they have answers
-	drained chan struct{}        // closed when there are none after Close
 	slots   chan struct{}        // one for each call under way
 	ctx     context.Context      // of them all
 	cancel  context.CancelFunc
@@ -121,8 +117,8 @@ type terms struct {
 	until time.Duration // it must not be spent from here on
 }
 
-// New Leases, of whose callers waiting has a count.
-func New(config Config, waiting *count.Crowd, calls Calls) (*Leases, error) {
+// New Leases.
+func New(config Config, calls Calls) (*Leases, error) {
 	keys, err := otter.New(&otter.Options[string, *holder]{
 		MaximumSize: leasedKeys,
 		Executor:    func(task func()) { task() }, // no goroutines
@@ -132,8 +128,8 @@ func New(config Config, waiting *count.Crowd, calls Calls) (*Leases, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Leases{
-		config: config, calls: calls, waiting: waiting, keys: keys, start: time.Now(),
-		settled: make(chan struct{}), drained: make(chan struct{}), slots: make(chan struct{}, maxLeaseCalls), active: make(map[*holder]struct{}), ctx: ctx, cancel: cancel,
+		config: config, calls: calls, keys: keys, start: time.Now(),
+		settled: make(chan struct{}), slots: make(chan struct{}, maxLeaseCalls), active: make(map[*holder]struct{}), ctx: ctx, cancel: cancel,
 	}, nil
 }
 
