@@ -85,7 +85,9 @@ func TestWhoImportsWhom(t *testing.T) {
 		{
 			"a stage knows neither the Limiter nor another stage",
 			func(p string) bool { return isOf(p, stages) },
-			func(p string) bool { return isOf(p, ours) && !isOf(p, vocabulary, stages+"/count", stages+"/skew", stages+"/wait") },
+			func(p string) bool {
+				return isOf(p, ours) && !isOf(p, vocabulary, stages+"/count", stages+"/skew", stages+"/wait")
+			},
 			false,
 		},
 		{
@@ -177,7 +179,8 @@ func TestNoArrowRunsBack(t *testing.T) {
 		"pglimit/internal/skew", "pglimit/internal/count", "pglimit/internal/wait",
 		"pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/circuit", "pglimit/internal/local",
 		"pglimit",
-		"strategies", "strategies/audit", "strategies/strategytest/model", "strategies/strategytest",
+		"strategies/internal/bucket", "strategies/internal/call", "strategies/internal/rows", "strategies",
+		"strategies/audit", "strategies/strategytest/model", "strategies/strategytest",
 		"migrations/internal/functions", "migrations/internal/generate", "migrations",
 		"cleanup",
 		"internal/published", "internal/pgserver",

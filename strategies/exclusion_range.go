@@ -10,6 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/internal/bucket"
+	"github.com/pglimit/ratelimit/strategies/internal/call"
+	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
 
 // ExclusionRange records each grant as a range of time, and an exclusion constraint
@@ -49,11 +52,11 @@ var (
 	//go:embed sql/exclusion_range/give_back.sql
 	giveBackRangeFile string
 
-	exclusionRangeTable = newTable("exclusion_range", sweepRangesFile)
-	exclusionRangeTake  = statement(exclusionRangeTakeFile, "exclusion_range")
-	exclusionRangeLook  = statement(exclusionRangeLookFile, "exclusion_range")
-	exclusionRangeStep  = statement(exclusionRangeStepFile, "exclusion_range")
-	giveBackRange       = statement(giveBackRangeFile, "exclusion_range")
+	exclusionRangeTable = rows.NewTable("exclusion_range", sweepRangesFile)
+	exclusionRangeTake  = call.Statement(exclusionRangeTakeFile, "exclusion_range")
+	exclusionRangeLook  = call.Statement(exclusionRangeLookFile, "exclusion_range")
+	exclusionRangeStep  = call.Statement(exclusionRangeStepFile, "exclusion_range")
+	giveBackRange       = call.Statement(giveBackRangeFile, "exclusion_range")
 )
 
 // Name is exclusion_range.
@@ -73,10 +76,10 @@ func (ExclusionRange) Check(limit rate.Limit) error {
 
 // Take decides in one round trip.
 func (s ExclusionRange) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	if err := validate(s, requests); err != nil {
+	if err := call.Validate(s, requests); err != nil {
 		return nil, err
 	}
-	decisions, err := takeEach(ctx, session, requests, insertRange)
+	decisions, err := call.Each(ctx, session, requests, insertRange)
 	return decisions, explainRange(err)
 }
 
@@ -85,7 +88,7 @@ type lastRange struct{ nowNS, sinceNS, untilNS int64 }
 
 // stepped is the range as it reads after the clock stepped back: it begins now.
 func (l lastRange) stepped() lastRange {
-	if by := l.sinceNS - l.nowNS; by > stepNS {
+	if by := l.sinceNS - l.nowNS; by > bucket.StepNS {
 		l.sinceNS, l.untilNS = l.nowNS, l.untilNS-by
 	}
 	return l
@@ -106,7 +109,7 @@ func (l lastRange) decision(r *rate.Request, granted bool) rate.Decision {
 }
 
 // insertRange takes the one token there is, whatever larger number was asked for.
-func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how manner) (rate.Decision, error) {
+func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
 	var last lastRange
 	if r.Tokens == 0 {
 		err := session.Row(ctx, exclusionRangeLook, []any{r.Key, r.Limiter}, &last.nowNS, &last.sinceNS, &last.untilNS)
@@ -116,7 +119,7 @@ func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how
 	interval := (r.Limit.Token() + time.Microsecond - 1).Truncate(time.Microsecond)
 	for {
 		var granted *bool
-		err := session.Row(ctx, exclusionRangeTake, []any{r.Key, r.Limiter, interval.Nanoseconds(), how.relaxed, how.impatient},
+		err := session.Row(ctx, exclusionRangeTake, []any{r.Key, r.Limiter, interval.Nanoseconds(), how.Relaxed, how.Impatient},
 			&granted, &last.nowNS, &last.sinceNS, &last.untilNS, nil)
 		switch {
 		case err != nil:
@@ -135,19 +138,26 @@ func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how
 
 // GiveBack removes the range of the grant.
 func (s ExclusionRange) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
-	return explainRange(giveBack(ctx, session, s, refunds, giveBackRange, func(r rate.Refund, relaxed bool) []any {
+	return explainRange(rows.GiveBack(ctx, session, s, refunds, giveBackRange, func(r rate.Refund, relaxed bool) []any {
 		return []any{r.Key, r.Limiter, r.At.UnixNano(), relaxed}
 	}))
 }
 
 // Reset deletes the rows.
 func (ExclusionRange) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
-	return explainRange(exclusionRangeTable.resetKey(ctx, session, limiter, key))
+	return explainRange(exclusionRangeTable.Reset(ctx, session, limiter, key))
+}
+
+// ResetAll deletes the rows of the limiter: one for each grant, those that have ended
+// included.
+func (ExclusionRange) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
+	removed, err := exclusionRangeTable.ResetAll(ctx, session, limiter)
+	return removed, explainRange(err)
 }
 
 // Sweep walks the table by pages.
 func (ExclusionRange) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	swept, err := exclusionRangeTable.sweepBatch(ctx, session, from, limit)
+	swept, err := exclusionRangeTable.Sweep(ctx, session, from, limit)
 	return swept, explainRange(err)
 }
 
@@ -155,7 +165,7 @@ func (ExclusionRange) Sweep(ctx context.Context, session rate.Session, from rate
 // are there.
 func explainRange(err error) error {
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == undefinedTable {
+	if errors.As(err, &pg) && pg.Code == call.UndefinedTable {
 		return fmt.Errorf("exclusion_range needs the extension btree_gist (an administrator may have to create it first): %w", err)
 	}
 	return err

@@ -8,6 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/internal/bucket"
+	"github.com/pglimit/ratelimit/strategies/internal/call"
+	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
 
 // ForUpdateNowait locks the row or gives up at once, decides in Go, writes and
@@ -45,10 +48,10 @@ var (
 	//go:embed sql/for_update_nowait/insert.sql
 	nowaitInsertFile string
 
-	nowaitTable  = newTable("for_update_nowait", sweepBucketsFile)
-	nowaitLock   = statement(nowaitLockFile, "for_update_nowait")
-	nowaitUpdate = statement(nowaitUpdateFile, "for_update_nowait")
-	nowaitInsert = statement(nowaitInsertFile, "for_update_nowait")
+	nowaitTable  = rows.NewTable("for_update_nowait", "")
+	nowaitLock   = call.Statement(nowaitLockFile, "for_update_nowait")
+	nowaitUpdate = call.Statement(nowaitUpdateFile, "for_update_nowait")
+	nowaitInsert = call.Statement(nowaitInsertFile, "for_update_nowait")
 )
 
 // Name is for_update_nowait.
@@ -59,23 +62,23 @@ func (ForUpdateNowait) Check(rate.Limit) error { return nil }
 
 // Take decides in two round trips.
 func (s ForUpdateNowait) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	if err := validate(s, requests); err != nil {
+	if err := call.Validate(s, requests); err != nil {
 		return nil, err
 	}
-	return takeEach(ctx, session, requests, lockAndTake)
+	return call.Each(ctx, session, requests, lockAndTake)
 }
 
-func lockAndTake(ctx context.Context, session rate.Session, r *rate.Request, how manner) (rate.Decision, error) {
+func lockAndTake(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
-		return nowaitTable.peek(ctx, session, r)
+		return nowaitTable.Peek(ctx, session, r)
 	}
 	var decision rate.Decision
 	err := session.OneConnection(ctx, func(conn rate.Session) error {
-		b := blockOn(conn)
+		b := nowait{call.BlockOn(conn)}
 		for {
 			d, decided, err := b.lockAndTake(ctx, r, how)
 			if err != nil {
-				b.abandon(ctx)
+				b.Abandon(ctx)
 				return err
 			}
 			if decided {
@@ -87,25 +90,28 @@ func lockAndTake(ctx context.Context, session rate.Session, r *rate.Request, how
 	return decision, err
 }
 
+// nowait is a transaction in which one request is decided.
+type nowait struct{ *call.Block }
+
 // sighting is a row as it was seen, and the clock then.
 type sighting struct {
-	bucket bucket
+	bucket bucket.Bucket
 	nowNS  int64
 }
 
 func (s sighting) decision(r *rate.Request, granted int64) rate.Decision {
-	return s.bucket.decision(r, s.nowNS, granted)
+	return s.bucket.Decision(r, s.nowNS, granted)
 }
 
 // lockAndTake is undecided if the row changed between look and lock so that neither
 // tells enough: another made it, swept or reset it, or emptied it.
-func (b *block) lockAndTake(ctx context.Context, r *rate.Request, how manner) (d rate.Decision, decided bool, err error) {
-	b.opened = false
+func (b nowait) lockAndTake(ctx context.Context, r *rate.Request, how call.Manner) (d rate.Decision, decided bool, err error) {
+	b.Opened = false
 	seen, locked, err := b.lookAndLock(ctx, r)
 	if errors.Is(err, errContended) {
 		d = seen.decision(r, 0)
 		d.Contended = true
-		return d, true, b.send(ctx, b.undo)
+		return d, true, b.Send(ctx, b.Undo)
 	}
 	if err != nil {
 		return d, false, err
@@ -114,88 +120,93 @@ func (b *block) lockAndTake(ctx context.Context, r *rate.Request, how manner) (d
 	if locked != nil {
 		row = *locked
 	}
-	granted := row.bucket.grantable(row.nowNS, r)
-	if locked == nil && seen.bucket.tokenNS > 0 && (granted > 0 || seen.bucket.ahead(seen.nowNS)) {
-		return d, false, b.send(ctx, b.undo)
+	granted := row.bucket.Grantable(row.nowNS, r)
+	if locked == nil && seen.bucket.TokenNS > 0 && (granted > 0 || seen.bucket.Ahead(seen.nowNS)) {
+		return d, false, b.Send(ctx, b.Undo)
 	}
-	switch after := row.bucket.stepped(row.nowNS); {
+	switch after := row.bucket.Stepped(row.nowNS); {
 	case granted > 0:
 		if locked == nil {
 			made, err := b.insert(ctx, r, granted, how)
 			return made.decision(r, granted), made.nowNS > 0, err
 		}
-		after = row.bucket.take(row.nowNS, granted, r.Limit)
-		return after.decision(r, row.nowNS, granted), true, b.update(ctx, r, after, how)
+		after = row.bucket.Take(row.nowNS, granted, r.Limit)
+		return after.Decision(r, row.nowNS, granted), true, b.update(ctx, r, after, how)
 	case locked != nil && after != row.bucket: // the clock stepped back: that is written once, by a denial too
 		return row.decision(r, 0), true, b.update(ctx, r, after, how)
 	}
-	return row.decision(r, 0), true, b.send(ctx, b.keep)
+	return row.decision(r, 0), true, b.Send(ctx, b.Keep)
 }
 
 var errContended = errors.New("strategies: the row is locked")
 
 // lookAndLock is the first round trip: open, look, lock, and read the clock once
 // more, behind the lock. locked is nil if no row was locked.
-func (b *block) lookAndLock(ctx context.Context, r *rate.Request) (seen sighting, locked *sighting, err error) {
+func (b nowait) lookAndLock(ctx context.Context, r *rate.Request) (seen sighting, locked *sighting, err error) {
 	unit := max(r.Unit, 1)
 	var row sighting
-	done, err := b.conn.Pipeline(ctx,
-		rate.Statement{SQL: b.open},
+	done, err := b.Conn.Pipeline(ctx,
+		rate.Statement{SQL: b.Open},
 		// As a write does: REINDEX would deadlock with a read that becomes a write.
 		rate.Statement{SQL: "lock table pglimit.for_update_nowait in row exclusive mode"},
-		rate.Statement{SQL: nowaitTable.look, Args: []any{r.Key, r.Limiter}, Into: append([]any{&seen.nowNS}, seen.bucket.fields()...)},
-		rate.Statement{SQL: nowaitLock, Args: []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()) - unit*int64(r.Limit.Token())}, Into: row.bucket.fields()},
+		rate.Statement{SQL: nowaitTable.Look, Args: []any{r.Key, r.Limiter}, Into: append([]any{&seen.nowNS}, seen.bucket.Fields()...)},
+		rate.Statement{SQL: nowaitLock, Args: []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()) - unit*int64(r.Limit.Token())}, Into: row.bucket.Fields()},
 		rate.Statement{SQL: "select pglimit.clock_ns()", Into: []any{&row.nowNS}},
 	)
-	b.opened = done > 0
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == lockNotAvailable {
+	b.Opened = done > 0
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == call.LockNotAvailable {
 		err = errContended
 	}
-	if row.bucket.tokenNS > 0 {
+	if row.bucket.TokenNS > 0 {
 		locked = &row
 	}
 	return seen, locked, err
 }
 
 // update is the second round trip: write to the row that is locked, and keep.
-func (b *block) update(ctx context.Context, r *rate.Request, after bucket, how manner) error {
-	return b.keepWith(ctx, how, rate.Statement{SQL: nowaitUpdate, Args: []any{r.Key, r.Limiter, after.fullNS, after.tokenNS, after.atNS}})
+func (b nowait) update(ctx context.Context, r *rate.Request, after bucket.Bucket, how call.Manner) error {
+	return b.keepWith(ctx, how, rate.Statement{SQL: nowaitUpdate, Args: []any{r.Key, r.Limiter, after.FullNS, after.TokenNS, after.AtNS}})
 }
 
 // insert is the second round trip for a key without a row. made has no time if another's
 // insert was sooner.
-func (b *block) insert(ctx context.Context, r *rate.Request, tokens int64, how manner) (made sighting, err error) {
+func (b nowait) insert(ctx context.Context, r *rate.Request, tokens int64, how call.Manner) (made sighting, err error) {
 	var statements []rate.Statement
-	if how.impatient {
-		statements = append(statements, loseLockPatience)
+	if how.Impatient {
+		statements = append(statements, call.LosePatience)
 	}
 	tokenNS := int64(r.Limit.Token())
 	err = b.keepWith(ctx, how, append(statements, rate.Statement{
 		SQL: nowaitInsert, Args: []any{r.Key, r.Limiter, tokenNS, tokens * tokenNS},
-		Into: append(append([]any{&made.nowNS}, made.bucket.fields()...), nil),
+		Into: append(append([]any{&made.nowNS}, made.bucket.Fields()...), nil),
 	})...)
 	return made, err
 }
 
-func (b *block) keepWith(ctx context.Context, how manner, statements ...rate.Statement) error {
-	if how.relaxed {
+func (b nowait) keepWith(ctx context.Context, how call.Manner, statements ...rate.Statement) error {
+	if how.Relaxed {
 		statements = append(statements, rate.Statement{SQL: "select pg_catalog.set_config('synchronous_commit', 'off', true)"})
 	}
-	_, err := b.conn.Pipeline(ctx, append(statements, rate.Statement{SQL: b.keep})...)
+	_, err := b.Conn.Pipeline(ctx, append(statements, rate.Statement{SQL: b.Keep})...)
 	return err
 }
 
 // GiveBack gives back, each row in an update of its own.
 func (s ForUpdateNowait) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
-	return giveBack(ctx, session, s, refunds, nowaitTable.giveBack, bucketRefund)
+	return nowaitTable.GiveBack(ctx, session, s, refunds)
 }
 
 // Reset deletes the row.
 func (ForUpdateNowait) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
-	return nowaitTable.resetKey(ctx, session, limiter, key)
+	return nowaitTable.Reset(ctx, session, limiter, key)
+}
+
+// ResetAll deletes the rows of the limiter.
+func (ForUpdateNowait) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
+	return nowaitTable.ResetAll(ctx, session, limiter)
 }
 
 // Sweep walks the table by pages.
 func (ForUpdateNowait) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	return nowaitTable.sweepBatch(ctx, session, from, limit)
+	return nowaitTable.Sweep(ctx, session, from, limit)
 }

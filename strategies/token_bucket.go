@@ -8,6 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/internal/bucket"
+	"github.com/pglimit/ratelimit/strategies/internal/call"
+	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
 
 // TokenBucket decides in a stored function, in one round trip. One bucket: a look, which may
@@ -34,8 +37,8 @@ var (
 	//go:embed sql/token_bucket/take.sql
 	tokenBucketTakeFile string
 
-	tokenBucketTable = newTable("token_bucket", sweepBucketsFile)
-	tokenBucketTake  = statement(tokenBucketTakeFile, "token_bucket")
+	tokenBucketTable = rows.NewTable("token_bucket", "")
+	tokenBucketTake  = call.Statement(tokenBucketTakeFile, "token_bucket")
 )
 
 // Name is token_bucket.
@@ -47,63 +50,68 @@ func (TokenBucket) Check(rate.Limit) error { return nil }
 // Take decides in one round trip. In the caller's transaction requests for several buckets
 // take one each, so that none is refused because another transaction was faster.
 func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	if err := validate(s, requests); err != nil || len(requests) == 0 {
+	if err := call.Validate(s, requests); err != nil || len(requests) == 0 {
 		return nil, err
 	}
 	if len(requests) == 1 || !session.Autocommits() {
-		return takeEach(ctx, session, requests, takeTokens)
+		return call.Each(ctx, session, requests, takeTokens)
 	}
 	m, err := newMany(requests)
 	if err != nil {
 		return nil, err
 	}
-	decisions, how := make([]rate.Decision, len(requests)), mannerOf(session, requests)
+	decisions, how := make([]rate.Decision, len(requests)), call.MannerOf(session, requests)
 	if len(m.keys) == 1 {
 		err = m.takeInTurn(ctx, session, requests, decisions, how)
 	} else {
 		// Once more, because what it was overtaken by is there now.
-		err = again(ctx, session, 2, func() error { return m.take(ctx, session, requests, decisions, how) })
+		err = call.Again(ctx, session, 2, func() error { return m.take(ctx, session, requests, decisions, how) })
 	}
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == readOnlyTransaction {
-		return takeEach(ctx, session, requests, takeTokens) // denies, if all can be denied
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == call.ReadOnlyTransaction {
+		return call.Each(ctx, session, requests, takeTokens) // denies, if all can be denied
 	}
 	if err != nil {
-		return nil, explain(err)
+		return nil, call.Explain(err)
 	}
 	return decisions, nil
 }
 
 // takeTokens decides one request.
-func takeTokens(ctx context.Context, session rate.Session, r *rate.Request, how manner) (rate.Decision, error) {
+func takeTokens(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
-		return tokenBucketTable.peek(ctx, session, r)
+		return tokenBucketTable.Peek(ctx, session, r)
 	}
 	granted, nowNS, after, err := takeFromOne(ctx, session, r, r.Tokens, r.Unit, nil, nil, how)
 	if err != nil {
 		return rate.Decision{}, err
 	}
-	return after.decision(r, nowNS, granted), nil
+	return after.Decision(r, nowNS, granted), nil
 }
 
 // takeFromOne asks for tokens of the bucket of r.
-func takeFromOne(ctx context.Context, session rate.Session, r *rate.Request, want, unit int64, wants, units []int64, how manner) (granted, nowNS int64, after bucket, err error) {
+func takeFromOne(ctx context.Context, session rate.Session, r *rate.Request, want, unit int64, wants, units []int64, how call.Manner) (granted, nowNS int64, after bucket.Bucket, err error) {
 	err = session.Row(ctx, tokenBucketTake,
-		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), want, unit, wants, units, how.relaxed, how.impatient},
-		&granted, &nowNS, &after.fullNS, &after.tokenNS, &after.atNS, &after.leasedNS, &after.untilNS)
-	return granted, max(nowNS, after.atNS), after, err // not before the grants that it counts
+		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), want, unit, wants, units, how.Relaxed, how.Impatient},
+		&granted, &nowNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS)
+	return granted, max(nowNS, after.AtNS), after, err // not before the grants that it counts
 }
 
 // GiveBack gives back, each row in an update of its own.
 func (s TokenBucket) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
-	return giveBack(ctx, session, s, refunds, tokenBucketTable.giveBack, bucketRefund)
+	return tokenBucketTable.GiveBack(ctx, session, s, refunds)
 }
 
 // Reset deletes the row.
 func (TokenBucket) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
-	return tokenBucketTable.resetKey(ctx, session, limiter, key)
+	return tokenBucketTable.Reset(ctx, session, limiter, key)
+}
+
+// ResetAll deletes the rows of the limiter.
+func (TokenBucket) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
+	return tokenBucketTable.ResetAll(ctx, session, limiter)
 }
 
 // Sweep walks the table by pages.
 func (TokenBucket) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	return tokenBucketTable.sweepBatch(ctx, session, from, limit)
+	return tokenBucketTable.Sweep(ctx, session, from, limit)
 }

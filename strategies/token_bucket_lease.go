@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/internal/bucket"
+	"github.com/pglimit/ratelimit/strategies/internal/call"
 )
 
 var _ rate.Leaser = TokenBucket{}
@@ -15,7 +17,7 @@ var (
 	//go:embed sql/token_bucket/lease.sql
 	tokenBucketLeaseFile string
 
-	tokenBucketLease = statement(tokenBucketLeaseFile, "token_bucket")
+	tokenBucketLease = call.Statement(tokenBucketLeaseFile, "token_bucket")
 )
 
 // Lease settles and takes in one round trip. The row is locked for it, also if there is
@@ -23,7 +25,7 @@ var (
 // be missed until it expires.
 func (s TokenBucket) Lease(ctx context.Context, session rate.Session, r rate.LeaseRequest) (rate.Lease, error) {
 	look := rate.Request{Limiter: r.Limiter, Key: r.Key, Limit: r.Limit, Unit: 1, Durability: r.Durability}
-	if err := validate(s, []rate.Request{look}); err != nil {
+	if err := call.Validate(s, []rate.Request{look}); err != nil {
 		return rate.Lease{}, err
 	}
 	if err := validateLease(r); err != nil {
@@ -31,18 +33,18 @@ func (s TokenBucket) Lease(ctx context.Context, session rate.Session, r rate.Lea
 	}
 	var lease rate.Lease
 	var nowNS int64
-	var after bucket
+	var after bucket.Bucket
 	err := session.Row(ctx, tokenBucketLease, []any{
 		r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Share, r.TTL.Nanoseconds(),
-		r.Settle.Tokens, r.Spent, untilNS(r.Settle), mannerOf(session, []rate.Request{look}).relaxed,
-	}, &lease.Tokens, &nowNS, &after.fullNS, &after.tokenNS, &after.atNS, &after.leasedNS, &after.untilNS)
+		r.Settle.Tokens, r.Spent, untilNS(r.Settle), call.MannerOf(session, []rate.Request{look}).Relaxed,
+	}, &lease.Tokens, &nowNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS)
 	if err != nil {
-		return rate.Lease{}, explain(err)
+		return rate.Lease{}, call.Explain(err)
 	}
-	lease.Left = after.decision(&look, nowNS, 0)
+	lease.Left = after.Decision(&look, nowNS, 0)
 	lease.At = lease.Left.At
 	if lease.Tokens > 0 {
-		lease.Until = time.Unix(0, after.untilNS).UTC()
+		lease.Until = time.Unix(0, after.UntilNS).UTC()
 	}
 	return lease, nil
 }

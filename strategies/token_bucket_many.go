@@ -6,13 +6,15 @@ import (
 	"slices"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/internal/bucket"
+	"github.com/pglimit/ratelimit/strategies/internal/call"
 )
 
 var (
 	//go:embed sql/token_bucket/take_many.sql
 	tokenBucketTakeManyFile string
 
-	tokenBucketTakeMany = statement(tokenBucketTakeManyFile, "token_bucket")
+	tokenBucketTakeMany = call.Statement(tokenBucketTakeManyFile, "token_bucket")
 )
 
 // many is a call of token_bucket_take_many: its columns, with an element per bucket or one
@@ -32,10 +34,10 @@ func newMany(requests []rate.Request) (*many, error) {
 	numbers := make([]int64, 6*n) // one allocation for six columns
 	column := func(i int) []int64 { return numbers[i*n : i*n : (i+1)*n] }
 	m := &many{
-		order: lockOrder(requests), keys: make([]string, 0, n), limiters: make([]string, 0, n),
+		order: call.Order(requests), keys: make([]string, 0, n), limiters: make([]string, 0, n),
 		tokens: column(0), windows: column(1), asks: column(2), last: column(3), wants: column(4), units: column(5),
 	}
-	if err := sameBucket(requests, m.order); err != nil {
+	if err := call.SameBucket(requests, m.order); err != nil {
 		return nil, err
 	}
 	for row, i := range m.order {
@@ -73,7 +75,7 @@ func oneForAll[T comparable](column []T) []T {
 }
 
 // takeInTurn decides several requests for one bucket.
-func (m *many) takeInTurn(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how manner) error {
+func (m *many) takeInTurn(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how call.Manner) error {
 	granted, nowNS, after, err := takeFromOne(ctx, session, &requests[0], 1, 1, m.wants, m.units, how)
 	if err != nil {
 		return err
@@ -83,7 +85,7 @@ func (m *many) takeInTurn(ctx context.Context, session rate.Session, requests []
 }
 
 // take decides requests for several buckets in one call.
-func (m *many) take(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how manner) error {
+func (m *many) take(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how call.Manner) error {
 	asks, last, wants, units := oneForAll(m.asks), m.last, m.wants, m.units
 	if !slices.Contains(asks, planned) {
 		last, wants, units = nil, nil, nil
@@ -91,7 +93,7 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 	var nowNS int64
 	var grants, numbers, fulls, ats, leased, untils, denied, deniedFulls, deniedTokens, deniedAts, deniedLeased, deniedUntils []int64
 	err := session.Row(ctx, tokenBucketTakeMany, []any{
-		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), asks, last, wants, units, how.relaxed,
+		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), asks, last, wants, units, how.Relaxed,
 	}, &nowNS, &grants, &numbers, &fulls, &ats, &leased, &untils, &denied, &deniedFulls, &deniedTokens, &deniedAts, &deniedLeased, &deniedUntils)
 	if err != nil {
 		return err
@@ -99,32 +101,32 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 	if grants == nil {
 		grants = m.asks
 	}
-	buckets := make([]bucket, len(m.keys))
+	buckets := make([]bucket.Bucket, len(m.keys))
 	for k := range buckets {
-		buckets[k] = bucket{fullNS: nowNS + grants[k]*m.tokens[k], tokenNS: m.tokens[k], atNS: nowNS}
+		buckets[k] = bucket.Bucket{FullNS: nowNS + grants[k]*m.tokens[k], TokenNS: m.tokens[k], AtNS: nowNS}
 	}
 	for i, fullNS := range fulls {
 		k := i
 		if numbers != nil {
 			k = int(numbers[i] - 1)
 		}
-		buckets[k].fullNS, buckets[k].atNS = fullNS, ats[i]
+		buckets[k].FullNS, buckets[k].AtNS = fullNS, ats[i]
 		if leased != nil {
-			buckets[k].leasedNS, buckets[k].untilNS = leased[i], untils[i]
+			buckets[k].LeasedNS, buckets[k].UntilNS = leased[i], untils[i]
 		}
 	}
 	for i, number := range denied {
 		grants[number-1] = 0
-		buckets[number-1] = bucket{
-			fullNS: deniedFulls[i], tokenNS: deniedTokens[i], atNS: deniedAts[i],
-			leasedNS: deniedLeased[i], untilNS: deniedUntils[i],
+		buckets[number-1] = bucket.Bucket{
+			FullNS: deniedFulls[i], TokenNS: deniedTokens[i], AtNS: deniedAts[i],
+			LeasedNS: deniedLeased[i], UntilNS: deniedUntils[i],
 		}
 	}
 	first := int64(0)
 	for k, b := range buckets {
 		atNS := nowNS
-		if !b.ahead(nowNS) {
-			atNS = max(nowNS, b.atNS) // not before the grants that it counts
+		if !b.Ahead(nowNS) {
+			atNS = max(nowNS, b.AtNS) // not before the grants that it counts
 		}
 		m.share(b, grants[k], atNS, first, m.last[k], requests, decisions)
 		first = m.last[k]
@@ -134,13 +136,13 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 
 // share out what a bucket granted, as the function did: to each request in turn as many whole
 // units as there are left. The rows first to last are its requests.
-func (m *many) share(b bucket, left, atNS, first, last int64, requests []rate.Request, decisions []rate.Decision) {
-	b.fullNS -= left * b.tokenNS
+func (m *many) share(b bucket.Bucket, left, atNS, first, last int64, requests []rate.Request, decisions []rate.Decision) {
+	b.FullNS -= left * b.TokenNS
 	for row := first; row < last; row++ {
 		granted := min(m.wants[row], left) / m.units[row] * m.units[row]
 		left -= granted
-		b.fullNS += granted * b.tokenNS
+		b.FullNS += granted * b.TokenNS
 		i := m.order[row]
-		decisions[i] = b.decision(&requests[i], atNS, granted)
+		decisions[i] = b.Decision(&requests[i], atNS, granted)
 	}
 }

@@ -5,6 +5,9 @@ import (
 	_ "embed"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/internal/bucket"
+	"github.com/pglimit/ratelimit/strategies/internal/call"
+	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
 
 // Upsert decides in one statement, INSERT ... ON CONFLICT DO UPDATE ... WHERE ...
@@ -31,8 +34,8 @@ var (
 	//go:embed sql/upsert/take.sql
 	upsertTakeFile string
 
-	upsertTable = newTable("upsert", sweepBucketsFile)
-	upsertTake  = statement(upsertTakeFile, "upsert")
+	upsertTable = rows.NewTable("upsert", "")
+	upsertTake  = call.Statement(upsertTakeFile, "upsert")
 )
 
 // Name is upsert.
@@ -43,50 +46,55 @@ func (Upsert) Check(rate.Limit) error { return nil }
 
 // Take decides in one round trip.
 func (s Upsert) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	if err := validate(s, requests); err != nil {
+	if err := call.Validate(s, requests); err != nil {
 		return nil, err
 	}
-	return takeEach(ctx, session, requests, upsertOne)
+	return call.Each(ctx, session, requests, upsertOne)
 }
 
-func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how manner) (rate.Decision, error) {
+func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
-		return upsertTable.peek(ctx, session, r)
+		return upsertTable.Peek(ctx, session, r)
 	}
 	for {
 		var granted *int64
 		var nowNS int64
-		var after bucket
+		var after bucket.Bucket
 		err := session.Row(ctx, upsertTake,
-			[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Unit, how.relaxed, how.impatient},
-			append([]any{&granted, &nowNS}, append(after.fields(), nil)...)...)
+			[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Unit, how.Relaxed, how.Impatient},
+			append([]any{&granted, &nowNS}, append(after.Fields(), nil)...)...)
 		switch {
 		case err != nil:
 			return rate.Decision{}, err
 		case granted == nil:
 			// Somebody else took what the read had seen. A new statement sees that, and each
 			// turn of this loop means a grant for somebody.
-		case *granted == 0 && after.ahead(nowNS):
-			if _, err := session.Exec(ctx, upsertTable.step, r.Key, r.Limiter); err != nil {
+		case *granted == 0 && after.Ahead(nowNS):
+			if _, err := session.Exec(ctx, upsertTable.Step, r.Key, r.Limiter); err != nil {
 				return rate.Decision{}, err
 			}
 		default:
-			return after.decision(r, nowNS, *granted), nil
+			return after.Decision(r, nowNS, *granted), nil
 		}
 	}
 }
 
 // GiveBack gives back, each row in an update of its own.
 func (s Upsert) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
-	return giveBack(ctx, session, s, refunds, upsertTable.giveBack, bucketRefund)
+	return upsertTable.GiveBack(ctx, session, s, refunds)
 }
 
 // Reset deletes the row.
 func (Upsert) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
-	return upsertTable.resetKey(ctx, session, limiter, key)
+	return upsertTable.Reset(ctx, session, limiter, key)
+}
+
+// ResetAll deletes the rows of the limiter.
+func (Upsert) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
+	return upsertTable.ResetAll(ctx, session, limiter)
 }
 
 // Sweep walks the table by pages.
 func (Upsert) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	return upsertTable.sweepBatch(ctx, session, from, limit)
+	return upsertTable.Sweep(ctx, session, from, limit)
 }

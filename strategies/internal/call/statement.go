@@ -1,13 +1,13 @@
-package strategies
+package call
 
 import (
 	_ "embed" // for the .sql files
 	"strings"
 )
 
-// statement makes what is sent of a .sql file: without its comments, and with
+// Statement makes what is sent of a .sql file: without its comments, and with
 // $table replaced where several strategies share the file.
-func statement(file, table string) string {
+func Statement(file, table string) string {
 	var lines []string
 	for line := range strings.Lines(file) {
 		if trimmed := strings.TrimSpace(line); trimmed != "" && !strings.HasPrefix(trimmed, "--") {

@@ -1,4 +1,4 @@
-package strategies
+package call
 
 import (
 	"context"
@@ -18,17 +18,17 @@ const (
 	serializationFailure  = "40001"
 	insufficientPrivilege = "42501"
 	undefinedFunction     = "42883"
-	undefinedTable        = "42P01"
-	readOnlyTransaction   = "25006"
-	lockNotAvailable      = "55P03"
+	UndefinedTable        = "42P01"
+	ReadOnlyTransaction   = "25006"
+	LockNotAvailable      = "55P03"
 	queryCanceled         = "57014"
 	noSuchStatement       = "26000"
 	duplicateStatement    = "42P05"
 )
 
-// explain adds to an error of Postgres what to do about it. The original stays
+// Explain adds to an error of Postgres what to do about it. The original stays
 // in the chain for errors.As.
-func explain(err error) error {
+func Explain(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -42,13 +42,13 @@ func explain(err error) error {
 		return fmt.Errorf("%w: no answer: %w", rate.ErrUnavailable, err)
 	}
 	switch pg.Code {
-	case invalidSchemaName, undefinedFunction, undefinedTable:
+	case invalidSchemaName, undefinedFunction, UndefinedTable:
 		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", rate.ErrNotMigrated, err)
 	case insufficientPrivilege:
 		return fmt.Errorf("%w: \"pglimit migrate grants ROLE\" prints what it needs: %w", rate.ErrPermission, err)
-	case readOnlyTransaction:
+	case ReadOnlyTransaction:
 		return fmt.Errorf("%w: nothing was taken; this server or transaction is read-only, connect to the primary (target_session_attrs=read-write): %w", rate.ErrUnavailable, err)
-	case lockNotAvailable:
+	case LockNotAvailable:
 		return fmt.Errorf("%w: %w: %w", rate.ErrLocked, rate.ErrNothingTaken, err)
 	case noSuchStatement, duplicateStatement:
 		return fmt.Errorf("pglimit: nothing was taken; a pooler such as PgBouncer has mixed up prepared statements: give it 1.21 or later and max_prepared_statements, or this pool default_query_exec_mode=exec: %w", err)

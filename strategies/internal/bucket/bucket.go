@@ -1,4 +1,5 @@
-package strategies
+// Package bucket is the arithmetic of a bucket, as the SQL has it.
+package bucket
 
 import (
 	"math"
@@ -9,64 +10,65 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// bucket is a row: the time at which the bucket is full again, and two notes of the last
+// Bucket is a row: the time at which the bucket is full again, and two notes of the last
 // write. All are nanoseconds, times since 1970 by the database's clock. The zero bucket is
 // no row, which is a full bucket.
 //
 // The arithmetic here is that of read_full_ns.sql and token_bucket_read.sql in
 // migrations/functions: in Go for the strategy that decides in Go, and for what a decision
 // tells its caller.
-type bucket struct {
-	fullNS  int64
-	tokenNS int64 // the price of a token under the limit of the last write
-	atNS    int64 // when that was
+type Bucket struct {
+	FullNS  int64
+	TokenNS int64 // the price of a token under the limit of the last write
+	AtNS    int64 // when that was
 
 	// What leases set aside of the window until untilNS. Only token_bucket has them.
-	leasedNS, untilNS int64
+	LeasedNS, UntilNS int64
 }
 
-// stepNS is that of step_ns.sql: a row further ahead of the clock was written before the
+// StepNS is that of step_ns.sql: a row further ahead of the clock was written before the
 // clock stepped back.
-const stepNS = int64(10 * time.Millisecond)
+const StepNS = int64(10 * time.Millisecond)
 
-func (b *bucket) fields() []any { return []any{&b.fullNS, &b.tokenNS, &b.atNS} }
+// Fields of a row, in the order of every statement that returns one.
+func (b *Bucket) Fields() []any { return []any{&b.FullNS, &b.TokenNS, &b.AtNS} }
 
-// ahead says that the clock has stepped back since the row was written.
-func (b bucket) ahead(nowNS int64) bool { return b.atNS > nowNS+stepNS }
+// Ahead says that the clock has stepped back since the row was written.
+func (b Bucket) Ahead(nowNS int64) bool { return b.AtNS > nowNS+StepNS }
 
-// stepped is the row as it reads after the clock stepped back: what was owed when it was
+// Stepped is the row as it reads after the clock stepped back: what was owed when it was
 // written is owed now.
-func (b bucket) stepped(nowNS int64) bucket {
-	if by := b.atNS - nowNS; by > stepNS {
-		b.fullNS, b.atNS, b.untilNS = max(1, b.fullNS-by), nowNS, b.untilNS-by
+func (b Bucket) Stepped(nowNS int64) Bucket {
+	if by := b.AtNS - nowNS; by > StepNS {
+		b.FullNS, b.AtNS, b.UntilNS = max(1, b.FullNS-by), nowNS, b.UntilNS-by
 	}
 	return b
 }
 
 // read returns when the bucket is full, leases apart, and what they set aside, as the row
 // reads at nowNS to somebody who pays tokenNS for a token.
-func (b bucket) read(nowNS, tokenNS int64) (fullNS, leasedNS int64) {
-	b = b.stepped(nowNS)
-	if b.leasedNS > 0 && b.untilNS <= nowNS { // it counts as spent since it expired
-		b.fullNS = max(b.fullNS, b.untilNS)
-		b.fullNS += min(b.leasedNS, math.MaxInt64-b.fullNS)
-		b.atNS = max(b.atNS, b.untilNS)
-		b.leasedNS = 0
+func (b Bucket) read(nowNS, tokenNS int64) (fullNS, leasedNS int64) {
+	b = b.Stepped(nowNS)
+	if b.LeasedNS > 0 && b.UntilNS <= nowNS { // it counts as spent since it expired
+		b.FullNS = max(b.FullNS, b.UntilNS)
+		b.FullNS += min(b.LeasedNS, math.MaxInt64-b.FullNS)
+		b.AtNS = max(b.AtNS, b.UntilNS)
+		b.LeasedNS = 0
 	}
-	if b.tokenNS == tokenNS || b.tokenNS == 0 {
-		return b.fullNS, b.leasedNS
+	if b.TokenNS == tokenNS || b.TokenNS == 0 {
+		return b.FullNS, b.LeasedNS
 	}
 	// What was used stays used, in tokens. Since it was written it has flowed back at the
 	// faster of both rates.
-	laterNS := max(nowNS, b.atNS)
-	asWritten := product(b.fullNS-laterNS, tokenNS)
-	asAsked := product(b.fullNS-b.atNS, tokenNS)
-	asAsked.Sub(asAsked, product(laterNS-b.atNS, b.tokenNS))
+	laterNS := max(nowNS, b.AtNS)
+	asWritten := product(b.FullNS-laterNS, tokenNS)
+	asAsked := product(b.FullNS-b.AtNS, tokenNS)
+	asAsked.Sub(asAsked, product(laterNS-b.AtNS, b.TokenNS))
 	if asAsked.Cmp(asWritten) < 0 {
 		asWritten = asAsked
 	}
-	owedNS := ratio(asWritten, b.tokenNS)
-	return laterNS + min(owedNS, math.MaxInt64-laterNS), ratio(product(b.leasedNS, tokenNS), b.tokenNS)
+	owedNS := ratio(asWritten, b.TokenNS)
+	return laterNS + min(owedNS, math.MaxInt64-laterNS), ratio(product(b.LeasedNS, tokenNS), b.TokenNS)
 }
 
 // product does not overflow.
@@ -90,7 +92,7 @@ func ratio(a *big.Int, b int64) int64 {
 }
 
 // tokens that can be had at nowNS under the limit.
-func (b bucket) tokens(nowNS int64, limit rate.Limit) int64 {
+func (b Bucket) tokens(nowNS int64, limit rate.Limit) int64 {
 	tokenNS, restNS := int64(limit.Token()), int64(limit.Window())
 	fullNS, leasedNS := b.read(nowNS, tokenNS)
 	if restNS -= max(0, fullNS-nowNS); restNS <= leasedNS {
@@ -99,33 +101,33 @@ func (b bucket) tokens(nowNS int64, limit rate.Limit) int64 {
 	return (restNS - leasedNS) / tokenNS
 }
 
-// take is the bucket after so many tokens, which it has, were taken at nowNS. It has no
+// Take is the bucket after so many tokens, which it has, were taken at nowNS. It has no
 // leases.
-func (b bucket) take(nowNS, tokens int64, limit rate.Limit) bucket {
+func (b Bucket) Take(nowNS, tokens int64, limit rate.Limit) Bucket {
 	tokenNS := int64(limit.Token())
 	fullNS, _ := b.read(nowNS, tokenNS)
-	return bucket{fullNS: max(fullNS, nowNS) + tokens*tokenNS, tokenNS: tokenNS, atNS: max(b.stepped(nowNS).atNS, nowNS)}
+	return Bucket{FullNS: max(fullNS, nowNS) + tokens*tokenNS, TokenNS: tokenNS, AtNS: max(b.Stepped(nowNS).AtNS, nowNS)}
 }
 
-// grantable tokens of those wanted, in whole multiples of the unit.
-func (b bucket) grantable(nowNS int64, r *rate.Request) int64 {
+// Grantable tokens of those wanted, in whole multiples of the unit.
+func (b Bucket) Grantable(nowNS int64, r *rate.Request) int64 {
 	unit := max(r.Unit, 1)
 	return min(r.Tokens, b.tokens(nowNS, r.Limit)) / unit * unit
 }
 
 // wait is the time, from nowNS, until so many tokens are there, if nobody else takes any. In
 // whole microseconds, which is what the clock shows.
-func (b bucket) wait(nowNS, tokens int64, limit rate.Limit) time.Duration {
-	b = b.stepped(nowNS)
+func (b Bucket) wait(nowNS, tokens int64, limit rate.Limit) time.Duration {
+	b = b.Stepped(nowNS)
 	var waitNS int64
-	if (b.tokenNS == int64(limit.Token()) || b.tokenNS == 0) && b.leasedNS == 0 {
-		waitNS = max(0, b.fullNS-nowNS-(int64(limit.Window())-tokens*int64(limit.Token())))
+	if (b.TokenNS == int64(limit.Token()) || b.TokenNS == 0) && b.LeasedNS == 0 {
+		waitNS = max(0, b.FullNS-nowNS-(int64(limit.Window())-tokens*int64(limit.Token())))
 	} else {
 		// Another limit or a lease: more are there the later it is, so it can be searched. But
 		// when a lease ends there may be fewer, so before and after it are two searches.
 		there := func(ns int) bool { return b.tokens(nowNS+int64(ns), limit) >= tokens }
 		from, to := 0, int(math.MaxInt64-nowNS)
-		if end := int(b.untilNS - nowNS); b.leasedNS > 0 && end > 0 {
+		if end := int(b.UntilNS - nowNS); b.LeasedNS > 0 && end > 0 {
 			if there(end - 1) {
 				to = end
 			} else {
@@ -140,8 +142,8 @@ func (b bucket) wait(nowNS, tokens int64, limit rate.Limit) time.Duration {
 	return time.Duration(waitNS)
 }
 
-// decision tells the caller what was granted, and what the bucket is like after it.
-func (b bucket) decision(r *rate.Request, nowNS, granted int64) rate.Decision {
+// Decision tells the caller what was granted, and what the bucket is like after it.
+func (b Bucket) Decision(r *rate.Request, nowNS, granted int64) rate.Decision {
 	unit := max(r.Unit, 1)
 	d := rate.Decision{
 		Allowed:    granted > 0,

@@ -1,4 +1,4 @@
-package strategies
+package bucket
 
 import (
 	"testing"
@@ -35,7 +35,7 @@ func modelled(l rate.Limit) model.Limit { return model.NewLimit(l.Tokens, l.Peri
 // near a time: just there, one nanosecond beside it, or by so much off.
 func near(t *rapid.T, name string, at, off int64) int64 {
 	return at + rapid.OneOf(
-		rapid.SampledFrom([]int64{0, 0, 1, -1, off, off - 1, off + 1, -off, stepNS, stepNS + 1}),
+		rapid.SampledFrom([]int64{0, 0, 1, -1, off, off - 1, off + 1, -off, StepNS, StepNS + 1}),
 		rapid.Int64Range(-off, off),
 		rapid.Int64Range(-1_000_000, 1_000_000),
 	).Draw(t, name)
@@ -48,25 +48,25 @@ func oneOf(t *rapid.T, times ...int64) int64 { return rapid.SampledFrom(times).D
 
 // anyBucket that a row may hold: it owes no more than its window, leases included, but for a
 // little that another limit of the same price may have.
-func anyBucket(t *rapid.T) (bucket, model.Bucket) {
+func anyBucket(t *rapid.T) (Bucket, model.Bucket) {
 	limit := modelled(anyLimit(t, "limit of the last write"))
-	b := bucket{tokenNS: limit.Token, atNS: inTime(near(t, "at", nowNS, limit.Window()/2))}
-	b.fullNS = max(1, min(near(t, "full", b.atNS, limit.Window()), b.atNS+limit.Window()))
+	b := Bucket{TokenNS: limit.Token, AtNS: inTime(near(t, "at", nowNS, limit.Window()/2))}
+	b.FullNS = max(1, min(near(t, "full", b.AtNS, limit.Window()), b.AtNS+limit.Window()))
 	if rapid.IntRange(0, 2).Draw(t, "leased") == 0 {
-		b.leasedNS = limit.Token * rapid.Int64Range(1, limit.Burst).Draw(t, "leased tokens")
-		b.untilNS = near(t, "until", b.atNS, int64(time.Hour))
-		b.fullNS = max(1, min(b.fullNS, b.atNS+limit.Window()-b.leasedNS))
+		b.LeasedNS = limit.Token * rapid.Int64Range(1, limit.Burst).Draw(t, "leased tokens")
+		b.UntilNS = near(t, "until", b.AtNS, int64(time.Hour))
+		b.FullNS = max(1, min(b.FullNS, b.AtNS+limit.Window()-b.LeasedNS))
 	}
-	return b, model.Bucket{Exists: true, Full: b.fullNS, Token: b.tokenNS, At: b.atNS, Leased: b.leasedNS, Until: b.untilNS}
+	return b, model.Bucket{Exists: true, Full: b.FullNS, Token: b.TokenNS, At: b.AtNS, Leased: b.LeasedNS, Until: b.UntilNS}
 }
 
 // askedBy is the limit of whoever asks: mostly that of the last write, or close to it.
-func askedBy(t *rapid.T, b bucket) rate.Limit {
+func askedBy(t *rapid.T, b Bucket) rate.Limit {
 	if rapid.Bool().Draw(t, "limit changed") {
 		return anyLimit(t, "new limit")
 	}
-	limit := rate.Every(time.Duration(b.tokenNS))
-	return limit.WithBurst(rapid.Int64Range(1, int64(100*365*24*time.Hour)/b.tokenNS).Draw(t, "burst"))
+	limit := rate.Every(time.Duration(b.TokenNS))
+	return limit.WithBurst(rapid.Int64Range(1, int64(100*365*24*time.Hour)/b.TokenNS).Draw(t, "burst"))
 }
 
 // What a row reads as, and what a decision tells of it, is what the model says.
@@ -76,7 +76,7 @@ func TestABucketReadsAsTheModelDoes(t *testing.T) {
 		b, m := anyBucket(t)
 		limit := askedBy(t, b)
 		l := modelled(limit)
-		now := inTime(near(t, "now", oneOf(t, nowNS, b.atNS, b.fullNS, b.untilNS), min(l.Window(), m.Leased+1)))
+		now := inTime(near(t, "now", oneOf(t, nowNS, b.AtNS, b.FullNS, b.UntilNS), min(l.Window(), m.Leased+1)))
 		stepped := m // the row as the clock's step back leaves it
 		stepped.Take(now, l, 0, 1)
 		if got, want := b.tokens(now, limit), stepped.Seen(now, l); got != want.Left(now, l) {
@@ -84,13 +84,13 @@ func TestABucketReadsAsTheModelDoes(t *testing.T) {
 		}
 		unit := rapid.Int64Range(1, l.Burst).Draw(t, "unit")
 		want := m.Report(now, l, unit)
-		d := b.decision(&rate.Request{Limit: limit, Unit: unit}, now, 0)
+		d := b.Decision(&rate.Request{Limit: limit, Unit: unit}, now, 0)
 		if d.Remaining != want.Remaining || !sameWait(d.RetryAfter, want.RetryAfter) || !sameWait(d.ResetAfter, want.ResetAfter) {
 			t.Fatalf("%+v, want %+v", d, want)
 		}
-		if n := want.Remaining; b.leasedNS == 0 && n > 0 {
+		if n := want.Remaining; b.LeasedNS == 0 && n > 0 {
 			m.Take(now, l, n, n)
-			if got := b.take(now, n, limit); got.fullNS != m.Full || got.tokenNS != m.Token || got.atNS != m.At {
+			if got := b.Take(now, n, limit); got.FullNS != m.Full || got.TokenNS != m.Token || got.AtNS != m.At {
 				t.Fatalf("after %d tokens: %+v, want %+v", n, got, m)
 			}
 		}
@@ -109,7 +109,7 @@ func sameWait(got, want time.Duration) bool {
 func TestRetryAfterAroundTheEndOfALease(t *testing.T) {
 	t.Parallel()
 	const s = int64(time.Second)
-	b := bucket{fullNS: nowNS + 9*s, tokenNS: s, atNS: nowNS, leasedNS: s, untilNS: nowNS + 5*s}
+	b := Bucket{FullNS: nowNS + 9*s, TokenNS: s, AtNS: nowNS, LeasedNS: s, UntilNS: nowNS + 5*s}
 	limit := rate.Every(100 * time.Millisecond).WithBurst(2)
 	for _, test := range []struct{ after, retry, reset time.Duration }{
 		{4000 * time.Millisecond, 0, 1500 * time.Millisecond},
@@ -118,7 +118,7 @@ func TestRetryAfterAroundTheEndOfALease(t *testing.T) {
 		{5000 * time.Millisecond, 400 * time.Millisecond, 500 * time.Millisecond},
 		{5400 * time.Millisecond, 0, 100 * time.Millisecond},
 	} {
-		d := b.decision(&rate.Request{Limit: limit, Unit: 1}, nowNS+int64(test.after), 0)
+		d := b.Decision(&rate.Request{Limit: limit, Unit: 1}, nowNS+int64(test.after), 0)
 		if d.Allowed != (test.retry == 0) || d.RetryAfter != test.retry || d.ResetAfter != test.reset {
 			t.Errorf("after %v: %+v, want %v and %v", test.after, d, test.retry, test.reset)
 		}

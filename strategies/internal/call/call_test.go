@@ -1,4 +1,4 @@
-package strategies
+package call
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ func TestLockOrderIsOneForAllCalls(t *testing.T) {
 		requests := rapid.SliceOf(rapid.Custom(func(t *rapid.T) rate.Request {
 			return rate.Request{Key: rapid.StringN(0, 3, 6).Draw(t, "key"), Limiter: rapid.StringN(0, 2, 4).Draw(t, "limiter")}
 		})).Draw(t, "requests")
-		order := lockOrder(requests)
+		order := Order(requests)
 		seen := make(map[int]bool)
 		for place, i := range order {
 			seen[i] = true
@@ -31,18 +31,4 @@ func TestLockOrderIsOneForAllCalls(t *testing.T) {
 			t.Fatalf("%d of %d requests", len(seen), len(requests))
 		}
 	})
-}
-
-func TestByNameFindsEachAndListsThemOtherwise(t *testing.T) {
-	t.Parallel()
-	for _, s := range All() {
-		if found, err := ByName(s.Name()); err != nil || found != s {
-			t.Errorf("ByName(%q) is %v, %v", s.Name(), found, err)
-		}
-	}
-	_, err := ByName("leaky")
-	want := `strategies: there is no strategy "leaky", only token_bucket, upsert, for_update_nowait, exclusion_range`
-	if err == nil || err.Error() != want {
-		t.Errorf("the error is %v", err)
-	}
 }

@@ -1,5 +1,5 @@
 -- Fills the buckets of a limiter whose rows lie in a range of pages, as reset.sql fills
--- one. See buckets/sweep.sql, which walks a table in the same way.
+-- one. See sweep.sql, which walks a table in the same way.
 -- $1 first page, $2 the page behind the last, $3 limiter.
 -- Locks the rows it removes; passes over locked ones; waits for nobody.
 -- Returns how many were removed, and whether the table ends here. A row that another

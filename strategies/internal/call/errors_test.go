@@ -1,4 +1,4 @@
-package strategies
+package call
 
 import (
 	"context"
@@ -41,7 +41,7 @@ func TestErrorsSayWhoseFaultItIs(t *testing.T) {
 		{&pgconn.PgError{Code: "42P05"}, nil, "default_query_exec_mode=exec"},
 		{&pgconn.PgError{Code: "42601"}, nil, "Postgres refused"},
 	} {
-		err := explain(test.err)
+		err := Explain(test.err)
 		for _, kind := range kinds {
 			wanted := false
 			for _, want := range test.want {
