@@ -31,6 +31,8 @@ const (
 	deadlockDetected      = "40P01"
 	featureNotSupported   = "0A000" // an extension that is not installed on the server, or not on its list
 	undefinedFile         = "58P01" // the same, in older servers
+	cannotConnectNow      = "57P03" // it starts or stops
+	tooManyConnections    = "53300"
 )
 
 // failure is an error of one line.

@@ -44,6 +44,13 @@ import (
 // while that release rolls out, the instances of this one go on working.
 func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	o := newOptions(opts)
+	if !o.waitForServer {
+		return up(ctx, pool, o)
+	}
+	return untilReached(ctx, o, func() error { return up(ctx, pool, o) })
+}
+
+func up(ctx context.Context, pool *pgxpool.Pool, o options) error {
 	applied, err := readApplied(ctx, pool)
 	if err != nil {
 		return err

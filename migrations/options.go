@@ -12,6 +12,7 @@ type options struct {
 	log                   *slog.Logger
 	lockTimeout           time.Duration
 	withoutExclusionRange bool
+	waitForServer         bool
 }
 
 // WithLogger says at level Info what was migrated, once it is committed, and at level
@@ -44,6 +45,13 @@ func WithoutExclusionRange() Option {
 // negative. Waiting for another migration to end is not limited: it holds up nobody.
 func WithLockTimeout(d time.Duration) Option {
 	return func(o *options) { o.lockTimeout = d }
+}
+
+// WaitForServer makes [Up] go on trying, about once a second, while the server cannot be
+// reached, until the context ends: for a service that starts before its database does. What
+// else may be wrong, such as the password, fails at once.
+func WaitForServer() Option {
+	return func(o *options) { o.waitForServer = true }
 }
 
 func newOptions(opts []Option) options {

@@ -1,5 +1,5 @@
 -- Removes ranges that ended a minute ago or longer, from a range of pages. See
--- buckets/sweep.sql, whose parameters, locks and results these are.
+-- sweep.sql of internal/rows, whose parameters, locks and results these are.
 with ended as materialized (
     select ctid
     from $table

@@ -1,0 +1,40 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// untilReached runs attempt until it fails for another reason than a server that cannot be
+// reached, or not at all.
+func untilReached(ctx context.Context, o options, attempt func() error) error {
+	for tries := 1; ; tries++ {
+		err := attempt()
+		if !isUnreachable(err) {
+			return err
+		}
+		if tries == 1 {
+			o.log.WarnContext(ctx, "pglimit: the migration waits for the server", "error", err)
+		}
+		select {
+		case <-time.After(time.Second/2 + rand.N(time.Second)):
+		case <-ctx.Done():
+			return fmt.Errorf("%w (gave up in try %d: %w)", err, tries, ctx.Err())
+		}
+	}
+}
+
+// isUnreachable says that nobody answers, or somebody who has no time yet.
+func isUnreachable(err error) bool {
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
+		return slices.Contains([]string{cannotConnectNow, tooManyConnections}, pg.Code)
+	}
+	connect := (*pgconn.ConnectError)(nil)
+	return errors.As(err, &connect)
+}
