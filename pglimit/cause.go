@@ -35,7 +35,7 @@ var causes = [...]struct {
 	CauseTimeout:     {"timeout", isTimeout},
 	CauseBreaker:     {"breaker", isOpen},
 	CauseOverloaded:  {"overloaded", func(err error) bool { return errors.Is(err, ErrOverloaded) }},
-	CauseNotMigrated: {"not migrated", func(err error) bool { return errors.Is(err, ErrNotMigrated) }},
+	CauseNotMigrated: {"not_migrated", func(err error) bool { return errors.Is(err, ErrNotMigrated) }},
 	CausePermission:  {"permission", func(err error) bool { return errors.Is(err, ErrPermission) }},
 	CauseRefused:     {"refused", func(err error) bool { return errors.Is(err, ErrNothingTaken) }},
 }
@@ -43,7 +43,7 @@ var causes = [...]struct {
 func isTimeout(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 func isOpen(err error) bool    { return errors.Is(err, circuit.ErrOpen) }
 
-// String is a word or two, such as "not migrated".
+// String is a word in lower case, such as "not_migrated".
 func (c Cause) String() string {
 	if c < 0 || int(c) >= len(causes) {
 		return fmt.Sprintf("Cause(%d)", int(c))

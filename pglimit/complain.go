@@ -15,6 +15,7 @@ const complainEvery = 10 * time.Second
 type complaints struct {
 	logger  *slog.Logger // nil: nobody listens
 	limiter string
+	keys    bool // are logged
 
 	mu     sync.Mutex
 	causes [len(causes)]complaint
@@ -25,8 +26,8 @@ type complaint struct {
 	failures int64     // since the last line
 }
 
-// hear of a request that failed. The key is not logged: it may be somebody's name.
-func (c *complaints) hear(ctx context.Context, cause Cause, err error) {
+// hear of a request that failed.
+func (c *complaints) hear(ctx context.Context, key string, cause Cause, err error) {
 	if c.logger == nil {
 		return
 	}
@@ -39,10 +40,14 @@ func (c *complaints) hear(ctx context.Context, cause Cause, err error) {
 		one.last, one.failures = now, 0
 	}
 	c.mu.Unlock()
-	if due {
-		c.log(ctx, cause.level(), "pglimit: no decision is known",
-			slog.String("cause", cause.String()), slog.Int64("failures", failures), slog.String("error", err.Error()))
+	if !due {
+		return
 	}
+	attrs := []slog.Attr{slog.String("cause", cause.String()), slog.Int64("failures", failures), slog.String("error", err.Error())}
+	if c.keys {
+		attrs = append(attrs, slog.String("key", key))
+	}
+	c.log(ctx, cause.level(), "pglimit: no decision is known", attrs...)
 }
 
 // circuit has changed. why: the last failure.

@@ -12,10 +12,15 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// The first failure of a kind is logged at once, those after it once in ten seconds with
-// their number; each kind apart; keys never; and no failure of the caller's own.
+// The first failure of a cause is logged at once, those after it once in ten seconds with
+// their number; each cause apart; keys only where asked for; and no failure of the caller's own.
 func TestFailuresAreLoggedButNotEachOfThem(t *testing.T) {
 	t.Parallel()
+	t.Run("without keys", func(t *testing.T) { logs(t, false, "") })
+	t.Run("with keys", func(t *testing.T) { logs(t, true, " key=somebody") })
+}
+
+func logs(t *testing.T, keys bool, key string) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		fault := errDown
@@ -26,7 +31,7 @@ func TestFailuresAreLoggedButNotEachOfThem(t *testing.T) {
 				}
 				return a
 			}}))
-			c.OnError = pglimit.FailOpen
+			c.OnError, c.LogKeys = pglimit.FailOpen, keys
 		})
 		ask := func(times int, err error) {
 			fault = err
@@ -43,9 +48,9 @@ func TestFailuresAreLoggedButNotEachOfThem(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		ask(2, errDown)
 		want := []string{
-			`level=WARN msg="pglimit: no decision is known" limiter=api cause=other failures=1 error="` + errDown.Error() + `"`,
-			`level=ERROR msg="pglimit: no decision is known" limiter=api cause="not migrated" failures=1 error="` + pglimit.ErrNotMigrated.Error() + `"`,
-			`level=WARN msg="pglimit: no decision is known" limiter=api cause=other failures=100 error="` + errDown.Error() + `"`,
+			`level=WARN msg="pglimit: no decision is known" limiter=api cause=other failures=1 error="` + errDown.Error() + `"` + key,
+			`level=ERROR msg="pglimit: no decision is known" limiter=api cause=not_migrated failures=1 error="` + pglimit.ErrNotMigrated.Error() + `"` + key,
+			`level=WARN msg="pglimit: no decision is known" limiter=api cause=other failures=100 error="` + errDown.Error() + `"` + key,
 		}
 		if got := strings.TrimSpace(log.String()); got != strings.Join(want, "\n") {
 			t.Errorf("got\n%s\nwant\n%s", got, strings.Join(want, "\n"))

@@ -40,9 +40,12 @@ type Config struct {
 
 	// Logger hears of requests of which no decision is known, whatever OnError makes of
 	// them: of the first of a [Cause] at once, then how many there were, every ten seconds
-	// while they go on; and when the Breaker opens and closes. Keys are not logged, unless an
-	// error of Postgres's has one. Nil: nothing is.
+	// while they go on; and when the Breaker opens and closes. Nil: nothing is logged.
 	Logger *slog.Logger
+
+	// LogKeys adds the key to those lines. Without it, a key is logged only where an error of
+	// Postgres's quotes it: it may be somebody's name.
+	LogKeys bool
 
 	// MaxWaiting is how many callers may wait for an answer at once; one more gets
 	// ErrOverloaded. Zero: 65,536.

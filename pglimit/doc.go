@@ -35,10 +35,12 @@
 //   - Combining (on): while a call is under way, requests queue up, and go out together
 //     when it returns. The more callers, the less a decision costs.
 //
+//   - Circuit breaker (on): while Postgres does not answer, requests fail at once.
+//
 // They call Postgres from goroutines of their own, which end when nobody waits, and at
-// [Limiter.Close]. [Limiter.Stats] says what each of them did. In a
-// transaction of the caller's ([Limiter.InTx]) there is none of them.
+// [Limiter.Close]. [Limiter.Stats] says what each of them did, and [Decision].Source which of
+// them answered. In a transaction of the caller's ([Limiter.InTx]) there is none of them.
 //
 // A denial is data, an error means that no decision is known: what happens then
-// is chosen once, with [Config.OnError].
+// is chosen once, with [Config.OnError], and counted by [Cause].
 package pglimit

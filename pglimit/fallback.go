@@ -21,7 +21,7 @@ func (l *Limiter) fallback(ctx context.Context, r Request, err error) (Decision,
 	}
 	cause := CauseOf(err)
 	l.counters.failed[cause].Add(1)
-	l.failures.hear(ctx, cause, err)
+	l.failures.hear(ctx, r.Key, cause, err)
 	if l.config.OnError == nil || cause == CauseNotMigrated || cause == CausePermission {
 		return Decision{}, err
 	}

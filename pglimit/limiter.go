@@ -53,7 +53,7 @@ func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
 	l := &Limiter{
 		session: rate.OnPool(pool), strategy: strategy, config: config,
 		timeout:  orDefault(config.Timeout, defaultTimeout),
-		failures: &complaints{logger: config.Logger, limiter: config.Name},
+		failures: &complaints{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
 		counters: new(counters),
 		waiting:  wait.NewCrowd(orDefault(config.MaxWaiting, defaultMaxWaiting)),
 	}

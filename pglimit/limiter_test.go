@@ -103,7 +103,7 @@ func TestEveryConfigFieldIsKnown(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[pglimit.Config]()) {
 		names = append(names, field.Name)
 	}
-	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError Logger MaxWaiting Combine Memory Leases Breaker" {
+	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError Logger LogKeys MaxWaiting Combine Memory Leases Breaker" {
 		t.Errorf("%s: test what is new in TestNewRefusesAConfig", got)
 	}
 }
