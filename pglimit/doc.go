@@ -31,7 +31,9 @@
 //
 //   - Memory of denials (on): a decision says when the next token comes. Until then
 //     the key is denied without asking Postgres again.
+//
 //   - Leases (off): tokens of a busy key are fetched in advance and spent without asking.
+//
 //   - Combining (on): while a call is under way, requests queue up, and go out together
 //     when it returns. The more callers, the less a decision costs.
 //

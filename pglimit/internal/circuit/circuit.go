@@ -11,6 +11,7 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -104,7 +105,7 @@ func (b *Breaker) Call(ctx context.Context, mayWait bool, call func(context.Cont
 		defer time.AfterFunc(b.late, func() { end(errLate) }).Stop()
 	}
 	err = call(ctx)
-	end(outcome(ctx, err))
+	end(outcome(ctx, mayWait, err))
 	if err != nil && underWay.Err() != nil {
 		return fmt.Errorf("%w: given up: %w", rate.ErrUnavailable, err)
 	}
@@ -113,10 +114,12 @@ func (b *Breaker) Call(ctx context.Context, mayWait bool, call func(context.Cont
 
 // outcome of a call, as far as it says something of the server. Whoever gets any answer has
 // found it alive.
-func outcome(ctx context.Context, err error) error {
+func outcome(ctx context.Context, mayWait bool, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(context.Cause(ctx), wait.ErrGivenUp) && !mayWait:
+		return errLate
 	case ctx.Err() != nil:
 		return errNoAnswer
 	case errors.Is(err, rate.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -22,7 +23,7 @@ type lane struct {
 	running bool // a goroutine serves the queue, until it is empty
 	closed  bool
 	aborted bool
-	cancel  context.CancelFunc // of the call under way
+	cancel  context.CancelCauseFunc // of the call under way
 
 	learned uint64 // what the memory knew when the last batch was formed
 
@@ -36,7 +37,7 @@ type lane struct {
 // flight is a call under way: who waits for it, and how to give it up.
 type flight struct {
 	waiting atomic.Int64
-	cancel  context.CancelFunc
+	cancel  context.CancelCauseFunc
 	landed  bool        // with the lane's lock
 	giveUp  *time.Timer // once nobody waits
 }
@@ -89,7 +90,7 @@ func (l *lane) leave(w *waiter) bool {
 		return true
 	}
 	if flight := w.flight; flight.waiting.Add(-1) == 0 && !flight.landed {
-		flight.giveUp = time.AfterFunc(settleTime, flight.cancel)
+		flight.giveUp = time.AfterFunc(settleTime, func() { flight.cancel(wait.ErrGivenUp) })
 	}
 	return true
 }
@@ -118,7 +119,7 @@ func (l *lane) land(f *flight) {
 	if f.giveUp != nil {
 		f.giveUp.Stop()
 	}
-	f.cancel()
+	f.cancel(nil)
 }
 
 // gather takes the next batch off the queue. It returns false, and the lane is idle, if
@@ -137,7 +138,7 @@ func (l *lane) gather(b *batch) bool {
 	// The call has what the first caller's context carries, such as a trace, but it
 	// does not end with it.
 	b.flight = &flight{}
-	b.ctx, b.flight.cancel = context.WithCancel(context.WithoutCancel(l.queue.first.ctx))
+	b.ctx, b.flight.cancel = context.WithCancelCause(context.WithoutCancel(l.queue.first.ctx))
 	l.cancel = b.flight.cancel
 	for w := l.queue.first; w != nil && b.gathered < maxBatch; w = l.queue.first {
 		l.queue.remove(w)
@@ -247,7 +248,7 @@ func (l *lane) abort() bool {
 func (l *lane) end() bool {
 	l.aborted = true
 	if l.cancel != nil {
-		l.cancel()
+		l.cancel(nil)
 	}
 	for w := l.queue.first; w != nil; w = l.queue.first {
 		l.queue.remove(w)

@@ -2,10 +2,14 @@ package wait
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
+
+// ErrGivenUp is the cause for which a call ends that nobody has waited for for a while.
+var ErrGivenUp = errors.New("pglimit: nobody waits for the answer any more")
 
 // Waiter is a caller that waits for an answer, which somebody else gives; or leaves.
 type Waiter struct {
