@@ -31,6 +31,8 @@ const (
 	deadlockDetected      = "40P01"
 	featureNotSupported   = "0A000" // an extension that is not installed on the server, or not on its list
 	undefinedFile         = "58P01" // the same, in older servers
+	noSuchStatement       = "26000"
+	duplicateStatement    = "42P05"
 )
 
 // failure is an error of one line.
@@ -55,7 +57,11 @@ func fail(what string, cause error) *failure {
 	if connect := (*pgconn.ConnectError)(nil); errors.As(cause, &connect) {
 		what = "cannot connect to the database"
 	}
-	return &failure{what: what, cause: cause}
+	f := &failure{what: what, cause: cause}
+	if pgErr := (*pgconn.PgError)(nil); errors.As(cause, &pgErr) && (pgErr.Code == noSuchStatement || pgErr.Code == duplicateStatement) {
+		f.advice = "a pooler such as PgBouncer has mixed up prepared statements: give this pool default_query_exec_mode=exec"
+	}
+	return f
 }
 
 // reason is the error as one line: from Postgres with its detail, which names the
