@@ -254,30 +254,38 @@ func (s *pooledStrategy) check(t *testing.T) {
 	}
 }
 
-// A limiter with all its stages behind PgBouncer: exact, and nothing fails.
-func TestLimiterBehindPgBouncer(t *testing.T) {
+// Two instances with all stages behind PgBouncer: exact, and nothing fails.
+func TestLimitersBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	b, direct := newBouncer(t), newMigrated(t)
 	const burst = 100
-	limiter := newLimiter(t, newPool(t, behind(t, b, direct, "exec"), 12), strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours.WithBurst(burst)})
-	defer func() { must(t, limiter.Close(context.WithoutCancel(t.Context()))) }()
 	var granted atomic.Int64
 	var work sync.WaitGroup
-	for range pooledCallers {
-		work.Go(func() {
-			for range 20 {
-				d, err := limiter.Allow(t.Context(), "k")
-				if err != nil {
-					t.Error(err)
+	var limiters [2]*pglimit.Limiter
+	for i := range limiters {
+		pool := newPool(t, behind(t, b, direct, "exec"), 12)
+		limiters[i] = newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours.WithBurst(burst)})
+		defer func() { must(t, limiters[i].Close(context.WithoutCancel(t.Context()))) }()
+		for range pooledCallers / len(limiters) {
+			work.Go(func() {
+				for range 20 {
+					d, err := limiters[i].Allow(t.Context(), "k")
+					if err != nil {
+						t.Error(err)
+					}
+					granted.Add(d.Granted)
 				}
-				granted.Add(d.Granted)
-			}
-		})
+			})
+		}
 	}
 	work.Wait()
-	stats := limiter.Stats()
-	if granted.Load() != burst || stats.Failed.Total() > 0 || stats.Open > 0 {
-		t.Errorf("%d of %d were granted: %+v", granted.Load(), burst, stats)
+	for _, limiter := range limiters {
+		if stats := limiter.Stats(); stats.Failed.Total() > 0 || stats.Open > 0 {
+			t.Errorf("%+v", stats)
+		}
+	}
+	if granted.Load() != burst {
+		t.Errorf("%d of %d were granted", granted.Load(), burst)
 	}
 }
 
