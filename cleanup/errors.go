@@ -36,6 +36,8 @@ const (
 	undefinedTable        = "42P01"
 	insufficientPrivilege = "42501"
 	queryCanceled         = "57014" // by statement_timeout, as a rule
+	noSuchStatement       = "26000"
+	duplicateStatement    = "42P05"
 )
 
 // explain says of a failed step of the Locker what it was, and what to do.
@@ -45,6 +47,8 @@ func explain(step string, err error) error {
 		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", rate.ErrNotMigrated, err)
 	case insufficientPrivilege:
 		return fmt.Errorf("%w: it needs USAGE on schema pglimit and SELECT, INSERT, UPDATE on pglimit.schedule: %w", rate.ErrPermission, err)
+	case noSuchStatement, duplicateStatement:
+		return fmt.Errorf("cleanup: %s: a pooler such as PgBouncer has mixed up prepared statements: give this pool default_query_exec_mode=exec: %w", step, err)
 	}
 	return fmt.Errorf("cleanup: %s: %w", step, err)
 }

@@ -38,6 +38,7 @@ func TestCLI(t *testing.T) {
 		"cleans up once":                              cliCleansUpOnce,
 		"cleanup ends cleanly on Ctrl-C":              cliCleanupEndsOnInterrupt,
 		"cleanup ends at once without migrations":     cliCleanupNeedsMigrations,
+		"works behind PgBouncer":                      cliWorksBehindPgBouncer,
 		"an unreachable server is one line":           cliNamesUnreachableServer,
 		"a database without migrations says so":       cliNeedsMigrations,
 		"what a server answers is printed":            cliSaysWhatTheServerAnswered,

@@ -33,6 +33,8 @@ const (
 	undefinedFile         = "58P01" // the same, in older servers
 	cannotConnectNow      = "57P03" // it starts or stops
 	tooManyConnections    = "53300"
+	noSuchStatement       = "26000"
+	duplicateStatement    = "42P05"
 )
 
 // failure is an error of one line.
@@ -57,7 +59,11 @@ func fail(what string, cause error) *failure {
 	if connect := (*pgconn.ConnectError)(nil); errors.As(cause, &connect) {
 		what = "cannot connect to the database"
 	}
-	return &failure{what: what, cause: cause}
+	f := &failure{what: what, cause: cause}
+	if pgErr := (*pgconn.PgError)(nil); errors.As(cause, &pgErr) && (pgErr.Code == noSuchStatement || pgErr.Code == duplicateStatement) {
+		f.advice = "a pooler such as PgBouncer has mixed up prepared statements: give this pool default_query_exec_mode=exec"
+	}
+	return f
 }
 
 // reason is the error as one line: from Postgres with its detail, which names the

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/internal/pgserver"
@@ -20,9 +21,10 @@ import (
 
 // benchPlace is where a bench runs.
 type benchPlace struct {
-	database *pgxpool.Config
-	source   string       // which one it is, in words
-	remove   func() error // nil: the place is the user's
+	database *pgxpool.Config // for the load
+	own      *pgxpool.Config // for what else we ask it
+	source   string          // which one it is, in words
+	remove   func() error    // nil: the place is the user's
 }
 
 // findBenchPlace is what the user named, or else a throwaway server, migrated. The caller
@@ -35,8 +37,12 @@ func (a *app) findBenchPlace(ctx context.Context, connections int) (place benchP
 			return place, err
 		}
 		pool.Close()
-		database, err := a.poolConfig()
-		return benchPlace{database: database, source: "the database of " + source}, err
+		place.source = "the database of " + source
+		if place.own, err = a.poolConfig(); err != nil {
+			return place, err
+		}
+		place.database = a.loadConfig(place.own)
+		return place, nil
 	}
 	a.say("no database is named (--database-url, DATABASE_URL, PGHOST, PGDATABASE, PGSERVICE): starting a throwaway Postgres")
 	// Postgres's defaults, but for room for the connections, ours and reserved ones.
@@ -48,7 +54,18 @@ func (a *app) findBenchPlace(ctx context.Context, connections int) (place benchP
 	a.say("started " + server.Describe())
 	place = benchPlace{source: server.Describe(), remove: server.Stop}
 	place.database, err = migrated(ctx, server.URL("postgres"))
+	place.own = place.database
 	return place, err
+}
+
+// loadConfig is the configuration of own for the load: in the mode that a service would
+// have, pgx's default, unless the user names one.
+func (a *app) loadConfig(own *pgxpool.Config) *pgxpool.Config {
+	load := own.Copy()
+	if conn, _ := a.connString(); !namesExecMode(conn) {
+		load.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+	}
+	return load
 }
 
 // leave removes a throwaway server. That it could not is said whatever else happened:
@@ -106,7 +123,7 @@ func (a *app) benchStrategies(ctx context.Context, place benchPlace, all []pglim
 	if !slices.ContainsFunc(all, isRange) {
 		return all, nil
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, place.database.Copy())
+	pool, err := pgxpool.NewWithConfig(ctx, place.own.Copy())
 	if err != nil {
 		return nil, err
 	}

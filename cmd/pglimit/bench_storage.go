@@ -14,7 +14,7 @@ import (
 // them so on a throwaway server. A database that the user named must have them already,
 // because what is unlogged there is empty after a crash, for everybody.
 func (a *app) makeUnlogged(ctx context.Context, place benchPlace, all []pglimit.Strategy) error {
-	pool, err := pgxpool.NewWithConfig(ctx, place.database.Copy())
+	pool, err := pgxpool.NewWithConfig(ctx, place.own.Copy())
 	if err != nil {
 		return err
 	}

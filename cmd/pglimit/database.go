@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -41,6 +43,10 @@ func (a *app) pool(ctx context.Context) (*pgxpool.Pool, error) {
 
 // poolConfig is the configuration of [app.pool], for a command that needs pools
 // of its own.
+//
+// Statements are sent unprepared, unless the user has it otherwise: who asks once gains
+// nothing by preparing, and a statement that is left behind on a connection of PgBouncer's
+// is met there by the next command, which fails.
 func (a *app) poolConfig() (*pgxpool.Config, error) {
 	conn, source := a.connString()
 	if source == "" {
@@ -56,10 +62,20 @@ func (a *app) poolConfig() (*pgxpool.Config, error) {
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}
+	if !namesExecMode(conn) {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "pglimit"
 	}
 	return config, nil
+}
+
+// namesExecMode says whether the connection string, or the service that it names, has a
+// mode of pgx's. pgconn, which knows of none, takes that for a setting of the server's.
+func namesExecMode(conn string) bool {
+	config, err := pgconn.ParseConfig(conn)
+	return err == nil && config.RuntimeParams["default_query_exec_mode"] != ""
 }
 
 // connString finds the connection string and says where. An empty source: it is

@@ -74,6 +74,30 @@ func TestConnectionDefaultsGiveWayToTheURL(t *testing.T) {
 	}
 }
 
+// What asks once prepares nothing, which would be in the way of others behind PgBouncer; the
+// load of a bench is sent as a service would. Who names a mode has that everywhere.
+func TestStatementsAreSentAsTheURLSays(t *testing.T) {
+	withoutDatabase(t)
+	for url, want := range map[string][2]pgx.QueryExecMode{
+		"postgres://h/x": {pgx.QueryExecModeExec, pgx.QueryExecModeCacheStatement},
+		"host=h":         {pgx.QueryExecModeExec, pgx.QueryExecModeCacheStatement},
+		"postgres://h/x?default_query_exec_mode=cache_statement": {pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheStatement},
+		"postgres://h/x?default_query_exec_mode=exec":            {pgx.QueryExecModeExec, pgx.QueryExecModeExec},
+		"host=h default_query_exec_mode=simple_protocol":         {pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeSimpleProtocol},
+	} {
+		a := &app{databaseURL: url}
+		own, err := a.poolConfig()
+		if err != nil {
+			t.Errorf("%q: %v", url, err)
+			continue
+		}
+		got := [2]pgx.QueryExecMode{own.ConnConfig.DefaultQueryExecMode, a.loadConfig(own).ConnConfig.DefaultQueryExecMode}
+		if got != want {
+			t.Errorf("%q: the modes are %v, want %v", url, got, want)
+		}
+	}
+}
+
 // What is refused lest it be printed must not be what somebody means.
 func TestUnusualConnectionStringsAreTaken(t *testing.T) {
 	withoutDatabase(t)

@@ -1,5 +1,6 @@
 // Package pgserver runs a throwaway PostgreSQL: for "pglimit bench" where no
-// database is named, and for tests where no container can be had.
+// database is named, and for tests where no container can be had; and for tests, a
+// PgBouncer in front of one.
 //
 // The server is of one process of ours, on loopback, behind a random password,
 // and is gone with it: [Server.Stop] leaves no process, no container and no file,
@@ -8,6 +9,7 @@
 package pgserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +66,9 @@ type Options struct {
 // Server is a running throwaway. Its methods are safe for concurrent use.
 type Server struct {
 	address  string // host:port
+	user     string // empty: the superuser
 	password string
+	first    string // a database that is there. Empty: the superuser's
 	version  string // 17.6
 	origin   string // "from /usr/lib/postgresql/17/bin"
 	halt     func() error
@@ -103,15 +107,13 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 // URL of a database on the server, for its superuser. Empty: the database postgres.
+// (Behind a PgBouncer: user and database of the URL that [StartBouncer] was given.)
 func (s *Server) URL(database string) string {
-	if database == "" {
-		database = superuser
-	}
 	u := url.URL{
 		Scheme:   "postgres",
-		User:     url.UserPassword(superuser, s.password),
+		User:     url.UserPassword(cmp.Or(s.user, superuser), s.password),
 		Host:     s.address,
-		Path:     "/" + database,
+		Path:     "/" + cmp.Or(database, s.first, superuser),
 		RawQuery: "sslmode=disable",
 	}
 	return u.String()
@@ -160,7 +162,7 @@ func (s *Server) greet(ctx context.Context, server *process) error {
 		}
 		select {
 		case <-server.exited:
-			return fmt.Errorf("postgres ended: %s", server.lastWords())
+			return fmt.Errorf("it ended: %s", server.lastWords())
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-time.After(20 * time.Millisecond):

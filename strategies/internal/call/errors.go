@@ -24,6 +24,8 @@ const (
 	queryCanceled         = "57014"
 	noSuchStatement       = "26000"
 	duplicateStatement    = "42P05"
+	protocolViolation     = "08P01"
+	invalidBinary         = "22P03"
 )
 
 // Explain adds to an error of Postgres what to do about it. The original stays
@@ -33,6 +35,9 @@ func Explain(err error) error {
 		return nil
 	}
 	var pg *pgconn.PgError
+	if isMixedUp(err) {
+		return fmt.Errorf("pglimit: a pooler such as PgBouncer has mixed up prepared statements: give this pool default_query_exec_mode=exec (with pgx's default, cache_statement, PgBouncer has to be 1.21 or later and have max_prepared_statements): %w", err)
+	}
 	if !errors.As(err, &pg) {
 		for _, ours := range []error{context.Canceled, context.DeadlineExceeded, pgx.ErrTxClosed, pgx.ErrTxCommitRollback} {
 			if errors.Is(err, ours) { // nobody waited for an answer, or there was no question
@@ -50,8 +55,6 @@ func Explain(err error) error {
 		return fmt.Errorf("%w: nothing was taken; this server or transaction is read-only, connect to the primary (target_session_attrs=read-write): %w", rate.ErrUnavailable, err)
 	case LockNotAvailable:
 		return fmt.Errorf("%w: %w: %w", rate.ErrLocked, rate.ErrNothingTaken, err)
-	case noSuchStatement, duplicateStatement:
-		return fmt.Errorf("pglimit: nothing was taken; a pooler such as PgBouncer has mixed up prepared statements: give it 1.21 or later and max_prepared_statements, or this pool default_query_exec_mode=exec: %w", err)
 	case serializationFailure:
 		return fmt.Errorf("%w: ask again, for each bucket alone if that does not help (decisions are made for READ COMMITTED): %w", rate.ErrNothingTaken, err)
 	}
@@ -69,4 +72,23 @@ func Explain(err error) error {
 		return fmt.Errorf("%w: %w", rate.ErrUnavailable, err)
 	}
 	return fmt.Errorf("pglimit: Postgres refused: %w", err)
+}
+
+// isMixedUp says whether another statement was reached than was meant, or none. That is a
+// pooler's doing: it has moved us to a connection where somebody else's statement has the
+// name of ours, or no name as ours, or where there is none.
+func isMixedUp(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		// Somebody else's statement took our arguments. Of ours each returns a row, of as many
+		// columns as are scanned.
+		return errors.Is(err, pgx.ErrNoRows) || strings.HasPrefix(err.Error(), "number of field descriptions")
+	}
+	switch pg.Code {
+	case noSuchStatement, duplicateStatement, invalidBinary:
+		return true
+	case protocolViolation: // not so many arguments. If it is FATAL, it is the pooler's, which has no server
+		return pg.SeverityUnlocalized == "ERROR"
+	}
+	return false
 }

@@ -1,0 +1,393 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/cleanup"
+	"github.com/pglimit/ratelimit/internal/pgserver"
+	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// newBouncer starts a PgBouncer in front of the test's server, as people run it: a server
+// connection is a client's for a transaction, and there are fewer of them than clients.
+func newBouncer(t *testing.T) *pgserver.Server {
+	t.Helper()
+	b, err := pgserver.StartBouncer(t.Context(), serverFor(t).url, map[string]string{
+		"pool_mode":         "transaction",
+		"default_pool_size": "4",
+	})
+	if errors.Is(err, pgserver.ErrNoBouncer) && os.Getenv("CI") != "true" {
+		t.Skipf("%v: apt-get install pgbouncer", err)
+	}
+	must(t, err)
+	t.Cleanup(func() {
+		if err := b.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// behind is the URL of the pool's database through the PgBouncer, in that mode of pgx's;
+// none: whatever the default is.
+func behind(t *testing.T, b *pgserver.Server, pool *pgxpool.Pool, mode string) string {
+	t.Helper()
+	u, err := url.Parse(b.URL(pool.Config().ConnConfig.Database))
+	must(t, err)
+	if mode != "" {
+		u.RawQuery += "&default_query_exec_mode=" + mode
+	}
+	return u.String()
+}
+
+// Everything that strategies do, all at once, by more callers than connections and more
+// connections than PgBouncer has: in the modes of pgx that leave nothing behind on a
+// connection it is as without PgBouncer. In the others calls fail, with an error that says
+// what to set. In none is more granted than there is.
+func TestBehindPgBouncer(t *testing.T) {
+	t.Parallel()
+	b := newBouncer(t)
+	for mode, loses := range map[string]bool{
+		"exec":            false,
+		"simple_protocol": false,
+		"cache_describe":  false,
+		"cache_statement": true, // named statements, of which PgBouncer knows since 1.21, if it is told to
+		"describe_exec":   true, // a nameless one, from one round trip to the next
+	} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			direct := newMigrated(t)
+			p := pooled{Pool: newPool(t, behind(t, b, direct, mode), 12), direct: direct, loses: loses}
+			p.run(t)
+		})
+	}
+}
+
+// pooled is the run of one mode.
+type pooled struct {
+	*pgxpool.Pool               // through PgBouncer
+	direct        *pgxpool.Pool // past it
+	loses         bool          // some statements, so calls may fail
+	calls, failed atomic.Int64
+}
+
+const pooledCallers = 24
+
+func (p *pooled) run(t *testing.T) {
+	var jobs []func(*testing.T) // each is done by each caller
+	var checks []func(*testing.T)
+	for _, strategy := range strategies.All() {
+		s := &pooledStrategy{pooled: p, Strategy: strategy, limit: hours.WithBurst(50), used: map[string]*pooledKey{}}
+		jobs = append(jobs, s.jobs(t)...)
+		checks = append(checks, s.check)
+	}
+	var work sync.WaitGroup
+	for range pooledCallers {
+		work.Go(func() {
+			for _, i := range rand.Perm(len(jobs)) {
+				jobs[i](t)
+			}
+		})
+	}
+	work.Wait()
+	for _, check := range checks {
+		check(t)
+	}
+	t.Logf("%d of %d calls failed", p.failed.Load(), p.calls.Load())
+}
+
+// call until it is not refused because of what the others do, and say whether it was done.
+func (p *pooled) call(t *testing.T, do func(pglimit.Session) error) bool {
+	for {
+		p.calls.Add(1)
+		err := do(on(p))
+		if errors.Is(err, pglimit.ErrNothingTaken) {
+			continue
+		}
+		if err != nil {
+			p.failed.Add(1)
+			if !p.loses || !strings.Contains(err.Error(), "default_query_exec_mode=exec") || !strings.Contains(err.Error(), "max_prepared_statements") || errors.Is(err, pglimit.ErrUnavailable) {
+				t.Error(err)
+			}
+		}
+		return err == nil
+	}
+}
+
+// pooledStrategy is what one strategy was asked for and did.
+type pooledStrategy struct {
+	*pooled
+	strategies.Strategy
+	limit   pglimit.Limit
+	used    map[string]*pooledKey
+	expired int64
+	removed atomic.Int64
+}
+
+// pooledKey is a key of which so many tokens are used, and so many are wanted.
+type pooledKey struct {
+	used atomic.Int64
+	want int64
+}
+
+func (s *pooledStrategy) jobs(t *testing.T) []func(*testing.T) {
+	if s.Check(s.limit) != nil {
+		s.limit.Burst = 1
+	}
+	for _, key := range []string{"one", "a", "b", "c"} {
+		s.used[key] = &pooledKey{want: s.limit.Burst}
+	}
+	// More is asked for than there is, of one key and of several at once.
+	jobs := []func(*testing.T){
+		func(t *testing.T) {
+			for range 3 {
+				s.take(t, ask("one", s.limit, 1, 1))
+			}
+		},
+		func(t *testing.T) {
+			for range 3 {
+				s.take(t, asks(s.limit, "c", "a", "b")...)
+			}
+		},
+		func(t *testing.T) {
+			s.call(t, func(session pglimit.Session) error {
+				swept, err := s.Sweep(t.Context(), session, 0, 1_000_000)
+				s.removed.Add(swept.Removed)
+				return err
+			})
+		},
+	}
+	s.expired = 60
+	const old = " select 'old:' || i, 'test', %s from generate_series(1, 60) i"
+	columns := "1000, 1000, 1"
+	if s.Name() == "exclusion_range" {
+		columns = "tstzrange('2001-01-01', '2001-01-02')"
+	}
+	execute(t, s.direct, "insert into pglimit."+s.Name()+fmt.Sprintf(old, columns))
+	if s.limit.Burst > 1 {
+		s.used["refunded"] = &pooledKey{want: pooledCallers}
+		jobs = append(jobs, s.takeAndGiveBack)
+	}
+	if _, able := s.Strategy.(pglimit.Leaser); able {
+		s.used["leased"] = &pooledKey{want: pooledCallers}
+		jobs = append(jobs, s.lease)
+	}
+	return jobs
+}
+
+// take, and ask again for what was contended. It returns what was granted first.
+func (s *pooledStrategy) take(t *testing.T, requests ...pglimit.Request) (granted int64, at time.Time) {
+	for len(requests) > 0 {
+		var decisions []pglimit.Decision
+		if !s.call(t, func(session pglimit.Session) (err error) {
+			decisions, err = s.Take(t.Context(), session, requests)
+			return err
+		}) {
+			return 0, at
+		}
+		var again []pglimit.Request
+		for i, d := range decisions {
+			s.used[requests[i].Key].used.Add(d.Granted)
+			if d.Contended {
+				again = append(again, requests[i])
+			}
+		}
+		granted, at, requests = decisions[0].Granted, decisions[0].At, again
+	}
+	return granted, at
+}
+
+// takeAndGiveBack takes two, which all can have, and gives one back.
+func (s *pooledStrategy) takeAndGiveBack(t *testing.T) {
+	granted, at := s.take(t, ask("refunded", s.limit, 2, 2))
+	if granted > 0 && s.call(t, func(session pglimit.Session) error {
+		return s.GiveBack(t.Context(), session, []pglimit.Refund{{Request: ask("refunded", s.limit, 1, 1), At: at}})
+	}) {
+		s.used["refunded"].used.Add(-1)
+	}
+}
+
+// lease two, which all can have, spend one and settle.
+func (s *pooledStrategy) lease(t *testing.T) {
+	r := pglimit.LeaseRequest{Limiter: "test", Key: "leased", Limit: s.limit, Tokens: 2, Share: 1, TTL: time.Hour}
+	var lease pglimit.Lease
+	ask := func(session pglimit.Session) (err error) {
+		lease, err = s.Strategy.(pglimit.Leaser).Lease(t.Context(), session, r)
+		return err
+	}
+	if !s.call(t, ask) {
+		return
+	}
+	s.used["leased"].used.Add(lease.Tokens)
+	r.Tokens, r.Settle, r.Spent = 0, lease, lease.Tokens/2
+	if s.call(t, ask) {
+		s.used["leased"].used.Add(r.Spent - r.Settle.Tokens)
+	}
+}
+
+func (s *pooledStrategy) check(t *testing.T) {
+	for key, k := range s.used {
+		used := k.used.Load()
+		owed := s.limit.Burst - takeAll(t, s.direct, s, ask(key, s.limit, 0, 1))[0].Remaining
+		// (A refund is short of what flowed back meanwhile, a part of a token in all.)
+		if used > s.limit.Burst || used > owed || !s.loses && (used != k.want || used < owed-1) {
+			t.Errorf("%s, key %s: %d tokens were granted, and %d are owed, want %d", s.Name(), key, used, owed, k.want)
+		}
+	}
+	if n := s.removed.Load() + sweepOnce(t, s.direct, s.Strategy); n != s.expired && !s.loses {
+		t.Errorf("%s: %d rows were swept, want %d", s.Name(), n, s.expired)
+	}
+}
+
+// Two instances with all stages behind PgBouncer: exact, and nothing fails.
+func TestLimitersBehindPgBouncer(t *testing.T) {
+	t.Parallel()
+	b, direct := newBouncer(t), newMigrated(t)
+	const burst = 100
+	var granted atomic.Int64
+	var work sync.WaitGroup
+	var limiters [2]*pglimit.Limiter
+	for i := range limiters {
+		pool := newPool(t, behind(t, b, direct, "exec"), 12)
+		limiters[i] = newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours.WithBurst(burst)})
+		defer func() { must(t, limiters[i].Close(context.WithoutCancel(t.Context()))) }()
+		for range pooledCallers / len(limiters) {
+			work.Go(func() {
+				for range 20 {
+					d, err := limiters[i].Allow(t.Context(), "k")
+					if err != nil {
+						t.Error(err)
+					}
+					granted.Add(d.Granted)
+				}
+			})
+		}
+	}
+	work.Wait()
+	for _, limiter := range limiters {
+		if stats := limiter.Stats(); stats.Failed.Total() > 0 || stats.Open > 0 {
+			t.Errorf("%+v", stats)
+		}
+	}
+	if granted.Load() != burst {
+		t.Errorf("%d of %d were granted", granted.Load(), burst)
+	}
+}
+
+// A statement that was lost says nothing of the server, which has answered: others are not
+// turned away for it.
+func TestLostStatementsDoNotOpenTheBreaker(t *testing.T) {
+	t.Parallel()
+	b, direct := newBouncer(t), newMigrated(t)
+	var limiters [2]*pglimit.Limiter
+	for i := range limiters {
+		pool := newPool(t, behind(t, b, direct, "cache_statement"), 1)
+		limiters[i] = newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours})
+		defer func() { must(t, limiters[i].Close(context.WithoutCancel(t.Context()))) }()
+	}
+	// One after the other they are on one connection to the server, where the second finds
+	// the statements of the first.
+	if _, err := limiters[0].Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		_, err := limiters[1].Allow(t.Context(), "k")
+		if err == nil {
+			t.Skip("this PgBouncer tells prepared statements apart")
+		}
+		if !strings.Contains(err.Error(), "default_query_exec_mode=exec") || pglimit.CauseOf(err) != pglimit.CauseOther {
+			t.Errorf("cause %v: %v", pglimit.CauseOf(err), err)
+		}
+	}
+	if stats := limiters[1].Stats(); stats.Open > 0 || stats.Failed[pglimit.CauseOther] != 5 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// Migrations and cleanup say it too.
+func TestLostStatementsAreExplained(t *testing.T) {
+	t.Parallel()
+	b, direct := newBouncer(t), newMigrated(t)
+	pools := [2]*pgxpool.Pool{}
+	for i := range pools {
+		pools[i] = newPool(t, behind(t, b, direct, "cache_statement"), 2)
+	}
+	for name, call := range map[string]func(*pgxpool.Pool) error{
+		"Up": func(pool *pgxpool.Pool) error { return migrations.Up(t.Context(), pool) },
+		"SetStorage": func(pool *pgxpool.Pool) error {
+			return migrations.SetStorage(t.Context(), pool, migrations.Logged)
+		},
+		"cleanup": func(pool *pgxpool.Pool) error {
+			cleaner, err := cleanup.New(pool, strategies.All(), cleanup.Config{Logger: slog.New(slog.DiscardHandler)})
+			if err == nil {
+				_, err = cleaner.RunOnce(t.Context())
+			}
+			return err
+		},
+	} {
+		_ = call(pools[0]) // which leaves its statements there
+		if err := call(pools[1]); err == nil {
+			t.Skip("this PgBouncer tells prepared statements apart")
+		} else if !strings.Contains(err.Error(), "default_query_exec_mode=exec") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Each command is a process of its own, and all meet on the same connection to the server.
+func cliWorksBehindPgBouncer(t *testing.T, c cli) {
+	b := newBouncer(t)
+	c, direct := c.on(t)
+	through := behind(t, b, direct, "")
+	c.env = []string{"DATABASE_URL=" + through}
+
+	c.run(t, "migrate", "status", "--check").exits(t, 1)
+	c.run(t, "migrate", "up").exits(t, 0).prints(t, "at version 3\n")
+	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n")
+	for _, strategy := range []string{"token_bucket", "upsert", "for_update_nowait", "exclusion_range"} {
+		c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", strategy).exits(t, 0)
+		c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", strategy).exits(t, 1)
+		c.run(t, "peek", "k", "--limit", "1/1h", "--strategy", strategy).exits(t, 0).prints(t, "0 of 1 left")
+		c.run(t, "reset", "k", "--strategy", strategy).exits(t, 0)
+		c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", strategy, "--durability", "durable").exits(t, 0)
+		c.run(t, "reset", "--all", "--limiter", "cli", "--strategy", strategy).exits(t, 0).prints(t, "1 row removed")
+	}
+	run(t, direct, `insert into pglimit.upsert (key, limiter, full_ns, token_ns, at_ns) select 'gone:' || i, 'cli', 1000, 1000, 1 from generate_series(1, 30) i`)
+	for _, removed := range []string{`"removed":30`, `"removed":0`} {
+		c.run(t, "cleanup", "--once", "--output", "json").exits(t, 0).prints(t, removed)
+	}
+	c.run(t, "storage", "unlogged").exits(t, 0)
+	c.run(t, "storage", "status").exits(t, 0).prints(t, "unlogged")
+	c.run(t, "storage", "logged").exits(t, 0)
+	c.run(t, "migrate", "status", "--check").exits(t, 0)
+
+	// What would be the next client's trouble.
+	pool := migrationPool(t, through+"&default_query_exec_mode=exec", func(c *pgxpool.Config) { delete(c.ConnConfig.RuntimeParams, "TimeZone") })
+	for _, left := range []string{
+		"select name from pg_prepared_statements",
+		"select locktype || coalesce(relation::regclass::text, '') from pg_locks where database = (select oid from pg_database where datname = current_database()) and pid <> pg_backend_pid()",
+		"select locktype from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()",
+		// PgBouncer sets these to what a client has.
+		"select name || '=' || setting from pg_settings where source = 'session' and name not in ('application_name', 'client_encoding', 'DateStyle', 'TimeZone', 'standard_conforming_strings')",
+	} {
+		if found := texts(t, pool, left); len(found) > 0 {
+			t.Errorf("left behind: %q", found)
+		}
+	}
+	c.run(t, "migrate", "down", "--all").exits(t, 0).prints(t, "no migration is applied\n")
+}
