@@ -78,8 +78,16 @@ func (b *Breaker) Admit(ctx context.Context, ping func(context.Context) error) e
 	if err != nil {
 		return ErrOpen
 	}
+	if !b.Open() { // somebody else has just had one
+		b.end(done, errNoAnswer)
+		return nil
+	}
 	err = ping(ctx)
-	b.end(done, err)
+	outcome := err
+	if errors.Is(ctx.Err(), context.Canceled) && err != nil {
+		outcome = errNoAnswer
+	}
+	b.end(done, outcome)
 	return err
 }
 
@@ -89,11 +97,14 @@ func (b *Breaker) Call(ctx context.Context, mayWait bool, call func(context.Cont
 	if b == nil {
 		return call(ctx)
 	}
+	if b.Open() { // also after the pause: that is for Admit to end
+		return ErrOpen
+	}
 	done, err := b.states.Allow()
 	if err != nil {
 		return ErrOpen
 	}
-	underWay := b.underWay()
+	underWay, began := b.underWay(), time.Now()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(underWay, cancel)()
@@ -104,11 +115,21 @@ func (b *Breaker) Call(ctx context.Context, mayWait bool, call func(context.Cont
 		defer time.AfterFunc(b.late, func() { end(errLate) }).Stop()
 	}
 	err = call(ctx)
+	givenUp := underWay.Err() != nil
+	if err != nil && !mayWait && b.timedOut(ctx, time.Since(began)) {
+		end(errLate)
+	}
 	end(outcome(ctx, err))
-	if err != nil && underWay.Err() != nil {
+	if err != nil && givenUp {
 		return fmt.Errorf("%w: given up: %w", rate.ErrUnavailable, err)
 	}
 	return err
+}
+
+// timedOut says whether the call ended with its caller's time limit, which is as long as late
+// but began a moment before the call did, and so ends it before it is late.
+func (b *Breaker) timedOut(ctx context.Context, took time.Duration) bool {
+	return b.late > 0 && took >= b.late-b.late/16 && errors.Is(ctx.Err(), context.DeadlineExceeded)
 }
 
 // outcome of a call, as far as it says something of the server. Whoever gets any answer has
