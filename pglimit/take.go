@@ -41,24 +41,30 @@ func (l *Limiter) Take(ctx context.Context, requests ...Request) ([]Decision, er
 // complete the requests with what is the Limiter's.
 func (l *Limiter) complete(requests []Request) ([]Request, error) {
 	complete := make([]Request, len(requests))
-	for i, r := range requests {
-		own := l.request(r.Key, r.Tokens, r.Unit)
-		if r.Limiter != "" && r.Limiter != own.Limiter {
-			return nil, &RequestError{Field: "Limiter", Why: fmt.Sprintf("is %q: this Limiter is %q (leave it out, or ask a Limiter of that name)", r.Limiter, own.Limiter)}
-		}
-		if r.Limit != (Limit{}) && r.Limit != own.Limit {
-			return nil, &RequestError{Field: "Limit", Why: fmt.Sprintf("is %v: this Limiter's is %v (leave it out, or ask another Limiter)", r.Limit, own.Limit)}
-		}
-		if own.Unit == 0 {
-			own.Unit = max(r.Tokens, 1)
-		}
-		own.Durability = max(own.Durability, r.Durability)
-		if err := own.CheckKeyAndTokens(); err != nil {
+	for i := range requests {
+		var err error
+		if complete[i], err = l.completeOne(&requests[i]); err != nil {
 			return nil, fmt.Errorf("request %d: %w", i, err)
 		}
-		complete[i] = own
 	}
 	return complete, nil
+}
+
+func (l *Limiter) completeOne(r *Request) (Request, error) {
+	own := l.request(r.Key, r.Tokens, r.Unit)
+	if r.Limiter != "" && r.Limiter != own.Limiter {
+		return own, &RequestError{Field: "Limiter", Why: fmt.Sprintf("is %q: this Limiter is %q (leave it out, or ask a Limiter of that name)", r.Limiter, own.Limiter)}
+	}
+	if r.Limit != (Limit{}) && r.Limit != own.Limit {
+		return own, &RequestError{Field: "Limit", Why: fmt.Sprintf("is %v: this Limiter's is %v (leave it out, or ask another Limiter)", r.Limit, own.Limit)}
+	}
+	if own.Unit == 0 {
+		own.Unit = max(r.Tokens, 1)
+	}
+	if r.Durability != Relaxed {
+		own.Durability = r.Durability
+	}
+	return own, own.CheckKeyAndTokens()
 }
 
 // askAll asks Postgres for those requests that are unknown, within one time limit.
@@ -100,10 +106,38 @@ func (l *Limiter) takeAll(ctx context.Context, requests []Request) ([]Decision, 
 	if len(requests) == 1 || !errors.Is(err, ErrNothingTaken) || !l.session.Autocommits() {
 		return failAll(requests, err)
 	}
-	// One of them is to blame: each alone, and the others have their decisions.
+	return l.takeEach(ctx, requests)
+}
+
+// takeEach asks about each by itself: one of them is to blame that nothing was taken, and the
+// others have their decisions. Those whose rows somebody holds come last: to wait for them
+// would take the time of the others.
+func (l *Limiter) takeEach(ctx context.Context, requests []Request) ([]Decision, []error) {
+	defer l.waiting.Leave()
+	if err := l.waiting.Enter(); err != nil {
+		return failAll(requests, err)
+	}
 	decisions, errs := make([]Decision, len(requests)), make([]error, len(requests))
-	for i, r := range requests {
-		decisions[i], errs[i] = l.take(ctx, r)
+	take := func(i int, impatient bool) {
+		alone := requests[i : i+1]
+		alone[0].Impatient = impatient
+		answers, err := l.send(ctx, alone)
+		if errs[i] = err; err == nil {
+			decisions[i] = answers[0]
+		}
+	}
+	var held []int
+	keys := make(map[string]bool)
+	for i := range requests {
+		if !keys[requests[i].Key] {
+			take(i, true)
+		}
+		if keys[requests[i].Key] || errors.Is(errs[i], ErrLocked) {
+			held, keys[requests[i].Key] = append(held, i), true // those of one key stay in order
+		}
+	}
+	for _, i := range held {
+		take(i, false)
 	}
 	return decisions, errs
 }

@@ -64,7 +64,7 @@ func (b *Buckets) Take(r *rate.Request, now time.Time) rate.Decision {
 	left := bucket.tokens.TokensAt(now)
 	d := rate.Decision{
 		Allowed: granted > 0 || r.Tokens == 0 && there >= unit, Granted: granted,
-		Remaining: min(int64(left), burst), // of a large burst a float64 may make one more
+		Remaining:  min(int64(left), burst), // of a large burst a float64 may make one more
 		ResetAfter: refill(float64(burst)-left, perSecond),
 	}
 	if d.Remaining < unit {
