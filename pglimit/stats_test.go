@@ -202,13 +202,12 @@ func TestAFailureThatOnErrorReturnsIsCountedOnce(t *testing.T) {
 
 // numbered Stats: each number another one.
 func numbered(from int64) (s pglimit.Stats, numbers int) {
-	fields := reflect.ValueOf(&s).Elem()
-	for i := range fields.NumField() {
-		each := []reflect.Value{fields.Field(i)}
-		if fields.Field(i).Kind() == reflect.Array {
+	for _, field := range reflect.ValueOf(&s).Elem().Fields() {
+		each := []reflect.Value{field}
+		if field.Kind() == reflect.Array {
 			each = nil
-			for j := range fields.Field(i).Len() {
-				each = append(each, fields.Field(i).Index(j))
+			for j := range field.Len() {
+				each = append(each, field.Index(j))
 			}
 		}
 		for _, number := range each {

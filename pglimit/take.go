@@ -64,7 +64,8 @@ func (l *Limiter) completeOne(r *Request) (Request, error) {
 	if r.Durability != Relaxed {
 		own.Durability = r.Durability
 	}
-	return own, own.CheckKeyAndTokens()
+	err := own.CheckKeyAndTokens()
+	return own, err
 }
 
 // askAll asks Postgres for those requests that are unknown, within one time limit.
