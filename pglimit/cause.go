@@ -15,6 +15,7 @@ type Cause int
 // What a failure may come of.
 const (
 	CauseOther       Cause = iota // an error of Postgres's, or of the strategy's, of no kind below
+	CauseClosed                   // the Limiter was closed
 	CauseUnavailable              // Postgres could not be reached, or had no room
 	CauseTimeout                  // no answer within Config.Timeout, or the context's deadline
 	CauseBreaker                  // not asked, because Postgres had just not answered others
@@ -31,6 +32,7 @@ var causes = [...]struct {
 	fits func(error) bool
 }{
 	CauseOther:       {"other", func(error) bool { return true }},
+	CauseClosed:      {"closed", func(err error) bool { return errors.Is(err, ErrClosed) }},
 	CauseUnavailable: {"unavailable", func(err error) bool { return errors.Is(err, ErrUnavailable) && !isTimeout(err) && !isOpen(err) }},
 	CauseTimeout:     {"timeout", isTimeout},
 	CauseBreaker:     {"breaker", isOpen},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+
+	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 )
 
 // decide is the way of a request: each line is a stage, which answers or passes it on. Where
@@ -93,7 +95,7 @@ func (l *Limiter) timed(ctx context.Context) (context.Context, context.CancelFun
 	if l.timeout == NoTimeout {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, l.timeout)
+	return context.WithTimeoutCause(ctx, l.timeout, wait.ErrGivenUp)
 }
 
 // take together with others who ask now, or alone.
@@ -186,6 +188,8 @@ func (l *Limiter) guard(strategy func() error) (err error) {
 
 // ping asks Postgres for a sign of life.
 func (l *Limiter) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout) // also where the caller has none
+	defer cancel()
 	if _, err := l.session.Exec(ctx, "select 1"); err != nil {
 		return fmt.Errorf("%w: no sign of life: %w", ErrUnavailable, err)
 	}

@@ -12,15 +12,15 @@ import (
 // fallback is what becomes of a request of which no decision is known, if that is an outage.
 // The caller's own cancellation is none: nobody waits for the answer any more.
 func (l *Limiter) fallback(ctx context.Context, r Request, err error) (Decision, error) {
-	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
+	if errors.Is(ctx.Err(), context.Canceled) {
 		l.counters.canceled.Add(1)
-		return Decision{}, err
-	case errors.Is(err, ErrClosed):
 		return Decision{}, err
 	}
 	cause := CauseOf(err)
 	l.counters.failed[cause].Add(1)
+	if cause == CauseClosed {
+		return Decision{}, err
+	}
 	l.failures.hear(ctx, r.Key, cause, err)
 	if l.config.OnError == nil || cause == CauseNotMigrated || cause == CausePermission {
 		return Decision{}, err

@@ -14,7 +14,8 @@ import (
 // one as many whole units are granted as there are. Zero Tokens are a peek. Limiter and Limit
 // are the Limiter's own, and may be left out; Durability is the stronger of both.
 //
-// The error says of which requests no decision is known. The decisions of the others hold, and
+// Each of them waits like a caller of its own (see [Config].MaxWaiting): where there is no room
+// for all, none is decided. The error says of which requests no decision is known. The decisions of the others hold, and
 // what they granted is taken. After a [*RequestError] nothing is.
 func (l *Limiter) Take(ctx context.Context, requests ...Request) ([]Decision, error) {
 	asked, err := l.complete(requests)
@@ -41,27 +42,34 @@ func (l *Limiter) Take(ctx context.Context, requests ...Request) ([]Decision, er
 // complete the requests with what is the Limiter's.
 func (l *Limiter) complete(requests []Request) ([]Request, error) {
 	complete := make([]Request, len(requests))
-	for i, r := range requests {
-		own := l.request(r.Key, r.Tokens, r.Unit)
-		if r.Limiter != "" && r.Limiter != own.Limiter {
-			return nil, &RequestError{Field: "Limiter", Why: fmt.Sprintf("is %q: this Limiter is %q (leave it out, or ask a Limiter of that name)", r.Limiter, own.Limiter)}
-		}
-		if r.Limit != (Limit{}) && r.Limit != own.Limit {
-			return nil, &RequestError{Field: "Limit", Why: fmt.Sprintf("is %v: this Limiter's is %v (leave it out, or ask another Limiter)", r.Limit, own.Limit)}
-		}
-		if own.Unit == 0 {
-			own.Unit = max(r.Tokens, 1)
-		}
-		own.Durability = max(own.Durability, r.Durability)
-		if err := own.CheckKeyAndTokens(); err != nil {
+	for i := range requests {
+		var err error
+		if complete[i], err = l.completeOne(&requests[i]); err != nil {
 			return nil, fmt.Errorf("request %d: %w", i, err)
 		}
-		complete[i] = own
 	}
 	return complete, nil
 }
 
-// askAll asks Postgres for those requests that are unknown, within one time limit.
+func (l *Limiter) completeOne(r *Request) (Request, error) {
+	own := l.request(r.Key, r.Tokens, r.Unit)
+	if r.Limiter != "" && r.Limiter != own.Limiter {
+		return own, &RequestError{Field: "Limiter", Why: fmt.Sprintf("is %q: this Limiter is %q (leave it out, or ask a Limiter of that name)", r.Limiter, own.Limiter)}
+	}
+	if r.Limit != (Limit{}) && r.Limit != own.Limit {
+		return own, &RequestError{Field: "Limit", Why: fmt.Sprintf("is %v: this Limiter's is %v (leave it out, or ask another Limiter)", r.Limit, own.Limit)}
+	}
+	if own.Unit == 0 {
+		own.Unit = max(r.Tokens, 1)
+	}
+	if r.Durability != Relaxed {
+		own.Durability = r.Durability
+	}
+	err := own.CheckKeyAndTokens()
+	return own, err
+}
+
+// askAll is ask for those requests that are unknown, within one time limit.
 func (l *Limiter) askAll(parent context.Context, requests []Request, unknown []int, decisions []Decision, errs []error) {
 	if len(unknown) == 0 {
 		return
@@ -75,28 +83,47 @@ func (l *Limiter) askAll(parent context.Context, requests []Request, unknown []i
 	defer l.waiting.Leave(len(unknown))
 	ctx, cancel := l.timed(parent)
 	defer cancel()
-	asks := make([]Request, len(unknown))
-	addUnspent := make([]func(Request, Decision) Decision, len(unknown))
-	for i, at := range unknown {
-		asks[i] = requests[at]
-		if asks[i].Tokens == 0 {
-			addUnspent[i] = l.leases.BeforePeek(asks[i].Key)
-		}
-	}
-	answers, failures := l.takeAll(ctx, asks)
+	answers, failures := l.obtainAll(ctx, requests, unknown)
 	for i, at := range unknown {
 		decisions[at], errs[at] = answers[i], l.late(parent, ctx, failures[i])
-		if add := addUnspent[i]; add != nil && errs[at] == nil {
-			decisions[at] = add(asks[i], decisions[at])
+	}
+}
+
+// obtainAll is obtain, or peek, for several.
+func (l *Limiter) obtainAll(ctx context.Context, requests []Request, unknown []int) ([]Decision, []error) {
+	decisions, errs := make([]Decision, len(unknown)), make([]error, len(unknown))
+	if err := l.circuit.Admit(ctx, l.ping); err != nil {
+		return decisions, slices.Repeat([]error{err}, len(unknown))
+	}
+	var asks []Request
+	var of []int // the unknown that each asks for
+	unspent := make(map[int]func(Request, Decision) Decision)
+	for i, at := range unknown {
+		r, served := &requests[at], false
+		if r.Tokens == 0 {
+			unspent[i] = l.leases.BeforePeek(r.Key)
+		} else {
+			decisions[i], served, errs[i] = l.leases.Fetch(ctx, r)
+		}
+		if !served && errs[i] == nil {
+			asks, of = append(asks, *r), append(of, i)
 		}
 	}
+	if len(asks) == 0 {
+		return decisions, errs
+	}
+	answers, failures := l.takeAll(ctx, asks)
+	for n, i := range of {
+		decisions[i], errs[i] = answers[n], failures[n]
+		if add := unspent[i]; add != nil && errs[i] == nil {
+			decisions[i] = add(asks[n], decisions[i])
+		}
+	}
+	return decisions, errs
 }
 
 // takeAll is take of several requests: together with others, or in a call of their own.
 func (l *Limiter) takeAll(ctx context.Context, requests []Request) ([]Decision, []error) {
-	if err := l.circuit.Admit(ctx, l.ping); err != nil {
-		return failAll(requests, err)
-	}
 	if l.combiner != nil {
 		return l.combiner.DecideAll(ctx, requests)
 	}
@@ -107,10 +134,34 @@ func (l *Limiter) takeAll(ctx context.Context, requests []Request) ([]Decision, 
 	if len(requests) == 1 || !errors.Is(err, ErrNothingTaken) || !l.session.Autocommits() {
 		return failAll(requests, err)
 	}
-	// One of them is to blame: each alone, and the others have their decisions.
+	return l.takeEach(ctx, requests)
+}
+
+// takeEach asks about each by itself: one of them is to blame that nothing was taken, and the
+// others have their decisions. Those whose rows somebody holds come last: to wait for them
+// would take the time of the others.
+func (l *Limiter) takeEach(ctx context.Context, requests []Request) ([]Decision, []error) {
 	decisions, errs := make([]Decision, len(requests)), make([]error, len(requests))
-	for i, r := range requests {
-		decisions[i], errs[i] = l.take(ctx, r)
+	take := func(i int, impatient bool) {
+		alone := requests[i : i+1]
+		alone[0].Impatient = impatient
+		answers, err := l.send(ctx, alone)
+		if errs[i] = err; err == nil {
+			decisions[i] = answers[0]
+		}
+	}
+	var held []int
+	keys := make(map[string]bool)
+	for i := range requests {
+		if !keys[requests[i].Key] {
+			take(i, true)
+		}
+		if keys[requests[i].Key] || errors.Is(errs[i], ErrLocked) {
+			held, keys[requests[i].Key] = append(held, i), true // those of one key stay in order
+		}
+	}
+	for _, i := range held {
+		take(i, false)
 	}
 	return decisions, errs
 }

@@ -79,8 +79,16 @@ func (b *Breaker) Admit(ctx context.Context, ping func(context.Context) error) e
 	if err != nil {
 		return ErrOpen
 	}
+	if !b.Open() { // somebody else has just had one
+		b.end(done, errNoAnswer)
+		return nil
+	}
 	err = ping(ctx)
-	b.end(done, err)
+	outcome := err
+	if errors.Is(ctx.Err(), context.Canceled) && err != nil {
+		outcome = errNoAnswer
+	}
+	b.end(done, outcome)
 	return err
 }
 
@@ -89,6 +97,9 @@ func (b *Breaker) Admit(ctx context.Context, ping func(context.Context) error) e
 func (b *Breaker) Call(ctx context.Context, mayWait bool, call func(context.Context) error) error {
 	if b == nil {
 		return call(ctx)
+	}
+	if b.Open() { // also after the pause: that is for Admit to end
+		return ErrOpen
 	}
 	done, err := b.states.Allow()
 	if err != nil {
@@ -105,8 +116,9 @@ func (b *Breaker) Call(ctx context.Context, mayWait bool, call func(context.Cont
 		defer time.AfterFunc(b.late, func() { end(errLate) }).Stop()
 	}
 	err = call(ctx)
+	givenUp := underWay.Err() != nil
 	end(outcome(ctx, mayWait, err))
-	if err != nil && underWay.Err() != nil {
+	if err != nil && givenUp {
 		return fmt.Errorf("%w: given up: %w", rate.ErrUnavailable, err)
 	}
 	return err

@@ -107,14 +107,16 @@ func (b *batch) share(decisions []rate.Decision) {
 		if tokens > b.leftOver[slot] && b.unclaimed {
 			slot = b.unclaimedBefore(slot, tokens)
 		}
-		answer := decisions[slot]
+		answer, peek := decisions[slot], tokens == 0
+		tokens = min(tokens, b.leftOver[slot])
+		tokens -= tokens % max(w.Request.Unit, 1) // whole units, or nothing
 		switch {
-		case tokens == 0: // a peek
-		case tokens <= b.leftOver[slot]:
+		case peek:
+		case tokens > 0:
 			answer = answer.Before(b.leftOver[slot]-tokens, &b.requests[slot], &w.Request)
+			answer.Granted = tokens
 		default:
-			answer.Allowed, answer.Granted = false, 0
-			tokens, b.denied = 0, true
+			answer.Allowed, answer.Granted, b.denied = false, 0, true
 		}
 		if w.Answer(answer, nil) {
 			b.leftOver[slot] -= tokens

@@ -141,19 +141,22 @@ func (m *Memory) get(key string) (*denial, bool) {
 
 // recall the decision, if it holds for the request at the time.
 func (d *denial) recall(request *rate.Request, now time.Duration) (rate.Decision, bool) {
-	if now >= d.until || request.Tokens < d.tokens {
-		return rate.Decision{}, false // a peek wants no tokens, and is never answered from here
+	// What has to be there for any to be granted. A peek wants none, and is never answered
+	// from here.
+	wanted := min(request.Unit, request.Tokens)
+	if now >= d.until || wanted < d.tokens {
+		return rate.Decision{}, false
 	}
 	age := skew.AtLeast(max(0, now-d.told))
 	decision := d.decision
 	decision.At = decision.At.Add(age)
 	decision.RetryAfter -= age
 	decision.ResetAfter = max(0, decision.ResetAfter-age)
-	if more := request.Tokens - d.tokens; more > 0 {
+	if more := wanted - d.tokens; more > 0 {
 		// Where tokens are set aside it is not only the next ones that have to be waited for;
 		// ResetAfter knows of them all.
 		decision.RetryAfter += min(request.Limit.RefillTime(more), math.MaxInt64-decision.RetryAfter)
-		decision.RetryAfter = max(decision.RetryAfter, decision.ResetAfter-request.Limit.RefillTime(request.Limit.Burst-request.Tokens))
+		decision.RetryAfter = max(decision.RetryAfter, decision.ResetAfter-request.Limit.RefillTime(request.Limit.Burst-wanted))
 	}
 	decision.Remaining = max(decision.Remaining, request.Limit.Burst-request.Limit.Refilled(decision.ResetAfter))
 	decision.Remaining = min(decision.Remaining, d.tokens-1) // or it would not have been denied

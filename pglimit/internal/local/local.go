@@ -64,7 +64,8 @@ func (b *Buckets) Take(r *rate.Request, now time.Time) rate.Decision {
 	left := bucket.tokens.TokensAt(now)
 	d := rate.Decision{
 		Allowed: granted > 0 || r.Tokens == 0 && there >= unit, Granted: granted,
-		Remaining: int64(left), ResetAfter: refill(float64(burst)-left, perSecond),
+		Remaining:  min(int64(left), burst), // of a large burst a float64 may make one more
+		ResetAfter: refill(float64(burst)-left, perSecond),
 	}
 	if d.Remaining < unit {
 		d.RetryAfter = refill(float64(unit)-left, perSecond)
@@ -90,10 +91,9 @@ func (b *Buckets) bucket(r *rate.Request, now time.Time) *bucket {
 	}
 	perSecond, burst := b.share(r.Limit)
 	fresh := &bucket{limit: r.Limit, tokens: xrate.NewLimiter(xrate.Limit(perSecond), int(burst))}
-	if found != nil { // what was used under the other limit stays used
-		if used := float64(found.tokens.Burst()) - found.tokens.TokensAt(now); used >= 1 {
-			fresh.tokens.AllowN(now, int(min(used, float64(burst))))
-		}
+	if found != nil { // what was used under the other limit stays used, rounded up
+		used := math.Ceil(float64(found.tokens.Burst()) - found.tokens.TokensAt(now))
+		fresh.tokens.AllowN(now, int(min(used, float64(burst))))
 	}
 	b.keys[of] = fresh
 	return fresh

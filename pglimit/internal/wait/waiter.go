@@ -8,8 +8,9 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// ErrGivenUp is the cause for which a call ends that nobody has waited for for a while.
-var ErrGivenUp = errors.New("pglimit: nobody waits for the answer any more")
+// ErrGivenUp is the cause for which a call ends that has had all the time it may have:
+// Config.Timeout, or more than any of its callers waited.
+var ErrGivenUp = errors.New("pglimit: given up waiting for an answer")
 
 // Waiter is a caller that waits for an answer, which somebody else gives; or leaves.
 type Waiter struct {

@@ -1,0 +1,482 @@
+package pglimit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// outage is a pool, and a strategy, whose server can be away: it refuses connections, or is
+// silent. What it is asked it grants, a millisecond later.
+type outage struct {
+	pglimit.Pool
+	fake
+	refuses, silent bool
+	pings           int
+}
+
+func newOutage() *outage {
+	o := &outage{}
+	o.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+		if err := o.travel(ctx); err != nil {
+			return nil, err
+		}
+		return grantAll(ctx, requests)
+	}
+	return o
+}
+
+func (o *outage) travel(ctx context.Context) error {
+	o.mu.Lock()
+	refuses, silent := o.refuses, o.silent
+	o.mu.Unlock()
+	switch {
+	case refuses:
+		return fmt.Errorf("%w: connection refused", pglimit.ErrUnavailable)
+	case silent:
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	time.Sleep(time.Millisecond)
+	return ctx.Err()
+}
+
+func (o *outage) Exec(ctx context.Context, sql string, _ ...any) (pgconn.CommandTag, error) {
+	o.mu.Lock()
+	o.pings++
+	o.mu.Unlock()
+	if sql != "select 1" {
+		return pgconn.CommandTag{}, errors.New("no ping: " + sql)
+	}
+	if err := o.travel(ctx); err != nil {
+		return pgconn.CommandTag{}, errors.New("no connection") // as a pool says it, which knows none of our errors
+	}
+	return pgconn.CommandTag{}, nil
+}
+
+func (o *outage) is(refuses, silent bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refuses, o.silent = refuses, silent
+}
+
+func (o *outage) calls() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.taken)
+}
+
+// breaking is a Limiter with a Breaker, on the server's pool.
+func breaking(t *testing.T, o *outage, change func(*pglimit.Config)) *pglimit.Limiter {
+	t.Helper()
+	limiter, err := pglimit.New(o, o, config(func(c *pglimit.Config) {
+		c.Breaker.Off, c.Timeout = false, time.Second
+		change(c)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limiter
+}
+
+// opened waits until the Limiter has found out, with a caller every 100 ms.
+func opened(t *testing.T, limiter *pglimit.Limiter, within time.Duration) {
+	t.Helper()
+	began := time.Now()
+	for limiter.Stats().Open == 0 {
+		if time.Since(began) > within {
+			t.Fatalf("not open after %v: %+v", time.Since(began), limiter.Stats())
+		}
+		go func() { _, _ = limiter.Allow(t.Context(), fmt.Sprint("k", time.Since(began))) }()
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// From the outage to the recovery, as its callers see it.
+func TestTheBreaker(t *testing.T) {
+	t.Parallel()
+	for _, silent := range []bool{false, true} {
+		bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+			o := newOutage()
+			var log bytes.Buffer
+			limiter := breaking(t, o, func(c *pglimit.Config) {
+				change(c)
+				c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			})
+			o.is(!silent, silent)
+			opened(t, limiter, 4*time.Second) // with one lane: a call, its end a second after its caller's, and another
+			later(250 * time.Millisecond)     // what was under way has been given up
+			if n := limiter.Stats().Waiting; n != 0 {
+				t.Errorf("%d are waiting still", n)
+			}
+			// Now nobody waits, but for one in 200 ms who asks for a sign of life.
+			calls, pings, before := o.calls(), o.pings, limiter.Stats()
+			var work sync.WaitGroup
+			began := time.Now()
+			waited := 0
+			var mu sync.Mutex
+			for time.Since(began) < 10*time.Second {
+				work.Go(func() {
+					asked := time.Now()
+					_, err := limiter.Allow(t.Context(), "k")
+					mu.Lock()
+					defer mu.Unlock()
+					if time.Since(asked) > 0 || pglimit.CauseOf(err) != pglimit.CauseBreaker {
+						waited++
+					}
+					if !errors.Is(err, pglimit.ErrUnavailable) {
+						t.Error(err)
+					}
+				})
+				time.Sleep(10 * time.Millisecond)
+			}
+			work.Wait()
+			since := limiter.Stats().Since(before)
+			if n := o.pings - pings; n != waited || o.calls() != calls || n > 50 || n < 7 || !silent && n < 40 {
+				t.Errorf("silent %t: %d calls, %d signs of life asked for, %d waited", silent, o.calls()-calls, n, waited)
+			}
+			if since.Failed[pglimit.CauseBreaker] != int64(1000-waited) || since.Failed.Total() != 1000 || since.Open != 1 {
+				t.Errorf("%+v", since)
+			}
+			// The first who asks after the recovery is served, and all after it.
+			o.is(false, false)
+			later(250 * time.Millisecond)
+			for range 20 {
+				if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed || d.Source != pglimit.FromDatabase {
+					t.Errorf("%+v, %v", d, err)
+				}
+			}
+			if stats := limiter.Stats(); stats.Open != 0 || decided(stats) != 20 {
+				t.Errorf("%+v", stats)
+			}
+			lines := log.String()
+			if strings.Count(lines, "Postgres does not answer; until it does, requests fail at once") != 1 || strings.Count(lines, "Postgres answers again") != 1 {
+				t.Error(lines)
+			}
+			if err := limiter.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			later(time.Minute)
+		})
+	}
+}
+
+// Two callers at once who have no answer in time open it, also where each asks alone.
+func TestTwoTimeoutsOpenTheBreaker(t *testing.T) {
+	t.Parallel()
+	for _, peeks := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			o := newOutage()
+			limiter := breaking(t, o, func(c *pglimit.Config) { c.Combine.Off = true })
+			o.is(false, true)
+			for i := range 3 {
+				began := time.Now()
+				ask := limiter.Allow
+				if peeks {
+					ask = limiter.Peek
+				}
+				_, err := ask(t.Context(), "k")
+				open := i == 2
+				if took := time.Since(began); open && took != 0 || !open && took != time.Second || !errors.Is(err, pglimit.ErrUnavailable) {
+					t.Errorf("caller %d: %v after %v", i, err, time.Since(began))
+				}
+				want := map[bool]pglimit.Cause{false: pglimit.CauseTimeout, true: pglimit.CauseBreaker}[open]
+				// The second opens it at the end of its own time, and by that is given up itself.
+				if got := pglimit.CauseOf(err); got != want && (i != 1 || got != pglimit.CauseUnavailable) {
+					t.Errorf("caller %d: %v", i, err)
+				}
+			}
+		})
+	}
+}
+
+// Callers in a hurry say nothing of the server.
+func TestCallersWhoLeaveDoNotOpenTheBreaker(t *testing.T) {
+	t.Parallel()
+	for _, cancels := range []bool{false, true} {
+		bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+			o := newOutage()
+			limiter := breaking(t, o, change)
+			o.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+				select {
+				case <-time.After(470 * time.Millisecond):
+					return grantAll(ctx, requests)
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+			for range 10 {
+				ctx, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				if cancels {
+					time.AfterFunc(50*time.Millisecond, leave)
+				}
+				if _, err := limiter.Allow(ctx, "k"); !errors.Is(err, ctx.Err()) {
+					t.Error(err)
+				}
+				leave()
+			}
+			if limiter.Stats().Open != 0 {
+				t.Error("it is open")
+			}
+			later(time.Minute)
+		})
+	}
+}
+
+// A row that somebody holds for long is no outage: not for its own callers, who wait, nor for
+// others.
+func TestALockedRowDoesNotOpenTheBreaker(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		s := newTable(t)
+		o := newOutage()
+		alone := make(chan struct{}, 1) // a table wants one call for a key at a time
+		limiter, err := pglimit.New(o, s, config(func(c *pglimit.Config) { change(c); c.Breaker.Off, c.Timeout = false, time.Second }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		release := s.hold("held")
+		time.AfterFunc(10*time.Second, release)
+		var work sync.WaitGroup
+		timeouts, served := 0, 0
+		began := time.Now()
+		for time.Since(began) < 12*time.Second {
+			work.Go(func() {
+				alone <- struct{}{}
+				defer func() { <-alone }()
+				switch _, err := limiter.Allow(t.Context(), "held"); {
+				case err == nil:
+					served++
+				case pglimit.CauseOf(err) == pglimit.CauseTimeout:
+					timeouts++
+				default:
+					t.Error(err)
+				}
+			})
+			if d, err := limiter.Allow(t.Context(), "free"); err != nil || !d.Allowed {
+				t.Errorf("%+v, %v", d, err)
+			}
+			if limiter.Stats().Open != 0 {
+				t.Fatal("it is open")
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		work.Wait()
+		if timeouts < 9 || served < 2 || o.pings > 0 {
+			t.Errorf("%d timeouts, %d served, %d signs of life asked for", timeouts, served, o.pings)
+		}
+		impatient, patient := 0, 0
+		for _, call := range s.taken {
+			if call[0].Key == "held" && call[0].Impatient {
+				impatient++
+			} else if call[0].Key == "held" {
+				patient++
+			}
+		}
+		if impatient < 5 || patient < 5 {
+			t.Errorf("%d impatient calls, %d patient", impatient, patient)
+		}
+		later(time.Minute)
+	})
+}
+
+// What becomes of requests while it is open is for OnError to say, which is asked of each.
+func TestOnErrorWhileTheBreakerIsOpen(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		o := newOutage()
+		onError := asked{answer: pglimit.FailLocal(4)} // 2.5 a second, 5 at once
+		var quiet bool
+		limiter := breaking(t, o, func(c *pglimit.Config) {
+			change(c)
+			c.OnError = func(ctx context.Context, r pglimit.Request, err error) (pglimit.Decision, error) {
+				if quiet {
+					return pglimit.Decision{}, err
+				}
+				return onError.onError(ctx, r, err)
+			}
+		})
+		o.is(true, false)
+		quiet = true
+		for range 2 {
+			_, _ = limiter.Allow(t.Context(), "k")
+		}
+		quiet = false
+		calls := o.calls()
+		for n := range 7 {
+			d, err := limiter.Allow(t.Context(), "k")
+			if err != nil || d.Allowed != (n < 5) || d.Source != pglimit.FromFallback || d.Limit != limiter.Limit() || !d.At.IsZero() {
+				t.Errorf("request %d: %+v, %v", n, d, err)
+			}
+			if n >= 5 && d.RetryAfter != 400*time.Millisecond {
+				t.Errorf("come back after %v", d.RetryAfter)
+			}
+		}
+		decisions, err := limiter.Take(t.Context(), wants(t, "other:2 k:1 other:4/1")...)
+		if got := granted(decisions); err != nil || got != "2/3 -/0 3/0" {
+			t.Errorf("%s, %v", got, err)
+		}
+		if len(onError.errs) != 10 || o.calls() != calls || o.pings != 0 {
+			t.Errorf("asked %d times, %d calls", len(onError.errs), o.calls()-calls)
+		}
+		for _, err := range onError.errs {
+			if pglimit.CauseOf(err) != pglimit.CauseBreaker {
+				t.Error(err)
+			}
+		}
+		stats := limiter.Stats()
+		if stats.Allowed[pglimit.FromFallback] != 7 || stats.Denied[pglimit.FromFallback] != 3 || stats.Failed[pglimit.CauseBreaker] != 10 || stats.Failed[pglimit.CauseUnavailable] != 2 {
+			t.Errorf("%+v", stats)
+		}
+		time.Sleep(400*time.Millisecond + time.Microsecond)
+		// This one asks for a sign of life, in vain.
+		if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed || o.pings != 1 {
+			t.Errorf("a token later: %+v, %v", d, err)
+		}
+		if err := onError.errs[10]; pglimit.CauseOf(err) != pglimit.CauseUnavailable || !strings.Contains(err.Error(), "no sign of life: no connection") {
+			t.Error(err)
+		}
+		o.is(false, false)
+		later(250 * time.Millisecond)
+		if d, err := limiter.Allow(t.Context(), "k"); err != nil || d.Source != pglimit.FromDatabase {
+			t.Errorf("when it is back: %+v, %v", d, err)
+		}
+	})
+}
+
+func TestFailLocalNeedsAnInstance(t *testing.T) {
+	t.Parallel()
+	for _, instances := range []int{0, -1} {
+		func() {
+			defer func() {
+				if what, want := recover(), fmt.Sprintf("pglimit: FailLocal(%d): the number of instances that share the limit must be at least 1", instances); what != want {
+					t.Errorf("%v, want %s", what, want)
+				}
+			}()
+			pglimit.FailLocal(instances)
+		}()
+	}
+}
+
+// What the memory knows it says while the breaker is open, and in a transaction of the
+// caller's there is none.
+func TestWhatAnOpenBreakerDoesNotStop(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		o := newOutage()
+		limiter := breaking(t, o, func(c *pglimit.Config) { change(c); c.Memory.Off = false })
+		o.take = answer(pglimit.Decision{RetryAfter: time.Minute, ResetAfter: time.Minute})
+		_, _ = limiter.Allow(t.Context(), "denied")
+		o.take = fail(pglimit.ErrUnavailable)
+		for range 2 {
+			_, _ = limiter.Allow(t.Context(), "k")
+		}
+		if limiter.Stats().Open != 1 {
+			t.Fatal("it is not open")
+		}
+		if d, err := limiter.Allow(t.Context(), "denied"); err != nil || d.Allowed || d.Source != pglimit.FromMemory {
+			t.Errorf("%+v, %v", d, err)
+		}
+		o.take = grantAll
+		if d, err := limiter.InTx(pglimitTx{}).Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if _, err := limiter.Allow(t.Context(), "k"); pglimit.CauseOf(err) != pglimit.CauseBreaker {
+			t.Error(err)
+		}
+	})
+}
+
+// leasedOutage has the leases of a bank while it is not away.
+type leasedOutage struct {
+	*bank
+	o *outage
+}
+
+func (l leasedOutage) Lease(ctx context.Context, s pglimit.Session, r pglimit.LeaseRequest) (pglimit.Lease, error) {
+	if err := l.o.travel(ctx); err != nil {
+		return pglimit.Lease{}, err
+	}
+	return l.bank.Lease(ctx, s, r)
+}
+
+// What was set aside is spent still, and not beyond its time; nobody waits for a lease that
+// cannot be had; and when Postgres is back, there are leases again.
+func TestLeasesWithAnOpenBreaker(t *testing.T) {
+	t.Parallel()
+	for _, silent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			o := newOutage()
+			strategy := leasedOutage{newBank(), o}
+			strategy.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+				if err := o.travel(ctx); err != nil {
+					return nil, err
+				}
+				return strategy.decide(ctx, requests)
+			}
+			limiter, err := pglimit.New(o, strategy, config(func(c *pglimit.Config) {
+				c.Leases.On, c.Combine.Off, c.Breaker.Off, c.Timeout, c.Limit = true, false, false, time.Second, pglimit.PerSecond(1000)
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			load(t, limiter, 2*time.Millisecond, 2*time.Second)
+			o.is(!silent, silent)
+			before, began := limiter.Stats(), time.Now()
+			var work sync.WaitGroup
+			ask := func(length time.Duration) (last time.Duration) { // the last that was spent, since the outage began
+				var mu sync.Mutex
+				for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+					work.Go(func() {
+						d, err := limiter.Allow(t.Context(), "a")
+						if d.Allowed && d.Source != pglimit.FromLease {
+							t.Errorf("%+v, %v", d, err)
+						}
+						if d.Allowed {
+							mu.Lock()
+							last = time.Since(began)
+							mu.Unlock()
+						}
+					})
+				}
+				work.Wait()
+				return last
+			}
+			if last := ask(5 * time.Second); last > time.Second {
+				t.Errorf("silent %t: spent after %v", silent, last)
+			}
+			since := limiter.Stats().Since(before)
+			if since.Allowed[pglimit.FromLease] == 0 || since.Failed[pglimit.CauseBreaker] < 500 || since.Open != 1 {
+				t.Errorf("silent %t: %+v", silent, since)
+			}
+			before = limiter.Stats()
+			if ask(5 * time.Second); limiter.Stats().Since(before).Failed[pglimit.CauseBreaker] < 2000 {
+				t.Errorf("silent %t: somebody had to wait: %+v", silent, limiter.Stats().Since(before))
+			}
+			o.is(false, false)
+			later(250 * time.Millisecond)
+			before = limiter.Stats()
+			if allowed := load(t, limiter, 2*time.Millisecond, time.Second); allowed < 490 {
+				t.Errorf("silent %t: %d of 500 when it is back", silent, allowed)
+			}
+			if since := limiter.Stats().Since(before); since.Allowed[pglimit.FromLease] < 300 || since.Open != 0 {
+				t.Errorf("silent %t: %+v", silent, since)
+			}
+			if err := limiter.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			later(time.Minute)
+		})
+	}
+}

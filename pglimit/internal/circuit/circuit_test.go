@@ -1,0 +1,488 @@
+package circuit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
+	"github.com/pglimit/ratelimit/pglimit/internal/wait"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+const (
+	late  = time.Second
+	pause = 200 * time.Millisecond
+)
+
+var (
+	errGone  = fmt.Errorf("%w: connection refused", rate.ErrUnavailable)
+	errOther = errors.New("division by zero")
+)
+
+// ears hear of changes.
+type ears struct {
+	mu   sync.Mutex
+	open []bool
+	why  []error
+}
+
+func (e *ears) hear(open bool, why error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.open, e.why = append(e.open, open), append(e.why, why)
+}
+
+func deaf(bool, error) {}
+
+// returns is a call that ends like this.
+func returns(err error) func(context.Context) error {
+	return func(context.Context) error { return err }
+}
+
+// silent is a call that has no answer until its context ends.
+func silent(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func never(t *testing.T) func(context.Context) error {
+	return func(context.Context) error {
+		t.Error("called, though it is open")
+		return nil
+	}
+}
+
+// open is a Breaker that has just opened.
+func open(t *testing.T, late time.Duration, hear func(bool, error)) *circuit.Breaker {
+	t.Helper()
+	b := circuit.New(late, hear)
+	for range 2 {
+		_ = b.Call(t.Context(), false, returns(errGone))
+	}
+	if !b.Open() {
+		t.Fatal("two outages did not open it")
+	}
+	return b
+}
+
+// later waits for so long by the test's clock, and until what happens then has happened.
+func later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// How calls end that follow one another: x an outage, d one that the pool notices, which has a
+// time limit of its own; c the caller cancels, t its deadline passes; . an answer, and errors
+// that are answers: n nothing taken, m not migrated, l locked, o any other.
+func TestOutagesInARowOpenIt(t *testing.T) {
+	t.Parallel()
+	for calls, opens := range map[string]bool{
+		"": false, "x": false, "xx": true, "d": false, "dd": true, "xd": true, "dx": true,
+		"x.x": false, "x.x.x.x": false, "x.xx": true, "xnx": false, "xmx": false, "xlx": false, "xox": false, "xoxx": true,
+		"nnn": false, "mmm": false, "lll": false, "ooo": false, "...": false,
+		"ccc": false, "ttt": false, "xcx": true, "xtx": true, "xct": false, "xc.x": false,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := circuit.New(late, deaf)
+			for i, letter := range calls {
+				ctx, cancel := context.WithTimeout(t.Context(), late/2)
+				err := map[rune]error{
+					'x': errGone, 'd': fmt.Errorf("connecting: %w", context.DeadlineExceeded), '.': nil,
+					'n': rate.ErrNothingTaken, 'm': rate.ErrNotMigrated, 'l': rate.ErrLocked, 'o': errOther,
+					'c': context.Canceled, 't': context.DeadlineExceeded,
+				}[letter]
+				got := b.Call(ctx, false, func(ctx context.Context) error {
+					switch letter {
+					case 'c':
+						cancel()
+						return silent(ctx)
+					case 't':
+						return silent(ctx)
+					}
+					return err
+				})
+				if got != err { //nolint:errorlint // as it is, not wrapped
+					t.Errorf("%q: call %d: %v, want %v", calls, i, got, err)
+				}
+				cancel()
+			}
+			if b.Open() != opens {
+				t.Errorf("%q: open %t", calls, b.Open())
+			}
+		})
+	}
+}
+
+func TestLateAnswersOpenIt(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		late    time.Duration
+		mayWait bool
+		calls   int
+		opens   bool
+	}{
+		{"two", late, false, 2, true},
+		{"one", late, false, 1, false},
+		{"those that may wait", late, true, 5, false},
+		{"where none is late", 0, false, 5, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, leave := context.WithCancel(t.Context())
+			b := circuit.New(test.late, deaf)
+			var work sync.WaitGroup
+			for range test.calls {
+				work.Go(func() { _ = b.Call(ctx, test.mayWait, silent) })
+			}
+			later(late - 1)
+			if b.Open() {
+				t.Errorf("%s: open already", test.name)
+			}
+			later(1)
+			if b.Open() != test.opens {
+				t.Errorf("%s: open %t", test.name, b.Open())
+			}
+			later(time.Hour)
+			if b.Open() != test.opens {
+				t.Errorf("%s: an hour later: open %t", test.name, b.Open())
+			}
+			leave()
+			work.Wait()
+		})
+	}
+}
+
+// A call is late, too, where it has had all the time that the Limiter gives it; a caller's own
+// deadline says nothing.
+func TestACallThatIsGivenUpIsLate(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		cause   error
+		mayWait bool
+		opens   bool
+	}{{wait.ErrGivenUp, false, true}, {wait.ErrGivenUp, true, false}, {nil, false, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := circuit.New(late, deaf)
+			for range 2 {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), late/2, test.cause)
+				if err := b.Call(ctx, test.mayWait, silent); !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				cancel()
+			}
+			if b.Open() != test.opens {
+				t.Errorf("%+v: open %t", test, b.Open())
+			}
+		})
+	}
+}
+
+// What was late is not made good by the answer that comes after all.
+func TestALateAnswerIsNoSignOfLife(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := circuit.New(late, deaf)
+		if err := b.Call(t.Context(), false, func(context.Context) error { time.Sleep(2 * late); return nil }); err != nil {
+			t.Error(err)
+		}
+		if err := b.Call(t.Context(), false, returns(errGone)); !errors.Is(err, errGone) || !b.Open() {
+			t.Errorf("%v, open %t", err, b.Open())
+		}
+	})
+}
+
+func TestWhatIsUnderWayIsGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := circuit.New(late, deaf)
+		errs := make([]error, 6)
+		began := time.Now()
+		var work sync.WaitGroup
+		for i := range errs {
+			work.Go(func() {
+				errs[i] = b.Call(t.Context(), i%2 == 0, func(ctx context.Context) error {
+					<-ctx.Done()
+					if i == 5 {
+						return nil // it was answered at the last moment
+					}
+					return ctx.Err()
+				})
+			})
+		}
+		later(late / 2)
+		for range 2 {
+			if err := b.Call(t.Context(), false, returns(errGone)); err != errGone && !errors.Is(err, errGone) { //nolint:errorlint // the last opens it
+				t.Error(err)
+			}
+		}
+		work.Wait()
+		if took := time.Since(began); took != late/2 {
+			t.Errorf("given up after %v", took)
+		}
+		for i, err := range errs {
+			if i == 5 {
+				if err != nil {
+					t.Errorf("who has an answer: %v", err)
+				}
+				continue
+			}
+			if !errors.Is(err, rate.ErrUnavailable) || errors.Is(err, circuit.ErrOpen) || !errors.Is(err, context.Canceled) {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+		// What was given up says nothing: it stays open for as long as ever, and closes as ever.
+		later(pause + 1)
+		if err := b.Admit(t.Context(), returns(nil)); err != nil || b.Open() {
+			t.Errorf("%v, open %t", err, b.Open())
+		}
+		if err := b.Call(t.Context(), false, func(ctx context.Context) error { return ctx.Err() }); err != nil {
+			t.Errorf("a call after that: %v", err)
+		}
+	})
+}
+
+func TestWhileItIsOpenNobodyIsLetThrough(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := open(t, late, deaf)
+		for range 10 {
+			began := time.Now()
+			for _, err := range []error{b.Admit(t.Context(), never(t)), b.Call(t.Context(), false, never(t)), b.Call(t.Context(), true, never(t))} {
+				if !errors.Is(err, circuit.ErrOpen) || !errors.Is(err, rate.ErrUnavailable) {
+					t.Error(err)
+				}
+			}
+			if took := time.Since(began); took > 0 {
+				t.Errorf("after %v", took)
+			}
+			time.Sleep(pause / 10)
+		}
+	})
+}
+
+// A call that did not ask for a sign of life is none: it would be given up as soon as it began.
+func TestAfterThePauseACallDoesNotGoFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := open(t, late, deaf)
+		later(pause + 1)
+		for _, mayWait := range []bool{false, true} {
+			if err := b.Call(t.Context(), mayWait, never(t)); !errors.Is(err, circuit.ErrOpen) {
+				t.Error(err)
+			}
+		}
+		if err := b.Admit(t.Context(), returns(nil)); err != nil || b.Open() {
+			t.Errorf("%v, open %t", err, b.Open())
+		}
+	})
+}
+
+func TestAfterThePauseOneAsksForASignOfLife(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		late, pause time.Duration
+	}{{late, pause}, {0, pause}, {50 * time.Millisecond, 50 * time.Millisecond}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := open(t, test.late, deaf)
+			ping := make(chan error)
+			for _, answer := range []error{errGone, errOther, nil} {
+				later(test.pause)
+				if err := b.Admit(t.Context(), never(t)); !errors.Is(err, circuit.ErrOpen) {
+					t.Errorf("%+v: at the end of the pause: %v", test, err)
+				}
+				later(1)
+				var first error
+				go func() { first = b.Admit(t.Context(), func(context.Context) error { return <-ping }) }()
+				synctest.Wait()
+				for range 3 {
+					for _, err := range []error{b.Admit(t.Context(), never(t)), b.Call(t.Context(), true, never(t))} {
+						if !errors.Is(err, circuit.ErrOpen) {
+							t.Errorf("%+v: meanwhile: %v", test, err)
+						}
+					}
+					later(test.pause / 4)
+				}
+				ping <- answer
+				synctest.Wait()
+				if first != answer || b.Open() != (answer != nil) { //nolint:errorlint // as it is, not wrapped
+					t.Errorf("%+v: who asked has %v, open %t", test, first, b.Open())
+				}
+			}
+			if err := b.Admit(t.Context(), never(t)); err != nil {
+				t.Errorf("%+v: after the sign of life: %v", test, err)
+			}
+			if err := b.Call(t.Context(), false, returns(nil)); err != nil {
+				t.Errorf("%+v: after the sign of life: %v", test, err)
+			}
+		})
+	}
+}
+
+// Who stops waiting for the sign of life leaves it to the next. One that does not come in time
+// is none.
+func TestASignOfLifeForWhichNobodyWaits(t *testing.T) {
+	t.Parallel()
+	for _, cancels := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			b := open(t, late, deaf)
+			later(pause + 1)
+			ctx, leave := context.WithTimeout(t.Context(), late)
+			defer leave()
+			if cancels {
+				time.AfterFunc(late/10, leave)
+			}
+			if err := b.Admit(ctx, silent); !errors.Is(err, ctx.Err()) {
+				t.Error(err)
+			}
+			if err := b.Admit(t.Context(), returns(nil)); (err == nil) != cancels || b.Open() == cancels {
+				t.Errorf("cancels %t: the next has %v, open %t", cancels, err, b.Open())
+			}
+		})
+	}
+}
+
+func TestNoBreakerIsAlwaysClosed(t *testing.T) {
+	t.Parallel()
+	var none *circuit.Breaker
+	ctx := t.Context()
+	for range 5 {
+		if err := none.Call(ctx, false, func(got context.Context) error {
+			if got != ctx {
+				t.Error("another context")
+			}
+			return errGone
+		}); err != errGone { //nolint:errorlint // as it is, not wrapped
+			t.Error(err)
+		}
+	}
+	if err := none.Admit(ctx, never(t)); err != nil || none.Open() {
+		t.Errorf("%v, open %t", err, none.Open())
+	}
+}
+
+// Of each change once, with the failure before it, and free to ask the Breaker itself.
+func TestWhoHearsOfChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var e ears
+		var b *circuit.Breaker
+		b = circuit.New(late, func(open bool, why error) {
+			e.hear(open, why)
+			if b.Open() != open {
+				t.Errorf("told %t, open %t", open, b.Open())
+			}
+			if err := b.Admit(t.Context(), never(t)); (err != nil) != open {
+				t.Errorf("told %t: %v", open, err)
+			}
+			if err := b.Call(t.Context(), false, returns(nil)); (err != nil) != open {
+				t.Errorf("told %t: %v", open, err)
+			}
+		})
+		errFirst, errSecond, errThird := fmt.Errorf("%w: 1", errGone), fmt.Errorf("%w: 2", errGone), fmt.Errorf("%w: 3", errGone)
+		var work sync.WaitGroup
+		for range 10 {
+			work.Go(func() { _ = b.Call(t.Context(), true, silent) }) // which end when it opens
+		}
+		synctest.Wait()
+		for _, err := range []error{nil, errFirst, errOther, errFirst, errSecond, errThird} {
+			_ = b.Call(t.Context(), false, returns(err))
+		}
+		work.Wait()
+		for _, err := range []error{errThird, errThird, nil, nil} {
+			later(pause + 1)
+			_ = b.Admit(t.Context(), returns(err))
+		}
+		if want := []bool{true, false}; !slices.Equal(e.open, want) {
+			t.Errorf("told %v", e.open)
+		}
+		if want := []error{errSecond, errThird}; !slices.Equal(e.why, want) {
+			t.Errorf("because of %v, want %v", e.why, want)
+		}
+	})
+}
+
+// Of lateness too, which is noticed while the call goes on.
+func TestWhoHearsOfLateness(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var e ears
+		b := circuit.New(late, e.hear)
+		for range 3 {
+			go func() { _ = b.Call(t.Context(), false, silent) }()
+		}
+		later(late)
+		if len(e.open) != 1 || !e.open[0] || e.why[0] == nil || e.why[0].Error() != "no answer in time" {
+			t.Errorf("told %v, %v", e.open, e.why)
+		}
+	})
+}
+
+// Many at once, while the server comes and goes: it is let alone while it is away, never asked
+// for a sign of life by two at a time, and found again when it is back.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var e ears
+		b := circuit.New(late, e.hear)
+		var away atomic.Bool
+		var pinging, calls, lost atomic.Int64
+		answer := func(ctx context.Context) error {
+			time.Sleep(time.Duration(1+rand.IntN(5)) * time.Millisecond)
+			if away.Load() {
+				return errGone
+			}
+			return ctx.Err()
+		}
+		ping := func(ctx context.Context) error {
+			if pinging.Add(1) > 1 {
+				t.Error("two ask for a sign of life")
+			}
+			defer pinging.Add(-1)
+			return answer(ctx)
+		}
+		for range 10 { // outages and recoveries
+			end := time.Now().Add(3 * pause)
+			var work sync.WaitGroup
+			for range 30 {
+				work.Go(func() {
+					for time.Now().Before(end) {
+						err := b.Admit(t.Context(), ping)
+						if err == nil {
+							calls.Add(1)
+							err = b.Call(t.Context(), rand.IntN(2) == 0, answer)
+						}
+						if err != nil {
+							lost.Add(1)
+						}
+						time.Sleep(time.Millisecond)
+					}
+				})
+			}
+			work.Wait()
+			if b.Open() != away.Load() {
+				t.Errorf("away %t, open %t", away.Load(), b.Open())
+			}
+			away.Store(!away.Load())
+		}
+		if n := len(e.open); n != 9 {
+			t.Errorf("told of %d changes", n)
+		}
+		for i, open := range e.open {
+			if open != (i%2 == 0) {
+				t.Errorf("told %v", e.open)
+				break
+			}
+		}
+		if calls.Load() < 5000 || lost.Load() < 5000 {
+			t.Errorf("%d calls, %d lost", calls.Load(), lost.Load())
+		}
+	})
+}

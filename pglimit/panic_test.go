@@ -1,0 +1,168 @@
+package pglimit_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// panicking is a strategy that panics when it is told to.
+type panicking struct {
+	*bank
+	now bool
+}
+
+func (p *panicking) maybe() {
+	if p.now {
+		panic("a bug of the strategy's")
+	}
+}
+
+func newPanicking() *panicking {
+	p := &panicking{bank: newBank()}
+	p.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+		p.maybe()
+		return p.decide(ctx, requests)
+	}
+	p.giveBack = func(context.Context) error { p.maybe(); return nil }
+	return p
+}
+
+func (p *panicking) Lease(ctx context.Context, s pglimit.Session, r pglimit.LeaseRequest) (pglimit.Lease, error) {
+	p.maybe()
+	return p.bank.Lease(ctx, s, r)
+}
+
+func (p *panicking) Reset(ctx context.Context, s pglimit.Session, limiter, key string) error {
+	p.maybe()
+	return p.bank.Reset(ctx, s, limiter, key)
+}
+
+func (p *panicking) ResetAll(context.Context, pglimit.Session, string) (int64, error) {
+	p.maybe()
+	return 1, nil
+}
+
+// saysSo is whether the error is that of a panic, and where it was.
+func saysSo(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "pglimit: the strategy fake panicked: a bug of the strategy's\n") && strings.Contains(err.Error(), "panic_test.go:")
+}
+
+// Who asks while the strategy panics has an error, and the next is served as ever.
+func TestAStrategyThatPanicsFailsItsOwnCallers(t *testing.T) {
+	t.Parallel()
+	for _, breaker := range []bool{true, false} {
+		bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+			p := newPanicking()
+			onError := asked{answer: pglimit.FailOpen}
+			limiter := newLimiter(t, p, func(c *pglimit.Config) { change(c); c.Breaker.Off = !breaker })
+			failing := newLimiter(t, p, func(c *pglimit.Config) { change(c); c.Breaker.Off, c.OnError = !breaker, onError.onError })
+			for range 3 {
+				p.now = true
+				for range 3 { // which is no outage
+					if d, err := limiter.Allow(t.Context(), "a"); !saysSo(err) || d != (pglimit.Decision{}) {
+						t.Errorf("%+v, %v", d, err)
+					}
+				}
+				if _, err := limiter.Peek(t.Context(), "a"); !saysSo(err) {
+					t.Error(err)
+				}
+				if _, err := limiter.Take(t.Context(), wants(t, "a:1 b:1")...); !saysSo(err) || strings.Count(err.Error(), "request ") != 2 {
+					t.Error(err)
+				}
+				if err := limiter.Reset(t.Context(), "a"); !saysSo(err) || !strings.HasPrefix(err.Error(), `pglimit: reset of "a": `) {
+					t.Error(err)
+				}
+				if _, err := limiter.ResetAll(t.Context()); !saysSo(err) {
+					t.Error(err)
+				}
+				if _, err := limiter.InTx(pglimitTx{}).Allow(t.Context(), "a"); !saysSo(err) {
+					t.Error(err)
+				}
+				if d, err := failing.Allow(t.Context(), "a"); err != nil || d.Source != pglimit.FromFallback {
+					t.Errorf("%+v, %v", d, err)
+				}
+				p.now = false
+				if d, err := limiter.Allow(t.Context(), "a"); err != nil || !d.Allowed {
+					t.Errorf("the next: %+v, %v", d, err)
+				}
+				if n, err := limiter.ResetAll(t.Context()); err != nil || n != 1 {
+					t.Errorf("%d, %v", n, err)
+				}
+				if err := limiter.Reset(t.Context(), "a"); err != nil {
+					t.Error(err)
+				}
+			}
+			if stats := limiter.Stats(); stats.Failed[pglimit.CauseOther] != 3*7 || stats.Failed.Total() != 3*7 || stats.Waiting != 0 || stats.Open != 0 || decided(stats) != 3 {
+				t.Errorf("%+v", stats)
+			}
+			if len(onError.errs) != 3 || !saysSo(onError.errs[0]) {
+				t.Errorf("%v", onError.errs)
+			}
+			for _, l := range []*pglimit.Limiter{limiter, failing} {
+				if err := l.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// What cannot be given back is lost, and the lane goes on.
+func TestAPanicWhileGivingBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(grantAll)
+		s.giveBack = func(context.Context) error { panic("a bug of the strategy's") }
+		c := combining(t, s, nil)
+		ctx, leave := context.WithCancel(t.Context())
+		left := c.ask(ctx, "a", 2)
+		leave()
+		synctest.Wait()
+		s.finish()
+		if stats := c.limiter.Stats(); !errors.Is(left.err, context.Canceled) || len(s.refunds) != 1 || stats.LostTokens != 2 || stats.GivenBack != 0 {
+			t.Errorf("%v, %+v, %v", left.err, stats, s.refunds)
+		}
+		next := c.ask(t.Context(), "a", 1)
+		s.finish()
+		if next.err != nil || !next.Allowed {
+			t.Errorf("%+v", next)
+		}
+		if err := c.limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Who waits for a lease asks without one.
+func TestAPanicWhileFetchingALease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPanicking()
+		p.take = p.decide // which is well
+		limiter := newLimiter(t, p, func(c *pglimit.Config) {
+			c.Leases.On, c.Combine.Off, c.Breaker.Off, c.Timeout, c.Limit = true, false, false, time.Second, pglimit.PerSecond(1000)
+		})
+		p.now = true
+		if allowed := load(t, limiter, 2*time.Millisecond, time.Second); allowed != 500 {
+			t.Errorf("%d of 500", allowed)
+		}
+		if stats := limiter.Stats(); stats.LeaseTrips == 0 || decided(stats) != 500 || stats.Failed.Total() != 0 {
+			t.Errorf("%+v", stats)
+		}
+		p.now = false
+		load(t, limiter, 2*time.Millisecond, time.Second)
+		if stats := limiter.Stats(); stats.Allowed[pglimit.FromLease] < 300 {
+			t.Errorf("%+v", stats)
+		}
+		p.now = true
+		if err := limiter.Close(t.Context()); !saysSo(err) || !strings.Contains(err.Error(), "1 leases could not be given back") {
+			t.Errorf("close: %v", err)
+		}
+	})
+}
