@@ -71,6 +71,13 @@ func (o *outage) is(refuses, silent bool) {
 	o.refuses, o.silent = refuses, silent
 }
 
+// asked is how often for a sign of life.
+func (o *outage) asked() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.pings
+}
+
 func (o *outage) calls() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -121,7 +128,7 @@ func TestTheBreaker(t *testing.T) {
 				t.Errorf("%d are waiting still", n)
 			}
 			// Now nobody waits, but for one in 200 ms who asks for a sign of life.
-			calls, pings, before := o.calls(), o.pings, limiter.Stats()
+			calls, pings, before := o.calls(), o.asked(), limiter.Stats()
 			var work sync.WaitGroup
 			began := time.Now()
 			waited := 0
@@ -143,7 +150,7 @@ func TestTheBreaker(t *testing.T) {
 			}
 			work.Wait()
 			since := limiter.Stats().Since(before)
-			if n := o.pings - pings; n != waited || o.calls() != calls || n > 50 || n < 7 || !silent && n < 40 {
+			if n := o.asked() - pings; n != waited || o.calls() != calls || n > 50 || n < 7 || !silent && n < 40 {
 				t.Errorf("silent %t: %d calls, %d signs of life asked for, %d waited", silent, o.calls()-calls, n, waited)
 			}
 			if since.Failed[pglimit.CauseBreaker] != int64(1000-waited) || since.Failed.Total() != 1000 || since.Open != 1 {
@@ -172,13 +179,14 @@ func TestTheBreaker(t *testing.T) {
 	}
 }
 
-// Two callers at once who have no answer in time open it, also where each asks alone.
-func TestTwoTimeoutsOpenTheBreaker(t *testing.T) {
+// A single caller who has no answer in time opens it, also where each asks alone, and those
+// after him do not wait.
+func TestOneWaitsForASilentServer(t *testing.T) {
 	t.Parallel()
 	for _, peeks := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
 			o := newOutage()
-			limiter := breaking(t, o, func(c *pglimit.Config) { c.Combine.Off = true })
+			limiter := breaking(t, o, change)
 			o.is(false, true)
 			for i := range 3 {
 				began := time.Now()
@@ -187,16 +195,16 @@ func TestTwoTimeoutsOpenTheBreaker(t *testing.T) {
 					ask = limiter.Peek
 				}
 				_, err := ask(t.Context(), "k")
-				open := i == 2
-				if took := time.Since(began); open && took != 0 || !open && took != time.Second || !errors.Is(err, pglimit.ErrUnavailable) {
-					t.Errorf("caller %d: %v after %v", i, err, time.Since(began))
+				if took := time.Since(began); i == 0 && took != time.Second || i > 0 && took != 0 || !errors.Is(err, pglimit.ErrUnavailable) {
+					t.Errorf("caller %d: %v after %v", i, err, took)
 				}
-				want := map[bool]pglimit.Cause{false: pglimit.CauseTimeout, true: pglimit.CauseBreaker}[open]
-				// The second opens it at the end of its own time, and by that is given up itself.
-				if got := pglimit.CauseOf(err); got != want && (i != 1 || got != pglimit.CauseUnavailable) {
-					t.Errorf("caller %d: %v", i, err)
+				if cause := pglimit.CauseOf(err); i > 0 && cause != pglimit.CauseBreaker || i == 0 && cause != pglimit.CauseTimeout && cause != pglimit.CauseUnavailable {
+					t.Errorf("caller %d: %v", i, cause)
 				}
+				later(1)
 			}
+			o.is(false, false)
+			later(time.Minute)
 		})
 	}
 }
@@ -235,60 +243,54 @@ func TestCallersWhoLeaveDoNotOpenTheBreaker(t *testing.T) {
 }
 
 // A row that somebody holds for long is no outage: not for its own callers, who wait, nor for
-// others.
+// others. While others are answered, Postgres need not even be asked for a sign of life.
 func TestALockedRowDoesNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-		s := newTable(t)
-		o := newOutage()
-		alone := make(chan struct{}, 1) // a table wants one call for a key at a time
-		limiter, err := pglimit.New(o, s, config(func(c *pglimit.Config) { change(c); c.Breaker.Off, c.Timeout = false, time.Second }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		release := s.hold("held")
-		time.AfterFunc(10*time.Second, release)
-		var work sync.WaitGroup
-		timeouts, served := 0, 0
-		began := time.Now()
-		for time.Since(began) < 12*time.Second {
-			work.Go(func() {
-				alone <- struct{}{}
-				defer func() { <-alone }()
-				switch _, err := limiter.Allow(t.Context(), "held"); {
-				case err == nil:
-					served++
-				case pglimit.CauseOf(err) == pglimit.CauseTimeout:
-					timeouts++
-				default:
-					t.Error(err)
-				}
-			})
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { lockedRow(t, change, true) })
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { lockedRow(t, change, false) })
+}
+
+func lockedRow(t *testing.T, change func(*pglimit.Config), others bool) {
+	s := newTable(t)
+	o := newOutage()
+	alone := make(chan struct{}, 1) // a table wants one call for a key at a time
+	limiter, err := pglimit.New(o, s, config(func(c *pglimit.Config) { change(c); c.Breaker.Off, c.Timeout = false, time.Second }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := s.hold("held")
+	time.AfterFunc(10*time.Second, release)
+	var work sync.WaitGroup
+	timeouts, served := 0, 0
+	began := time.Now()
+	for time.Since(began) < 12*time.Second {
+		work.Go(func() {
+			alone <- struct{}{}
+			defer func() { <-alone }()
+			switch _, err := limiter.Allow(t.Context(), "held"); {
+			case err == nil:
+				served++
+			case pglimit.CauseOf(err) == pglimit.CauseTimeout:
+				timeouts++
+			default:
+				t.Error(err)
+			}
+		})
+		if others {
 			if d, err := limiter.Allow(t.Context(), "free"); err != nil || !d.Allowed {
 				t.Errorf("%+v, %v", d, err)
 			}
-			if limiter.Stats().Open != 0 {
-				t.Fatal("it is open")
-			}
-			time.Sleep(500 * time.Millisecond)
 		}
-		work.Wait()
-		if timeouts < 9 || served < 2 || o.pings > 0 {
-			t.Errorf("%d timeouts, %d served, %d signs of life asked for", timeouts, served, o.pings)
+		if limiter.Stats().Open != 0 {
+			t.Fatal("it is open")
 		}
-		impatient, patient := 0, 0
-		for _, call := range s.taken {
-			if call[0].Key == "held" && call[0].Impatient {
-				impatient++
-			} else if call[0].Key == "held" {
-				patient++
-			}
-		}
-		if impatient < 5 || patient < 5 {
-			t.Errorf("%d impatient calls, %d patient", impatient, patient)
-		}
-		later(time.Minute)
-	})
+		time.Sleep(500 * time.Millisecond)
+	}
+	work.Wait()
+	if timeouts < 9 || served < 2 || others != (o.asked() == 0) {
+		t.Errorf("%d timeouts, %d served, %d signs of life asked for", timeouts, served, o.asked())
+	}
+	later(time.Minute)
 }
 
 // What becomes of requests while it is open is for OnError to say, which is asked of each.
@@ -327,7 +329,7 @@ func TestOnErrorWhileTheBreakerIsOpen(t *testing.T) {
 		if got := granted(decisions); err != nil || got != "2/3 -/0 3/0" {
 			t.Errorf("%s, %v", got, err)
 		}
-		if len(onError.errs) != 10 || o.calls() != calls || o.pings != 0 {
+		if len(onError.errs) != 10 || o.calls() != calls || o.asked() != 0 {
 			t.Errorf("asked %d times, %d calls", len(onError.errs), o.calls()-calls)
 		}
 		for _, err := range onError.errs {
@@ -341,7 +343,7 @@ func TestOnErrorWhileTheBreakerIsOpen(t *testing.T) {
 		}
 		time.Sleep(400*time.Millisecond + time.Microsecond)
 		// This one asks for a sign of life, in vain.
-		if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed || o.pings != 1 {
+		if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed || o.asked() != 1 {
 			t.Errorf("a token later: %+v, %v", d, err)
 		}
 		if err := onError.errs[10]; pglimit.CauseOf(err) != pglimit.CauseUnavailable || !strings.Contains(err.Error(), "no sign of life: no connection") {

@@ -99,10 +99,11 @@ type Leases struct {
 
 // Breaker configures the circuit breaker. It is on unless Off.
 //
-// When two calls in a row found Postgres unavailable, or without an answer within
-// Config.Timeout, others fail at once, and what is under way is given up. Every 200 ms at
-// most, one caller asks for a sign of life; the first who gets one is let through, and all
-// after it. A row that somebody holds locked, and callers who cancel, do not open it.
+// It opens when Postgres refused two calls in a row, or is silent: a call had no answer for
+// half of Config.Timeout, nobody else had one meanwhile, and a new connection got no sign of
+// life in the other half. Then requests fail at once, those under way too. Every 200 ms, one
+// caller asks for a sign of life; the first one that gets it closes the breaker. A row that
+// somebody holds locked, and callers who cancel, do not open it.
 type Breaker struct {
 	// Off lets every caller try for as long as Config.Timeout.
 	Off bool

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-
-	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 )
 
 // decide is the way of a request: each line is a stage, which answers or passes it on. Where
@@ -95,7 +93,7 @@ func (l *Limiter) timed(ctx context.Context) (context.Context, context.CancelFun
 	if l.timeout == NoTimeout {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, l.timeout, wait.ErrGivenUp)
+	return context.WithTimeout(ctx, l.timeout)
 }
 
 // take together with others who ask now, or alone.
@@ -103,29 +101,17 @@ func (l *Limiter) take(ctx context.Context, r Request) (Decision, error) {
 	if l.combiner != nil {
 		return l.combiner.Decide(ctx, r)
 	}
-	decisions, err := l.together(ctx, []Request{r})
+	decisions, err := l.send(ctx, []Request{r})
 	if err != nil {
 		return Decision{}, err
 	}
 	return decisions[0], nil
 }
 
-// together sends the requests in a call of their own.
-func (l *Limiter) together(ctx context.Context, requests []Request) ([]Decision, error) {
-	// First impatiently: only then silence says something of Postgres, and not of a row.
-	requests[0].Impatient = l.circuit != nil
-	decisions, err := l.send(ctx, requests)
-	if requests[0].Impatient && len(requests) == 1 && errors.Is(err, ErrLocked) {
-		requests[0].Impatient = false
-		return l.send(ctx, requests)
-	}
-	return decisions, err
-}
-
 // send is the round trip, whose answers are checked, and remembered where they deny.
 func (l *Limiter) send(ctx context.Context, requests []Request) (decisions []Decision, err error) {
 	asked := l.denials.Now()
-	err = l.call(ctx, !requests[0].Impatient, func(ctx context.Context) error {
+	err = l.call(ctx, func(ctx context.Context) error {
 		l.counters.roundTrips.Add(1)
 		l.counters.requests.Add(int64(len(requests)))
 		decisions, err = l.strategy.Take(ctx, l.session, requests)
@@ -146,7 +132,7 @@ func (l *Limiter) send(ctx context.Context, requests []Request) (decisions []Dec
 
 // lease is the round trip of leases. New has seen that the strategy can.
 func (l *Limiter) lease(ctx context.Context, request LeaseRequest) (lease Lease, err error) {
-	err = l.call(ctx, true, func(ctx context.Context) error {
+	err = l.call(ctx, func(ctx context.Context) error {
 		lease, err = l.strategy.(Leaser).Lease(ctx, l.session, request)
 		return err
 	})
@@ -159,16 +145,16 @@ func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
 	if !able {
 		return fmt.Errorf("pglimit: the strategy %s takes nothing back: %w", l.strategy.Name(), errors.ErrUnsupported)
 	}
-	err := l.call(ctx, true, func(ctx context.Context) error { return strategy.GiveBack(ctx, l.session, refunds) })
+	err := l.call(ctx, func(ctx context.Context) error { return strategy.GiveBack(ctx, l.session, refunds) })
 	for i := range refunds { // also after an error, which may hide that it was done
 		l.denials.Forget(refunds[i].Key)
 	}
 	return err
 }
 
-// call Postgres through the circuit breaker. mayWait: for a row that somebody holds.
-func (l *Limiter) call(ctx context.Context, mayWait bool, strategy func(context.Context) error) error {
-	return l.circuit.Call(ctx, mayWait, func(ctx context.Context) error {
+// call Postgres through the circuit breaker.
+func (l *Limiter) call(ctx context.Context, strategy func(context.Context) error) error {
+	return l.circuit.Call(ctx, func(ctx context.Context) error {
 		return l.guard(func() error { return strategy(ctx) })
 	})
 }
@@ -184,14 +170,4 @@ func (l *Limiter) guard(strategy func() error) (err error) {
 		}
 	}()
 	return strategy()
-}
-
-// ping asks Postgres for a sign of life.
-func (l *Limiter) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, defaultTimeout) // also where the caller has none
-	defer cancel()
-	if _, err := l.session.Exec(ctx, "select 1"); err != nil {
-		return fmt.Errorf("%w: no sign of life: %w", ErrUnavailable, err)
-	}
-	return nil
 }

@@ -2,18 +2,28 @@ package pglimit_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
 // noDB panics when it is used: what these tests are about happens before.
 type noDB struct{ pglimit.Pool }
+
+// Exec gives a sign of life, which a Breaker asks for.
+func (noDB) Exec(_ context.Context, sql string, _ ...any) (tag pgconn.CommandTag, err error) {
+	if sql != "select 1" {
+		err = errors.New("noDB knows no " + sql)
+	}
+	return tag, err
+}
 
 // fake is a strategy that remembers what it was asked and does as it is told.
 type fake struct {

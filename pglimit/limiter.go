@@ -57,7 +57,7 @@ func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
 		counters: new(counters),
 		waiting:  wait.NewCrowd(orDefault(config.MaxWaiting, defaultMaxWaiting)),
 	}
-	if err := l.makeStages(); err != nil {
+	if err := l.makeStages(pool); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -108,7 +108,7 @@ func (l *Limiter) on(session Session) *Limiter {
 }
 
 // makeStages that are not switched off.
-func (l *Limiter) makeStages() (err error) {
+func (l *Limiter) makeStages(pool Pool) (err error) {
 	c := l.config
 	if !c.Memory.Off {
 		if l.denials, err = denials.New(orDefault(c.Memory.Keys, defaultDenialKeys), orDefault(c.Memory.TTL, defaultDenialTTL)); err != nil {
@@ -122,7 +122,11 @@ func (l *Limiter) makeStages() (err error) {
 		}
 	}
 	if !c.Breaker.Off {
-		l.circuit = circuit.New(max(l.timeout, 0), l.failures.circuit)
+		timeout := l.timeout
+		if timeout == NoTimeout {
+			timeout = defaultTimeout
+		}
+		l.circuit = circuit.New(timeout, l.signOfLife(pool), l.failures.circuit)
 	}
 	if !c.Combine.Off {
 		l.combiner = combine.New(orDefault(c.Combine.Lanes, defaultLanes),
@@ -140,6 +144,7 @@ func (l *Limiter) Close(ctx context.Context) error {
 	unanswered := l.waiting.Close(ctx)
 	unsettled := l.leases.Close(ctx)
 	givenUp := l.combiner.Close(ctx)
+	l.circuit.Close()
 	return errors.Join(unsettled, cmp.Or(unanswered, givenUp))
 }
 

@@ -127,7 +127,7 @@ func (l *Limiter) takeAll(ctx context.Context, requests []Request) ([]Decision, 
 	if l.combiner != nil {
 		return l.combiner.DecideAll(ctx, requests)
 	}
-	decisions, err := l.together(ctx, requests)
+	decisions, err := l.send(ctx, requests)
 	if err == nil {
 		return decisions, make([]error, len(requests))
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
-	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -63,9 +62,9 @@ func never(t *testing.T) func(context.Context) error {
 // open is a Breaker that has just opened.
 func open(t *testing.T, late time.Duration, hear func(bool, error)) *circuit.Breaker {
 	t.Helper()
-	b := circuit.New(late, hear)
+	b := circuit.New(late, returns(nil), hear)
 	for range 2 {
-		_ = b.Call(t.Context(), false, returns(errGone))
+		_ = b.Call(t.Context(), returns(errGone))
 	}
 	if !b.Open() {
 		t.Fatal("two outages did not open it")
@@ -91,7 +90,7 @@ func TestOutagesInARowOpenIt(t *testing.T) {
 		"ccc": false, "ttt": false, "xcx": true, "xtx": true, "xct": false, "xc.x": false,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := circuit.New(late, deaf)
+			b := circuit.New(late, returns(nil), deaf)
 			for i, letter := range calls {
 				ctx, cancel := context.WithTimeout(t.Context(), late/2)
 				err := map[rune]error{
@@ -99,7 +98,7 @@ func TestOutagesInARowOpenIt(t *testing.T) {
 					'n': rate.ErrNothingTaken, 'm': rate.ErrNotMigrated, 'l': rate.ErrLocked, 'o': errOther,
 					'c': context.Canceled, 't': context.DeadlineExceeded,
 				}[letter]
-				got := b.Call(ctx, false, func(ctx context.Context) error {
+				got := b.Call(ctx, func(ctx context.Context) error {
 					switch letter {
 					case 'c':
 						cancel()
@@ -121,80 +120,126 @@ func TestOutagesInARowOpenIt(t *testing.T) {
 	}
 }
 
-func TestLateAnswersOpenIt(t *testing.T) {
+// A call has no answer, nor has anybody else, nor is there a sign of life: that is silence.
+func TestSilenceOpensIt(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name    string
-		late    time.Duration
-		mayWait bool
-		calls   int
-		opens   bool
+		name  string
+		sign  func(context.Context) error
+		other time.Duration // a second call is answered then
+		opens time.Duration // zero: never
 	}{
-		{"two", late, false, 2, true},
-		{"one", late, false, 1, false},
-		{"those that may wait", late, true, 5, false},
-		{"where none is late", 0, false, 5, false},
+		{"no sign of life", silent, 0, late},
+		{"refused", returns(errGone), 0, late / 2},
+		{"a sign of life", returns(nil), 0, 0},
+		{"a late sign of life", func(context.Context) error { time.Sleep(late / 3); return nil }, 0, 0},
+		{"answered before", silent, late / 4, late + late/2},
+		{"answered while asking", silent, late * 3 / 4, 2 * late},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
-			b := circuit.New(test.late, deaf)
+			b := circuit.New(late, test.sign, deaf)
 			var work sync.WaitGroup
-			for range test.calls {
-				work.Go(func() { _ = b.Call(ctx, test.mayWait, silent) })
+			began := time.Now()
+			work.Go(func() { _ = b.Call(ctx, silent) })
+			if test.other > 0 {
+				work.Go(func() {
+					_ = b.Call(ctx, func(context.Context) error { time.Sleep(test.other); return nil })
+				})
 			}
-			later(late - 1)
-			if b.Open() {
-				t.Errorf("%s: open already", test.name)
+			for time.Since(began) < 5*late && !b.Open() {
+				later(late / 100)
 			}
-			later(1)
-			if b.Open() != test.opens {
-				t.Errorf("%s: open %t", test.name, b.Open())
-			}
-			later(time.Hour)
-			if b.Open() != test.opens {
-				t.Errorf("%s: an hour later: open %t", test.name, b.Open())
+			if took := time.Since(began); b.Open() != (test.opens > 0) || b.Open() && took.Round(late/50) != test.opens {
+				t.Errorf("%s: open %t after %v, want %v", test.name, b.Open(), took, test.opens)
 			}
 			leave()
 			work.Wait()
+			b.Close()
 		})
 	}
 }
 
-// A call is late, too, where it has had all the time that the Limiter gives it; a caller's own
-// deadline says nothing.
-func TestACallThatIsGivenUpIsLate(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		cause   error
-		mayWait bool
-		opens   bool
-	}{{wait.ErrGivenUp, false, true}, {wait.ErrGivenUp, true, false}, {nil, false, false}} {
-		synctest.Test(t, func(t *testing.T) {
-			b := circuit.New(late, deaf)
-			for range 2 {
-				ctx, cancel := context.WithTimeoutCause(t.Context(), late/2, test.cause)
-				if err := b.Call(ctx, test.mayWait, silent); !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(err)
-				}
-				cancel()
-			}
-			if b.Open() != test.opens {
-				t.Errorf("%+v: open %t", test, b.Open())
-			}
-		})
-	}
-}
-
-// What was late is not made good by the answer that comes after all.
-func TestALateAnswerIsNoSignOfLife(t *testing.T) {
+// While a call is silent the server is asked again and again, but by one at a time, and not
+// when the call has ended.
+func TestADoubtIsOneQuestionAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := circuit.New(late, deaf)
-		if err := b.Call(t.Context(), false, func(context.Context) error { time.Sleep(2 * late); return nil }); err != nil {
-			t.Error(err)
+		var asked, asking atomic.Int32
+		b := circuit.New(late, func(context.Context) error {
+			asked.Add(1)
+			if asking.Add(1) > 1 {
+				t.Error("two ask at once")
+			}
+			time.Sleep(late / 4)
+			asking.Add(-1)
+			return nil
+		}, deaf)
+		ctx, leave := context.WithCancel(t.Context())
+		for range 20 {
+			go func() { _ = b.Call(ctx, silent) }()
+			time.Sleep(late / 100)
 		}
-		if err := b.Call(t.Context(), false, returns(errGone)); !errors.Is(err, errGone) || !b.Open() {
-			t.Errorf("%v, open %t", err, b.Open())
+		later(10 * late)
+		if n := asked.Load(); n < 10 || n > 41 || b.Open() {
+			t.Errorf("asked %d times, open %t", n, b.Open())
+		}
+		leave()
+		later(late)
+		before := asked.Load()
+		later(10 * late)
+		if n := asked.Load(); n != before {
+			t.Errorf("asked %d times when nobody called", n-before)
+		}
+		b.Close()
+	})
+}
+
+// Close ends the question and waits for it, and then nobody asks any more.
+func TestCloseEndsTheDoubts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asking atomic.Int32
+		b := circuit.New(late, func(ctx context.Context) error {
+			asking.Add(1)
+			defer asking.Add(-1)
+			<-ctx.Done()
+			time.Sleep(time.Millisecond)
+			return ctx.Err()
+		}, deaf)
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		go func() { _ = b.Call(ctx, silent) }()
+		later(late * 3 / 4)
+		if asking.Load() != 1 {
+			t.Fatal("nobody asks")
+		}
+		b.Close()
+		if asking.Load() != 0 || b.Open() {
+			t.Errorf("%d ask, open %t", asking.Load(), b.Open())
+		}
+		later(5 * late)
+		if asking.Load() != 0 || b.Open() {
+			t.Errorf("later: %d ask, open %t", asking.Load(), b.Open())
+		}
+	})
+}
+
+// However little time a call may take, a server is not doubted sooner than it can answer.
+func TestNoServerIsDoubtedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := circuit.New(time.Millisecond, silent, deaf)
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		go func() { _ = b.Call(ctx, silent) }()
+		later(99 * time.Millisecond)
+		if b.Open() {
+			t.Error("open already")
+		}
+		later(2 * time.Millisecond)
+		if !b.Open() {
+			t.Error("not open")
 		}
 	})
 }
@@ -202,13 +247,13 @@ func TestALateAnswerIsNoSignOfLife(t *testing.T) {
 func TestWhatIsUnderWayIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := circuit.New(late, deaf)
+		b := circuit.New(late, returns(nil), deaf)
 		errs := make([]error, 6)
 		began := time.Now()
 		var work sync.WaitGroup
 		for i := range errs {
 			work.Go(func() {
-				errs[i] = b.Call(t.Context(), i%2 == 0, func(ctx context.Context) error {
+				errs[i] = b.Call(t.Context(), func(ctx context.Context) error {
 					<-ctx.Done()
 					if i == 5 {
 						return nil // it was answered at the last moment
@@ -219,7 +264,7 @@ func TestWhatIsUnderWayIsGivenUp(t *testing.T) {
 		}
 		later(late / 2)
 		for range 2 {
-			if err := b.Call(t.Context(), false, returns(errGone)); err != errGone && !errors.Is(err, errGone) { //nolint:errorlint // the last opens it
+			if err := b.Call(t.Context(), returns(errGone)); err != errGone && !errors.Is(err, errGone) { //nolint:errorlint // the last opens it
 				t.Error(err)
 			}
 		}
@@ -243,7 +288,7 @@ func TestWhatIsUnderWayIsGivenUp(t *testing.T) {
 		if err := b.Admit(t.Context(), returns(nil)); err != nil || b.Open() {
 			t.Errorf("%v, open %t", err, b.Open())
 		}
-		if err := b.Call(t.Context(), false, func(ctx context.Context) error { return ctx.Err() }); err != nil {
+		if err := b.Call(t.Context(), func(ctx context.Context) error { return ctx.Err() }); err != nil {
 			t.Errorf("a call after that: %v", err)
 		}
 	})
@@ -255,7 +300,7 @@ func TestWhileItIsOpenNobodyIsLetThrough(t *testing.T) {
 		b := open(t, late, deaf)
 		for range 10 {
 			began := time.Now()
-			for _, err := range []error{b.Admit(t.Context(), never(t)), b.Call(t.Context(), false, never(t)), b.Call(t.Context(), true, never(t))} {
+			for _, err := range []error{b.Admit(t.Context(), never(t)), b.Call(t.Context(), never(t))} {
 				if !errors.Is(err, circuit.ErrOpen) || !errors.Is(err, rate.ErrUnavailable) {
 					t.Error(err)
 				}
@@ -274,10 +319,8 @@ func TestAfterThePauseACallDoesNotGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, late, deaf)
 		later(pause + 1)
-		for _, mayWait := range []bool{false, true} {
-			if err := b.Call(t.Context(), mayWait, never(t)); !errors.Is(err, circuit.ErrOpen) {
-				t.Error(err)
-			}
+		if err := b.Call(t.Context(), never(t)); !errors.Is(err, circuit.ErrOpen) {
+			t.Error(err)
 		}
 		if err := b.Admit(t.Context(), returns(nil)); err != nil || b.Open() {
 			t.Errorf("%v, open %t", err, b.Open())
@@ -289,7 +332,7 @@ func TestAfterThePauseOneAsksForASignOfLife(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		late, pause time.Duration
-	}{{late, pause}, {0, pause}, {50 * time.Millisecond, 50 * time.Millisecond}} {
+	}{{late, pause}, {50 * time.Millisecond, 50 * time.Millisecond}} {
 		synctest.Test(t, func(t *testing.T) {
 			b := open(t, test.late, deaf)
 			ping := make(chan error)
@@ -303,7 +346,7 @@ func TestAfterThePauseOneAsksForASignOfLife(t *testing.T) {
 				go func() { first = b.Admit(t.Context(), func(context.Context) error { return <-ping }) }()
 				synctest.Wait()
 				for range 3 {
-					for _, err := range []error{b.Admit(t.Context(), never(t)), b.Call(t.Context(), true, never(t))} {
+					for _, err := range []error{b.Admit(t.Context(), never(t)), b.Call(t.Context(), never(t))} {
 						if !errors.Is(err, circuit.ErrOpen) {
 							t.Errorf("%+v: meanwhile: %v", test, err)
 						}
@@ -319,7 +362,7 @@ func TestAfterThePauseOneAsksForASignOfLife(t *testing.T) {
 			if err := b.Admit(t.Context(), never(t)); err != nil {
 				t.Errorf("%+v: after the sign of life: %v", test, err)
 			}
-			if err := b.Call(t.Context(), false, returns(nil)); err != nil {
+			if err := b.Call(t.Context(), returns(nil)); err != nil {
 				t.Errorf("%+v: after the sign of life: %v", test, err)
 			}
 		})
@@ -354,7 +397,7 @@ func TestNoBreakerIsAlwaysClosed(t *testing.T) {
 	var none *circuit.Breaker
 	ctx := t.Context()
 	for range 5 {
-		if err := none.Call(ctx, false, func(got context.Context) error {
+		if err := none.Call(ctx, func(got context.Context) error {
 			if got != ctx {
 				t.Error("another context")
 			}
@@ -374,7 +417,7 @@ func TestWhoHearsOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e ears
 		var b *circuit.Breaker
-		b = circuit.New(late, func(open bool, why error) {
+		b = circuit.New(late, returns(nil), func(open bool, why error) {
 			e.hear(open, why)
 			if b.Open() != open {
 				t.Errorf("told %t, open %t", open, b.Open())
@@ -382,18 +425,18 @@ func TestWhoHearsOfChanges(t *testing.T) {
 			if err := b.Admit(t.Context(), never(t)); (err != nil) != open {
 				t.Errorf("told %t: %v", open, err)
 			}
-			if err := b.Call(t.Context(), false, returns(nil)); (err != nil) != open {
+			if err := b.Call(t.Context(), returns(nil)); (err != nil) != open {
 				t.Errorf("told %t: %v", open, err)
 			}
 		})
 		errFirst, errSecond, errThird := fmt.Errorf("%w: 1", errGone), fmt.Errorf("%w: 2", errGone), fmt.Errorf("%w: 3", errGone)
 		var work sync.WaitGroup
 		for range 10 {
-			work.Go(func() { _ = b.Call(t.Context(), true, silent) }) // which end when it opens
+			work.Go(func() { _ = b.Call(t.Context(), silent) }) // which end when it opens
 		}
 		synctest.Wait()
 		for _, err := range []error{nil, errFirst, errOther, errFirst, errSecond, errThird} {
-			_ = b.Call(t.Context(), false, returns(err))
+			_ = b.Call(t.Context(), returns(err))
 		}
 		work.Wait()
 		for _, err := range []error{errThird, errThird, nil, nil} {
@@ -414,12 +457,12 @@ func TestWhoHearsOfLateness(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var e ears
-		b := circuit.New(late, e.hear)
+		b := circuit.New(late, silent, e.hear)
 		for range 3 {
-			go func() { _ = b.Call(t.Context(), false, silent) }()
+			go func() { _ = b.Call(t.Context(), silent) }()
 		}
 		later(late)
-		if len(e.open) != 1 || !e.open[0] || e.why[0] == nil || e.why[0].Error() != "no answer in time" {
+		if len(e.open) != 1 || !e.open[0] || e.why[0] == nil || e.why[0].Error() != "context deadline exceeded" {
 			t.Errorf("told %v, %v", e.open, e.why)
 		}
 	})
@@ -431,7 +474,7 @@ func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var e ears
-		b := circuit.New(late, e.hear)
+		b := circuit.New(late, silent, e.hear)
 		var away atomic.Bool
 		var pinging, calls, lost atomic.Int64
 		answer := func(ctx context.Context) error {
@@ -457,7 +500,7 @@ func TestManyAtOnce(t *testing.T) {
 						err := b.Admit(t.Context(), ping)
 						if err == nil {
 							calls.Add(1)
-							err = b.Call(t.Context(), rand.IntN(2) == 0, answer)
+							err = b.Call(t.Context(), answer)
 						}
 						if err != nil {
 							lost.Add(1)

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -23,7 +22,7 @@ type lane struct {
 	running bool // a goroutine serves the queue, until it is empty
 	closed  bool
 	aborted bool
-	cancel  context.CancelCauseFunc // of the call under way
+	cancel  context.CancelFunc // of the call under way
 
 	learned uint64 // what the memory knew when the last batch was formed
 
@@ -37,7 +36,7 @@ type lane struct {
 // flight is a call under way: who waits for it, and how to give it up.
 type flight struct {
 	waiting atomic.Int64
-	cancel  context.CancelCauseFunc
+	cancel  context.CancelFunc
 	landed  bool        // with the lane's lock
 	giveUp  *time.Timer // once nobody waits
 }
@@ -90,7 +89,7 @@ func (l *lane) leave(w *waiter) bool {
 		return true
 	}
 	if flight := w.flight; flight.waiting.Add(-1) == 0 && !flight.landed {
-		flight.giveUp = time.AfterFunc(settleTime, func() { flight.cancel(wait.ErrGivenUp) })
+		flight.giveUp = time.AfterFunc(settleTime, flight.cancel)
 	}
 	return true
 }
@@ -119,7 +118,7 @@ func (l *lane) land(f *flight) {
 	if f.giveUp != nil {
 		f.giveUp.Stop()
 	}
-	f.cancel(nil)
+	f.cancel()
 }
 
 // gather takes the next batch off the queue. It returns false, and the lane is idle, if
@@ -138,7 +137,7 @@ func (l *lane) gather(b *batch) bool {
 	// The call has what the first caller's context carries, such as a trace, but it
 	// does not end with it.
 	b.flight = &flight{}
-	b.ctx, b.flight.cancel = context.WithCancelCause(context.WithoutCancel(l.queue.first.ctx))
+	b.ctx, b.flight.cancel = context.WithCancel(context.WithoutCancel(l.queue.first.ctx))
 	l.cancel = b.flight.cancel
 	for w := l.queue.first; w != nil && b.gathered < maxBatch; w = l.queue.first {
 		l.queue.remove(w)
@@ -248,7 +247,7 @@ func (l *lane) abort() bool {
 func (l *lane) end() bool {
 	l.aborted = true
 	if l.cancel != nil {
-		l.cancel(nil)
+		l.cancel()
 	}
 	for w := l.queue.first; w != nil; w = l.queue.first {
 		l.queue.remove(w)

@@ -2,15 +2,10 @@ package wait
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
-
-// ErrGivenUp is the cause for which a call ends that has had all the time it may have:
-// Config.Timeout, or more than any of its callers waited.
-var ErrGivenUp = errors.New("pglimit: given up waiting for an answer")
 
 // Waiter is a caller that waits for an answer, which somebody else gives; or leaves.
 type Waiter struct {
