@@ -97,7 +97,8 @@ type Leases struct {
 // Breaker configures the circuit breaker. It is on unless Off.
 //
 // When two calls in a row found Postgres unavailable, or without an answer within
-// Config.Timeout, others fail at once, and what is under way is given up. Every 200 ms at
+// Config.Timeout (100 ms at least), or one is that late and nor is there a sign of life, others
+// fail at once, and what is under way is given up. Every 200 ms at
 // most, one caller asks for a sign of life; the first who gets one is let through, and all
 // after it. A row that somebody holds locked, and callers who cancel, do not open it.
 type Breaker struct {

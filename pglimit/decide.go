@@ -171,6 +171,7 @@ func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
 // call Postgres through the circuit breaker. mayWait: for a row that somebody holds.
 func (l *Limiter) call(ctx context.Context, mayWait bool, strategy func(context.Context) error) error {
 	return l.circuit.Call(ctx, mayWait, func(ctx context.Context) error {
+		defer l.circuit.Doubt(l.ping)()
 		return l.guard(func() error { return strategy(ctx) })
 	})
 }

@@ -141,7 +141,9 @@ func (l *Limiter) makeStages() (err error) {
 func (l *Limiter) Close(ctx context.Context) error {
 	err := l.leases.Close(ctx)
 	l.closed.Store(true)
-	return errors.Join(err, l.combiner.Close(ctx))
+	err = errors.Join(err, l.combiner.Close(ctx))
+	l.circuit.Close()
+	return err
 }
 
 // Allow takes one token of the key's bucket, if it is there.

@@ -21,6 +21,10 @@ const (
 
 	// maxPause is how long nobody is let through after a failure, at most.
 	maxPause = 200 * time.Millisecond
+
+	// patience is the least time after which a call is late: longer than the 20 ms for which an
+	// impatient one waits for a locked row.
+	patience = 100 * time.Millisecond
 )
 
 // ErrOpen: Postgres was not asked, because it has just not answered others.
@@ -46,16 +50,24 @@ type Breaker struct {
 	giveUp context.CancelFunc
 	why    error // the last failure
 	untold bool  // it has changed, and hear is to be called
+
+	answers  atomic.Int64    // calls and pings that were answered
+	doubting bool            // one call in doubt at a time
+	doubts   sync.WaitGroup  // that goroutine
+	ended    context.Context // since Close
+	end      context.CancelFunc
 }
 
-// New is a Breaker that is closed. A call that lasts longer than late has failed, unless late
-// is zero. hear is told of changes, with the last failure.
+// New is a Breaker that is closed. A call that lasts longer than late (and than patience) has
+// failed, unless late is zero. hear is told of changes, with the last failure.
 func New(late time.Duration, hear func(open bool, why error)) *Breaker {
 	b := &Breaker{late: late, hear: hear}
 	b.calls, b.giveUp = context.WithCancel(context.Background())
+	b.ended, b.end = context.WithCancel(context.Background())
 	pause := maxPause
 	if late > 0 {
 		pause = min(pause, late)
+		b.late = max(late, patience)
 	}
 	b.states = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:       pause,
@@ -79,7 +91,7 @@ func (b *Breaker) Admit(ctx context.Context, ping func(context.Context) error) e
 		return ErrOpen
 	}
 	err = ping(ctx)
-	b.end(done, err)
+	b.report(done, err)
 	return err
 }
 
@@ -99,16 +111,72 @@ func (b *Breaker) Call(ctx context.Context, mayWait bool, call func(context.Cont
 	defer context.AfterFunc(underWay, cancel)()
 
 	var once sync.Once
-	end := func(err error) { once.Do(func() { b.end(done, err) }) }
+	report := func(err error) { once.Do(func() { b.report(done, err) }) }
 	if b.late > 0 && !mayWait {
-		defer time.AfterFunc(b.late, func() { end(errLate) }).Stop()
+		before := b.answers.Load()
+		defer time.AfterFunc(b.late, func() {
+			if b.answers.Load() == before { // else it may have waited for a connection, while others wait for rows
+				report(errLate)
+			}
+		}).Stop()
 	}
 	err = call(ctx)
-	end(outcome(ctx, err))
+	report(outcome(ctx, err))
 	if err != nil && underWay.Err() != nil {
 		return fmt.Errorf("%w: given up: %w", rate.ErrUnavailable, err)
 	}
 	return err
+}
+
+// Doubt the server as soon as the call that begins now is late, unless it has ended before
+// (stop). That it is late says nothing if it waits for a row, and alone not enough, so
+// Postgres is asked for a sign of life, on another connection. If there is none in time, and
+// nobody else had an answer meanwhile, the circuit opens.
+func (b *Breaker) Doubt(ping func(context.Context) error) (stop func() bool) {
+	if b == nil || b.late == 0 {
+		return func() bool { return false }
+	}
+	return time.AfterFunc(b.late, func() { b.doubt(ping) }).Stop
+}
+
+func (b *Breaker) doubt(ping func(context.Context) error) {
+	b.mu.Lock()
+	if b.doubting || b.ended.Err() != nil {
+		b.mu.Unlock()
+		return
+	}
+	b.doubting = true
+	underWay := b.calls
+	b.doubts.Add(1)
+	b.mu.Unlock()
+	defer b.doubts.Done()
+
+	ctx, cancel := context.WithTimeout(b.ended, b.late)
+	defer cancel()
+	before := b.answers.Load()
+	err := ping(ctx)
+	b.mu.Lock()
+	b.doubting = false
+	b.mu.Unlock()
+	if err == nil || b.answers.Load() != before || underWay.Err() != nil || b.ended.Err() != nil {
+		return
+	}
+	for range failures {
+		if done, refused := b.states.Allow(); refused == nil {
+			b.report(done, err)
+		}
+	}
+}
+
+// Close ends the doubts.
+func (b *Breaker) Close() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	b.end()
+	b.mu.Unlock()
+	b.doubts.Wait()
 }
 
 // outcome of a call, as far as it says something of the server. Whoever gets any answer has
@@ -131,12 +199,15 @@ func (b *Breaker) underWay() context.Context {
 	return b.calls
 }
 
-// end of a call, or of a ping.
-func (b *Breaker) end(done func(error), err error) {
+// report the end of a call, or of a ping.
+func (b *Breaker) report(done func(error), err error) {
 	if err != nil && !errors.Is(err, errNoAnswer) {
 		b.mu.Lock()
 		b.why = err
 		b.mu.Unlock()
+	}
+	if err == nil {
+		b.answers.Add(1)
 	}
 	done(err)
 
