@@ -134,6 +134,8 @@ func TestCallersWhoLeaveAreNoOutage(t *testing.T) {
 							left.Add(1)
 							if !errors.Is(err, context.Canceled) {
 								t.Errorf("%s: %v", key, err)
+								cancel()
+								return
 							}
 						}
 						timer.Stop()
