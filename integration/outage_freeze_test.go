@@ -75,7 +75,8 @@ func TestServerFrozen(t *testing.T) {
 		if longest > c.timeout+250*time.Millisecond+witness.worst(back) {
 			t.Errorf("%s: a caller waited %v", test.name, longest)
 		}
-		if ofOne > 3 { // two, and who was on the way when it froze
+		// Two, and who was on the way when it froze. Where connecting takes so long, so does all else.
+		if ofOne > 3 && witness.worst(back) < timeout/2 {
 			t.Errorf("%s: one caller waited %d times", test.name, ofOne)
 		}
 		// One prober at a time.
