@@ -1,0 +1,157 @@
+//go:build unix
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// Somebody's transaction holds the row of one key for several timeouts. That is no outage: the
+// breaker never opens, nobody is turned away because of it, and callers of other keys have
+// their answers.
+func TestALockedRowIsNoOutage(t *testing.T) {
+	t.Parallel()
+	const timeout, held, callers = 500 * time.Millisecond, 2 * time.Second, 16
+	server := newPatient(t, nil)
+	off := pglimit.Combine{Off: true}
+	on := pglimit.Leases{On: true}
+	type Config = pglimit.Config
+	cases := []struct {
+		name     string
+		config   Config
+		maxConns int32
+		keys     int // of which one is locked
+	}{
+		{"that key", Config{Timeout: timeout}, 10, 1},
+		{"that key and others", Config{Timeout: timeout}, 10, 200},
+		{"that key, small pool", Config{Timeout: timeout}, 2, 1},
+		{"that key and others, small pool", Config{Timeout: timeout}, 4, 200},
+		{"that key, leases", Config{Timeout: timeout, Leases: on}, 10, 1},
+		{"that key and others, leases", Config{Timeout: timeout, Leases: on}, 10, 4},
+		{"that key, alone", Config{Timeout: timeout, Combine: off}, 10, 1},
+		{"that key and others, alone", Config{Timeout: timeout, Combine: off}, 20, 200},
+		{"that key, timeout shorter than the patience", Config{Timeout: 15 * time.Millisecond}, 10, 1},
+	}
+	admin, _ := server.counted(t, 2)
+	holder := session(t, admin)
+	crowds := make([]*crowd, len(cases))
+	for i, test := range cases {
+		pool, _ := server.counted(t, test.maxConns)
+		test.config.Name = test.name
+		warmUp(t, pool, int(test.maxConns))
+		crowds[i] = newCrowd(t, pool, test.config, callers, test.keys)
+	}
+	for _, c := range crowds {
+		c.served(t, 50)
+	}
+
+	execute(t, holder, "select from pglimit.token_bucket where key = 'key:0' for update")
+	witness := server.witness(t)
+	began := time.Now()
+	openings := atomic.Int64{}
+	until := soon(t, held)
+	for tick := time.NewTicker(5 * time.Millisecond); until.Err() == nil; <-tick.C {
+		for _, c := range crowds {
+			openings.Add(c.limiter.Stats().Open)
+		}
+	}
+	ended := time.Now()
+	must(t, holder.Rollback(t.Context()))
+	for _, c := range crowds {
+		c.served(t, 50)
+	}
+	wrong := t.Errorf
+	if busy := witness.worst(began); busy > timeout/4 {
+		t.Logf("it takes %v to connect: the machine is so busy that it may be taken for an outage", busy)
+		wrong = t.Logf
+	}
+	for i, test := range cases {
+		c := crowds[i]
+		c.home(t)
+		var locked, others []asked
+		for caller := range c.callers {
+			for n, a := range c.callers[caller] {
+				switch {
+				case a.at.Before(began) || a.answered().After(ended):
+				case (caller+n*callers)%test.keys == 0:
+					locked = append(locked, a)
+				default:
+					others = append(others, a)
+				}
+			}
+		}
+		first, all := c.recovery(ended)
+		t.Logf("%s: of %[3]d requests for the locked key %[2]v failed, of %[5]d for others %[4]v; after the end of the transaction the first was served within %[6]v, the last failed at %[7]v; log %[8]v", test.name, failures(locked), len(locked), failures(others), len(others), first, all, c.log.heard())
+		c.wantCounted(t)
+		if c.log.heard()[opened] > 0 || c.limiter.Stats().Failed[pglimit.CauseBreaker] > 0 {
+			wrong("%s: it has opened: %v, %+v", test.name, c.log.heard(), c.limiter.Stats())
+		}
+		if len(locked) == 0 || failures(locked).Total() == 0 && !test.config.Leases.On {
+			wrong("%s: nobody waited for the row", test.name)
+		}
+		if n := failures(others).Total(); n > int64(len(others)/10) { // some, on a busy machine
+			wrong("%s: %d of %d requests for other keys failed", test.name, n, len(others))
+		}
+	}
+	if openings.Load() > 0 {
+		wrong("it was open %d times", openings.Load())
+	}
+}
+
+// Thousands of callers leave after a millisecond, while a row is locked. They find nothing
+// out about the server, and so do not open the breaker.
+func TestCallersWhoLeaveAreNoOutage(t *testing.T) {
+	t.Parallel()
+	server := newPatient(t, nil)
+	for _, alone := range []bool{false, true} {
+		t.Run("alone "+strconv.FormatBool(alone), func(t *testing.T) {
+			t.Parallel()
+			pool, _ := server.counted(t, 10)
+			log := &listener{}
+			config := pglimit.Config{Name: t.Name(), Limit: plenty, Timeout: time.Second, Combine: pglimit.Combine{Off: alone}}
+			limiter := newListened(t, pool, config, log)
+			must(t, second(limiter.Allow(t.Context(), "key:0")))
+			holder := session(t, pool)
+			execute(t, holder, "select from pglimit.token_bucket where limiter = $1 for update", config.Name)
+			const callers, each = 16, 250
+			var work sync.WaitGroup
+			var left atomic.Int64
+			for i := range callers {
+				work.Go(func() {
+					for n := range each {
+						ctx, cancel := context.WithCancel(t.Context())
+						timer := time.AfterFunc(time.Millisecond, cancel)
+						key := "key:" + strconv.Itoa(n%2*i)
+						if _, err := limiter.Allow(ctx, key); err != nil {
+							left.Add(1)
+							if !errors.Is(err, context.Canceled) {
+								t.Errorf("%s: %v", key, err)
+								cancel()
+								return
+							}
+						}
+						timer.Stop()
+						cancel()
+					}
+				})
+			}
+			work.Wait()
+			must(t, holder.Rollback(t.Context()))
+			must(t, second(limiter.Allow(t.Context(), "key:0")))
+			must(t, limiter.Close(t.Context()))
+			stats := limiter.Stats()
+			t.Logf("%d left; %+v; log %v", left.Load(), stats, log.heard())
+			if left.Load() < callers*each/4 || stats.Canceled != left.Load() || stats.Failed.Total() > 0 || len(log.heard()) > 0 {
+				t.Errorf("%d left; %+v; log %v", left.Load(), stats, log.heard())
+			}
+		})
+	}
+}
