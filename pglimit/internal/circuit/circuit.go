@@ -22,8 +22,10 @@ const (
 	// maxPause is how long nobody is let through after a failure, at most.
 	maxPause = 200 * time.Millisecond
 
-	// minSilence: no server is doubted sooner.
-	minSilence = 50 * time.Millisecond
+	// minSilence: no server is doubted sooner, and has minSignTime for a sign of life: to
+	// connect to a busy one takes some 100 ms.
+	minSilence  = 50 * time.Millisecond
+	minSignTime = 200 * time.Millisecond
 )
 
 // ErrOpen: Postgres was not asked, because it has just not answered others.
@@ -42,13 +44,14 @@ var errNoAnswer = errors.New("nobody waited for the answer")
 //
 // No Breaker (nil) is always closed.
 type Breaker struct {
-	silence time.Duration // after which a server is doubted, and how long a sign of life may take
-	sign    func(context.Context) error
-	hear    func(open bool, why error)
-	states  *gobreaker.TwoStepCircuitBreaker[struct{}]
-	open    atomic.Bool
-	answers atomic.Int64 // how many calls had one
-	asking  atomic.Bool  // for a sign of life, because of a doubt
+	silence  time.Duration // after which a server is doubted
+	signTime time.Duration // how long a sign of life may take then
+	sign     func(context.Context) error
+	hear     func(open bool, why error)
+	states   *gobreaker.TwoStepCircuitBreaker[struct{}]
+	open     atomic.Bool
+	answers  atomic.Int64 // how many calls had one
+	asking   atomic.Bool  // for a sign of life, because of a doubt
 
 	mu     sync.Mutex
 	calls  context.Context // ends when the circuit opens
@@ -64,7 +67,7 @@ type Breaker struct {
 // New is a Breaker that is closed, for calls that may take so long. sign asks for a sign of
 // life on a new connection. hear is told of changes, with the last failure.
 func New(timeout time.Duration, sign func(context.Context) error, hear func(open bool, why error)) *Breaker {
-	b := &Breaker{silence: max(timeout/2, minSilence), sign: sign, hear: hear}
+	b := &Breaker{silence: max(timeout/2, minSilence), signTime: max(timeout/2, minSignTime), sign: sign, hear: hear}
 	b.calls, b.giveUp = context.WithCancel(context.Background())
 	b.ended, b.end = context.WithCancel(context.Background())
 	b.states = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -169,7 +172,7 @@ func (b *Breaker) doubt(answers int64) {
 	defer b.doubts.Done()
 	defer b.asking.Store(false)
 
-	ctx, cancel := context.WithTimeout(b.ended, b.silence)
+	ctx, cancel := context.WithTimeout(b.ended, b.signTime)
 	defer cancel()
 	err := b.sign(ctx)
 	if err == nil || b.answers.Load() != answers || underWay.Err() != nil || b.ended.Err() != nil {

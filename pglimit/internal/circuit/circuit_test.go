@@ -233,7 +233,7 @@ func TestNoServerIsDoubtedAtOnce(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
 		go func() { _ = b.Call(ctx, silent) }()
-		later(99 * time.Millisecond)
+		later(249 * time.Millisecond)
 		if b.Open() {
 			t.Error("open already")
 		}
