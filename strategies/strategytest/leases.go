@@ -170,8 +170,8 @@ func leaseExpires(s *suite) {
 	quick := s.needs(rate.Every(2 * time.Millisecond).WithBurst(20))
 	lease = over("quick", quick, 20)
 	full := lease.Until.Add(quick.Window())
-	before, at := s.until("a full bucket", func() rate.Decision { return s.peek("quick", quick) },
-		func(d rate.Decision) bool { return d.ResetAfter == 0 })
+	before, at := s.until("all tokens of a lease that is over", func() rate.Decision { return s.take("quick", quick, 20, 20) },
+		func(d rate.Decision) bool { return d.Allowed })
 	if at.At.Before(full) || !before.At.IsZero() && before.At.After(full.Add(time.Microsecond)) {
 		s.Errorf("full between %v and %v, want %v after the end of the lease, which is %v", before.At, at.At, quick.Window(), full)
 	}
