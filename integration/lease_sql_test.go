@@ -2,9 +2,6 @@ package integration
 
 import (
 	"errors"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -186,43 +183,6 @@ func TestALeaseThatIsOverIsLeftAlone(t *testing.T) {
 				t.Errorf("%d were left, %d are after it was settled", before, after)
 			}
 		})
-	}
-}
-
-// Two holders lease, spend and settle while others take and give back: what was spent and
-// granted and not given back is what the bucket owes in the end.
-func TestLeasesBesideTakesLoseNoToken(t *testing.T) {
-	t.Parallel()
-	pool, s := newMigrated(t), strategies.TokenBucket{}
-	limit := pglimit.Every(50 * time.Hour).WithBurst(20_000)
-	var used atomic.Int64
-	var work sync.WaitGroup
-	for caller := range 16 {
-		work.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(caller), 13))
-			var held pglimit.Lease
-			for range 100 {
-				if caller < 2 {
-					spent := random.Int64N(held.Tokens + 1)
-					held = lease(t, pool, limit, 50, 4, held, spent)
-					used.Add(spent)
-					continue
-				}
-				d, err := s.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1 + random.Int64N(9), Unit: 1}})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				used.Add(d[0].Granted)
-			}
-			if caller < 2 {
-				lease(t, pool, limit, 0, 1, held, 0)
-			}
-		})
-	}
-	work.Wait()
-	if got := 20_000 - left(t, pool, limit); got != used.Load() {
-		t.Errorf("the bucket owes %d, %d were used", got, used.Load())
 	}
 }
 

@@ -2,8 +2,6 @@ package integration
 
 import (
 	"errors"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -168,33 +166,6 @@ func TestTrapEKeysInTheCallersOrder(t *testing.T) {
 		if held {
 			t.Error("b was locked before a")
 		}
-	})
-	t.Run("shuffled", func(t *testing.T) {
-		t.Parallel()
-		eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-			deadlocks := query[int64](t, pool, "select deadlocks from pg_stat_database where datname = current_database()")
-			var callers sync.WaitGroup
-			for caller := range 16 {
-				callers.Go(func() {
-					random := rand.New(rand.NewPCG(uint64(caller), 1))
-					for range 15 {
-						requests := ask("a", "b", "c", "d", "e", "f", "g", "h")
-						for i := range requests {
-							requests[i].Limit = pglimit.PerSecond(1_000_000).WithBurst(1)
-						}
-						random.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
-						if _, err := strategy.Take(t.Context(), on(pool), requests); err != nil && !errors.Is(err, pglimit.ErrNothingTaken) {
-							t.Error(err)
-							return
-						}
-					}
-				})
-			}
-			callers.Wait()
-			if now := query[int64](t, pool, "select deadlocks from pg_stat_database where datname = current_database()"); now != deadlocks {
-				t.Errorf("%d deadlocks", now-deadlocks)
-			}
-		})
 	})
 }
 

@@ -26,6 +26,9 @@ type Strategy interface {
 	// order given, and have one limit. The call is one transaction: an error that is ErrNothingTaken means
 	// that nothing was taken and that asking for each bucket alone may help; any other
 	// from Postgres, that nothing was taken; one from the connection, that nobody knows.
+	//
+	// A denial and a peek write nothing and leave nothing locked that another take would wait
+	// for, unless the tokens went to another call between the look and the lock.
 	Take(ctx context.Context, session Session, requests []Request) ([]Decision, error)
 }
 

@@ -179,15 +179,7 @@ func queryModes(s *suite) {
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
 		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 	} {
-		config := s.pool.Config().ConnConfig
-		config.DefaultQueryExecMode = mode
-		config.RuntimeParams["datestyle"] = "German, DMY" // no mode depends on how times are written
-		conn, err := pgx.ConnectConfig(s.Context(), config)
-		if err != nil {
-			s.Fatal(err)
-		}
-		defer func() { _ = conn.Close(context.WithoutCancel(s.Context())) }()
-		session := rate.OnConn(conn)
+		session := s.connected(mode)
 		key := mode.String() + `'\"%🔑`
 		if d := s.takeAll(session, s.ask(key, limit, 0, 1))[0]; !d.Allowed {
 			s.Errorf("%v: peek at a full bucket: %+v", mode, d)
@@ -210,6 +202,20 @@ func queryModes(s *suite) {
 			s.Errorf("%v: Sweep: %v", mode, err)
 		}
 	}
+}
+
+// connected is a session on a connection of its own, on which queries are sent that way.
+func (s *suite) connected(mode pgx.QueryExecMode) rate.Session {
+	s.Helper()
+	config := s.pool.Config().ConnConfig
+	config.DefaultQueryExecMode = mode
+	config.RuntimeParams["datestyle"] = "German, DMY" // no mode depends on how times are written
+	conn, err := pgx.ConnectConfig(s.Context(), config)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = conn.Close(context.WithoutCancel(s.Context())) })
+	return rate.OnConn(conn)
 }
 
 // sweepAll walks the whole table.

@@ -1,0 +1,115 @@
+package strategytest
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/audit"
+)
+
+// Holders lease, spend and settle, in time or not, while others take: never over the limit,
+// whenever between the beginning and the end of a lease it was spent.
+func leasesUnderLoad(s *suite) {
+	const holders, callers, duration = 6, 24, 500 * time.Millisecond
+	capable[rate.Leaser](s)
+	limit := s.needs(rate.Limit{Tokens: 97, Period: 200 * time.Millisecond, Burst: 60})
+	var histories [callers]audit.History
+	var leased atomic.Int64
+	var work sync.WaitGroup
+	began := time.Now()
+	for i := range histories {
+		work.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 43))
+			var held rate.Lease
+			for time.Since(began) < duration || leased.Load() == 0 && time.Since(began) < patience { // longer on a busy machine
+				if i >= holders {
+					r := s.ask("k", limit, 1+random.Int64N(6), 1)
+					decisions, err := s.strategy.Take(s.Context(), s.session, []rate.Request{r})
+					if err != nil {
+						s.Error(err)
+						return
+					}
+					histories[i].Add(audit.FromDecision(r, decisions[0]))
+					continue
+				}
+				r := s.leaseOf("k", limit, 1+random.Int64N(20))
+				r.Share, r.TTL = 1+random.Int64N(4), time.Duration(1+random.IntN(30))*time.Millisecond
+				r.Settle, r.Spent = held, random.Int64N(held.Tokens+1)
+				next, err := capable[rate.Leaser](s).Lease(s.Context(), s.session, r)
+				if err != nil {
+					s.Error(err)
+					return
+				}
+				// It was spent at once, or just before it was settled or over.
+				at := held.At
+				if end := next.At; random.IntN(2) == 0 {
+					if end.After(held.Until) {
+						end = held.Until
+					}
+					at = end
+				}
+				histories[i].Add(audit.Event{At: at.UnixNano(), Wanted: r.Spent, Unit: 1, Granted: r.Spent})
+				leased.Add(r.Spent)
+				held = next
+			}
+		})
+	}
+	work.Wait()
+	var all audit.History
+	for i := range histories {
+		all.Merge(&histories[i])
+	}
+	// What others have set aside denies what the grants would leave room for.
+	if report := all.Check(limit); report.Over.Tokens > 0 || report.Err != nil || leased.Load() == 0 || report.Granted == leased.Load() {
+		s.Errorf("%d tokens of leases were spent: %v", leased.Load(), report)
+	}
+}
+
+// The same while nothing flows back: what was granted, or spent of leases, is what is missing
+// in the end.
+func leasesLoseNothing(s *suite) {
+	const holders, callers, rounds, burst = 4, 16, 40, 20_000
+	capable[rate.Leaser](s)
+	limit := s.needs(rate.Every(50 * time.Hour).WithBurst(burst))
+	var used atomic.Int64
+	var work sync.WaitGroup
+	for i := range callers {
+		work.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 47))
+			var held rate.Lease
+			for range rounds {
+				if i >= holders {
+					d, err := s.strategy.Take(s.Context(), s.session, []rate.Request{s.ask("k", limit, 1+random.Int64N(9), 1)})
+					if err != nil {
+						s.Error(err)
+						return
+					}
+					used.Add(d[0].Granted)
+					continue
+				}
+				r := s.leaseOf("k", limit, 50)
+				r.Share, r.Settle, r.Spent = 4, held, random.Int64N(held.Tokens+1)
+				var err error
+				if held, err = capable[rate.Leaser](s).Lease(s.Context(), s.session, r); err != nil {
+					s.Error(err)
+					return
+				}
+				used.Add(r.Spent)
+			}
+			if held.Tokens == 0 {
+				return
+			}
+			if _, err := capable[rate.Leaser](s).Lease(s.Context(), s.session, s.settling("k", limit, held, 1)); err != nil {
+				s.Error(err)
+			}
+			used.Add(1)
+		})
+	}
+	work.Wait()
+	if d := s.peek("k", limit); burst-d.Remaining != used.Load() {
+		s.Errorf("the bucket lacks %d tokens, %d were used", burst-d.Remaining, used.Load())
+	}
+}

@@ -1,0 +1,110 @@
+package strategytest
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/audit"
+)
+
+// clock is the database's.
+func (s *suite) clock() (now time.Time) {
+	s.Helper()
+	if err := s.pool.QueryRow(s.Context(), "select clock_timestamp()").Scan(&now); err != nil {
+		s.Fatal(err)
+	}
+	return now
+}
+
+// 48 callers, of whom half want the same key: never over the limit, no denial that was not
+// due, unless it says that it was contended, and all of it while it happened.
+func exactUnderLoad(s *suite) {
+	const callers, duration = 48, 600 * time.Millisecond
+	for name, limit := range map[string]rate.Limit{
+		"one per interval": rate.Every(15 * time.Millisecond),
+		"mixed costs":      {Tokens: 97, Period: 300 * time.Millisecond, Burst: 20},
+	} {
+		if s.strategy.Check(limit) != nil {
+			continue
+		}
+		var histories [callers]audit.Histories
+		var answers, refusals atomic.Int64
+		before := s.clock()
+		var first, last [callers]time.Time
+		var work sync.WaitGroup
+		began := time.Now()
+		for i := range histories {
+			work.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(i), 41))
+				for time.Since(began) < duration {
+					requests := s.mixed(name, random, limit)
+					decisions, err := s.strategy.Take(s.Context(), s.session, requests)
+					if err != nil {
+						if !s.refused(err) {
+							return
+						}
+						refusals.Add(1)
+						continue
+					}
+					answers.Add(1)
+					for j, d := range decisions {
+						histories[i].Record(requests[j].Key, requests[j], d)
+						if first[i].IsZero() || d.At.Before(first[i]) {
+							first[i] = d.At
+						}
+						if d.At.After(last[i]) {
+							last[i] = d.At
+						}
+					}
+				}
+			})
+		}
+		work.Wait()
+		after := s.clock()
+		var all audit.Histories
+		for i := range histories {
+			all.Merge(&histories[i])
+			if !first[i].IsZero() && (first[i].Before(before) || last[i].After(after)) {
+				s.Errorf("%s: decisions are from %v to %v, the calls were from %v to %v", name, first[i], last[i], before, after)
+			}
+		}
+		if report := all.Check(limit); !report.OK() || report.Granted == 0 {
+			s.Errorf("%s: %v", name, report)
+		}
+		if refusals.Load() > answers.Load() {
+			s.Errorf("%s: %d calls were answered, %d took nothing", name, answers.Load(), refusals.Load())
+		}
+	}
+}
+
+// mixed is a call for a key, mostly, of several sorts.
+func (s *suite) mixed(name string, random *rand.Rand, limit rate.Limit) []rate.Request {
+	keys := []string{name + " hot"}
+	if random.IntN(2) == 0 {
+		keys[0] = name + string(rune('a'+random.IntN(4)))
+		if random.IntN(4) == 0 {
+			keys = append(keys, name+" hot")
+		}
+	}
+	var requests []rate.Request
+	for _, key := range keys {
+		r := s.ask(key, limit, 1, 1)
+		if limit.Burst > 1 {
+			r.Tokens = 1 + random.Int64N(8)
+			r.Unit = 1 + random.Int64N(r.Tokens)
+		}
+		switch random.IntN(8) {
+		case 0:
+			if len(keys) == 1 { // among several, token_bucket's is wrong when the call was held up for 10 ms
+				r.Tokens = 0
+			}
+		case 1, 2:
+			r.Durability = rate.Durable
+		}
+		requests = append(requests, r)
+	}
+	return requests
+}
