@@ -233,8 +233,8 @@ func TestARowThatIsHeldIsNoOutage(t *testing.T) {
 			}
 			closed(t, "a refund", limiter)
 			later(2 * time.Second)
-			if stats := limiter.Stats(); stats.LostTokens != 2 {
-				t.Errorf("one in each lane had a refund: %+v", stats)
+			if stats := limiter.Stats(); stats.RoundTrips != 2 || stats.LostTokens < 2 {
+				t.Errorf("each lane had a refund: %+v", stats)
 			}
 		})
 	})

@@ -38,10 +38,10 @@ func TestADroppedLeaseIsSettled(t *testing.T) {
 					t.Error(err)
 				}
 				_, _, left := leases.Spend(request("a", 1))
-				if last := s.requests[len(s.requests)-1]; left || !slices.Equal(s.tokens(), []int64{5, 0}) || last.Settle.Tokens != 5 || last.Spent != 1 {
-					t.Errorf("%s, fetching %t: some is left %t; asked %+v", name, fetching, left, s.requests)
+				if last := s.asked()[len(s.asked())-1]; left || !slices.Equal(s.tokens(), []int64{5, 0}) || last.Settle.Tokens != 5 || last.Spent != 1 {
+					t.Errorf("%s, fetching %t: some is left %t; asked %+v", name, fetching, left, s.asked())
 				}
-				s.lends = nil
+				s.becomes(nil)
 				for range 10 {
 					if _, served, err := ask(t.Context(), leases, "a", 1); served || err != nil {
 						t.Fatalf("%s: leased again at once, %v", name, err)
@@ -66,7 +66,7 @@ func TestDroppingALeaseThatCannotBeSettled(t *testing.T) {
 			s := &lender{}
 			leases := s.leases(t, crowd())
 			busy(t, leases, "a")
-			s.lends = slowly(ttl / 2)
+			s.becomes(slowly(ttl / 2))
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
 			began := time.Now()
@@ -133,8 +133,8 @@ func TestCloseAfterALeaseHasExpired(t *testing.T) {
 			if missed := errors.Is(err, context.DeadlineExceeded); missed != (spent < 5) || !missed && err != nil {
 				t.Errorf("%d spent: %v", spent, err)
 			}
-			if n := leases.Stats.UnspentTokens.Load(); n != 5-spent || len(s.requests) != 1 {
-				t.Errorf("%d unspent, asked %+v", n, s.requests)
+			if n := leases.Stats.UnspentTokens.Load(); n != 5-spent || len(s.asked()) != 1 {
+				t.Errorf("%d unspent, asked %+v", n, s.asked())
 			}
 		})
 	}
@@ -147,7 +147,7 @@ func TestTwoClose(t *testing.T) {
 		s := &lender{}
 		leases := s.leases(t, crowd())
 		busy(t, leases, "a")
-		s.lends = slowly(10 * time.Millisecond)
+		s.becomes(slowly(10 * time.Millisecond))
 		began := time.Now()
 		go func() { _ = leases.Close(context.Background()) }()
 		synctest.Wait()
@@ -170,15 +170,15 @@ func TestWhatWasDeniedIsForgottenAfterTheSettlement(t *testing.T) {
 		s := &lender{}
 		leases := s.leases(t, crowd())
 		busy(t, leases, "a")
-		s.lends = slowly(10 * time.Millisecond)
+		s.becomes(slowly(10 * time.Millisecond))
 		go func() { _ = leases.Drop(context.Background(), "a") }()
 		synctest.Wait()
-		if s.underWay != 1 || len(s.forgot) != 0 {
-			t.Errorf("%d calls under way, forgot %q", s.underWay, s.forgot)
+		if n, _ := s.calls(); n != 1 || len(s.forgotten()) != 0 {
+			t.Errorf("%d calls under way, forgot %q", n, s.forgotten())
 		}
 		later(10 * time.Millisecond)
-		if !slices.Equal(s.forgot, []string{"a"}) {
-			t.Errorf("forgot %q", s.forgot)
+		if !slices.Equal(s.forgotten(), []string{"a"}) {
+			t.Errorf("forgot %q", s.forgotten())
 		}
 		closes(t, leases)
 	})
@@ -192,12 +192,12 @@ func TestALeaseCallDoesNotHang(t *testing.T) {
 		leases := s.leases(t, crowd())
 		served := claims(t, leases, nil, 1)
 		later(ttl - 1)
-		if s.underWay != 1 || served() != "" {
-			t.Errorf("%d calls under way, %s", s.underWay, served())
+		if n, _ := s.calls(); n != 1 || served() != "" {
+			t.Errorf("%d calls under way, %s", n, served())
 		}
 		later(1)
-		if s.underWay != 0 || served() != "n" {
-			t.Errorf("%d calls under way, %s", s.underWay, served())
+		if n, _ := s.calls(); n != 0 || served() != "n" {
+			t.Errorf("%d calls under way, %s", n, served())
 		}
 		closes(t, leases)
 	})
@@ -253,10 +253,10 @@ func TestWhatAGrantSays(t *testing.T) {
 			t.Errorf("of another lease: %+v", d)
 		}
 		unspent = leases.BeforePeek("a")
-		s.lends = func(context.Context, rate.LeaseRequest) (rate.Lease, error) {
+		s.becomes(func(context.Context, rate.LeaseRequest) (rate.Lease, error) {
 			time.Sleep(2 * ttl) // it cannot be settled before it expires
 			return rate.Lease{}, errors.New("the server is down")
-		}
+		})
 		later(ttl)
 		if d := peek(0, 1); d.Remaining != 0 || d.Allowed {
 			t.Errorf("of one that has expired: %+v", d)

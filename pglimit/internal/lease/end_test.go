@@ -94,7 +94,11 @@ func TestCloseWithoutTime(t *testing.T) {
 		busy(t, leases, "b")
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
+		began := time.Now()
 		err := leases.Close(ended)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("took %v", took)
+		}
 		if !errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "pglimit: 2 leases could not be given back") {
 			t.Error(err)
 		}

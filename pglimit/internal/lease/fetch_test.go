@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,7 @@ func claims(t *testing.T, s *lease.Leases, ctxs map[int]context.Context, tokens 
 	for range 4 {
 		_, _, _ = ask(t.Context(), s, "a", 1)
 	}
+	var mu sync.Mutex
 	said := make([]string, len(tokens))
 	for i, n := range tokens {
 		ctx := ctxs[i]
@@ -41,6 +43,8 @@ func claims(t *testing.T, s *lease.Leases, ctxs map[int]context.Context, tokens 
 		}
 		go func() {
 			_, got, err := ask(ctx, s, "a", n)
+			mu.Lock()
+			defer mu.Unlock()
 			said[i] = map[bool]string{true: "y", false: "n"}[got]
 			if err != nil {
 				said[i] = "l"
@@ -48,7 +52,11 @@ func claims(t *testing.T, s *lease.Leases, ctxs map[int]context.Context, tokens 
 		}()
 		synctest.Wait()
 	}
-	return func() string { return strings.Join(said, "") }
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Join(said, "")
+	}
 }
 
 // A lease is served in order of arrival: nobody overtakes one who wants more than is left, and
@@ -82,7 +90,7 @@ func TestWhoIsServedOutOfALease(t *testing.T) {
 					t.Errorf("served %s, want %s; asked for %d, want %d", served(), test.served, s.tokens(), test.asked)
 				}
 				if test.spent >= 0 {
-					if last := s.requests[1]; last.Settle.Tokens != 5 || last.Spent != test.spent {
+					if last := s.asked()[1]; last.Settle.Tokens != 5 || last.Spent != test.spent {
 						t.Errorf("settled %+v", last)
 					}
 					// For a hold there is no other, and what was settled is not settled again.
@@ -95,13 +103,13 @@ func TestWhoIsServedOutOfALease(t *testing.T) {
 						t.Errorf("%d unspent", n)
 					}
 					later(2 * hold)
-					s.lends = nil
+					s.becomes(nil)
 					busy(t, leases, "a")
 				}
 				before := leases.Stats.LeasedTokens.Load() - leases.Stats.UnspentTokens.Load()
 				closes(t, leases)
 				spent := int64(0)
-				for _, r := range s.requests {
+				for _, r := range s.asked() {
 					spent += r.Spent
 				}
 				if used := leases.Stats.LeasedTokens.Load() - leases.Stats.UnspentTokens.Load(); used != spent || used > before {
@@ -122,15 +130,15 @@ func TestAKeyHasOneLeaseCallUnderWay(t *testing.T) {
 		for range 40 {
 			go func() { _, _, _ = ask(t.Context(), leases, "a", 1) }()
 			later(hold / 5)
-			if s.underWay > 1 {
-				t.Fatalf("%d calls are under way", s.underWay)
+			if n, _ := s.calls(); n > 1 {
+				t.Fatalf("%d calls are under way", n)
 			}
 		}
 		later(ttl)
 		if !strings.HasPrefix(served(), "yy") {
 			t.Error(served())
 		}
-		s.lends = nil
+		s.becomes(nil)
 		closes(t, leases)
 	})
 }
@@ -145,8 +153,8 @@ func TestWhoComesLateLooksAgain(t *testing.T) {
 		busy(t, leases, "a")
 		d, served, release, err := leases.Fetch(t.Context(), request("a", 1))
 		release()
-		if !served || err != nil || d.Source != rate.FromLease || len(s.requests) != 1 {
-			t.Errorf("%+v, %t, %v, %d calls", d, served, err, len(s.requests))
+		if !served || err != nil || d.Source != rate.FromLease || len(s.asked()) != 1 {
+			t.Errorf("%+v, %t, %v, %d calls", d, served, err, len(s.asked()))
 		}
 	})
 }
@@ -193,10 +201,10 @@ func TestWhenALeaseIsAskedForAgain(t *testing.T) {
 						t.Fatal(served, err)
 					}
 				}
-				if len(s.requests) != 1 {
+				if len(s.asked()) != 1 {
 					t.Errorf("asked for %d", s.tokens())
 				}
-				s.lends = nil
+				s.becomes(nil)
 				later(3 * hold) // also an empty lease is settled
 				busy(t, leases, "a")
 				closes(t, leases)
@@ -209,11 +217,11 @@ func TestWhenALeaseIsAskedForAgain(t *testing.T) {
 		for range 3 { // also by another keeper: the first has ended when there was no lease
 			busy(t, leases, "a")
 			later(2*hold + hold/2)
-			if last := s.requests[len(s.requests)-1]; last.Tokens != 0 || last.Spent != 1 {
+			if last := s.asked()[len(s.asked())-1]; last.Tokens != 0 || last.Spent != 1 {
 				t.Fatalf("it was idle, and is not settled: %+v", last)
 			}
-			if len(s.forgot) != len(s.requests)/2 {
-				t.Errorf("forgot %q", s.forgot)
+			if len(s.forgotten()) != len(s.asked())/2 {
+				t.Errorf("forgot %q", s.forgotten())
 			}
 		}
 		later(5 * hold)
@@ -263,7 +271,7 @@ func TestBusyIsCountedByTheHold(t *testing.T) {
 			claims(t, leases, nil) // four
 			later(hold)
 		}
-		if len(s.requests) != 0 {
+		if len(s.asked()) != 0 {
 			t.Errorf("asked for %d", s.tokens())
 		}
 	})
@@ -285,11 +293,50 @@ func TestWhoIsCountedAsWaiting(t *testing.T) {
 		if served() != "yyll" || crowd.Size() != 0 {
 			t.Errorf("%d wait, %s", crowd.Size(), served())
 		}
-		s.lends = nil
+		s.becomes(nil)
 		closes(t, leases)
 		claims(t, leases, nil, 1, 1, 1)
-		if crowd.Size() != 0 || len(s.requests) != 2 {
+		if crowd.Size() != 0 || len(s.asked()) != 2 {
 			t.Errorf("closed, and %d wait; asked for %d", crowd.Size(), s.tokens())
+		}
+	})
+}
+
+// Who was served does not leave without its tokens, though its context ends while the rest of
+// the lease is being settled for somebody else.
+func TestWhoWasServedHasItsAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &lender{lends: slowly(10 * time.Millisecond)}
+		leases := s.leases(t, crowd())
+		ctx, leave := context.WithCancel(t.Context())
+		served := claims(t, leases, map[int]context.Context{0: ctx, 2: ctx}, 1, 1, 4)
+		later(15 * time.Millisecond)
+		leave()
+		later(15 * time.Millisecond)
+		if served() != "yyl" || s.asked()[1].Spent != 2 {
+			t.Errorf("served %s, asked %+v", served(), s.asked())
+		}
+		closes(t, leases)
+	})
+}
+
+// Who comes while Close waits for a lease asks Postgres, and is not counted as waiting.
+func TestWhoComesDuringClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		crowd := &count.Crowd{Max: 5}
+		s := &lender{lends: slowly(10 * time.Millisecond)}
+		leases := s.leases(t, crowd)
+		first := claims(t, leases, nil, 1)
+		go closes(t, leases)
+		synctest.Wait()
+		if _, served, err := ask(t.Context(), leases, "a", 1); served || err != nil || crowd.Size() != 1 {
+			t.Errorf("%t, %v, %d wait", served, err, crowd.Size())
+		}
+		later(time.Second)
+		if first() != "y" || crowd.Size() != 0 {
+			t.Errorf("%s, %d wait", first(), crowd.Size())
 		}
 	})
 }

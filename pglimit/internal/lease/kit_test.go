@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,10 +22,11 @@ const (
 var limit = rate.PerHour(1_000_000)
 
 // lender is what Leases call: it lends what is asked for, as the test says, and remembers.
+// What happens at the test's time is not ordered for the race detector: hence the lock.
 type lender struct {
 	lends func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error)
 
-	mu       sync.Mutex
+	mu       sync.Mutex // also of lends, once there are leases
 	requests []rate.LeaseRequest
 	forgot   []string
 	underWay int
@@ -41,12 +43,9 @@ func (l *lender) leases(t *testing.T, crowd *count.Crowd) *lease.Leases {
 	t.Helper()
 	s, err := lease.New(lease.Config{Limiter: "test", Limit: limit, Durability: rate.Durable, TTL: ttl}, crowd, lease.Calls{
 		Lease: func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error) {
-			l.begin(request)
+			lends := l.begin(request)
 			defer l.end()
-			if l.lends == nil {
-				return lend(ctx, request)
-			}
-			return l.lends(ctx, request)
+			return lends(ctx, request)
 		},
 		Forget: func(key string) {
 			l.mu.Lock()
@@ -60,12 +59,16 @@ func (l *lender) leases(t *testing.T, crowd *count.Crowd) *lease.Leases {
 	return s
 }
 
-func (l *lender) begin(request rate.LeaseRequest) {
+func (l *lender) begin(request rate.LeaseRequest) (lends func(context.Context, rate.LeaseRequest) (rate.Lease, error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.requests = append(l.requests, request)
 	l.underWay++
 	l.most = max(l.most, l.underWay)
+	if l.lends == nil {
+		return lend
+	}
+	return l.lends
 }
 
 func (l *lender) end() {
@@ -74,11 +77,37 @@ func (l *lender) end() {
 	l.underWay--
 }
 
-// tokens that were asked for, by each call.
-func (l *lender) tokens() (tokens []int64) {
+// becomes one that lends like this from now on; nil: what is asked for, at once.
+func (l *lender) becomes(lends func(context.Context, rate.LeaseRequest) (rate.Lease, error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, r := range l.requests {
+	l.lends, l.most = lends, 0
+}
+
+// asked is what each call asked for.
+func (l *lender) asked() []rate.LeaseRequest {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.requests)
+}
+
+// forgotten are the keys of which Forget was told.
+func (l *lender) forgotten() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.forgot)
+}
+
+// calls under way now, and the most that were at once.
+func (l *lender) calls() (now, most int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.underWay, l.most
+}
+
+// tokens that were asked for, by each call.
+func (l *lender) tokens() (tokens []int64) {
+	for _, r := range l.asked() {
 		tokens = append(tokens, r.Tokens)
 	}
 	return tokens

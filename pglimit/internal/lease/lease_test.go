@@ -34,7 +34,7 @@ func TestALeaseGrowsFourfoldAtMost(t *testing.T) {
 				t.Fatalf("%d: %t, %v", tokens, served, err)
 			}
 		}
-		if last := s.requests[len(s.requests)-1]; last.Tokens != 4*320 || last.Spent != 200 {
+		if last := s.asked()[len(s.asked())-1]; last.Tokens != 4*320 || last.Spent != 200 {
 			t.Errorf("asked for %d, with %d spent", last.Tokens, last.Spent)
 		}
 	})
@@ -82,13 +82,13 @@ func TestFewLeaseCallsAreUnderWayAtOnce(t *testing.T) {
 			}
 		}
 		later(10 * time.Millisecond)
-		if s.most != 4 || len(s.requests) != 20 {
-			t.Errorf("%d calls were under way at once, of %d", s.most, len(s.requests))
+		if _, most := s.calls(); most != 4 || len(s.asked()) != 20 {
+			t.Errorf("%d calls were under way at once, of %d", most, len(s.asked()))
 		}
-		s.most = 0
+		s.becomes(s.lends)
 		closes(t, leases)
-		if s.most != 4 || len(s.requests) != 40 {
-			t.Errorf("when it was closed, %d calls were under way at once, of %d", s.most, len(s.requests))
+		if _, most := s.calls(); most != 4 || len(s.asked()) != 40 {
+			t.Errorf("when it was closed, %d calls were under way at once, of %d", most, len(s.asked()))
 		}
 	})
 }
@@ -118,14 +118,14 @@ func TestWhoWaitsForALeaseCallWaitsNoLongerThanALeaseLasts(t *testing.T) {
 			synctest.Wait()
 		}
 		later(ttl / 2)
-		if s.underWay != 4 {
-			t.Errorf("%d calls are under way", s.underWay)
+		if n, _ := s.calls(); n != 4 {
+			t.Errorf("%d calls are under way", n)
 		}
 		later(ttl)
 		if took[4] != ttl {
 			t.Errorf("it waited for %v", took[4])
 		}
-		s.lends = lend
+		s.becomes(nil)
 		close(goOn)
 		synctest.Wait()
 		if leases.Stats.Trips.Load() != 4 {
@@ -147,11 +147,11 @@ func TestWhatALeaseIsAskedFor(t *testing.T) {
 		first, last := whose, whose
 		first.Tokens = 5
 		last.Settle, last.Spent = rate.Lease{Tokens: 5, At: time.Now(), Until: time.Now().Add(ttl)}, 1
-		if want := []rate.LeaseRequest{first, last}; !slices.Equal(s.requests, want) {
-			t.Errorf("asked %+v\nwant  %+v", s.requests, want)
+		if want := []rate.LeaseRequest{first, last}; !slices.Equal(s.asked(), want) {
+			t.Errorf("asked %+v\nwant  %+v", s.asked(), want)
 		}
-		if !slices.Equal(s.forgot, []string{"a"}) {
-			t.Errorf("forgot %q", s.forgot)
+		if !slices.Equal(s.forgotten(), []string{"a"}) {
+			t.Errorf("forgot %q", s.forgotten())
 		}
 		stats := &leases.Stats
 		if trips, leased, unspent := stats.Trips.Load(), stats.LeasedTokens.Load(), stats.UnspentTokens.Load(); trips != 2 || leased != 5 || unspent != 4 {
