@@ -24,6 +24,7 @@ func TestCLI(t *testing.T) {
 	}
 	for name, test := range map[string]func(*testing.T, cli){
 		"exit codes are the answer":                   cliAnswersByExitCode,
+		"--durability is heeded":                      cliHeedsDurability,
 		"JSON is for machines":                        cliPrintsJSON,
 		"a shell script branches on the answer":       cliServesShellScripts,
 		"ten processes, one grant":                    cliGrantsOneOfTen,
@@ -47,6 +48,8 @@ func TestCLI(t *testing.T) {
 		"--timeout ends a wait for a lock":            cliGivesUpAtTimeout,
 		"Ctrl-C ends a wait for a lock with code 130": cliEndsOnInterrupt,
 		"Ctrl-C ends a wait for a connection":         cliEndsWhileConnecting,
+		"SIGTERM ends it cleanly":                     cliEndsOnSIGTERM,
+		"a second Ctrl-C kills it":                    cliIsKilledByASecondInterrupt,
 		"a closed terminal ends it with code 129":     cliEndsOnHangup,
 		"nohup keeps it alive":                        cliOutlivesHangupUnderNohup,
 	} {

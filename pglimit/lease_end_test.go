@@ -25,36 +25,41 @@ func (s slow) Err() error {
 // to its lane.
 func TestCloseAnswersThoseWhoWaitForALease(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		b.latency.Store(int64(10 * time.Millisecond))
-		limiter := leasing(t, b, perHour(8))
-		if _, err := limiter.AllowN(t.Context(), "a", 2); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := limiter.AllowN(t.Context(), "a", 2); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := limiter.Allow(t.Context(), "a"); err != nil { // three are left: too few for a lease
-			t.Fatal(err)
-		}
-		var work sync.WaitGroup
-		for range 20 {
-			work.Go(func() {
-				if _, err := limiter.Allow(slow{t.Context()}, "a"); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		time.Sleep(5 * time.Millisecond)
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		work.Wait()
-		if stats := limiter.Stats(); stats.LeaseTrips == 0 {
-			t.Errorf("nobody waited for a lease: %+v", stats)
-		}
-	})
+	for _, alone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) { closeWhileALeaseIsFetched(t, alone) })
+	}
+}
+
+// alone: without combining.
+func closeWhileALeaseIsFetched(t *testing.T, alone bool) {
+	b := newBank()
+	b.latency.Store(int64(10 * time.Millisecond))
+	limiter := newLimiter(t, b, func(c *pglimit.Config) { c.Leases.On, c.Combine.Off, c.Limit = true, alone, perHour(8) })
+	if _, err := limiter.AllowN(t.Context(), "a", 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := limiter.AllowN(t.Context(), "a", 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := limiter.Allow(t.Context(), "a"); err != nil { // three are left: too few for a lease
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	for range 20 {
+		work.Go(func() {
+			if _, err := limiter.Allow(slow{t.Context()}, "a"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(5 * time.Millisecond)
+	if err := limiter.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	work.Wait()
+	if stats := limiter.Stats(); stats.LeaseTrips == 0 {
+		t.Errorf("nobody waited for a lease: %+v", stats)
+	}
 }
 
 // A lease that is being settled when Close gives up is one that could not be given back.

@@ -1,0 +1,112 @@
+package combine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/internal/combine"
+	"github.com/pglimit/ratelimit/pglimit/internal/count"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// calls are what the Combiner calls: they do as the test says, and remember what they were
+// asked. As they are, they grant everything and know of no denial.
+type calls struct {
+	send     func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error)
+	giveBack func(ctx context.Context, refunds []rate.Refund) error
+	learned  func() uint64
+	recall   func(request *rate.Request) (rate.Decision, bool)
+
+	mu      sync.Mutex
+	asked   []string // such as "a:1 b:6/2" of each call
+	refunds []rate.Refund
+}
+
+func (c *calls) combiner(lanes int) *combine.Combiner {
+	return combine.New(lanes, &count.Crowd{Max: 1 << 20}, combine.Calls{
+		Send: func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
+			c.mu.Lock()
+			c.asked = append(c.asked, text(requests))
+			c.mu.Unlock()
+			if c.send != nil {
+				return c.send(ctx, requests)
+			}
+			return grant(requests), nil
+		},
+		GiveBack: func(ctx context.Context, refunds []rate.Refund) error {
+			c.mu.Lock()
+			c.refunds = append(c.refunds, refunds...)
+			c.mu.Unlock()
+			if c.giveBack != nil {
+				return c.giveBack(ctx, refunds)
+			}
+			return nil
+		},
+		Learned: func() uint64 {
+			if c.learned != nil {
+				return c.learned()
+			}
+			return 0
+		},
+		Recall: func(request *rate.Request) (rate.Decision, bool) {
+			if c.recall != nil {
+				return c.recall(request)
+			}
+			return rate.Decision{}, false
+		},
+	})
+}
+
+func text(requests []rate.Request) string {
+	var texts []string
+	for _, r := range requests {
+		text := fmt.Sprintf("%s:%d", r.Key, r.Tokens)
+		if r.Unit != r.Tokens {
+			text += fmt.Sprintf("/%d", r.Unit)
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, " ")
+}
+
+// grant whatever is asked.
+func grant(requests []rate.Request) []rate.Decision {
+	decisions := make([]rate.Decision, len(requests))
+	for i, r := range requests {
+		decisions[i] = rate.Decision{Allowed: true, Granted: r.Tokens}
+	}
+	return decisions
+}
+
+var limit = rate.PerHour(1000)
+
+func request(key string, tokens int64) rate.Request {
+	return rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1)}
+}
+
+// heard is what a caller was told.
+type heard struct {
+	rate.Decision
+	err error
+}
+
+var errNoAnswer = errors.New("no answer yet")
+
+// ask in a goroutine of its own, behind all who have asked before.
+func ask(ctx context.Context, c *combine.Combiner, key string, tokens int64) *heard {
+	h := &heard{err: errNoAnswer}
+	go func() { h.Decision, h.err = c.Decide(ctx, request(key, tokens)) }()
+	synctest.Wait()
+	return h
+}
+
+// later waits for so long by the test's clock, and until what happens then has happened.
+func later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}

@@ -1,0 +1,94 @@
+package pglimit_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// On a connection or in a transaction of the caller's, a key is not leased however busy it
+// is, and nothing is spent of what the limiter itself has leased of it; nor is what is
+// remembered asked, nor anything remembered.
+func TestASessionOfTheCallersPassesAllStagesBy(t *testing.T) {
+	t.Parallel()
+	for name, within := range map[string]func(*pglimit.Limiter) *pglimit.Limiter{
+		"OnConn": func(l *pglimit.Limiter) *pglimit.Limiter { return l.OnConn(new(pgx.Conn)) },
+		"InTx":   func(l *pglimit.Limiter) *pglimit.Limiter { return l.InTx(pglimitTx{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBank()
+				limiter := newLimiter(t, b, func(c *pglimit.Config) {
+					c.Leases.On, c.Combine.Off, c.Memory.Off, c.Limit = true, false, false, perHour(1000)
+				})
+				in := within(limiter)
+				trips := func(what string, asks int) {
+					t.Helper()
+					before := limiter.Stats()
+					for range asks {
+						d, err := in.Allow(t.Context(), "a")
+						if err != nil || d.Source != pglimit.FromDatabase || d.Limit != limiter.Limit() {
+							t.Fatalf("%s: %+v, %v", what, d, err)
+						}
+					}
+					if n := limiter.Stats().Since(before); n.RoundTrips != int64(asks) || n.LeaseTrips != 0 || decided(n) != int64(asks) {
+						t.Errorf("%s: %+v", what, n)
+					}
+				}
+				trips("a busy key", 20)
+				load(t, limiter, time.Millisecond, 100*time.Millisecond)
+				if b.setAside() == 0 {
+					t.Fatal("there is no lease")
+				}
+				trips("a key that is leased", 3)
+				if err := limiter.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Test(t, func(t *testing.T) {
+				limiter := newLimiter(t, &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour})}, func(c *pglimit.Config) { c.Memory.Off = false })
+				asked := func(what string, l *pglimit.Limiter, want int64) {
+					t.Helper()
+					before := limiter.Stats().RoundTrips
+					if _, err := l.Allow(t.Context(), "a"); err != nil {
+						t.Error(err)
+					}
+					if n := limiter.Stats().RoundTrips - before; n != want {
+						t.Errorf("%s: %d round trips", what, n)
+					}
+				}
+				asked("within", within(limiter), 1)
+				asked("what was denied within is not remembered", limiter, 1)
+				asked("it is now", limiter, 0)
+				asked("not within", within(limiter), 1)
+			})
+		})
+	}
+}
+
+// Where Postgres has just not answered others, the caller's own transaction asks all the same:
+// it is on a connection that is there.
+func TestASessionOfTheCallersPassesTheBreakerBy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &fake{take: fail(pglimit.ErrUnavailable)}
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Breaker.Off = false })
+		for range 5 {
+			_, _ = limiter.Allow(t.Context(), "a")
+		}
+		if limiter.Stats().Open != 1 {
+			t.Fatalf("the circuit is closed: %+v", limiter.Stats())
+		}
+		s.take = grantAll
+		for name, in := range map[string]*pglimit.Limiter{"OnConn": limiter.OnConn(new(pgx.Conn)), "InTx": limiter.InTx(pglimitTx{})} {
+			if d, err := in.Allow(t.Context(), "a"); err != nil || !d.Allowed {
+				t.Errorf("%s: %+v, %v", name, d, err)
+			}
+		}
+	})
+}
