@@ -162,7 +162,7 @@ func (b *Breaker) watch(call context.Context, answers int64) *time.Timer {
 // has an answer meanwhile, the circuit opens.
 func (b *Breaker) doubt(answers int64) {
 	b.mu.Lock()
-	if b.ended.Err() != nil || !b.asking.CompareAndSwap(false, true) {
+	if b.ended.Err() != nil || b.Open() || !b.asking.CompareAndSwap(false, true) {
 		b.mu.Unlock()
 		return
 	}

@@ -465,6 +465,7 @@ func TestWhoHearsOfLateness(t *testing.T) {
 		if len(e.open) != 1 || !e.open[0] || e.why[0] == nil || e.why[0].Error() != "context deadline exceeded" {
 			t.Errorf("told %v, %v", e.open, e.why)
 		}
+		b.Close()
 	})
 }
 

@@ -4,6 +4,7 @@ package combine
 import (
 	"context"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,6 +97,9 @@ func (c *Combiner) Decide(ctx context.Context, request rate.Request) (rate.Decis
 // Each has a decision or an error.
 func (c *Combiner) DecideAll(ctx context.Context, requests []rate.Request) ([]rate.Decision, []error) {
 	decisions, errs := make([]rate.Decision, len(requests)), make([]error, len(requests))
+	if err := ctx.Err(); err != nil {
+		return decisions, slices.Repeat([]error{err}, len(requests))
+	}
 	waiters := make(map[*lane][]*waiter, len(c.lanes))
 	for _, r := range requests {
 		l := c.laneOf(r.Key)

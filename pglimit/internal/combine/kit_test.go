@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
-	"github.com/pglimit/ratelimit/pglimit/internal/count"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -28,7 +27,7 @@ type calls struct {
 }
 
 func (c *calls) combiner(lanes int) *combine.Combiner {
-	return combine.New(lanes, &count.Crowd{Max: 1 << 20}, combine.Calls{
+	return combine.New(lanes, combine.Calls{
 		Send: func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
 			c.mu.Lock()
 			c.asked = append(c.asked, text(requests))

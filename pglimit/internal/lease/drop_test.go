@@ -29,7 +29,7 @@ func TestADroppedLeaseIsSettled(t *testing.T) {
 		for _, fetching := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				s := &lender{lends: slowly(10 * time.Millisecond)}
-				leases := s.leases(t, crowd())
+				leases := s.leases(t)
 				served := claims(t, leases, nil, 1)
 				if !fetching {
 					later(20 * time.Millisecond)
@@ -64,7 +64,7 @@ func TestDroppingALeaseThatCannotBeSettled(t *testing.T) {
 	for name, drop := range drops {
 		synctest.Test(t, func(t *testing.T) {
 			s := &lender{}
-			leases := s.leases(t, crowd())
+			leases := s.leases(t)
 			busy(t, leases, "a")
 			s.becomes(slowly(ttl / 2))
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -84,7 +84,7 @@ func TestNoKeyIsLeasedWhileAllAreDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &lender{}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		defer closes(t, leases)
 		for range 2 {
 			if err := leases.DropAll(t.Context()); err != nil {
@@ -118,7 +118,7 @@ func TestCloseAfterALeaseHasExpired(t *testing.T) {
 				l.Until = l.At.Add(hold / 2) // before the keeper comes
 				return l, err
 			}}
-			leases := s.leases(t, crowd())
+			leases := s.leases(t)
 			busy(t, leases, "a")
 			for range spent - 1 {
 				if _, served, _ := ask(t.Context(), leases, "a", 1); !served {
@@ -145,7 +145,7 @@ func TestTwoClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &lender{}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		busy(t, leases, "a")
 		s.becomes(slowly(10 * time.Millisecond))
 		began := time.Now()
@@ -168,7 +168,7 @@ func TestWhatWasDeniedIsForgottenAfterTheSettlement(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &lender{}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		busy(t, leases, "a")
 		s.becomes(slowly(10 * time.Millisecond))
 		go func() { _ = leases.Drop(context.Background(), "a") }()
@@ -189,7 +189,7 @@ func TestALeaseCallDoesNotHang(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &lender{lends: slowly(time.Hour)}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		served := claims(t, leases, nil, 1)
 		later(ttl - 1)
 		if n, _ := s.calls(); n != 1 || served() != "" {
@@ -216,7 +216,7 @@ func TestWhatAGrantSays(t *testing.T) {
 			l.Left = rate.Decision{Remaining: 90, ResetAfter: time.Duration(limit.Burst-90) * token, At: l.At}
 			return l, err
 		}}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		claims(t, leases, nil, 1)
 		later(time.Millisecond)
 		const passed = hold / 2

@@ -52,7 +52,7 @@ func TestCloseReturnsWhenNoGoroutineIsLeft(t *testing.T) {
 					}
 					return lend(ctx, r)
 				}}
-				leases := s.leases(t, crowd())
+				leases := s.leases(t)
 				for range 5 {
 					go func() { _, _, _ = ask(context.Background(), leases, "a", 1) }()
 					synctest.Wait()
@@ -89,7 +89,7 @@ func TestCloseWithoutTime(t *testing.T) {
 			}
 			return lend(ctx, r)
 		}}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		busy(t, leases, "a")
 		busy(t, leases, "b")
 		ended, cancel := context.WithCancel(t.Context())

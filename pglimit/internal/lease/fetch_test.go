@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/count"
 	"github.com/pglimit/ratelimit/pglimit/internal/lease"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -81,7 +80,7 @@ func TestWhoIsServedOutOfALease(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := &lender{lends: slowly(10 * time.Millisecond)}
-				leases := s.leases(t, crowd())
+				leases := s.leases(t)
 				ctx, leave := context.WithCancel(t.Context())
 				served := claims(t, leases, map[int]context.Context{test.leaves: ctx}, test.tokens...)
 				leave()
@@ -125,7 +124,7 @@ func TestAKeyHasOneLeaseCallUnderWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &lender{lends: slowly(3*hold + hold/2)}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		served := claims(t, leases, nil, 1, 1)
 		for range 40 {
 			go func() { _, _, _ = ask(t.Context(), leases, "a", 1) }()
@@ -148,11 +147,10 @@ func TestWhoComesLateLooksAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &lender{}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		defer closes(t, leases)
 		busy(t, leases, "a")
-		d, served, release, err := leases.Fetch(t.Context(), request("a", 1))
-		release()
+		d, served, err := leases.Fetch(t.Context(), request("a", 1))
 		if !served || err != nil || d.Source != rate.FromLease || len(s.asked()) != 1 {
 			t.Errorf("%+v, %t, %v, %d calls", d, served, err, len(s.asked()))
 		}
@@ -189,7 +187,7 @@ func TestWhenALeaseIsAskedForAgain(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := &lender{lends: test.lends}
-				leases := s.leases(t, crowd())
+				leases := s.leases(t)
 				claims(t, leases, nil, 1)
 				for spent := 1; spent < test.spent; spent++ {
 					if _, served, err := ask(t.Context(), leases, "a", 1); !served || err != nil {
@@ -213,7 +211,7 @@ func TestWhenALeaseIsAskedForAgain(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := &lender{}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		for range 3 { // also by another keeper: the first has ended when there was no lease
 			busy(t, leases, "a")
 			later(2*hold + hold/2)
@@ -239,7 +237,7 @@ func TestLargeRequestsAreNotLeased(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &lender{}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		defer closes(t, leases)
 		large := limit.Burst / 4
 		claims(t, leases, nil)
@@ -264,7 +262,7 @@ func TestBusyIsCountedByTheHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &lender{}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		defer closes(t, leases)
 		later(hold)
 		for range 4 {
@@ -277,38 +275,13 @@ func TestBusyIsCountedByTheHold(t *testing.T) {
 	})
 }
 
-// Who cannot wait, because too many do or the leases are closed, is not counted as one who
-// does; nor is who has an answer.
-func TestWhoIsCountedAsWaiting(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		crowd := &count.Crowd{Max: 2}
-		s := &lender{lends: slowly(10 * time.Millisecond)}
-		leases := s.leases(t, crowd)
-		served := claims(t, leases, nil, 1, 1, 1, 1)
-		if served() != "ll" && crowd.Size() != 2 {
-			t.Errorf("%d wait, %s", crowd.Size(), served())
-		}
-		later(20 * time.Millisecond)
-		if served() != "yyll" || crowd.Size() != 0 {
-			t.Errorf("%d wait, %s", crowd.Size(), served())
-		}
-		s.becomes(nil)
-		closes(t, leases)
-		claims(t, leases, nil, 1, 1, 1)
-		if crowd.Size() != 0 || len(s.asked()) != 2 {
-			t.Errorf("closed, and %d wait; asked for %d", crowd.Size(), s.tokens())
-		}
-	})
-}
-
 // Who was served does not leave without its tokens, though its context ends while the rest of
 // the lease is being settled for somebody else.
 func TestWhoWasServedHasItsAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &lender{lends: slowly(10 * time.Millisecond)}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		ctx, leave := context.WithCancel(t.Context())
 		served := claims(t, leases, map[int]context.Context{0: ctx, 2: ctx}, 1, 1, 4)
 		later(15 * time.Millisecond)
@@ -321,22 +294,22 @@ func TestWhoWasServedHasItsAnswer(t *testing.T) {
 	})
 }
 
-// Who comes while Close waits for a lease asks Postgres, and is not counted as waiting.
+// Who comes while Close waits for a lease asks Postgres.
 func TestWhoComesDuringClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		crowd := &count.Crowd{Max: 5}
 		s := &lender{lends: slowly(10 * time.Millisecond)}
-		leases := s.leases(t, crowd)
+		leases := s.leases(t)
 		first := claims(t, leases, nil, 1)
+		settled := claims(t, leases, nil)
 		go closes(t, leases)
 		synctest.Wait()
-		if _, served, err := ask(t.Context(), leases, "a", 1); served || err != nil || crowd.Size() != 1 {
-			t.Errorf("%t, %v, %d wait", served, err, crowd.Size())
-		}
 		later(time.Second)
-		if first() != "y" || crowd.Size() != 0 {
-			t.Errorf("%s, %d wait", first(), crowd.Size())
+		if _, served, err := ask(t.Context(), leases, "a", 1); served || err != nil {
+			t.Errorf("%t, %v", served, err)
+		}
+		if first() != "y" || settled() != "" {
+			t.Errorf("%s, %s", first(), settled())
 		}
 	})
 }

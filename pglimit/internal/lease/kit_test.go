@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/count"
 	"github.com/pglimit/ratelimit/pglimit/internal/lease"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -39,9 +38,9 @@ func lend(_ context.Context, r rate.LeaseRequest) (rate.Lease, error) {
 	return rate.Lease{Tokens: r.Tokens, At: now, Until: now.Add(r.TTL)}, nil
 }
 
-func (l *lender) leases(t *testing.T, crowd *count.Crowd) *lease.Leases {
+func (l *lender) leases(t *testing.T) *lease.Leases {
 	t.Helper()
-	s, err := lease.New(lease.Config{Limiter: "test", Limit: limit, Durability: rate.Durable, TTL: ttl}, crowd, lease.Calls{
+	s, err := lease.New(lease.Config{Limiter: "test", Limit: limit, Durability: rate.Durable, TTL: ttl}, lease.Calls{
 		Lease: func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error) {
 			lends := l.begin(request)
 			defer l.end()
@@ -113,8 +112,6 @@ func (l *lender) tokens() (tokens []int64) {
 	return tokens
 }
 
-func crowd() *count.Crowd { return &count.Crowd{Max: 1 << 20} }
-
 func request(key string, tokens int64) *rate.Request {
 	return &rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1)}
 }
@@ -126,9 +123,7 @@ func ask(ctx context.Context, s *lease.Leases, key string, tokens int64) (d rate
 	if d, spent, _ := s.Spend(r); spent {
 		return d, true, nil
 	}
-	d, served, release, err := s.Fetch(ctx, r)
-	release()
-	return d, served, err
+	return s.Fetch(ctx, r)
 }
 
 // busy makes the key busy: the last request fetches a lease, and is served out of it.

@@ -17,7 +17,7 @@ func TestALeaseGrowsFourfoldAtMost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &lender{}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		defer closes(t, leases)
 		busy(t, leases, "a")
 		for spent := int64(1); spent < 5+20+80+1; spent++ {
@@ -46,7 +46,7 @@ func TestALeaseHasAtLeastWhatMakesAKeyBusy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &lender{}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		defer closes(t, leases)
 		busy(t, leases, "a")
 		for range 10 { // two in a hold
@@ -75,7 +75,7 @@ func TestFewLeaseCallsAreUnderWayAtOnce(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			return lend(ctx, r)
 		}}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		for key := range 20 {
 			for range 5 {
 				go func() { _, _, _ = ask(t.Context(), leases, fmt.Sprint(key), 1) }()
@@ -102,7 +102,7 @@ func TestWhoWaitsForALeaseCallWaitsNoLongerThanALeaseLasts(t *testing.T) {
 			<-goOn // it does not heed its context
 			return lend(ctx, r)
 		}}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		var took [5]time.Duration
 		start := time.Now()
 		for i := range took {
@@ -140,7 +140,7 @@ func TestWhatALeaseIsAskedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &lender{}
-		leases := s.leases(t, crowd())
+		leases := s.leases(t)
 		busy(t, leases, "a")
 		closes(t, leases)
 		whose := rate.LeaseRequest{Limiter: "test", Key: "a", Limit: limit, Durability: rate.Durable, Share: 4, TTL: ttl}
