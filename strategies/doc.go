@@ -6,35 +6,36 @@
 //	ForUpdateNowait     2      a row, never waits      one per active key   any        never queueing behind a slow holder
 //	ExclusionRange      1      an index entry          one per grant        burst = 1  letting a constraint vouch for the rule
 //
-// All four keep the same promises, which strategytest checks: never over the
-// limit; no denial that was not due, but for [ForUpdateNowait] when another
-// holds the row; a denial writes nothing; no deadlock. The first three count the
-// same way and differ in how they go about it. Limiters of different strategies do
-// not share buckets.
+// All four keep the same promises, which strategytest checks. They never grant more
+// than the limit. They deny only if the tokens are not there; but [ForUpdateNowait] also
+// denies while another call holds the row. A denial writes nothing, except to correct
+// a row after the clock stepped back. Nothing deadlocks. The first three count the same
+// way and differ in how they lock. Limiters of different strategies do not share buckets.
 //
-// A bucket is one number: the time at which it is full again, in nanoseconds. With a
-// token that costs [rate.Limit.Token] and a bucket that fills in [rate.Limit.Window],
-// n tokens are there if max(full, now) + n × token ≤ now + window, and taking them is
+// A bucket is one number, full: the time at which it is full again, in nanoseconds. A token
+// costs [rate.Limit.Token] nanoseconds, and an empty bucket fills in [rate.Limit.Window]. So
+// n tokens are there if max(full, now) + n × token ≤ now + window, and taking them sets
 // full = max(full, now) + n × token. This is the token bucket in the form of GCRA (ATM
-// Forum TM 4.0, the theoretical arrival time). Beside it stand two notes of the last
-// write, its price of a token and its time, for the two cases in which full does not mean
-// what it says: the limit has changed, or the clock has stepped back.
+// Forum TM 4.0, the theoretical arrival time). The row also notes the price of a token and
+// the time of its last write. They are needed in two cases, in which full alone would
+// mislead: the limit has changed, or the clock has stepped back.
 //
-// Every strategy first reads the row without a lock (TokenBucket's call for several: all that it did not update): what
-// that read shows may deny, never admit: meanwhile another call may take the tokens that it
-// saw. Admission is decided while the row is locked. A
-// take that hoped for tokens which went to another between its read and its lock has
-// locked the row for nothing: on a busy key that happens, once per such take.
+// Every strategy first reads the row without a lock. That read may deny a request but never
+// grants one, because another call may take the tokens meanwhile: grants are decided while
+// the row is locked. (A call of TokenBucket for several buckets reads only the rows that it
+// could not update, and all of them if it has to plan.) If another call took the tokens
+// between the read and the lock, the row was locked for nothing. On a busy key that happens,
+// to Upsert perhaps several times in one take.
 //
-// What was granted and is not used can be given back (GiveBack), less what has flowed
-// back in its stead meanwhile. [TokenBucket] can set tokens aside for a process
-// (Lease): nobody else has them until they are settled or expire.
+// A caller can give back tokens that were granted and not used (GiveBack), minus the tokens
+// that were refilled since the grant. [TokenBucket] can set tokens aside for a process
+// (Lease): nobody else can take them until they are settled or expire.
 //
-// Given a pgx.Tx, a take joins the caller's transaction and is undone with it. Of
-// several takes in one such transaction, mind the order: two transactions that
-// take from the same keys in different orders can deadlock, as with any rows.
-// Decisions are made for READ COMMITTED; a stricter isolation level can
-// make a take fail with a serialization error, which takes nothing.
+// Given a pgx.Tx, a take joins the caller's transaction and is undone with it. Mind the
+// order of several takes in one such transaction: two transactions that take from the same
+// keys in different orders can deadlock, as with any rows. Strategies are made for READ
+// COMMITTED. At a stricter isolation level a take can fail with a serialization error;
+// then it has taken nothing.
 package strategies
 
 import (
@@ -44,7 +45,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Strategy is what each strategy of this package can.
+// Strategy is what each strategy of this package can do.
 type Strategy interface {
 	rate.Strategy
 	rate.GiveBacker
@@ -53,12 +54,12 @@ type Strategy interface {
 	rate.Sweeper
 }
 
-// All strategies, the one that most people want first.
+// All returns all strategies. The one that most people want is the first.
 func All() []Strategy {
 	return []Strategy{TokenBucket{}, Upsert{}, ForUpdateNowait{}, ExclusionRange{}}
 }
 
-// ByName finds a strategy by its Name. The error lists the names there are.
+// ByName finds a strategy by its Name. If there is none, the error lists all names.
 func ByName(name string) (Strategy, error) {
 	var names []string
 	for _, s := range All() {

@@ -19,21 +19,22 @@ import (
 // lets no two ranges of a key overlap: the rule is the schema's, and no program
 // can break it.
 //
-//   - Locks: no row; for a grant, the new index entry, until the commit. For a denial
-//     nothing.
-//   - Round trips: one; one more if somebody else was faster. Several requests in one
-//     call go one by one through a transaction.
-//   - Rows: one per grant, gone with the sweep after the range has ended. Mind the
-//     cleanup: at 1,000 grants a second, an hour without it is 3.6 million rows.
+//   - Locks: a grant locks no row but its new index entry, until the commit. A denial
+//     locks nothing.
+//   - Round trips: one; one more each time another take was faster. Several requests in
+//     one call go one by one through a transaction.
+//   - Rows: one per grant, which a sweep removes after the range has ended. Run the
+//     cleanup: at 1,000 grants a second, an hour without it leaves 3.6 million rows.
 //   - Good at: a rule that holds whatever else writes to the table.
-//   - Bad at: bursts, of which it takes none (Burst must be 1, so one token at a
+//   - Bad at: bursts, which it refuses (Burst must be 1, so it grants one token at a
 //     time), and the size of its index.
 //
-// It is the second design of the write-up. Inserting ON CONFLICT DO NOTHING makes
-// the insert check before it writes, where a plain insert writes, waits for the
-// others that did the same, and deadlocks with them. A changed limit counts from
-// the next grant on; the range of the last one stays as it was. A take that had to wait
-// for another, which was rolled back, fails with ErrNothingTaken.
+// It is the second design of the write-up. ON CONFLICT DO NOTHING makes the insert check
+// before it writes. A plain insert writes first, waits for the other inserts that did the
+// same, and deadlocks with them. A changed limit counts from the next grant on; the range
+// of the last grant stays as it was. If a take waits longer than 100 ms for another one that
+// is then rolled back, it is tried again, at most five times in all (in the caller's
+// transaction, once). After that it fails with ErrNothingTaken.
 //
 // It needs the extension btree_gist. The zero value is ready to use, concurrently.
 type ExclusionRange struct{}
@@ -83,10 +84,11 @@ func (s ExclusionRange) Take(ctx context.Context, session rate.Session, requests
 	return decisions, explainRange(err)
 }
 
-// lastRange is the last range of a bucket that has not ended, and the clock when it was seen.
+// lastRange is the last range of a bucket that has not ended, and the clock when it was read.
 type lastRange struct{ nowNS, sinceNS, untilNS int64 }
 
-// stepped is the range as it reads after the clock stepped back: it begins now.
+// stepped returns the range; if the clock has stepped back since it was written, moved so
+// that it begins now.
 func (l lastRange) stepped() lastRange {
 	if by := l.sinceNS - l.nowNS; by > bucket.StepNS {
 		l.sinceNS, l.untilNS = l.nowNS, l.untilNS-by
@@ -108,14 +110,14 @@ func (l lastRange) decision(r *rate.Request, granted bool) rate.Decision {
 	return d
 }
 
-// insertRange takes the one token there is, whatever larger number was asked for.
+// insertRange takes the one token that a bucket has, even if the request wants more.
 func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
 	var last lastRange
 	if r.Tokens == 0 {
 		err := session.Row(ctx, exclusionRangeLook, []any{r.Key, r.Limiter}, &last.nowNS, &last.sinceNS, &last.untilNS)
 		return last.decision(r, false), err
 	}
-	// Ranges are counted in microseconds, rounded up: the rate is never exceeded.
+	// Postgres stores times in microseconds. Rounded up, the rate is never exceeded.
 	interval := (r.Limit.Token() + time.Microsecond - 1).Truncate(time.Microsecond)
 	for {
 		var granted *bool
@@ -125,7 +127,7 @@ func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how
 		case err != nil:
 			return rate.Decision{}, err
 		case granted == nil:
-			// Somebody else was faster, and a new statement sees it.
+			// Another take was faster. A new statement sees its range.
 		case !*granted && last != last.stepped():
 			if _, err := session.Exec(ctx, exclusionRangeStep, r.Key, r.Limiter); err != nil {
 				return rate.Decision{}, err
@@ -148,8 +150,8 @@ func (ExclusionRange) Reset(ctx context.Context, session rate.Session, limiter, 
 	return explainRange(exclusionRangeTable.Reset(ctx, session, limiter, key))
 }
 
-// ResetAll deletes the rows of the limiter: one for each grant, those that have ended
-// included.
+// ResetAll deletes the rows of the limiter: one for each grant, also where the range has
+// ended.
 func (ExclusionRange) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
 	removed, err := exclusionRangeTable.ResetAll(ctx, session, limiter)
 	return removed, explainRange(err)
@@ -161,7 +163,7 @@ func (ExclusionRange) Sweep(ctx context.Context, session rate.Session, from rate
 	return swept, explainRange(err)
 }
 
-// explainRange adds why this strategy's table may be missing though the others'
+// explainRange adds why the table of this strategy may be missing while the other tables
 // are there.
 func explainRange(err error) error {
 	var pg *pgconn.PgError

@@ -16,24 +16,25 @@ import (
 // ForUpdateNowait locks the row or gives up at once, decides in Go, writes and
 // commits.
 //
-//   - Locks: for a grant, the row, from the first round trip to the end of the
-//     second; for a denial nothing, unless the tokens went to another between look
-//     and lock. It never waits for a row. If another holds it,
-//     the request is denied and the decision says Contended, whether or not
-//     there were tokens.
-//   - Round trips: two: begin, look and lock; write and commit. Several requests in one
-//     call go one by one through a transaction.
+//   - Locks: a grant locks the row, from the first round trip to the end of the second.
+//     A denial locks nothing, unless another call took the tokens between the look and
+//     the lock. It never waits for a row. If another call holds the row, the request is
+//     denied and the decision says Contended, whether or not the tokens were there.
+//   - Round trips: two: begin, look and lock; then write and commit. Several requests in
+//     one call go one by one through a transaction.
 //   - Rows: one per key that took tokens since it was last full and swept.
-//   - Good at: never queueing. A slow holder costs the others a denial, not
-//     their time.
-//   - Bad at: hot keys, where most that could have been granted is denied as
-//     contended; and a lock held over the network makes that likelier.
+//   - Good at: never queueing. A slow holder of a row costs the other callers a denial,
+//     not their time.
+//   - Bad at: hot keys. Most requests that could have been granted are denied there as
+//     contended, because the lock is held for a network round trip.
 //
-// It is the first design of the write-up, which kept the time of the last request;
-// that is the case of a burst of one. Each contended denial is an ERROR in the
-// server's log. (Two first requests of one key are the exception to "never waits":
-// the later waits for the earlier's commit, and fails with ErrNothingTaken if that took
-// long and came to nothing.)
+// It is the first design of the write-up, which kept the time of the last request: the
+// same thing for a burst of one. Each contended denial is an ERROR in the server's log.
+//
+// There is one exception to "never waits": of two first requests for a key, the second
+// waits for the commit of the first. If that takes longer than 100 ms and the first is then
+// rolled back, the second is tried again, at most five times in all (in the caller's
+// transaction, once). After that it fails with ErrNothingTaken.
 //
 // The zero value is ready to use, concurrently.
 type ForUpdateNowait struct{}
@@ -93,7 +94,7 @@ func lockAndTake(ctx context.Context, session rate.Session, r *rate.Request, how
 // nowait is a transaction in which one request is decided.
 type nowait struct{ *call.Block }
 
-// sighting is a row as it was seen, and the clock then.
+// sighting is a row as it was read, and the clock at that moment.
 type sighting struct {
 	bucket bucket.Bucket
 	nowNS  int64
@@ -103,8 +104,8 @@ func (s sighting) decision(r *rate.Request, granted int64) rate.Decision {
 	return s.bucket.Decision(r, s.nowNS, granted)
 }
 
-// lockAndTake is undecided if the row changed between look and lock so that neither
-// tells enough: another made it, swept or reset it, or emptied it.
+// lockAndTake tries once to decide the request. It does not decide, and must be called again,
+// if another call made, swept, reset or emptied the row between the look and the lock.
 func (b nowait) lockAndTake(ctx context.Context, r *rate.Request, how call.Manner) (d rate.Decision, decided bool, err error) {
 	b.Opened = false
 	seen, locked, err := b.lookAndLock(ctx, r)
@@ -132,7 +133,7 @@ func (b nowait) lockAndTake(ctx context.Context, r *rate.Request, how call.Manne
 		}
 		after = row.bucket.Take(row.nowNS, granted, r.Limit)
 		return after.Decision(r, row.nowNS, granted), true, b.update(ctx, r, after, how)
-	case locked != nil && after != row.bucket: // the clock stepped back: that is written once, by a denial too
+	case locked != nil && after != row.bucket: // corrected after a step of the clock: even a denial writes it
 		return row.decision(r, 0), true, b.update(ctx, r, after, how)
 	}
 	return row.decision(r, 0), true, b.Send(ctx, b.Keep)
@@ -140,14 +141,15 @@ func (b nowait) lockAndTake(ctx context.Context, r *rate.Request, how call.Manne
 
 var errContended = errors.New("strategies: the row is locked")
 
-// lookAndLock is the first round trip: open, look, lock, and read the clock once
-// more, behind the lock. locked is nil if no row was locked.
+// lookAndLock is the first round trip: open, look, lock, and read the clock again, after
+// the lock. locked is nil if no row was locked.
 func (b nowait) lookAndLock(ctx context.Context, r *rate.Request) (seen sighting, locked *sighting, err error) {
 	unit := max(r.Unit, 1)
 	var row sighting
 	done, err := b.Conn.Pipeline(ctx,
 		rate.Statement{SQL: b.Open},
-		// As a write does: REINDEX would deadlock with a read that becomes a write.
+		// The lock that a write takes, before the read: a read that becomes a write can
+		// deadlock with REINDEX.
 		rate.Statement{SQL: "lock table pglimit.for_update_nowait in row exclusive mode"},
 		rate.Statement{SQL: nowaitTable.Look, Args: []any{r.Key, r.Limiter}, Into: append([]any{&seen.nowNS}, seen.bucket.Fields()...)},
 		rate.Statement{SQL: nowaitLock, Args: []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()) - unit*int64(r.Limit.Token())}, Into: row.bucket.Fields()},
@@ -163,13 +165,13 @@ func (b nowait) lookAndLock(ctx context.Context, r *rate.Request) (seen sighting
 	return seen, locked, err
 }
 
-// update is the second round trip: write to the row that is locked, and keep.
+// update is the second round trip: it writes the locked row and commits.
 func (b nowait) update(ctx context.Context, r *rate.Request, after bucket.Bucket, how call.Manner) error {
 	return b.keepWith(ctx, how, rate.Statement{SQL: nowaitUpdate, Args: []any{r.Key, r.Limiter, after.FullNS, after.TokenNS, after.AtNS}})
 }
 
-// insert is the second round trip for a key without a row. made has no time if another's
-// insert was sooner.
+// insert is the second round trip for a key without a row. made.nowNS is 0 if another call
+// inserted the row first.
 func (b nowait) insert(ctx context.Context, r *rate.Request, tokens int64, how call.Manner) (made sighting, err error) {
 	var statements []rate.Statement
 	if how.Impatient {
@@ -191,7 +193,7 @@ func (b nowait) keepWith(ctx context.Context, how call.Manner, statements ...rat
 	return err
 }
 
-// GiveBack gives back, each row in an update of its own.
+// GiveBack gives tokens back, with one update for each refund.
 func (s ForUpdateNowait) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
 	return nowaitTable.GiveBack(ctx, session, s, refunds)
 }

@@ -13,20 +13,21 @@ import (
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
 
-// TokenBucket decides in a stored function, in one round trip. One bucket: a look, which may
-// deny, then a write, which decides again by the row as it is when it is locked. Several: an
-// update of those that can grant, then a look at the rest.
+// TokenBucket decides in a stored function, in one round trip. For one bucket, the function
+// first looks, and may deny. Then it writes, and decides again by the row as it is once it is
+// locked. For several buckets, it updates the rows that can grant, then looks at the rest.
 //
-//   - Locks: for a grant, the row, until the commit; for a denial nothing, unless the
-//     tokens went to another between the look and the write.
-//   - Round trips: one, for one request or many. Requests for several buckets, of
-//     whatever limits, are one call, which may take nothing if a bucket changes or is held
-//     meanwhile: ErrNothingTaken. In the caller's transaction each is a call of its own.
+//   - Locks: a grant locks the row until the commit. A denial locks nothing, unless
+//     another call took the tokens between the look and the write.
+//   - Round trips: one, for one request or many. Requests for several buckets, even with
+//     different limits, are one call. If another call changes or holds one of the buckets
+//     meanwhile, that call may take nothing and fail with ErrNothingTaken. In the caller's
+//     transaction each request is a call of its own.
 //   - Rows: one per key that took tokens since it was last full and swept.
-//   - Good at: being the default. Any limit, many keys in one call, decided by a clock
-//     that is hardly older than the row's lock; it can lease.
-//   - Bad at: nothing that another strategy here is good at, but it needs the stored
-//     function, so its logic changes by migration only.
+//   - Good at: being the default. Any limit, many keys in one call, a clock that is read
+//     only shortly before the row is locked, and leases.
+//   - Bad at: nothing that another strategy here is good at. But it needs stored
+//     functions, so only a migration can change its logic.
 //
 // The zero value is ready to use, concurrently.
 type TokenBucket struct{}
@@ -47,8 +48,8 @@ func (TokenBucket) Name() string { return "token_bucket" }
 // Check takes any limit.
 func (TokenBucket) Check(rate.Limit) error { return nil }
 
-// Take decides in one round trip. In the caller's transaction requests for several buckets
-// take one each, so that none is refused because another transaction was faster.
+// Take decides in one round trip. In the caller's transaction each request takes one of its
+// own, so that none fails because another transaction was faster.
 func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	if err := call.Validate(s, requests); err != nil || len(requests) == 0 {
 		return nil, err
@@ -64,11 +65,11 @@ func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []
 	if len(m.keys) == 1 {
 		err = m.takeInTurn(ctx, session, requests, decisions, how)
 	} else {
-		// Once more, because what it was overtaken by is there now.
+		// A second try sees the change by another call that made the first one fail.
 		err = call.Again(ctx, session, 2, func() error { return m.take(ctx, session, requests, decisions, how) })
 	}
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == call.ReadOnlyTransaction {
-		return call.Each(ctx, session, requests, takeTokens) // denies, if all can be denied
+		return call.Each(ctx, session, requests, takeTokens) // succeeds if all are denied: that writes nothing
 	}
 	if err != nil {
 		return nil, call.Explain(err)
@@ -88,15 +89,16 @@ func takeTokens(ctx context.Context, session rate.Session, r *rate.Request, how 
 	return after.Decision(r, nowNS, granted), nil
 }
 
-// takeFromOne asks for tokens of the bucket of r.
+// takeFromOne asks for tokens of the bucket of r: want in multiples of unit, or, if wants is
+// not nil, what several requests want, in turn.
 func takeFromOne(ctx context.Context, session rate.Session, r *rate.Request, want, unit int64, wants, units []int64, how call.Manner) (granted, nowNS int64, after bucket.Bucket, err error) {
 	err = session.Row(ctx, tokenBucketTake,
 		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), want, unit, wants, units, how.Relaxed, how.Impatient},
 		&granted, &nowNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS)
-	return granted, max(nowNS, after.AtNS), after, err // not before the grants that it counts
+	return granted, max(nowNS, after.AtNS), after, err // never dated before the grants that it counts
 }
 
-// GiveBack gives back, each row in an update of its own.
+// GiveBack gives tokens back, with one update for each refund.
 func (s TokenBucket) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
 	return tokenBucketTable.GiveBack(ctx, session, s, refunds)
 }

@@ -20,9 +20,9 @@ var (
 	tokenBucketLease = call.Statement(tokenBucketLeaseFile, "token_bucket")
 )
 
-// Lease settles and takes in one round trip. The row is locked for it, also if there is
-// nothing to set aside. It waits for whoever holds it: a lease that could not be settled would
-// be missed until it expires.
+// Lease settles the old lease and takes a new one, in one round trip. It locks the row, even
+// if it sets nothing aside. It waits for any call that holds the row: if it gave up, the unspent
+// tokens of the old lease would be lost until that lease expires.
 func (s TokenBucket) Lease(ctx context.Context, session rate.Session, r rate.LeaseRequest) (rate.Lease, error) {
 	look := rate.Request{Limiter: r.Limiter, Key: r.Key, Limit: r.Limit, Unit: 1, Durability: r.Durability}
 	if err := call.Validate(s, []rate.Request{look}); err != nil {
@@ -49,7 +49,7 @@ func (s TokenBucket) Lease(ctx context.Context, session rate.Session, r rate.Lea
 	return lease, nil
 }
 
-// untilNS is when the lease expires, 0 if there is none.
+// untilNS is when the lease expires, or 0 if there is no lease.
 func untilNS(lease rate.Lease) int64 {
 	if lease.Tokens == 0 {
 		return 0

@@ -17,15 +17,15 @@ var (
 	tokenBucketTakeMany = call.Statement(tokenBucketTakeManyFile, "token_bucket")
 )
 
-// many is a call of token_bucket_take_many: its columns, with an element per bucket or one
-// for all, and those of the requests, in the same order.
+// many holds the arguments of a call of token_bucket_take_many: columns with one element per
+// bucket, and columns with one element per request, in the same order.
 type many struct {
-	order           []int // indexes into the requests
+	order           []int // of the call: indexes into the requests
 	keys, limiters  []string
 	tokens, windows []int64
 	asks            []int64
-	last            []int64 // behind a bucket's last request
-	wants, units    []int64 // of the requests
+	last            []int64 // the number, from 1, of a bucket's last request
+	wants, units    []int64 // one element per request
 }
 
 // newMany sorts the requests into buckets.
@@ -59,12 +59,12 @@ func newMany(requests []rate.Request) (*many, error) {
 	return m, nil
 }
 
-// planned: what a bucket gets depends on what it has, because it is asked for more than one
-// request, or for as much as there is.
+// planned marks a bucket whose grant depends on how many tokens it has: several requests ask
+// for it, or one asks for as much as there is.
 const planned = int64(-1)
 
-// oneForAll is the column as it is sent, an element if all are the same: reading a column
-// costs Postgres as much as taking a token.
+// oneForAll shortens a column to one element if all its elements are the same: reading a
+// column costs Postgres as much as taking a token.
 func oneForAll[T comparable](column []T) []T {
 	for _, element := range column {
 		if element != column[0] {
@@ -126,7 +126,7 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 	for k, b := range buckets {
 		atNS := nowNS
 		if !b.Ahead(nowNS) {
-			atNS = max(nowNS, b.AtNS) // not before the grants that it counts
+			atNS = max(nowNS, b.AtNS) // a decision is not dated before the grants that it counts
 		}
 		m.share(b, grants[k], atNS, first, m.last[k], requests, decisions)
 		first = m.last[k]
@@ -134,8 +134,8 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 	return nil
 }
 
-// share out what a bucket granted, as the function did: to each request in turn as many whole
-// units as there are left. The rows first to last are its requests.
+// share divides what a bucket granted among its requests, rows first to last, as the SQL
+// function did: each request in turn gets as many whole units as are left.
 func (m *many) share(b bucket.Bucket, left, atNS, first, last int64, requests []rate.Request, decisions []rate.Decision) {
 	b.FullNS -= left * b.TokenNS
 	for row := first; row < last; row++ {

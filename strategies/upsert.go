@@ -11,19 +11,20 @@ import (
 )
 
 // Upsert decides in one statement, INSERT ... ON CONFLICT DO UPDATE ... WHERE ...
-// RETURNING, behind a plain read that spares denials the lock.
+// RETURNING, after a plain read that saves denials from locking.
 //
-//   - Locks: for a grant, the row; for a denial nothing, unless the tokens went to
-//     somebody else between the read and the lock: then the row.
-//   - Round trips: one; one more each time that somebody else was faster as above.
-//     Several requests in one call go one by one through a transaction.
+//   - Locks: a grant locks the row. A denial locks nothing, unless another call took
+//     the tokens between the read and the lock.
+//   - Round trips: one; one more each time the row changed between the read and the
+//     lock. Several requests in one call go one by one through a transaction.
 //   - Rows: one per key that took tokens since it was last full and swept.
 //   - Good at: a single statement to read and to reason about, no stored function.
 //   - Bad at: many keys in one call.
 //
-// It is the third design of the write-up, which kept the time of the last request;
-// that is the case of a burst of one. A first take of a key that had to wait for another,
-// which was rolled back, fails with ErrNothingTaken.
+// It is the third design of the write-up, which kept the time of the last request: the
+// same thing for a burst of one. If the first take of a key waits longer than 100 ms for another
+// one that is then rolled back, it is tried again, at most five times in all (in the
+// caller's transaction, once). After that it fails with ErrNothingTaken.
 //
 // The zero value is ready to use, concurrently.
 type Upsert struct{}
@@ -67,8 +68,9 @@ func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how c
 		case err != nil:
 			return rate.Decision{}, err
 		case granted == nil:
-			// Somebody else took what the read had seen. A new statement sees that, and each
-			// turn of this loop means a grant for somebody.
+			// The row changed between the read and the lock: another request took tokens, or
+			// a token came back. A new statement sees that. The loop ends, because tokens
+			// that come back faster than a statement takes do not count as a change.
 		case *granted == 0 && after.Ahead(nowNS):
 			if _, err := session.Exec(ctx, upsertTable.Step, r.Key, r.Limiter); err != nil {
 				return rate.Decision{}, err
@@ -79,7 +81,7 @@ func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how c
 	}
 }
 
-// GiveBack gives back, each row in an update of its own.
+// GiveBack gives tokens back, with one update for each refund.
 func (s Upsert) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
 	return upsertTable.GiveBack(ctx, session, s, refunds)
 }

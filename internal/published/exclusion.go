@@ -7,8 +7,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Exclusion is the second statement: a plain insert, denied by the violation of its
-// constraint. A deadlock is an error: whether the request was due, nobody knows.
+// Exclusion is the second statement: a plain insert; a violation of the constraint is a denial.
+// A deadlock is an error, because nobody knows whether the request was due.
 type Exclusion struct {
 	table
 	insert string

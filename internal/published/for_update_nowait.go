@@ -13,7 +13,7 @@ import (
 )
 
 // ForUpdateNowait is the first statement: begin, lock the row or give up, update,
-// commit. A row that somebody else holds is a contended denial.
+// commit. If another request holds the row, the denial is contended.
 type ForUpdateNowait struct {
 	table
 	first, lock, update string
@@ -61,8 +61,8 @@ func (s ForUpdateNowait) take(ctx context.Context, session rate.Session, key str
 		var at time.Time
 		err := conn.Row(ctx, s.lock, []any{key, intervalUS}, &at, &granted)
 		if err == nil && granted {
-			// Of a denial it is no time: at is when the transaction began, the row was looked
-			// at later, and what was granted in between is not in it.
+			// A denial gets no time: at is when the transaction began, but the row was read
+			// later, and may count grants that were made in between.
 			d.At = at
 			_, err = conn.Exec(ctx, s.update, key)
 		}

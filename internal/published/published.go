@@ -1,6 +1,6 @@
-// Package published has the three statements of the write-up that pglimit grew out
-// of, as they were published, so that "pglimit bench --published" and the tests can
-// show them beside the strategies that are made sound. They are for comparison only:
+// Package published has the three statements of the write-up that pglimit grew out of,
+// as they were published. "pglimit bench --published" and the tests compare them with the
+// strategies. They are for comparison only:
 //
 //   - published_for_update_nowait: SELECT ... FOR UPDATE NOWAIT, then UPDATE. Keeps
 //     the limit; four round trips, and every denial locks the row.
@@ -9,7 +9,7 @@
 //   - published_upsert: INSERT ... ON CONFLICT DO UPDATE ... WHERE ... RETURNING. Keeps
 //     the limit; every denial locks the row and costs a transaction id and WAL.
 //
-// All three know a burst of one only: two requests are at least an interval apart.
+// All three keep only a burst of one: two granted requests are at least an interval apart.
 package published
 
 import (
@@ -36,9 +36,9 @@ const (
 //go:embed schema.sql
 var schemaFile string
 
-// Create makes the schema of that name, which must not exist, with the tables of
-// the three statements. The exclusion constraint takes the extension btree_gist,
-// which must be in the database: pglimit's migrations bring it.
+// Create creates the schema of that name, which must not exist, with the tables of the three
+// statements. The exclusion constraint needs the extension btree_gist in the database:
+// pglimit's migrations create it.
 func Create(ctx context.Context, session rate.Session, schema string) error {
 	_, err := session.Exec(ctx, statement(schemaFile, schema))
 	var pg *pgconn.PgError
@@ -54,13 +54,14 @@ func Drop(ctx context.Context, session rate.Session, schema string) error {
 	return err
 }
 
-// Strategies are the three statements over the tables in that schema, in the order
-// of the write-up.
+// Strategies returns the three statements for the tables in that schema, in the order of the
+// write-up.
 func Strategies(schema string) []rate.Strategy {
 	return []rate.Strategy{NewForUpdateNowait(schema), NewExclusion(schema), NewUpsert(schema)}
 }
 
-// statement makes what is sent of a .sql file: without its comments, in the schema.
+// statement returns the text of a .sql file as it is sent: without comment lines, and with the
+// schema's name.
 func statement(file, schema string) string {
 	var lines []string
 	for line := range strings.Lines(file) {
@@ -71,15 +72,15 @@ func statement(file, schema string) string {
 	return strings.ReplaceAll(strings.Join(lines, "\n"), "$schema", pgx.Identifier{schema}.Sanitize())
 }
 
-// table is what the three have in common: one in the schema, and a burst of one.
+// table is the common part of the three: the name of a table in the schema, and a burst of one.
 type table struct {
 	schema, table string
 }
 
-// Name is published_ and the table's name.
+// Name is "published_" and the table's name.
 func (t table) Name() string { return "published_" + t.table }
 
-// Table is the qualified name of the table, for whoever reads its statistics.
+// Table is the qualified name of the table. The bench reads the table's statistics by it.
 func (t table) Table() string { return t.schema + "." + t.table }
 
 // Check takes limits with a burst of 1.
@@ -90,8 +91,8 @@ func (t table) Check(limit rate.Limit) error {
 	return nil
 }
 
-// takeEach decides the requests one by one. A denial has a zero At: none of the
-// statements tells when it was made.
+// takeEach decides the requests one by one. The At of a denial is zero: none of the statements
+// tells when the denial was decided.
 func (t table) takeEach(requests []rate.Request, take func(r rate.Request, intervalUS int64) (granted bool, d rate.Decision, err error)) ([]rate.Decision, error) {
 	decisions := make([]rate.Decision, len(requests))
 	for i, r := range requests {
@@ -118,13 +119,13 @@ func (t table) takeEach(requests []rate.Request, take func(r rate.Request, inter
 	return decisions, nil
 }
 
-// isCode says whether Postgres refused with that SQLSTATE.
+// isCode says whether the error is of Postgres, with that SQLSTATE.
 func isCode(err error, code string) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == code
 }
 
-// scanTime sends a statement and reads the one time that it returns. No row: not granted.
+// scanTime sends a statement that returns one time if the request is granted, and otherwise no row.
 func scanTime(ctx context.Context, session rate.Session, sql string, args ...any) (at time.Time, granted bool, err error) {
 	err = session.Row(ctx, sql, args, &at)
 	if errors.Is(err, pgx.ErrNoRows) {

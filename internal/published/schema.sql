@@ -1,12 +1,12 @@
--- The write-up's tables, in a schema of their own ($schema). Ordinary tables with
--- default settings, one per statement.
+-- The write-up's tables, one per statement, in a schema of their own ($schema). They have
+-- default settings.
 create schema $schema;
 
--- One row per partner: when the last request was let through.
+-- One row per partner: when its last request was let through.
 create table $schema.for_update_nowait (key text primary key, last_request timestamptz not null);
 create table $schema.upsert (key text primary key, last_request timestamptz not null);
 
--- One row per request that was let through: for how long it shuts out the next.
+-- One row per request that was let through: during is when it keeps out other requests.
 create table $schema.exclusion (
     key    text not null,
     during tstzrange not null,

@@ -1,6 +1,6 @@
 -- The state, for a person in psql:
 --     select * from pglimit.buckets where limiter = 'api' and key = 'user:42';
--- Sums are numeric, so that no row can end it.
+-- Sums are numeric, so that no row can make the view fail with an overflow.
 create or replace view pglimit.buckets as
 select
     b.strategy, b.limiter, b.key,

@@ -1,5 +1,6 @@
--- How many of the tokens that are there go to several requests, in their order: to each as
--- many as it wants, in whole units. The requests are those from first to last in the arrays.
+-- Returns how many of the tokens that are there several requests get, in their order: each gets
+-- as many as it wants and are left, in whole units. The requests are the elements first to last
+-- of wants and units.
 create or replace function pglimit.in_turn(there bigint, wants bigint[], units bigint[], first bigint, last bigint) returns bigint
 language plpgsql immutable parallel safe
 set search_path = ''

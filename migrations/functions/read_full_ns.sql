@@ -1,8 +1,8 @@
--- When a bucket is full again, as its row reads at now_ns to somebody who pays token_ns
--- for a token: full_ns, unless the row was written under another limit. No row (null): it is
--- full.
+-- Returns when a bucket is full again, as of now_ns and at the price token_ns of a token. That is
+-- full_ns of its row, converted if the row was written at another price (its_token_ns). Without
+-- a row (nulls) the bucket is full: 0.
 --
--- A single expression, so that the planner puts it into the statement.
+-- A single expression, so that the planner inlines it.
 create or replace function pglimit.read_full_ns(
     full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint
 ) returns bigint

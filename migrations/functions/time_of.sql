@@ -1,5 +1,5 @@
--- The time that is so many nanoseconds after 1970, which is to say so many microseconds: no
--- timestamptz is finer.
+-- The time that is ns nanoseconds after the beginning of 1970, rounded down to a microsecond:
+-- timestamptz is no finer.
 create or replace function pglimit.time_of(ns bigint) returns timestamptz
 language sql immutable parallel safe
 return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microsecond';

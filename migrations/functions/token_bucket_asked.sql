@@ -1,8 +1,9 @@
--- The buckets of a call for many, numbered, but for those that are done (null: none is):
--- limiters, tokens_ns, windows_ns and asks have an element for each key, or one for all.
+-- Returns the buckets of a call for many, numbered from 1, without the buckets that are done
+-- (null: none is done). limiters, tokens_ns, windows_ns and asks have an element for each key, or
+-- one for all keys.
 --
--- One select, so that the planner puts it into the statement; behind "offset 0", so that it is
--- read once, in the order of its numbers.
+-- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
+-- once, in the order of the numbers.
 create or replace function pglimit.token_bucket_asked(
     done boolean[], keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[]
 )

@@ -1,7 +1,7 @@
--- When a bucket is full again, leases that are out apart, as its row reads at now_ns to
--- somebody who pays token_ns for a token. No row (null): it is full.
+-- Returns when a bucket is full again, not counting leases that are out, as of now_ns and at the
+-- price token_ns of a token. Without a row (b is null) the bucket is full: 0.
 --
--- A single expression, so that the planner puts it into the statement.
+-- A single expression, so that the planner inlines it.
 create or replace function pglimit.token_bucket_full_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
 language sql immutable parallel safe
 return case

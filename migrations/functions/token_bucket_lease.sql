@@ -1,18 +1,22 @@
--- Settles a lease of one bucket, if settle_tokens is not zero, and takes the next one: of
--- want tokens at most, and at most one in share of those that are there.
+-- Settles a lease of one bucket, if settle_tokens is not zero, and takes the next one.
 --
--- A lease is a part of the window, leased_ns, that is set aside until until_ns: it can be
--- taken by nobody else and does not flow back. Leases that are out at the same time share
--- one until_ns, that of the first: otherwise one that nobody settles would last for as long
--- as others go on. In the last fifth of ttl_ns there are no new ones. A lease that is not
--- settled counts as spent when it expires.
+-- A lease sets a part of the window, leased_ns, aside until until_ns: nobody else can take it and
+-- it is not refilled. All leases of a bucket share the until_ns of the first. Otherwise a lease
+-- that nobody settles would last as long as other processes take new ones. If less than a fifth
+-- of ttl_ns is left until then, no new lease is granted. A lease that is not settled counts as
+-- spent when it expires.
 --
--- Settling takes the lease out of leased_ns, and what was spent of it is owed from then on.
--- It goes by the price at which the row was written, so it forgets nothing that another
--- limit wrote. A lease that the row does not know (expired, or reset since) is left alone.
+-- Settling takes the lease out of leased_ns, and the bucket owes the spent tokens from then on. It
+-- uses the price of a token in the row, so that it loses nothing that was written under another
+-- limit. A lease that the row does not know (it has expired, or the bucket was reset) is left alone.
 --
--- Locks the row, or makes it. granted: tokens of the new lease, which expires at
--- bucket.until_ns. now_ns: when. bucket: the row after it. Parameters as in token_bucket_take.
+-- _key, _limiter, _token_ns, _window_ns, relaxed: as in token_bucket_take. want: tokens of the new
+-- lease at most. share: at most one in that many of the tokens that are there. ttl_ns: how long
+-- the new lease lasts at most. settle_tokens, settle_spent, settle_until_ns: the lease to settle,
+-- how many of its tokens were spent, and when it expires.
+--
+-- Waits for the row, locks it, and inserts it if it is missing. Returns granted: tokens of the new
+-- lease, which expires at bucket.until_ns. now_ns: the time of the decision. bucket: the row after it.
 create or replace function pglimit.token_bucket_lease(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, share bigint, ttl_ns bigint,
     settle_tokens bigint, settle_spent bigint, settle_until_ns bigint, relaxed boolean,
@@ -33,7 +37,8 @@ begin
     if relaxed then
         perform pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
-    -- As a write does: REINDEX would deadlock with a read that becomes a write.
+    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
+    -- REINDEX.
     lock table pglimit.token_bucket in row exclusive mode;
     bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     now_ns := pglimit.clock_ns();

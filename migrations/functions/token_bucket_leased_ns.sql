@@ -1,5 +1,5 @@
--- What leases set aside, in nanoseconds of the window, as the row reads at now_ns to
--- somebody who pays token_ns for a token.
+-- Returns how many nanoseconds of the window leases set aside, as of now_ns and at the price
+-- token_ns of a token.
 create or replace function pglimit.token_bucket_leased_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
 language sql immutable parallel safe
 return case

@@ -1,6 +1,7 @@
--- Locks the row of a bucket and returns it. Waits for whoever holds it; makes it, as that of a
--- full bucket, if there is none. If the clock has stepped back since the row was written, what
--- was owed then is owed now: the row is moved, once, whatever is decided about it.
+-- Locks the row of a bucket and returns it. Waits for any call that holds the row. If there is
+-- none, inserts the row of a full bucket, at the price _token_ns. If the clock has stepped back
+-- since the row was written, the bucket owes now what it owed then: the row is corrected, once,
+-- whether or not the request is granted.
 create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint) returns pglimit.token_bucket
 language plpgsql
 set search_path = ''

@@ -1,14 +1,16 @@
--- What each of many buckets can grant of what it is asked for, at now_ns or when its row was
--- written if that is later, by some milliseconds: what is read was written before. (If it is later
--- by more, the clock has stepped back, and what this says of the bucket means nothing.) A plain
--- read: locks nothing.
+-- Returns how many of the tokens that are asked for each of many buckets can grant. A plain read:
+-- locks nothing.
 --
--- Parameters as for token_bucket_take_many; done: buckets that are passed over (null: none).
--- row: null if there is none.
+-- Each row is read as of now_ns, or as of its last write if that is later. It can be later by a
+-- few milliseconds, if the row was written after now_ns was read. If it is later by more, the
+-- clock has stepped back, and the result for this bucket means nothing.
 --
--- One select, so that the planner puts it into the statement, whose settings leave one plan: for
--- each bucket a look into the primary key. (A comparison with any(array[...]) can neither be
--- hashed nor merged.)
+-- Parameters are as for token_bucket_take_many; done: buckets to skip (null: none).
+-- row: null if the bucket has none.
+--
+-- A single select, so that the planner inlines it into the statement. The settings of
+-- token_bucket_take_many then leave one plan: for each bucket a look into the primary key. (A
+-- comparison with any(array[...]) can neither be hashed nor merged.)
 create or replace function pglimit.token_bucket_look(
     now_ns bigint, done boolean[], _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
     lasts bigint[], wants bigint[], units bigint[]

@@ -1,9 +1,9 @@
--- A row of token_bucket as it reads at now_ns to somebody who pays token_ns for a token:
--- a lease that has expired counts as spent since it expired, and what was written under
--- another limit is converted. The row must not be ahead of the clock.
+-- Returns a row of token_bucket as of now_ns and at the price token_ns of a token: an expired
+-- lease counts as spent when it expired, and another price in the row is converted. The row must
+-- not be ahead of the clock by more than step_ns.
 --
--- What owes more than any window comes back owing as much as can be written, and without
--- a lease: it denies everybody.
+-- A row that owes more than any window is returned without a lease and with the largest full_ns
+-- that can be written: it denies every request.
 create or replace function pglimit.token_bucket_read(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns pglimit.token_bucket
 language plpgsql immutable parallel safe
 set search_path = ''

@@ -1,19 +1,19 @@
--- Takes from one bucket: want tokens in whole multiples of unit (all or nothing, if they are
--- the same), or what several requests want, in turn, if wants is not null.
+-- Takes from one bucket: want tokens in whole multiples of unit (all or nothing, if the two are
+-- equal). If wants is not null, takes what several requests want, in turn.
 --
--- Looks, without a lock, and denies if there is nothing to grant: a denial locks and writes
--- nothing, and waits for nobody. Else takes what it saw: makes the row, or updates it if it still
--- has that. (Where another call holds the row it waits, and decides again by the row as it is
--- then.) If another call was sooner, or the wait was long, locks the row and decides by what
--- nobody can change.
+-- It first looks without a lock, and denies if there is nothing to grant: such a denial locks and
+-- writes nothing, and waits for nobody. Otherwise it takes the tokens that it saw: it inserts the
+-- row, or updates it if the tokens are still there once the row is locked. If another call was
+-- faster, or the wait for the lock was longer than 10 ms, it locks the row first, and decides again.
 --
--- _token_ns: nanoseconds until a token is back. _window_ns: until a burst of them is.
--- want, unit: of no account where wants is given, but checked.
+-- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
+-- want, unit: checked, but otherwise ignored if wants is given.
+-- wants, units: one element for each of several requests, or null.
 -- relaxed: the commit need not wait for the disk. impatient: gives up with SQLSTATE 55P03
--- after 20 ms if somebody holds the row. Both change settings until the transaction ends.
+-- after 20 ms if another call holds the row. Both change settings until the transaction ends.
 --
--- granted: tokens. now_ns: the time of the decision. The others are the row after it, as it
--- stands in the table (null: there is none).
+-- granted: tokens. now_ns: the time of the decision. The other results are the row after it, as
+-- in the table (null: there is none).
 create or replace function pglimit.token_bucket_take(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[],
     relaxed boolean, impatient boolean,
@@ -39,7 +39,8 @@ begin
         perform pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
 
-    -- As a write does: REINDEX would deadlock with a read that becomes a write.
+    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
+    -- REINDEX.
     lock table pglimit.token_bucket in row exclusive mode;
     for try in 1 .. 2147483647 loop
         if try = 1 then
@@ -74,8 +75,9 @@ begin
         end if;
         if full_ns is not null then
             exit when try > 1 or pglimit.clock_ns() <= now_ns + 10000000;
-            -- It waited, for the row or for an insert that was rolled back. Dated as it is, it
-            -- would come on top of what may be taken from now on: it is undone, and decided again.
+            -- This call waited, for the row or for an insert that was rolled back. The grant is
+            -- dated too early: tokens refilled during the wait would come on top of it. So undo
+            -- it, and decide again.
             update pglimit.token_bucket b set full_ns = b.full_ns - cost_ns where b.key = _key and b.limiter = _limiter;
         end if;
     end loop;

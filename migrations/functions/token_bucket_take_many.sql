@@ -1,24 +1,27 @@
--- Takes from many buckets in one call, all dated by one reading of the clock: updates the rows
--- that can grant, makes those that are missing, and says of the rest why it was denied.
+-- Takes from many buckets in one call, all dated by one reading of the clock. It updates the rows
+-- that can grant, inserts missing rows, and returns the rows of the denied buckets.
 --
--- _keys, and _limiters, _tokens_ns and _windows_ns as for token_bucket_take, with an element for
--- each bucket or one for all. Buckets are distinct and in the bytewise order of key and limiter.
--- asks, likewise: tokens, all or nothing. -1: several requests, or for as much as there is. They
--- are the elements lasts[i - 1] + 1 to lasts[i] of wants and units (null where no ask is -1), and
--- what they get is planned by a look. relaxed: as for token_bucket_take.
+-- _keys; _limiters, _tokens_ns, _windows_ns: as for token_bucket_take, with an element for each
+-- bucket; all but _keys may have one element for all buckets. Buckets are distinct, and in the
+-- bytewise order of key and limiter.
+-- asks, likewise: tokens, all or nothing. -1: several requests ask for the bucket, or one asks for
+-- as much as there is. For bucket i these requests are the elements lasts[i - 1] + 1 to lasts[i] of
+-- wants and units, and a look plans how much they get. (All three are null if no ask is -1.)
+-- relaxed: as for token_bucket_take. lock_timeout is changed until the transaction ends.
 --
--- Locks the rows that it updates, in order, then those that it makes, in order; a denial locks
--- nothing, unless the tokens went to another while this waited for the row.
+-- Locks the rows that it updates, in order, then the rows that it inserts, in order. A denial
+-- locks nothing, unless another call took the tokens while this call waited for the row.
 --
--- Gives up, having taken nothing, with SQLSTATE 40001: a bucket has changed meanwhile, its row is
--- ahead of the clock, the clock stepped, or 100 ms have passed since now_ns; and with 55P03:
--- somebody held a row for 20 ms, or took as long to commit. Then ask once more, or for each
--- bucket by itself.
+-- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile, its row
+-- is ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns; with 55P03
+-- if another call held a row for 20 ms, or did not commit a missing row in 20 ms (1 ms if this
+-- call has updated rows). Then call once more, or ask for each bucket by itself.
 --
--- grants: tokens granted to each bucket (null: what was asked), but for the denied. numbers: of
--- those whose rows were updated, in order (null: all); behind it what has changed in them (leased
--- and untils: null if there are no leases). denied: numbers of those that were granted nothing;
--- behind it their rows (zeros: none). The others have a new row: full at now_ns + what was granted.
+-- grants: tokens granted to each bucket (null: as many as asked for); wrong for denied buckets.
+-- numbers: the buckets whose rows were updated, in order (null: all). fulls, ats, leased, untils:
+-- the new values of these rows (leased and untils: null if there are no leases).
+-- denied: the numbers of the buckets that granted nothing. denied_...: their rows (zeros: none).
+-- All other buckets have a new row, which is full at now_ns + the price of what was granted.
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
     lasts bigint[], wants bigint[], units bigint[], relaxed boolean,
@@ -51,7 +54,8 @@ begin
         perform pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
     if planned then
-        -- As a write does: REINDEX would deadlock with a read that becomes a write.
+        -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
+        -- REINDEX.
         lock table pglimit.token_bucket in row exclusive mode;
     end if;
     now_ns := pglimit.clock_ns();
@@ -85,8 +89,8 @@ begin
             done[numbers[i]] := true;
         end loop;
         if numbers <> '{}' then
-            -- A row that is missing is locked after those that are there, which is not in order: a
-            -- call that does not give up could wait in a circle with another.
+            -- A missing row is locked after the existing rows, which is not the order of the keys:
+            -- if no call gave up, two calls could wait for each other.
             perform pg_catalog.set_config('lock_timeout', '1ms', true);
         end if;
         with rest as (

@@ -1,5 +1,5 @@
--- The tokens that a bucket has, as its row reads at now_ns (null: it is full) to somebody who
--- pays token_ns for a token, of which window_ns pays for a burst.
+-- Returns how many tokens a bucket has, as of now_ns, at the price token_ns of a token and
+-- window_ns of a burst. Without a row (b is null) the bucket is full.
 create or replace function pglimit.token_bucket_there(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint) returns bigint
 language sql immutable parallel safe
 return greatest(0, window_ns

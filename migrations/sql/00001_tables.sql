@@ -4,24 +4,26 @@
 --     token_ns  the price of a token, in nanoseconds, under the limit of the last write
 --     at_ns     when the last write was
 --
--- The last two are notes: they matter where the limit has changed, the clock has stepped
--- back, or a call read its clock before. What the numbers mean is in functions/read_full_ns.sql and token_bucket_read.sql.
+-- The last two are notes. They matter if the limit has changed, if the clock has stepped back,
+-- or to a call that read the clock before the last write. functions/read_full_ns.sql and
+-- token_bucket_read.sql say what the numbers mean.
 --
--- No index but the primary key, so every update is HOT: it stays in its page and touches
--- no index. The tables are small and hot, so autovacuum comes by count of dead rows, not
--- by share, and does not dawdle.
+-- No index but the primary key, so an update is HOT wherever its page has space: it stays in the
+-- page and touches no index. The tables are small and change often, so autovacuum comes after
+-- 5,000 dead rows plus 2 % of the table, and does not pause.
 
 -- +goose Up
 comment on schema pglimit is 'pglimit, a rate limiter: see the view pglimit.buckets';
 
--- A domain, not a CHECK of each table: a table's is parsed anew by every statement that writes,
--- which takes as long as the rest of it.
+-- A domain, not a CHECK of each table: every statement that writes would parse the CHECK again,
+-- which takes as long as the rest of the statement.
 create domain pglimit.nanoseconds as bigint constraint possible check (value > 0);
 revoke usage on domain pglimit.nanoseconds from public; -- so that nobody plants operators of it
 
 -- leased_ns: the part of the window that leases set aside until until_ns. Null: there is none.
--- room: the first update of a row drops it, which leaves space in the page for later versions
--- of its rows. (Space that fillfactor alone leaves is tidied up at each update.)
+-- room: padding. A row is inserted with 39 spaces that its first update removes, which leaves
+-- space in the page for later versions of its rows. (If only fillfactor leaves space, Postgres
+-- prunes the page at each update.)
 create table pglimit.token_bucket (
     key       text collate "C" not null,
     limiter   text collate "C" not null,
@@ -67,8 +69,8 @@ create table pglimit.for_update_nowait (
     autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000
 );
 
--- When a job that any number of instances offer to do is due next, by the database's clock:
--- the cleanup, and what else uses its lock.
+-- When a job is due next, by the database's clock: the cleanup, and other jobs that use its lock.
+-- Any number of instances offer to run a job, and one of them does.
 create table pglimit.schedule (
     job    text collate "C" primary key,
     ran_at timestamptz not null,

@@ -1,12 +1,12 @@
--- The strategy exclusion_range: one row per grant, and a constraint by which no
--- two grants of a key overlap. Comparing text inside a GiST index takes the
--- extension btree_gist, which comes with PostgreSQL but may not be allowed here:
--- then this migration fails, and it alone.
+-- The strategy exclusion_range: one row per grant, and a constraint that lets no two grants of a
+-- key overlap. To compare text in a GiST index needs the extension btree_gist. It comes with
+-- PostgreSQL, but this role may not be allowed to create it: then this migration fails, and no
+-- other does.
 
 -- +goose Up
 -- +goose StatementBegin
--- Where an administrator created it, it must not even be tried: some hosts refuse
--- "create extension if not exists" to others although it exists.
+-- If an administrator has created the extension, do not even try to: some hosts refuse "create
+-- extension if not exists" to other roles although the extension exists.
 do $$
 begin
     if not exists (select from pg_catalog.pg_extension where extname = 'btree_gist') then
@@ -31,7 +31,8 @@ create table pglimit.exclusion_range (
 create view pglimit.ranges as
 select limiter, key, full_at <= now as available, lower(during) as last_taken_at, full_at
 from (
-    -- A range that begins ahead of the clock was made before the clock stepped back, and begins now.
+    -- A range that begins ahead of the clock was inserted before the clock stepped back: it counts as
+    -- beginning now.
     select limiter, key, during, now, case when lower(during) > now + interval '10 ms' then now + (upper(during) - lower(during)) else upper(during) end as full_at
     from (select clock_timestamp() as now offset 0) clock
     cross join (
@@ -46,8 +47,8 @@ drop view pglimit.ranges;
 drop table pglimit.exclusion_range;
 
 -- +goose StatementBegin
--- An extension that was there before stays. One that came with this schema goes,
--- unless somebody has come to depend on it: then it moves out.
+-- Drops the extension only if it is in the schema pglimit, where this migration creates it. If other
+-- objects depend on it by now, it moves to the schema public instead.
 do $$
 begin
     if exists (

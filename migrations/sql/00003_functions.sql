@@ -6,15 +6,15 @@
 
 -- functions/clock_ns.sql
 -- The database's clock: nanoseconds since 1970, in steps of a microsecond. Every decision
--- is dated by it. It may step back: nothing here assumes that it does not.
+-- is dated by it. It may step back; no function here assumes the contrary.
 create or replace function pglimit.clock_ns() returns bigint
 language sql volatile parallel safe
 return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 
 -- functions/step_ns.sql
--- A row written more than 10 ms ahead of the clock was written before the clock stepped
--- back. (Less than that is no step: a statement that began before another may reach the
--- row after it.)
+-- A row that is dated more than 10 ms ahead of the clock was written before the clock stepped
+-- back. (Less is no step: a statement may read the clock before another one does, and reach
+-- the row after it.)
 create or replace function pglimit.step_ns() returns bigint
 language sql immutable parallel safe
 return 10000000::bigint;
@@ -22,7 +22,7 @@ return 10000000::bigint;
 -- functions/buckets.sql
 -- The state, for a person in psql:
 --     select * from pglimit.buckets where limiter = 'api' and key = 'user:42';
--- Sums are numeric, so that no row can end it.
+-- Sums are numeric, so that no row can make the view fail with an overflow.
 create or replace view pglimit.buckets as
 select
     b.strategy, b.limiter, b.key,
@@ -48,12 +48,12 @@ from (
 comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
 
 -- functions/converted_full_ns.sql
--- full_ns of a row that was written at the price of its_token_ns, as it reads to somebody
--- who pays token_ns for a token. What was used stays used, in tokens, rounded up. Since
--- at_ns it has flowed back at the faster of both rates. At most the largest bigint, which
--- denies everybody.
+-- Converts full_ns of a row to another price of a token. full_ns, its_token_ns (the old price)
+-- and at_ns are the row's; now_ns is the clock; token_ns is the new price.
 --
--- Numeric, because the product of a time and a price does not fit a bigint.
+-- Used tokens stay used, as tokens, rounded up. Since at_ns they have been refilled at the faster
+-- of both rates. Returns at most the largest bigint, which denies every request. Reckons in
+-- numeric, because the product of a time and a price does not fit a bigint.
 create or replace function pglimit.converted_full_ns(
     full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint
 ) returns bigint
@@ -66,9 +66,10 @@ return least(9223372036854775807, greatest(now_ns, at_ns) + div(
 
 -- functions/in_time.sql
 -- +goose StatementBegin
--- Fails with SQLSTATE 40001 if at_ns is more than 100 ms ago: of a row that is written by then,
--- what flowed back meanwhile would come on top of what was granted. Or if the clock has stepped
--- back since: then the row may not have met those that were moved.
+-- Checks a row that was just inserted with the date at_ns. Returns true, or fails with SQLSTATE
+-- 40001 if at_ns is more than 100 ms ago: a row that is dated too early would refill tokens for
+-- the time that its insert waited, on top of its grant. Also fails if the clock has stepped back
+-- since at_ns: the insert may have missed a row that was corrected after the step.
 create or replace function pglimit.in_time(at_ns bigint) returns boolean
 language plpgsql volatile
 set search_path = ''
@@ -84,8 +85,9 @@ $$;
 
 -- functions/in_turn.sql
 -- +goose StatementBegin
--- How many of the tokens that are there go to several requests, in their order: to each as
--- many as it wants, in whole units. The requests are those from first to last in the arrays.
+-- Returns how many of the tokens that are there several requests get, in their order: each gets
+-- as many as it wants and are left, in whole units. The requests are the elements first to last
+-- of wants and units.
 create or replace function pglimit.in_turn(there bigint, wants bigint[], units bigint[], first bigint, last bigint) returns bigint
 language plpgsql immutable parallel safe
 set search_path = ''
@@ -105,17 +107,17 @@ $$;
 -- +goose StatementEnd
 
 -- functions/ns_of.sql
--- Nanoseconds since 1970.
+-- The time in nanoseconds since 1970.
 create or replace function pglimit.ns_of("time" timestamptz) returns bigint
 language sql immutable parallel safe
 return (extract(epoch from "time") * 1000000)::bigint * 1000;
 
 -- functions/read_full_ns.sql
--- When a bucket is full again, as its row reads at now_ns to somebody who pays token_ns
--- for a token: full_ns, unless the row was written under another limit. No row (null): it is
--- full.
+-- Returns when a bucket is full again, as of now_ns and at the price token_ns of a token. That is
+-- full_ns of its row, converted if the row was written at another price (its_token_ns). Without
+-- a row (nulls) the bucket is full: 0.
 --
--- A single expression, so that the planner puts it into the statement.
+-- A single expression, so that the planner inlines it.
 create or replace function pglimit.read_full_ns(
     full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint
 ) returns bigint
@@ -127,19 +129,20 @@ return case
 end;
 
 -- functions/time_of.sql
--- The time that is so many nanoseconds after 1970, which is to say so many microseconds: no
--- timestamptz is finer.
+-- The time that is ns nanoseconds after the beginning of 1970, rounded down to a microsecond:
+-- timestamptz is no finer.
 create or replace function pglimit.time_of(ns bigint) returns timestamptz
 language sql immutable parallel safe
 return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microsecond';
 
 -- functions/token_bucket_asked.sql
 -- +goose StatementBegin
--- The buckets of a call for many, numbered, but for those that are done (null: none is):
--- limiters, tokens_ns, windows_ns and asks have an element for each key, or one for all.
+-- Returns the buckets of a call for many, numbered from 1, without the buckets that are done
+-- (null: none is done). limiters, tokens_ns, windows_ns and asks have an element for each key, or
+-- one for all keys.
 --
--- One select, so that the planner puts it into the statement; behind "offset 0", so that it is
--- read once, in the order of its numbers.
+-- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
+-- once, in the order of the numbers.
 create or replace function pglimit.token_bucket_asked(
     done boolean[], keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[]
 )
@@ -156,12 +159,12 @@ end;
 
 -- functions/token_bucket_read.sql
 -- +goose StatementBegin
--- A row of token_bucket as it reads at now_ns to somebody who pays token_ns for a token:
--- a lease that has expired counts as spent since it expired, and what was written under
--- another limit is converted. The row must not be ahead of the clock.
+-- Returns a row of token_bucket as of now_ns and at the price token_ns of a token: an expired
+-- lease counts as spent when it expired, and another price in the row is converted. The row must
+-- not be ahead of the clock by more than step_ns.
 --
--- What owes more than any window comes back owing as much as can be written, and without
--- a lease: it denies everybody.
+-- A row that owes more than any window is returned without a lease and with the largest full_ns
+-- that can be written: it denies every request.
 create or replace function pglimit.token_bucket_read(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns pglimit.token_bucket
 language plpgsql immutable parallel safe
 set search_path = ''
@@ -194,10 +197,10 @@ $$;
 -- +goose StatementEnd
 
 -- functions/token_bucket_full_ns.sql
--- When a bucket is full again, leases that are out apart, as its row reads at now_ns to
--- somebody who pays token_ns for a token. No row (null): it is full.
+-- Returns when a bucket is full again, not counting leases that are out, as of now_ns and at the
+-- price token_ns of a token. Without a row (b is null) the bucket is full: 0.
 --
--- A single expression, so that the planner puts it into the statement.
+-- A single expression, so that the planner inlines it.
 create or replace function pglimit.token_bucket_full_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
 language sql immutable parallel safe
 return case
@@ -208,9 +211,10 @@ end;
 
 -- functions/token_bucket_lock.sql
 -- +goose StatementBegin
--- Locks the row of a bucket and returns it. Waits for whoever holds it; makes it, as that of a
--- full bucket, if there is none. If the clock has stepped back since the row was written, what
--- was owed then is owed now: the row is moved, once, whatever is decided about it.
+-- Locks the row of a bucket and returns it. Waits for any call that holds the row. If there is
+-- none, inserts the row of a full bucket, at the price _token_ns. If the clock has stepped back
+-- since the row was written, the bucket owes now what it owed then: the row is corrected, once,
+-- whether or not the request is granted.
 create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint) returns pglimit.token_bucket
 language plpgsql
 set search_path = ''
@@ -240,8 +244,8 @@ $$;
 -- +goose StatementEnd
 
 -- functions/token_bucket_leased_ns.sql
--- What leases set aside, in nanoseconds of the window, as the row reads at now_ns to
--- somebody who pays token_ns for a token.
+-- Returns how many nanoseconds of the window leases set aside, as of now_ns and at the price
+-- token_ns of a token.
 create or replace function pglimit.token_bucket_leased_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
 language sql immutable parallel safe
 return case
@@ -250,8 +254,8 @@ return case
 end;
 
 -- functions/token_bucket_there.sql
--- The tokens that a bucket has, as its row reads at now_ns (null: it is full) to somebody who
--- pays token_ns for a token, of which window_ns pays for a burst.
+-- Returns how many tokens a bucket has, as of now_ns, at the price token_ns of a token and
+-- window_ns of a burst. Without a row (b is null) the bucket is full.
 create or replace function pglimit.token_bucket_there(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint) returns bigint
 language sql immutable parallel safe
 return greatest(0, window_ns
@@ -260,21 +264,25 @@ return greatest(0, window_ns
 
 -- functions/token_bucket_lease.sql
 -- +goose StatementBegin
--- Settles a lease of one bucket, if settle_tokens is not zero, and takes the next one: of
--- want tokens at most, and at most one in share of those that are there.
+-- Settles a lease of one bucket, if settle_tokens is not zero, and takes the next one.
 --
--- A lease is a part of the window, leased_ns, that is set aside until until_ns: it can be
--- taken by nobody else and does not flow back. Leases that are out at the same time share
--- one until_ns, that of the first: otherwise one that nobody settles would last for as long
--- as others go on. In the last fifth of ttl_ns there are no new ones. A lease that is not
--- settled counts as spent when it expires.
+-- A lease sets a part of the window, leased_ns, aside until until_ns: nobody else can take it and
+-- it is not refilled. All leases of a bucket share the until_ns of the first. Otherwise a lease
+-- that nobody settles would last as long as other processes take new ones. If less than a fifth
+-- of ttl_ns is left until then, no new lease is granted. A lease that is not settled counts as
+-- spent when it expires.
 --
--- Settling takes the lease out of leased_ns, and what was spent of it is owed from then on.
--- It goes by the price at which the row was written, so it forgets nothing that another
--- limit wrote. A lease that the row does not know (expired, or reset since) is left alone.
+-- Settling takes the lease out of leased_ns, and the bucket owes the spent tokens from then on. It
+-- uses the price of a token in the row, so that it loses nothing that was written under another
+-- limit. A lease that the row does not know (it has expired, or the bucket was reset) is left alone.
 --
--- Locks the row, or makes it. granted: tokens of the new lease, which expires at
--- bucket.until_ns. now_ns: when. bucket: the row after it. Parameters as in token_bucket_take.
+-- _key, _limiter, _token_ns, _window_ns, relaxed: as in token_bucket_take. want: tokens of the new
+-- lease at most. share: at most one in that many of the tokens that are there. ttl_ns: how long
+-- the new lease lasts at most. settle_tokens, settle_spent, settle_until_ns: the lease to settle,
+-- how many of its tokens were spent, and when it expires.
+--
+-- Waits for the row, locks it, and inserts it if it is missing. Returns granted: tokens of the new
+-- lease, which expires at bucket.until_ns. now_ns: the time of the decision. bucket: the row after it.
 create or replace function pglimit.token_bucket_lease(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, share bigint, ttl_ns bigint,
     settle_tokens bigint, settle_spent bigint, settle_until_ns bigint, relaxed boolean,
@@ -295,7 +303,8 @@ begin
     if relaxed then
         perform pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
-    -- As a write does: REINDEX would deadlock with a read that becomes a write.
+    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
+    -- REINDEX.
     lock table pglimit.token_bucket in row exclusive mode;
     bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     now_ns := pglimit.clock_ns();
@@ -332,17 +341,19 @@ $$;
 
 -- functions/token_bucket_look.sql
 -- +goose StatementBegin
--- What each of many buckets can grant of what it is asked for, at now_ns or when its row was
--- written if that is later, by some milliseconds: what is read was written before. (If it is later
--- by more, the clock has stepped back, and what this says of the bucket means nothing.) A plain
--- read: locks nothing.
+-- Returns how many of the tokens that are asked for each of many buckets can grant. A plain read:
+-- locks nothing.
 --
--- Parameters as for token_bucket_take_many; done: buckets that are passed over (null: none).
--- row: null if there is none.
+-- Each row is read as of now_ns, or as of its last write if that is later. It can be later by a
+-- few milliseconds, if the row was written after now_ns was read. If it is later by more, the
+-- clock has stepped back, and the result for this bucket means nothing.
 --
--- One select, so that the planner puts it into the statement, whose settings leave one plan: for
--- each bucket a look into the primary key. (A comparison with any(array[...]) can neither be
--- hashed nor merged.)
+-- Parameters are as for token_bucket_take_many; done: buckets to skip (null: none).
+-- row: null if the bucket has none.
+--
+-- A single select, so that the planner inlines it into the statement. The settings of
+-- token_bucket_take_many then leave one plan: for each bucket a look into the primary key. (A
+-- comparison with any(array[...]) can neither be hashed nor merged.)
 create or replace function pglimit.token_bucket_look(
     now_ns bigint, done boolean[], _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
     lasts bigint[], wants bigint[], units bigint[]
@@ -365,22 +376,22 @@ end;
 
 -- functions/token_bucket_take.sql
 -- +goose StatementBegin
--- Takes from one bucket: want tokens in whole multiples of unit (all or nothing, if they are
--- the same), or what several requests want, in turn, if wants is not null.
+-- Takes from one bucket: want tokens in whole multiples of unit (all or nothing, if the two are
+-- equal). If wants is not null, takes what several requests want, in turn.
 --
--- Looks, without a lock, and denies if there is nothing to grant: a denial locks and writes
--- nothing, and waits for nobody. Else takes what it saw: makes the row, or updates it if it still
--- has that. (Where another call holds the row it waits, and decides again by the row as it is
--- then.) If another call was sooner, or the wait was long, locks the row and decides by what
--- nobody can change.
+-- It first looks without a lock, and denies if there is nothing to grant: such a denial locks and
+-- writes nothing, and waits for nobody. Otherwise it takes the tokens that it saw: it inserts the
+-- row, or updates it if the tokens are still there once the row is locked. If another call was
+-- faster, or the wait for the lock was longer than 10 ms, it locks the row first, and decides again.
 --
--- _token_ns: nanoseconds until a token is back. _window_ns: until a burst of them is.
--- want, unit: of no account where wants is given, but checked.
+-- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
+-- want, unit: checked, but otherwise ignored if wants is given.
+-- wants, units: one element for each of several requests, or null.
 -- relaxed: the commit need not wait for the disk. impatient: gives up with SQLSTATE 55P03
--- after 20 ms if somebody holds the row. Both change settings until the transaction ends.
+-- after 20 ms if another call holds the row. Both change settings until the transaction ends.
 --
--- granted: tokens. now_ns: the time of the decision. The others are the row after it, as it
--- stands in the table (null: there is none).
+-- granted: tokens. now_ns: the time of the decision. The other results are the row after it, as
+-- in the table (null: there is none).
 create or replace function pglimit.token_bucket_take(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[],
     relaxed boolean, impatient boolean,
@@ -406,7 +417,8 @@ begin
         perform pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
 
-    -- As a write does: REINDEX would deadlock with a read that becomes a write.
+    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
+    -- REINDEX.
     lock table pglimit.token_bucket in row exclusive mode;
     for try in 1 .. 2147483647 loop
         if try = 1 then
@@ -441,8 +453,9 @@ begin
         end if;
         if full_ns is not null then
             exit when try > 1 or pglimit.clock_ns() <= now_ns + 10000000;
-            -- It waited, for the row or for an insert that was rolled back. Dated as it is, it
-            -- would come on top of what may be taken from now on: it is undone, and decided again.
+            -- This call waited, for the row or for an insert that was rolled back. The grant is
+            -- dated too early: tokens refilled during the wait would come on top of it. So undo
+            -- it, and decide again.
             update pglimit.token_bucket b set full_ns = b.full_ns - cost_ns where b.key = _key and b.limiter = _limiter;
         end if;
     end loop;
@@ -452,27 +465,30 @@ $$;
 
 -- functions/token_bucket_take_many.sql
 -- +goose StatementBegin
--- Takes from many buckets in one call, all dated by one reading of the clock: updates the rows
--- that can grant, makes those that are missing, and says of the rest why it was denied.
+-- Takes from many buckets in one call, all dated by one reading of the clock. It updates the rows
+-- that can grant, inserts missing rows, and returns the rows of the denied buckets.
 --
--- _keys, and _limiters, _tokens_ns and _windows_ns as for token_bucket_take, with an element for
--- each bucket or one for all. Buckets are distinct and in the bytewise order of key and limiter.
--- asks, likewise: tokens, all or nothing. -1: several requests, or for as much as there is. They
--- are the elements lasts[i - 1] + 1 to lasts[i] of wants and units (null where no ask is -1), and
--- what they get is planned by a look. relaxed: as for token_bucket_take.
+-- _keys; _limiters, _tokens_ns, _windows_ns: as for token_bucket_take, with an element for each
+-- bucket; all but _keys may have one element for all buckets. Buckets are distinct, and in the
+-- bytewise order of key and limiter.
+-- asks, likewise: tokens, all or nothing. -1: several requests ask for the bucket, or one asks for
+-- as much as there is. For bucket i these requests are the elements lasts[i - 1] + 1 to lasts[i] of
+-- wants and units, and a look plans how much they get. (All three are null if no ask is -1.)
+-- relaxed: as for token_bucket_take. lock_timeout is changed until the transaction ends.
 --
--- Locks the rows that it updates, in order, then those that it makes, in order; a denial locks
--- nothing, unless the tokens went to another while this waited for the row.
+-- Locks the rows that it updates, in order, then the rows that it inserts, in order. A denial
+-- locks nothing, unless another call took the tokens while this call waited for the row.
 --
--- Gives up, having taken nothing, with SQLSTATE 40001: a bucket has changed meanwhile, its row is
--- ahead of the clock, the clock stepped, or 100 ms have passed since now_ns; and with 55P03:
--- somebody held a row for 20 ms, or took as long to commit. Then ask once more, or for each
--- bucket by itself.
+-- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile, its row
+-- is ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns; with 55P03
+-- if another call held a row for 20 ms, or did not commit a missing row in 20 ms (1 ms if this
+-- call has updated rows). Then call once more, or ask for each bucket by itself.
 --
--- grants: tokens granted to each bucket (null: what was asked), but for the denied. numbers: of
--- those whose rows were updated, in order (null: all); behind it what has changed in them (leased
--- and untils: null if there are no leases). denied: numbers of those that were granted nothing;
--- behind it their rows (zeros: none). The others have a new row: full at now_ns + what was granted.
+-- grants: tokens granted to each bucket (null: as many as asked for); wrong for denied buckets.
+-- numbers: the buckets whose rows were updated, in order (null: all). fulls, ats, leased, untils:
+-- the new values of these rows (leased and untils: null if there are no leases).
+-- denied: the numbers of the buckets that granted nothing. denied_...: their rows (zeros: none).
+-- All other buckets have a new row, which is full at now_ns + the price of what was granted.
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
     lasts bigint[], wants bigint[], units bigint[], relaxed boolean,
@@ -505,7 +521,8 @@ begin
         perform pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
     if planned then
-        -- As a write does: REINDEX would deadlock with a read that becomes a write.
+        -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
+        -- REINDEX.
         lock table pglimit.token_bucket in row exclusive mode;
     end if;
     now_ns := pglimit.clock_ns();
@@ -539,8 +556,8 @@ begin
             done[numbers[i]] := true;
         end loop;
         if numbers <> '{}' then
-            -- A row that is missing is locked after those that are there, which is not in order: a
-            -- call that does not give up could wait in a circle with another.
+            -- A missing row is locked after the existing rows, which is not the order of the keys:
+            -- if no call gave up, two calls could wait for each other.
             perform pg_catalog.set_config('lock_timeout', '1ms', true);
         end if;
         with rest as (

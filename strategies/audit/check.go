@@ -8,12 +8,12 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Check holds the events of one bucket, in any order, against its limit. It takes
-// time n log n, or n if they are in order of time already.
+// Check checks the events of one bucket, in any order, against its limit. It takes time
+// n log n, or n if the events are in order of time already.
 //
-// Where other limits were in force beside it, or instead of it, name them too: then the
-// loosest burst and the loosest rate of all must not be exceeded together, and whether a
-// denial was due is not checked.
+// If other limits were in force beside this one, or instead of it, pass them too. Then Check
+// tests the grants against the loosest burst and the loosest rate of all limits, and does
+// not test whether a denial was due.
 func Check(limit rate.Limit, events []Event, beside ...rate.Limit) Report {
 	var h History
 	for _, e := range events {
@@ -22,7 +22,7 @@ func Check(limit rate.Limit, events []Event, beside ...rate.Limit) Report {
 	return h.Check(limit, beside...)
 }
 
-// Check the history as [Check] does.
+// Check checks the history as the function [Check] does.
 func (h *History) Check(limit rate.Limit, beside ...rate.Limit) Report {
 	report := Report{
 		Err:       validate(limit, beside),
@@ -44,7 +44,7 @@ func (h *History) Check(limit rate.Limit, beside ...rate.Limit) Report {
 		denials = nil
 	}
 	for _, grant := range h.grants {
-		// Of one moment, grants come first.
+		// Of grants and denials at the same time, the grants come first.
 		for len(denials) > 0 && denials[0].at < grant.at {
 			w.deny(denials[0], &report)
 			denials = denials[1:]
@@ -66,13 +66,13 @@ func validate(limit rate.Limit, beside []rate.Limit) error {
 	return err
 }
 
-// walk is a bucket that grants whatever it is told to, and so may come to owe more
-// than it can hold. The worst is the most it ever owed. It owes nanoseconds.
+// walk is a bucket that grants every request, and so may come to owe more than it can hold.
+// It owes nanoseconds. worst is the span at whose end it owed most.
 type walk struct {
-	token    uint64 // what a token costs: the time in which it comes back, rounded up
+	token    uint64 // the price of a token: the time in which it comes back, rounded up
 	capacity wide
 
-	at    int64 // nothing is owed at first, so it does not matter when that was
+	at    int64 // of the last event; nothing is owed at first, so the zero value will do
 	debt  wide
 	busy  span // since the bucket was last full
 	worst span
@@ -89,7 +89,7 @@ func newWalk(limit rate.Limit, beside []rate.Limit) walk {
 	return walk{token: token, capacity: product(uint64(burst), token)}
 }
 
-// price of a token in nanoseconds. The limit is valid.
+// price is the price of a token in nanoseconds. The limit must be valid.
 func price(l rate.Limit) uint64 { return (uint64(l.Period)-1)/uint64(l.Tokens) + 1 }
 
 func (w *walk) settle(at int64) {

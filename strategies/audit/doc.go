@@ -1,10 +1,10 @@
 // Package audit checks what a limiter did against what its limit allows.
 //
-// It is given decisions, granted and denied, each with the time at which it was
-// made, and says where more was granted than the limit allows (never over) and
-// which denials were not due (not under). It is pure: no database, no clock, and
-// no rounding but that of the limit itself: a token takes a whole number of nanoseconds
-// to come back, rounded up. Everything is counted in nanoseconds.
+// The caller passes decisions, grants and denials, each with the time of the decision. The
+// report says where more was granted than the limit allows (over), and which denials were not
+// due (under). The package uses no database and no clock. It counts in nanoseconds and rounds
+// only as the limit itself does: a token takes a whole number of nanoseconds to come
+// back, rounded up.
 //
 //	var history audit.Histories
 //	history.Record("user:42", request, decision) // for each decision
@@ -13,41 +13,40 @@
 //
 // # Why the database's time is enough
 //
-// Each decision carries [pglimit.Decision].At, the database's time by which the
-// bucket was refilled for it. The first promise, that in any span of time T at
-// most Burst + Tokens × T / Period tokens are granted, speaks of grants and
-// that time and of nothing else, so it can be checked without knowing who waited
-// for whom: sort the grants by time and look at every span. One pass does, because
-// the worst span that ends with a grant begins where the bucket was last full.
-// That pass is a bucket that never says no: each grant adds to its debt, time
-// pays back, and the limit is broken by as much as the debt exceeds the capacity.
+// Each decision carries [pglimit.Decision].At, the database's time by which the bucket was
+// refilled for it. The first promise is that in any span of time T at most
+// Burst + Tokens × T / Period tokens are granted. It depends only on the grants and their
+// times, so it can be checked without knowing which request waited for which: sort the
+// grants by time and look at every span. One pass is enough, because the worst span that ends
+// with a grant begins where the bucket was last full. The pass uses a bucket that never
+// denies: each grant adds to its debt, time pays the debt back, and the limit is broken by as
+// much as the debt exceeds the capacity.
 //
 // A strategy decides a bucket's grants one after another and never moves its time
-// backwards, so sorted by time they are in the order in which they were made, but
-// for grants of one moment, whose order changes no sum. What a denial
-// saw is therefore no more than the grants up to its time, its own moment
-// included, and if those leave room for one more unit, the denial was not due.
-// Grants of the same moment, and grants that became visible just after the
-// denial had looked, count in the denial's favour: a denial that is reported is
-// wrong, one that is not may have been wrong by that much.
+// backwards. So grants sorted by time are in the order in which they were made, except
+// grants of the same time, whose order changes no sum. A denial therefore saw at most
+// the grants up to and including its own time. If these leave room for one more unit, the
+// denial was not due. Grants of the same time, and grants that became visible just after the
+// denial had looked, count in the denial's favour. So a denial that is reported is
+// wrong; a denial that is not reported may have been wrong by that much.
 //
-// A denial is held against the grants alone. So denials may be left out, if there are too
-// many to keep: what is reported is wrong all the same. Grants must not be.
+// Each denial is checked against the grants alone. So if there are too many denials to keep,
+// some may be left out: the reported ones are still wrong. Grants must not be left out.
 //
 // # What it does not see
 //
-//   - Decisions whose answer was lost (a timeout, a broken connection). If such a
-//     request was granted, the over-admission found is too small by it, and
-//     denials that it caused look as if they were not due. Read the second verdict
-//     only where every answer arrived.
+//   - Decisions whose answer was lost (a timeout, a broken connection). If such a request
+//     was granted, the report finds too little over the limit, and denials that the grant
+//     caused look as if they were not due. Trust the verdict on denials only if every
+//     answer arrived.
 //   - Anything before the first decision, [pglimit.Limiter.Reset], a step of the clock,
 //     and takes that were rolled back or that a crash of the server forgot. A history
 //     begins with a full bucket.
-//   - When a limit changed. Of several limits, only the looser are held against the
-//     grants, from end to end.
-//   - Whether At is true. Grants travel to their callers after they were made,
-//     so a caller can see them closer together than they were; and a strategy that
-//     invented its times would be believed. Whoever runs the load can hold At against
-//     the times at which the calls began and ended.
-//   - Denials that the decision excuses as contended. They are counted, no more.
+//   - When a limit changed. If there are several limits, the grants are checked against
+//     the looser ones, from the first event to the last.
+//   - Whether At is true. A strategy that invents its times is believed. And callers get
+//     their grants some time after the decisions, so they can see them closer together
+//     than At says. A load test can compare At with the times at which each call began
+//     and ended.
+//   - Denials that the decision excuses as contended. They are only counted.
 package audit

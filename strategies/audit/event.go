@@ -7,9 +7,9 @@ type Event struct {
 	// At is the database's time of the decision, in nanoseconds since 1970.
 	At int64
 
-	// Wanted tokens, in multiples of Unit; a Unit below 1 counts as 1. Granted of
-	// them, 0 for a denial. A grant counts as granted even if it is more than was
-	// wanted. An event that wanted and got nothing is no decision and is left out.
+	// Wanted tokens, in multiples of Unit; a Unit below 1 counts as 1. Granted tokens,
+	// 0 for a denial. All of Granted counts, even if it is more than Wanted. An event that
+	// wanted nothing and got nothing is no decision and is left out.
 	Wanted, Unit, Granted int64
 
 	// Contended excuses a denial, see [rate.Decision].
@@ -18,9 +18,9 @@ type Event struct {
 
 // FromDecision is the event of a request and its answer.
 //
-// A peek that found Unit tokens is an event that wanted nothing; one that did
-// not is a denial of Unit tokens, which is what it told its caller. The decision
-// must be Postgres's: what pglimit.FailOpen and the like make up has no time.
+// A peek that found Unit tokens is an event that wanted nothing. A peek that did not find
+// them is a denial of Unit tokens: the caller was told so. The decision must come from
+// Postgres: decisions of pglimit.FailOpen and other fallbacks have no time.
 func FromDecision(request rate.Request, decision rate.Decision) Event {
 	e := Event{
 		At:        decision.At.UnixNano(),
@@ -35,8 +35,8 @@ func FromDecision(request rate.Request, decision rate.Decision) Event {
 	return e
 }
 
-// missed is the unit that was wanted and not granted, or 0 if nothing is missing:
-// less than one unit could not have been granted.
+// missed is the size of the unit that was wanted and not granted. It is 0 if less than a unit is
+// missing, because less could not have been granted.
 func (e Event) missed() int64 {
 	unit := max(1, e.Unit)
 	if e.Wanted < unit || max(0, e.Granted) > e.Wanted-unit {

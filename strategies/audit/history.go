@@ -7,26 +7,26 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// History is what happened to one bucket, in any order. It keeps 16 bytes for each
-// grant and each denial, and only a count of those that are excused.
+// History has the events of one bucket, in any order. It keeps 16 bytes for each grant and
+// each denial, but only counts denials that are excused.
 //
 // The zero value is an empty history. It is not safe for concurrent use: give each
 // goroutine its own and merge them.
 type History struct {
 	grants  []entry // of n tokens
-	denials []entry // of one more unit of n tokens, after whatever was granted
+	denials []entry // of one more unit of n tokens, after the tokens that were granted
 
 	denied, contended int64 // decisions that granted nothing
 }
 
-// entry is something about n tokens, at a time in nanoseconds since 1970.
+// entry is a grant or a denial of n tokens, at a time in nanoseconds since 1970.
 type entry struct{ at, n int64 }
 
 func (e entry) compare(other entry) int {
 	return cmp.Or(cmp.Compare(e.at, other.at), cmp.Compare(e.n, other.n))
 }
 
-// Add an event.
+// Add adds an event.
 func (h *History) Add(e Event) {
 	missed := e.missed()
 	if e.Granted > 0 {
@@ -42,7 +42,7 @@ func (h *History) Add(e Event) {
 	}
 }
 
-// Merge adds what happened in the other history, which stays as it is.
+// Merge adds the events of the other history, which stays as it is.
 func (h *History) Merge(other *History) {
 	h.grants = append(h.grants, other.grants...)
 	h.denials = append(h.denials, other.denials...)
@@ -58,29 +58,29 @@ func (h *History) sort() {
 	}
 }
 
-// Histories of many buckets of the same limit, by a name for each: its key, or limiter
-// and key. The zero value is ready to use, though not concurrently.
+// Histories has the histories of many buckets of the same limit. Each bucket has a name: its
+// key, or limiter and key. The zero value is ready to use, though not concurrently.
 type Histories struct {
 	of map[string]*History
 }
 
-// Record a decision about a bucket.
+// Record adds a decision about a bucket.
 func (h *Histories) Record(bucket string, request rate.Request, decision rate.Decision) {
 	h.history(bucket).Add(FromDecision(request, decision))
 }
 
-// Add an event of a bucket.
+// Add adds an event of a bucket.
 func (h *Histories) Add(bucket string, e Event) { h.history(bucket).Add(e) }
 
-// Merge adds what another goroutine, or process, has recorded. The other stays as
-// it is.
+// Merge adds the histories that another goroutine, or process, has recorded. The other
+// Histories stay as they are.
 func (h *Histories) Merge(other *Histories) {
 	for bucket, history := range other.of {
 		h.history(bucket).Merge(history)
 	}
 }
 
-// Check every bucket as [Check] does.
+// Check checks every bucket as the function [Check] does.
 func (h *Histories) Check(limit rate.Limit, beside ...rate.Limit) Report {
 	report := Report{Err: validate(limit, beside)}
 	for bucket, history := range h.of {

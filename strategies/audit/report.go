@@ -11,26 +11,26 @@ import (
 // MaxListed is how many denials a [Report] lists.
 const MaxListed = 10
 
-// Report is what a check found, in one bucket or in many. The zero value is the
-// report of no decisions at all.
+// Report is the result of a check of one bucket or many. The zero value is the report
+// of no decisions at all.
 type Report struct {
-	// Grants and Denials count decisions that granted something, and nothing. Contended
-	// of the denials were excused from being due.
+	// Grants counts decisions that granted something, Denials the others. Contended counts
+	// the denials that were excused as contended.
 	Grants, Denials, Contended int64
 
-	// Granted tokens in all.
+	// Granted is the total of granted tokens.
 	Granted int64
 
 	// Over is the worst over-admission of any bucket; its Tokens are 0 if there
 	// was none.
 	Over Over
 
-	// NotDue lists denials that were not due, also of what a partial grant left
-	// out: the most belated first, at most MaxListed. NotDueTotal counts all.
+	// NotDue lists denials that were not due, the largest Late first, at most MaxListed.
+	// A partial grant counts as a denial of the next unit. NotDueTotal counts all.
 	NotDue      []Denial
 	NotDueTotal int64
 
-	// Err is a *pglimit.LimitError: the limit is not valid, nothing was checked.
+	// Err is a *pglimit.LimitError if a limit is not valid. Then nothing was checked.
 	Err error
 }
 
@@ -39,17 +39,17 @@ type Over struct {
 	// Bucket as it was named to [Histories].
 	Bucket string
 
-	// Tokens granted beyond the limit, rounded up: 1 is anything from the smallest
-	// part of a token to a whole one.
+	// Tokens granted beyond the limit, rounded up: 1 means a whole token or any part of
+	// one.
 	Tokens int64
 
-	// Granted tokens from the grant at From to the grant at To, both included. 112
-	// of which 12 are too many: the limit allows 100 in such a span.
+	// Granted tokens from the grant at From to the grant at To, both included. If they are
+	// 112 and Tokens is 12, the limit allows 100 in such a span.
 	Granted  int64
 	From, To time.Time
 }
 
-// Denial is a denial although the tokens were there.
+// Denial is a denial that was not due: the tokens were there.
 type Denial struct {
 	// Bucket as it was named to [Histories].
 	Bucket string
@@ -57,12 +57,12 @@ type Denial struct {
 	// At is the database's time of the decision.
 	At time.Time
 
-	// Unit tokens were wanted, and that many more would have had to be there. Free
-	// whole tokens were.
+	// Unit is how many tokens were wanted and not granted; Free is how many whole tokens
+	// were there.
 	Unit, Free int64
 
-	// Late is for how long the tokens had been there, at least. With 4 tokens per
-	// second, one was denied 0.4 s after the last grant emptied the bucket: 150 ms.
+	// Late is how long the tokens had been there, at least. With 4 tokens per second, if
+	// one was denied 0.4 s after the last grant emptied the bucket: 150 ms.
 	Late time.Duration
 }
 
@@ -71,7 +71,7 @@ func (r Report) OK() bool {
 	return r.Err == nil && r.Over.Tokens == 0 && r.NotDueTotal == 0
 }
 
-// Add what was found in other buckets.
+// Add adds the report of other buckets.
 func (r *Report) Add(other Report) {
 	r.Grants += other.Grants
 	r.Denials += other.Denials
@@ -85,7 +85,7 @@ func (r *Report) Add(other Report) {
 	for _, d := range other.NotDue {
 		r.addNotDue(d)
 	}
-	r.NotDueTotal = total // also those that other does not list
+	r.NotDueTotal = total // includes denials that other does not list
 	r.Err = cmp.Or(r.Err, other.Err)
 }
 
@@ -142,7 +142,7 @@ func (o Over) worseThan(other Over) bool {
 
 func (d Denial) compare(other Denial) int {
 	return cmp.Or(
-		cmp.Compare(other.Late, d.Late), // the most belated first
+		cmp.Compare(other.Late, d.Late), // the largest first
 		cmp.Compare(d.Bucket, other.Bucket),
 		d.At.Compare(other.At),
 		cmp.Compare(d.Unit, other.Unit),
@@ -159,7 +159,7 @@ func (r *Report) addNotDue(d Denial) {
 	r.NotDue = r.NotDue[:min(len(r.NotDue), MaxListed)]
 }
 
-// named puts the bucket's name on the faults.
+// named sets the bucket's name in the faults.
 func (r Report) named(bucket string) Report {
 	if r.Over.Tokens > 0 {
 		r.Over.Bucket = bucket

@@ -5,12 +5,12 @@ import (
 	"math/bits"
 )
 
-// wide is an integer of 128 bits, not negative. It stops at its bounds instead of
-// wrapping around.
+// wide is an unsigned integer of 128 bits. It stops at its bounds instead of wrapping
+// around.
 //
-// The verdicts are exact all the same. A debt that reached the upper bound is
-// owed for good: the longest time between two int64 pays back less than 2^64 of it, and
-// a capacity is less than 2^126.
+// The verdicts are exact all the same. A debt that has reached the upper bound stays far
+// above every capacity: a capacity is less than 2^126, and the longest time between two
+// int64 pays back less than 2^64.
 type wide struct{ hi, lo uint64 }
 
 func product(a, b uint64) wide {
@@ -44,7 +44,7 @@ func (a wide) minus(b wide) wide {
 	return wide{hi, lo}
 }
 
-// divided is a / b rounded down, at most the largest int64, and whether there is a rest.
+// divided is a / b rounded down, at most the largest int64, and whether there is a remainder.
 func (a wide) divided(b uint64) (quotient int64, rest bool) {
 	if a.hi >= b {
 		return math.MaxInt64, true

@@ -85,7 +85,7 @@ func callersSettings(s *suite) {
 		if _, err := conn.Exec(s.Context(), sql); err != nil {
 			s.Fatal(err)
 		}
-		if sql == "begin" { // by hand, which pgx knows of the connection only
+		if sql == "begin" { // begun by a plain statement: only the connection's status shows the transaction
 			s.wants(s.takeAll(rate.OnConn(conn.Conn()), s.ask("n", limit, 1, 1))[0], 1, 0)
 			s.takeAll(rate.OnConn(conn.Conn()), s.ask("o", limit, 1, 1), s.ask("p", limit, 1, 1))
 			if status := conn.Conn().PgConn().TxStatus(); status != 'T' {
@@ -113,7 +113,7 @@ func cancelled(s *suite) {
 	}
 	s.wants(s.take("k", limit, 1, 1), 1, 0)
 
-	// Between two requests of a call in the caller's transaction, which goes on.
+	// Cancelled between two requests of a call in the caller's transaction, which goes on.
 	tx, err := s.pool.Begin(s.Context())
 	if err != nil {
 		s.Fatal(err)
@@ -132,8 +132,7 @@ func cancelled(s *suite) {
 	}
 }
 
-// interrupted is a session whose caller gives up when so many statements have
-// been sent.
+// interrupted is a session whose caller gives up after that many statements have been sent.
 type interrupted struct {
 	rate.Session
 	after  int
@@ -237,8 +236,8 @@ func (s *suite) sweepAll() {
 	}
 }
 
-// What a sweep removes depends on how long it has been full, which the suite cannot
-// wait for; that it takes no token back and gives none, it can see.
+// A sweep removes buckets that have been full for a while, and the suite cannot wait that
+// long. It can only check that a sweep changes no decision.
 func sweep(s *suite) {
 	limit := s.needs(slow(1))
 	s.take("used", limit, 1, 1)

@@ -192,7 +192,7 @@ func changedLimit(s *suite) {
 	s.wants(s.take("faster", rate.PerHour(7).WithBurst(10), 1, 1), 1, 5)
 	s.wants(s.take("faster", slow(10), 1, 1), 1, 4)
 
-	// What flowed back before the change did so at the old rate.
+	// Before the change, tokens were refilled at the old rate.
 	ten := quick.WithBurst(10)
 	s.take("old rate", ten, 10, 10)
 	s.until("a full bucket", func() rate.Decision { return s.peek("old rate", ten) },

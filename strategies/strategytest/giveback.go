@@ -18,7 +18,7 @@ func (s *suite) refund(key string, limit rate.Limit, tokens int64, granted rate.
 	return rate.Refund{Request: s.ask(key, limit, tokens, tokens), At: granted.At}
 }
 
-// What is given back can be had again, and no more than that.
+// Tokens that are given back can be taken again, and no more than these.
 func givenBack(s *suite) {
 	one := s.needs(slow(1))
 	s.giveBack()
@@ -28,7 +28,7 @@ func givenBack(s *suite) {
 	s.wants(s.take("one", one, 1, 1), 1, 0)
 	s.wants(s.take("one", one, 1, 1), 0, 0)
 
-	// Several at once, in any order, and one of a bucket that is not there.
+	// Several refunds at once, in any order, and one for a bucket without a row.
 	b, a := s.take("b", one, 1, 1), s.take("a", one, 1, 1)
 	s.giveBack(s.refund("b", one, 1, b), s.refund("a", one, 1, a), s.refund("none", one, 1, a))
 	for _, key := range []string{"a", "b", "none"} {
@@ -59,7 +59,7 @@ func givenBackAfterReset(s *suite) {
 	if err := capable[rate.Resetter](s).Reset(s.Context(), s.session, s.limiter, "k"); err != nil {
 		s.Fatal(err)
 	}
-	s.giveBack(s.refund("k", limit, 1, old)) // there is nothing
+	s.giveBack(s.refund("k", limit, 1, old)) // to a bucket without a row
 	s.wants(s.take("k", limit, 1, 1), 1, 0)
 	s.wants(s.take("k", limit, 1, 1), 0, 0)
 }
@@ -74,8 +74,8 @@ func givenBackToAnotherLimit(s *suite) {
 	s.wants(s.take("k", after, 10, 1), 4, 0)
 }
 
-// Tokens that flowed back while others were out are not had twice: of ten that were
-// out for so long that the bucket was full all the time, none comes back.
+// Tokens that were refilled since a grant are not credited again: ten tokens are out until the
+// bucket is full, and then none of them comes back.
 func givenBackLate(s *suite) {
 	limit := s.needs(rate.Every(time.Millisecond).WithBurst(40))
 	out := s.take("k", limit, 10, 10)

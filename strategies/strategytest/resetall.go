@@ -30,7 +30,7 @@ func resetAll(s *suite) {
 	}
 	s.wants(s.takeAll(s.session, other)[0], 0, 0)
 
-	// Of a limiter that nobody knows; with every query mode; and of none.
+	// A limiter without rows; query modes that prepare nothing; an empty limiter name.
 	if removed, err := strategy.ResetAll(s.Context(), s.session, s.limiter+"3"); removed != 0 || err != nil {
 		s.Errorf("of an unknown limiter: %d, %v", removed, err)
 	}

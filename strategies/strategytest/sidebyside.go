@@ -66,8 +66,7 @@ func sideBySide(s *suite) {
 	}
 }
 
-// A limit that is raised can be used at once: what was used stays used, and the
-// difference is there.
+// A raised limit can be used at once: used tokens stay used, and the difference is there.
 func raisedLimit(s *suite) {
 	s.needs(slow(10))
 	s.wants(s.take("k", slow(10), 10, 10), 10, 0)
@@ -76,8 +75,8 @@ func raisedLimit(s *suite) {
 	s.wants(s.take("k", slow(1000), 1, 1), 0, 0)
 }
 
-// A limit that is lowered locks nobody out for longer than the longer of the two windows,
-// whoever asks meanwhile.
+// A lowered limit denies nobody for longer than the longer of the two windows, even if
+// other callers ask meanwhile.
 func loweredLimit(s *suite) {
 	const window = 300 * time.Millisecond
 	large := s.needs(rate.Limit{Tokens: 1000, Period: window, Burst: 1000})
@@ -116,7 +115,7 @@ func retryAfterAChange(s *suite) {
 		s.take(name, c.before, all, all)
 		denied := s.take(name, c.after, 1, 1)
 		if denied.Allowed {
-			continue // what the larger burst has besides
+			continue // granted from the additional tokens of a larger burst
 		}
 		due, full := denied.At.Add(denied.RetryAfter), denied.At.Add(denied.ResetAfter)
 		if denied.RetryAfter <= 0 || full.Before(due) {

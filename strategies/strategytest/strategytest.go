@@ -1,12 +1,11 @@
-// Package strategytest is the contract of rate.Strategy as a test suite. The
-// strategies of this module pass it; run it on your own:
+// Package strategytest is the contract of rate.Strategy as a test suite. The strategies of
+// this module pass it. Run it on a strategy of your own:
 //
 //	func TestMyStrategy(t *testing.T) {
 //		strategytest.Run(t, newMigratedDatabase, MyStrategy{})
 //	}
 //
-// Time is the database's: the tests compare the times that decisions carry and
-// sleep nowhere.
+// Only the database's time counts: the tests compare the times in decisions, and never sleep.
 package strategytest
 
 import (
@@ -23,10 +22,9 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Run holds the strategy against its contract. newDB makes a pool of at least 16
-// connections on a database in which the strategy is installed; it is called
-// once. A strategy that refuses limits with a burst (by Check) is not asked
-// for one.
+// Run tests the strategy against its contract. newDB is called once. It returns a pool of at
+// least 16 connections to a database in which the strategy is installed. If the strategy's
+// Check refuses limits with a burst, the tests that need one are skipped.
 func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strategy) {
 	t.Helper()
 	pool := newDB(t)
@@ -95,7 +93,7 @@ func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strat
 	}
 }
 
-// suite is one test. Its limiter name is its own, also if the database was used before.
+// suite is one test. Its limiter name is unique, even in a database that was used before.
 type suite struct {
 	*testing.T
 	pool     *pgxpool.Pool
@@ -104,8 +102,8 @@ type suite struct {
 	limiter  string
 }
 
-// capable is the strategy with a capability that not every one has. The test is skipped
-// where it has not.
+// capable returns the strategy as a capability C, which not every strategy has. It skips the
+// test if this one does not have it.
 func capable[C rate.Strategy](s *suite) C {
 	s.Helper()
 	able, ok := s.strategy.(C)
@@ -115,7 +113,7 @@ func capable[C rate.Strategy](s *suite) C {
 	return able
 }
 
-// needs skips the test where the strategy does not take the limit.
+// needs returns the limit, and skips the test if the strategy does not keep it.
 func (s *suite) needs(limit rate.Limit) rate.Limit {
 	s.Helper()
 	if err := s.strategy.Check(limit); err != nil {
@@ -132,7 +130,7 @@ func (s *suite) takeAll(session rate.Session, requests ...rate.Request) []rate.D
 	s.Helper()
 	decisions, err := s.strategy.Take(s.Context(), session, requests)
 	for tries := 0; len(requests) > 1 && errors.Is(err, rate.ErrNothingTaken) && tries < 10; tries++ {
-		decisions, err = s.strategy.Take(s.Context(), session, requests) // as it may be on a busy machine
+		decisions, err = s.strategy.Take(s.Context(), session, requests) // on a busy machine that can happen
 	}
 	if err != nil {
 		s.Fatalf("Take: %v", err)
@@ -143,8 +141,7 @@ func (s *suite) takeAll(session rate.Session, requests ...rate.Request) []rate.D
 	return decisions
 }
 
-// take asks until the answer is not "contended": with one caller at a time it never
-// is.
+// take is takeAll for one request. With one caller at a time it is never contended.
 func (s *suite) take(key string, limit rate.Limit, tokens, unit int64) rate.Decision {
 	s.Helper()
 	return s.takeAll(s.session, s.ask(key, limit, tokens, unit))[0]
@@ -155,8 +152,7 @@ func (s *suite) peek(key string, limit rate.Limit) rate.Decision {
 	return s.take(key, limit, 0, 1)
 }
 
-// wants checks what is the same in every decision of a strategy that was asked
-// for tokens.
+// wants checks the fields that must be right in every decision of a take.
 func (s *suite) wants(d rate.Decision, granted, remaining int64) {
 	s.Helper()
 	if d.Granted != granted || d.Allowed != (granted > 0) || d.Remaining != remaining || d.Contended {
@@ -170,7 +166,7 @@ func (s *suite) wants(d rate.Decision, granted, remaining int64) {
 
 const patience = 30 * time.Second
 
-// until polls until a decision satisfies done.
+// until polls until a decision satisfies done. It returns that decision and the one before it.
 func (s *suite) until(what string, poll func() rate.Decision, done func(rate.Decision) bool) (before, at rate.Decision) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)

@@ -33,7 +33,7 @@ func retryAfter(s *suite) {
 			if !before.At.IsZero() && !before.At.Before(due) {
 				s.Errorf("%v: denied %v after RetryAfter", limit, before.At.Sub(due))
 			}
-			// The two differ by rounding up to the clock's microsecond at most.
+			// Two denials differ only by rounding up to the clock's microsecond.
 			if !before.At.IsZero() && before.At.Add(before.RetryAfter).Sub(due).Abs() > time.Microsecond {
 				s.Errorf("%v: a later denial says %v, the first said %v", limit, before.At.Add(before.RetryAfter), due)
 			}
@@ -84,7 +84,7 @@ func billionPerSecond(s *suite) {
 	}
 	// A thousand tokens come back each microsecond, to the token.
 	second := s.take("all", limit, rate.MaxRate, 1)
-	// (Those of the last microseconds may be left: a strategy may plan before it decides.)
+	// (Tokens of the last microseconds may be left: a strategy may plan before it decides.)
 	if want := min(rate.MaxRate, second.At.Sub(first.At).Microseconds()*1000); second.Granted+second.Remaining != want || second.Granted == 0 {
 		s.Errorf("%d tokens came back in %v, and %d are left, want %d", second.Granted, second.At.Sub(first.At), second.Remaining, want)
 	}
@@ -114,8 +114,8 @@ func onePerYear(s *suite) {
 	}
 }
 
-// A rate that is no whole number of microseconds per token: what is left over of a
-// microsecond is neither dropped nor credited twice.
+// A token of this rate takes no whole number of microseconds: the fraction of a microsecond
+// is neither dropped nor credited twice.
 func unevenRates(s *suite) {
 	const tokens, period, burst = 997, 1300 * time.Millisecond, 1500 // full in 1.96 s
 	limit := s.needs(rate.Limit{Tokens: tokens, Period: period, Burst: burst})

@@ -11,33 +11,33 @@ import (
 )
 
 // Bucket is a row: the time at which the bucket is full again, and two notes of the last
-// write. All are nanoseconds, times since 1970 by the database's clock. The zero bucket is
-// no row, which is a full bucket.
+// write. All are nanoseconds; times count from 1970 by the database's clock. The zero Bucket
+// stands for a missing row, which means a full bucket.
 //
-// The arithmetic here is that of read_full_ns.sql and token_bucket_read.sql in
-// migrations/functions: in Go for the strategy that decides in Go, and for what a decision
-// tells its caller.
+// The arithmetic is the same as in read_full_ns.sql and token_bucket_read.sql of
+// migrations/functions. It is here in Go for ForUpdateNowait, which decides in Go, and for the
+// fields of a decision.
 type Bucket struct {
 	FullNS  int64
 	TokenNS int64 // the price of a token under the limit of the last write
-	AtNS    int64 // when that was
+	AtNS    int64 // when the last write was
 
-	// What leases set aside of the window until untilNS. Only token_bucket has them.
+	// The part of the window that leases set aside until UntilNS. Only token_bucket has leases.
 	LeasedNS, UntilNS int64
 }
 
-// StepNS is that of step_ns.sql: a row further ahead of the clock was written before the
-// clock stepped back.
+// StepNS is the same as in step_ns.sql: a row that is further ahead of the clock was written
+// before the clock stepped back.
 const StepNS = int64(10 * time.Millisecond)
 
-// Fields of a row, in the order of every statement that returns one.
+// Fields returns pointers to the columns of a row, in the order in which statements return them.
 func (b *Bucket) Fields() []any { return []any{&b.FullNS, &b.TokenNS, &b.AtNS} }
 
 // Ahead says that the clock has stepped back since the row was written.
 func (b Bucket) Ahead(nowNS int64) bool { return b.AtNS > nowNS+StepNS }
 
-// Stepped is the row as it reads after the clock stepped back: what was owed when it was
-// written is owed now.
+// Stepped returns the row; if the clock has stepped back since it was written, corrected so
+// that the bucket owes now what it owed when it was written.
 func (b Bucket) Stepped(nowNS int64) Bucket {
 	if by := b.AtNS - nowNS; by > StepNS {
 		b.FullNS, b.AtNS, b.UntilNS = max(1, b.FullNS-by), nowNS, b.UntilNS-by
@@ -45,11 +45,11 @@ func (b Bucket) Stepped(nowNS int64) Bucket {
 	return b
 }
 
-// read returns when the bucket is full, leases apart, and what they set aside, as the row
-// reads at nowNS to somebody who pays tokenNS for a token.
+// read returns when the bucket is full, not counting leases, and what leases set aside. Both
+// are as of nowNS, converted to the price tokenNS of a token.
 func (b Bucket) read(nowNS, tokenNS int64) (fullNS, leasedNS int64) {
 	b = b.Stepped(nowNS)
-	if b.LeasedNS > 0 && b.UntilNS <= nowNS { // it counts as spent since it expired
+	if b.LeasedNS > 0 && b.UntilNS <= nowNS { // an expired lease counts as spent when it expired
 		b.FullNS = max(b.FullNS, b.UntilNS)
 		b.FullNS += min(b.LeasedNS, math.MaxInt64-b.FullNS)
 		b.AtNS = max(b.AtNS, b.UntilNS)
@@ -58,7 +58,7 @@ func (b Bucket) read(nowNS, tokenNS int64) (fullNS, leasedNS int64) {
 	if b.TokenNS == tokenNS || b.TokenNS == 0 {
 		return b.FullNS, b.LeasedNS
 	}
-	// What was used stays used, in tokens. Since it was written it has flowed back at the
+	// Used tokens stay used, as tokens. Since the last write they have been refilled at the
 	// faster of both rates.
 	laterNS := max(nowNS, b.AtNS)
 	asWritten := product(b.FullNS-laterNS, tokenNS)
@@ -91,7 +91,7 @@ func ratio(a *big.Int, b int64) int64 {
 	return quotient.Int64()
 }
 
-// tokens that can be had at nowNS under the limit.
+// tokens returns how many tokens can be taken at nowNS under the limit.
 func (b Bucket) tokens(nowNS int64, limit rate.Limit) int64 {
 	tokenNS, restNS := int64(limit.Token()), int64(limit.Window())
 	fullNS, leasedNS := b.read(nowNS, tokenNS)
@@ -101,30 +101,31 @@ func (b Bucket) tokens(nowNS int64, limit rate.Limit) int64 {
 	return (restNS - leasedNS) / tokenNS
 }
 
-// Take is the bucket after so many tokens, which it has, were taken at nowNS. It has no
-// leases.
+// Take returns the bucket after tokens were taken at nowNS. The bucket must have that many,
+// and no leases.
 func (b Bucket) Take(nowNS, tokens int64, limit rate.Limit) Bucket {
 	tokenNS := int64(limit.Token())
 	fullNS, _ := b.read(nowNS, tokenNS)
 	return Bucket{FullNS: max(fullNS, nowNS) + tokens*tokenNS, TokenNS: tokenNS, AtNS: max(b.Stepped(nowNS).AtNS, nowNS)}
 }
 
-// Grantable tokens of those wanted, in whole multiples of the unit.
+// Grantable returns how many tokens the request can be granted, in whole multiples of its unit.
 func (b Bucket) Grantable(nowNS int64, r *rate.Request) int64 {
 	unit := max(r.Unit, 1)
 	return min(r.Tokens, b.tokens(nowNS, r.Limit)) / unit * unit
 }
 
-// wait is the time, from nowNS, until so many tokens are there, if nobody else takes any. In
-// whole microseconds, which is what the clock shows.
+// wait is the time, from nowNS, until that many tokens are there if nobody takes any. It is
+// rounded up to microseconds, because the database's clock counts in microseconds.
 func (b Bucket) wait(nowNS, tokens int64, limit rate.Limit) time.Duration {
 	b = b.Stepped(nowNS)
 	var waitNS int64
 	if (b.TokenNS == int64(limit.Token()) || b.TokenNS == 0) && b.LeasedNS == 0 {
 		waitNS = max(0, b.FullNS-nowNS-(int64(limit.Window())-tokens*int64(limit.Token())))
 	} else {
-		// Another limit or a lease: more are there the later it is, so it can be searched. But
-		// when a lease ends there may be fewer, so before and after it are two searches.
+		// After another limit or with a lease there is no formula, but the tokens only grow
+		// with time, so a binary search finds it. When a lease ends there may be fewer tokens:
+		// search before that end or after it.
 		there := func(ns int) bool { return b.tokens(nowNS+int64(ns), limit) >= tokens }
 		from, to := 0, int(math.MaxInt64-nowNS)
 		if end := int(b.UntilNS - nowNS); b.LeasedNS > 0 && end > 0 {
@@ -142,7 +143,7 @@ func (b Bucket) wait(nowNS, tokens int64, limit rate.Limit) time.Duration {
 	return time.Duration(waitNS)
 }
 
-// Decision tells the caller what was granted, and what the bucket is like after it.
+// Decision is the answer to the request: what was granted, and the bucket after that.
 func (b Bucket) Decision(r *rate.Request, nowNS, granted int64) rate.Decision {
 	unit := max(r.Unit, 1)
 	d := rate.Decision{

@@ -7,16 +7,16 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Block is a transaction on one connection that is opened and ended by
-// statements, so that they can travel with others in one round trip; inside a
-// transaction of the caller's it is a savepoint.
+// Block is a transaction on one connection, or a savepoint inside the caller's
+// transaction. Plain statements open and end it, so that they can share a round trip with
+// other statements.
 type Block struct {
 	Conn             rate.Session
 	Open, Keep, Undo string
 	Opened           bool
 }
 
-// BlockOn is what the state of the connection calls for. Nothing is sent yet.
+// BlockOn returns a block for the state that the connection is in. It sends nothing yet.
 func BlockOn(conn rate.Session) *Block {
 	if conn.Autocommits() {
 		return &Block{Conn: conn, Open: "begin isolation level read committed", Keep: "commit", Undo: "rollback"}
@@ -24,10 +24,10 @@ func BlockOn(conn rate.Session) *Block {
 	return &Block{Conn: conn, Open: "savepoint pglimit", Keep: "release savepoint pglimit", Undo: "rollback to savepoint pglimit; release savepoint pglimit"}
 }
 
-// Abandon undoes the block after an error, also when the caller's context has
-// ended. Where even that fails the connection is lost, and the block with it. One
-// that was not opened must not be undone: a savepoint that is not there is an error,
-// which would spoil the caller's transaction.
+// Abandon undoes the block after an error, even if the caller's context has ended. If the
+// undoing fails, the connection is lost, and the block with it. A block that was not opened is
+// not undone: to roll back to a missing savepoint is an error that would abort the caller's
+// transaction.
 func (b *Block) Abandon(ctx context.Context) {
 	if !b.Opened {
 		return
@@ -37,7 +37,7 @@ func (b *Block) Abandon(ctx context.Context) {
 	_, _ = b.Conn.Exec(ctx, b.Undo)
 }
 
-// Send sends one statement of the block's own.
+// Send sends one statement that opens or ends the block.
 func (b *Block) Send(ctx context.Context, statement string) error {
 	_, err := b.Conn.Exec(ctx, statement)
 	return err

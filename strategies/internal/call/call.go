@@ -1,5 +1,5 @@
-// Package call is how strategies go about a call: in which order, in which transaction, how
-// often, and what its errors mean.
+// Package call has the parts that every strategy's call needs: the order of the requests,
+// the transaction, the retries, and the meaning of errors.
 package call
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Validate turns away a call before anything is sent.
+// Validate returns an error for requests that the strategy cannot decide, before anything is sent.
 func Validate(strategy rate.Strategy, requests []rate.Request) error {
 	for i := range requests {
 		if err := requests[i].Validate(); err != nil {
@@ -27,7 +27,8 @@ func Validate(strategy rate.Strategy, requests []rate.Request) error {
 	return nil
 }
 
-// SameBucket is the error of a call that names a bucket twice, with different limits.
+// SameBucket returns an error if two requests name one bucket with different limits. order is
+// their [Order].
 func SameBucket(requests []rate.Request, order []int) error {
 	for n := 1; n < len(order); n++ {
 		r, before := &requests[order[n]], &requests[order[n-1]]
@@ -38,15 +39,15 @@ func SameBucket(requests []rate.Request, order []int) error {
 	return nil
 }
 
-// Manner is how a call goes about it. In the caller's transaction it is the zero manner:
-// that transaction keeps the durability and the patience that it has.
+// Manner says how a call commits and waits. In the caller's transaction it is zero: that
+// transaction keeps its own synchronous_commit and lock_timeout.
 type Manner struct {
 	Relaxed   bool // the commit need not wait for the disk
-	Impatient bool // gives up after about 20 ms if somebody holds a row
+	Impatient bool // the call gives up after about 20 ms if another call holds a row
 }
 
-// MannerOf the requests. A call for several buckets is impatient: while it waits for one
-// row, others wait for those that it holds.
+// MannerOf returns the manner of a call for the requests. A call for several buckets is
+// impatient: while it waits for one row, other calls wait for the rows that it holds.
 func MannerOf(session rate.Session, requests []rate.Request) Manner {
 	if !session.Autocommits() {
 		return Manner{}
@@ -59,7 +60,7 @@ func MannerOf(session rate.Session, requests []rate.Request) Manner {
 	return m
 }
 
-// LosePatience makes a transaction of ours impatient.
+// LosePatience makes the transaction impatient. It must not be the caller's.
 var LosePatience = rate.Statement{SQL: "select pg_catalog.set_config('lock_timeout', '20ms', true)"}
 
 func severalBuckets(requests []rate.Request) bool {
@@ -71,9 +72,9 @@ func severalBuckets(requests []rate.Request) bool {
 	return false
 }
 
-// Order is the one order in which every call locks buckets that are there, and makes
-// those that are not: by key, then limiter, bytewise. Requests for the same bucket stay in the caller's order.
-// It holds indexes into requests.
+// Order returns the indexes of requests in the order in which every call locks rows, and
+// inserts missing ones: by key, then limiter, bytewise. Requests for the same bucket stay in
+// the caller's order.
 func Order(requests []rate.Request) []int {
 	order := make([]int, len(requests))
 	for i := range order {
@@ -91,9 +92,9 @@ func Order(requests []rate.Request) []int {
 // One decides one request.
 type One func(ctx context.Context, session rate.Session, request *rate.Request, how Manner) (rate.Decision, error)
 
-// Each makes a Take of a One: one request goes straight to session, several go
-// one after another through one transaction (a savepoint, inside the
-// caller's), so that an error takes nothing.
+// Each implements Take with a One. A single request goes straight to the session. Several
+// requests go one after another through one transaction (a savepoint, inside the caller's), so
+// that nothing is taken if one of them fails.
 func Each(ctx context.Context, session rate.Session, requests []rate.Request, one One) ([]rate.Decision, error) {
 	decisions := make([]rate.Decision, len(requests))
 	how := MannerOf(session, requests)
@@ -126,8 +127,9 @@ func Each(ctx context.Context, session rate.Session, requests []rate.Request, on
 	return decisions, nil
 }
 
-// Again calls take until it is not overtaken (SQLSTATE 40001: it was late, or a bucket changed
-// meanwhile), so often at most. Not in the caller's transaction, which the error has spoilt.
+// Again calls take, at most that many times, while it fails with SQLSTATE 40001: it waited too
+// long, or a bucket changed meanwhile. In the caller's transaction it calls take once,
+// because the error has aborted that transaction.
 func Again(ctx context.Context, session rate.Session, tries int, take func() error) (err error) {
 	for range tries {
 		err = take()

@@ -28,8 +28,8 @@ const (
 	invalidBinary         = "22P03"
 )
 
-// Explain adds to an error of Postgres what to do about it. The original stays
-// in the chain for errors.As.
+// Explain adds to an error what it means and what to do about it. The original stays in
+// the chain for errors.As.
 func Explain(err error) error {
 	if err == nil {
 		return nil
@@ -40,7 +40,7 @@ func Explain(err error) error {
 	}
 	if !errors.As(err, &pg) {
 		for _, ours := range []error{context.Canceled, context.DeadlineExceeded, pgx.ErrTxClosed, pgx.ErrTxCommitRollback} {
-			if errors.Is(err, ours) { // nobody waited for an answer, or there was no question
+			if errors.Is(err, ours) { // the caller gave up, or its transaction had ended
 				return fmt.Errorf("pglimit: no answer from Postgres: %w", err)
 			}
 		}
@@ -58,36 +58,36 @@ func Explain(err error) error {
 	case serializationFailure:
 		return fmt.Errorf("%w: ask again, for each bucket alone if that does not help (decisions are made for READ COMMITTED): %w", rate.ErrNothingTaken, err)
 	}
-	// Of these classes only is it known that the request was refused, and not that the server is unwell.
+	// Only these classes say for certain whether Postgres refused the request or is in trouble itself.
 	switch pg.Code[:min(2, len(pg.Code))] {
 	case "22", "23", "40": // a value that cannot be stored, a row that cannot be, a deadlock
 		return fmt.Errorf("%w: %w", rate.ErrNothingTaken, err)
 	case "08", "53", "58": // connection, resources, system
 		return fmt.Errorf("%w: %w", rate.ErrUnavailable, err)
 	}
-	if pg.Code == queryCanceled { // by statement_timeout
+	if pg.Code == queryCanceled { // by statement_timeout, for example
 		return fmt.Errorf("%w: %w", rate.ErrNothingTaken, err)
 	}
-	if strings.HasPrefix(pg.Code, "57P") { // it is stopped, or starts
+	if strings.HasPrefix(pg.Code, "57P") { // the server is stopping or starting
 		return fmt.Errorf("%w: %w", rate.ErrUnavailable, err)
 	}
 	return fmt.Errorf("pglimit: Postgres refused: %w", err)
 }
 
-// isMixedUp says whether another statement was reached than was meant, or none. That is a
-// pooler's doing: it has moved us to a connection where somebody else's statement has the
-// name of ours, or no name as ours, or where there is none.
+// isMixedUp says whether Postgres ran another prepared statement than this call meant, or
+// found none. A pooler causes this: it moved the call to a connection where the statement is
+// missing, or where another client's statement has the same name, or is the unnamed one.
 func isMixedUp(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
-		// Somebody else's statement took our arguments. Of ours each returns a row, of as many
-		// columns as are scanned.
+		// Another client's statement took the arguments: the strategies' own statements return
+		// a row, with as many columns as are scanned.
 		return errors.Is(err, pgx.ErrNoRows) || strings.HasPrefix(err.Error(), "number of field descriptions")
 	}
 	switch pg.Code {
 	case noSuchStatement, duplicateStatement, invalidBinary:
 		return true
-	case protocolViolation: // not so many arguments. If it is FATAL, it is the pooler's, which has no server
+	case protocolViolation: // another number of arguments. If FATAL, the pooler itself failed: it has no server
 		return pg.SeverityUnlocalized == "ERROR"
 	}
 	return false

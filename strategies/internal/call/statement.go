@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Statement makes what is sent of a .sql file: without its comments, and with
-// $table replaced where several strategies share the file.
+// Statement returns the text of a .sql file as it is sent: without comment lines, and with
+// $table replaced, because several strategies may share the file.
 func Statement(file, table string) string {
 	var lines []string
 	for line := range strings.Lines(file) {

@@ -15,10 +15,10 @@ func (t Table) GiveBack(ctx context.Context, session rate.Session, strategy rate
 	})
 }
 
-// GiveBack sends a statement per refund, in lock order, in one round trip. Outside a
-// transaction, statements that travel together are one: where one of several rows is locked
-// by somebody else, which would keep all of them waiting, each goes by itself. args are the
-// statement's; relaxed: the commit need not wait for the disk.
+// GiveBack sends a statement per refund, in lock order, in one round trip, which is one
+// transaction. If another call holds one of several rows, that transaction fails, and each
+// refund is sent by itself. args returns the arguments of the statement; relaxed says that
+// the commit need not wait for the disk.
 func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy, refunds []rate.Refund, sql string, args func(refund rate.Refund, relaxed bool) []any) error {
 	requests := make([]rate.Request, len(refunds))
 	for i := range refunds {

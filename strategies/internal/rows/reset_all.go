@@ -19,18 +19,18 @@ var (
 )
 
 const (
-	// resetPages are walked by one statement. A key that is asked for meanwhile waits for
-	// its end: some milliseconds.
+	// resetPages is how many pages one statement walks. A request for one of their keys waits
+	// until the statement ends: some milliseconds.
 	resetPages = 16
 
-	// resetKeys are reset by one statement.
+	// resetKeys is how many keys one statement resets.
 	resetKeys = 500
 )
 
-// ResetAll removes every row that the limiter had when it began: first page by page, as
-// many as nobody holds; then, by key, what is left, because somebody held it or moved it
-// to a page that had been walked; and at last what somebody still holds, one by one, and
-// waits for it. Only that waits.
+// ResetAll removes every row that the limiter had when ResetAll began. First it walks the
+// pages and removes all rows that nobody holds locked. Then it removes by key the rows that are
+// left: they were locked, or an update moved them to a page that had been walked. At last it
+// removes one by one the rows that are still locked. Only this last step waits.
 func (t Table) ResetAll(ctx context.Context, session rate.Session, limiter string) (removed int64, err error) {
 	if err := (rate.Request{Limiter: limiter, Key: "any", Limit: rate.PerSecond(1)}).Validate(); err != nil {
 		return 0, err
@@ -51,7 +51,7 @@ func (t Table) ResetAll(ctx context.Context, session rate.Session, limiter strin
 	return removed + n, call.Explain(err)
 }
 
-// resetLeft removes the rows of the keys.
+// resetLeft removes the rows of the keys; locked ones last.
 func (t Table) resetLeft(ctx context.Context, session rate.Session, limiter string, keys []string) (removed int64, err error) {
 	several, one := call.Statement(resetAllKeysFile, t.name), t.reset
 	var held []string

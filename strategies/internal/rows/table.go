@@ -1,4 +1,5 @@
-// Package rows is what strategies do with their rows apart from deciding.
+// Package rows has everything that strategies do with their rows except deciding: look, step,
+// give back, reset and sweep.
 package rows
 
 import (
@@ -26,20 +27,21 @@ var (
 	sweepFile string
 )
 
-// Table is what strategies do with their rows apart from deciding.
+// Table is the table of one strategy, with the statements for it.
 type Table struct {
 	name string
 
-	// Statements of buckets: Look at one, and write once what a Step back of the clock did.
+	// Look reads the row of one bucket. Step corrects that row after the clock stepped back.
 	Look, Step string
 
 	giveBack, reset, sweep string
 }
 
-// NewTable of buckets. Of other rows, sweep is how they are swept; empty: as buckets are.
+// NewTable returns the table of that name. sweep is the statement that sweeps it; if empty,
+// the statement for buckets.
 func NewTable(name, sweep string) Table {
 	leases, fullNS, leasedNS := "", "full_ns", "0::bigint"
-	if name == "token_bucket" { // a lease that nobody settled counts as spent when it expires
+	if name == "token_bucket" { // an unsettled lease counts as spent when it expires
 		leases = ", coalesce(b.leased_ns, 0::bigint), coalesce(b.until_ns, 0::bigint)"
 		fullNS = "case when leased_ns > 0::bigint then greatest(full_ns, until_ns) else full_ns end"
 		leasedNS = "coalesce(leased_ns, 0::bigint)"
@@ -71,7 +73,7 @@ func (t Table) Peek(ctx context.Context, session rate.Session, r *rate.Request) 
 
 // Reset fills a bucket.
 func (t Table) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
-	// Peeking validates the names, and nothing else that matters here.
+	// Only the names need validation: the limit is a placeholder.
 	if err := (rate.Request{Limiter: limiter, Key: key, Limit: rate.PerSecond(1)}).Validate(); err != nil {
 		return err
 	}
@@ -81,14 +83,14 @@ func (t Table) Reset(ctx context.Context, session rate.Session, limiter, key str
 	return nil
 }
 
-// rowsPerPage is about how many rows lie in a page that is half full: it turns
-// the number of rows of a batch into pages, by which the sweep walks.
+// rowsPerPage is about how many rows lie in a page that is half full. The sweep walks by
+// pages, so it divides the number of rows of a batch by this.
 const rowsPerPage = 40
 
-// lastPage is what a ctid can name. No table is as long.
+// lastPage is the highest page number that fits a ctid. No table is as long.
 const lastPage = 1<<32 - 1
 
-// Sweep some pages of the table.
+// Sweep sweeps some pages of the table, about limit rows.
 func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
 	if from < 0 || limit < 1 {
 		return rate.Swept{}, fmt.Errorf("pglimit: Sweep from %d with a limit of %d: from must be a Cursor of another Sweep or 0, limit at least 1", from, limit)

@@ -1,7 +1,7 @@
--- Gives the one token of a bucket back: removes the range that begins when it was granted.
--- $1 key, $2 limiter, $3 when it was granted, in nanoseconds since 1970, $4 whether the
+-- Gives the one token of a bucket back: removes the range that begins when the token was granted.
+-- $1 key, $2 limiter, $3 when the token was granted, in nanoseconds since 1970, $4 whether the
 -- commit may be relaxed.
--- Locks the row.
+-- Locks the row. Returns nothing of use.
 with given as (
     delete from $table r
     where r.key = $1::text and r.limiter = $2::text and pg_catalog.lower(r.during) = pglimit.time_of($3::bigint)

@@ -1,7 +1,7 @@
 -- Reads a bucket without locking anything.
 -- $1 key, $2 limiter.
--- Returns the clock, and when the last range that has not ended begins and ends: zeros if there
--- is none. All in nanoseconds since 1970.
+-- Returns the clock, then the begin and the end of the last range that has not ended: zeros if
+-- there is none. All are nanoseconds since 1970.
 select clock.now_ns,
     coalesce(pg_catalog.max(pglimit.ns_of(pg_catalog.lower(r.during))), 0::bigint), coalesce(pg_catalog.max(pglimit.ns_of(pg_catalog.upper(r.during))), 0::bigint)
 from (select pglimit.clock_ns() as now_ns offset 0) clock

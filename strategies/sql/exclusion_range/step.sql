@@ -1,7 +1,8 @@
--- Moves the last range of a bucket, which begins later than now, because the clock has stepped
--- back: it begins now, and is as long as before. The others that have not ended go.
+-- Corrects a bucket whose last range begins later than now, because the clock has stepped back.
+-- That range now begins at once, and is as long as before. Other ranges that have not ended are
+-- removed.
 -- $1 key, $2 limiter.
--- Locks the rows that it removes, and what it inserts.
+-- Locks the rows that it removes, and the row that it inserts.
 with
 clock as materialized (
     select pglimit.clock_ns() as now_ns

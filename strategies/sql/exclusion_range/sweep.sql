@@ -1,5 +1,5 @@
--- Removes ranges that ended a minute ago or longer, from a range of pages. See
--- sweep.sql of internal/rows, whose parameters, locks and results these are.
+-- Removes ranges that ended a minute ago or earlier, from a range of pages. Parameters, locks
+-- and results are as in sweep.sql of internal/rows.
 with ended as materialized (
     select ctid
     from $table

@@ -1,9 +1,9 @@
 -- Takes the one token of a bucket, if no range in the table holds it.
 -- $1 key, $2 limiter, $3 the interval in nanoseconds, $4 whether the commit may be relaxed,
--- $5 whether to give up after 20 ms if somebody is inserting the same key (SQLSTATE 55P03).
--- Locks nothing but what it inserts. Returns whether the token was granted, or null if another
--- take was faster: ask again. Then the time of the decision, and when the last range begins and
--- ends, in nanoseconds since 1970.
+-- $5 whether to give up after 20 ms if another call is inserting the same key (SQLSTATE 55P03).
+-- Locks nothing but the row that it inserts.
+-- Returns whether the token was granted, or null if another take was faster: ask again. Then the
+-- time of the decision, and the begin and end of the last range, in nanoseconds since 1970.
 with
 patience as materialized (
     select case when $5::boolean then pg_catalog.set_config('lock_timeout', '20ms', true) end
@@ -13,16 +13,16 @@ mine as materialized (
         pg_catalog.tstzrange(pglimit.time_of(clock.now_ns), pglimit.time_of(clock.now_ns + $3::bigint)) as during
     from (select pglimit.clock_ns() as now_ns offset 0) clock
 ),
--- A plain read. It may deny, so that a denial locks and writes nothing. It sees ranges that
--- begin later, too.
+-- A plain read. It may deny, so that a denial locks and writes nothing. It also sees ranges that
+-- begin later than now.
 held as materialized (
     select pg_catalog.max(pg_catalog.lower(r.during)) as since, pg_catalog.max(pg_catalog.upper(r.during)) as until
     from mine join $table r
         on r.key = $1::text and r.limiter = $2::text and r.during operator(pg_catalog.&&) pg_catalog.tstzrange(mine.now, null)
 ),
 -- The constraint decides. DO NOTHING makes the insert look for a conflict before it writes:
--- without it, two inserts write, wait for one another, and deadlock. A range whose insert had
--- to wait for one that was rolled back would begin too early.
+-- without it, two inserts write, wait for one another, and deadlock. in_time fails if the insert
+-- waited too long for another one that was rolled back: its range would begin too early.
 taken as (
     insert into $table as r (key, limiter, during)
     select $1::text, $2::text, mine.during

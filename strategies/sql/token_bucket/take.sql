@@ -1,8 +1,9 @@
 -- Takes from one bucket: migrations/functions/token_bucket_take.sql.
 -- $1 key, $2 limiter, $3 nanoseconds of a token, $4 of the window, $5 tokens wanted, $6 unit,
--- $7 and $8 the same of several requests (null: there is one), $9 whether the commit may be
--- relaxed, $10 whether not to wait for a locked row.
--- Locks the row if tokens are granted. Returns tokens granted, the time of the decision, and
+-- $7 and $8 tokens wanted and units of several requests (null: there is one request),
+-- $9 whether the commit may be relaxed, $10 whether to give up after 20 ms if another call holds
+-- the row (SQLSTATE 55P03).
+-- Locks the row if tokens may be granted. Returns tokens granted, the time of the decision, and
 -- the row: zeros if there is none.
 select granted, now_ns, coalesce(full_ns, 0::bigint), coalesce(token_ns, 0::bigint), coalesce(at_ns, 0::bigint), coalesce(leased_ns, 0::bigint), coalesce(until_ns, 0::bigint)
 from pglimit.token_bucket_take($1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint[], $8::bigint[],

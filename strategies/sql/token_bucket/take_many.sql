@@ -1,7 +1,7 @@
--- Takes from many buckets: migrations/functions/token_bucket_take_many.sql, which has the
+-- Takes from many buckets: migrations/functions/token_bucket_take_many.sql, which explains the
 -- parameters and results.
--- Locks the rows of which tokens are granted: those that are there, then those that it makes, each
--- in the order of the keys.
+-- Locks the rows that grant tokens: first existing rows, then the rows that it inserts, each in
+-- the order of the keys.
 select now_ns, grants, numbers, fulls, ats, leased, untils, denied, denied_fulls, denied_tokens, denied_ats, denied_leased, denied_untils
 from pglimit.token_bucket_take_many(
     $1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean)

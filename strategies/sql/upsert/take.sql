@@ -1,15 +1,17 @@
 -- Takes from one bucket in one statement.
 -- $1 key, $2 limiter, $3 nanoseconds of a token, $4 of the window, $5 tokens wanted, $6 unit,
--- $7 whether the commit may be relaxed, $8 whether to give up after 20 ms if somebody holds the
--- row (SQLSTATE 55P03).
--- Locks the row if tokens may be granted. Returns tokens granted, or null if there seemed to be
--- some and another take was faster: ask again. Then the time of the decision, and the row.
+-- $7 whether the commit may be relaxed, $8 whether to give up after 20 ms if another call holds
+-- the row (SQLSTATE 55P03).
+-- Locks the row if tokens may be granted.
+-- Returns tokens granted, or null if the row changed between the read and the lock: ask again.
+-- Then the time of the decision, and the row: zeros if there is none.
 with
 patience as materialized (
     select case when $8::boolean then pg_catalog.set_config('lock_timeout', '20ms', true) end
 ),
--- A plain read. It may deny, so that a denial locks and writes nothing, and it plans what to
--- grant. A row ahead of the clock denies: the caller moves it, and asks again.
+-- A plain read. It may deny, so that a denial locks and writes nothing, and it plans how much to
+-- grant. A row that is ahead of the clock is denied: the caller corrects it with step.sql, and
+-- asks again.
 seen as materialized (
     select clock.now_ns, b.full_ns, b.token_ns, b.at_ns,
         case when b.at_ns > clock.now_ns + pglimit.step_ns() then 0::bigint else least($5::bigint, greatest(0::bigint,
@@ -18,13 +20,13 @@ seen as materialized (
     from (select pglimit.clock_ns() as now_ns offset 0) clock
     left join $table b on b.key = $1::text and b.limiter = $2::text
 ),
--- The clock once more. Nothing asks for it before the row is locked, and it is read once: the
--- condition and the update see the same time.
+-- The clock again. Only the conflict branch below uses it, so Postgres reads it after the row is
+-- locked, and once: the condition and the update see the same time.
 late as materialized (
     select pglimit.clock_ns() as now_ns
 ),
--- Decided under the row lock, with the row (b) and the clock as they are then. The proposed row
--- (excluded) is that of a full bucket: full at its at_ns + what the take costs.
+-- The decision, made while the row is locked, by the row (b) and the clock as they are then. The
+-- proposed row (excluded) supposes a full bucket: its full_ns - at_ns is what the take costs.
 taken as (
     insert into $table as b (key, limiter, full_ns, token_ns, at_ns)
     select $1::text, $2::text, seen.now_ns + seen.plan * $3::bigint, $3::bigint, seen.now_ns
@@ -37,15 +39,16 @@ taken as (
             from late
         )
     where (
-        -- What can be granted now is what was planned: no less, and no more. (More where tokens
-        -- come back faster than a statement takes: there would always be more.)
+        -- As many tokens can be granted now as were planned: no less, and no more. (If a token
+        -- costs less than 1 ms, more is accepted: some would come back in every new try.)
         select b.at_ns <= now_ns + pglimit.step_ns() and case when $3::bigint < 1000000::bigint then can >= plan else can = plan end
         from late
         cross join lateral (select (excluded.full_ns - excluded.at_ns) / $3::bigint as plan, least($5::bigint, (
             $4::bigint - greatest(0::bigint, pglimit.read_full_ns(b.full_ns, b.token_ns, b.at_ns, now_ns, $3::bigint) - now_ns)
         ) / $3::bigint) / $6::bigint * $6::bigint as can) g
     )
-    -- A first take that waited for an insert which was rolled back would be dated too early.
+    -- in_time fails if a first take waited too long for an insert that was rolled back: it would be
+    -- dated too early.
     returning b.full_ns, b.at_ns, pglimit.in_time(b.at_ns)
 )
 select

@@ -2,29 +2,29 @@ package model
 
 import "math/big"
 
-// Step is how far ahead of the clock a row may be dated: one that is further ahead was
-// written before the clock stepped back.
+// Step is how far ahead of the clock a row may be dated, in nanoseconds. A row that is
+// further ahead was written before the clock stepped back.
 const Step = 10_000_000
 
-// Bucket is a row, and what the operations make of it. Times are nanoseconds of the
-// database's clock. The zero value is a bucket without a row, which is full.
+// Bucket is a row and the operations on it. Times are nanoseconds of the database's
+// clock. The zero value is a bucket without a row, which is full.
 //
 // The fields are exported for tests that compare them with a table.
 type Bucket struct {
 	Exists bool
 
 	Full  int64 // when the bucket is full again
-	Token int64 // the price at which the row was last written,
-	At    int64 // and when
+	Token int64 // the price of a token at the last write
+	At    int64 // when the last write was
 
-	// Nanoseconds of the window that leases set aside, at the row's price. They are not to
-	// be had and do not flow back until Until, when they count as spent.
+	// Leased is how many nanoseconds of the window leases set aside, at the row's price.
+	// They cannot be taken and are not refilled until Until, when they count as spent.
 	Leased, Until int64
 
-	fault fault // put in by the tests of this package
+	fault fault // set by the tests of this package
 }
 
-// Take grants what there is of want, in whole units.
+// Take grants as many of want tokens as there are, in whole units.
 func (b *Bucket) Take(now int64, l Limit, want, unit int64) (granted int64) {
 	b.redate(now)
 	seen := b.Seen(now, l)
@@ -39,9 +39,10 @@ func (b *Bucket) Take(now int64, l Limit, want, unit int64) (granted int64) {
 // Reset fills the bucket.
 func (b *Bucket) Reset() { *b = Bucket{fault: b.fault} }
 
-// Refund returns n tokens that were granted at a time, less what has flowed back since.
-// A row that was last written under another price gets nothing. Nor does a grant that is
-// dated after the row: the clock has stepped back since, and nobody knows how long ago it was.
+// Refund gives back n tokens that were granted at grantedAt, minus what was refilled since. A
+// row that was last written at another price gets nothing. Neither does a grant that is dated
+// after both the row and the clock: the clock has stepped back since, and nobody knows how long
+// ago the grant was.
 func (b *Bucket) Refund(now int64, l Limit, n, grantedAt int64) {
 	if !b.Exists || b.Token != l.Token {
 		return
@@ -58,9 +59,9 @@ func (b *Bucket) Refund(now int64, l Limit, n, grantedAt int64) {
 	}
 }
 
-// redate notices that the clock has stepped back since the row was written, and dates the
-// row now: what was owed then is owed now. The time between is not credited, because
-// nobody knows how long it was. This is written whatever is decided.
+// redate corrects the row if the clock has stepped back since it was written: it is dated now,
+// and the bucket owes now what it owed then. The time between is not credited, because nobody
+// knows how long it was. The corrected row is written even for a denial.
 func (b *Bucket) redate(now int64) {
 	if !b.Exists || b.At <= now+Step || b.fault == noStep {
 		return
@@ -72,7 +73,7 @@ func (b *Bucket) redate(now int64) {
 	}
 }
 
-// Seen is the row at now, in the price of l.
+// Seen is the row as of now, at the price of l.
 func (b Bucket) Seen(now int64, l Limit) Bucket {
 	if !b.Exists {
 		return Bucket{Exists: true, Full: now, Token: l.Token, At: now, fault: b.fault}
@@ -83,8 +84,8 @@ func (b Bucket) Seen(now int64, l Limit) Bucket {
 	return b
 }
 
-// expire counts leases that are over as spent at the last moment. That is a write like
-// any other: At moves along, or a cheaper limit would credit time before it.
+// expire counts expired leases as spent when they expired. That is a write like any other, so
+// At moves to that time: otherwise a cheaper limit would credit time before it.
 func (b *Bucket) expire(now int64) {
 	if b.Leased == 0 || b.Until > now {
 		return
@@ -98,14 +99,14 @@ func (b *Bucket) expire(now int64) {
 	b.Leased = 0
 }
 
-// convert puts the row in another price. What was used stays used, in tokens; since the
-// row was written it has flowed back at the faster of both rates.
+// convert converts the row to another price. Used tokens stay used, as tokens. Since the row
+// was written they have been refilled at the faster of both rates.
 func (b *Bucket) convert(now int64, l Limit) {
 	if b.Token == l.Token {
 		return
 	}
 	if b.fault != noConversion {
-		// Token × token nanoseconds, of which neither divides the other.
+		// In token × token nanoseconds: both prices are factors, so nothing is rounded yet.
 		owed := product(max(0, b.Full-b.At), l.Token)
 		if now > b.At {
 			asOld := product(max(0, b.Full-now), l.Token)
@@ -126,7 +127,7 @@ func (b *Bucket) convert(now int64, l Limit) {
 	b.Token = l.Token
 }
 
-// Left is how many whole tokens can be had. The row is in the price of l.
+// Left is how many whole tokens can be taken. The row must be at the price of l.
 func (b *Bucket) Left(now int64, l Limit) int64 {
 	used := plus(max(b.Full, now)-now, b.Leased)
 	if b.fault == leaseNotAside {

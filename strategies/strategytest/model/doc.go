@@ -1,8 +1,8 @@
-// Package model is the rule of a bucket, written to be read and to be believed: the
-// oracle against which SQL and Go that decide for real are tested. It shares no
-// arithmetic with either, knows no database and no clock, and is slow.
+// Package model is the rule of a bucket, written to be easy to check. The tests compare
+// the SQL and the Go that decide for real with it. It shares no arithmetic with them,
+// uses no database and no clock, and is slow.
 //
-// [Bucket] is the rule. [Judge] knows no rule, only the first promise: in any span of
-// time T no more is granted than Burst + Tokens × T / Period. The tests of this package
-// hold the one against the other.
+// [Bucket] is the rule. [Judge] does not know the rule, only the first promise: in any span
+// of time T at most Burst + Tokens × T / Period tokens are granted. The tests of this
+// package check Bucket with Judge.
 package model

@@ -1,6 +1,6 @@
 package model
 
-// fault is one that a test puts in, to see that the judge, or the test, notices.
+// fault is a mistake that a test makes on purpose, to see that the judge or a test notices it.
 type fault int
 
 const (

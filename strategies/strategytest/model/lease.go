@@ -1,16 +1,17 @@
 package model
 
-// LeaseRequest is what pglimit.LeaseRequest asks of one bucket, in nanoseconds.
+// LeaseRequest is a pglimit.LeaseRequest for one bucket, with times in nanoseconds.
 type LeaseRequest struct {
 	Want, Share, TTL int64
 
-	// An earlier lease that ends with this call, of which Spent tokens were spent.
+	// Settle is how many tokens an earlier lease has that ends with this call. Spent of them
+	// were spent; it expires at SettleUntil.
 	Settle, Spent, SettleUntil int64
 }
 
-// Lease settles an earlier lease and sets tokens aside for a new one: at most one in Share
-// of those left. Leases of a bucket that are out together end together, when the first of
-// them does; in the last fifth of that time there are no new ones.
+// Lease settles an earlier lease and sets tokens aside for a new one: at most one in Share of
+// the tokens left. All leases of a bucket that are out end together, when the first of them
+// does. If less than a fifth of TTL is left until then, there is no new lease.
 func (b *Bucket) Lease(now int64, l Limit, r LeaseRequest) (granted, until int64) {
 	b.redate(now)
 	b.settle(now, r.Settle, r.Spent, r.SettleUntil)
@@ -29,9 +30,9 @@ func (b *Bucket) Lease(now int64, l Limit, r LeaseRequest) (granted, until int64
 	return granted, until
 }
 
-// settle takes n tokens out of what is set aside, and charges those that were spent, as if
-// now: all in the row's own price, which may have changed since the lease. A lease of which
-// the row knows nothing any more is settled already.
+// settle takes n tokens out of the set-aside part, and charges the spent tokens as if they were
+// taken now. It uses the row's own price, which may have changed since the lease. A lease
+// that the row does not know any more is settled already.
 func (b *Bucket) settle(now, n, spent, until int64) {
 	if n == 0 || b.Leased < times(n, b.Token) || b.Until != until || until <= now {
 		return

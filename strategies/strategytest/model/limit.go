@@ -12,8 +12,8 @@ type Limit struct {
 	Burst int64 // tokens in a full bucket
 }
 
-// NewLimit is tokens per period, at most burst at once. A token takes a whole number of
-// nanoseconds, rounded up: a rate is never exceeded.
+// NewLimit is tokens per period, at most burst at once. The price of a token is a whole number
+// of nanoseconds, rounded up, so the rate is never exceeded.
 func NewLimit(tokens int64, period time.Duration, burst int64) Limit {
 	return Limit{Token: dividedUp(big.NewInt(int64(period)), tokens), Burst: burst}
 }
@@ -21,10 +21,10 @@ func NewLimit(tokens int64, period time.Duration, burst int64) Limit {
 // Window is the time in which an empty bucket fills.
 func (l Limit) Window() int64 { return times(l.Burst, l.Token) }
 
-// Forever is where times and durations end: what would be later is Forever.
+// Forever is the latest time and the longest duration: anything beyond it is Forever.
 const Forever = math.MaxInt64
 
-// plus is a + b for b that is not negative.
+// plus is a + b, at most Forever. b must not be negative.
 func plus(a, b int64) int64 {
 	if a > Forever-b {
 		return Forever
@@ -32,12 +32,12 @@ func plus(a, b int64) int64 {
 	return a + b
 }
 
-// times is a × b for numbers that are not negative.
+// times is a × b, at most Forever. Neither may be negative.
 func times(a, b int64) int64 { return atMostForever(product(a, b)) }
 
 func product(a, b int64) *big.Int { return new(big.Int).Mul(big.NewInt(a), big.NewInt(b)) }
 
-// dividedUp is a / b, rounded up.
+// dividedUp is a / b, rounded up, at most Forever.
 func dividedUp(a *big.Int, b int64) int64 {
 	quotient, rest := new(big.Int).QuoRem(a, big.NewInt(b), new(big.Int))
 	if rest.Sign() > 0 {

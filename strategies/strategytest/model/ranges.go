@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Ranges is the rule of exclusion_range, whose bursts are one: a grant is a range of time,
-// in whole microseconds, and no two overlap. A changed limit counts from the next grant on;
-// the range of the last one stays. The zero value has no range.
+// Ranges is the rule of exclusion_range, which keeps a burst of one: a grant is a range of
+// time, in whole microseconds, and no two ranges overlap. A changed limit counts from the next
+// grant on; the range of the last grant stays. The zero value has no range.
 type Ranges struct{ All []Range }
 
-// Range of time, its end not included.
+// Range is a range of time, its end not included.
 type Range struct{ From, Till int64 }
 
-// Take grants a token if no range holds now or anything later.
+// Take grants a token if no range contains now or a later time.
 func (b *Ranges) Take(now int64, l Limit, want, _ int64) (granted int64) {
 	if want < 1 {
 		return 0
@@ -28,8 +28,8 @@ func (b *Ranges) Take(now int64, l Limit, want, _ int64) (granted int64) {
 	return 1
 }
 
-// redate is that of a [Bucket]: where a range begins ahead of the clock, the last one begins
-// now, and takes the place of all that have not ended.
+// redate corrects the ranges if one begins ahead of the clock, because the clock has stepped
+// back: the last range now begins at once, and replaces all ranges that have not ended.
 func (b *Ranges) redate(now int64) {
 	var ahead bool
 	var last Range
@@ -45,7 +45,7 @@ func (b *Ranges) redate(now int64) {
 	}
 }
 
-// till when the token is gone, or now.
+// till is the time until which the token is taken, or now.
 func (b *Ranges) till(now int64) int64 {
 	for _, r := range b.All {
 		now = max(now, r.Till)
@@ -53,7 +53,7 @@ func (b *Ranges) till(now int64) int64 {
 	return now
 }
 
-// Report is what the ranges tell at now.
+// Report is the report of the bucket at now.
 func (b Ranges) Report(now int64, _ Limit, _ int64) Report {
 	b.redate(now) // a copy
 	r := Report{Remaining: 1, At: now}
@@ -68,7 +68,7 @@ func (b *Ranges) Refund(_ int64, _ Limit, _, grantedAt int64) {
 	b.All = slices.DeleteFunc(b.All, func(r Range) bool { return r.From == grantedAt })
 }
 
-// Sweep forgets the ranges that had ended by then.
+// Sweep removes the ranges that end at or before that time.
 func (b *Ranges) Sweep(ended int64) {
 	b.All = slices.DeleteFunc(b.All, func(r Range) bool { return r.Till <= ended })
 }

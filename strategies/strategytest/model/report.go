@@ -2,19 +2,18 @@ package model
 
 import "time"
 
-// Report is what a decision tells the caller, see pglimit.Decision.
+// Report has the fields of a pglimit.Decision that describe the bucket.
 type Report struct {
 	Remaining int64
 	At        int64
 
-	// From At; the longest Duration where it is longer.
+	// RetryAfter and ResetAfter count from At. A longer time is the longest Duration.
 	RetryAfter, ResetAfter time.Duration
 }
 
-// Report is what the bucket tells at now somebody who asks for unit tokens, after a
-// decision or instead of one. It is found by trying: at the first moment at which the same
-// request would be granted, if nobody else did anything. Whoever holds a lease is taken to
-// spend all of it when it ends.
+// Report is the report at now for a request of unit tokens, after a decision or instead of
+// one. It searches for the first moment at which the same request would be granted if nobody
+// else did anything. It supposes that all tokens of a lease are spent when the lease ends.
 func (b Bucket) Report(now int64, l Limit, unit int64) Report {
 	b.redate(now) // b is a copy: a look writes nothing
 	seen := b.Seen(now, l)
@@ -39,8 +38,8 @@ func until(now, at int64) time.Duration {
 	return time.Duration(max(0, at-now))
 }
 
-// first moment from now on at which something holds. What holds stays so, but for the end
-// of the leases: after that it may have to become true again.
+// first returns the first moment from now on at which holds is true. Once true it stays true,
+// except that it may become false when the leases end, and true again later.
 func (b *Bucket) first(now int64, holds func(at int64) bool) int64 {
 	if b.Leased > 0 && b.Until > now {
 		if at := search(now, b.Until-1, holds); holds(at) {
@@ -51,7 +50,8 @@ func (b *Bucket) first(now int64, holds func(at int64) bool) int64 {
 	return search(now, Forever, holds)
 }
 
-// search for the first moment in a span, ends included; its end if there is none.
+// search returns the first moment in a span, ends included, at which holds is true, or to if there
+// is none.
 func search(from, to int64, holds func(at int64) bool) int64 {
 	for from < to {
 		if middle := from + (to-from)/2; holds(middle) {

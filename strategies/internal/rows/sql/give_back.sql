@@ -1,10 +1,12 @@
--- Gives tokens back that were granted and not used, less what has flowed back in their
--- stead since: a full bucket would have discarded that, so crediting both would exceed the
--- limit. A row whose last write was under another limit gets nothing. Nor does a grant that is
--- dated after the row: the clock has stepped back since, and what has flowed back is unknown.
+-- Gives back tokens that were granted and not used, minus what was refilled since the grant:
+-- a full bucket would have discarded that refill, so crediting both would exceed the limit. A
+-- row whose last write was under another price of a token gets nothing back. Neither does a grant
+-- that is dated after both the row and the clock: the clock has stepped back since, so how much
+-- was refilled is unknown.
 -- $1 key, $2 limiter, $3 nanoseconds of a token, $4 tokens, $5 when they were granted, in
 -- nanoseconds since 1970, $6 whether the commit may be relaxed.
--- Locks the row, waiting for whoever holds it, and reads the clock behind the lock.
+-- Waits for any call that holds the row, locks it, and only then reads the clock.
+-- Returns nothing of use.
 with
 held as materialized (
     select b.full_ns, b.at_ns

@@ -1,4 +1,5 @@
--- Fills a bucket: no row means full. Waits for whoever holds the row, and locks it.
+-- Fills a bucket by deleting its row: no row means full.
 -- $1 key, $2 limiter.
+-- Waits for any call that holds the row, and locks it.
 delete from $table
 where key = $1::text and limiter = $2::text

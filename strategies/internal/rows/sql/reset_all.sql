@@ -1,9 +1,9 @@
--- Fills the buckets of a limiter whose rows lie in a range of pages, as reset.sql fills
--- one. See sweep.sql, which walks a table in the same way.
--- $1 first page, $2 the page behind the last, $3 limiter.
--- Locks the rows it removes; passes over locked ones; waits for nobody.
--- Returns how many were removed, and whether the table ends here. A row that another
--- moves to a page that was walked already is missed: reset_all_left.sql finds it.
+-- Fills the buckets of a limiter whose rows lie in a range of pages, by deleting the rows. See
+-- sweep.sql, which walks a table in the same way.
+-- $1 first page, $2 the page after the last, $3 limiter.
+-- Locks the rows that it removes; skips locked rows; waits for nobody.
+-- Returns how many rows it removed, and whether the table ends here. It misses a row that an
+-- update moves to a page that was walked already: reset_all_left.sql finds that row.
 with mine as materialized (
     select ctid
     from $table

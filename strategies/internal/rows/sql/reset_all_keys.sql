@@ -1,8 +1,8 @@
--- Fills the buckets of some keys of a limiter, as reset.sql fills one.
+-- Fills the buckets of some keys of a limiter, by deleting their rows.
 -- $1 keys, $2 limiter.
--- Locks the rows it removes; passes over locked ones; waits for nobody.
--- Returns how many were removed, and the keys that still have a row: others hold it, or
--- have just changed it.
+-- Locks the rows that it removes; skips locked rows; waits for nobody.
+-- Returns how many rows it removed, and the keys that still have a row: another call holds the
+-- row, or has just changed it.
 with mine as materialized (
     select ctid
     from $table

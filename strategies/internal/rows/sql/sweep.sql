@@ -1,14 +1,14 @@
--- Removes the rows of buckets that have been full for a minute, from a range of
--- pages: no index on a changing column is needed to find them, and each page is
--- read once per walk. The minute is for takes that read the clock before and still
--- wait, and for clocks that step back: a row remembers what its absence does not.
+-- Removes the rows of buckets that have been full for a minute, from a range of pages. Walking
+-- pages needs no index on a changing column, and reads each page once per walk. Why a minute:
+-- a take may have read the clock earlier and still wait, and the clock may step back, which
+-- only a row can show.
 --
--- $full_ns is when the bucket is full and $leased_ns what was leased then, which depend on
--- the table. (Compared, not added: no sum can overflow.)
--- $1 first page, $2 the page behind the last, $3 whether the transaction is ours
--- and need not wait for the disk (what a crash brings back is swept again).
--- Locks the rows it removes; passes over locked ones; waits for nobody.
--- Returns how many were removed, and whether the table ends here.
+-- $full_ns is when the bucket is full, and $leased_ns what leases set aside then; both depend
+-- on the table. ($leased_ns is subtracted on the other side, because a sum could overflow.)
+-- $1 first page, $2 the page after the last, $3 whether the transaction is not the caller's
+-- and its commit need not wait for the disk (rows that a crash brings back are swept again).
+-- Locks the rows that it removes; skips locked rows; waits for nobody.
+-- Returns how many rows it removed, and whether the table ends here.
 with full_rows as materialized (
     select ctid
     from $table
