@@ -30,8 +30,9 @@ func isOf(path string, parents ...string) bool {
 	})
 }
 
-// Who imports the limiter compiles pgx with what it needs, the cache of the memory of
-// denials, which needs nothing, us, and nothing else.
+// A program that imports the limiter compiles pgx with what it needs, the cache of the memory of
+// denials, the circuit breaker and the fallback's rate limiter, which need nothing, us, and
+// nothing else.
 func TestLimiterAndStrategiesCostNothingButPgx(t *testing.T) {
 	t.Parallel()
 	deps := goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./pglimit", "./strategies")
@@ -40,7 +41,7 @@ func TestLimiterAndStrategiesCostNothingButPgx(t *testing.T) {
 	}
 	for _, path := range deps {
 		if !isOf(path, module+"/pglimit", module+"/strategies", "github.com/jackc",
-			"github.com/maypok86/otter", "golang.org/x/text", "golang.org/x/crypto", "golang.org/x/sync") {
+			"github.com/maypok86/otter", "github.com/sony/gobreaker", "golang.org/x/time", "golang.org/x/text", "golang.org/x/crypto", "golang.org/x/sync") {
 			t.Errorf("pglimit and strategies depend on %s", path)
 		}
 	}
