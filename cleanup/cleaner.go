@@ -13,8 +13,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// JobName is the cleanup's name as a gocron job, in the ledger pglimit.schedule
-// and of its lock.
+// JobName names the cleanup: as a gocron job, in the table pglimit.schedule, and in the
+// key of its advisory lock.
 const JobName = "pglimit.cleanup"
 
 // Cleaner sweeps the tables of strategies, on a schedule or once. Make one with
@@ -25,29 +25,29 @@ type Cleaner struct {
 	strategies []rate.Sweeper
 	config     Config
 
-	// Of the schedule; see schedule.go.
+	// State of the schedule, see schedule.go.
 	asked, killed context.Context    //nolint:containedctx // they end with Stop, not with a call
 	ask           context.CancelFunc // no new run, and the running one ends soon
 	kill          context.CancelCauseFunc
-	mu            sync.Mutex // guards what follows, and runs.Add against ask
+	mu            sync.Mutex // guards started, unwatch and quit; no runs.Add comes after ask
 	runs          sync.WaitGroup
 	started       bool
-	unwatch       func() bool  // lets go of the context of Start
-	quit          func() error // lets go of the scheduler
+	unwatch       func() bool  // stops watching the context of Start
+	quit          func() error // shuts down the scheduler, or removes the job from the caller's
 	stopping      sync.Once
 	ended         chan struct{} // closed when everything has ended
 	endErr        error
 }
 
-// locker is what a Cleaner wants of a [Locker].
+// locker is the part of a [Locker] that a Cleaner uses.
 type locker interface {
 	claim(ctx context.Context, job string) error
 	hold(ctx context.Context, job string, onLost func(error)) (gocron.Lock, error)
 }
 
-// New makes a [Cleaner] for the strategies, as a rule strategies.All(). Nothing is
-// asked of Postgres yet. The pool must have room for two connections: one holds
-// the lock while another sweeps.
+// New makes a [Cleaner] for the strategies, usually strategies.All(). It asks Postgres
+// nothing yet. The pool must have room for two connections: one holds the lock while
+// another sweeps.
 func New[S rate.Sweeper](pool *pgxpool.Pool, strategies []S, config Config) (*Cleaner, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -76,25 +76,25 @@ func newCleaner(session rate.Session, locker locker, strategies []rate.Sweeper, 
 	return c
 }
 
-// RunOnce sweeps now, whether or not a run is due, and does not count as one: the
-// schedule goes on as if it had not happened. It takes the same lock, so it
-// never runs beside a scheduled run: [ErrLocked] if one is under way. It may be
-// called whether or not the Cleaner is started.
+// RunOnce sweeps now, whether or not a run is due. The schedule goes on as if it had not
+// happened. It takes the lock of a scheduled run, so the two never run at once: the error
+// is [ErrLocked] if a run is under way. It works whether or not the Cleaner is started.
 //
-// The error is the report's Err. When ctx is cancelled, so is the batch under way;
-// what the batches before it removed is removed, and in the report.
+// The error is the report's Err. When ctx is cancelled, the batch under way is cancelled
+// too. The batches before it stay done, and the report counts them.
 func (c *Cleaner) RunOnce(ctx context.Context) (Report, error) {
 	report := c.run(ctx, ctx)
 	report.log(c.config.Logger)
 	return report, report.Err
 }
 
-// run sweeps under the lock. The contexts are as in sweep.go.
+// run sweeps under the lock. For its two contexts see sweep.go.
 func (c *Cleaner) run(asked, work context.Context) Report {
 	start := time.Now()
 	work, cancel := context.WithCancelCause(work)
 	defer cancel(nil)
-	// A run that lost its lock does no harm, but somebody else does the work now.
+	// A lost lock cancels the run. Going on would do no harm, but another instance may do
+	// the work now.
 	lock, err := c.locker.hold(work, JobName, cancel)
 	if err != nil {
 		return Report{Err: err}

@@ -14,29 +14,29 @@ type Config struct {
 	// Zero: one minute.
 	Interval time.Duration
 
-	// BatchSize is about how many rows a batch looks at. Larger batches sweep
-	// faster and hold the rows that they remove for longer: a take that hits one
-	// of these waits for the batch. Zero: 1000.
+	// BatchSize is about how many rows a batch looks at. Larger batches sweep faster
+	// and hold the rows that they remove for longer: a take on one of these rows
+	// waits for the batch. Zero: 1000.
 	BatchSize int
 
 	// Pause between two batches, on average: each lasts between half and one and
 	// a half times that. Zero: 10ms. Negative: none.
 	Pause time.Duration
 
-	// Timeout of a batch. One that takes longer is undone and tried again at
-	// half the size; after five in a row the strategy is given up until the
-	// next run. Zero: 5s.
+	// Timeout of a batch. A batch that takes longer is rolled back and tried again at
+	// half the size. After five such batches in a row the strategy is given up until
+	// the next run. Zero: 5s.
 	Timeout time.Duration
 
 	// Grace is how long the batch under way may still take when a run is asked to
-	// end; then it is cancelled and undone. Zero: 10s. Negative: none.
+	// end. Then the batch is cancelled and rolled back. Zero: 10s. Negative: none.
 	Grace time.Duration
 
-	// OnRun is called after each scheduled run of this instance, when the lock
-	// is released, and for each tick at which Postgres could not be asked for
-	// one; not for [Cleaner.RunOnce], which returns its report. Stop waits for
-	// it, so it must not call Stop. A panic in it is logged as an error, and
-	// the next run comes as usual. Nil: nobody is called.
+	// OnRun is called after each scheduled run of this instance, when the lock is
+	// released, and after each tick at which the claim or the lock failed with an
+	// error. It is not called when another instance has the run, nor by
+	// [Cleaner.RunOnce]. Stop waits for it, so it must not call Stop. A panic in it
+	// is logged as an error, and the next run comes as usual. Nil: nothing is called.
 	OnRun func(Report)
 
 	// Logger gets failures as errors, runs that removed something as infos, and
@@ -44,8 +44,8 @@ type Config struct {
 	Logger *slog.Logger
 
 	// Scheduler is one of the caller's, to which Start adds the job and from which
-	// Stop removes it. It is neither started nor shut down. Its own Locker, if it
-	// has one, is not asked for this job. Nil: a private one.
+	// Stop removes it. They neither start nor shut down the scheduler. Its own
+	// Locker, if it has one, is not used for this job. Nil: a private scheduler.
 	Scheduler gocron.Scheduler
 }
 

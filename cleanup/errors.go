@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	// ErrNotDue means that the job ran less than an interval ago, here or in another
-	// instance. This is how most instances spend most ticks.
+	// ErrNotDue means that a run of the job was claimed less than nine tenths of an
+	// interval ago, here or elsewhere. Most instances get it at most ticks.
 	ErrNotDue = errors.New("cleanup: not due yet")
 
 	// ErrLocked means that another run of the job is under way, here or in another
@@ -22,8 +22,8 @@ var (
 	// instance may have begun a run.
 	ErrLost = errors.New("cleanup: the lock was lost during the run")
 
-	// ErrStopped means that the run was asked to end before it was through, or
-	// that the Cleaner was stopped before. The next run starts over.
+	// ErrStopped means that the run was asked to end before it was finished, or that
+	// the Cleaner was stopped before. The next run starts over.
 	ErrStopped = errors.New("cleanup: stopped")
 
 	// ErrStarted means that the Cleaner was started before.
@@ -40,7 +40,7 @@ const (
 	duplicateStatement    = "42P05"
 )
 
-// explain says of a failed step of the Locker what it was, and what to do.
+// explain says what went wrong in a step of the Locker, and what to do.
 func explain(step string, err error) error {
 	switch sqlState(err) {
 	case invalidSchemaName, undefinedTable:
@@ -53,7 +53,7 @@ func explain(step string, err error) error {
 	return fmt.Errorf("cleanup: %s: %w", step, err)
 }
 
-// sqlState of an error of Postgres, or "".
+// sqlState of an error of Postgres, or "" for any other.
 func sqlState(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code

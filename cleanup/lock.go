@@ -9,14 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// lock is one that is held: an open transaction, and a goroutine that shows the
-// server, and finds out for itself, that both ends are still there.
+// lock is a held lock: an open transaction, and a goroutine whose heartbeats show the
+// server that this process is alive, and this process that it still has the connection.
 type lock struct {
 	tx      pgx.Tx
 	timeout time.Duration
 
 	stop    chan struct{} // closed: no more heartbeats
-	beating chan struct{} // closed: the goroutine is gone
+	beating chan struct{} // closed: the goroutine has ended
 	lost    error         // set before beating is closed
 
 	once sync.Once
@@ -55,23 +55,23 @@ func (l *lock) beat(every time.Duration, onLost func(error)) {
 	}
 }
 
-// heartbeat is a sign of life, and lets go of the snapshot of the statement before
-// it. Without parameters it goes by the simple protocol; a statement that goes by
-// the extended one leaves its portal open, which would hold back vacuum.
+// heartbeat shows the server that the holder is alive, and releases the snapshot of the
+// statement before it. It uses the simple protocol: a statement sent by the extended one
+// leaves its portal open, which would hold back vacuum.
 func heartbeat(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, "select 1", pgx.QueryExecModeSimpleProtocol)
 	return err
 }
 
-// Unlock lets go of the lock and of its connection. It ignores that ctx is
-// cancelled, because at shutdown gocron's is; it takes at most twice
-// LockerConfig.Timeout. The error is an [ErrLost] if the lock was gone before.
-// Calling it again does nothing and returns the same.
+// Unlock releases the lock and its connection. It works although ctx is cancelled,
+// because at shutdown gocron's is, and takes at most twice LockerConfig.Timeout. The
+// error is an [ErrLost] if the lock was gone before. Calling it again does nothing and
+// returns the same.
 func (l *lock) Unlock(ctx context.Context) error {
 	l.once.Do(func() {
 		close(l.stop)
 		<-l.beating
-		// After a loss as well: it is what returns the connection to the pool.
+		// Also after a loss: the rollback returns the connection to the pool.
 		err := rollback(ctx, l.tx, l.timeout)
 		switch {
 		case l.lost != nil:
@@ -83,8 +83,8 @@ func (l *lock) Unlock(ctx context.Context) error {
 	return l.err
 }
 
-// rollback ends a transaction, also when ctx is cancelled. If that fails, the
-// connection is closed, which ends it too.
+// rollback ends a transaction, also when ctx is cancelled. If it fails, pgx closes the
+// connection, which ends the transaction too.
 func rollback(ctx context.Context, tx pgx.Tx, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()

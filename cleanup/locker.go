@@ -26,24 +26,23 @@ var _ gocron.Locker = (*Locker)(nil)
 // once per interval. It is safe for concurrent use and for PgBouncer in
 // transaction mode: it leaves nothing in a session.
 //
-// A run has to get past two things, both by the database's clock and neither by
+// A run must pass two checks. Only Postgres's clock counts in them, and none of
 // the instances':
 //
-//  1. The ledger, pglimit.schedule, says when the job is due next. Whoever
-//     claims a run moves that on by the interval less a tenth: instances whose
-//     clocks differ by less than nine tenths of an interval do not run a tick
-//     twice, and one that ticks a little early does not skip its turn. Not due:
-//     [ErrNotDue].
+//  1. The table pglimit.schedule says when the job is due next. Claiming a run
+//     sets this to nine tenths of an interval from now: instances whose clocks
+//     differ by less than that do not run a tick twice, and an instance that
+//     ticks a little early does not skip its turn. If it is not due: [ErrNotDue].
 //  2. An advisory lock keeps a run that takes longer than the interval from
-//     meeting the next. It belongs to a transaction that stays open for as
-//     long as the run lasts, on a connection of its own. The transaction holds
-//     no snapshot and has no id, so vacuum is not held back. Held by
-//     another: [ErrLocked].
+//     overlapping with the next. It belongs to a transaction that stays open
+//     for as long as the run lasts, on a connection of its own. The transaction
+//     holds no snapshot and has no id, so vacuum is not held back. If another
+//     run has the lock: [ErrLocked].
 //
-// The claim comes first and is not taken back. If the lock is then not to be
-// had, or the process dies, that tick is lost, and the next comes an interval
-// later. The lock goes when the run ends, when the process dies, and, should
-// the machine vanish, when the holder was silent for four heartbeats.
+// The claim comes first and is not taken back. If another run then has the lock,
+// or the process dies, that tick is lost, and the next comes an interval later.
+// The lock is released when the run ends or the process dies. If the machine
+// vanishes, the server releases it after four heartbeats without a sign of life.
 type Locker struct {
 	pool   *pgxpool.Pool
 	config LockerConfig
@@ -52,9 +51,9 @@ type Locker struct {
 // LockerConfig says how a [Locker] works. The zero value of each field is its
 // default.
 type LockerConfig struct {
-	// Interval between two runs of a job. For a cron job: what lies at least
-	// between two of its times. Jobs of different intervals take different
-	// Lockers. At least 1ms. Zero: one minute.
+	// Interval between two runs of a job. For a cron job: the shortest time between
+	// two of its times. Jobs of different intervals need different Lockers. At
+	// least 1ms. Zero: one minute.
 	Interval time.Duration
 
 	// Timeout of each step that asks Postgres something (the claim, the lock,
@@ -62,9 +61,9 @@ type LockerConfig struct {
 	// Zero: 5s.
 	Timeout time.Duration
 
-	// Heartbeat is how often the holder of a lock makes sure that it still is.
-	// After four of them without a sign of life the server lets go of
-	// the lock. At least 1ms. Zero: 15s.
+	// Heartbeat is how often the holder checks that it still has the lock. After
+	// four times as long without one, the server ends the session and with it the
+	// lock. At least 1ms. Zero: 15s.
 	Heartbeat time.Duration
 
 	// OnLost is called if a heartbeat finds that the lock of a running job is
@@ -112,9 +111,9 @@ func NewLocker(pool *pgxpool.Pool, config LockerConfig) (*Locker, error) {
 	return &Locker{pool: pool, config: config}, nil
 }
 
-// Lock claims a run of the job and takes its lock, or returns [ErrNotDue] or
-// [ErrLocked], or what kept it from asking. gocron calls it before each run, with
-// the job's name, and Unlock after it.
+// Lock claims a run of the job and takes its lock. It returns [ErrNotDue] or [ErrLocked],
+// or the error that kept it from asking. gocron calls it before each run, with the job's
+// name, and Unlock after it.
 func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	if err := l.claim(ctx, job); err != nil {
 		return nil, err
@@ -122,7 +121,7 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	return l.hold(ctx, job, func(err error) { l.config.OnLost(job, err) })
 }
 
-// claim takes the run of this interval, unless somebody has.
+// claim claims the run of this interval, unless that has been done.
 func (l *Locker) claim(ctx context.Context, job string) error {
 	ctx, cancel := context.WithTimeout(ctx, l.config.Timeout)
 	defer cancel()
@@ -137,12 +136,12 @@ func (l *Locker) claim(ctx context.Context, job string) error {
 	return nil
 }
 
-// hold takes the lock, due or not.
+// hold takes the lock, whether or not a run is due.
 func (l *Locker) hold(ctx context.Context, job string, onLost func(error)) (gocron.Lock, error) {
 	step, cancel := context.WithTimeout(ctx, l.config.Timeout)
 	defer cancel()
-	// Read committed lets go of its snapshot after each statement; a read-only
-	// transaction never gets an id. The caller's defaults may be otherwise.
+	// Read committed releases its snapshot after each statement, and a read-only
+	// transaction never gets an id. The pool's defaults may be otherwise.
 	tx, err := l.pool.BeginTx(step, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly})
 	if err != nil {
 		return nil, explain("could not ask for the lock of "+strconv.Quote(job), err)

@@ -19,9 +19,9 @@ type Report struct {
 	Batches  int           // of all strategies
 	Duration time.Duration // with pauses, and the time to take and release the lock
 
-	// Err is nil if all went well: else the strategies' errors and what befell the
-	// run as a whole, joined. [ErrStopped], [ErrLost], pglimit.ErrNotMigrated and
-	// pglimit.ErrPermission can be told with errors.Is.
+	// Err is nil if all went well, else the errors of the strategies and of the run
+	// as a whole, joined. errors.Is tells [ErrStopped], [ErrLost],
+	// pglimit.ErrNotMigrated and pglimit.ErrPermission.
 	Err error
 }
 
@@ -41,8 +41,8 @@ func (r *Report) add(s StrategyReport) {
 	r.fail(s.Err)
 }
 
-// fail joins an error, unless it is nil or says what another says already: where
-// Postgres is away, every strategy says the same.
+// fail joins an error to Err, unless it is nil or reads like one that is there already:
+// while Postgres is down, every strategy has the same error.
 func (r *Report) fail(err error) {
 	if err == nil {
 		return
@@ -74,7 +74,7 @@ func (f failures) Error() string {
 
 func (f failures) Unwrap() []error { return f }
 
-// log writes a line for the run, and one per strategy for who looks closer.
+// log writes a line for the run and, at level debug, one for each strategy.
 func (r *Report) log(logger *slog.Logger) {
 	level, attrs := slog.LevelDebug, []slog.Attr{
 		slog.Int64("removed", r.Removed), slog.Int("batches", r.Batches), durationMS(r.Duration),
@@ -84,7 +84,7 @@ func (r *Report) log(logger *slog.Logger) {
 	}
 	if r.Err != nil {
 		attrs = append(attrs, slog.String("error", r.Err.Error()))
-		// To be stopped, or to find somebody else at it, is no failure.
+		// A run that was stopped, or met another run, has not failed.
 		if !errors.Is(r.Err, ErrStopped) && !errors.Is(r.Err, ErrLocked) {
 			level = slog.LevelError
 		}

@@ -10,13 +10,13 @@ import (
 	"github.com/go-co-op/gocron/v2"
 )
 
-// Start begins to offer to run, at once and then every Interval, until ctx is
-// cancelled, which is the same as Stop, or Stop is called. It does not wait for
-// Postgres, nor fail if it is away: what goes wrong at a tick is logged and
-// reported, and the next tick tries again.
+// Start begins the schedule: this instance tries to do a run at once and then every
+// Interval. Cancelling ctx stops it as Stop does. Start does not wait for Postgres, nor
+// does it fail if Postgres is down: an error at a tick is logged and reported, and the
+// next tick tries again.
 //
-// A Cleaner is started once: [ErrStarted] if it was before, [ErrStopped] if it was
-// stopped.
+// A Cleaner is started once: the error is [ErrStarted] if it was before, [ErrStopped] if
+// it was stopped.
 func (c *Cleaner) Start(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,10 +61,10 @@ func (c *Cleaner) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the schedule. No run begins any more; the batch under way may finish
-// within Config.Grace and is then cancelled. When Stop returns nil, the
-// lock is released and nothing of the Cleaner is left running. If ctx ends first,
-// the batch is cancelled at once and Stop returns the error without waiting.
+// Stop ends the schedule. No new run begins; the batch under way may finish within
+// Config.Grace and is then cancelled. When Stop returns nil, the lock is released and
+// nothing of the Cleaner is left running. If ctx ends first, the batch is cancelled at
+// once and Stop returns the error without waiting.
 //
 // Calling it again waits for the same end. A Cleaner that was not started can be
 // stopped, too.
@@ -79,7 +79,7 @@ func (c *Cleaner) Stop(ctx context.Context) error {
 	}
 }
 
-// begin to stop.
+// begin starts to stop, and does not wait.
 func (c *Cleaner) begin() {
 	c.stopping.Do(func() {
 		c.mu.Lock()
@@ -88,8 +88,8 @@ func (c *Cleaner) begin() {
 		c.mu.Unlock()
 		go func() {
 			defer close(c.ended)
-			// First the run, then the scheduler: gocron waits for its jobs in a busy
-			// loop, and not for as long as a Grace may be.
+			// The run ends before the scheduler is shut down: gocron waits for its jobs
+			// in a busy loop, and not for as long as a Grace may be.
 			c.runs.Wait()
 			if quit == nil {
 				return // never started
@@ -102,7 +102,7 @@ func (c *Cleaner) begin() {
 	})
 }
 
-// removeJob from a scheduler of the caller's, who may have shut it down by now.
+// removeJob removes the job from the caller's scheduler, which may be shut down by now.
 func removeJob(scheduler gocron.Scheduler, job gocron.Job) error {
 	if err := scheduler.RemoveJob(job.ID()); !errors.Is(err, gocron.ErrJobNotFound) {
 		return err
@@ -110,8 +110,8 @@ func removeJob(scheduler gocron.Scheduler, job gocron.Job) error {
 	return nil
 }
 
-// tick is the job: claims the run, and does it, or leaves it to who has. gocron
-// cancels ctx when the scheduler, which may be the caller's, is shut down.
+// tick is the job: it claims the run and does it, unless another instance has claimed it.
+// gocron cancels ctx when the scheduler, perhaps the caller's, is shut down.
 func (c *Cleaner) tick(ctx context.Context) error {
 	c.mu.Lock()
 	if c.asked.Err() != nil {
@@ -146,8 +146,8 @@ func (c *Cleaner) tick(ctx context.Context) error {
 	return errors.Join(report.Err, c.tell(report))
 }
 
-// tell the caller. What panics in OnRun would end the process from a goroutine that
-// the caller has never heard of.
+// tell calls Config.OnRun. A panic there would end the process from a goroutine that the
+// caller does not know.
 func (c *Cleaner) tell(report Report) (err error) {
 	defer func() {
 		if what := recover(); what != nil {

@@ -11,21 +11,20 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// A run is governed by two contexts. When asked is done, it ends with the batch
-// under way; when work is done, that batch is cancelled, too.
+// A run has two contexts. When asked is done, the run ends after the batch under way.
+// When work is done, that batch is cancelled too.
 
-// maxTimeouts in a row, after which a strategy is given up until the next run.
-// The batches were then BatchSize down to a sixteenth of it.
+// maxTimeouts in a row make a run give up the strategy. The last of these batches has a
+// sixteenth of the rows of the first.
 const maxTimeouts = 5
 
-// sweepAll walks the table of each strategy. One that fails does not keep the
-// others from their turn.
+// sweepAll walks the table of each strategy, also after one has failed.
 func (c *Cleaner) sweepAll(asked, work context.Context) Report {
 	var report Report
 	var missing error
 	for _, strategy := range c.strategies {
 		if errors.Is(report.Err, ErrStopped) || errors.Is(report.Err, ErrLost) {
-			break // the last one was cut short, and says why
+			break // the last strategy was cut short, and its error says why
 		}
 		if work.Err() != nil {
 			report.fail(stopped(work))
@@ -38,8 +37,8 @@ func (c *Cleaner) sweepAll(asked, work context.Context) Report {
 		s := c.sweep(asked, work, strategy)
 		if errors.Is(s.Err, rate.ErrNotMigrated) {
 			c.config.Logger.Debug("pglimit cleanup passes over a strategy that is not installed", "strategy", s.Strategy, "error", s.Err)
-			// Of several, the first: exclusion_range comes last, and its advice is about
-			// an extension, which does not help where everything is missing.
+			// The first such error is kept: exclusion_range comes last, and its advice is
+			// about an extension, which does not help where everything is missing.
 			if missing == nil {
 				missing = s.Err
 			}
@@ -47,14 +46,13 @@ func (c *Cleaner) sweepAll(asked, work context.Context) Report {
 		}
 		report.add(s)
 	}
-	// Some are left out on purpose; all of them, hardly.
+	// Some may be missing on purpose, but not all.
 	if len(report.Strategies) == 0 && report.Err == nil {
 		report.Err = missing
 	}
 	return report
 }
 
-// sweep walks the table of one strategy, batch by batch.
 func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Sweeper) (report StrategyReport) {
 	start := time.Now()
 	report.Strategy = strategy.Name()
@@ -105,7 +103,7 @@ func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Sweeper) (rep
 	}
 }
 
-// batch sweeps once. late: it took too long for us, or for the server's
+// batch sweeps once. late: it took longer than Config.Timeout or the server's
 // statement_timeout, and fewer rows may do.
 func (c *Cleaner) batch(work context.Context, strategy rate.Sweeper, from rate.Cursor, size int) (swept rate.Swept, late bool, err error) {
 	ctx, cancel := context.WithTimeout(work, c.config.Timeout)
@@ -115,8 +113,8 @@ func (c *Cleaner) batch(work context.Context, strategy rate.Sweeper, from rate.C
 	return swept, late, err
 }
 
-// pause between two batches. The jitter keeps it from falling into step with
-// anything else that is periodic. False: asked is done.
+// pause waits between two batches, and returns false if asked is done. The jitter keeps
+// the batches from falling into step with other periodic work.
 func (c *Cleaner) pause(asked context.Context) bool {
 	if c.config.Pause <= 0 {
 		return asked.Err() == nil
@@ -131,7 +129,7 @@ func (c *Cleaner) pause(asked context.Context) bool {
 	}
 }
 
-// stopped says why a run ended early: the lock was lost, or it was asked to.
+// stopped says why a run ended early: it lost the lock, or was asked to end.
 func stopped(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, ErrLost) || errors.Is(cause, ErrStopped) {

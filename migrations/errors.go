@@ -29,9 +29,9 @@ const (
 	dependentObjects      = "2BP01"
 	lockNotAvailable      = "55P03" // after lock_timeout
 	deadlockDetected      = "40P01"
-	featureNotSupported   = "0A000" // an extension that is not installed on the server, or not on its list
+	featureNotSupported   = "0A000" // the extension is not installed on the server, or not on its list of allowed ones
 	undefinedFile         = "58P01" // the same, in older servers
-	cannotConnectNow      = "57P03" // it starts or stops
+	cannotConnectNow      = "57P03" // the server is starting or stopping
 	tooManyConnections    = "53300"
 	noSuchStatement       = "26000"
 	duplicateStatement    = "42P05"
@@ -66,8 +66,8 @@ func fail(what string, cause error) *failure {
 	return f
 }
 
-// reason is the error as one line: from Postgres with its detail, which names the
-// objects concerned.
+// reason returns the error's text on one line. Postgres's errors get their detail, which
+// names the objects concerned.
 func reason(err error) string {
 	text := err.Error()
 	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) {
@@ -79,8 +79,8 @@ func reason(err error) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// refused is an ErrBtreeGist if the extension is not there and err says that it
-// cannot be had, nil otherwise.
+// refused returns an ErrBtreeGist if the extension is missing and err says that it cannot
+// be created, else nil.
 func (s *session) refused(ctx context.Context, err error) error {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) || !slices.Contains([]string{insufficientPrivilege, featureNotSupported, undefinedFile}, pgErr.Code) {
@@ -93,7 +93,7 @@ func (s *session) refused(ctx context.Context, err error) error {
 		"or migrate without it (WithoutExclusionRange, --without-exclusion-range): %w", ErrBtreeGist, "create extension btree_gist", pgErr)
 }
 
-// explain adds to the error what to do about it. It may ask the database.
+// explain adds to the error what to do about it. It may query the database.
 func explain(ctx context.Context, db querier, what string, err error) error {
 	if partial := (*goose.PartialError)(nil); errors.As(err, &partial) {
 		err = partial.Err // goose's types stay in here
@@ -113,8 +113,8 @@ func explain(ctx context.Context, db querier, what string, err error) error {
 	return f
 }
 
-// missingRight says who lacks which right and what gives it, as well as the catalog
-// tells: nothing, if it cannot be asked.
+// missingRight says which role lacks which right and what grants it, as far as the
+// catalog tells.
 func missingRight(ctx context.Context, db querier) string {
 	var (
 		role, database          string
@@ -140,7 +140,7 @@ func missingRight(ctx context.Context, db querier) string {
 			"'grant create on database %[2]s to %[1]s', or 'create schema pglimit authorization %[1]s'", quoted(role), quoted(database))
 	case *schemaOwner == role:
 		return ""
-	case tableOwner == nil || *tableOwner == role: // that of a transaction that comes to nothing
+	case tableOwner == nil || *tableOwner == role: // or the role made the table in this transaction, which is rolled back
 		return fmt.Sprintf("schema pglimit belongs to %[1]s, not to role %[2]s: have an administrator run "+
 			"'alter schema pglimit owner to %[2]s'", quoted(*schemaOwner), quoted(role))
 	case !uses || !reads:

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Format says for which tool [Span.Files] writes. All of them keep a record of their
-// own of what they applied. Let that be another than the application's, because
-// versions begin with 1 here, and in another table than pglimit.goose_db_version, to
+// Format is the tool for which [Span.Files] writes. Every tool keeps a table of the
+// versions that it applied. Give these files a version table of their own: not the
+// application's, because versions begin with 1 here, and not pglimit.goose_db_version,
 // which the files write by themselves.
 type Format string
 
@@ -26,7 +26,7 @@ const (
 	Goose Format = "goose"
 )
 
-// Formats are those there are.
+// Formats returns all formats.
 func Formats() []Format { return []Format{GolangMigrate, Flyway, Atlas, Goose} }
 
 // File is a file to be written for another tool.
@@ -35,10 +35,10 @@ type File struct {
 	Text string
 }
 
-// Files are the migrations of the span, each in a file of its own, or in two where the
-// tool has a file for each direction. Each does what [Span.SQL] of its version does.
-// The first makes the schema. Down is for Flyway only: GolangMigrate and Goose get both
-// directions anyhow.
+// Files returns the migrations of the span, each as one file, or as two where the tool
+// has a file for each direction. A file does what [Span.SQL] of its version does, so the
+// file of version 1 makes the schema. Down is for Flyway only: GolangMigrate and Goose
+// get both directions anyhow.
 //
 // The file of exclusion_range may be left out where the extension btree_gist is not
 // allowed.
@@ -72,7 +72,8 @@ func (s Span) Files(format Format) ([]File, error) {
 		case format == Atlas:
 			files = append(files, File{fmt.Sprintf("%05d_%s.sql", m.Version, m.Name), up})
 		case format == Goose:
-			// One statement each: goose would split at semicolons inside of functions.
+			// One statement for each direction: goose would split at semicolons inside of
+			// functions.
 			files = append(files, File{fmt.Sprintf("%05d_%s.sql", m.Version, m.Name),
 				"-- +goose Up\n-- +goose StatementBegin\n" + up + "-- +goose StatementEnd\n\n" +
 					"-- +goose Down\n-- +goose StatementBegin\n" + down + "-- +goose StatementEnd\n"})

@@ -11,13 +11,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Purpose is what a role is to do with the schema, for [Grants]. As text it is what
-// the flag --for of "pglimit migrate grants" takes.
+// Purpose is what a role may do with the schema, for [Grants]. Its text is a value of the
+// flag --for of "pglimit migrate grants".
 type Purpose string
 
 const (
-	// ToDecide: take, peek, give back, reset and lease, with every strategy. It is what
-	// a service needs.
+	// ToDecide: take, peek, give back, reset and lease, with every strategy. A
+	// service needs this.
 	ToDecide Purpose = "decide"
 
 	// ToDecideAndSweep: also run the cleanup on its schedule.
@@ -27,17 +27,16 @@ const (
 	ToRead Purpose = "read"
 )
 
-// Purposes are all there are.
+// Purposes returns all purposes.
 func Purposes() []Purpose { return []Purpose{ToDecide, ToDecideAndSweep, ToRead} }
 
-// grant is a right on some tables.
 type grant struct {
 	rights string
 	tables []table
 }
 
-// grants of a purpose. Nobody is given the version table. Deciding needs all four
-// rights on each table: a reset deletes rows, and locking a row takes UPDATE.
+// grants of a purpose. None includes the version table. Deciding needs all four rights on
+// each table: a reset deletes rows, and locking a row takes UPDATE.
 func (p Purpose) grants() ([]grant, error) {
 	const write = "select, insert, update, delete"
 	switch p {
@@ -54,13 +53,13 @@ func (p Purpose) grants() ([]grant, error) {
 // maxRoleBytes is the longest name that Postgres keeps whole.
 const maxRoleBytes = 63
 
-// Grants is SQL that gives a role the rights that the purpose takes, and no others:
-// it cannot read or write the record of what is migrated, and cannot change the
+// Grants returns SQL that gives a role the rights that the purpose needs, and no others:
+// the role cannot read or write the record of what is migrated, and cannot change the
 // schema. Whether the role exists is not checked; its name is quoted.
 //
-// Run it as the owner of the schema, and again after a migration that adds tables
-// or functions. What belongs to the strategy exclusion_range stands at the end,
-// and not at all with [WithoutExclusionRange]; the other options change nothing.
+// Run it as the owner of the schema, and again after a migration that adds tables or
+// functions. The part for the strategy exclusion_range comes last, and is left out with
+// [WithoutExclusionRange]; the other options change nothing.
 func Grants(role string, purpose Purpose, opts ...Option) (string, error) {
 	if err := checkRole(role); err != nil {
 		return "", err
@@ -105,16 +104,16 @@ func checkRole(role string) error {
 	case strings.ContainsRune(role, 0) || !utf8.ValidString(role):
 		return fmt.Errorf("migrations: the role %q cannot be one: it must be valid UTF-8 without NUL", role)
 	case len(role) > maxRoleBytes:
-		// Postgres would cut the name off, and the rest may be another role.
+		// Postgres would cut the name off, and what is left may be another role's name.
 		return fmt.Errorf("migrations: the role %q has %d bytes: Postgres keeps %d", role, len(role), maxRoleBytes)
 	case role == "public" || role == "none":
-		// Also in quotes, "public" is every role there is.
+		// Even in quotes, "public" means every role.
 		return fmt.Errorf("migrations: %q is no role, but a word that Postgres keeps for itself: name a role", role)
 	}
 	return nil
 }
 
-// qualified names of those tables that are optional, or of those that are not.
+// qualified returns the names, with the schema, of the optional tables or of the others.
 func qualified(tables []table, optional bool) []string {
 	var names []string
 	for _, t := range tables {
@@ -130,8 +129,8 @@ var (
 	dropFunction   = regexp.MustCompile(`(?im)^drop function (?:if exists )?(pglimit\.\w+)`)
 )
 
-// functionNames are those that the migrations leave behind: no two functions share one.
-// They are read off the migrations, so that no list of names can fall behind.
+// functionNames returns the functions that the migrations leave behind: no two share a
+// name. They are read from the migrations, so that no list can become outdated.
 func functionNames(optional bool) ([]string, error) {
 	var names []string
 	for _, m := range known {

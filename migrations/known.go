@@ -11,8 +11,8 @@ import (
 //go:generate go run ./internal/generate
 
 // FS holds the migrations as files for goose, sql/00001_tables.sql and so on, for
-// those who run them with a goose of their own. They need the schema pglimit to be
-// there, and a version table apart from the application's: with the table
+// applications that run them with a goose of their own. The schema pglimit must exist,
+// and the version table must not be the application's: with the table
 // pglimit.goose_db_version, [Status] and [Up] see what was applied. Leave out the
 // migration exclusion_range where the extension btree_gist is not allowed.
 //
@@ -26,9 +26,9 @@ const exclusionRange = "exclusion_range"
 type Migration struct {
 	// Version orders the migrations: 1 is the first.
 	Version int64
-	// Name says what it brings, such as "tables". Several may be called
-	// "functions", each with those of a release. Empty if this release does
-	// not know the migration: a newer one has applied it.
+	// Name says what it brings, such as "tables". Several may be called "functions",
+	// each with the functions of one release. Empty if this release does not know the
+	// migration: a newer one has applied it.
 	Name string
 	// Optional is true of exclusion_range, which needs the extension btree_gist.
 	Optional bool
@@ -47,8 +47,8 @@ func (m Migration) file() string {
 // known are the migrations of this release, by version.
 var known = list()
 
-// list reads the versions and names off the embedded files. A test holds the files
-// to the form that it expects.
+// list reads the versions and names from the embedded files' names. A test checks that
+// these have the form that list expects.
 func list() []Migration {
 	var out []Migration
 	entries, _ := FS.ReadDir("sql")

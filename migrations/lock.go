@@ -16,14 +16,14 @@ import (
 // defaultLockTimeout is how long a statement of a migration waits for a lock.
 const defaultLockTimeout = time.Second
 
-// untilUnlocked runs attempt until it fails for another reason than somebody's lock, or
-// not at all.
+// untilUnlocked runs attempt until it succeeds, or fails for another reason than a lock
+// that another transaction holds.
 //
-// A statement that waits for a table lock makes everybody wait who comes after it,
-// even those who only read. So it does not wait for long: what the attempt did is
-// rolled back, which lets the others through, and it is tried again after a pause,
-// until ctx ends. In the pause the transaction stays open, and keeps the lock under
-// which migrations run: of many that are to migrate, one at a time disturbs the others.
+// A statement that waits for a table lock makes every later statement on that table wait,
+// even one that only reads. So it does not wait for long: the attempt is rolled back,
+// which lets the others through, and made again after a pause, until ctx ends. In the
+// pause the transaction stays open and keeps the lock under which migrations run: of many
+// that are to migrate, one at a time disturbs the others.
 func untilUnlocked(ctx context.Context, tx pgx.Tx, o options, attempt func() error) error {
 	var locked *lockedError
 	for tries := 1; ; tries++ {
@@ -51,13 +51,13 @@ func untilUnlocked(ctx context.Context, tx pgx.Tx, o options, attempt func() err
 	}
 }
 
-// lockedError is what a migration failed with because of somebody else's lock.
+// lockedError says that a migration failed because another transaction held a lock.
 type lockedError struct{ *failure }
 
 func (e *lockedError) Unwrap() error { return e.failure }
 
-// explainLock makes a *lockedError of an err that says that a lock was not to be had,
-// and undoes the attempt. It returns any other err as it is.
+// explainLock turns an error that says that a lock could not be had into a *lockedError,
+// and rolls back the attempt. It returns any other err as it is.
 func explainLock(ctx context.Context, tx pgx.Tx, err error) error {
 	var (
 		f     *failure
@@ -78,8 +78,9 @@ func explainLock(ctx context.Context, tx pgx.Tx, err error) error {
 	return &lockedError{f}
 }
 
-// lockHolders are the transactions that have the oldest locks on what is ours. Which
-// of them the migration waited for cannot be told any more, but long ones are few.
+// lockHolders names the oldest three transactions that hold locks on our tables. After
+// the rollback nothing tells which of them the migration waited for, but long
+// transactions are few.
 const lockHolders = `
 	select pg_catalog.string_agg(pg_catalog.format('process %s (role %s, application %s%s) holds locks on %s',
 		pid, usename, pg_catalog.quote_literal(application_name),
@@ -97,7 +98,7 @@ const lockHolders = `
 		limit 3
 	) oldest`
 
-// milliseconds of a setting, where 0 is none.
+// milliseconds is d for a setting of Postgres, rounded up because 0 means no limit there.
 func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }

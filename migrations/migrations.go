@@ -4,25 +4,24 @@
 //	pool, err := pgxpool.New(ctx, url)
 //	err = migrations.Up(ctx, pool)
 //
-// Call [Up] when the service starts, in every instance: one of them migrates, the
-// others wait for it, and where nothing is to be done it is one read.
+// Call [Up] when the service starts, in every instance: one of them migrates and
+// the others wait for it. If there is nothing to do, Up only reads.
 //
-// Everything that these functions change, they change in one transaction on one
-// connection of the pool: it is all there afterwards, or nothing is. A lock that
-// lasts as long as the transaction lets one of them work at a time. So a
-// connection comes back as it was, a pool of one connection is enough, and
-// PgBouncer may pool transactions in between.
+// Each of these functions makes its changes in one transaction, on one connection
+// of the pool: all of them or none. An advisory lock that lasts as long as the
+// transaction lets one process migrate at a time. So a connection comes back as it
+// was, a pool of one connection is enough, and a PgBouncer in transaction mode may
+// be in between.
 //
-// They wait as long as the context lets them, for each other and for locks that
-// somebody's transaction has on a table of ours; statement_timeout and lock_timeout
-// of the pool do not apply. Nobody waits behind them for long meanwhile: see
-// [WithLockTimeout]. All are safe for concurrent use, in any number of
-// processes. Their errors are of one line, and a [*pgconn.PgError] can be found
-// in them where Postgres refused.
+// They wait until the context ends, for each other and for locks that other
+// transactions have on our tables; statement_timeout and lock_timeout of the pool
+// do not apply. Decisions do not wait behind them for long: see [WithLockTimeout].
+// All are safe for concurrent use, in any number of processes. Their errors have
+// one line, and hold a [*pgconn.PgError] where Postgres refused.
 //
-// Which migrations are applied is kept in pglimit.goose_db_version: the
-// application's own migrations, with goose or without, are left alone. Those who
-// would rather run ours with their own tool find them in [FS] and [SQL].
+// The table pglimit.goose_db_version says which migrations are applied: the
+// application's own migrations, with goose or without, are left alone. To run ours
+// with another tool, see [FS] and [SQL].
 package migrations
 
 import (
@@ -33,8 +32,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Up brings the database to the schema of this release. Where it is there already,
-// Up only reads, for which the right to read suffices.
+// Up brings the database to the schema of this release. If it is there already, Up only
+// reads, and needs only the right to read.
 //
 // An error that satisfies errors.Is(err, [ErrBtreeGist]) means that the strategy
 // exclusion_range could not be migrated and that everything else was; the next Up
@@ -87,11 +86,11 @@ func up(ctx context.Context, pool *pgxpool.Pool, o options) error {
 	})
 }
 
-// Down undoes the migration that was applied last. Undoing the first removes the
-// schema, as DownTo(ctx, pool, 0) does. Where nothing is applied it does nothing: a
-// version table that is there all the same, empty, goes with DownTo(ctx, pool, 0).
+// Down undoes the migration that was applied last. Undoing the first removes the schema,
+// as DownTo(ctx, pool, 0) does. If nothing is applied, Down does nothing; DownTo(ctx,
+// pool, 0) then removes a version table that was left behind empty.
 //
-// The state of the limiters goes with the tables: afterwards every bucket is full.
+// The buckets go with the tables: afterwards every bucket is full.
 func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return down(ctx, pool, opts, func(applied appliedList) (undo appliedList, all bool) {
 		return applied[max(0, len(applied)-1):], len(applied) == 1
@@ -100,10 +99,11 @@ func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 
 // DownTo undoes every migration above the version, the last applied first.
 //
-// DownTo 0 leaves nothing behind: the schema goes too, and the extension btree_gist
-// if it came with it. A schema that an administrator made for a role that could not
-// make it again stays, empty. If somebody else's objects live in the schema, they
-// and it stay, and the error names them; everything of pglimit is gone then.
+// DownTo 0 leaves nothing behind: it also removes the schema, and the extension
+// btree_gist if that came with it (if others use the extension by now, it moves to the
+// schema public). If the role may not create schemas, an administrator made this one: it
+// stays, empty. If it holds objects of others, they and the schema stay, and the error
+// names them; everything of pglimit is gone then.
 func DownTo(ctx context.Context, pool *pgxpool.Pool, version int64, opts ...Option) error {
 	if version < 0 {
 		return fmt.Errorf("migrations: version %d is negative: 0 undoes everything", version)
@@ -113,8 +113,8 @@ func DownTo(ctx context.Context, pool *pgxpool.Pool, version int64, opts ...Opti
 	})
 }
 
-// down undoes those of the applied migrations that choose returns, and removes the
-// version table and the schema if that is all.
+// down undoes the applied migrations that choose returns. If choose says that these are
+// all, it also removes the version table and the schema.
 func down(ctx context.Context, pool *pgxpool.Pool, opts []Option, choose func(appliedList) (undo appliedList, all bool)) error {
 	o := newOptions(opts)
 	return inTransaction(ctx, pool, o, func(s *session) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// untilReached runs attempt until it fails for another reason than a server that cannot be
-// reached, or not at all.
+// untilReached runs attempt until it succeeds or fails for another reason than a server
+// that cannot be reached.
 func untilReached(ctx context.Context, o options, attempt func() error) error {
 	for tries := 1; ; tries++ {
 		err := attempt()
@@ -30,7 +30,8 @@ func untilReached(ctx context.Context, o options, attempt func() error) error {
 	}
 }
 
-// isUnreachable says that nobody answers, or somebody who has no time yet.
+// isUnreachable says that the server does not answer, is starting or stopping, or has no
+// connection left.
 func isUnreachable(err error) bool {
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
 		return slices.Contains([]string{cannotConnectNow, tooManyConnections}, pg.Code)

@@ -21,16 +21,16 @@ import (
 // zero. Advisory locks are per database.
 const lockKey int64 = 0x70676c696d697400
 
-// versionTable is where goose keeps what is applied.
+// versionTable is where goose records the applied migrations.
 const versionTable = "pglimit.goose_db_version"
 
 //go:embed version_table.sql
 var createVersionTable string
 
-// ownSettings holds for the transaction alone. Nobody waits for another migration less
-// long than the context lets him; names in view and function bodies bind in pg_catalog
-// whatever the caller's search_path; and now() as goose writes it into a timestamp
-// without time zone is UTC. A server that is too old for a setting has no need of it.
+// ownSettings holds for the transaction alone. The wait for another migration ends with
+// the context, not with a timeout. Names in view and function bodies bind in pg_catalog,
+// whatever the caller's search_path. now(), which goose writes into a timestamp without
+// time zone, is UTC. A server too old for a setting does not need it.
 const ownSettings = `
 	select pg_catalog.set_config(s.name, s.value, true)
 	from (values
@@ -40,22 +40,22 @@ const ownSettings = `
 	) s (name, value)
 	where s.name in (select p.name from pg_catalog.pg_settings p)`
 
-// session is one transaction on one connection, and the lock.
+// session is one transaction on one connection, which holds the advisory lock.
 //
-// goose could lock by itself, with a session lock. But its Provider.Up first looks
-// for pending migrations without the lock and makes its version table then, in a
-// schema that is not there yet; it takes and gives back the lock for each call; and
-// a session lock taken through PgBouncer in transaction mode stays on a connection
-// that nobody finds again. So goose is given the transaction as its database.
+// goose could lock by itself, with a session lock. But its Provider.Up looks for pending
+// migrations without the lock, and makes its version table then, in a schema that is not
+// there yet. It takes and releases the lock for each call. And a session lock taken
+// through PgBouncer in transaction mode stays on a connection that nobody finds again. So
+// goose gets the transaction as its database.
 type session struct {
 	tx    pgx.Tx
 	goose *goose.Provider
 	log   *slog.Logger
-	done  []func() // says what was done, after the commit
+	done  []func() // each logs something that was done, after the commit
 }
 
-// inTransaction runs do in a transaction, while no other does. What do has not
-// committed is undone. It may run do more than once: see [untilUnlocked].
+// inTransaction runs do in a transaction, one at a time. What do has not committed is
+// rolled back. do may run more than once: see [untilUnlocked].
 func inTransaction(ctx context.Context, pool *pgxpool.Pool, o options, do func(*session) error) error {
 	if pool == nil {
 		return errNoPool
@@ -76,8 +76,8 @@ func inTransaction(ctx context.Context, pool *pgxpool.Pool, o options, do func(*
 		return fail("cannot begin a transaction", err)
 	}
 	defer func() {
-		// Also if ctx is cancelled, and without effect after the commit. If it fails,
-		// the connection is broken, and the pool closes it: that undoes everything too.
+		// Also if ctx is cancelled; after the commit it has no effect. If it fails, the
+		// connection is broken, and the pool closes it: that undoes everything too.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		_ = tx.Rollback(ctx)
@@ -88,7 +88,8 @@ func inTransaction(ctx context.Context, pool *pgxpool.Pool, o options, do func(*
 	if _, err := tx.Exec(ctx, "select pg_catalog.pg_advisory_xact_lock($1)", lockKey); err != nil {
 		return fail("waited in vain for another migration to end", err)
 	}
-	// From here on. To wait for another migration holds up nobody.
+	// Only from here on: nobody waits behind a migration that waits for the advisory
+	// lock.
 	if _, err := tx.Exec(ctx, "select pg_catalog.set_config('lock_timeout', $1, true)", milliseconds(o.lockTimeout)); err != nil {
 		return fail("cannot prepare the transaction", err)
 	}
@@ -110,7 +111,7 @@ func inTransaction(ctx context.Context, pool *pgxpool.Pool, o options, do func(*
 	})
 }
 
-// applied is what the database has, now that nobody else changes it.
+// applied returns what the database has. Under the lock nobody else changes it.
 func (s *session) applied(ctx context.Context) (appliedList, error) {
 	applied, err := queryApplied(ctx, s.tx)
 	if err != nil {
@@ -119,9 +120,9 @@ func (s *session) applied(ctx context.Context) (appliedList, error) {
 	return applied, nil
 }
 
-// createSchema makes the schema and the version table where they are not there.
-// "create schema if not exists" would not do: it takes the right to create schemas
-// even if there is nothing to create.
+// createSchema makes the schema and the version table if they are missing. "create schema
+// if not exists" would not do: it takes the right to create schemas even if there is
+// nothing to create.
 func (s *session) createSchema(ctx context.Context) error {
 	for _, step := range []struct{ question, doing, sql string }{
 		{schemaExists, "cannot create schema pglimit", "create schema pglimit"},
@@ -138,8 +139,8 @@ func (s *session) createSchema(ctx context.Context) error {
 	return nil
 }
 
-// dropSchema removes the version table and the schema. foreign names what does not
-// let the schema go.
+// dropSchema removes the version table and the schema. foreign names objects of others
+// that keep the schema.
 func (s *session) dropSchema(ctx context.Context) (foreign, err error) {
 	there, err := ask(ctx, s.tx, versionTableExists)
 	if err == nil && there {
@@ -151,7 +152,7 @@ func (s *session) dropSchema(ctx context.Context) (foreign, err error) {
 	if !there {
 		return nil, nil // a schema pglimit without our table is not ours
 	}
-	// A role that could not make the schema again did not make it, and leaves it.
+	// A role that may not create schemas did not make this one, and leaves it.
 	made, err := ask(ctx, s.tx, mayCreateSchema)
 	if err == nil && made {
 		err = s.try(ctx, "drop schema pglimit")
@@ -168,14 +169,14 @@ func (s *session) dropSchema(ctx context.Context) (foreign, err error) {
 // try runs statements without arguments; if one fails, the transaction can go on.
 func (s *session) try(ctx context.Context, statements string) error {
 	return pgx.BeginFunc(ctx, s.tx, func(tx pgx.Tx) error {
-		// The simple protocol, because there may be several.
+		// The simple protocol, because there may be several statements.
 		_, err := tx.Exec(ctx, statements, pgx.QueryExecModeSimpleProtocol)
 		return err
 	})
 }
 
-// apply runs one migration, up or down. If it fails, the transaction can go on. The
-// error is ErrBtreeGist if all that it lacked was the extension.
+// apply runs one migration, up or down. If it fails, the transaction can go on. The error
+// is ErrBtreeGist if only the extension was missing.
 func (s *session) apply(ctx context.Context, m Migration, up bool) error {
 	verb, did := "undo", "undone"
 	if up {
@@ -197,7 +198,7 @@ func (s *session) apply(ctx context.Context, m Migration, up bool) error {
 	return explain(ctx, s.tx, "cannot "+verb+" migration "+m.Name, err)
 }
 
-// commit makes it last.
+// commit commits, and then logs what was done.
 func (s *session) commit(ctx context.Context) error {
 	if err := s.tx.Commit(ctx); err != nil {
 		return fail("cannot commit", err)

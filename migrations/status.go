@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Status lists the migrations of this release by version, and whether the database
-// has them; then those that only a newer release knows. It writes nothing and
-// needs no right but to read pglimit.goose_db_version, if that is there.
+// Status lists the migrations by version, and whether the database has them: all of this
+// release, and the applied ones that only a newer release knows. It writes nothing, and
+// needs no right but to read pglimit.goose_db_version, if that exists.
 func Status(ctx context.Context, pool *pgxpool.Pool) ([]Migration, error) {
 	applied, err := readApplied(ctx, pool)
 	if err != nil {
@@ -32,9 +32,9 @@ func Status(ctx context.Context, pool *pgxpool.Pool) ([]Migration, error) {
 	return out, nil
 }
 
-// Pending lists what [Up], called with the same options, would apply, in that order.
-// Like [Status] it only reads. A service can ask when it starts, where something else
-// migrates.
+// Pending lists the migrations that [Up], called with the same options, would apply, in
+// that order. Like [Status] it only reads. It is for services that do not migrate by
+// themselves.
 func Pending(ctx context.Context, pool *pgxpool.Pool, opts ...Option) ([]Migration, error) {
 	applied, err := readApplied(ctx, pool)
 	if err != nil {
@@ -77,20 +77,20 @@ func (l appliedList) above(version int64) appliedList {
 	return slices.DeleteFunc(slices.Clone(l), func(a appliedMigration) bool { return a.version <= version })
 }
 
-// querier is what *pgxpool.Pool and pgx.Tx share and a reader needs.
+// querier can read: a *pgxpool.Pool or a pgx.Tx.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// readApplied asks the database, outside the lock, what it has.
+// readApplied reads, without the lock, which migrations the database has.
 func readApplied(ctx context.Context, pool *pgxpool.Pool) (appliedList, error) {
 	if pool == nil {
 		return nil, errNoPool
 	}
 	applied, err := queryApplied(ctx, pool)
 	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == undefinedTable {
-		// A DownTo came between the two questions below.
+		// A DownTo removed the table between the two queries of queryApplied.
 		return nil, nil
 	}
 	if err != nil {
@@ -99,8 +99,8 @@ func readApplied(ctx context.Context, pool *pgxpool.Pool) (appliedList, error) {
 	return applied, nil
 }
 
-// queryApplied looks into the catalog first: to ask a table that is not there would
-// be an error, which would end the transaction and be noise in the server's log.
+// queryApplied looks into the catalog first: reading a table that does not exist would be
+// an error, which would end the transaction and be noise in the server's log.
 func queryApplied(ctx context.Context, db querier) (appliedList, error) {
 	there, err := ask(ctx, db, versionTableExists)
 	if err != nil || !there {
@@ -120,7 +120,7 @@ func queryApplied(ctx context.Context, db querier) (appliedList, error) {
 	})
 }
 
-// Questions that the catalog answers to everybody, whatever his rights.
+// Questions that the catalog answers to every role, whatever its rights.
 const (
 	schemaExists       = `select exists (select from pg_catalog.pg_namespace where nspname = 'pglimit')`
 	versionTableExists = `select exists (

@@ -16,12 +16,12 @@ import (
 type Storage string
 
 const (
-	// Logged is how Postgres keeps every table that nobody said anything about: changes
-	// go through the WAL, so they survive a crash and reach the replicas.
+	// Logged is the default of Postgres: changes go through the WAL, so they survive
+	// a crash and reach the replicas.
 	Logged Storage = "logged"
 
-	// Unlogged tables write no WAL for their rows. That is faster, and it is what a
-	// Redis without persistence promises:
+	// Unlogged tables write no WAL for their rows. That is faster, and promises what
+	// a Redis without persistence promises:
 	//
 	//   - After a crash of the server they are empty, so every bucket is full. After a
 	//     clean restart they are as they were.
@@ -37,21 +37,21 @@ type TableStorage struct {
 	Storage Storage
 }
 
-// errNoTables: there is nothing whose storage could be read or set.
+// errNoTables: the database has no table whose storage could be read or set.
 var errNoTables = errors.New("migrations: there are no tables of buckets in this database: migrate it first (Up, or pglimit migrate up)")
 
-// SetStorage keeps the tables of all strategies in this way from now on. What is in
-// them stays: no bucket is forgotten. The schedule of the cleanup and the record of
-// what is migrated are logged always. Tables that a later migration brings are logged
-// until this is called again.
+// SetStorage makes the tables of all strategies logged or unlogged. Their rows stay: no
+// bucket is forgotten. The schedule of the cleanup and the record of what is migrated are
+// always logged. Tables that a later migration adds are logged until SetStorage is called
+// again.
 //
-// It rewrites the tables in one transaction, in which nobody else can use them: some
-// seconds for a million buckets; takes wait. To begin, it needs all of them at once.
-// If a transaction that is open holds one, SetStorage waits as [WithLockTimeout]
-// says, lets the others go on, and tries again until the context ends.
+// It rewrites the tables in one transaction. Nobody else can use them meanwhile, so takes
+// wait: some seconds for a million buckets. It locks all of them before it begins. If
+// another open transaction holds one, SetStorage waits as [WithLockTimeout] says, lets
+// the others go on, and tries again until the context ends.
 //
-// Only the owner of the tables may do this. Tables that are kept in this way already
-// are left alone.
+// Only the owner of the tables may do this. Tables that have this storage already are
+// left alone.
 func SetStorage(ctx context.Context, pool *pgxpool.Pool, storage Storage, opts ...Option) error {
 	if storage != Logged && storage != Unlogged {
 		return fmt.Errorf("migrations: the storage is %q: it must be %q or %q", string(storage), Logged, Unlogged)
@@ -71,7 +71,7 @@ func SetStorage(ctx context.Context, pool *pgxpool.Pool, storage Storage, opts .
 			names = append(names, t.Table)
 			fmt.Fprintf(&alter, "alter table %s set %s;\n", t.Table, storage)
 		}
-		// First all of them: none is rewritten in vain.
+		// Lock all of them first, so that none is rewritten in vain.
 		for _, step := range []string{"lock table " + strings.Join(names, ", ") + " in access exclusive mode", alter.String()} {
 			if _, err := s.tx.Exec(ctx, step, pgx.QueryExecModeSimpleProtocol); err != nil {
 				f := fail("cannot make the tables "+string(storage), err)
@@ -86,8 +86,8 @@ func SetStorage(ctx context.Context, pool *pgxpool.Pool, storage Storage, opts .
 	})
 }
 
-// ReadStorage says how the tables of the strategies are kept that the database has.
-// It only reads, and needs no right.
+// ReadStorage says how the strategies' tables in this database are kept. It only reads,
+// and needs no right.
 func ReadStorage(ctx context.Context, pool *pgxpool.Pool) ([]TableStorage, error) {
 	if pool == nil {
 		return nil, errNoPool

@@ -6,7 +6,7 @@ type table struct {
 	optional bool // comes with the migration exclusion_range
 }
 
-// What is in the schema, by what it is for. A test compares these lists with the
+// The tables and views of the schema, by purpose. A test compares these lists with the
 // catalog of a migrated database.
 var (
 	// bucketTables hold the state of the strategies, one table each.

@@ -6,28 +6,28 @@ import (
 	"strings"
 )
 
-// SQL is all of the migrations as one text, for people with another tool than
-// goose: up makes in an empty database what [Up] makes, the record of what is
-// applied included, so that [Status], [Up] and [Down] know about it; down undoes
-// that. It has no transaction of its own and nothing that only psql understands.
+// SQL returns all migrations as one text, for people with another tool than goose. In an
+// empty database, up makes what [Up] makes. That includes the record of what is applied,
+// so that [Status], [Up] and [Down] know about it. down undoes that. The text has no
+// transaction of its own and nothing that only psql understands.
 //
-// What the strategy exclusion_range needs stands apart, in up at the end and in
-// down at the beginning, under a comment that says when to leave it out.
+// The part for the strategy exclusion_range stands apart, in up at the end and in down at
+// the beginning, under a comment that says when to leave it out.
 func SQL(up bool) (string, error) { return Span{Down: !up}.SQL() }
 
 // Span selects migrations to be written as SQL. The zero value is all of them, up.
 type Span struct {
-	// From and To are versions, both of which are part of it. 0 stands for the first
-	// and for the last version.
+	// From and To are the first and the last version. 0 stands for the first and the
+	// last of this release.
 	From, To int64
-	// Down undoes them, the last first.
+	// Down undoes the migrations, the last one first.
 	Down bool
 	// WithoutExclusionRange leaves out the strategy exclusion_range.
 	WithoutExclusionRange bool
 }
 
-// SQL is like the function [SQL], for the migrations of the span. Up they need what
-// those before them made, and down they need those after them to be undone.
+// SQL is like the function [SQL], for the migrations of the span. Up, the migrations
+// before the span must be applied; down, those after it must be undone.
 func (s Span) SQL() (string, error) {
 	steps, err := s.steps()
 	if err != nil {
@@ -50,7 +50,7 @@ func (s Span) SQL() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// The border of the optional part.
+		// Mark where the optional part begins and ends.
 		switch {
 		case m.Optional && !s.Down && (i == 0 || !steps[i-1].Optional):
 			b.WriteString("\n-- ======== Optional, to the end ========\n" +
@@ -77,7 +77,7 @@ func (s Span) SQL() (string, error) {
 	return b.String(), nil
 }
 
-// String is such as "migrations 2 to 3".
+// String returns text such as "migrations 2 to 3".
 func (s Span) String() string {
 	from, to := max(s.From, 1), s.To
 	if to == 0 {
@@ -103,7 +103,7 @@ func (s Span) steps() ([]Migration, error) {
 	if s.To != 0 && s.From > s.To {
 		return nil, fmt.Errorf("migrations: from version %d to %d is no span: the first must not be above the last, also for down", s.From, s.To)
 	}
-	applied := appliedList{} // as if those outside the span were
+	applied := appliedList{} // as if the migrations outside the span were applied
 	for _, m := range known {
 		if m.Version < s.From || s.To != 0 && m.Version > s.To {
 			applied = append(applied, appliedMigration{version: m.Version})
@@ -119,8 +119,8 @@ func (s Span) steps() ([]Migration, error) {
 	return steps, nil
 }
 
-// section is one half of a migration without goose's annotations. What stands above
-// the first, the comment that says what it is, goes with up.
+// section returns one half of a migration, without goose's annotations. The comment above
+// the first annotation, which says what the migration is, goes with up.
 func (m Migration) section(up bool) (string, error) {
 	text, err := FS.ReadFile(m.file())
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// transaction is an open transaction, dressed as a database for goose: it is the
-// only connection there is, closing it does nothing, and the transactions begun on
-// it are savepoints. What is not here is as in pgx's own driver.
+// transaction makes an open transaction look like a database to goose. It is the only
+// connection, closing it does nothing, and the transactions begun on it are savepoints.
+// All other methods are those of pgx's own driver.
 type transaction struct {
 	*stdlib.Conn
 	tx pgx.Tx
@@ -33,7 +33,7 @@ func (t *transaction) Begin() (driver.Tx, error) {
 	return t.BeginTx(context.Background(), driver.TxOptions{})
 }
 
-// BeginTx takes no heed of the options: a savepoint has none.
+// BeginTx ignores the options: a savepoint has none.
 func (t *transaction) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, error) {
 	tx, err := t.tx.Begin(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func (t *transaction) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.T
 }
 
 type savepoint struct {
-	ctx context.Context // of BeginTx: database/sql has none to give
+	ctx context.Context // of BeginTx: database/sql passes none to Commit and Rollback
 	tx  pgx.Tx
 }
 

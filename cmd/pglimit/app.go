@@ -20,16 +20,16 @@ const (
 	outputJSON = "json"
 )
 
-// Exit codes: the answer of a command that gives one is in its exit code, so that
-// a shell script can branch on it.
+// Exit codes. A command that answers a question does so by its exit code, so that a shell
+// script can branch on it.
 const (
 	exitDenied  exitCode = 1
 	exitPending exitCode = 1
 	exitFailed  exitCode = 2
 )
 
-// exitCode, returned as an error, ends the process with that code and prints
-// nothing: the command has said all there is to say.
+// exitCode, returned as an error, ends the process with that code and prints nothing: the
+// command has printed all there is to say.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) }

@@ -18,34 +18,37 @@ else with the docker command) and removes it at the end. A database that is name
 must be migrated; the rows made in it are removed again. Mind that the load is
 real: do not point it at a server that others depend on.
 
-In a closed loop each caller waits for its answer before it asks again: how much
-the server can do. With --rps requests arrive on schedule, and latency counts
-from the scheduled time: what users see, also while the server stalls. Then
---callers bounds how many are under way at once; the others wait their turn.
+In a closed loop, the default, each caller waits for its answer before it asks
+again: this shows how much the server can do. With --rps requests arrive on a
+schedule, and latency counts from the scheduled time: this shows what users see,
+also while the server stalls. --callers then limits how many requests are under
+way at once; the others wait for their turn.
 
-What runs is the library as it is: between callers and strategy it combines requests
-and remembers denials, on request it also leases tokens, and the report says what
-each of these stages did. With --no-combining and --no-memory every request is a
-round trip: that compares the strategies themselves. The write-up's statements
+The library runs as in a service: it combines requests, remembers denials and, with
+--leases, leases tokens. The report says what each of these stages did. With
+--no-combining and --no-memory every request is a round trip: that compares the
+strategies themselves. The statements of the write-up that pglimit began with
 (--published) always run like that.
 
 Decisions are audited by the database's own clock: all grants, and as many of the
-denials as --audit has room for, drawn at random. A denial is held against the grants
-alone, so leaving some out may hide a fault, but invents none.
+denials as --audit has room for, drawn at random. A denial is checked against the
+grants alone, so leaving denials out may hide a fault, but reports no false one.
   exact           no key was granted more than its limit in any span of time, and
-                  every denial was due
-  exact, sampled  the same, of 1 denial out of several: the report says of how many
-  never over      no denial could be judged: there was none, all were contended, or
-                  leases had set tokens aside, which are denied to others
+                  every denial was due: the tokens were not there
+  exact, sampled  the same, but only 1 denial in several was checked: the report
+                  says in how many
+  never over      no key was granted more than its limit. No denial could be judged:
+                  there was none, all were contended, or leases had set tokens
+                  aside, which are denied to others
   no fault seen   grants are missing: --audit had no room, or answers were lost
 
 The tables are measured as they are stored: logged, unless "pglimit storage unlogged"
-was run; --unlogged sees to that on a throwaway server, and refuses a named database
-that has it otherwise. The report says which it was.
+was run. --unlogged makes them unlogged on a throwaway server, and refuses a named
+database whose tables are logged. The report says how each table was stored.
 
-WAL, transaction ids and deadlocks are the server's, so they include what others do
-there. Latencies are those of decisions, and of requests that were given up while
-they waited; other errors are counted apart.
+WAL and transaction ids are counted for the whole server, and deadlocks for the
+database, so they include what others do there. Latencies are those of decisions, and
+of requests that were given up while they waited; other errors are counted apart.
 
 Exit codes: 0 no strategy granted too much, 1 one did, 2 failed, 130 ended by
 Ctrl-C (what was measured so far is printed).`
@@ -85,8 +88,8 @@ func newBenchCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// bench runs it on the database that is named, or on a throwaway server. named: the
-// user chose the strategies.
+// bench runs the benchmark on the database that the user named, or on a throwaway server.
+// named says that the user chose the strategies.
 func (a *app) bench(ctx context.Context, config bench.Config, named, unlogged bool) (err error) {
 	place, err := a.findBenchPlace(ctx, config.Instances*config.Conns)
 	defer a.leave(place, &err)
@@ -124,7 +127,7 @@ func (a *app) printBench(report bench.Report) error {
 	return report.WriteTable(a.stdout)
 }
 
-// say tells a person what is going on, apart from the result.
+// say tells a person on stderr what is going on.
 func (a *app) say(what string) {
 	fmt.Fprintln(a.stderr, "pglimit: "+what) //nolint:errcheck // nobody is left to tell
 }

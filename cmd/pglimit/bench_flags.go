@@ -53,7 +53,7 @@ func (b *benchFlags) addTo(cmd *cobra.Command) {
 	flags.BoolVar(&b.NoCombining, "no-combining", false, "send each request by itself, also while others are under way")
 	flags.IntVar(&b.Lanes, "lanes", 0, "`NUMBER` of lanes of each instance, each with one call under way (default: 2)")
 	flags.IntVar(&b.MaxWaiting, "max-waiting", 0, "`NUMBER` of callers of each instance that may wait at once (default: 65536)")
-	flags.BoolVar(&b.NoMemory, "no-memory", false, "ask Postgres also what is known to be denied")
+	flags.BoolVar(&b.NoMemory, "no-memory", false, "ask Postgres also for requests that are known to be denied")
 	flags.DurationVar(&b.DenialTTL, "denial-ttl", 0, "`TIME` for which a denial is remembered at most (default: 1s)")
 	flags.IntVar(&b.DenialKeys, "denial-keys", 0, "`NUMBER` of keys of each instance that are remembered at most (default: 65536)")
 	flags.BoolVar(&b.Leases, "leases", false, "let instances fetch tokens of busy keys in advance, where the strategy can")
@@ -72,7 +72,6 @@ func (b *benchFlags) addTo(cmd *cobra.Command) {
 		"lanes", "max-waiting", "denial-ttl", "denial-keys", "lease-ttl", "rps", "duration", "warmup", "audit", "seed")
 }
 
-// config is what the flags say.
 func (b *benchFlags) config(cmd *cobra.Command) (bench.Config, error) {
 	config := b.Config
 	for _, name := range b.strategies {

@@ -22,17 +22,17 @@ import (
 // benchPlace is where a bench runs.
 type benchPlace struct {
 	database *pgxpool.Config // for the load
-	own      *pgxpool.Config // for what else we ask it
-	source   string          // which one it is, in words
+	own      *pgxpool.Config // for all other queries
+	source   string          // names the database, in words
 	remove   func() error    // nil: the place is the user's
 }
 
-// findBenchPlace is what the user named, or else a throwaway server, migrated. The caller
-// leaves the place, also after an error.
+// findBenchPlace returns the database that the user named, or else a throwaway server,
+// migrated. The caller must call leave, also after an error.
 func (a *app) findBenchPlace(ctx context.Context, connections int) (place benchPlace, err error) {
 	if a.namesServer() {
 		_, source := a.connString()
-		pool, err := a.pool(ctx) // says well what is wrong if it cannot be reached
+		pool, err := a.pool(ctx) // its error says well why a server cannot be reached
 		if err != nil {
 			return place, err
 		}
@@ -45,7 +45,7 @@ func (a *app) findBenchPlace(ctx context.Context, connections int) (place benchP
 		return place, nil
 	}
 	a.say("no database is named (--database-url, DATABASE_URL, PGHOST, PGDATABASE, PGSERVICE): starting a throwaway Postgres")
-	// Postgres's defaults, but for room for the connections, ours and reserved ones.
+	// Postgres's defaults, except for room for our connections and the reserved ones.
 	settings := map[string]string{"max_connections": strconv.Itoa(max(100, connections+20))}
 	server, err := pgserver.Start(ctx, pgserver.Options{Settings: settings})
 	if err != nil {
@@ -58,8 +58,8 @@ func (a *app) findBenchPlace(ctx context.Context, connections int) (place benchP
 	return place, err
 }
 
-// loadConfig is the configuration of own for the load: in the mode that a service would
-// have, pgx's default, unless the user names one.
+// loadConfig returns own with the mode that a service would have, pgx's default, unless
+// the user names one.
 func (a *app) loadConfig(own *pgxpool.Config) *pgxpool.Config {
 	load := own.Copy()
 	if conn, _ := a.connString(); !namesExecMode(conn) {
@@ -68,8 +68,8 @@ func (a *app) loadConfig(own *pgxpool.Config) *pgxpool.Config {
 	return load
 }
 
-// leave removes a throwaway server. That it could not is said whatever else happened:
-// as the error of the command, or beside it.
+// leave removes a throwaway server. If it cannot, it says so, as the command's error or
+// beside that.
 func (a *app) leave(place benchPlace, err *error) {
 	if place.remove == nil {
 		return
@@ -85,9 +85,9 @@ func (a *app) leave(place benchPlace, err *error) {
 	}
 }
 
-// namesServer says whether the user named a database to bench. PGUSER and PGPORT
-// alone do not: many have them in their profile, and the load is not for whatever
-// server happens to run on this machine.
+// namesServer says whether the user named a database to bench. PGUSER and PGPORT alone do
+// not count: many have them in their profile, and the load is not for whatever server
+// happens to run on this machine.
 func (a *app) namesServer() bool {
 	if a.databaseURL != "" {
 		return true
@@ -97,8 +97,8 @@ func (a *app) namesServer() bool {
 	})
 }
 
-// migrated database at the URL, if need be without exclusion_range: where contrib is
-// not installed, see [app.benchStrategies].
+// migrated migrates the database at the URL and returns its configuration. Where contrib
+// is not installed, exclusion_range is left out: see [app.benchStrategies].
 func migrated(ctx context.Context, url string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -115,9 +115,9 @@ func migrated(ctx context.Context, url string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// benchStrategies are those that can run there: where the database does without
-// btree_gist, all but exclusion_range, unless the user named it. A database that is not
-// migrated at all is left to [bench.Run] to complain of.
+// benchStrategies returns the strategies that can run there. Without btree_gist it leaves
+// out exclusion_range, or fails if the user named that. A database that is not migrated
+// at all is left to [bench.Run] to report.
 func (a *app) benchStrategies(ctx context.Context, place benchPlace, all []pglimit.Strategy, named bool) ([]pglimit.Strategy, error) {
 	isRange := func(s pglimit.Strategy) bool { return s.Name() == strategies.ExclusionRange{}.Name() }
 	if !slices.ContainsFunc(all, isRange) {

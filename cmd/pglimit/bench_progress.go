@@ -12,7 +12,8 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
 )
 
-// newBenchProgress draws a bar for each run, if w is a terminal; else it is nil.
+// newBenchProgress returns a function that draws a bar for each run, or nil if w is no
+// terminal.
 func newBenchProgress(w io.Writer) func(bench.Progress) {
 	file, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {

@@ -54,7 +54,6 @@ func (b *bucketFlags) addDurabilityTo(cmd *cobra.Command) {
 		"`DURABILITY` of the grant, durable waits for the disk", pglimit.Relaxed.String(), pglimit.Durable.String())
 }
 
-// parseLimit is the limit of --limit and --burst.
 func (b *bucketFlags) parseLimit(cmd *cobra.Command) (pglimit.Limit, error) {
 	if b.limit == "" {
 		return pglimit.Limit{}, usagef(cmd, "%s needs a --limit, such as --limit 100/1m", cmd.Name())
@@ -69,13 +68,13 @@ func (b *bucketFlags) parseLimit(cmd *cobra.Command) (pglimit.Limit, error) {
 	return limit.WithBurst(b.burst), nil
 }
 
-// ask connects and lets do ask the limiter, all within --timeout.
+// ask connects and calls do with a limiter, all within --timeout.
 func (b *bucketFlags) ask(ctx context.Context, a *app, limit pglimit.Limit, do func(context.Context, *pglimit.Limiter) error) error {
 	strategy, err := strategies.ByName(b.strategy)
 	if err != nil {
 		return err
 	}
-	// One request has nobody to go out with. By itself it is given up when its time is over.
+	// There is nothing to combine one request with. Uncombined, it is given up when its time is over.
 	config := pglimit.Config{Name: b.limiter, Limit: limit, Combine: pglimit.Combine{Off: true}, Memory: pglimit.Memory{Off: true}, Timeout: pglimit.NoTimeout} // --timeout is for the whole command
 	if b.durability != "" {
 		if config.Durability, err = pglimit.ParseDurability(b.durability); err != nil {

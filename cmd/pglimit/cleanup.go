@@ -20,16 +20,15 @@ SIGTERM, or just --once. It keeps the tables small. A row goes when its bucket h
 been full for a minute, so no decision changes, unless the database's clock steps
 back by more than that.
 
-Any number of instances may run, here or inside services: of all of them, one
-does each run. What happens is logged to stderr (as JSON with --output json).
-Being stopped is how it ends: the exit code is then 0. It is 2 if the database
-cannot be connected to at the start or is not migrated; later failures are
-logged, and the next run tries again.
+Any number of instances may run, here or inside services: one of them does each
+run. What happens is logged to stderr (as JSON with --output json). After Ctrl-C
+or SIGTERM the exit code is 0. It is 2 if the database cannot be connected to at
+the start or is not migrated; later failures are logged, and the next run tries
+again.
 
 With --once it prints what was removed. The exit code is 2 if anything failed,
 and 0 if another run is under way, which then does the work.`
 
-// cleanupFlags are the flags of the command cleanup.
 type cleanupFlags struct {
 	once      bool
 	verbose   bool
@@ -124,8 +123,8 @@ func (a *app) logger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.stderr, options))
 }
 
-// clean runs the job until ctx ends. Where the schema is missing, waiting for the
-// next run would not help.
+// clean runs the job until ctx ends. It also ends when the schema is missing: waiting for
+// the next run would not help.
 func (a *app) clean(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) error {
 	level := slog.LevelInfo
 	if f.verbose {

@@ -7,7 +7,6 @@ import (
 	"github.com/pglimit/ratelimit/cleanup"
 )
 
-// reportJSON is what a run of the cleanup did, for machines.
 type reportJSON struct {
 	Removed    int64               `json:"removed"` // rows
 	Batches    int                 `json:"batches"`

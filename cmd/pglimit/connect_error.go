@@ -15,9 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// explainConnString says what is wrong with a connection string, without quoting
-// any of it where it could not be taken apart: what looks like a host there may
-// be half a password.
+// explainConnString says what is wrong with a connection string. If the string could not
+// be parsed, it quotes none of it: what looks like a host may be half a password.
 func explainConnString(source string, err error) error {
 	_, why, _ := cutLast(err.Error(), "`: ")
 	if why == "" || strings.HasPrefix(why, "failed to parse") || why == "invalid port" {
@@ -31,10 +30,10 @@ func notConnString(source string) error {
 		"with special characters in the password percent-encoded (%%40 for @)", source)
 }
 
-// checkParts refuses what the driver took apart, but in another way than was meant.
-// It ends the password of a URL at the first @ and the host at the first /, so that
-// the rest of a password with such characters would be the host that is tried,
-// and be printed when it is not found.
+// checkParts refuses a connection string that the driver parsed in another way than it
+// was meant. The driver ends the password of a URL at the first @ and the host at the
+// first /. So the rest of a password with such characters would be the host that is
+// tried, and would be printed when it is not found.
 func checkParts(conn, source string, config *pgconn.Config) error {
 	bad := !isHost(config.Host) || slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return !isHost(f.Host) })
 	switch {
@@ -46,8 +45,7 @@ func checkParts(conn, source string, config *pgconn.Config) error {
 	return nil
 }
 
-// isHost says whether it could be a host name, an address or the folder of a
-// socket.
+// isHost says whether host could be a host name, an address or the folder of a socket.
 func isHost(host string) bool {
 	if network, _ := pgconn.NetworkAddress(host, 0); network == "unix" {
 		return true
@@ -57,9 +55,9 @@ func isHost(host string) bool {
 	})
 }
 
-// atInPath says whether a connection string is a URL with an @ behind the host and
-// before the parameters: that of a password with a /, as a rule. A database whose
-// name has one is written with %40.
+// atInPath says whether a connection string is a URL with an @ after the host and before
+// the parameters. As a rule its password has a /. In the name of a database, @ is written
+// %40.
 func atInPath(conn string) bool {
 	scheme, rest, isURL := strings.Cut(conn, "://")
 	if !isURL || !strings.HasPrefix(scheme, "postgres") {
@@ -100,8 +98,8 @@ func refusedByServer(err error) bool {
 	return errors.As(err, &refused)
 }
 
-// addresses that were tried, each once: the driver tries one twice where it may do
-// without TLS.
+// addresses returns the addresses that were tried, each once: the driver tries one twice
+// if TLS is optional.
 func addresses(config *pgconn.Config) []string {
 	tried := []string{address(config.Host, config.Port)}
 	for _, fallback := range config.Fallbacks {
@@ -118,7 +116,7 @@ func address(host string, port uint16) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// causes takes joined errors apart: one for each attempt to connect.
+// causes splits joined errors: one for each attempt to connect.
 func causes(err error) []error {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		if joined, ok := e.(interface{ Unwrap() []error }); ok {

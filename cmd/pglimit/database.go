@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// connectTimeout of one attempt to connect, where the connection string has no
+// connectTimeout limits one attempt to connect, unless the connection string has a
 // connect_timeout of its own: a shell script should not hang.
 const connectTimeout = 5 * time.Second
 
@@ -21,8 +21,8 @@ func (a *app) hasDatabase() bool {
 	return source != ""
 }
 
-// pool connects to the database that the user named, so that a server that cannot
-// be reached is reported as that. The caller closes the pool.
+// pool connects to the database that the user named, so that a server that cannot be
+// reached is reported at once. The caller closes the pool.
 func (a *app) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	config, err := a.poolConfig()
 	if err != nil {
@@ -44,9 +44,9 @@ func (a *app) pool(ctx context.Context) (*pgxpool.Pool, error) {
 // poolConfig is the configuration of [app.pool], for a command that needs pools
 // of its own.
 //
-// Statements are sent unprepared, unless the user has it otherwise: who asks once gains
-// nothing by preparing, and a statement that is left behind on a connection of PgBouncer's
-// is met there by the next command, which fails.
+// Statements are sent unprepared, unless the user names another mode. A command that asks
+// once gains nothing by preparing. And a prepared statement that it leaves on a
+// connection of PgBouncer makes the next command fail there.
 func (a *app) poolConfig() (*pgxpool.Config, error) {
 	conn, source := a.connString()
 	if source == "" {
@@ -71,15 +71,16 @@ func (a *app) poolConfig() (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// namesExecMode says whether the connection string, or the service that it names, has a
-// mode of pgx's. pgconn, which knows of none, takes that for a setting of the server's.
+// namesExecMode says whether the connection string, or the service that it names, sets
+// pgx's default_query_exec_mode. pgconn does not know this parameter, and takes it for a
+// setting of the server.
 func namesExecMode(conn string) bool {
 	config, err := pgconn.ParseConfig(conn)
 	return err == nil && config.RuntimeParams["default_query_exec_mode"] != ""
 }
 
-// connString finds the connection string and says where. An empty source: it is
-// nowhere; an empty string with a source: the driver reads the PG* variables.
+// connString returns the connection string and where it was found. An empty source:
+// nowhere. An empty string with a source: the driver reads the PG* variables.
 func (a *app) connString() (conn, source string) {
 	if a.databaseURL != "" {
 		return a.databaseURL, "--database-url"

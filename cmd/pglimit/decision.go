@@ -15,7 +15,7 @@ type decisionJSON struct {
 	Strategy     string    `json:"strategy"`
 	Limit        string    `json:"limit"`
 	Burst        int64     `json:"burst"`
-	Cost         int64     `json:"cost"` // 0 of a peek
+	Cost         int64     `json:"cost"` // 0 for a peek
 	Allowed      bool      `json:"allowed"`
 	Granted      int64     `json:"granted"`
 	Remaining    int64     `json:"remaining"`
@@ -43,7 +43,6 @@ func newDecisionJSON(b *bucketFlags, key string, limit pglimit.Limit, cost int64
 	}
 }
 
-// allowText is the line that allow prints.
 func allowText(limit pglimit.Limit, d pglimit.Decision) string {
 	switch {
 	case d.Allowed:

@@ -17,8 +17,8 @@ type choice struct {
 
 var _ pflag.Value = choice{}
 
-// choiceVar defines a flag that takes one of the allowed words, and completes
-// them. What value holds is the default.
+// choiceVar defines a flag that takes one of the allowed words, and completes them. The
+// default is what value points to.
 func choiceVar(cmd *cobra.Command, flags *pflag.FlagSet, value *string, name, usage string, allowed ...string) {
 	flags.Var(choice{value, allowed}, name, usage+": "+strings.Join(allowed, ", "))
 	complete(cmd, name, cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
@@ -48,7 +48,7 @@ func noFiles(cmd *cobra.Command, names ...string) {
 	}
 }
 
-// complete says what the shell offers for a flag.
+// complete sets what the shell offers for a flag.
 func complete(cmd *cobra.Command, name string, with cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(name, with); err != nil {
 		panic(err) //nolint:forbidigo // no input: there is no such flag, and every run of the program would say so

@@ -16,15 +16,14 @@ import (
 )
 
 func main() {
-	cobra.EnableCommandSorting = false // help lists commands in the order of a first day
+	cobra.EnableCommandSorting = false // help lists commands in the order in which a new user needs them
 	ctx, stop := untilSignal(context.Background())
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-// run is the whole program but for the process around it. It returns the exit
-// code.
+// run is the whole program, without the process around it. It returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand(&app{stdout: stdout, stderr: stderr})
 	root.SetArgs(args)

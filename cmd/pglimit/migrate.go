@@ -47,11 +47,10 @@ func lockTimeoutVar(a *app, cmd *cobra.Command) func() ([]migrations.Option, err
 
 // lockHelp is part of the help of commands that change the schema.
 const lockHelp = `
-Where somebody's long transaction holds a lock that it needs, others would wait
-behind it. So it waits for --lock-timeout at most, lets them through, says on
-stderr who has the lock, and tries again until it can be done.`
+If a long transaction holds a lock that the migration needs, other statements
+would wait behind the migration. So it waits for --lock-timeout at most, lets them
+through, says on stderr who has the lock, and tries again until it succeeds.`
 
-// migrationJSON is a migration for machines.
 type migrationJSON struct {
 	Version   int64      `json:"version"`
 	Name      string     `json:"name"` // "" if only a newer release knows it
@@ -74,8 +73,8 @@ type changeJSON struct {
 	Changed []migrationJSON `json:"changed"` // in order of version, as they are now
 }
 
-// migrate changes the schema by do and prints what that changed. If it fails,
-// it prints what was changed all the same, and returns the error.
+// migrate calls do, which changes the schema, and prints the changes. If do fails,
+// migrate prints what was changed all the same, and returns the error.
 func (a *app) migrate(ctx context.Context, do func(*pgxpool.Pool) error) error {
 	pool, err := a.pool(ctx)
 	if err != nil {
@@ -104,7 +103,7 @@ func (a *app) migrate(ctx context.Context, do func(*pgxpool.Pool) error) error {
 	return failed
 }
 
-// changed compares two lists of the same database.
+// changed says what differs between before and after.
 func changed(before, after []migrations.Migration) changeJSON {
 	out := changeJSON{Changed: []migrationJSON{}}
 	for _, m := range before {

@@ -11,8 +11,8 @@ import (
 
 const migrateDownLong = `Undo the migration that was applied last, or more with --to or --all.
 
-The state of the limiters goes with the tables: services that still use them get
-errors until the schema is migrated up again, and then find every bucket full.
+The buckets go with the tables: services that still use them get errors until the
+schema is migrated up again, and then find every bucket full.
 It does not ask whether you are sure.
 ` + lockHelp
 

@@ -14,8 +14,8 @@ const migrateGrantsLong = `Print the grants that a role needs, as SQL.
   decide-and-sweep  also run the cleanup
   read              read the views pglimit.buckets and pglimit.ranges, and peek
 
-No role gets the record of what is migrated, so a service that has only these rights
-does not migrate: run "pglimit migrate up" as the owner of the schema.
+None includes the record of what is migrated, so a service that has only these rights
+cannot migrate: run "pglimit migrate up" as the owner of the schema.
 
 It needs no database, prints SQL whatever --output says, and does not know whether
 the role exists. Run what it prints as the owner of the schema, and again after a
@@ -26,7 +26,7 @@ func newMigrateGrantsCommand(a *app) *cobra.Command {
 	without := false
 	cmd := &cobra.Command{
 		Use:   "grants ROLE",
-		Short: "Print what a role needs that is not the owner",
+		Short: "Print the grants for a role that is not the owner",
 		Long:  migrateGrantsLong,
 		Example: lines(
 			"pglimit migrate grants app | psql --single-transaction -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
@@ -57,7 +57,6 @@ func newMigrateGrantsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// oneRole are the arguments of a command about a role.
 func oneRole(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usagef(cmd, "%s takes one ROLE, not %d: the name of the role that is to have the rights", cmd.Name(), len(args))

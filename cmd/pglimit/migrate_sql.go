@@ -21,7 +21,7 @@ The text has no transaction of its own: give it one. It records what it applies,
 that "pglimit migrate status" knows about it. --output does not change it.
 
 --from and --to select versions, both included; "pglimit migrate status" lists them.
-When a new release brings more, print those after the last that you have.
+When a new release brings more, print the ones after the last that you have.
 
 With --dir each version goes into a file of its own, named as the tool wants it:
 
@@ -31,11 +31,11 @@ With --dir each version goes into a file of its own, named as the tool wants it:
   goose           00001_tables.sql, up and down in one
 
 Give the tool a folder and a version table (Flyway: schema history table) for these
-files alone, because their versions begin with 1. Not pglimit.goose_db_version, which
-the files write by themselves.
+files alone, because their versions begin with 1. The table must not be
+pglimit.goose_db_version, which the files write by themselves.
 
-A file that is there and says something else is never overwritten: then none is
-written, and the exit code is 2. Other files in the folder do not matter.`
+A file that exists with another text is never overwritten: then no file is written,
+and the exit code is 2. Other files in the folder do not matter.`
 
 func newMigrateSQLCommand(a *app) *cobra.Command {
 	var span migrations.Span
@@ -81,7 +81,7 @@ func newMigrateSQLCommand(a *app) *cobra.Command {
 	flags.SortFlags = false
 	flags.Int64Var(&span.From, "from", 0, "first `VERSION` (default: 1)")
 	flags.Int64Var(&span.To, "to", 0, "last `VERSION` (default: the newest of this release)")
-	flags.BoolVar(&span.Down, "down", false, "what undoes them instead")
+	flags.BoolVar(&span.Down, "down", false, "print the SQL that undoes them instead")
 	flags.BoolVar(&span.WithoutExclusionRange, "without-exclusion-range", false, "leave out the strategy exclusion_range, which needs the extension btree_gist")
 	flags.StringVar(&dir, "dir", "", "write a file per version to this `DIR`, made if it is not there")
 	var formats []string
@@ -96,13 +96,13 @@ func newMigrateSQLCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// filesJSON is what was written, for machines.
 type filesJSON struct {
 	Written   []string `json:"written"`
-	Unchanged []string `json:"unchanged"` // were there, and say the same
+	Unchanged []string `json:"unchanged"` // were there already, with the same text
 }
 
-// writeFiles writes a file per version, or none: what is there is not overwritten.
+// writeFiles writes a file per version. If one of them exists with another text, it
+// writes none.
 func (a *app) writeFiles(dir string, format migrations.Format, span migrations.Span) error {
 	files, err := span.Files(format)
 	if err != nil {
@@ -140,7 +140,7 @@ func (a *app) writeFiles(dir string, format migrations.Format, span migrations.S
 	return a.print(done, text.String())
 }
 
-// writeNew fails if the file has come to be there meanwhile.
+// writeNew writes a file, and fails if it exists by now.
 func writeNew(path, text string) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // G302: a source file, which anybody may read
 	if err != nil {

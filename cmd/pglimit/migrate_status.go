@@ -12,8 +12,9 @@ import (
 const migrateStatusLong = `List the migrations, and which the database has. It only reads. Times are UTC.
 
 With --check the exit code is 1 if "pglimit migrate up" would apply something, and 0
-if not. The strategy exclusion_range counts, too: give --without-exclusion-range where
-you migrate with it. A database that a newer release has migrated needs nothing.`
+if not. The strategy exclusion_range counts, too: if you migrate up with
+--without-exclusion-range, give it here as well. A database that a newer release has
+migrated needs nothing.`
 
 func newMigrateStatusCommand(a *app) *cobra.Command {
 	check, without := false, false
@@ -62,7 +63,6 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// statusJSON is which migrations a database has, for machines.
 type statusJSON struct {
 	Version    int64           `json:"version"` // the highest that is applied, 0 for none
 	Migrations []migrationJSON `json:"migrations"`

@@ -2,8 +2,8 @@ package main
 
 import "strings"
 
-// oneLine is the error as it is printed: without line breaks, and without the
-// names of our packages in front of what they say.
+// oneLine returns the error as it is printed: without line breaks, and without the names
+// of our packages as prefixes.
 func oneLine(err error) string {
 	text := ""
 	for line := range strings.Lines(err.Error()) {

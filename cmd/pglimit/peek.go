@@ -11,8 +11,8 @@ import (
 const peekLong = `Look at a key's bucket and take nothing.
 
 The limit must be given because the bucket stores what was used, not what is
-allowed. The exit code is 0 whether or not tokens are there: what to do with
-them is for "pglimit allow" to decide, by then they may be gone.`
+allowed. The exit code is 0 whether or not tokens are there: to branch on the
+answer use "pglimit allow", because tokens seen here may be gone by then.`
 
 func newPeekCommand(a *app) *cobra.Command {
 	var b bucketFlags

@@ -30,8 +30,8 @@ func columns(head []string, rows [][]string) string {
 	return b.String()
 }
 
-// shortDuration is the duration as a person reads it, rounded up so that who waits
-// that long has waited long enough: 9ms, 1.3s, 8m3s, 2h.
+// shortDuration is the duration as a person reads it, rounded up so that a caller that
+// waits that long has waited long enough: 9ms, 1.3s, 8m3s, 2h.
 func shortDuration(d time.Duration) string {
 	unit := time.Second
 	switch {

@@ -20,9 +20,10 @@ succeeds.
 --all reads the whole table in short steps, removes the rows of the limiter and says
 how many there were. Rows that somebody holds locked come last, and it waits for
 those. It does not ask whether you are sure, and has no time limit unless --timeout
-is given; what was reset when it is stopped stays reset.
+is given. If it is stopped, the buckets that were reset so far stay reset.
 
-Processes may remember a denial of before for up to a second.`
+A process that remembers a denial may go on denying the key: for its Memory.TTL at
+most, which is a second by default.`
 
 func newResetCommand(a *app) *cobra.Command {
 	var b bucketFlags
@@ -65,7 +66,7 @@ func newResetCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// anyLimit: a limiter wants one, but a full bucket is full under any.
+// anyLimit is there because a limiter needs one; a full bucket is full under any limit.
 var anyLimit = pglimit.Every(time.Second)
 
 func (a *app) resetKey(ctx context.Context, b *bucketFlags, key string) error {
@@ -98,7 +99,7 @@ func (a *app) resetAll(ctx context.Context, b *bucketFlags) error {
 	return a.print(struct {
 		Limiter  string `json:"limiter"`
 		Strategy string `json:"strategy"`
-		Removed  int64  `json:"removed"` // rows: buckets that had been taken from
+		Removed  int64  `json:"removed"` // rows: one per bucket that had been taken from; of exclusion_range, one per grant
 	}{b.limiter, b.strategy, removed},
 		fmt.Sprintf("reset: every bucket of limiter %q is full (%s removed)\n", b.limiter, rowCount(removed)))
 }

@@ -76,8 +76,8 @@ func newRootCommand(a *app) *cobra.Command {
 	return root
 }
 
-// addCobrasOwn adds the commands help and completion, which fail on a name that
-// does not exist where cobra would print something else and succeed.
+// addCobrasOwn adds the commands help and completion. They fail on a name that does not
+// exist, where cobra would print something else and succeed.
 func addCobrasOwn(root *cobra.Command) {
 	root.SetHelpCommandGroupID(groupMore)
 	root.SetCompletionCommandGroupID(groupMore)
@@ -99,8 +99,8 @@ func addCobrasOwn(root *cobra.Command) {
 	}
 }
 
-// usageTemplate is cobra's but for the first lines. Cobra would list a command of
-// commands as one that can be run by itself, too.
+// usageTemplate is cobra's, except for the first lines: cobra would list a group of
+// commands also as a command that runs by itself.
 func usageTemplate(cobras string) string {
 	return strings.Replace(cobras,
 		"{{if .Runnable}}\n  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}",

@@ -12,8 +12,8 @@ import (
 
 const storageLong = `Say or change how Postgres keeps the tables of the buckets.
 
-Unlogged tables write no WAL for their rows, which makes grants faster. What that
-costs is what a Redis without persistence costs:
+Unlogged tables write no WAL for their rows, which makes grants faster. The price is
+that of a Redis without persistence:
 
   - after a crash of the server the tables are empty, so every bucket is full
     (after a clean restart they are as they were)
@@ -50,10 +50,11 @@ func newStorageStatusCommand(a *app) *cobra.Command {
 
 const storageSetLong = `%s
 
-The tables are rewritten in one transaction: what is in them stays, and nobody can
-use them meanwhile, which takes some seconds for a million buckets. If somebody's
-transaction holds one of them for more than a second, the others go on and it tries
-again, until it succeeds or Ctrl-C ends it. Only the owner of the tables may do it.
+The tables are rewritten in one transaction, which takes some seconds for a million
+buckets. No bucket is forgotten, and nobody can use the tables meanwhile. If another
+transaction holds one of them for more than a second, the command lets the others go
+on and tries again, until it succeeds or Ctrl-C ends it. Only the owner of the tables
+may do this.
 
 Tables that a later migration adds are logged: run it again then.`
 
@@ -75,7 +76,7 @@ func newStorageSetCommand(a *app, storage migrations.Storage) *cobra.Command {
 	}
 }
 
-// storage sets it, if it is not empty, and prints what is there then.
+// storage changes the storage to set, unless that is empty, and prints the result.
 func (a *app) storage(ctx context.Context, set migrations.Storage) error {
 	pool, err := a.pool(ctx)
 	if err != nil {
@@ -83,7 +84,7 @@ func (a *app) storage(ctx context.Context, set migrations.Storage) error {
 	}
 	defer pool.Close()
 	if set != "" {
-		// Whoever waits is told for what.
+		// A user who waits is told for what.
 		log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		if err := migrations.SetStorage(ctx, pool, set, migrations.WithLogger(log)); err != nil {
 			return err
@@ -104,7 +105,6 @@ func (a *app) storage(ctx context.Context, set migrations.Storage) error {
 	return a.print(out, columns([]string{"TABLE", "STORAGE"}, rows))
 }
 
-// tableStorageJSON is how a table is kept, for machines.
 type tableStorageJSON struct {
 	Table   string `json:"table"`
 	Storage string `json:"storage"` // logged or unlogged

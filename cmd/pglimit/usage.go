@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// usagef is the error of a command line that makes no sense to the command. It
-// points to the help, which says what would.
+// usagef returns the error of a command line that the command cannot make sense of. It
+// points to the help.
 func usagef(cmd *cobra.Command, format string, args ...any) error {
 	return fmt.Errorf("%s (see %q)", fmt.Sprintf(format, args...), cmd.CommandPath()+" --help")
 }
 
-// flagError makes one of [usagef] of what cobra says about flags.
+// flagError turns cobra's error about a flag into one of [usagef].
 func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -33,7 +33,6 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usagef(cmd, "--%s is %q: %s", invalid.GetFlag().Name, invalid.GetValue(), why)
 }
 
-// noArgs are the arguments of a command that has none.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef(cmd, "%s takes no arguments, not %q", cmd.Name(), args[0])
@@ -41,7 +40,6 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// oneKey are the arguments of a command about a key.
 func oneKey(cmd *cobra.Command, args []string) error {
 	switch len(args) {
 	case 0:
@@ -52,8 +50,8 @@ func oneKey(cmd *cobra.Command, args []string) error {
 	return usagef(cmd, "%s takes one KEY, not %d arguments: quote a key that has spaces", cmd.Name(), len(args))
 }
 
-// group makes a command of commands that do the work. Cobra alone would print the
-// help and succeed, and a deployment that forgot the "up" of "migrate up" would
+// group makes a command of commands, which fails without one of them. Cobra alone would
+// print the help and succeed, and a deployment that forgot the "up" of "migrate up" would
 // look like one that has migrated.
 func group(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(members...)
@@ -73,7 +71,7 @@ func group(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
 
 func unknownCommand(cmd *cobra.Command, name string) error {
 	message := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+name)
-	cmd.SuggestionsMinimumDistance = 2 // cobra sets it in the path that is not taken here
+	cmd.SuggestionsMinimumDistance = 2 // cobra sets it only in code that does not run here
 	if similar := cmd.SuggestionsFor(name); len(similar) > 0 {
 		message += ", did you mean " + strings.Join(similar, " or ") + "?"
 	}

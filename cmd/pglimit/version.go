@@ -16,8 +16,8 @@ import (
 func newVersionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "version",
-		Short:             "Say which pglimit this is",
-		Long:              "Say which pglimit this is, of what commit, built with which Go, and which migrations it brings.",
+		Short:             "Print the version of this pglimit",
+		Long:              "Print the version of this pglimit, its commit, the Go that built it, and its newest migration.",
 		Example:           lines("pglimit version --output json"),
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -32,7 +32,7 @@ func newVersionCommand(a *app) *cobra.Command {
 	}
 }
 
-// moduleVersion is what --version says; the command says more.
+// moduleVersion is what --version prints; the command version prints more.
 func moduleVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
@@ -40,14 +40,13 @@ func moduleVersion() string {
 	return "unknown"
 }
 
-// versionJSON is which build this is, for machines.
 type versionJSON struct {
 	Version   string `json:"version"`  // "(devel)" or "unknown" outside a released module
 	Commit    string `json:"commit"`   // "" if the build did not record it
 	Modified  bool   `json:"modified"` // the commit had local changes
 	Go        string `json:"go"`
 	Platform  string `json:"platform"`
-	Migration string `json:"migration"` // the newest: 00003_functions
+	Migration string `json:"migration"` // the newest, such as 00003_functions
 }
 
 func newVersionJSON(info *debug.BuildInfo) (versionJSON, error) {

@@ -27,9 +27,9 @@ var binaryFolders = []string{
 	"/opt/local/lib/postgresql*/bin",                     // MacPorts
 }
 
-// findBinaries lists folders that have both initdb and postgres, best first, and
-// where it looked. Debian's folder comes first: what Debian has on the PATH are
-// wrappers.
+// findBinaries lists the folders that have both initdb and postgres, best first, and
+// where it looked. Debian's folder comes first, because the programs that Debian has on
+// the PATH are wrappers.
 func findBinaries(ctx context.Context) (folders, looked []string) {
 	add := func(folder string) {
 		if target, err := filepath.EvalSymlinks(folder); err == nil {

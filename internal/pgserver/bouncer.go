@@ -15,16 +15,18 @@ import (
 // ErrNoBouncer: there is no PgBouncer on this machine.
 var ErrNoBouncer = errors.New("no pgbouncer in PATH, nor in " + strings.Join(bouncerFolders, ", "))
 
-// bouncerFolders are where packages put pgbouncer, which is not for everybody's PATH.
+// bouncerFolders are where packages put pgbouncer: folders that not every user has on the
+// PATH.
 var bouncerFolders = []string{"/usr/sbin", "/usr/local/sbin"}
 
 // StartBouncer runs a throwaway PgBouncer in front of the server of that URL, for every
-// database on it, and returns once it lets us through. The settings are of the section
-// [pgbouncer] of its file; where it listens and whom it lets in are not theirs to set.
+// database on it, and returns once a client can connect through it. The settings are
+// those of the section [pgbouncer] of its file; they cannot change where it listens and
+// whom it lets in.
 //
-// What is said of a [Server] goes for it too: it is on loopback, asks for the password that
-// the server asks for, and is gone with this process. Its Version is that of the server. The error is
-// [ErrNoBouncer] if there is none to run.
+// Like any [Server] it is on loopback and is gone with this process. It asks for the
+// password that the server asks for, and describes itself with the server's version. The
+// error is [ErrNoBouncer] if there is no PgBouncer to run.
 func StartBouncer(ctx context.Context, url string, settings map[string]string) (*Server, error) {
 	binary, err := findBouncer()
 	if err != nil {
@@ -54,14 +56,13 @@ func findBouncer() (string, error) {
 	return "", ErrNoBouncer
 }
 
-// bouncer is a PgBouncer of this machine.
 type bouncer struct {
 	binary   string
 	behind   *pgx.ConnConfig
 	settings map[string]string
 
-	account *account // whom it runs as, since it refuses root; nil: as we do
-	dir     string   // all that is its
+	account *account // the user that it runs as, since it refuses root; nil: ours
+	dir     string   // holds all its files
 	guard   *guard
 	process *process // nil until there is one
 }
@@ -78,7 +79,7 @@ func (b *bouncer) start(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{user: b.behind.User, password: b.behind.Password, first: b.behind.Database, origin: "from " + b.binary, halt: b.stop}
-	// Between the search for a free port and its use somebody else may take it.
+	// Between the search for a free port and its use another process may take it.
 	for range 5 {
 		err = b.serve(ctx, s)
 		if !errors.Is(err, errPortTaken) {
@@ -112,9 +113,9 @@ func (b *bouncer) serve(ctx context.Context, s *Server) error {
 	return err
 }
 
-// configure writes its files. It lets in whoever knows the user's password, with which it
-// goes on to the server: others on this machine do not. Where the server asks for none, nor
-// does it.
+// configure writes PgBouncer's files. It lets in clients that know the user's password,
+// which other users of this machine do not, and connects to the server with the same
+// password. Where the URL has no password, PgBouncer asks for none.
 func (b *bouncer) configure(port int) (file string, err error) {
 	users, file := filepath.Join(b.dir, "users"), filepath.Join(b.dir, "ini")
 	auth, as := "scram-sha-256", ""

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// Label is on every container of this package: what is left of one after all,
-// `docker ps --filter label=pglimit.throwaway` finds.
+// Label is on every container of this package. To find containers that were left behind
+// after all: `docker ps --filter label=pglimit.throwaway`.
 const Label = "pglimit.throwaway"
 
 const (
-	engineWithin = 10 * time.Second // to say that it is there
+	engineWithin = 10 * time.Second // for the engine's first answer
 	pullWithin   = 3 * time.Minute
 )
 
@@ -42,7 +42,7 @@ func startDocker(ctx context.Context, o Options) (*Server, error) {
 	return server, nil
 }
 
-// haveImage returns once the engine is found to answer and to have the image.
+// haveImage returns nil once the engine answers and has the image.
 func haveImage(ctx context.Context, image string, log io.Writer) error {
 	if _, err := exec.LookPath("docker"); err != nil {
 		return errors.New("no docker command in PATH")
@@ -72,7 +72,7 @@ func (c *container) start(ctx context.Context, o Options) (*Server, error) {
 	args := []string{
 		"run", "--rm", "--name", c.name, "--label", Label,
 		"--publish", loopback + "::5432", "--shm-size", "256m",
-		"--env", "POSTGRES_PASSWORD", // its value from the environment: arguments are for all to see
+		"--env", "POSTGRES_PASSWORD", // its value comes from the environment: every user can see the arguments
 		o.Image, "postgres",
 	}
 	cmd := dockerCommand(context.WithoutCancel(ctx), append(args, serverArgs(o.Settings)...)...)
@@ -83,15 +83,15 @@ func (c *container) start(ctx context.Context, o Options) (*Server, error) {
 	if s.address, err = c.port(ctx); err != nil {
 		return nil, err
 	}
-	// While it initialises, the image's server listens on a socket inside only: who
-	// gets an answer on the port has the final server.
+	// While the image initialises, its server listens on a socket inside only: an answer
+	// on the port comes from the final server.
 	if err := s.greet(ctx, c.run); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// port waits until the engine has published the server's port.
+// port waits until the engine has published the server's port, and returns its address.
 func (c *container) port(ctx context.Context) (address string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyWithin, fmt.Errorf("not created within %v", readyWithin))
 	defer cancel()
@@ -111,8 +111,8 @@ func (c *container) port(ctx context.Context) (address string, err error) {
 	}
 }
 
-// stop removes the container and the volume with its data, at once: neither will
-// be missed. The run that created it is waited for first if it has not come so far.
+// stop removes the container and the volume with its data, without a shutdown: nobody
+// needs the data. It tries again if docker run has not created the container yet.
 func (c *container) stop() error {
 	var failures []error
 	if c.run != nil {
@@ -148,8 +148,8 @@ func docker(ctx context.Context, log io.Writer, args ...string) (string, error) 
 	return out, err
 }
 
-// dockerCommand does not hear the terminal's Ctrl-C, which docker run would hand
-// to the server.
+// dockerCommand is a command that does not receive the terminal's Ctrl-C, which docker
+// run would pass on to the server.
 func dockerCommand(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "docker", args...)
 	joinGroup(cmd, 0)

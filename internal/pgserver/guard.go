@@ -8,26 +8,25 @@ import (
 	"os/exec"
 )
 
-// guard is a shell that waits beside us and cleans up if we are killed before we
-// could: it reads from a pipe of which only we hold the other end, and the kernel
-// closes that however we die. It leads the process group that the server is in.
+// guard is a shell that cleans up if this process is killed before it could. The shell
+// reads from a pipe whose other end only this process holds; the kernel closes that end
+// however the process dies. The shell leads the process group that the server is in.
 type guard struct {
 	process *process
 	pipe    io.WriteCloser
 }
 
-// guardScript ends at once when dismissed by a line; at end of file it cleans up.
-// The signals that it sends to its group, or a terminal might, are not for itself.
+// guardScript ends at once when a line dismisses it; at end of file it cleans up. It
+// ignores the signals that it sends to its own group, and those of a terminal.
 const guardScript = `trap '' HUP INT QUIT TERM; read -r dismissed && exit; `
 
-// cleanUpLocal is what the guard of a local server does: an immediate shutdown, and
-// away with the folder, in which the dying may write a little longer.
+// cleanUpLocal is what the guard of a local server does: an immediate shutdown, and the
+// removal of the folder, tried for 10 s because dying processes may still write there.
 const cleanUpLocal = `kill -QUIT 0; n=0; until rm -rf "$1" || [ $n -ge 100 ]; do n=$((n+1)); sleep 0.1; done`
 
-// cleanUpDocker is what the guard of a container does.
 const cleanUpDocker = `exec docker rm -f -v "$1"`
 
-// newGuard is nil where there is no guard.
+// newGuard starts a guard. It returns nil on systems that have none.
 func newGuard(cleanUp, what string) (*guard, error) {
 	if !hasGuard {
 		return nil, nil
@@ -45,7 +44,6 @@ func newGuard(cleanUp, what string) (*guard, error) {
 	return &guard{process, pipe}, nil
 }
 
-// group is the process group that the guard leads.
 func (g *guard) group() int {
 	if g == nil {
 		return 0
@@ -53,13 +51,12 @@ func (g *guard) group() int {
 	return g.process.cmd.Process.Pid
 }
 
-// dismiss ends a guard whose work is done.
 func (g *guard) dismiss() error {
 	if g == nil {
 		return nil
 	}
 	_, err := io.WriteString(g.pipe, "done\n")
-	// Once the guard has read the line it may be gone, and our end closed with it.
+	// The guard may be gone once it has read the line, and our end closed with it.
 	if closing := g.pipe.Close(); err == nil && !errors.Is(closing, os.ErrClosed) {
 		err = closing
 	}

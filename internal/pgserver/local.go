@@ -20,8 +20,8 @@ type local struct {
 	log      io.Writer
 	freePort func() (int, error)
 
-	account *account // whom it runs as; nil: as we do
-	dir     string   // all that is its
+	account *account // the user that it runs as; nil: ours
+	dir     string   // holds all its files
 	guard   *guard
 	server  *process // nil until there is one
 }
@@ -65,7 +65,7 @@ func (l *local) start(ctx context.Context) (server *Server, err error) {
 	if err := l.initdb(ctx, s.password); err != nil {
 		return nil, fmt.Errorf("initdb: %w", err)
 	}
-	// Between the search for a free port and its use somebody else may take it.
+	// Between the search for a free port and its use another process may take it.
 	for range 5 {
 		err = l.serve(ctx, s)
 		if !errors.Is(err, errPortTaken) {
@@ -75,8 +75,8 @@ func (l *local) start(ctx context.Context) (server *Server, err error) {
 	return s, err
 }
 
-// initdb makes the cluster. The password keeps other users of the machine out,
-// whom loopback alone would not.
+// initdb makes the cluster. It has a password, because loopback alone does not keep out
+// other users of the machine.
 func (l *local) initdb(ctx context.Context, password string) error {
 	file := filepath.Join(l.dir, "password")
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
@@ -89,7 +89,7 @@ func (l *local) initdb(ctx context.Context, password string) error {
 	for _, locale := range []string{"C.UTF-8", "C"} { // not every system has the first
 		cmd := l.command(ctx, "initdb", "-D", l.data(), "-U", superuser, "--pwfile", file,
 			"-A", "scram-sha-256", "-E", "UTF8", "--locale", locale, "--no-sync")
-		// Its children too, and no kill that would leave them.
+		// End its children too, which a kill would leave behind.
 		cmd.Cancel = func() error { return signalGroup(l.guard.group(), terminate) }
 		if _, err = run(cmd, l.log); err == nil {
 			return os.Remove(file)
@@ -111,7 +111,7 @@ func (l *local) serve(ctx context.Context, s *Server) error {
 	}
 	s.address = onLoopback(port)
 	args := serverArgs(l.settings, "listen_addresses="+loopback, fmt.Sprintf("port=%d", port),
-		"unix_socket_directories=") // none: nothing to find room, a short enough path and rights for
+		"unix_socket_directories=") // none: a socket needs a folder, a short enough path and rights
 	cmd := l.command(context.WithoutCancel(ctx), "postgres", append([]string{"-D", l.data()}, args...)...)
 	if l.server, err = launch(cmd, l.log); err != nil {
 		return err
@@ -123,9 +123,9 @@ func (l *local) serve(ctx context.Context, s *Server) error {
 	return err
 }
 
-// stop ends what runs and removes what is there, as far as start had come. An
-// immediate shutdown is enough, and clean: the files go, so there is nothing for
-// a checkpoint to save, and postgres gives its shared memory back all the same.
+// stop ends the server and removes its files, as far as start had come. An immediate
+// shutdown is enough: the files are removed, so there is nothing for a checkpoint to
+// save, and postgres frees its shared memory all the same.
 func (l *local) stop() error {
 	var failures []error
 	if l.server != nil {
@@ -142,8 +142,8 @@ func (l *local) stop() error {
 
 func (l *local) data() string { return filepath.Join(l.dir, "data") }
 
-// command is a program of Postgres's, set up so that nothing of the caller's
-// surroundings has a say: no PG* variable, no language, no unreachable folder.
+// command is a program of Postgres, which must not depend on the caller's surroundings:
+// it gets no PG* variable, no language, and a folder that its account can reach.
 func (l *local) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(l.bin, name), args...)
 	cmd.Dir = l.dir

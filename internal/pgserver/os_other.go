@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Here there is no guard: a container outlives a process that is killed.
+// There is no guard here: a container outlives this process if that is killed.
 const hasGuard = false
 
 const (

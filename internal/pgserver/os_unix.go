@@ -21,7 +21,7 @@ const (
 )
 
 // joinGroup puts the command into a process group, 0 into a new one that it leads.
-// Not being in ours, it does not hear the terminal's Ctrl-C.
+// Outside of our group it does not receive the terminal's Ctrl-C.
 func joinGroup(cmd *exec.Cmd, group int) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: group}
 }
@@ -30,13 +30,14 @@ func signalGroup(group int, signal syscall.Signal) error {
 	return syscall.Kill(-group, signal)
 }
 
-// account is a user that a server runs as. A nil account is ourselves.
+// account is a user that a server runs as. nil: the user of this process.
 type account struct {
 	name     string
 	uid, gid uint32
 }
 
-// unprivileged is nil, or if we are root, an account for which Postgres works.
+// unprivileged returns nil or, if this process is root, an account that Postgres can run
+// as.
 func unprivileged() (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -55,7 +56,7 @@ func unprivileged() (*account, error) {
 	return nil, errors.New("postgres refuses to run as root, and there is no user postgres or nobody to run it as: run as another user")
 }
 
-// runs lets the account run the command, after joinGroup.
+// runs makes the command run as the account. Call joinGroup before it.
 func (a *account) runs(cmd *exec.Cmd) {
 	if a != nil {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
@@ -69,8 +70,8 @@ func (a *account) own(path string) error {
 	return os.Chown(path, int(a.uid), int(a.gid))
 }
 
-// tempDir makes a folder that the account can get to and nobody else can enter.
-// Root's own temporary folder may lie where others cannot go.
+// tempDir makes a folder that the account can reach and nobody else can enter. Root's own
+// temporary folder may be inside one that others cannot enter.
 func (a *account) tempDir() (string, error) {
 	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
 		if a != nil && !isOpenToAll(parent) {

@@ -1,11 +1,11 @@
-// Package pgserver runs a throwaway PostgreSQL: for "pglimit bench" where no
-// database is named, and for tests where no container can be had; and for tests, a
-// PgBouncer in front of one.
+// Package pgserver runs a throwaway PostgreSQL, for tests and for "pglimit bench"
+// without a database; and for tests, a PgBouncer in front of one.
 //
-// The server is of one process of ours, on loopback, behind a random password,
-// and is gone with it: [Server.Stop] leaves no process, no container and no file,
-// and on Unix the same happens if this process is killed. A terminal's Ctrl-C does
-// not reach it, so whoever catches that can still ask it something before Stop.
+// A server belongs to the process that started it. It is on loopback, behind a
+// random password. [Server.Stop] leaves no process, no container and no file, and
+// on Unix the same happens if this process is killed. A terminal's Ctrl-C does not
+// reach the server, so a program that catches Ctrl-C can still query it before
+// Stop.
 package pgserver
 
 import (
@@ -32,8 +32,8 @@ const (
 	// Auto: Local, and if that fails, Docker.
 	Auto Source = ""
 
-	// Local: initdb and postgres of this machine. Where this process is root, which
-	// they refuse, they run as the user postgres, else nobody.
+	// Local: initdb and postgres of this machine. They refuse to run as root: if this
+	// process is root, they run as the user postgres, or else as nobody.
 	Local Source = "local"
 
 	// Docker: a container, through the docker command.
@@ -51,15 +51,15 @@ type Options struct {
 	// Prefer one source; with any but Auto, no other is tried.
 	Prefer Source
 
-	// Settings of the server, as in postgresql.conf: "max_connections": "400".
-	// Nil: Postgres's own defaults, durable as ever. Listening is not theirs to set.
+	// Settings of the server, as in postgresql.conf: "max_connections": "400". They
+	// must not say where it listens. Nil: Postgres's own defaults, which are durable.
 	Settings map[string]string
 
 	// Image for Docker. Empty: DefaultImage. It is pulled if it is not there.
 	Image string
 
-	// Log gets what the server and the commands around it print. Nil: nothing is
-	// kept but what an error quotes. Writes come one at a time.
+	// Log gets what the server and the commands around it print. Nil: only the part
+	// that an error quotes is kept. Writes come one at a time.
 	Log io.Writer
 }
 
@@ -76,10 +76,10 @@ type Server struct {
 	halted   error
 }
 
-// Start runs a server and returns once it answers. The context bounds the start,
-// not the server's life: that ends with [Server.Stop], which the caller must call.
-// After an error nothing is left running; it names every source that was tried and
-// why it failed.
+// Start runs a server and returns once it answers. The context bounds the start, not
+// the server's life, which the caller must end with [Server.Stop]. After an error
+// nothing is left running. The error names every source that was tried and why it
+// failed.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	starters := map[Source][]func(context.Context, Options) (*Server, error){
 		Auto:   {startLocal, startDocker},
@@ -125,27 +125,27 @@ func (s *Server) Describe() string {
 	return fmt.Sprintf("PostgreSQL %s %s, a throwaway on %s", s.version, s.origin, s.address)
 }
 
-// Origin says where the server's program is from: "from
-// /usr/lib/postgresql/15/bin", "in a container of postgres:17-alpine".
+// Origin says where the server's program comes from: "from /usr/lib/postgresql/15/bin",
+// "in a container of postgres:17-alpine".
 func (s *Server) Origin() string { return s.origin }
 
-// Stop ends the server, whoever is still connected, and removes all that was its.
-// Calling it again does nothing and returns the same.
+// Stop ends the server, even if clients are connected, and removes all its files. Calling
+// it again does nothing and returns the same.
 func (s *Server) Stop() error {
 	s.once.Do(func() { s.halted = s.halt() })
 	return s.halted
 }
 
-// superuser's name, which is also that of its database.
+// superuser is the superuser's name, and also that of its database.
 const superuser = "postgres"
 
-// greet connects as soon as the server lets us in, and notes its version. It gives
-// up when the server's process does. That a server answers on the port is not
-// enough: it must know the password, or it is somebody else's.
+// greet connects as soon as the server lets us in, and notes its version. It gives up
+// when the server's process ends. An answer on the port is not enough: a server that does
+// not know the password is somebody else's.
 func (s *Server) greet(ctx context.Context, server *process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyWithin, fmt.Errorf("it is not ready within %v", readyWithin))
 	defer cancel()
-	// What answers in the place of a server that has ended may never say a word.
+	// If the server has ended, another program may have its port and never answer.
 	alive, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -182,8 +182,8 @@ func (s *Server) readVersion(ctx context.Context) error {
 	return conn.Close(ctx)
 }
 
-// serverArgs are the arguments of postgres: the settings in order, then those that
-// are ours, of which the last counts.
+// serverArgs returns the arguments of postgres: the settings in order, then ours, because
+// the last value of a setting counts.
 func serverArgs(settings map[string]string, ours ...string) []string {
 	var args []string
 	for name, value := range settings {
@@ -198,7 +198,7 @@ func serverArgs(settings map[string]string, ours ...string) []string {
 	return withFlags
 }
 
-// freePort is one that was free a moment ago.
+// freePort returns a port that was free a moment ago.
 func freePort() (int, error) {
 	listener, err := net.Listen("tcp", loopback+":0")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 type process struct {
 	cmd    *exec.Cmd
 	output *tail
-	exited chan struct{} // closed when it and all who write to its output have ended
+	exited chan struct{} // closed when it, and every process that writes to its output, has ended
 	err    error         // of cmd.Wait, once exited
 }
 
@@ -35,8 +35,8 @@ func launch(cmd *exec.Cmd, log io.Writer) (*process, error) {
 	return p, nil
 }
 
-// run runs the command to its end and returns what it printed. An error quotes
-// what it said last.
+// run runs the command to its end and returns what it printed. An error quotes the last
+// words of the output.
 func run(cmd *exec.Cmd, log io.Writer) (string, error) {
 	p, err := launch(cmd, log)
 	if err != nil {
@@ -67,7 +67,7 @@ func (p *process) end(signal os.Signal, within time.Duration) error {
 	return err
 }
 
-// lastWords say why an ended process ended, as far as it told.
+// lastWords says why an ended process ended, as far as its output tells.
 func (p *process) lastWords() string {
 	if words := p.output.lastWords(); words != "" {
 		return words
@@ -78,7 +78,7 @@ func (p *process) lastWords() string {
 	return "it said nothing"
 }
 
-// tail passes on what is written to it and remembers the last of it.
+// tail passes its input on to log and remembers the last tailBytes of it.
 type tail struct {
 	log io.Writer // nil: nobody listens
 	mu  sync.Mutex
@@ -106,13 +106,13 @@ func (t *tail) String() string {
 	return string(t.end)
 }
 
-// lastWords is the first line that says what was fatal or an error, which is where
-// the cause stands and after which come its consequences; else the last line.
+// lastWords returns the first line that says what was fatal or an error, because the
+// cause comes before its consequences; else the last line.
 func (t *tail) lastWords() (words string) {
 	for line := range strings.Lines(t.String()) {
 		line = strings.TrimSpace(line)
 		if strings.Contains(line, "database system is starting up") {
-			continue // what those hear who ask too early
+			continue // the answer to clients that ask too early
 		}
 		for _, mark := range []string{"FATAL:", "PANIC:", "error:", "Error", "docker:"} {
 			if _, what, found := strings.Cut(line, mark); found {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Generate makes the newest migration of functions for the folder migrations: it
-// returns the file's path and what must be in it. With release that is a new file,
-// with the next number: to be used once the newest one is published.
+// Generate makes the newest migration of functions for the folder migrations. It returns
+// the file's path and what to write to it. With release that is a new file, with the next
+// number: use it once the newest one is published.
 func Generate(migrations string, release bool) (path, text string, err error) {
 	current, err := read(filepath.Join(migrations, "functions", "*.sql"))
 	if err != nil {
@@ -39,7 +39,7 @@ func Generate(migrations string, release bool) (path, text string, err error) {
 	return generated[len(generated)-1], text, err
 }
 
-// read returns the files by their names without ".sql".
+// read returns the text of each file, by its name without ".sql".
 func read(pattern string) (map[string]string, error) {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {

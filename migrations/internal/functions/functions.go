@@ -1,9 +1,9 @@
-// Package functions makes, of the folder migrations/functions, the numbered
-// migration that brings its functions and views into a database.
+// Package functions makes the numbered migration that brings the functions and views of
+// the folder migrations/functions into a database.
 //
 // A file of that folder holds the current body of one function or view, and is named
-// after it. What runs can so be read in one place, while the migrations, which may not
-// change once they are published, say how a database came to it.
+// after it. So the code that runs can be read in one place. The migrations, which must
+// not change once they are published, say how a database got there.
 package functions
 
 import (
@@ -24,11 +24,12 @@ type object struct {
 	text string // of its file
 	kind string // "function" or "view"
 	// shape is what "create or replace" cannot change: of a function the parameters and
-	// what it returns, of a view everything, because a column may be among what changed.
+	// the result, of a view everything, because a change may be to its columns.
 	shape string
 	uses  []string
-	// binds says that Postgres looks up what it uses when it is created, and then does
-	// not let that be dropped: a view, or a function whose body is SQL and no string.
+	// binds says that Postgres looks up the objects that this one uses when it is
+	// created, and then refuses to drop them. True of a view, and of a function whose
+	// body is SQL and not a string.
 	binds bool
 }
 
@@ -40,10 +41,10 @@ var (
 	marker    = regexp.MustCompile(`(?m)^-- functions/(\w+)\.sql\n`)
 )
 
-// File returns the text of the migration. current holds the files of the folder, by
-// name without ".sql". previous is the text of the last such migration before this
-// one, empty for the first: Up drops what is in it and no longer wanted, and Down
-// brings back what it made.
+// File returns the text of the migration. current holds the files of the folder, by name
+// without ".sql". previous is the text of the migration of functions before this one,
+// empty for the first: Up drops what it made and is not wanted any more, and Down brings
+// back what it made.
 func File(previous string, current map[string]string) (string, error) {
 	to, err := parse(current)
 	if err != nil {
@@ -70,12 +71,12 @@ func File(previous string, current map[string]string) (string, error) {
 	return strings.TrimRight(b.String(), "\n") + "\n", nil
 }
 
-// replace writes what makes the objects to of the objects from.
+// replace writes the SQL that turns the objects from into the objects to.
 func replace(b *strings.Builder, from map[string]object, fromOrder []string, to map[string]object, toOrder []string) {
 	drops := map[string]bool{}
 	for _, name := range fromOrder {
 		old, now := from[name], to[name]
-		drops[name] = old.shape != now.shape || // or there is none
+		drops[name] = old.shape != now.shape || // or it is gone
 			old.binds && slices.ContainsFunc(old.uses, func(used string) bool { return drops[used] })
 	}
 	for _, name := range slices.Backward(fromOrder) {
@@ -94,7 +95,7 @@ func replace(b *strings.Builder, from map[string]object, fromOrder []string, to 
 	}
 }
 
-// split takes a migration that File has made apart into the files it was made of.
+// split takes a migration made by File, and returns the files that it was made of.
 func split(migration string) map[string]string {
 	_, up, _ := strings.Cut(migration, "-- +goose Up\n")
 	up, _, _ = strings.Cut(up, "-- +goose Down\n")
@@ -113,7 +114,7 @@ func split(migration string) map[string]string {
 	return files
 }
 
-// parse reads the files, and refuses those that do not keep the rules of the folder.
+// parse reads the files. A file that breaks the rules of the folder is an error.
 func parse(files map[string]string) (map[string]object, error) {
 	objects := map[string]object{}
 	for name, text := range files {
@@ -137,7 +138,7 @@ func parse(files map[string]string) (map[string]object, error) {
 		}
 		o.shape = strings.Join(strings.Fields(shape), " ")
 		for _, used := range named.FindAllStringSubmatch(code, -1) {
-			// A table may be called as a function is: a function is what is called.
+			// A table may have a function's name: only before a parenthesis is it the function.
 			other, isFile := files[used[1]]
 			if isFile && used[1] != name && (used[2] != "" || strings.Contains(other, "create or replace view")) {
 				o.uses = append(o.uses, used[1])
@@ -148,7 +149,7 @@ func parse(files map[string]string) (map[string]object, error) {
 	return objects, nil
 }
 
-// sorted returns the names so that each comes after those it uses; beyond that by
+// sorted returns the names, each after those of the objects that it uses, otherwise by
 // the alphabet.
 func sorted(objects map[string]object) ([]string, error) {
 	var order []string

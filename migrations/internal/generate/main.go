@@ -1,4 +1,4 @@
-// Command generate writes the newest numbered migration of functions, of what is in
+// Command generate writes the newest numbered migration of functions from the files in
 // the folder functions. "go generate ./migrations" runs it.
 //
 // Once that migration is published, and only then, run it with -release: it begins a

@@ -7,7 +7,7 @@ import (
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
-// check holds what all callers were answered against the limit, key by key.
+// check compares the answers that all callers got with the limit, key by key.
 func check(histories []*history, keys []string, limit pglimit.Limit, cost int64) Audit {
 	end := int64(math.MaxInt64)
 	lost := make(map[uint32]int64)
@@ -37,8 +37,8 @@ func check(histories []*history, keys []string, limit pglimit.Limit, cost int64)
 			over.Bucket = keys[key]
 			result.OverTokens, result.Worst = over.Tokens, over.String()
 		}
-		// A request whose answer was lost may have taken tokens that seem to have been
-		// there for a later one.
+		// A request whose answer was lost may have taken tokens. They would then seem to
+		// have been there for a later request.
 		if since, some := lost[uint32(key)]; some {
 			report = checkBucket(events, limit, cost, since)
 		}
@@ -48,8 +48,7 @@ func check(histories []*history, keys []string, limit pglimit.Limit, cost int64)
 	return result
 }
 
-// checkBucket holds those of a key's events that were decided before end against the
-// limit.
+// checkBucket compares the events of one key that were decided before end with the limit.
 func checkBucket(events []event, limit pglimit.Limit, cost, end int64) audit.Report {
 	var bucket audit.History
 	for _, e := range events {

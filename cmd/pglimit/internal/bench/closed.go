@@ -7,20 +7,20 @@ import (
 )
 
 // backOff is how long a caller of a closed loop waits when there is no connection.
-// Refusals are fast: callers that asked on would do nothing but count them, and keep
-// the machine from bringing the server back.
+// Refusals are fast: without a pause callers would only collect refusals, and keep the
+// machine from bringing the server back.
 const backOff = 100 * time.Millisecond
 
-// turnTime is how long a caller keeps its core. One that is answered from memory never
-// waits, and would keep it for 10 ms, until Go takes it away: of 64 callers on two cores
-// each would have its next turn after a third of a second, and so would whoever works for
-// those that do wait. Measured with one key: the longest wait fell from 1.1 s to 4 ms, and
-// decisions per second stayed as they were.
+// turnTime is how long a caller keeps its core. A caller that is answered from memory
+// never waits, and would keep the core until Go takes it away after 10 ms. With 64
+// callers on two cores, each would have its next turn after a third of a second, and so
+// would the goroutines that work for the callers that do wait. Measured with one key: the
+// longest wait fell from 1.1 s to 4 ms, and decisions per second stayed as they were.
 const turnTime = 100 * time.Microsecond
 
-// closed runs a closed loop: every caller asks, waits for the answer, and asks again.
-// It shows how much the server can do; a server that stalls is asked less meanwhile,
-// so for how a stall looks from outside, see [load.open].
+// closed runs a closed loop: every caller asks, waits for the answer, and asks again. It
+// shows how much the server can do. A server that stalls is asked less meanwhile;
+// [load.open] shows how a stall looks from outside.
 func (l *load) closed(ctx context.Context, length time.Duration) time.Duration {
 	return l.run(ctx, length, func(ctx context.Context, c *caller, w window) {
 		// One reading of the clock per decision: an answer's end is the next

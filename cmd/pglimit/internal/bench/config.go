@@ -11,7 +11,7 @@ import (
 // Distributions of requests over keys.
 const (
 	Uniform = "uniform" // every key is as likely
-	Zipf    = "zipf"    // a few keys get most: the n-th is asked for in proportion to 1/n^1.1
+	Zipf    = "zipf"    // a few keys get most: the share of the n-th is in proportion to 1/n^1.1
 )
 
 // Arrivals of an open loop.
@@ -28,12 +28,12 @@ const (
 	maxAudit   = 100_000_000
 )
 
-// minAuditPerCaller is what an audit takes that has something of every caller.
+// minAuditPerCaller is the room that an audit of every caller needs.
 const minAuditPerCaller = 16
 
-// AuditBytes of memory is what an audited decision takes at the worst: 16 while the load
-// runs, the others when it is over and histories are put in order by key and time.
-// Measured with 4 million decisions: 94 if all are of one key, 66 if of 20.
+// AuditBytes is the memory that an audited decision takes at the worst: 16 while the load
+// runs, the others when it is over and histories are sorted by key and time. Measured
+// with 4 million decisions: 94 if all are of one key, 66 if of 20.
 const AuditBytes = 100
 
 // Config says what to run. [DefaultConfig] has the defaults; the zero value is not
@@ -42,8 +42,8 @@ type Config struct {
 	// Strategies to run, one after another.
 	Strategies []pglimit.Strategy
 
-	// Published adds the write-up's statements as published, which keep a burst
-	// of 1 only.
+	// Published adds the statements of the write-up (README, Origin) as published,
+	// which keep a burst of 1 only.
 	Published bool
 
 	// Limit of each key. A strategy that cannot keep it gets the same rate with a
@@ -53,11 +53,12 @@ type Config struct {
 	// Cost is the number of tokens of one request.
 	Cost int64
 
-	// Keys that are asked for, and how requests are spread over them.
+	// Keys is how many keys there are, and Distribution how requests are spread over
+	// them.
 	Keys         int
 	Distribution string
 
-	// Callers in all, over all instances: each has at most one request under way.
+	// Callers in all instances together: each has at most one request under way.
 	Callers int
 
 	// Instances, each with a Limiter and a pool of Conns connections of its own, as
@@ -69,7 +70,7 @@ type Config struct {
 	RPS      float64
 	Arrivals string
 
-	// Warmup is how long the load runs before it is measured.
+	// Warmup is how long the load runs before it is measured, for Duration.
 	Warmup, Duration time.Duration
 
 	// Timeout of one decision. Zero: none.
@@ -77,8 +78,8 @@ type Config struct {
 	Durability pglimit.Durability
 
 	// The stages between a limiter and its strategy, as in [pglimit.Config]: a zero is
-	// the library's default. The write-up's statements as published run without any, and
-	// a strategy that is no [pglimit.Leaser] without leases.
+	// the library's default. The write-up's statements run without any stage, and a
+	// strategy that is no [pglimit.Leaser] runs without leases.
 	NoCombining       bool
 	Lanes, MaxWaiting int
 	NoMemory          bool
@@ -87,23 +88,23 @@ type Config struct {
 	Leases            bool
 	LeaseTTL          time.Duration
 
-	// AuditDecisions is the number of decisions of each run that are kept for the audit
-	// at most, see [AuditBytes] and history.go. Zero: no audit.
+	// AuditDecisions is how many decisions of each run are kept for the audit at
+	// most, see [AuditBytes] and history.go. Zero: no audit.
 	AuditDecisions int
 
-	// Seed of everything that is random here. Two runs with one seed ask for the
-	// same keys; what meets what in the server differs all the same.
+	// Seed of everything that is random here. Two runs with one seed ask for the same
+	// keys, but not at the same moments.
 	Seed uint64
 }
 
-// DefaultConfig is what "pglimit bench" runs without flags, but for the strategies.
+// DefaultConfig is what "pglimit bench" runs without flags, except for the strategies.
 //
-// Few keys, so that callers meet in them, and a limit so low that every strategy
-// reaches it on a slow machine too: only what is denied because of the limit, and not
-// because a row is locked, shows whether denials are due. Yet 400 grants a second, so
-// that grants are audited as well. Measured on two busy cores, PostgreSQL 15: the slowest
-// strategy, for_update_nowait, decides 6,500 times a second, and 3 % of its denials are
-// contended; with 4 keys of 1000/1s it never reached the limit, and all were.
+// The keys are few, so that callers meet on them. The limit is so low that every strategy
+// reaches it on a slow machine too: only denials by the limit, and not by a locked row,
+// show whether denials are due. Yet 400 grants a second are enough to be audited.
+// Measured on two busy cores, PostgreSQL 15: the slowest strategy, for_update_nowait,
+// decides 6,500 times a second, and 3 % of its denials are contended. With 4 keys of
+// 1000/1s it never reached the limit, and all were.
 func DefaultConfig() Config {
 	return Config{
 		Limit:          pglimit.PerSecond(20),
@@ -182,9 +183,9 @@ type plan struct {
 	cost     int64
 }
 
-// plan of a strategy. One that refuses the limit gets requests of one token and a
-// burst of one at the rate at which the others get theirs: every request of cost n
-// under 1000/1s becomes one of cost 1 under 1000 per n seconds.
+// plan of a strategy. If it refuses the limit, it gets requests of one token and a burst
+// of 1, with as many requests as the others: cost n under 1000/1s becomes cost 1 under
+// 1000 per n seconds.
 func (c Config) plan(strategy pglimit.Strategy) (plan, error) {
 	refused := strategy.Check(c.Limit)
 	if refused == nil {

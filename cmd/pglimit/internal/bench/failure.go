@@ -18,7 +18,7 @@ type failure struct {
 	first string
 }
 
-// Kinds of errors that are not Postgres's own. Those are named by SQLSTATE.
+// Kinds of errors other than Postgres's own, which are named by SQLSTATE.
 const (
 	kindTimeout    = "timeout"    // --timeout
 	kindConnection = "connection" // broken, or refused
@@ -28,12 +28,12 @@ const (
 	kindOther      = "other"
 )
 
-// errUnanswered is the cause of a context that ends requests long after the end.
+// errUnanswered is the cause of a context that cancels requests long after the end.
 var errUnanswered = errors.New("no answer until long after the end of the run")
 
-// classify names the kind of an error, and says whether the request may have been
-// granted: not if it was never sent, and an error of Postgres's means that nothing was
-// taken, unless Postgres was going away.
+// classify names the kind of an error. lost says that the request may have been granted
+// all the same. It was not if it was never sent, or if Postgres answered with an error,
+// unless Postgres was going away.
 func classify(err error) (kind string, lost bool) {
 	var pg *pgconn.PgError
 	var network net.Error
@@ -53,26 +53,26 @@ func classify(err error) (kind string, lost bool) {
 	return kindOther, true
 }
 
-// neverSent says that Postgres did not hear of the request.
+// neverSent says that Postgres did not get the request.
 func neverSent(err error) bool {
 	var connect *pgconn.ConnectError
 	return errors.As(err, &connect) || pgconn.SafeToRetry(err)
 }
 
-// goingAway are the codes with which Postgres closes a connection, or refuses one.
+// goingAway says that Postgres closes or refuses connections with this code.
 func goingAway(code string) bool {
 	return strings.HasPrefix(code, "57P") || strings.HasPrefix(code, "08")
 }
 
-// unreachable says that there is no connection, or no place to wait for one, and that
-// the next request would most likely fail as fast.
+// unreachable says that there is no connection, or no place to wait for one, so that the
+// next request would most likely fail as fast.
 func unreachable(err error) bool {
 	kind, _ := classify(err)
 	return kind == kindConnection || kind == kindOverloaded || goingAway(kind) || neverSent(err)
 }
 
-// stillWaiting are the kinds of errors that ended a wait: how long the answer would
-// have taken is not known, but that it is longer.
+// stillWaiting says that errors of this kind ended a wait: all that is known of the
+// answer is that it would have taken longer.
 func stillWaiting(kind string) bool {
 	return kind == kindTimeout || kind == kindUnanswered || kind == kindUnserved
 }

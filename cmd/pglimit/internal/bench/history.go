@@ -33,8 +33,8 @@ func kindOf(d *pglimit.Decision) kind {
 	return denied
 }
 
-// budget is how many more events all callers of a run may keep. They take of it by
-// the chunk, so that they seldom meet there.
+// budget is how many more events all callers of a run may keep. A caller takes a chunk of
+// it at a time, so that callers seldom meet there.
 type budget struct {
 	chunk, half int64
 	left        atomic.Int64
@@ -44,17 +44,17 @@ type budget struct {
 // maxChunk is the most events that a caller takes at once.
 const maxChunk = 1024
 
-// newBudget of so many events for so many callers. The audit ends when the first
-// caller finds none left, so what the others have taken by then and not filled is
-// lost: chunks are so small that this is a quarter of the budget at most.
+// newBudget of so many events for so many callers. The audit ends when the first caller
+// finds none left, so the room that others have taken and not filled is lost. Chunks are
+// so small that this is a quarter of the budget at most.
 func newBudget(events, callers int) *budget {
 	b := &budget{chunk: int64(min(max(events/(4*callers), 1), maxChunk)), half: int64(events / 2)}
 	b.left.Store(int64(events))
 	return b
 }
 
-// take returns how many events more its caller may keep, 0 when no more than so many
-// are left.
+// take returns how many more events the caller may keep, 0 if no more than leave are
+// left.
 func (b *budget) take(leave int64) int64 {
 	if b.left.Load() <= leave {
 		return 0
@@ -65,17 +65,17 @@ func (b *budget) take(leave int64) int64 {
 
 // history is what one caller was answered, as far as there is room.
 //
-// Grants are all kept, for whether a limit was kept shows in all of them together only.
-// A denial is held against the grants and against no other denial. So denials may be
-// left out: that raises no false alarm, it only gives a fault fewer chances to show. When
-// room gets scarce, as with millions of denials from memory a second, a random half of
-// the kept ones is dropped, and from then on half as many are kept: of all denials of the
-// run, spread evenly, 1 of some power of 2. What shows in 100 denials, of which 1 of 16
-// is kept, is missed 1 time in 600.
+// All grants are kept, because only together they show whether a limit was kept. A denial
+// is checked against the grants and against no other denial. So denials may be left out:
+// that raises no false alarm, it only gives a fault fewer chances to show. When room gets
+// scarce, as with millions of denials from memory a second, a random half of the kept
+// denials is dropped, and from then on half as many are kept. So 1 of some power of 2 is
+// kept, evenly over the run. If 1 of 16 is kept, a fault that shows in 100 denials is
+// missed 1 time in 600.
 //
-// Where there is no room even for grants, what follows is dropped, but for the earliest
-// time of it: before that, the histories of all callers together are complete, and so the
-// audit of that part is sound.
+// Where there is no room even for grants, later events are dropped, and the earliest time
+// of them is noted. Before that time the histories of all callers together are complete,
+// and so the audit of that part is sound.
 type history struct {
 	budget  *budget
 	chunks  [][]event
@@ -84,15 +84,15 @@ type history struct {
 	dropped int64 // the earliest At that was dropped
 
 	every   int64 // 1 of so many denials is kept
-	skip    int64 // so many are left out before the next one
-	denials int64 // that there were
-	kept    int64 // of them
+	skip    int64 // denials to leave out before the next one is kept
+	denials int64 // kept or not
+	kept    int64 // denials in the chunks
 	random  rand.PCG
 
-	// estimated: the At of a denial may be that of a memory, a round trip too late.
+	// estimated: a denial's At may come from memory, a round trip too late.
 	estimated bool
-	newest    int64            // the latest At that was answered, and is none too late
-	lost      map[uint32]int64 // per key: no answer was lost that was decided before that time
+	newest    int64            // the latest At of an answer that is not estimated
+	lost      map[uint32]int64 // per key: a time before which no lost answer was decided
 }
 
 func newHistory(b *budget) history {
@@ -126,18 +126,18 @@ func (h *history) answer(key uint32, d *pglimit.Decision) {
 	}
 }
 
-// keepNoDenials leaves them all out: they are not to be judged.
+// keepNoDenials leaves out all denials, because they are not to be judged.
 func (h *history) keepNoDenials() { h.skip = math.MaxInt64 }
 
-// skipSome denials: every - 1 on average, at random so that no pattern of the load's
-// escapes.
+// skipSome draws how many denials to leave out: every - 1 on average, at random so that
+// no pattern of the load escapes.
 func (h *history) skipSome() {
 	if h.every > 1 {
 		h.skip = int64(h.random.Uint64() % uint64(2*h.every-1)) //nolint:gosec // below twice every
 	}
 }
 
-// makeRoom for an event. It returns false if there is none.
+// makeRoom makes room for an event. It returns false if there is none.
 func (h *history) makeRoom() bool {
 	for h.filling < len(h.chunks) && len(h.chunks[h.filling]) == cap(h.chunks[h.filling]) {
 		h.filling++
@@ -145,7 +145,8 @@ func (h *history) makeRoom() bool {
 	if h.filling < len(h.chunks) {
 		return true
 	}
-	// Half of the budget is for those who have grants to keep, or nothing yet.
+	// The second half of the budget is for callers that have grants to keep, or nothing
+	// yet.
 	return h.extend(h.budget.take(h.budget.half)) || h.thin() || h.extend(h.budget.take(0))
 }
 
@@ -157,8 +158,8 @@ func (h *history) extend(room int64) bool {
 	return room > 0
 }
 
-// thin drops half of the denials. It returns false if that would help little: a caller
-// that has few would do it again and again.
+// thin drops half of the denials. It returns false if they are so few that it would
+// happen again and again.
 func (h *history) thin() bool {
 	for freed := false; !freed; {
 		if h.kept < h.room/4+1 {
@@ -191,8 +192,8 @@ func (h *history) dropHalf() (freed bool) {
 	return h.filling < len(h.chunks)
 }
 
-// lose notes that a request may or may not have been granted. It was sent after
-// the answer before it had come, and so decided after that.
+// lose notes that a request may have been granted. It was sent after the previous answer
+// came, so it was decided after that.
 func (h *history) lose(key uint32) {
 	if h.lost == nil {
 		h.lost = make(map[uint32]int64)

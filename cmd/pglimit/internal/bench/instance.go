@@ -70,14 +70,14 @@ func (in instance) close(ctx context.Context) error {
 	return in.limiter.Close(ctx)
 }
 
-// onEveryConn works with each connection of the pool, after all were opened.
+// onEveryConn calls work with each connection of the pool, and opens them as it goes.
 func (in instance) onEveryConn(ctx context.Context, conns int, work func(*pgxpool.Conn) error) error {
 	for i := range conns {
 		conn, err := in.pool.Acquire(ctx)
 		if err != nil {
 			return fmt.Errorf("connection %d of %d (see --conns and --instances): %w", i+1, conns, err)
 		}
-		defer conn.Release() // when all are open, or else one would be got again and again
+		defer conn.Release() // at the end: a connection that is free would be acquired again
 		if err := work(conn); err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ type (
 		DurationSeconds float64 `json:"duration_seconds"`
 		AuditDecisions  int     `json:"audit_decisions"`
 
-		// What was asked for. 0: as the library does.
+		// The stages as asked for. 0: as the library does.
 		Combining        bool    `json:"combining"`
 		Lanes            int     `json:"lanes"`
 		MaxWaiting       int     `json:"max_waiting"`
@@ -68,7 +68,7 @@ type (
 		Errors                    map[string]int64  `json:"errors"`
 		FirstErrors               map[string]string `json:"first_errors,omitempty"`
 		Stages                    jsonStages        `json:"stages"`
-		Deadlocks                 *int64            `json:"deadlocks"` // null, this and the next four: not known
+		Deadlocks                 *int64            `json:"deadlocks"` // null here and in the next four: not known
 		WALBytesPerDecision       *float64          `json:"wal_bytes_per_decision"`
 		TransactionIDsPerDecision *float64          `json:"transaction_ids_per_decision"`
 		DeadTuples                *int64            `json:"dead_tuples"`
@@ -90,11 +90,11 @@ type (
 		Combining             bool    `json:"combining"`
 		Memory                bool    `json:"memory"`
 		Leases                bool    `json:"leases"`
-		RoundTripsPerDecision float64 `json:"round_trips_per_decision"` // those for leases too
+		RoundTripsPerDecision float64 `json:"round_trips_per_decision"` // trips for leases included
 		RememberedRatio       float64 `json:"remembered_ratio"`         // decisions from the memory of denials
 		LeasedRatio           float64 `json:"leased_ratio"`             // decisions from a lease
 		CallersPerRoundTrip   float64 `json:"callers_per_round_trip"`
-		RequestsPerRoundTrip  float64 `json:"requests_per_round_trip"` // identical ones of several callers are one
+		RequestsPerRoundTrip  float64 `json:"requests_per_round_trip"` // identical requests of several callers are one
 		Remembered            int64   `json:"remembered"`
 		Leased                int64   `json:"leased"`
 		Decided               int64   `json:"decided"` // by Postgres
@@ -102,7 +102,7 @@ type (
 		Requests              int64   `json:"requests"`
 		LeaseTrips            int64   `json:"lease_trips"`
 		LeasedTokens          int64   `json:"leased_tokens"`
-		UnspentTokens         int64   `json:"unspent_tokens"` // of those
+		UnspentTokens         int64   `json:"unspent_tokens"` // of the leased tokens
 		PassedOnTokens        int64   `json:"passed_on_tokens"`
 		GivenBackTokens       int64   `json:"given_back_tokens"`
 		LostTokens            int64   `json:"lost_tokens"`

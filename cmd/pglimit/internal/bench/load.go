@@ -25,7 +25,7 @@ type load struct {
 	callers []*caller
 	clock   clock
 	drain   time.Duration
-	sleep   func(time.Duration) // the last stretch before an arrival: nanosleep
+	sleep   func(time.Duration) // for the last stretch before an arrival: nanosleep
 }
 
 // caller has at most one request under way.
@@ -36,15 +36,15 @@ type caller struct {
 	picker   picker
 	recorder *recorder
 
-	_ [64]byte // what a caller changes with each decision is in no other's cache line
+	_ [64]byte // keeps what a caller changes with each decision out of the others' cache lines
 }
 
 // window is the time in which a load runs.
 type window struct{ from, until time.Duration }
 
-// run lets every caller work, each in a goroutine of its own, and returns for how
-// long: the length that was asked for unless ctx ended it sooner. work is to
-// return when the window is over or the context is done, and so is what runs beside.
+// run calls work for every caller, each in a goroutine of its own, and returns how long
+// the load ran: length, unless ctx ended it sooner. work and beside must return when the
+// window is over or the context is done.
 func (l *load) run(ctx context.Context, length time.Duration, work func(context.Context, *caller, window), beside ...func(context.Context, window)) time.Duration {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -73,15 +73,15 @@ func (l *load) run(ctx context.Context, length time.Duration, work func(context.
 	return length
 }
 
-// interrupted says that ctx ended because the user wanted it, not because requests
-// had no answer.
+// interrupted says that ctx ended because the user wanted it, not because requests got no
+// answer.
 func interrupted(ctx context.Context) bool {
 	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), errUnanswered)
 }
 
-// ask sends a request. Its latency counts from the time given, which is earlier than
-// now if it had to wait for its turn. It returns when the answer came, and whether there
-// was a connection to get it by.
+// ask sends a request. Its latency counts from the time given, which is before now if the
+// request had to wait for its turn. ask returns when the answer came, and whether there
+// was a connection.
 func (c *caller) ask(ctx context.Context, clock clock, from time.Duration, w window) (answered time.Duration, connected bool) {
 	key := c.picker.pick()
 	decision, err := c.limiter.AllowN(ctx, c.keys[key], c.cost)

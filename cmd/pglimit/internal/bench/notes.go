@@ -9,7 +9,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// notes are what a reader of the numbers should know, and would not see from them.
+// notes say what a reader of the numbers should know, and would not see from them.
 func (r Report) notes() []string {
 	var notes []string
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -37,7 +37,7 @@ func (r Report) notes() []string {
 	return notes
 }
 
-// withoutLeases are the strategies that ran without, although leases were wanted.
+// withoutLeases names the strategies that ran without leases although leases were wanted.
 func (r Report) withoutLeases() []string {
 	var names []string
 	for _, run := range r.Runs {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// open runs an open loop: requests arrive when the schedule says, and each goes to
-// the next caller that is free. While all are busy, arrivals wait their turn, in
-// the schedule and not in memory, and their latency counts from the time at which they
-// were due. So a server that stalls for a second shows as a second in the latencies of
-// all that arrived meanwhile, not as one slow request.
+// open runs an open loop: requests arrive when the schedule says, and each goes to the
+// next caller that is free. While all callers are busy, arrivals wait for their turn, in
+// the schedule and not in memory. Their latency counts from the time at which they were
+// due, so a server that stalls for a second shows as a second in the latencies of all
+// that arrived meanwhile, not as one slow request.
 //
-// gap returns the time between one arrival and the next. Arrivals that were not sent
-// by the end of the drain are recorded as unserved in the recorder left, with the
-// time that they had waited. An interrupted run has none: it was not the server that
-// left them waiting.
+// gap returns the time between one arrival and the next. Arrivals that were not sent by
+// the end of the drain are recorded as unserved in the recorder left, with the time that
+// they had waited. An interrupted run records none: the server did not leave them
+// waiting.
 func (l *load) open(ctx context.Context, length time.Duration, gap func() time.Duration, left *recorder) time.Duration {
 	arrivals := make(chan time.Duration)
 	return l.run(ctx, length,
@@ -58,7 +58,7 @@ func (l *load) dispatch(ctx context.Context, w window, gap func() time.Duration,
 
 // sleepUntil waits until it is time, and returns false if the context ended first.
 func (l *load) sleepUntil(ctx context.Context, due time.Duration) bool {
-	// Go's timers may be a millisecond late: the last stretch is slept elsewise.
+	// Go's timers may be a millisecond late: l.sleep does the last stretch.
 	const stretch = 2 * time.Millisecond
 	if wait := due - l.clock.now() - stretch; wait > 0 {
 		timer := time.NewTimer(wait)
@@ -75,11 +75,11 @@ func (l *load) sleepUntil(ctx context.Context, due time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// newGaps returns the times between arrivals.
+// newGaps returns a function that returns the time from one arrival to the next.
 func (c Config) newGaps() func() time.Duration {
 	mean := float64(time.Second) / c.RPS
 	if c.Arrivals == Constant {
-		// Carrying what is less than a nanosecond keeps the rate exact.
+		// Carrying fractions of a nanosecond over keeps the rate exact.
 		var exact float64
 		var given time.Duration
 		return func() time.Duration {

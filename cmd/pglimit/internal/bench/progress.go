@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Progress of a run, several times a second.
+// Progress of a run, reported several times a second.
 type Progress struct {
 	Strategy      string
 	Number, Of    int // this is the Number-th strategy Of so many
@@ -16,7 +16,7 @@ type Progress struct {
 
 const progressInterval = 100 * time.Millisecond
 
-// follow reports until the function that it returns is called.
+// follow reports until the function that it returns is called, and once more then.
 func (p Progress) follow(report func(Progress), last time.Duration, recorders []*recorder) (stop func()) {
 	if report == nil {
 		return func() {}

@@ -9,7 +9,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// Range and resolution of latencies: three digits, of 64 ns at the finest.
+// Range and resolution of latencies: three significant digits, and steps of 64 ns at the
+// finest.
 const (
 	shortestLatency = 100 * time.Nanosecond
 	longestLatency  = 10 * time.Minute
@@ -33,20 +34,20 @@ type recorder struct {
 	errors    map[string]*failure
 	history   history
 
-	// answered decisions are what the progress display reads meanwhile: as they were
-	// at the time published.
+	// answered is the number of decisions that the progress display reads meanwhile, as
+	// it was at the time published.
 	answered  atomic.Int64
 	published time.Duration
 
-	_ [64]byte // and no other's are in the last cache line
+	_ [64]byte // keeps others out of the last cache line
 }
 
 func newRecorder(b *budget) *recorder {
 	return &recorder{latency: newHistogram(), errors: make(map[string]*failure), history: newHistory(b)}
 }
 
-// decision records an answer that took so long, when it came, and whether that was
-// before the end of the run.
+// decision records an answer: how long it took, when it came, and whether that was before
+// the end of the run.
 func (r *recorder) decision(key uint32, d *pglimit.Decision, took, at time.Duration, inTime bool) {
 	// A decision without a time cannot be audited (see internal/published). If it
 	// is a denial, no verdict on the others depends on it.
@@ -78,14 +79,14 @@ func (r *recorder) decision(key uint32, d *pglimit.Decision, took, at time.Durat
 	r.took(took)
 }
 
-// publishInterval is short for a display, and long for an atomic operation that takes
-// as long as all else here.
+// publishInterval is short for a display, and long beside the atomic operation, which
+// takes as long as all else here.
 const publishInterval = 10 * time.Millisecond
 
-// failure records a request that has no decision. An error that is an answer has no
-// place among the latencies of decisions: refusing is often faster, and waiting for a
-// deadlock slower. A wait that was given up has its place there, as long as it was: left
-// out, a server that stalls would look fast.
+// failure records a request that got no decision. An error that is an answer does not
+// count among the latencies of decisions: a refusal is often faster, and a deadlock
+// slower. A wait that was given up does count, with the time that it lasted: without it,
+// a server that stalls would look fast.
 func (r *recorder) failure(key uint32, err error, took time.Duration) {
 	name, lost := classify(err)
 	if lost {
@@ -95,7 +96,7 @@ func (r *recorder) failure(key uint32, err error, took time.Duration) {
 		return
 	}
 	if name == kindUnanswered {
-		err = nil // that its context ended says nothing
+		err = nil // it says only that its context ended
 	}
 	r.fail(name, err)
 	if stillWaiting(name) {
@@ -103,8 +104,8 @@ func (r *recorder) failure(key uint32, err error, took time.Duration) {
 	}
 }
 
-// unserved records an arrival that was never sent, after it had waited so long: the
-// time it would have taken is longer.
+// unserved records an arrival that was never sent, with the time that it had waited. Its
+// answer would have taken longer.
 func (r *recorder) unserved(waited time.Duration) {
 	if r.measuring {
 		r.fail(kindUnserved, nil)

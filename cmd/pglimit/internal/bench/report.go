@@ -12,22 +12,22 @@ type Report struct {
 	Server Server
 	Runs   []Result
 
-	// Interrupted: the context ended before everything was run. The last result is
-	// then of a shorter time.
+	// Interrupted: the context ended before everything was run. The last result may
+	// then be of a shorter time.
 	Interrupted bool
 }
 
 // Server that was measured.
 type Server struct {
 	Version string // as it says itself: "15.8 (Debian 15.8-1)"
-	Source  string // which one it is, in words
+	Source  string // names the database, in words
 }
 
 // Result of one strategy.
 type Result struct {
 	Strategy string
-	Limit    string // may differ from Config's, see there
-	Adapted  bool   // it does
+	Limit    string // may differ from Config.Limit, see there
+	Adapted  bool   // the limit differs
 	Cost     int64
 	Elapsed  time.Duration
 	Storage  string // of the table: logged or unlogged, empty if it is not known
@@ -39,7 +39,7 @@ type Result struct {
 	Denied    int64 // Contended included
 	Contended int64
 
-	// Errors by kind: SQLSTATE and name, or a word; and what the first of each said.
+	// Errors by kind: SQLSTATE and name, or a word; and the first text of each.
 	Errors      map[string]int64
 	FirstErrors map[string]string
 
@@ -49,19 +49,19 @@ type Result struct {
 	Audit   Audit
 }
 
-// Latency of the requests that were answered by a decision, and of those that were
-// given up while they waited (timeout, unanswered, unserved): these took longer than
-// what is counted. Zero: there was none.
+// Latency of the requests that got a decision, and of the requests that were given up
+// while they waited (timeout, unanswered, unserved), with the time until then: they would
+// have taken longer. Zero: there was none.
 type Latency struct{ P50, P90, P99, P999, Max time.Duration }
 
-// ServerSide is what Postgres counted during the run. On a server that others use,
-// their WAL, transaction ids and deadlocks are in it.
+// ServerSide is what Postgres counted during the run. WAL and transaction ids are the
+// whole server's, deadlocks the database's: others may have caused some.
 type ServerSide struct {
 	WALBytes, TransactionIDs, Deadlocks, DeadTuples int64
 
 	Updates, HOTUpdates int64
 
-	// Incomplete: some backends had not yet reported all they did.
+	// Incomplete: some backends had not yet reported all that they did.
 	Incomplete bool
 }
 
@@ -72,19 +72,20 @@ func (s ServerSide) HOTRatio() (float64, bool) {
 
 // Audit is the verdict on what the callers were told.
 type Audit struct {
-	// Audited decisions, of the warm-up too. Complete: all grants and, but for the
-	// sampling, all denials; else those up to some time.
+	// Audited decisions, the warm-up's included. Complete: all grants and, but for
+	// the sampling, all denials; otherwise those up to some time.
 	Audited  int64
 	Complete bool
 
-	// Grants and Denials are the audited ones. The write-up's statements as published
-	// do not say when they denied, so theirs cannot be audited.
+	// Grants and Denials are the audited ones. The write-up's statements do not say
+	// when they denied, so their denials cannot be audited.
 	Grants, Denials int64
 
-	// DenialSampling: the audited denials are 1 of so many, at random. 1 is all of them.
+	// DenialSampling: 1 of so many denials was audited, chosen at random. 1 is all of
+	// them.
 	DenialSampling float64
 
-	// JudgedDenials are those of them that could be held against the limit: not
+	// JudgedDenials are the audited ones that could be checked against the limit: not
 	// contended, and no answer of that key was lost before.
 	JudgedDenials int64
 
@@ -93,8 +94,8 @@ type Audit struct {
 	OverTokens int64
 	Worst      string
 
-	// DenialsNotDue although the tokens were there, contended ones aside. Where an
-	// answer was lost, later denials of that key are not judged.
+	// DenialsNotDue were made although the tokens were there, contended ones aside.
+	// After a lost answer, denials of that key are not judged.
 	DenialsNotDue       int64
 	KeysWithLostAnswers int
 }

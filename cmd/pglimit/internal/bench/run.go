@@ -19,9 +19,9 @@ import (
 // Run runs the strategies, one after another, on the database, which must be
 // migrated. It removes the rows that it made.
 //
-// A context that ends is no error: the report has what was measured so far and says
-// that it was interrupted. An error may come with a report too, of the strategies
-// before; that something could not be removed is one, whatever else happened.
+// A context that ends is no error: the report has what was measured so far and says that
+// it was interrupted. An error may come with a report too, of the strategies before. If
+// something could not be removed, that is an error, whatever else happened.
 func Run(ctx context.Context, database *pgxpool.Config, source string, config Config, progress func(Progress)) (Report, error) {
 	report := Report{Config: config, Server: Server{Source: source}}
 	if err := config.Validate(); err != nil {
@@ -42,7 +42,7 @@ func Run(ctx context.Context, database *pgxpool.Config, source string, config Co
 	return report, errors.Join(err, b.untidy)
 }
 
-// runAll fills the report as far as it comes.
+// runAll adds the result of each strategy to the report, until one fails.
 func (b *bench) runAll(ctx context.Context, report *Report) (err error) {
 	if report.Server.Version, err = b.check(ctx); err != nil {
 		return err
@@ -134,8 +134,8 @@ func (b *bench) plans() ([]plan, error) {
 	return plans, nil
 }
 
-// run measures one strategy. What it returns was measured if it says so, whatever
-// the error.
+// run measures one strategy. measured says that the result is one, also if there is an
+// error.
 func (b *bench) run(ctx context.Context, p plan, progress Progress) (result Result, measured bool, err error) {
 	limiter := "bench-" + b.id + "-" + p.strategy.Name()
 	defer b.tidy(ctx, func(ctx context.Context) error { return b.deleteRows(ctx, p.strategy, limiter) })
@@ -187,7 +187,7 @@ func (b *bench) run(ctx context.Context, p plan, progress Progress) (result Resu
 	elapsed := b.drive(ctx, l, b.config.Duration, recorders)
 	stopProgress()
 
-	// From here on also after Ctrl-C: what was measured so far is to be shown.
+	// The rest is done also after Ctrl-C: it shows what was measured so far.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
 	after.position, err = readPosition(ctx, b.observer)
@@ -219,7 +219,7 @@ func (b *bench) newLoad(instances []instance, p plan) (*load, []*recorder) {
 	for i := range b.config.Callers {
 		r := newRecorder(kept)
 		r.history.estimated = stages.Memory
-		if stages.Leases { // what one instance has set aside, another is denied
+		if stages.Leases { // an instance is denied what another has set aside, although nobody has got it
 			r.history.keepNoDenials()
 		}
 		recorders = append(recorders, r)

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// sleepPrecisely prepares the goroutine for [nanosleep], and returns what to do when
-// it is done. Linux wakes threads up to 50 µs late to save power, unless the thread
-// asks for better; the setting is the thread's, so the goroutine keeps its thread to
-// itself and gives it back as it was.
+// sleepPrecisely prepares the goroutine for [nanosleep], and returns what undoes that.
+// Linux wakes threads up to 50 µs late to save power, unless the thread asks for better.
+// The setting is the thread's, so the goroutine keeps its thread to itself and gives it
+// back as it was.
 func sleepPrecisely() (undo func()) {
 	const setTimerSlack = 29 // PR_SET_TIMERSLACK: in nanoseconds; 0 restores the default
 	runtime.LockOSThread()

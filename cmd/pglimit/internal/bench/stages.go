@@ -9,14 +9,14 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// Stages between the limiters of a run and its strategy: which were there, and what
-// they did while it was measured, over all instances.
+// Stages that were on between the limiters of a run and its strategy, and what they did
+// while it was measured, in all instances together.
 type Stages struct {
 	Combining, Memory, Leases bool
 	pglimit.Stats
 }
 
-// limiter is the configuration of each instance's.
+// limiter returns each instance's configuration.
 func (c Config) limiter(name string, p plan) pglimit.Config {
 	config := pglimit.Config{
 		Name: name, Limit: p.limit, Timeout: cmp.Or(c.Timeout, pglimit.NoTimeout), Durability: c.Durability,
@@ -42,7 +42,7 @@ func canLease(s pglimit.Strategy) bool {
 	return able
 }
 
-// asPublished are the write-up's statements. What they do by themselves is to be seen.
+// asPublished: s is one of the write-up's statements, measured by themselves.
 func asPublished(s pglimit.Strategy) bool {
 	_, named := s.(interface{ Table() string })
 	return named
@@ -64,7 +64,7 @@ func (c Config) validateStages() error {
 	return fmt.Errorf("%s %s", flag, strings.ReplaceAll(config.Err.Error(), "Memory.Off", "--no-memory"))
 }
 
-// anything is a strategy that takes every configuration, and nothing else.
+// anything is a strategy that accepts every configuration, and can do nothing else.
 type anything struct{ pglimit.Leaser }
 
 func (anything) Name() string { return "anything" }
@@ -85,28 +85,28 @@ func (s Stages) since(before, after pglimit.Stats) Stages {
 	return s
 }
 
-// What each stage is there for; 0 where there is nothing to divide by.
+// The effect of each stage; 0 where there is nothing to divide by.
 
 func (s Stages) decisions() int64 { return s.Allowed.Total() + s.Denied.Total() }
 
-// decided by Postgres.
+// decided is how many decisions Postgres made.
 func (s Stages) decided() int64 {
 	return s.Allowed[pglimit.FromDatabase] + s.Denied[pglimit.FromDatabase]
 }
 
-// TripsPerDecision counts those for leases too. 1 without any stage.
+// TripsPerDecision counts trips for leases too. It is 1 without any stage.
 func (s Stages) TripsPerDecision() float64 { return ratio(s.RoundTrips+s.LeaseTrips, s.decisions()) }
 
-// RememberedShare of the decisions came from the memory of denials.
+// RememberedShare is the share of decisions from the memory of denials.
 func (s Stages) RememberedShare() float64 { return ratio(s.Denied[pglimit.FromMemory], s.decisions()) }
 
-// LeasedShare of the decisions came from a lease.
+// LeasedShare is the share of decisions from a lease.
 func (s Stages) LeasedShare() float64 { return ratio(s.Allowed[pglimit.FromLease], s.decisions()) }
 
-// CallersPerTrip is how many were answered by one call of the strategy.
+// CallersPerTrip is how many callers one call of the strategy answered.
 func (s Stages) CallersPerTrip() float64 { return ratio(s.decided(), s.RoundTrips) }
 
-// RequestsPerTrip is how many of them were different, and so were sent.
+// RequestsPerTrip is how many different requests of theirs it sent.
 func (s Stages) RequestsPerTrip() float64 { return ratio(s.Requests, s.RoundTrips) }
 
 func ratio(n, of int64) float64 {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// stagesText says which stages were wanted, and what of them is not the library's
-// default: "combining (8 lanes), memory of denials, no leases".
+// stagesText says which stages were wanted, and which of their settings are not the
+// library's default: "combining (8 lanes), memory of denials, no leases".
 func (c Config) stagesText() string {
 	return strings.Join([]string{
 		stageText(!c.NoCombining, "combining", c.Lanes > 0, plural(c.Lanes, "lane"), c.MaxWaiting > 0, "at most "+count(int64(c.MaxWaiting))+" waiting"),
@@ -16,7 +16,7 @@ func (c Config) stagesText() string {
 	}, ", ")
 }
 
-// stageText names a stage and up to two settings, each after whether it was set.
+// stageText names a stage and up to two settings, each if it was set.
 func stageText(on bool, name string, firstSet bool, first string, secondSet bool, second string) string {
 	if !on {
 		return "no " + name
@@ -34,7 +34,7 @@ func stageText(on bool, name string, firstSet bool, first string, secondSet bool
 	return name + " (" + strings.Join(set, ", ") + ")"
 }
 
-// stageRows say what each stage did. Those of a stage that no run had are left out.
+// stageRows say what each stage did. They leave out the rows of a stage that no run had.
 func (r Report) stageRows() []row {
 	stage := func(name string, there func(Stages) bool, cell func(Stages) string) []row {
 		for _, run := range r.Runs {
@@ -70,14 +70,14 @@ func (r Report) stageRows() []row {
 	return rows
 }
 
-// small writes three digits, wherever they begin: 0.0000996.
+// small writes three significant digits, wherever they begin: 0.0000996.
 func small(f float64) string {
 	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'g', 3, 64), 64)
 	return strconv.FormatFloat(rounded, 'f', -1, 64)
 }
 
-// percent of the whole, as fine as that of many decisions has to be: 99.97 %. Only all
-// is 100 %.
+// percent writes a share, as fine as that of many decisions has to be: 99.97 %. Only all
+// of them is 100 %.
 func percent(share float64) string {
 	if text := fmt.Sprintf("%.2f", 100*share); share >= 1 || text != "100.00" {
 		return strings.TrimSuffix(text, ".00") + " %"

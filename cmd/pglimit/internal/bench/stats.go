@@ -9,8 +9,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// position of the server: how much WAL it has written and how many transaction ids
-// it has given out, by whomever. Reading it uses up neither.
+// position of the server: how much WAL it has written and how many transaction ids it has
+// given out, for all its clients. Reading it uses up neither.
 type position struct{ wal, xids int64 }
 
 func readPosition(ctx context.Context, pool *pgxpool.Pool) (p position, err error) {
@@ -20,7 +20,7 @@ func readPosition(ctx context.Context, pool *pgxpool.Pool) (p position, err erro
 	return p, err
 }
 
-// statistics that backends report when they get to it: see [flushStatistics] and
+// statistics that backends report with a delay: see [flushStatistics] and
 // [awaitStatistics].
 type statistics struct{ deadlocks, dead, updates, hotUpdates int64 }
 
@@ -73,10 +73,10 @@ func flushStatistics(ctx context.Context, instances []instance, conns int) error
 // exitTime is how long backends whose connections are closed may take to be gone.
 const exitTime = 3 * time.Second
 
-// awaitStatistics returns when every backend of that application_name is gone: a
-// backend reports what it did before it goes. It returns false if some stayed (a
-// connection pooler keeps them, or a deadlock holds them): then the statistics may lack
-// the last seconds.
+// awaitStatistics returns when every backend of that application_name is gone: a backend
+// reports what it did before it goes. It returns false if some stayed (a connection
+// pooler keeps them, or a deadlock holds them): then the statistics may lack the last
+// seconds.
 func awaitStatistics(ctx context.Context, pool *pgxpool.Pool, application string) (complete bool, err error) {
 	for deadline := time.Now().Add(exitTime); ; {
 		var left int
@@ -95,8 +95,8 @@ func awaitStatistics(ctx context.Context, pool *pgxpool.Pool, application string
 	}
 }
 
-// tableOf is the strategy's table: that which it names, or, as for those of package
-// strategies, the one that is called like it.
+// tableOf is the strategy's table: the one that its method Table names, or else the one
+// with the strategy's name, as in package strategies.
 func tableOf(s pglimit.Strategy) string {
 	if named, ok := s.(interface{ Table() string }); ok {
 		return named.Table()

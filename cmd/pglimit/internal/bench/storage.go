@@ -23,7 +23,6 @@ func readStorage(ctx context.Context, pool *pgxpool.Pool, table string) (storage
 	return storage, err
 }
 
-// storage as the table shows it.
 func (r Result) storage() string {
 	if r.Storage == "" {
 		return "unknown"

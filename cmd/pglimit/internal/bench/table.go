@@ -12,8 +12,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// WriteTable writes the report for a person: what was run, one column per strategy,
-// and what should be known to read the numbers.
+// WriteTable writes the report for a person: what was run, one column per strategy, and
+// notes that help to read the numbers.
 func (r Report) WriteTable(w io.Writer) error {
 	var out strings.Builder
 	for _, line := range r.head() {
@@ -53,7 +53,6 @@ func (r Report) head() []string {
 	}
 }
 
-// row of the table: what it says of each run.
 type row struct {
 	name string
 	cell func(Result) string
@@ -162,7 +161,7 @@ func (r Report) table() string {
 	return t.Render()
 }
 
-// denials that were audited: how many, and of how many each was one.
+// denials says how many were audited and, if that is a sample, 1 of how many.
 func (a Audit) denials() string {
 	if a.DenialSampling > 1 {
 		return fmt.Sprintf("%s (1 of %s)", count(a.Denials), number(a.DenialSampling))
@@ -182,7 +181,7 @@ func (s ServerSide) hot() string {
 	return fmt.Sprintf("%.1f %%", 100*ratio)
 }
 
-// limit that the strategy ran under, and the cost where it is not the others'.
+// limit says which limit the strategy ran under, and its cost if that is not the others'.
 func (r Result) limit(c Config) string {
 	if r.Cost == c.Cost {
 		return r.Limit

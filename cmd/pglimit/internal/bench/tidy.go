@@ -17,7 +17,7 @@ import (
 // tidyTime is how long removing what a run left behind may take, also after Ctrl-C.
 const tidyTime = 30 * time.Second
 
-// tidy removes something, also when the context has ended, and notes that it could not.
+// tidy calls remove, also when the context has ended, and notes its error.
 func (b *bench) tidy(ctx context.Context, remove func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
@@ -26,7 +26,8 @@ func (b *bench) tidy(ctx context.Context, remove func(context.Context) error) {
 	}
 }
 
-// deleteRows of the limiter. The published statements' go with their schema.
+// deleteRows deletes the rows of the limiter. The rows of the published statements go
+// with their schema.
 func (b *bench) deleteRows(ctx context.Context, s pglimit.Strategy, limiter string) error {
 	if _, ok := s.(interface{ Table() string }); ok {
 		return nil
@@ -36,7 +37,7 @@ func (b *bench) deleteRows(ctx context.Context, s pglimit.Strategy, limiter stri
 	return err
 }
 
-// What a bench is known by, with its id behind: to the server, and its schema.
+// What the names of a bench begin with; its id follows.
 const (
 	applicationPrefix = "pglimit bench "
 	schemaPrefix      = "pglimit_published_"
@@ -44,8 +45,9 @@ const (
 
 func (b *bench) schema() string { return schemaPrefix + b.id }
 
-// dropAbandoned drops the schemas of runs that came to a hard end: those of which no
-// connection is left. Only what this role owns, and of that it sees all connections.
+// dropAbandoned drops the schemas of runs that were killed: their connections are gone.
+// It leaves the schemas of roles whose rights this role lacks, because it does not see
+// their connections.
 func (b *bench) dropAbandoned(ctx context.Context) error {
 	rows, err := b.observer.Query(ctx, `
 		select n.nspname::text

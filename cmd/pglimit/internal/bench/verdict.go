@@ -2,11 +2,11 @@ package bench
 
 import "strings"
 
-// Verdicts without a fault, from what is known for certain to what is not.
+// Verdicts without a fault, the most certain first.
 const (
-	verdictExact     = "exact"          // every decision was held against the limit
+	verdictExact     = "exact"          // every decision was compared with the limit
 	verdictSampled   = "exact, sampled" // every grant was, and a sample of the denials
-	verdictNeverOver = "never over"     // every grant was, but no denial could be
+	verdictNeverOver = "never over"     // every grant was, but no denial could be judged
 	verdictNoFault   = "no fault seen"  // decisions are missing
 	verdictNothing   = "nothing to audit"
 )

@@ -10,7 +10,6 @@ import (
 // the first hundred 58 %.
 const zipfExponent = 1.1
 
-// keyNames are the keys that are asked for, by number.
 func keyNames(n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -27,7 +26,8 @@ type picker struct {
 	zipf   *rand.Zipf
 }
 
-// newPicker is that of one caller. Callers with different numbers draw independently.
+// newPicker returns the picker of one caller. Callers with different numbers draw
+// independently.
 func (c Config) newPicker(caller int) picker {
 	p := picker{keys: uint64(c.Keys), random: *c.source(streamKeys, caller)} //nolint:gosec // Validate bounds the keys
 	if c.Distribution == Zipf && c.Keys > 1 {
@@ -49,7 +49,7 @@ func (p *picker) pick() uint32 {
 	return uint32(key) //nolint:gosec // below keys
 }
 
-// What randomness is for. Different streams of one seed are independent.
+// The uses of randomness. Different streams of one seed are independent.
 const (
 	streamKeys uint64 = iota << 32
 	streamArrivals
