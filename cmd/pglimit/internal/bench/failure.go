@@ -25,6 +25,7 @@ const (
 	kindUnanswered = "unanswered" // still under way long after the end of the run
 	kindUnserved   = "unserved"   // open loop: an arrival that was never sent
 	kindOverloaded = "overloaded" // --max-waiting
+	kindBreaker    = "breaker"    // not sent, because Postgres had just not answered others
 	kindOther      = "other"
 )
 
@@ -41,6 +42,8 @@ func classify(err error) (kind string, lost bool) {
 	switch {
 	case errors.Is(err, pglimit.ErrOverloaded):
 		return kindOverloaded, false
+	case pglimit.CauseOf(err) == pglimit.CauseBreaker:
+		return kindBreaker, false
 	case errors.As(err, &pg):
 		return pg.Code + nameOf(pg.Code), sent && goingAway(pg.Code)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -68,7 +71,7 @@ func goingAway(code string) bool {
 // next request would most likely fail as fast.
 func unreachable(err error) bool {
 	kind, _ := classify(err)
-	return kind == kindConnection || kind == kindOverloaded || goingAway(kind) || neverSent(err)
+	return kind == kindConnection || kind == kindOverloaded || kind == kindBreaker || goingAway(kind) || neverSent(err)
 }
 
 // stillWaiting says that errors of this kind ended a wait: all that is known of the

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -34,6 +36,11 @@ func (f fake) Take(ctx context.Context, _ pglimit.Session, requests []pglimit.Re
 
 // noDatabase is a pool that a fake does not use.
 type noDatabase struct{ pglimit.Pool }
+
+// Exec gives a sign of life.
+func (noDatabase) Exec(context.Context, string, ...any) (tag pgconn.CommandTag, err error) {
+	return tag, nil
+}
 
 // grantAfter grants everything, each time after so long.
 func grantAfter(d time.Duration) fake {
