@@ -20,8 +20,8 @@ func (l *Limiter) ping(ctx context.Context) error {
 	return noLife(err)
 }
 
-// signOfLife asks for one on a connection of its own: those of the pool may all be waiting for
-// rows that somebody holds locked. Of a Pool that does not say how it connects, it is a ping.
+// signOfLife asks for a sign of life on a new connection: all connections of the pool may be
+// waiting for rows that somebody holds locked. If the Pool has no Config, it is a ping.
 func (l *Limiter) signOfLife(pool Pool) func(context.Context) error {
 	configured, says := pool.(interface{ Config() *pgxpool.Config })
 	if !says {
@@ -41,7 +41,7 @@ func (l *Limiter) signOfLife(pool Pool) func(context.Context) error {
 		if err != nil {
 			return noLife(err)
 		}
-		defer conn.Close(ctx) //nolint:errcheck // it was for this question only
+		defer conn.Close(ctx) //nolint:errcheck // the connection was for this question only
 		_, err = conn.Exec(ctx, askForLife)
 		return noLife(err)
 	}

@@ -9,24 +9,24 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
 )
 
-// Cause of a request's failure: why no decision was known.
+// Cause says why no decision was known.
 type Cause int
 
-// What a failure may come of.
+// The causes of a failure.
 const (
-	CauseOther       Cause = iota // an error of Postgres's, or of the strategy's, of no kind below
+	CauseOther       Cause = iota // any other error of Postgres's or of the strategy's
 	CauseClosed                   // the Limiter was closed
-	CauseUnavailable              // Postgres could not be reached, or had no room
+	CauseUnavailable              // Postgres could not be reached, or refused for reasons of its own
 	CauseTimeout                  // no answer within Config.Timeout, or the context's deadline
-	CauseBreaker                  // not asked, because Postgres had just not answered others
+	CauseBreaker                  // the circuit breaker is open: Postgres was not asked
 	CauseOverloaded               // as many as Config.MaxWaiting were waiting
 	CauseNotMigrated              // the schema or a part of it is missing
 	CausePermission               // the role lacks a right
-	CauseRefused                  // Postgres refused this request, such as for a locked row
+	CauseRefused                  // Postgres refused this request, for instance for a locked row
 )
 
-// causes in the order of the constants. The first that fits an error is its cause, looked for
-// from the second on.
+// causes are in the order of the constants. An error's cause is the first that fits after
+// CauseOther; if none does, CauseOther.
 var causes = [...]struct {
 	name string
 	fits func(error) bool
@@ -53,7 +53,7 @@ func (c Cause) String() string {
 	return causes[c].name
 }
 
-// CauseOf an error of Allow and its like.
+// CauseOf returns the cause of an error that a Limiter returned or passed to OnError.
 func CauseOf(err error) Cause {
 	for c := CauseOther + 1; int(c) < len(causes); c++ {
 		if causes[c].fits(err) {
@@ -63,7 +63,7 @@ func CauseOf(err error) Cause {
 	return CauseOther
 }
 
-// level to log at: what somebody has to set right does not end by itself.
+// level is what to log at: a failure that somebody has to repair is an error, not a warning.
 func (c Cause) level() slog.Level {
 	if c == CauseNotMigrated || c == CausePermission {
 		return slog.LevelError

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// complainEvery so often at most about failures of one cause.
+// complainEvery is how often failures of one cause are logged at most.
 const complainEvery = 10 * time.Second
 
-// complaints are logged: the first failure of a cause at once, and while they go on a line
-// per interval, which says how many there were.
+// complaints logs the first failure of a cause at once, then a line per interval, with the
+// number of failures.
 type complaints struct {
-	logger  *slog.Logger // nil: nobody listens
+	logger  *slog.Logger // nil: nothing is logged
 	limiter string
-	keys    bool // are logged
+	keys    bool // whether keys are logged
 
 	mu     sync.Mutex
 	causes [len(causes)]complaint
@@ -50,7 +50,7 @@ func (c *complaints) hear(ctx context.Context, key string, cause Cause, err erro
 	c.log(ctx, cause.level(), "pglimit: no decision is known", attrs...)
 }
 
-// circuit has changed. why: the last failure.
+// circuit logs a change of the circuit breaker. why is the last failure.
 func (c *complaints) circuit(open bool, why error) {
 	switch {
 	case c.logger == nil:

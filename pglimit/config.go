@@ -10,45 +10,46 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Config of a [Limiter]. Name and Limit are required, the zero value of every
-// other field is its default.
+// Config of a [Limiter]. Name and Limit are required. The zero value of every
+// other field means its default.
 type Config struct {
-	// Name of the limiter. Limiters of one name share their buckets, across
-	// processes; limiters of different names do not. At most MaxLimiterBytes.
+	// Name of the limiter. Limiters with the same name and strategy share their
+	// buckets, across processes; others do not. At most MaxLimiterBytes long.
 	Name string
 
-	// Limit for each key. When a new release changes it, what a key has used so
-	// far stays used, and flows back at the faster of both rates; while both releases
-	// run, they grant what the looser limit would.
+	// Limit of each key. When a new release changes it, the tokens that a key has used
+	// stay used, and come back at the faster of both rates. While both releases run, they
+	// grant together what the looser limit would.
 	Limit Limit
 
-	// Timeout of one decision, or Reset, from the call to the answer. Zero: a second.
-	// NoTimeout: none but the context's.
+	// Timeout of one decision or Reset, from the call to the answer. Zero: a second.
+	// NoTimeout: only the deadline of the context.
 	Timeout time.Duration
 
 	// Durability of grants. Zero: Relaxed.
 	Durability Durability
 
-	// OnError is asked when no decision is known: Postgres cannot be reached, is
-	// too slow, or refuses. It is not asked when the request itself is at fault, when
-	// the caller cancelled its context or the Limiter is closed, nor by Reset and ResetAll.
-	// Nor when the database is set up wrongly ([ErrNotMigrated], [ErrPermission]): that is no
-	// outage, which ends by itself, and a limiter that fails open would let everybody pass
-	// for ever, unseen. Nil: the error is returned. See [FailOpen], [FailClosed] and
+	// OnError answers the caller when no decision is known: Postgres cannot be reached, is
+	// too slow, or refuses. Nil: the error is returned. See [FailOpen], [FailClosed] and
 	// [FailLocal].
+	//
+	// It is not called for an invalid request, when the caller cancelled or the Limiter is
+	// closed, nor by Reset and ResetAll. Nor for [ErrNotMigrated] and [ErrPermission]: these
+	// do not end by themselves, as an outage does, and a limiter that fails open would let
+	// everybody pass for ever, unseen.
 	OnError func(ctx context.Context, request Request, err error) (Decision, error)
 
-	// Logger hears of requests of which no decision is known, whatever OnError makes of
-	// them: of the first of a [Cause] at once, then how many there were, every ten seconds
-	// while they go on; and when the Breaker opens and closes. Nil: nothing is logged.
+	// Logger gets the failures: requests of which no decision is known, whatever OnError
+	// answers. It gets the first of each [Cause] at once, then their number, at most every
+	// ten seconds. It also hears when the Breaker opens and closes. Nil: nothing is logged.
 	Logger *slog.Logger
 
-	// LogKeys adds the key to those lines. Without it, a key is logged only where an error of
-	// Postgres's quotes it: it may be somebody's name.
+	// LogKeys adds the key to the failures that are logged. A key may be somebody's name:
+	// without LogKeys, it is logged only if an error of Postgres's quotes it.
 	LogKeys bool
 
-	// MaxWaiting is how many callers may wait for an answer at once; one more gets
-	// ErrOverloaded. Zero: 65,536.
+	// MaxWaiting is how many callers may wait for an answer at once. One more gets
+	// ErrOverloaded. Each request that a Take sends counts as one. Zero: 65,536.
 	MaxWaiting int
 
 	// The stages between the callers and Postgres.
@@ -58,65 +59,66 @@ type Config struct {
 	Breaker Breaker
 }
 
-// Combine configures the stage in which requests that arrive while others are under way go
-// out together. It is on unless Off.
+// Combine configures the stage that sends requests together if they arrive while a call is
+// under way. It is on unless Off.
 type Combine struct {
 	// Off sends each request by itself.
 	Off bool
 
-	// Lanes, over which keys are spread: each has at most one call, on one connection,
-	// under way. Two keep a near server with few cores busy; where it is far away or has
-	// many cores, more can be faster. Two more connections at most wait for rows that
-	// somebody else holds locked. Zero: 2.
+	// Lanes is how many lanes the keys are spread over. A lane has at most one call under
+	// way, on one connection. Two keep a near server with few cores busy; for a far server,
+	// or one with many cores, more can be faster. At most two more connections wait for
+	// rows that somebody else holds locked. Zero: 2.
 	Lanes int
 }
 
-// Memory configures the stage in which a request that is known to be denied is denied
-// without asking. It is on unless Off.
+// Memory configures the stage that denies without asking Postgres, when an earlier decision
+// shows that the tokens cannot be there yet. It is on unless Off.
 type Memory struct {
 	// Off asks Postgres again after each denial.
 	Off bool
 
-	// TTL is how long a denial is remembered at most, and so how long a Reset, or a
-	// larger limit, of another process may go unnoticed. Zero: a second.
+	// TTL is how long a denial is remembered at most. For as long, a Reset or a larger
+	// limit in another process may go unnoticed. Zero: a second.
 	TTL time.Duration
 
-	// Keys that are remembered at most, in about 200 bytes each and the key. Zero: 65,536.
+	// Keys is how many keys are remembered at most. Each takes about 200 bytes plus the
+	// key. Zero: 65,536.
 	Keys int
 }
 
-// Leases configures the stage in which this process fetches tokens of a busy key in advance
-// and spends them without asking. It is off unless On.
+// Leases configures the stage that fetches tokens of a busy key in advance and spends them
+// without asking Postgres. It is off unless On.
 type Leases struct {
-	// On trades some fairness for speed: what one process has fetched, another is denied.
-	// The strategy must be a [Leaser].
+	// On trades some fairness for speed: tokens that one process has fetched are denied to
+	// the others. The strategy must be a [Leaser].
 	On bool
 
-	// TTL is how long tokens may be set aside, and so how long those of a process that
-	// died are missed. Zero: a second.
+	// TTL is how long a lease lasts at most. If a process dies, its tokens count as spent
+	// after that time. From 10 ms to 10 s. Zero: a second.
 	TTL time.Duration
 }
 
 // Breaker configures the circuit breaker. It is on unless Off.
 //
-// It opens when Postgres refused two calls in a row, or is silent: a call had no answer for
-// half of Config.Timeout, nobody else had one meanwhile, and a new connection got no sign of
-// life in the other half. Then requests fail at once, those under way too. Every 200 ms, one
-// caller asks for a sign of life; the first one that gets it closes the breaker. A row that
-// somebody holds locked, and callers who cancel, do not open it.
+// It opens when Postgres refused two calls in a row as unavailable, or is silent: a call had
+// no answer for half of Config.Timeout (at least 50 ms), no other call had one meanwhile, and a
+// new connection got no sign of life in the other half (at least 200 ms). Then all requests
+// fail at once, also those under way. Every 200 ms (or Config.Timeout, if shorter) one caller
+// asks for a sign of life; the first caller that gets it closes the breaker. A row that
+// somebody holds locked does not open it, nor do callers who cancel.
 type Breaker struct {
-	// Off lets every caller try for as long as Config.Timeout.
+	// Off lets every caller wait for Postgres until Config.Timeout ends.
 	Off bool
 }
 
-// NoTimeout, as [Config.Timeout]: a decision takes as long as its context allows.
+// NoTimeout, as [Config.Timeout]: a decision may take as long as its context allows.
 const NoTimeout time.Duration = -1
 
 const (
 	defaultTimeout = time.Second
 
-	// defaultLanes is as many connections as combining needs to keep Postgres busy
-	// while other answers are on their way.
+	// defaultLanes keeps Postgres busy with one call while the other's answer is on its way.
 	defaultLanes = 2
 	maxLanes     = 1024
 
@@ -137,8 +139,8 @@ func orDefault[T int | time.Duration](value, otherwise T) T {
 	return value
 }
 
-// Validate says what is wrong with the configuration of a limiter that decides with the
-// strategy: nil, or a [*ConfigError]. [New] asks it too.
+// Validate returns nil if a limiter with the strategy can have this configuration, else a
+// [*ConfigError]. [New] calls it too.
 func (c Config) Validate(strategy Strategy) error {
 	if err := rate.CheckLimiter(c.Name); err != nil {
 		var request *RequestError

@@ -7,8 +7,8 @@ import (
 	"runtime/debug"
 )
 
-// decide is the way of a request: each line is a stage, which answers or passes it on. Where
-// none knows the answer, Postgres is asked.
+// decide is the way of a request: each line is a stage, which answers it or passes it on. If
+// no stage in this process knows the answer, Postgres is asked.
 func (l *Limiter) decide(ctx context.Context, r Request) (d Decision, err error) {
 	if err := r.CheckKeyAndTokens(); err != nil {
 		return Decision{}, err
@@ -20,17 +20,17 @@ func (l *Limiter) decide(ctx context.Context, r Request) (d Decision, err error)
 	return l.tell(ctx, r, d, err)
 }
 
-// known is the decision where this process knows it: there is a lease with enough tokens, or
-// it remembers that there are not enough.
+// known returns the decision if this process knows it: it has a lease with enough tokens, or
+// remembers that the bucket does not have enough.
 func (l *Limiter) known(r *Request) (d Decision, known bool) {
 	d, spent, left := l.leases.Spend(r)
-	if spent || left { // who wants more than is left asks: what is remembered knows nothing of the lease
+	if spent || left { // larger than the rest of the lease: skip the memory, which does not know about leases
 		return d, spent
 	}
 	return l.denials.Recall(r)
 }
 
-// tell the caller: the decision, or what becomes of the error.
+// tell the caller the decision, or what OnError makes of the error.
 func (l *Limiter) tell(ctx context.Context, r Request, d Decision, err error) (Decision, error) {
 	if err != nil {
 		if d, err = l.fallback(ctx, r, err); err != nil {
@@ -60,8 +60,8 @@ func (l *Limiter) ask(parent context.Context, r Request) (d Decision, err error)
 	return d, l.late(parent, ctx, err)
 }
 
-// late is the error of a call that the time limit ended. The error itself need not tell: a
-// pool may be set up to cancel a query on the server, which then answers with one of its own.
+// late returns err as a timeoutError if the time limit ended the call. err alone may not show
+// that: a pool may be set up to cancel a query on the server, and then err is the server's.
 func (l *Limiter) late(parent, ctx context.Context, err error) error {
 	if err == nil || l.timeout == NoTimeout || parent.Err() != nil || !errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded) {
 		return err
@@ -69,7 +69,7 @@ func (l *Limiter) late(parent, ctx context.Context, err error) error {
 	return &timeoutError{l.timeout, err}
 }
 
-// obtain tokens: out of a lease that is fetched for a busy key, or for this request.
+// obtain takes tokens out of a lease that is fetched for a busy key, or for this request alone.
 func (l *Limiter) obtain(ctx context.Context, r Request) (Decision, error) {
 	d, served, err := l.leases.Fetch(ctx, &r)
 	if err != nil || served {
@@ -78,7 +78,7 @@ func (l *Limiter) obtain(ctx context.Context, r Request) (Decision, error) {
 	return l.take(ctx, r)
 }
 
-// peek at the bucket, and at what this process has leased of it.
+// peek at the bucket, and add the unspent tokens that this process has leased.
 func (l *Limiter) peek(ctx context.Context, r Request) (Decision, error) {
 	addUnspent := l.leases.BeforePeek(r.Key)
 	d, err := l.take(ctx, r)
@@ -96,7 +96,7 @@ func (l *Limiter) timed(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, l.timeout)
 }
 
-// take together with others who ask now, or alone.
+// take asks Postgres, combined with the requests of other callers or alone.
 func (l *Limiter) take(ctx context.Context, r Request) (Decision, error) {
 	if l.combiner != nil {
 		return l.combiner.Decide(ctx, r)
@@ -108,7 +108,7 @@ func (l *Limiter) take(ctx context.Context, r Request) (Decision, error) {
 	return decisions[0], nil
 }
 
-// send is the round trip, whose answers are checked, and remembered where they deny.
+// send makes the round trip that decides. It checks the decisions, and remembers denials.
 func (l *Limiter) send(ctx context.Context, requests []Request) (decisions []Decision, err error) {
 	asked := l.denials.Now()
 	err = l.call(ctx, func(ctx context.Context) error {
@@ -130,7 +130,7 @@ func (l *Limiter) send(ctx context.Context, requests []Request) (decisions []Dec
 	return decisions, nil
 }
 
-// lease is the round trip of leases. New has seen that the strategy can.
+// lease is the round trip of leases. New has checked that the strategy is a Leaser.
 func (l *Limiter) lease(ctx context.Context, request LeaseRequest) (lease Lease, err error) {
 	err = l.call(ctx, func(ctx context.Context) error {
 		lease, err = l.strategy.(Leaser).Lease(ctx, l.session, request)
@@ -139,14 +139,14 @@ func (l *Limiter) lease(ctx context.Context, request LeaseRequest) (lease Lease,
 	return lease, err
 }
 
-// giveBack is the round trip of what was granted to callers who had left.
+// giveBack makes the round trip that returns tokens granted to callers who had left.
 func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
 	strategy, able := l.strategy.(GiveBacker)
 	if !able {
 		return fmt.Errorf("pglimit: the strategy %s takes nothing back: %w", l.strategy.Name(), errors.ErrUnsupported)
 	}
 	err := l.call(ctx, func(ctx context.Context) error { return strategy.GiveBack(ctx, l.session, refunds) })
-	for i := range refunds { // also after an error, which may hide that it was done
+	for i := range refunds { // also after an error: the tokens may have been given back
 		l.denials.Forget(refunds[i].Key)
 	}
 	return err
@@ -159,7 +159,7 @@ func (l *Limiter) call(ctx context.Context, strategy func(context.Context) error
 	})
 }
 
-// guard against a strategy that panics: it fails its callers, and nobody else.
+// guard turns a panic of the strategy into an error for its callers. Nobody else is affected.
 func (l *Limiter) guard(strategy func() error) (err error) {
 	if l.session == nil {
 		return errors.New("pglimit: InTx and OnConn need a transaction or a connection, and got nil")

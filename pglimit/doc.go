@@ -19,30 +19,31 @@
 //
 // For one limiter and key, in any span of time T by the database's clock, at
 // most Burst + Tokens × T / Period tokens are granted, whatever the
-// concurrency; and a request is denied only if the tokens were not there.
+// concurrency. And a request is denied only if the tokens were not there (or, with
+// ForUpdateNowait, if somebody else held the row).
 //
-// The types that a Limiter shares with strategies are those of package rate, where their
-// fields and methods are explained: go doc github.com/pglimit/ratelimit/pglimit/rate.Decision.
+// Package rate defines the types that a Limiter shares with strategies, and explains their
+// fields and methods: go doc github.com/pglimit/ratelimit/pglimit/rate.Decision.
 //
 // # Stages
 //
-// Between the Limiter and the strategy a request passes stages, each in a package of its
-// own below internal (decide.go has them in order):
+// Between the Limiter and the strategy a request passes stages. Each is a package below
+// internal; decide.go calls them in order:
 //
 //   - Memory of denials (on): a decision says when the next token comes. Until then
 //     the key is denied without asking Postgres again.
 //
 //   - Leases (off): tokens of a busy key are fetched in advance and spent without asking.
 //
-//   - Combining (on): while a call is under way, requests queue up, and go out together
+//   - Combining (on): while a call is under way, requests queue up. They go out together
 //     when it returns. The more callers, the less a decision costs.
 //
 //   - Circuit breaker (on): while Postgres does not answer, requests fail at once.
 //
-// They call Postgres from goroutines of their own, which end when nobody waits, and at
-// [Limiter.Close]. [Limiter.Stats] says what each of them did, and [Decision].Source which of
-// them answered. In a transaction of the caller's ([Limiter.InTx]) there is none of them.
+// The stages call Postgres from goroutines of their own, which end when nobody waits, and at
+// [Limiter.Close]. [Limiter.Stats] says what each stage did, [Decision].Source which one
+// answered. In a transaction of the caller's ([Limiter.InTx]) a request passes no stage.
 //
-// A denial is data, an error means that no decision is known: what happens then
-// is chosen once, with [Config.OnError], and counted by [Cause].
+// A denial is a decision. An error means that no decision is known: [Config.OnError] chooses
+// what happens then, and [Limiter.Stats] counts it by [Cause].
 package pglimit

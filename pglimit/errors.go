@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// timeoutError is the end of Config.Timeout: what was sent and not answered in time may have
-// been granted, nobody knows.
+// timeoutError is the end of Config.Timeout. Whether a request that was sent has been granted is
+// not known.
 type timeoutError struct {
 	timeout time.Duration
 	err     error
@@ -22,10 +22,10 @@ func (e *timeoutError) Unwrap() []error {
 	return []error{ErrUnavailable, context.DeadlineExceeded, e.err}
 }
 
-// ConfigError is a [Config] that [New] refuses.
+// ConfigError says why [New] refuses a [Config].
 type ConfigError struct {
 	Field string // of Config
-	Err   error  // a *LimitError for Limit, else only why: "is empty: ..."
+	Err   error  // a *LimitError for Limit, else only the reason: "is empty: ..."
 }
 
 func (e *ConfigError) Error() string {

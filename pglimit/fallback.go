@@ -9,8 +9,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/local"
 )
 
-// fallback is what becomes of a request of which no decision is known, if that is an outage.
-// The caller's own cancellation is none: nobody waits for the answer any more.
+// fallback counts and logs a failed request, and calls OnError if the failure may be an outage.
+// If the caller cancelled, only that is counted: nobody waits for the answer any more.
 func (l *Limiter) fallback(ctx context.Context, r Request, err error) (Decision, error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		l.counters.canceled.Add(1)
@@ -33,34 +33,35 @@ func (l *Limiter) fallback(ctx context.Context, r Request, err error) (Decision,
 	return d, nil
 }
 
-// FailOpen, as [Config.OnError], grants what was asked when no decision is
-// known: for limits that protect comfort.
+// FailOpen, as [Config.OnError], grants every request of which no decision is known: for
+// limits that protect comfort.
 func FailOpen(_ context.Context, request Request, _ error) (Decision, error) {
 	return Decision{Allowed: true, Granted: request.Tokens}, nil
 }
 
-// FailClosed, as [Config.OnError], denies when no decision is known, and asks to come
-// back in a second: for limits that protect something that must not be overrun.
+// FailClosed, as [Config.OnError], denies every request of which no decision is known, with a
+// RetryAfter of a second: for limits that protect something that must not be overrun.
 func FailClosed(context.Context, Request, error) (Decision, error) {
 	return Decision{RetryAfter: time.Second}, nil
 }
 
-// FailLocal makes a [Config.OnError] that decides in this process when no decision is known,
-// by its share of the limit: an instances-th of the rate and of the burst, but a burst of one
-// at least.
+// FailLocal makes a [Config.OnError] that decides in this process when no decision is known.
+// Each process has a share of the limit: rate and burst divided by instances, with a burst of
+// at least one.
 //
-// How far over: while Postgres does not answer, all instances together grant at most the
-// limit (and one token each where the burst is smaller than their number), beginning with a
-// full burst, on top of what Postgres had granted. While it answers some of them only, those
-// that it does not answer grant their shares besides.
+// While Postgres does not answer, all instances together grant at most the limit, beginning
+// with a full burst, on top of what Postgres had granted. (If the burst is smaller than
+// instances, that burst is one token for each instance.) While Postgres answers only some
+// instances, the others grant their shares on top.
 //
-// A request for more at once than its share of the burst is denied. It remembers 65,536 keys. While all of those have been used lately, it denies new ones
-// rather than forget one that has used up its share.
+// An all-or-nothing request for more than the share of the burst is denied. FailLocal remembers
+// 65,536 keys. If none of their buckets is full again (it looks once a second at most), it
+// denies new keys rather than forget a key that has used its share.
 //
 // It panics if instances is less than 1.
 func FailLocal(instances int) func(context.Context, Request, error) (Decision, error) {
 	if instances < 1 {
-		//nolint:forbidigo // a constant of the program's, as a rule: it shows when it starts, and not in the outage
+		//nolint:forbidigo // instances is usually a constant: the panic comes when the program starts, not in the outage
 		panic(fmt.Sprintf("pglimit: FailLocal(%d): the number of instances that share the limit must be at least 1", instances))
 	}
 	buckets := local.New(instances)

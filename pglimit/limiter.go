@@ -22,7 +22,7 @@ import (
 // with [New], once, and share it; it is safe for concurrent use, and holds no connection
 // and no goroutine while idle. [Limiter.Close] it before its pool.
 type Limiter struct {
-	// The stages; nil: switched off.
+	// The stages. A stage that is nil is switched off.
 	leases   *lease.Leases
 	denials  *denials.Memory
 	combiner *combine.Combiner
@@ -33,13 +33,13 @@ type Limiter struct {
 	config   Config
 	timeout  time.Duration // of one decision
 	failures *complaints
-	waiting  *wait.Crowd // at Postgres's door; closed with the Limiter
+	waiting  *wait.Crowd // for Postgres; closed with the Limiter
 	counters *counters
 }
 
 // New makes a limiter that decides with the strategy, on the pool: a *pgxpool.Pool. It does
-// not connect. The error is a [*ConfigError], unless pool or strategy is nil. To take in a
-// transaction or on a connection of yours, see [Limiter.InTx] and [Limiter.OnConn].
+// not connect. The error is a [*ConfigError], unless pool or strategy is nil. [Limiter.InTx]
+// and [Limiter.OnConn] take in a transaction or on a connection of yours.
 func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
 	if isNil(pool) {
 		return nil, errors.New("pglimit: New needs a pool, such as a *pgxpool.Pool")
@@ -63,23 +63,23 @@ func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
 	return l, nil
 }
 
-// isNil says whether the interface holds nothing, or a pointer to nothing.
+// isNil says whether value is nil or a nil pointer.
 func isNil(value any) bool {
 	v := reflect.ValueOf(value)
 	return value == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// InTx is the limiter in a transaction of the caller's: what it takes is charged if that
-// commits.
+// InTx is the limiter in a transaction of the caller's: a take is charged only if the
+// transaction commits.
 //
-// Its requests pass all stages by and go out one by one: what is rolled back must not be
-// remembered, and nobody else's request belongs into the transaction. The row stays locked
-// until the end of the transaction, so keep that short. Only a Config.Timeout that was set
-// holds here: where it ends a call, the connection is closed, and with it the transaction.
-// OnError is not asked, because the transaction has failed with the request. A Reset does not
-// reach what this process remembers and has leased.
+// Its requests pass no stage and go out one by one: a decision that is rolled back must not be
+// remembered, and nobody else's request belongs in the transaction. The row stays locked until
+// the transaction ends, so keep it short. Config.Timeout has no default here. If one is set
+// and ends a call, the connection is closed, and with it the transaction. OnError is not
+// called, because the transaction has failed with the request. A Reset leaves the denials that
+// this process remembers, and its leases, as they are.
 //
-// It is good for as long as tx is, and until the Limiter is closed.
+// It works until tx ends or the Limiter is closed.
 func (l *Limiter) InTx(tx Tx) *Limiter {
 	if isNil(tx) {
 		return l.on(nil)
@@ -88,7 +88,7 @@ func (l *Limiter) InTx(tx Tx) *Limiter {
 }
 
 // OnConn is the limiter on a connection of the caller's, inside a transaction or not: see
-// [Limiter.InTx]. Of a *pgxpool.Conn pass its Conn().
+// [Limiter.InTx]. For a *pgxpool.Conn, pass its Conn().
 func (l *Limiter) OnConn(conn *pgx.Conn) *Limiter {
 	if conn == nil {
 		return l.on(nil)
@@ -96,7 +96,7 @@ func (l *Limiter) OnConn(conn *pgx.Conn) *Limiter {
 	return l.on(rate.OnConn(conn))
 }
 
-// on a session of the caller's, past all stages. On none (nil), every call is an error.
+// on a session of the caller's, without stages. If it is nil, every call returns an error.
 func (l *Limiter) on(session Session) *Limiter {
 	in := &Limiter{
 		session: session, strategy: l.strategy, config: l.config,
@@ -107,7 +107,6 @@ func (l *Limiter) on(session Session) *Limiter {
 	return in
 }
 
-// makeStages that are not switched off.
 func (l *Limiter) makeStages(pool Pool) (err error) {
 	c := l.config
 	if !c.Memory.Off {
@@ -135,11 +134,13 @@ func (l *Limiter) makeStages(pool Pool) (err error) {
 	return nil
 }
 
-// Close answers those who wait, gives leases back and ends every goroutine of the
-// limiter's. When ctx ends, so does the wait: who waits then gets ErrClosed. Calls after
-// Close get ErrClosed too, but for requests that need no round trip. Close the pool after it.
+// Close lets waiting callers have their answers, gives leases back and ends every goroutine of
+// the limiter's. Close the pool after it. Requests after Close get ErrClosed, except those
+// answered from memory.
 //
-// The error says what could not be given back, or is that of ctx.
+// When ctx ends, Close stops waiting. Callers still waiting then get ErrClosed (with
+// Combine.Off, they wait for the answers of their own calls). The error says which leases could
+// not be given back, or is that of ctx.
 func (l *Limiter) Close(ctx context.Context) error {
 	unanswered := l.waiting.Close(ctx)
 	unsettled := l.leases.Close(ctx)
@@ -150,15 +151,15 @@ func (l *Limiter) Close(ctx context.Context) error {
 
 // Allow takes one token of the key's bucket, if it is there.
 //
-// A denial is a Decision, not an error. An error means that no decision is known
-// (or what [Config.OnError] made of that), or, as a [*RequestError], that the
-// key cannot be one.
+// A denial is a Decision, not an error. A [*RequestError] means that the key is not
+// valid. Any other error means that no decision is known; [Config.OnError] may have
+// chosen it.
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.AllowN(ctx, key, 1)
 }
 
-// AllowN takes n tokens of the key's bucket, all or none. More than the burst
-// could never be granted and is a [*RequestError], as are zero and less.
+// AllowN takes n tokens of the key's bucket, all or none. If n is more than the
+// burst, or less than one, the error is a [*RequestError].
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
 	if n < 1 {
 		return Decision{}, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: it must be at least 1 (to look without taking, use Peek)", n)}
@@ -172,9 +173,9 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.decide(ctx, l.request(key, 0, 1))
 }
 
-// Reset fills the key's bucket. Tokens that other processes have set aside (see
-// [Config.Leases]) stay theirs: they can be had besides. The strategy must be a
-// [Resetter]; else the error satisfies errors.Is(err, [errors.ErrUnsupported]).
+// Reset fills the key's bucket. Other processes keep the tokens that they have leased
+// (see [Config.Leases]), and can spend them besides the full bucket. The strategy must be
+// a [Resetter]; else the error satisfies errors.Is(err, [errors.ErrUnsupported]).
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := rate.CheckKey(key); err != nil {
 		return err
@@ -189,14 +190,14 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err == nil {
 		err = l.guard(func() error { return strategy.Reset(ctx, l.session, l.config.Name, key) })
 	}
-	l.denials.Forget(key) // also after an error, which may hide that it was done
+	l.denials.Forget(key) // also after an error: the reset may have been done
 	if err != nil {
 		return fmt.Errorf("pglimit: reset of %q: %w", key, err)
 	}
 	return nil
 }
 
-// Limit that each key has.
+// Limit is the limit of each key.
 func (l *Limiter) Limit() Limit { return l.config.Limit }
 
 func (l *Limiter) request(key string, tokens, unit int64) Request {

@@ -2,8 +2,8 @@ package pglimit
 
 import "fmt"
 
-// checkDecisions holds what a strategy answers against what it was asked: the stages count
-// on it, and tokens that nobody asked for would be handed out.
+// checkDecisions checks that the decisions can answer the requests. The stages rely on it: they
+// would hand out tokens that nobody asked for.
 func checkDecisions(strategy Strategy, requests []Request, decisions []Decision) error {
 	if len(decisions) != len(requests) {
 		return fmt.Errorf("pglimit: the strategy %s made %d decisions of %d requests", strategy.Name(), len(decisions), len(requests))
@@ -17,7 +17,7 @@ func checkDecisions(strategy Strategy, requests []Request, decisions []Decision)
 	return nil
 }
 
-// fault of a decision that no strategy may make of the request; empty: none.
+// fault says what is impossible in a decision about the request, or is empty.
 func fault(d *Decision, r *Request) string {
 	switch {
 	case d.Granted < 0:

@@ -9,28 +9,27 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Stats counts what a [Limiter] did since New, InTx and OnConn included: what callers were
-// told, and what that cost. Each field's tag says what it counts; range over [Stats.All] to
-// export them.
+// Stats counts the answers that a [Limiter] gave since New, also through InTx and OnConn, and
+// what they cost. Each field's tag says what it counts. To export them, range over [Stats.All].
 type Stats struct {
-	Allowed   BySource `name:"allowed" label:"source" help:"Requests granted, or found grantable by a peek, by where the decision came from."`
-	Denied    BySource `name:"denied" label:"source" help:"Requests denied, by where the decision came from."`
-	Contended int64    `name:"contended" help:"Requests denied because somebody else held the row. They are among the denied."`
-	Failed    ByCause  `name:"failed" label:"cause" help:"Requests of which no decision was known. Those that OnError decided are also among the allowed and denied from fallback."`
+	Allowed   BySource `name:"allowed" label:"source" help:"Requests granted, and peeks that found the tokens, by where the decision came from."`
+	Denied    BySource `name:"denied" label:"source" help:"Requests denied, and peeks that did not find the tokens, by where the decision came from."`
+	Contended int64    `name:"contended" help:"Requests denied because somebody else held the row locked. They also count as denied."`
+	Failed    ByCause  `name:"failed" label:"cause" help:"Requests of which no decision was known. If OnError decided, they also count as allowed or denied from fallback."`
 	Canceled  int64    `name:"canceled" help:"Requests whose callers cancelled them before the answer."`
 
-	Waiting int64 `name:"waiting" kind:"gauge" help:"Callers who wait for an answer now."`
-	Open    int64 `name:"breaker_open" kind:"gauge" help:"1 while Postgres does not answer and requests fail at once, else 0."`
+	Waiting int64 `name:"waiting" kind:"gauge" help:"Requests that wait for an answer now."`
+	Open    int64 `name:"breaker_open" kind:"gauge" help:"1 while the circuit breaker is open and requests fail at once, else 0."`
 
-	RoundTrips int64 `name:"round_trips" help:"Calls of the strategy that decide."`
-	Requests   int64 `name:"requests_sent" help:"Requests in those calls: identical ones of several callers are one."`
+	RoundTrips int64 `name:"round_trips" help:"Calls of the strategy to decide requests."`
+	Requests   int64 `name:"requests_sent" help:"Requests sent in these calls. Identical requests of several callers are sent as one."`
 	LeaseTrips int64 `name:"lease_trips" help:"Calls that fetched or settled a lease."`
 
 	LeasedTokens   int64 `name:"leased_tokens" help:"Tokens that leases set aside."`
-	UnspentTokens  int64 `name:"unspent_tokens" help:"Of those, tokens that were given back or expired."`
+	UnspentTokens  int64 `name:"unspent_tokens" help:"Leased tokens that were given back or expired unspent."`
 	PassedOnTokens int64 `name:"passed_on_tokens" help:"Tokens granted to callers who had left, and passed on to others."`
 	GivenBack      int64 `name:"given_back_tokens" help:"Tokens granted to callers who had left, and given back."`
-	LostTokens     int64 `name:"lost_tokens" help:"Tokens that could not be, or that a failed call may have taken for callers who had left."`
+	LostTokens     int64 `name:"lost_tokens" help:"Tokens that could not be given back, or that a failed call may have taken for callers who had left."`
 }
 
 // BySource is indexed by [Source].
@@ -56,15 +55,15 @@ func sum(numbers []int64) (total int64) {
 type Stat struct {
 	Name  string // in lower case with underscores
 	Help  string // what it counts, in a sentence
-	Gauge bool   // it can fall; else it only grows
+	Gauge bool   // the value can fall; else it only grows
 	Value int64
 
-	// Label and LabelValue tell apart the numbers of one Name, such as "source" and
-	// "memory"; empty if there is only one.
+	// Label and LabelValue, such as "source" and "memory", tell apart the numbers of one
+	// Name. They are empty if there is only one number.
 	Label, LabelValue string
 }
 
-// All the numbers, in the order of the fields.
+// All returns all numbers, in the order of the fields.
 func (s Stats) All() iter.Seq[Stat] {
 	return func(yield func(Stat) bool) {
 		fields := reflect.ValueOf(s)
@@ -100,10 +99,10 @@ func numbers(field reflect.Value) iter.Seq2[string, reflect.Value] {
 	}
 }
 
-// Since is what was counted after before. Gauges are as they are now.
+// Since returns what was counted after before. Gauges are as they are now.
 func (s Stats) Since(before Stats) Stats { return s.combine(before, -1) }
 
-// Plus the numbers of another Limiter.
+// Plus returns the sum with the numbers of another Limiter.
 func (s Stats) Plus(other Stats) Stats { return s.combine(other, 1) }
 
 func (s Stats) combine(other Stats, times int64) Stats {
@@ -123,8 +122,8 @@ func (s Stats) combine(other Stats, times int64) Stats {
 	return s
 }
 
-// Stats of all that was answered so far. They are read one after another, so while
-// requests are under way they may differ by a few.
+// Stats returns the counts so far. They are read one after another, so they may disagree by
+// a few while requests are under way.
 func (l *Limiter) Stats() Stats {
 	c := l.counters
 	s := Stats{
@@ -154,7 +153,7 @@ func (l *Limiter) Stats() Stats {
 	return s
 }
 
-// counters of what callers were told, and of round trips; the others are those of the stages.
+// counters count the answers to callers, and round trips. The stages count the rest.
 type counters struct {
 	allowed, denied      [len(rate.Sources)]count.Often
 	contended, canceled  atomic.Int64
@@ -162,7 +161,7 @@ type counters struct {
 	roundTrips, requests atomic.Int64
 }
 
-// tell counts the decision that a caller is told.
+// tell counts a decision that a caller gets.
 func (c *counters) tell(d *Decision) {
 	if d.Allowed {
 		c.allowed[d.Source].Add()

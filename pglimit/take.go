@@ -7,16 +7,17 @@ import (
 	"slices"
 )
 
-// Take decides several requests, of one key or many, each by itself, in their order. Those of
-// which this process knows the answer get it; the others travel together.
+// Take decides several requests, for one key or many, each by itself. Some can be answered in
+// this process; the others are sent together, and decided in their order for each key.
 //
-// Of a [Request], Key and Tokens are needed. Unit zero means all or nothing; with a smaller
-// one as many whole units are granted as there are. Zero Tokens are a peek. Limiter and Limit
-// are the Limiter's own, and may be left out; Durability is the stronger of both.
+// A [Request] needs Key and Tokens. A Unit of zero means all or nothing; with a Unit smaller
+// than Tokens, as many whole units are granted as there are. Zero Tokens are a peek. Limiter
+// and Limit may be left out, or must be the Limiter's own. Durability is the stronger of the
+// request's and the Limiter's.
 //
-// Each of them waits like a caller of its own (see [Config].MaxWaiting): where there is no room
-// for all, none is decided. The error says of which requests no decision is known. The decisions of the others hold, and
-// what they granted is taken. After a [*RequestError] nothing is.
+// Each request that is sent counts as a waiting caller: if [Config].MaxWaiting has no room for
+// all of them, none is sent. The error says of which requests no decision is known. The other
+// decisions hold, and their tokens are taken. After a [*RequestError] nothing is taken.
 func (l *Limiter) Take(ctx context.Context, requests ...Request) ([]Decision, error) {
 	asked, err := l.complete(requests)
 	if err != nil || len(asked) == 0 {
@@ -39,7 +40,7 @@ func (l *Limiter) Take(ctx context.Context, requests ...Request) ([]Decision, er
 	return decisions, errors.Join(errs...)
 }
 
-// complete the requests with what is the Limiter's.
+// complete the requests with the Limiter's fields, and check them.
 func (l *Limiter) complete(requests []Request) ([]Request, error) {
 	complete := make([]Request, len(requests))
 	for i := range requests {
@@ -69,7 +70,7 @@ func (l *Limiter) completeOne(r *Request) (Request, error) {
 	return own, err
 }
 
-// askAll is ask for those requests that are unknown, within one time limit.
+// askAll is ask for the requests at the indexes in unknown, within one time limit.
 func (l *Limiter) askAll(parent context.Context, requests []Request, unknown []int, decisions []Decision, errs []error) {
 	if len(unknown) == 0 {
 		return
@@ -89,14 +90,14 @@ func (l *Limiter) askAll(parent context.Context, requests []Request, unknown []i
 	}
 }
 
-// obtainAll is obtain, or peek, for several.
+// obtainAll is obtain, or peek, for several requests.
 func (l *Limiter) obtainAll(ctx context.Context, requests []Request, unknown []int) ([]Decision, []error) {
 	decisions, errs := make([]Decision, len(unknown)), make([]error, len(unknown))
 	if err := l.circuit.Admit(ctx, l.ping); err != nil {
 		return decisions, slices.Repeat([]error{err}, len(unknown))
 	}
 	var asks []Request
-	var of []int // the unknown that each asks for
+	var of []int // for each of asks, its index in unknown
 	unspent := make(map[int]func(Request, Decision) Decision)
 	for i, at := range unknown {
 		r, served := &requests[at], false
@@ -122,7 +123,7 @@ func (l *Limiter) obtainAll(ctx context.Context, requests []Request, unknown []i
 	return decisions, errs
 }
 
-// takeAll is take of several requests: together with others, or in a call of their own.
+// takeAll is take for several requests.
 func (l *Limiter) takeAll(ctx context.Context, requests []Request) ([]Decision, []error) {
 	if l.combiner != nil {
 		return l.combiner.DecideAll(ctx, requests)
@@ -137,9 +138,9 @@ func (l *Limiter) takeAll(ctx context.Context, requests []Request) ([]Decision, 
 	return l.takeEach(ctx, requests)
 }
 
-// takeEach asks about each by itself: one of them is to blame that nothing was taken, and the
-// others have their decisions. Those whose rows somebody holds come last: to wait for them
-// would take the time of the others.
+// takeEach sends each request by itself after a call that took nothing: the request to blame
+// fails, and the others get their decisions. Requests whose rows somebody holds locked come
+// last, so that the others do not lose their time to that wait.
 func (l *Limiter) takeEach(ctx context.Context, requests []Request) ([]Decision, []error) {
 	decisions, errs := make([]Decision, len(requests)), make([]error, len(requests))
 	take := func(i int, impatient bool) {
@@ -157,7 +158,7 @@ func (l *Limiter) takeEach(ctx context.Context, requests []Request) ([]Decision,
 			take(i, true)
 		}
 		if keys[requests[i].Key] || errors.Is(errs[i], ErrLocked) {
-			held, keys[requests[i].Key] = append(held, i), true // those of one key stay in order
+			held, keys[requests[i].Key] = append(held, i), true // requests for one key stay in order
 		}
 	}
 	for _, i := range held {

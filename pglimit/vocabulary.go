@@ -24,21 +24,21 @@ type (
 	// Durability of a grant, Relaxed or Durable: see [rate.Durability].
 	Durability = rate.Durability
 
-	// Pool is what [New] needs: a *pgxpool.Pool, or what has one embedded.
+	// Pool is what [New] needs: a *pgxpool.Pool, or a type that embeds one.
 	Pool = rate.Pool
 
-	// Tx is what [Limiter.InTx] needs: a pgx.Tx, or what has one embedded.
+	// Tx is what [Limiter.InTx] needs: a pgx.Tx, or a type that embeds one.
 	Tx = rate.Tx
 
-	// LimitError is a Limit that cannot be kept. It names the field.
+	// LimitError says why a Limit cannot be kept. It names the field.
 	LimitError = rate.LimitError
 
-	// RequestError is a Request that no bucket could answer. It names the field.
+	// RequestError says why a Request is not valid. It names the field.
 	RequestError = rate.RequestError
 )
 
-// What authors of strategies name, each explained in package rate: what a strategy is, and
-// what more it may be able to do.
+// The types that authors of strategies need, each explained in package rate: the strategy, and
+// the interfaces of what else it may be able to do.
 type (
 	Strategy     = rate.Strategy
 	Session      = rate.Session
@@ -68,19 +68,19 @@ const (
 	MaxLimiterBytes = rate.MaxLimiterBytes
 )
 
-// What errors of a Limiter are, to be told by errors.Is.
+// The errors of a Limiter, to be tested with errors.Is.
 var (
 	// ErrUnavailable: Postgres cannot be reached, did not answer within Config.Timeout, or
-	// refuses for reasons of its own. What was sent may have been taken.
+	// refuses for reasons of its own. The call may have taken its tokens or not.
 	ErrUnavailable = rate.ErrUnavailable
 
-	// ErrNotMigrated: the schema pglimit, or what the strategy needs of it, is missing.
+	// ErrNotMigrated: the schema pglimit, or a part of it that the strategy needs, is missing.
 	ErrNotMigrated = rate.ErrNotMigrated
 
 	// ErrPermission: the database role may not do what the strategy does.
 	ErrPermission = rate.ErrPermission
 
-	// ErrOverloaded: as many callers as Config.MaxWaiting allows wait already.
+	// ErrOverloaded: as many callers as Config.MaxWaiting allows are already waiting.
 	ErrOverloaded = rate.ErrOverloaded
 
 	// ErrClosed: the Limiter was closed.

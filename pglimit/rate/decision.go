@@ -4,20 +4,21 @@ import "time"
 
 // Decision is the answer to a [Request].
 type Decision struct {
-	// Allowed says that at least one Unit was granted; of a peek, that Unit
+	// Allowed says that at least one Unit was granted or, after a peek, that Unit
 	// tokens are there.
 	Allowed bool
 
-	// Granted tokens: Tokens or 0 for all or nothing, else a multiple of Unit.
+	// Granted is how many tokens were granted: for an all-or-nothing request Tokens
+	// or 0, else a multiple of Unit.
 	Granted int64
 
-	// Remaining whole tokens in the bucket after the decision. Burst 20 of which
-	// 3.5 are used: 16.
+	// Remaining is how many whole tokens are in the bucket after the decision. With
+	// 3.5 of 20 used: 16.
 	Remaining int64
 
 	// RetryAfter is the time, from At, until Unit tokens could be granted if
-	// nobody else took any; 0 if they could be at once. With 10 tokens per second
-	// and an empty bucket: 100 ms for one, 300 ms for three.
+	// nobody else took any; 0 if they could be granted at once. With 10 tokens per
+	// second and an empty bucket: 100 ms for one, 300 ms for three.
 	RetryAfter time.Duration
 
 	// ResetAfter is the time, from At, until the bucket is full. With 10 tokens
@@ -25,22 +26,23 @@ type Decision struct {
 	ResetAfter time.Duration
 
 	// Contended says that the request was denied because somebody else held the
-	// row, whether or not the tokens were there. Only for_update_nowait does
-	// this; the other fields are then those of the row as last committed.
+	// row locked, whether or not the tokens were there. Only for_update_nowait does
+	// this. The other fields then describe the row as last committed.
 	Contended bool
 
-	// At is the database's clock at the decision, in UTC, to the microsecond. The zero time
-	// if it comes FromFallback.
+	// At is the database's clock at the decision, in UTC, to the microsecond. A decision
+	// FromMemory or FromLease computes it from an earlier answer; FromFallback it is zero.
 	At time.Time
 
-	// Source is where the decision was made, and Limit the one that it was made by. A
-	// Limiter says so; of what a [Strategy] answers they are zero.
+	// Source is where the decision was made, and Limit the limit that applied. A Limiter
+	// sets both; a [Strategy] leaves them zero.
 	Source Source
 	Limit  Limit
 }
 
-// Before is the decision for one of several requests that were decided together, as all:
-// as the bucket was when it had been granted its tokens, and those behind it had not.
+// Before returns the decision for r, one of several requests that were sent together as all,
+// from the decision d for all. others tokens went to requests after r: the result shows the
+// bucket before they got them.
 func (d Decision) Before(others int64, all, r *Request) Decision {
 	if others > 0 || r.Unit != all.Unit {
 		d = d.Plus(others, r)
@@ -49,7 +51,7 @@ func (d Decision) Before(others int64, all, r *Request) Decision {
 	return d
 }
 
-// Plus so many tokens, which the bucket has besides: what it says of them to the request.
+// Plus returns d as it would read for r if the bucket held that many more tokens.
 func (d Decision) Plus(tokens int64, r *Request) Decision {
 	if tokens > 0 {
 		d.Remaining = min(d.Remaining+tokens, r.Limit.Burst)

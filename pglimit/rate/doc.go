@@ -1,4 +1,4 @@
-// Package rate is the vocabulary of pglimit: limits, requests and decisions, what a strategy
-// is, and the errors that all share. It imports nothing of ours; authors of strategies need
-// nothing else.
+// Package rate is the vocabulary of pglimit: limits, requests, decisions, the interfaces of a
+// strategy, and the errors that all packages share. It imports no other package of this
+// module, and the author of a strategy needs no other.
 package rate

@@ -11,8 +11,8 @@ const (
 	// forgotten; a crash of the client forgets nothing.
 	Relaxed Durability = iota
 
-	// Durable: a grant is as durable as any other commit of this server before
-	// the caller hears of it.
+	// Durable: before the caller gets the decision, a grant is as durable as any
+	// other commit of this server.
 	Durable
 )
 

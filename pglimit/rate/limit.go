@@ -11,20 +11,20 @@ import (
 // tokens, starts full and is refilled evenly. PerSecond(10).WithBurst(20) grants
 // 20 at once to a key that was quiet, then one every 100 ms.
 //
-// The zero value is not a valid limit. Tokens and Period say the rate and nothing else:
-// 60 per minute and 1 per second, with the same Burst, are the same limit. A rate is kept
-// to within a nanosecond per token, see [Limit.Token].
+// The zero value is not a valid limit. Tokens and Period only set the rate: 60 per minute
+// and 1 per second, with the same Burst, grant the same. The time of a token is rounded up
+// to a whole nanosecond, see [Limit.Token].
 type Limit struct {
-	// Tokens that are refilled in a Period. At least 1.
+	// Tokens is how many tokens are refilled in a Period. At least 1.
 	Tokens int64
 
-	// Period in which Tokens are refilled. The rate is at most one token per
-	// nanosecond, and a whole number of nanoseconds per token keeps it to within 0.1 %:
-	// any rate up to a million per second, and even ones above.
+	// Period is the time in which Tokens are refilled. The rate is at most one token per
+	// nanosecond. Rounding a token's time to a nanosecond may change it by at most 0.1 %:
+	// any rate up to a million per second is allowed, and round ones above.
 	Period time.Duration
 
 	// Burst is the most that can be granted at once: the tokens of a full bucket. At least
-	// 1. As many tokens must come back within MaxWindow.
+	// 1. An empty bucket must be full again within MaxWindow.
 	Burst int64
 }
 
@@ -32,7 +32,7 @@ type Limit struct {
 const MaxRate = 1_000_000_000
 
 // MaxWindow is the longest [Limit.Window], 200 years: a time that far ahead still fits the
-// nanoseconds that a bucket is counted in.
+// nanoseconds since 1970 that a row stores.
 const MaxWindow = 200 * 365 * 24 * time.Hour
 
 // PerSecond is a Limit of n tokens per second with a Burst of n.
@@ -44,8 +44,7 @@ func PerMinute(n int64) Limit { return Limit{Tokens: n, Period: time.Minute, Bur
 // PerHour is a Limit of n tokens per hour with a Burst of n.
 func PerHour(n int64) Limit { return Limit{Tokens: n, Period: time.Hour, Burst: n} }
 
-// Every is a Limit of one token per d with a Burst of 1: two grants are at least
-// d apart.
+// Every is a Limit of one token per d with a Burst of 1: grants are at least d apart.
 func Every(d time.Duration) Limit { return Limit{Tokens: 1, Period: d, Burst: 1} }
 
 // WithBurst returns the limit with another Burst.
@@ -77,8 +76,8 @@ func (l Limit) Validate() error {
 	case l.Burst < 1:
 		return &LimitError{l, "Burst", fmt.Sprintf("is %d: it must be at least 1 (Tokens, %d, is usual)", l.Burst, l.Tokens)}
 	}
-	// Token × Tokens exceeds the Period by less than Tokens nanoseconds: a thousandth, if a
-	// token takes a microsecond or more.
+	// Token × Tokens exceeds the Period by less than Tokens nanoseconds. If a token takes a
+	// microsecond or more, that is at most a thousandth of the Period.
 	token := l.Token()
 	if missed := uint64(l.Tokens)*uint64(token) - uint64(l.Period); token < 1000 && missed > uint64(l.Period)/1000 {
 		return &LimitError{l, "Period", fmt.Sprintf("is %v for %d tokens, which is no whole number of nanoseconds per token: use %v or %v",
@@ -93,8 +92,8 @@ func (l Limit) Validate() error {
 	return nil
 }
 
-// RefillTime is the time in which so many tokens come back; at most the longest Duration,
-// which is 292 years. Defined for a valid Limit only.
+// RefillTime is the time in which that many tokens come back, at most the longest Duration
+// (292 years). Defined for a valid Limit only.
 func (l Limit) RefillTime(tokens int64) time.Duration {
 	high, low := bits.Mul64(uint64(tokens), uint64(l.Token()))
 	if high > 0 || low > math.MaxInt64 {
@@ -103,7 +102,7 @@ func (l Limit) RefillTime(tokens int64) time.Duration {
 	return time.Duration(low)
 }
 
-// Refilled is how many tokens come back in the time, rounded up. Defined for a valid
+// Refilled is how many tokens come back in that time, rounded up. Defined for a valid
 // Limit only.
 func (l Limit) Refilled(in time.Duration) int64 {
 	token := l.Token()

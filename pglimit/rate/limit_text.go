@@ -9,10 +9,10 @@ import (
 )
 
 // ParseLimit reads a limit as people write it: "100/1m burst 20", "10/s",
-// "1/36h", "5/1d". Tokens is a whole number ("1_000_000" may have underscores);
-// the period is a Go duration, of which the number may be left out if it is 1,
-// and which may also be counted in days (d = 24h) and weeks (w = 7d); without
-// "burst N" the burst equals the tokens. The limit it returns is valid.
+// "1/36h", "5/1d". The tokens are a whole number, which may have underscores
+// ("1_000_000"). The period is a Go duration, or a whole number of days ("1d" is
+// 24h) or weeks ("1w" is 7d); a number 1 before the unit may be left out. Without
+// "burst N" the burst equals the tokens. The limit that it returns is valid.
 func ParseLimit(text string) (Limit, error) {
 	fail := func(why string, args ...any) (Limit, error) {
 		return Limit{}, fmt.Errorf("pglimit: limit %q: %s (write it like %q)", text, fmt.Sprintf(why, args...), "100/1m burst 20")

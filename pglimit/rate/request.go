@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// The longest names, in bytes: together they fit an index entry of Postgres.
+// The greatest lengths of a key and a limiter's name: both fit one index entry of Postgres.
 const (
 	MaxKeyBytes     = 1024
 	MaxLimiterBytes = 128
@@ -16,10 +16,11 @@ const (
 // Unit.
 //
 //   - Unit == Tokens: all or nothing. This is Allow and AllowN.
-//   - Unit < Tokens: several callers' requests in one, or "as much as there
-//     is": of 10 tokens in units of 2, from a bucket that has 7, 6 are granted.
+//   - Unit < Tokens: as many whole units as there are. 10 tokens in units of 2,
+//     from a bucket that has 7: 6 are granted. Several callers' equal requests
+//     can be sent as one in this way.
 //   - Tokens == 0: a peek, nothing is taken. The decision says whether Unit
-//     tokens (1 if it is zero) are there.
+//     tokens (1 if Unit is zero) are there.
 type Request struct {
 	// Limiter and Key name the bucket: what is limited, and for whom.
 	// UTF-8 without NUL, at most MaxLimiterBytes and MaxKeyBytes long.
@@ -27,16 +28,16 @@ type Request struct {
 
 	Limit Limit
 
-	// Tokens wanted, and the unit in which they are granted. A Unit larger than
-	// the limit's burst could never be granted and is an error.
+	// Tokens is how many are wanted; they are granted in multiples of Unit. A Unit
+	// larger than the limit's burst could never be granted and is an error.
 	Tokens, Unit int64
 
 	// Durability of the grant. One durable request makes the whole call durable.
 	Durability Durability
 
-	// Impatient: the call gives up with ErrLocked after about 20 ms if somebody holds a
-	// bucket's row locked. One impatient request makes the whole call impatient. A call
-	// for several buckets always is, except in the caller's transaction.
+	// Impatient: the call gives up with ErrLocked after about 20 ms if somebody else holds
+	// a bucket's row locked. One impatient request makes the whole call impatient. A call
+	// for several buckets is always impatient, except in a transaction of the caller's.
 	Impatient bool
 }
 
@@ -52,8 +53,8 @@ func (r Request) Validate() error {
 	return r.CheckKeyAndTokens()
 }
 
-// CheckKeyAndTokens is Validate without the limiter's name and the limit: what differs from
-// request to request of one limiter.
+// CheckKeyAndTokens is Validate for the fields that differ between requests of one limiter:
+// all but the limiter's name and the limit.
 func (r *Request) CheckKeyAndTokens() error {
 	if err := CheckKey(r.Key); err != nil {
 		return err
@@ -66,7 +67,7 @@ func (r *Request) CheckKeyAndTokens() error {
 		return &RequestError{"Unit", fmt.Sprintf("is %d: it must not be negative", r.Unit)}
 	case r.Unit > burst:
 		field := "Unit"
-		if r.Unit == r.Tokens { // all or nothing: the caller named the tokens
+		if r.Unit == r.Tokens { // all or nothing: the caller set only Tokens
 			field = "Tokens"
 		}
 		return &RequestError{field, fmt.Sprintf("is %d: more than the burst of %d (%v) could never be granted", r.Unit, burst, r.Limit)}
@@ -80,10 +81,10 @@ func (r *Request) CheckKeyAndTokens() error {
 	return nil
 }
 
-// CheckKey says whether the key can be one: nil, or a [*RequestError].
+// CheckKey returns nil if the key is valid, else a [*RequestError].
 func CheckKey(key string) error { return checkName("Key", key, MaxKeyBytes) }
 
-// CheckLimiter says whether the name can be a limiter's: nil, or a [*RequestError].
+// CheckLimiter returns nil if the limiter's name is valid, else a [*RequestError].
 func CheckLimiter(name string) error { return checkName("Limiter", name, MaxLimiterBytes) }
 
 func checkName(field, name string, longest int) error {

@@ -9,26 +9,26 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Session is what a strategy speaks to: a pool ([OnPool]), a connection ([OnConn]) or a
-// transaction of the caller's ([InTx]).
+// Session is where a strategy sends its statements: a pool ([OnPool]), a connection
+// ([OnConn]) or a transaction of the caller's ([InTx]).
 type Session interface {
-	// Autocommits says whether what is sent next is a transaction of its own. If not, it
-	// joins one of the caller's, whose settings and end are the caller's.
+	// Autocommits says whether the next statement is a transaction of its own. If not, it
+	// joins the caller's transaction, which only the caller configures and ends.
 	Autocommits() bool
 
 	// Exec sends a statement and returns how many rows it changed.
 	Exec(ctx context.Context, sql string, args ...any) (rows int64, err error)
 
-	// Row sends a statement and scans the first row that it returns. If there is none, the
-	// error is pgx.ErrNoRows.
+	// Row sends a statement and scans the first row that it returns. If it returns no row,
+	// the error is pgx.ErrNoRows.
 	Row(ctx context.Context, sql string, args []any, into ...any) error
 
-	// Pipeline sends several statements in one round trip, and returns how many were done.
-	// The first error ends it. Where the session autocommits they are one transaction.
+	// Pipeline sends several statements in one round trip, and returns how many succeeded.
+	// The first error ends it. If the session autocommits, they are one transaction.
 	Pipeline(ctx context.Context, statements ...Statement) (done int, err error)
 
-	// OneConnection calls f with a session of one connection, on which a transaction can be
-	// begun and ended by statements. f does not keep it.
+	// OneConnection calls f with a session of one connection, on which statements can begin
+	// and end a transaction. f must not keep the session.
 	OneConnection(ctx context.Context, f func(Session) error) error
 }
 
@@ -36,17 +36,17 @@ type Session interface {
 type Statement struct {
 	SQL  string
 	Args []any
-	Into []any // scanned from the first row; left as it is if there is none. nil: rows are ignored
+	Into []any // scanned from the first row; unchanged if there is no row. nil: rows are ignored
 }
 
-// Pool is what a *pgxpool.Pool can do, and whatever has one embedded.
+// Pool is a *pgxpool.Pool, or a type that embeds one.
 type Pool interface {
 	pgxSender
 	AcquireFunc(ctx context.Context, f func(*pgxpool.Conn) error) error
 }
 
-// Tx is what a pgx.Tx can do, and whatever has one embedded. Commit and Rollback are the
-// caller's: they are here because only a transaction has them.
+// Tx is a pgx.Tx, or a type that embeds one. Only the caller calls Commit and Rollback: they
+// are listed here because they tell a transaction from a pool or a connection.
 type Tx interface {
 	pgxSender
 	Commit(ctx context.Context) error
@@ -59,14 +59,14 @@ type pgxSender interface {
 	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 }
 
-// OnPool is a session on whatever connection of the pool is free.
+// OnPool is a session that sends each call on a free connection of the pool.
 func OnPool(pool Pool) Session { return poolSession{pgxSession{pool}, pool} }
 
-// OnConn is a session on the connection, which must not be used by others meanwhile. Whether
-// it is in a transaction is looked up at each call; of a *pgxpool.Conn pass its Conn().
+// OnConn is a session on the connection, which nobody else may use at the same time. Each call
+// looks up whether it is in a transaction. For a *pgxpool.Conn, pass its Conn().
 func OnConn(conn *pgx.Conn) Session { return connSession{pgxSession{conn}, conn} }
 
-// InTx is a session in the transaction: what is taken is charged if that commits.
+// InTx is a session in the transaction: a take is charged only if the transaction commits.
 func InTx(tx Tx) Session { return txSession{pgxSession{tx}} }
 
 type pgxSession struct{ pgxSender }

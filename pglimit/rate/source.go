@@ -9,11 +9,11 @@ type Source int
 const (
 	FromDatabase Source = iota // Postgres was asked
 	FromMemory                 // the memory of denials
-	FromLease                  // tokens that this process had set aside
-	FromFallback               // Config.OnError: no decision of Postgres was known
+	FromLease                  // tokens that this process had leased
+	FromFallback               // Config.OnError, because no decision of Postgres was known
 )
 
-// Sources are all there are, in order.
+// Sources are all sources, in order.
 var Sources = [...]Source{FromDatabase, FromMemory, FromLease, FromFallback}
 
 // String is "database", "memory", "lease" or "fallback".

@@ -5,40 +5,43 @@ import (
 	"time"
 )
 
-// Strategy decides in Postgres. The package strategies has four; strategytest, a
-// conformance suite that any other can be held against.
+// Strategy decides in Postgres. Package strategies has four. Package strategytest has a
+// conformance suite for any other.
 //
-// What more a strategy can do is a capability, an interface of its own: [GiveBacker],
-// [Resetter], [AllResetter], [Sweeper], [Leaser].
+// Everything else that a strategy may be able to do has an interface of its own:
+// [GiveBacker], [Resetter], [AllResetter], [Sweeper], [Leaser].
 //
 // A Strategy has no state of its own and is safe for concurrent use.
 type Strategy interface {
 	// Name in lower case with underscores, as in ByName and on the command line.
 	Name() string
 
-	// Check says whether the strategy can keep the limit, which is valid: nil, or
-	// a *LimitError.
+	// Check returns nil if the strategy can keep the limit, else a *LimitError. The
+	// limit is valid.
 	Check(limit Limit) error
 
-	// Take decides the requests and answers in their order. Only Postgres's clock
-	// counts. Requests for different buckets may come in any order and do not
-	// deadlock with other calls; requests for the same bucket are decided in the
-	// order given, and have one limit. The call is one transaction: an error that is ErrNothingTaken means
-	// that nothing was taken and that asking for each bucket alone may help; any other
-	// from Postgres, that nothing was taken; one from the connection, that nobody knows.
+	// Take decides the requests and returns the decisions in the same order. Only
+	// Postgres's clock counts. Requests for different buckets may come in any order and
+	// do not deadlock with other calls. Requests for the same bucket have the same limit
+	// and are decided in the order given.
 	//
-	// A denial and a peek write nothing and leave nothing locked that another take would wait
-	// for, unless the tokens went to another call between the look and the lock.
+	// The call is one transaction: after an error from Postgres nothing was taken. If the
+	// error is ErrNothingTaken, asking for each bucket alone may help. After an error of
+	// the connection, nobody knows what was taken.
+	//
+	// A denial and a peek write nothing, and leave no lock that another take would wait
+	// for, unless another call took the tokens between the look and the lock.
 	Take(ctx context.Context, session Session, requests []Request) ([]Decision, error)
 }
 
-// GiveBacker is a [Strategy] to which tokens can be given back. To one that is none, what was
-// granted to callers who have left stays charged.
+// GiveBacker is a [Strategy] that takes tokens back. With any other strategy, tokens that were
+// granted to callers who had left stay charged.
 type GiveBacker interface {
 	Strategy
 
-	// GiveBack returns tokens that were granted and not used, see [Refund]. One
-	// transaction; refunds may come in any order.
+	// GiveBack returns tokens that were granted and not used, see [Refund]. It is one
+	// transaction, or one for each refund if somebody else holds one of the rows locked.
+	// Refunds may come in any order.
 	GiveBack(ctx context.Context, session Session, refunds []Refund) error
 }
 
@@ -46,37 +49,36 @@ type GiveBacker interface {
 type Resetter interface {
 	Strategy
 
-	// Reset fills the bucket. Resetting one that is full does nothing. A take that read
-	// the clock before may be dated some milliseconds before the reset that it followed.
+	// Reset fills the bucket. Resetting a full bucket does nothing. A take that follows the
+	// reset may have read the clock before it, and be dated some milliseconds earlier.
 	Reset(ctx context.Context, session Session, limiter, key string) error
 }
 
-// Sweeper is a [Strategy] that leaves rows behind, and can remove them.
+// Sweeper is a [Strategy] that can remove the rows that it no longer needs.
 type Sweeper interface {
 	Strategy
 
-	// Sweep removes rows of buckets that have been full for a minute, so that no
-	// future decision changes (unless the database's clock steps back by more than
-	// that). It looks at about limit rows, in one short transaction, never waits
-	// for a locked row, and says where to go on.
+	// Sweep removes rows of buckets that have been full for a minute. That changes no
+	// later decision, unless the database's clock steps back by more than a minute.
+	// Sweep looks at about limit rows, in one short transaction, never waits for a
+	// locked row, and says where to go on.
 	Sweep(ctx context.Context, session Session, from Cursor, limit int) (Swept, error)
 }
 
-// Refund is what [GiveBacker.GiveBack] returns to a bucket: Request.Tokens of what was
-// granted to the Request at the time At, which is that of its Decision.
+// Refund is what [GiveBacker.GiveBack] returns to a bucket: Request.Tokens of the tokens that
+// were granted to the Request. At is the At of the Decision that granted them.
 //
-// Never over comes first: while the tokens were out, time may have refilled the bucket
-// in their stead, and then they are not to be had twice. So of Tokens, what is refilled
-// between At and now is left out. A bucket whose last write was under another limit gets
-// nothing back. (A Reset between the grant and the refund forgives on top: the row does not
-// know of it once the key has taken again.)
+// The bucket gets Tokens minus what was refilled since At: a full bucket would have discarded
+// that refill, so crediting both would exceed the limit. It gets nothing if its last write was
+// at another rate. (If the key was reset since the grant and has taken again, the refund comes
+// on top of the reset, which the row no longer shows.)
 type Refund struct {
 	Request
 	At time.Time
 }
 
-// Leaser is a Strategy that can set tokens aside for one process, which then spends
-// them without asking.
+// Leaser is a [Strategy] that can set tokens aside for one process, which then spends
+// them without asking Postgres.
 type Leaser interface {
 	Strategy
 
@@ -92,18 +94,18 @@ type LeaseRequest struct {
 	Limit        Limit
 	Durability   Durability
 
-	// Tokens wanted, at most one in Share of those left: of 90 left, Share 3 gives 30,
-	// rounded down. Zero tokens: only settle.
+	// Tokens is how many are wanted. The lease gets at most 1/Share of the tokens left,
+	// rounded down: with 90 left and Share 3, at most 30. Zero Tokens: only settle.
 	Tokens, Share int64
 
-	// TTL of the lease at most, at least a millisecond. What is not settled by its end
-	// counts as spent then.
+	// TTL is how long the lease lasts at most. From a millisecond to an hour. A lease that is
+	// not settled by its end counts as spent.
 	TTL time.Duration
 
-	// Settle is an earlier lease that ends with this call, Spent how much of it was
-	// spent; the zero Lease if there is none. The rest goes back to the bucket. One that
-	// has expired, or whose bucket was reset since, is settled already and left alone. A
-	// lease is settled once: twice would give back what others hold.
+	// Settle is an earlier lease that ends with this call, or the zero Lease. Spent is how
+	// many of its tokens were spent; the rest goes back to the bucket. A lease that has
+	// expired, or whose bucket was reset since, is left alone. Settle each lease once: a
+	// second time would give back tokens that others have leased.
 	Settle Lease
 	Spent  int64
 }
@@ -113,12 +115,12 @@ type LeaseRequest struct {
 type Lease struct {
 	Tokens int64
 
-	// At is the database's clock when the lease was made; Until when it expires, which
-	// is sooner than the TTL if other leases of the bucket are out. The holder, who has no
-	// such clock, counts the time between the two from when it sent the request.
+	// At is the database's clock when the lease was made, Until when it expires: sooner
+	// than the TTL if the bucket has other leases. The holder cannot read that clock, so it
+	// counts the time from At to Until from the moment when it sent the request.
 	At, Until time.Time
 
-	// Left is the bucket after the call, as a peek for one token would see it.
+	// Left is what a peek for one token would see after the call.
 	Left Decision
 }
 
@@ -130,7 +132,7 @@ type Cursor int64
 type Swept struct {
 	Removed int64
 	Next    Cursor // where to go on
-	Done    bool   // there is nothing behind Next
+	Done    bool   // there is nothing after Next
 }
 
 // AllResetter is a [Strategy] that can fill all buckets of a limiter.
@@ -140,11 +142,11 @@ type AllResetter interface {
 	// ResetAll fills every bucket of the limiter. A bucket that is taken from meanwhile
 	// is full at some moment between the beginning and the end.
 	//
-	// It works in short transactions, unless in one of the caller's: an error leaves those that were
-	// reset before it full. It waits for rows that others hold when all others are
-	// reset, as long as ctx lets it.
+	// It works in short transactions, unless it is called in one of the caller's. After an
+	// error, the buckets that were reset before it stay full. Rows that somebody else holds
+	// locked come last; ResetAll waits for them until ctx ends.
 	//
-	// It returns how many rows it removed, also with an error: one for each bucket that
-	// had been taken from and not swept since, or as many as the strategy keeps.
+	// It returns how many rows it removed, also with an error: one, or as many as the
+	// strategy keeps, for each bucket that was taken from and not swept since.
 	ResetAll(ctx context.Context, session Session, limiter string) (int64, error)
 }

@@ -1,4 +1,4 @@
-// Package circuit spares callers, and a server that does not answer, each other.
+// Package circuit fails requests at once while Postgres does not answer.
 package circuit
 
 import (
@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// failures in a row open the circuit. One may be a connection that the server has closed
-	// meanwhile.
+	// failures in a row open the circuit. A single one may only be a connection that the
+	// server has closed.
 	failures = 2
 
-	// maxPause is how long nobody is let through after a failure, at most.
+	// maxPause is how long at most no caller may ask for a sign of life after a failure.
 	maxPause = 200 * time.Millisecond
 
-	// minSilence: no server is doubted sooner, and has minSignTime for a sign of life: to
-	// connect to a busy one takes some 100 ms.
+	// minSilence: no server is doubted sooner. It then has at least minSignTime for a sign
+	// of life: to connect to a busy server takes some 100 ms.
 	minSilence  = 50 * time.Millisecond
 	minSignTime = 200 * time.Millisecond
 )
@@ -31,41 +31,41 @@ const (
 // ErrOpen: Postgres was not asked, because it has just not answered others.
 var ErrOpen = fmt.Errorf("%w: it was not asked, because it has just not answered others", rate.ErrUnavailable)
 
-// errNoAnswer is the outcome of a call that ended for a reason of its caller's.
+// errNoAnswer is the outcome of a call that says nothing about the server: its context ended.
 var errNoAnswer = errors.New("nobody waited for the answer")
 
 // Breaker is closed while Postgres answers. It opens when Postgres refused several calls in a
-// row, or when it was silent: a call had no answer for half of the time that it may take,
-// nobody else had one meanwhile, and in the other half a new connection got no sign of life.
-// (A call alone proves nothing: it may wait for a row that somebody holds locked.)
+// row, or when it was silent: a call had no answer for half of the time that it may take, no
+// other call had one meanwhile, and a new connection got no sign of life in the other half.
+// (A single call proves nothing: it may wait for a row that somebody holds locked.)
 //
-// While it is open, calls under way are given up, and new ones fail at once. After a pause one
-// caller at a time asks for a sign of life; the first one that gets it closes the circuit.
+// When it opens, calls under way are given up, and new ones fail at once. After a pause one
+// caller at a time asks for a sign of life; the first that gets it closes the circuit.
 //
-// No Breaker (nil) is always closed.
+// A nil Breaker is always closed.
 type Breaker struct {
-	silence  time.Duration // after which a server is doubted
+	silence  time.Duration // after this long without an answer, the server is doubted
 	signTime time.Duration // how long a sign of life may take then
 	sign     func(context.Context) error
 	hear     func(open bool, why error)
 	states   *gobreaker.TwoStepCircuitBreaker[struct{}]
 	open     atomic.Bool
-	answers  atomic.Int64 // how many calls had one
-	asking   atomic.Bool  // for a sign of life, because of a doubt
+	answers  atomic.Int64 // how many calls were answered
+	asking   atomic.Bool  // a doubt is asking for a sign of life
 
 	mu     sync.Mutex
 	calls  context.Context // ends when the circuit opens
 	giveUp context.CancelFunc
 	why    error // the last failure
-	untold bool  // it has changed, and hear is to be called
+	untold bool  // the state has changed, and hear has not been called yet
 
-	doubts sync.WaitGroup  // under way
-	ended  context.Context // with Close
+	doubts sync.WaitGroup  // the doubts under way
+	ended  context.Context // ends with Close
 	end    context.CancelFunc
 }
 
-// New is a Breaker that is closed, for calls that may take so long. sign asks for a sign of
-// life on a new connection. hear is told of changes, with the last failure.
+// New is a closed Breaker for calls that may take up to timeout. sign asks for a sign of life on
+// a new connection. hear is told when the circuit opens or closes, with the last failure.
 func New(timeout time.Duration, sign func(context.Context) error, hear func(open bool, why error)) *Breaker {
 	b := &Breaker{silence: max(timeout/2, minSilence), signTime: max(timeout/2, minSignTime), sign: sign, hear: hear}
 	b.calls, b.giveUp = context.WithCancel(context.Background())
@@ -82,7 +82,7 @@ func New(timeout time.Duration, sign func(context.Context) error, hear func(open
 // Open says whether callers are turned away.
 func (b *Breaker) Open() bool { return b != nil && b.open.Load() }
 
-// Admit a caller, who may have to ping first: to ask for a sign of life.
+// Admit lets a caller go on, or fails it. While the circuit is open, it may have to ping first.
 func (b *Breaker) Admit(ctx context.Context, ping func(context.Context) error) error {
 	if !b.Open() {
 		return nil
@@ -91,7 +91,7 @@ func (b *Breaker) Admit(ctx context.Context, ping func(context.Context) error) e
 	if err != nil {
 		return ErrOpen
 	}
-	if !b.Open() { // another caller has just had one
+	if !b.Open() { // another caller has just got a sign of life
 		b.report(done, errNoAnswer)
 		return nil
 	}
@@ -104,12 +104,12 @@ func (b *Breaker) Admit(ctx context.Context, ping func(context.Context) error) e
 	return err
 }
 
-// Call Postgres, and learn from how that ends, and from how long it takes.
+// Call calls Postgres, and learns from the outcome and from how long it takes.
 func (b *Breaker) Call(ctx context.Context, call func(context.Context) error) error {
 	if b == nil {
 		return call(ctx)
 	}
-	if b.Open() { // also after the pause, which is for Admit to end
+	if b.Open() { // also after the pause, which only Admit can end
 		return ErrOpen
 	}
 	done, err := b.states.Allow()
@@ -131,8 +131,7 @@ func (b *Breaker) Call(ctx context.Context, call func(context.Context) error) er
 	return err
 }
 
-// outcome of a call, as far as it says something of the server. Any answer shows that it is
-// alive, an error too.
+// outcome is what a call says about the server. Any answer, even an error, shows that it is alive.
 func outcome(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -140,13 +139,13 @@ func outcome(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return errNoAnswer
 	case errors.Is(err, rate.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		return err // the latter for a time limit of the pool's own, for connecting
+		return err // a deadline that is not ctx's is the pool's own, for connecting
 	}
 	return nil
 }
 
-// watch a call that has begun when so many had an answer: while it goes on, the server is
-// doubted whenever nobody has had an answer for a while.
+// watch doubts the server, while the call goes on, whenever no call has been answered for a
+// while. answers is how many calls have been answered so far.
 func (b *Breaker) watch(call context.Context, answers int64) *time.Timer {
 	return time.AfterFunc(b.silence, func() {
 		if b.answers.Load() == answers && call.Err() == nil {
@@ -158,8 +157,8 @@ func (b *Breaker) watch(call context.Context, answers int64) *time.Timer {
 	})
 }
 
-// doubt the server: ask for a sign of life, one call at a time. If there is none, and nobody
-// has an answer meanwhile, the circuit opens.
+// doubt asks for a sign of life, unless another doubt is doing so. If there is none, and no call
+// is answered meanwhile, the circuit opens.
 func (b *Breaker) doubt(answers int64) {
 	b.mu.Lock()
 	if b.ended.Err() != nil || b.Open() || !b.asking.CompareAndSwap(false, true) {
@@ -185,7 +184,7 @@ func (b *Breaker) doubt(answers int64) {
 	}
 }
 
-// Close ends the doubts, and waits for them.
+// Close ends all doubts under way, and waits for them.
 func (b *Breaker) Close() {
 	if b == nil {
 		return
@@ -202,7 +201,7 @@ func (b *Breaker) underWay() context.Context {
 	return b.calls
 }
 
-// report the outcome of a call, or of a ping.
+// report reports the outcome of a call or a ping, and calls hear if the state has changed.
 func (b *Breaker) report(done func(error), err error) {
 	switch {
 	case err == nil:
@@ -223,7 +222,7 @@ func (b *Breaker) report(done func(error), err error) {
 	}
 }
 
-// change of state. The library holds its lock.
+// change notes a change of state. The library holds its lock.
 func (b *Breaker) change(from, to gobreaker.State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,12 +6,12 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// maxPieces bounds the calls that replace one that took nothing. With more buckets a piece
-// has several, and is divided again if it fails.
+// maxPieces bounds the calls that replace a call that took nothing. If there are more buckets,
+// a piece has several, and is divided again if it fails.
 const maxPieces = 32
 
-// askApart asks about pieces of the batch, in the end about each bucket alone. The bucket to
-// blame fails its own callers, and all others have their decisions.
+// askApart asks about pieces of the batch, in the end about each bucket alone. Only the callers
+// of the bucket to blame get an error.
 func (l *lane) askApart(b *batch) error {
 	pieces := b.apart()
 	for i := range pieces {
@@ -30,8 +30,8 @@ func (b *batch) severalKeys() bool {
 	return slices.ContainsFunc(b.requests, func(r rate.Request) bool { return r.Key != b.requests[0].Key })
 }
 
-// apart divides the waiters among batches of the same flight. All of one key stay together,
-// in order.
+// apart divides the waiters among batches of the same flight. The waiters of one key stay
+// together, in order.
 func (b *batch) apart() []batch {
 	places := make(map[string]int)
 	for _, w := range b.waiters {

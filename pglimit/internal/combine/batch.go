@@ -9,7 +9,7 @@ import (
 )
 
 // batch is what one call answers: the waiters, in order of arrival, and the requests
-// that they became.
+// that they are combined into.
 type batch struct {
 	ctx      context.Context
 	flight   *flight
@@ -18,19 +18,19 @@ type batch struct {
 
 	requests []rate.Request
 	slots    map[string]int // the last request of each key
-	leftOver []int64        // of what each request was granted: what nobody has got yet
+	leftOver []int64        // how many of each request's granted tokens no caller has got yet
 
-	denied    bool // somebody was
-	unclaimed bool // somebody left for whom tokens were granted
+	denied    bool // at least one caller was denied
+	unclaimed bool // tokens were granted to a caller who has left
 	refunds   []rate.Refund
 }
 
-// few requests are searched one by one sooner than by the map.
+// few requests are searched faster one by one than by the map.
 const few = 8
 
 func (b *batch) reset() {
 	clear(b.waiters)
-	clear(b.requests) // whose strings might be held for long
+	clear(b.requests) // or their strings would stay in memory
 	clear(b.refunds)
 	clear(b.slots)
 	b.ctx, b.flight, b.gathered = nil, nil, 0
@@ -38,9 +38,9 @@ func (b *batch) reset() {
 	b.waiters, b.requests, b.leftOver, b.refunds = b.waiters[:0], b.requests[:0], b.leftOver[:0], b.refunds[:0]
 }
 
-// combine makes requests of the waiters, without those who have left: they are not
-// charged. Of one key, requests for as many tokens that follow one another become one, in
-// units of what each of them wants: the order of a key's requests is kept.
+// combine makes requests of the waiters. Callers who have left are dropped, and not charged.
+// Requests for one key become one if they follow one another, have the same Unit, and are not
+// a peek and a take: the order of a key's requests is kept.
 func (b *batch) combine(impatient bool) {
 	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool { return w.Left() })
 	for _, w := range b.waiters {
@@ -63,7 +63,7 @@ func (b *batch) combine(impatient bool) {
 	}
 }
 
-// find the last request of the key.
+// find returns the last request for the key.
 func (b *batch) find(key string) (slot int, found bool) {
 	if b.slots == nil && len(b.requests) > few {
 		b.slots = make(map[string]int, len(b.waiters))
@@ -83,8 +83,8 @@ func (b *batch) find(key string) (slot int, found bool) {
 	return 0, false
 }
 
-// fail tells everybody that no decision is known. It returns how many tokens may have been
-// taken for callers who have left, and so do not hear that either.
+// fail gives the error to all callers. It returns how many tokens may have been taken for
+// callers who have left, and so do not get the error.
 func (b *batch) fail(err error) (lost int64) {
 	for _, w := range b.waiters {
 		if tokens := w.Request.Tokens; w.Answer(rate.Decision{}, err) {
@@ -96,8 +96,8 @@ func (b *batch) fail(err error) (lost int64) {
 	return lost
 }
 
-// share out what was granted, in order of arrival. What was granted for those who have left
-// goes to those behind them, and else is left over.
+// share answers the callers with their parts of the grants, in order of arrival. Tokens of
+// callers who have left go to later callers, or are left over.
 func (b *batch) share(decisions []rate.Decision) {
 	for i := range decisions {
 		b.leftOver = append(b.leftOver, decisions[i].Granted)
@@ -127,8 +127,8 @@ func (b *batch) share(decisions []rate.Decision) {
 	}
 }
 
-// unclaimedBefore finds so many tokens that were granted to an earlier request for the
-// same key, whose callers have left. Else it returns the slot.
+// unclaimedBefore finds an earlier request for the same key that has that many tokens left over
+// from callers who have left. If there is none, it returns the slot itself.
 func (b *batch) unclaimedBefore(slot int, tokens int64) int {
 	for earlier := range slot {
 		if b.leftOver[earlier] >= tokens && b.requests[earlier].Key == b.requests[slot].Key {

@@ -1,4 +1,4 @@
-// Package combine sends requests that arrive together in one call.
+// Package combine sends requests that arrive during a call together in the next one.
 package combine
 
 import (
@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// maxBatch bounds how many callers one call answers, and so how long one that comes
-	// meanwhile has to wait.
+	// maxBatch bounds how many callers one call answers, and so how long the next callers
+	// have to wait.
 	maxBatch = 1024
 
-	// settleTime is how long a call goes on for which nobody waits any more: long enough
-	// to learn what it took and give that back. Then its connection is given up.
+	// settleTime is how long a call goes on when all its callers have left: long enough to
+	// learn what it took and give that back. Then its connection is given up.
 	settleTime = time.Second
 )
 
@@ -30,8 +30,8 @@ type Calls struct {
 	// GiveBack returns tokens to their buckets.
 	GiveBack func(ctx context.Context, refunds []rate.Refund) error
 
-	// Learned is how often something new was learned of what is denied, and Recall answers
-	// what is known to be.
+	// Recall answers a request that is known to be denied. Learned counts how often
+	// something new was learned for it.
 	Learned func() uint64
 	Recall  func(request *rate.Request) (rate.Decision, bool)
 }
@@ -39,18 +39,18 @@ type Calls struct {
 // Stats of a Combiner.
 type Stats struct {
 	PassedOn  atomic.Int64 // tokens granted to callers who had left, and passed on to others
-	GivenBack atomic.Int64 // and given back
-	Lost      atomic.Int64 // those that could not, or that a call took perhaps which failed
+	GivenBack atomic.Int64 // tokens granted to callers who had left, and given back
+	Lost      atomic.Int64 // tokens that could not be given back, or that a failed call may have taken
 }
 
-// Combiner lets requests that arrive while others are under way go out together.
+// Combiner sends requests together that arrive while a call is under way.
 //
 // Keys are spread over a few lanes. A lane has one call under way at most: a request
-// that finds its lane idle goes out at once, the others form a queue, and when the call
-// returns, the queue is the next one. So no request waits for a timer, callers are
-// served in order of arrival, and a process never contends with itself for a row.
-// The busier it gets, the larger the batches: the cost of a round trip, and of a flush
-// to disk in Durable, is shared by all who wait.
+// that finds its lane idle goes out at once. Later requests form a queue, which is the
+// next call when this one returns. So no request waits for a timer, callers are served
+// in order of arrival, and a process never contends with itself for a row. The busier it
+// gets, the larger the batches: their callers share the cost of a round trip, and with
+// Durable of a flush to disk.
 type Combiner struct {
 	Stats Stats
 
@@ -61,11 +61,11 @@ type Combiner struct {
 	waiters sync.Pool // of *waiter that are not in use
 
 	patience chan struct{}   // has room for each call that may wait for a locked row
-	aborted  context.Context // ends when nobody is to wait any more
+	aborted  context.Context // ends when Close gives up waiting
 	abort    context.CancelFunc
 }
 
-// New is a Combiner of so many lanes.
+// New is a Combiner with that many lanes.
 func New(lanes int, calls Calls) *Combiner {
 	c := &Combiner{
 		calls: calls, seed: maphash.MakeSeed(),
@@ -79,8 +79,8 @@ func New(lanes int, calls Calls) *Combiner {
 	return c
 }
 
-// Decide waits for the answer in the caller's goroutine; the call is made in the
-// lane's, so that a caller whose context ends can leave while the call goes on.
+// Decide waits for the answer in the caller's goroutine. The call is made in the lane's
+// goroutine, so that a caller whose context ends can leave while the call goes on.
 func (c *Combiner) Decide(ctx context.Context, request rate.Request) (rate.Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return rate.Decision{}, err
@@ -136,8 +136,8 @@ func (c *Combiner) await(ctx context.Context, l *lane, w *waiter) (rate.Decision
 	return decision, err
 }
 
-// Close lets those who wait have their answers, as long as ctx lasts, and returns when
-// no goroutine is left. The error is that of ctx, if somebody did not get one.
+// Close lets waiting callers have their answers as long as ctx lasts, and returns when no
+// goroutine is left. The error is that of ctx if a call or a caller was given up.
 func (c *Combiner) Close(ctx context.Context) error {
 	if c == nil {
 		return nil

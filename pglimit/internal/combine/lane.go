@@ -13,32 +13,32 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// lane has the requests of its share of the keys, and at most one call under way.
+// lane serves its share of the keys, with at most one call under way.
 type lane struct {
 	combiner *Combiner
 
 	mu      *sync.Mutex // shared with the lanes of its stuck keys
 	queue   queue
-	running bool // a goroutine serves the queue, until it is empty
+	running bool // a goroutine serves the queue until it is empty
 	closed  bool
 	aborted bool
 	cancel  context.CancelFunc // of the call under way
 
-	learned uint64 // what the memory knew when the last batch was formed
+	learned uint64 // Calls.Learned when the last batch was formed
 
-	// stuck are keys of this lane that somebody holds locked, each in a lane of its own:
-	// nothing of them is in this queue.
+	// stuck has a lane for each key of this lane whose row somebody else holds locked. No
+	// requests for these keys are in this lane's queue.
 	stuck map[string]*lane
 
-	alone // what only the lane of a stuck key has
+	alone // the fields that only the lane of a stuck key uses
 }
 
-// flight is a call under way: who waits for it, and how to give it up.
+// flight is a call under way: how many callers wait for it, and how to give it up.
 type flight struct {
 	waiting atomic.Int64
 	cancel  context.CancelFunc
-	landed  bool        // with the lane's lock
-	giveUp  *time.Timer // once nobody waits
+	landed  bool        // the call is over; guarded by the lane's lock
+	giveUp  *time.Timer // set when nobody waits any more
 }
 
 // join the queue. If the lane is idle, the requests go out at once. The error is ErrClosed.
@@ -59,7 +59,7 @@ func (l *lane) join(waiters ...*waiter) error {
 	return nil
 }
 
-// start serving the queue, if there is one. The lane is locked.
+// start serving the queue, unless it is empty. The lane is locked.
 func (l *lane) start() {
 	if l.running || l.queue.first == nil {
 		return
@@ -73,7 +73,7 @@ func (l *lane) start() {
 	}
 }
 
-// leave says whether the caller may go. If not, it has an answer.
+// leave returns false if the caller has been answered, and so cannot leave.
 func (l *lane) leave(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,16 +101,16 @@ func (l *lane) serve() {
 	for l.gather(&b) {
 		l.send(&b)
 		if !b.denied {
-			// Who is ready to run goes first: callers who have just been answered, and ask
-			// again at once, are part of the next batch instead of the one after it. Those
-			// who were denied are not: the memory answers them. When it ends, the first who
-			// asks must find the lane idle.
+			// Other goroutines run first, so that callers who have just been answered and
+			// ask again at once join the next batch, not the one after it. Denied callers
+			// do not join: the memory answers them. When that memory ends, the first
+			// caller must find the lane idle.
 			runtime.Gosched()
 		}
 	}
 }
 
-// land ends the call: nobody has to give it up any more.
+// land ends the call: it need not be given up any more.
 func (l *lane) land(f *flight) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,8 +121,8 @@ func (l *lane) land(f *flight) {
 	f.cancel()
 }
 
-// gather takes the next batch off the queue. It returns false, and the lane is idle, if
-// nobody waits.
+// gather takes the next batch off the queue. If the queue is empty, the lane becomes idle and
+// gather returns false.
 func (l *lane) gather(b *batch) bool {
 	b.reset()
 	l.mu.Lock()
@@ -134,8 +134,8 @@ func (l *lane) gather(b *batch) bool {
 		l.running, l.cancel = false, nil
 		return false
 	}
-	// The call has what the first caller's context carries, such as a trace, but it
-	// does not end with it.
+	// The call has the values of the first caller's context, such as a trace, but does not
+	// end with that context.
 	b.flight = &flight{}
 	b.ctx, b.flight.cancel = context.WithCancel(context.WithoutCancel(l.queue.first.ctx))
 	l.cancel = b.flight.cancel
@@ -153,12 +153,12 @@ func (l *lane) gather(b *batch) bool {
 func (l *lane) send(b *batch) {
 	defer l.land(b.flight)
 	l.denyKnown(b)
-	_ = l.ask(b) // the callers have been told
+	_ = l.ask(b) // the callers have been told of the error
 }
 
-// ask the strategy, and tell the callers. If the strategy takes nothing because of one bucket
-// among several, it is asked about each apart. The error is one for which no bucket is to
-// blame, so that asking about others is of no use.
+// ask asks the strategy and answers the callers. If the strategy takes nothing because of one
+// bucket among several, ask divides the batch. The error is one for which no bucket is to
+// blame: asking about other buckets would fail too.
 func (l *lane) ask(b *batch) error {
 	if b.combine(!l.patient); len(b.requests) == 0 || b.flight.waiting.Load() == 0 {
 		return nil // everybody has an answer, or has left and is not charged
@@ -182,8 +182,7 @@ func (l *lane) ask(b *batch) error {
 	return nil
 }
 
-// tell the callers what was decided. What was granted to callers who have left is passed
-// on, or given back.
+// tell the callers. Tokens granted to callers who have left are passed on, or given back.
 func (l *lane) tell(b *batch, decisions []rate.Decision) {
 	b.share(decisions)
 	l.unstick()
@@ -195,11 +194,11 @@ func (l *lane) tell(b *batch, decisions []rate.Decision) {
 	}
 }
 
-// denyKnown answers those of whose keys the call before has shown that they are denied.
+// denyKnown answers waiters whose key the previous call found empty, without sending them.
 func (l *lane) denyKnown(b *batch) {
 	learned := l.combiner.calls.Learned()
 	if learned == l.learned {
-		return // they have asked already
+		return // nothing new: the callers have asked the memory already
 	}
 	l.learned = learned
 	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool {
@@ -208,14 +207,14 @@ func (l *lane) denyKnown(b *batch) {
 			return false
 		}
 		b.denied = true
-		if w.Answer(decision, nil) { // else it has left, and counted itself out
+		if w.Answer(decision, nil) { // else leave has counted it out
 			b.flight.waiting.Add(-1)
 		}
 		return true
 	})
 }
 
-// blame the end of the limiter, if that was why the call failed.
+// blame adds ErrClosed to the error of a call that may have failed because Close gave it up.
 func (l *lane) blame(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,14 +224,14 @@ func (l *lane) blame(err error) error {
 	return err
 }
 
-// close lets nobody join any more.
+// close makes join fail from now on.
 func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
 }
 
-// abort gives up the call under way and all who wait. It says whether there was anything.
+// abort gives up the call under way and all waiters. It returns true if the lane was not idle.
 func (l *lane) abort() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -243,7 +242,7 @@ func (l *lane) abort() bool {
 	return busy
 }
 
-// end is abort of the lane alone, which is locked.
+// end is abort without the lanes of stuck keys. The lane is locked.
 func (l *lane) end() bool {
 	l.aborted = true
 	if l.cancel != nil {

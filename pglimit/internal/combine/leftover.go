@@ -6,11 +6,11 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Tokens that were granted to callers who have left meanwhile: those who wait get them, or
-// the bucket gets them back.
+// Tokens that were granted to callers who have left go to waiting callers, or back to the
+// bucket.
 
-// passOn gives tokens of callers who have left to those who wait for the same key now,
-// in order of arrival.
+// passOn gives tokens of callers who have left to callers who wait for the same key now, in
+// order of arrival.
 func (l *lane) passOn(b *batch, decisions []rate.Decision) {
 	slots := make(map[string]int)
 	for slot, tokens := range b.leftOver {
@@ -25,7 +25,7 @@ func (l *lane) passOn(b *batch, decisions []rate.Decision) {
 		if slot, wanted := slots[w.Request.Key]; wanted {
 			tokens := w.Request.Tokens
 			if tokens == 0 || tokens > b.leftOver[slot] {
-				delete(slots, w.Request.Key) // nobody is served before it
+				delete(slots, w.Request.Key) // later waiters for this key must not overtake it
 			} else {
 				b.leftOver[slot] -= tokens
 				l.queue.remove(w)
@@ -37,8 +37,8 @@ func (l *lane) passOn(b *batch, decisions []rate.Decision) {
 	}
 }
 
-// giveBack returns what is left over still. Whoever asks for these keys next is in
-// this lane, and is sent after it.
+// giveBack returns the tokens that are still left over. The next requests for their keys are in
+// this lane, so they are sent after it.
 func (l *lane) giveBack(b *batch, tokens int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), settleTime)
 	defer cancel()
@@ -50,7 +50,7 @@ func (l *lane) giveBack(b *batch, tokens int64) {
 	l.combiner.Stats.GivenBack.Add(tokens)
 }
 
-// refund what is left over.
+// refund makes refunds of the tokens that are left over.
 func (b *batch) refund(decisions []rate.Decision) (tokens int64) {
 	for slot, left := range b.leftOver {
 		if left > 0 {

@@ -1,19 +1,20 @@
 package combine
 
-// maxPatient is how many calls of a Limiter may wait for rows that others hold locked, each
-// on a connection of its own. The callers of other stuck keys wait until it is their turn.
+// maxPatient is how many calls of a Limiter may wait for rows that somebody else holds locked,
+// each on a connection of its own. The callers of other stuck keys wait for their turn.
 const maxPatient = 2
 
-// alone is what only the lane of a stuck key has: one that somebody else holds locked.
+// alone has the fields that only the lane of a stuck key uses. A key is stuck while somebody
+// else holds its row locked.
 //
-// Ordinary calls are impatient, so that a locked row delays the other keys of its lane by a
-// moment only. Then the callers of the locked key, and all who come later, wait in a lane of
-// the key's own, whose call waits for the row as long as it takes.
+// Ordinary calls are impatient, so that a locked row delays the other keys of its lane only
+// for a moment. Then the callers of the locked key, also later ones, wait in the key's own
+// lane, whose call waits for the row as long as it takes.
 //
 // The key goes back to its ordinary lane, home, when nobody waits for it or an impatient
-// call was answered. An answer to a patient call does not tell whether the next one would
-// have to wait again. And if keys stayed for as long as somebody waits, many that were stuck
-// at once would keep each other from being combined long after the locks are gone.
+// call was answered. The answer to a patient call does not show whether the next call would
+// have to wait again. And if keys stayed for as long as somebody waits, many stuck keys
+// would keep each other from being combined long after the locks are gone.
 type alone struct {
 	home    *lane // nil in an ordinary lane
 	key     string
@@ -21,8 +22,8 @@ type alone struct {
 	healed  bool // an impatient call was answered
 }
 
-// stick moves the callers of a batch for one key, which is locked, to the key's own lane,
-// before all who came later. It does not if the limiter has ended.
+// stick moves the callers of a batch for one locked key to the front of the key's own lane. It
+// returns false, and moves nobody, if the limiter has ended.
 func (l *lane) stick(b *batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +80,7 @@ func (l *lane) goHome() {
 	}
 }
 
-// serveAlone sends batch after batch of a stuck key, each when it is its turn.
+// serveAlone sends batch after batch of a stuck key, each when maxPatient lets it.
 func (l *lane) serveAlone() {
 	c := l.combiner
 	defer c.running.Done()

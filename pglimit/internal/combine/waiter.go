@@ -12,12 +12,12 @@ type waiter struct {
 	wait.Waiter
 	ctx context.Context
 
-	// With the lane's lock.
+	// Guarded by the lane's lock.
 	queued         bool
 	previous, next *waiter // in the queue
-	flight         *flight // once it is off the queue: the call that it waits for
+	flight         *flight // the call that it waits for, once it is off the queue
 
-	slot int // the request of that call that it is part of
+	slot int // the index of the request that it became part of
 }
 
 func (c *Combiner) newWaiter(ctx context.Context, request rate.Request) *waiter {
@@ -30,7 +30,7 @@ func (c *Combiner) newWaiter(ctx context.Context, request rate.Request) *waiter 
 	return w
 }
 
-// recycle a waiter that no lane knows any more.
+// recycle keeps a waiter for later use. No lane may hold it any more.
 func (c *Combiner) recycle(w *waiter) {
 	w.ctx, w.Request, w.flight = nil, rate.Request{}, nil
 	c.waiters.Put(w)

@@ -1,4 +1,4 @@
-// Package count has what many cores count at once.
+// Package count has a counter for many cores at once.
 package count
 
 import (
@@ -6,14 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// Often counts what happens millions of times a second on all cores: on one memory
-// cell they would wait for one another.
+// Often counts events that happen millions of times a second on all cores. At a single memory
+// cell the cores would wait for one another.
 type Often [16]struct {
 	atomic.Int64
 	_ [56]byte // a cache line each
 }
 
-// Add one.
+// Add adds one.
 func (o *Often) Add() { o[rand.Uint32()%uint32(len(o))].Add(1) }
 
 // Load is how many were added.

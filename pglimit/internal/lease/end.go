@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// keep looks after the leases, once in a hold, until there are none: those that are idle
-// are settled.
+// keep looks after the leases, once in a hold, until there are none.
 func (s *Leases) keep() {
 	tick := time.NewTicker(s.hold())
 	defer tick.Stop()
@@ -42,8 +41,8 @@ func (s *Leases) holders() []*holder {
 	return holders
 }
 
-// look after one: if nothing was spent since the last look, it is settled, and before it
-// expires.
+// look settles a holder's lease if nothing was spent since the last look, or if it is about to
+// expire.
 func (s *Leases) look(h *holder) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,7 +59,7 @@ func (s *Leases) look(h *holder) {
 	}
 }
 
-// Drop settles the key's lease, and takes no other for a hold.
+// Drop settles the key's lease. No other is taken for a hold.
 func (s *Leases) Drop(ctx context.Context, key string) error {
 	if s == nil {
 		return nil
@@ -82,8 +81,8 @@ func (s *Leases) Drop(ctx context.Context, key string) error {
 	}
 }
 
-// pause fetching for a hold. The fetch that it returns is one to wait for before there is
-// no lease; nil: there is none.
+// pause stops fetching for a hold, and settles the lease. It returns the fetch to wait for, or
+// nil if there is no lease.
 func (s *Leases) pause(h *holder) *fetch {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,7 +142,6 @@ func (s *Leases) Close(ctx context.Context) error {
 	return nil
 }
 
-// settle for good.
 func (s *Leases) settle(h *holder) error {
 	h.mu.Lock()
 	f := h.fetching
@@ -157,7 +155,7 @@ func (s *Leases) settle(h *holder) error {
 	switch terms := h.terms.Load(); {
 	case terms == nil:
 		return nil
-	case s.now() >= terms.until: // it is too late, and Postgres need not be asked
+	case s.now() >= terms.until: // it has expired, so Postgres need not be asked
 		h.terms.Store(nil)
 		unspent := h.unspent.Swap(0)
 		s.Stats.UnspentTokens.Add(unspent)
@@ -169,7 +167,7 @@ func (s *Leases) settle(h *holder) error {
 	return s.renew(h, 0)
 }
 
-// DropAll settles the leases of all keys, and lets no other be taken until Resume.
+// DropAll settles the leases of all keys. No other is taken until Resume, also after an error.
 func (s *Leases) DropAll(ctx context.Context) error {
 	if s == nil {
 		return nil
@@ -179,7 +177,7 @@ func (s *Leases) DropAll(ctx context.Context) error {
 	s.mu.Unlock()
 	holders := s.holders()
 	for _, h := range holders {
-		s.pause(h) // several settle at a time
+		s.pause(h) // begins to settle them all, before any is waited for
 	}
 	for _, h := range holders {
 		for f := s.pause(h); f != nil; f = s.pause(h) {
@@ -193,7 +191,7 @@ func (s *Leases) DropAll(ctx context.Context) error {
 	return nil
 }
 
-// Resume taking leases, after DropAll.
+// Resume allows leases to be taken again after DropAll.
 func (s *Leases) Resume() {
 	if s == nil {
 		return

@@ -12,15 +12,15 @@ import (
 // fetch is a call that settles a lease and takes the next one.
 type fetch struct {
 	done   chan struct{}
-	claims []*wait.Waiter // to tokens of the new lease, in order of arrival; with the holder's lock
-	err    error          // when it is done
+	claims []*wait.Waiter // callers that wait for the new lease, in order of arrival; guarded by the holder's lock
+	err    error          // set before done is closed
 }
 
-// errNotServed out of the lease: the caller has to ask Postgres.
+// errNotServed: the lease could not serve the request, so the caller has to ask Postgres.
 var errNotServed = errors.New("lease: not served")
 
-// Fetch a lease for a request that found none, if its key is busy. Who is not served out
-// of it asks Postgres.
+// Fetch fetches a lease for a request that found none, if its key is busy. A caller that is
+// not served has to ask Postgres.
 func (s *Leases) Fetch(ctx context.Context, request *rate.Request) (decision rate.Decision, served bool, err error) {
 	if s == nil {
 		return rate.Decision{}, false, nil
@@ -37,8 +37,8 @@ func (s *Leases) Fetch(ctx context.Context, request *rate.Request) (decision rat
 	return decision, err == nil, err
 }
 
-// join the fetch that is under way, or begin one if the key is busy. Nil: there is none to
-// wait for, and the request is served perhaps.
+// join joins the fetch under way, or begins one if the key is busy. If claim is nil, there is
+// none to wait for, but the request may have been served.
 func (s *Leases) join(h *holder, request *rate.Request) (decision rate.Decision, served bool, claim *wait.Waiter) {
 	now := s.now()
 	h.mu.Lock()
@@ -59,10 +59,11 @@ func (s *Leases) join(h *holder, request *rate.Request) (decision rate.Decision,
 	return rate.Decision{}, false, claim
 }
 
-// fetchFor begins the fetch that a request for so many tokens needs, which are not in the
-// lease. Nil: none. The holder is locked.
+// fetchFor begins the fetch, if any, for a request for more tokens than the lease has. The
+// holder is locked.
 func (s *Leases) fetchFor(h *holder, tokens int64, now time.Duration) *fetch {
-	// Who has to ask Postgres must not be denied there what is set aside for this very process.
+	// A request that has to ask Postgres must not be denied the tokens that this very process
+	// has leased: the lease is settled first.
 	large := tokens > s.config.Limit.Burst/leaseShare
 	if large || now < h.pause {
 		unspent := h.unspent.Load() > 0
@@ -84,9 +85,9 @@ func (s *Leases) fetchFor(h *holder, tokens int64, now time.Duration) *fetch {
 	return s.fetch(h, tokens)
 }
 
-// fetch begins to settle the lease and to take the next one, which is to have at least so
-// many tokens; if zero, only to settle. It returns nil after close, and while leases are
-// paused, unless to settle. The holder is locked.
+// fetch begins to settle the lease and to take the next one, of at least that many tokens; if
+// tokens is zero, only to settle. It returns nil after Close and, unless tokens is zero, while
+// leases are paused. The holder is locked.
 func (s *Leases) fetch(h *holder, tokens int64) *fetch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,8 +112,9 @@ func (s *Leases) fetch(h *holder, tokens int64) *fetch {
 	return f
 }
 
-// serve the claims out of the new lease, in order of arrival. The lease stays, and the fetch
-// is over, unless somebody has to ask Postgres who wants more than is left of it.
+// serve serves the claims out of the new lease, in order of arrival. The lease stays, and the
+// fetch is over, unless it has tokens left, but too few for the next claim: that caller has to
+// ask Postgres, after the lease is settled.
 func (s *Leases) serve(h *holder, f *fetch) (stays bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,7 +144,7 @@ func (s *Leases) serve(h *holder, f *fetch) (stays bool) {
 	return false
 }
 
-// end of the fetch. Who is not served asks Postgres, and hears of an error there.
+// end ends the fetch. Callers that are not served ask Postgres, and get any error there.
 func (h *holder) end(f *fetch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package lease fetches tokens of busy keys in advance, and spends them without asking.
+// Package lease fetches tokens of busy keys in advance, and spends them without asking Postgres.
 package lease
 
 import (
@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// leaseShare: a lease is at most one in so many of the tokens left, so that there
-	// is always something for others.
+	// leaseShare: a lease has at most a quarter of the tokens left, so that there are
+	// always some for others.
 	leaseShare = 4
 
-	// holds per TTL: a lease is made to last so long that it is settled, and the
-	// next one measured by it, well before it expires.
+	// holds is how many holds a TTL has. A lease is sized to be spent in one hold, so that
+	// it is settled, and the next one sized by it, well before it expires.
 	holds = 10
 
 	// busy is how many requests a key must have in a hold before it is leased.
 	busy = 5
 
-	// growth of a lease over the one before at most, so that a moment's burst does not
-	// set aside what nobody needs.
+	// growth: a lease is at most this many times the lease before, so that a short burst
+	// does not set aside tokens that nobody needs.
 	growth = 4
 
 	leasedKeys = 1 << 16
 
-	// maxLeaseCalls under way at once: the rest of the pool's connections are for those who
-	// ask Postgres.
+	// maxLeaseCalls may be under way at once. The pool's other connections are for requests
+	// that ask Postgres.
 	maxLeaseCalls = 4
 )
 
-// Config of Leases: whose tokens they are, and for how long at most they are set aside.
+// Config of Leases: the buckets, and how long at most their tokens are set aside.
 type Config struct {
 	Limiter    string
 	Limit      rate.Limit
@@ -49,28 +49,28 @@ type Calls struct {
 	// Lease asks the strategy.
 	Lease func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error)
 
-	// Forget what was denied while tokens of the key were set aside.
+	// Forget drops the denials that were made while tokens of the key were set aside.
 	Forget func(key string)
 }
 
 // Stats of Leases.
 type Stats struct {
 	Trips         atomic.Int64 // calls that fetched or settled a lease
-	LeasedTokens  atomic.Int64 // that were set aside
-	UnspentTokens atomic.Int64 // of those, that were given back or expired
+	LeasedTokens  atomic.Int64 // tokens that were set aside
+	UnspentTokens atomic.Int64 // leased tokens that were given back or expired
 }
 
-// Leases spends tokens that were fetched in advance. None (nil): it is switched off.
+// Leases spends tokens that were fetched in advance. If nil, the stage is switched off.
 //
-// A key that is busy gets a lease: a number of tokens that Postgres has set aside for
-// this process, for Config.TTL at most, and that it spends without asking, first come first
-// served. When it is spent, has been idle for a hold, or is about to expire, it is settled:
-// what is unspent goes back to the bucket.
+// A busy key gets a lease: a number of tokens that Postgres sets aside for this process, for
+// Config.TTL at most. The process spends them without asking, first come, first served. When
+// the lease is spent, has been idle for a hold, or is about to expire, it is settled: the
+// unspent tokens go back to the bucket.
 //
-// Never over: while tokens are set aside nobody else has them and they are not refilled,
-// and after the TTL, which this process counts from before the lease was made, Postgres
-// counts them as spent. How far under: what is set aside, at most a quarter of the tokens
-// left, is denied to other processes for as long as it is neither spent nor settled.
+// The limit holds: while tokens are set aside, nobody else gets them and they are not refilled.
+// After the TTL, which this process counts from before the lease was made, Postgres counts
+// them as spent. The price: other processes are denied the tokens set aside, at most a quarter
+// of those left, until they are spent or settled.
 type Leases struct {
 	Stats Stats
 
@@ -83,11 +83,11 @@ type Leases struct {
 	closed  bool
 	paused  int                  // while it is not zero, no lease is taken
 	settled chan struct{}        // closed at the end of Close
-	active  map[*holder]struct{} // those that may have a lease
+	active  map[*holder]struct{} // the holders that may have a lease
 	keeping bool                 // the keeper's goroutine runs
 	running sync.WaitGroup       // fetches and the keeper
 	slots   chan struct{}        // one for each call under way
-	ctx     context.Context      // of them all
+	ctx     context.Context      // of all calls
 	cancel  context.CancelFunc
 }
 
@@ -95,21 +95,21 @@ type Leases struct {
 type holder struct {
 	key string
 
-	// The lease, as spent by callers: without a lock.
+	// The lease. Callers spend it without a lock.
 	unspent atomic.Int64
 	terms   atomic.Pointer[terms]
 
 	mu       sync.Mutex
-	fetching *fetch        // under way: nobody begins another
+	fetching *fetch        // the fetch under way; there is only one at a time
 	from     time.Duration // beginning of the hold in which requests are counted
-	requests int           // in this hold, that found no lease
+	requests int           // requests in this hold that found no lease
 	pause    time.Duration // no lease is asked for before this time
-	withheld int64         // of a lease that cannot stay: unspent, and not to be spent; the fetch's own
+	withheld int64         // unspent tokens of a lease that cannot stay; only the fetch uses it
 	seen     *terms        // the lease when the keeper last looked
-	rest     int64         // and what was unspent of it
+	rest     int64         // how many of its tokens were unspent then
 }
 
-// terms of a lease.
+// terms are the terms of a lease.
 type terms struct {
 	rate.Lease
 	asked time.Duration // when it was asked for, since the start
@@ -136,8 +136,8 @@ func New(config Config, calls Calls) (*Leases, error) {
 func (s *Leases) now() time.Duration  { return time.Since(s.start) }
 func (s *Leases) hold() time.Duration { return s.config.TTL / holds }
 
-// Spend answers a request out of the key's lease, if so many tokens are left of it. If not,
-// it says whether any are.
+// Spend answers a request out of the key's lease if enough of its tokens are left. If not, left
+// says whether any are.
 func (s *Leases) Spend(request *rate.Request) (decision rate.Decision, spent, left bool) {
 	if s == nil {
 		return rate.Decision{}, false, false
@@ -152,7 +152,7 @@ func (s *Leases) Spend(request *rate.Request) (decision rate.Decision, spent, le
 	return rate.Decision{}, false, h.spendable(s.now()) > 0
 }
 
-// spendable is what is unspent of a lease that has not expired.
+// spendable is how many tokens of the lease are unspent: none if it has expired.
 func (h *holder) spendable(now time.Duration) int64 {
 	if terms := h.terms.Load(); terms == nil || now >= terms.until {
 		return 0
@@ -160,8 +160,9 @@ func (h *holder) spendable(now time.Duration) int64 {
 	return h.unspent.Load()
 }
 
-// BeforePeek is called before a peek is sent. What it returns adds to the decision what is
-// unspent, if that is the same lease by then: it is what this process's next request gets.
+// BeforePeek is called before a peek is sent. It returns a function that adds the lease's
+// unspent tokens, which this process's next request can get, to the decision. If the lease
+// has been replaced or has expired by then, it adds none.
 func (s *Leases) BeforePeek(key string) func(rate.Request, rate.Decision) rate.Decision {
 	asIs := func(_ rate.Request, d rate.Decision) rate.Decision { return d }
 	if s == nil {
@@ -182,7 +183,7 @@ func (s *Leases) BeforePeek(key string) func(rate.Request, rate.Decision) rate.D
 	}
 }
 
-// spend takes the tokens out of the lease, if they are in it.
+// spend takes the tokens of the request out of the lease, if it has enough.
 func (h *holder) spend(request *rate.Request, now func() time.Duration) (rate.Decision, bool) {
 	n := request.Tokens
 	if n == 0 || h.unspent.Load() < n {
@@ -196,7 +197,7 @@ func (h *holder) spend(request *rate.Request, now func() time.Duration) (rate.De
 	for ; left >= n; left = h.unspent.Load() {
 		if h.unspent.CompareAndSwap(left, left-n) {
 			if next := h.terms.Load(); next != nil && next != terms {
-				terms, at = next, next.got // meanwhile there was another, of which these tokens are
+				terms, at = next, next.got // these tokens are of a newer lease
 			}
 			return terms.decision(request, left-n, at), true
 		}
@@ -204,9 +205,9 @@ func (h *holder) spend(request *rate.Request, now func() time.Duration) (rate.De
 	return rate.Decision{}, false
 }
 
-// decision of a grant out of the lease. What the bucket has besides it is as it was when
-// the lease was made. Its time is rather too early than too late: between the making of a
-// lease and its settlement any is right, but after that the tokens are the bucket's.
+// decision of a grant out of the lease. It shows the rest of the bucket as when the lease was
+// made. At is rather too early than too late: any time between the making and the settling of
+// the lease is right, but none after.
 func (t *terms) decision(request *rate.Request, unspent int64, now time.Duration) rate.Decision {
 	age := skew.AtLeast(now - t.got)
 	d := t.Left

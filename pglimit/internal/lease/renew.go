@@ -8,9 +8,9 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// renew settles the holder's lease, if it has one, and takes the next one, of so many
-// tokens at least; if zero, none. Nothing can be spent when it returns: what was unspent
-// belongs to the bucket again, and what is new is for those who wait for it.
+// renew settles the holder's lease, if it has one, and takes the next one, of at least that
+// many tokens; if tokens is zero, none. Nothing can be spent when it returns: unspent tokens
+// belong to the bucket again, and the new ones are for the claims of the fetch.
 func (s *Leases) renew(h *holder, tokens int64) error {
 	unspent, old := h.unspent.Swap(0)+h.withheld, h.terms.Load()
 	h.withheld = 0
@@ -31,7 +31,7 @@ func (s *Leases) renew(h *holder, tokens int64) error {
 	s.Stats.UnspentTokens.Add(unspent)
 	s.Stats.LeasedTokens.Add(lease.Tokens)
 	if unspent > 0 {
-		s.calls.Forget(h.key) // what was denied while they were set aside
+		s.calls.Forget(h.key) // denials made while these tokens were set aside
 	}
 
 	lasts := lease.Until.Sub(lease.At)
@@ -42,7 +42,7 @@ func (s *Leases) renew(h *holder, tokens int64) error {
 	}
 	if tokens > 0 && (err != nil || late || lease.Tokens < max(tokens, busy)) {
 		h.mu.Lock()
-		h.pause = next.got + s.hold() // it is down, or slow, or has too little to set any aside
+		h.pause = next.got + s.hold() // Postgres is down or slow, or the bucket has too few tokens
 		h.mu.Unlock()
 	}
 	if err != nil || late || lease.Tokens == 0 {
@@ -64,7 +64,7 @@ func (s *Leases) call(ctx context.Context, request rate.LeaseRequest) (rate.Leas
 	return s.calls.Lease(ctx, request)
 }
 
-// chunk is how many tokens are spent in a hold, judged by the last lease.
+// chunk is how many tokens a hold needs, judged by how fast the last lease was spent.
 func (s *Leases) chunk(old *terms, spent int64, now time.Duration) int64 {
 	if old == nil {
 		return busy

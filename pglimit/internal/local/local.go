@@ -1,4 +1,4 @@
-// Package local decides in this process, for when Postgres does not answer.
+// Package local decides in this process while Postgres does not answer.
 package local
 
 import (
@@ -11,11 +11,10 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// maxKeys that are remembered. A bucket takes about 200 bytes and its key.
+// maxKeys is how many keys are remembered. Each takes about 200 bytes plus the key.
 const maxKeys = 1 << 16
 
-// sweepEvery so often at most are buckets looked for that are full again, when there is no
-// room for a new one.
+// sweepEvery is how often at most full buckets are swept, when there is no room for a new one.
 const sweepEvery = time.Second
 
 // Buckets hold an instance's share of each key's limit.
@@ -36,17 +35,17 @@ type bucket struct {
 	tokens *xrate.Limiter
 }
 
-// New Buckets of one among so many instances.
+// New makes the Buckets of one of that many instances.
 func New(instances int) *Buckets {
 	return &Buckets{instances: int64(instances), keys: make(map[name]*bucket)}
 }
 
-// share of the limit: so many tokens a second, and at once.
+// share is this instance's share of the limit: tokens per second, and the burst.
 func (b *Buckets) share(limit rate.Limit) (perSecond float64, burst int64) {
 	return float64(time.Second) / float64(limit.Token()) / float64(b.instances), max(1, limit.Burst/b.instances)
 }
 
-// Take as much as the share allows.
+// Take decides the request by the share of the limit.
 func (b *Buckets) Take(r *rate.Request, now time.Time) rate.Decision {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +63,7 @@ func (b *Buckets) Take(r *rate.Request, now time.Time) rate.Decision {
 	left := bucket.tokens.TokensAt(now)
 	d := rate.Decision{
 		Allowed: granted > 0 || r.Tokens == 0 && there >= unit, Granted: granted,
-		Remaining:  min(int64(left), burst), // of a large burst a float64 may make one more
+		Remaining:  min(int64(left), burst), // a float64 may round a large burst up by one
 		ResetAfter: refill(float64(burst)-left, perSecond),
 	}
 	if d.Remaining < unit {
@@ -73,13 +72,13 @@ func (b *Buckets) Take(r *rate.Request, now time.Time) rate.Decision {
 	return d
 }
 
-// refill is how long so many tokens take to come back.
+// refill is how long that many tokens take to come back.
 func refill(tokens, perSecond float64) time.Duration {
 	seconds := min(max(tokens, 0)/perSecond, rate.MaxWindow.Seconds())
 	return time.Duration(math.Ceil(seconds*1e6)) * time.Microsecond
 }
 
-// bucket of the request's key; nil if there is no room for it.
+// bucket returns the bucket of the request's key, or nil if there is no room for it.
 func (b *Buckets) bucket(r *rate.Request, now time.Time) *bucket {
 	of := name{r.Limiter, r.Key}
 	found := b.keys[of]
@@ -91,7 +90,7 @@ func (b *Buckets) bucket(r *rate.Request, now time.Time) *bucket {
 	}
 	perSecond, burst := b.share(r.Limit)
 	fresh := &bucket{limit: r.Limit, tokens: xrate.NewLimiter(xrate.Limit(perSecond), int(burst))}
-	if found != nil { // what was used under the other limit stays used, rounded up
+	if found != nil { // tokens used under the other limit stay used, rounded up
 		used := math.Ceil(float64(found.tokens.Burst()) - found.tokens.TokensAt(now))
 		fresh.tokens.AllowN(now, int(min(used, float64(burst))))
 	}

@@ -1,5 +1,4 @@
-// Package wait is how callers wait for an answer: for a place, for somebody to give it, and
-// for the end.
+// Package wait lets callers wait for an answer, bounds how many wait, and waits for the last.
 package wait
 
 import (
@@ -10,22 +9,22 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Crowd is the callers who wait for an answer, in whatever stage. Their number is bounded,
-// so that where more come than can be served, memory does not grow without end.
+// Crowd is the callers that wait for an answer, in any stage. Their number is bounded, so that
+// memory does not grow without end when more callers come than can be served.
 type Crowd struct {
 	max   int64
-	size  atomic.Int64  // and closed, when it is
-	left  sync.Once     // by the last, after Close
-	empty chan struct{} // closed then
+	size  atomic.Int64  // plus closed, after Close
+	left  sync.Once     // closes empty
+	empty chan struct{} // closed when the last leaves after Close
 }
 
-// closed is added to the size: more than any size, and twice of it still a number.
+// closed is added to the size by Close. It is more than any size, and twice as much still fits.
 const closed = 1 << 61
 
-// NewCrowd of so many at most.
+// NewCrowd makes a Crowd of that many callers at most.
 func NewCrowd(most int) *Crowd { return &Crowd{max: int64(most), empty: make(chan struct{})} }
 
-// Enter with so many requests. Leave with them in any case, unless there is an error:
+// Enter with that many requests, and Leave with them later, unless there is an error:
 // ErrOverloaded or, after Close, ErrClosed.
 func (c *Crowd) Enter(requests int) error {
 	size := c.size.Add(int64(requests))
@@ -40,14 +39,14 @@ func (c *Crowd) Enter(requests int) error {
 	return nil
 }
 
-// Leave with so many requests.
+// Leave removes that many requests.
 func (c *Crowd) Leave(requests int) {
 	if c.size.Add(-int64(requests)) == closed {
 		c.left.Do(func() { close(c.empty) })
 	}
 }
 
-// Size is how many have entered and not left.
+// Size is how many requests have entered and not left.
 func (c *Crowd) Size() int64 {
 	if size := c.size.Load(); size < closed {
 		return size
@@ -60,11 +59,11 @@ func (c *Crowd) Size() int64 {
 func (c *Crowd) Close(ctx context.Context) error {
 	for {
 		size := c.size.Load()
-		if size >= closed { // before
+		if size >= closed { // by an earlier Close
 			break
 		}
 		if c.size.CompareAndSwap(size, size+closed) {
-			c.Leave(0) // who may have been the last already
+			c.Leave(0) // closes empty if nobody is in it
 			break
 		}
 	}

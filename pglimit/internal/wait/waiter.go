@@ -7,12 +7,12 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Waiter is a caller that waits for an answer, which somebody else gives; or leaves.
+// Waiter is a caller that waits until another goroutine answers, or leaves before.
 type Waiter struct {
 	Request rate.Request
 
-	// The answer: written by the one who gives it before the state is answered, and read by
-	// the caller once ready has something in it.
+	// The answer. It is written before the state becomes answered, and the caller reads it
+	// after it has received from ready.
 	decision rate.Decision
 	err      error
 	ready    chan struct{}
@@ -26,7 +26,7 @@ const (
 	left // the caller is gone
 )
 
-// Begin to wait. A Waiter can be used again, once nobody knows it any more.
+// Begin prepares the Waiter for a request. It can be used again when no other goroutine holds it.
 func (w *Waiter) Begin(request rate.Request) {
 	if w.ready == nil {
 		w.ready = make(chan struct{}, 1)
@@ -35,7 +35,7 @@ func (w *Waiter) Begin(request rate.Request) {
 	w.state.Store(waiting)
 }
 
-// Answer tells the caller, unless it has left.
+// Answer gives the caller the answer. It returns false if the caller has left.
 func (w *Waiter) Answer(decision rate.Decision, err error) (heard bool) {
 	w.decision, w.err = decision, err
 	if !w.state.CompareAndSwap(waiting, answered) {
@@ -45,14 +45,14 @@ func (w *Waiter) Answer(decision rate.Decision, err error) (heard bool) {
 	return true
 }
 
-// Leave says whether the caller may go. If not, it has an answer.
+// Leave returns true if the caller may go, false if it has been answered.
 func (w *Waiter) Leave() bool { return w.state.CompareAndSwap(waiting, left) }
 
 // Left says whether the caller is gone.
 func (w *Waiter) Left() bool { return w.state.Load() == left }
 
-// Await the answer. When ctx ends, the caller leaves, if leave says that it may: it calls
-// Leave. Then the error is that of ctx.
+// Await returns the answer. When ctx ends, it calls leave, which has to call Leave and return
+// its result. If that is true, the error is that of ctx.
 func (w *Waiter) Await(ctx context.Context, leave func() bool) (rate.Decision, error) {
 	if done := ctx.Done(); done == nil {
 		<-w.ready
@@ -63,7 +63,7 @@ func (w *Waiter) Await(ctx context.Context, leave func() bool) (rate.Decision, e
 			if leave() {
 				return rate.Decision{}, ctx.Err()
 			}
-			<-w.ready // the answer was sooner
+			<-w.ready // the answer came first
 		}
 	}
 	return w.decision, w.err
