@@ -135,7 +135,7 @@ func (l *Limiter) makeStages(pool Pool) (err error) {
 }
 
 // Close lets waiting callers have their answers, gives leases back and ends every goroutine of
-// the limiter's. Close the pool after it. Requests after Close get ErrClosed, except those
+// the limiter's. Close the pool after it. Calls after Close get ErrClosed, except those
 // answered from memory.
 //
 // When ctx ends, Close stops waiting. Callers still waiting then get ErrClosed (with
@@ -184,6 +184,10 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if !able {
 		return fmt.Errorf("pglimit: the strategy %s cannot reset a key: %w", l.strategy.Name(), errors.ErrUnsupported)
 	}
+	if err := l.waiting.Enter(1); err != nil {
+		return err
+	}
+	defer l.waiting.Leave(1)
 	ctx, cancel := l.timed(ctx)
 	defer cancel()
 	err := l.leases.Drop(ctx, key)

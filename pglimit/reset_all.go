@@ -21,6 +21,10 @@ func (l *Limiter) ResetAll(ctx context.Context) (int64, error) {
 	if !able {
 		return 0, fmt.Errorf("pglimit: the strategy %s cannot reset all keys: %w", l.strategy.Name(), errors.ErrUnsupported)
 	}
+	if err := l.waiting.Enter(1); err != nil {
+		return 0, err
+	}
+	defer l.waiting.Leave(1)
 	var removed int64
 	// No lease is taken meanwhile: it could be spent on top of the bucket that is then filled.
 	defer l.leases.Resume()
