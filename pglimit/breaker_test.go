@@ -284,7 +284,7 @@ func lockedRow(t *testing.T, change func(*pglimit.Config), others bool) {
 		if limiter.Stats().Open != 0 {
 			t.Fatal("it is open")
 		}
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(400 * time.Millisecond)
 	}
 	work.Wait()
 	if timeouts < 9 || served < 2 || others != (o.asked() == 0) {

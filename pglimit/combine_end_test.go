@@ -45,7 +45,7 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		if !errors.Is(one.err, context.Canceled) || !errors.Is(two.err, pglimit.ErrClosed) {
+		if !errors.Is(one.err, pglimit.ErrClosed) || !errors.Is(two.err, pglimit.ErrClosed) {
 			t.Errorf("%v, %v", one.err, two.err)
 		}
 		if len(s.taken) != 1 {

@@ -19,6 +19,9 @@ type complaints struct {
 
 	mu     sync.Mutex
 	causes [len(causes)]complaint
+
+	opened time.Time // when a line last said that the breaker has
+	told   bool      // that it has closed again is still to be said
 }
 
 type complaint struct {
@@ -52,11 +55,22 @@ func (c *complaints) hear(ctx context.Context, key string, cause Cause, err erro
 
 // circuit logs a change of the circuit breaker. why is the last failure.
 func (c *complaints) circuit(open bool, why error) {
+	if c.logger == nil {
+		return
+	}
+	now := time.Now()
+	c.mu.Lock()
+	due := open && (c.opened.IsZero() || now.Sub(c.opened) >= complainEvery)
+	ended := !open && c.told
+	if due {
+		c.opened = now
+	}
+	c.told = open && (due || c.told)
+	c.mu.Unlock()
 	switch {
-	case c.logger == nil:
-	case open:
+	case due:
 		c.log(context.Background(), slog.LevelWarn, "pglimit: Postgres does not answer; until it does, requests fail at once", slog.String("error", why.Error()))
-	default:
+	case ended:
 		c.log(context.Background(), slog.LevelInfo, "pglimit: Postgres answers again")
 	}
 }

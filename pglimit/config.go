@@ -142,6 +142,9 @@ func orDefault[T int | time.Duration](value, otherwise T) T {
 // Validate returns nil if a limiter with the strategy can have this configuration, else a
 // [*ConfigError]. [New] calls it too.
 func (c Config) Validate(strategy Strategy) error {
+	if strategy == nil {
+		return errNoStrategy
+	}
 	if err := rate.CheckLimiter(c.Name); err != nil {
 		var request *RequestError
 		errors.As(err, &request)

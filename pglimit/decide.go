@@ -50,7 +50,7 @@ func (l *Limiter) ask(parent context.Context, r Request) (d Decision, err error)
 	defer l.waiting.Leave(1)
 	ctx, cancel := l.timed(parent)
 	defer cancel()
-	switch err = l.circuit.Admit(ctx, l.ping); {
+	switch err = l.circuit.Admit(ctx); {
 	case err != nil:
 	case r.Tokens == 0:
 		d, err = l.peek(ctx, r)
@@ -63,10 +63,13 @@ func (l *Limiter) ask(parent context.Context, r Request) (d Decision, err error)
 // late returns err as a timeoutError if the time limit ended the call. err alone may not show
 // that: a pool may be set up to cancel a query on the server, and then err is the server's.
 func (l *Limiter) late(parent, ctx context.Context, err error) error {
-	if err == nil || l.timeout == NoTimeout || parent.Err() != nil || !errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded) {
+	switch {
+	case err == nil, l.timeout == NoTimeout, parent.Err() != nil, errors.Is(err, ErrNotMigrated), errors.Is(err, ErrPermission):
 		return err
+	case errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded):
+		return &timeoutError{l.timeout, err}
 	}
-	return &timeoutError{l.timeout, err}
+	return err
 }
 
 // obtain takes tokens out of a lease that is fetched for a busy key, or for this request alone.
@@ -133,10 +136,15 @@ func (l *Limiter) send(ctx context.Context, requests []Request) (decisions []Dec
 // lease is the round trip of leases. New has checked that the strategy is a Leaser.
 func (l *Limiter) lease(ctx context.Context, request LeaseRequest) (lease Lease, err error) {
 	err = l.call(ctx, func(ctx context.Context) error {
-		lease, err = l.strategy.(Leaser).Lease(ctx, l.session, request)
+		if lease, err = l.strategy.(Leaser).Lease(ctx, l.session, request); err == nil {
+			err = checkLease(l.strategy, &request, &lease)
+		}
 		return err
 	})
-	return lease, err
+	if err != nil {
+		return Lease{}, err
+	}
+	return lease, nil
 }
 
 // giveBack makes the round trip that returns tokens granted to callers who had left.

@@ -22,6 +22,8 @@ func (e *timeoutError) Unwrap() []error {
 	return []error{ErrUnavailable, context.DeadlineExceeded, e.err}
 }
 
+var errNoStrategy = errors.New("pglimit: New needs a strategy, such as strategies.TokenBucket{}")
+
 // ConfigError says why [New] refuses a [Config].
 type ConfigError struct {
 	Field string // of Config

@@ -16,6 +16,9 @@ func (l *Limiter) fallback(ctx context.Context, r Request, err error) (Decision,
 		l.counters.canceled.Add(1)
 		return Decision{}, err
 	}
+	if l.waiting.Closed() && !errors.Is(err, ErrClosed) {
+		err = fmt.Errorf("%w: %v", ErrClosed, err) //nolint:errorlint // whatever it was, it is over
+	}
 	cause := CauseOf(err)
 	l.counters.failed[cause].Add(1)
 	if cause == CauseClosed {

@@ -35,6 +35,7 @@ type Limiter struct {
 	failures *complaints
 	waiting  *wait.Crowd // for Postgres; closed with the Limiter
 	counters *counters
+	parent   *Limiter // of which this one is InTx or OnConn; else nil
 }
 
 // New makes a limiter that decides with the strategy, on the pool: a *pgxpool.Pool. It does
@@ -43,9 +44,6 @@ type Limiter struct {
 func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
 	if isNil(pool) {
 		return nil, errors.New("pglimit: New needs a pool, such as a *pgxpool.Pool")
-	}
-	if strategy == nil {
-		return nil, errors.New("pglimit: New needs a strategy, such as strategies.TokenBucket{}")
 	}
 	if err := config.Validate(strategy); err != nil {
 		return nil, err
@@ -101,7 +99,7 @@ func (l *Limiter) on(session Session) *Limiter {
 	in := &Limiter{
 		session: session, strategy: l.strategy, config: l.config,
 		timeout:  orDefault(l.config.Timeout, NoTimeout),
-		failures: l.failures, waiting: l.waiting, counters: l.counters,
+		failures: l.failures, waiting: l.waiting, counters: l.counters, parent: l,
 	}
 	in.config.OnError = nil
 	return in
@@ -140,8 +138,11 @@ func (l *Limiter) makeStages(pool Pool) (err error) {
 //
 // When ctx ends, Close stops waiting. Callers still waiting then get ErrClosed (with
 // Combine.Off, they wait for the answers of their own calls). The error says which leases could
-// not be given back, or is that of ctx.
+// not be given back, or is that of ctx. Of a Limiter of InTx or OnConn, Close does nothing.
 func (l *Limiter) Close(ctx context.Context) error {
+	if l.parent != nil {
+		return nil
+	}
 	unanswered := l.waiting.Close(ctx)
 	unsettled := l.leases.Close(ctx)
 	givenUp := l.combiner.Close(ctx)
@@ -188,12 +189,17 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 		return err
 	}
 	defer l.waiting.Leave(1)
-	ctx, cancel := l.timed(ctx)
+	parent := ctx
+	ctx, cancel := l.timed(parent)
 	defer cancel()
-	err := l.leases.Drop(ctx, key)
+	err := l.circuit.Admit(ctx)
 	if err == nil {
-		err = l.guard(func() error { return strategy.Reset(ctx, l.session, l.config.Name, key) })
+		err = l.leases.Drop(ctx, key)
 	}
+	if err == nil {
+		err = l.call(ctx, func(ctx context.Context) error { return strategy.Reset(ctx, l.session, l.config.Name, key) })
+	}
+	err = l.late(parent, ctx, err)
 	l.denials.Forget(key) // also after an error: the reset may have been done
 	if err != nil {
 		return fmt.Errorf("pglimit: reset of %q: %w", key, err)

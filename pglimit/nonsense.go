@@ -1,6 +1,8 @@
 package pglimit
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // checkDecisions checks that the decisions can answer the requests. The stages rely on it: they
 // would hand out tokens that nobody asked for.
@@ -13,6 +15,15 @@ func checkDecisions(strategy Strategy, requests []Request, decisions []Decision)
 			return fmt.Errorf("pglimit: the strategy %s made a decision that cannot be of %d tokens in units of %d, %s: %+v",
 				strategy.Name(), requests[i].Tokens, requests[i].Unit, fault, decisions[i])
 		}
+	}
+	return nil
+}
+
+// checkLease compares what a strategy lends with what it was asked for: Leases spends it without
+// asking anybody.
+func checkLease(strategy Strategy, r *LeaseRequest, l *Lease) error {
+	if l.Tokens < 0 || l.Tokens > r.Limit.Burst || l.Tokens > 0 && !l.Until.After(l.At) {
+		return fmt.Errorf("pglimit: the strategy %s made a lease that cannot be of a burst of %d: %+v", strategy.Name(), r.Limit.Burst, *l)
 	}
 	return nil
 }

@@ -28,9 +28,12 @@ func (l *Limiter) ResetAll(ctx context.Context) (int64, error) {
 	var removed int64
 	// No lease is taken meanwhile: it could be spent on top of the bucket that is then filled.
 	defer l.leases.Resume()
-	err := l.leases.DropAll(ctx)
+	err := l.circuit.Admit(ctx)
 	if err == nil {
-		err = l.guard(func() error {
+		err = l.leases.DropAll(ctx)
+	}
+	if err == nil {
+		err = l.call(ctx, func(ctx context.Context) error {
 			removed, err = strategy.ResetAll(ctx, l.session, l.config.Name)
 			return err
 		})

@@ -125,6 +125,9 @@ func (s Stats) combine(other Stats, times int64) Stats {
 // Stats returns the counts so far. They are read one after another, so they may disagree by
 // a few while requests are under way.
 func (l *Limiter) Stats() Stats {
+	if l.parent != nil {
+		return l.parent.Stats()
+	}
 	c := l.counters
 	s := Stats{
 		Contended:  c.contended.Load(),

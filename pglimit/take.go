@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 )
 
 // Take decides several requests, for one key or many, each by itself. Some can be answered in
@@ -25,10 +26,14 @@ func (l *Limiter) Take(ctx context.Context, requests ...Request) ([]Decision, er
 	}
 	decisions, errs := make([]Decision, len(asked)), make([]error, len(asked))
 	var unknown []int
+	after := make(map[string]bool) // keys that have to be asked for: what follows of them is decided behind that
 	for i := range asked {
-		var known bool
-		if decisions[i], known = l.known(&asked[i]); !known {
-			unknown = append(unknown, i)
+		key, known := asked[i].Key, false
+		if !after[key] {
+			decisions[i], known = l.known(&asked[i])
+		}
+		if !known {
+			unknown, after[key] = append(unknown, i), true
 		}
 	}
 	l.askAll(ctx, asked, unknown, decisions, errs)
@@ -93,20 +98,22 @@ func (l *Limiter) askAll(parent context.Context, requests []Request, unknown []i
 // obtainAll is obtain, or peek, for several requests.
 func (l *Limiter) obtainAll(ctx context.Context, requests []Request, unknown []int) ([]Decision, []error) {
 	decisions, errs := make([]Decision, len(unknown)), make([]error, len(unknown))
-	if err := l.circuit.Admit(ctx, l.ping); err != nil {
+	if err := l.circuit.Admit(ctx); err != nil {
 		return decisions, slices.Repeat([]error{err}, len(unknown))
+	}
+	served := make([]bool, len(unknown))
+	if l.leases != nil {
+		l.fetchAll(ctx, requests, unknown, decisions, served, errs)
 	}
 	var asks []Request
 	var of []int // for each of asks, its index in unknown
 	unspent := make(map[int]func(Request, Decision) Decision)
 	for i, at := range unknown {
-		r, served := &requests[at], false
+		r := &requests[at]
 		if r.Tokens == 0 {
 			unspent[i] = l.leases.BeforePeek(r.Key)
-		} else {
-			decisions[i], served, errs[i] = l.leases.Fetch(ctx, r)
 		}
-		if !served && errs[i] == nil {
+		if !served[i] && errs[i] == nil {
 			asks, of = append(asks, *r), append(of, i)
 		}
 	}
@@ -121,6 +128,31 @@ func (l *Limiter) obtainAll(ctx context.Context, requests []Request, unknown []i
 		}
 	}
 	return decisions, errs
+}
+
+// fetchAll fetches leases for the keys that are busy, all at a time.
+func (l *Limiter) fetchAll(ctx context.Context, requests []Request, unknown []int, decisions []Decision, served []bool, errs []error) {
+	var fetches sync.WaitGroup
+	for _, ofKey := range byKey(requests, unknown) {
+		fetches.Go(func() {
+			for _, i := range ofKey {
+				if r := &requests[unknown[i]]; r.Tokens > 0 {
+					decisions[i], served[i], errs[i] = l.leases.Fetch(ctx, r)
+				}
+			}
+		})
+	}
+	fetches.Wait()
+}
+
+// byKey has the indexes into unknown of each key's requests, in order.
+func byKey(requests []Request, unknown []int) map[string][]int {
+	keys := make(map[string][]int)
+	for i, at := range unknown {
+		key := requests[at].Key
+		keys[key] = append(keys[key], i)
+	}
+	return keys
 }
 
 // takeAll is take for several requests.

@@ -5,26 +5,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 const (
-	// failures in a row open the circuit. A single one may only be a connection that the
-	// server has closed.
+	// failures in a row open the circuit. A single failure may be a connection that the server
+	// has closed in the meantime.
 	failures = 2
 
-	// maxPause is how long at most no caller may ask for a sign of life after a failure.
+	// maxPause is the longest time after a failure in which no caller asks for a sign of life.
 	maxPause = 200 * time.Millisecond
 
-	// minSilence: no server is doubted sooner. It then has at least minSignTime for a sign
-	// of life: to connect to a busy server takes some 100 ms.
-	minSilence  = 50 * time.Millisecond
+	// A server is doubted after a silence of half the time limit, in these bounds.
+	minSilence = 50 * time.Millisecond
+	maxSilence = 500 * time.Millisecond
+
+	// minSignTime is how long a sign of life may take at least: to connect to a busy server
+	// takes some 100 ms.
 	minSignTime = 200 * time.Millisecond
 )
 
@@ -35,9 +40,9 @@ var ErrOpen = fmt.Errorf("%w: it was not asked, because it has just not answered
 var errNoAnswer = errors.New("nobody waited for the answer")
 
 // Breaker is closed while Postgres answers. It opens when Postgres refused several calls in a
-// row, or when it was silent: a call had no answer for half of the time that it may take, no
-// other call had one meanwhile, and a new connection got no sign of life in the other half.
-// (A single call proves nothing: it may wait for a row that somebody holds locked.)
+// row, or when it was silent: calls were waiting, none was answered for half of the time that a
+// call may take, and a new connection got no sign of life in the other half. (Calls that wait
+// prove nothing: they may wait for rows that somebody holds locked.)
 //
 // When it opens, calls under way are given up, and new ones fail at once. After a pause one
 // caller at a time asks for a sign of life; the first that gets it closes the circuit.
@@ -45,19 +50,23 @@ var errNoAnswer = errors.New("nobody waited for the answer")
 // A nil Breaker is always closed.
 type Breaker struct {
 	silence  time.Duration // after this long without an answer, the server is doubted
-	signTime time.Duration // how long a sign of life may take then
+	signTime time.Duration // how long a sign of life may take
 	sign     func(context.Context) error
 	hear     func(open bool, why error)
 	states   *gobreaker.TwoStepCircuitBreaker[struct{}]
 	open     atomic.Bool
-	answers  atomic.Int64 // how many calls were answered
-	asking   atomic.Bool  // a doubt is asking for a sign of life
 
 	mu     sync.Mutex
 	calls  context.Context // ends when the circuit opens
 	giveUp context.CancelFunc
 	why    error // the last failure
 	untold bool  // the state has changed, and hear has not been called yet
+
+	underWay   int         // calls
+	unanswered bool        // a call has ended so, since the last answer
+	quiet      time.Time   // the last answer, or when the first call began after that
+	watch      *time.Timer // fires when the silence may have lasted too long
+	watching   bool
 
 	doubts sync.WaitGroup  // the doubts under way
 	ended  context.Context // ends with Close
@@ -67,7 +76,8 @@ type Breaker struct {
 // New is a closed Breaker for calls that may take up to timeout. sign asks for a sign of life on
 // a new connection. hear is told when the circuit opens or closes, with the last failure.
 func New(timeout time.Duration, sign func(context.Context) error, hear func(open bool, why error)) *Breaker {
-	b := &Breaker{silence: max(timeout/2, minSilence), signTime: max(timeout/2, minSignTime), sign: sign, hear: hear}
+	silence := min(max(timeout/2, minSilence), maxSilence)
+	b := &Breaker{silence: silence, signTime: max(silence, minSignTime), sign: sign, hear: hear}
 	b.calls, b.giveUp = context.WithCancel(context.Background())
 	b.ended, b.end = context.WithCancel(context.Background())
 	b.states = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -82,8 +92,9 @@ func New(timeout time.Duration, sign func(context.Context) error, hear func(open
 // Open says whether callers are turned away.
 func (b *Breaker) Open() bool { return b != nil && b.open.Load() }
 
-// Admit lets a caller go on, or fails it. While the circuit is open, it may have to ping first.
-func (b *Breaker) Admit(ctx context.Context, ping func(context.Context) error) error {
+// Admit lets a caller go on, or fails it. While the circuit is open, the caller may have to ask
+// for a sign of life first.
+func (b *Breaker) Admit(ctx context.Context) error {
 	if !b.Open() {
 		return nil
 	}
@@ -95,12 +106,16 @@ func (b *Breaker) Admit(ctx context.Context, ping func(context.Context) error) e
 		b.report(done, errNoAnswer)
 		return nil
 	}
-	err = ping(ctx)
-	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+	sign, cancel := context.WithTimeout(ctx, b.signTime)
+	defer cancel()
+	switch err = b.sign(sign); {
+	case errors.Is(ctx.Err(), context.Canceled):
 		b.report(done, errNoAnswer)
-	} else {
-		b.report(done, err)
+		return ctx.Err()
+	case !isOutage(err):
+		err = nil
 	}
+	b.report(done, err)
 	return err
 }
 
@@ -116,97 +131,145 @@ func (b *Breaker) Call(ctx context.Context, call func(context.Context) error) er
 	if err != nil {
 		return ErrOpen
 	}
-	underWay := b.underWay()
+	calls := b.begin()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(underWay, cancel)()
-	defer b.watch(ctx, b.answers.Load()).Stop()
+	defer context.AfterFunc(calls, cancel)()
 
 	err = call(ctx)
-	givenUp := underWay.Err() != nil
-	b.report(done, outcome(ctx, err))
+	givenUp := calls.Err() != nil
+	outcome := outcome(ctx, err)
+	b.answered(outcome == nil)
+	b.report(done, outcome)
 	if err != nil && givenUp {
-		return fmt.Errorf("%w: given up: %w", rate.ErrUnavailable, err)
+		return fmt.Errorf("%w: given up: %v", rate.ErrUnavailable, err) //nolint:errorlint // the caller has not cancelled
 	}
 	return err
 }
 
-// outcome is what a call says about the server. Any answer, even an error, shows that it is alive.
+// outcome is what a call says about the server. Any answer shows that the server is alive, even
+// an error.
 func outcome(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return errNoAnswer
-	case errors.Is(err, rate.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		return err // a deadline that is not ctx's is the pool's own, for connecting
+	case isOutage(err):
+		return err
 	}
 	return nil
 }
 
-// watch doubts the server, while the call goes on, whenever no call has been answered for a
-// while. answers is how many calls have been answered so far.
-func (b *Breaker) watch(call context.Context, answers int64) *time.Timer {
-	return time.AfterFunc(b.silence, func() {
-		if b.answers.Load() == answers && call.Err() == nil {
-			b.doubt(answers)
-		}
-		if call.Err() == nil {
-			b.watch(call, b.answers.Load())
-		}
-	})
+// isOutage says that the server could not be reached, or has no place for a connection, or is
+// starting or stopping. Other errors of Postgres's are answers, whatever they say.
+func isOutage(err error) bool {
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
+		return pg.Code == tooManyConnections || !isAlive(pg)
+	}
+	// The latter is a time limit of the pool's own, for connecting.
+	return errors.Is(err, rate.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// doubt asks for a sign of life, unless another doubt is doing so. If there is none, and no call
-// is answered meanwhile, the circuit opens.
-func (b *Breaker) doubt(answers int64) {
+// isAlive says that a server that answers so is neither starting nor stopping.
+func isAlive(pg *pgconn.PgError) bool {
+	return !strings.HasPrefix(pg.Code, "57P") && !strings.HasPrefix(pg.Code, "08")
+}
+
+const tooManyConnections = "53300" // SQLSTATE
+
+// begin notes that a call waits. The context ends when the circuit opens.
+func (b *Breaker) begin() context.Context {
 	b.mu.Lock()
-	if b.ended.Err() != nil || b.Open() || !b.asking.CompareAndSwap(false, true) {
-		b.mu.Unlock()
+	defer b.mu.Unlock()
+	b.underWay++
+	if !b.watching {
+		b.quiet = time.Now()
+		b.watchFor(b.silence)
+	}
+	return b.calls
+}
+
+// answered notes that a call has ended, and whether it was answered.
+func (b *Breaker) answered(yes bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.underWay--
+	b.unanswered = !yes
+	if yes {
+		b.quiet = time.Now()
+	}
+}
+
+// watchFor the silence, which has lasted too long after that time. With the lock.
+func (b *Breaker) watchFor(d time.Duration) {
+	b.watching = true
+	if b.watch == nil {
+		b.watch = time.AfterFunc(d, b.listen)
+	} else {
+		b.watch.Reset(d)
+	}
+}
+
+// listen for the silence: if it has lasted too long, the server is doubted.
+func (b *Breaker) listen() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if nobodyWaited := b.underWay == 0 && !b.unanswered; nobodyWaited || b.ended.Err() != nil || b.Open() {
+		b.watching = false
+		return
+	}
+	if left := b.silence - time.Since(b.quiet); left > 0 {
+		b.watchFor(left)
 		return
 	}
 	b.doubts.Add(1)
-	underWay := b.calls
-	b.mu.Unlock()
-	defer b.doubts.Done()
-	defer b.asking.Store(false)
+	go b.doubt(b.calls, b.quiet)
+}
 
+// doubt the server: ask for a sign of life. If there is none, and no call has been answered
+// since, the circuit opens.
+func (b *Breaker) doubt(calls context.Context, quiet time.Time) {
+	defer b.doubts.Done()
 	ctx, cancel := context.WithTimeout(b.ended, b.signTime)
 	defer cancel()
 	err := b.sign(ctx)
-	if err == nil || b.answers.Load() != answers || underWay.Err() != nil || b.ended.Err() != nil {
-		return
+	pg := (*pgconn.PgError)(nil)
+	alive := err == nil || errors.As(err, &pg) && isAlive(pg)
+
+	b.mu.Lock()
+	silent := !alive && b.quiet.Equal(quiet) && calls.Err() == nil && b.ended.Err() == nil
+	b.unanswered = false
+	if b.watching = !silent && b.underWay > 0 && b.ended.Err() == nil; b.watching {
+		b.quiet = time.Now() // another silence has to last as long
+		b.watchFor(b.silence)
 	}
+	b.mu.Unlock()
 	for range failures {
+		if !silent {
+			break
+		}
 		if done, refused := b.states.Allow(); refused == nil {
 			b.report(done, err)
 		}
 	}
 }
 
-// Close ends all doubts under way, and waits for them.
+// Close ends the doubts, and waits for them.
 func (b *Breaker) Close() {
 	if b == nil {
 		return
 	}
 	b.mu.Lock()
-	b.end() // no doubt begins any more
+	b.end() // no new doubt begins after this
+	b.giveUp()
 	b.mu.Unlock()
 	b.doubts.Wait()
 }
 
-func (b *Breaker) underWay() context.Context {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.calls
-}
-
-// report reports the outcome of a call or a ping, and calls hear if the state has changed.
+// report the outcome of a call, or of asking for a sign of life.
 func (b *Breaker) report(done func(error), err error) {
-	switch {
-	case err == nil:
-		b.answers.Add(1)
-	case !errors.Is(err, errNoAnswer):
+	if err != nil && !errors.Is(err, errNoAnswer) {
 		b.mu.Lock()
 		b.why = err
 		b.mu.Unlock()
@@ -222,7 +285,7 @@ func (b *Breaker) report(done func(error), err error) {
 	}
 }
 
-// change notes a change of state. The library holds its lock.
+// change the state. The library holds its lock.
 func (b *Breaker) change(from, to gobreaker.State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

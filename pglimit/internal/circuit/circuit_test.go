@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -23,6 +25,7 @@ const (
 
 var (
 	errGone  = fmt.Errorf("%w: connection refused", rate.ErrUnavailable)
+	errLost  = fmt.Errorf("%w: connection lost", rate.ErrUnavailable)
 	errOther = errors.New("division by zero")
 )
 
@@ -40,6 +43,27 @@ func (e *ears) hear(open bool, why error) {
 }
 
 func deaf(bool, error) {}
+
+// life is the sign of life that a Breaker gets, which a test changes.
+type life struct {
+	mu   sync.Mutex
+	sign func(context.Context) error
+}
+
+func (l *life) ask(ctx context.Context) error {
+	l.mu.Lock()
+	sign := l.sign
+	l.mu.Unlock()
+	return sign(ctx)
+}
+
+// admit a caller, who gets this sign of life if it asks.
+func (l *life) admit(ctx context.Context, b *circuit.Breaker, sign func(context.Context) error) error {
+	l.mu.Lock()
+	l.sign = sign
+	l.mu.Unlock()
+	return b.Admit(ctx)
+}
 
 // returns is a call that ends like this.
 func returns(err error) func(context.Context) error {
@@ -60,16 +84,17 @@ func never(t *testing.T) func(context.Context) error {
 }
 
 // open is a Breaker that has just opened.
-func open(t *testing.T, late time.Duration, hear func(bool, error)) *circuit.Breaker {
+func open(t *testing.T, late time.Duration, hear func(bool, error)) (*circuit.Breaker, *life) {
 	t.Helper()
-	b := circuit.New(late, returns(nil), hear)
+	l := &life{sign: returns(nil)}
+	b := circuit.New(late, l.ask, hear)
 	for range 2 {
 		_ = b.Call(t.Context(), returns(errGone))
 	}
 	if !b.Open() {
 		t.Fatal("two outages did not open it")
 	}
-	return b
+	return b, l
 }
 
 // later waits for so long by the test's clock, and until what happens then has happened.
@@ -120,6 +145,97 @@ func TestOutagesInARowOpenIt(t *testing.T) {
 	}
 }
 
+// pgError is an error of Postgres's, as strategies return it.
+func pgError(code string) error {
+	return fmt.Errorf("%w: %w", rate.ErrUnavailable, &pgconn.PgError{Code: code})
+}
+
+// Postgres may answer that it does not want to, which is an answer all the same: the next
+// request may be another. While it starts or stops, or has no place for a connection, it is not.
+func TestWhichAnswersAreOutages(t *testing.T) {
+	t.Parallel()
+	for code, outage := range map[string]bool{
+		"57P01": true, "57P03": true, "08006": true, "53300": true,
+		"25006": false, "53100": false, "58030": false, "28P01": false, "40001": false,
+	} {
+		b := circuit.New(late, returns(nil), deaf)
+		for range 2 {
+			_ = b.Call(t.Context(), returns(pgError(code)))
+		}
+		if b.Open() != outage {
+			t.Errorf("%s: open %t", code, b.Open())
+		}
+		synctest.Test(t, func(t *testing.T) {
+			b, l := open(t, late, deaf)
+			later(pause + 1)
+			if err := l.admit(t.Context(), b, returns(pgError(code))); (err != nil) != outage || b.Open() != outage {
+				t.Errorf("%s, as a sign of life: %v, open %t", code, err, b.Open())
+			}
+			// A doubt asks whether the server is alive, and not whether it has a place for us.
+			b = circuit.New(late, returns(pgError(code)), deaf)
+			ctx, leave := context.WithCancel(t.Context())
+			go func() { _ = b.Call(ctx, silent) }()
+			later(2 * late)
+			if dead := outage && code != "53300"; b.Open() != dead {
+				t.Errorf("%s, in doubt: open %t", code, b.Open())
+			}
+			leave()
+			b.Close()
+		})
+	}
+}
+
+// Calls that end before the silence has lasted too long add up, until one is answered.
+func TestSilenceOfManyShortCalls(t *testing.T) {
+	t.Parallel()
+	for _, answered := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := circuit.New(late, silent, deaf)
+			for i := range 100 {
+				call := silent
+				if answered && i%20 == 0 {
+					call = returns(nil)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), late/100)
+				_ = b.Call(ctx, call)
+				cancel()
+				time.Sleep(late / 100)
+			}
+			if b.Open() == answered {
+				t.Errorf("answered now and then %t: open %t", answered, b.Open())
+			}
+			b.Close()
+		})
+	}
+}
+
+// Who leaves at once, on a server that is alive, costs it a question now and then, and when
+// nobody calls none.
+func TestNobodyIsWatchedWhenNobodyCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		b := circuit.New(late, func(context.Context) error { asked.Add(1); return nil }, deaf)
+		for range 3 {
+			ctx, cancel := context.WithTimeout(t.Context(), late/10)
+			_ = b.Call(ctx, silent)
+			cancel()
+			time.Sleep(time.Hour)
+		}
+		if n := asked.Load(); n != 3 || b.Open() {
+			t.Errorf("asked %d times, open %t", n, b.Open())
+		}
+		for range 3 {
+			_ = b.Call(t.Context(), returns(nil))
+			time.Sleep(time.Hour)
+		}
+		if n := asked.Load(); n != 3 {
+			t.Errorf("asked %d times, though all were answered", n)
+		}
+		b.Close()
+	})
+}
+
 // A call has no answer, nor has anybody else, nor is there a sign of life: that is silence.
 func TestSilenceOpensIt(t *testing.T) {
 	t.Parallel()
@@ -133,7 +249,7 @@ func TestSilenceOpensIt(t *testing.T) {
 		{"refused", returns(errGone), 0, late / 2},
 		{"a sign of life", returns(nil), 0, 0},
 		{"a late sign of life", func(context.Context) error { time.Sleep(late / 3); return nil }, 0, 0},
-		{"answered before", silent, late / 4, late + late/2},
+		{"answered before", silent, late / 4, late + late/4},
 		{"answered while asking", silent, late * 3 / 4, 2 * late},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -150,7 +266,7 @@ func TestSilenceOpensIt(t *testing.T) {
 			for time.Since(began) < 5*late && !b.Open() {
 				later(late / 100)
 			}
-			if took := time.Since(began); b.Open() != (test.opens > 0) || b.Open() && took.Round(late/50) != test.opens {
+			if took := time.Since(began); b.Open() != (test.opens > 0) || b.Open() && (took-test.opens).Abs() > late/50 {
 				t.Errorf("%s: open %t after %v, want %v", test.name, b.Open(), took, test.opens)
 			}
 			leave()
@@ -247,7 +363,8 @@ func TestNoServerIsDoubtedAtOnce(t *testing.T) {
 func TestWhatIsUnderWayIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := circuit.New(late, returns(nil), deaf)
+		l := &life{sign: returns(nil)}
+		b := circuit.New(late, l.ask, deaf)
 		errs := make([]error, 6)
 		began := time.Now()
 		var work sync.WaitGroup
@@ -279,13 +396,13 @@ func TestWhatIsUnderWayIsGivenUp(t *testing.T) {
 				}
 				continue
 			}
-			if !errors.Is(err, rate.ErrUnavailable) || errors.Is(err, circuit.ErrOpen) || !errors.Is(err, context.Canceled) {
+			if !errors.Is(err, rate.ErrUnavailable) || errors.Is(err, circuit.ErrOpen) || errors.Is(err, context.Canceled) {
 				t.Errorf("call %d: %v", i, err)
 			}
 		}
 		// What was given up says nothing: it stays open for as long as ever, and closes as ever.
 		later(pause + 1)
-		if err := b.Admit(t.Context(), returns(nil)); err != nil || b.Open() {
+		if err := l.admit(t.Context(), b, returns(nil)); err != nil || b.Open() {
 			t.Errorf("%v, open %t", err, b.Open())
 		}
 		if err := b.Call(t.Context(), func(ctx context.Context) error { return ctx.Err() }); err != nil {
@@ -297,10 +414,10 @@ func TestWhatIsUnderWayIsGivenUp(t *testing.T) {
 func TestWhileItIsOpenNobodyIsLetThrough(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := open(t, late, deaf)
+		b, l := open(t, late, deaf)
 		for range 10 {
 			began := time.Now()
-			for _, err := range []error{b.Admit(t.Context(), never(t)), b.Call(t.Context(), never(t))} {
+			for _, err := range []error{l.admit(t.Context(), b, never(t)), b.Call(t.Context(), never(t))} {
 				if !errors.Is(err, circuit.ErrOpen) || !errors.Is(err, rate.ErrUnavailable) {
 					t.Error(err)
 				}
@@ -317,12 +434,12 @@ func TestWhileItIsOpenNobodyIsLetThrough(t *testing.T) {
 func TestAfterThePauseACallDoesNotGoFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := open(t, late, deaf)
+		b, l := open(t, late, deaf)
 		later(pause + 1)
 		if err := b.Call(t.Context(), never(t)); !errors.Is(err, circuit.ErrOpen) {
 			t.Error(err)
 		}
-		if err := b.Admit(t.Context(), returns(nil)); err != nil || b.Open() {
+		if err := l.admit(t.Context(), b, returns(nil)); err != nil || b.Open() {
 			t.Errorf("%v, open %t", err, b.Open())
 		}
 	})
@@ -334,19 +451,19 @@ func TestAfterThePauseOneAsksForASignOfLife(t *testing.T) {
 		late, pause time.Duration
 	}{{late, pause}, {50 * time.Millisecond, 50 * time.Millisecond}} {
 		synctest.Test(t, func(t *testing.T) {
-			b := open(t, test.late, deaf)
+			b, l := open(t, test.late, deaf)
 			ping := make(chan error)
-			for _, answer := range []error{errGone, errOther, nil} {
+			for _, answer := range []error{errGone, errLost, nil} {
 				later(test.pause)
-				if err := b.Admit(t.Context(), never(t)); !errors.Is(err, circuit.ErrOpen) {
+				if err := l.admit(t.Context(), b, never(t)); !errors.Is(err, circuit.ErrOpen) {
 					t.Errorf("%+v: at the end of the pause: %v", test, err)
 				}
 				later(1)
 				var first error
-				go func() { first = b.Admit(t.Context(), func(context.Context) error { return <-ping }) }()
+				go func() { first = l.admit(t.Context(), b, func(context.Context) error { return <-ping }) }()
 				synctest.Wait()
 				for range 3 {
-					for _, err := range []error{b.Admit(t.Context(), never(t)), b.Call(t.Context(), never(t))} {
+					for _, err := range []error{l.admit(t.Context(), b, never(t)), b.Call(t.Context(), never(t))} {
 						if !errors.Is(err, circuit.ErrOpen) {
 							t.Errorf("%+v: meanwhile: %v", test, err)
 						}
@@ -359,7 +476,7 @@ func TestAfterThePauseOneAsksForASignOfLife(t *testing.T) {
 					t.Errorf("%+v: who asked has %v, open %t", test, first, b.Open())
 				}
 			}
-			if err := b.Admit(t.Context(), never(t)); err != nil {
+			if err := l.admit(t.Context(), b, never(t)); err != nil {
 				t.Errorf("%+v: after the sign of life: %v", test, err)
 			}
 			if err := b.Call(t.Context(), returns(nil)); err != nil {
@@ -375,17 +492,17 @@ func TestASignOfLifeForWhichNobodyWaits(t *testing.T) {
 	t.Parallel()
 	for _, cancels := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			b := open(t, late, deaf)
+			b, l := open(t, late, deaf)
 			later(pause + 1)
-			ctx, leave := context.WithTimeout(t.Context(), late)
+			ctx, leave := context.WithTimeout(t.Context(), late/4)
 			defer leave()
 			if cancels {
 				time.AfterFunc(late/10, leave)
 			}
-			if err := b.Admit(ctx, silent); !errors.Is(err, ctx.Err()) {
+			if err := l.admit(ctx, b, silent); !errors.Is(err, ctx.Err()) {
 				t.Error(err)
 			}
-			if err := b.Admit(t.Context(), returns(nil)); (err == nil) != cancels || b.Open() == cancels {
+			if err := l.admit(t.Context(), b, returns(nil)); (err == nil) != cancels || b.Open() == cancels {
 				t.Errorf("cancels %t: the next has %v, open %t", cancels, err, b.Open())
 			}
 		})
@@ -406,7 +523,7 @@ func TestNoBreakerIsAlwaysClosed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := none.Admit(ctx, never(t)); err != nil || none.Open() {
+	if err := none.Admit(ctx); err != nil || none.Open() {
 		t.Errorf("%v, open %t", err, none.Open())
 	}
 }
@@ -417,12 +534,13 @@ func TestWhoHearsOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e ears
 		var b *circuit.Breaker
-		b = circuit.New(late, returns(nil), func(open bool, why error) {
+		l := &life{sign: returns(nil)}
+		b = circuit.New(late, l.ask, func(open bool, why error) {
 			e.hear(open, why)
 			if b.Open() != open {
 				t.Errorf("told %t, open %t", open, b.Open())
 			}
-			if err := b.Admit(t.Context(), never(t)); (err != nil) != open {
+			if err := l.admit(t.Context(), b, never(t)); (err != nil) != open {
 				t.Errorf("told %t: %v", open, err)
 			}
 			if err := b.Call(t.Context(), returns(nil)); (err != nil) != open {
@@ -441,7 +559,7 @@ func TestWhoHearsOfChanges(t *testing.T) {
 		work.Wait()
 		for _, err := range []error{errThird, errThird, nil, nil} {
 			later(pause + 1)
-			_ = b.Admit(t.Context(), returns(err))
+			_ = l.admit(t.Context(), b, returns(err))
 		}
 		if want := []bool{true, false}; !slices.Equal(e.open, want) {
 			t.Errorf("told %v", e.open)
@@ -475,7 +593,8 @@ func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var e ears
-		b := circuit.New(late, silent, e.hear)
+		l := &life{sign: silent}
+		b := circuit.New(late, l.ask, e.hear)
 		var away atomic.Bool
 		var pinging, calls, lost atomic.Int64
 		answer := func(ctx context.Context) error {
@@ -498,7 +617,7 @@ func TestManyAtOnce(t *testing.T) {
 			for range 30 {
 				work.Go(func() {
 					for time.Now().Before(end) {
-						err := b.Admit(t.Context(), ping)
+						err := l.admit(t.Context(), b, ping)
 						if err == nil {
 							calls.Add(1)
 							err = b.Call(t.Context(), answer)

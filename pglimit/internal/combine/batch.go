@@ -50,6 +50,7 @@ func (b *batch) combine(impatient bool) {
 			last := &b.requests[slot]
 			if last.Unit == r.Unit && (last.Tokens == 0) == (r.Tokens == 0) && last.Tokens <= math.MaxInt64-r.Tokens {
 				last.Tokens += r.Tokens
+				last.Durability = max(last.Durability, r.Durability)
 				w.slot = slot
 				continue
 			}

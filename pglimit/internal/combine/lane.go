@@ -219,7 +219,7 @@ func (l *lane) blame(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.aborted {
-		return fmt.Errorf("%w: %w", rate.ErrClosed, err)
+		return fmt.Errorf("%w: %v", rate.ErrClosed, err) //nolint:errorlint // not what the caller did
 	}
 	return err
 }

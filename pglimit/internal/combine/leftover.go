@@ -24,7 +24,8 @@ func (l *lane) passOn(b *batch, decisions []rate.Decision) {
 		next := w.next
 		if slot, wanted := slots[w.Request.Key]; wanted {
 			tokens := w.Request.Tokens
-			if tokens == 0 || tokens > b.leftOver[slot] {
+			lessDurable := b.requests[slot].Durability < w.Request.Durability
+			if tokens == 0 || tokens > b.leftOver[slot] || lessDurable {
 				delete(slots, w.Request.Key) // later waiters for this key must not overtake it
 			} else {
 				b.leftOver[slot] -= tokens

@@ -46,10 +46,12 @@ func (s *Leases) join(h *holder, request *rate.Request) (decision rate.Decision,
 	f := h.fetching
 	if f == nil {
 		// A fetch may have ended since the caller looked.
-		if decision, served = h.spend(request, s.now); served {
-			return decision, true, nil
+		if !s.tooDurable(request) {
+			if decision, served = h.spend(request, s.now); served {
+				return decision, true, nil
+			}
 		}
-		if f = s.fetchFor(h, request.Tokens, now); f == nil {
+		if f = s.fetchFor(h, request, now); f == nil {
 			return rate.Decision{}, false, nil
 		}
 	}
@@ -61,10 +63,10 @@ func (s *Leases) join(h *holder, request *rate.Request) (decision rate.Decision,
 
 // fetchFor begins the fetch, if any, for a request for more tokens than the lease has. The
 // holder is locked.
-func (s *Leases) fetchFor(h *holder, tokens int64, now time.Duration) *fetch {
+func (s *Leases) fetchFor(h *holder, request *rate.Request, now time.Duration) *fetch {
 	// A request that has to ask Postgres must not be denied the tokens that this very process
 	// has leased: the lease is settled first.
-	large := tokens > s.config.Limit.Burst/leaseShare
+	large := request.Tokens > s.config.Limit.Burst/leaseShare || s.tooDurable(request)
 	if large || now < h.pause {
 		unspent := h.unspent.Load() > 0
 		if large || unspent {
@@ -82,7 +84,7 @@ func (s *Leases) fetchFor(h *holder, tokens int64, now time.Duration) *fetch {
 	if h.terms.Load() == nil && h.requests < busy {
 		return nil
 	}
-	return s.fetch(h, tokens)
+	return s.fetch(h, request.Tokens)
 }
 
 // fetch begins to settle the lease and to take the next one, of at least that many tokens; if
@@ -127,10 +129,11 @@ func (s *Leases) serve(h *holder, f *fetch) (stays bool) {
 	for len(f.claims) > 0 {
 		claim := f.claims[0]
 		rest := left - claim.Request.Tokens
-		if rest < 0 && !claim.Left() {
+		unserved := rest < 0 || s.tooDurable(&claim.Request)
+		if unserved && !claim.Left() {
 			break
 		}
-		if claim.Answer(terms.decision(&claim.Request, rest, terms.got), nil) {
+		if !unserved && claim.Answer(terms.decision(&claim.Request, rest, terms.got), nil) {
 			left = rest
 		}
 		f.claims = f.claims[1:]

@@ -146,10 +146,17 @@ func (s *Leases) Spend(request *rate.Request) (decision rate.Decision, spent, le
 	if !known {
 		return rate.Decision{}, false, false
 	}
-	if decision, spent = h.spend(request, s.now); spent {
-		return decision, true, true
+	if !s.tooDurable(request) {
+		if decision, spent = h.spend(request, s.now); spent {
+			return decision, true, true
+		}
 	}
 	return rate.Decision{}, false, h.spendable(s.now()) > 0
+}
+
+// tooDurable says that the grant has to outlast more than the lease does.
+func (s *Leases) tooDurable(request *rate.Request) bool {
+	return request.Durability > s.config.Durability
 }
 
 // spendable is how many tokens of the lease are unspent: none if it has expired.

@@ -21,9 +21,10 @@ const sweepEvery = time.Second
 type Buckets struct {
 	instances int64
 
-	mu    sync.Mutex
-	keys  map[name]*bucket
-	swept time.Time
+	mu     sync.Mutex
+	latest time.Time // what the clock showed: callers read it before they have the lock
+	keys   map[name]*bucket
+	swept  time.Time
 }
 
 // name of a bucket. Several limiters may share Buckets.
@@ -49,6 +50,10 @@ func (b *Buckets) share(limit rate.Limit) (perSecond float64, burst int64) {
 func (b *Buckets) Take(r *rate.Request, now time.Time) rate.Decision {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if now.Before(b.latest) {
+		now = b.latest
+	}
+	b.latest = now
 	perSecond, burst := b.share(r.Limit)
 	bucket := b.bucket(r, now)
 	if bucket == nil {

@@ -27,17 +27,21 @@ func NewCrowd(most int) *Crowd { return &Crowd{max: int64(most), empty: make(cha
 // Enter with that many requests, and Leave with them later, unless there is an error:
 // ErrOverloaded or, after Close, ErrClosed.
 func (c *Crowd) Enter(requests int) error {
-	size := c.size.Add(int64(requests))
-	switch {
-	case size >= closed:
-		c.Leave(requests)
-		return rate.ErrClosed
-	case size > c.max:
-		c.Leave(requests)
-		return rate.ErrOverloaded
+	for {
+		size := c.size.Load()
+		switch {
+		case size >= closed:
+			return rate.ErrClosed
+		case size+int64(requests) > c.max:
+			return rate.ErrOverloaded
+		case c.size.CompareAndSwap(size, size+int64(requests)):
+			return nil
+		}
 	}
-	return nil
 }
+
+// Closed says whether Close was called.
+func (c *Crowd) Closed() bool { return c.size.Load() >= closed }
 
 // Leave removes that many requests.
 func (c *Crowd) Leave(requests int) {
