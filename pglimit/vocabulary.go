@@ -77,7 +77,7 @@ var (
 	// ErrNotMigrated: the schema pglimit, or a part of it that the strategy needs, is missing.
 	ErrNotMigrated = rate.ErrNotMigrated
 
-	// ErrPermission: the database role may not do what the strategy does.
+	// ErrPermission: the database role may not do what the strategy does, or may not log in.
 	ErrPermission = rate.ErrPermission
 
 	// ErrOverloaded: as many callers as Config.MaxWaiting allows are already waiting.

@@ -9,7 +9,7 @@ import (
 // the database. Run "pglimit migrate up" or migrations.Up.
 var ErrNotMigrated = errors.New("pglimit: the database is not migrated")
 
-// ErrPermission: the database role may not do what the strategy does.
+// ErrPermission: the database role may not do what the strategy does, or may not log in.
 var ErrPermission = errors.New("pglimit: the database role lacks a right")
 
 // ErrNothingTaken: Postgres refused the call, and so took nothing. In a call for several

@@ -14,6 +14,7 @@ import (
 
 // SQLSTATE codes, see appendix A of the PostgreSQL manual.
 const (
+	invalidCatalogName    = "3D000"
 	invalidSchemaName     = "3F000"
 	serializationFailure  = "40001"
 	insufficientPrivilege = "42501"
@@ -49,6 +50,8 @@ func Explain(err error) error {
 	switch pg.Code {
 	case invalidSchemaName, undefinedFunction, UndefinedTable:
 		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", rate.ErrNotMigrated, err)
+	case invalidCatalogName:
+		return fmt.Errorf("%w: there is no such database: %w", rate.ErrNotMigrated, err)
 	case insufficientPrivilege:
 		return fmt.Errorf("%w: \"pglimit migrate grants ROLE\" prints what it needs: %w", rate.ErrPermission, err)
 	case ReadOnlyTransaction:
@@ -62,6 +65,8 @@ func Explain(err error) error {
 	switch pg.Code[:min(2, len(pg.Code))] {
 	case "22", "23", "40": // a value that cannot be stored, a row that cannot be, a deadlock
 		return fmt.Errorf("%w: %w", rate.ErrNothingTaken, err)
+	case "28": // no such role, a wrong password, pg_hba.conf
+		return fmt.Errorf("%w: the server refuses this login: %w", rate.ErrPermission, err)
 	case "08", "53", "58": // connection, resources, system
 		return fmt.Errorf("%w: %w", rate.ErrUnavailable, err)
 	}
