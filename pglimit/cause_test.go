@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,5 +59,41 @@ func TestTheCauseOfATimeout(t *testing.T) {
 		if cause := pglimit.CauseOf(err); cause != pglimit.CauseTimeout {
 			t.Errorf("%v: %v", err, cause)
 		}
+	})
+}
+
+// What the breaker gave up is an outage. Nobody has cancelled it.
+func TestTheCauseOfACallThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		o := newOutage()
+		limiter := breaking(t, o, func(c *pglimit.Config) { change(c); c.Timeout = 4 * time.Second })
+		o.is(false, true) // which is found out in a second
+		var work sync.WaitGroup
+		var mu sync.Mutex
+		givenUp := 0
+		for range 10 {
+			work.Go(func() {
+				_, err := limiter.Allow(t.Context(), "k")
+				cause := pglimit.CauseOf(err)
+				if errors.Is(err, context.Canceled) || !errors.Is(err, pglimit.ErrUnavailable) || cause != pglimit.CauseUnavailable && cause != pglimit.CauseBreaker {
+					t.Errorf("%v: %v", cause, err)
+				}
+				if err != nil && strings.Contains(err.Error(), "given up") && cause == pglimit.CauseUnavailable {
+					mu.Lock()
+					givenUp++
+					mu.Unlock()
+				}
+			})
+			time.Sleep(150 * time.Millisecond)
+		}
+		work.Wait()
+		if stats := limiter.Stats(); givenUp == 0 || stats.Canceled != 0 || stats.Failed.Total() != 10 {
+			t.Errorf("%d were given up: %+v", givenUp, stats)
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		later(time.Minute)
 	})
 }

@@ -3,6 +3,7 @@ package pglimit_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -47,6 +48,11 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 		}
 		if !errors.Is(one.err, pglimit.ErrClosed) || !errors.Is(two.err, pglimit.ErrClosed) {
 			t.Errorf("%v, %v", one.err, two.err)
+		}
+		for _, err := range []error{one.err, two.err} {
+			if errors.Is(err, context.Canceled) || pglimit.CauseOf(err) != pglimit.CauseClosed {
+				t.Errorf("%v: %v, and nobody cancelled it", pglimit.CauseOf(err), err)
+			}
 		}
 		if len(s.taken) != 1 {
 			t.Errorf("%d calls", len(s.taken))
@@ -167,5 +173,94 @@ func TestCloseTwiceAtOnce(t *testing.T) {
 		if first, second := <-closed, <-closed; first != nil || second != nil || one.err != nil {
 			t.Errorf("%v, %v, %+v", first, second, one)
 		}
+	})
+}
+
+// Without combining a call that hangs goes on after Close, unless the breaker gives it up.
+// Then the Limiter is closed, and OnError is not asked what would be if Postgres were away.
+func TestCloseWhileACallHangs(t *testing.T) {
+	t.Parallel()
+	for _, breaker := range []bool{false, true} {
+		for _, several := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				o := newOutage()
+				limiter := breaking(t, o, func(c *pglimit.Config) {
+					c.Breaker.Off, c.Timeout, c.OnError = !breaker, 30*time.Second, pglimit.FailOpen
+				})
+				o.is(false, true)
+				var decisions []pglimit.Decision
+				var err error
+				var took time.Duration
+				began := time.Now()
+				var work sync.WaitGroup
+				work.Go(func() {
+					if several {
+						decisions, err = limiter.Take(t.Context(), wants(t, "k:1 l:1")...)
+					} else {
+						decisions = make([]pglimit.Decision, 1)
+						decisions[0], err = limiter.Allow(t.Context(), "k")
+					}
+					took = time.Since(began)
+				})
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				if err := limiter.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 100*time.Millisecond {
+					t.Errorf("close: %v after %v", err, time.Since(began))
+				}
+				work.Wait()
+				want := 30 * time.Second
+				if breaker {
+					want = 100 * time.Millisecond
+				}
+				if !errors.Is(err, pglimit.ErrClosed) || errors.Is(err, context.Canceled) || errors.Is(err, pglimit.ErrUnavailable) || pglimit.CauseOf(err) != pglimit.CauseClosed || took != want {
+					t.Errorf("breaker %t: %v after %v", breaker, err, took)
+				}
+				for _, d := range decisions {
+					if d != (pglimit.Decision{}) {
+						t.Errorf("breaker %t: %+v", breaker, d)
+					}
+				}
+				if stats := limiter.Stats(); stats.Failed[pglimit.CauseClosed] != int64(len(decisions)) || stats.Allowed.Total() != 0 || stats.Waiting != 0 {
+					t.Errorf("%+v", stats)
+				}
+			})
+		}
+	}
+}
+
+// A caller who asks for a sign of life does not go on after Close either.
+func TestCloseWhileACallerAsksForASignOfLife(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		o := newOutage()
+		limiter := breaking(t, o, func(c *pglimit.Config) { change(c); c.OnError = pglimit.FailOpen })
+		o.is(false, true)
+		opened(t, limiter, 4*time.Second)
+		later(250 * time.Millisecond)
+		calls, pings := o.calls(), o.asked()
+		var d pglimit.Decision
+		var err error
+		var took time.Duration
+		began := time.Now()
+		var work sync.WaitGroup
+		work.Go(func() {
+			d, err = limiter.Allow(t.Context(), "k")
+			took = time.Since(began)
+		})
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := limiter.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("close: %v", err)
+		}
+		work.Wait()
+		if !errors.Is(err, pglimit.ErrClosed) || errors.Is(err, context.Canceled) || d != (pglimit.Decision{}) || took != 100*time.Millisecond {
+			t.Errorf("%+v, %v after %v", d, err, took)
+		}
+		if o.calls() != calls || o.asked() != pings+1 {
+			t.Errorf("%d calls, %d signs of life", o.calls()-calls, o.asked()-pings)
+		}
+		later(time.Minute)
 	})
 }

@@ -166,3 +166,39 @@ func TestACallThatNobodyWaitsForIsGivenUp(t *testing.T) {
 		s.finish()
 	})
 }
+
+// Tokens that a relaxed call granted are not durable: a caller who needs that waits for its own
+// call, and nobody overtakes it. The other way they are passed on.
+func TestWhatIsNotDurableIsNotPassedOnAsDurable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(grantAll)
+		c := combining(t, s, nil)
+		ctx, leave := context.WithCancel(t.Context())
+		gone := c.ask(ctx, "a", 2)
+		durable, behind := c.takeDurably("a"), c.ask(t.Context(), "a", 1)
+		leave()
+		synctest.Wait()
+		s.finish()
+		if durable.err == nil || behind.err == nil || len(s.refunds) != 1 || s.refunds[0].Tokens != 2 || c.limiter.Stats().PassedOnTokens != 0 {
+			t.Errorf("%v: %+v, %+v, given back %+v", gone.err, durable, behind, s.refunds)
+		}
+		s.finish()
+		if durable.err != nil || !durable.Allowed || !behind.Allowed || s.taken[1][0].Durability != pglimit.Durable {
+			t.Errorf("%+v, %+v, sent %+v", durable, behind, s.taken)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(grantAll)
+		c := combining(t, s, func(c *pglimit.Config) { c.Durability = pglimit.Durable })
+		ctx, leave := context.WithCancel(t.Context())
+		c.ask(ctx, "a", 1)
+		durable := c.takeDurably("a")
+		leave()
+		synctest.Wait()
+		s.finish()
+		if durable.err != nil || !durable.Allowed || c.limiter.Stats().PassedOnTokens != 1 || len(s.taken) != 1 {
+			t.Errorf("%+v, sent %+v", durable, s.taken)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -400,6 +401,61 @@ func TestNothingIsCombinedOrRememberedInATransaction(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "need a transaction or a connection, and got nil") {
 				t.Errorf("on nothing: %v", err)
 			}
+		}
+	}
+}
+
+// takeDurably is callers.ask for a token that has to be durable.
+func (c callers) takeDurably(key string) *heard {
+	h := &heard{err: errors.New("no answer yet")}
+	go func() {
+		var decisions []pglimit.Decision
+		decisions, h.err = c.limiter.Take(c.t.Context(), pglimit.Request{Key: key, Tokens: 1, Durability: pglimit.Durable})
+		h.Decision = decisions[0]
+	}()
+	synctest.Wait()
+	return h
+}
+
+// A relaxed request and a durable one become a durable one, in either order.
+func TestWhatIsCombinedIsAsDurableAsEachOfIt(t *testing.T) {
+	t.Parallel()
+	for _, durableFirst := range []bool{false, true} {
+		for _, together := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(grantAll)
+				c := combining(t, s, nil)
+				c.ask(t.Context(), "z", 1)
+				var heards []*heard
+				if together {
+					requests := []pglimit.Request{{Key: "a", Tokens: 1}, {Key: "a", Tokens: 1, Durability: pglimit.Durable}}
+					if durableFirst {
+						slices.Reverse(requests)
+					}
+					go func() {
+						if _, err := c.limiter.Take(t.Context(), requests...); err != nil {
+							t.Error(err)
+						}
+					}()
+					synctest.Wait()
+				} else {
+					asks := []func() *heard{func() *heard { return c.ask(t.Context(), "a", 1) }, func() *heard { return c.takeDurably("a") }}
+					if durableFirst {
+						slices.Reverse(asks)
+					}
+					heards = append(heards, asks[0](), asks[1]())
+				}
+				s.finish()
+				s.finish()
+				if len(s.taken) != 2 || s.asked(1) != "a:2/1" || s.taken[1][0].Durability != pglimit.Durable || s.taken[0][0].Durability != pglimit.Relaxed {
+					t.Errorf("durable first %t, together %t: sent %+v", durableFirst, together, s.taken)
+				}
+				for _, h := range heards {
+					if h.err != nil || !h.Allowed {
+						t.Errorf("%+v", h)
+					}
+				}
+			})
 		}
 	}
 }

@@ -3,7 +3,9 @@ package pglimit_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,12 +27,7 @@ func logs(t *testing.T, keys bool, key string) {
 		var log bytes.Buffer
 		fault := errDown
 		limiter := newLimiter(t, &fake{take: func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) { return nil, fault }}, func(c *pglimit.Config) {
-			c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-				if a.Key == slog.TimeKey {
-					return slog.Attr{}
-				}
-				return a
-			}}))
+			c.Logger = timeless(&log)
 			c.OnError, c.LogKeys = pglimit.FailOpen, keys
 		})
 		ask := func(times int, err error) {
@@ -54,6 +51,47 @@ func logs(t *testing.T, keys bool, key string) {
 		}
 		if got := strings.TrimSpace(log.String()); got != strings.Join(want, "\n") {
 			t.Errorf("got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+		}
+	})
+}
+
+// timeless is a Logger whose lines have no time.
+func timeless(log *bytes.Buffer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+// A server that gives signs of life and no decisions opens and closes the breaker again and
+// again: that is logged once in ten seconds.
+func TestAnOutageThatFlapsIsLoggedOnceInTenSeconds(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		o := newOutage()
+		o.take = fail(fmt.Errorf("%w: read-only", pglimit.ErrUnavailable))
+		var log bytes.Buffer
+		limiter := breaking(t, o, func(c *pglimit.Config) { change(c); c.Logger = timeless(&log) })
+		for began := time.Now(); time.Since(began) < 25*time.Second; time.Sleep(10 * time.Millisecond) {
+			_, _ = limiter.Allow(t.Context(), "k")
+		}
+		var lines []string
+		for line := range strings.Lines(log.String()) {
+			if !strings.Contains(line, "no decision is known") {
+				lines = append(lines, strings.TrimSpace(line))
+			}
+		}
+		want := slices.Repeat([]string{
+			`level=WARN msg="pglimit: Postgres does not answer; until it does, requests fail at once" limiter=api error="` + pglimit.ErrUnavailable.Error() + `: read-only"`,
+			`level=INFO msg="pglimit: Postgres answers again" limiter=api`,
+		}, 3)
+		if !slices.Equal(lines, want) || o.asked() < 50 {
+			t.Errorf("closed %d times, got\n%s\nwant\n%s", o.asked(), strings.Join(lines, "\n"), strings.Join(want, "\n"))
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }

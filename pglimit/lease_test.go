@@ -354,3 +354,30 @@ func TestWhoWaitsForALeaseLeavesWithItsContext(t *testing.T) {
 		_ = limiter.Close(t.Context())
 	})
 }
+
+// What has to be durable asks Postgres, and gets all that is there: also what the lease, which
+// is relaxed, had set aside.
+func TestWhatHasToBeDurableIsNotSpentFromALease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank()
+		limiter := leasing(t, b, perHour(60))
+		left := 60 - load(t, limiter, time.Millisecond, 12*time.Millisecond)
+		if b.setAside() == 0 {
+			t.Fatal("there is no lease")
+		}
+		leased := limiter.Stats().LeasedTokens
+		for ; left > 0; left-- {
+			decisions, err := limiter.Take(t.Context(), pglimit.Request{Key: "a", Tokens: 1, Durability: pglimit.Durable})
+			if err != nil || !decisions[0].Allowed || decisions[0].Source != pglimit.FromDatabase {
+				t.Fatalf("with %d left: %+v, %v", left, decisions, err)
+			}
+			if last := b.taken[len(b.taken)-1]; last[0].Durability != pglimit.Durable {
+				t.Errorf("sent %+v", last)
+			}
+		}
+		if n := limiter.Stats().LeasedTokens; n != leased {
+			t.Errorf("%d tokens were leased for them", n-leased)
+		}
+	})
+}

@@ -137,8 +137,8 @@ func (l *Limiter) makeStages(pool Pool) (err error) {
 // answered from memory.
 //
 // When ctx ends, Close stops waiting. Callers still waiting then get ErrClosed (with
-// Combine.Off, they wait for the answers of their own calls). The error says which leases could
-// not be given back, or is that of ctx. Of a Limiter of InTx or OnConn, Close does nothing.
+// Combine.Off and Breaker.Off, when their own calls fail). The error says which leases could not
+// be given back, or is that of ctx. Of a Limiter of InTx or OnConn, Close does nothing.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l.parent != nil {
 		return nil

@@ -113,8 +113,11 @@ func TestNewNeedsADatabaseAndAStrategy(t *testing.T) {
 	if _, err := pglimit.New(nil, &fake{}, config(nil)); err == nil || err.Error() != "pglimit: New needs a pool, such as a *pgxpool.Pool" {
 		t.Error(err)
 	}
-	if _, err := pglimit.New(noDB{}, nil, config(nil)); err == nil || err.Error() != "pglimit: New needs a strategy, such as strategies.TokenBucket{}" {
-		t.Error(err)
+	_, err := pglimit.New(noDB{}, nil, config(nil))
+	for _, err := range []error{err, config(nil).Validate(nil)} {
+		if err == nil || err.Error() != "pglimit: New needs a strategy, such as strategies.TokenBucket{}" {
+			t.Error(err)
+		}
 	}
 }
 

@@ -73,3 +73,52 @@ func TestNonsenseFailsItsOwnCallersOnly(t *testing.T) {
 		}
 	})
 }
+
+// creditor is a strategy that grants what it is asked, and lends as the test says.
+type creditor struct {
+	*fake
+	lend func(pglimit.LeaseRequest) pglimit.Lease
+}
+
+func (c creditor) Lease(_ context.Context, _ pglimit.Session, r pglimit.LeaseRequest) (pglimit.Lease, error) {
+	return c.lend(r), nil
+}
+
+// A lease that cannot be is not spent. It is nobody's error: who waits for it asks Postgres.
+func TestALeaseThatCannotBeIsNotSpent(t *testing.T) {
+	t.Parallel()
+	for name, lease := range map[string]pglimit.Lease{
+		"negative":               {Tokens: -5, Until: time.Time{}.Add(time.Second)},
+		"more than the burst":    {Tokens: 21, Until: time.Time{}.Add(time.Second)},
+		"much more":              {Tokens: 1_000_000, Until: time.Time{}.Add(time.Second)},
+		"it ends when it begins": {Tokens: 5},
+		"it ends before":         {Tokens: 5, Until: time.Time{}.Add(-time.Second)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				strategy := creditor{&fake{take: grantAll}, func(pglimit.LeaseRequest) pglimit.Lease {
+					now := time.Now()
+					return pglimit.Lease{Tokens: lease.Tokens, At: now, Until: now.Add(lease.Until.Sub(lease.At))}
+				}}
+				limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Leases.On = true })
+				for range 200 {
+					d, err := limiter.Allow(t.Context(), "a")
+					if err != nil || !d.Allowed || d.Source != pglimit.FromDatabase {
+						t.Fatalf("%+v, %v", d, err)
+					}
+					if stats := limiter.Stats(); stats.LeasedTokens != 0 || stats.UnspentTokens != 0 {
+						t.Fatalf("%+v", stats)
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+				if limiter.Stats().LeaseTrips == 0 {
+					t.Error("no lease was asked for")
+				}
+				if err := limiter.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

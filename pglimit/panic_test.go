@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -165,4 +168,51 @@ func TestAPanicWhileFetchingALease(t *testing.T) {
 			t.Errorf("close: %v", err)
 		}
 	})
+}
+
+// panicPool panics when it is asked for a sign of life.
+type panicPool struct {
+	*outage
+	now atomic.Bool
+}
+
+func (p *panicPool) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if p.now.Load() {
+		panic("a bug of the pool's")
+	}
+	return p.outage.Exec(ctx, sql, args...)
+}
+
+// Then there is no sign of life, and the next caller who asks for one closes the breaker.
+func TestAPanicWhileAskingForASignOfLife(t *testing.T) {
+	t.Parallel()
+	for _, silent := range []bool{false, true} { // then the panic is in a goroutine of the breaker's first
+		bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+			p := &panicPool{outage: newOutage()}
+			limiter, err := pglimit.New(p, p.outage, config(func(c *pglimit.Config) { change(c); c.Breaker.Off, c.Timeout = false, time.Second }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.is(!silent, silent)
+			p.now.Store(true)
+			opened(t, limiter, 4*time.Second)
+			for range 3 {
+				later(250 * time.Millisecond)
+				_, err := limiter.Allow(t.Context(), "k")
+				if !errors.Is(err, pglimit.ErrUnavailable) || !strings.Contains(err.Error(), "no sign of life: ") || !strings.Contains(err.Error(), "panicked: a bug of the pool's") {
+					t.Errorf("silent %t: %v", silent, err)
+				}
+			}
+			p.is(false, false)
+			p.now.Store(false)
+			later(250 * time.Millisecond)
+			if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed || limiter.Stats().Open != 0 {
+				t.Errorf("silent %t: %+v, %v", silent, d, err)
+			}
+			if err := limiter.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			later(time.Minute)
+		})
+	}
 }

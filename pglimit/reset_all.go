@@ -26,10 +26,10 @@ func (l *Limiter) ResetAll(ctx context.Context) (int64, error) {
 	}
 	defer l.waiting.Leave(1)
 	var removed int64
-	// No lease is taken meanwhile: it could be spent on top of the bucket that is then filled.
-	defer l.leases.Resume()
 	err := l.circuit.Admit(ctx)
 	if err == nil {
+		// No lease is taken meanwhile: it could be spent on top of the bucket that is then filled.
+		defer l.leases.Resume()
 		err = l.leases.DropAll(ctx)
 	}
 	if err == nil {

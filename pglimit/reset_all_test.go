@@ -3,6 +3,9 @@ package pglimit_test
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,4 +83,207 @@ func TestResetAllForgetsDenials(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowReset resets, all or one key, as the test says.
+type slowReset struct {
+	*outage
+	reset  func(context.Context) error
+	resets int
+}
+
+func (s *slowReset) Reset(ctx context.Context, _ pglimit.Session, _, _ string) error {
+	s.resets++
+	return s.reset(ctx)
+}
+
+func (s *slowReset) ResetAll(ctx context.Context, _ pglimit.Session, _ string) (int64, error) {
+	return 0, s.Reset(ctx, nil, "", "")
+}
+
+// bothResets is a test of Reset, and of ResetAll, on a Limiter with a breaker.
+func bothResets(t *testing.T, test func(t *testing.T, s *slowReset, limiter *pglimit.Limiter, reset func(context.Context) error)) {
+	for name, all := range map[string]bool{"Reset": false, "ResetAll": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := &slowReset{outage: newOutage(), reset: func(context.Context) error { return nil }}
+				limiter, err := pglimit.New(s, s, config(func(c *pglimit.Config) { c.Breaker.Off, c.Timeout = false, time.Second }))
+				if err != nil {
+					t.Fatal(err)
+				}
+				test(t, s, limiter, func(ctx context.Context) error {
+					if !all {
+						return limiter.Reset(ctx, "k")
+					}
+					_, err := limiter.ResetAll(ctx)
+					return err
+				})
+			})
+		})
+	}
+}
+
+func TestAResetAfterClose(t *testing.T) {
+	t.Parallel()
+	bothResets(t, func(t *testing.T, s *slowReset, limiter *pglimit.Limiter, reset func(context.Context) error) {
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := reset(t.Context()); !errors.Is(err, pglimit.ErrClosed) || s.resets != 0 {
+			t.Errorf("%v, %d sent", err, s.resets)
+		}
+	})
+}
+
+func TestCloseWaitsForAReset(t *testing.T) {
+	t.Parallel()
+	bothResets(t, func(t *testing.T, s *slowReset, limiter *pglimit.Limiter, reset func(context.Context) error) {
+		s.reset = func(ctx context.Context) error {
+			time.Sleep(300 * time.Millisecond)
+			return ctx.Err()
+		}
+		done := make(chan error, 1)
+		go func() { done <- reset(t.Context()) }()
+		synctest.Wait()
+		began := time.Now()
+		if err := limiter.Close(t.Context()); err != nil || time.Since(began) != 300*time.Millisecond {
+			t.Errorf("close: %v after %v", err, time.Since(began))
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A reset that hangs does not go on after Close.
+func TestCloseGivesUpAReset(t *testing.T) {
+	t.Parallel()
+	bothResets(t, func(t *testing.T, s *slowReset, limiter *pglimit.Limiter, reset func(context.Context) error) {
+		s.reset = func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		done := make(chan error, 1)
+		go func() { done <- reset(t.Context()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		if err := limiter.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("close: %v", err)
+		}
+		if err := <-done; !errors.Is(err, pglimit.ErrClosed) || errors.Is(err, context.Canceled) || time.Since(began) != 100*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// Config.Timeout ends a Reset, and no ResetAll, which has a long way to go.
+func TestTheTimeLimitOfAReset(t *testing.T) {
+	t.Parallel()
+	bothResets(t, func(t *testing.T, s *slowReset, limiter *pglimit.Limiter, reset func(context.Context) error) {
+		s.reset = func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return errors.New("canceling statement due to user request") // as a server says it
+			case <-time.After(time.Minute):
+				return nil
+			}
+		}
+		began := time.Now()
+		err := reset(t.Context())
+		took := time.Since(began)
+		if took == time.Minute && err == nil && strings.HasSuffix(t.Name(), "/ResetAll") {
+			return
+		}
+		if took != time.Second || !errors.Is(err, pglimit.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || pglimit.CauseOf(err) != pglimit.CauseTimeout {
+			t.Errorf("%v after %v", err, took)
+		}
+		later(time.Minute)
+	})
+}
+
+func TestAResetWhileTheBreakerIsOpen(t *testing.T) {
+	t.Parallel()
+	bothResets(t, func(t *testing.T, s *slowReset, limiter *pglimit.Limiter, reset func(context.Context) error) {
+		s.is(true, false)
+		opened(t, limiter, time.Second)
+		began := time.Now()
+		if err := reset(t.Context()); pglimit.CauseOf(err) != pglimit.CauseBreaker || time.Since(began) != 0 || s.resets != 0 {
+			t.Errorf("%v after %v, %d sent", err, time.Since(began), s.resets)
+		}
+		s.is(false, false)
+		later(250 * time.Millisecond)
+		if err := reset(t.Context()); err != nil || s.resets != 1 || limiter.Stats().Open != 0 {
+			t.Errorf("%v, %d sent", err, s.resets)
+		}
+	})
+}
+
+// resetsAll is a bank whose buckets are all reset, which takes a second. It counts the leases
+// that are taken meanwhile.
+type resetsAll struct {
+	leasedOutage
+	resetting, leases atomic.Int64
+}
+
+func (r *resetsAll) ResetAll(context.Context, pglimit.Session, string) (int64, error) {
+	r.resetting.Add(1)
+	defer r.resetting.Add(-1)
+	time.Sleep(time.Second)
+	return 0, nil
+}
+
+func (r *resetsAll) Lease(ctx context.Context, s pglimit.Session, request pglimit.LeaseRequest) (pglimit.Lease, error) {
+	if request.Tokens > 0 {
+		r.leases.Add(r.resetting.Load())
+	}
+	return r.leasedOutage.Lease(ctx, s, request)
+}
+
+// No lease is taken during a ResetAll, also after one that failed because the breaker was open.
+func TestAResetOfAllThatFailedAndTheLeases(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o, b := newOutage(), newBank()
+		r := &resetsAll{leasedOutage: leasedOutage{b, o}}
+		b.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+			if err := o.travel(ctx); err != nil {
+				return nil, err
+			}
+			return b.decide(ctx, requests)
+		}
+		limiter, err := pglimit.New(o, r, config(func(c *pglimit.Config) {
+			c.Leases.On, c.Combine.Off, c.Breaker.Off, c.Timeout, c.Limit = true, false, false, time.Second, pglimit.PerSecond(1000)
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.is(true, false)
+		opened(t, limiter, time.Second)
+		if _, err := limiter.ResetAll(t.Context()); pglimit.CauseOf(err) != pglimit.CauseBreaker {
+			t.Errorf("while it is open: %v", err)
+		}
+		o.is(false, false)
+		later(250 * time.Millisecond)
+		load(t, limiter, 2*time.Millisecond, time.Second)
+		if limiter.Stats().LeaseTrips == 0 {
+			t.Fatal("there was no lease")
+		}
+		var work sync.WaitGroup
+		work.Go(func() {
+			if _, err := limiter.ResetAll(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		load(t, limiter, 2*time.Millisecond, 500*time.Millisecond)
+		work.Wait()
+		if n := r.leases.Load(); n != 0 {
+			t.Errorf("%d leases were taken meanwhile", n)
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

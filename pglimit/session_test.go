@@ -92,3 +92,37 @@ func TestASessionOfTheCallersPassesTheBreakerBy(t *testing.T) {
 		}
 	})
 }
+
+// A Limiter of InTx or OnConn is its parent's for a while: it closes nothing, and counts with it.
+func TestASessionOfTheCallersIsNotTheLimiter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter := leasing(t, newBank(), perHour(1000))
+		load(t, limiter, time.Millisecond, 100*time.Millisecond)
+		for name, in := range map[string]*pglimit.Limiter{"OnConn": limiter.OnConn(new(pgx.Conn)), "InTx": limiter.InTx(pglimitTx{}), "InTx of InTx": limiter.InTx(pglimitTx{}).InTx(pglimitTx{})} {
+			if d, err := in.Allow(t.Context(), "a"); err != nil || !d.Allowed {
+				t.Errorf("%s: %+v, %v", name, d, err)
+			}
+			if stats := in.Stats(); stats != limiter.Stats() || stats.LeasedTokens == 0 || stats.LeaseTrips == 0 {
+				t.Errorf("%s: %+v, the parent's %+v", name, stats, limiter.Stats())
+			}
+			if err := in.Close(t.Context()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			for _, l := range []*pglimit.Limiter{limiter, in} {
+				if d, err := l.Allow(t.Context(), "a"); err != nil || !d.Allowed {
+					t.Errorf("%s: after its Close %+v, %v", name, d, err)
+				}
+			}
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		limiter := newLimiter(t, &fake{take: fail(pglimit.ErrUnavailable)}, func(c *pglimit.Config) { c.Breaker.Off = false })
+		for range 2 {
+			_, _ = limiter.Allow(t.Context(), "a")
+		}
+		if stats := limiter.InTx(pglimitTx{}).Stats(); stats.Open != 1 || stats != limiter.Stats() {
+			t.Errorf("%+v", stats)
+		}
+	})
+}

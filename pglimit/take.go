@@ -130,14 +130,19 @@ func (l *Limiter) obtainAll(ctx context.Context, requests []Request, unknown []i
 	return decisions, errs
 }
 
-// fetchAll fetches leases for the keys that are busy, all at a time.
+// fetchAll fetches leases for the keys that are busy, all at a time. What follows a request that
+// has to be sent is sent behind it.
 func (l *Limiter) fetchAll(ctx context.Context, requests []Request, unknown []int, decisions []Decision, served []bool, errs []error) {
 	var fetches sync.WaitGroup
 	for _, ofKey := range byKey(requests, unknown) {
 		fetches.Go(func() {
 			for _, i := range ofKey {
-				if r := &requests[unknown[i]]; r.Tokens > 0 {
-					decisions[i], served[i], errs[i] = l.leases.Fetch(ctx, r)
+				r := &requests[unknown[i]]
+				if r.Tokens == 0 {
+					continue
+				}
+				if decisions[i], served[i], errs[i] = l.leases.Fetch(ctx, r); !served[i] && errs[i] == nil {
+					return
 				}
 			}
 		})

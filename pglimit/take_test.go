@@ -489,3 +489,85 @@ func TestTakeLeavesTheRequestsAlone(t *testing.T) {
 		t.Errorf("%+v", strategy.taken)
 	}
 }
+
+// Once a request of a key has to be sent, those behind it are sent behind it, whatever of them
+// this process could have answered.
+func TestTakeKeepsTheOrderOfAKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // what the memory knows
+		strategy := &fake{take: buckets(map[string]int64{"a": 3, "b": 9})}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Memory.Off = false })
+		if d, err := limiter.AllowN(t.Context(), "a", 5); err != nil || d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		decisions, err := limiter.Take(t.Context(), wants(t, "a:5 a:1 b:1 a:5")...)
+		if err != nil || granted(decisions) != "-/3 1/2 1/8 -/2" || strategy.asked(1) != "a:1 b:1 a:5" || decisions[0].Source != pglimit.FromMemory || decisions[3].Source != pglimit.FromDatabase {
+			t.Errorf("%+v, %v, asked %s", decisions, err, strategy.asked(1))
+		}
+	})
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { // what is leased
+		b := newBank()
+		limiter := newLimiter(t, b, func(c *pglimit.Config) { change(c); c.Leases.On, c.Limit = true, perHour(1000) })
+		load(t, limiter, time.Millisecond, 100*time.Millisecond)
+		if b.setAside() == 0 {
+			t.Fatal("there is no lease")
+		}
+		decisions, err := limiter.Take(t.Context(), wants(t, "a:1 a:300 a:1")...)
+		if err != nil || granted(decisions[1:]) != "300/599 1/598" || b.asked(len(b.taken)-1) != "a:300 a:1" {
+			t.Errorf("%+v, %v, asked %s", decisions, err, b.asked(len(b.taken)-1))
+		}
+		for i, source := range []pglimit.Source{pglimit.FromLease, pglimit.FromDatabase, pglimit.FromDatabase} {
+			if decisions[i].Source != source {
+				t.Errorf("%d: %v", i, decisions[i].Source)
+			}
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { // what becomes busy by the Take itself
+		b := newBank()
+		limiter := newLimiter(t, b, func(c *pglimit.Config) { change(c); c.Leases.On, c.Limit = true, perHour(1000) })
+		decisions, err := limiter.Take(t.Context(), wants(t, "a:1 a:1 a:1 a:1 a:1 a:1 a:1")...)
+		if got := granted(decisions); err != nil || got != "1/999 1/998 1/997 1/996 1/995 1/994 1/993" {
+			t.Errorf("%s, %v", got, err)
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// As many leases are fetched at once as may be under way, which is four.
+func TestTakeFetchesLeasesAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		strategy := creditor{&fake{take: grantAll}, func(r pglimit.LeaseRequest) pglimit.Lease {
+			time.Sleep(20 * time.Millisecond)
+			now := time.Now()
+			return pglimit.Lease{Tokens: r.Tokens, At: now, Until: now.Add(r.TTL)}
+		}}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.Leases.On = true })
+		keys := strings.Fields("a b c d e f g h")
+		for _, key := range keys {
+			for range 4 { // the next makes it busy
+				if d, err := limiter.Allow(t.Context(), key); err != nil || d.Source != pglimit.FromDatabase {
+					t.Errorf("%+v, %v", d, err)
+				}
+			}
+		}
+		began := time.Now()
+		decisions, err := limiter.Take(t.Context(), wants(t, strings.Join(keys, ":1 ")+":1")...)
+		if took := time.Since(began); err != nil || took != 40*time.Millisecond {
+			t.Errorf("%v after %v", err, took)
+		}
+		for i, d := range decisions {
+			if !d.Allowed || d.Source != pglimit.FromLease {
+				t.Errorf("%s: %+v", keys[i], d)
+			}
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

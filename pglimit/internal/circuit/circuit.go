@@ -57,7 +57,7 @@ type Breaker struct {
 	open     atomic.Bool
 
 	mu     sync.Mutex
-	calls  context.Context // ends when the circuit opens
+	calls  context.Context // ends when the circuit opens, and with Close
 	giveUp context.CancelFunc
 	why    error // the last failure
 	untold bool  // the state has changed, and hear has not been called yet
@@ -78,8 +78,8 @@ type Breaker struct {
 func New(timeout time.Duration, sign func(context.Context) error, hear func(open bool, why error)) *Breaker {
 	silence := min(max(timeout/2, minSilence), maxSilence)
 	b := &Breaker{silence: silence, signTime: max(silence, minSignTime), sign: sign, hear: hear}
-	b.calls, b.giveUp = context.WithCancel(context.Background())
 	b.ended, b.end = context.WithCancel(context.Background())
+	b.calls, b.giveUp = context.WithCancel(b.ended)
 	b.states = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:       min(maxPause, timeout),
 		ReadyToTrip:   func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failures },
@@ -108,7 +108,11 @@ func (b *Breaker) Admit(ctx context.Context) error {
 	}
 	sign, cancel := context.WithTimeout(ctx, b.signTime)
 	defer cancel()
+	defer context.AfterFunc(b.ended, cancel)()
 	switch err = b.sign(sign); {
+	case b.ended.Err() != nil:
+		b.report(done, errNoAnswer)
+		return rate.ErrClosed
 	case errors.Is(ctx.Err(), context.Canceled):
 		b.report(done, errNoAnswer)
 		return ctx.Err()
@@ -141,6 +145,9 @@ func (b *Breaker) Call(ctx context.Context, call func(context.Context) error) er
 	outcome := outcome(ctx, err)
 	b.answered(outcome == nil)
 	b.report(done, outcome)
+	if err != nil && b.ended.Err() != nil {
+		return fmt.Errorf("%w: given up: %v", rate.ErrClosed, err) //nolint:errorlint // the caller has not cancelled
+	}
 	if err != nil && givenUp {
 		return fmt.Errorf("%w: given up: %v", rate.ErrUnavailable, err) //nolint:errorlint // the caller has not cancelled
 	}
@@ -255,14 +262,13 @@ func (b *Breaker) doubt(calls context.Context, quiet time.Time) {
 	}
 }
 
-// Close ends the doubts, and waits for them.
+// Close gives up the calls and signs of life under way. It waits for the doubts.
 func (b *Breaker) Close() {
 	if b == nil {
 		return
 	}
 	b.mu.Lock()
 	b.end() // no new doubt begins after this
-	b.giveUp()
 	b.mu.Unlock()
 	b.doubts.Wait()
 }
@@ -294,7 +300,7 @@ func (b *Breaker) change(from, to gobreaker.State) {
 		b.open.Store(true)
 		b.giveUp()
 	case to == gobreaker.StateClosed:
-		b.calls, b.giveUp = context.WithCancel(context.Background())
+		b.calls, b.giveUp = context.WithCancel(b.ended)
 		b.open.Store(false)
 	default:
 		return

@@ -649,3 +649,40 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// Close ends calls, and who asks for a sign of life. If that came all the same, it is too late.
+func TestCloseEndsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := circuit.New(late, returns(nil), deaf)
+		heard := make(chan error, 1)
+		go func() { heard <- b.Call(t.Context(), silent) }()
+		synctest.Wait()
+		b.Close()
+		if err := <-heard; !errors.Is(err, rate.ErrClosed) || errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	for _, comes := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b, l := open(t, late, deaf)
+			later(pause + 1)
+			heard := make(chan error, 1)
+			began := time.Now()
+			go func() {
+				heard <- l.admit(t.Context(), b, func(ctx context.Context) error {
+					<-ctx.Done()
+					if comes {
+						return nil
+					}
+					return ctx.Err()
+				})
+			}()
+			later(1)
+			b.Close()
+			if err := <-heard; !errors.Is(err, rate.ErrClosed) || time.Since(began) != 1 {
+				t.Errorf("the sign comes %t: %v after %v", comes, err, time.Since(began))
+			}
+		})
+	}
+}

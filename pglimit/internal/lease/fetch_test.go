@@ -313,3 +313,68 @@ func TestWhoComesDuringClose(t *testing.T) {
 		}
 	})
 }
+
+// durably is a request that a relaxed lease must not serve.
+func durably(tokens int64) *rate.Request {
+	r := request("a", tokens)
+	r.Durability = rate.Durable
+	return r
+}
+
+// What has to be durable is not served out of a relaxed lease. Postgres is asked, and what was
+// set aside is settled before.
+func TestWhatHasToBeDurableIsNotLeased(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &lender{relaxed: true}
+		leases := s.leases(t)
+		defer closes(t, leases)
+		busy(t, leases, "a")
+		if _, spent, left := leases.Spend(durably(1)); spent || !left {
+			t.Errorf("spent %t, left %t", spent, left)
+		}
+		if d, served, err := leases.Fetch(t.Context(), durably(1)); served || err != nil {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if last := s.asked()[len(s.asked())-1]; len(s.asked()) != 2 || last.Tokens != 0 || last.Settle.Tokens != 5 || last.Spent != 1 {
+			t.Errorf("asked %+v", s.asked())
+		}
+		for range 20 { // however busy the key is
+			if d, served, err := leases.Fetch(t.Context(), durably(1)); served || err != nil {
+				t.Errorf("%+v, %v", d, err)
+			}
+		}
+		if len(s.asked()) != 2 {
+			t.Errorf("asked for %d", s.tokens())
+		}
+	})
+}
+
+// Who joins a fetch under way with such a request is not served by it, nor is who comes behind.
+func TestWhatHasToBeDurableJoinsAFetch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &lender{relaxed: true, lends: slowly(10 * time.Millisecond)}
+		leases := s.leases(t)
+		defer closes(t, leases)
+		first := claims(t, leases, nil, 1)
+		asks := make(chan bool, 1)
+		go func() {
+			_, served, _ := leases.Fetch(t.Context(), durably(1))
+			asks <- !served
+		}()
+		synctest.Wait()
+		behind := make(chan bool, 1)
+		go func() {
+			_, served, _ := leases.Fetch(t.Context(), request("a", 1))
+			behind <- served
+		}()
+		later(30 * time.Millisecond)
+		if first() != "y" || !<-asks || <-behind {
+			t.Errorf("the first %s", first())
+		}
+		if last := s.asked()[len(s.asked())-1]; !slices.Equal(s.tokens(), []int64{5, 0}) || last.Spent != 1 {
+			t.Errorf("asked %+v", s.asked())
+		}
+	})
+}

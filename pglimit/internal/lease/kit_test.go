@@ -23,7 +23,8 @@ var limit = rate.PerHour(1_000_000)
 // lender is what Leases call: it lends what is asked for, as the test says, and remembers.
 // What happens at the test's time is not ordered for the race detector: hence the lock.
 type lender struct {
-	lends func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error)
+	lends   func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error)
+	relaxed bool // the leases are, else durable
 
 	mu       sync.Mutex // also of lends, once there are leases
 	requests []rate.LeaseRequest
@@ -40,7 +41,11 @@ func lend(_ context.Context, r rate.LeaseRequest) (rate.Lease, error) {
 
 func (l *lender) leases(t *testing.T) *lease.Leases {
 	t.Helper()
-	s, err := lease.New(lease.Config{Limiter: "test", Limit: limit, Durability: rate.Durable, TTL: ttl}, lease.Calls{
+	durability := rate.Durable
+	if l.relaxed {
+		durability = rate.Relaxed
+	}
+	s, err := lease.New(lease.Config{Limiter: "test", Limit: limit, Durability: durability, TTL: ttl}, lease.Calls{
 		Lease: func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error) {
 			lends := l.begin(request)
 			defer l.end()

@@ -3,6 +3,7 @@ package local_test
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"testing"
@@ -357,5 +358,28 @@ func TestManyAtOnceGetNoMore(t *testing.T) {
 		if n != 500 {
 			t.Errorf("%s: %d tokens", key, n)
 		}
+	}
+}
+
+// Callers read the clock before it is their turn, so it may show less than it has: what was
+// refilled once is not refilled again.
+func TestAClockThatGoesBackward(t *testing.T) {
+	t.Parallel()
+	b, limit := local.New(1), rate.PerSecond(1000).WithBurst(10)
+	random := rand.New(rand.NewPCG(1, 2))
+	b.Take(ask("k", limit, 0), noon)
+	latest, granted := noon, int64(0)
+	for range 20_000 {
+		now := latest.Add(time.Duration(random.Int64N(6000)-5000) * time.Microsecond)
+		if now.After(latest) {
+			latest = now
+		}
+		granted += b.Take(ask("k", limit, 1), now).Granted
+		if most := 10 + latest.Sub(noon).Milliseconds(); granted > most {
+			t.Fatalf("%d tokens in %v", granted, latest.Sub(noon))
+		}
+	}
+	if least := latest.Sub(noon).Milliseconds(); granted < least {
+		t.Errorf("only %d tokens in %v", granted, latest.Sub(noon))
 	}
 }
