@@ -34,6 +34,9 @@ func (c *complaints) hear(ctx context.Context, key string, cause Cause, err erro
 	if c.logger == nil {
 		return
 	}
+	if cause == CauseBreaker { // if that is not logged yet, because it has opened and closed before
+		c.circuit(true, err)
+	}
 	now := time.Now()
 	c.mu.Lock()
 	one := &c.causes[cause]
@@ -60,7 +63,7 @@ func (c *complaints) circuit(open bool, why error) {
 	}
 	now := time.Now()
 	c.mu.Lock()
-	due := open && (c.opened.IsZero() || now.Sub(c.opened) >= complainEvery)
+	due := open && !c.told && (c.opened.IsZero() || now.Sub(c.opened) >= complainEvery)
 	ended := !open && c.told
 	if due {
 		c.opened = now

@@ -95,3 +95,36 @@ func TestAnOutageThatFlapsIsLoggedOnceInTenSeconds(t *testing.T) {
 		}
 	})
 }
+
+// An outage that begins within ten seconds of one before is logged when they are over, so that
+// the last line does not say that Postgres answers.
+func TestTheLastLineOfALongOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutage()
+		var log bytes.Buffer
+		limiter := breaking(t, o, func(c *pglimit.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		ask := func(milliseconds int) {
+			for range milliseconds / 100 {
+				_, _ = limiter.Allow(t.Context(), "k")
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		o.is(true, false)
+		ask(1000)
+		o.is(false, false)
+		ask(1000)
+		o.is(true, false)
+		ask(60_000)
+		lines := strings.Split(log.String(), "\n")
+		last := ""
+		for _, line := range lines {
+			if strings.Contains(line, "answer") && !strings.Contains(line, "cause=") {
+				last = line
+			}
+		}
+		if !strings.Contains(last, "does not answer") || strings.Count(log.String(), "does not answer; until") != 2 || strings.Count(log.String(), "answers again") != 1 {
+			t.Errorf("%s", log.String())
+		}
+	})
+}
