@@ -1,6 +1,7 @@
 package pglimit
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -22,6 +23,7 @@ type complaints struct {
 
 	opened time.Time // when a line last said that the breaker has
 	told   bool      // that it has closed again is still to be said
+	why    error     // it opened the last time
 }
 
 type complaint struct {
@@ -35,7 +37,7 @@ func (c *complaints) hear(ctx context.Context, key string, cause Cause, err erro
 		return
 	}
 	if cause == CauseBreaker { // if that is not logged yet, because it has opened and closed before
-		c.circuit(true, err)
+		c.circuit(true, nil)
 	}
 	now := time.Now()
 	c.mu.Lock()
@@ -56,7 +58,8 @@ func (c *complaints) hear(ctx context.Context, key string, cause Cause, err erro
 	c.log(ctx, cause.level(), "pglimit: no decision is known", attrs...)
 }
 
-// circuit logs a change of the circuit breaker. why is the last failure.
+// circuit logs a change of the circuit breaker. why is the last failure, nil if that has been
+// told before.
 func (c *complaints) circuit(open bool, why error) {
 	if c.logger == nil {
 		return
@@ -68,6 +71,8 @@ func (c *complaints) circuit(open bool, why error) {
 	if due {
 		c.opened = now
 	}
+	c.why = cmp.Or(why, c.why)
+	why = c.why
 	c.told = open && (due || c.told)
 	c.mu.Unlock()
 	switch {
