@@ -4,7 +4,7 @@
 -- Locks and writes the job's row; only reads it if the job is not due.
 -- Affects one row if the run is the caller's, none if it is not due.
 --
--- Due means outside of (now, now + interval]. What lies further ahead than that was
+-- Due means outside of (now, now + interval]. A time further ahead than that was
 -- written before the interval was shortened or the clock stepped back: it does
 -- not count, or nothing might run for as long.
 insert into pglimit.schedule as s (job, ran_at, due_at)
@@ -14,7 +14,7 @@ where not exists (
     where job = $1::text
         and due_at > clock_timestamp() and due_at <= clock_timestamp() + make_interval(secs => $2::float8)
 )
--- Whoever had to wait for the row reads the clock, and what is in the row, anew.
+-- A statement that had to wait for the row reads the clock and the row again.
 on conflict (job) do update
 set ran_at = clock_timestamp(), due_at = clock_timestamp() + make_interval(secs => $2::float8 - $3::float8)
 where not (s.due_at > clock_timestamp() and s.due_at <= clock_timestamp() + make_interval(secs => $2::float8))

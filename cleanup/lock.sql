@@ -4,9 +4,9 @@
 -- Takes an advisory lock that belongs to the transaction; waits for nobody.
 -- Returns whether it was obtained; the other columns only set what they name.
 --
--- Who vanished without closing the connection is silent: the server then ends the
--- session, and the lock with it. A transaction_timeout (since PostgreSQL 17) is
--- meant for others: it would cut every long run at the same place.
+-- A holder that vanished without closing its connection is silent: the server then ends
+-- the session, and the lock with it. A transaction_timeout (since PostgreSQL 17) is switched
+-- off: it would cut every long run at the same place.
 select
     pg_try_advisory_xact_lock(hashtextextended('pglimit ' || $1::text, 0)),
     set_config('idle_in_transaction_session_timeout', $2::text, true),

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // When a service starts. Where btree_gist is not allowed, every strategy but
@@ -28,6 +30,34 @@ func ExampleUp() {
 		slog.Warn("going on without exclusion_range", "error", err)
 	} else if err != nil {
 		log.Fatal(err)
+	}
+}
+
+// When a service starts that can do without its database for a while: the migration waits for
+// it, and until then a Limiter answers as its Config.OnError says.
+func ExampleWaitForServer() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	pool, err := pgxpool.New(ctx, "postgres://localhost/shop") // does not connect
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	migrated := make(chan error, 1)
+	go func() { migrated <- migrations.Up(ctx, pool, migrations.WaitForServer()) }()
+	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{
+		Name:    "api",
+		Limit:   pglimit.PerSecond(10),
+		OnError: pglimit.FailLocal(4), // each of four instances decides by a fourth of the limit
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close(ctx) //nolint:errcheck // an example
+	// serve ..., and when it ends:
+	stop()
+	if err := <-migrated; err != nil && !errors.Is(err, context.Canceled) {
+		slog.Error("rate limits are not migrated", "error", err)
 	}
 }
 
