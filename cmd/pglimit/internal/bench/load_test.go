@@ -214,11 +214,14 @@ func TestClosedLoopBacksOffWithoutAConnection(t *testing.T) {
 			}}
 			l, recorders, p := fakeLoad(t, c, refuses)
 			got := summarize(p, c, recorders, l.callers[0].keys, l.closed(t.Context(), 1010*time.Millisecond))
-			for kind, n := range got.Errors {
-				if n != 20 {
-					t.Errorf("%s: %d of %s in a second, want 10 of each of 2 callers", name, n, kind)
-				}
+			failed := int64(0)
+			for _, n := range got.Errors {
+				failed += n
 			}
+			if failed < 20 || failed > 24 {
+				t.Errorf("%s: %v in a second, want 10 of each of 2 callers", name, got.Errors)
+			}
+			delete(got.Errors, kindBreaker) // which opens, and refuses in their stead
 			if len(got.Errors) != 1 || got.Latency != (Latency{}) {
 				t.Errorf("%s: errors %v, latency %v; want one kind, none", name, got.Errors, got.Latency)
 			}
