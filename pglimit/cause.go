@@ -22,6 +22,7 @@ const (
 	CauseOverloaded               // as many as Config.MaxWaiting were waiting
 	CauseNotMigrated              // the schema or a part of it is missing
 	CausePermission               // the role lacks a right
+	CausePooler                   // PgBouncer has mixed up prepared statements
 	CauseRefused                  // Postgres refused this request, for instance for a locked row
 )
 
@@ -39,6 +40,7 @@ var causes = [...]struct {
 	CauseOverloaded:  {"overloaded", func(err error) bool { return errors.Is(err, ErrOverloaded) }},
 	CauseNotMigrated: {"not_migrated", func(err error) bool { return errors.Is(err, ErrNotMigrated) }},
 	CausePermission:  {"permission", func(err error) bool { return errors.Is(err, ErrPermission) }},
+	CausePooler:      {"pooler", func(err error) bool { return errors.Is(err, ErrPooler) }},
 	CauseRefused:     {"refused", func(err error) bool { return errors.Is(err, ErrNothingTaken) }},
 }
 
@@ -63,9 +65,14 @@ func CauseOf(err error) Cause {
 	return CauseOther
 }
 
+// isSetUp says that somebody has to set something right: it is no outage, which ends by itself.
+func (c Cause) isSetUp() bool {
+	return c == CauseNotMigrated || c == CausePermission || c == CausePooler
+}
+
 // level is what to log at: a failure that somebody has to repair is an error, not a warning.
 func (c Cause) level() slog.Level {
-	if c == CauseNotMigrated || c == CausePermission {
+	if c.isSetUp() {
 		return slog.LevelError
 	}
 	return slog.LevelWarn

@@ -34,7 +34,7 @@ type Config struct {
 	// [FailLocal].
 	//
 	// It is not called for an invalid request, when the caller cancelled or the Limiter is
-	// closed, nor by Reset and ResetAll. Nor for [ErrNotMigrated] and [ErrPermission]: these
+	// closed, nor by Reset and ResetAll. Nor for [ErrNotMigrated], [ErrPermission] and [ErrPooler]: these
 	// do not end by themselves, as an outage does, and a limiter that fails open would let
 	// everybody pass for ever, unseen.
 	OnError func(ctx context.Context, request Request, err error) (Decision, error)

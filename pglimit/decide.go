@@ -64,7 +64,7 @@ func (l *Limiter) ask(parent context.Context, r Request) (d Decision, err error)
 // that: a pool may be set up to cancel a query on the server, and then err is the server's.
 func (l *Limiter) late(parent, ctx context.Context, err error) error {
 	switch {
-	case err == nil, l.timeout == NoTimeout, parent.Err() != nil, errors.Is(err, ErrNotMigrated), errors.Is(err, ErrPermission):
+	case err == nil, l.timeout == NoTimeout, parent.Err() != nil, CauseOf(err).isSetUp():
 		return err
 	case errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded):
 		return &timeoutError{l.timeout, err}

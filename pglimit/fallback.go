@@ -25,7 +25,7 @@ func (l *Limiter) fallback(ctx context.Context, r Request, err error) (Decision,
 		return Decision{}, err
 	}
 	l.failures.hear(ctx, r.Key, cause, err)
-	if l.config.OnError == nil || cause == CauseNotMigrated || cause == CausePermission {
+	if l.config.OnError == nil || cause.isSetUp() {
 		return Decision{}, err
 	}
 	d, err := l.config.OnError(ctx, r, err)

@@ -260,7 +260,7 @@ func TestAllTheNumbers(t *testing.T) {
 	want := "allowed{source=database} allowed{source=memory} allowed{source=lease} allowed{source=fallback} " +
 		"denied{source=database} denied{source=memory} denied{source=lease} denied{source=fallback} " +
 		"failed{cause=other} failed{cause=closed} failed{cause=unavailable} failed{cause=timeout} failed{cause=breaker} " +
-		"failed{cause=overloaded} failed{cause=not_migrated} failed{cause=permission} failed{cause=refused}"
+		"failed{cause=overloaded} failed{cause=not_migrated} failed{cause=permission} failed{cause=pooler} failed{cause=refused}"
 	if got := strings.Join(labels, " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -313,7 +313,7 @@ func TestSinceAndPlus(t *testing.T) {
 	if fresh, _ := numbered(1000); after != fresh {
 		t.Error("they were changed")
 	}
-	if before.Allowed.Total() != 1+2+3+4 || before.Failed.Total() != 10+11+12+13+14+15+16+17+18 {
+	if before.Allowed.Total() != 1+2+3+4 || before.Failed.Total() != 10+11+12+13+14+15+16+17+18+19 {
 		t.Errorf("totals %d, %d", before.Allowed.Total(), before.Failed.Total())
 	}
 }

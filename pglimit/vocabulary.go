@@ -80,6 +80,9 @@ var (
 	// ErrPermission: the database role may not do what the strategy does, or may not log in.
 	ErrPermission = rate.ErrPermission
 
+	// ErrPooler: a pooler such as PgBouncer has mixed up prepared statements.
+	ErrPooler = rate.ErrPooler
+
 	// ErrOverloaded: as many callers as Config.MaxWaiting allows are already waiting.
 	ErrOverloaded = rate.ErrOverloaded
 

@@ -12,6 +12,10 @@ var ErrNotMigrated = errors.New("pglimit: the database is not migrated")
 // ErrPermission: the database role may not do what the strategy does, or may not log in.
 var ErrPermission = errors.New("pglimit: the database role lacks a right")
 
+// ErrPooler: a pooler between this process and Postgres, such as PgBouncer, has mixed up
+// prepared statements. Whether something was taken is not known. The error says what to set.
+var ErrPooler = errors.New("pglimit: a pooler such as PgBouncer has mixed up prepared statements")
+
 // ErrNothingTaken: Postgres refused the call, and so took nothing. In a call for several
 // buckets, one of them may be to blame: ask again for each bucket alone.
 //

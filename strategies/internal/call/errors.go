@@ -37,7 +37,7 @@ func Explain(err error) error {
 	}
 	var pg *pgconn.PgError
 	if isMixedUp(err) {
-		return fmt.Errorf("pglimit: a pooler such as PgBouncer has mixed up prepared statements: give this pool default_query_exec_mode=exec (with pgx's default, cache_statement, PgBouncer has to be 1.21 or later and have max_prepared_statements): %w", err)
+		return fmt.Errorf("%w: give this pool default_query_exec_mode=exec (with pgx's default, cache_statement, PgBouncer has to be 1.21 or later and have max_prepared_statements): %w", rate.ErrPooler, err)
 	}
 	if !errors.As(err, &pg) {
 		for _, ours := range []error{context.Canceled, context.DeadlineExceeded, pgx.ErrTxClosed, pgx.ErrTxCommitRollback} {

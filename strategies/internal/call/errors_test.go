@@ -17,7 +17,7 @@ import (
 // told from one another, and the error says what to do.
 func TestErrorsSayWhoseFaultItIs(t *testing.T) {
 	t.Parallel()
-	kinds := []error{rate.ErrUnavailable, rate.ErrNothingTaken, rate.ErrLocked, rate.ErrNotMigrated, rate.ErrPermission}
+	kinds := []error{rate.ErrUnavailable, rate.ErrNothingTaken, rate.ErrLocked, rate.ErrNotMigrated, rate.ErrPermission, rate.ErrPooler}
 	for _, test := range []struct {
 		err  error
 		want []error
@@ -40,13 +40,13 @@ func TestErrorsSayWhoseFaultItIs(t *testing.T) {
 		{&pgconn.PgError{Code: "42P01"}, []error{rate.ErrNotMigrated}, "pglimit migrate up"},
 		{&pgconn.PgError{Code: "42501"}, []error{rate.ErrPermission}, "pglimit migrate grants"},
 		{&pgconn.PgError{Code: "25006"}, []error{rate.ErrUnavailable}, "connect to the primary"},
-		{&pgconn.PgError{Code: "26000"}, nil, "default_query_exec_mode=exec"},
-		{&pgconn.PgError{Code: "42P05"}, nil, "default_query_exec_mode=exec"},
-		{&pgconn.PgError{Code: "22P03"}, nil, "default_query_exec_mode=exec"},
+		{&pgconn.PgError{Code: "26000"}, []error{rate.ErrPooler}, "default_query_exec_mode=exec"},
+		{&pgconn.PgError{Code: "42P05"}, []error{rate.ErrPooler}, "default_query_exec_mode=exec"},
+		{&pgconn.PgError{Code: "22P03"}, []error{rate.ErrPooler}, "default_query_exec_mode=exec"},
 		// bind message supplies 5 parameters, but prepared statement "" requires 9
-		{&pgconn.PgError{Code: "08P01", Severity: "FEHLER", SeverityUnlocalized: "ERROR"}, nil, "default_query_exec_mode=exec"},
-		{pgx.ErrNoRows, nil, "default_query_exec_mode=exec"},
-		{errors.New("number of field descriptions must equal number of destinations, got 3 and 4"), nil, "default_query_exec_mode=exec"},
+		{&pgconn.PgError{Code: "08P01", Severity: "FEHLER", SeverityUnlocalized: "ERROR"}, []error{rate.ErrPooler}, "default_query_exec_mode=exec"},
+		{pgx.ErrNoRows, []error{rate.ErrPooler}, "default_query_exec_mode=exec"},
+		{errors.New("number of field descriptions must equal number of destinations, got 3 and 4"), []error{rate.ErrPooler}, "default_query_exec_mode=exec"},
 		// PgBouncer's own: pgbouncer cannot connect to server, query_wait_timeout
 		{&pgconn.PgError{Code: "08P01", Severity: "FATAL"}, []error{rate.ErrUnavailable}, ""},
 		{&pgconn.PgError{Code: "42601"}, nil, "Postgres refused"},
