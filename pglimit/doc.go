@@ -30,15 +30,15 @@
 // Between the Limiter and the strategy a request passes stages. Each is a package below
 // internal; decide.go calls them in order:
 //
+//   - Leases (off): tokens of a busy key are fetched in advance and spent without asking.
+//
 //   - Memory of denials (on): a decision says when the next token comes. Until then
 //     the key is denied without asking Postgres again.
 //
-//   - Leases (off): tokens of a busy key are fetched in advance and spent without asking.
+//   - Circuit breaker (on): while Postgres does not answer, requests fail at once.
 //
 //   - Combining (on): while a call is under way, requests queue up. They go out together
 //     when it returns. The more callers, the less a decision costs.
-//
-//   - Circuit breaker (on): while Postgres does not answer, requests fail at once.
 //
 // The stages call Postgres from goroutines of their own, which end when nobody waits, and at
 // [Limiter.Close]. [Limiter.Stats] says what each stage did, [Decision].Source which one

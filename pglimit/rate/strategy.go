@@ -31,6 +31,12 @@ type Strategy interface {
 	//
 	// A denial and a peek write nothing, and leave no lock that another take would wait
 	// for, unless another call took the tokens between the look and the lock.
+	//
+	// So Take validates each request (Request.Validate, then Check), locks buckets in one order
+	// (by key, then limiter, bytewise), and, where the session does not autocommit, works in a
+	// savepoint that an error undoes. It returns ErrNothingTaken for lock timeouts,
+	// serialization failures and deadlocks, gives up waiting for a locked row as Impatient
+	// says, and commits as Durability says. strategytest tells what is missing.
 	Take(ctx context.Context, session Session, requests []Request) ([]Decision, error)
 }
 

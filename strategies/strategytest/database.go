@@ -127,7 +127,7 @@ func cancelled(s *suite) {
 			break
 		}
 		if d := s.takeAll(rate.InTx(tx), s.ask("l", limit, 0, 1), s.ask("m", limit, 0, 1)); !d[0].Allowed || !d[1].Allowed {
-			s.Errorf("cut off after %d statements, which failed: %+v", statements, d)
+			s.Errorf("a Take that was cut off after %d statements, and failed, took tokens all the same: %+v", statements, d)
 		}
 	}
 }
@@ -188,16 +188,27 @@ func queryModes(s *suite) {
 		if several := s.takeAll(session, s.ask(key+"b", limit, 1, 1), s.ask(key+"a", limit, 1, 1)); !several[0].Allowed || !several[1].Allowed {
 			s.Errorf("%v: several keys: %+v", mode, several)
 		}
+		s.capabilitiesIn(mode, session, key, limit)
+	}
+}
+
+func (s *suite) capabilitiesIn(mode pgx.QueryExecMode, session rate.Session, key string, limit rate.Limit) {
+	s.Helper()
+	if able, is := s.strategy.(rate.GiveBacker); is {
 		returned := s.ask(key+"c", limit, 1, 1)
 		granted := s.takeAll(session, returned)[0]
-		if err := capable[rate.GiveBacker](s).GiveBack(s.Context(), session, []rate.Refund{{Request: returned, At: granted.At}}); err != nil {
+		if err := able.GiveBack(s.Context(), session, []rate.Refund{{Request: returned, At: granted.At}}); err != nil {
 			s.Errorf("%v: GiveBack: %v", mode, err)
 		}
 		s.wants(s.takeAll(session, returned)[0], 1, 0)
-		if err := capable[rate.Resetter](s).Reset(s.Context(), session, s.limiter, key); err != nil {
+	}
+	if able, is := s.strategy.(rate.Resetter); is {
+		if err := able.Reset(s.Context(), session, s.limiter, key); err != nil {
 			s.Errorf("%v: Reset: %v", mode, err)
 		}
-		if _, err := capable[rate.Sweeper](s).Sweep(s.Context(), session, 0, 10); err != nil {
+	}
+	if able, is := s.strategy.(rate.Sweeper); is {
+		if _, err := able.Sweep(s.Context(), session, 0, 10); err != nil {
 			s.Errorf("%v: Sweep: %v", mode, err)
 		}
 	}

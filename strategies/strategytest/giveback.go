@@ -1,6 +1,7 @@
 package strategytest
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -109,14 +110,15 @@ func badRefunds(s *suite) {
 
 // A refund joins the caller's transaction.
 func givenBackInTransaction(s *suite) {
-	limit := s.needs(slow(1))
+	limit, strategy := s.needs(slow(1)), capable[rate.GiveBacker](s)
 	taken := s.take("k", limit, 1, 1)
 	for _, keep := range []bool{false, true} {
 		tx, err := s.pool.Begin(s.Context())
 		if err != nil {
 			s.Fatal(err)
 		}
-		if err := capable[rate.GiveBacker](s).GiveBack(s.Context(), rate.InTx(tx), []rate.Refund{s.refund("k", limit, 1, taken)}); err != nil {
+		defer func() { _ = tx.Rollback(context.WithoutCancel(s.Context())) }()
+		if err := strategy.GiveBack(s.Context(), rate.InTx(tx), []rate.Refund{s.refund("k", limit, 1, taken)}); err != nil {
 			s.Error(err)
 		}
 		var commit string

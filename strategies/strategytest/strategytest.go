@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -88,6 +89,11 @@ func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strat
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
+			defer func() { // else it would be hidden behind a pool that waits for its connection
+				if what := recover(); what != nil {
+					t.Errorf("the strategy panicked: %v\n%s", what, debug.Stack())
+				}
+			}()
 			test.run(&suite{T: t, pool: pool, session: rate.OnPool(pool), strategy: strategy, limiter: fmt.Sprintf("%s-%08x", test.name, rand.Uint32())})
 		})
 	}

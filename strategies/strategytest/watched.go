@@ -32,7 +32,7 @@ const look = `select
 
 func (w *watched) saw(id, locks, sync string) {
 	if id != "" {
-		w.did = append(w.did, "has transaction id "+id)
+		w.did = append(w.did, "wrote or locked a row (it has transaction id "+id+")")
 		w.sync = append(w.sync, sync)
 	}
 	if locks != "" {
