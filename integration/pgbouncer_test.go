@@ -310,11 +310,11 @@ func TestLostStatementsDoNotOpenTheBreaker(t *testing.T) {
 		if err == nil {
 			t.Skip("this PgBouncer tells prepared statements apart")
 		}
-		if !strings.Contains(err.Error(), "default_query_exec_mode=exec") || pglimit.CauseOf(err) != pglimit.CauseOther {
+		if !strings.Contains(err.Error(), "default_query_exec_mode=exec") || pglimit.CauseOf(err) != pglimit.CausePooler {
 			t.Errorf("cause %v: %v", pglimit.CauseOf(err), err)
 		}
 	}
-	if stats := limiters[1].Stats(); stats.Open > 0 || stats.Failed[pglimit.CauseOther] != 5 {
+	if stats := limiters[1].Stats(); stats.Open > 0 || stats.Failed[pglimit.CausePooler] != 5 {
 		t.Errorf("%+v", stats)
 	}
 }
