@@ -66,13 +66,13 @@ func (c *complaints) circuit(open bool, why error) {
 	}
 	now := time.Now()
 	c.mu.Lock()
-	due := open && !c.told && (c.opened.IsZero() || now.Sub(c.opened) >= complainEvery)
+	c.why = cmp.Or(why, c.why)
+	why = c.why // nil if a caller is refused before the breaker has said why
+	due := open && why != nil && !c.told && (c.opened.IsZero() || now.Sub(c.opened) >= complainEvery)
 	ended := !open && c.told
 	if due {
 		c.opened = now
 	}
-	c.why = cmp.Or(why, c.why)
-	why = c.why
 	c.told = open && (due || c.told)
 	c.mu.Unlock()
 	switch {
