@@ -1,0 +1,157 @@
+// Package result is what a bench has measured: plain data that is the JSON of
+// "pglimit bench --output json", and from which the printed table, the recommendation, the
+// HTML report and the comparison of two runs are made.
+//
+//	report.go   the whole outcome, and what was run on what
+//	run.go      one strategy under one load, once
+//	series.go   the same over time
+//	groups.go   runs of one strategy under one load, repeated: medians and spread
+//	file.go     reading and writing
+//
+// Fields of the JSON are added, never renamed: scripts read them. Rates are per second,
+// latencies are microseconds, other times seconds, sizes bytes. A pointer is null where
+// the figure is not known.
+package result
+
+import "time"
+
+// Report is the outcome of one command.
+type Report struct {
+	// Parameters of the only scenario; null if there are several.
+	Parameters *Parameters `json:"parameters,omitempty"`
+
+	Command string    `json:"command"` // the whole command line, without passwords
+	Started time.Time `json:"started"`
+	Server  Server    `json:"server"`
+	Client  Client    `json:"client"`
+
+	// Interrupted: the command ended before everything was run. The last run may then be
+	// shorter than the others.
+	Interrupted bool `json:"interrupted"`
+
+	Scenarios []Scenario `json:"scenarios"` // in the order in which they were run
+	Runs      []Run      `json:"runs"`      // in the order in which they were run
+
+	// Capacity is what "pglimit bench capacity" has found, null elsewhere.
+	Capacity []Capacity `json:"capacity,omitempty"`
+}
+
+// Server that was measured.
+type Server struct {
+	Version  string            `json:"version"`            // as it says itself: "15.8 (Debian 15.8-1)"
+	Source   string            `json:"source"`             // names the database, in words
+	Settings map[string]string `json:"settings,omitempty"` // those that matter, as "show" prints them
+}
+
+// Client is the machine and the program that made the load.
+type Client struct {
+	Version string `json:"version"` // of pglimit
+	Go      string `json:"go"`
+	OS      string `json:"os"`   // linux/amd64
+	CPUs    int    `json:"cpus"` // of the machine; the server shares them if it is local
+}
+
+// What strategies are compared by under a scenario: the best has the most of it.
+const (
+	ByGrants    = "grants"    // grants per second: nearly all is granted
+	ByDenials   = "denials"   // denials per second: nearly all is denied
+	ByDecisions = "decisions" // both
+)
+
+// Scenario is a load that several strategies were put under.
+type Scenario struct {
+	Name  string `json:"name"`  // many-keys-granted
+	Title string `json:"title"` // many keys, all granted
+	About string `json:"about"` // a sentence: what it stands for
+
+	// StagesOf is the name of the scenario that has the same load without stages. Empty:
+	// this one has none, or stands for itself.
+	StagesOf string `json:"stages_of,omitempty"`
+
+	CompareBy string `json:"compare_by"` // ByGrants, ByDenials or ByDecisions
+
+	// AtMost is the most tokens that each run may grant by the write-up's own criterion.
+	// 0: there is no such criterion.
+	AtMost int64 `json:"at_most,omitempty"`
+
+	Parameters Parameters `json:"parameters"`
+}
+
+// Parameters of a load.
+type Parameters struct {
+	Loop            string  `json:"loop"` // closed or open
+	RPS             float64 `json:"rps,omitempty"`
+	Arrivals        string  `json:"arrivals,omitempty"` // poisson or constant
+	Phases          []Phase `json:"phases,omitempty"`   // if there is more than one, or a ramp
+	Callers         int     `json:"callers"`
+	Instances       int     `json:"instances"`
+	Conns           int     `json:"conns"`
+	Keys            int     `json:"keys"`
+	Distribution    string  `json:"distribution"`       // uniform or zipf
+	Exponent        float64 `json:"exponent,omitempty"` // of zipf
+	Limit           string  `json:"limit"`
+	Cost            int64   `json:"cost"`            // tokens of one request; the first of Costs
+	Costs           []Cost  `json:"costs,omitempty"` // if requests differ
+	Durability      string  `json:"durability"`
+	TimeoutSeconds  float64 `json:"timeout_seconds"`
+	WarmupSeconds   float64 `json:"warmup_seconds"`
+	DurationSeconds float64 `json:"duration_seconds"`
+	AuditDecisions  int     `json:"audit_decisions"`
+
+	// The stages as asked for. 0: as the library does.
+	Combining        bool    `json:"combining"`
+	Lanes            int     `json:"lanes"`
+	MaxWaiting       int     `json:"max_waiting"`
+	Memory           bool    `json:"memory"`
+	DenialTTLSeconds float64 `json:"denial_ttl_seconds"`
+	DenialKeys       int     `json:"denial_keys"`
+	Leases           bool    `json:"leases"`
+	LeaseTTLSeconds  float64 `json:"lease_ttl_seconds"`
+
+	// Trouble that was made on purpose. 0: none.
+	AddedLatencySeconds float64 `json:"added_latency_seconds,omitempty"` // of each round trip
+	LockedShare         float64 `json:"locked_share,omitempty"`          // of the keys, at any time
+	RestartAfterSeconds float64 `json:"restart_after_seconds,omitempty"` // of the server, in each run
+
+	Seed uint64 `json:"seed"`
+}
+
+// Phase of a load. From and To are requests per second of all instances together.
+type Phase struct {
+	From    float64 `json:"from"`
+	To      float64 `json:"to"` // differs from From on a ramp
+	Seconds float64 `json:"seconds"`
+}
+
+// Cost is how many tokens a share of the requests asks for.
+type Cost struct {
+	Tokens int64   `json:"tokens"`
+	Share  float64 `json:"share"` // of 1
+}
+
+// Capacity of one strategy: how much it can do, and at which load it stops being fast.
+type Capacity struct {
+	Strategy string `json:"strategy"`
+
+	// P99Bound is what the 99th percentile of latency had to stay under, and Rate the
+	// highest arrival rate at which it did. 0: it did at none.
+	P99Bound float64 `json:"p99_bound_us"`
+	Rate     float64 `json:"rate"`
+
+	// Sweep over callers in a closed loop, fewest first. Probes of arrival rates in an open
+	// loop, in the order in which they were made.
+	Sweep  []CapacityPoint `json:"sweep"`
+	Probes []CapacityPoint `json:"probes"`
+}
+
+// CapacityPoint is a short run: with so many callers, or at so many arrivals per second.
+type CapacityPoint struct {
+	Callers            int     `json:"callers,omitempty"`
+	Rate               float64 `json:"rate,omitempty"`
+	DecisionsPerSecond float64 `json:"decisions_per_second"`
+	P50                float64 `json:"p50_us"`
+	P99                float64 `json:"p99_us"`
+	FailedShare        float64 `json:"failed_share"` // of the requests
+	Kept               bool    `json:"kept"`         // probes: p99 stayed under the bound, and the rate was reached
+	Verdict            string  `json:"verdict"`
+}
