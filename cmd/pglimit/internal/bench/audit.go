@@ -3,65 +3,83 @@ package bench
 import (
 	"math"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
-// check compares the answers that all callers got with the limit, key by key.
-func check(histories []*history, keys []string, limit pglimit.Limit, cost int64) Audit {
-	end := int64(math.MaxInt64)
-	lost := make(map[uint32]int64)
-	var denials, kept int64
+// answers are what the callers of a run were told, key by key.
+type answers struct {
+	keys  []string
+	limit pglimit.Limit
+	costs []scenario.Cost
+	byKey [][]event
+	end   int64 // of what is known completely
+	lost  map[uint32]int64
+
+	denials, kept int64 // of them all, and of them in byKey
+}
+
+func collect(histories []*history, keys []string, limit pglimit.Limit, costs []scenario.Cost) answers {
+	a := answers{keys: keys, limit: limit, costs: costs, end: math.MaxInt64, lost: make(map[uint32]int64)}
 	for _, h := range histories {
-		end = min(end, h.dropped)
-		denials, kept = denials+h.denials, kept+h.kept
+		a.end = min(a.end, h.dropped)
+		a.denials, a.kept = a.denials+h.denials, a.kept+h.kept
 		for key, since := range h.lost {
-			if earlier, already := lost[key]; !already || since < earlier {
-				lost[key] = since
+			if earlier, already := a.lost[key]; !already || since < earlier {
+				a.lost[key] = since
 			}
 		}
 	}
-	result := Audit{Complete: end == math.MaxInt64, KeysWithLostAnswers: len(lost), DenialSampling: 1}
-	if kept > 0 {
-		result.DenialSampling = ratio(denials, kept)
+	a.byKey = byKey(histories, len(keys), a.end)
+	return a
+}
+
+// check compares the answers with the limit, key by key.
+func (a answers) check() result.Audit {
+	out := result.Audit{Complete: a.end == math.MaxInt64, KeysWithLostAnswers: len(a.lost), DenialSampling: 1}
+	if a.kept > 0 {
+		out.DenialSampling = ratio(a.denials, a.kept)
 	}
-	for key, events := range byKey(histories, len(keys), end) {
+	for key, events := range a.byKey {
 		if len(events) == 0 {
 			continue
 		}
-		report := checkBucket(events, limit, cost, math.MaxInt64)
-		result.Audited += int64(len(events))
-		result.Grants += report.Grants
-		result.Denials += report.Denials
-		if over := report.Over; over.Tokens > result.OverTokens {
-			over.Bucket = keys[key]
-			result.OverTokens, result.Worst = over.Tokens, over.String()
+		report := a.checkBucket(events, math.MaxInt64)
+		out.Audited += int64(len(events))
+		out.AuditedGrants += report.Grants
+		out.AuditedDenials += report.Denials
+		if over := report.Over; over.Tokens > out.OverTokens {
+			over.Bucket = a.keys[key]
+			out.OverTokens, out.Worst = over.Tokens, over.String()
 		}
 		// A request whose answer was lost may have taken tokens. They would then seem to
 		// have been there for a later request.
-		if since, some := lost[uint32(key)]; some {
-			report = checkBucket(events, limit, cost, since)
+		if since, some := a.lost[uint32(key)]; some {
+			report = a.checkBucket(events, since)
 		}
-		result.DenialsNotDue += report.NotDueTotal
-		result.JudgedDenials += report.Denials - report.Contended
+		out.DenialsNotDue += report.NotDueTotal
+		out.JudgedDenials += report.Denials - report.Contended
 	}
-	return result
+	return out
 }
 
 // checkBucket compares the events of one key that were decided before end with the limit.
-func checkBucket(events []event, limit pglimit.Limit, cost, end int64) audit.Report {
+func (a answers) checkBucket(events []event, end int64) audit.Report {
 	var bucket audit.History
 	for _, e := range events {
 		if e.at >= end {
 			continue
 		}
+		cost := a.costs[e.cost].Tokens
 		decision := audit.Event{At: e.at, Wanted: cost, Unit: cost, Contended: e.kind == contended}
 		if e.kind == granted {
 			decision.Granted = cost
 		}
 		bucket.Add(decision)
 	}
-	return bucket.Check(limit)
+	return bucket.Check(a.limit)
 }
 
 // byKey groups the events before end by key: a counting sort, because there may be

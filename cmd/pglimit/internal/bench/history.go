@@ -12,6 +12,7 @@ import (
 type event struct {
 	at   int64 // the database's clock, in nanoseconds since 1970
 	key  uint32
+	cost uint8 // its number
 	kind kind
 }
 
@@ -102,7 +103,7 @@ func newHistory(b *budget) history {
 }
 
 // answer records a decision that has a time.
-func (h *history) answer(key uint32, d *pglimit.Decision) {
+func (h *history) answer(key uint32, cost uint8, d *pglimit.Decision) {
 	k := kindOf(d)
 	if k != granted {
 		h.denials++
@@ -111,7 +112,7 @@ func (h *history) answer(key uint32, d *pglimit.Decision) {
 			return
 		}
 	}
-	e := event{at: d.At.UnixNano(), key: key, kind: k}
+	e := event{at: d.At.UnixNano(), key: key, cost: cost, kind: k}
 	if k == granted || !h.estimated {
 		h.newest = max(h.newest, e.at)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -22,17 +23,19 @@ func (c clock) now() time.Duration { return time.Since(c.base) }
 
 // load is a number of callers that ask at once.
 type load struct {
-	callers []*caller
-	clock   clock
-	drain   time.Duration
-	sleep   func(time.Duration) // for the last stretch before an arrival: nanosleep
+	callers   []*caller
+	instances int
+	clock     clock
+	drain     time.Duration
+	sleep     func(time.Duration) // for the last stretch before an arrival: nanosleep
 }
 
 // caller has at most one request under way.
 type caller struct {
+	instance int
 	limiter  *pglimit.Limiter
 	keys     []string
-	cost     int64
+	costs    []scenario.Cost
 	picker   picker
 	recorder *recorder
 
@@ -52,6 +55,9 @@ func (l *load) run(ctx context.Context, length time.Duration, work func(context.
 	defer late.Stop()
 	w := window{from: l.clock.now()}
 	w.until = w.from + length
+	for _, c := range l.callers {
+		c.recorder.begin(w)
+	}
 
 	var running sync.WaitGroup
 	for _, c := range l.callers {
@@ -83,17 +89,17 @@ func interrupted(ctx context.Context) bool {
 // request had to wait for its turn. ask returns when the answer came, and whether there
 // was a connection.
 func (c *caller) ask(ctx context.Context, clock clock, from time.Duration, w window) (answered time.Duration, connected bool) {
-	key := c.picker.pick()
-	decision, err := c.limiter.AllowN(ctx, c.keys[key], c.cost)
+	key, cost := c.picker.pick(), c.picker.pickCost()
+	decision, err := c.limiter.AllowN(ctx, c.keys[key], c.costs[cost].Tokens)
 	answered = clock.now()
 	switch {
 	case err == nil:
-		c.recorder.decision(key, &decision, answered-from, answered, answered <= w.until)
+		c.recorder.decision(key, cost, &decision, answered-from, answered, answered <= w.until)
 	case interrupted(ctx):
 		// No fault of the strategy's, but the request may have been granted.
 		c.recorder.history.lose(key)
 	default:
-		c.recorder.failure(key, err, answered-from)
+		c.recorder.failure(key, err, answered-from, answered)
 		return answered, !unreachable(err)
 	}
 	return answered, true

@@ -5,38 +5,45 @@ import (
 	"time"
 )
 
-// open runs an open loop: requests arrive when the schedule says, and each goes to the
-// next caller that is free. While all callers are busy, arrivals wait for their turn, in
-// the schedule and not in memory. Their latency counts from the time at which they were
-// due, so a server that stalls for a second shows as a second in the latencies of all
-// that arrived meanwhile, not as one slow request.
+// open runs an open loop: requests arrive when the schedule of their instance says, and
+// each goes to the next caller of that instance that is free. While all callers are busy,
+// arrivals wait for their turn, in the schedule and not in memory. Their latency counts
+// from the time at which they were due, so a server that stalls for a second shows as a
+// second in the latencies of all that arrived meanwhile, not as one slow request.
 //
-// gap returns the time between one arrival and the next. Arrivals that were not sent by
-// the end of the drain are recorded as unserved in the recorder left, with the time that
-// they had waited. An interrupted run records none: the server did not leave them
-// waiting.
-func (l *load) open(ctx context.Context, length time.Duration, gap func() time.Duration, left *recorder) time.Duration {
-	arrivals := make(chan time.Duration)
+// There is a schedule for each instance. Arrivals that were not sent by the end of the
+// drain are recorded as unserved in the recorder left, one for each instance, with the
+// time that they had waited. An interrupted run records none: the server did not leave
+// them waiting.
+func (l *load) open(ctx context.Context, length time.Duration, schedules []*schedule, left []*recorder) time.Duration {
+	arrivals := make([]chan time.Duration, len(schedules))
+	dispatchers := make([]func(context.Context, window), len(schedules))
+	for i, schedule := range schedules {
+		arrivals[i] = make(chan time.Duration)
+		dispatchers[i] = func(ctx context.Context, w window) {
+			defer close(arrivals[i])
+			left[i].begin(w)
+			l.dispatch(ctx, w, schedule, arrivals[i], left[i])
+		}
+	}
 	return l.run(ctx, length,
 		func(ctx context.Context, c *caller, w window) {
-			for due := range arrivals {
+			for due := range arrivals[c.instance] {
 				c.ask(ctx, l.clock, due, w)
 				if ctx.Err() != nil {
 					return
 				}
 			}
 		},
-		func(ctx context.Context, w window) {
-			defer close(arrivals)
-			l.dispatch(ctx, w, gap, arrivals, left)
-		})
+		dispatchers...)
 }
 
 // dispatch sends each arrival when it is due, or as soon after as a caller is free.
-func (l *load) dispatch(ctx context.Context, w window, gap func() time.Duration, arrivals chan<- time.Duration, left *recorder) {
+func (l *load) dispatch(ctx context.Context, w window, schedule *schedule, arrivals chan<- time.Duration, left *recorder) {
 	defer sleepPrecisely()()
-	due := w.from + gap()
-	for ; due < w.until; due += gap() {
+	since, ok := schedule.arrival()
+	for ; ok && w.from+since < w.until; since, ok = schedule.arrival() {
+		due := w.from + since
 		if !l.sleepUntil(ctx, due) {
 			break
 		}
@@ -51,8 +58,8 @@ func (l *load) dispatch(ctx context.Context, w window, gap func() time.Duration,
 	if interrupted(ctx) && now < w.until {
 		return
 	}
-	for ; due < min(now, w.until); due += gap() {
-		left.unserved(now - due)
+	for ; ok && w.from+since < min(now, w.until); since, ok = schedule.arrival() {
+		left.unserved(now-w.from-since, w.until)
 	}
 }
 
@@ -73,22 +80,4 @@ func (l *load) sleepUntil(ctx context.Context, due time.Duration) bool {
 		l.sleep(wait)
 	}
 	return ctx.Err() == nil
-}
-
-// newGaps returns a function that returns the time from one arrival to the next.
-func (c Config) newGaps() func() time.Duration {
-	mean := float64(time.Second) / c.RPS
-	if c.Arrivals == Constant {
-		// Carrying fractions of a nanosecond over keeps the rate exact.
-		var exact float64
-		var given time.Duration
-		return func() time.Duration {
-			exact += mean
-			gap := time.Duration(exact) - given
-			given += gap
-			return gap
-		}
-	}
-	random := c.random(streamArrivals, 0)
-	return func() time.Duration { return time.Duration(random.ExpFloat64() * mean) }
 }

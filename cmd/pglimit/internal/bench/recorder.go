@@ -1,130 +1,119 @@
 package bench
 
 import (
-	"sync/atomic"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// Range and resolution of latencies: three significant digits, and steps of 64 ns at the
-// finest.
-const (
-	shortestLatency = 100 * time.Nanosecond
-	longestLatency  = 10 * time.Minute
-	latencyDigits   = 3
-)
-
-func newHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(int64(shortestLatency), int64(longestLatency), latencyDigits)
-}
-
 // recorder is what one caller saw. It is the caller's own, so recording takes no
-// lock and shares no cache line; when the run is over, recorders are merged.
+// lock and shares no cache line; from time to time it is handed to the timeline.
 type recorder struct {
-	measuring bool // false during the warm-up, of which only the history is kept
+	timeline *timeline // nil during the warm-up, of which only the history is kept
+	history  history
 
-	latency   *hdrhistogram.Histogram
-	inTime    int64 // decisions that came before the end of the run
-	allowed   int64
-	denied    int64 // contended ones included
-	contended int64
-	errors    map[string]*failure
-	history   history
-
-	// answered is the number of decisions that the progress display reads meanwhile, as
-	// it was at the time published.
-	answered  atomic.Int64
-	published time.Duration
+	from   time.Duration // when the run began
+	number int           // of the interval that is counted
+	end    time.Duration // of that interval
+	tally  tally
 
 	_ [64]byte // keeps others out of the last cache line
 }
 
 func newRecorder(b *budget) *recorder {
-	return &recorder{latency: newHistogram(), errors: make(map[string]*failure), history: newHistory(b)}
+	return &recorder{history: newHistory(b), end: forever}
+}
+
+// begin is the beginning of a run.
+func (r *recorder) begin(w window) {
+	r.from = w.from
+	if r.timeline != nil {
+		r.turn(w.from)
+	}
+}
+
+// turn hands over what was counted, and begins the interval of that moment.
+func (r *recorder) turn(at time.Duration) {
+	r.finish()
+	r.number, r.end = r.timeline.slot(at - r.from)
+	if r.end != forever {
+		r.end += r.from
+	}
+}
+
+// finish hands over what was counted.
+func (r *recorder) finish() {
+	if r.timeline != nil {
+		r.timeline.hand(r.number, &r.tally)
+		r.tally.clear()
+	}
 }
 
 // decision records an answer: how long it took, when it came, and whether that was before
 // the end of the run.
-func (r *recorder) decision(key uint32, d *pglimit.Decision, took, at time.Duration, inTime bool) {
+func (r *recorder) decision(key uint32, cost uint8, d *pglimit.Decision, took, at time.Duration, inTime bool) {
 	// A decision without a time cannot be audited (see internal/published). If it
 	// is a denial, no verdict on the others depends on it.
 	switch {
 	case !d.At.IsZero():
-		r.history.answer(key, d)
+		r.history.answer(key, cost, d)
 	case d.Allowed:
 		r.history.lose(key)
 	}
-	if !r.measuring {
+	if r.timeline == nil {
 		return
+	}
+	if at >= r.end {
+		r.turn(at)
 	}
 	switch kindOf(d) {
 	case granted:
-		r.allowed++
+		r.tally.granted++
+		r.tally.tokens += d.Granted
+		if inTime {
+			r.tally.grantedInTime++
+		}
+		record(&r.tally.grants, took)
+		return
 	case contended:
-		r.contended++
-		r.denied++
-	case denied:
-		r.denied++
+		r.tally.contended++
 	}
+	r.tally.denied++
 	if inTime {
-		r.inTime++
+		r.tally.deniedIn++
 	}
-	if at-r.published > publishInterval {
-		r.answered.Store(r.allowed + r.denied)
-		r.published = at
-	}
-	r.took(took)
+	record(&r.tally.denials, took)
 }
-
-// publishInterval is short for a display, and long beside the atomic operation, which
-// takes as long as all else here.
-const publishInterval = 10 * time.Millisecond
 
 // failure records a request that got no decision. An error that is an answer does not
 // count among the latencies of decisions: a refusal is often faster, and a deadlock
 // slower. A wait that was given up does count, with the time that it lasted: without it,
 // a server that stalls would look fast.
-func (r *recorder) failure(key uint32, err error, took time.Duration) {
-	name, lost := classify(err)
+func (r *recorder) failure(key uint32, err error, took, at time.Duration) {
+	kind, lost := classify(err)
 	if lost {
 		r.history.lose(key)
 	}
-	if !r.measuring {
-		return
+	text := ""
+	if r.tally.errors[kind] == nil && kind != kindUnanswered { // which says only that its context ended
+		text = err.Error()
 	}
-	if name == kindUnanswered {
-		err = nil // it says only that its context ended
-	}
-	r.fail(name, err)
-	if stillWaiting(name) {
-		r.took(took)
-	}
+	r.fail(kind, text, took, at)
 }
 
 // unserved records an arrival that was never sent, with the time that it had waited. Its
 // answer would have taken longer.
-func (r *recorder) unserved(waited time.Duration) {
-	if r.measuring {
-		r.fail(kindUnserved, nil)
-		r.took(waited)
-	}
-}
+func (r *recorder) unserved(waited, at time.Duration) { r.fail(kindUnserved, "", waited, at) }
 
-func (r *recorder) fail(name string, err error) {
-	f := r.errors[name]
-	if f == nil {
-		f = &failure{}
-		if err != nil {
-			f.first = err.Error()
-		}
-		r.errors[name] = f
+func (r *recorder) fail(kind, text string, took, at time.Duration) {
+	if r.timeline == nil {
+		return
 	}
-	f.count++
-}
-
-func (r *recorder) took(d time.Duration) {
-	_ = r.latency.RecordValue(int64(min(max(d, shortestLatency), longestLatency)))
+	if at >= r.end {
+		r.turn(at)
+	}
+	r.tally.fail(kind, text, 1)
+	if stillWaiting(kind) {
+		record(&r.tally.waits, took)
+	}
 }

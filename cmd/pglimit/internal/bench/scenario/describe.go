@@ -1,0 +1,44 @@
+package scenario
+
+import (
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// Describe returns what a report says of the load.
+func (s Scenario) Describe(auditDecisions int, seed uint64) result.Scenario {
+	p := result.Parameters{
+		Loop: "closed", Callers: s.Callers, Instances: s.Instances, Conns: s.Conns,
+		Keys: s.Keys, Distribution: s.Distribution, Limit: s.Limit.String(), Cost: s.Costs[0].Tokens,
+		Durability: s.Durability.String(), TimeoutSeconds: s.Timeout.Seconds(),
+		WarmupSeconds: s.Warmup.Seconds(), DurationSeconds: s.Length().Seconds(),
+		AuditDecisions: auditDecisions, Seed: seed,
+		Combining: !s.Stages.NoCombining, Lanes: s.Stages.Lanes, MaxWaiting: s.Stages.MaxWaiting,
+		Memory: !s.Stages.NoMemory, DenialTTLSeconds: s.Stages.DenialTTL.Seconds(), DenialKeys: s.Stages.DenialKeys,
+		Leases: s.Stages.Leases, LeaseTTLSeconds: s.Stages.LeaseTTL.Seconds(),
+		AddedLatencySeconds: s.Trouble.Latency.Seconds(), LockedShare: s.Trouble.LockShare,
+		RestartAfterSeconds: s.Trouble.RestartAfter.Seconds(),
+	}
+	if s.Distribution == Zipf {
+		p.Exponent = s.Exponent
+	}
+	if s.Open() {
+		p.Loop, p.RPS, p.Arrivals = "open", s.Phases[0].From, s.Arrivals
+	}
+	if len(s.Phases) > 1 || s.Phases[0].From != s.Phases[0].To {
+		for _, phase := range s.Phases {
+			p.Phases = append(p.Phases, result.Phase{From: phase.From, To: phase.To, Seconds: phase.Length.Seconds()})
+		}
+	}
+	if len(s.Costs) > 1 {
+		sum := 0.0
+		for _, c := range s.Costs {
+			sum += c.Share
+		}
+		for _, c := range s.Costs {
+			p.Costs = append(p.Costs, result.Cost{Tokens: c.Tokens, Share: c.Share / sum})
+		}
+	}
+	return result.Scenario{
+		Name: s.Name, Title: s.Title, About: s.About, StagesOf: s.StagesOf, CompareBy: s.CompareBy, AtMost: s.AtMost, Parameters: p,
+	}
+}

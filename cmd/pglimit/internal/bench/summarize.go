@@ -1,0 +1,140 @@
+package bench
+
+import (
+	"math"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+)
+
+// measured is a run as it was measured.
+type measured struct {
+	scenario  scenario.Scenario
+	subject   scenario.Subject
+	keys      []string
+	recorders []*recorder
+	timeline  *timeline
+	samples   []sample // at the end of each interval, the first at the beginning; nil: no series
+	elapsed   time.Duration
+}
+
+// summarize merges what the callers recorded.
+func (m measured) summarize(auditDecisions int) result.Run {
+	histories := make([]*history, 0, len(m.recorders))
+	for _, r := range m.recorders {
+		r.finish()
+		histories = append(histories, &r.history)
+	}
+	total := m.timeline.total()
+	run := result.Run{
+		Scenario: m.scenario.Name, Strategy: m.subject.Strategy.Name(),
+		Limit: m.subject.Limit.String(), Adapted: m.subject.Limit != m.scenario.Limit, Cost: m.subject.Costs[0].Tokens,
+		Seconds:   round(m.elapsed.Seconds(), 3),
+		Decisions: total.granted + total.denied, Allowed: total.granted, Denied: total.denied, Contended: total.contended,
+		Granted: total.tokens,
+		Errors:  map[string]int64{}, FirstErrors: map[string]string{},
+		Stages: stagesOn(m.scenario.StagesFor(m.subject.Strategy)),
+	}
+	if m.elapsed > 0 {
+		perSecond := func(n int64) float64 { return round(float64(n)/m.elapsed.Seconds(), 1) }
+		run.GrantsPerSecond, run.DenialsPerSecond = perSecond(total.grantedInTime), perSecond(total.deniedIn)
+		run.DecisionsPerSecond = perSecond(total.grantedInTime + total.deniedIn)
+	}
+	for kind, f := range total.errors {
+		run.Errors[kind] = f.count
+		if f.first != "" {
+			run.FirstErrors[kind] = f.first
+		}
+	}
+	var all *hdrhistogram.Histogram
+	for _, h := range []*hdrhistogram.Histogram{total.grants, total.denials, total.waits} {
+		merge(&all, h)
+	}
+	run.Latency, run.GrantLatency, run.DenialLatency = latencyOf(all), latencyOf(total.grants), latencyOf(total.denials)
+	run.Latency.Curve = nil // the two others have one
+	if auditDecisions > 0 {
+		told := collect(histories, m.keys, m.subject.Limit, m.subject.Costs)
+		audit := told.check()
+		audit.Verdict = audit.Judge(run.Denied)
+		audit.DenialSampling = round(audit.DenialSampling, 3)
+		run.Audit = &audit
+		if m.samples != nil {
+			run.KeyGrants = told.keyGrants(m.timeline.width)
+		}
+	}
+	if m.samples != nil {
+		run.Series = m.series()
+	}
+	return run
+}
+
+// curve are the percentiles that a picture of all of them needs.
+var curve = []float64{0, 10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92.5, 95, 97, 98, 99, 99.3, 99.5, 99.7, 99.8, 99.9, 99.93, 99.95, 99.97, 99.98, 99.99}
+
+func latencyOf(h *hdrhistogram.Histogram) result.Latency {
+	if h == nil || h.TotalCount() == 0 {
+		return result.Latency{}
+	}
+	at := func(percent float64) float64 { return microseconds(h.ValueAtPercentile(percent)) }
+	l := result.Latency{
+		Count: h.TotalCount(), Mean: round(h.Mean()/1000, 1),
+		P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), P9999: at(99.99), Max: microseconds(h.Max()),
+	}
+	for _, percent := range curve {
+		// The slowest of n is no better than a percentile of 1 - 1/n.
+		if percent > 0 && percent > 100*(1-1/float64(l.Count)) {
+			break
+		}
+		l.Curve = append(l.Curve, result.CurvePoint{Percent: percent, US: at(percent)})
+	}
+	return l
+}
+
+// series returns a point for each interval.
+func (m measured) series() []result.Point {
+	points := make([]result.Point, 0, len(m.timeline.slots))
+	for i := range m.timeline.slots {
+		slot := &m.timeline.slots[i]
+		end := time.Duration(i+1) * m.timeline.width
+		if end-m.timeline.width >= m.elapsed { // interrupted
+			break
+		}
+		p := result.Point{
+			Seconds: round(min(end, m.elapsed).Seconds(), 3),
+			Granted: slot.granted, Denied: slot.denied, Contended: slot.contended, Failed: slot.failed(),
+			Grants: pointLatency(slot.grants), Denials: pointLatency(slot.denials),
+		}
+		if i+1 < len(m.samples) {
+			m.samples[i+1].since(m.samples[i], &p)
+		}
+		points = append(points, p)
+	}
+	return points
+}
+
+func pointLatency(h *hdrhistogram.Histogram) result.PointLatency {
+	if h == nil || h.TotalCount() == 0 {
+		return result.PointLatency{}
+	}
+	return result.PointLatency{
+		Mean: round(h.Mean()/1000, 1), P50: microseconds(h.ValueAtPercentile(50)),
+		P99: microseconds(h.ValueAtPercentile(99)), Max: microseconds(h.Max()),
+	}
+}
+
+func microseconds(ns int64) float64 { return round(float64(ns)/1000, 1) }
+
+func round(f float64, digits int) float64 {
+	unit := math.Pow10(digits)
+	return math.Round(f*unit) / unit
+}
+
+func ratio(n, of int64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(n) / float64(of)
+}
