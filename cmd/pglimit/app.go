@@ -10,6 +10,7 @@ import (
 type app struct {
 	databaseURL string // --database-url; empty: the environment decides
 	output      string // --output: outputText or outputJSON
+	args        []string
 	stdout      io.Writer
 	stderr      io.Writer
 }

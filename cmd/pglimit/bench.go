@@ -4,54 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/advice"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/gate"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/report"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/text"
 )
-
-const benchLong = `Put the strategies under load, one after another, and say how fast and how
-exact each was.
-
-Where no database is named it starts a Postgres of its own (from local binaries,
-else with the docker command) and removes it at the end. A database that is named
-must be migrated; the rows made in it are removed again. Mind that the load is
-real: do not point it at a server that others depend on.
-
-In a closed loop, the default, each caller waits for its answer before it asks
-again: this shows how much the server can do. With --rps requests arrive on a
-schedule, and latency counts from the scheduled time: this shows what users see,
-also while the server stalls. --callers then limits how many requests are under
-way at once; the others wait for their turn.
-
-The library runs as in a service: it combines requests, remembers denials and, with
---leases, leases tokens. The report says what each of these stages did. With
---no-combining and --no-memory every request is a round trip: that compares the
-strategies themselves. The statements of the write-up that pglimit began with
-(--published) always run like that.
-
-Decisions are audited by the database's own clock: all grants, and as many of the
-denials as --audit has room for, drawn at random. A denial is checked against the
-grants alone, so leaving denials out may hide a fault, but reports no false one.
-  exact           no key was granted more than its limit in any span of time, and
-                  every denial was due: the tokens were not there
-  exact, sampled  the same, but only 1 denial in several was checked: the report
-                  says in how many
-  never over      no key was granted more than its limit. No denial could be judged:
-                  there was none, all were contended, or leases had set tokens
-                  aside, which are denied to others
-  no fault seen   grants are missing: --audit had no room, or answers were lost
-
-The tables are measured as they are stored: logged, unless "pglimit storage unlogged"
-was run. --unlogged makes them unlogged on a throwaway server, and refuses a named
-database whose tables are logged. The report says how each table was stored.
-
-WAL and transaction ids are counted for the whole server, and deadlocks for the
-database, so they include what others do there. Latencies are those of decisions, and
-of requests that were given up while they waited; other errors are counted apart.
-
-Exit codes: 0 no strategy granted too much, 1 one did, 2 failed, 130 ended by
-Ctrl-C (what was measured so far is printed).`
 
 func newBenchCommand(a *app) *cobra.Command {
 	b := newBenchFlags()
@@ -60,71 +25,167 @@ func newBenchCommand(a *app) *cobra.Command {
 		Short: "Compare the strategies under load, for speed and exactness",
 		Long:  benchLong,
 		Example: lines(
-			"# all four, on a throwaway server, in less than a minute",
+			"# which strategy? five loads, all four strategies, in less than a minute",
 			"pglimit bench",
 			"",
-			"# one strategy, many keys of which a few are hot, two instances",
+			"# the same with pictures; the loads that there are",
+			"pglimit bench --report bench.html",
+			"pglimit bench --scenario help",
+			"",
+			"# the write-up's experiment in a tenth of its ten minutes, its own statements too",
+			"pglimit bench --scenario write-up --scale 0.1 --published",
+			"",
+			"# a load of your own: many keys of which a few are hot, two instances",
 			"pglimit bench --strategies token_bucket --keys 100000 --distribution zipf --instances 2",
 			"",
-			"# the strategies themselves, each request a round trip of its own",
-			"pglimit bench --no-combining --no-memory",
+			"# what users see at 5,000 requests per second, with a server 2 ms away",
+			"pglimit bench --rps 5000 --keys 1000 --latency 2ms",
 			"",
-			"# what users see at 5,000 requests per second",
-			"pglimit bench --rps 5000 --keys 1000",
-			"",
-			"# the write-up's statements beside ours, at one request per key and 200 ms",
-			"pglimit bench --published --limit 1/200ms --keys 1 --durability durable",
+			"# in a pipeline: exit with 1 unless grants are fast and none is too many",
+			"pglimit bench --scenario many-keys-granted --fail 'p99(grant)<20ms' --fail 'over=0'",
 		),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := b.config(cmd)
+			if strings.Join(b.scenarios, "") == "help" {
+				return a.describeScenarios()
+			}
+			config, err := b.config(cmd.Flags())
 			if err != nil {
 				return usagef(cmd, "%v", err)
 			}
-			return a.bench(cmd.Context(), config, cmd.Flags().Changed("strategies"), b.unlogged)
+			conditions, err := b.conditions()
+			if err != nil {
+				return usagef(cmd, "%v", err)
+			}
+			return a.bench(cmd, b, config, conditions)
 		},
 	}
 	b.addTo(cmd)
+	b.addSuiteTo(cmd)
+	b.addLoadTo(cmd)
+	cmd.AddCommand(newBenchCompareCommand(a), newBenchCapacityCommand(a))
 	return cmd
 }
 
-// bench runs the benchmark on the database that the user named, or on a throwaway server.
-// named says that the user chose the strategies.
-func (a *app) bench(ctx context.Context, config bench.Config, named, unlogged bool) (err error) {
-	place, err := a.findBenchPlace(ctx, config.Instances*config.Conns)
-	defer a.leave(place, &err)
-	if err != nil {
+func (a *app) describeScenarios() error {
+	var all []result.Scenario
+	for _, s := range scenario.BuiltIn() {
+		all = append(all, s.Describe(0, 0))
+	}
+	return a.print(all, text.Scenarios(all))
+}
+
+// bench runs what the flags say, prints it, and judges it.
+func (a *app) bench(cmd *cobra.Command, b *benchFlags, config bench.Config, conditions []gate.Condition) error {
+	measured, err := a.measure(cmd, b, config, bench.Run)
+	if err != nil && len(measured.Runs) == 0 {
 		return err
 	}
-	if config.Strategies, err = a.benchStrategies(ctx, place, config.Strategies, named); err != nil {
-		return err
-	}
-	if unlogged {
-		if err := a.makeUnlogged(ctx, place, config.Strategies); err != nil {
-			return err
-		}
-	}
-	report, err := bench.Run(ctx, place.database, place.source, config, newBenchProgress(a.stderr))
-	if err != nil && len(report.Runs) == 0 {
-		return err
-	}
-	if printed := a.printBench(report); printed != nil {
+	if printed := a.printBench(measured, b); printed != nil {
 		return errors.Join(printed, err)
 	}
-	if err == nil && report.Interrupted {
-		err = ctx.Err()
+	if err == nil && measured.Interrupted {
+		err = cmd.Context().Err()
 	}
-	if err == nil && len(report.OverAdmitted()) > 0 {
-		err = exitDenied // the report says which strategy, and by how much
+	if err == nil && a.complain(measured, conditions) {
+		err = exitDenied
 	}
 	return err
 }
 
-func (a *app) printBench(report bench.Report) error {
-	if a.output == outputJSON {
-		return report.WriteJSON(a.stdout)
+// measure runs work on the database that the user named, or on a throwaway server.
+func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, work func(context.Context, bench.Place, bench.Config, func(bench.Progress)) (result.Report, error)) (measured result.Report, err error) {
+	if b.report != "" { // better now than after ten minutes
+		if err := os.WriteFile(b.report, nil, 0o644); err != nil { //nolint:gosec // a page for others to read
+			return measured, fmt.Errorf("--report: %w", err)
+		}
 	}
-	return report.WriteTable(a.stdout)
+	ctx := cmd.Context()
+	connections, restart := 0, false
+	for _, s := range config.Scenarios {
+		connections = max(connections, s.Instances*s.Conns)
+		restart = restart || s.Trouble.RestartAfter > 0
+	}
+	if restart && a.namesServer() {
+		return measured, usagef(cmd, "--restart is for a throwaway server: name no database")
+	}
+	place, err := a.findBenchPlace(ctx, connections)
+	defer a.leave(place, &err)
+	if err != nil {
+		return measured, err
+	}
+	if config.Strategies, err = a.benchStrategies(ctx, place, config.Strategies, cmd.Flags().Changed("strategies")); err != nil {
+		return measured, err
+	}
+	if b.unlogged {
+		if err := a.makeUnlogged(ctx, place, config.Strategies); err != nil {
+			return measured, err
+		}
+	}
+	config.Command = a.commandLine()
+	measured, err = work(ctx, bench.Place{Database: place.database, Source: place.source, Restart: place.restart}, config, newBenchProgress(a.stderr))
+	if b.report != "" && len(measured.Runs)+len(measured.Capacity) > 0 {
+		err = errors.Join(err, a.writeReport(b.report, measured))
+	}
+	return measured, err
+}
+
+func (a *app) writeReport(name string, measured result.Report) error {
+	var page strings.Builder
+	if err := report.Write(&page, measured, advice.Of(measured)); err != nil {
+		return fmt.Errorf("--report: %w", err)
+	}
+	if err := os.WriteFile(name, []byte(page.String()), 0o644); err != nil { //nolint:gosec // a page for others to read
+		return fmt.Errorf("--report: %w", err)
+	}
+	a.say("wrote " + name)
+	return nil
+}
+
+// printBench prints the suite as a comparison, and a single load with all its figures.
+func (a *app) printBench(r result.Report, b *benchFlags) error {
+	if a.output == outputJSON {
+		return r.Write(a.stdout)
+	}
+	var parts []string
+	switch {
+	case b.details:
+		parts = append(parts, text.Details(r))
+	case len(r.Scenarios) == 1 && r.Scenarios[0].AtMost > 0:
+		parts = append(parts, text.WriteUp(r, a.textOptions()))
+	case len(r.Scenarios) == 1:
+		parts = append(parts, text.Details(r))
+	default:
+		parts = append(parts, text.Suite(r, advice.Of(r), a.textOptions()))
+	}
+	_, err := fmt.Fprintln(a.stdout, strings.TrimRight(strings.Join(parts, "\n"), "\n"))
+	return err
+}
+
+// mostFailed is the share of failed requests from which a run shows nothing.
+const mostFailed = 0.5
+
+// complain says on stderr what a pipeline must not overlook, and whether there is something.
+func (a *app) complain(r result.Report, conditions []gate.Condition) (bad bool) {
+	for _, run := range r.Runs {
+		name := run.Strategy + ", " + run.Scenario
+		if run.Over() {
+			a.say(fmt.Sprintf("%s: granted %d tokens too many", name, run.Audit.OverTokens))
+			bad = true
+		}
+		// Of the write-up's statements that is what they are run for.
+		if share := run.FailedShare(); share > mostFailed && !strings.HasPrefix(run.Strategy, "published_") {
+			a.say(fmt.Sprintf("%s: %.0f %% of the requests failed", name, 100*share))
+			bad = true
+		}
+	}
+	for _, c := range conditions {
+		for _, v := range c.Check(r) {
+			a.say(v.String())
+			bad = true
+		}
+	}
+	return bad
 }
 
 // say tells a person on stderr what is going on.

@@ -2,99 +2,274 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/gate"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// benchFlags are the flags of bench, most of them fields of its configuration.
+// benchFlags are the flags of bench. Those of the load change each scenario that is run.
 type benchFlags struct {
-	bench.Config
 	strategies []string
+	published  bool
+	scenarios  []string
+	plan       string
+	scale      float64
+	repeat     int
+	audit      int
+	seed       uint64
+	noSeries   bool
+	unlogged   bool
+	details    bool
+	report     string
+	fail       []string
+
+	load       scenario.Scenario // as flags say; where they say nothing, as scenario.Custom
 	limit      string
 	burst      int64
+	cost       int64
+	rps        float64
+	duration   time.Duration
 	durability string
-	unlogged   bool
+	lock       scenario.Percent
 }
 
 func newBenchFlags() *benchFlags {
-	b := &benchFlags{Config: bench.DefaultConfig()}
-	b.limit = b.Limit.String()
-	b.durability = b.Durability.String()
+	b := &benchFlags{load: scenario.Custom(), scale: 1, audit: bench.DefaultAudit, seed: 1}
+	b.limit, b.cost, b.duration = b.load.Limit.String(), b.load.Costs[0].Tokens, b.load.Length()
+	b.durability = b.load.Durability.String()
 	return b
 }
 
+// addTo defines what the commands that make a load have in common.
 func (b *benchFlags) addTo(cmd *cobra.Command) {
 	names := strategyNames()
 	flags := cmd.Flags()
 	flags.SortFlags = false
-
 	flags.StringSliceVar(&b.strategies, "strategies", names, "`NAMES` of the strategies to run")
-	flags.BoolVar(&b.Published, "published", false, "also run the write-up's statements as published, for comparison")
-
-	flags.StringVar(&b.limit, "limit", b.limit, "`LIMIT` of each key, such as 100/1m or \"100/1m burst 20\"")
-	flags.Int64Var(&b.burst, "burst", 0, "`TOKENS` that can be granted at once (default: as --limit says)")
-	flags.Int64Var(&b.Cost, "cost", b.Cost, "`TOKENS` of one request")
-	choiceVar(cmd, flags, &b.durability, "durability", "`DURABILITY` of grants", pglimit.Relaxed.String(), pglimit.Durable.String())
-
-	flags.BoolVar(&b.unlogged, "unlogged", false, "measure unlogged tables (see \"pglimit storage --help\"); a database that is named must have them already")
-
-	flags.IntVar(&b.Callers, "callers", b.Callers, "`NUMBER` of concurrent callers, over all instances")
-	flags.IntVar(&b.Keys, "keys", b.Keys, "`NUMBER` of keys")
-	choiceVar(cmd, flags, &b.Distribution, "distribution", "`DISTRIBUTION` of requests over the keys", bench.Uniform, bench.Zipf)
-	flags.IntVar(&b.Instances, "instances", b.Instances, "`NUMBER` of instances, each with its own pool and limiter")
-	flags.IntVar(&b.Conns, "conns", b.Conns, "`NUMBER` of connections of each instance")
-	flags.DurationVar(&b.Timeout, "timeout", b.Timeout, "`TIME` after which a caller gives up (default: none)")
-
-	flags.BoolVar(&b.NoCombining, "no-combining", false, "send each request by itself, also while others are under way")
-	flags.IntVar(&b.Lanes, "lanes", 0, "`NUMBER` of lanes of each instance, each with one call under way (default: 2)")
-	flags.IntVar(&b.MaxWaiting, "max-waiting", 0, "`NUMBER` of callers of each instance that may wait at once (default: 65536)")
-	flags.BoolVar(&b.NoMemory, "no-memory", false, "ask Postgres also for requests that are known to be denied")
-	flags.DurationVar(&b.DenialTTL, "denial-ttl", 0, "`TIME` for which a denial is remembered at most (default: 1s)")
-	flags.IntVar(&b.DenialKeys, "denial-keys", 0, "`NUMBER` of keys of each instance that are remembered at most (default: 65536)")
-	flags.BoolVar(&b.Leases, "leases", false, "let instances fetch tokens of busy keys in advance, where the strategy can")
-	flags.DurationVar(&b.LeaseTTL, "lease-ttl", 0, "`TIME` for which tokens are set aside at most (default: 1s)")
-
-	flags.Float64Var(&b.RPS, "rps", b.RPS, "`REQUESTS` per second that arrive on schedule (default: a closed loop)")
-	choiceVar(cmd, flags, &b.Arrivals, "arrivals", "`SPACING` of arrivals under --rps", bench.Poisson, bench.Constant)
-
-	flags.DurationVar(&b.Duration, "duration", b.Duration, "`TIME` for which each strategy is measured")
-	flags.DurationVar(&b.Warmup, "warmup", b.Warmup, "`TIME` for which each strategy runs before that")
-	flags.IntVar(&b.AuditDecisions, "audit", b.AuditDecisions, fmt.Sprintf("keep at most this `NUMBER` of decisions per strategy for the audit, 0 none (memory: %d bytes each)", bench.AuditBytes))
-	flags.Uint64Var(&b.Seed, "seed", b.Seed, "`SEED` of the keys and arrivals")
-
+	flags.BoolVar(&b.published, "published", false, "also run the write-up's statements as published, for comparison")
+	flags.StringVar(&b.report, "report", "", "write an HTML report with pictures to this `FILE`; it needs no network to be read")
 	complete(cmd, "strategies", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
-	noFiles(cmd, "limit", "burst", "cost", "callers", "keys", "instances", "conns", "timeout",
-		"lanes", "max-waiting", "denial-ttl", "denial-keys", "lease-ttl", "rps", "duration", "warmup", "audit", "seed")
+	complete(cmd, "report", cobra.FixedCompletions([]string{"html"}, cobra.ShellCompDirectiveFilterFileExt))
 }
 
-func (b *benchFlags) config(cmd *cobra.Command) (bench.Config, error) {
-	config := b.Config
-	for _, name := range b.strategies {
-		strategy, err := strategies.ByName(strings.TrimSpace(name))
-		if err != nil {
-			return config, fmt.Errorf("--strategies: there is no %q, only %s", name, strings.Join(strategyNames(), ", "))
-		}
-		config.Strategies = append(config.Strategies, strategy)
+// addSuiteTo defines what chooses loads, repeats them and judges them.
+func (b *benchFlags) addSuiteTo(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringSliceVar(&b.scenarios, "scenario", nil, "`NAMES` of the loads to run; help describes them (default: suite, or your own if a flag below says something of the load)")
+	flags.StringVar(&b.plan, "plan", "", "a YAML `FILE` with loads of your own, in phases; see \"pglimit bench --scenario help\"")
+	flags.Float64Var(&b.scale, "scale", b.scale, "`FACTOR` by which all times are longer or shorter")
+	flags.IntVar(&b.repeat, "repeat", 0, fmt.Sprintf("`NUMBER` of times that all is run, in turn (default: %d for the suite, else 1)", bench.DefaultRounds))
+	flags.BoolVar(&b.details, "details", false, "print all figures")
+	flags.StringArrayVar(&b.fail, "fail", nil, "exit with 1 unless every run keeps this `CONDITION`, such as 'p99(grant)<5ms' or 'over=0'; may be repeated")
+	noFiles(cmd, "scale", "repeat", "fail")
+	complete(cmd, "scenario", cobra.FixedCompletions(scenarioNames(), cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "plan", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
+}
+
+// addLoadTo defines what says how a load is.
+func (b *benchFlags) addLoadTo(cmd *cobra.Command) {
+	l := &b.load
+	flags := cmd.Flags()
+	flags.StringVar(&b.limit, "limit", b.limit, "`LIMIT` of each key, such as 100/1m or \"100/1m burst 20\"")
+	flags.Int64Var(&b.burst, "burst", 0, "`TOKENS` that can be granted at once (default: as --limit says)")
+	flags.Int64Var(&b.cost, "cost", b.cost, "`TOKENS` of one request")
+	choiceVar(cmd, flags, &b.durability, "durability", "`DURABILITY` of grants", pglimit.Relaxed.String(), pglimit.Durable.String())
+	flags.BoolVar(&b.unlogged, "unlogged", false, "measure unlogged tables (see \"pglimit storage --help\"); a database that is named must have them already")
+
+	flags.IntVar(&l.Callers, "callers", l.Callers, "`NUMBER` of concurrent callers, over all instances")
+	flags.IntVar(&l.Keys, "keys", l.Keys, "`NUMBER` of keys")
+	choiceVar(cmd, flags, &l.Distribution, "distribution", "`DISTRIBUTION` of requests over the keys", scenario.Uniform, scenario.Zipf)
+	flags.Float64Var(&l.Exponent, "exponent", l.Exponent, "`EXPONENT` of zipf: the n-th key gets a share in proportion to 1/n^EXPONENT")
+	flags.IntVar(&l.Instances, "instances", l.Instances, "`NUMBER` of instances, each with its own pool and limiter")
+	flags.IntVar(&l.Conns, "conns", l.Conns, "`NUMBER` of connections of each instance")
+	flags.DurationVar(&l.Timeout, "timeout", l.Timeout, "`TIME` after which a caller gives up (default: none)")
+
+	s := &l.Stages
+	flags.BoolVar(&s.NoCombining, "no-combining", false, "send each request by itself, also while others are under way")
+	flags.IntVar(&s.Lanes, "lanes", 0, "`NUMBER` of lanes of each instance, each with one call under way (default: 2)")
+	flags.IntVar(&s.MaxWaiting, "max-waiting", 0, "`NUMBER` of callers of each instance that may wait at once (default: 65536)")
+	flags.BoolVar(&s.NoMemory, "no-memory", false, "ask Postgres also for requests that are known to be denied")
+	flags.DurationVar(&s.DenialTTL, "denial-ttl", 0, "`TIME` for which a denial is remembered at most (default: 1s)")
+	flags.IntVar(&s.DenialKeys, "denial-keys", 0, "`NUMBER` of keys of each instance that are remembered at most (default: 65536)")
+	flags.BoolVar(&s.Leases, "leases", false, "let instances fetch tokens of busy keys in advance, where the strategy can")
+	flags.DurationVar(&s.LeaseTTL, "lease-ttl", 0, "`TIME` for which tokens are set aside at most (default: 1s)")
+
+	flags.Float64Var(&b.rps, "rps", 0, "`REQUESTS` per second that arrive on schedule (default: a closed loop)")
+	choiceVar(cmd, flags, &l.Arrivals, "arrivals", "`SPACING` of arrivals under --rps", scenario.Poisson, scenario.Constant)
+	flags.DurationVar(&b.duration, "duration", b.duration, "`TIME` for which each strategy is measured")
+	flags.DurationVar(&l.Warmup, "warmup", l.Warmup, "`TIME` for which each strategy runs before that")
+
+	flags.DurationVar(&l.Trouble.Latency, "latency", 0, "`TIME` that each round trip takes longer, as if the server were further away")
+	flags.Var(&b.lock, "lock", "`SHARE` of the keys, such as 1%, that somebody else holds locked at any time")
+	flags.DurationVar(&l.Trouble.RestartAfter, "restart", 0, "restart the throwaway server this `TIME` after the beginning of each run")
+
+	flags.IntVar(&b.audit, "audit", b.audit, fmt.Sprintf("keep at most this `NUMBER` of decisions per run for the audit, 0 none (memory: %d bytes each)", bench.AuditBytes))
+	flags.BoolVar(&b.noSeries, "no-series", false, "keep no figures over time; it saves the callers less than 2 %")
+	flags.Uint64Var(&b.seed, "seed", b.seed, "`SEED` of the keys and arrivals")
+	noFiles(cmd, "limit", "burst", "cost", "callers", "keys", "exponent", "instances", "conns", "timeout",
+		"lanes", "max-waiting", "denial-ttl", "denial-keys", "lease-ttl", "rps", "duration", "warmup", "latency", "lock", "restart", "audit", "seed")
+}
+
+// changes of a scenario, by the flag that makes them.
+func (b *benchFlags) changes() map[string]func(*scenario.Scenario) {
+	l := b.load
+	return map[string]func(*scenario.Scenario){
+		"limit": func(s *scenario.Scenario) { s.Limit = l.Limit },
+		"burst": func(s *scenario.Scenario) { s.Limit = s.Limit.WithBurst(b.burst) },
+		"cost":  func(s *scenario.Scenario) { s.Costs = []scenario.Cost{{Tokens: b.cost, Share: 1}} },
+
+		"callers":      func(s *scenario.Scenario) { s.Callers = l.Callers },
+		"keys":         func(s *scenario.Scenario) { s.Keys = l.Keys },
+		"distribution": func(s *scenario.Scenario) { s.Distribution = l.Distribution },
+		"exponent":     func(s *scenario.Scenario) { s.Exponent = l.Exponent },
+		"instances":    func(s *scenario.Scenario) { s.Instances = l.Instances },
+		"conns":        func(s *scenario.Scenario) { s.Conns = l.Conns },
+		"timeout":      func(s *scenario.Scenario) { s.Timeout = l.Timeout },
+
+		"no-combining": func(s *scenario.Scenario) { s.Stages.NoCombining = l.Stages.NoCombining },
+		"lanes":        func(s *scenario.Scenario) { s.Stages.Lanes = l.Stages.Lanes },
+		"max-waiting":  func(s *scenario.Scenario) { s.Stages.MaxWaiting = l.Stages.MaxWaiting },
+		"no-memory":    func(s *scenario.Scenario) { s.Stages.NoMemory = l.Stages.NoMemory },
+		"denial-ttl":   func(s *scenario.Scenario) { s.Stages.DenialTTL = l.Stages.DenialTTL },
+		"denial-keys":  func(s *scenario.Scenario) { s.Stages.DenialKeys = l.Stages.DenialKeys },
+		"leases":       func(s *scenario.Scenario) { s.Stages.Leases = l.Stages.Leases },
+		"lease-ttl":    func(s *scenario.Scenario) { s.Stages.LeaseTTL = l.Stages.LeaseTTL },
+
+		"rps": func(s *scenario.Scenario) {
+			s.Phases = []scenario.Phase{{From: b.rps, To: b.rps, Length: s.Length()}}
+		},
+		"arrivals": func(s *scenario.Scenario) { s.Arrivals = l.Arrivals },
+		"duration": func(s *scenario.Scenario) { s.Phases = lasting(s.Phases, b.duration) },
+		"warmup":   func(s *scenario.Scenario) { s.Warmup = l.Warmup },
+
+		"latency": func(s *scenario.Scenario) { s.Trouble.Latency = l.Trouble.Latency },
+		"lock":    func(s *scenario.Scenario) { s.Trouble.LockShare = float64(b.lock) },
+		"restart": func(s *scenario.Scenario) { s.Trouble.RestartAfter = l.Trouble.RestartAfter },
 	}
-	var err error
-	if config.Limit, err = pglimit.ParseLimit(b.limit); err != nil {
+}
+
+// inOrder are the flags that change a scenario, each after those that it builds on.
+func (b *benchFlags) inOrder(flags *pflag.FlagSet) (changed []string) {
+	changes := b.changes()
+	flags.Visit(func(f *pflag.Flag) {
+		if changes[f.Name] != nil {
+			changed = append(changed, f.Name)
+		}
+	})
+	last := func(name string) int { return slices.Index([]string{"burst", "duration"}, name) }
+	slices.SortStableFunc(changed, func(x, y string) int { return last(x) - last(y) })
+	return changed
+}
+
+// lasting has the phases last so long together, each its share.
+func lasting(phases []scenario.Phase, length time.Duration) []scenario.Phase {
+	if len(phases) == 1 {
+		return []scenario.Phase{{From: phases[0].From, To: phases[0].To, Length: length}}
+	}
+	whole := scenario.Scenario{Phases: phases}
+	return whole.Scaled(float64(length) / float64(whole.Length())).Phases
+}
+
+// chosen are the scenarios as they are before flags change them.
+func (b *benchFlags) chosen(changed []string) (all []scenario.Scenario, err error) {
+	switch {
+	case b.plan != "" && len(b.scenarios) > 0:
+		return nil, fmt.Errorf("--scenario and --plan: name one of them")
+	case b.plan != "":
+		return scenario.ReadFile(b.plan)
+	case len(b.scenarios) == 0 && len(changed) > 0:
+		return []scenario.Scenario{scenario.Custom()}, nil
+	case len(b.scenarios) == 0:
+		return scenario.ByName(scenario.Suite)
+	}
+	for _, name := range b.scenarios {
+		some, err := scenario.ByName(strings.TrimSpace(name))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// config is what the flags say.
+func (b *benchFlags) config(flags *pflag.FlagSet) (config bench.Config, err error) {
+	config = bench.Config{
+		Published: b.published, Rounds: 1, AuditDecisions: b.audit, NoSeries: b.noSeries, Seed: b.seed, Version: moduleVersion(),
+	}
+	if config.Strategies, err = strategiesOf(b.strategies); err != nil {
+		return config, err
+	}
+	if b.load.Limit, err = pglimit.ParseLimit(b.limit); err != nil {
 		return config, fmt.Errorf("--limit: %w", err)
 	}
-	if cmd.Flags().Changed("burst") {
-		if b.burst < 1 {
-			return config, fmt.Errorf("--burst is %d: it must be at least 1", b.burst)
-		}
-		config.Limit = config.Limit.WithBurst(b.burst)
+	if flags.Changed("burst") && b.burst < 1 {
+		return config, fmt.Errorf("--burst is %d: it must be at least 1", b.burst)
 	}
-	if config.Durability, err = pglimit.ParseDurability(b.durability); err != nil {
+	durability, err := pglimit.ParseDurability(b.durability)
+	if err != nil {
 		return config, fmt.Errorf("--durability: %w", err)
 	}
+	if !(b.scale > 0 && b.scale <= 1000) {
+		return config, fmt.Errorf("--scale is %v: it must be above 0, and at most 1000", b.scale)
+	}
+	changed := b.inOrder(flags)
+	if config.Scenarios, err = b.chosen(changed); err != nil {
+		return config, err
+	}
+	changes := b.changes()
+	for i := range config.Scenarios {
+		s := &config.Scenarios[i]
+		for _, name := range changed {
+			changes[name](s)
+		}
+		if flags.Changed("durability") {
+			s.Durability = durability
+		}
+		if flags.Changed("repeat") {
+			s.Rounds = 0
+		}
+		*s = s.Scaled(b.scale)
+	}
+	if len(config.Scenarios) > 1 && b.plan == "" {
+		config.Rounds = bench.DefaultRounds
+	}
+	if flags.Changed("repeat") {
+		config.Rounds = b.repeat
+	}
 	return config, config.Validate()
+}
+
+// conditions that --fail demands.
+func (b *benchFlags) conditions() (all []gate.Condition, err error) {
+	for _, text := range b.fail {
+		c, err := gate.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("--fail: %w", err)
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+func strategiesOf(names []string) (all []pglimit.Strategy, err error) {
+	for _, name := range names {
+		strategy, err := strategies.ByName(strings.TrimSpace(name))
+		if err != nil {
+			return nil, fmt.Errorf("--strategies: there is no %q, only %s", name, strings.Join(strategyNames(), ", "))
+		}
+		all = append(all, strategy)
+	}
+	return all, nil
 }
 
 func strategyNames() []string {
@@ -103,4 +278,12 @@ func strategyNames() []string {
 		names = append(names, s.Name())
 	}
 	return names
+}
+
+func scenarioNames() []string {
+	names := []string{scenario.Suite}
+	for _, s := range scenario.BuiltIn() {
+		names = append(names, s.Name)
+	}
+	return append(names, "help")
 }

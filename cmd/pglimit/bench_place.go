@@ -25,6 +25,7 @@ type benchPlace struct {
 	own      *pgxpool.Config // for all other queries
 	source   string          // names the database, in words
 	remove   func() error    // nil: the place is the user's
+	restart  func(context.Context) error
 }
 
 // findBenchPlace returns the database that the user named, or else a throwaway server,

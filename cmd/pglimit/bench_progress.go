@@ -35,7 +35,7 @@ func drawProgress(w io.Writer) func(bench.Progress) {
 			)
 		}
 		rate := float64(p.Answered) / max(p.Elapsed, time.Millisecond).Seconds()
-		bar.Describe(fmt.Sprintf("%d/%d %s, %.0f/s", p.Number, p.Of, p.Strategy, rate))
+		bar.Describe(fmt.Sprintf("%d/%d %s, %s, %.0f/s", p.Number, p.Of, p.Scenario, p.Strategy, rate))
 		if p.Done {
 			bar.Finish() //nolint:errcheck // a bar that cannot be drawn is no reason to stop
 			bar = nil

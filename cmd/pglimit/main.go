@@ -25,7 +25,7 @@ func main() {
 
 // run is the whole program, without the process around it. It returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRootCommand(&app{stdout: stdout, stderr: stderr})
+	root := newRootCommand(&app{args: args, stdout: stdout, stderr: stderr})
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -50,31 +52,54 @@ func grantAfter(d time.Duration) fake {
 	}}
 }
 
-// bareConfig has each request go to the strategy by itself.
-func bareConfig() Config {
-	c := DefaultConfig()
-	c.NoCombining, c.NoMemory = true, true
-	return c
+// bareScenario has each request go to the strategy by itself.
+func bareScenario() scenario.Scenario {
+	s := scenario.Custom()
+	s.Stages.NoCombining, s.Stages.NoMemory = true, true
+	return s
 }
 
-// fakeLoad is a load on the fake, being measured.
-func fakeLoad(t testing.TB, c Config, strategy pglimit.Strategy) (*load, []*recorder, plan) {
+// fakeDrive is a load on the fake, being measured.
+func fakeDrive(t testing.TB, s scenario.Scenario, strategy pglimit.Strategy) *drive {
 	t.Helper()
-	p, err := c.plan(strategy)
+	return fakeAudited(t, s, strategy, DefaultAudit)
+}
+
+// fakeAudited has room for so many decisions.
+func fakeAudited(t testing.TB, s scenario.Scenario, strategy pglimit.Strategy, audit int) *drive {
+	t.Helper()
+	subject, err := s.Subject(strategy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := pglimit.New(noDatabase{}, strategy, c.limiter("fake", p))
+	limiter, err := pglimit.New(noDatabase{}, strategy, s.Limiter("fake", subject))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := bench{config: c, keys: keyNames(c.Keys)}
-	l, recorders := b.newLoad([]instance{{limiter: limiter}}, p)
-	l.sleep = time.Sleep
-	for _, r := range recorders {
-		r.measuring = true
+	b := bench{config: Config{AuditDecisions: audit, Seed: 1}}
+	instances := make([]instance, s.Instances)
+	for i := range instances {
+		instances[i].limiter = limiter
 	}
-	return l, recorders, p
+	d := b.newDrive(instances, job{s, subject, 1})
+	d.load.sleep = time.Sleep
+	d.measure(true)
+	return d
+}
+
+// ran runs the load, for that long, and returns what came of it.
+func (d *drive) ran(ctx context.Context, length time.Duration) result.Run {
+	d.scenario.Phases[len(d.scenario.Phases)-1].Length = length
+	d.measure(true)
+	d.elapsed = d.run(ctx)
+	d.samples = []sample{}
+	return d.summarize(DefaultAudit)
+}
+
+// withinUS is for a latency in microseconds, which is 1 % exact.
+func withinUS(t *testing.T, what string, us float64, low, high time.Duration) {
+	t.Helper()
+	within(t, what, time.Duration(us*1000), low-low/100, high+high/100)
 }
 
 func within(t *testing.T, what string, got, low, high time.Duration) {

@@ -4,14 +4,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
 func add(h *history, key uint32, k kind, atMS ...int64) {
 	for _, at := range atMS {
 		d := pglimit.Decision{Allowed: k == granted, Contended: k == contended, At: time.UnixMilli(at)}
-		h.answer(key, &d)
+		h.answer(key, 0, &d)
 	}
+}
+
+// judge compares the histories with the limit, where each request costs one token.
+func judge(histories []*history, keys int, limit pglimit.Limit) result.Audit {
+	return collect(histories, keyNames(keys), limit, []scenario.Cost{{Tokens: 1, Share: 1}}).check()
+}
+
+// collectOne has requests of one token, and a limit of 2/1s burst 10.
+func collectOne(histories []*history, keys int) answers {
+	return collect(histories, keyNames(keys), pglimit.PerSecond(2).WithBurst(10), []scenario.Cost{{Tokens: 1, Share: 1}})
 }
 
 func twoHistories(events int) (a, b *history) {
@@ -30,8 +42,8 @@ func TestAuditGoesByKey(t *testing.T) {
 	add(a, 1, granted, 0)
 	add(b, 1, denied, 50, 120, 130) // the last two were not due
 	add(b, 2, contended, 500)       // excused
-	got := check([]*history{a, b}, keyNames(4), limit, 1)
-	if got.OverTokens != 1 || got.DenialsNotDue != 2 || got.Audited != 8 || got.Denials != 4 || got.JudgedDenials != 3 || !got.Complete {
+	got := judge([]*history{a, b}, 4, limit)
+	if got.OverTokens != 1 || got.DenialsNotDue != 2 || got.Audited != 8 || got.AuditedDenials != 4 || got.JudgedDenials != 3 || !got.Complete {
 		t.Errorf("%+v; want over by 1, 2 not due, 8 audited, 4 of them denials, 3 of these judged, complete", got)
 	}
 }
@@ -50,7 +62,7 @@ func TestAuditEndsWhereTheFirstDecisionWasDropped(t *testing.T) {
 			add(b, 0, denied, at)
 		}
 	}
-	got := check([]*history{a, b}, keyNames(1), limit, 1)
+	got := judge([]*history{a, b}, 1, limit)
 	const want = 700 + 1 + 7 // a's chunks, and of b what was decided before the last of them was full
 	if got.Audited != want || got.Complete || got.DenialsNotDue != 0 || got.OverTokens != 0 {
 		t.Errorf("%+v; want %d audited, incomplete, no fault", got, want)
@@ -69,7 +81,7 @@ func TestLostAnswersExcuseLaterDenials(t *testing.T) {
 	add(b, 0, denied, 170, 300)
 	add(b, 1, granted, 0)
 	add(b, 1, denied, 170) // another key
-	got := check([]*history{a, b}, keyNames(2), limit, 1)
+	got := judge([]*history{a, b}, 2, limit)
 	if got.DenialsNotDue != 2 || got.KeysWithLostAnswers != 1 || got.JudgedDenials != 2 {
 		t.Errorf("%+v; want 2 denials not due (at 150 of the first key, at 170 of the second), 2 judged, 1 key with a lost answer", got)
 	}
@@ -104,7 +116,7 @@ func TestBudgetIsOfEvents(t *testing.T) {
 		for _, h := range histories {
 			h.each(func(event) { total++ })
 		}
-		audited := check(histories, keyNames(1), pglimit.PerSecond(1), 1).Audited
+		audited := judge(histories, 1, pglimit.PerSecond(1)).Audited
 		if total > c.budget || audited > int64(total) || audited < int64(c.budget)*3/4-int64(c.callers) {
 			t.Errorf("budget %d, %d callers: %d kept, %d audited", c.budget, c.callers, total, audited)
 		}
@@ -115,14 +127,14 @@ func TestBudgetIsOfEvents(t *testing.T) {
 func TestManyCallersAreAuditedCompletely(t *testing.T) {
 	t.Parallel()
 	const callers, each = 5000, 8
-	kept := newBudget(DefaultConfig().AuditDecisions, callers)
+	kept := newBudget(DefaultAudit, callers)
 	histories := make([]*history, callers)
 	for i := range histories {
 		h := newHistory(kept)
 		add(&h, 0, contended, 1, 2, 3, 4, 5, 6, 7, 8)
 		histories[i] = &h
 	}
-	if got := check(histories, keyNames(1), pglimit.PerSecond(1), 1); got.Audited != callers*each || !got.Complete {
+	if got := judge(histories, 1, pglimit.PerSecond(1)); got.Audited != callers*each || !got.Complete {
 		t.Errorf("%d of %d audited, complete: %v", got.Audited, callers*each, got.Complete)
 	}
 }

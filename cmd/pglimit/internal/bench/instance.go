@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/wire"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -23,34 +26,36 @@ type instance struct {
 
 // openInstance connects all of the pool's connections and has each of them prepare
 // the strategy's statements, so that the run measures neither.
-func openInstance(ctx context.Context, base *pgxpool.Config, c Config, p plan, limiter, application string) (instance, error) {
+func openInstance(ctx context.Context, base *pgxpool.Config, s scenario.Scenario, subject scenario.Subject, limiter, application string, meter *wire.Meter) (instance, error) {
 	config := base.Copy()
-	config.MaxConns = int32(c.Conns) //nolint:gosec // Validate bounds it
+	config.MaxConns = int32(s.Conns) //nolint:gosec // Validate bounds it
 	config.MinConns = 0
 	config.MaxConnLifetime = 24 * time.Hour // none is to be replaced in the middle of a run
 	config.MaxConnIdleTime = 24 * time.Hour
 	config.ConnConfig.RuntimeParams["application_name"] = application
+	wire.Wrap(&config.ConnConfig.Config, meter, s.Trouble.Latency)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return instance{}, err
 	}
 	in := instance{pool: pool}
-	in.limiter, err = pglimit.New(pool, p.strategy, c.limiter(limiter, p))
+	in.limiter, err = pglimit.New(pool, subject.Strategy, s.Limiter(limiter, subject))
 	if err != nil {
 		pool.Close()
 		return instance{}, err
 	}
+	cost := subject.Costs[0].Tokens
 	request := pglimit.Request{
-		Limiter: limiter, Key: warmupKey, Limit: p.limit, Tokens: p.cost, Unit: p.cost, Durability: c.Durability,
+		Limiter: limiter, Key: warmupKey, Limit: subject.Limit, Tokens: cost, Unit: cost, Durability: s.Durability,
 	}
 	other := request
 	other.Key += " too"
-	err = in.onEveryConn(ctx, c.Conns, func(conn *pgxpool.Conn) error {
+	err = in.onEveryConn(ctx, s.Conns, func(conn *pgxpool.Conn) error {
 		session := rate.OnConn(conn.Conn())
 		// One request and several may be different statements.
-		_, err := p.strategy.Take(ctx, session, []pglimit.Request{request})
+		_, err := subject.Strategy.Take(ctx, session, []pglimit.Request{request})
 		if err == nil {
-			_, err = p.strategy.Take(ctx, session, []pglimit.Request{request, other})
+			_, err = subject.Strategy.Take(ctx, session, []pglimit.Request{request, other})
 		}
 		if errors.Is(err, pglimit.ErrNothingTaken) { // another connection was faster
 			err = nil
@@ -59,7 +64,7 @@ func openInstance(ctx context.Context, base *pgxpool.Config, c Config, p plan, l
 	})
 	if err != nil {
 		pool.Close()
-		return instance{}, fmt.Errorf("%s: %w", p.strategy.Name(), err)
+		return instance{}, fmt.Errorf("%s: %w", subject.Strategy.Name(), err)
 	}
 	return in, nil
 }
@@ -70,16 +75,32 @@ func (in instance) close(ctx context.Context) error {
 	return in.limiter.Close(ctx)
 }
 
-// onEveryConn calls work with each connection of the pool, and opens them as it goes.
+// onEveryConn calls work with each connection of the pool, and opens them as it goes, all
+// at once: with a far server this is what takes longest.
 func (in instance) onEveryConn(ctx context.Context, conns int, work func(*pgxpool.Conn) error) error {
+	held := make([]*pgxpool.Conn, conns) // until the end: a connection that is free would be acquired again
+	failed := make([]error, conns)
+	var working sync.WaitGroup
 	for i := range conns {
-		conn, err := in.pool.Acquire(ctx)
-		if err != nil {
-			return fmt.Errorf("connection %d of %d (see --conns and --instances): %w", i+1, conns, err)
+		working.Go(func() {
+			conn, err := in.pool.Acquire(ctx)
+			if err != nil {
+				failed[i] = fmt.Errorf("connection %d of %d (see --conns and --instances): %w", i+1, conns, err)
+				return
+			}
+			held[i] = conn
+			failed[i] = work(conn)
+		})
+	}
+	working.Wait()
+	for _, conn := range held {
+		if conn != nil {
+			conn.Release()
 		}
-		defer conn.Release() // at the end: a connection that is free would be acquired again
-		if err := work(conn); err != nil {
-			return err
+	}
+	for _, err := range failed {
+		if err != nil {
+			return err // one says enough
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -50,9 +51,9 @@ func TestInstanceGivesLeasesBackBeforeItsPoolCloses(t *testing.T) {
 			}
 		},
 	}
-	c := bareConfig()
-	c.Leases, c.LeaseTTL = true, 10*time.Second
-	limiter, err := pglimit.New(pool, strategy, c.limiter("stubborn", plan{strategy: strategy, limit: pglimit.PerSecond(1000)}))
+	c := bareScenario()
+	c.Stages.Leases, c.Stages.LeaseTTL = true, 10*time.Second
+	limiter, err := pglimit.New(pool, strategy, c.Limiter("stubborn", scenario.Subject{Strategy: strategy, Limit: pglimit.PerSecond(1000)}))
 	if err != nil {
 		t.Fatal(err)
 	}

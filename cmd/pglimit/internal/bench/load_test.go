@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -25,9 +26,10 @@ func stalling() fake {
 	}}
 }
 
-func openConfig(callers int, rps float64) Config {
-	c := bareConfig()
-	c.Callers, c.RPS, c.Arrivals = callers, rps, Constant
+func openScenario(callers int, rps float64) scenario.Scenario {
+	c := bareScenario()
+	c.Callers, c.Arrivals = callers, scenario.Constant
+	c.Phases = []scenario.Phase{{From: rps, To: rps, Length: time.Second}}
 	return c
 }
 
@@ -37,16 +39,14 @@ func openConfig(callers int, rps float64) Config {
 func TestOpenLoopCountsFromTheSchedule(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := openConfig(4, 1000)
-		l, recorders, p := fakeLoad(t, c, stalling())
-		elapsed := l.open(t.Context(), 2*time.Second, c.newGaps(), recorders[4])
-		got := summarize(p, c, recorders, l.callers[0].keys, elapsed)
+		c := openScenario(4, 1000)
+		got := fakeDrive(t, c, stalling()).ran(t.Context(), 2*time.Second)
 		if got.Decisions != 1999 || len(got.Errors) != 0 {
 			t.Errorf("%d decisions, errors %v; want 1999, none", got.Decisions, got.Errors)
 		}
-		within(t, "max", got.Latency.Max, 995*time.Millisecond, 1005*time.Millisecond)
-		within(t, "p90", got.Latency.P90, 795*time.Millisecond, 805*time.Millisecond)
-		within(t, "p50", got.Latency.P50, 0, 5*time.Millisecond)
+		withinUS(t, "max", got.Latency.Max, 995*time.Millisecond, 1005*time.Millisecond)
+		withinUS(t, "p90", got.Latency.P90, 795*time.Millisecond, 805*time.Millisecond)
+		withinUS(t, "p50", got.Latency.P50, 0, 5*time.Millisecond)
 		if got.DecisionsPerSecond < 999 || got.DecisionsPerSecond > 1000 {
 			t.Errorf("%v decisions/s, want 999.5", got.DecisionsPerSecond)
 		}
@@ -56,37 +56,36 @@ func TestOpenLoopCountsFromTheSchedule(t *testing.T) {
 func TestOpenLoopShowsArrivalsThatWereNeverSent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := openConfig(4, 1000)
+		c := openScenario(4, 1000)
 		dead := fake{name: "dead", take: func(ctx context.Context, _ pglimit.Request) (pglimit.Decision, error) {
 			<-ctx.Done()
 			return pglimit.Decision{}, ctx.Err()
 		}}
-		l, recorders, p := fakeLoad(t, c, dead)
-		elapsed := l.open(t.Context(), time.Second, c.newGaps(), recorders[4])
-		got := summarize(p, c, recorders, l.callers[0].keys, elapsed)
+		got := fakeDrive(t, c, dead).ran(t.Context(), time.Second)
 		if got.Errors[kindUnanswered] != 4 || got.Errors[kindUnserved] != 995 || got.Decisions != 0 {
 			t.Errorf("errors %v, %d decisions; want 4 unanswered, 995 unserved, no decision", got.Errors, got.Decisions)
 		}
 		// They waited from their time in the first second to the end of the drain.
-		within(t, "max", got.Latency.Max, 5990*time.Millisecond, 6010*time.Millisecond)
-		within(t, "p50", got.Latency.P50, 5490*time.Millisecond, 5510*time.Millisecond)
+		withinUS(t, "max", got.Latency.Max, 5990*time.Millisecond, 6010*time.Millisecond)
+		withinUS(t, "p50", got.Latency.P50, 5490*time.Millisecond, 5510*time.Millisecond)
 	})
 }
 
 func TestPoissonArrivalsKeepTheRate(t *testing.T) {
 	t.Parallel()
-	c := openConfig(1, 1000)
-	c.Arrivals = Poisson
-	gap := c.newGaps()
+	c := openScenario(1, 1000)
+	c.Arrivals = scenario.Poisson
+	c.Phases[0].Length = time.Hour
+	arrivals := newSchedule(c, 1, 0)
 	var at time.Duration
 	longer := 0 // than twice the mean: e⁻² of them
 	const n = 100_000
 	for range n {
-		g := gap()
-		at += g
-		if g > 2*time.Millisecond {
+		due, _ := arrivals.arrival()
+		if due-at > 2*time.Millisecond {
 			longer++
 		}
+		at = due
 	}
 	within(t, "100,000 arrivals at 1,000/s", at, 99*time.Second, 101*time.Second)
 	if share := float64(longer) / n; share < 0.125 || share > 0.145 {
@@ -97,11 +96,12 @@ func TestPoissonArrivalsKeepTheRate(t *testing.T) {
 // Constant gaps of a rate that is no whole number of nanoseconds do not drift.
 func TestConstantArrivalsKeepTheRate(t *testing.T) {
 	t.Parallel()
-	c := openConfig(1, 700_000)
-	gap := c.newGaps()
+	c := openScenario(1, 700_000)
+	c.Phases[0].Length = time.Hour
+	arrivals := newSchedule(c, 1, 0)
 	var at time.Duration
 	for range 700_000 {
-		at += gap()
+		at, _ = arrivals.arrival()
 	}
 	within(t, "700,000 arrivals at 700,000/s", at, time.Second-time.Microsecond, time.Second+time.Microsecond)
 }
@@ -109,14 +109,13 @@ func TestConstantArrivalsKeepTheRate(t *testing.T) {
 func TestClosedLoopWaitsForEachAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := bareConfig()
+		c := bareScenario()
 		c.Callers = 8
-		l, recorders, p := fakeLoad(t, c, grantAfter(10*time.Millisecond))
-		got := summarize(p, c, recorders, l.callers[0].keys, l.closed(t.Context(), time.Second))
+		got := fakeDrive(t, c, grantAfter(10*time.Millisecond)).ran(t.Context(), time.Second)
 		if got.Decisions != 800 || got.DecisionsPerSecond != 800 {
 			t.Errorf("%d decisions, %v/s; want 800 of 8 callers with 10 ms each", got.Decisions, got.DecisionsPerSecond)
 		}
-		within(t, "p50", got.Latency.P50, 9990*time.Microsecond, 10010*time.Microsecond)
+		withinUS(t, "p50", got.Latency.P50, 9990*time.Microsecond, 10010*time.Microsecond)
 	})
 }
 
@@ -125,10 +124,9 @@ func TestClosedLoopWaitsForEachAnswer(t *testing.T) {
 func TestAnswersAfterTheEndDoNotRaiseTheRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := bareConfig()
+		c := bareScenario()
 		c.Callers = 8
-		l, recorders, p := fakeLoad(t, c, grantAfter(300*time.Millisecond))
-		got := summarize(p, c, recorders, l.callers[0].keys, l.closed(t.Context(), time.Second))
+		got := fakeDrive(t, c, grantAfter(300*time.Millisecond)).ran(t.Context(), time.Second)
 		if got.Decisions != 32 || got.DecisionsPerSecond != 24 {
 			t.Errorf("%d decisions, %v/s; want 32, 24/s", got.Decisions, got.DecisionsPerSecond)
 		}
@@ -140,7 +138,7 @@ func TestAnswersAfterTheEndDoNotRaiseTheRate(t *testing.T) {
 func TestInterruptedLoopCountsWhatThereWas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := bareConfig()
+		c := bareScenario()
 		c.Callers = 8
 		slow := fake{name: "slow", take: func(ctx context.Context, r pglimit.Request) (pglimit.Decision, error) {
 			select {
@@ -150,13 +148,12 @@ func TestInterruptedLoopCountsWhatThereWas(t *testing.T) {
 				return pglimit.Decision{}, ctx.Err()
 			}
 		}}
-		l, recorders, p := fakeLoad(t, c, slow)
+		d := fakeDrive(t, c, slow)
 		ctx, cancel := context.WithTimeout(t.Context(), 505*time.Millisecond)
 		defer cancel()
-		elapsed := l.closed(ctx, time.Second)
-		got := summarize(p, c, recorders, l.callers[0].keys, elapsed)
-		if elapsed != 505*time.Millisecond || got.Decisions != 400 || len(got.Errors) != 0 {
-			t.Errorf("%v, %d decisions, errors %v; want 505ms, 400, none", elapsed, got.Decisions, got.Errors)
+		got := d.ran(ctx, time.Second)
+		if elapsed := d.elapsed; elapsed != 505*time.Millisecond || got.Decisions != 400 || len(got.Errors) != 0 {
+			t.Errorf("%v, %d decisions, errors %v; want 505ms, 400, none", d.elapsed, got.Decisions, got.Errors)
 		}
 	})
 }
@@ -164,7 +161,7 @@ func TestInterruptedLoopCountsWhatThereWas(t *testing.T) {
 func TestErrorsAreCountedByKind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := bareConfig()
+		c := bareScenario()
 		c.Callers, c.Timeout = 1, 20*time.Millisecond
 		answers := []error{&pgconn.PgError{Code: "40P01"}, &pgconn.PgError{Code: "XX000"}, errors.New("what"), nil}
 		calls := 0
@@ -178,8 +175,7 @@ func TestErrorsAreCountedByKind(t *testing.T) {
 			}
 			return pglimit.Decision{}, err
 		}}
-		l, recorders, p := fakeLoad(t, c, failing)
-		got := summarize(p, c, recorders, l.callers[0].keys, l.closed(t.Context(), 500*time.Millisecond))
+		got := fakeDrive(t, c, failing).ran(t.Context(), 500*time.Millisecond)
 		for _, kind := range []string{"40P01 deadlock_detected", "XX000", kindOther, kindTimeout} {
 			if got.Errors[kind] != 10 {
 				t.Errorf("%d of %q, want 10", got.Errors[kind], kind)
@@ -189,8 +185,8 @@ func TestErrorsAreCountedByKind(t *testing.T) {
 			t.Errorf("%d decisions, errors %v", got.Decisions, got.Errors)
 		}
 		// Of these only the timeout was a wait: the others took 10 ms.
-		within(t, "p50", got.Latency.P50, 19900*time.Microsecond, 20100*time.Microsecond)
-		if n := recorders[0].latency.TotalCount(); n != 10 {
+		withinUS(t, "p50", got.Latency.P50, 19900*time.Microsecond, 20100*time.Microsecond)
+		if n := got.Latency.Count; n != 10 {
 			t.Errorf("%d latencies, want those of the 10 timeouts", n)
 		}
 	})
@@ -206,14 +202,13 @@ func TestClosedLoopBacksOffWithoutAConnection(t *testing.T) {
 		"broken off": fmt.Errorf("no decision: %w", io.ErrUnexpectedEOF),
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := bareConfig()
+			c := bareScenario()
 			c.Callers = 2
 			refuses := fake{name: "refuses", take: func(context.Context, pglimit.Request) (pglimit.Decision, error) {
 				time.Sleep(time.Millisecond)
 				return pglimit.Decision{}, refusal
 			}}
-			l, recorders, p := fakeLoad(t, c, refuses)
-			got := summarize(p, c, recorders, l.callers[0].keys, l.closed(t.Context(), 1010*time.Millisecond))
+			got := fakeDrive(t, c, refuses).ran(t.Context(), 1010*time.Millisecond)
 			failed := int64(0)
 			for _, n := range got.Errors {
 				failed += n
@@ -222,7 +217,7 @@ func TestClosedLoopBacksOffWithoutAConnection(t *testing.T) {
 				t.Errorf("%s: %v in a second, want 10 of each of 2 callers", name, got.Errors)
 			}
 			delete(got.Errors, kindBreaker) // which opens, and refuses in their stead
-			if len(got.Errors) != 1 || got.Latency != (Latency{}) {
+			if len(got.Errors) != 1 || got.Latency.Count != 0 {
 				t.Errorf("%s: errors %v, latency %v; want one kind, none", name, got.Errors, got.Latency)
 			}
 		})
@@ -235,15 +230,15 @@ func TestInterruptedOpenLoopLeavesNoArrivalUnserved(t *testing.T) {
 	t.Parallel()
 	for after, unserved := range map[time.Duration]int64{500 * time.Millisecond: 0, 3 * time.Second: 995} {
 		synctest.Test(t, func(t *testing.T) {
-			c := openConfig(4, 1000)
+			c := openScenario(4, 1000)
 			dead := fake{name: "dead", take: func(ctx context.Context, _ pglimit.Request) (pglimit.Decision, error) {
 				<-ctx.Done()
 				return pglimit.Decision{}, ctx.Err()
 			}}
-			l, recorders, p := fakeLoad(t, c, dead)
+			d := fakeDrive(t, c, dead)
 			ctx, interrupt := context.WithCancel(t.Context())
 			defer time.AfterFunc(after, interrupt).Stop()
-			got := summarize(p, c, recorders, l.callers[0].keys, l.open(ctx, time.Second, c.newGaps(), recorders[4]))
+			got := d.ran(ctx, time.Second)
 			if got.Errors[kindUnserved] != unserved || got.Errors[kindUnanswered] != 0 {
 				t.Errorf("interrupted after %v: errors %v, want %d unserved", after, got.Errors, unserved)
 			}
@@ -254,17 +249,15 @@ func TestInterruptedOpenLoopLeavesNoArrivalUnserved(t *testing.T) {
 func TestOverAdmissionIsFound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := bareConfig()
+		c := bareScenario()
 		c.Callers, c.Keys, c.Limit = 4, 1, pglimit.PerSecond(10)
-		l, recorders, p := fakeLoad(t, c, grantAfter(10*time.Millisecond))
-		got := summarize(p, c, recorders, l.callers[0].keys, l.closed(t.Context(), time.Second))
+		got := fakeDrive(t, c, grantAfter(10*time.Millisecond)).ran(t.Context(), time.Second)
 		// 400 grants from 10 ms to 1 s, where the limit allows 10 and 9.9 more.
 		if got.Audit.OverTokens != 381 || got.Verdict() != "OVER by 381" {
 			t.Errorf("over by %d (%s), want 381", got.Audit.OverTokens, got.Verdict())
 		}
-		report := Report{Config: c, Runs: []Result{got}}
-		if names := report.OverAdmitted(); len(names) != 1 || names[0] != "grants" {
-			t.Errorf("OverAdmitted is %v", names)
+		if !got.Over() {
+			t.Error("it is not over")
 		}
 	})
 }

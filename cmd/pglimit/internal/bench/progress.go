@@ -7,8 +7,9 @@ import (
 
 // Progress of a run, reported several times a second.
 type Progress struct {
+	Scenario      string // its name
 	Strategy      string
-	Number, Of    int // this is the Number-th strategy Of so many
+	Number, Of    int // this is the Number-th run Of so many
 	Elapsed, Last time.Duration
 	Answered      int64 // decisions so far, in this run
 	Done          bool
@@ -17,17 +18,14 @@ type Progress struct {
 const progressInterval = 100 * time.Millisecond
 
 // follow reports until the function that it returns is called, and once more then.
-func (p Progress) follow(report func(Progress), last time.Duration, recorders []*recorder) (stop func()) {
+func (p Progress) follow(report func(Progress), last time.Duration, answered func() int64) (stop func()) {
 	if report == nil {
 		return func() {}
 	}
 	p.Last = last
 	begin := time.Now()
 	send := func(done bool) {
-		p.Elapsed, p.Answered, p.Done = min(time.Since(begin), last), 0, done
-		for _, r := range recorders {
-			p.Answered += r.answered.Load()
-		}
+		p.Elapsed, p.Answered, p.Done = min(time.Since(begin), last), answered(), done
 		report(p)
 	}
 	var following sync.WaitGroup

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -13,13 +14,13 @@ import (
 // histogram and history. It is the difference between a caller's loop and the limiter
 // alone, which answers a denial from memory, the fastest thing it does.
 func BenchmarkRecord(b *testing.B) {
-	c := DefaultConfig()
+	c := scenario.Custom()
 	c.Keys, c.Callers = 20, 64
 	denies := fake{name: "denies", take: func(context.Context, pglimit.Request) (pglimit.Decision, error) {
 		return pglimit.Decision{RetryAfter: time.Hour, At: time.Now()}, nil
 	}}
-	c.DenialTTL = time.Hour
-	l, _, _ := fakeLoad(b, c, denies)
+	c.Stages.DenialTTL = time.Hour
+	l := fakeDrive(b, c, denies).load
 	for i := range c.Keys {
 		if _, err := l.callers[0].limiter.Allow(b.Context(), l.callers[0].keys[i]); err != nil {
 			b.Fatal(err)

@@ -2,11 +2,13 @@ package bench
 
 import (
 	"context"
-	"strings"
+	"math"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/internal/published"
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -54,16 +56,14 @@ func (b bucketOfOne) Take(_ context.Context, _ pglimit.Session, requests []pglim
 
 // stagedLoad runs a closed loop of 16 callers over the stages, for 200 ms, with room for
 // so few decisions that denials are thinned.
-func stagedLoad(t *testing.T, strategy bucketOfOne) Result {
+func stagedLoad(t *testing.T, strategy bucketOfOne) result.Run {
 	t.Helper()
-	c := DefaultConfig()
-	c.Callers, c.Keys, c.Limit, c.AuditDecisions = 16, 1, pglimit.Every(strategy.interval), 4000
-	l, recorders, p := fakeLoad(t, c, strategy)
-	elapsed := l.closed(t.Context(), 200*time.Millisecond)
-	result := summarize(p, c, recorders, l.callers[0].keys, elapsed)
-	stages := readStages([]instance{{limiter: l.callers[0].limiter}})
-	result.Stages = result.Stages.since(pglimit.Stats{}, stages)
-	return result
+	c := scenario.Custom()
+	c.Callers, c.Keys, c.Limit = 16, 1, pglimit.Every(strategy.interval)
+	d := fakeAudited(t, c, strategy, 4000)
+	run := d.ran(t.Context(), 200*time.Millisecond)
+	run.Stages = withStages(run.Stages, readStages([]instance{{limiter: d.load.callers[0].limiter}}))
+	return run
 }
 
 // Through combining and memory no fault is seen that is not there.
@@ -74,11 +74,11 @@ func TestStagesRaiseNoFalseAlarm(t *testing.T) {
 		t.Errorf("%s: %+v", got.Verdict(), got.Audit)
 	}
 	s := got.Stages
-	if !s.Combining || !s.Memory || s.Leases || s.decisions() != got.Decisions || s.decided() < got.Allowed || s.Denied[pglimit.FromMemory] < s.decided() {
+	if !s.Combining || !s.Memory || s.Leases || s.Decided+s.Remembered != got.Decisions || s.Decided < got.Allowed || s.Remembered < s.Decided {
 		t.Errorf("%+v, of %d decisions; want most of them from memory", s, got.Decisions)
 	}
-	if s.TripsPerDecision() <= 0 || s.TripsPerDecision() >= 0.5 || s.CallersPerTrip() < 1 || s.RequestsPerTrip() != 1 {
-		t.Errorf("%v trips per decision, %v callers and %v requests per trip", s.TripsPerDecision(), s.CallersPerTrip(), s.RequestsPerTrip())
+	if s.RoundTripsPerDecision <= 0 || s.RoundTripsPerDecision >= 0.5 || s.CallersPerRoundTrip < 1 || s.RequestsPerRoundTrip != 1 {
+		t.Errorf("%v trips per decision, %v callers and %v requests per trip", s.RoundTripsPerDecision, s.CallersPerRoundTrip, s.RequestsPerRoundTrip)
 	}
 }
 
@@ -100,10 +100,10 @@ func TestStagesHideNoUnderAdmission(t *testing.T) {
 
 func TestPublishedStatementsRunWithoutStages(t *testing.T) {
 	t.Parallel()
-	c := validConfig()
-	c.Leases = true
+	c := scenario.Custom()
+	c.Stages.Leases = true
 	for _, s := range published.Strategies("schema") {
-		if got := c.stages(plan{strategy: s}); got != (Stages{}) {
+		if got := stagesOn(c.StagesFor(s)); got != (result.Stages{}) {
 			t.Errorf("%s: %+v", s.Name(), got)
 		}
 	}
@@ -118,76 +118,42 @@ func (leaser) Lease(context.Context, pglimit.Session, pglimit.LeaseRequest) (pgl
 
 func TestLeasesAreForStrategiesThatHaveThem(t *testing.T) {
 	t.Parallel()
-	c := validConfig()
-	c.Leases = true
-	report := Report{Config: c}
+	c := scenario.Custom()
+	c.Stages.Leases = true
 	for _, s := range []pglimit.Strategy{leaser{fake{name: "has"}}, fake{name: "has_not"}} {
-		l, recorders, p := fakeLoad(t, c, s)
-		if got := c.stages(p).Leases; got != (s.Name() == "has") {
-			t.Errorf("%s leases: %v", s.Name(), got)
-		}
+		d := fakeDrive(t, c, s)
+		d.elapsed = time.Second
 		// What is set aside is denied, and nobody has got it: such denials are not judged.
-		add(&recorders[0].history, 0, denied, 1, 2, 3)
-		result := summarize(p, c, recorders, l.callers[0].keys, time.Second)
-		if judged := result.Audit.JudgedDenials; (judged == 0) != (s.Name() == "has") {
-			t.Errorf("%s: %d denials judged", s.Name(), judged)
+		add(&d.recorders[0].history, 0, denied, 1, 2, 3)
+		run := d.summarize(DefaultAudit)
+		if run.Stages.Leases != (s.Name() == "has") {
+			t.Errorf("%s leases: %v", s.Name(), run.Stages.Leases)
 		}
-		report.Runs = append(report.Runs, result)
-	}
-	notes := strings.Join(report.notes(), "\n")
-	for _, want := range []string{"do not have: has_not.", "has: grants only are audited"} {
-		if !strings.Contains(notes, want) {
-			t.Errorf("the notes do not say %q, but\n%s", want, notes)
+		if judged := run.Audit.JudgedDenials; (judged == 0) != (s.Name() == "has") {
+			t.Errorf("%s: %d denials judged", s.Name(), judged)
 		}
 	}
 }
 
-func TestStagesAreCountedFromTheWarmUp(t *testing.T) {
+func TestWhatStagesCameTo(t *testing.T) {
 	t.Parallel()
-	before := pglimit.Stats{
+	got := withStages(result.Stages{Memory: true}, pglimit.Stats{
 		Denied: pglimit.BySource{pglimit.FromMemory: 1}, Allowed: pglimit.BySource{pglimit.FromLease: 2, pglimit.FromDatabase: 3},
 		RoundTrips: 4, Requests: 5, LeaseTrips: 6,
-	}
-	want := before.Plus(before)
-	got := Stages{Memory: true}.since(before, want.Plus(before))
-	if got.Stats != want || !got.Memory {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	// (8 + 12) trips, 2 + 4 + 6 decisions.
+	})
+	// 4 + 6 trips, 1 + 2 + 3 decisions.
 	for what, c := range map[string]struct{ got, want float64 }{
-		"trips per decision": {got.TripsPerDecision(), 20.0 / 12},
-		"from memory":        {got.RememberedShare(), 2.0 / 12},
-		"from leases":        {got.LeasedShare(), 4.0 / 12},
-		"callers per trip":   {got.CallersPerTrip(), 6.0 / 8},
-		"requests per trip":  {got.RequestsPerTrip(), 10.0 / 8},
+		"trips per decision": {got.RoundTripsPerDecision, 10.0 / 6},
+		"from memory":        {got.RememberedRatio, 1.0 / 6},
+		"from leases":        {got.LeasedRatio, 2.0 / 6},
+		"callers per trip":   {got.CallersPerRoundTrip, 3.0 / 4},
+		"requests per trip":  {got.RequestsPerRoundTrip, 5.0 / 4},
 	} {
-		if c.got != c.want {
+		if math.Abs(c.got-c.want) > 0.001 {
 			t.Errorf("%s: %v, want %v", what, c.got, c.want)
 		}
 	}
-	if idle := (Stages{}); idle.TripsPerDecision() != 0 || idle.RememberedShare() != 0 {
+	if idle := withStages(result.Stages{}, pglimit.Stats{}); idle != (result.Stages{}) {
 		t.Error("nothing divided by nothing is not 0")
-	}
-}
-
-func TestStagesInWords(t *testing.T) {
-	t.Parallel()
-	c := DefaultConfig()
-	if got, want := c.stagesText(), "combining, memory of denials, no leases"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	c.NoMemory, c.Lanes, c.MaxWaiting, c.Leases, c.LeaseTTL = true, 8, 1000, true, 2*time.Second
-	if got, want := c.stagesText(), "combining (8 lanes, at most 1,000 waiting), no memory of denials, leases (2s)"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	for f, want := range map[float64]string{0: "0", 1: "1", 2.25: "2.25", 0.00009964: "0.0000996", 12.345: "12.3"} {
-		if got := small(f); got != want {
-			t.Errorf("%v is %q, want %q", f, got, want)
-		}
-	}
-	for share, want := range map[float64]string{0: "0 %", 0.5: "50 %", 0.12345: "12.35 %", 0.99999: "99.99 %", 1: "100 %"} {
-		if got := percent(share); got != want {
-			t.Errorf("%v is %q, want %q", share, got, want)
-		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
 // position of the server: how much WAL it has written and how many transaction ids it has
@@ -41,17 +41,18 @@ type reading struct {
 	statistics
 }
 
-// since is what was counted between two readings. complete says that every backend
-// had reported by then.
-func (r reading) since(before reading, complete bool) *ServerSide {
-	return &ServerSide{
-		WALBytes:       r.wal - before.wal,
-		TransactionIDs: r.xids - before.xids,
-		Deadlocks:      r.deadlocks - before.deadlocks,
-		DeadTuples:     max(0, r.dead-before.dead), // autovacuum may have been there
-		Updates:        r.updates - before.updates,
-		HOTUpdates:     r.hotUpdates - before.hotUpdates,
-		Incomplete:     !complete,
+// since puts what was counted between two readings into the run. complete says that every
+// backend had reported by then.
+func (r reading) since(before reading, complete bool, run *result.Run) {
+	wal, xids := r.wal-before.wal, r.xids-before.xids
+	run.WALBytes = &wal
+	run.WALBytesPerDecision = new(round(ratio(wal, run.Decisions), 3))
+	run.TransactionIDsPerDecision = new(round(ratio(xids, run.Decisions), 6))
+	run.Deadlocks = new(r.deadlocks - before.deadlocks)
+	run.DeadTuples = new(max(0, r.dead-before.dead)) // autovacuum may have been there
+	run.StatisticsComplete = complete
+	if updates := r.updates - before.updates; updates > 0 {
+		run.HOTUpdateRatio = new(round(ratio(r.hotUpdates-before.hotUpdates, updates), 6))
 	}
 }
 
@@ -93,13 +94,4 @@ func awaitStatistics(ctx context.Context, pool *pgxpool.Pool, application string
 			return false, ctx.Err()
 		}
 	}
-}
-
-// tableOf is the strategy's table: the one that its method Table names, or else the one
-// with the strategy's name, as in package strategies.
-func tableOf(s pglimit.Strategy) string {
-	if named, ok := s.(interface{ Table() string }); ok {
-		return named.Table()
-	}
-	return "pglimit." + s.Name()
 }

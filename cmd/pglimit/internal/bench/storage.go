@@ -22,10 +22,3 @@ func readStorage(ctx context.Context, pool *pgxpool.Pool, table string) (storage
 	).Scan(&storage)
 	return storage, err
 }
-
-func (r Result) storage() string {
-	if r.Storage == "" {
-		return "unknown"
-	}
-	return r.Storage
-}

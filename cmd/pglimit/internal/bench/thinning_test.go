@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -22,7 +23,7 @@ func hotKey(grants ...int64) []*history {
 	random := rand.New(rand.NewPCG(1, 1))
 	answer := func(at int64, allowed bool) {
 		d := pglimit.Decision{Allowed: allowed, At: time.UnixMicro(at)}
-		histories[random.IntN(callers)].answer(0, &d)
+		histories[random.IntN(callers)].answer(0, 0, &d)
 	}
 	for at := int64(0); at < 1_000_000; at += 10 {
 		for len(grants) > 0 && grants[0] <= at {
@@ -47,15 +48,15 @@ func TestDenialsAreThinnedAndGrantsAreNot(t *testing.T) {
 	t.Parallel()
 	limit := pglimit.Every(10 * time.Millisecond)
 	histories := hotKey(everyMS(10, 0)...)
-	got := check(histories, keyNames(1), limit, 1)
-	if got.Grants != 100 || got.OverTokens != 0 || got.DenialsNotDue != 0 || !got.Complete {
+	got := judge(histories, 1, limit)
+	if got.AuditedGrants != 100 || got.OverTokens != 0 || got.DenialsNotDue != 0 || !got.Complete {
 		t.Errorf("%+v; want all 100 grants, complete, no fault", got)
 	}
-	if got.Denials < 250 || got.Audited > 1000 || math.Abs(got.DenialSampling*float64(got.Denials)-100_000) > 1 {
+	if got.AuditedDenials < 250 || got.Audited > 1000 || math.Abs(got.DenialSampling*float64(got.AuditedDenials)-100_000) > 1 {
 		t.Errorf("%+v; want 250 denials or more, and that they are 1 of 100,000 / Denials", got)
 	}
-	if verdict := (Result{Audit: got}).Verdict(); verdict != verdictSampled {
-		t.Errorf("the verdict is %q, want %q", verdict, verdictSampled)
+	if verdict := got.Judge(100_000); verdict != result.VerdictSampled {
+		t.Errorf("the verdict is %q, want %q", verdict, result.VerdictSampled)
 	}
 	// As many of the first half second as of the second one.
 	var halves [2]int
@@ -78,7 +79,7 @@ func TestThinningHidesNoGrant(t *testing.T) {
 	for late := int64(1); late < 100; late += 7 {
 		grants := everyMS(10, 0)
 		grants[late] -= 10 // microseconds too soon
-		if got := check(hotKey(grants...), keyNames(1), limit, 1); got.OverTokens != 1 {
+		if got := judge(hotKey(grants...), 1, limit); got.OverTokens != 1 {
 			t.Errorf("grant %d came too soon: over by %d, want 1", late, got.OverTokens)
 		}
 	}
@@ -88,9 +89,9 @@ func TestThinningHidesNoGrant(t *testing.T) {
 // due. 3,000 denials of 100,000 are at fault, and some of them are among those kept.
 func TestThinnedDenialsShowAFault(t *testing.T) {
 	t.Parallel()
-	got := check(hotKey(everyMS(10, 300)...), keyNames(1), pglimit.Every(10*time.Millisecond), 1)
-	if share := float64(got.DenialsNotDue) / float64(got.Denials); share < 0.015 || share > 0.06 {
-		t.Errorf("%d of %d denials are not due, want 3 %%", got.DenialsNotDue, got.Denials)
+	got := judge(hotKey(everyMS(10, 300)...), 1, pglimit.Every(10*time.Millisecond))
+	if share := float64(got.DenialsNotDue) / float64(got.AuditedDenials); share < 0.015 || share > 0.06 {
+		t.Errorf("%d of %d denials are not due, want 3 %%", got.DenialsNotDue, got.AuditedDenials)
 	}
 }
 
@@ -105,9 +106,9 @@ func TestDenialsLeaveRoomForGrants(t *testing.T) {
 	for at := range int64(500) {
 		add(&late, 0, granted, 2_000_000+at)
 	}
-	got := check([]*history{&busy, &late}, keyNames(1), pglimit.Every(time.Millisecond), 1)
-	if got.Grants != 500 || !got.Complete {
-		t.Errorf("%d grants audited, complete: %v; want all 500", got.Grants, got.Complete)
+	got := judge([]*history{&busy, &late}, 1, pglimit.Every(time.Millisecond))
+	if got.AuditedGrants != 500 || !got.Complete {
+		t.Errorf("%d grants audited, complete: %v; want all 500", got.AuditedGrants, got.Complete)
 	}
 }
 
@@ -122,7 +123,7 @@ func TestEstimatedTimesDoNotDateLostAnswers(t *testing.T) {
 	a.lose(0)              // granted at 149, say
 	add(b, 0, granted, 0)
 	add(b, 0, denied, 149)
-	got := check([]*history{a, b}, keyNames(2), pglimit.Every(100*time.Millisecond), 1)
+	got := judge([]*history{a, b}, 2, pglimit.Every(100*time.Millisecond))
 	if got.DenialsNotDue != 0 || got.JudgedDenials != 1 || got.KeysWithLostAnswers != 1 {
 		t.Errorf("%+v; want the denial of the second key judged, and not that at 149", got)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/internal/published"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -29,10 +30,10 @@ func (b *bench) tidy(ctx context.Context, remove func(context.Context) error) {
 // deleteRows deletes the rows of the limiter. The rows of the published statements go
 // with their schema.
 func (b *bench) deleteRows(ctx context.Context, s pglimit.Strategy, limiter string) error {
-	if _, ok := s.(interface{ Table() string }); ok {
+	if scenario.AsPublished(s) {
 		return nil
 	}
-	table := pgx.Identifier(strings.Split(tableOf(s), ".")).Sanitize()
+	table := pgx.Identifier(strings.Split(scenario.TableOf(s), ".")).Sanitize()
 	_, err := b.observer.Exec(ctx, "delete from "+table+" where limiter = $1", limiter)
 	return err
 }

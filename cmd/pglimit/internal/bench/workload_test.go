@@ -1,10 +1,15 @@
 package bench
 
-import "testing"
+import (
+	"math"
+	"testing"
 
-func draw(c Config, caller, n int) []int {
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+)
+
+func draw(c scenario.Scenario, caller, n int) []int {
 	counts := make([]int, c.Keys)
-	p := c.newPicker(caller)
+	p := newPicker(c, c.Costs, 1, caller)
 	for range n {
 		counts[p.pick()]++
 	}
@@ -13,7 +18,7 @@ func draw(c Config, caller, n int) []int {
 
 func TestUniformDrawsEveryKeyAsOften(t *testing.T) {
 	t.Parallel()
-	c := DefaultConfig()
+	c := scenario.Custom()
 	c.Keys = 100
 	for key, n := range draw(c, 0, 1_000_000) {
 		if n < 9_500 || n > 10_500 { // five standard deviations
@@ -24,8 +29,8 @@ func TestUniformDrawsEveryKeyAsOften(t *testing.T) {
 
 func TestZipfDrawsAFewKeysMost(t *testing.T) {
 	t.Parallel()
-	c := DefaultConfig()
-	c.Keys, c.Distribution = 100_000, Zipf
+	c := scenario.Custom()
+	c.Keys, c.Distribution = 100_000, scenario.Zipf
 	counts := draw(c, 0, 1_000_000)
 	hundred := 0
 	for _, n := range counts[:100] {
@@ -45,22 +50,46 @@ func TestZipfDrawsAFewKeysMost(t *testing.T) {
 
 func TestSeedFixesTheKeys(t *testing.T) {
 	t.Parallel()
-	c := DefaultConfig()
+	c := scenario.Custom()
 	c.Keys = 1_000_000
-	sequence := func(c Config, caller int) (keys [8]uint32) {
-		p := c.newPicker(caller)
+	sequence := func(seed uint64, caller int) (keys [8]uint32) {
+		p := newPicker(c, c.Costs, seed, caller)
 		for i := range keys {
 			keys[i] = p.pick()
 		}
 		return keys
 	}
-	other := c
-	other.Seed = 2
-	again := c
-	if sequence(c, 3) != sequence(again, 3) {
+	if sequence(1, 3) != sequence(1, 3) {
 		t.Error("one seed, one caller, two sequences of keys")
 	}
-	if sequence(c, 3) == sequence(c, 4) || sequence(c, 3) == sequence(other, 3) {
+	if sequence(1, 3) == sequence(1, 4) || sequence(1, 3) == sequence(2, 3) {
 		t.Error("another caller or another seed, and the same keys")
+	}
+}
+
+// A larger exponent has fewer keys get most.
+func TestExponentOfZipf(t *testing.T) {
+	t.Parallel()
+	c := scenario.Custom()
+	c.Keys, c.Distribution, c.Exponent = 100_000, scenario.Zipf, 2
+	counts := draw(c, 0, 1_000_000)
+	if share := float64(counts[0]) / 1e6; math.Abs(share-0.608) > 0.01 { // 6 / pi^2
+		t.Errorf("the first key was drawn %v of the time, want 0.608", share)
+	}
+}
+
+func TestCostsAreDrawnByTheirShare(t *testing.T) {
+	t.Parallel()
+	c := scenario.Custom()
+	c.Costs = []scenario.Cost{{Tokens: 1, Share: 6}, {Tokens: 5, Share: 3}, {Tokens: 20, Share: 1}}
+	p := newPicker(c, c.Costs, 1, 0)
+	var counts [3]int
+	for range 100_000 {
+		counts[p.pickCost()]++
+	}
+	for i, want := range []int{60_000, 30_000, 10_000} {
+		if n := counts[i]; n < want-1000 || n > want+1000 {
+			t.Errorf("cost %d was drawn %d times of 100,000, want %d", i, n, want)
+		}
 	}
 }

@@ -24,20 +24,21 @@ func suite() []Scenario {
 	load := func(name, title, about, by string, keys int, limit pglimit.Limit) Scenario {
 		s := Custom()
 		s.Name, s.Title, s.About, s.CompareBy, s.Keys, s.Limit, s.Stages = name, title, about, by, keys, limit, bare
-		s.Warmup, s.Phases = 100*time.Millisecond, []Phase{{Length: 400 * time.Millisecond}}
+		s.Warmup, s.Phases = 100*time.Millisecond, []Phase{{Length: 350 * time.Millisecond}}
 		return s
 	}
 	partners := load("partners", "partners, one request per 2 s each",
 		"The write-up's endpoint: 100 partners, two instances, and callers that do not wait.",
 		result.ByDenials, 100, pglimit.Every(2*time.Second))
 	partners.Instances, partners.Conns = 2, 8
+	partners.Warmup = 0 // the first requests are granted, and then hardly any
 	return []Scenario{
 		load("many-keys-granted", "many keys, all granted",
 			"Many users, far below their limit. Every decision writes.",
-			result.ByGrants, 10_000, outOfReach),
+			result.ByGrants, 1000, outOfReach),
 		load("many-keys-denied", "many keys, mostly denied",
 			"Many users, most of them over their limit.",
-			result.ByDenials, 500, pglimit.PerSecond(1)),
+			result.ByDenials, 100, pglimit.PerSecond(5).WithBurst(1)),
 		load("hot-key-granted", "one hot key, all granted",
 			"Everybody takes from one bucket, such as a global limit. Every decision writes the same row.",
 			result.ByGrants, 1, outOfReach),

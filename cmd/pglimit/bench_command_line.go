@@ -1,0 +1,53 @@
+package main
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// commandLine is how the program was called, for a report: without passwords, and quoted
+// where a shell would need it.
+func (a *app) commandLine() string {
+	words := []string{"pglimit"}
+	for _, arg := range a.args {
+		name, value, assigned := strings.Cut(arg, "=")
+		if assigned && name == "--database-url" {
+			arg = name + "=" + withoutPassword(value)
+		} else {
+			arg = withoutPassword(arg)
+		}
+		words = append(words, quoted(arg))
+	}
+	return strings.Join(words, " ")
+}
+
+var passwordField = regexp.MustCompile(`(?i)\b(password|sslpassword)\s*=\s*('(?:[^'\\]|\\.)*'|\S+)`)
+
+// withoutPassword of a connection string in either form. Other text stays as it is.
+func withoutPassword(text string) string {
+	if u, err := url.Parse(text); err == nil && u.Scheme != "" && u.Host != "" {
+		query := u.Query()
+		for name := range query {
+			if strings.Contains(strings.ToLower(name), "password") {
+				query.Set(name, "xxxxx")
+				u.RawQuery = query.Encode()
+			}
+		}
+		return u.Redacted()
+	}
+	if strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://") {
+		return "postgres://..." // what cannot be parsed cannot be cleaned
+	}
+	return passwordField.ReplaceAllString(text, "$1=xxxxx")
+}
+
+var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`)
+
+// quoted for a shell.
+func quoted(arg string) string {
+	if plain.MatchString(arg) {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+}
