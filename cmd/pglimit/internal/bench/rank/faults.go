@@ -1,8 +1,6 @@
 package rank
 
 import (
-	"cmp"
-
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
@@ -74,10 +72,3 @@ func (f Faults) Words(verdict bool) (words []string) {
 	add(f.Failed, failed+" failed")
 	return words
 }
-
-// worse orders faults, the lesser first.
-func worse(a, b Faults) int {
-	return cmp.Or(cmp.Compare(wrong(a), wrong(b)), cmp.Compare(a.FailedShare(), b.FailedShare()), cmp.Compare(a.Deadlocks, b.Deadlocks))
-}
-
-func wrong(f Faults) int64 { return f.Over + f.TooMany + f.NotDue }

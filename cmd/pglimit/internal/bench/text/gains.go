@@ -21,7 +21,7 @@ func gains(base, staged []result.Group, o Options) []string {
 	}
 	rows := [][]string{top}
 	for _, g := range staged {
-		without, _ := baseOf(base, g)
+		without, _ := rank.Base(base, g)
 		cells := []string{without.Scenario.Title}
 		for _, name := range names {
 			cells = append(cells, gain(without, g, name))

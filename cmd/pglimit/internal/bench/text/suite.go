@@ -16,7 +16,7 @@ const screen = 60
 // Suite is what the default run prints: what was run on what, a block per scenario, what
 // the stages make of each, and the advice, a paragraph each.
 func Suite(r result.Report, advice []string, o Options) string {
-	base, staged := split(r.Groups())
+	base, staged := rank.Split(r.Groups())
 	if len(base) == 0 {
 		return text(suiteNotes(r, nil), recommendation(advice, o))
 	}
@@ -42,27 +42,6 @@ func Suite(r result.Report, advice []string, o Options) string {
 		out = build(false)
 	}
 	return out
-}
-
-// split returns the scenarios that stand for themselves, and those that have the same
-// load as one of these, with stages.
-func split(groups []result.Group) (base, staged []result.Group) {
-	for _, g := range groups {
-		if _, found := baseOf(groups, g); found {
-			staged = append(staged, g)
-		} else {
-			base = append(base, g)
-		}
-	}
-	return base, staged
-}
-
-func baseOf(groups []result.Group, g result.Group) (result.Group, bool) {
-	i := slices.IndexFunc(groups, func(other result.Group) bool { return other.Scenario.Name == g.Scenario.StagesOf })
-	if i < 0 || g.Scenario.StagesOf == "" {
-		return result.Group{}, false
-	}
-	return groups[i], true
 }
 
 // recommendation has a paragraph for each of the advice.
