@@ -44,9 +44,9 @@ func layOut(row []string, wide []int) string {
 	return strings.TrimRight(out.String(), " ")
 }
 
-// table has a head and rows. If it is too wide, it goes on below: the first column is
+// paged lays out a head and rows. If it is too wide, it goes on below: the first column is
 // repeated there.
-func table(rows [][]string) (lines []string) {
+func paged(rows [][]string) (lines []string) {
 	for _, columns := range pages(widths(rows...)) {
 		part := make([][]string, 0, len(rows))
 		for _, row := range rows {

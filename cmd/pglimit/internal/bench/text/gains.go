@@ -28,7 +28,7 @@ func gains(base, staged []result.Group, o Options) []string {
 		}
 		rows = append(rows, cells)
 	}
-	lines := table(rows)
+	lines := paged(rows)
 	lines[0] = o.title(lines[0])
 	for _, line := range faulty(staged) {
 		lines = append(lines, o.bad(clip(line, Width)))
