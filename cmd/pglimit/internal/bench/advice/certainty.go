@@ -1,0 +1,45 @@
+package advice
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
+)
+
+// certainty says how far the rounds lie apart, and what that means for the differences.
+func (e *evidence) certainty() string {
+	prefix := ""
+	if e.report.Interrupted {
+		prefix = "Interrupted, so all of this rests on a part of the runs. "
+	}
+	var spreads []float64
+	rounds, where := 0, ""
+	for _, l := range e.all() {
+		for _, s := range l.standings {
+			rounds = max(rounds, s.Main.Runs)
+			if s.Main.Runs < 2 {
+				continue
+			}
+			if spread := s.Main.Spread(); len(spreads) == 0 || spread > slices.Max(spreads) {
+				where = s.Strategy
+				if len(e.all()) > 1 {
+					where += ", " + l.scenario.Title
+				}
+			}
+			spreads = append(spreads, s.Main.Spread())
+		}
+	}
+	if len(spreads) == 0 {
+		return prefix + fmt.Sprintf("One round: the spread is not known (--repeat 3); under %s is too close to call", format.Share(rank.SingleRun))
+	}
+	typical, largest := median(spreads), slices.Max(spreads)
+	return prefix + fmt.Sprintf("%d rounds lie %s apart as a rule, %s at most (%s); less is too close to call",
+		rounds, format.Share(typical), format.Share(largest), where)
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[(len(sorted)-1)/2]
+}

@@ -1,0 +1,138 @@
+package advice
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// choose the strategy that is the least behind the fastest, as the geometric mean over
+// the loads: so one load that it is bad at is not outweighed by a win elsewhere. Empty:
+// there is none to choose.
+func (e *evidence) choose() (winner string) {
+	pool := e.patient(e.candidates)
+	most, best := 0, math.Inf(-1)
+	for _, name := range pool {
+		ran, sum := 0, 0.0
+		for _, l := range e.base {
+			s, found := l.of(name)
+			if !found {
+				continue
+			}
+			ran++
+			sum += math.Log(max(share(s, l.among(pool)[0]), 1e-6))
+		}
+		if ran > most || ran == most && ran > 0 && sum > best {
+			winner, most, best = name, ran, sum
+		}
+	}
+	return winner
+}
+
+// patient strategies seldom deny because another caller holds the row. All of them, if
+// none is.
+func (e *evidence) patient(names []string) []string {
+	some := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return slices.ContainsFunc(e.base, func(l load) bool {
+			s, ran := l.of(name)
+			return ran && s.OftenContended()
+		})
+	})
+	if len(some) == 0 {
+		return names
+	}
+	return some
+}
+
+// share of the other's main figure: 0.9 is 10 % slower.
+func share(s, other rank.Standing) float64 {
+	if other.Main.Median == s.Main.Median {
+		return 1
+	}
+	return s.Main.Median / other.Main.Median
+}
+
+// choice says what to take in general, and what speaks for it.
+func (e *evidence) choice(winner string) string {
+	switch {
+	case len(e.names) == 1:
+		return e.only(winner)
+	case len(e.base) == 1:
+		l := e.base[0]
+		s, _ := l.of(winner)
+		return fmt.Sprintf("For this load take %s: %s; %s. Other loads were not measured", winner, e.figure(l, s, true), e.verdicts(winner))
+	case len(e.candidates) == 1:
+		return fmt.Sprintf("That leaves %s; %s", winner, e.verdicts(winner))
+	}
+	leads, tied, ran := 0, 0, 0
+	var behind []string
+	for _, l := range e.base {
+		s, found := l.of(winner)
+		if !found {
+			continue
+		}
+		ran++
+		first := l.among(e.candidates)
+		switch {
+		case first[0].Strategy == winner:
+			leads++
+			if len(first) > 1 && rank.Tie(first[0].Main, first[1].Main) {
+				tied++
+			}
+		default:
+			behind = append(behind, format.Share(1-share(s, first[0])))
+		}
+	}
+	text := fmt.Sprintf("Take %s: fastest in %d of %d loads", winner, leads, ran)
+	if tied > 0 {
+		text += fmt.Sprintf(" (too close to call in %d)", tied)
+	}
+	switch {
+	case len(behind) == 1:
+		text += ", within " + behind[0] + " of the fastest in the other"
+	case len(behind) > 1:
+		text += ", behind by " + strings.Join(behind, ", ") + " in the others"
+	}
+	return text + "; " + e.verdicts(winner)
+}
+
+// only one strategy ran.
+func (e *evidence) only(name string) string {
+	text := "Only " + name + " was run, so there is nothing to compare it with; " + e.verdicts(name)
+	if len(e.base) == 1 {
+		s, _ := e.base[0].of(name)
+		text += ". It did " + e.figure(e.base[0], s, true)
+	}
+	return text
+}
+
+// verdicts of the audits of all its runs, in a few words.
+func (e *evidence) verdicts(name string) string {
+	var seen []string
+	for _, l := range e.all() {
+		if s, ran := l.of(name); ran && !slices.Contains(seen, s.Verdict()) {
+			seen = append(seen, s.Verdict())
+		}
+	}
+	only := func(verdicts ...string) bool {
+		return !slices.ContainsFunc(seen, func(v string) bool { return !slices.Contains(verdicts, v) })
+	}
+	switch {
+	case e.faults(name).Wrong():
+		return "not exact"
+	case only(result.VerdictExact):
+		return "exact"
+	case only(result.VerdictExact, result.VerdictSampled):
+		return "exact (denials sampled)"
+	case only(result.VerdictExact, result.VerdictSampled, result.VerdictNeverOver):
+		return "never over its limit"
+	case slices.Contains(seen, result.VerdictOff):
+		return "not audited"
+	}
+	return "no fault seen"
+}

@@ -1,0 +1,184 @@
+package advice
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// bound says who kept the write-up's bound.
+func (e *evidence) bound() string {
+	var said []string
+	for _, l := range e.base {
+		if l.scenario.AtMost == 0 {
+			continue
+		}
+		var kept, not []string
+		for _, name := range e.names {
+			s, ran := l.of(name)
+			switch {
+			case !ran:
+			case s.Faults.TooMany > 0:
+				not = append(not, name+" (by "+format.Count(s.Faults.TooMany)+")")
+			default:
+				kept = append(kept, name)
+			}
+		}
+		text := "At most " + format.Plural(l.scenario.AtMost, "token") + ": "
+		switch {
+		case len(not) == 0 && len(kept) > 1:
+			text += "all kept to it"
+		case len(not) == 0:
+			text += kept[0] + " kept to it"
+		case len(kept) == 0:
+			text += "none kept to it"
+		default:
+			text += "kept by " + strings.Join(kept, ", ") + "; not by " + strings.Join(not, ", ")
+		}
+		said = append(said, text)
+	}
+	return strings.Join(said, ". ")
+}
+
+// stages says what they make of the winner.
+func (e *evidence) stages(winner string) string {
+	least, most := math.Inf(1), math.Inf(-1)
+	var on result.Parameters
+	slowest := ""
+	for _, l := range e.staged {
+		i := slices.IndexFunc(e.base, func(b load) bool { return b.scenario.Name == l.scenario.StagesOf })
+		with, ran := l.of(winner)
+		without, had := e.base[i].of(winner)
+		factor := with.Main.Median / without.Main.Median
+		if !ran || !had || math.IsNaN(factor) || math.IsInf(factor, 0) {
+			continue
+		}
+		if factor < least {
+			least, slowest = factor, e.base[i].scenario.Title
+		}
+		most = max(most, factor)
+		on = l.scenario.Parameters
+	}
+	if math.IsInf(least, 1) {
+		return ""
+	}
+	factors := format.Factor(least) + " to " + format.Factor(most)
+	if format.Factor(least) == format.Factor(most) {
+		factors = format.Factor(most)
+	}
+	text := fmt.Sprintf("With %s, %s does %s as much", named(on), winner, factors)
+	switch {
+	case most < 1:
+		return text + ": these loads do without"
+	case least < 1/worthSaying:
+		return text + ": slower on " + slowest
+	}
+	return text + ": leave them on"
+}
+
+func named(p result.Parameters) string {
+	var on []string
+	for _, stage := range []struct {
+		on   bool
+		name string
+	}{{p.Combining, "combining"}, {p.Memory, "memory of denials"}, {p.Leases, "leases"}} {
+		if stage.on {
+			on = append(on, stage.name)
+		}
+	}
+	text := strings.Join(on, " and ")
+	if p.Combining && p.Memory && !p.Leases {
+		text += " (the default)"
+	}
+	return text
+}
+
+// others says what spoils each of the others, and where it would make sense.
+func (e *evidence) others(winner string) string {
+	var said []string
+	for _, name := range e.names {
+		if name == winner || slices.Contains(e.out, name) && !e.excused {
+			continue
+		}
+		if text := e.other(name, winner); text != "" {
+			said = append(said, name+": "+text)
+		}
+	}
+	return strings.Join(said, ". ")
+}
+
+func (e *evidence) other(name, winner string) string {
+	var facts []string
+	least, most, tied, ran := math.Inf(1), math.Inf(-1), 0, 0
+	var heldBy load
+	held := 0.0
+	for _, l := range e.base {
+		s, found := l.of(name)
+		w, both := l.of(winner)
+		if !found || !both {
+			continue
+		}
+		ran++
+		if s.Contended > held {
+			held, heldBy = s.Contended, l
+		}
+		f := share(s, w)
+		least, most = min(least, f), max(most, f)
+		switch tie := rank.Tie(s.Main, w.Main); {
+		case tie:
+			tied++
+		case f > 1 && !s.OftenContended():
+			facts = append(facts, format.Factor(f)+" on "+l.scenario.Title)
+		}
+	}
+	if ran == 0 {
+		return "did not run under the same loads"
+	}
+	if held > rank.NotableContention {
+		facts = append(facts, fmt.Sprintf("denied %s on %s because another caller held the row", format.Share(held), heldBy.scenario.Title))
+	}
+	facts = append(facts, slower(least, most, tied, ran)...)
+	return strings.Join(append(facts, e.costs(name, winner)...), ", ")
+}
+
+// slower by how much, over all loads.
+func slower(least, most float64, tied, ran int) []string {
+	switch {
+	case tied == ran:
+		return []string{"too close to call"}
+	case least >= 1:
+		return nil
+	case tied > 0 || most > 1:
+		return []string{"up to " + format.Share(1-least) + " slower"}
+	case format.Share(1-most) == format.Share(1-least):
+		return []string{format.Share(1-least) + " slower"}
+	}
+	low := strings.TrimSuffix(format.Share(1-most), " %")
+	return []string{low + " to " + format.Share(1-least) + " slower"}
+}
+
+// costs of a strategy beyond those of the winner, where most is granted.
+func (e *evidence) costs(name, winner string) (costs []string) {
+	trips, wal := false, false
+	for _, l := range e.base {
+		s, found := l.of(name)
+		w, both := l.of(winner)
+		if !found || !both {
+			continue
+		}
+		if t := s.Figure(result.Run.TripsPerDecision).Median; !trips && t > 1.5*w.Figure(result.Run.TripsPerDecision).Median {
+			costs = append(costs, times(t))
+			trips = true
+		}
+		if x, _ := e.extremes(l, s, walOf); !wal && l.by() == result.ByGrants && x.greatest && !s.OftenContended() {
+			costs = append(costs, "most WAL ("+format.Number(x.own)+" B)")
+			wal = true
+		}
+	}
+	return costs
+}

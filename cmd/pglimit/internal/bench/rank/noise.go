@@ -1,0 +1,39 @@
+package rank
+
+import (
+	"math"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// SingleRun is the difference below which two figures of one run each cannot be told from
+// noise, as a share. Runs of a second on a busy machine differ by as much.
+const SingleRun = 0.15
+
+// Noise says that two figures cannot be told apart: the ranges of their repetitions
+// overlap or, where either has one run only, they differ by less than [SingleRun].
+func Noise(a, b result.Figure) bool {
+	if a.Runs < 2 || b.Runs < 2 {
+		return difference(a, b) < SingleRun
+	}
+	return a.Low <= b.High && b.Low <= a.High
+}
+
+// Tie says that neither strategy can be called the faster. That takes a little more than
+// [Noise], since an advice follows from it: two rounds may well lie close together by
+// chance, so a difference within the wider spread of the two is a tie as well.
+func Tie(a, b result.Figure) bool {
+	return Noise(a, b) || difference(a, b) < max(a.Spread(), b.Spread())
+}
+
+// difference as a share of the larger of the two. It is 1 if one is not known.
+func difference(a, b result.Figure) float64 {
+	larger := max(math.Abs(a.Median), math.Abs(b.Median))
+	switch {
+	case math.IsNaN(larger):
+		return 1
+	case larger == 0:
+		return 0
+	}
+	return math.Abs(a.Median-b.Median) / larger
+}

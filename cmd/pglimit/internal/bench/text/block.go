@@ -1,0 +1,141 @@
+package text
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// block is one scenario of the suite. A row's verdict stands apart from its cells: it
+// has what room they leave.
+type block struct {
+	title     string
+	rows      [][]string
+	standings []rank.Standing
+	best      int
+}
+
+var blockHead = []string{"", "grants", "denials", "grant ms", "denial ms", "trips", "WAL"}
+
+func newBlock(g result.Group) block {
+	b := block{title: g.Scenario.Title + ": " + load(g.Scenario.Parameters), standings: rank.Of(g)}
+	b.best = rank.Best(b.standings)
+	for i, s := range b.standings {
+		name := short(s.Strategy)
+		if i == b.best {
+			name += " *"
+		}
+		b.rows = append(b.rows, []string{
+			name,
+			format.Number(s.Figure(func(run result.Run) float64 { return run.GrantsPerSecond }).Median),
+			format.Number(s.Figure(func(run result.Run) float64 { return run.DenialsPerSecond }).Median),
+			millis(s.Row, func(run result.Run) (result.Latency, int64) { return run.GrantLatency, run.Allowed }),
+			millis(s.Row, func(run result.Run) (result.Latency, int64) { return run.DenialLatency, run.Denied }),
+			trips(s.Figure(result.Run.TripsPerDecision).Median),
+			format.Number(s.Figure(walPerDecision).Median),
+		})
+	}
+	return b
+}
+
+// lines of the block. repeated says that the head of the columns is known from above.
+func (b block) lines(wide []int, repeated bool, o Options) []string {
+	lines := []string{o.title(clip(b.title, Width))}
+	if !repeated {
+		lines = append(lines, layOut(blockHead, wide)+" verdict")
+	}
+	for i, row := range b.rows {
+		s := b.standings[i]
+		left := layOut(row, wide)
+		right, below := verdict(s, Width-width(left)-1)
+		if i == b.best {
+			left = o.good(left)
+		}
+		paint := func(s string) string { return s }
+		if s.Faults.Any() {
+			paint = o.bad
+		}
+		if right != "" {
+			left += " " + paint(right)
+		}
+		lines = append(lines, left)
+		for _, line := range wrap(below, Width-4, 0) {
+			lines = append(lines, "    "+paint(line))
+		}
+	}
+	return lines
+}
+
+// verdict of a row in so much room, and what goes on a line below.
+func verdict(s rank.Standing, room int) (right, below string) {
+	audited := s.Verdict()
+	rest := s.Faults.Words(true)
+	if s.OftenContended() {
+		rest = append([]string{contended(s)}, rest...)
+	}
+	whole := strings.Join(append([]string{audited}, rest...), ", ")
+	for _, text := range []string{whole, strings.Replace(whole, " contended", " cont.", 1)} {
+		if width(text) <= room {
+			return text, ""
+		}
+	}
+	if width(audited) <= room {
+		return audited, strings.Join(rest, ", ")
+	}
+	return "", whole
+}
+
+func contended(s rank.Standing) string { return format.Share(s.Contended) + " contended" }
+
+// millis is the median of two percentiles: 0.85/4.31.
+func millis(row result.Row, of func(result.Run) (l result.Latency, n int64)) string {
+	n := int64(0)
+	percentile := func(which func(result.Latency) float64) string {
+		return format.Millis(row.Figure(func(run result.Run) float64 {
+			l, _ := of(run)
+			if l.Count == 0 {
+				return math.NaN()
+			}
+			return which(l)
+		}).Median)
+	}
+	for _, run := range row.Runs {
+		_, some := of(run)
+		n += some
+	}
+	p50 := percentile(func(l result.Latency) float64 { return l.P50 })
+	switch {
+	case n == 0:
+		return format.None
+	case p50 == format.Unknown:
+		return format.Unknown
+	}
+	return p50 + "/" + percentile(func(l result.Latency) float64 { return l.P99 })
+}
+
+// trips per decision, as fine as matters: 2, 1.05, 0.04, <.001.
+func trips(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return format.Unknown
+	case f == 0 || f >= 0.01:
+		return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(f, 'f', 2, 64), "0"), ".")
+	case f >= 0.001:
+		return strconv.FormatFloat(f, 'f', 3, 64)
+	}
+	return "<.001"
+}
+
+func walPerDecision(run result.Run) float64 { return known(run.WALBytesPerDecision) }
+
+// known is NaN where the figure is not.
+func known[T int64 | float64](n *T) float64 {
+	if n == nil {
+		return math.NaN()
+	}
+	return float64(*n)
+}

@@ -1,0 +1,65 @@
+package text
+
+import (
+	"strings"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// gains says how many times as much each strategy does with stages as without, by the
+// main figure of the scenario.
+func gains(base, staged []result.Group, o Options) []string {
+	if len(staged) == 0 {
+		return nil
+	}
+	names := strategies(staged)
+	top := []string{"with " + stageNames(staged[0].Scenario.Parameters)}
+	for _, name := range names {
+		top = append(top, short(name))
+	}
+	rows := [][]string{top}
+	for _, g := range staged {
+		without, _ := rank.Base(base, g)
+		cells := []string{without.Scenario.Title}
+		for _, name := range names {
+			cells = append(cells, gain(without, g, name))
+		}
+		rows = append(rows, cells)
+	}
+	lines := paged(rows)
+	lines[0] = o.title(lines[0])
+	for _, line := range faulty(staged) {
+		lines = append(lines, o.bad(clip(line, Width)))
+	}
+	return lines
+}
+
+// gain of a strategy by the stages: ×310. A fault is marked.
+func gain(without, with result.Group, strategy string) string {
+	before, had := without.Row(strategy)
+	after, has := with.Row(strategy)
+	if !had || !has {
+		return format.None
+	}
+	cell := format.Factor(after.Figure(with.Scenario.Main).Median / before.Figure(without.Scenario.Main).Median)
+	if rank.FaultsOf(with.Scenario, after).Any() {
+		cell += " !"
+	}
+	return cell
+}
+
+// stageNames says which stages are on: combining, memory.
+func stageNames(p result.Parameters) string {
+	var on []string
+	for _, stage := range []struct {
+		on   bool
+		name string
+	}{{p.Combining, "combining"}, {p.Memory, "memory"}, {p.Leases, "leases"}} {
+		if stage.on {
+			on = append(on, stage.name)
+		}
+	}
+	return strings.Join(on, ", ")
+}

@@ -1,0 +1,110 @@
+package text
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// screen is how many lines the suite may have: more are not read.
+const screen = 60
+
+// Suite is what the default run prints: what was run on what, a block per scenario, what
+// the stages make of each, and the advice, a paragraph each.
+func Suite(r result.Report, advice []string, o Options) string {
+	base, staged := rank.Split(r.Groups())
+	if len(base) == 0 {
+		return text(suiteNotes(r, nil), recommendation(advice, o))
+	}
+	blocks := make([]block, 0, len(base))
+	rows := [][]string{blockHead}
+	for _, g := range base {
+		b := newBlock(g)
+		blocks = append(blocks, b)
+		rows = append(rows, b.rows...)
+	}
+	wide := widths(rows...)
+
+	build := func(repeat bool) string {
+		paragraphs := [][]string{head(r, base)}
+		for i, b := range blocks {
+			paragraphs = append(paragraphs, b.lines(wide, i > 0 && !repeat, o))
+		}
+		return text(append(paragraphs, gains(base, staged, o), suiteNotes(r, blocks), recommendation(advice, o))...)
+	}
+	out := build(true)
+	if strings.Count(out, "\n") > screen {
+		// The columns are the same in all blocks: the first one's head serves the others.
+		out = build(false)
+	}
+	return out
+}
+
+// recommendation has a paragraph for each of the advice.
+func recommendation(advice []string, o Options) (lines []string) {
+	if len(advice) == 0 {
+		return nil
+	}
+	lines = []string{o.title("Recommendation")}
+	for _, paragraph := range advice {
+		lines = append(lines, wrap("- "+paragraph, Width, 2)...)
+	}
+	return lines
+}
+
+// suiteNotes explain the words and signs that the blocks use.
+func suiteNotes(r result.Report, blocks []block) []string {
+	var notes []string
+	note := func(when bool, text string) {
+		if when {
+			notes = append(notes, text)
+		}
+	}
+	printed, contended := "", false
+	for _, b := range blocks {
+		for i, s := range b.standings {
+			printed += " " + strings.Join(b.rows[i], " ") + " " + s.Verdict()
+			contended = contended || s.OftenContended()
+		}
+	}
+	note(r.Interrupted, "Interrupted: the last run is shorter than the others, or missing.")
+	note(strings.Contains(printed, result.VerdictExact), "exact: no key got more than its limit, no denial without cause.")
+	note(strings.Contains(printed, result.VerdictSampled), "sampled: only some denials were checked (--details).")
+	note(strings.Contains(printed, result.VerdictNeverOver), "never over: so far as is known; no denial could be checked.")
+	note(strings.Contains(printed, result.VerdictNoFault), "no fault seen: grants are missing from the audit.")
+	note(contended, "cont(ended): denied because another caller held the row.")
+	note(strings.Contains(printed, " "+format.Unknown), "?: not known.")
+	note(strings.Contains(printed, "pub. "), "pub.: published_, the write-up's own statement.")
+	note(true, adapted(r))
+	return wrap(strings.Join(notes, " "), Width, 0)
+}
+
+// adapted names the strategies that could not keep the limit of the scenario.
+func adapted(r result.Report) string {
+	var names []string
+	for _, run := range r.Runs {
+		if run.Adapted && !slices.Contains(names, run.Strategy) {
+			names = append(names, run.Strategy)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Burst 1 only: %s.", strings.Join(names, ", "))
+}
+
+// faulty lists the staged runs with a fault, which have no verdict of their own.
+func faulty(staged []result.Group) (lines []string) {
+	for _, g := range staged {
+		for _, s := range rank.Of(g) {
+			if s.Faults.Any() {
+				lines = append(lines, fmt.Sprintf("! %s, %s: %s", s.Strategy, g.Scenario.Title, strings.Join(s.Faults.Words(false), ", ")))
+			}
+		}
+	}
+	return lines
+}
