@@ -185,6 +185,8 @@ func TestNoArrowRunsBack(t *testing.T) {
 		"migrations/internal/functions", "migrations/internal/generate", "migrations",
 		"cleanup",
 		"internal/published", "internal/pgserver",
+		"cmd/pglimit/internal/bench/result", "cmd/pglimit/internal/bench/result/resulttest",
+		"cmd/pglimit/internal/bench/chart", "cmd/pglimit/internal/bench/report",
 		"cmd/pglimit/internal/bench", "cmd/pglimit",
 		"integration",
 	}
