@@ -5,12 +5,13 @@ import (
 	"unicode/utf8"
 )
 
-// The frame of a picture with axes, in units of the SVG. A character is about 7 wide.
+// The frame of a picture with axes, in units of the SVG. A character is up to
+// 8 wide.
 const (
-	height      = 250
+	height      = 270
 	marginRight = 16
 	bottom      = height - 40
-	character   = 7
+	character   = 7.6
 )
 
 // plot is what is drawn inside the frame.
@@ -19,6 +20,7 @@ type plot struct {
 	Grid, Frame              string // paths
 	XTicks, YTicks, Changes  []label
 	XLabel, YLabel           string
+	XLabelY                  float64
 	ChangeLines              string
 	Lines                    []drawn
 	Limits                   []label
@@ -39,18 +41,18 @@ type drawn struct {
 
 func (l Lines) plot() *plot {
 	x, y := l.spans()
-	p := &plot{Right: width - marginRight, Top: 26, Bottom: bottom, XLabel: l.X.Label, YLabel: l.Y.Label}
+	p := &plot{Right: width - marginRight, Top: 26, Bottom: bottom, XLabel: l.X.Label, XLabelY: height - 4, YLabel: l.Y.Label}
 	if y.scale == Log {
 		p.YLabel += " (log scale)"
 	}
 	if len(l.Changes) > 0 {
-		p.Top += 18
+		p.Top += 20
 	}
-	longest := 0
+	longest := 0.0
 	for _, tick := range y.ticks {
-		longest = max(longest, utf8.RuneCountInString(l.Y.Unit.Text(tick)))
+		longest = max(longest, wide(l.Y.Unit.Text(tick)))
 	}
-	p.Left = float64(longest*character) + 12
+	p.Left = longest + 12
 	x.from, x.to = p.Left, p.Right
 	y.from, y.to = p.Bottom, p.Top
 
@@ -79,8 +81,8 @@ func (p *plot) axes(l Lines, x, y span) {
 		}
 		frame.move(at, p.Bottom)
 		frame.down(p.Bottom + 4)
-		half := float64(utf8.RuneCountInString(text)*character) / 2
-		middle := math.Min(at, width-half)
+		half := wide(text) / 2
+		middle := math.Min(at, width-1-half)
 		if middle-half < free+4 {
 			continue
 		}
@@ -102,15 +104,15 @@ func (p *plot) changes(changes []Change, x span) {
 			continue
 		}
 		if at > p.Left+1 {
-			lines.move(at, p.Top-14)
+			lines.move(at, p.Top-16)
 			lines.down(p.Bottom)
 		}
 		if at < free {
 			continue
 		}
-		free = at + 10 + float64(utf8.RuneCountInString(change.Label)*character)
-		if free <= width+10 {
-			p.Changes = append(p.Changes, label{round(at + 4), p.Top - 5, change.Label})
+		free = at + 8 + wide(change.Label)
+		if free <= width {
+			p.Changes = append(p.Changes, label{round(at + 4), p.Top - 7, change.Label})
 		}
 	}
 	p.ChangeLines = lines.String()
@@ -160,11 +162,23 @@ func (s Series) draw(x, y span, step bool) drawn {
 			line.move(atX, atY)
 		}
 		open, before = true, point.Y
-		if marked(len(s.Points), i, s.Style) {
+		if marked(len(s.Points), i, s.Style) || !step && s.alone(i, x, y) {
 			marker(&markers, s.Style, atX, atY)
 		}
 	}
 	return drawn{Style: style(s.Style), Line: line.String(), Markers: markers.String()}
 }
+
+// alone says that no line leads to a point, as both its neighbours have no place. Without a
+// marker it would not be seen.
+func (s Series) alone(i int, x, y span) bool {
+	has := func(i int) bool {
+		return i >= 0 && i < len(s.Points) && x.takes(s.Points[i].X) && y.takes(s.Points[i].Y)
+	}
+	return !has(i-1) && !has(i+1)
+}
+
+// wide is about how wide a text is.
+func wide(text string) float64 { return float64(utf8.RuneCountInString(text)) * character }
 
 func round(v float64) float64 { return math.Round(v*10) / 10 }

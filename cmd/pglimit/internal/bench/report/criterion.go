@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/chart"
@@ -21,7 +22,7 @@ type criterionRow struct {
 	Deadlocks, Failed     string
 	WorstGrant, WorstDeny string
 	Kept                  bool
-	Over                  int64
+	Verdict               string
 }
 
 // newCriterion is nil where the scenario has none.
@@ -47,8 +48,14 @@ func newCriterion(g result.Group) *criterion {
 			WorstGrant: most(chart.Micros, func(r result.Run) float64 { return latency(r.GrantLatency, r.GrantLatency.Max) }),
 			WorstDeny:  most(chart.Micros, func(r result.Run) float64 { return latency(r.DenialLatency, r.DenialLatency.Max) }),
 		}
-		shown.Over = shown.Most - c.AtMost
-		shown.Kept = shown.Over <= 0
+		switch over, failed := shown.Most-c.AtMost, row.Figure(result.Run.FailedShare).High; {
+		case over > 0:
+			shown.Verdict = fmt.Sprintf("not kept: %d too many", over)
+		case failed > 0:
+			shown.Kept, shown.Verdict = true, "kept, but requests failed"
+		default:
+			shown.Kept, shown.Verdict = true, "kept"
+		}
 		c.Rows = append(c.Rows, shown)
 	}
 	return c

@@ -19,11 +19,8 @@ func loads(scenarios []result.Scenario) []load {
 	for _, s := range scenarios {
 		p := s.Parameters
 		l := load{
-			Title: s.Title, Loop: p.Loop, Keys: keys(p), Limit: limit(p), Time: duration(p.DurationSeconds),
+			Title: heading(s), Loop: p.Loop, Keys: keys(p), Limit: limit(p), Time: duration(p.DurationSeconds),
 			Durability: p.Durability, Stages: stages(p), Trouble: trouble(p),
-		}
-		if l.Title == "" {
-			l.Title = s.Name
 		}
 		l.Requests = fmt.Sprintf("%s, %s, %s", plural(p.Callers, "caller"), plural(p.Instances, "instance"), plural(p.Conns, "connection"))
 		if p.Loop == "open" {

@@ -18,6 +18,8 @@ import (
 	"html/template"
 	"io"
 	"strconv"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/chart"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
@@ -97,7 +99,6 @@ func (p *page) addSections(groups []result.Group) error {
 		byName[g.Scenario.Name] = s
 		if plain := byName[g.Scenario.StagesOf]; g.Scenario.StagesOf != "" && plain != nil && !plain.Nested {
 			s.Nested = true
-			s.Title = "With the stages: " + s.Title
 			plain.Staged = append(plain.Staged, s)
 			continue
 		}
@@ -109,12 +110,9 @@ func (p *page) addSections(groups []result.Group) error {
 func newSection(id string, g result.Group) (*section, error) {
 	a := newAlbum(id, g)
 	s := &section{
-		ID: id, Title: g.Scenario.Title, About: g.Scenario.About, Load: words(g.Scenario.Parameters),
+		ID: id, Title: heading(g.Scenario), About: g.Scenario.About, Load: words(g.Scenario.Parameters),
 		Summary: newSummary(g), Failures: failures(g), Criterion: newCriterion(g),
 		Quiet: a.quiet(), Thinned: a.thinned(),
-	}
-	if s.Title == "" {
-		s.Title = g.Scenario.Name
 	}
 	for _, chapter := range a.chapters() {
 		figures, err := a.draw(chapter.pictures)
@@ -126,6 +124,16 @@ func newSection(id string, g result.Group) (*section, error) {
 		}
 	}
 	return s, nil
+}
+
+// heading begins with a capital letter.
+func heading(s result.Scenario) string {
+	text := s.Title
+	if text == "" {
+		text = s.Name
+	}
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(first)) + text[size:]
 }
 
 func title(r result.Report) string {

@@ -117,9 +117,10 @@ func whole(there float64, owed *float64) int64 {
 func pointLatency(p50 float64, noise *noise) result.PointLatency {
 	p50 *= 1 + 0.05*noise.next()
 	spread := 1 + 0.3*noise.next()
+	const timeout = 3e6
 	return result.PointLatency{
 		Mean: round3(p50 * 1.15), P50: round3(p50),
-		P99: round3(p50 * 3.2 * spread), Max: round3(p50 * 9 * spread * spread),
+		P99: round3(min(timeout, p50*3.2*spread)), Max: round3(min(timeout, p50*9*spread*spread)),
 	}
 }
 
