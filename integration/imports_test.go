@@ -185,7 +185,11 @@ func TestNoArrowRunsBack(t *testing.T) {
 		"migrations/internal/functions", "migrations/internal/generate", "migrations",
 		"cleanup",
 		"internal/published", "internal/pgserver",
-		"cmd/pglimit/internal/bench/wire",
+		"cmd/pglimit/internal/bench/result", "cmd/pglimit/internal/bench/result/resulttest",
+		"cmd/pglimit/internal/bench/format", "cmd/pglimit/internal/bench/rank", "cmd/pglimit/internal/bench/advice",
+		"cmd/pglimit/internal/bench/compare", "cmd/pglimit/internal/bench/gate", "cmd/pglimit/internal/bench/text",
+		"cmd/pglimit/internal/bench/chart", "cmd/pglimit/internal/bench/report",
+		"cmd/pglimit/internal/bench/wire", "cmd/pglimit/internal/bench/trouble", "cmd/pglimit/internal/bench/scenario",
 		"cmd/pglimit/internal/bench", "cmd/pglimit",
 		"integration",
 	}

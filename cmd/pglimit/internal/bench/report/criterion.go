@@ -1,0 +1,62 @@
+package report
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/chart"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// criterion is the write-up's own: a run may grant so many tokens and no more.
+type criterion struct {
+	AtMost int64
+	Rows   []criterionRow
+}
+
+// criterionRow is the worst of the runs of a strategy.
+type criterionRow struct {
+	Strategy              string
+	Least, Most           int64 // tokens granted
+	Share                 string
+	Deadlocks, Failed     string
+	WorstGrant, WorstDeny string
+	Kept                  bool
+	Verdict               string
+}
+
+// newCriterion is nil where the scenario has none.
+func newCriterion(g result.Group) *criterion {
+	if g.Scenario.AtMost <= 0 {
+		return nil
+	}
+	c := &criterion{AtMost: g.Scenario.AtMost}
+	for _, row := range g.Rows {
+		granted := row.Figure(func(r result.Run) float64 { return float64(r.Granted) })
+		most := func(unit chart.Unit, of func(result.Run) float64) string {
+			worst := row.Figure(of).High
+			if math.IsNaN(worst) {
+				return "–"
+			}
+			return unit.Text(worst)
+		}
+		shown := criterionRow{
+			Strategy: row.Strategy, Least: int64(granted.Low), Most: int64(granted.High),
+			Share:      chart.Percent.Text(100 * granted.Low / float64(c.AtMost)),
+			Deadlocks:  most(chart.Number, func(r result.Run) float64 { return known(r.Deadlocks) }),
+			Failed:     most(chart.Percent, func(r result.Run) float64 { return 100 * r.FailedShare() }),
+			WorstGrant: most(chart.Micros, func(r result.Run) float64 { return latency(r.GrantLatency, r.GrantLatency.Max) }),
+			WorstDeny:  most(chart.Micros, func(r result.Run) float64 { return latency(r.DenialLatency, r.DenialLatency.Max) }),
+		}
+		switch over, failed := shown.Most-c.AtMost, row.Figure(result.Run.FailedShare).High; {
+		case over > 0:
+			shown.Verdict = fmt.Sprintf("not kept: %d too many", over)
+		case failed > 0:
+			shown.Kept, shown.Verdict = true, "kept, but requests failed"
+		default:
+			shown.Kept, shown.Verdict = true, "kept"
+		}
+		c.Rows = append(c.Rows, shown)
+	}
+	return c
+}

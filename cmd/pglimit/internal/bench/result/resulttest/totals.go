@@ -1,0 +1,111 @@
+package resulttest
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// total adds to the run what follows from its series.
+func (like shape) total(run *result.Run, wal, deadlocks, failed int64) {
+	run.Decisions = run.Allowed + run.Denied
+	run.Granted = run.Allowed * run.Cost
+	run.GrantsPerSecond = float64(run.Allowed) / run.Seconds
+	run.DenialsPerSecond = float64(run.Denied) / run.Seconds
+	run.DecisionsPerSecond = run.GrantsPerSecond + run.DenialsPerSecond
+	if failed > 0 {
+		run.Errors = map[string]int64{"timeout": failed - deadlocks, "40P01 deadlock_detected": deadlocks}
+		run.FirstErrors = map[string]string{"timeout": "context deadline exceeded"}
+	}
+	perDecision := round3(float64(wal) / float64(max(1, run.Decisions)))
+	run.Deadlocks, run.WALBytes, run.WALBytesPerDecision = &deadlocks, &wal, &perDecision
+
+	run.GrantLatency = latency(run.Allowed, run.Series, func(p result.Point) (int64, result.PointLatency) { return p.Granted, p.Grants })
+	run.DenialLatency = latency(run.Denied, run.Series, func(p result.Point) (int64, result.PointLatency) { return p.Denied, p.Denials })
+	run.Latency = run.GrantLatency
+	if run.Denied > run.Allowed {
+		run.Latency = run.DenialLatency
+	}
+	run.Latency.Count = run.Decisions
+	run.Latency.Mean = round3((run.GrantLatency.Mean*float64(run.Allowed) + run.DenialLatency.Mean*float64(run.Denied)) / float64(max(1, run.Decisions)))
+	run.Latency.Max = max(run.GrantLatency.Max, run.DenialLatency.Max)
+
+	run.Stages = result.Stages{
+		Combining: like.stages, Memory: like.stages, Leases: like.stages,
+		RoundTripsPerDecision: like.trips, RememberedRatio: like.remembered,
+	}
+	audit := &result.Audit{
+		Audited: run.Decisions, AuditedGrants: run.Allowed, AuditedDenials: run.Denied,
+		Complete: true, JudgedDenials: run.Denied - run.Contended, DenialSampling: 1,
+	}
+	if like.remembered > 0 {
+		audit.DenialSampling = 64
+	}
+	audit.Verdict = audit.Judge(run.Denied)
+	run.Audit = audit
+}
+
+// latency of the whole run, from that of its intervals.
+func latency(count int64, series []result.Point, of func(result.Point) (int64, result.PointLatency)) result.Latency {
+	all := result.Latency{Count: count}
+	if count == 0 {
+		return result.Latency{}
+	}
+	var sum float64
+	for _, p := range series {
+		n, l := of(p)
+		sum += l.Mean * float64(n)
+		all.P50 += l.P50 * float64(n) / float64(count)
+		all.P99 = max(all.P99, l.P99)
+		all.Max = max(all.Max, l.Max)
+	}
+	all.Mean = round3(sum / float64(count))
+	all.P50, all.P90 = round3(all.P50), round3(math.Sqrt(all.P50*all.P99))
+	all.P999 = round3(math.Sqrt(all.P99 * all.Max))
+	all.P9999 = round3(all.Max * 0.95)
+	for _, percent := range []float64{0, 10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92.5, 95, 96, 97, 98, 99, 99.3, 99.5, 99.7, 99.8, 99.9, 99.93, 99.95, 99.97, 99.98, 99.99} {
+		all.Curve = append(all.Curve, result.CurvePoint{Percent: percent, US: round3(at(all, percent))})
+	}
+	return all
+}
+
+// at is the latency at that percentile: between those that are known, a straight line
+// over the logarithms of both.
+func at(l result.Latency, percent float64) float64 {
+	known := []struct{ percent, us float64 }{{0, l.P50 / 2.5}, {50, l.P50}, {90, l.P90}, {99, l.P99}, {99.9, l.P999}, {99.99, l.P9999}}
+	rarity := func(percent float64) float64 { return -math.Log10(1 - percent/100) }
+	for i := 1; i < len(known); i++ {
+		from, to := known[i-1], known[i]
+		if percent <= to.percent {
+			share := (rarity(percent) - rarity(from.percent)) / (rarity(to.percent) - rarity(from.percent))
+			return math.Exp(math.Log(from.us)*(1-share) + math.Log(to.us)*share)
+		}
+	}
+	return l.Max
+}
+
+// keyGrants to the busiest key, interval by interval, which never exceed the bound.
+func (like shape) keyGrants(p result.Parameters, series []result.Point) *result.KeyGrants {
+	var tokens, period, burst int64 = 1, 1, 0
+	if n, _ := fmt.Sscanf(p.Limit, "%d/%ds burst %d", &tokens, &period, &burst); n < 3 {
+		burst = tokens
+	}
+	interval := max(2, p.DurationSeconds/60)
+	grants := &result.KeyGrants{
+		Interval: interval, Bound: burst + int64(float64(tokens)*interval/float64(period)),
+		Busiest: "user-7", Keys: p.Keys,
+	}
+	for from := 0.0; from < p.DurationSeconds; from += interval {
+		var most int64
+		for _, point := range series {
+			if point.Seconds > from && point.Seconds <= from+interval {
+				most += point.Granted
+			}
+		}
+		most = min(grants.Bound, most/int64(p.Keys)+most%int64(p.Keys)%3)
+		grants.Most = append(grants.Most, most)
+		grants.Granted += most
+	}
+	return grants
+}
