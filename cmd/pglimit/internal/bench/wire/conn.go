@@ -1,0 +1,63 @@
+package wire
+
+import (
+	"net"
+	"sync/atomic"
+)
+
+// settingUp is conn.setUp until the connection is set up.
+const settingUp = -1
+
+// conn counts the round trips of a connection: the first read after a write that returns
+// something.
+//
+// Whether something was written is looked up when a read returns, not when it begins: pgx may
+// have a read waiting before it writes.
+type conn struct {
+	net.Conn
+	meter *Meter
+
+	_     [64]byte     // keeps what is written with each trip out of the cache lines of others
+	asked atomic.Bool  // something was written, and nothing read since
+	trips atomic.Int64 // all of them
+	setUp atomic.Int64 // how many of the trips were before ready, or settingUp
+	_     [64]byte
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	c.ask()
+	return c.Conn.Write(p)
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && c.answered() {
+		c.trips.Add(1)
+	}
+	return n, err
+}
+
+// ask comes before the write: the answer may be read before the write returns.
+func (c *conn) ask() {
+	if !c.asked.Load() { // a load is cheaper than a store, which locks the cache line
+		c.asked.Store(true)
+	}
+}
+
+// answered says whether what was just read is the first after a write.
+func (c *conn) answered() bool {
+	return c.asked.Load() && c.asked.CompareAndSwap(true, false)
+}
+
+// ready says that the connection is set up: its next trips are those of statements.
+func (c *conn) ready() { c.setUp.CompareAndSwap(settingUp, c.trips.Load()) }
+
+// Close may be called again.
+func (c *conn) Close() error {
+	err := c.Conn.Close()
+	c.meter.remove(c)
+	return err
+}
+
+// NetConn is the connection as it was dialled.
+func (c *conn) NetConn() net.Conn { return c.Conn }
