@@ -185,7 +185,7 @@ func TestNoArrowRunsBack(t *testing.T) {
 		"migrations/internal/functions", "migrations/internal/generate", "migrations",
 		"cleanup",
 		"internal/published", "internal/pgserver",
-		"cmd/pglimit/internal/bench/wire",
+		"cmd/pglimit/internal/bench/wire", "cmd/pglimit/internal/bench/trouble",
 		"cmd/pglimit/internal/bench", "cmd/pglimit",
 		"integration",
 	}
