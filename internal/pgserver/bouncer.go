@@ -78,7 +78,7 @@ func (b *bouncer) start(ctx context.Context) (*Server, error) {
 	if b.guard, err = newGuard(cleanUpLocal, b.dir); err != nil {
 		return nil, err
 	}
-	s := &Server{user: b.behind.User, password: b.behind.Password, first: b.behind.Database, origin: "from " + b.binary, halt: b.stop}
+	s := &Server{user: b.behind.User, password: b.behind.Password, first: b.behind.Database, origin: "from " + b.binary, halt: b.stop, stopping: make(chan struct{})}
 	// Between the search for a free port and its use another process may take it.
 	for range 5 {
 		err = b.serve(ctx, s)

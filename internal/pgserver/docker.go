@@ -68,7 +68,7 @@ func (c *container) start(ctx context.Context, o Options) (*Server, error) {
 	if c.guard, err = newGuard(cleanUpDocker, c.name); err != nil {
 		return nil, err
 	}
-	s := &Server{password: rand.Text(), origin: "in a container of " + o.Image, halt: c.stop}
+	s := &Server{password: rand.Text(), origin: "in a container of " + o.Image, halt: c.stop, stopping: make(chan struct{})}
 	args := []string{
 		"run", "--rm", "--name", c.name, "--label", Label,
 		"--publish", loopback + "::5432", "--shm-size", "256m",

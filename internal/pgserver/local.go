@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,12 +62,17 @@ func (l *local) start(ctx context.Context) (server *Server, err error) {
 	if l.guard, err = newGuard(cleanUpLocal, l.dir); err != nil {
 		return nil, err
 	}
-	s := &Server{password: rand.Text(), origin: "from " + l.bin, halt: l.stop}
+	s := &Server{password: rand.Text(), origin: "from " + l.bin, halt: l.stop, reboot: l.restart, stopping: make(chan struct{})}
 	if err := l.initdb(ctx, s.password); err != nil {
 		return nil, fmt.Errorf("initdb: %w", err)
 	}
 	// Between the search for a free port and its use another process may take it.
 	for range 5 {
+		var port int
+		if port, err = l.freePort(); err != nil {
+			return nil, err
+		}
+		s.address = onLoopback(port)
 		err = l.serve(ctx, s)
 		if !errors.Is(err, errPortTaken) {
 			break
@@ -103,19 +109,20 @@ func (l *local) initdb(ctx context.Context, password string) error {
 
 var errPortTaken = errors.New("the port is taken")
 
-// serve starts postgres and waits for its first answer.
+// serve starts postgres on the server's address and waits for its first answer.
 func (l *local) serve(ctx context.Context, s *Server) error {
-	port, err := l.freePort()
+	_, port, err := net.SplitHostPort(s.address)
 	if err != nil {
 		return err
 	}
-	s.address = onLoopback(port)
-	args := serverArgs(l.settings, "listen_addresses="+loopback, fmt.Sprintf("port=%d", port),
+	args := serverArgs(l.settings, "listen_addresses="+loopback, "port="+port,
 		"unix_socket_directories=") // none: a socket needs a folder, a short enough path and rights
 	cmd := l.command(context.WithoutCancel(ctx), "postgres", append([]string{"-D", l.data()}, args...)...)
-	if l.server, err = launch(cmd, l.log); err != nil {
+	launched, err := launch(cmd, l.log)
+	if err != nil {
 		return err
 	}
+	l.server = launched
 	err = s.greet(ctx, l.server)
 	if err != nil && strings.Contains(l.server.output.String(), "could not bind") {
 		return fmt.Errorf("%s: %w", s.address, errPortTaken)

@@ -14,6 +14,7 @@ const hasGuard = false
 
 const (
 	quit      = syscall.SIGKILL
+	interrupt = syscall.SIGKILL
 	terminate = syscall.SIGKILL
 )
 

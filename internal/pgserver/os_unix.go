@@ -17,6 +17,7 @@ const hasGuard = true
 
 const (
 	quit      = syscall.SIGQUIT // postgres's immediate shutdown
+	interrupt = syscall.SIGINT  // its fast shutdown
 	terminate = syscall.SIGTERM
 )
 

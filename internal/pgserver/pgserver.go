@@ -5,7 +5,7 @@
 // random password. [Server.Stop] leaves no process, no container and no file, and
 // on Unix the same happens if this process is killed. A terminal's Ctrl-C does not
 // reach the server, so a program that catches Ctrl-C can still query it before
-// Stop.
+// Stop. [Server.Restart] keeps its address and its data.
 package pgserver
 
 import (
@@ -72,8 +72,11 @@ type Server struct {
 	version  string // 17.6
 	origin   string // "from /usr/lib/postgresql/17/bin"
 	halt     func() error
+	reboot   func(context.Context, *Server) error // nil: it cannot be restarted
 	once     sync.Once
 	halted   error
+	stopping chan struct{} // closed by Stop
+	changing sync.Mutex    // held by Restart and by Stop
 }
 
 // Start runs a server and returns once it answers. The context bounds the start, not
@@ -129,10 +132,15 @@ func (s *Server) Describe() string {
 // "in a container of postgres:17-alpine".
 func (s *Server) Origin() string { return s.origin }
 
-// Stop ends the server, even if clients are connected, and removes all its files. Calling
-// it again does nothing and returns the same.
+// Stop ends the server, even if clients are connected, and removes all its files. A Restart
+// under way fails. Calling Stop again does nothing and returns the same.
 func (s *Server) Stop() error {
-	s.once.Do(func() { s.halted = s.halt() })
+	s.once.Do(func() {
+		close(s.stopping)
+		s.changing.Lock()
+		defer s.changing.Unlock()
+		s.halted = s.halt()
+	})
 	return s.halted
 }
 
@@ -177,8 +185,9 @@ func (s *Server) readVersion(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	version, _, _ := strings.Cut(conn.PgConn().ParameterStatus("server_version"), " ")
-	s.version = version
+	if s.version == "" { // after a restart it is known, and somebody may be reading it
+		s.version, _, _ = strings.Cut(conn.PgConn().ParameterStatus("server_version"), " ")
+	}
 	return conn.Close(ctx)
 }
 

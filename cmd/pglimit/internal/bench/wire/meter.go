@@ -6,7 +6,7 @@ import (
 )
 
 // Meter adds up the round trips of many connections. Each connection counts for itself, so that
-// no two of them write to the same cache line; reading the meter costs some 10 ns for each open
+// no two of them write to the same cache line; reading the meter costs some 15 ns for each open
 // connection.
 //
 // The zero value is ready to use. It is safe for concurrent use.

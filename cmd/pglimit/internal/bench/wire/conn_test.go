@@ -1,0 +1,133 @@
+package wire
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// pipe is a connection to a peer in this process that answers each byte with "abc".
+func pipe(t testing.TB) net.Conn {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer func() { _ = listener.Close() }()
+	go func() {
+		peer, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = peer.Close() }()
+		for question := make([]byte, 1); ; {
+			if _, err := io.ReadFull(peer, question); err != nil {
+				return
+			}
+			if _, err := peer.Write([]byte("abc")); err != nil {
+				return
+			}
+		}
+	}()
+	raw, err := net.Dial("tcp", listener.Addr().String())
+	must(t, err)
+	t.Cleanup(func() { _ = raw.Close() })
+	return raw
+}
+
+// pauses are both kinds of them, whichever this system takes.
+var pauses = map[string]func() pause{
+	"of this system": newPause,
+	"of Go's timers": func() pause { return newTimerPause() },
+}
+
+// A deadline ends the wait, whenever it is set; the answer that was held back comes later.
+func TestADeadlineLosesNoAnswer(t *testing.T) {
+	t.Parallel()
+	for name, newPause := range pauses {
+		for when, early := range map[string]bool{"set before": true, "set meanwhile": false} {
+			t.Run(name+", "+when, func(t *testing.T) {
+				t.Parallel()
+				var m Meter
+				const latency, short = 600 * time.Millisecond, 200 * time.Millisecond
+				c := &far{conn: m.add(pipe(t)), latency: latency, pause: newPause()}
+				defer func() { must(t, c.Close()) }()
+				began := time.Now()
+				_, err := c.Write([]byte("?"))
+				must(t, err)
+				if early {
+					must(t, c.SetDeadline(began.Add(short)))
+				} else {
+					time.AfterFunc(short, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+				}
+				buf := make([]byte, 2)
+				n, err := c.Read(buf)
+				var timeout net.Error
+				if took := time.Since(began); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &timeout) ||
+					!timeout.Timeout() || took < short || took >= latency {
+					t.Errorf("after %v: %d bytes and %v, want a timeout after %v", took, n, err, short)
+				}
+				if n, err := c.Read(buf); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("again: %d bytes and %v", n, err)
+				}
+				must(t, c.SetDeadline(time.Time{}))
+				if got := m.Count().SetUp; got != 0 {
+					t.Errorf("%d round trips before the answer was returned", got)
+				}
+				var got string
+				for len(got) < 3 {
+					n, err := c.Read(buf)
+					must(t, err)
+					got += string(buf[:n])
+				}
+				if took := time.Since(began); got != "abc" || took < latency || m.Count().SetUp != 1 {
+					t.Errorf("then %q after %v in %d round trips", got, took, m.Count().SetUp)
+				}
+			})
+		}
+	}
+}
+
+// A closed connection returns from a read that holds an answer back.
+func TestCloseEndsTheWait(t *testing.T) {
+	t.Parallel()
+	for name, newPause := range pauses {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var m Meter
+			c := &far{conn: m.add(pipe(t)), latency: time.Hour, pause: newPause()}
+			_, err := c.Write([]byte("?"))
+			must(t, err)
+			time.AfterFunc(100*time.Millisecond, func() { _ = c.Close() })
+			if n, err := c.Read(make([]byte, 3)); n != 0 || !errors.Is(err, net.ErrClosed) {
+				t.Errorf("%d bytes and %v", n, err)
+			}
+			if n, err := c.Read(make([]byte, 3)); n != 0 || !errors.Is(err, net.ErrClosed) {
+				t.Errorf("again: %d bytes and %v", n, err)
+			}
+			_ = c.Close() // again
+			if got := m.Count().Connections; got != 1 {
+				t.Errorf("%d connections are counted", got)
+			}
+		})
+	}
+}
+
+// A read that waits while something is written gets the answer late too.
+func TestAReadThatWaitedBeforeTheQuestion(t *testing.T) {
+	t.Parallel()
+	const latency = 300 * time.Millisecond
+	var m Meter
+	c := &far{conn: m.add(pipe(t)), latency: latency, pause: newPause()}
+	defer func() { must(t, c.Close()) }()
+	asked := make(chan time.Time, 1)
+	time.AfterFunc(100*time.Millisecond, func() {
+		asked <- time.Now()
+		_, _ = c.Write([]byte("?"))
+	})
+	n, err := c.Read(make([]byte, 3))
+	if took := time.Since(<-asked); n == 0 || err != nil || took < latency || m.Count().SetUp != 1 {
+		t.Errorf("%d bytes and %v after %v in %d round trips", n, err, took, m.Count().SetUp)
+	}
+}

@@ -1,0 +1,126 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+func TestLatencyAddsUp(t *testing.T) {
+	t.Parallel()
+	const latency = 40 * time.Millisecond
+	pool, meter := open(t, serverURL(t), 1, latency)
+	ctx := t.Context()
+	began := time.Now()
+	must(t, pool.Ping(ctx))
+	// The handshake of TCP is one more than what is counted.
+	if took, least := time.Since(began), latency*time.Duration(meter.Count().SetUp+2); took < least {
+		t.Errorf("connecting and a ping took %v, want %v at least", took, least)
+	}
+	for _, test := range []struct {
+		what  string
+		trips int64
+		work  func() error
+	}{
+		{"one query", 1, func() error {
+			_, err := pool.Exec(ctx, "select 1", pgx.QueryExecModeSimpleProtocol)
+			return err
+		}},
+		{"begin and commit", 2, func() error {
+			return pgx.BeginFunc(ctx, pool, func(pgx.Tx) error { return nil })
+		}},
+		{"an answer of many packets", 1, func() error {
+			_, err := pool.Exec(ctx, "select repeat('x', 1000) from generate_series(1, 1000)", pgx.QueryExecModeSimpleProtocol)
+			return err
+		}},
+	} {
+		began := time.Now()
+		got := trips(meter, func() { must(t, test.work()) })
+		took := time.Since(began)
+		if least := latency * time.Duration(test.trips); got != test.trips || took < least || took > least+latency {
+			t.Errorf("%s: %d round trips in %v, want %d in %v or little more", test.what, got, took, test.trips, least)
+		}
+	}
+}
+
+// hourAway returns a connection whose answers take an hour from now on.
+func hourAway(t *testing.T) *pgx.Conn {
+	t.Helper()
+	config, err := pgx.ParseConfig(serverURL(t))
+	must(t, err)
+	var m Meter
+	Wrap(&config.Config, &m, time.Nanosecond)
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	connection, ok := conn.PgConn().Conn().(*far)
+	if !ok {
+		t.Fatalf("the connection is a %T", conn.PgConn().Conn())
+	}
+	connection.latency = time.Hour
+	return conn
+}
+
+// A context ends the wait for a late answer at once, and the pool replaces the connection.
+func TestCancelledWhileAnAnswerIsHeldBack(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		end  func(context.Context) (context.Context, context.CancelFunc)
+		want error
+	}{
+		{"cancelled", func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(50*time.Millisecond, cancel)
+			return ctx, cancel
+		}, context.Canceled},
+		{"timed out", func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 50*time.Millisecond)
+		}, context.DeadlineExceeded},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			conn := hourAway(t)
+			ctx, cancel := test.end(t.Context())
+			defer cancel()
+			began := time.Now()
+			_, err := conn.Exec(ctx, "select 1")
+			if took := time.Since(began); !errors.Is(err, test.want) || took < 50*time.Millisecond || took > 5*time.Second {
+				t.Errorf("after %v: %v, want %v after 50ms", took, err, test.want)
+			}
+		})
+	}
+}
+
+// A pool whose caller went away goes on with another connection.
+func TestAPoolGoesOnAfterACancelledCall(t *testing.T) {
+	t.Parallel()
+	const latency = 100 * time.Millisecond
+	pool, _ := open(t, serverURL(t), 1, latency)
+	must(t, pool.Ping(t.Context()))
+	short, cancel := context.WithTimeout(t.Context(), latency/4)
+	defer cancel()
+	if err := pool.Ping(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a quarter of the latency was enough: %v", err)
+	}
+	must(t, pool.Ping(t.Context()))
+}
+
+// Dialling waits too, and no longer than the context.
+func TestCancelledWhileDialling(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig(serverURL(t))
+	must(t, err)
+	var m Meter
+	Wrap(&config.ConnConfig.Config, &m, time.Hour)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if !errors.Is(err, context.DeadlineExceeded) || conn != nil || m.Count() != (Count{}) {
+		t.Errorf("%v, counted %+v", err, m.Count())
+	}
+}
