@@ -63,7 +63,7 @@ func newBenchCommand(a *app) *cobra.Command {
 	b.addTo(cmd)
 	b.addSuiteTo(cmd)
 	b.addLoadTo(cmd)
-	cmd.AddCommand(newBenchCompareCommand(a), newBenchCapacityCommand(a))
+	cmd.AddCommand(newBenchCapacityCommand(a), newBenchCompareCommand(a), newBenchReportCommand(a))
 	return cmd
 }
 

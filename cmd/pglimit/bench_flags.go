@@ -12,6 +12,7 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/gate"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/internal/published"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
@@ -55,9 +56,9 @@ func (b *benchFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringSliceVar(&b.strategies, "strategies", names, "`NAMES` of the strategies to run")
-	flags.BoolVar(&b.published, "published", false, "also run the write-up's statements as published, for comparison")
+	flags.BoolVar(&b.published, "published", false, "also run the write-up's three statements as published, for comparison")
 	flags.StringVar(&b.report, "report", "", "write an HTML report with pictures to this `FILE`; it needs no network to be read")
-	complete(cmd, "strategies", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "strategies", cobra.FixedCompletions(append(names, publishedNames()...), cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "report", cobra.FixedCompletions([]string{"html"}, cobra.ShellCompDirectiveFilterFileExt))
 }
 
@@ -204,10 +205,13 @@ func (b *benchFlags) chosen(changed []string) (all []scenario.Scenario, err erro
 // config is what the flags say.
 func (b *benchFlags) config(flags *pflag.FlagSet) (config bench.Config, err error) {
 	config = bench.Config{
-		Published: b.published, Rounds: 1, AuditDecisions: b.audit, NoSeries: b.noSeries, Seed: b.seed, Version: moduleVersion(),
+		Rounds: 1, AuditDecisions: b.audit, NoSeries: b.noSeries, Seed: b.seed, Version: moduleVersion(),
 	}
-	if config.Strategies, err = strategiesOf(b.strategies); err != nil {
+	if config.Strategies, config.Published, err = strategiesOf(b.strategies); err != nil {
 		return config, err
+	}
+	if b.published {
+		config.Published = publishedNames()
 	}
 	if b.load.Limit, err = pglimit.ParseLimit(b.limit); err != nil {
 		return config, fmt.Errorf("--limit: %w", err)
@@ -261,15 +265,30 @@ func (b *benchFlags) conditions() (all []gate.Condition, err error) {
 	return all, nil
 }
 
-func strategiesOf(names []string) (all []pglimit.Strategy, err error) {
+// strategiesOf sorts names into ours and those of the write-up.
+func strategiesOf(names []string) (ours []pglimit.Strategy, theirs []string, err error) {
 	for _, name := range names {
-		strategy, err := strategies.ByName(strings.TrimSpace(name))
-		if err != nil {
-			return nil, fmt.Errorf("--strategies: there is no %q, only %s", name, strings.Join(strategyNames(), ", "))
+		name = strings.TrimSpace(name)
+		if slices.Contains(publishedNames(), name) {
+			theirs = append(theirs, name)
+			continue
 		}
-		all = append(all, strategy)
+		strategy, err := strategies.ByName(name)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--strategies: there is no %q, only %s, and of the write-up %s",
+				name, strings.Join(strategyNames(), ", "), strings.Join(publishedNames(), ", "))
+		}
+		ours = append(ours, strategy)
 	}
-	return all, nil
+	return ours, theirs, nil
+}
+
+func publishedNames() []string {
+	var names []string
+	for _, s := range published.Strategies("") {
+		names = append(names, s.Name())
+	}
+	return names
 }
 
 func strategyNames() []string {

@@ -53,7 +53,7 @@ func (a *app) findBenchPlace(ctx context.Context, connections int) (place benchP
 		return place, fmt.Errorf("no throwaway Postgres: %w (or name a database with --database-url)", err)
 	}
 	a.say("started " + server.Describe())
-	place = benchPlace{source: server.Describe(), remove: server.Stop}
+	place = benchPlace{source: server.Describe(), remove: server.Stop, restart: server.Restart}
 	place.database, err = migrated(ctx, server.URL("postgres"))
 	place.own = place.database
 	return place, err

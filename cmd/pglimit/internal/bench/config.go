@@ -34,9 +34,9 @@ type Config struct {
 	Scenarios  []scenario.Scenario
 	Strategies []pglimit.Strategy
 
-	// Published adds the statements of the write-up (README, Origin) as published,
-	// which keep a burst of 1 only.
-	Published bool
+	// Published names statements of the write-up (README, Origin) that run after these, as
+	// published: they keep a burst of 1 only, and have tables of their own.
+	Published []string
 
 	// Rounds is how often all of that is run, in turn. A scenario may have its own.
 	Rounds int
@@ -59,7 +59,7 @@ type Config struct {
 // Validate returns an error that names the flag, its value and what is allowed.
 func (c Config) Validate() error {
 	switch {
-	case len(c.Strategies) == 0 && !c.Published:
+	case len(c.Strategies)+len(c.Published) == 0:
 		return errors.New("--strategies names none: name at least one")
 	case len(c.Scenarios) == 0:
 		return errors.New("--scenario names none: name at least one")

@@ -66,7 +66,9 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 			return takeSample(ctx, b.observer, func() int64 { return meter.Count().Trips })
 		})
 	}
+	stopTrouble := b.trouble(ctx, j, limiter, d.keys)
 	d.elapsed = d.run(ctx)
+	troubled, troubleFailed := stopTrouble()
 	stopProgress()
 	d.samples = stopSamples()
 
@@ -77,10 +79,11 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 	did := readStages(instances).Since(stages)
 	roundTrips := meter.Count().Since(trips).Trips
 	statementsAfter := readStatements(ctx, b.observer)
-	err = errors.Join(err, closeAll())
+	err = errors.Join(err, troubleFailed, closeAll())
 	run = d.summarize(b.config.AuditDecisions)
 	run.Stages = withStages(run.Stages, did)
 	run.RoundTrips = roundTrips
+	run.Trouble = troubled
 	if storage != "" {
 		run.Storage = &storage
 	}

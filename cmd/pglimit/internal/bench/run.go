@@ -52,7 +52,7 @@ func opened(ctx context.Context, place Place, config Config, progress func(Progr
 	if err == nil {
 		err = work(&b, ctx, &report)
 	}
-	if b.config.Published {
+	if len(b.config.Published) > 0 {
 		b.tidy(ctx, func(ctx context.Context) error { return published.Drop(ctx, rate.OnPool(b.observer), b.schema()) })
 	}
 	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
@@ -69,13 +69,17 @@ func (b *bench) prepare(ctx context.Context, report *result.Report) (err error) 
 	if err := b.check(ctx); err != nil {
 		return err
 	}
-	if !b.config.Published {
+	if len(b.config.Published) == 0 {
 		return nil
 	}
 	if err := b.dropAbandoned(ctx); err != nil {
 		return err
 	}
-	b.strategies = append(b.strategies, published.Strategies(b.schema())...)
+	for _, s := range published.Strategies(b.schema()) {
+		if slices.Contains(b.config.Published, s.Name()) {
+			b.strategies = append(b.strategies, s)
+		}
+	}
 	return published.Create(ctx, rate.OnPool(b.observer), b.schema())
 }
 

@@ -66,7 +66,7 @@ func writeUp() Scenario {
 	s.CompareBy, s.AtMost = result.ByGrants, 300
 	s.Limit, s.Keys = pglimit.Every(2*time.Second), 1
 	s.Instances, s.Conns, s.Callers = 2, 10, 200
-	s.Arrivals, s.Warmup, s.Stages = Constant, 0, bare
+	s.Warmup, s.Stages = 0, bare
 	s.Phases = []Phase{{2 * 5, 2 * 5, 3 * time.Minute}, {2 * 50, 2 * 50, 3 * time.Minute}, {2 * 100, 2 * 100, 4 * time.Minute}}
 	return s
 }

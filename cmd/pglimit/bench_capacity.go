@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/text"
+)
+
+const benchCapacityLong = `Find how much each strategy can do here: the highest rate of arrivals at which the 99th
+percentile of latency stays under a bound.
+
+First a sweep over numbers of callers that each wait for their answer (a closed loop) shows
+the most that there is to be had. Then it bisects between nothing and that: requests
+arrive on a schedule, and latency counts from when they were due. A rate is kept if p99
+stays under --p99, at most 1 % of the requests fail, and the answers keep up with the
+arrivals. Each probe lasts --duration. A rate is given up when two probes in a row have
+failed at it.
+
+The flags from --limit on say how the load is, as in "pglimit bench". The stages are on,
+as in a service; --no-combining and --no-memory show the strategies by themselves.
+
+Exit codes: 0 done, 1 a strategy granted too much or kept the bound at no rate, 2 failed,
+130 ended by Ctrl-C (what was measured so far is printed).`
+
+func newBenchCapacityCommand(a *app) *cobra.Command {
+	b := newBenchFlags()
+	b.duration, b.load.Warmup, b.load.Keys, b.limit, b.load.Callers = 2*time.Second, 200*time.Millisecond, 10_000, "1000000/1s", 256
+	p99, sweep := 10*time.Millisecond, []int{1, 4, 16, 64, 256}
+	cmd := &cobra.Command{
+		Use:   "capacity",
+		Short: "Find the highest rate of requests at which latency stays under a bound",
+		Long:  benchCapacityLong,
+		Example: lines(
+			"# all four strategies, many keys, p99 under 10 ms; about two minutes",
+			"pglimit bench capacity --report capacity.html",
+			"",
+			"# one strategy, a server that is 1 ms further away, p99 under 5 ms",
+			"pglimit bench capacity --strategies token_bucket --p99 5ms --latency 1ms",
+		),
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := b.capacityConfig(cmd, p99, sweep)
+			if err != nil {
+				return usagef(cmd, "%v", err)
+			}
+			return a.capacity(cmd, b, config)
+		},
+	}
+	b.addTo(cmd)
+	flags := cmd.Flags()
+	flags.DurationVar(&p99, "p99", p99, "`TIME` that the 99th percentile of latency has to stay under")
+	flags.IntSliceVar(&sweep, "sweep", sweep, "`NUMBERS` of callers of the sweep")
+	noFiles(cmd, "p99", "sweep")
+	b.addLoadTo(cmd)
+	for _, name := range []string{"rps", "no-series", "restart"} { // the search sets the first, and needs none of the others
+		cmd.Flags().Lookup(name).Hidden = true
+	}
+	return cmd
+}
+
+func (b *benchFlags) capacityConfig(cmd *cobra.Command, p99 time.Duration, sweep []int) (c bench.CapacityConfig, err error) {
+	for _, name := range []string{"rps", "restart"} {
+		if cmd.Flags().Changed(name) {
+			return c, fmt.Errorf("--%s is not for capacity", name)
+		}
+	}
+	// What the defaults of this command say of the load counts as said.
+	for _, name := range []string{"duration", "warmup", "keys", "limit", "callers"} {
+		cmd.Flags().Lookup(name).Changed = true
+	}
+	c = bench.CapacityConfig{P99: p99, Callers: sweep}
+	if c.Config, err = b.config(cmd.Flags()); err != nil {
+		return c, err
+	}
+	c.Scenarios[0].Name, c.Scenarios[0].Title = "capacity", "capacity"
+	return c, c.Validate()
+}
+
+func (a *app) capacity(cmd *cobra.Command, b *benchFlags, c bench.CapacityConfig) error {
+	measured, err := a.measure(cmd, b, c.Config, func(ctx context.Context, place bench.Place, config bench.Config, progress func(bench.Progress)) (result.Report, error) {
+		c.Config = config
+		return bench.Capacity(ctx, place, c, progress)
+	})
+	if err != nil && len(measured.Capacity) == 0 {
+		return err
+	}
+	if a.output == outputJSON {
+		err = errors.Join(err, measured.Write(a.stdout))
+	} else {
+		_, printed := fmt.Fprint(a.stdout, text.Capacity(measured))
+		err = errors.Join(err, printed)
+	}
+	if err == nil && measured.Interrupted {
+		err = cmd.Context().Err()
+	}
+	for _, found := range measured.Capacity {
+		if err == nil && found.Rate == 0 {
+			a.say(fmt.Sprintf("%s kept p99 under %v at no rate", found.Strategy, c.P99))
+			err = exitDenied
+		}
+	}
+	return err
+}
