@@ -66,6 +66,7 @@ func TestKeysAreLockedInTurn(t *testing.T) {
 	pool := newPool(t)
 	const schema = "trouble_published"
 	must(t, published.Create(t.Context(), rate.OnPool(pool), schema))
+	t.Cleanup(func() { must(t, published.Drop(context.Background(), rate.OnPool(pool), schema)) })
 	s := published.NewUpsert(schema)
 	target := Target{
 		Database: pool.Config().ConnConfig, Application: "trouble in turn", Table: s.Table(), Keys: []string{"never asked for"},
