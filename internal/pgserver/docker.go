@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -68,27 +69,46 @@ func (c *container) start(ctx context.Context, o Options) (*Server, error) {
 	if c.guard, err = newGuard(cleanUpDocker, c.name); err != nil {
 		return nil, err
 	}
-	s := &Server{password: rand.Text(), origin: "in a container of " + o.Image, halt: c.stop, stopping: make(chan struct{})}
+	s := &Server{
+		password: rand.Text(), origin: "in a container of " + o.Image, halt: c.stop, reboot: c.restart, stopping: make(chan struct{}),
+	}
+	// Between the search for a free port and its use another process may take it.
+	for range 5 {
+		if err = c.serve(ctx, s, o); !errors.Is(err, errPortTaken) {
+			break
+		}
+		if err := c.remove(); err != nil {
+			return nil, err
+		}
+	}
+	return s, err
+}
+
+// serve creates the container and waits for the server's first answer. The port is chosen here,
+// and not by the engine, which would choose another one when the container is restarted.
+func (c *container) serve(ctx context.Context, s *Server, o Options) error {
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
 	args := []string{
 		"run", "--rm", "--name", c.name, "--label", Label,
-		"--publish", loopback + "::5432", "--shm-size", "256m",
+		"--publish", onLoopback(port) + ":5432", "--shm-size", "256m",
+		"--stop-signal", "SIGINT", // a fast shutdown, which not every image asks for
 		"--env", "POSTGRES_PASSWORD", // its value comes from the environment: every user can see the arguments
 		o.Image, "postgres",
 	}
 	cmd := dockerCommand(context.WithoutCancel(ctx), append(args, serverArgs(o.Settings)...)...)
 	cmd.Env = append(os.Environ(), "POSTGRES_PASSWORD="+s.password)
 	if c.run, err = launch(cmd, c.log); err != nil {
-		return nil, err
+		return err
 	}
 	if s.address, err = c.port(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	// While the image initialises, its server listens on a socket inside only: an answer
 	// on the port comes from the final server.
-	if err := s.greet(ctx, c.run); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s.greet(ctx, c.run)
 }
 
 // port waits until the engine has published the server's port, and returns its address.
@@ -103,6 +123,10 @@ func (c *container) port(ctx context.Context) (address string, err error) {
 		}
 		select {
 		case <-c.run.exited:
+			words := c.run.output.String()
+			if strings.Contains(words, "already allocated") || strings.Contains(words, "already in use") {
+				return "", errPortTaken
+			}
 			return "", errors.New(c.run.lastWords())
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
@@ -137,6 +161,19 @@ func (c *container) remove() error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// restart lets the engine stop and start the container, whose docker run stays: it ends when the
+// container is removed. What the server prints from then on is not in the log.
+func (c *container) restart(ctx context.Context, s *Server) error {
+	seconds := strconv.Itoa(int(readyWithin.Seconds()))
+	if _, err := docker(ctx, c.log, "restart", "--time", seconds, c.name); err != nil {
+		return err
+	}
+	if address, err := c.port(ctx); err != nil || address != s.address {
+		return fmt.Errorf("the engine published port %q, and before it was %q (a server of this machine's own binaries keeps its port): %w", address, s.address, err)
+	}
+	return s.greet(ctx, c.run)
 }
 
 // docker runs the docker command to its end and returns what it printed.

@@ -174,16 +174,21 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	if os.Getenv("PGSERVER_TEST_CHILD") == "restarts" {
+		if err := s.Restart(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
 	fmt.Println("started", s.URL(""), l.dir, l.server.cmd.Process.Pid)
 	select {}
 }
 
 // startedByChild starts a server in a process and process group of its own.
-func startedByChild(t *testing.T) (child *exec.Cmd, url, dir string, server int) {
+func startedByChild(t *testing.T, that string) (child *exec.Cmd, url, dir string, server int) {
 	t.Helper()
 	needsLocal(t)
 	child = exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), "PGSERVER_TEST_CHILD=1")
+	child.Env = append(os.Environ(), "PGSERVER_TEST_CHILD="+that)
 	child.Stderr = os.Stderr
 	joinGroup(child, 0)
 	out, err := child.StdoutPipe()
@@ -213,20 +218,25 @@ func startedByChild(t *testing.T) (child *exec.Cmd, url, dir string, server int)
 
 func TestServerGoesWithAKilledProcess(t *testing.T) {
 	t.Parallel()
-	child, url, dir, server := startedByChild(t)
-	connect(t, url)
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	deadline := time.Now().Add(30 * time.Second)
-	for isThere(dir) || syscall.Kill(server, 0) == nil {
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d or %s is still there", server, dir)
-		}
-		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between two looks: the kernel tells nobody but a parent
-	}
-	if _, err := pgx.Connect(t.Context(), url); err == nil {
-		t.Error("it still answers")
+	for _, that := range []string{"starts", "restarts"} {
+		t.Run("that "+that, func(t *testing.T) {
+			t.Parallel()
+			child, url, dir, server := startedByChild(t, that)
+			connect(t, url)
+			if err := child.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			deadline := time.Now().Add(30 * time.Second)
+			for isThere(dir) || syscall.Kill(server, 0) == nil {
+				if time.Now().After(deadline) {
+					t.Fatalf("process %d or %s is still there", server, dir)
+				}
+				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between two looks: the kernel tells nobody but a parent
+			}
+			if _, err := pgx.Connect(t.Context(), url); err == nil {
+				t.Error("it still answers")
+			}
+		})
 	}
 }
 

@@ -112,6 +112,22 @@ func TestRestart(t *testing.T) {
 	nothingLeft(t, l)
 }
 
+func TestRestartOfAContainer(t *testing.T) {
+	t.Parallel()
+	s, err := Start(t.Context(), Options{Prefer: Docker, Image: needsImage(t), Settings: forty2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Stop() })
+	restarts(t, s)
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Restart(t.Context()); !errors.Is(err, errStopped) {
+		t.Errorf("a restart after Stop: %v", err)
+	}
+}
+
 // Stop leaves nothing of a server whose restart is under way, whenever that is.
 func TestStopDuringARestart(t *testing.T) {
 	t.Parallel()

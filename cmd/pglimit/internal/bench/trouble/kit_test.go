@@ -2,6 +2,7 @@ package trouble
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -17,10 +18,16 @@ import (
 )
 
 // server is one migrated throwaway for the tests that do not restart it.
-var server = sync.OnceValues(startServer)
+var server = sync.OnceValues(func() (s *pgserver.Server, err error) {
+	if s, err = startServer(); err == nil {
+		stop = s.Stop
+	}
+	return s, err
+})
 
 var stop = func() error { return nil }
 
+// startServer leaves nothing running if there is an error.
 func startServer() (*pgserver.Server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -28,13 +35,15 @@ func startServer() (*pgserver.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop = s.Stop
 	pool, err := pgxpool.New(ctx, s.URL(""))
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = migrations.Up(ctx, pool)
+		pool.Close()
 	}
-	defer pool.Close()
-	return s, migrations.Up(ctx, pool)
+	if err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
 }
 
 func TestMain(m *testing.M) {
@@ -50,6 +59,11 @@ func TestMain(m *testing.M) {
 func newPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	s, err := server()
+	return poolOn(t, s, err)
+}
+
+func poolOn(t *testing.T, s *pgserver.Server, err error) *pgxpool.Pool {
+	t.Helper()
 	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)

@@ -66,6 +66,7 @@ func TestKeysAreLockedInTurn(t *testing.T) {
 	pool := newPool(t)
 	const schema = "trouble_published"
 	must(t, published.Create(t.Context(), rate.OnPool(pool), schema))
+	t.Cleanup(func() { must(t, published.Drop(context.Background(), rate.OnPool(pool), schema)) })
 	s := published.NewUpsert(schema)
 	target := Target{
 		Database: pool.Config().ConnConfig, Application: "trouble in turn", Table: s.Table(), Keys: []string{"never asked for"},
@@ -190,4 +191,30 @@ func TestWhatCannotBeLockedIsAnError(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "password") {
 		t.Errorf("a wrong password: %v", err)
 	}
+}
+
+// exclusion_range locks no rows, so locked rows hold none of its callers up: neither a denial nor
+// the grant that follows the range that is held.
+func TestLocksDoNotTouchExclusionRange(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	s := strategies.ExclusionRange{}
+	target := Target{Database: pool.Config().ConnConfig, Application: "trouble range", Table: "pglimit.exclusion_range", Limiter: "range", Keys: []string{"k"}}
+	take := func() rate.Decision {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		r := rate.Request{Limiter: target.Limiter, Key: "k", Limit: rate.Every(200 * time.Millisecond), Tokens: 1, Unit: 1}
+		decisions, err := s.Take(ctx, rate.OnPool(pool), []rate.Request{r})
+		must(t, err)
+		return decisions[0]
+	}
+	take()
+	r := start(t, Plan{LockShare: 1, LockFor: time.Hour}, target)
+	awaitLocked(t, pool, target, 1)
+	for deadline := time.Now().Add(10 * time.Second); !take().Allowed; {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is granted")
+		}
+	}
+	r.stop(t)
 }

@@ -16,7 +16,8 @@ const DefaultLockFor = 100 * time.Millisecond
 // Plan says what goes wrong. The zero value: nothing.
 type Plan struct {
 	// LockShare is the share of the keys whose rows somebody else holds locked, at any time:
-	// from 0 to 1. Any share above 0 is at least one key. Zero: no locks.
+	// from 0 to 1. Any share above 0 is at least one key. Zero: no locks. (Callers of
+	// exclusion_range do not notice: it locks no rows.) Each lock writes some WAL.
 	LockShare float64
 
 	// LockFor is how long the rows are held before others are. Zero: [DefaultLockFor].

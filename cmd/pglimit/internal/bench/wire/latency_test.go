@@ -3,6 +3,8 @@ package wire
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,7 +14,7 @@ import (
 
 func TestLatencyAddsUp(t *testing.T) {
 	t.Parallel()
-	const latency = 40 * time.Millisecond
+	const latency = 150 * time.Millisecond
 	pool, meter := open(t, serverURL(t), 1, latency)
 	ctx := t.Context()
 	began := time.Now()
@@ -122,5 +124,36 @@ func TestCancelledWhileDialling(t *testing.T) {
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if !errors.Is(err, context.DeadlineExceeded) || conn != nil || m.Count() != (Count{}) {
 		t.Errorf("%v, counted %+v", err, m.Count())
+	}
+}
+
+// Callers who give up at any moment, also while an answer is held back, leave the others with
+// their own answers.
+func TestNoAnswerIsMixedUp(t *testing.T) {
+	t.Parallel()
+	pool, _ := open(t, serverURL(t), 4, time.Millisecond)
+	var asking sync.WaitGroup
+	var answered, gaveUp atomic.Int64
+	for caller := range 8 {
+		asking.Go(func() {
+			for i := range 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%10)*time.Millisecond)
+				want, got := caller*1000+i, 0
+				err := pool.QueryRow(ctx, "select $1::int", want).Scan(&got)
+				cancel()
+				switch {
+				case err != nil:
+					gaveUp.Add(1)
+				case got != want:
+					t.Errorf("asked for %d, got %d", want, got)
+				default:
+					answered.Add(1)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	if answered.Load() == 0 || gaveUp.Load() == 0 {
+		t.Errorf("%d were answered, %d gave up: this shows nothing", answered.Load(), gaveUp.Load())
 	}
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"sync"
 	"testing"
@@ -101,10 +102,11 @@ func TestSettingUpIsCountedApart(t *testing.T) {
 func TestRoundTripsOfTheStrategies(t *testing.T) {
 	t.Parallel()
 	pool, meter := open(t, serverURL(t), 1, 0)
+	limiter := "wire " + rand.Text() // one that no earlier test has emptied
 	limit := rate.Limit{Tokens: 1, Period: time.Hour, Burst: 1}
 	take := func(s strategies.Strategy, key string) (allowed bool) {
 		decisions, err := s.Take(t.Context(), rate.OnPool(pool), []rate.Request{
-			{Limiter: "wire", Key: key, Limit: limit, Tokens: 1, Unit: 1},
+			{Limiter: limiter, Key: key, Limit: limit, Tokens: 1, Unit: 1},
 		})
 		must(t, err)
 		return decisions[0].Allowed
