@@ -149,7 +149,7 @@ func (b *benchFlags) changes() map[string]func(*scenario.Scenario) {
 			s.Phases = []scenario.Phase{{From: b.rps, To: b.rps, Length: s.Length()}}
 		},
 		"arrivals": func(s *scenario.Scenario) { s.Arrivals = l.Arrivals },
-		"duration": func(s *scenario.Scenario) { s.Phases = lasting(s.Phases, b.duration) },
+		"duration": func(s *scenario.Scenario) { *s = lasting(*s, b.duration) },
 		"warmup":   func(s *scenario.Scenario) { s.Warmup = l.Warmup },
 
 		"latency": func(s *scenario.Scenario) { s.Trouble.Latency = l.Trouble.Latency },
@@ -172,12 +172,15 @@ func (b *benchFlags) inOrder(flags *pflag.FlagSet) (changed []string) {
 }
 
 // lasting has the phases last so long together, each its share.
-func lasting(phases []scenario.Phase, length time.Duration) []scenario.Phase {
-	if len(phases) == 1 {
-		return []scenario.Phase{{From: phases[0].From, To: phases[0].To, Length: length}}
+func lasting(s scenario.Scenario, length time.Duration) scenario.Scenario {
+	if len(s.Phases) == 1 {
+		s.Phases = []scenario.Phase{{From: s.Phases[0].From, To: s.Phases[0].To, Length: length}}
+		return s
 	}
-	whole := scenario.Scenario{Phases: phases}
-	return whole.Scaled(float64(length) / float64(whole.Length())).Phases
+	warmup := s.Warmup
+	s = s.Scaled(float64(length) / float64(s.Length()))
+	s.Warmup = warmup
+	return s
 }
 
 // chosen are the scenarios as they are before flags change them.

@@ -4,31 +4,50 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-func TestBenchFlagsAreTheConfiguration(t *testing.T) {
-	t.Parallel()
+// configured is what the flags say.
+func configured(t *testing.T, args ...string) bench.Config {
+	t.Helper()
+	config, err := benchConfig(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+func benchConfig(args ...string) (bench.Config, error) {
 	b := newBenchFlags()
 	cmd := newBenchCommand(&app{})
 	cmd.ResetFlags()
 	b.addTo(cmd)
-	err := cmd.ParseFlags(strings.Fields("--strategies upsert,token_bucket --limit 1000/1s --burst 10000 --keys 100 --callers 8 --duration 3s --durability durable"))
-	if err != nil {
-		t.Fatal(err)
+	b.addSuiteTo(cmd)
+	b.addLoadTo(cmd)
+	if err := cmd.ParseFlags(args); err != nil {
+		return bench.Config{}, err
 	}
-	got, err := b.config(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Limit != pglimit.PerSecond(1000).WithBurst(10000) || got.Keys != 100 || got.Callers != 8 || got.Duration != 3*time.Second || got.Durability != pglimit.Durable {
-		t.Errorf("%+v", got)
+	return b.config(cmd.Flags())
+}
+
+func TestBenchFlagsAreTheLoad(t *testing.T) {
+	t.Parallel()
+	got := configured(t, strings.Fields("--strategies upsert,token_bucket --limit 1000/1s --burst 10000 --keys 100 --callers 8 --duration 3s --rps 50 --lock 2% --durability durable")...)
+	want := scenario.Custom()
+	want.Limit, want.Keys, want.Callers, want.Durability = pglimit.PerSecond(1000).WithBurst(10000), 100, 8, pglimit.Durable
+	want.Phases, want.Trouble.LockShare = []scenario.Phase{{From: 50, To: 50, Length: 3 * time.Second}}, 0.02
+	if len(got.Scenarios) != 1 || !reflect.DeepEqual(got.Scenarios[0], want) || got.Rounds != 1 {
+		t.Errorf("%+v\nwant %+v", got.Scenarios, want)
 	}
 	if len(got.Strategies) != 2 || got.Strategies[0].Name() != "upsert" || got.Strategies[1].Name() != "token_bucket" {
 		t.Errorf("strategies %v", got.Strategies)
@@ -39,32 +58,69 @@ func TestBenchFlagsAreTheConfiguration(t *testing.T) {
 // the help's.
 func TestBenchSwitchesStages(t *testing.T) {
 	t.Parallel()
-	config := func(args string) bench.Config {
-		b := newBenchFlags()
-		cmd := newBenchCommand(&app{})
-		cmd.ResetFlags()
-		b.addTo(cmd)
-		config, err := b.config(cmd)
-		if err == nil {
-			err = cmd.ParseFlags(strings.Fields(args))
-		}
-		if err == nil {
-			config, err = b.config(cmd)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.Strategies = nil
-		return config
+	want := scenario.Stages{NoCombining: true, Lanes: 2, MaxWaiting: 3, NoMemory: true, DenialTTL: 4 * time.Second, DenialKeys: 5, Leases: true, LeaseTTL: 6 * time.Second}
+	got := configured(t, strings.Fields("--no-combining --lanes 2 --max-waiting 3 --no-memory --denial-ttl 4s --denial-keys 5 --leases --lease-ttl 6s")...)
+	if got.Scenarios[0].Stages != want {
+		t.Errorf("%+v, want %+v", got.Scenarios[0].Stages, want)
 	}
-	want := bench.DefaultConfig()
-	if got := config(""); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+}
+
+// Without a word of the load it is the suite, which is repeated; a flag of the load changes
+// scenarios that are named, and is a load of its own otherwise.
+func TestBenchChoosesScenarios(t *testing.T) {
+	t.Parallel()
+	plan := filepath.Join(t.TempDir(), "plan.yaml")
+	if err := os.WriteFile(plan, []byte("name: mine\nkeys: 7\n---\nname: other\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	want.NoCombining, want.Lanes, want.MaxWaiting, want.NoMemory = true, 2, 3, true
-	want.DenialTTL, want.DenialKeys, want.Leases, want.LeaseTTL = 4*time.Second, 5, true, 6*time.Second
-	if got := config("--no-combining --lanes 2 --max-waiting 3 --no-memory --denial-ttl 4s --denial-keys 5 --leases --lease-ttl 6s"); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+	suite := "many-keys-granted many-keys-denied hot-key-granted hot-key-denied partners many-keys-granted-staged many-keys-denied-staged hot-key-granted-staged hot-key-denied-staged partners-staged"
+	for _, c := range []struct {
+		args   string
+		names  string
+		rounds int
+		keys   int // of the first
+	}{
+		{"", suite, bench.DefaultRounds, 1000},
+		{"--seed 2 --strategies upsert --durability durable", suite, bench.DefaultRounds, 1000},
+		{"--scenario suite --keys 5 --repeat 2", suite, 2, 5},
+		{"--keys 5", "custom", 1, 5},
+		{"--scenario hot-key-denied,partners", "hot-key-denied partners", bench.DefaultRounds, 1},
+		{"--scenario partners --repeat 4 --keys 3", "partners", 4, 3},
+		{"--plan " + plan, "mine other", 1, 7},
+		{"--plan " + plan + " --keys 9", "mine other", 1, 9},
+	} {
+		got := configured(t, strings.Fields(c.args)...)
+		var names []string
+		for _, s := range got.Scenarios {
+			names = append(names, s.Name)
+		}
+		if strings.Join(names, " ") != c.names || got.Rounds != c.rounds || got.Scenarios[0].Keys != c.keys {
+			t.Errorf("bench %s: %s, %d rounds, %d keys; want %s, %d, %d", c.args, names, got.Rounds, got.Scenarios[0].Keys, c.names, c.rounds, c.keys)
+		}
+	}
+}
+
+func TestBenchScalesTimeAndTheCriterion(t *testing.T) {
+	t.Parallel()
+	for _, args := range []string{"--scenario write-up --scale 0.1", "--scenario write-up --duration 1m --scale 1"} {
+		s := configured(t, strings.Fields(args)...).Scenarios[0]
+		if s.Length() != time.Minute || s.Phases[0] != (scenario.Phase{From: 10, To: 10, Length: 18 * time.Second}) {
+			t.Errorf("bench %s: %v %+v", args, s.Length(), s.Phases)
+		}
+		if s.AtMost != 30 {
+			t.Errorf("bench %s: at most %d, want 30", args, s.AtMost)
+		}
+	}
+}
+
+func TestBenchRunsPublishedStatementsByName(t *testing.T) {
+	t.Parallel()
+	got := configured(t, "--strategies", "upsert,published_exclusion")
+	if len(got.Strategies) != 1 || !slices.Equal(got.Published, []string{"published_exclusion"}) {
+		t.Errorf("%v %v", got.Strategies, got.Published)
+	}
+	if got := configured(t, "--published"); len(got.Strategies) != 4 || len(got.Published) != 3 {
+		t.Errorf("%v %v", got.Strategies, got.Published)
 	}
 }
 
@@ -85,25 +141,10 @@ func TestBenchHelpKnowsTheDefaults(t *testing.T) {
 	}
 }
 
-func TestBenchRunsAllStrategiesUnlessTold(t *testing.T) {
-	t.Parallel()
-	b := newBenchFlags()
-	cmd := newBenchCommand(&app{})
-	cmd.ResetFlags()
-	b.addTo(cmd)
-	config, err := b.config(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(config.Strategies) != 4 {
-		t.Errorf("%d strategies, want all 4", len(config.Strategies))
-	}
-}
-
 func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"--strategies nosuch":              `there is no "nosuch", only token_bucket, upsert, for_update_nowait, exclusion_range`,
+		"--strategies nosuch":              `there is no "nosuch", only token_bucket, upsert, for_update_nowait, exclusion_range, and of the write-up published_`,
 		"--strategies upsert --limit none": "--limit: ",
 		"--burst 0":                        "--burst is 0",
 		"--keys 0":                         "--keys is 0",
@@ -113,6 +154,19 @@ func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 		"--lanes 1025":                     "--lanes is 1025: it must be from 1 to 1024; 0 means 2",
 		"--lease-ttl 1ms":                  "--lease-ttl is 1ms: it must be from 10ms to 10s; 0 means 1s",
 		"extra":                            "no arguments",
+		"--scenario nosuch":                `there is no "nosuch", only suite, many-keys-granted`,
+		"--scenario suite --plan x.yaml":   "name one of them",
+		"--plan nosuch.yaml":               "--plan: open nosuch.yaml",
+		"--scale 0":                        "--scale is 0",
+		"--repeat -1":                      "--repeat is -1",
+		"--lock much":                      "a share such as 1% or 0.01",
+		"--restart 10s":                    "--restart is 10s: it must be within the 5s",
+		"--fail p99<fast":                  "--fail: ",
+		"compare one.json":                 "compare needs two files",
+		"compare one.json two.json":        "one.json",
+		"capacity --p99 1us":               "--p99 is 1µs",
+		"capacity --rps 5":                 "--rps is not for capacity",
+		"report run.json":                  "report needs two files",
 	} {
 		code, stdout, stderr := call(t.Context(), append([]string{"bench"}, strings.Fields(args)...)...)
 		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, want) {
@@ -152,11 +206,11 @@ func TestBenchBarShowsTheStrategyAndItsRate(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	draw := drawProgress(&out)
-	draw(bench.Progress{Strategy: "upsert", Number: 2, Of: 4, Elapsed: 2 * time.Second, Last: 4 * time.Second, Answered: 1000})
-	if got := out.String(); !strings.Contains(got, "2/4 upsert, 500/s") || !strings.Contains(got, "50%") {
+	draw(bench.Progress{Scenario: "partners", Strategy: "upsert", Number: 2, Of: 4, Elapsed: 2 * time.Second, Last: 4 * time.Second, Answered: 1000})
+	if got := out.String(); !strings.Contains(got, "2/4 partners, upsert, 500/s") || !strings.Contains(got, "50%") {
 		t.Errorf("the bar is %q", got)
 	}
-	draw(bench.Progress{Strategy: "upsert", Number: 2, Of: 4, Elapsed: 4 * time.Second, Last: 4 * time.Second, Done: true})
+	draw(bench.Progress{Scenario: "partners", Strategy: "upsert", Number: 2, Of: 4, Elapsed: 4 * time.Second, Last: 4 * time.Second, Done: true})
 	if got := out.String(); !strings.HasSuffix(strings.TrimRight(got, " "), "\r") {
 		t.Errorf("the bar is not cleared: %q", got)
 	}
