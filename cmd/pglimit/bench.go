@@ -19,7 +19,7 @@ import (
 )
 
 func newBenchCommand(a *app) *cobra.Command {
-	b := newBenchFlags()
+	b := newBenchFlags(scenario.Custom())
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Compare the strategies under load, for speed and exactness",

@@ -10,7 +10,9 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/text"
+	"github.com/pglimit/ratelimit/pglimit"
 )
 
 const benchCapacityLong = `Find how much each strategy can do here: the highest rate of arrivals at which the 99th
@@ -30,8 +32,8 @@ Exit codes: 0 done, 1 a strategy granted too much or kept the bound at no rate, 
 130 ended by Ctrl-C (what was measured so far is printed).`
 
 func newBenchCapacityCommand(a *app) *cobra.Command {
-	b := newBenchFlags()
-	b.duration, b.load.Warmup, b.load.Keys, b.limit, b.load.Callers = 2*time.Second, 200*time.Millisecond, 10_000, "1000000/1s", 256
+	b := newBenchFlags(capacityLoad())
+	b.onlyOwn = true
 	p99, sweep := 10*time.Millisecond, []int{1, 4, 16, 64, 256}
 	cmd := &cobra.Command{
 		Use:   "capacity",
@@ -65,21 +67,26 @@ func newBenchCapacityCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// capacityLoad is what a service with many users asks for. The callers are as many as may
+// be under way at once.
+func capacityLoad() scenario.Scenario {
+	s := scenario.Custom()
+	s.Name, s.Title, s.About = "capacity", "capacity", "The highest rate of arrivals at which latency stays under a bound."
+	s.Limit, s.Keys, s.Callers = pglimit.PerSecond(1_000_000), 10_000, 256
+	s.Warmup, s.Phases = 200*time.Millisecond, []scenario.Phase{{Length: 2 * time.Second}}
+	return s
+}
+
 func (b *benchFlags) capacityConfig(cmd *cobra.Command, p99 time.Duration, sweep []int) (c bench.CapacityConfig, err error) {
 	for _, name := range []string{"rps", "restart"} {
 		if cmd.Flags().Changed(name) {
 			return c, fmt.Errorf("--%s is not for capacity", name)
 		}
 	}
-	// What the defaults of this command say of the load counts as said.
-	for _, name := range []string{"duration", "warmup", "keys", "limit", "callers"} {
-		cmd.Flags().Lookup(name).Changed = true
-	}
 	c = bench.CapacityConfig{P99: p99, Callers: sweep}
 	if c.Config, err = b.config(cmd.Flags()); err != nil {
 		return c, err
 	}
-	c.Scenarios[0].Name, c.Scenarios[0].Title = "capacity", "capacity"
 	return c, c.Validate()
 }
 

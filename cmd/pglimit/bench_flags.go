@@ -33,7 +33,12 @@ type benchFlags struct {
 	report     string
 	fail       []string
 
-	load       scenario.Scenario // as flags say; where they say nothing, as scenario.Custom
+	// own is a load of the user's own, before flags change it, and onlyOwn says that there is
+	// no other.
+	own     scenario.Scenario
+	onlyOwn bool
+
+	load       scenario.Scenario // as flags say, or else as own
 	limit      string
 	burst      int64
 	cost       int64
@@ -43,8 +48,8 @@ type benchFlags struct {
 	lock       scenario.Percent
 }
 
-func newBenchFlags() *benchFlags {
-	b := &benchFlags{load: scenario.Custom(), scale: 1, audit: bench.DefaultAudit, seed: 1}
+func newBenchFlags(own scenario.Scenario) *benchFlags {
+	b := &benchFlags{own: own, load: own, scale: 1, audit: bench.DefaultAudit, seed: 1}
 	b.limit, b.cost, b.duration = b.load.Limit.String(), b.load.Costs[0].Tokens, b.load.Length()
 	b.durability = b.load.Durability.String()
 	return b
@@ -190,8 +195,8 @@ func (b *benchFlags) chosen(changed []string) (all []scenario.Scenario, err erro
 		return nil, fmt.Errorf("--scenario and --plan: name one of them")
 	case b.plan != "":
 		return scenario.ReadFile(b.plan)
-	case len(b.scenarios) == 0 && len(changed) > 0:
-		return []scenario.Scenario{scenario.Custom()}, nil
+	case len(b.scenarios) == 0 && (b.onlyOwn || len(changed) > 0):
+		return []scenario.Scenario{b.own}, nil
 	case len(b.scenarios) == 0:
 		return scenario.ByName(scenario.Suite)
 	}

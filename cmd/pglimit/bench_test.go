@@ -28,7 +28,7 @@ func configured(t *testing.T, args ...string) bench.Config {
 }
 
 func benchConfig(args ...string) (bench.Config, error) {
-	b := newBenchFlags()
+	b := newBenchFlags(scenario.Custom())
 	cmd := newBenchCommand(&app{})
 	cmd.ResetFlags()
 	b.addTo(cmd)

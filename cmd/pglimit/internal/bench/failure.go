@@ -26,6 +26,7 @@ const (
 	kindUnserved   = "unserved"   // open loop: an arrival that was never sent
 	kindOverloaded = "overloaded" // --max-waiting
 	kindBreaker    = "breaker"    // not sent, because Postgres had just not answered others
+	kindGivenUp    = "given up"   // under way when Postgres stopped answering
 	kindOther      = "other"
 )
 
@@ -52,6 +53,8 @@ func classify(err error) (kind string, lost bool) {
 		return kindUnanswered, sent
 	case !sent, errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return kindConnection, sent
+	case pglimit.CauseOf(err) == pglimit.CauseUnavailable:
+		return kindGivenUp, sent
 	}
 	return kindOther, true
 }
