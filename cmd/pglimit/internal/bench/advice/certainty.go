@@ -32,9 +32,12 @@ func (e *evidence) certainty() string {
 		}
 	}
 	if len(spreads) == 0 {
-		return prefix + fmt.Sprintf("One round: the spread is not known (--repeat 3); under %s is too close to call", format.Share(rank.SingleRun))
+		return prefix + fmt.Sprintf("One round: spread not known (--repeat 3); under %s is too close to call", format.Share(rank.SingleRun))
 	}
 	typical, largest := median(spreads), slices.Max(spreads)
+	if format.Share(typical) == format.Share(largest) {
+		return prefix + fmt.Sprintf("%d rounds lie %s apart; less is too close to call", rounds, format.Share(typical))
+	}
 	return prefix + fmt.Sprintf("%d rounds lie %s apart as a rule, %s at most (%s); less is too close to call",
 		rounds, format.Share(typical), format.Share(largest), where)
 }

@@ -71,14 +71,14 @@ func (e *evidence) stages(winner string) string {
 	if format.Factor(least) == format.Factor(most) {
 		factors = format.Factor(most)
 	}
-	text := fmt.Sprintf("With %s, %s does %s as much", named(on), winner, factors)
+	text := fmt.Sprintf("With %s: %s %s as fast", named(on), winner, factors)
 	switch {
 	case most < 1:
-		return text + ": these loads do without"
+		return text + "; these loads are better off without"
 	case least < 1/worthSaying:
-		return text + ": slower on " + slowest
+		return text + "; slower on " + slowest
 	}
-	return text + ": leave them on"
+	return text + "; leave them on"
 }
 
 func named(p result.Parameters) string {
@@ -86,16 +86,12 @@ func named(p result.Parameters) string {
 	for _, stage := range []struct {
 		on   bool
 		name string
-	}{{p.Combining, "combining"}, {p.Memory, "memory of denials"}, {p.Leases, "leases"}} {
+	}{{p.Combining, "combining"}, {p.Memory, "memory"}, {p.Leases, "leases"}} {
 		if stage.on {
 			on = append(on, stage.name)
 		}
 	}
-	text := strings.Join(on, " and ")
-	if p.Combining && p.Memory && !p.Leases {
-		text += " (the default)"
-	}
-	return text
+	return strings.Join(on, ", ")
 }
 
 // others says what spoils each of the others, and where it would make sense.
@@ -140,9 +136,12 @@ func (e *evidence) other(name, winner string) string {
 		return "did not run under the same loads"
 	}
 	if held > rank.NotableContention {
-		facts = append(facts, fmt.Sprintf("denied %s on %s because another caller held the row", format.Share(held), heldBy.scenario.Title))
+		facts = append(facts, fmt.Sprintf("denied %s (%s) because another caller held the row", format.Share(held), heldBy.scenario.Title))
 	}
 	facts = append(facts, slower(least, most, tied, ran)...)
+	if published(name) {
+		return strings.Join(facts, ", ") // it is not to be had, so what it costs is nobody's concern
+	}
 	return strings.Join(append(facts, e.costs(name, winner)...), ", ")
 }
 
