@@ -185,6 +185,8 @@ func TestNoArrowRunsBack(t *testing.T) {
 		"migrations/internal/functions", "migrations/internal/generate", "migrations",
 		"cleanup",
 		"internal/published", "internal/pgserver",
+		"cmd/pglimit/internal/bench/result", "cmd/pglimit/internal/bench/format", "cmd/pglimit/internal/bench/rank",
+		"cmd/pglimit/internal/bench/advice", "cmd/pglimit/internal/bench/compare", "cmd/pglimit/internal/bench/gate", "cmd/pglimit/internal/bench/text",
 		"cmd/pglimit/internal/bench", "cmd/pglimit",
 		"integration",
 	}

@@ -12,16 +12,19 @@ import (
 )
 
 // choose the strategy that is the least behind the fastest, as the geometric mean over
-// the loads: so one load that it is bad at is not outweighed by a win elsewhere. Empty:
-// there is none to choose.
+// the loads that several ran under: so one load that it is bad at is not outweighed by a
+// win elsewhere. Empty: there is none to choose.
 func (e *evidence) choose() (winner string) {
 	pool := e.patient(e.candidates)
-	most, best := 0, math.Inf(-1)
+	if len(pool) > 0 {
+		winner = pool[0]
+	}
+	most, best := 0, 0.0
 	for _, name := range pool {
 		ran, sum := 0, 0.0
 		for _, l := range e.base {
 			s, found := l.of(name)
-			if !found {
+			if !found || len(l.among(pool)) < 2 {
 				continue
 			}
 			ran++
@@ -73,20 +76,23 @@ func (e *evidence) choice(winner string) string {
 	var behind []string
 	for _, l := range e.base {
 		s, found := l.of(winner)
-		if !found {
+		first := l.among(e.candidates)
+		if !found || len(first) < 2 {
 			continue
 		}
 		ran++
-		first := l.among(e.candidates)
 		switch {
 		case first[0].Strategy == winner:
 			leads++
-			if len(first) > 1 && rank.Tie(first[0].Main, first[1].Main) {
+			if rank.Tie(first[0].Main, first[1].Main) {
 				tied++
 			}
 		default:
 			behind = append(behind, format.Share(1-share(s, first[0])))
 		}
+	}
+	if ran == 0 {
+		return fmt.Sprintf("No two strategies ran under the same load, so none is known to be faster than %s; %s", winner, e.verdicts(winner))
 	}
 	text := fmt.Sprintf("Take %s: fastest in %d of %d loads", winner, leads, ran)
 	if tied > 0 {

@@ -91,6 +91,9 @@ func (e *evidence) figure(l load, s rank.Standing, why bool) string {
 // it.
 func (e *evidence) beside(l load, s rank.Standing) string {
 	others := slices.DeleteFunc(l.among(e.candidates), func(o rank.Standing) bool { return o.Strategy == s.Strategy })
+	if len(l.standings) == 1 {
+		return "no other was run"
+	}
 	if len(others) == 0 {
 		return "no other without faults"
 	}
