@@ -79,7 +79,7 @@ func TestAdvice(t *testing.T) {
 			fabricated(many(speeds{"a": one(100), "b": one(200)}), hot(speeds{"a": one(100), "b": one(300)})),
 			[]string{
 				"Take b: fastest in 2 of 2 loads; exact.", "mostly under their limit: b, 200 grants/s (×2.0 of a); p99 1.50 ms",
-				"One hot key: b, 300 denials/s (×3.0 of a)", "a: 50 to 67 % slower.", "One round: spread not known (--repeat 3)",
+				"One hot key: b, 300 denials/s (×3.0 of a).", "a: 50 to 67 % slower.", "One round: spread not known (--repeat 3)",
 			}, "too close to call with",
 		},
 		"another is the better for a load": {
@@ -112,7 +112,7 @@ func TestAdvice(t *testing.T) {
 		"a fault with stages rules out": {
 			fabricated(many(speeds{"a": one(100), "b": one(200)}),
 				loadOf("many-granted-stages", result.ByGrants, 1000, speeds{"a": one(1000), "b": one(4000)}, only("b", func(run *result.Run) { run.Audit.OverTokens = 1 }))),
-			[]string{"b (OVER by 1; many granted stages)", "take a", "With combining, memory: a ×10 as fast"}, "",
+			[]string{"b (OVER by 1; many granted stages)", "take a", "Combining requests and remembering denials made a ×10 as fast: leave them on."}, "",
 		},
 		"all had errors": {
 			fabricated(many(speeds{"a": one(100), "b": one(200), "c": one(400)},
@@ -128,7 +128,7 @@ func TestAdvice(t *testing.T) {
 			fabricated(many(speeds{"a": one(100), "b": one(50)}), hot(speeds{"a": one(100), "b": one(50)}),
 				loadOf("many-granted-stages", result.ByGrants, 1000, speeds{"a": one(80), "b": one(50)}),
 				loadOf("hot-denied-stages", result.ByDenials, 1, speeds{"a": one(31000), "b": one(50)})),
-			[]string{"Take a: fastest in 2 of 2", "With combining, memory: a ×0.80 to ×310 as fast; slower on many granted."}, "",
+			[]string{"Take a: fastest in 2 of 2", "Combining requests and remembering denials made a ×0.80 to ×310 as fast; slower on many granted."}, "",
 		},
 		"contention spoils the fastest": {
 			fabricated(many(speeds{"a": one(100), "b": one(300)}), hot(speeds{"a": one(100), "b": one(300)}, only("b", func(run *result.Run) { run.Contended = 930 }))),

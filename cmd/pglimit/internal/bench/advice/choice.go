@@ -68,7 +68,7 @@ func (e *evidence) choice(winner string) string {
 	case len(e.base) == 1:
 		l := e.base[0]
 		s, _ := l.of(winner)
-		return fmt.Sprintf("For this load take %s: %s; %s. Other loads were not measured", winner, e.figure(l, s, true), e.verdicts(winner))
+		return fmt.Sprintf("For this load take %s: %s; %s. Other loads were not measured", winner, e.figure(l, s, e.reasons(l, s)), e.verdicts(winner))
 	case len(e.candidates) == 1:
 		return fmt.Sprintf("That leaves %s; %s", winner, e.verdicts(winner))
 	}
@@ -81,14 +81,13 @@ func (e *evidence) choice(winner string) string {
 			continue
 		}
 		ran++
-		switch {
-		case first[0].Strategy == winner:
-			leads++
-			if rank.Tie(first[0].Main, first[1].Main) {
-				tied++
-			}
-		default:
+		if first[0].Strategy != winner {
 			behind = append(behind, format.Share(1-share(s, first[0])))
+			continue
+		}
+		leads++
+		if rank.Tie(first[0].Main, first[1].Main) {
+			tied++
 		}
 	}
 	if ran == 0 {
@@ -112,7 +111,7 @@ func (e *evidence) only(name string) string {
 	text := "Only " + name + " was run, so there is nothing to compare it with; " + e.verdicts(name)
 	if len(e.base) == 1 {
 		s, _ := e.base[0].of(name)
-		text += ". It did " + e.figure(e.base[0], s, true)
+		text += ". It did " + e.figure(e.base[0], s, e.reasons(e.base[0], s))
 	}
 	return text
 }

@@ -22,7 +22,7 @@ func (e *evidence) many(winner string) string {
 	for _, l := range e.base {
 		if l.scenario.Parameters.Keys > 1 && l.by() == result.ByGrants {
 			if best, found := e.best(l, winner); found {
-				return "Many users, mostly under their limit: " + best.Strategy + ", " + e.figure(l, best, true)
+				return "Many users, mostly under their limit: " + best.Strategy + ", " + e.figure(l, best, e.reasons(l, best))
 			}
 		}
 	}
@@ -51,7 +51,7 @@ func (e *evidence) hot(winner string) string {
 			} else {
 				strategy = name
 			}
-			picks = append(picks, name+e.figure(l, best, false))
+			picks = append(picks, name+e.figure(l, best, p99(l, best)))
 			break
 		}
 	}
@@ -73,16 +73,14 @@ func (e *evidence) best(l load, winner string) (rank.Standing, bool) {
 	return able[0], true
 }
 
-// figure of a strategy under a load, beside the next; and why, if wanted.
-func (e *evidence) figure(l load, s rank.Standing, why bool) string {
+// figure of a strategy under a load, beside the next; and what else speaks for it.
+func (e *evidence) figure(l load, s rank.Standing, reasons []string) string {
 	text := format.Number(s.Main.Median) + " " + l.unit()
 	if len(e.names) > 1 {
 		text += " (" + e.beside(l, s) + ")"
 	}
-	if why {
-		if reasons := e.reasons(l, s); len(reasons) > 0 {
-			text += "; " + strings.Join(reasons, ", ")
-		}
+	if len(reasons) > 0 {
+		text += "; " + strings.Join(reasons, ", ")
 	}
 	return text
 }
@@ -115,9 +113,7 @@ func (e *evidence) beside(l load, s rank.Standing) string {
 
 // reasons are what its figures have over those of the others.
 func (e *evidence) reasons(l load, s rank.Standing) (reasons []string) {
-	if p99 := s.Figure(p99Of(l)).Median; !math.IsNaN(p99) {
-		reasons = append(reasons, "p99 "+format.Micros(p99))
-	}
+	reasons = p99(l, s)
 	trips, worst := e.extremes(l, s, result.Run.TripsPerDecision)
 	if trips.least {
 		reasons = append(reasons, fmt.Sprintf("%s (%s: %s)", times(trips.own), worst, format.Small(trips.most)))
@@ -126,6 +122,15 @@ func (e *evidence) reasons(l load, s rank.Standing) (reasons []string) {
 		reasons = append(reasons, "least WAL ("+format.Number(wal.own)+" B)")
 	}
 	return reasons
+}
+
+// p99 of what the load is about. There is none where that never happened.
+func p99(l load, s rank.Standing) []string {
+	f := s.Figure(p99Of(l))
+	if f.Runs == 0 {
+		return nil
+	}
+	return []string{"p99 " + format.Micros(f.Median)}
 }
 
 func times(trips float64) string {

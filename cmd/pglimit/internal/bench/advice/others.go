@@ -71,27 +71,35 @@ func (e *evidence) stages(winner string) string {
 	if format.Factor(least) == format.Factor(most) {
 		factors = format.Factor(most)
 	}
-	text := fmt.Sprintf("With %s: %s %s as fast", named(on), winner, factors)
+	text := fmt.Sprintf("%s made %s %s as fast", named(on), winner, factors)
 	switch {
 	case most < 1:
 		return text + "; these loads are better off without"
 	case least < 1/worthSaying:
 		return text + "; slower on " + slowest
 	}
-	return text + "; leave them on"
+	if on.Leases {
+		return text + ": worth having"
+	}
+	return text + ": leave them on"
 }
 
+// named says what the stages do, for a reader who does not know their names.
 func named(p result.Parameters) string {
 	var on []string
 	for _, stage := range []struct {
 		on   bool
 		name string
-	}{{p.Combining, "combining"}, {p.Memory, "memory"}, {p.Leases, "leases"}} {
+	}{{p.Combining, "combining requests"}, {p.Memory, "remembering denials"}, {p.Leases, "leasing tokens"}} {
 		if stage.on {
 			on = append(on, stage.name)
 		}
 	}
-	return strings.Join(on, ", ")
+	if len(on) == 0 {
+		return "The stages"
+	}
+	text := strings.Join(on, " and ")
+	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // others says what spoils each of the others, and where it would make sense.

@@ -9,6 +9,7 @@ import (
 	"time"
 )
 
+// What stands for a figure that is not there.
 const (
 	Unknown = "?" // the figure is not known
 	None    = "-" // there is no such figure

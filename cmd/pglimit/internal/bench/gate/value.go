@@ -53,7 +53,8 @@ func (k kind) parse(text string) (float64, error) {
 	if text == "" {
 		return 0, fmt.Errorf("there is no value: it must be %s", k.allowed())
 	}
-	f, ok := 0.0, false
+	var f float64
+	var ok bool
 	switch k {
 	case duration:
 		f, ok = parseDuration(text)

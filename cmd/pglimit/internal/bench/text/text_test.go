@@ -15,7 +15,7 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
-var update = flag.Bool("update", false, "write the files in testdata anew")
+var update = flag.Bool("update", false, "write the files in testdata")
 
 func golden(t *testing.T, file, got string) {
 	t.Helper()
@@ -30,7 +30,7 @@ func golden(t *testing.T, file, got string) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal([]byte(got), want) {
-		t.Errorf("%s differs (go test -update writes it anew); got:\n%s", path, got)
+		t.Errorf("%s differs (go test -update writes it); got:\n%s", path, got)
 	}
 }
 
