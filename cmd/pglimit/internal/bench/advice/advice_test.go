@@ -78,7 +78,7 @@ func TestAdvice(t *testing.T) {
 		"one wins": {
 			fabricated(many(speeds{"a": one(100), "b": one(200)}), hot(speeds{"a": one(100), "b": one(300)})),
 			[]string{
-				"Take b: fastest in 2 of 2 loads; exact.", "mostly under their limit: b, 200 grants/s (×2.0 of a); p99 1.50 ms",
+				"Take b: fastest in 2 of 2 loads; exact.", "mostly under their limit: b, 200 grants/s (×2.0 of a), p99 1.50 ms",
 				"One hot key: b, 300 denials/s (×3.0 of a).", "a: 50 to 67 % slower.", "One round: spread not known (--repeat 3)",
 			}, "too close to call with",
 		},
@@ -94,7 +94,7 @@ func TestAdvice(t *testing.T) {
 		},
 		"no tie with three rounds": {
 			fabricated(many(speeds{"a": {100, 101, 102}, "b": {110, 111, 112}})),
-			[]string{"take b: 111 grants/s (×1.1 of a)", "3 rounds lie 2 % apart; less is too close to call."}, "too close to call with",
+			[]string{"take b: 111 grants/s (×1.1 of a)", "3 rounds lie at most 2 % apart; less is too close to call."}, "too close to call with",
 		},
 		"a tie as rounds differ": {
 			fabricated(many(speeds{"a": {100, 101, 115}, "b": {110, 111, 112}})),
@@ -138,12 +138,17 @@ func TestAdvice(t *testing.T) {
 			fabricated(many(speeds{"a": one(300), "b": one(100)}, only("b", func(run *result.Run) { run.RoundTrips, run.WALBytesPerDecision = 2000, new(400.0) }))),
 			[]string{"1 round trip (b: 2), least WAL (100 B)", "b: 67 % slower, 2 round trips, most WAL (400 B)."}, "",
 		},
+		"an open loop": {
+			fabricated(many(speeds{"a": one(100), "b": one(100), "c": one(100)},
+				func(s *result.Scenario, _ *result.Run) { s.Parameters.Loop = "open" }, only("b", func(run *result.Run) { run.GrantLatency.P99 = 1000 }))),
+			[]string{"For this load take b: p99 1.00 ms (a 1.50 ms)", "a: 33 % slower. c: 33 % slower."}, "grants/s",
+		},
 		"one strategy": {
 			fabricated(many(speeds{"a": one(300)}), hot(speeds{"a": one(100)})),
-			[]string{"Only a was run, so there is nothing to compare it with; exact.", "under their limit: a, 300 grants/s; p99 1.50 ms.", "One hot key: a, 100 denials/s."}, "Take",
+			[]string{"Only a was run, so there is nothing to compare it with; exact.", "under their limit: a, 300 grants/s, p99 1.50 ms.", "One hot key: a, 100 denials/s."}, "Take",
 		},
 		"one strategy, one load": {
-			fabricated(many(speeds{"a": one(300)})), []string{"Only a was run, so there is nothing to compare it with; exact. It did 300 grants/s; p99 1.50 ms."}, "Take",
+			fabricated(many(speeds{"a": one(300)})), []string{"Only a was run, so there is nothing to compare it with; exact. It did 300 grants/s, p99 1.50 ms."}, "Take",
 		},
 		"published ones are not to be had": {
 			fabricated(many(speeds{"a": one(100), "published_x": one(300)})), []string{"take a: 100 grants/s", "published_x: ×3.0 on many granted."}, "take published",

@@ -52,12 +52,12 @@ func (e *evidence) patient(names []string) []string {
 	return some
 }
 
-// share of the other's main figure: 0.9 is 10 % slower.
+// share of the other's pace: 0.9 is 10 % slower.
 func share(s, other rank.Standing) float64 {
-	if other.Main.Median == s.Main.Median {
+	if other.Pace.Median == s.Pace.Median {
 		return 1
 	}
-	return s.Main.Median / other.Main.Median
+	return s.Pace.Median / other.Pace.Median
 }
 
 // choice says what to take in general, and what speaks for it.
@@ -86,7 +86,7 @@ func (e *evidence) choice(winner string) string {
 			continue
 		}
 		leads++
-		if rank.Tie(first[0].Main, first[1].Main) {
+		if rank.Tie(first[0].Pace, first[1].Pace) {
 			tied++
 		}
 	}

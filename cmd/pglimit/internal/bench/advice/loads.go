@@ -67,7 +67,7 @@ func (e *evidence) best(l load, winner string) (rank.Standing, bool) {
 	if len(able) == 0 {
 		return rank.Standing{}, false
 	}
-	if s, ran := l.of(winner); ran && rank.Tie(s.Main, able[0].Main) {
+	if s, ran := l.of(winner); ran && rank.Tie(s.Pace, able[0].Pace) {
 		return s, true
 	}
 	return able[0], true
@@ -76,11 +76,14 @@ func (e *evidence) best(l load, winner string) (rank.Standing, bool) {
 // figure of a strategy under a load, beside the next; and what else speaks for it.
 func (e *evidence) figure(l load, s rank.Standing, reasons []string) string {
 	text := format.Number(s.Main.Median) + " " + l.unit()
+	if rank.Open(l.scenario) {
+		text = "p99 " + format.Micros(1e6/s.Pace.Median)
+	}
 	if len(e.names) > 1 {
 		text += " (" + e.beside(l, s) + ")"
 	}
 	if len(reasons) > 0 {
-		text += "; " + strings.Join(reasons, ", ")
+		text += ", " + strings.Join(reasons, ", ")
 	}
 	return text
 }
@@ -97,7 +100,7 @@ func (e *evidence) beside(l load, s rank.Standing) string {
 	}
 	var tied []string
 	for _, o := range others {
-		if rank.Tie(s.Main, o.Main) {
+		if rank.Tie(s.Pace, o.Pace) {
 			tied = append(tied, o.Strategy)
 		}
 	}
@@ -107,6 +110,9 @@ func (e *evidence) beside(l load, s rank.Standing) string {
 	case next.OftenContended() && share(s, next) < 1:
 		return fmt.Sprintf("%s %s, but %s contended", next.Strategy, format.Factor(share(next, s)), format.Share(next.Contended))
 	default:
+		if rank.Open(l.scenario) {
+			return next.Strategy + " " + format.Micros(1e6/next.Pace.Median)
+		}
 		return format.Factor(share(s, next)) + " of " + next.Strategy
 	}
 }
@@ -126,9 +132,9 @@ func (e *evidence) reasons(l load, s rank.Standing) (reasons []string) {
 
 // p99 of what the load is about. There is none where that never happened.
 func p99(l load, s rank.Standing) []string {
-	f := s.Figure(p99Of(l))
-	if f.Runs == 0 {
-		return nil
+	f := s.Figure(func(run result.Run) float64 { return rank.P99(l.scenario, run) })
+	if f.Runs == 0 || rank.Open(l.scenario) {
+		return nil // or has been said as the figure
 	}
 	return []string{"p99 " + format.Micros(f.Median)}
 }
@@ -138,24 +144,6 @@ func times(trips float64) string {
 		return "1 round trip"
 	}
 	return format.Small(trips) + " round trips"
-}
-
-// p99Of is the 99th percentile of what strategies are compared by under the load, in
-// microseconds.
-func p99Of(l load) func(result.Run) float64 {
-	return func(run result.Run) float64 {
-		latency := run.Latency
-		switch l.by() {
-		case result.ByGrants:
-			latency = run.GrantLatency
-		case result.ByDenials:
-			latency = run.DenialLatency
-		}
-		if latency.Count == 0 {
-			return math.NaN()
-		}
-		return latency.P99
-	}
 }
 
 func walOf(run result.Run) float64 {

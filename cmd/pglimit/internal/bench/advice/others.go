@@ -54,7 +54,7 @@ func (e *evidence) stages(winner string) string {
 		i := slices.IndexFunc(e.base, func(b load) bool { return b.scenario.Name == l.scenario.StagesOf })
 		with, ran := l.of(winner)
 		without, had := e.base[i].of(winner)
-		factor := with.Main.Median / without.Main.Median
+		factor := with.Pace.Median / without.Pace.Median
 		if !ran || !had || math.IsNaN(factor) || math.IsInf(factor, 0) {
 			continue
 		}
@@ -98,23 +98,36 @@ func named(p result.Parameters) string {
 	if len(on) == 0 {
 		return "The stages"
 	}
-	text := strings.Join(on, " and ")
+	last := len(on) - 1
+	text := on[last]
+	if last > 0 {
+		text = strings.Join(on[:last], ", ") + " and " + text
+	}
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // others says what spoils each of the others, and where it would make sense.
 func (e *evidence) others(winner string) string {
-	var said []string
+	var said, tied []string
 	for _, name := range e.names {
 		if name == winner || slices.Contains(e.out, name) && !e.excused {
 			continue
 		}
-		if text := e.other(name, winner); text != "" {
+		switch text := e.other(name, winner); text {
+		case "":
+		case tooClose:
+			tied = append(tied, name)
+		default:
 			said = append(said, name+": "+text)
 		}
 	}
+	if len(tied) > 0 {
+		said = append(said, strings.Join(tied, ", ")+": "+tooClose)
+	}
 	return strings.Join(said, ". ")
 }
+
+const tooClose = "too close to call"
 
 func (e *evidence) other(name, winner string) string {
 	var facts []string
@@ -133,7 +146,7 @@ func (e *evidence) other(name, winner string) string {
 		}
 		f := share(s, w)
 		least, most = min(least, f), max(most, f)
-		switch tie := rank.Tie(s.Main, w.Main); {
+		switch tie := rank.Tie(s.Pace, w.Pace); {
 		case tie:
 			tied++
 		case f > 1 && !s.OftenContended():
@@ -157,7 +170,7 @@ func (e *evidence) other(name, winner string) string {
 func slower(least, most float64, tied, ran int) []string {
 	switch {
 	case tied == ran:
-		return []string{"too close to call"}
+		return []string{tooClose}
 	case least >= 1:
 		return nil
 	case tied > 0 || most > 1:
@@ -182,8 +195,10 @@ func (e *evidence) costs(name, winner string) (costs []string) {
 			costs = append(costs, times(t))
 			trips = true
 		}
-		if x, _ := e.extremes(l, s, walOf); !wal && l.by() == result.ByGrants && x.greatest && !s.OftenContended() {
-			costs = append(costs, "most WAL ("+format.Number(x.own)+" B)")
+		if !wal && l.by() == result.ByGrants && !s.OftenContended() {
+			if x, _ := e.extremes(l, s, walOf); x.greatest {
+				costs = append(costs, "most WAL ("+format.Number(x.own)+" B)")
+			}
 			wal = true
 		}
 	}

@@ -44,6 +44,41 @@ func TestNoise(t *testing.T) {
 	}
 }
 
+// In an open loop all that keep up decide as often as requests arrive.
+func TestAnOpenLoopIsComparedByLatency(t *testing.T) {
+	t.Parallel()
+	g := result.Group{Scenario: result.Scenario{CompareBy: result.ByGrants, Parameters: result.Parameters{Loop: "open"}}}
+	for name, p99 := range map[string]float64{"slow": 900, "fast": 300, "never": 0} {
+		run := result.Run{Strategy: name, GrantsPerSecond: p99, Latency: result.Latency{Count: 1, P99: 1}}
+		if p99 > 0 {
+			run.GrantLatency = result.Latency{Count: 1, P99: p99}
+		}
+		g.Rows = append(g.Rows, result.Row{Strategy: name, Runs: []result.Run{run}})
+	}
+	var got []string
+	for _, s := range Of(g) {
+		got = append(got, s.Strategy)
+	}
+	if want := []string{"fast", "slow", "never"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	g.Scenario.Parameters.Loop = "closed"
+	if first := Of(g)[0].Strategy; first != "slow" {
+		t.Errorf("in a closed loop %s is first, want the one with most grants", first)
+	}
+}
+
+func TestSplit(t *testing.T) {
+	t.Parallel()
+	group := func(name, of string) result.Group {
+		return result.Group{Scenario: result.Scenario{Name: name, StagesOf: of}}
+	}
+	base, staged := Split([]result.Group{group("a", ""), group("a-stages", "a"), group("b-stages", "b")})
+	if len(base) != 2 || base[1].Scenario.Name != "b-stages" || len(staged) != 1 || staged[0].Scenario.Name != "a-stages" {
+		t.Errorf("%v and %v: without its base a scenario stands for itself", base, staged)
+	}
+}
+
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	row := result.Row{Runs: []result.Run{
