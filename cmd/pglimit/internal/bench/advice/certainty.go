@@ -8,6 +8,9 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
 )
 
+// small is the spread up to which it does not matter where it was.
+const small = 0.05
+
 // certainty says how far the rounds lie apart, and what that means for the differences.
 func (e *evidence) certainty() string {
 	prefix := ""
@@ -18,23 +21,26 @@ func (e *evidence) certainty() string {
 	rounds, where := 0, ""
 	for _, l := range e.all() {
 		for _, s := range l.standings {
-			rounds = max(rounds, s.Main.Runs)
-			if s.Main.Runs < 2 {
+			rounds = max(rounds, s.Pace.Runs)
+			if s.Pace.Runs < 2 {
 				continue
 			}
-			if spread := s.Main.Spread(); len(spreads) == 0 || spread > slices.Max(spreads) {
+			if spread := s.Pace.Spread(); len(spreads) == 0 || spread > slices.Max(spreads) {
 				where = s.Strategy
 				if len(e.all()) > 1 {
 					where += ", " + l.scenario.Title
 				}
 			}
-			spreads = append(spreads, s.Main.Spread())
+			spreads = append(spreads, s.Pace.Spread())
 		}
 	}
 	if len(spreads) == 0 {
-		return prefix + fmt.Sprintf("One round: the spread is not known (--repeat 3); under %s is too close to call", format.Share(rank.SingleRun))
+		return prefix + fmt.Sprintf("One round: spread not known (--repeat 3); under %s is too close to call", format.Share(rank.SingleRun))
 	}
 	typical, largest := median(spreads), slices.Max(spreads)
+	if largest <= small || format.Share(typical) == format.Share(largest) {
+		return prefix + fmt.Sprintf("%d rounds lie at most %s apart; less is too close to call", rounds, format.Share(largest))
+	}
 	return prefix + fmt.Sprintf("%d rounds lie %s apart as a rule, %s at most (%s); less is too close to call",
 		rounds, format.Share(typical), format.Share(largest), where)
 }

@@ -12,16 +12,19 @@ import (
 )
 
 // choose the strategy that is the least behind the fastest, as the geometric mean over
-// the loads: so one load that it is bad at is not outweighed by a win elsewhere. Empty:
-// there is none to choose.
+// the loads that several ran under: so one load that it is bad at is not outweighed by a
+// win elsewhere. Empty: there is none to choose.
 func (e *evidence) choose() (winner string) {
 	pool := e.patient(e.candidates)
-	most, best := 0, math.Inf(-1)
+	if len(pool) > 0 {
+		winner = pool[0]
+	}
+	most, best := 0, 0.0
 	for _, name := range pool {
 		ran, sum := 0, 0.0
 		for _, l := range e.base {
 			s, found := l.of(name)
-			if !found {
+			if !found || len(l.among(pool)) < 2 {
 				continue
 			}
 			ran++
@@ -49,12 +52,12 @@ func (e *evidence) patient(names []string) []string {
 	return some
 }
 
-// share of the other's main figure: 0.9 is 10 % slower.
+// share of the other's pace: 0.9 is 10 % slower.
 func share(s, other rank.Standing) float64 {
-	if other.Main.Median == s.Main.Median {
+	if other.Pace.Median == s.Pace.Median {
 		return 1
 	}
-	return s.Main.Median / other.Main.Median
+	return s.Pace.Median / other.Pace.Median
 }
 
 // choice says what to take in general, and what speaks for it.
@@ -65,7 +68,7 @@ func (e *evidence) choice(winner string) string {
 	case len(e.base) == 1:
 		l := e.base[0]
 		s, _ := l.of(winner)
-		return fmt.Sprintf("For this load take %s: %s; %s. Other loads were not measured", winner, e.figure(l, s, true), e.verdicts(winner))
+		return fmt.Sprintf("For this load take %s: %s; %s. Other loads were not measured", winner, e.figure(l, s, e.reasons(l, s)), e.verdicts(winner))
 	case len(e.candidates) == 1:
 		return fmt.Sprintf("That leaves %s; %s", winner, e.verdicts(winner))
 	}
@@ -73,20 +76,22 @@ func (e *evidence) choice(winner string) string {
 	var behind []string
 	for _, l := range e.base {
 		s, found := l.of(winner)
-		if !found {
+		first := l.among(e.candidates)
+		if !found || len(first) < 2 {
 			continue
 		}
 		ran++
-		first := l.among(e.candidates)
-		switch {
-		case first[0].Strategy == winner:
-			leads++
-			if len(first) > 1 && rank.Tie(first[0].Main, first[1].Main) {
-				tied++
-			}
-		default:
+		if first[0].Strategy != winner {
 			behind = append(behind, format.Share(1-share(s, first[0])))
+			continue
 		}
+		leads++
+		if rank.Tie(first[0].Pace, first[1].Pace) {
+			tied++
+		}
+	}
+	if ran == 0 {
+		return fmt.Sprintf("No two strategies ran under the same load, so none is known to be faster than %s; %s", winner, e.verdicts(winner))
 	}
 	text := fmt.Sprintf("Take %s: fastest in %d of %d loads", winner, leads, ran)
 	if tied > 0 {
@@ -106,7 +111,7 @@ func (e *evidence) only(name string) string {
 	text := "Only " + name + " was run, so there is nothing to compare it with; " + e.verdicts(name)
 	if len(e.base) == 1 {
 		s, _ := e.base[0].of(name)
-		text += ". It did " + e.figure(e.base[0], s, true)
+		text += ". It did " + e.figure(e.base[0], s, e.reasons(e.base[0], s))
 	}
 	return text
 }

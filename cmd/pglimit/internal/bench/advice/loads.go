@@ -22,7 +22,7 @@ func (e *evidence) many(winner string) string {
 	for _, l := range e.base {
 		if l.scenario.Parameters.Keys > 1 && l.by() == result.ByGrants {
 			if best, found := e.best(l, winner); found {
-				return "Many users, mostly under their limit: " + best.Strategy + ", " + e.figure(l, best, true)
+				return "Many users, mostly under their limit: " + best.Strategy + ", " + e.figure(l, best, e.reasons(l, best))
 			}
 		}
 	}
@@ -51,7 +51,7 @@ func (e *evidence) hot(winner string) string {
 			} else {
 				strategy = name
 			}
-			picks = append(picks, name+e.figure(l, best, false))
+			picks = append(picks, name+e.figure(l, best, p99(l, best)))
 			break
 		}
 	}
@@ -67,22 +67,23 @@ func (e *evidence) best(l load, winner string) (rank.Standing, bool) {
 	if len(able) == 0 {
 		return rank.Standing{}, false
 	}
-	if s, ran := l.of(winner); ran && rank.Tie(s.Main, able[0].Main) {
+	if s, ran := l.of(winner); ran && rank.Tie(s.Pace, able[0].Pace) {
 		return s, true
 	}
 	return able[0], true
 }
 
-// figure of a strategy under a load, beside the next; and why, if wanted.
-func (e *evidence) figure(l load, s rank.Standing, why bool) string {
+// figure of a strategy under a load, beside the next; and what else speaks for it.
+func (e *evidence) figure(l load, s rank.Standing, reasons []string) string {
 	text := format.Number(s.Main.Median) + " " + l.unit()
+	if rank.Open(l.scenario) {
+		text = "p99 " + format.Micros(1e6/s.Pace.Median)
+	}
 	if len(e.names) > 1 {
 		text += " (" + e.beside(l, s) + ")"
 	}
-	if why {
-		if reasons := e.reasons(l, s); len(reasons) > 0 {
-			text += "; " + strings.Join(reasons, ", ")
-		}
+	if len(reasons) > 0 {
+		text += ", " + strings.Join(reasons, ", ")
 	}
 	return text
 }
@@ -91,12 +92,15 @@ func (e *evidence) figure(l load, s rank.Standing, why bool) string {
 // it.
 func (e *evidence) beside(l load, s rank.Standing) string {
 	others := slices.DeleteFunc(l.among(e.candidates), func(o rank.Standing) bool { return o.Strategy == s.Strategy })
+	if len(l.standings) == 1 {
+		return "no other was run"
+	}
 	if len(others) == 0 {
 		return "no other without faults"
 	}
 	var tied []string
 	for _, o := range others {
-		if rank.Tie(s.Main, o.Main) {
+		if rank.Tie(s.Pace, o.Pace) {
 			tied = append(tied, o.Strategy)
 		}
 	}
@@ -106,15 +110,16 @@ func (e *evidence) beside(l load, s rank.Standing) string {
 	case next.OftenContended() && share(s, next) < 1:
 		return fmt.Sprintf("%s %s, but %s contended", next.Strategy, format.Factor(share(next, s)), format.Share(next.Contended))
 	default:
+		if rank.Open(l.scenario) {
+			return next.Strategy + " " + format.Micros(1e6/next.Pace.Median)
+		}
 		return format.Factor(share(s, next)) + " of " + next.Strategy
 	}
 }
 
 // reasons are what its figures have over those of the others.
 func (e *evidence) reasons(l load, s rank.Standing) (reasons []string) {
-	if p99 := s.Figure(p99Of(l)).Median; !math.IsNaN(p99) {
-		reasons = append(reasons, "p99 "+format.Micros(p99))
-	}
+	reasons = p99(l, s)
 	trips, worst := e.extremes(l, s, result.Run.TripsPerDecision)
 	if trips.least {
 		reasons = append(reasons, fmt.Sprintf("%s (%s: %s)", times(trips.own), worst, format.Small(trips.most)))
@@ -125,29 +130,20 @@ func (e *evidence) reasons(l load, s rank.Standing) (reasons []string) {
 	return reasons
 }
 
+// p99 of what the load is about. There is none where that never happened.
+func p99(l load, s rank.Standing) []string {
+	f := s.Figure(func(run result.Run) float64 { return rank.P99(l.scenario, run) })
+	if f.Runs == 0 || rank.Open(l.scenario) {
+		return nil // or has been said as the figure
+	}
+	return []string{"p99 " + format.Micros(f.Median)}
+}
+
 func times(trips float64) string {
 	if trips == 1 {
 		return "1 round trip"
 	}
 	return format.Small(trips) + " round trips"
-}
-
-// p99Of is the 99th percentile of what strategies are compared by under the load, in
-// microseconds.
-func p99Of(l load) func(result.Run) float64 {
-	return func(run result.Run) float64 {
-		latency := run.Latency
-		switch l.by() {
-		case result.ByGrants:
-			latency = run.GrantLatency
-		case result.ByDenials:
-			latency = run.DenialLatency
-		}
-		if latency.Count == 0 {
-			return math.NaN()
-		}
-		return latency.P99
-	}
 }
 
 func walOf(run result.Run) float64 {

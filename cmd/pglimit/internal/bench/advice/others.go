@@ -54,7 +54,7 @@ func (e *evidence) stages(winner string) string {
 		i := slices.IndexFunc(e.base, func(b load) bool { return b.scenario.Name == l.scenario.StagesOf })
 		with, ran := l.of(winner)
 		without, had := e.base[i].of(winner)
-		factor := with.Main.Median / without.Main.Median
+		factor := with.Pace.Median / without.Pace.Median
 		if !ran || !had || math.IsNaN(factor) || math.IsInf(factor, 0) {
 			continue
 		}
@@ -71,46 +71,63 @@ func (e *evidence) stages(winner string) string {
 	if format.Factor(least) == format.Factor(most) {
 		factors = format.Factor(most)
 	}
-	text := fmt.Sprintf("With %s, %s does %s as much", named(on), winner, factors)
+	text := fmt.Sprintf("%s made %s %s as fast", named(on), winner, factors)
 	switch {
 	case most < 1:
-		return text + ": these loads do without"
+		return text + "; these loads are better off without"
 	case least < 1/worthSaying:
-		return text + ": slower on " + slowest
+		return text + "; slower on " + slowest
+	}
+	if on.Leases {
+		return text + ": worth having"
 	}
 	return text + ": leave them on"
 }
 
+// named says what the stages do, for a reader who does not know their names.
 func named(p result.Parameters) string {
 	var on []string
 	for _, stage := range []struct {
 		on   bool
 		name string
-	}{{p.Combining, "combining"}, {p.Memory, "memory of denials"}, {p.Leases, "leases"}} {
+	}{{p.Combining, "combining requests"}, {p.Memory, "remembering denials"}, {p.Leases, "leasing tokens"}} {
 		if stage.on {
 			on = append(on, stage.name)
 		}
 	}
-	text := strings.Join(on, " and ")
-	if p.Combining && p.Memory && !p.Leases {
-		text += " (the default)"
+	if len(on) == 0 {
+		return "The stages"
 	}
-	return text
+	last := len(on) - 1
+	text := on[last]
+	if last > 0 {
+		text = strings.Join(on[:last], ", ") + " and " + text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // others says what spoils each of the others, and where it would make sense.
 func (e *evidence) others(winner string) string {
-	var said []string
+	var said, tied []string
 	for _, name := range e.names {
 		if name == winner || slices.Contains(e.out, name) && !e.excused {
 			continue
 		}
-		if text := e.other(name, winner); text != "" {
+		switch text := e.other(name, winner); text {
+		case "":
+		case tooClose:
+			tied = append(tied, name)
+		default:
 			said = append(said, name+": "+text)
 		}
 	}
+	if len(tied) > 0 {
+		said = append(said, strings.Join(tied, ", ")+": "+tooClose)
+	}
 	return strings.Join(said, ". ")
 }
+
+const tooClose = "too close to call"
 
 func (e *evidence) other(name, winner string) string {
 	var facts []string
@@ -129,7 +146,7 @@ func (e *evidence) other(name, winner string) string {
 		}
 		f := share(s, w)
 		least, most = min(least, f), max(most, f)
-		switch tie := rank.Tie(s.Main, w.Main); {
+		switch tie := rank.Tie(s.Pace, w.Pace); {
 		case tie:
 			tied++
 		case f > 1 && !s.OftenContended():
@@ -140,9 +157,12 @@ func (e *evidence) other(name, winner string) string {
 		return "did not run under the same loads"
 	}
 	if held > rank.NotableContention {
-		facts = append(facts, fmt.Sprintf("denied %s on %s because another caller held the row", format.Share(held), heldBy.scenario.Title))
+		facts = append(facts, fmt.Sprintf("denied %s (%s) because another caller held the row", format.Share(held), heldBy.scenario.Title))
 	}
 	facts = append(facts, slower(least, most, tied, ran)...)
+	if published(name) {
+		return strings.Join(facts, ", ") // it is not to be had, so what it costs is nobody's concern
+	}
 	return strings.Join(append(facts, e.costs(name, winner)...), ", ")
 }
 
@@ -150,7 +170,7 @@ func (e *evidence) other(name, winner string) string {
 func slower(least, most float64, tied, ran int) []string {
 	switch {
 	case tied == ran:
-		return []string{"too close to call"}
+		return []string{tooClose}
 	case least >= 1:
 		return nil
 	case tied > 0 || most > 1:
@@ -175,8 +195,10 @@ func (e *evidence) costs(name, winner string) (costs []string) {
 			costs = append(costs, times(t))
 			trips = true
 		}
-		if x, _ := e.extremes(l, s, walOf); !wal && l.by() == result.ByGrants && x.greatest && !s.OftenContended() {
-			costs = append(costs, "most WAL ("+format.Number(x.own)+" B)")
+		if !wal && l.by() == result.ByGrants && !s.OftenContended() {
+			if x, _ := e.extremes(l, s, walOf); x.greatest {
+				costs = append(costs, "most WAL ("+format.Number(x.own)+" B)")
+			}
 			wal = true
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 )
 
+// What stands for a figure that is not there.
 const (
 	Unknown = "?" // the figure is not known
 	None    = "-" // there is no such figure
@@ -145,9 +146,15 @@ func Spread(spread float64) string {
 	return "±" + Count(int64(math.Ceil(50*spread-1e-9))) + " %"
 }
 
-// Seconds writes a time as flags take it: 1s, 500ms, 3m0s.
+// Seconds writes a time as flags take it: 1s, 500ms, 10m.
 func Seconds(s float64) string {
-	return time.Duration(math.Round(s * float64(time.Second))).String()
+	text := time.Duration(math.Round(s * float64(time.Second))).String()
+	for _, none := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, none) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
 }
 
 func unknown(f float64) bool { return math.IsNaN(f) || math.IsInf(f, 0) }

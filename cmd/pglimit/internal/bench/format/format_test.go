@@ -20,7 +20,7 @@ func TestNumbersForPeople(t *testing.T) {
 		{Share(0), "0 %"}, {Share(0.001), "<1 %"}, {Share(0.931), "93 %"}, {Share(0.999), "99 %"}, {Share(1), "100 %"}, {Share(math.NaN()), "?"},
 		{Factor(310.4), "×310"}, {Factor(1.24), "×1.2"}, {Factor(1.04), "×1.04"}, {Factor(0.85), "×0.85"}, {Factor(0.0123), "×0.0123"}, {Factor(math.NaN()), "?"},
 		{Spread(0), "±0 %"}, {Spread(0.06), "±3 %"}, {Spread(0.001), "±1 %"}, {Spread(math.NaN()), "?"},
-		{Seconds(0.5), "500ms"}, {Seconds(180), "3m0s"},
+		{Seconds(0.5), "500ms"}, {Seconds(180), "3m"}, {Seconds(7200), "2h"}, {Seconds(90), "1m30s"}, {Seconds(0), "0s"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)

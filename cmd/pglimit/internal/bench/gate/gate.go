@@ -85,7 +85,7 @@ func (c Condition) broken(run result.Run) string {
 	case c.holds(got):
 		return ""
 	}
-	return fmt.Sprintf("%s is %s, wanted %s %s", c.name, c.metric.kind.write(got), c.op, c.wanted)
+	return fmt.Sprintf("%s is %s, wanted %s %s", c.name, c.metric.kind.write(got, c.value), c.op, c.wanted)
 }
 
 func (c Condition) holds(got float64) bool {

@@ -69,9 +69,10 @@ func metricNames() string {
 	for _, l := range latencies {
 		names = append(names, l.name)
 	}
-	text := strings.Join(names, " ") + " (each also with (grant) or (denial)), and"
+	text := strings.Join(names, " ") + " (each also with (grant) or (denial)), and "
+	names = nil
 	for _, o := range others {
-		text += " " + o.name
+		names = append(names, o.name)
 	}
-	return text
+	return text + strings.Join(names, " ")
 }

@@ -20,7 +20,12 @@ const (
 	number
 )
 
-func (k kind) write(f float64) string {
+// write a figure beside the value that it broke: with all its digits where rounding would
+// hide the difference.
+func (k kind) write(f, beside float64) string {
+	if f != beside && math.Abs(f-beside) < 0.01*beside {
+		return k.exactly(f)
+	}
 	switch k {
 	case duration:
 		return format.Micros(f)
@@ -33,12 +38,23 @@ func (k kind) write(f float64) string {
 	return format.Count(int64(f))
 }
 
+func (k kind) exactly(f float64) string {
+	switch k {
+	case duration:
+		return time.Duration(f * float64(time.Microsecond)).String()
+	case share:
+		return strconv.FormatFloat(100*f, 'g', 6, 64) + " %"
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
+}
+
 // parse a value as people write it. Values are never negative.
 func (k kind) parse(text string) (float64, error) {
 	if text == "" {
 		return 0, fmt.Errorf("there is no value: it must be %s", k.allowed())
 	}
-	f, ok := 0.0, false
+	var f float64
+	var ok bool
 	switch k {
 	case duration:
 		f, ok = parseDuration(text)

@@ -17,22 +17,22 @@ const NotableContention = 0.05
 // Standing is how a strategy did under one scenario.
 type Standing struct {
 	result.Row
-	Main      result.Figure // what strategies are compared by
+	Main      result.Figure // the scenario's main figure
+	Pace      result.Figure // what strategies are compared by
 	Faults    Faults
 	Contended float64 // share of the decisions
 }
 
-// Of the strategies under one scenario: most of the main figure first, whatever their
-// faults. Those that are equal stay in the order in which they ran.
+// Of the strategies under one scenario: the fastest first, whatever their faults. Those that are equal stay in the order in which they ran.
 func Of(g result.Group) []Standing {
 	var standings []Standing
 	for _, row := range g.Rows {
 		standings = append(standings, Standing{
-			row, row.Figure(g.Scenario.Main), FaultsOf(g.Scenario, row), row.Figure(result.Run.ContendedShare).Median,
+			row, row.Figure(g.Scenario.Main), Pace(g.Scenario, row), FaultsOf(g.Scenario, row), row.Figure(result.Run.ContendedShare).Median,
 		})
 	}
 	slices.SortStableFunc(standings, func(a, b Standing) int {
-		switch x, y := known(a.Main.Median), known(b.Main.Median); {
+		switch x, y := known(a.Pace.Median), known(b.Pace.Median); {
 		case x > y:
 			return -1
 		case x < y:

@@ -2,6 +2,7 @@ package text
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,26 +71,28 @@ func (b block) lines(wide []int, repeated bool, o Options) []string {
 	return lines
 }
 
-// verdict of a row in so much room, and what goes on a line below.
+// verdict of a row: as much of it as there is room for, the worst first, and what goes on
+// a line below.
 func verdict(s rank.Standing, room int) (right, below string) {
-	audited := s.Verdict()
-	rest := s.Faults.Words(true)
-	if s.OftenContended() {
-		rest = append([]string{contended(s)}, rest...)
+	parts := append([]string{s.Verdict()}, s.Faults.Words(true)...)
+	if s.Faults.Over > 0 || s.Faults.NotDue > 0 {
+		parts = s.Faults.Words(false) // those of the audit one by one
 	}
-	whole := strings.Join(append([]string{audited}, rest...), ", ")
+	if s.OftenContended() {
+		parts = slices.Insert(parts, 1, format.Share(s.Contended)+" contended")
+	}
+	whole := strings.Join(parts, ", ")
 	for _, text := range []string{whole, strings.Replace(whole, " contended", " cont.", 1)} {
 		if width(text) <= room {
 			return text, ""
 		}
 	}
-	if width(audited) <= room {
-		return audited, strings.Join(rest, ", ")
+	n := len(parts) - 1
+	for n > 0 && width(strings.Join(parts[:n], ", ")) > room {
+		n--
 	}
-	return "", whole
+	return strings.Join(parts[:n], ", "), strings.Join(parts[n:], ", ")
 }
-
-func contended(s rank.Standing) string { return format.Share(s.Contended) + " contended" }
 
 // millis is the median of two percentiles: 0.85/4.31.
 func millis(row result.Row, of func(result.Run) (l result.Latency, n int64)) string {

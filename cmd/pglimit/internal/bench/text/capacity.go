@@ -17,7 +17,7 @@ func Capacity(r result.Report) string {
 	top := []string{clip("PostgreSQL "+version(r.Server)+": "+r.Server.Source, Width)}
 	if len(r.Scenarios) > 0 {
 		s := r.Scenarios[0]
-		top = append(top, clip(load(s.Parameters)+"; "+stagesText(s.Parameters), Width))
+		top = append(top, clip(load(s.Parameters)+"; "+pools(s.Parameters), Width))
 	}
 	return text(top, highest(r.Capacity), sweep(r.Capacity), capacityNotes(r))
 }

@@ -66,7 +66,7 @@ func loadLines(g result.Group) []string {
 	}
 	last := fmt.Sprintf("%s each after %s of warm-up, seed %d", format.Seconds(p.DurationSeconds), format.Seconds(p.WarmupSeconds), p.Seed)
 	if n := roundsIn(g); n > 1 {
-		last += fmt.Sprintf("; medians of %d rounds, with how far half the range goes", n)
+		last += fmt.Sprintf("; medians of %d rounds, ± half their range", n)
 	}
 	return append(lines, last)
 }

@@ -8,14 +8,17 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
-// gains says how many times as much each strategy does with stages as without, by the
-// main figure of the scenario.
+// gains says how many times as much each strategy does with stages as without, by
+// what the scenario compares.
 func gains(base, staged []result.Group, o Options) []string {
 	if len(staged) == 0 {
 		return nil
 	}
 	names := strategies(staged)
 	top := []string{"with " + stageNames(staged[0].Scenario.Parameters)}
+	if width(top[0]) > Width/3 {
+		top[0] = "with all stages"
+	}
 	for _, name := range names {
 		top = append(top, short(name))
 	}
@@ -30,8 +33,10 @@ func gains(base, staged []result.Group, o Options) []string {
 	}
 	lines := paged(rows)
 	lines[0] = o.title(lines[0])
-	for _, line := range faulty(staged) {
-		lines = append(lines, o.bad(clip(line, Width)))
+	for _, fault := range faulty(staged) {
+		for _, line := range wrap(fault, Width, 2) {
+			lines = append(lines, o.bad(line))
+		}
 	}
 	return lines
 }
@@ -43,7 +48,7 @@ func gain(without, with result.Group, strategy string) string {
 	if !had || !has {
 		return format.None
 	}
-	cell := format.Factor(after.Figure(with.Scenario.Main).Median / before.Figure(without.Scenario.Main).Median)
+	cell := format.Factor(rank.Pace(with.Scenario, after).Median / rank.Pace(without.Scenario, before).Median)
 	if rank.FaultsOf(with.Scenario, after).Any() {
 		cell += " !"
 	}

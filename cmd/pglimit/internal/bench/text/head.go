@@ -43,8 +43,10 @@ func setUp(r result.Report, groups []result.Group) string {
 	if same(func(p result.Parameters) any { return p.Loop }) {
 		parts = append(parts, p.Loop+" loop")
 	}
-	if same(func(p result.Parameters) any { return [2]int{p.Instances, p.Conns} }) {
+	if same(poolsOf) {
 		parts = append(parts, pools(p))
+	} else {
+		parts = append(parts, "several pools (--details)")
 	}
 	if same(func(p result.Parameters) any { return p.Durability }) {
 		parts = append(parts, p.Durability)
@@ -59,6 +61,8 @@ func setUp(r result.Report, groups []result.Group) string {
 }
 
 func stagesOn(p result.Parameters) bool { return p.Combining || p.Memory || p.Leases }
+
+func poolsOf(p result.Parameters) any { return [2]int{p.Instances, p.Conns} }
 
 func pools(p result.Parameters) string {
 	return format.Plural(int64(p.Instances), "instance") + " of " + format.Plural(int64(p.Conns), "connection")
@@ -110,9 +114,6 @@ func load(p result.Parameters) string {
 	parts = append(parts, keys+" of "+p.Limit)
 	if p.Cost > 1 || len(p.Costs) > 0 {
 		parts = append(parts, cost(p))
-	}
-	if p.Instances > 1 {
-		parts = append(parts, format.Plural(int64(p.Instances), "instance"))
 	}
 	return strings.Join(append(parts, trouble(p)...), ", ")
 }

@@ -143,30 +143,38 @@ func errorFigures(g result.Group) []figure {
 }
 
 func auditFigures() []figure {
-	grants := middle("audited grants", func(run result.Run) int64 {
-		if run.Audit == nil {
-			return 0
-		}
-		return run.Audit.AuditedGrants
-	})
-	return []figure{grants, {"audited denials", auditedDenials}, {"verdict", result.Row.Verdict}}
+	return []figure{
+		{"audited grants", func(row result.Row) string {
+			return ofAudit(row, func(a result.Audit) float64 { return float64(a.AuditedGrants) }, whole)
+		}},
+		{"audited denials", func(row result.Row) string {
+			n := ofAudit(row, func(a result.Audit) float64 { return float64(a.AuditedDenials) }, whole)
+			return n + ofAudit(row, func(a result.Audit) float64 { return a.DenialSampling }, oneOf)
+		}},
+		{"verdict", result.Row.Verdict},
+	}
 }
 
-// auditedDenials says how many were audited and, if that is a sample, 1 of how many.
-func auditedDenials(row result.Row) string {
-	of := func(of func(result.Audit) float64) float64 {
-		return row.Figure(func(run result.Run) float64 {
-			if run.Audit == nil {
-				return math.NaN()
-			}
-			return of(*run.Audit)
-		}).Median
+// oneOf says 1 of how many was audited, if it is a sample.
+func oneOf(sampling float64) string {
+	if !(sampling > 1) {
+		return ""
 	}
-	n := whole(of(func(a result.Audit) float64 { return float64(a.AuditedDenials) }))
-	if sampling := of(func(a result.Audit) float64 { return a.DenialSampling }); sampling > 1 {
-		return n + " (1 of " + format.Number(sampling) + ")"
+	return " (1 of " + format.Number(sampling) + ")"
+}
+
+// ofAudit writes the median of a figure of the audits.
+func ofAudit(row result.Row, of func(result.Audit) float64, write func(float64) string) string {
+	f := row.Figure(func(run result.Run) float64 {
+		if run.Audit == nil {
+			return math.NaN()
+		}
+		return of(*run.Audit)
+	})
+	if text := write(f.Median); f.Runs > 0 || text == "" {
+		return text
 	}
-	return n
+	return format.None
 }
 
 func storage(row result.Row) string {

@@ -39,7 +39,7 @@ func writeUp(g result.Group, o Options) [][]string {
 				format.Micros(worst(run)), format.Micros(p99(run)),
 			})
 			text, fine := keptText(g.Scenario, run, possible)
-			for _, line := range wrap(name+": "+text, Width, 2) {
+			for _, line := range wrap(name+" "+text, Width, 2) {
 				if !fine {
 					line = o.bad(line)
 				}
@@ -112,9 +112,9 @@ const notablyLess = 0.95
 // those who should have been granted.
 func keptText(s result.Scenario, run result.Run, possible float64) (text string, fine bool) {
 	if tooMany := run.Granted - s.AtMost; tooMany > 0 {
-		return fmt.Sprintf("not kept: %s granted, %s more than the %s allowed", format.Count(run.Granted), format.Count(tooMany), format.Count(s.AtMost)), false
+		return fmt.Sprintf("did not keep to it: %s granted, %s more than the %s allowed", format.Count(run.Granted), format.Count(tooMany), format.Count(s.AtMost)), false
 	}
-	text, fine = fmt.Sprintf("kept: %s granted of at most %s", format.Count(run.Granted), format.Count(s.AtMost)), true
+	text, fine = fmt.Sprintf("kept to it: %s granted of at most %s", format.Count(run.Granted), format.Count(s.AtMost)), true
 	if most := min(possible, float64(s.AtMost)); float64(run.Granted) < notablyLess*most {
 		text += fmt.Sprintf(", but only %s of what was possible", format.Share(float64(run.Granted)/most))
 		fine = false

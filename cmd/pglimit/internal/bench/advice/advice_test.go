@@ -1,0 +1,228 @@
+package advice
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// speeds of the strategies under a load, a round each.
+type speeds map[string][]float64
+
+// fabricated is a report with these loads, in this order.
+func fabricated(loads ...func(*result.Report)) (r result.Report) {
+	for _, add := range loads {
+		add(&r)
+	}
+	return r
+}
+
+// order in which strategies run.
+var order = []string{"a", "b", "c", "d", "published_x"}
+
+func loadOf(name, by string, keys int, of speeds, changes ...func(*result.Scenario, *result.Run)) func(*result.Report) {
+	return func(r *result.Report) {
+		s := result.Scenario{Name: name, Title: strings.ReplaceAll(name, "-", " "), CompareBy: by, Parameters: result.Parameters{Keys: keys}}
+		if base, found := strings.CutSuffix(name, "-stages"); found {
+			s.StagesOf, s.Parameters.Combining, s.Parameters.Memory = base, true, true
+		}
+		for _, strategy := range order {
+			for i, f := range of[strategy] {
+				run := result.Run{
+					Scenario: name, Strategy: strategy, Round: i + 1, Decisions: 1000, RoundTrips: 1000, Allowed: 500, Denied: 500,
+					Errors: map[string]int64{}, Audit: &result.Audit{Verdict: result.VerdictExact}, WALBytesPerDecision: new(100.0),
+					GrantsPerSecond: f, DenialsPerSecond: f, DecisionsPerSecond: f, Deadlocks: new(int64(0)),
+					GrantLatency: result.Latency{Count: 1, P99: 1500},
+				}
+				for _, change := range changes {
+					change(&s, &run)
+				}
+				r.Runs = append(r.Runs, run)
+			}
+		}
+		r.Scenarios = append(r.Scenarios, s)
+	}
+}
+
+func many(of speeds, changes ...func(*result.Scenario, *result.Run)) func(*result.Report) {
+	return loadOf("many-granted", result.ByGrants, 1000, of, changes...)
+}
+
+func hot(of speeds, changes ...func(*result.Scenario, *result.Run)) func(*result.Report) {
+	return loadOf("hot-denied", result.ByDenials, 1, of, changes...)
+}
+
+// only changes the runs of one strategy.
+func only(strategy string, change func(*result.Run)) func(*result.Scenario, *result.Run) {
+	return func(_ *result.Scenario, run *result.Run) {
+		if run.Strategy == strategy {
+			change(run)
+		}
+	}
+}
+
+func interrupted(r *result.Report) { r.Interrupted = true }
+
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	one := func(f float64) []float64 { return []float64{f} }
+	for name, c := range map[string]struct {
+		report result.Report
+		want   []string // each in one of the paragraphs, whose order is theirs
+		never  string
+	}{
+		"nothing measured": {result.Report{}, nil, "Take"},
+		"one wins": {
+			fabricated(many(speeds{"a": one(100), "b": one(200)}), hot(speeds{"a": one(100), "b": one(300)})),
+			[]string{
+				"Take b: fastest in 2 of 2 loads; exact.", "mostly under their limit: b, 200 grants/s (×2.0 of a), p99 1.50 ms",
+				"One hot key: b, 300 denials/s (×3.0 of a).", "a: 50 to 67 % slower.", "One round: spread not known (--repeat 3)",
+			}, "too close to call with",
+		},
+		"another is the better for a load": {
+			fabricated(many(speeds{"a": one(100), "b": one(120)}), hot(speeds{"a": one(900), "b": one(300)})),
+			[]string{"Take a: fastest in 1 of 2 loads, within 17 % of the fastest in the other", "mostly under their limit: b, 120 grants/s", "One hot key: a, 900 denials/s", "b: ×1.2 on many granted, up to 67 % slower"},
+			"",
+		},
+		"a tie with one round": {
+			fabricated(many(speeds{"a": one(100), "b": one(110)})),
+			[]string{"For this load take b: 110 grants/s (too close to call with a)", "Other loads were not measured.", "a: too close to call."},
+			"×",
+		},
+		"no tie with three rounds": {
+			fabricated(many(speeds{"a": {100, 101, 102}, "b": {110, 111, 112}})),
+			[]string{"take b: 111 grants/s (×1.1 of a)", "3 rounds lie at most 2 % apart; less is too close to call."}, "too close to call with",
+		},
+		"a tie as rounds differ": {
+			fabricated(many(speeds{"a": {100, 101, 115}, "b": {110, 111, 112}})),
+			[]string{"too close to call with a", "3 rounds lie 2 % apart as a rule, 15 % at most (a)"}, "",
+		},
+		"faults rule out, and come first": {
+			fabricated(many(speeds{"a": one(100), "b": one(200), "c": one(300), "d": one(400)},
+				only("b", func(run *result.Run) { run.Audit.OverTokens = 3 }),
+				only("c", func(run *result.Run) { run.Errors = map[string]int64{"40P01": 1000}; *run.Deadlocks = 7 }),
+				only("d", func(run *result.Run) { run.Audit.DenialsNotDue = 1 }),
+			)),
+			[]string{"Ruled out by faults: b (OVER by 3); c (7 deadlocks, 50 % failed); d (1 denial not due).", "take a: 100 grants/s (no other without faults)"},
+			"take b",
+		},
+		"a fault with stages rules out": {
+			fabricated(many(speeds{"a": one(100), "b": one(200)}),
+				loadOf("many-granted-stages", result.ByGrants, 1000, speeds{"a": one(1000), "b": one(4000)}, only("b", func(run *result.Run) { run.Audit.OverTokens = 1 }))),
+			[]string{"b (OVER by 1; many granted stages)", "take a", "Combining requests and remembering denials made a ×10 as fast: leave them on."}, "",
+		},
+		"all had errors": {
+			fabricated(many(speeds{"a": one(100), "b": one(200), "c": one(400)},
+				func(_ *result.Scenario, run *result.Run) { run.Errors = map[string]int64{"timeout": 5} },
+				only("c", func(run *result.Run) { run.Audit.OverTokens = 1 }))),
+			[]string{"Every strategy had faults: a (5 failed); b (5 failed); c (OVER by 1, 5 failed). What follows leaves out only those that decided wrongly.", "take b"}, "take c",
+		},
+		"all decided wrongly": {
+			fabricated(many(speeds{"a": one(100)}, only("a", func(run *result.Run) { run.Audit.OverTokens = 1 }))),
+			[]string{"None can be recommended, all had faults: a (OVER by 1)."}, "take",
+		},
+		"stages": {
+			fabricated(many(speeds{"a": one(100), "b": one(50)}), hot(speeds{"a": one(100), "b": one(50)}),
+				loadOf("many-granted-stages", result.ByGrants, 1000, speeds{"a": one(80), "b": one(50)}),
+				loadOf("hot-denied-stages", result.ByDenials, 1, speeds{"a": one(31000), "b": one(50)})),
+			[]string{"Take a: fastest in 2 of 2", "Combining requests and remembering denials made a ×0.80 to ×310 as fast; slower on many granted."}, "",
+		},
+		"contention spoils the fastest": {
+			fabricated(many(speeds{"a": one(100), "b": one(300)}), hot(speeds{"a": one(100), "b": one(300)}, only("b", func(run *result.Run) { run.Contended = 930 }))),
+			[]string{"Take a", "hot key: a, 100 denials/s (b ×3.0, but 93 % contended)", "b: ×3.0 on many granted, denied 93 % (hot denied) because another caller held the row"}, "Take b",
+		},
+		"costs": {
+			fabricated(many(speeds{"a": one(300), "b": one(100)}, only("b", func(run *result.Run) { run.RoundTrips, run.WALBytesPerDecision = 2000, new(400.0) }))),
+			[]string{"1 round trip (b: 2), least WAL (100 B)", "b: 67 % slower, 2 round trips, most WAL (400 B)."}, "",
+		},
+		"an open loop": {
+			fabricated(many(speeds{"a": one(100), "b": one(100), "c": one(100)},
+				func(s *result.Scenario, _ *result.Run) { s.Parameters.Loop = "open" }, only("b", func(run *result.Run) { run.GrantLatency.P99 = 1000 }))),
+			[]string{"For this load take b: p99 1.00 ms (a 1.50 ms)", "a: 33 % slower. c: 33 % slower."}, "grants/s",
+		},
+		"one strategy": {
+			fabricated(many(speeds{"a": one(300)}), hot(speeds{"a": one(100)})),
+			[]string{"Only a was run, so there is nothing to compare it with; exact.", "under their limit: a, 300 grants/s, p99 1.50 ms.", "One hot key: a, 100 denials/s."}, "Take",
+		},
+		"one strategy, one load": {
+			fabricated(many(speeds{"a": one(300)})), []string{"Only a was run, so there is nothing to compare it with; exact. It did 300 grants/s, p99 1.50 ms."}, "Take",
+		},
+		"published ones are not to be had": {
+			fabricated(many(speeds{"a": one(100), "published_x": one(300)})), []string{"take a: 100 grants/s", "published_x: ×3.0 on many granted."}, "take published",
+		},
+		"published ones alone": {
+			fabricated(many(speeds{"published_x": one(300)})), []string{"Only published_x was run"}, "",
+		},
+		"the write-up's bound": {
+			fabricated(loadOf("write-up", result.ByDecisions, 1, speeds{"a": one(100), "b": one(100), "c": one(100)}, func(s *result.Scenario, run *result.Run) {
+				s.AtMost, run.Granted = 300, 300
+				if run.Strategy == "c" {
+					run.Granted = 312
+				}
+			})),
+			[]string{"Ruled out by faults: c (12 too many granted)", "take a", "At most 300 tokens: kept by a, b; not by c (by 12)."}, "",
+		},
+		"all kept the bound": {
+			fabricated(loadOf("write-up", result.ByDecisions, 1, speeds{"a": one(100), "b": one(100)}, func(s *result.Scenario, _ *result.Run) { s.AtMost = 300 })),
+			[]string{"At most 300 tokens: all kept to it."}, "",
+		},
+		"interrupted": {
+			fabricated(many(speeds{"a": one(100), "b": one(200)}), hot(speeds{"a": one(100)}), interrupted),
+			[]string{"Take b", "One hot key: a, 100 denials/s (no other was run)", "Interrupted, so all of this rests on a part of the runs."}, "",
+		},
+		"not audited": {
+			fabricated(many(speeds{"a": one(100), "b": one(300)}, func(_ *result.Scenario, run *result.Run) { run.Audit = nil })), []string{"not audited"}, "exact",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := Of(c.report)
+			said := strings.Join(got, "\n")
+			at := 0
+			for _, want := range c.want {
+				i := strings.Index(said[at:], want)
+				if i < 0 {
+					t.Fatalf("it does not say %q, or not in this order, but\n%s", want, said)
+				}
+				at += i
+			}
+			if c.never != "" && strings.Contains(said, c.never) {
+				t.Errorf("it says %q:\n%s", c.never, said)
+			}
+		})
+	}
+}
+
+func TestAdviceIsTheSameEachTime(t *testing.T) {
+	t.Parallel()
+	of := speeds{"a": {100, 90}, "b": {100, 90}, "c": {100, 90}, "d": {50}}
+	r := fabricated(many(of), hot(of))
+	first := Of(r)
+	for range 20 {
+		if got := Of(r); !reflect.DeepEqual(got, first) {
+			t.Fatalf("%q, before %q", got, first)
+		}
+	}
+}
+
+// Names decide nothing: if two strategies swap theirs, so does the advice.
+func TestAdviceIsBlindToNames(t *testing.T) {
+	t.Parallel()
+	swap := func(s string) string {
+		return strings.NewReplacer("token_bucket", "upsert", "upsert", "token_bucket").Replace(s)
+	}
+	r := fabricated(many(speeds{"a": {100}, "b": {200}}), hot(speeds{"a": {90}, "b": {30}}))
+	for i := range r.Runs {
+		r.Runs[i].Strategy = map[string]string{"a": "token_bucket", "b": "upsert"}[r.Runs[i].Strategy]
+	}
+	said := fmt.Sprint(Of(r))
+	for i := range r.Runs {
+		r.Runs[i].Strategy = swap(r.Runs[i].Strategy)
+	}
+	if got := fmt.Sprint(Of(r)); swap(got) != said {
+		t.Errorf("with names swapped\n%s\nbefore\n%s", got, said)
+	}
+}

@@ -1,0 +1,167 @@
+package gate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// sample run: 90 granted, 10 denied, of which 5 contended, and 1 failed in each hundred.
+func sample() result.Run {
+	return result.Run{
+		Strategy: "token_bucket", Scenario: "many-keys-granted", Round: 1,
+		Decisions: 99_000, DecisionsPerSecond: 99_000, GrantsPerSecond: 89_000, DenialsPerSecond: 10_000,
+		Allowed: 89_000, Denied: 10_000, Contended: 4950, Granted: 178_000, Errors: map[string]int64{"timeout": 1000},
+		Latency:      result.Latency{Count: 99_000, Mean: 900, P50: 850, P90: 2000, P99: 5000, P999: 9000, P9999: 20_000, Max: 1_500_000},
+		GrantLatency: result.Latency{Count: 89_000, P99: 7210}, DenialLatency: result.Latency{Count: 10_000, P99: 300},
+		RoundTrips: 198_000, Deadlocks: new(int64(2)), WALBytesPerDecision: new(230.5),
+		Audit: &result.Audit{OverTokens: 0, DenialsNotDue: 3},
+	}
+}
+
+func reportOf(runs ...result.Run) result.Report { return result.Report{Runs: runs} }
+
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	for text, broken := range map[string]string{
+		"p99(grant)<5ms":          "p99(grant) is 7.21 ms, wanted < 5ms",
+		"p99(grant)<8ms":          "",
+		" p99 (grant) <= 7.21ms ": "",
+		"p99(denial) < 300us":     "p99(denial) is 300 µs, wanted < 300us",
+		"p99(denial)<=300us":      "",
+		"p99 < 4.99ms":            "p99 is 5ms, wanted < 4.99ms",
+		"p50<1ms":                 "",
+		"p90<1ms":                 "p90 is 2.00 ms, wanted < 1ms",
+		"p99.9<1s":                "",
+		"p99.99<20ms":             "p99.99 is 20.0 ms, wanted < 20ms",
+		"max<1s":                  "max is 1.50 s, wanted < 1s",
+		"mean<1ms":                "",
+		"decisions/s>=99k":        "",
+		"grants/s>=90_000":        "grants/s is 89,000, wanted >= 90_000",
+		"grants/s>100k":           "grants/s is 89,000, wanted > 100k",
+		"denials/s<=10,000":       "",
+		"denials/s<0.01M":         "denials/s is 10,000, wanted < 0.01M",
+		"over=0":                  "",
+		"over==0":                 "",
+		"not_due=0":               "not_due is 3, wanted = 0",
+		"not_due!=3":              "not_due is 3, wanted != 3",
+		"errors<=1%":              "",
+		"errors<1 %":              "errors is 1 %, wanted < 1 %",
+		"errors<0.005":            "errors is 1 %, wanted < 0.005",
+		"failed<1_000":            "failed is 1,000, wanted < 1_000",
+		"deadlocks=0":             "deadlocks is 2, wanted = 0",
+		"contended<5%":            "contended is 5 %, wanted < 5%",
+		"trips<=1":                "trips is 2, wanted <= 1",
+		"wal<200":                 "wal is 230, wanted < 200",
+		"wal<=230.5":              "",
+		"granted>=178,000":        "",
+		"granted<=300":            "granted is 178,000, wanted <= 300",
+	} {
+		c, err := Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		want := ""
+		if broken != "" {
+			want = "token_bucket, many-keys-granted: " + broken
+		}
+		got := ""
+		for _, v := range c.Check(reportOf(sample())) {
+			got += v.String()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// Each run has to keep it: a median would hide the round in which it was broken.
+func TestEveryRunKeepsIt(t *testing.T) {
+	t.Parallel()
+	fast := sample()
+	fast.GrantLatency.P99 = 4000
+	slow := sample()
+	slow.Round = 2
+	c, err := Parse("p99(grant)<5ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := c.Check(reportOf(fast, slow, fast))
+	if len(got) != 1 || got[0].String() != "token_bucket, many-keys-granted, round 2: p99(grant) is 7.21 ms, wanted < 5ms" {
+		t.Errorf("%v", got)
+	}
+}
+
+// A figure that is not known was not shown to keep anything.
+func TestUnknownViolates(t *testing.T) {
+	t.Parallel()
+	empty := result.Run{Strategy: "a", Scenario: "s"}
+	onlyGrants := result.Run{Strategy: "a", Scenario: "s", Decisions: 1, Allowed: 1}
+	onlyDenials := result.Run{Strategy: "a", Scenario: "s", Decisions: 1, Denied: 1}
+	for _, c := range []struct {
+		text, want string
+		run        result.Run
+	}{
+		{"over=0", "over is not known: the run was not audited; wanted = 0", empty},
+		{"not_due=0", "not audited", empty},
+		{"deadlocks=0", "deadlocks is not known: the server could not be asked", empty},
+		{"wal<1M", "could not be asked", empty},
+		{"trips<2", "nothing was decided", empty},
+		{"contended<1%", "nothing was decided", empty},
+		{"p99<1s", "nothing was decided", empty},
+		{"p99(denial)<1s", "nothing was decided", empty},
+		{"p99(grant)<1s", "nothing was granted", onlyDenials},
+		{"p99(grant)<1s", "it was not measured", onlyGrants},
+		{"p99(denial)<1s", "", onlyGrants}, // no denial was slow
+	} {
+		condition, err := Parse(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, v := range condition.Check(reportOf(c.run)) {
+			got = v.String()
+		}
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.text, got, c.want)
+		}
+	}
+	c, err := Parse("over=0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Check(result.Report{}); len(got) != 1 || !strings.Contains(got[0].String(), "nothing was run, wanted over = 0") {
+		t.Errorf("a report without runs: %v", got)
+	}
+}
+
+func TestWhatIsWrongIsNamed(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"p99(grant)":        "there is no operator: it must be like",
+		"":                  "there is no operator",
+		"p99<>5ms":          `there is no operator "<>", only < <= = >= > !=`,
+		"p98<5ms":           `there is no metric "p98", only p50 p90 p99 p99.9 p99.99 max mean (each also with (grant) or (denial)), and decisions/s`,
+		"p99(all)<5ms":      `there is no metric "p99(all)"`,
+		"p99(grant<5ms":     `there is no metric "p99(grant"`,
+		"p99()<5ms":         `there is no metric "p99()"`,
+		"over(grant)=0":     `there is no metric "over(grant)"`,
+		"<5ms":              `there is no metric ""`,
+		"p99<5":             `the value "5" must be a duration, such as 5ms or 300us`,
+		"p99<":              "there is no value: it must be a duration",
+		"p99<-5ms":          "must be a duration",
+		"errors<200%":       `the value "200%" must be a share, such as 1% or 0.01`,
+		"errors<5ms":        "must be a share",
+		"over=none":         `the value "none" must be a number, such as 0, 1.5, 20,000, 20k or 1.5M`,
+		"granted<=1,00":     "must be a number",
+		"granted<=3e2":      "must be a number",
+		"granted<=300 each": "must be a number",
+	} {
+		_, err := Parse(text)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"`+text+`": `) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
