@@ -38,6 +38,15 @@ func TestBench(t *testing.T) {
 		"a role alone names no database":             benchIsNotAimedByARole,
 		"without a database it starts one":           benchStartsAServer,
 		"unlogged tables":                            benchMeasuresUnloggedTables,
+		"the suite, its report":                      benchRunsTheSuite,
+		"runs that were kept":                        benchKeepsJSON,
+		"it describes its loads":                     benchDescribesScenarios,
+		"conditions":                                 benchJudges,
+		"the write-up's experiment":                  benchRepeatsTheWriteUp,
+		"capacity":                                   benchFindsTheCapacity,
+		"trouble on purpose":                         benchMakesTrouble,
+		"a restart of its server":                    benchRestartsItsServer,
+		"pg_stat_statements":                         benchReadsPgStatStatements,
 		"without a database it removes it on Ctrl-C": benchRemovesItsServerOnInterrupt,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,6 +89,16 @@ type benchRun struct {
 		JudgedDenials  int64 `json:"judged_denials"`
 		Complete       bool
 	}
+	Trouble struct {
+		RowLocks  int64 `json:"row_locks"`
+		Restarted bool
+	}
+	Statements []struct {
+		Query  string
+		Calls  int64
+		MeanUS float64 `json:"mean_us"`
+	}
+	Series []struct{ Granted, Denied int64 }
 	Stages struct {
 		Combining, Memory, Leases bool
 		RoundTripsPerDecision     float64 `json:"round_trips_per_decision"`

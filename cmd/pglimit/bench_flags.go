@@ -252,8 +252,11 @@ func (b *benchFlags) config(flags *pflag.FlagSet) (config bench.Config, err erro
 		}
 		*s = s.Scaled(b.scale)
 	}
-	if len(config.Scenarios) > 1 && b.plan == "" {
+	if len(config.Scenarios) > 1 && b.plan == "" { // many short runs
 		config.Rounds = bench.DefaultRounds
+		if !flags.Changed("audit") {
+			config.AuditDecisions = bench.SuiteAudit
+		}
 	}
 	if flags.Changed("repeat") {
 		config.Rounds = b.repeat

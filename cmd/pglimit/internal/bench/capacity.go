@@ -86,7 +86,7 @@ func (b *bench) search(ctx context.Context, c CapacityConfig, s scenario.Scenari
 		}, err
 	}
 
-	most := 0.0
+	most, kept := 0.0, 0.0
 	for _, callers := range c.Callers {
 		closed := s
 		closed.Callers, closed.Instances = callers, min(s.Instances, callers)
@@ -98,10 +98,16 @@ func (b *bench) search(ctx context.Context, c CapacityConfig, s scenario.Scenari
 		p.Callers = callers
 		found.Sweep = append(found.Sweep, p)
 		most = max(most, p.DecisionsPerSecond)
+		if p.P99 < found.P99Bound {
+			kept = max(kept, p.DecisionsPerSecond)
+		}
 	}
 
 	low, high, again := 0.0, most, false
-	for rate := most / 2; number < of && high-low > closeEnough*high; {
+	if kept == 0 || kept == most { // the sweep does not say where to begin
+		kept = most / 2
+	}
+	for rate := kept; number < of && high-low > closeEnough*high; {
 		open := s
 		open.Phases = []scenario.Phase{{From: rate, To: rate, Length: s.Length()}}
 		p, err := point(open)

@@ -25,6 +25,10 @@ const AuditBytes = 100
 // DefaultAudit is how many decisions of each run are audited, if nobody says otherwise.
 const DefaultAudit = 4_000_000
 
+// SuiteAudit is the same for the runs of the suite, which are short: a denial from memory
+// takes so little that there are a million of them all the same.
+const SuiteAudit = 500_000
+
 // DefaultRounds of the suite.
 const DefaultRounds = 3
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -49,6 +50,8 @@ func (s Scenario) Validate() error {
 		return fmt.Errorf("--exponent is %v: it must be above 1, and at most 100", s.Exponent)
 	case s.Arrivals != Poisson && s.Arrivals != Constant:
 		return fmt.Errorf("--arrivals is %q: it must be %s or %s", s.Arrivals, Poisson, Constant)
+	case s.CompareBy != result.ByGrants && s.CompareBy != result.ByDenials && s.CompareBy != result.ByDecisions:
+		return fmt.Errorf("--compare-by is %q: it must be %s, %s or %s", s.CompareBy, result.ByGrants, result.ByDenials, result.ByDecisions)
 	case s.Warmup < 0:
 		return fmt.Errorf("--warmup is %v: it must not be negative; 0 means none", s.Warmup)
 	case s.Timeout < 0:

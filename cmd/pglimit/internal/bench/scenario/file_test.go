@@ -1,0 +1,95 @@
+package scenario
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// The example of the documentation is what it says.
+func TestExampleOfAPlan(t *testing.T) {
+	t.Parallel()
+	got, err := ReadFile(filepath.Join("..", "..", "..", "..", "..", "docs", "plan.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Custom()
+	want.Name, want.Title = "black-friday", "a quiet hour, the rush, and what is left of it"
+	want.About = "Plans of 100 requests a minute, few customers with most of the traffic."
+	want.Limit = pglimit.PerMinute(100).WithBurst(20)
+	want.Keys, want.Distribution, want.Exponent = 100_000, Zipf, 1.2
+	want.Costs = []Cost{{1, 9}, {5, 1}}
+	want.Callers, want.Instances, want.Conns, want.Timeout = 256, 2, 16, 500*time.Millisecond
+	want.Phases = []Phase{{200, 200, 5 * time.Second}, {200, 2000, 10 * time.Second}, {2000, 2000, 10 * time.Second}, {2000, 200, 5 * time.Second}}
+	want.Warmup = time.Second
+	if len(got) != 1 || !reflect.DeepEqual(got[0], want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+func TestWhatIsLeftOutIsTheDefault(t *testing.T) {
+	t.Parallel()
+	got, err := read(strings.NewReader("name: one\n---\nname: two\nleases: true\nlock: 5%\nno-memory: true\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := Custom(), Custom()
+	one.Name, one.Title, one.About = "one", "one", ""
+	two.Name, two.Title, two.About = "two", "two", ""
+	two.Stages.Leases, two.Stages.NoMemory, two.Trouble.LockShare = true, true, 0.05
+	if len(got) != 2 || !reflect.DeepEqual(got[0], one) || !reflect.DeepEqual(got[1], two) {
+		t.Errorf("%+v\nwant %+v and %+v", got, one, two)
+	}
+}
+
+// An error names the scenario and the field, as it is called there.
+func TestErrorsOfAPlan(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                              "it is empty",
+		"keys: 5":                       "scenario 1 has no name",
+		"name: a\n---\nname: a":         `two scenarios with the name "a"`,
+		"name: a\nkeys: 0":              `scenario "a": keys is 0: it must be from 1 to`,
+		"name: a\nlimit: often":         `scenario "a": limit: `,
+		"name: a\nrate: 5":              "rate",
+		"name: a\nkeys: many":           "line 2",
+		"name: a\nlock: much":           "a share such as 1%",
+		"name: a\nphases: []":           `scenario "a": phases has none`,
+		"name: a\nphases: [{rate: 5}]":  `scenario "a": duration is 0s`,
+		"name: a\ndurability: eternal":  `scenario "a": durability: `,
+		"name: a\ncosts: [{tokens: 1}]": `scenario "a": costs: the share of 1 is 0`,
+		"name: a\nphases: [{rate: 5, duration: 1s}, {duration: 1s}]": "some have a rate and some have none",
+		"name: a\ncompare-by: speed":                                 `scenario "a": compare-by is "speed": it must be grants, denials or decisions`,
+		"name: [":                                                    "yaml",
+	} {
+		if _, err := read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "--") {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	name := filepath.Join(t.TempDir(), "plan.yaml")
+	if err := os.WriteFile(name, []byte("name: a\nkeys: -1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(name); err == nil || !strings.HasPrefix(err.Error(), "--plan "+name+": scenario") {
+		t.Errorf("%v does not name the file", err)
+	}
+}
+
+func TestShares(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]float64{"1%": 0.01, "0.01": 0.01, " 50 % ": 0.5, "0": 0, "100%": 1} {
+		var p Percent
+		if err := p.Set(text); err != nil || float64(p) != want {
+			t.Errorf("%q is %v, %v; want %v", text, float64(p), err, want)
+		}
+	}
+	p := Percent(0.025)
+	if p.String() != "2.5%" {
+		t.Errorf("%v", p.String())
+	}
+}

@@ -1,0 +1,170 @@
+package integration
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/pglimit/ratelimit/internal/pgserver"
+)
+
+// What "pglimit bench" prints, writes and judges: see TestBench.
+
+// benchQuick has the suite take a few seconds.
+var benchQuick = []string{"--scale", "0.3", "--repeat", "1", "--conns", "4", "--callers", "16"}
+
+func benchRunsTheSuite(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	page := filepath.Join(t.TempDir(), "bench.html")
+	r := c.run(t, append([]string{"bench", "--scenario", "suite", "--report", page}, benchQuick...)...).exits(t, 0)
+	lines := strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n")
+	if len(lines) > 64 { // 60, unless a short run of a busy machine has verdicts that need a line of their own
+		t.Errorf("%d lines:\n%s", len(lines), r.stdout)
+	}
+	for _, line := range lines {
+		if utf8.RuneCountInString(line) > 80 || strings.Contains(line, "\x1b") {
+			t.Errorf("a line is too wide or coloured: %q", line)
+		}
+	}
+	r.prints(t, "many keys, all granted", "one hot key, mostly denied", "partners", "with combining", "Recommendation", "token_bucket", "exclusion_range", "exact")
+	html, err := os.ReadFile(page)
+	must(t, err)
+	for _, part := range []string{"<svg", "Recommendation", "many keys, mostly denied", "for_update_nowait", "--report " + page} {
+		if !strings.Contains(strings.ToLower(string(html)), strings.ToLower(part)) {
+			t.Errorf("the report has no %q", part)
+		}
+	}
+	benchLeftNothing(t, pool)
+}
+
+// What JSON has been kept can be drawn and compared later.
+func benchKeepsJSON(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	dir := t.TempDir()
+	for _, name := range []string{"old", "new"} {
+		r := c.run(t, append([]string{"bench", "--output", "json", "--scenario", "many-keys-granted,hot-key-denied", "--strategies", "token_bucket,upsert"}, benchQuick...)...).exits(t, 0)
+		must(t, os.WriteFile(filepath.Join(dir, name+".json"), []byte(r.stdout), 0o600))
+	}
+	c.run(t, "bench", "compare", filepath.Join(dir, "old.json"), filepath.Join(dir, "new.json")).exits(t, 0).
+		prints(t, "many keys, all granted", "token_bucket", "upsert", "noise")
+	page := filepath.Join(dir, "old.html")
+	c.run(t, "bench", "report", filepath.Join(dir, "old.json"), page).exits(t, 0)
+	html, err := os.ReadFile(page)
+	must(t, err)
+	if !strings.Contains(string(html), "<svg") {
+		t.Error("the report has no picture")
+	}
+	c.run(t, "bench", "compare", filepath.Join(dir, "old.json"), page).fails(t, "is no report of")
+	must(t, os.WriteFile(filepath.Join(dir, "empty.json"), []byte("{}"), 0o600))
+	c.run(t, "bench", "report", filepath.Join(dir, "empty.json"), page).fails(t, "has no runs")
+}
+
+func benchDescribesScenarios(t *testing.T, c cli) {
+	c.run(t, "bench", "--scenario", "help").exits(t, 0).prints(t, "many-keys-granted", "write-up", "hot-key-denied-staged")
+}
+
+func benchJudges(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	args := []string{"bench", "--strategies", "token_bucket", "--keys", "10", "--limit", "1000000/1s", "--duration", "200ms", "--warmup", "0s", "--callers", "4", "--conns", "2"}
+	c.run(t, append(args, "--fail", "over=0", "--fail", "p99(grant)<1m", "--fail", "errors<1%")...).exits(t, 0)
+	r := c.run(t, append(args, "--fail", "over=0", "--fail", "p99(grant)<1us")...).exits(t, 1)
+	if strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "token_bucket, custom: p99(grant) is ") {
+		t.Errorf("stderr is %s", r.stderr)
+	}
+	r = c.run(t, append(args, "--timeout", "1us")...).exits(t, 1)
+	if !strings.Contains(r.stderr, "100 % of the requests failed") {
+		t.Errorf("stderr is %s", r.stderr)
+	}
+}
+
+// In a fiftieth of its time: ours keep the criterion, and grant what they can.
+func benchRepeatsTheWriteUp(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	r := c.run(t, "bench", "--output", "json", "--scenario", "write-up", "--scale", "0.01", "--strategies", "token_bucket,upsert").exits(t, 0)
+	var report benchReport
+	must(t, json.Unmarshal([]byte(r.stdout), &report))
+	for _, run := range report.Runs { // 6 s: at 0, 2 and 4, or nearly
+		if run.Allowed < 3 || run.Allowed > 4 || len(run.Errors) > 0 || run.Audit.OverTokens > 0 || run.Decisions < 600 {
+			t.Errorf("%s: %d granted of %d, errors %v", run.Strategy, run.Allowed, run.Decisions, run.Errors)
+		}
+	}
+	c.run(t, "bench", "--scenario", "write-up", "--scale", "0.005", "--strategies", "upsert").exits(t, 0).
+		prints(t, "granted", "possible", "deadlocks", "worst")
+	benchLeftNothing(t, pool)
+}
+
+func benchFindsTheCapacity(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	r := c.run(t, "bench", "capacity", "--output", "json", "--strategies", "token_bucket", "--duration", "100ms", "--warmup", "0s", "--conns", "4", "--sweep", "1,8", "--p99", "10s", "--callers", "64")
+	r.exits(t, 0)
+	var report struct {
+		Capacity []struct {
+			Strategy      string
+			Rate          float64
+			Sweep, Probes []struct {
+				Callers            int
+				Rate               float64
+				DecisionsPerSecond float64 `json:"decisions_per_second"`
+				Kept               bool
+			}
+		}
+	}
+	must(t, json.Unmarshal([]byte(r.stdout), &report))
+	found := report.Capacity[0]
+	if len(found.Sweep) != 2 || found.Sweep[1].Callers != 8 || len(found.Probes) == 0 || found.Rate <= 0 {
+		t.Errorf("%+v", found)
+	}
+	for _, p := range found.Probes {
+		if p.Kept && p.Rate > found.Rate {
+			t.Errorf("%v/s was kept, and the highest is %v", p.Rate, found.Rate)
+		}
+	}
+	benchLeftNothing(t, pool)
+}
+
+// A server that is 20 ms further away answers no sooner, and rows that somebody holds are
+// waited for; no token too many either way.
+func benchMakesTrouble(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	run := c.bench(t, 0, append(benchBare, "--strategies", "token_bucket", "--limit", "1000000/1s", "--latency", "20ms", "--duration", "300ms")...).Runs[0]
+	if run.Latency["p50"] < 20_000 || run.Audit.OverTokens > 0 {
+		t.Errorf("p50 is %v µs, want 20,000 and more", run.Latency["p50"])
+	}
+	run = c.bench(t, 0, append(benchBare, "--strategies", "token_bucket", "--limit", "100/1s", "--keys", "4", "--lock", "25%", "--duration", "1s")...).Runs[0]
+	if run.Trouble.RowLocks < 3 || run.Audit.OverTokens > 0 || run.Latency["max"] < 20_000 {
+		t.Errorf("%+v, latencies %v", run.Trouble, run.Latency)
+	}
+	benchLeftNothing(t, pool)
+	c.run(t, "bench", "--restart", "1s").fails(t, "--restart is for a throwaway server")
+}
+
+// The throwaway server restarts in the middle: no token too many, and decisions after it.
+func benchRestartsItsServer(t *testing.T, c cli) {
+	r := c.run(t, "bench", "--output", "json", "--strategies", "token_bucket", "--keys", "5", "--restart", "500ms", "--duration", "3s", "--callers", "8", "--conns", "4").throwaway(t).exits(t, 0)
+	var report benchReport
+	must(t, json.Unmarshal([]byte(r.stdout), &report))
+	run := report.Runs[0]
+	last := run.Series[len(run.Series)-1]
+	if !run.Trouble.Restarted || run.Audit.OverTokens > 0 || len(run.Errors) == 0 || last.Granted+last.Denied == 0 {
+		t.Errorf("%+v, %s, errors %v, at the end %+v", run.Trouble, run.Audit.Verdict, run.Errors, last)
+	}
+}
+
+// Where pg_stat_statements is, it says what the server's time was spent on.
+func benchReadsPgStatStatements(t *testing.T, c cli) {
+	server, err := pgserver.Start(t.Context(), pgserver.Options{Prefer: pgserver.Local, Settings: map[string]string{"shared_preload_libraries": "pg_stat_statements"}})
+	if err != nil {
+		t.Skipf("no local server with pg_stat_statements: %v", err)
+	}
+	t.Cleanup(func() { must(t, server.Stop()) })
+	c.env = []string{"DATABASE_URL=" + server.URL("")}
+	c.run(t, "migrate", "up").exits(t, 0)
+	run(t, newPool(t, server.URL(""), 1), "create extension pg_stat_statements")
+	got := c.bench(t, 0, append(benchBare, "--strategies", "upsert", "--limit", "1000000/1s")...).Runs[0]
+	if len(got.Statements) == 0 || !strings.Contains(got.Statements[0].Query, "pglimit.upsert") || got.Statements[0].Calls < got.Decisions/2 || got.Statements[0].MeanUS <= 0 {
+		t.Errorf("%d decisions, and %+v", got.Decisions, got.Statements)
+	}
+}
