@@ -74,8 +74,8 @@ func (s span) measure(v float64) float64 {
 
 func (s *span) linearTicks(unit Unit, limits []float64) {
 	s.low = math.Min(0, s.low)
-	if unit == Percent {
-		s.high = math.Max(s.high, 100)
+	if unit == Percent && s.high > 40 && s.high < 100 {
+		s.high = 100
 	}
 	if s.high <= s.low {
 		s.high = s.low + 1

@@ -18,6 +18,7 @@ import (
 	"html/template"
 	"io"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -31,7 +32,7 @@ var (
 	//go:embed page.css
 	pageCSS string
 
-	pageTemplate = template.Must(template.New("page").Parse(pageText))
+	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"parts": parts}).Parse(pageText))
 )
 
 // Write writes the report with its recommendation, which is one paragraph per string, and
@@ -125,6 +126,9 @@ func newSection(id string, g result.Group) (*section, error) {
 	}
 	return s, nil
 }
+
+// parts of a name, between which a line may break.
+func parts(name string) []string { return strings.SplitAfter(name, "_") }
 
 // heading begins with a capital letter.
 func heading(s result.Scenario) string {
