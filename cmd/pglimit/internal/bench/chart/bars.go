@@ -155,7 +155,11 @@ func (b Bars) table() table {
 	for _, bar := range b.Bars {
 		r := row{Head: bar.Name, Cells: []string{exact(bar.Value)}}
 		if ranges {
-			r.Cells = append(r.Cells, exact(bar.Low), exact(bar.High))
+			low, high := exact(bar.Low), exact(bar.High)
+			if bar.Low == 0 && bar.High == 0 {
+				low, high = "–", "–"
+			}
+			r.Cells = append(r.Cells, low, high)
 		}
 		if b.NoteLabel != "" {
 			r.Cells = append(r.Cells, exact(bar.Note))
