@@ -16,7 +16,7 @@ func tableRow(t *testing.T, page, caption, head string) string {
 		t.Fatalf("there is no table %q", caption)
 	}
 	table, _, _ = strings.Cut(table, "</table>")
-	for _, row := range strings.SplitSeq(table, "<tr") {
+	for row := range strings.SplitSeq(table, "<tr") {
 		_, row, _ = strings.Cut(row, ">")
 		row = strings.ReplaceAll(row, "<td>", "|")
 		row = regexp.MustCompile(`<[^>]*>`).ReplaceAllString(row, " ")
