@@ -1,7 +1,9 @@
 package chart
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -98,7 +100,8 @@ func (p *plot) axes(l Lines, x, y span) {
 func (p *plot) changes(changes []Change, x span) {
 	var lines path
 	free := math.Inf(-1)
-	for _, change := range changes {
+	fromTheLeft := func(a, b Change) int { return cmp.Compare(a.X, b.X) }
+	for _, change := range slices.SortedStableFunc(slices.Values(changes), fromTheLeft) {
 		at := x.at(change.X)
 		if !(at >= p.Left && at <= p.Right) {
 			continue

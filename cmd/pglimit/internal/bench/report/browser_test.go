@@ -125,6 +125,9 @@ func partOfTheSuite() result.Report {
 	r.Scenarios = slices.DeleteFunc(r.Scenarios, func(s result.Scenario) bool {
 		return !strings.HasPrefix(s.Name, "many-keys-denied") && !strings.HasPrefix(s.Name, "hot-key-granted")
 	})
+	for i := range r.Runs {
+		r.Runs[i].Statements = []result.Statement{{Query: "select * from pglimit_take($1, $2)", Calls: 12345, MeanUS: 85.2, TotalMS: 1052}}
+	}
 	return r
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result/resulttest"
 )
 
@@ -64,6 +65,26 @@ func TestSummary(t *testing.T) {
 	}
 	if strings.Count(page, `<tr class="bad">`) != 1 {
 		t.Error("the row that is over its limit is not marked, or another one is")
+	}
+}
+
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	r := resulttest.WriteUp("token_bucket")
+	if strings.Contains(write(t, r), "own statistics") {
+		t.Error("a server without statistics has some")
+	}
+	for calls := range int64(5) {
+		r.Runs[0].Statements = append(r.Runs[0].Statements, result.Statement{
+			Query: "select\n  allowed <> $1" + strings.Repeat(" ,x", int(calls)*200), Calls: 12345 - calls, MeanUS: 85.2, TotalMS: 1052,
+		})
+	}
+	page := write(t, r)
+	if got, want := tableRow(t, page, "Statements that took", "token_bucket"), "token_bucket|12,345|85.2 µs|1.05 s select allowed &lt;&gt; $1"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if shown := strings.Count(page, `<td class="query">`); shown != 3 || len(page) > 300_000 {
+		t.Errorf("%d statements in %d bytes, want 3", shown, len(page))
 	}
 }
 

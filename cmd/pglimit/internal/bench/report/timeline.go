@@ -69,7 +69,9 @@ var (
 	}
 	grantedShare = timeline{
 		title: "Requests granted, in percent", label: "percent of the requests", unit: chart.Percent,
-		caption: "It follows from load and limit. Where the lines part, a strategy grants too little or too much.",
+		caption: "It follows from load and limit.",
+		open:    " Where the lines part, a strategy grants too little or too much.",
+		closed:  " Callers that are refused sooner ask more often, and a smaller part is granted.",
 		of:      func(i interval) float64 { return share(i.Granted, i) },
 		dull:    100,
 		events:  func(i interval) int64 { return i.Granted },
