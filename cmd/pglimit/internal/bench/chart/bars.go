@@ -16,7 +16,7 @@ type Bars struct {
 	Unit    Unit
 	Bars    []Bar
 
-	// NoteLabel is what the notes of the bars are, if they have any: "at the end".
+	// NoteLabel is what the notes of the bars are, if they have any: "end".
 	NoteLabel string
 }
 
@@ -86,8 +86,8 @@ func (b Bars) place() []placedBar {
 	var placed []placedBar
 	for i, bar := range b.Bars {
 		top := float64(i * rowHeight)
-		p := placedBar{Name: bar.Name, Text: b.text(bar), Style: style(bar.Style), TextY: top + 15, Y: top + 21, Height: barHeight}
-		if drawable(bar.Value) {
+		p := placedBar{Name: short(bar.Name), Text: b.text(bar), Style: style(bar.Style), TextY: top + 15, Y: top + 21, Height: barHeight}
+		if drawable(bar.Value) && bar.Value > 0 {
 			p.Width = round(math.Max(1, long(bar.Value)))
 		}
 		if bar.High > bar.Low && drawable(bar.Low) && drawable(bar.High) {
@@ -96,6 +96,15 @@ func (b Bars) place() []placedBar {
 		placed = append(placed, p)
 	}
 	return placed
+}
+
+// short leaves the end of a very long name to the table.
+func short(name string) string {
+	const most = 28
+	if runes := []rune(name); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return name
 }
 
 // whiskers from the least to the greatest.
@@ -116,7 +125,7 @@ func (b Bars) text(bar Bar) string {
 	}
 	text := b.Unit.Text(bar.Value)
 	if b.NoteLabel != "" && drawable(bar.Note) {
-		text += ", " + b.NoteLabel + " " + b.Unit.Text(bar.Note)
+		text += " (" + b.NoteLabel + " " + b.Unit.Text(bar.Note) + ")"
 	}
 	return text
 }
@@ -146,7 +155,11 @@ func (b Bars) table() table {
 	for _, bar := range b.Bars {
 		r := row{Head: bar.Name, Cells: []string{exact(bar.Value)}}
 		if ranges {
-			r.Cells = append(r.Cells, exact(bar.Low), exact(bar.High))
+			low, high := exact(bar.Low), exact(bar.High)
+			if bar.Low == 0 && bar.High == 0 {
+				low, high = "–", "–"
+			}
+			r.Cells = append(r.Cells, low, high)
 		}
 		if b.NoteLabel != "" {
 			r.Cells = append(r.Cells, exact(bar.Note))

@@ -3,7 +3,8 @@
 // apart without colours, and brings its numbers along as a table.
 //
 //	chart.go    what all pictures have in common
-//	lines.go    lines over an axis; layout.go places them
+//	lines.go    lines over an axis; layout.go places them, limit.go the lines across;
+//	            path.go writes them as SVG has it
 //	bars.go     one bar per name
 //	scale.go    from numbers to places, and where the ticks are
 //	unit.go     how numbers are written

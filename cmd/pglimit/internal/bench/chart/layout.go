@@ -1,17 +1,19 @@
 package chart
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"unicode/utf8"
 )
 
 // The frame of a picture with axes, in units of the SVG. A character is up to
-// 8 wide.
+// 8.2 wide.
 const (
 	height      = 270
 	marginRight = 16
 	bottom      = height - 40
-	character   = 7.6
+	character   = 8.2
 )
 
 // plot is what is drawn inside the frame.
@@ -46,13 +48,13 @@ func (l Lines) plot() *plot {
 		p.YLabel += " (log scale)"
 	}
 	if len(l.Changes) > 0 {
-		p.Top += 20
+		p.Top += 24
 	}
 	longest := 0.0
 	for _, tick := range y.ticks {
 		longest = max(longest, wide(l.Y.Unit.Text(tick)))
 	}
-	p.Left = longest + 12
+	p.Left = round(longest + 12)
 	x.from, x.to = p.Left, p.Right
 	y.from, y.to = p.Bottom, p.Top
 
@@ -61,7 +63,7 @@ func (l Lines) plot() *plot {
 	for _, series := range l.Series {
 		p.Lines = append(p.Lines, series.draw(x, y, l.Step))
 	}
-	p.limits(l.Limits, y)
+	p.limits(l, x, y)
 	return p
 }
 
@@ -71,7 +73,7 @@ func (p *plot) axes(l Lines, x, y span) {
 		at := y.at(tick)
 		grid.move(p.Left, at)
 		grid.across(p.Right)
-		p.YTicks = append(p.YTicks, label{p.Left - 6, round(at + 4.5), l.Y.Unit.Text(tick)})
+		p.YTicks = append(p.YTicks, label{round(p.Left - 6), round(at + 4.5), l.Y.Unit.Text(tick)})
 	}
 	free := math.Inf(-1) // where the label before ends
 	for _, tick := range x.ticks {
@@ -98,13 +100,14 @@ func (p *plot) axes(l Lines, x, y span) {
 func (p *plot) changes(changes []Change, x span) {
 	var lines path
 	free := math.Inf(-1)
-	for _, change := range changes {
+	fromTheLeft := func(a, b Change) int { return cmp.Compare(a.X, b.X) }
+	for _, change := range slices.SortedStableFunc(slices.Values(changes), fromTheLeft) {
 		at := x.at(change.X)
 		if !(at >= p.Left && at <= p.Right) {
 			continue
 		}
 		if at > p.Left+1 {
-			lines.move(at, p.Top-16)
+			lines.move(at, p.Top-20)
 			lines.down(p.Bottom)
 		}
 		if at < free {
@@ -112,61 +115,55 @@ func (p *plot) changes(changes []Change, x span) {
 		}
 		free = at + 8 + wide(change.Label)
 		if free <= width {
-			p.Changes = append(p.Changes, label{round(at + 4), p.Top - 7, change.Label})
+			p.Changes = append(p.Changes, label{round(at + 4), p.Top - 10, change.Label})
 		}
 	}
 	p.ChangeLines = lines.String()
 }
 
-// limits have their label above the line, where what keeps them does not come.
-func (p *plot) limits(limits []Limit, y span) {
-	var lines path
-	for _, limit := range limits {
-		if !y.takes(limit.Y) {
-			continue
-		}
-		at := y.at(limit.Y)
-		lines.move(p.Left, at)
-		lines.across(p.Right)
-		p.Limits = append(p.Limits, label{p.Right - 2, round(at - 5), limit.Label})
-	}
-	p.LimitLines = lines.String()
-}
-
 func (s Series) draw(x, y span, step bool) drawn {
 	var line, markers path
 	open := false
-	before := math.NaN()
 	for i, point := range s.Points {
 		if !x.takes(point.X) || !y.takes(point.Y) {
 			open = false
 			continue
 		}
 		atX, atY := x.at(point.X), y.at(point.Y)
+		markX := atX
 		switch {
-		case step && open:
-			line.down(atY)
-			line.across(atX)
-		case step && len(s.Points) > 1:
-			from := atX
-			if i > 0 && x.takes(s.Points[i-1].X) {
-				from = x.at(s.Points[i-1].X)
-			} else if math.IsNaN(before) && x.scale == Linear {
-				from = x.at(x.low)
+		case step:
+			from := s.before(i, x)
+			if open {
+				line.down(atY)
+			} else {
+				line.move(from, atY)
 			}
-			line.move(from, atY)
 			line.across(atX)
+			// Steps of several series end at the same places: their markers need not.
+			markX = from + (atX-from)*(float64(style(s.Style))-0.5)/Styles
 		case open:
 			line.line(atX, atY)
 		default:
 			line.move(atX, atY)
 		}
-		open, before = true, point.Y
-		if marked(len(s.Points), i, s.Style) || !step && s.alone(i, x, y) {
-			marker(&markers, s.Style, atX, atY)
+		open = true
+		switch {
+		case marked(len(s.Points), i, s.Style):
+			marker(&markers, s.Style, markX, atY)
+		case !step && s.alone(i, x, y):
+			markers.circle(atX, atY, 1)
 		}
 	}
 	return drawn{Style: style(s.Style), Line: line.String(), Markers: markers.String()}
+}
+
+// before is where the step to a point begins: at the point before, or where the axis does.
+func (s Series) before(i int, x span) float64 {
+	if i > 0 && x.takes(s.Points[i-1].X) {
+		return x.at(s.Points[i-1].X)
+	}
+	return x.from
 }
 
 // alone says that no line leads to a point, as both its neighbours have no place. Without a

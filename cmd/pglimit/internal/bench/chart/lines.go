@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -59,13 +60,16 @@ type Change struct {
 func (l Lines) Empty() bool {
 	x, y := l.spans()
 	for _, series := range l.Series {
-		for _, point := range series.Points {
-			if x.takes(point.X) && y.takes(point.Y) {
-				return false
-			}
+		if series.seen(x, y) {
+			return false
 		}
 	}
 	return true
+}
+
+// seen says that a series has a point with a place in the picture.
+func (s Series) seen(x, y span) bool {
+	return slices.ContainsFunc(s.Points, func(p Point) bool { return x.takes(p.X) && y.takes(p.Y) })
 }
 
 // HTML is the figure.
@@ -74,8 +78,13 @@ func (l Lines) HTML() (template.HTML, error) {
 		ID: l.ID, Title: l.Title, Caption: l.Caption, Description: l.description(),
 		Width: width, Height: height, Plot: l.plot(), Table: l.table(),
 	}
+	x, y := l.spans()
 	for _, series := range l.Series {
-		f.Legend = append(f.Legend, newSwatch(series.Name, series.Style))
+		name := series.Name
+		if !series.seen(x, y) {
+			name += " (none)"
+		}
+		f.Legend = append(f.Legend, newSwatch(name, series.Style))
 	}
 	return f.html()
 }

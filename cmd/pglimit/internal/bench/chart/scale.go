@@ -74,8 +74,8 @@ func (s span) measure(v float64) float64 {
 
 func (s *span) linearTicks(unit Unit, limits []float64) {
 	s.low = math.Min(0, s.low)
-	if unit == Percent {
-		s.high = math.Max(s.high, 100)
+	if unit == Percent && s.high > 40 && s.high < 100 {
+		s.high = 100
 	}
 	if s.high <= s.low {
 		s.high = s.low + 1
@@ -123,7 +123,11 @@ func niceStep(least float64, unit Unit) float64 {
 func (s *span) logTicks() {
 	low, high := math.Floor(math.Log10(s.low)), math.Ceil(math.Log10(s.high))
 	factors := []float64{1}
-	if high-low <= 2 {
+	switch {
+	case s.high < 3*s.low:
+		factors = []float64{1, 1.5, 2, 3, 5, 7}
+		low, high = low-1, high+1 // room to choose from
+	case high-low <= 2:
 		factors = []float64{1, 2, 5}
 	}
 	every := math.Max(1, math.Ceil((high-low)/6))
@@ -141,6 +145,14 @@ func (s *span) logTicks() {
 	}
 	for last-1 > first && ticks[last-1] >= s.high {
 		last--
+	}
+	// Noise must not fill the frame.
+	for least := min(3, len(factors)); last-first+1 < least; {
+		if last+1 < len(ticks) {
+			last++
+		} else {
+			first--
+		}
 	}
 	s.ticks = ticks[first : last+1]
 	s.low, s.high = s.ticks[0], math.Max(s.high, s.ticks[len(s.ticks)-1])

@@ -1,6 +1,9 @@
 package chart
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // table of the numbers that are drawn.
 type table struct {
@@ -45,7 +48,7 @@ func (l Lines) table() table {
 
 // withUnit is the label of an axis with the unit of the numbers in the table.
 func withUnit(a Axis) string {
-	if name := a.Unit.name(); name != "" && a.Label != "" {
+	if name := a.Unit.name(); name != "" && a.Label != "" && !strings.Contains(a.Label, "percent") {
 		return a.Label + ", " + name
 	}
 	return a.Label

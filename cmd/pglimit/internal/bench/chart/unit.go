@@ -18,20 +18,20 @@ const (
 	Percent             // of 100: 99.9 %
 )
 
-// Text of the number, to three digits and with its unit.
+// Text of the number, to three digits and with its unit. No line breaks between both.
 func (u Unit) Text(v float64) string {
 	switch u {
 	case Micros:
-		return scaled(v, []prefix{{1e-3, " ns"}, {1, " µs"}, {1e3, " ms"}, {1e6, " s"}})
+		return scaled(v, []prefix{{1e-3, "\u00a0ns"}, {1, "\u00a0µs"}, {1e3, "\u00a0ms"}, {1e6, "\u00a0s"}})
 	case Seconds:
-		return scaled(v, []prefix{{1e-3, " ms"}, {1, " s"}, {60, " min"}})
+		return scaled(v, []prefix{{1e-3, "\u00a0ms"}, {1, "\u00a0s"}, {60, "\u00a0min"}})
 	case Bytes:
-		return scaled(v, []prefix{{1, " B"}, {1e3, " kB"}, {1e6, " MB"}, {1e9, " GB"}, {1e12, " TB"}})
+		return scaled(v, []prefix{{1, "\u00a0B"}, {1e3, "\u00a0kB"}, {1e6, "\u00a0MB"}, {1e9, "\u00a0GB"}, {1e12, "\u00a0TB"}})
 	case Percent:
 		if v > 99.9 && v < 100 { // what is missing to 100 is the point
-			return strconv.FormatFloat(math.Floor(v*1000)/1000, 'f', -1, 64) + " %"
+			return strconv.FormatFloat(math.Floor(v*1000)/1000, 'f', -1, 64) + "\u00a0%"
 		}
-		return digits(v) + " %"
+		return digits(v) + "\u00a0%"
 	}
 	return scaled(v, []prefix{{1, ""}, {1e3, "k"}, {1e6, "M"}, {1e9, "G"}})
 }

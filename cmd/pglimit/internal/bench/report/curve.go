@@ -1,6 +1,9 @@
 package report
 
 import (
+	"math"
+	"slices"
+
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/chart"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
@@ -31,10 +34,25 @@ func (c curve) draw(a *album, id, number string) chart.Picture {
 	}
 	for _, line := range a.lines {
 		series := chart.Series{Name: line.strategy, Style: line.style}
-		for _, p := range c.of(line.run).Curve {
+		for _, p := range sparse(c.of(line.run).Curve) {
 			series.Points = append(series.Points, chart.Point{X: p.Percent, Y: p.US})
 		}
 		l.Series = append(l.Series, series)
 	}
 	return l
+}
+
+// sparse leaves out points that lie on top of the point before, on the scale of the curve,
+// unless people know their percentile.
+func sparse(curve []result.CurvePoint) []result.CurvePoint {
+	const apart = 0.1 // of a step that is ten times as rare
+	rarity := func(p result.CurvePoint) float64 { return -math.Log10(1 - min(p.Percent, 99.9999)/100) }
+	var kept []result.CurvePoint
+	for _, p := range curve {
+		known := slices.Contains([]float64{50, 90, 99, 99.9, 99.99}, p.Percent)
+		if len(kept) == 0 || known || rarity(p)-rarity(kept[len(kept)-1]) >= apart {
+			kept = append(kept, p)
+		}
+	}
+	return kept
 }

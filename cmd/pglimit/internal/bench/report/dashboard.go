@@ -19,7 +19,7 @@ var dashboard = []chapter{
 			{"6", meanInAll},
 			{"7", grantedInAll},
 			{"8", answeredInAll},
-			{"9", grantedOverTime},
+			{"9", grantedSoFar},
 			{"10", deniedOverTime},
 			{"11", grantedShare},
 			{"12", deniedShare},
@@ -27,7 +27,7 @@ var dashboard = []chapter{
 	},
 	{
 		title: "Further pictures",
-		pictures: plain(limitPicture{}, failedOverTime, deadlocksOverTime, grantCurve, denialCurve, grantP50, denialP50,
+		pictures: plain(limitPicture{}, grantedOverTime, failedOverTime, deadlocksOverTime, grantCurve, denialCurve, grantP50, denialP50,
 			tripsOverTime, walOverTime, deniedInAll, grantedPercent, deniedPercent, failedPercent),
 	},
 }

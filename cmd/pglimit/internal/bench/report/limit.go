@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -38,9 +37,9 @@ func (limitPicture) draw(a *album, id, number string) chart.Picture {
 	}
 	slices.Sort(bounds)
 	for _, bound := range bounds {
-		text := fmt.Sprintf("the limit: at most %d", bound)
+		text := "the limit: at most " + count(bound)
 		if len(bounds) > 1 {
-			text = fmt.Sprintf("at most %d: %s", bound, strings.Join(of[bound], ", "))
+			text = "at most " + count(bound) + ": " + strings.Join(of[bound], ", ")
 		}
 		l.Limits = append(l.Limits, chart.Limit{Y: float64(bound), Label: text})
 	}

@@ -41,6 +41,9 @@ func words(p result.Parameters) string {
 	if p.Limit != "" {
 		asks = fmt.Sprintf(" The limit of %s: %s.", keys(p), limit(p))
 	}
+	if on := stages(p); on != "none" {
+		asks += " The stages that are on: " + on + "."
+	}
 	if bad := trouble(p); bad != "none" {
 		asks += " Trouble on purpose: " + bad + "."
 	}

@@ -53,7 +53,7 @@ func newAlbum(id string, g result.Group) *album {
 		run := row.Typical(g.Scenario)
 		a.lines = append(a.lines, line{
 			strategy: row.Strategy, style: styles[row.Strategy], row: row, run: run,
-			intervals: thin(run.Series, mostPoints),
+			intervals: thin(run.Series, factor(len(run.Series), mostPoints)),
 		})
 		a.grain = max(a.grain, grain(run.Series))
 	}
@@ -68,11 +68,9 @@ func (a *album) chapters() []chapter {
 		return dashboard
 	}
 	return []chapter{
-		{title: "Throughput", pictures: plain(grantedOverTime, deniedOverTime, failedOverTime, grantedShare)},
+		{title: "Throughput and the limit", pictures: plain(grantedOverTime, deniedOverTime, failedOverTime, grantedShare, limitPicture{})},
 		{title: "Latency", pictures: plain(grantCurve, denialCurve, grantP50, grantP99, denialP50, denialP99, grantMean, denialMean, grantMax, denialMax)},
-		{title: "Against the limit", pictures: plain(limitPicture{})},
-		{title: "What it costs the server", pictures: plain(tripsOverTime, walOverTime, deadlocksOverTime)},
-		{title: "In all", pictures: plain(meanInAll, grantedInAll, deniedInAll, grantedPercent, deniedPercent, failedPercent)},
+		{title: "Cost and totals", pictures: plain(tripsOverTime, walOverTime, deadlocksOverTime, meanInAll, grantedInAll, deniedInAll, grantedPercent, deniedPercent, failedPercent)},
 	}
 }
 

@@ -4,8 +4,10 @@
 //	report.go     the page and its sections
 //	facts.go      what was run on what
 //	load.go       a load in words
-//	summary.go    the table of a scenario; criterion.go the write-up's own measure
-//	pictures.go   which pictures a scenario has; dashboard.go the write-up's twelve panels
+//	summary.go    the table of a scenario; criterion.go the write-up's own measure;
+//	              statements.go what the server says
+//	pictures.go   which pictures a scenario has; dashboard.go the write-up's twelve panels;
+//	              styles.go how each strategy is drawn
 //	timeline.go   a picture over time; thin.go makes long runs short
 //	curve.go      percentiles; limit.go tokens against the limit; total.go bars
 //	capacity.go   what "pglimit bench capacity" has found
@@ -18,6 +20,7 @@ import (
 	"html/template"
 	"io"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -31,7 +34,7 @@ var (
 	//go:embed page.css
 	pageCSS string
 
-	pageTemplate = template.Must(template.New("page").Parse(pageText))
+	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"parts": parts}).Parse(pageText))
 )
 
 // Write writes the report with its recommendation, which is one paragraph per string, and
@@ -74,13 +77,14 @@ type section struct {
 	ID, Title, About, Load string
 	Nested                 bool // the same load with stages, below the one without
 
-	Summary   summary
-	Failures  []failure
-	Criterion *criterion
-	Quiet     string // what did not happen, in place of pictures of nothing
-	Thinned   string
-	Pictures  []pictures
-	Staged    []*section
+	Summary    summary
+	Failures   []failure
+	Criterion  *criterion
+	Statements []statement
+	Quiet      string // what did not happen, in place of pictures of nothing
+	Thinned    string
+	Pictures   []pictures
+	Staged     []*section
 }
 
 // pictures under one heading.
@@ -111,7 +115,7 @@ func newSection(id string, g result.Group) (*section, error) {
 	a := newAlbum(id, g)
 	s := &section{
 		ID: id, Title: heading(g.Scenario), About: g.Scenario.About, Load: words(g.Scenario.Parameters),
-		Summary: newSummary(g), Failures: failures(g), Criterion: newCriterion(g),
+		Summary: newSummary(g), Failures: failures(g), Criterion: newCriterion(g), Statements: statements(g),
 		Quiet: a.quiet(), Thinned: a.thinned(),
 	}
 	for _, chapter := range a.chapters() {
@@ -125,6 +129,9 @@ func newSection(id string, g result.Group) (*section, error) {
 	}
 	return s, nil
 }
+
+// parts of a name, between which a line may break.
+func parts(name string) []string { return strings.SplitAfter(name, "_") }
 
 // heading begins with a capital letter.
 func heading(s result.Scenario) string {

@@ -78,8 +78,10 @@ func newSummary(g result.Group) summary {
 				c.Text = column.unit.Text(figure.Median)
 			}
 			if figure.Low != figure.High && figure.Runs > 1 {
-				c.Range = column.unit.Text(figure.Low) + "–" + column.unit.Text(figure.High)
-				s.Repeated = true
+				if low, high := column.unit.Text(figure.Low), column.unit.Text(figure.High); low != high {
+					c.Range = low + "–" + high
+					s.Repeated = true
+				}
 			}
 			shown.Cells = append(shown.Cells, c)
 		}
@@ -93,8 +95,11 @@ func faulty(r result.Run) bool { return r.Over() || r.Audit != nil && r.Audit.De
 // failure is a kind of error that requests of a strategy ended in.
 type failure struct {
 	Strategy, Kind, First string
-	Count                 int64
+	count                 int64
 }
+
+// Count of the requests that ended so.
+func (f failure) Count() string { return count(f.count) }
 
 // failures of all runs, by strategy and kind.
 func failures(g result.Group) []failure {
@@ -102,14 +107,14 @@ func failures(g result.Group) []failure {
 	for _, row := range g.Rows {
 		first := len(all)
 		for _, run := range row.Runs {
-			for kind, count := range run.Errors {
+			for kind, n := range run.Errors {
 				i := slices.IndexFunc(all[first:], func(f failure) bool { return f.Kind == kind })
 				switch {
-				case count == 0:
+				case n == 0:
 				case i < 0:
-					all = append(all, failure{row.Strategy, kind, run.FirstErrors[kind], count})
+					all = append(all, failure{row.Strategy, kind, run.FirstErrors[kind], n})
 				default:
-					all[first+i].Count += count
+					all[first+i].count += n
 				}
 			}
 		}

@@ -5,31 +5,33 @@ import "github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 // mostPoints of a line: more would not be seen, and would make the file large.
 const mostPoints = 120
 
-// interval is a point with how long it lasted.
+// interval is a point with how long it lasted, and what had happened when it ended.
 type interval struct {
 	result.Point
-	Length float64 // seconds
-	Before int64   // deadlocks of the run until its beginning
+	Length         float64 // seconds
+	GrantedSoFar   int64   // requests
+	DeadlocksSoFar int64
 }
 
-// thin joins neighbouring points until there are at most so many. Counts are added up.
-// Mean and p50 are weighted by the decisions, p99 and max are the worst of those joined.
-func thin(series []result.Point, most int) []interval {
-	every := factor(len(series), most)
+// thin makes one interval of each so many neighbouring points. Counts are added up. Mean
+// and p50 are weighted by the decisions, p99 and max are the worst of those joined.
+func thin(series []result.Point, every int) []interval {
 	var out []interval
-	var deadlocks int64
+	var granted, deadlocks int64
 	end := 0.0
 	for i, p := range series {
 		length := p.Seconds - end
 		end = p.Seconds
 		if i%every == 0 {
-			out = append(out, interval{Point: p, Length: length, Before: deadlocks})
+			out = append(out, interval{Point: p, Length: length})
 		} else {
 			out[len(out)-1].join(p, length)
 		}
+		granted += p.Granted
 		if p.Deadlocks != nil {
 			deadlocks += *p.Deadlocks
 		}
+		out[len(out)-1].GrantedSoFar, out[len(out)-1].DeadlocksSoFar = granted, deadlocks
 	}
 	return out
 }

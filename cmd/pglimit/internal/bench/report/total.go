@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"slices"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/chart"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
@@ -13,8 +14,14 @@ type total struct {
 	unit                  chart.Unit
 	of                    func(result.Run) float64
 
+	// open and closed are said below the picture if the loop is of that kind.
+	open, closed string
+
 	// last is the figure in the last interval that has one, if that is shown too.
 	last func(interval) float64
+
+	// dull is the number that is no news if all bars have it. 0 is always dull.
+	dull float64
 }
 
 // The figures of whole runs.
@@ -26,24 +33,28 @@ var (
 		last: requestMean.of,
 	}
 	grantedInAll = total{
-		title: "Requests granted, in all", caption: "Of the whole run. In an open loop all strategies should grant the same.",
+		title: "Requests granted, in all", caption: "Of the whole run.",
+		open: " All strategies should grant the same.", closed: " Callers that wait less ask more often, and are granted more.",
 		label: "requests granted", unit: chart.Number,
 		of: func(r result.Run) float64 { return float64(r.Allowed) },
 	}
 	deniedInAll = total{
-		title: "Requests denied, in all", caption: "Of the whole run. A shorter bar than the others in an open loop: some requests got no answer.",
+		title: "Requests denied, in all", caption: "Of the whole run.",
+		open: " Where a bar is shorter than the others, some requests got no answer.", closed: " Callers that are refused sooner ask more often, and are denied more.",
 		label: "requests denied", unit: chart.Number,
 		of: func(r result.Run) float64 { return float64(r.Denied) },
 	}
 	answeredInAll = total{
-		title: "Requests answered, in all", caption: "Granted or denied, and not failed. In an open loop all strategies should answer the same number.",
+		title: "Requests answered, in all", caption: "Granted or denied, and not failed.",
+		open: " All strategies should answer the same number.", closed: " More is better.",
 		label: "requests answered", unit: chart.Number,
 		of: func(r result.Run) float64 { return float64(r.Decisions) },
 	}
 	grantedPercent = total{
 		title: "Requests granted, percent in all", caption: "Of all requests, those that failed included.",
 		label: "percent of the requests", unit: chart.Percent,
-		of: func(r result.Run) float64 { return ofRequests(r.Allowed, r) },
+		of:   func(r result.Run) float64 { return ofRequests(r.Allowed, r) },
+		dull: 100,
 	}
 	deniedPercent = total{
 		title: "Requests denied, percent in all", caption: "Of all requests, those that failed included.",
@@ -63,9 +74,9 @@ func ofRequests(n int64, r result.Run) float64 {
 }
 
 func (t total) draw(a *album, id, number string) chart.Picture {
-	b := chart.Bars{ID: id, Title: a.title(number, t.title), Caption: t.caption, Label: t.label, Unit: t.unit}
+	b := chart.Bars{ID: id, Title: a.title(number, t.title), Caption: t.caption + a.either(t.open, t.closed), Label: t.label, Unit: t.unit}
 	if t.last != nil {
-		b.NoteLabel = "at the end"
+		b.NoteLabel = "end"
 	}
 	ranges := false
 	for _, line := range a.lines {
@@ -82,6 +93,9 @@ func (t total) draw(a *album, id, number string) chart.Picture {
 	}
 	if ranges {
 		b.Caption += " Bars are medians; the thin line goes from the lowest run to the highest."
+	}
+	if number == "" && !slices.ContainsFunc(b.Bars, func(bar chart.Bar) bool { return bar.Value != t.dull }) {
+		return nil
 	}
 	return b
 }

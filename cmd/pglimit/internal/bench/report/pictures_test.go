@@ -1,0 +1,190 @@
+package report_test
+
+import (
+	"html"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result/resulttest"
+)
+
+// picture as the page has it: its title, and its table with the head as first row.
+type picture struct {
+	title, text string
+	table       [][]string
+}
+
+func pictures(t *testing.T, r result.Report) []picture {
+	t.Helper()
+	var all []picture
+	cell := regexp.MustCompile(`<t[hd][^>]*>([^<\n]*)`)
+	for _, figure := range regexp.MustCompile(`(?s)<figure.*?</figure>`).FindAllString(write(t, r), -1) {
+		p := picture{title: html.UnescapeString(regexp.MustCompile(`<strong>([^<]*)`).FindStringSubmatch(figure)[1]), text: figure}
+		_, rows, _ := strings.Cut(figure, "<thead>")
+		for _, row := range strings.Split(rows, "<tr>")[1:] {
+			var cells []string
+			for _, c := range cell.FindAllStringSubmatch(row, -1) {
+				cells = append(cells, html.UnescapeString(c[1]))
+			}
+			p.table = append(p.table, cells)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+func find(t *testing.T, all []picture, title string) picture {
+	t.Helper()
+	i := slices.IndexFunc(all, func(p picture) bool { return p.title == title })
+	if i < 0 {
+		var titles []string
+		for _, p := range all {
+			titles = append(titles, p.title)
+		}
+		t.Fatalf("there is no picture %q, but %q", title, titles)
+	}
+	return all[i]
+}
+
+func TestTwelvePanelsInTheWriteUpsOrder(t *testing.T) {
+	t.Parallel()
+	var numbers []string
+	for _, p := range pictures(t, seven()) {
+		if number, _, numbered := strings.Cut(p.title, ". "); numbered {
+			numbers = append(numbers, number)
+		}
+		if !strings.HasSuffix(p.title, " (open loop)") {
+			t.Errorf("%q does not say which loop", p.title)
+		}
+	}
+	want := strings.Fields("1a 1b 2a 2b 3a 3b 4 5 6 7 8 9 10 11 12")
+	if !slices.Equal(numbers, want) {
+		t.Errorf("got %q, want %q", numbers, want)
+	}
+}
+
+// The numbers behind a picture are those of the runs.
+func TestTablesHaveTheFiguresOfTheRuns(t *testing.T) {
+	t.Parallel()
+	r := resulttest.WriteUp()
+	all := pictures(t, r)
+	for _, c := range []struct {
+		title string
+		of    func(result.Run, int) float64
+	}{
+		{"1b. Longest time to a denial (open loop)", func(r result.Run, i int) float64 { return r.Series[i].Denials.Max }},
+		{"2a. Time to a grant, p99 (open loop)", func(r result.Run, i int) float64 { return r.Series[i].Grants.P99 }},
+		{"3b. Mean time to a denial (open loop)", func(r result.Run, i int) float64 { return r.Series[i].Denials.Mean }},
+		{"10. Requests denied over time (open loop)", func(r result.Run, i int) float64 { return float64(r.Series[i].Denied) / 5 }},
+		{"9. Requests granted so far (open loop)", func(r result.Run, i int) float64 {
+			var n int64
+			for _, p := range r.Series[:i+1] {
+				n += p.Granted
+			}
+			return float64(n)
+		}},
+		{"Deadlocks since the start (open loop)", func(r result.Run, i int) float64 {
+			var n int64
+			for _, p := range r.Series[:i+1] {
+				n += *p.Deadlocks
+			}
+			return float64(n)
+		}},
+		{"Write-ahead log over time (open loop)", func(r result.Run, i int) float64 { return float64(*r.Series[i].WALBytes) / 5 }},
+		{"Round trips over time (open loop)", func(r result.Run, i int) float64 { return float64(r.Series[i].RoundTrips) / 5 }},
+	} {
+		p := find(t, all, c.title)
+		if len(p.table) != 121 {
+			t.Fatalf("%s has %d rows, want 121", c.title, len(p.table))
+		}
+		for i, row := range p.table[1:] {
+			if row[0] != strconv.Itoa(5*(i+1)) {
+				t.Fatalf("%s: row %d is at %s", c.title, i, row[0])
+			}
+			for j, cell := range row[1:] {
+				run := r.Runs[slices.IndexFunc(r.Runs, func(r result.Run) bool { return r.Strategy == p.table[0][j+1] })]
+				want := c.of(run, i)
+				got, err := strconv.ParseFloat(cell, 64)
+				if want == 0 && strings.Contains(c.title, "ime to") {
+					continue // there was none, and so no latency
+				}
+				if err != nil || got < want*0.9999 || got > want*1.0001 {
+					t.Fatalf("%s, %s at %s: got %q, want %v", c.title, run.Strategy, row[0], cell, want)
+				}
+			}
+		}
+	}
+}
+
+// Tokens of the busiest key are drawn beside what its limit allows.
+func TestLimitIsDrawn(t *testing.T) {
+	t.Parallel()
+	p := find(t, pictures(t, seven()), "Tokens granted in each 10\u00a0s, against the limit (open loop)")
+	if !strings.Contains(p.text, `class="limit"`) || !strings.Contains(p.text, "the limit: at most 6") {
+		t.Error("there is no line for the limit")
+	}
+	for _, row := range p.table[1:] {
+		for _, cell := range row[1:] {
+			if n, err := strconv.Atoi(cell); err != nil || n > 6 {
+				t.Errorf("at %s s: %q", row[0], cell)
+			}
+		}
+	}
+}
+
+// Nothing is drawn of what did not happen: it is said.
+func TestWhatDidNotHappenIsSaid(t *testing.T) {
+	t.Parallel()
+	quiet := resulttest.WriteUp("token_bucket", "upsert")
+	page := write(t, quiet)
+	if !strings.Contains(page, "No request failed; no deadlock.") {
+		t.Error("it is not said that nothing failed")
+	}
+	for _, p := range pictures(t, quiet) {
+		if strings.Contains(p.title, "failed") || strings.Contains(p.title, "Deadlocks") {
+			t.Errorf("there is a picture %q", p.title)
+		}
+	}
+	loud := resulttest.WriteUp()
+	if strings.Contains(write(t, loud), "No request failed") {
+		t.Error("it is said that nothing failed, although something did")
+	}
+	find(t, pictures(t, loud), "Requests failed over time (open loop)")
+	for i := range quiet.Runs {
+		quiet.Runs[i].Deadlocks = nil
+	}
+	if page := write(t, quiet); strings.Contains(page, "no deadlock") || !strings.Contains(page, "Whether there were deadlocks is not known of all runs.") {
+		t.Error("deadlocks that could not be counted are called none")
+	}
+}
+
+// A strategy looks the same in every picture of every report.
+func TestStrategiesKeepTheirStyle(t *testing.T) {
+	t.Parallel()
+	style := map[string]string{}
+	for _, r := range []result.Report{seven(), resulttest.Report(), resulttest.Capacity(), resulttest.WriteUp("published_upsert", "upsert")} {
+		for _, swatch := range regexp.MustCompile(`<li class="(s\d+)">.*?</svg>(\w+)`).FindAllStringSubmatch(write(t, r), -1) {
+			if before, known := style[swatch[2]]; known && before != swatch[1] {
+				t.Fatalf("%s is drawn as %s and as %s", swatch[2], before, swatch[1])
+			}
+			style[swatch[2]] = swatch[1]
+		}
+	}
+	if len(style) != 7 {
+		t.Errorf("%d strategies are in legends, want 7: %v", len(style), style)
+	}
+	seen := map[string]bool{}
+	for strategy, class := range style {
+		if seen[class] {
+			t.Errorf("%s is drawn as another one", strategy)
+		}
+		seen[class] = true
+	}
+	if unknown := write(t, resulttest.WriteUp("my_own", "token_bucket")); !strings.Contains(unknown, `<li class="s8">`) {
+		t.Error("a strategy that is not known takes the place of one that is")
+	}
+}

@@ -1,0 +1,67 @@
+package report
+
+import (
+	"testing"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result/resulttest"
+)
+
+// However many points are joined, nothing that was counted is lost and no worst is hidden.
+func TestThinKeepsCountsAndWorst(t *testing.T) {
+	t.Parallel()
+	for _, run := range resulttest.WriteUp().Runs {
+		for _, every := range []int{1, 2, 7, 50, 1000} {
+			var counted interval
+			var length, worst float64
+			intervals := thin(run.Series, every)
+			for _, i := range intervals {
+				counted.Granted += i.Granted
+				counted.Denied += i.Denied
+				counted.Failed += i.Failed
+				counted.RoundTrips += i.RoundTrips
+				length += i.Length
+				worst = max(worst, i.Denials.Max)
+			}
+			last := intervals[len(intervals)-1]
+			if counted.Granted != run.Allowed || counted.Denied != run.Denied || counted.Failed != run.Failed() || counted.RoundTrips != run.RoundTrips {
+				t.Errorf("%s, %d in one: counts are lost", run.Strategy, every)
+			}
+			if last.GrantedSoFar != run.Allowed || last.DeadlocksSoFar != *run.Deadlocks || last.Seconds != 600 || length < 599.9 || length > 600.1 {
+				t.Errorf("%s, %d in one: the end is %+v after %v s", run.Strategy, every, last, length)
+			}
+			if worst != run.DenialLatency.Max {
+				t.Errorf("%s, %d in one: the worst is %v, want %v", run.Strategy, every, worst, run.DenialLatency.Max)
+			}
+			if want := (len(run.Series) + every - 1) / every; len(intervals) != want {
+				t.Errorf("%s, %d in one: %d intervals, want %d", run.Strategy, every, len(intervals), want)
+			}
+		}
+	}
+}
+
+func TestJoinedLatencyIsWeighted(t *testing.T) {
+	t.Parallel()
+	got := joined(result.PointLatency{Mean: 100, P50: 90, P99: 300, Max: 400}, 3, result.PointLatency{Mean: 200, P50: 190, P99: 250, Max: 900}, 1)
+	if want := (result.PointLatency{Mean: 125, P50: 115, P99: 300, Max: 900}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := joined(result.PointLatency{}, 0, result.PointLatency{}, 0); got != (result.PointLatency{}) {
+		t.Errorf("of nothing: %+v", got)
+	}
+}
+
+func TestSparseKeepsWhatPeopleKnow(t *testing.T) {
+	t.Parallel()
+	var curve []result.CurvePoint
+	for percent := 0.0; percent < 99.99; percent += 0.05 {
+		curve = append(curve, result.CurvePoint{Percent: percent, US: percent})
+	}
+	for _, percent := range []float64{99, 99.9, 99.99} {
+		curve = append(curve, result.CurvePoint{Percent: percent, US: 1})
+	}
+	kept := sparse(curve)
+	if len(kept) > 60 || len(kept) < 25 {
+		t.Errorf("%d points of %d are kept", len(kept), len(curve))
+	}
+}
