@@ -23,11 +23,10 @@ func (c clock) now() time.Duration { return time.Since(c.base) }
 
 // load is a number of callers that ask at once.
 type load struct {
-	callers   []*caller
-	instances int
-	clock     clock
-	drain     time.Duration
-	sleep     func(time.Duration) // for the last stretch before an arrival: nanosleep
+	callers []*caller
+	clock   clock
+	drain   time.Duration
+	sleep   func(time.Duration) // for the last stretch before an arrival: nanosleep
 }
 
 // caller has at most one request under way.

@@ -118,10 +118,10 @@ func newTimeline(length time.Duration, callers int, series bool) *timeline {
 // each caller may spend in a hundredth of a core together.
 func intervalFor(length time.Duration, callers int) time.Duration {
 	wanted := max(length/120, time.Duration(callers)*time.Millisecond)
-	for unit := 100 * time.Millisecond; ; unit *= 10 {
-		for _, n := range []time.Duration{1, 2, 5} {
-			if n*unit >= wanted {
-				return n * unit
+	for interval := 100 * time.Millisecond; ; interval *= 10 {
+		for _, round := range []time.Duration{interval, 2 * interval, 5 * interval} {
+			if round >= wanted {
+				return round
 			}
 		}
 	}

@@ -74,7 +74,7 @@ func (p *picker) pickCost() uint8 {
 	drawn := p.random.Uint64()
 	for i, end := range p.upTo {
 		if drawn < end {
-			return uint8(i) //nolint:gosec // Validate bounds the number of costs
+			return uint8(i)
 		}
 	}
 	return uint8(len(p.upTo)) //nolint:gosec // as above

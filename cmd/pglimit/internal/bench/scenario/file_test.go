@@ -82,7 +82,7 @@ func TestErrorsOfAPlan(t *testing.T) {
 
 func TestShares(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]float64{"1%": 0.01, "0.01": 0.01, " 50 % ": 0.5, "0": 0, "100%": 1} {
+	for text, want := range map[string]float64{"1%": 0.01, "0.01": 0.01, "50 %": 0.5, "0": 0, "100%": 1} {
 		var p Percent
 		if err := p.Set(text); err != nil || float64(p) != want {
 			t.Errorf("%q is %v, %v; want %v", text, float64(p), err, want)
