@@ -9,7 +9,7 @@
 //	closed.go      callers that wait for their answer before they ask again
 //	open.go        arrivals on a schedule (schedule.go), whether or not the server keeps up
 //	recorder.go    what a caller saw: latencies, counts, errors, the history
-//	timeline.go    what all callers saw, interval by interval
+//	timeline.go    what all callers saw, interval by interval; latency.go how long it took
 //	history.go     the history, small enough to keep and whole enough for audit.go
 //	instance.go    pools and limiters, as a process of the service would have them
 //	stats.go       what Postgres itself counted meanwhile; sampler.go the same over time

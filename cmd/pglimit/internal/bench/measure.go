@@ -59,7 +59,7 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 	trips, stages := meter.Count(), readStages(instances)
 
 	d.measure(!b.config.NoSeries)
-	stopProgress := progress.follow(b.progress, j.scenario.Length(), d.timeline.answered)
+	stopProgress := progress.follow(b.progress, j.scenario.Length(), d.timeline.decisions)
 	stopSamples := func() []sample { return nil }
 	if !b.config.NoSeries {
 		stopSamples = follow(ctx, d.timeline.width, func(ctx context.Context) sample {

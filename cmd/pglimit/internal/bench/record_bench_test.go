@@ -50,3 +50,22 @@ func BenchmarkRecord(b *testing.B) {
 		})
 	})
 }
+
+// BenchmarkTurn is what figures over time cost a caller at the end of each interval: to hand
+// over what it counted. With 64 callers and intervals of 100 ms, as in the suite, 640 a
+// second: at 10 µs that is 0.6 % of one core.
+func BenchmarkTurn(b *testing.B) {
+	t := newTimeline(time.Hour, 64, true)
+	r := newRecorder(newBudget(0, 1))
+	r.timeline = t
+	w := window{until: time.Hour}
+	r.begin(w)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		r.tally.granted++
+		record(&r.tally.grants, time.Duration(i%100)*100*time.Microsecond)
+		r.tally.denied++
+		record(&r.tally.denials, time.Duration(i%100)*10*time.Microsecond)
+		r.turn(time.Duration(i) * t.width % time.Hour)
+	}
+}

@@ -98,7 +98,7 @@ func (b *bench) runAll(ctx context.Context, report *result.Report) error {
 	}
 	for i, j := range jobs {
 		if ctx.Err() != nil {
-			break
+			return nil //nolint:nilerr // what ends the context is no error: see Run
 		}
 		run, ran, err := b.run(ctx, j, Progress{Scenario: j.scenario.Name, Strategy: j.subject.Strategy.Name(), Number: i + 1, Of: len(jobs)})
 		if ran {

@@ -4,8 +4,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 )
@@ -49,11 +47,13 @@ func (m measured) summarize(auditDecisions int) result.Run {
 			run.FirstErrors[kind] = f.first
 		}
 	}
-	var all *hdrhistogram.Histogram
-	for _, h := range []*hdrhistogram.Histogram{total.grants, total.denials, total.waits} {
-		merge(&all, h)
+	var all counts
+	for _, some := range []counts{total.grants, total.denials, total.waits} {
+		if some != nil {
+			all.join(some)
+		}
 	}
-	run.Latency, run.GrantLatency, run.DenialLatency = latencyOf(all), latencyOf(total.grants), latencyOf(total.denials)
+	run.Latency, run.GrantLatency, run.DenialLatency = all.latency(), total.grants.latency(), total.denials.latency()
 	run.Latency.Curve = nil // the two others have one
 	if auditDecisions > 0 {
 		told := collect(histories, m.keys, m.subject.Limit, m.subject.Costs)
@@ -71,28 +71,6 @@ func (m measured) summarize(auditDecisions int) result.Run {
 	return run
 }
 
-// curve are the percentiles that a picture of all of them needs.
-var curve = []float64{0, 10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92.5, 95, 97, 98, 99, 99.3, 99.5, 99.7, 99.8, 99.9, 99.93, 99.95, 99.97, 99.98, 99.99}
-
-func latencyOf(h *hdrhistogram.Histogram) result.Latency {
-	if h == nil || h.TotalCount() == 0 {
-		return result.Latency{}
-	}
-	at := func(percent float64) float64 { return microseconds(h.ValueAtPercentile(percent)) }
-	l := result.Latency{
-		Count: h.TotalCount(), Mean: round(h.Mean()/1000, 1),
-		P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), P9999: at(99.99), Max: microseconds(h.Max()),
-	}
-	for _, percent := range curve {
-		// The slowest of n is no better than a percentile of 1 - 1/n.
-		if percent > 0 && percent > 100*(1-1/float64(l.Count)) {
-			break
-		}
-		l.Curve = append(l.Curve, result.CurvePoint{Percent: percent, US: at(percent)})
-	}
-	return l
-}
-
 // series returns a point for each interval.
 func (m measured) series() []result.Point {
 	points := make([]result.Point, 0, len(m.timeline.slots))
@@ -105,7 +83,7 @@ func (m measured) series() []result.Point {
 		p := result.Point{
 			Seconds: round(min(end, m.elapsed).Seconds(), 3),
 			Granted: slot.granted, Denied: slot.denied, Contended: slot.contended, Failed: slot.failed(),
-			Grants: pointLatency(slot.grants), Denials: pointLatency(slot.denials),
+			Grants: slot.grants.point(), Denials: slot.denials.point(),
 		}
 		if i+1 < len(m.samples) {
 			m.samples[i+1].since(m.samples[i], &p)
@@ -114,18 +92,6 @@ func (m measured) series() []result.Point {
 	}
 	return points
 }
-
-func pointLatency(h *hdrhistogram.Histogram) result.PointLatency {
-	if h == nil || h.TotalCount() == 0 {
-		return result.PointLatency{}
-	}
-	return result.PointLatency{
-		Mean: round(h.Mean()/1000, 1), P50: microseconds(h.ValueAtPercentile(50)),
-		P99: microseconds(h.ValueAtPercentile(99)), Max: microseconds(h.Max()),
-	}
-}
-
-func microseconds(ns int64) float64 { return round(float64(ns)/1000, 1) }
 
 func round(f float64, digits int) float64 {
 	unit := math.Pow10(digits)

@@ -7,44 +7,22 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Range and resolution of latencies: two significant digits, which is 1 %. A third would
-// make a histogram eight times as large, and each caller has some.
-const (
-	shortestLatency = 100 * time.Nanosecond
-	longestLatency  = 10 * time.Minute
-	latencyDigits   = 2
-)
-
-func newHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(int64(shortestLatency), int64(longestLatency), latencyDigits)
-}
-
-// tally is what was answered in some interval: by one caller, or by all.
-type tally struct {
+// answered is how many requests got which answer.
+type answered struct {
 	granted, denied, contended int64 // requests; the contended ones are among the denied
 	tokens                     int64 // that were granted
 	grantedInTime, deniedIn    int64 // answered before the end of the run
 	errors                     map[string]*failure
-
-	// Latencies of grants, of denials, and of waits that were given up. Nil: none yet.
-	grants, denials, waits *hdrhistogram.Histogram
 }
 
-func record(h **hdrhistogram.Histogram, d time.Duration) {
-	if *h == nil {
-		*h = newHistogram()
+func (a *answered) fail(kind, text string, count int64) {
+	if a.errors == nil {
+		a.errors = make(map[string]*failure)
 	}
-	_ = (*h).RecordValue(int64(min(max(d, shortestLatency), longestLatency)))
-}
-
-func (t *tally) fail(kind, text string, count int64) {
-	if t.errors == nil {
-		t.errors = make(map[string]*failure)
-	}
-	f := t.errors[kind]
+	f := a.errors[kind]
 	if f == nil {
 		f = &failure{}
-		t.errors[kind] = f
+		a.errors[kind] = f
 	}
 	if f.first == "" {
 		f.first = text
@@ -52,37 +30,31 @@ func (t *tally) fail(kind, text string, count int64) {
 	f.count += count
 }
 
-func (t *tally) failed() (sum int64) {
-	for _, f := range t.errors {
+func (a *answered) failed() (sum int64) {
+	for _, f := range a.errors {
 		sum += f.count
 	}
 	return sum
 }
 
-// add merges other into t.
-func (t *tally) add(other *tally) {
-	t.granted += other.granted
-	t.denied += other.denied
-	t.contended += other.contended
-	t.tokens += other.tokens
-	t.grantedInTime += other.grantedInTime
-	t.deniedIn += other.deniedIn
+func (a *answered) add(other *answered) {
+	a.granted += other.granted
+	a.denied += other.denied
+	a.contended += other.contended
+	a.tokens += other.tokens
+	a.grantedInTime += other.grantedInTime
+	a.deniedIn += other.deniedIn
 	for kind, f := range other.errors {
-		t.fail(kind, f.first, f.count)
+		a.fail(kind, f.first, f.count)
 	}
-	merge(&t.grants, other.grants)
-	merge(&t.denials, other.denials)
-	merge(&t.waits, other.waits)
 }
 
-func merge(into **hdrhistogram.Histogram, from *hdrhistogram.Histogram) {
-	if from == nil || from.TotalCount() == 0 {
-		return
-	}
-	if *into == nil {
-		*into = newHistogram()
-	}
-	(*into).Merge(from)
+// tally is what one caller was answered in an interval: numbers, and the latencies of
+// grants, of denials, and of waits that were given up. Nil: none yet.
+type tally struct {
+	answered
+
+	grants, denials, waits *hdrhistogram.Histogram
 }
 
 // clear empties t, and keeps its histograms for what comes.
@@ -92,7 +64,21 @@ func (t *tally) clear() {
 			h.Reset()
 		}
 	}
-	*t = tally{grants: t.grants, denials: t.denials, waits: t.waits}
+	t.answered = answered{}
+}
+
+// interval is what all callers were answered in an interval.
+type interval struct {
+	answered
+
+	grants, denials, waits counts
+}
+
+func (i *interval) add(t *tally) {
+	i.answered.add(&t.answered)
+	i.grants.add(t.grants)
+	i.denials.add(t.denials)
+	i.waits.add(t.waits)
 }
 
 // timeline is what all callers were answered, interval by interval. A caller counts by
@@ -101,7 +87,7 @@ func (t *tally) clear() {
 type timeline struct {
 	width time.Duration // of an interval
 	mu    sync.Mutex
-	slots []tally // the last also has what came after the end
+	slots []interval // the last also has what came after the end
 }
 
 // newTimeline of a run. Without a series it is one interval.
@@ -110,12 +96,12 @@ func newTimeline(length time.Duration, callers int, series bool) *timeline {
 	if series {
 		width = min(length, intervalFor(length, callers))
 	}
-	return &timeline{width: width, slots: make([]tally, (length+width-1)/width)}
+	return &timeline{width: width, slots: make([]interval, (length+width-1)/width)}
 }
 
 // intervalFor returns an interval such that there are about a hundred of them, but none
-// under 100 ms, nor so short that handing over takes time: it takes about 10 µs, which
-// each caller may spend in a hundredth of a core together.
+// under 100 ms, nor so short that handing over takes time: that takes about 10 µs, and all
+// callers together may spend a hundredth of a core on it.
 func intervalFor(length time.Duration, callers int) time.Duration {
 	wanted := max(length/120, time.Duration(callers)*time.Millisecond)
 	for interval := 100 * time.Millisecond; ; interval *= 10 {
@@ -146,8 +132,8 @@ func (t *timeline) hand(number int, counted *tally) {
 	t.slots[number].add(counted)
 }
 
-// answered is how many decisions were handed over so far.
-func (t *timeline) answered() (sum int64) {
+// decisions is how many were handed over so far.
+func (t *timeline) decisions() (sum int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.slots {
@@ -157,12 +143,16 @@ func (t *timeline) answered() (sum int64) {
 }
 
 // total is all of it.
-func (t *timeline) total() *tally {
+func (t *timeline) total() *interval {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	sum := &tally{}
+	sum := &interval{}
 	for i := range t.slots {
-		sum.add(&t.slots[i])
+		slot := &t.slots[i]
+		sum.answered.add(&slot.answered)
+		sum.grants.join(slot.grants)
+		sum.denials.join(slot.denials)
+		sum.waits.join(slot.waits)
 	}
 	return sum
 }

@@ -90,11 +90,14 @@ func TestCurveEndsWhereItIsNotKnown(t *testing.T) {
 	for i := range int64(100) {
 		_ = h.RecordValue((i + 1) * 1_000_000)
 	}
-	got := latencyOf(h)
-	if last := got.Curve[len(got.Curve)-1]; last.Percent != 99 || got.P50 < 49_000 || got.P50 > 51_500 || got.Max < 99_000 {
+	var all counts
+	all.add(h)
+	all.add(h)
+	got := all.latency()
+	if last := got.Curve[len(got.Curve)-1]; last.Percent != 99.5 || got.Count != 200 || got.P50 < 49_000 || got.P50 > 51_500 || got.Max < 99_000 {
 		t.Errorf("%+v", got)
 	}
-	if none := latencyOf(nil); none.Count != 0 || none.Curve != nil {
+	if none := counts(nil).latency(); none.Count != 0 || none.Curve != nil {
 		t.Errorf("%+v", none)
 	}
 }
