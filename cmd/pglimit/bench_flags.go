@@ -152,7 +152,7 @@ func (b *benchFlags) changes() map[string]func(*scenario.Scenario) {
 		"leases":       func(s *scenario.Scenario) { s.Stages.Leases = l.Stages.Leases },
 		"lease-ttl":    func(s *scenario.Scenario) { s.Stages.LeaseTTL = l.Stages.LeaseTTL },
 
-		"no-breaker":   func(s *scenario.Scenario) { s.Stages.NoBreaker = l.Stages.NoBreaker },
+		"no-breaker": func(s *scenario.Scenario) { s.Stages.NoBreaker = l.Stages.NoBreaker },
 
 		"rps": func(s *scenario.Scenario) {
 			s.Phases = []scenario.Phase{{From: b.rps, To: b.rps, Length: s.Length()}}
