@@ -4,4 +4,4 @@ create or replace function pglimit.token_bucket_there(b pglimit.token_bucket, no
 language sql immutable parallel safe
 return greatest(0, window_ns
     - greatest(0, pglimit.token_bucket_full_ns(b, now_ns, token_ns) - now_ns)
-    - pglimit.token_bucket_leased_ns(b, now_ns, token_ns)) / token_ns;
+    - least(window_ns, coalesce(pglimit.token_bucket_leased_ns(b, now_ns, token_ns), 0))) / token_ns;
