@@ -91,10 +91,10 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 		last, wants, units = nil, nil, nil
 	}
 	var nowNS int64
-	var grants, updated, denied []int64
+	var grants, numbers, fulls, ats, leases, denied []int64
 	err := session.Row(ctx, tokenBucketTakeMany, []any{
 		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), asks, last, wants, units, how.Relaxed,
-	}, &nowNS, &grants, &updated, &denied, nil)
+	}, &nowNS, &grants, &numbers, &fulls, &ats, &leases, &denied, nil)
 	if err != nil {
 		return err
 	}
@@ -105,11 +105,16 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 	for k := range buckets {
 		buckets[k] = bucket.Bucket{FullNS: nowNS + grants[k]*m.tokens[k], TokenNS: m.tokens[k], AtNS: nowNS}
 	}
-	for row := range slices.Chunk(updated, 6) {
-		buckets[row[0]-1] = bucketOf(row)
+	for i, number := range numbers {
+		buckets[number-1].FullNS, buckets[number-1].AtNS = fulls[i], ats[i]
+	}
+	for lease := range slices.Chunk(leases, 3) {
+		b := &buckets[lease[0]-1]
+		b.LeasedNS, b.UntilNS = lease[1], lease[2]
 	}
 	for row := range slices.Chunk(denied, 6) {
-		buckets[row[0]-1], grants[row[0]-1] = bucketOf(row), 0
+		buckets[row[0]-1] = bucket.Bucket{FullNS: row[1], TokenNS: row[2], AtNS: row[3], LeasedNS: row[4], UntilNS: row[5]}
+		grants[row[0]-1] = 0
 	}
 	first := int64(0)
 	for k, b := range buckets {
@@ -121,11 +126,6 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 		first = m.last[k]
 	}
 	return nil
-}
-
-// bucketOf reads a row as token_bucket_take_many returns it: the number of the bucket first.
-func bucketOf(row []int64) bucket.Bucket {
-	return bucket.Bucket{FullNS: row[1], TokenNS: row[2], AtNS: row[3], LeasedNS: row[4], UntilNS: row[5]}
 }
 
 // share divides what a bucket granted among its requests, rows first to last, as the SQL

@@ -450,7 +450,7 @@ $$;
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
     lasts bigint[], wants bigint[], units bigint[],
-    out now_ns bigint, out grants bigint[], out updated bigint[], out denied bigint[]
+    out now_ns bigint, out grants bigint[], out numbers bigint[], out fulls bigint[], out ats bigint[], out leases bigint[], out denied bigint[]
 )
 language plpgsql
 set search_path = ''
@@ -464,8 +464,8 @@ declare
     n constant int := cardinality(_keys);
     changed boolean;
 begin
-    if (n >= 0 and array_position(_limiters, null) is null and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n)
-        and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
+    if (n >= 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
+        and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
         and -1 <= all (asks) and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
         and (-1 <> all (asks) or cardinality(lasts) = n)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
@@ -487,17 +487,20 @@ begin
         where b.key = any (array[k.key]) and b.limiter = k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
             and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
             and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
-        returning array[k.number, b.full_ns, b.token_ns, b.at_ns, coalesce(b.leased_ns, 0), coalesce(b.until_ns, 0)] as row
+        returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
     )
-    select coalesce(array_agg(u.row), '{}') into updated from updates u;
+    select coalesce(array_agg(u.number), '{}'), array_agg(u.full_ns), array_agg(u.at_ns),
+        array_agg(array[u.number, u.leased_ns, u.until_ns]) filter (where u.leased_ns > 0)
+    into numbers, fulls, ats, leases
+    from updates u;
 
-    if cardinality(updated) < 6 * n then
-        for i in 1 .. cardinality(updated) / 6 loop
-            _keys[updated[i][1]] := null; -- this bucket is done
+    if cardinality(numbers) < n then
+        for i in 1 .. cardinality(numbers) loop
+            _keys[numbers[i]] := null; -- this bucket is done
         end loop;
         -- A missing row is locked after the existing rows, which is not the order of the keys: if no
         -- call gave up, two calls could wait for each other.
-        perform pg_catalog.set_config('lock_timeout', case when updated = '{}' then '20ms' else '1ms' end, true);
+        perform pg_catalog.set_config('lock_timeout', case when numbers = '{}' then '20ms' else '1ms' end, true);
         with rest as (
             select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units)
         ), made as (
