@@ -47,7 +47,7 @@ begin
     end if;
 
     seen := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
-    seen.until_ns := coalesce(seen.until_ns, now_ns + ttl_ns);
+    seen.until_ns := case when seen.leased_ns > 0 then seen.until_ns else now_ns + ttl_ns end;
     granted := case
         when seen.until_ns - now_ns < ttl_ns / 5 then 0
         else least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns) / share)

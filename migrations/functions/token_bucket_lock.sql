@@ -6,8 +6,6 @@ create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _
 language plpgsql
 set search_path = ''
 as $$
-declare
-    now_ns bigint;
 begin
     loop
         select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter for no key update;
@@ -16,10 +14,11 @@ begin
         values (_key, _limiter, pglimit.clock_ns(), _token_ns, pglimit.clock_ns())
         on conflict do nothing;
     end loop;
-    now_ns := pglimit.clock_ns(); -- behind the lock: an older time would make any new row one that is ahead
-    if bucket.at_ns > now_ns + pglimit.step_ns() then
+    -- The clock is read behind the lock: compared with an older time, any new row would be ahead.
+    if bucket.at_ns > pglimit.clock_ns() + pglimit.step_ns() then
         update pglimit.token_bucket b
-        set full_ns = greatest(1, b.full_ns - (b.at_ns - now_ns)), until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - now_ns)), 0), at_ns = now_ns, room = null
+        set full_ns = greatest(1, b.full_ns - (b.at_ns - pglimit.clock_ns())), at_ns = pglimit.clock_ns(), room = null,
+            until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - pglimit.clock_ns())), 0)
         where b.key = _key and b.limiter = _limiter
         returning b.* into bucket;
     end if;

@@ -12,8 +12,7 @@
 -- token_bucket_take_many then leave one plan: for each bucket a look into the primary key. (A
 -- comparison with any(array[...]) can neither be hashed nor merged.)
 create or replace function pglimit.token_bucket_look(
-    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    lasts bigint[], wants bigint[], units bigint[]
+    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[]
 )
 returns table (number bigint, key text, limiter text, token_ns bigint, granted bigint, "row" pglimit.token_bucket)
 language sql stable parallel safe
@@ -26,6 +25,6 @@ begin atomic
         end,
         b
     from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
-    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = k.limiter
+    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = any (array[k.limiter])
     cross join lateral (select pglimit.token_bucket_there(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) as there) t;
 end;

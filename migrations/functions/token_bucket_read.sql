@@ -7,21 +7,15 @@ create or replace function pglimit.token_bucket_read(inout b pglimit.token_bucke
 language plpgsql immutable parallel safe
 set search_path = ''
 as $$
-declare
-    leased numeric := coalesce(b.leased_ns, 0); -- numeric: no sum or product of it overflows
 begin
-    if leased > 0 and coalesce(b.until_ns, 0) <= now_ns then
-        b.full_ns := least(9223372036854775807, greatest(b.full_ns, b.until_ns) + leased);
+    if b.leased_ns > 0 and coalesce(b.until_ns, 0) <= now_ns then
+        b.full_ns := least(9223372036854775807, greatest(b.full_ns, b.until_ns)::numeric + b.leased_ns);
         b.at_ns := greatest(b.at_ns, b.until_ns);
-        leased := 0;
+        b.leased_ns := null;
     end if;
-    if b.token_ns <> token_ns then
-        b.full_ns := pglimit.converted_full_ns(b.full_ns, b.token_ns, b.at_ns, now_ns, token_ns);
-        leased := pg_catalog.div(leased * token_ns + b.token_ns - 1, b.token_ns);
-        b.token_ns := token_ns;
-    end if;
+    b.full_ns := pglimit.read_full_ns(b.full_ns, b.token_ns, b.at_ns, now_ns, token_ns);
+    b.leased_ns := nullif(pglimit.read_full_ns(b.leased_ns, b.token_ns, 0, 0, token_ns), 0);
+    b.token_ns := token_ns;
     b.at_ns := greatest(b.at_ns, now_ns);
-    b.leased_ns := nullif(least(leased, 9223372036854775807), 0);
-    b.until_ns := case when leased > 0 then b.until_ns end;
 end
 $$;

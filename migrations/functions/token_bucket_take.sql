@@ -14,8 +14,7 @@
 --
 -- granted: tokens. now_ns: the time of the decision. bucket: the row after it (null: there is none).
 create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[],
-    impatient boolean,
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[], impatient boolean,
     out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
 )
 language plpgsql

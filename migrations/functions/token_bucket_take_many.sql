@@ -22,8 +22,7 @@
 -- denied: the same for each bucket that granted nothing (zeros: it has no row).
 -- All other buckets have a new row, which is full at now_ns + the price of what was granted.
 create or replace function pglimit.token_bucket_take_many(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    lasts bigint[], wants bigint[], units bigint[],
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[],
     out now_ns bigint, out grants bigint[], out numbers bigint[], out fulls bigint[], out ats bigint[], out leases bigint[], out denied bigint[]
 )
 language plpgsql
@@ -31,8 +30,6 @@ set search_path = ''
 set lock_timeout = '20ms'
 set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of batch and table
 set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
 declare
     n constant int := cardinality(_keys);
@@ -58,7 +55,7 @@ begin
             token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
             leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns)
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, coalesce(grants, asks)) k
-        where b.key = any (array[k.key]) and b.limiter = k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
+        where b.key = any (array[k.key]) and b.limiter = any (array[k.limiter]) and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
             and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
             and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
         returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
@@ -90,10 +87,9 @@ begin
                 -- A peek writes nothing, so one of a row that is ahead even now is answered: the clock stepped back.
                 or bool_or((r."row").at_ns > now_ns + pglimit.step_ns()
                     and (coalesce(asks[r.number], asks[1]) <> 0 or (r."row").at_ns <= pglimit.clock_ns() + pglimit.step_ns())),
-            array_agg(array[
-                r.number, coalesce((r."row").full_ns, 0), coalesce((r."row").token_ns, 0),
-                coalesce((r."row").at_ns, 0), coalesce((r."row").leased_ns, 0), coalesce((r."row").until_ns, 0)
-            ]) filter (where r.granted = 0)
+            array_agg(array_replace(array[
+                r.number, (r."row").full_ns, (r."row").token_ns, (r."row").at_ns, (r."row").leased_ns, (r."row").until_ns
+            ], null, 0::bigint)) filter (where r.granted = 0)
         into changed, denied
         from rest r;
     end if;

@@ -165,22 +165,16 @@ create or replace function pglimit.token_bucket_read(inout b pglimit.token_bucke
 language plpgsql immutable parallel safe
 set search_path = ''
 as $$
-declare
-    leased numeric := coalesce(b.leased_ns, 0); -- numeric: no sum or product of it overflows
 begin
-    if leased > 0 and coalesce(b.until_ns, 0) <= now_ns then
-        b.full_ns := least(9223372036854775807, greatest(b.full_ns, b.until_ns) + leased);
+    if b.leased_ns > 0 and coalesce(b.until_ns, 0) <= now_ns then
+        b.full_ns := least(9223372036854775807, greatest(b.full_ns, b.until_ns)::numeric + b.leased_ns);
         b.at_ns := greatest(b.at_ns, b.until_ns);
-        leased := 0;
+        b.leased_ns := null;
     end if;
-    if b.token_ns <> token_ns then
-        b.full_ns := pglimit.converted_full_ns(b.full_ns, b.token_ns, b.at_ns, now_ns, token_ns);
-        leased := pg_catalog.div(leased * token_ns + b.token_ns - 1, b.token_ns);
-        b.token_ns := token_ns;
-    end if;
+    b.full_ns := pglimit.read_full_ns(b.full_ns, b.token_ns, b.at_ns, now_ns, token_ns);
+    b.leased_ns := nullif(pglimit.read_full_ns(b.leased_ns, b.token_ns, 0, 0, token_ns), 0);
+    b.token_ns := token_ns;
     b.at_ns := greatest(b.at_ns, now_ns);
-    b.leased_ns := nullif(least(leased, 9223372036854775807), 0);
-    b.until_ns := case when leased > 0 then b.until_ns end;
 end
 $$;
 -- +goose StatementEnd
@@ -207,8 +201,6 @@ create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _
 language plpgsql
 set search_path = ''
 as $$
-declare
-    now_ns bigint;
 begin
     loop
         select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter for no key update;
@@ -217,10 +209,11 @@ begin
         values (_key, _limiter, pglimit.clock_ns(), _token_ns, pglimit.clock_ns())
         on conflict do nothing;
     end loop;
-    now_ns := pglimit.clock_ns(); -- behind the lock: an older time would make any new row one that is ahead
-    if bucket.at_ns > now_ns + pglimit.step_ns() then
+    -- The clock is read behind the lock: compared with an older time, any new row would be ahead.
+    if bucket.at_ns > pglimit.clock_ns() + pglimit.step_ns() then
         update pglimit.token_bucket b
-        set full_ns = greatest(1, b.full_ns - (b.at_ns - now_ns)), until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - now_ns)), 0), at_ns = now_ns, room = null
+        set full_ns = greatest(1, b.full_ns - (b.at_ns - pglimit.clock_ns())), at_ns = pglimit.clock_ns(), room = null,
+            until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - pglimit.clock_ns())), 0)
         where b.key = _key and b.limiter = _limiter
         returning b.* into bucket;
     end if;
@@ -295,7 +288,7 @@ begin
     end if;
 
     seen := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
-    seen.until_ns := coalesce(seen.until_ns, now_ns + ttl_ns);
+    seen.until_ns := case when seen.leased_ns > 0 then seen.until_ns else now_ns + ttl_ns end;
     granted := case
         when seen.until_ns - now_ns < ttl_ns / 5 then 0
         else least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns) / share)
@@ -328,8 +321,7 @@ $$;
 -- token_bucket_take_many then leave one plan: for each bucket a look into the primary key. (A
 -- comparison with any(array[...]) can neither be hashed nor merged.)
 create or replace function pglimit.token_bucket_look(
-    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    lasts bigint[], wants bigint[], units bigint[]
+    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[]
 )
 returns table (number bigint, key text, limiter text, token_ns bigint, granted bigint, "row" pglimit.token_bucket)
 language sql stable parallel safe
@@ -342,7 +334,7 @@ begin atomic
         end,
         b
     from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
-    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = k.limiter
+    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = any (array[k.limiter])
     cross join lateral (select pglimit.token_bucket_there(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) as there) t;
 end;
 -- +goose StatementEnd
@@ -365,8 +357,7 @@ end;
 --
 -- granted: tokens. now_ns: the time of the decision. bucket: the row after it (null: there is none).
 create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[],
-    impatient boolean,
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[], impatient boolean,
     out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
 )
 language plpgsql
@@ -448,8 +439,7 @@ $$;
 -- denied: the same for each bucket that granted nothing (zeros: it has no row).
 -- All other buckets have a new row, which is full at now_ns + the price of what was granted.
 create or replace function pglimit.token_bucket_take_many(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    lasts bigint[], wants bigint[], units bigint[],
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[],
     out now_ns bigint, out grants bigint[], out numbers bigint[], out fulls bigint[], out ats bigint[], out leases bigint[], out denied bigint[]
 )
 language plpgsql
@@ -457,8 +447,6 @@ set search_path = ''
 set lock_timeout = '20ms'
 set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of batch and table
 set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
 declare
     n constant int := cardinality(_keys);
@@ -484,7 +472,7 @@ begin
             token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
             leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns)
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, coalesce(grants, asks)) k
-        where b.key = any (array[k.key]) and b.limiter = k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
+        where b.key = any (array[k.key]) and b.limiter = any (array[k.limiter]) and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
             and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
             and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
         returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
@@ -516,10 +504,9 @@ begin
                 -- A peek writes nothing, so one of a row that is ahead even now is answered: the clock stepped back.
                 or bool_or((r."row").at_ns > now_ns + pglimit.step_ns()
                     and (coalesce(asks[r.number], asks[1]) <> 0 or (r."row").at_ns <= pglimit.clock_ns() + pglimit.step_ns())),
-            array_agg(array[
-                r.number, coalesce((r."row").full_ns, 0), coalesce((r."row").token_ns, 0),
-                coalesce((r."row").at_ns, 0), coalesce((r."row").leased_ns, 0), coalesce((r."row").until_ns, 0)
-            ]) filter (where r.granted = 0)
+            array_agg(array_replace(array[
+                r.number, (r."row").full_ns, (r."row").token_ns, (r."row").at_ns, (r."row").leased_ns, (r."row").until_ns
+            ], null, 0::bigint)) filter (where r.granted = 0)
         into changed, denied
         from rest r;
     end if;
