@@ -56,6 +56,7 @@ begin
         bucket := seen;
         bucket.leased_ns := coalesce(seen.leased_ns, 0) + granted * _token_ns;
     end if;
+    -- If there was nothing to settle and nothing is granted, nothing has changed.
     update pglimit.token_bucket b
     set full_ns = bucket.full_ns, token_ns = bucket.token_ns, at_ns = bucket.at_ns,
         leased_ns = bucket.leased_ns, until_ns = case when bucket.leased_ns > 0 then bucket.until_ns end, room = null

@@ -2,6 +2,8 @@
 -- none, inserts the row of a full bucket, at the price _token_ns. If the clock has stepped back
 -- since the row was written, the bucket owes now what it owed then: the row is corrected, once,
 -- whether or not the request is granted.
+--
+-- Must be called with enable_seqscan off.
 create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint, out bucket pglimit.token_bucket)
 language plpgsql
 set search_path = ''

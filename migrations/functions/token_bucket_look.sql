@@ -8,9 +8,9 @@
 -- Parameters are as for token_bucket_take_many; buckets whose key is null are left out.
 -- row: null if the bucket has none.
 --
--- A single select, so that the planner inlines it into the statement. The settings of
--- token_bucket_take_many then leave one plan: for each bucket a look into the primary key. (A
--- comparison with any(array[...]) can neither be hashed nor merged.)
+-- A single select, so that the planner inlines it into the statement. There it finds one plan only:
+-- for each bucket a look into the primary key. A comparison with any(array[...]) can neither be
+-- hashed nor merged, and token_bucket_take_many does not allow a scan of the table.
 create or replace function pglimit.token_bucket_look(
     now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[]
 )

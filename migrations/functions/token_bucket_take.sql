@@ -23,7 +23,7 @@ set enable_seqscan = off -- a plan that was made while the table was small must 
 as $$
 begin
     if (want > 0 and unit between 1 and want and _token_ns > 0 and unit <= _window_ns / _token_ns and _window_ns <= 6400000000000000000) is not true then
-        raise exception 'token_bucket_take: an argument is null, not positive or too large' using errcode = 'invalid_parameter_value';
+        raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
     end if;
     if impatient then
         perform pg_catalog.set_config('lock_timeout', '20ms', true);

@@ -17,9 +17,10 @@
 -- 20 ms (1 ms if this call has updated rows). Then call once more, or ask for each bucket by itself.
 --
 -- grants: tokens granted to each bucket (null: as many as asked for); wrong for denied buckets.
--- updated: six numbers for each row that was updated, in order: the number of the bucket, then
--- full_ns, token_ns, at_ns, leased_ns and until_ns of the row after it (0 for null).
--- denied: the same for each bucket that granted nothing (zeros: it has no row).
+-- numbers: the buckets whose rows were updated, in order. fulls, ats: the new values of these rows.
+-- leases: three numbers for each of these rows that has a lease: its bucket, leased_ns, until_ns.
+-- denied: six numbers for each bucket that granted nothing: its number, and full_ns, token_ns,
+-- at_ns, leased_ns and until_ns of its row (0: null, or there is no row).
 -- All other buckets have a new row, which is full at now_ns + the price of what was granted.
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[],

@@ -158,7 +158,7 @@ end;
 -- +goose StatementBegin
 -- Returns a row of token_bucket as of now_ns and at the price token_ns of a token: an expired
 -- lease counts as spent when it expired, and another price in the row is converted. The row must
--- not be ahead of the clock by more than step_ns.
+-- not be ahead of the clock by more than step_ns. Without a lease, its until_ns means nothing.
 --
 -- What does not fit a bigint becomes the largest one, which denies every request.
 create or replace function pglimit.token_bucket_read(inout b pglimit.token_bucket, now_ns bigint, token_ns bigint)
@@ -172,7 +172,7 @@ begin
         b.leased_ns := null;
     end if;
     b.full_ns := pglimit.read_full_ns(b.full_ns, b.token_ns, b.at_ns, now_ns, token_ns);
-    b.leased_ns := nullif(pglimit.read_full_ns(b.leased_ns, b.token_ns, 0, 0, token_ns), 0);
+    b.leased_ns := nullif(pglimit.read_full_ns(b.leased_ns, b.token_ns, 0, 0, token_ns), 0); -- a debt of which nothing is refilled
     b.token_ns := token_ns;
     b.at_ns := greatest(b.at_ns, now_ns);
 end
@@ -197,6 +197,8 @@ end;
 -- none, inserts the row of a full bucket, at the price _token_ns. If the clock has stepped back
 -- since the row was written, the bucket owes now what it owed then: the row is corrected, once,
 -- whether or not the request is granted.
+--
+-- Must be called with enable_seqscan off.
 create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint, out bucket pglimit.token_bucket)
 language plpgsql
 set search_path = ''
@@ -297,6 +299,7 @@ begin
         bucket := seen;
         bucket.leased_ns := coalesce(seen.leased_ns, 0) + granted * _token_ns;
     end if;
+    -- If there was nothing to settle and nothing is granted, nothing has changed.
     update pglimit.token_bucket b
     set full_ns = bucket.full_ns, token_ns = bucket.token_ns, at_ns = bucket.at_ns,
         leased_ns = bucket.leased_ns, until_ns = case when bucket.leased_ns > 0 then bucket.until_ns end, room = null
@@ -317,9 +320,9 @@ $$;
 -- Parameters are as for token_bucket_take_many; buckets whose key is null are left out.
 -- row: null if the bucket has none.
 --
--- A single select, so that the planner inlines it into the statement. The settings of
--- token_bucket_take_many then leave one plan: for each bucket a look into the primary key. (A
--- comparison with any(array[...]) can neither be hashed nor merged.)
+-- A single select, so that the planner inlines it into the statement. There it finds one plan only:
+-- for each bucket a look into the primary key. A comparison with any(array[...]) can neither be
+-- hashed nor merged, and token_bucket_take_many does not allow a scan of the table.
 create or replace function pglimit.token_bucket_look(
     now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[]
 )
@@ -366,7 +369,7 @@ set enable_seqscan = off -- a plan that was made while the table was small must 
 as $$
 begin
     if (want > 0 and unit between 1 and want and _token_ns > 0 and unit <= _window_ns / _token_ns and _window_ns <= 6400000000000000000) is not true then
-        raise exception 'token_bucket_take: an argument is null, not positive or too large' using errcode = 'invalid_parameter_value';
+        raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
     end if;
     if impatient then
         perform pg_catalog.set_config('lock_timeout', '20ms', true);
@@ -434,9 +437,10 @@ $$;
 -- 20 ms (1 ms if this call has updated rows). Then call once more, or ask for each bucket by itself.
 --
 -- grants: tokens granted to each bucket (null: as many as asked for); wrong for denied buckets.
--- updated: six numbers for each row that was updated, in order: the number of the bucket, then
--- full_ns, token_ns, at_ns, leased_ns and until_ns of the row after it (0 for null).
--- denied: the same for each bucket that granted nothing (zeros: it has no row).
+-- numbers: the buckets whose rows were updated, in order. fulls, ats: the new values of these rows.
+-- leases: three numbers for each of these rows that has a lease: its bucket, leased_ns, until_ns.
+-- denied: six numbers for each bucket that granted nothing: its number, and full_ns, token_ns,
+-- at_ns, leased_ns and until_ns of its row (0: null, or there is no row).
 -- All other buckets have a new row, which is full at now_ns + the price of what was granted.
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[],
