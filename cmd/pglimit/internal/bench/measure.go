@@ -84,6 +84,7 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 	run.Stages = withStages(run.Stages, did)
 	run.RoundTrips = roundTrips
 	run.Trouble = troubled
+	run.Possible = possible(j.scenario, j.subject, b.config.Seed)
 	if storage != "" {
 		run.Storage = &storage
 	}

@@ -25,6 +25,17 @@ type criterionRow struct {
 	Verdict               string
 }
 
+// ofPossible is the share of what a perfect limiter would have granted for the same arrivals;
+// where that is not known, of what may be granted at most.
+func ofPossible(atMost int64) func(result.Run) float64 {
+	return func(r result.Run) float64 {
+		if r.Possible > 0 {
+			return float64(r.Granted) / float64(r.Possible)
+		}
+		return float64(r.Granted) / float64(atMost)
+	}
+}
+
 // newCriterion is nil where the scenario has none.
 func newCriterion(g result.Group) *criterion {
 	if g.Scenario.AtMost <= 0 {
@@ -42,7 +53,7 @@ func newCriterion(g result.Group) *criterion {
 		}
 		shown := criterionRow{
 			Strategy: row.Strategy, Least: int64(granted.Low), Most: int64(granted.High),
-			Share:      chart.Percent.Text(100 * granted.Low / float64(c.AtMost)),
+			Share:      chart.Percent.Text(100 * row.Figure(ofPossible(c.AtMost)).Low),
 			Deadlocks:  most(chart.Number, func(r result.Run) float64 { return known(r.Deadlocks) }),
 			Failed:     most(chart.Percent, func(r result.Run) float64 { return 100 * r.FailedShare() }),
 			WorstGrant: most(chart.Micros, func(r result.Run) float64 { return latency(r.GrantLatency, r.GrantLatency.Max) }),

@@ -47,7 +47,7 @@ func writeUp(g result.Group, o Options) [][]string {
 			}
 		}
 	}
-	explained := "possible: tokens that the limit allows in that time, or that were asked for; worst: the slowest answer."
+	explained := "possible: what a perfect limiter grants for the same arrivals; worst: the slowest answer."
 	lines := append([]string{o.title(clip(g.Scenario.Title+": "+load(g.Scenario.Parameters), Width))}, narrow(rows)...)
 	return [][]string{append(lines, wrap(explained, Width, 0)...), kept}
 }
@@ -76,9 +76,13 @@ func narrow(rows [][]string) (lines []string) {
 	return lines
 }
 
-// possible is how many tokens a limiter without a fault could have granted: what all keys'
-// limits allow in the time that the run took, or what was asked for, if that is less.
+// possible is how many tokens a limiter without a fault could have granted: for the same
+// arrivals, if that is known, or else what all keys' limits allow in the time that the run
+// took, or what was asked for, if that is less.
 func possible(p result.Parameters, run result.Run) float64 {
+	if run.Possible > 0 {
+		return float64(run.Possible)
+	}
 	limit, err := rate.ParseLimit(run.Limit)
 	if err != nil {
 		return math.NaN()

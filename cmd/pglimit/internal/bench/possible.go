@@ -1,0 +1,43 @@
+package bench
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+)
+
+// possible is how many tokens a perfect limiter would grant: one that decides each request
+// at the moment at which it arrives. It is known where there is one key, one cost, and the
+// arrivals are on a schedule. 0: it is not known.
+//
+// Where requests are rare it is less than what the limit allows: a token that is there has to
+// wait for the next one to come.
+func possible(s scenario.Scenario, subject scenario.Subject, seed uint64) (tokens int64) {
+	if !s.Open() || s.Keys != 1 || len(subject.Costs) != 1 {
+		return 0
+	}
+	var arrivals []time.Duration
+	for i := range s.Instances {
+		for a := newSchedule(s, seed, i); ; {
+			due, ok := a.arrival()
+			if !ok {
+				break
+			}
+			arrivals = append(arrivals, due)
+		}
+	}
+	slices.Sort(arrivals)
+	cost := subject.Costs[0].Tokens
+	price := subject.Limit.Token() * time.Duration(cost)
+	window := subject.Limit.Window()
+	full := time.Duration(math.MinInt64) // when the bucket is full again
+	for _, now := range arrivals {
+		if next := max(full, now) + price; next <= now+window {
+			full = next
+			tokens += cost
+		}
+	}
+	return tokens
+}
