@@ -24,14 +24,19 @@ func Of(r result.Report) []string {
 		return nil
 	}
 	paragraphs := []string{e.ruledOut()}
+	if l := e.base[0]; len(e.base) == 1 && l.scenario.AtMost > 0 && len(e.names) > 1 {
+		return sentences(append(paragraphs, e.bound(), e.equals(l)))
+	}
 	if winner := e.choose(); winner != "" {
 		paragraphs = append(paragraphs, e.choice(winner), e.many(winner), e.hot(winner), e.bound(), e.stages(winner), e.others(winner))
 	} else {
 		paragraphs = append(paragraphs, e.bound())
 	}
-	paragraphs = append(paragraphs, e.certainty())
+	return sentences(append(paragraphs, e.certainty()))
+}
 
-	var said []string
+// sentences leaves out what is empty.
+func sentences(paragraphs []string) (said []string) {
 	for _, p := range paragraphs {
 		if p != "" {
 			said = append(said, strings.TrimSuffix(p, ".")+".")

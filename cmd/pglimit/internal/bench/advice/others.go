@@ -45,6 +45,41 @@ func (e *evidence) bound() string {
 	return strings.Join(said, ". ")
 }
 
+// equals says who granted nearly all that was possible under a load with a bound. Such a load
+// is light: it shows who is right, not who is fast.
+func (e *evidence) equals(l load) string {
+	var equal []string
+	granted, possible := int64(math.MaxInt64), int64(0)
+	for _, name := range e.candidates {
+		s, ran := l.of(name)
+		if !ran {
+			continue
+		}
+		for _, run := range s.Runs {
+			possible = max(possible, run.Possible)
+			if run.Possible > 0 && float64(run.Granted) < nearlyAll*float64(run.Possible) {
+				ran = false
+			}
+			granted = min(granted, run.Granted)
+		}
+		if ran {
+			equal = append(equal, name)
+		}
+	}
+	if len(equal) == 0 || possible == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%s granted %s of the %s that a perfect limiter grants, without a failure",
+		strings.Join(equal, ", "), format.Count(granted), format.Count(possible))
+	if len(equal) > 1 {
+		text += ": at this load any of them will do, and the suite (pglimit bench) tells them apart"
+	}
+	return text
+}
+
+// nearlyAll of what was possible: an arrival or two may meet a server that is busy.
+const nearlyAll = 0.95
+
 // stages says what they make of the winner.
 func (e *evidence) stages(winner string) string {
 	least, most := math.Inf(1), math.Inf(-1)
