@@ -43,11 +43,21 @@ func (s sample) since(before sample, p *result.Point) {
 	}
 }
 
-// follow takes a sample now and then one at the end of each interval, until the function
-// that it returns is called; that returns them.
+// follow takes a sample now, one at the end of each interval, and one when the function that
+// it returns is called, which returns them. The n-th is that of the end of the n-th interval,
+// and the last that of the end of the run. While the server does not answer, a sample takes
+// longer than an interval: those that are missed are not known, and the others stay in place.
 func follow(ctx context.Context, interval time.Duration, take func(context.Context) sample) (stop func() []sample) {
-	ctx, cancel := context.WithCancel(ctx)
-	samples := []sample{take(ctx)}
+	following, cancel := context.WithCancel(ctx)
+	samples := []sample{take(following)}
+	begin := time.Now()
+	// passed is how many intervals are over.
+	passed := func() int { return int(time.Since(begin) / interval) }
+	miss := func(until int) {
+		for len(samples) < until {
+			samples = append(samples, sample{trips: samples[len(samples)-1].trips})
+		}
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -56,8 +66,14 @@ func follow(ctx context.Context, interval time.Duration, take func(context.Conte
 		for {
 			select {
 			case <-ticker.C:
-				samples = append(samples, take(ctx))
-			case <-ctx.Done():
+				number := passed()
+				s := take(following)
+				if following.Err() != nil { // the run was over before the server answered
+					return
+				}
+				miss(number)
+				samples = append(samples, s)
+			case <-following.Done():
 				return
 			}
 		}
@@ -65,6 +81,7 @@ func follow(ctx context.Context, interval time.Duration, take func(context.Conte
 	return func() []sample {
 		cancel()
 		<-done
-		return samples
+		miss(passed())
+		return append(samples, take(context.WithoutCancel(ctx)))
 	}
 }

@@ -71,22 +71,24 @@ func (m measured) summarize(auditDecisions int) result.Run {
 	return run
 }
 
-// series returns a point for each interval.
+// series returns a point for each interval that began.
 func (m measured) series() []result.Point {
-	points := make([]result.Point, 0, len(m.timeline.slots))
-	for i := range m.timeline.slots {
-		slot := &m.timeline.slots[i]
-		end := time.Duration(i+1) * m.timeline.width
-		if end-m.timeline.width >= m.elapsed { // interrupted
-			break
-		}
+	width := m.timeline.width
+	slots := m.timeline.slots[:min(len(m.timeline.slots), int((m.elapsed+width-1)/width))] // fewer if interrupted
+	points := make([]result.Point, 0, len(slots))
+	for i := range slots {
+		slot := &slots[i]
 		p := result.Point{
-			Seconds: round(min(end, m.elapsed).Seconds(), 3),
+			Seconds: round(min(time.Duration(i+1)*width, m.elapsed).Seconds(), 3),
 			Granted: slot.granted, Denied: slot.denied, Contended: slot.contended, Failed: slot.failed(),
 			Grants: slot.grants.point(), Denials: slot.denials.point(),
 		}
-		if i+1 < len(m.samples) {
-			m.samples[i+1].since(m.samples[i], &p)
+		next := i + 1
+		if next == len(slots) {
+			next = len(m.samples) - 1 // what came after the end is in the last point, as answers are
+		}
+		if i < next && next < len(m.samples) {
+			m.samples[next].since(m.samples[i], &p)
 		}
 		points = append(points, p)
 	}
