@@ -131,12 +131,13 @@ func (b *benchFlags) addLoadTo(cmd *cobra.Command) {
 func (b *benchFlags) changes() map[string]func(*scenario.Scenario) {
 	l := b.load
 	return map[string]func(*scenario.Scenario){
-		"limit": func(s *scenario.Scenario) { s.Limit = l.Limit },
-		"burst": func(s *scenario.Scenario) { s.Limit = s.Limit.WithBurst(b.burst) },
+		// The write-up's criterion is for its own limit and user.
+		"limit": func(s *scenario.Scenario) { s.Limit, s.AtMost = l.Limit, 0 },
+		"burst": func(s *scenario.Scenario) { s.Limit, s.AtMost = s.Limit.WithBurst(b.burst), 0 },
 		"cost":  func(s *scenario.Scenario) { s.Costs = []scenario.Cost{{Tokens: b.cost, Share: 1}} },
 
 		"callers":      func(s *scenario.Scenario) { s.Callers = l.Callers },
-		"keys":         func(s *scenario.Scenario) { s.Keys = l.Keys },
+		"keys":         func(s *scenario.Scenario) { s.Keys, s.AtMost = l.Keys, 0 },
 		"distribution": func(s *scenario.Scenario) { s.Distribution = l.Distribution },
 		"exponent":     func(s *scenario.Scenario) { s.Exponent = l.Exponent },
 		"instances":    func(s *scenario.Scenario) { s.Instances = l.Instances },
@@ -186,9 +187,9 @@ func lasting(s scenario.Scenario, length time.Duration) scenario.Scenario {
 		s.Phases = []scenario.Phase{{From: s.Phases[0].From, To: s.Phases[0].To, Length: length}}
 		return s
 	}
-	warmup := s.Warmup
+	warmup, restart := s.Warmup, s.Trouble.RestartAfter
 	s = s.Scaled(float64(length) / float64(s.Length()))
-	s.Warmup = warmup
+	s.Warmup, s.Trouble.RestartAfter = warmup, restart
 	return s
 }
 
@@ -209,7 +210,12 @@ func (b *benchFlags) chosen(changed []string) (all []scenario.Scenario, err erro
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, some...)
+		for _, s := range some {
+			// A report knows a scenario by its name: what ran twice would be counted twice.
+			if !slices.ContainsFunc(all, func(other scenario.Scenario) bool { return other.Name == s.Name }) {
+				all = append(all, s)
+			}
+		}
 	}
 	return all, nil
 }

@@ -86,6 +86,7 @@ func TestBenchChoosesScenarios(t *testing.T) {
 		{"--keys 5", "custom", 1, 5},
 		{"--scenario hot-key-denied,partners", "hot-key-denied partners", bench.DefaultRounds, 1},
 		{"--scenario partners --repeat 4 --keys 3", "partners", 4, 3},
+		{"--scenario partners,hot-key-denied,partners", "partners hot-key-denied", bench.DefaultRounds, 100},
 		{"--plan " + plan, "mine other", 1, 7},
 		{"--plan " + plan + " --keys 9", "mine other", 1, 9},
 	} {
@@ -109,6 +110,33 @@ func TestBenchScalesTimeAndTheCriterion(t *testing.T) {
 		}
 		if s.AtMost != 30 {
 			t.Errorf("bench %s: at most %d, want 30", args, s.AtMost)
+		}
+	}
+}
+
+// Of one token per 2 s there are 2 within 3 s. Under another limit, or with more users, the
+// criterion would find fault with strategies that have none.
+func TestBenchCriterionIsThatOfTheLoad(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]int64{
+		"--scale 1": 300, "--scale 0.07": 21, "--scale 0.005": 2, "--duration 11s": 6,
+		"--limit 1/1s": 0, "--burst 5": 0, "--keys 2": 0,
+	} {
+		if s := configured(t, strings.Fields("--scenario write-up "+args)...).Scenarios[0]; s.AtMost != want {
+			t.Errorf("bench --scenario write-up %s: at most %d, want %d", args, s.AtMost, want)
+		}
+	}
+}
+
+func TestBenchScalesTheRestart(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]time.Duration{
+		"--restart 5s --duration 10s --scale 0.1":                500 * time.Millisecond,
+		"--scenario write-up --restart 5s --duration 1m":         5 * time.Second,
+		"--scenario write-up --restart 60s --scale 0.1 --keys 1": 6 * time.Second,
+	} {
+		if s := configured(t, strings.Fields(args)...).Scenarios[0]; s.Trouble.RestartAfter != want {
+			t.Errorf("bench %s restarts after %v, want %v", args, s.Trouble.RestartAfter, want)
 		}
 	}
 }

@@ -11,6 +11,7 @@
 package scenario
 
 import (
+	"math"
 	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
@@ -152,13 +153,15 @@ func (s Scenario) Length() (sum time.Duration) {
 func (s Scenario) Open() bool { return s.Phases[0].From > 0 || s.Phases[0].To > 0 }
 
 // Scaled has all its times multiplied by the factor, and the write-up's criterion with
-// them.
+// them: of one token per 2 s there are 2 within 3 s, one at the beginning, so that is rounded
+// up.
 func (s Scenario) Scaled(factor float64) Scenario {
 	scale := func(d time.Duration) time.Duration { return time.Duration(float64(d) * factor) }
 	phases := make([]Phase, len(s.Phases))
 	for i, p := range s.Phases {
 		phases[i] = Phase{p.From, p.To, scale(p.Length)}
 	}
-	s.Phases, s.Warmup, s.AtMost = phases, scale(s.Warmup), int64(float64(s.AtMost)*factor)
+	s.Phases, s.Warmup, s.Trouble.RestartAfter = phases, scale(s.Warmup), scale(s.Trouble.RestartAfter)
+	s.AtMost = int64(math.Ceil(float64(s.AtMost)*factor - 1e-6)) // 0.07 x 300 is a little above 21
 	return s
 }
