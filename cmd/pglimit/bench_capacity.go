@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,10 +20,10 @@ const benchCapacityLong = `Find how much each strategy can do here: the highest 
 percentile of latency stays under a bound.
 
 First a sweep over numbers of callers that each wait for their answer (a closed loop) shows
-the most that there is to be had. Then it bisects between nothing and that: requests
-arrive on a schedule, and latency counts from when they were due. A rate is kept if p99
-stays under --p99, at most 1 % of the requests fail, and the answers keep up with the
-arrivals. Each probe lasts --duration. A rate is given up when two probes in a row have
+about how much there is to be had. Then it bisects between nothing and what is too much:
+requests arrive on a schedule, and latency counts from when they were due. A rate is kept
+if p99 stays under --p99, at most 1 % of the requests fail, and the answers keep up with
+the arrivals. Each probe lasts --duration. A rate is given up when two probes in a row have
 failed at it.
 
 The flags from --limit on say how the load is, as in "pglimit bench". The stages are on,
@@ -107,11 +108,26 @@ func (a *app) capacity(cmd *cobra.Command, b *benchFlags, c bench.CapacityConfig
 	if err == nil && measured.Interrupted {
 		err = cmd.Context().Err()
 	}
-	for _, found := range measured.Capacity {
-		if err == nil && found.Rate == 0 {
-			a.say(fmt.Sprintf("%s kept p99 under %v at no rate", found.Strategy, c.P99))
-			err = exitDenied
-		}
+	if err == nil && a.complainOfCapacity(measured, c.P99) {
+		err = exitDenied
 	}
 	return err
+}
+
+// complainOfCapacity says on stderr what a pipeline must not overlook, and whether there is
+// something.
+func (a *app) complainOfCapacity(r result.Report, p99 time.Duration) (bad bool) {
+	for _, found := range r.Capacity {
+		if found.Rate == 0 {
+			a.say(fmt.Sprintf("%s kept p99 under %v at no rate", found.Strategy, p99))
+			bad = true
+		}
+		for _, p := range slices.Concat(found.Sweep, found.Probes) {
+			if p.OverTokens > 0 {
+				a.say(fmt.Sprintf("%s, capacity: granted %d tokens too many", found.Strategy, p.OverTokens))
+				bad = true
+			}
+		}
+	}
+	return bad
 }

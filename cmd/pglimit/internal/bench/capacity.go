@@ -20,14 +20,14 @@ type CapacityConfig struct {
 
 // What a probe of an arrival rate has to keep, besides the bound.
 const (
-	leastServed = 0.97 // of the rate
+	leastServed = 0.97 // of the arrivals, before the end
 	mostFailed  = 0.01 // of the requests
 )
 
 // The search ends when the rate is known to this share of it, or after so many probes.
 const (
 	closeEnough = 0.05
-	maxProbes   = 12
+	maxProbes   = 16
 )
 
 // Validate returns an error that names the flag, its value and what is allowed.
@@ -49,7 +49,8 @@ func (c CapacityConfig) Validate() error {
 
 // Capacity finds for each strategy the highest rate of arrivals at which the 99th
 // percentile of latency stays under a bound. First it sweeps over callers in a closed loop,
-// which shows the most that there is to be had; then it bisects between nothing and that.
+// which shows about how much there is to be had; then it bisects between nothing and the
+// lowest rate that was seen to be too much.
 //
 // Each probe is short, and machines are noisy: a rate is given up only after two probes in
 // a row have failed at it.
@@ -77,13 +78,17 @@ func Capacity(ctx context.Context, place Place, c CapacityConfig, progress func(
 
 func (b *bench) search(ctx context.Context, c CapacityConfig, s scenario.Scenario, subject scenario.Subject, found *result.Capacity) error {
 	number, of := 0, len(c.Callers)+maxProbes
-	point := func(s scenario.Scenario) (result.CapacityPoint, error) {
+	point := func(s scenario.Scenario) (result.CapacityPoint, result.Run, error) {
 		number++
 		run, _, err := b.run(ctx, job{s, subject, 1}, Progress{Scenario: "capacity", Strategy: subject.Strategy.Name(), Number: number, Of: of})
-		return result.CapacityPoint{
+		p := result.CapacityPoint{
 			DecisionsPerSecond: run.DecisionsPerSecond, P50: run.Latency.P50, P99: run.Latency.P99,
 			FailedShare: round(run.FailedShare(), 6), Verdict: run.Verdict(),
-		}, err
+		}
+		if run.Over() {
+			p.OverTokens = run.Audit.OverTokens
+		}
+		return p, run, err
 	}
 
 	most, kept := 0.0, 0.0
@@ -91,7 +96,7 @@ func (b *bench) search(ctx context.Context, c CapacityConfig, s scenario.Scenari
 		closed := s
 		closed.Callers, closed.Instances = callers, min(s.Instances, callers)
 		closed.Phases = []scenario.Phase{{Length: s.Length()}}
-		p, err := point(closed)
+		p, _, err := point(closed)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
@@ -103,31 +108,71 @@ func (b *bench) search(ctx context.Context, c CapacityConfig, s scenario.Scenari
 		}
 	}
 
-	low, high, again := 0.0, most, false
 	if kept == 0 || kept == most { // the sweep does not say where to begin
 		kept = most / 2
 	}
-	for rate := kept; number < of && high-low > closeEnough*high; {
+	return highestRate(kept, most, func(rate float64) (kept, goOn bool, err error) {
 		open := s
 		open.Phases = []scenario.Phase{{From: rate, To: rate, Length: s.Length()}}
-		p, err := point(open)
+		p, run, err := point(open)
 		if err != nil || ctx.Err() != nil {
-			return err
+			return false, false, err
 		}
 		p.Rate = round(rate, 1)
-		p.Kept = p.P99 > 0 && p.P99 < found.P99Bound && p.FailedShare <= mostFailed && p.DecisionsPerSecond >= leastServed*rate
+		p.Kept = p.P99 > 0 && p.P99 < found.P99Bound && p.FailedShare <= mostFailed && served(run, c.P99)
 		found.Probes = append(found.Probes, p)
-		switch {
-		case p.Kept:
-			low, again = rate, false
+		if p.Kept {
 			found.Rate = p.Rate
-		case !again:
+		}
+		return p.Kept, rate <= scenario.MaxRPS/2, nil
+	})
+}
+
+// served says that the answers kept up with the arrivals. Those are counted: at 100 per
+// second they are in one of three runs of 2 s 3 % fewer than that, and always the same with
+// the same seed. Arrivals of the last moment, a tenth of the run at most, cannot have been
+// answered yet.
+func served(run result.Run, bound time.Duration) bool {
+	arrived := float64(run.Decisions + run.Failed())
+	if run.Seconds <= 0 {
+		return false
+	}
+	underWay := arrived * min(bound.Seconds()/run.Seconds, 0.1)
+	return run.DecisionsPerSecond*run.Seconds >= leastServed*arrived-underWay
+}
+
+// highestRate bisects between nothing and the lowest rate that was not kept. Most is where
+// to look for that first; if it is kept there is more, as with too few callers in the sweep.
+func highestRate(begin, most float64, probe func(rate float64) (kept, goOn bool, err error)) error {
+	low, high, tooMuch, again := 0.0, most, false, false
+	rate := begin
+	for range maxProbes {
+		if rate == 0 || tooMuch && high-low <= closeEnough*high {
+			return nil
+		}
+		kept, goOn, err := probe(rate)
+		if err != nil || !goOn {
+			return err
+		}
+		switch {
+		case !kept && !again:
 			again = true
 			continue
+		case kept:
+			low = rate
 		default:
-			high, again = rate, false
+			high, tooMuch = rate, true
 		}
-		rate = (low + high) / 2
+		again = false
+		switch {
+		case tooMuch:
+			rate = (low + high) / 2
+		case low < high:
+			rate = high
+		default:
+			high *= 2
+			rate = high
+		}
 	}
 	return nil
 }

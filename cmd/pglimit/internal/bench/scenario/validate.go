@@ -11,11 +11,13 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
+// MaxRPS is the highest rate of arrivals.
+const MaxRPS = 10_000_000
+
 // Bounds that keep a typing error from eating the machine.
 const (
 	maxKeys    = 10_000_000
 	maxCallers = 100_000
-	maxRPS     = 10_000_000
 	maxCosts   = 100
 	maxLatency = 10 * time.Second
 )
@@ -87,8 +89,8 @@ func (s Scenario) validatePhases() error {
 	}
 	for _, p := range s.Phases {
 		for _, rate := range []float64{p.From, p.To} {
-			if !(rate >= 0 && rate <= maxRPS) {
-				return fmt.Errorf("--rps is %v: it must be from 0 (closed loop) to %d", rate, maxRPS)
+			if !(rate >= 0 && rate <= MaxRPS) {
+				return fmt.Errorf("--rps is %v: it must be from 0 (closed loop) to %d", rate, MaxRPS)
 			}
 		}
 		if p.Length < 10*time.Millisecond {
