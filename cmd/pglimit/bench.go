@@ -95,10 +95,12 @@ func (a *app) bench(cmd *cobra.Command, b *benchFlags, config bench.Config, cond
 
 // measure runs work on the database that the user named, or on a throwaway server.
 func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, work func(context.Context, bench.Place, bench.Config, func(bench.Progress)) (result.Report, error)) (measured result.Report, err error) {
-	if b.report != "" { // better now than after ten minutes
-		if err := os.WriteFile(b.report, nil, 0o644); err != nil { //nolint:gosec // a page for others to read
+	if b.report != "" {
+		unused, err := reserve(b.report)
+		if err != nil {
 			return measured, fmt.Errorf("--report: %w", err)
 		}
+		defer unused()
 	}
 	ctx := cmd.Context()
 	connections, restart := 0, false
@@ -128,6 +130,23 @@ func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, wo
 		err = errors.Join(err, a.writeReport(b.report, measured))
 	}
 	return measured, err
+}
+
+// reserve makes sure that the file can be written: better now than after ten minutes. What is
+// there stays until there is a new report; unused removes a file that is empty.
+func reserve(name string) (unused func(), err error) {
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // a page for others to read
+	if err != nil {
+		return nil, err
+	}
+	if err := file.Close(); err != nil {
+		return nil, err
+	}
+	return func() {
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+			os.Remove(name) //nolint:errcheck // it does no harm
+		}
+	}, nil
 }
 
 func (a *app) writeReport(name string, measured result.Report) error {

@@ -288,8 +288,13 @@ func (b *benchFlags) conditions() (all []gate.Condition, err error) {
 
 // strategiesOf sorts names into ours and those of the write-up.
 func strategiesOf(names []string) (ours []pglimit.Strategy, theirs []string, err error) {
+	seen := map[string]bool{}
 	for _, name := range names {
 		name = strings.TrimSpace(name)
+		if seen[name] { // two rows of one strategy would be one with twice the runs
+			continue
+		}
+		seen[name] = true
 		if slices.Contains(publishedNames(), name) {
 			theirs = append(theirs, name)
 			continue

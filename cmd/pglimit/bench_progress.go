@@ -35,7 +35,11 @@ func drawProgress(w io.Writer) func(bench.Progress) {
 			)
 		}
 		rate := float64(p.Answered) / max(p.Elapsed, time.Millisecond).Seconds()
-		bar.Describe(fmt.Sprintf("%d/%d %s, %s, %.0f/s", p.Number, p.Of, p.Scenario, p.Strategy, rate))
+		what := fmt.Sprintf("%d/%d %s, %s", p.Number, p.Of, p.Scenario, p.Strategy)
+		if p.Answered > 0 { // callers say so once an interval, and without a series at the end
+			what += fmt.Sprintf(", %.0f/s", rate)
+		}
+		bar.Describe(what)
 		if p.Done {
 			bar.Finish() //nolint:errcheck // a bar that cannot be drawn is no reason to stop
 			bar = nil

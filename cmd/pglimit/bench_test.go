@@ -243,3 +243,21 @@ func TestBenchBarShowsTheStrategyAndItsRate(t *testing.T) {
 		t.Errorf("the bar is not cleared: %q", got)
 	}
 }
+
+// A bench that fails leaves the report of the last one as it was, and no empty file.
+func TestBenchKeepsTheOldReport(t *testing.T) {
+	t.Parallel()
+	old, fresh := filepath.Join(t.TempDir(), "old.html"), filepath.Join(t.TempDir(), "new.html")
+	if err := os.WriteFile(old, []byte("what was"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{old, fresh} {
+		call(t.Context(), "bench", "--database-url", "postgres://u@127.0.0.1:1/d?connect_timeout=1", "--report", name)
+	}
+	if text, err := os.ReadFile(old); err != nil || string(text) != "what was" {
+		t.Errorf("the old report is %q, %v", text, err)
+	}
+	if _, err := os.Stat(fresh); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an empty report is left: %v", err)
+	}
+}

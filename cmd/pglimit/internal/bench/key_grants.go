@@ -26,6 +26,9 @@ func (a answers) keyGrants(interval time.Duration) *result.KeyGrants {
 	}
 	ofKey := make([]int64, len(out.Most))
 	for key, events := range a.byKey {
+		if len(events) == 0 {
+			continue // of millions of keys most
+		}
 		sum := int64(0)
 		clear(ofKey)
 		for _, e := range events {

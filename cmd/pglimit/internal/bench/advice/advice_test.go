@@ -114,11 +114,24 @@ func TestAdvice(t *testing.T) {
 				loadOf("many-granted-stages", result.ByGrants, 1000, speeds{"a": one(1000), "b": one(4000)}, only("b", func(run *result.Run) { run.Audit.OverTokens = 1 }))),
 			[]string{"b (OVER by 1; many granted stages)", "take a", "Combining requests and remembering denials made a ×10 as fast: leave them on."}, "",
 		},
+		"all had errors, and one answered little else": {
+			fabricated(many(speeds{"a": one(100), "b": one(200)},
+				func(_ *result.Scenario, run *result.Run) { run.Errors = map[string]int64{"timeout": 5} },
+				only("b", func(run *result.Run) { run.Errors = map[string]int64{"timeout": 99_000} }))),
+			[]string{"Every strategy had faults: a (5 failed); b (99 % failed).", "take a"}, "take b",
+		},
+		"nothing to show in an open loop": {
+			fabricated(many(speeds{"a": one(100), "b": one(100), "c": one(100)},
+				func(s *result.Scenario, _ *result.Run) { s.Parameters.Loop = "open" },
+				only("a", func(run *result.Run) { run.GrantLatency = result.Latency{} }),
+				only("c", func(run *result.Run) { run.GrantLatency.P99 = 3000 }))),
+			[]string{"take b: p99 1.50 ms"}, "take a",
+		},
 		"all had errors": {
 			fabricated(many(speeds{"a": one(100), "b": one(200), "c": one(400)},
 				func(_ *result.Scenario, run *result.Run) { run.Errors = map[string]int64{"timeout": 5} },
 				only("c", func(run *result.Run) { run.Audit.OverTokens = 1 }))),
-			[]string{"Every strategy had faults: a (5 failed); b (5 failed); c (OVER by 1, 5 failed). What follows leaves out only those that decided wrongly.", "take b"}, "take c",
+			[]string{"Every strategy had faults: a (5 failed); b (5 failed); c (OVER by 1, 5 failed). What follows leaves out only those that decided wrongly or failed far more often.", "take b"}, "take c",
 		},
 		"all decided wrongly": {
 			fabricated(many(speeds{"a": one(100)}, only("a", func(run *result.Run) { run.Audit.OverTokens = 1 }))),

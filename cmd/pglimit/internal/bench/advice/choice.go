@@ -30,7 +30,11 @@ func (e *evidence) choose() (winner string) {
 				continue
 			}
 			ran++
-			sum += math.Log(max(share(s, l.among(pool)[0]), 1e-6))
+			pace := share(s, l.among(pool)[0])
+			if !(pace > 1e-6) { // not known: in an open loop it has nothing to show
+				pace = 1e-6
+			}
+			sum += math.Log(pace)
 		}
 		if ran > most || ran == most && ran > 0 && sum > best {
 			winner, most, best = name, ran, sum

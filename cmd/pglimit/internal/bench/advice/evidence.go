@@ -52,13 +52,30 @@ func newEvidence(r result.Report) *evidence {
 	}
 	if len(e.candidates) == 0 {
 		e.excused = true
-		e.candidates = slices.DeleteFunc(slices.Clone(e.names), func(name string) bool { return e.faults(name).Wrong() })
+		e.candidates = e.excusable()
 	}
 	// The write-up's statements as published are run to be compared with, not to be taken.
 	if ours := slices.DeleteFunc(slices.Clone(e.candidates), published); len(ours) > 0 {
 		e.candidates = ours
 	}
 	return e
+}
+
+// farMore is how much larger a share of failed requests rules out where all had some: what
+// answers a few in time and fails the others would pass for fast.
+const farMore = 0.1
+
+// excusable are the strategies that decided rightly, and did not fail far more often than the
+// best of those.
+func (e *evidence) excusable() (names []string) {
+	least := 1.0
+	for _, name := range e.names {
+		if f := e.faults(name); !f.Wrong() {
+			names = append(names, name)
+			least = min(least, f.FailedShare())
+		}
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return e.faults(name).FailedShare() > least+farMore })
 }
 
 func published(name string) bool { return strings.HasPrefix(name, "published_") }
@@ -123,7 +140,7 @@ func (e *evidence) ruledOut() string {
 	text := "Ruled out by faults: " + strings.Join(said, "; ")
 	switch {
 	case e.excused && len(e.candidates) > 0:
-		text = "Every strategy had faults: " + strings.Join(said, "; ") + ". What follows leaves out only those that decided wrongly"
+		text = "Every strategy had faults: " + strings.Join(said, "; ") + ". What follows leaves out only those that decided wrongly or failed far more often"
 	case e.excused:
 		text = "None can be recommended, all had faults: " + strings.Join(said, "; ")
 	}

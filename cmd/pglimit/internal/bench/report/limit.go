@@ -14,7 +14,7 @@ type limitPicture struct{}
 func (limitPicture) draw(a *album, id, number string) chart.Picture {
 	l := chart.Lines{
 		ID: id, Step: true,
-		X: chart.Axis{Label: "time since the start", Unit: chart.Seconds},
+		X: chart.Axis{Label: "time since the first grant", Unit: chart.Seconds},
 		Y: chart.Axis{Label: "tokens to the busiest key", Unit: chart.Number},
 	}
 	each := ""
@@ -44,7 +44,7 @@ func (limitPicture) draw(a *album, id, number string) chart.Picture {
 		l.Limits = append(l.Limits, chart.Limit{Y: float64(bound), Label: text})
 	}
 	l.Title = a.title(number, "Tokens granted in each "+each+", against the limit")
-	l.Caption = "The most that any one key was granted. The thick line across is what its limit allows in " + each + ": its burst and what flows back meanwhile. No line may cross it."
+	l.Caption = "The most that any one key was granted. The thick line across is what its limit allows in " + each + ": its burst and what flows back meanwhile. No line may cross it. The warm-up is there too."
 	return l
 }
 

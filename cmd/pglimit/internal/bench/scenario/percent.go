@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -37,5 +38,8 @@ func (*Percent) Type() string { return "share" }
 
 // UnmarshalYAML parses the text of a field.
 func (p *Percent) UnmarshalYAML(node *yaml.Node) error {
-	return p.Set(node.Value)
+	if err := p.Set(node.Value); err != nil {
+		return fmt.Errorf("line %d: %w", node.Line, err)
+	}
+	return nil
 }

@@ -37,6 +37,7 @@ func detailNotes(g result.Group) (notes []string) {
 		note("Without leases, which they do not have: %s.", strings.Join(without, ", "))
 	}
 	for _, row := range g.Rows {
+		notes = append(notes, troubleNotes(row)...)
 		notes = append(notes, auditNotes(row)...)
 		notes = append(notes, serverNotes(g, row)...)
 		notes = append(notes, errorNotes(g, row)...)
@@ -52,6 +53,24 @@ func withoutLeases(g result.Group) (names []string) {
 		}
 	}
 	return names
+}
+
+// troubleNotes say how much of the trouble on purpose there was.
+func troubleNotes(row result.Row) (notes []string) {
+	for _, run := range row.Runs {
+		t := run.Trouble
+		if t == nil {
+			continue
+		}
+		if t.Restarted {
+			notes = append(notes, fmt.Sprintf("%s: the server was away for %s.", row.Strategy, format.Seconds(t.AwaySeconds)))
+		}
+		if t.LockedKeys > 0 {
+			notes = append(notes, fmt.Sprintf("%s: of %s at a time somebody else held the rows that there were, %s in all.",
+				row.Strategy, format.Plural(int64(t.LockedKeys), "key"), format.Count(t.RowLocks)))
+		}
+	}
+	return notes
 }
 
 // auditNotes of all rounds of a strategy.
