@@ -153,6 +153,8 @@ func (d *drive) measure(series bool) {
 }
 
 func (d *drive) run(ctx context.Context) time.Duration {
+	begin := d.load.clock.now()
+	defer func() { d.drained = d.load.clock.now() - begin }()
 	if !d.scenario.Open() {
 		return d.load.closed(ctx, d.scenario.Length())
 	}

@@ -59,7 +59,7 @@ func (l *load) dispatch(ctx context.Context, w window, schedule *schedule, arriv
 		return
 	}
 	for ; ok && w.from+since < min(now, w.until); since, ok = schedule.arrival() {
-		left.unserved(now-w.from-since, w.until)
+		left.unserved(now-w.from-since, w.from+since)
 	}
 }
 

@@ -102,8 +102,9 @@ func (r *recorder) failure(key uint32, err error, took, at time.Duration) {
 }
 
 // unserved records an arrival that was never sent, with the time that it had waited. Its
-// answer would have taken longer.
-func (r *recorder) unserved(waited, at time.Duration) { r.fail(kindUnserved, "", waited, at) }
+// answer would have taken longer. It failed when it was due: all at the end would look as if
+// the server had failed then.
+func (r *recorder) unserved(waited, due time.Duration) { r.fail(kindUnserved, "", waited, due) }
 
 func (r *recorder) fail(kind, text string, took, at time.Duration) {
 	if r.timeline == nil {

@@ -17,6 +17,7 @@ type measured struct {
 	timeline  *timeline
 	samples   []sample // at the end of each interval, the first at the beginning; nil: no series
 	elapsed   time.Duration
+	drained   time.Duration // when the last answer had come, since the beginning
 }
 
 // summarize merges what the callers recorded.
@@ -78,8 +79,14 @@ func (m measured) series() []result.Point {
 	points := make([]result.Point, 0, len(slots))
 	for i := range slots {
 		slot := &slots[i]
+		end := min(time.Duration(i+1)*width, m.elapsed)
+		if i+1 == len(slots) {
+			// Up to the last answer, or those that came after the end would seem to have
+			// come in a moment.
+			end = max(end, m.drained)
+		}
 		p := result.Point{
-			Seconds: round(min(time.Duration(i+1)*width, m.elapsed).Seconds(), 3),
+			Seconds: round(end.Seconds(), 3),
 			Granted: slot.granted, Denied: slot.denied, Contended: slot.contended, Failed: slot.failed(),
 			Grants: slot.grants.point(), Denials: slot.denials.point(),
 		}

@@ -101,3 +101,28 @@ func TestCurveEndsWhereItIsNotKnown(t *testing.T) {
 		t.Errorf("%+v", none)
 	}
 }
+
+// A server that is asked twice as much as it can do answers for some time after the end. In
+// the series that is as fast as before, and arrivals that were never sent failed when they
+// were due.
+func TestSeriesAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := openScenario(1, 1000)
+		got := fakeDrive(t, c, grantAfter(100*time.Millisecond)).ran(t.Context(), 2*time.Second)
+		before, failed := 0.0, int64(0)
+		for i, p := range got.Series {
+			length := p.Seconds - before
+			before = p.Seconds
+			if rate := float64(p.Granted) / length; i > 1 && (rate < 8 || rate > 12) {
+				t.Errorf("point %d: %v granted per second, want 10", i, rate)
+			}
+			if failed += p.Failed; i+1 == len(got.Series) && float64(p.Failed) > 0.2*float64(failed) {
+				t.Errorf("of %d that failed %d did so in the last interval", failed, p.Failed)
+			}
+		}
+		if before < 6 || before > 8 || failed != got.Failed() {
+			t.Errorf("the series ends after %v s with %d failed of %d", before, failed, got.Failed())
+		}
+	})
+}

@@ -31,9 +31,6 @@ type picker struct {
 func newPicker(s scenario.Scenario, costs []scenario.Cost, seed uint64, caller int) picker {
 	p := picker{keys: uint64(s.Keys), random: *source(seed, streamKeys, caller)} //nolint:gosec // Validate bounds the keys
 	if s.Distribution == scenario.Zipf && s.Keys > 1 {
-		// Costs are drawn from a stream of their own: from the same numbers as the keys,
-		// hot keys would get the cheap requests.
-		p.random = *source(seed, streamCosts, caller)
 		p.zipf = rand.NewZipf(rand.New(source(seed, streamKeys, caller)), s.Exponent, 1, p.keys-1) //nolint:gosec // a load, not a secret
 	}
 	if len(costs) > 1 {
@@ -87,7 +84,7 @@ func (p *picker) pickCost() uint8 {
 const (
 	streamKeys uint64 = iota << 32
 	streamArrivals
-	streamCosts
+	streamLocks
 )
 
 func source(seed, stream uint64, number int) *rand.PCG {

@@ -93,21 +93,3 @@ func TestCostsAreDrawnByTheirShare(t *testing.T) {
 		}
 	}
 }
-
-// What a request costs does not depend on its key.
-func TestCostsAreIndependentOfKeys(t *testing.T) {
-	t.Parallel()
-	c := scenario.Custom()
-	c.Keys, c.Distribution = 100_000, scenario.Zipf
-	c.Costs = []scenario.Cost{{Tokens: 1, Share: 1}, {Tokens: 5, Share: 1}}
-	var counts [2]int
-	for caller := range 100_000 {
-		p := newPicker(c, c.Costs, 1, caller)
-		if p.pick() == 0 {
-			counts[p.pickCost()]++
-		}
-	}
-	if share := float64(counts[0]) / float64(counts[0]+counts[1]); math.Abs(share-0.5) > 0.02 {
-		t.Errorf("of the first key %v of the requests are cheap, want half", share)
-	}
-}

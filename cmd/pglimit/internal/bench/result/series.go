@@ -3,7 +3,9 @@ package result
 // Point is what happened between the point before and this one. Latencies are in
 // microseconds, and 0 where there was none.
 type Point struct {
-	Seconds float64 `json:"s"` // since the run began, at the end of the interval
+	// Seconds since the run began, at the end of the interval. The last ends with the last
+	// answer, which may be after the end of the run.
+	Seconds float64 `json:"s"`
 
 	Granted   int64 `json:"granted"` // requests
 	Denied    int64 `json:"denied"`  // contended ones included
