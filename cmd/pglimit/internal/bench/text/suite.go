@@ -29,19 +29,27 @@ func Suite(r result.Report, advice []string, o Options) string {
 	}
 	wide := widths(rows...)
 
-	build := func(repeat bool) string {
-		paragraphs := [][]string{head(r, base)}
+	// The columns are the same in all blocks, so if there are too many lines the first one's
+	// head serves the others. If that is not enough, empty lines are left out.
+	build := func(repeat bool) (paragraphs [][]string) {
 		for i, b := range blocks {
 			paragraphs = append(paragraphs, b.lines(wide, i > 0 && !repeat, o))
 		}
-		return text(append(paragraphs, gains(base, staged, o), suiteNotes(r, blocks), recommendation(advice, o))...)
+		return paragraphs
 	}
-	out := build(true)
-	if strings.Count(out, "\n") > screen {
-		// The columns are the same in all blocks: the first one's head serves the others.
-		out = build(false)
+	rest := [][]string{gains(base, staged, o), suiteNotes(r, blocks)}
+	said := recommendation(advice, o)
+	top := head(r, base)
+	full := slices.Concat([][]string{top}, build(true), rest, [][]string{said})
+	once := slices.Concat([][]string{top}, build(false), rest, [][]string{said})
+	blocksTogether := slices.Concat([][]string{top, slices.Concat(build(false)...)}, rest, [][]string{said})
+	allTogether := [][]string{top, slices.Concat(append(build(false), rest...)...), said}
+	for _, paragraphs := range [][][]string{full, once, blocksTogether, allTogether} {
+		if out := text(paragraphs...); strings.Count(out, "\n") <= screen {
+			return out
+		}
 	}
-	return out
+	return text(once...) // it does not fit in any case
 }
 
 // recommendation has a paragraph for each of the advice.

@@ -185,6 +185,20 @@ func TestTheSuiteFitsAScreen(t *testing.T) {
 	}
 }
 
+// On a noisy machine there is more to say, and strategies are often contended.
+func TestANoisySuiteFitsAScreen(t *testing.T) {
+	t.Parallel()
+	for more := range 8 {
+		words := manyAdvice()
+		for range more {
+			words = append(words, "one line")
+		}
+		if lines := strings.Count(Suite(suite(3), words, Options{}), "\n"); lines > screen {
+			t.Errorf("%d more lines of advice: %d lines, at most %d", more, lines, screen)
+		}
+	}
+}
+
 // Where the suite has more to say than fits, the columns are named once.
 func TestALongSuiteSavesHeads(t *testing.T) {
 	t.Parallel()
