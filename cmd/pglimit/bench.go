@@ -192,8 +192,7 @@ func (a *app) complain(r result.Report, conditions []gate.Condition) (bad bool) 
 			a.say(fmt.Sprintf("%s: granted %d tokens too many", name, run.Audit.OverTokens))
 			bad = true
 		}
-		// Of the write-up's statements that is what they are run for.
-		if share := run.FailedShare(); share > mostFailed && !strings.HasPrefix(run.Strategy, "published_") {
+		if share := run.FailedShare(); share > mostFailed {
 			a.say(fmt.Sprintf("%s: %.0f %% of the requests failed", name, 100*share))
 			bad = true
 		}

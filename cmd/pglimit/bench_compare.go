@@ -1,6 +1,9 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
@@ -73,7 +76,10 @@ func newBenchReportCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.writeReport(args[1], measured)
+			if err := a.writeReport(args[1], measured); err != nil {
+				return fmt.Errorf("cannot write %s: %w", args[1], errors.Unwrap(err))
+			}
+			return nil
 		},
 	}
 }

@@ -6,8 +6,9 @@ exact each was, and which one to take.
 Without flags it runs a suite: five loads, each strategy by itself, one round trip per
 decision; then what combining and the memory of denials, which a Limiter has by default,
 make of each. --scenario names loads, "--scenario help" describes them. A flag that says
-something of the load (from --limit on) makes it a load of your own, or changes those
-that are named. --plan reads loads in phases from a YAML file.
+something of the load, such as --keys or --callers, makes it a load of your own, or changes
+those that are named. (--durability, --unlogged, --audit and --seed alone do not.) --plan
+reads loads in phases from a YAML file.
 
 Where no database is named it starts a Postgres of its own (from local binaries,
 else with the docker command) and removes it at the end. A database that is named
@@ -45,6 +46,7 @@ of requests that were given up while they waited; other errors are counted apart
 --fail takes a METRIC, a comparison (< <= = != >= >) and a value. Metrics: p50, p90, p99,
 p99.9, p99.99, max, mean, each alone or of (grant) or (denial); grants/s, denials/s,
 decisions/s; over, not_due, errors, failed, deadlocks, contended, trips, wal, granted.
+"over=0" says nothing of grants that the audit lacks: the verdict is "no fault seen" then.
 
 Exit codes: 0 fine; 1 a strategy granted too much, a --fail condition was not kept, or
 most requests of a run failed; 2 failed; 130 ended by Ctrl-C (what was measured so far

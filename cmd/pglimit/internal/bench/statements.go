@@ -30,6 +30,7 @@ func readStatements(ctx context.Context, observer *pgxpool.Pool) statements {
 		select queryid, min(query), sum(calls)::bigint, sum(total_exec_time)
 		from %s.pg_stat_statements
 		where dbid = (select oid from pg_catalog.pg_database where datname = current_database()) and queryid is not null
+			and query not like '%%pg_current_wal_insert_lsn%%' -- that is ours
 		group by queryid`, pgx.Identifier{schema}.Sanitize()))
 	if err != nil {
 		return nil

@@ -10,13 +10,18 @@ import (
 // noise, as a share. Runs of a second on a busy machine differ by as much.
 const SingleRun = 0.15
 
+// enoughRuns for ranges to say something: those of two runs each lie apart by chance one
+// time in three, those of three runs one time in ten.
+const enoughRuns = 3
+
 // Noise says that two figures cannot be told apart: the ranges of their repetitions
-// overlap or, where either has one run only, they differ by less than [SingleRun].
+// overlap or, where either has fewer than three, they differ by less than [SingleRun].
 func Noise(a, b result.Figure) bool {
-	if a.Runs < 2 || b.Runs < 2 {
-		return difference(a, b) < SingleRun
+	overlap := a.Low <= b.High && b.Low <= a.High
+	if min(a.Runs, b.Runs) >= enoughRuns {
+		return overlap
 	}
-	return a.Low <= b.High && b.Low <= a.High
+	return difference(a, b) < SingleRun || overlap && min(a.Runs, b.Runs) > 1
 }
 
 // Tie says that neither strategy can be called the faster. That takes a little more than

@@ -95,8 +95,13 @@ func TestFaults(t *testing.T) {
 	if words, want := got.Words(true), []string{"3 too many granted", "1 deadlock", "5 % failed"}; !reflect.DeepEqual(words, want) {
 		t.Errorf("%q, want %q", words, want)
 	}
-	if few := (Faults{Failed: 1, Requests: 1000}); few.Words(true)[0] != "1 failed" || few.Wrong() || !few.Any() {
+	if few := (Faults{Failed: 2, Requests: 1000}); few.Words(true)[0] != "2 failed" || few.Wrong() || !few.Any() {
 		t.Errorf("%+v is %q", few, few.Words(true))
+	}
+	for _, harmless := range []Faults{{Failed: 1, Requests: 1000}, {Deadlocks: 3, Requests: 1000}} {
+		if harmless.Any() {
+			t.Errorf("%+v counts", harmless)
+		}
 	}
 	if none := FaultsOf(result.Scenario{}, result.Row{Runs: []result.Run{{Decisions: 1, Granted: 1}}}); none.Any() {
 		t.Errorf("%+v", none)

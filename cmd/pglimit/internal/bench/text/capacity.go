@@ -37,6 +37,9 @@ func highest(list []result.Capacity) []string {
 	rows := [][]string{{"highest arrival rate", "per second", "p99 there", "bound", "probes", "verdict"}}
 	for _, c := range ordered {
 		rate, p99, verdict := "none", format.None, format.None
+		if len(c.Probes) == 0 { // interrupted
+			rate = format.Unknown
+		}
 		if c.Rate > 0 {
 			rate = format.Number(c.Rate)
 			if at := probe(c); at != nil {
