@@ -67,7 +67,7 @@ func Capacity(ctx context.Context, place Place, c CapacityConfig, progress func(
 			}
 			report.Capacity = append(report.Capacity, result.Capacity{Strategy: strategy.Name(), P99Bound: microseconds(int64(c.P99))})
 			found := &report.Capacity[len(report.Capacity)-1]
-			if err := b.search(ctx, c, s, subject, found); err != nil || ctx.Err() != nil {
+			if err := search(ctx, c.Callers, s, found, b.prober(subject, len(c.Callers)+maxProbes)); err != nil || ctx.Err() != nil {
 				return err
 			}
 		}
@@ -75,27 +75,35 @@ func Capacity(ctx context.Context, place Place, c CapacityConfig, progress func(
 	})
 }
 
-func (b *bench) search(ctx context.Context, c CapacityConfig, s scenario.Scenario, subject scenario.Subject, found *result.Capacity) error {
-	number, of := 0, len(c.Callers)+maxProbes
-	point := func(s scenario.Scenario) (result.CapacityPoint, error) {
+// prober runs a load for a short time, and returns what came of it.
+type prober func(context.Context, scenario.Scenario) (result.CapacityPoint, error)
+
+// prober of one strategy, which runs that many times at most.
+func (b *bench) prober(subject scenario.Subject, most int) prober {
+	number := 0
+	return func(ctx context.Context, s scenario.Scenario) (result.CapacityPoint, error) {
 		number++
-		run, _, err := b.run(ctx, job{s, subject, 1}, Progress{Scenario: "capacity", Strategy: subject.Strategy.Name(), Number: number, Of: of})
+		run, _, err := b.run(ctx, job{s, subject, 1}, Progress{Scenario: "capacity", Strategy: subject.Strategy.Name(), Number: number, Of: most})
 		return result.CapacityPoint{
 			DecisionsPerSecond: run.DecisionsPerSecond, P50: run.Latency.P50, P99: run.Latency.P99,
 			FailedShare: round(run.FailedShare(), 6), Verdict: run.Verdict(),
 		}, err
 	}
+}
 
+// search sweeps over callers, bisects, and puts both into found. What was found before the
+// context ended stays there.
+func search(ctx context.Context, callers []int, s scenario.Scenario, found *result.Capacity, probe prober) error {
 	most, kept := 0.0, 0.0
-	for _, callers := range c.Callers {
+	for _, n := range callers {
 		closed := s
-		closed.Callers, closed.Instances = callers, min(s.Instances, callers)
+		closed.Callers, closed.Instances = n, min(s.Instances, n)
 		closed.Phases = []scenario.Phase{{Length: s.Length()}}
-		p, err := point(closed)
+		p, err := probe(ctx, closed)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		p.Callers = callers
+		p.Callers = n
 		found.Sweep = append(found.Sweep, p)
 		most = max(most, p.DecisionsPerSecond)
 		if p.P99 < found.P99Bound {
@@ -107,10 +115,10 @@ func (b *bench) search(ctx context.Context, c CapacityConfig, s scenario.Scenari
 	if kept == 0 || kept == most { // the sweep does not say where to begin
 		kept = most / 2
 	}
-	for rate := kept; number < of && high-low > closeEnough*high; {
+	for rate := kept; len(found.Probes) < maxProbes && high-low > closeEnough*high; {
 		open := s
 		open.Phases = []scenario.Phase{{From: rate, To: rate, Length: s.Length()}}
-		p, err := point(open)
+		p, err := probe(ctx, open)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
