@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
@@ -107,4 +108,15 @@ func within(t *testing.T, what string, got, low, high time.Duration) {
 	if got < low || got > high {
 		t.Errorf("%s is %v, want %v to %v", what, got, low, high)
 	}
+}
+
+// nowhere is a pool of a server that does not exist.
+func nowhere(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), "host="+t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
 }

@@ -62,7 +62,7 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 	stopProgress := progress.follow(b.progress, j.scenario.Length(), d.timeline.decisions)
 	stopSamples := func() []sample { return nil }
 	if !b.config.NoSeries {
-		stopSamples = follow(ctx, d.timeline.width, func(ctx context.Context) sample {
+		stopSamples = follow(ctx, d.timeline.width, len(d.timeline.slots), func(ctx context.Context) sample {
 			return takeSample(ctx, b.observer, func() int64 { return meter.Count().Trips })
 		})
 	}

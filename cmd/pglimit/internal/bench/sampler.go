@@ -43,28 +43,30 @@ func (s sample) since(before sample, p *result.Point) {
 	}
 }
 
-// follow takes a sample now and then one at the end of each interval, until the function
-// that it returns is called; that returns them.
-func follow(ctx context.Context, interval time.Duration, take func(context.Context) sample) (stop func() []sample) {
-	ctx, cancel := context.WithCancel(ctx)
+// follow takes a sample now, one at each boundary between that many intervals, and the last
+// when the function that it returns is called; that returns them. So the n-th sample is of
+// the end of the n-th interval, also where the server does not answer: a sample that is not
+// there when the next one is due is given up.
+func follow(ctx context.Context, interval time.Duration, intervals int, take func(context.Context) sample) (stop func() []sample) {
 	samples := []sample{take(ctx)}
+	begin := time.Now()
+	following, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				samples = append(samples, take(ctx))
-			case <-ctx.Done():
+		for number := 1; number < intervals; number++ {
+			due := begin.Add(time.Duration(number) * interval)
+			if pause(following, time.Until(due)); following.Err() != nil {
 				return
 			}
+			within, cancel := context.WithDeadline(following, due.Add(interval))
+			samples = append(samples, take(within))
+			cancel()
 		}
 	}()
 	return func() []sample {
 		cancel()
 		<-done
-		return samples
+		return append(samples, take(ctx))
 	}
 }
