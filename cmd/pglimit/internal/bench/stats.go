@@ -49,7 +49,7 @@ func (r reading) since(before reading, complete bool, run *result.Run) {
 	run.WALBytesPerDecision = new(round(ratio(wal, run.Decisions), 3))
 	run.TransactionIDsPerDecision = new(round(ratio(xids, run.Decisions), 6))
 	run.Deadlocks = new(max(0, r.deadlocks-before.deadlocks)) // a crash resets them
-	run.DeadTuples = new(max(0, r.dead-before.dead)) // autovacuum may have been there
+	run.DeadTuples = new(max(0, r.dead-before.dead))          // autovacuum may have been there
 	run.StatisticsComplete = complete
 	if updates := r.updates - before.updates; updates > 0 {
 		run.HOTUpdateRatio = new(round(ratio(r.hotUpdates-before.hotUpdates, updates), 6))
