@@ -171,7 +171,7 @@ func (b *benchFlags) inOrder(flags *pflag.FlagSet) (changed []string) {
 			changed = append(changed, f.Name)
 		}
 	})
-	last := func(name string) int { return slices.Index([]string{"burst", "duration"}, name) }
+	last := func(name string) int { return slices.Index([]string{"burst", "duration", "restart"}, name) }
 	slices.SortStableFunc(changed, func(x, y string) int { return last(x) - last(y) })
 	return changed
 }

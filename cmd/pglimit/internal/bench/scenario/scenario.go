@@ -11,6 +11,7 @@
 package scenario
 
 import (
+	"math"
 	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
@@ -150,14 +151,18 @@ func (s Scenario) Length() (sum time.Duration) {
 // Open says that requests arrive on a schedule.
 func (s Scenario) Open() bool { return s.Phases[0].From > 0 || s.Phases[0].To > 0 }
 
-// Scaled has all its times multiplied by the factor, and the write-up's criterion with
-// them.
+// Scaled has all times of the load multiplied by the factor, and the write-up's criterion
+// with them: rounded up, because the first grant comes at once.
 func (s Scenario) Scaled(factor float64) Scenario {
-	scale := func(d time.Duration) time.Duration { return time.Duration(float64(d) * factor) }
+	scale := func(d time.Duration) time.Duration {
+		return time.Duration(float64(d) * factor).Round(time.Microsecond)
+	}
 	phases := make([]Phase, len(s.Phases))
 	for i, p := range s.Phases {
 		phases[i] = Phase{p.From, p.To, scale(p.Length)}
 	}
-	s.Phases, s.Warmup, s.AtMost = phases, scale(s.Warmup), int64(float64(s.AtMost)*factor)
+	s.Phases, s.Warmup, s.Trouble.RestartAfter = phases, scale(s.Warmup), scale(s.Trouble.RestartAfter)
+	const noise = 1e-6 // of floating point: 300 x 0.1 is not above 30
+	s.AtMost = int64(math.Ceil(float64(s.AtMost)*factor - noise))
 	return s
 }
