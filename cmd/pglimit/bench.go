@@ -96,7 +96,7 @@ func (a *app) bench(cmd *cobra.Command, b *benchFlags, config bench.Config, cond
 // measure runs work on the database that the user named, or on a throwaway server.
 func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, work func(context.Context, bench.Place, bench.Config, func(bench.Progress)) (result.Report, error)) (measured result.Report, err error) {
 	if b.report != "" { // better now than after ten minutes
-		if err := os.WriteFile(b.report, nil, 0o644); err != nil { //nolint:gosec // a page for others to read
+		if err := writable(b.report); err != nil {
 			return measured, fmt.Errorf("--report: %w", err)
 		}
 	}
@@ -128,6 +128,15 @@ func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, wo
 		err = errors.Join(err, a.writeReport(b.report, measured))
 	}
 	return measured, err
+}
+
+// writable says why the file cannot be written. What is in it stays, for the bench may fail.
+func writable(name string) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a page for others to read
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 func (a *app) writeReport(name string, measured result.Report) error {
