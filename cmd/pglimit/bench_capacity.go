@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -107,11 +108,28 @@ func (a *app) capacity(cmd *cobra.Command, b *benchFlags, c bench.CapacityConfig
 	if err == nil && measured.Interrupted {
 		err = cmd.Context().Err()
 	}
-	for _, found := range measured.Capacity {
-		if err == nil && found.Rate == 0 {
-			a.say(fmt.Sprintf("%s kept p99 under %v at no rate", found.Strategy, c.P99))
-			err = exitDenied
-		}
+	if err == nil && a.complainOfCapacity(measured.Capacity, c.P99) {
+		err = exitDenied
 	}
 	return err
+}
+
+// complainOfCapacity says on stderr which strategy granted too much or was never fast
+// enough, and whether there is one.
+func (a *app) complainOfCapacity(all []result.Capacity, p99 time.Duration) (bad bool) {
+	for _, found := range all {
+		over := int64(0)
+		for _, p := range slices.Concat(found.Sweep, found.Probes) {
+			over = max(over, p.OverTokens)
+		}
+		if over > 0 {
+			a.say(fmt.Sprintf("%s: granted %d tokens too many", found.Strategy, over))
+			bad = true
+		}
+		if found.Rate == 0 {
+			a.say(fmt.Sprintf("%s kept p99 under %v at no rate", found.Strategy, p99))
+			bad = true
+		}
+	}
+	return bad
 }

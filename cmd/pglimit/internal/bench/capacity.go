@@ -84,11 +84,19 @@ func (b *bench) prober(subject scenario.Subject, most int) prober {
 	return func(ctx context.Context, s scenario.Scenario) (result.CapacityPoint, error) {
 		number++
 		run, _, err := b.run(ctx, job{s, subject, 1}, Progress{Scenario: "capacity", Strategy: subject.Strategy.Name(), Number: number, Of: most})
-		return result.CapacityPoint{
-			DecisionsPerSecond: run.DecisionsPerSecond, P50: run.Latency.P50, P99: run.Latency.P99,
-			FailedShare: round(run.FailedShare(), 6), Verdict: run.Verdict(),
-		}, err
+		return pointOf(run), err
 	}
+}
+
+func pointOf(run result.Run) result.CapacityPoint {
+	p := result.CapacityPoint{
+		DecisionsPerSecond: run.DecisionsPerSecond, P50: run.Latency.P50, P99: run.Latency.P99,
+		FailedShare: round(run.FailedShare(), 6), Verdict: run.Verdict(),
+	}
+	if run.Audit != nil {
+		p.OverTokens = run.Audit.OverTokens
+	}
+	return p
 }
 
 // search sweeps over callers, bisects, and puts both into found. What was found before the

@@ -154,4 +154,5 @@ type CapacityPoint struct {
 	FailedShare        float64 `json:"failed_share"` // of the requests
 	Kept               bool    `json:"kept"`         // probes: p99 stayed under the bound, and the rate was reached
 	Verdict            string  `json:"verdict"`
+	OverTokens         int64   `json:"over_tokens"` // as in [Audit]
 }
