@@ -251,3 +251,19 @@ func TestSearchOfALowThreshold(t *testing.T) {
 		}
 	}
 }
+
+func TestPointOfARun(t *testing.T) {
+	t.Parallel()
+	run := result.Run{
+		Decisions: 3, DecisionsPerSecond: 100, Errors: map[string]int64{"timeout": 1},
+		Latency: result.Latency{P50: 5, P99: 50}, Audit: &result.Audit{Verdict: "OVER by 2", OverTokens: 2},
+	}
+	want := result.CapacityPoint{DecisionsPerSecond: 100, P50: 5, P99: 50, FailedShare: 0.25, Verdict: "OVER by 2", OverTokens: 2}
+	if got := pointOf(run); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	run.Audit, run.Errors = nil, nil
+	if got := pointOf(run); got.Verdict != "not audited" || got.OverTokens != 0 || got.FailedShare != 0 {
+		t.Errorf("%+v", got)
+	}
+}
