@@ -29,7 +29,7 @@ func benchRunsTheSuite(t *testing.T, c cli) {
 			t.Errorf("a line is too wide or coloured: %q", line)
 		}
 	}
-	r.prints(t, "many keys, all granted", "one hot key, mostly denied", "partners", "with combining", "Recommendation", "token_bucket", "exclusion_range", "exact")
+	r.prints(t, "many keys, all granted", "one hot key, mostly denied", "partners, one per", "with combining", "Recommendation", "token_bucket", "exclusion_range", "exact")
 	html, err := os.ReadFile(page)
 	must(t, err)
 	for _, part := range []string{"<svg", "Recommendation", "many keys, mostly denied", "for_update_nowait", "--report " + page} {

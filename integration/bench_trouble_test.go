@@ -104,15 +104,15 @@ func benchBreaks(t *testing.T, pool *pgxpool.Pool, decision, owedNS string) {
 	t.Helper()
 	run(t, pool, `
 		create or replace function pglimit.token_bucket_take(
-			_key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[], relaxed boolean, impatient boolean,
-			out granted bigint, out now_ns bigint, out full_ns bigint, out token_ns bigint, out at_ns bigint, out leased_ns bigint, out until_ns bigint
+			_key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[], impatient boolean,
+			out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
 		) language plpgsql set search_path = '' as $$
 		begin
 			now_ns := pglimit.clock_ns();
 			granted := `+decision+`;
-			full_ns := now_ns + `+owedNS+`;
-			token_ns := _token_ns;
-			at_ns := now_ns;
+			bucket.full_ns := now_ns + `+owedNS+`;
+			bucket.token_ns := _token_ns;
+			bucket.at_ns := now_ns;
 		end $$`)
 }
 

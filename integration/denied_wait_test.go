@@ -55,7 +55,7 @@ func TestAPlanThatWaitedIsNotKept(t *testing.T) {
 	var err error
 	whileBlocked(t, pool, func() {
 		_, err = pool.Exec(t.Context(), `select pglimit.token_bucket_take_many(array['a', 'b'], '{test}', '{10000000}', '{100000000}',
-			'{-1,-1}', '{1,2}', '{10,10}', '{1,1}', true)`)
+			'{-1,-1}', '{1,2}', '{10,10}', '{1,1}')`)
 	}, func() {
 		passes(t, pool, 150*time.Millisecond)
 		if err := holder.Rollback(t.Context()); err != nil {

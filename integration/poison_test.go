@@ -25,11 +25,11 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 		name string
 		args []string // good ones
 	}
-	take := call{"token_bucket_take", []string{"'k'", "'test'", "1000", "10000", "1", "1", "null::bigint[]", "null::bigint[]", "false", "false"}}
-	lease := call{"token_bucket_lease", []string{"'k'", "'test'", "1000", "10000", "1", "1", "1000000", "0", "0", "0", "false"}}
+	take := call{"token_bucket_take", []string{"'k'", "'test'", "1000", "10000", "1", "1", "null::bigint[]", "null::bigint[]", "false"}}
+	lease := call{"token_bucket_lease", []string{"'k'", "'test'", "1000", "10000", "1", "1", "1000000", "0", "0", "0"}}
 	many := call{"token_bucket_take_many", []string{
 		"array['a','b']", "array['test','test']", "array[1000,1000]::bigint[]", "array[10000,10000]::bigint[]",
-		"array[1,1]::bigint[]", "array[1,2]::bigint[]", "array[1,1]::bigint[]", "array[1,1]::bigint[]", "false",
+		"array[1,1]::bigint[]", "array[1,2]::bigint[]", "array[1,1]::bigint[]", "array[1,1]::bigint[]",
 	}}
 	run := func(c call, changed map[int]string) error {
 		args := append([]string(nil), c.args...)

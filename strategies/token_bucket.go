@@ -94,7 +94,7 @@ func takeTokens(ctx context.Context, session rate.Session, r *rate.Request, how 
 func takeFromOne(ctx context.Context, session rate.Session, r *rate.Request, want, unit int64, wants, units []int64, how call.Manner) (granted, nowNS int64, after bucket.Bucket, err error) {
 	err = session.Row(ctx, tokenBucketTake,
 		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), want, unit, wants, units, how.Relaxed, how.Impatient},
-		&granted, &nowNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS)
+		&granted, &nowNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS, nil)
 	return granted, max(nowNS, after.AtNS), after, err // never dated before the grants that it counts
 }
 

@@ -37,7 +37,7 @@ func (s TokenBucket) Lease(ctx context.Context, session rate.Session, r rate.Lea
 	err := session.Row(ctx, tokenBucketLease, []any{
 		r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Share, r.TTL.Nanoseconds(),
 		r.Settle.Tokens, r.Spent, untilNS(r.Settle), call.MannerOf(session, []rate.Request{look}).Relaxed,
-	}, &lease.Tokens, &nowNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS)
+	}, &lease.Tokens, &nowNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS, nil)
 	if err != nil {
 		return rate.Lease{}, call.Explain(err)
 	}

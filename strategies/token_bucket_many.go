@@ -91,10 +91,10 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 		last, wants, units = nil, nil, nil
 	}
 	var nowNS int64
-	var grants, numbers, fulls, ats, leased, untils, denied, deniedFulls, deniedTokens, deniedAts, deniedLeased, deniedUntils []int64
+	var grants, numbers, fulls, ats, leases, denied []int64
 	err := session.Row(ctx, tokenBucketTakeMany, []any{
 		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), asks, last, wants, units, how.Relaxed,
-	}, &nowNS, &grants, &numbers, &fulls, &ats, &leased, &untils, &denied, &deniedFulls, &deniedTokens, &deniedAts, &deniedLeased, &deniedUntils)
+	}, &nowNS, &grants, &numbers, &fulls, &ats, &leases, &denied, nil)
 	if err != nil {
 		return err
 	}
@@ -105,22 +105,16 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 	for k := range buckets {
 		buckets[k] = bucket.Bucket{FullNS: nowNS + grants[k]*m.tokens[k], TokenNS: m.tokens[k], AtNS: nowNS}
 	}
-	for i, fullNS := range fulls {
-		k := i
-		if numbers != nil {
-			k = int(numbers[i] - 1)
-		}
-		buckets[k].FullNS, buckets[k].AtNS = fullNS, ats[i]
-		if leased != nil {
-			buckets[k].LeasedNS, buckets[k].UntilNS = leased[i], untils[i]
-		}
+	for i, number := range numbers {
+		buckets[number-1].FullNS, buckets[number-1].AtNS = fulls[i], ats[i]
 	}
-	for i, number := range denied {
-		grants[number-1] = 0
-		buckets[number-1] = bucket.Bucket{
-			FullNS: deniedFulls[i], TokenNS: deniedTokens[i], AtNS: deniedAts[i],
-			LeasedNS: deniedLeased[i], UntilNS: deniedUntils[i],
-		}
+	for lease := range slices.Chunk(leases, 3) {
+		b := &buckets[lease[0]-1]
+		b.LeasedNS, b.UntilNS = lease[1], lease[2]
+	}
+	for row := range slices.Chunk(denied, 6) {
+		buckets[row[0]-1] = bucket.Bucket{FullNS: row[1], TokenNS: row[2], AtNS: row[3], LeasedNS: row[4], UntilNS: row[5]}
+		grants[row[0]-1] = 0
 	}
 	first := int64(0)
 	for k, b := range buckets {

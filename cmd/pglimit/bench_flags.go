@@ -109,6 +109,8 @@ func (b *benchFlags) addLoadTo(cmd *cobra.Command) {
 	flags.BoolVar(&s.Leases, "leases", false, "let instances fetch tokens of busy keys in advance, where the strategy can")
 	flags.DurationVar(&s.LeaseTTL, "lease-ttl", 0, "`TIME` for which tokens are set aside at most (default: 1s)")
 
+	flags.BoolVar(&s.NoBreaker, "no-breaker", false, "have every caller wait for a server that does not answer, until --timeout")
+
 	flags.Float64Var(&b.rps, "rps", 0, "`REQUESTS` per second that arrive on schedule (default: a closed loop)")
 	choiceVar(cmd, flags, &l.Arrivals, "arrivals", "`SPACING` of arrivals under --rps", scenario.Poisson, scenario.Constant)
 	flags.DurationVar(&b.duration, "duration", b.duration, "`TIME` for which each strategy is measured")
@@ -149,6 +151,8 @@ func (b *benchFlags) changes() map[string]func(*scenario.Scenario) {
 		"denial-keys":  func(s *scenario.Scenario) { s.Stages.DenialKeys = l.Stages.DenialKeys },
 		"leases":       func(s *scenario.Scenario) { s.Stages.Leases = l.Stages.Leases },
 		"lease-ttl":    func(s *scenario.Scenario) { s.Stages.LeaseTTL = l.Stages.LeaseTTL },
+
+		"no-breaker": func(s *scenario.Scenario) { s.Stages.NoBreaker = l.Stages.NoBreaker },
 
 		"rps": func(s *scenario.Scenario) {
 			s.Phases = []scenario.Phase{{From: b.rps, To: b.rps, Length: s.Length()}}

@@ -58,8 +58,8 @@ func TestBenchFlagsAreTheLoad(t *testing.T) {
 // the help's.
 func TestBenchSwitchesStages(t *testing.T) {
 	t.Parallel()
-	want := scenario.Stages{NoCombining: true, Lanes: 2, MaxWaiting: 3, NoMemory: true, DenialTTL: 4 * time.Second, DenialKeys: 5, Leases: true, LeaseTTL: 6 * time.Second}
-	got := configured(t, strings.Fields("--no-combining --lanes 2 --max-waiting 3 --no-memory --denial-ttl 4s --denial-keys 5 --leases --lease-ttl 6s")...)
+	want := scenario.Stages{NoCombining: true, Lanes: 2, MaxWaiting: 3, NoMemory: true, DenialTTL: 4 * time.Second, DenialKeys: 5, Leases: true, LeaseTTL: 6 * time.Second, NoBreaker: true}
+	got := configured(t, strings.Fields("--no-combining --lanes 2 --max-waiting 3 --no-memory --denial-ttl 4s --denial-keys 5 --leases --lease-ttl 6s --no-breaker")...)
 	if got.Scenarios[0].Stages != want {
 		t.Errorf("%+v, want %+v", got.Scenarios[0].Stages, want)
 	}

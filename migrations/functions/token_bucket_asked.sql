@@ -1,18 +1,15 @@
--- Returns the buckets of a call for many, numbered from 1, without the buckets that are done
--- (null: none is done). limiters, tokens_ns, windows_ns and asks have an element for each key, or
--- one for all keys.
+-- Returns the buckets of a call for many, numbered from 1, without those whose key is null: they
+-- are done. limiters, tokens_ns, windows_ns and asks have an element for each key, or one for all.
 --
 -- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
 -- once, in the order of the numbers.
-create or replace function pglimit.token_bucket_asked(
-    done boolean[], keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[]
-)
+create or replace function pglimit.token_bucket_asked(keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[])
 returns table (number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint)
 language sql immutable parallel safe
 begin atomic
     select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
         coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1])
     from unnest(keys) with ordinality u(key, number)
-    where done[u.number] is not true
+    where u.key is not null
     offset 0;
 end;

@@ -10,7 +10,7 @@
 -- uses the price of a token in the row, so that it loses nothing that was written under another
 -- limit. A lease that the row does not know (it has expired, or the bucket was reset) is left alone.
 --
--- _key, _limiter, _token_ns, _window_ns, relaxed: as in token_bucket_take. want: tokens of the new
+-- _key, _limiter, _token_ns, _window_ns: as in token_bucket_take. want: tokens of the new
 -- lease at most. share: at most one in that many of the tokens that are there. ttl_ns: how long
 -- the new lease lasts at most. settle_tokens, settle_spent, settle_until_ns: the lease to settle,
 -- how many of its tokens were spent, and when it expires.
@@ -19,7 +19,7 @@
 -- lease, which expires at bucket.until_ns. now_ns: the time of the decision. bucket: the row after it.
 create or replace function pglimit.token_bucket_lease(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, share bigint, ttl_ns bigint,
-    settle_tokens bigint, settle_spent bigint, settle_until_ns bigint, relaxed boolean,
+    settle_tokens bigint, settle_spent bigint, settle_until_ns bigint,
     out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
 )
 language plpgsql
@@ -28,14 +28,10 @@ set enable_seqscan = off
 as $$
 declare
     seen pglimit.token_bucket;
-    settles boolean;
 begin
     if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and 6400000000000000000
         and settle_spent between 0 and settle_tokens) is not true then
         raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
-    end if;
-    if relaxed then
-        perform pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
     -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
     -- REINDEX.
@@ -43,18 +39,15 @@ begin
     bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     now_ns := pglimit.clock_ns();
 
-    settles := coalesce(settle_tokens > 0 and bucket.until_ns = settle_until_ns and settle_until_ns > now_ns
-        and settle_tokens::numeric * bucket.token_ns <= bucket.leased_ns, false);
-    if settles then
+    if settle_tokens > 0 and bucket.until_ns = settle_until_ns and settle_until_ns > now_ns
+        and settle_tokens::numeric * bucket.token_ns <= bucket.leased_ns then
         bucket.leased_ns := nullif(bucket.leased_ns - settle_tokens * bucket.token_ns, 0);
         bucket.full_ns := least(9223372036854775807, greatest(bucket.full_ns, now_ns) + settle_spent::numeric * bucket.token_ns);
         bucket.at_ns := greatest(bucket.at_ns, now_ns);
     end if;
 
     seen := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
-    if seen.leased_ns is null then
-        seen.until_ns := now_ns + ttl_ns;
-    end if;
+    seen.until_ns := case when seen.leased_ns > 0 then seen.until_ns else now_ns + ttl_ns end;
     granted := case
         when seen.until_ns - now_ns < ttl_ns / 5 then 0
         else least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns) / share)
@@ -62,12 +55,11 @@ begin
     if granted > 0 then
         bucket := seen;
         bucket.leased_ns := coalesce(seen.leased_ns, 0) + granted * _token_ns;
-    elsif not settles then
-        return;
     end if;
+    -- If there was nothing to settle and nothing is granted, nothing has changed.
     update pglimit.token_bucket b
     set full_ns = bucket.full_ns, token_ns = bucket.token_ns, at_ns = bucket.at_ns,
         leased_ns = bucket.leased_ns, until_ns = case when bucket.leased_ns > 0 then bucket.until_ns end, room = null
-    where b.key = _key and b.limiter = _limiter;
+    where b.key = _key and b.limiter = _limiter and b is distinct from bucket;
 end
 $$;

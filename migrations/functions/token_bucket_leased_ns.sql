@@ -1,8 +1,5 @@
 -- Returns how many nanoseconds of the window leases set aside, as of now_ns and at the price
--- token_ns of a token.
+-- token_ns of a token. Null: nothing is leased.
 create or replace function pglimit.token_bucket_leased_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
 language sql immutable parallel safe
-return case
-    when b.leased_ns is null then 0
-    else coalesce((pglimit.token_bucket_read(b, now_ns, token_ns)).leased_ns, 0)
-end;
+return case when b.leased_ns is not null then (pglimit.token_bucket_read(b, now_ns, token_ns)).leased_ns end;

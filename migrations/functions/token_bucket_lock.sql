@@ -2,29 +2,27 @@
 -- none, inserts the row of a full bucket, at the price _token_ns. If the clock has stepped back
 -- since the row was written, the bucket owes now what it owed then: the row is corrected, once,
 -- whether or not the request is granted.
-create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint) returns pglimit.token_bucket
+--
+-- Must be called with enable_seqscan off.
+create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint, out bucket pglimit.token_bucket)
 language plpgsql
 set search_path = ''
-set enable_seqscan = off
 as $$
-declare
-    bucket pglimit.token_bucket;
-    now_ns bigint;
 begin
     loop
         select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter for no key update;
-        now_ns := pglimit.clock_ns(); -- behind the lock: an older time would make any new row one that is ahead
-        exit when bucket.key is not null;
+        exit when found;
         insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
-        values (_key, _limiter, now_ns, _token_ns, now_ns)
+        values (_key, _limiter, pglimit.clock_ns(), _token_ns, pglimit.clock_ns())
         on conflict do nothing;
     end loop;
-    if bucket.at_ns > now_ns + pglimit.step_ns() then
+    -- The clock is read behind the lock: compared with an older time, any new row would be ahead.
+    if bucket.at_ns > pglimit.clock_ns() + pglimit.step_ns() then
         update pglimit.token_bucket b
-        set full_ns = greatest(1, b.full_ns - (b.at_ns - now_ns)), until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - now_ns)), 0), at_ns = now_ns, room = null
+        set full_ns = greatest(1, b.full_ns - (b.at_ns - pglimit.clock_ns())), at_ns = pglimit.clock_ns(), room = null,
+            until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - pglimit.clock_ns())), 0)
         where b.key = _key and b.limiter = _limiter
         returning b.* into bucket;
     end if;
-    return bucket;
 end
 $$;

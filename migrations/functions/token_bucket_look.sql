@@ -5,15 +5,14 @@
 -- few milliseconds, if the row was written after now_ns was read. If it is later by more, the
 -- clock has stepped back, and the result for this bucket means nothing.
 --
--- Parameters are as for token_bucket_take_many; done: buckets to skip (null: none).
+-- Parameters are as for token_bucket_take_many; buckets whose key is null are left out.
 -- row: null if the bucket has none.
 --
--- A single select, so that the planner inlines it into the statement. The settings of
--- token_bucket_take_many then leave one plan: for each bucket a look into the primary key. (A
--- comparison with any(array[...]) can neither be hashed nor merged.)
+-- A single select, so that the planner inlines it into the statement. There it finds one plan only:
+-- for each bucket a look into the primary key. A comparison with any(array[...]) can neither be
+-- hashed nor merged, and token_bucket_take_many does not allow a scan of the table.
 create or replace function pglimit.token_bucket_look(
-    now_ns bigint, done boolean[], _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    lasts bigint[], wants bigint[], units bigint[]
+    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[]
 )
 returns table (number bigint, key text, limiter text, token_ns bigint, granted bigint, "row" pglimit.token_bucket)
 language sql stable parallel safe
@@ -25,7 +24,7 @@ begin atomic
             else 0
         end,
         b
-    from pglimit.token_bucket_asked(done, _keys, _limiters, _tokens_ns, _windows_ns, asks) k
-    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = k.limiter
+    from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
+    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = any (array[k.limiter])
     cross join lateral (select pglimit.token_bucket_there(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) as there) t;
 end;

@@ -137,22 +137,19 @@ return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microse
 
 -- functions/token_bucket_asked.sql
 -- +goose StatementBegin
--- Returns the buckets of a call for many, numbered from 1, without the buckets that are done
--- (null: none is done). limiters, tokens_ns, windows_ns and asks have an element for each key, or
--- one for all keys.
+-- Returns the buckets of a call for many, numbered from 1, without those whose key is null: they
+-- are done. limiters, tokens_ns, windows_ns and asks have an element for each key, or one for all.
 --
 -- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
 -- once, in the order of the numbers.
-create or replace function pglimit.token_bucket_asked(
-    done boolean[], keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[]
-)
+create or replace function pglimit.token_bucket_asked(keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[])
 returns table (number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint)
 language sql immutable parallel safe
 begin atomic
     select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
         coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1])
     from unnest(keys) with ordinality u(key, number)
-    where done[u.number] is not true
+    where u.key is not null
     offset 0;
 end;
 -- +goose StatementEnd
@@ -161,52 +158,37 @@ end;
 -- +goose StatementBegin
 -- Returns a row of token_bucket as of now_ns and at the price token_ns of a token: an expired
 -- lease counts as spent when it expired, and another price in the row is converted. The row must
--- not be ahead of the clock by more than step_ns.
+-- not be ahead of the clock by more than step_ns. Without a lease, its until_ns means nothing.
 --
--- A row that owes more than any window is returned without a lease and with the largest full_ns
--- that can be written: it denies every request.
-create or replace function pglimit.token_bucket_read(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns pglimit.token_bucket
+-- What does not fit a bigint becomes the largest one, which denies every request.
+create or replace function pglimit.token_bucket_read(inout b pglimit.token_bucket, now_ns bigint, token_ns bigint)
 language plpgsql immutable parallel safe
 set search_path = ''
 as $$
-declare
-    leased numeric := coalesce(b.leased_ns, 0); -- numeric: no sum or product of it overflows
 begin
-    if leased > 0 and coalesce(b.until_ns <= now_ns, true) then
-        b.full_ns := least(9223372036854775807, greatest(b.full_ns, b.until_ns) + leased);
+    if b.leased_ns > 0 and coalesce(b.until_ns, 0) <= now_ns then
+        b.full_ns := least(9223372036854775807, greatest(b.full_ns, b.until_ns)::numeric + b.leased_ns);
         b.at_ns := greatest(b.at_ns, b.until_ns);
-        leased := 0;
+        b.leased_ns := null;
     end if;
-    if b.token_ns <> token_ns then
-        b.full_ns := pglimit.converted_full_ns(b.full_ns, b.token_ns, b.at_ns, now_ns, token_ns);
-        leased := pg_catalog.div(leased * token_ns + b.token_ns - 1, b.token_ns);
-        b.token_ns := token_ns;
-    end if;
-    if leased + greatest(0, b.full_ns - now_ns) > 7000000000000000000 then
-        b.full_ns := 9223372036854775807;
-        leased := 0;
-    end if;
+    b.full_ns := pglimit.read_full_ns(b.full_ns, b.token_ns, b.at_ns, now_ns, token_ns);
+    b.leased_ns := nullif(pglimit.read_full_ns(b.leased_ns, b.token_ns, 0, 0, token_ns), 0); -- a debt of which nothing is refilled
+    b.token_ns := token_ns;
     b.at_ns := greatest(b.at_ns, now_ns);
-    b.leased_ns := nullif(leased, 0);
-    if leased = 0 then
-        b.until_ns := null;
-    end if;
-    return b;
 end
 $$;
 -- +goose StatementEnd
 
 -- functions/token_bucket_full_ns.sql
 -- Returns when a bucket is full again, not counting leases that are out, as of now_ns and at the
--- price token_ns of a token. Without a row (b is null) the bucket is full: 0.
+-- price token_ns of a token. Null without a row (b is null): the bucket is full.
 --
 -- A single expression, so that the planner inlines it.
 create or replace function pglimit.token_bucket_full_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
 language sql immutable parallel safe
 return case
-    when b.token_ns = token_ns and b.leased_ns is null then b.full_ns
-    when b.key is null then 0
-    else (pglimit.token_bucket_read(b, now_ns, token_ns)).full_ns
+    when b.token_ns <> token_ns or b.leased_ns is not null then (pglimit.token_bucket_read(b, now_ns, token_ns)).full_ns
+    else b.full_ns
 end;
 
 -- functions/token_bucket_lock.sql
@@ -215,52 +197,48 @@ end;
 -- none, inserts the row of a full bucket, at the price _token_ns. If the clock has stepped back
 -- since the row was written, the bucket owes now what it owed then: the row is corrected, once,
 -- whether or not the request is granted.
-create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint) returns pglimit.token_bucket
+--
+-- Must be called with enable_seqscan off.
+create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint, out bucket pglimit.token_bucket)
 language plpgsql
 set search_path = ''
-set enable_seqscan = off
 as $$
-declare
-    bucket pglimit.token_bucket;
-    now_ns bigint;
 begin
     loop
         select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter for no key update;
-        now_ns := pglimit.clock_ns(); -- behind the lock: an older time would make any new row one that is ahead
-        exit when bucket.key is not null;
+        exit when found;
         insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
-        values (_key, _limiter, now_ns, _token_ns, now_ns)
+        values (_key, _limiter, pglimit.clock_ns(), _token_ns, pglimit.clock_ns())
         on conflict do nothing;
     end loop;
-    if bucket.at_ns > now_ns + pglimit.step_ns() then
+    -- The clock is read behind the lock: compared with an older time, any new row would be ahead.
+    if bucket.at_ns > pglimit.clock_ns() + pglimit.step_ns() then
         update pglimit.token_bucket b
-        set full_ns = greatest(1, b.full_ns - (b.at_ns - now_ns)), until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - now_ns)), 0), at_ns = now_ns, room = null
+        set full_ns = greatest(1, b.full_ns - (b.at_ns - pglimit.clock_ns())), at_ns = pglimit.clock_ns(), room = null,
+            until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - pglimit.clock_ns())), 0)
         where b.key = _key and b.limiter = _limiter
         returning b.* into bucket;
     end if;
-    return bucket;
 end
 $$;
 -- +goose StatementEnd
 
 -- functions/token_bucket_leased_ns.sql
 -- Returns how many nanoseconds of the window leases set aside, as of now_ns and at the price
--- token_ns of a token.
+-- token_ns of a token. Null: nothing is leased.
 create or replace function pglimit.token_bucket_leased_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
 language sql immutable parallel safe
-return case
-    when b.leased_ns is null then 0
-    else coalesce((pglimit.token_bucket_read(b, now_ns, token_ns)).leased_ns, 0)
-end;
+return case when b.leased_ns is not null then (pglimit.token_bucket_read(b, now_ns, token_ns)).leased_ns end;
 
 -- functions/token_bucket_there.sql
 -- Returns how many tokens a bucket has, as of now_ns, at the price token_ns of a token and
--- window_ns of a burst. Without a row (b is null) the bucket is full.
+-- window_ns of a burst. Without a row (b is null) the bucket is full. A lease of more than window_ns
+-- counts as window_ns, which denies too, and no sum overflows.
 create or replace function pglimit.token_bucket_there(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint) returns bigint
 language sql immutable parallel safe
 return greatest(0, window_ns
     - greatest(0, pglimit.token_bucket_full_ns(b, now_ns, token_ns) - now_ns)
-    - pglimit.token_bucket_leased_ns(b, now_ns, token_ns)) / token_ns;
+    - least(window_ns, coalesce(pglimit.token_bucket_leased_ns(b, now_ns, token_ns), 0))) / token_ns;
 
 -- functions/token_bucket_lease.sql
 -- +goose StatementBegin
@@ -276,7 +254,7 @@ return greatest(0, window_ns
 -- uses the price of a token in the row, so that it loses nothing that was written under another
 -- limit. A lease that the row does not know (it has expired, or the bucket was reset) is left alone.
 --
--- _key, _limiter, _token_ns, _window_ns, relaxed: as in token_bucket_take. want: tokens of the new
+-- _key, _limiter, _token_ns, _window_ns: as in token_bucket_take. want: tokens of the new
 -- lease at most. share: at most one in that many of the tokens that are there. ttl_ns: how long
 -- the new lease lasts at most. settle_tokens, settle_spent, settle_until_ns: the lease to settle,
 -- how many of its tokens were spent, and when it expires.
@@ -285,7 +263,7 @@ return greatest(0, window_ns
 -- lease, which expires at bucket.until_ns. now_ns: the time of the decision. bucket: the row after it.
 create or replace function pglimit.token_bucket_lease(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, share bigint, ttl_ns bigint,
-    settle_tokens bigint, settle_spent bigint, settle_until_ns bigint, relaxed boolean,
+    settle_tokens bigint, settle_spent bigint, settle_until_ns bigint,
     out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
 )
 language plpgsql
@@ -294,14 +272,10 @@ set enable_seqscan = off
 as $$
 declare
     seen pglimit.token_bucket;
-    settles boolean;
 begin
     if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and 6400000000000000000
         and settle_spent between 0 and settle_tokens) is not true then
         raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
-    end if;
-    if relaxed then
-        perform pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
     -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
     -- REINDEX.
@@ -309,18 +283,15 @@ begin
     bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     now_ns := pglimit.clock_ns();
 
-    settles := coalesce(settle_tokens > 0 and bucket.until_ns = settle_until_ns and settle_until_ns > now_ns
-        and settle_tokens::numeric * bucket.token_ns <= bucket.leased_ns, false);
-    if settles then
+    if settle_tokens > 0 and bucket.until_ns = settle_until_ns and settle_until_ns > now_ns
+        and settle_tokens::numeric * bucket.token_ns <= bucket.leased_ns then
         bucket.leased_ns := nullif(bucket.leased_ns - settle_tokens * bucket.token_ns, 0);
         bucket.full_ns := least(9223372036854775807, greatest(bucket.full_ns, now_ns) + settle_spent::numeric * bucket.token_ns);
         bucket.at_ns := greatest(bucket.at_ns, now_ns);
     end if;
 
     seen := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
-    if seen.leased_ns is null then
-        seen.until_ns := now_ns + ttl_ns;
-    end if;
+    seen.until_ns := case when seen.leased_ns > 0 then seen.until_ns else now_ns + ttl_ns end;
     granted := case
         when seen.until_ns - now_ns < ttl_ns / 5 then 0
         else least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns) / share)
@@ -328,13 +299,12 @@ begin
     if granted > 0 then
         bucket := seen;
         bucket.leased_ns := coalesce(seen.leased_ns, 0) + granted * _token_ns;
-    elsif not settles then
-        return;
     end if;
+    -- If there was nothing to settle and nothing is granted, nothing has changed.
     update pglimit.token_bucket b
     set full_ns = bucket.full_ns, token_ns = bucket.token_ns, at_ns = bucket.at_ns,
         leased_ns = bucket.leased_ns, until_ns = case when bucket.leased_ns > 0 then bucket.until_ns end, room = null
-    where b.key = _key and b.limiter = _limiter;
+    where b.key = _key and b.limiter = _limiter and b is distinct from bucket;
 end
 $$;
 -- +goose StatementEnd
@@ -348,15 +318,14 @@ $$;
 -- few milliseconds, if the row was written after now_ns was read. If it is later by more, the
 -- clock has stepped back, and the result for this bucket means nothing.
 --
--- Parameters are as for token_bucket_take_many; done: buckets to skip (null: none).
+-- Parameters are as for token_bucket_take_many; buckets whose key is null are left out.
 -- row: null if the bucket has none.
 --
--- A single select, so that the planner inlines it into the statement. The settings of
--- token_bucket_take_many then leave one plan: for each bucket a look into the primary key. (A
--- comparison with any(array[...]) can neither be hashed nor merged.)
+-- A single select, so that the planner inlines it into the statement. There it finds one plan only:
+-- for each bucket a look into the primary key. A comparison with any(array[...]) can neither be
+-- hashed nor merged, and token_bucket_take_many does not allow a scan of the table.
 create or replace function pglimit.token_bucket_look(
-    now_ns bigint, done boolean[], _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    lasts bigint[], wants bigint[], units bigint[]
+    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[]
 )
 returns table (number bigint, key text, limiter text, token_ns bigint, granted bigint, "row" pglimit.token_bucket)
 language sql stable parallel safe
@@ -368,8 +337,8 @@ begin atomic
             else 0
         end,
         b
-    from pglimit.token_bucket_asked(done, _keys, _limiters, _tokens_ns, _windows_ns, asks) k
-    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = k.limiter
+    from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
+    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = any (array[k.limiter])
     cross join lateral (select pglimit.token_bucket_there(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) as there) t;
 end;
 -- +goose StatementEnd
@@ -387,34 +356,24 @@ end;
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- want, unit: checked, but otherwise ignored if wants is given.
 -- wants, units: one element for each of several requests, or null.
--- relaxed: the commit need not wait for the disk. impatient: gives up with SQLSTATE 55P03
--- after 20 ms if another call holds the row. Both change settings until the transaction ends.
+-- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds the row. Changes
+-- lock_timeout until the transaction ends.
 --
--- granted: tokens. now_ns: the time of the decision. The other results are the row after it, as
--- in the table (null: there is none).
+-- granted: tokens. now_ns: the time of the decision. bucket: the row after it (null: there is none).
 create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[],
-    relaxed boolean, impatient boolean,
-    out granted bigint, out now_ns bigint,
-    out full_ns bigint, out token_ns bigint, out at_ns bigint, out leased_ns bigint, out until_ns bigint
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[], impatient boolean,
+    out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
 )
 language plpgsql
 set search_path = ''
 set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
 as $$
-declare
-    cost_ns bigint;
-    bucket pglimit.token_bucket;
 begin
     if (want > 0 and unit between 1 and want and _token_ns > 0 and unit <= _window_ns / _token_ns and _window_ns <= 6400000000000000000) is not true then
-        raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns
-            using errcode = 'invalid_parameter_value';
+        raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
     end if;
     if impatient then
         perform pg_catalog.set_config('lock_timeout', '20ms', true);
-    end if;
-    if relaxed then
-        perform pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
 
     -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
@@ -431,33 +390,28 @@ begin
 
         granted := pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns);
         granted := case when wants is null then least(want, granted) / unit * unit else pglimit.in_turn(granted, wants, units, 1, cardinality(wants)) end;
-        if granted = 0 then
-            full_ns := bucket.full_ns; token_ns := bucket.token_ns; at_ns := bucket.at_ns; leased_ns := bucket.leased_ns; until_ns := bucket.until_ns;
-            return;
-        end if;
-        cost_ns := granted * _token_ns;
+        exit when granted = 0;
         if bucket.key is null then
             insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
-            values (_key, _limiter, now_ns + cost_ns, _token_ns, now_ns)
+            values (_key, _limiter, now_ns + granted * _token_ns, _token_ns, now_ns)
             on conflict do nothing
-            returning b.full_ns, b.token_ns, b.at_ns, b.leased_ns, b.until_ns into full_ns, token_ns, at_ns, leased_ns, until_ns;
+            returning b.* into bucket;
         else
             update pglimit.token_bucket b
-            set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, _token_ns), now_ns) + cost_ns,
+            set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, _token_ns), now_ns) + granted * _token_ns,
                 token_ns = _token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
-                leased_ns = nullif(pglimit.token_bucket_leased_ns(b, now_ns, _token_ns), 0)
+                leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, _token_ns)
             where b.key = _key and b.limiter = _limiter
                 and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_there(b, now_ns, _token_ns, _window_ns) >= granted
                 and pglimit.clock_ns() >= now_ns - pglimit.step_ns() -- else it stepped back while this waited
-            returning b.full_ns, b.token_ns, b.at_ns, b.leased_ns, b.until_ns into full_ns, token_ns, at_ns, leased_ns, until_ns;
+            returning b.* into bucket;
         end if;
-        if full_ns is not null then
-            exit when try > 1 or pglimit.clock_ns() <= now_ns + 10000000;
-            -- This call waited, for the row or for an insert that was rolled back. The grant is
-            -- dated too early: tokens refilled during the wait would come on top of it. So undo
-            -- it, and decide again.
-            update pglimit.token_bucket b set full_ns = b.full_ns - cost_ns where b.key = _key and b.limiter = _limiter;
-        end if;
+        continue when bucket.key is null; -- another call was faster
+        exit when try > 1 or pglimit.clock_ns() <= now_ns + 10000000;
+        -- This call waited, for the row or for an insert that was rolled back. The grant is dated
+        -- too early: tokens refilled during the wait would come on top of it. So undo it, and
+        -- decide again.
+        update pglimit.token_bucket b set full_ns = b.full_ns - granted * _token_ns where b.key = _key and b.limiter = _limiter;
     end loop;
 end
 $$;
@@ -474,94 +428,74 @@ $$;
 -- asks, likewise: tokens, all or nothing. -1: several requests ask for the bucket, or one asks for
 -- as much as there is. For bucket i these requests are the elements lasts[i - 1] + 1 to lasts[i] of
 -- wants and units, and a look plans how much they get. (All three are null if no ask is -1.)
--- relaxed: as for token_bucket_take. lock_timeout is changed until the transaction ends.
 --
 -- Locks the rows that it updates, in order, then the rows that it inserts, in order. A denial
 -- locks nothing, unless another call took the tokens while this call waited for the row.
 --
--- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile, its row
--- is ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns; with 55P03
--- if another call held a row for 20 ms, or did not commit a missing row in 20 ms (1 ms if this
--- call has updated rows). Then call once more, or ask for each bucket by itself.
+-- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile or is
+-- named twice, its row is ahead of the clock, the clock stepped back, or 100 ms have passed since
+-- now_ns; with 55P03 if another call held a row for 20 ms, or did not commit a missing row in
+-- 20 ms (1 ms if this call has updated rows). Then call once more, or ask for each bucket by itself.
 --
 -- grants: tokens granted to each bucket (null: as many as asked for); wrong for denied buckets.
--- numbers: the buckets whose rows were updated, in order (null: all). fulls, ats, leased, untils:
--- the new values of these rows (leased and untils: null if there are no leases).
--- denied: the numbers of the buckets that granted nothing. denied_...: their rows (zeros: none).
+-- numbers: the buckets whose rows were updated, in order. fulls, ats: the new values of these rows.
+-- leases: three numbers for each of these rows that has a lease: its bucket, leased_ns, until_ns.
+-- denied: six numbers for each bucket that granted nothing: its number, and full_ns, token_ns,
+-- at_ns, leased_ns and until_ns of its row (0: null, or there is no row).
 -- All other buckets have a new row, which is full at now_ns + the price of what was granted.
 create or replace function pglimit.token_bucket_take_many(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    lasts bigint[], wants bigint[], units bigint[], relaxed boolean,
-    out now_ns bigint, out grants bigint[], out numbers bigint[], out fulls bigint[], out ats bigint[], out leased bigint[], out untils bigint[],
-    out denied bigint[], out denied_fulls bigint[], out denied_tokens bigint[], out denied_ats bigint[],
-    out denied_leased bigint[], out denied_untils bigint[]
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[],
+    out now_ns bigint, out grants bigint[], out numbers bigint[], out fulls bigint[], out ats bigint[], out leases bigint[], out denied bigint[]
 )
 language plpgsql
 set search_path = ''
+set lock_timeout = '20ms'
 set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of batch and table
 set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
 declare
     n constant int := cardinality(_keys);
-    planned constant boolean := -1 = any (asks);
-    done boolean[];
-    made bigint;
     changed boolean;
 begin
-    if (n >= 0 and array_position(_limiters, null) is null and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n)
-        and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
+    if (n >= 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
+        and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
         and -1 <= all (asks) and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
-        and (not planned or cardinality(lasts) = n)) is not true then
+        and (-1 <> all (asks) or cardinality(lasts) = n)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
-    perform pg_catalog.set_config('lock_timeout', '20ms', true);
-    if relaxed then
-        perform pg_catalog.set_config('synchronous_commit', 'off', true);
-    end if;
-    if planned then
+    now_ns := pglimit.clock_ns();
+    if -1 = any (asks) then
         -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
         -- REINDEX.
         lock table pglimit.token_bucket in row exclusive mode;
-    end if;
-    now_ns := pglimit.clock_ns();
-    if planned then
-        grants := array(select k.granted from pglimit.token_bucket_look(now_ns, null, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units) k order by k.number);
+        grants := array(select k.granted from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units) k order by k.number);
     end if;
 
-    with taken as (
+    with updates as (
         update pglimit.token_bucket b
         set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, k.token_ns), now_ns) + k.ask * k.token_ns,
             token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
-            leased_ns = nullif(pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns), 0)
-        from pglimit.token_bucket_asked(null, _keys, _limiters, _tokens_ns, _windows_ns, coalesce(grants, asks)) k
-        where b.key = any (array[k.key]) and b.limiter = k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
+            leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns)
+        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, coalesce(grants, asks)) k
+        where b.key = any (array[k.key]) and b.limiter = any (array[k.limiter]) and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
             and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
             and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
         returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
     )
-    select array_agg(t.number), array_agg(t.full_ns), array_agg(t.at_ns),
-        case when count(t.leased_ns) > 0 then array_agg(coalesce(t.leased_ns, 0)) end,
-        case when count(t.leased_ns) > 0 then array_agg(coalesce(t.until_ns, 0)) end
-    into numbers, fulls, ats, leased, untils
-    from taken t;
+    select coalesce(array_agg(u.number), '{}'), array_agg(u.full_ns), array_agg(u.at_ns),
+        array_agg(array[u.number, u.leased_ns, u.until_ns]) filter (where u.leased_ns > 0)
+    into numbers, fulls, ats, leases
+    from updates u;
 
-    if cardinality(numbers) = n then
-        numbers := null;
-    else
-        numbers := coalesce(numbers, '{}');
-        done := array_fill(false, array[n]);
+    if cardinality(numbers) < n then
         for i in 1 .. cardinality(numbers) loop
-            done[numbers[i]] := true;
+            _keys[numbers[i]] := null; -- this bucket is done
         end loop;
-        if numbers <> '{}' then
-            -- A missing row is locked after the existing rows, which is not the order of the keys:
-            -- if no call gave up, two calls could wait for each other.
-            perform pg_catalog.set_config('lock_timeout', '1ms', true);
-        end if;
+        -- A missing row is locked after the existing rows, which is not the order of the keys: if no
+        -- call gave up, two calls could wait for each other.
+        perform pg_catalog.set_config('lock_timeout', case when numbers = '{}' then '20ms' else '1ms' end, true);
         with rest as (
-            select * from pglimit.token_bucket_look(now_ns, done, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units)
+            select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units)
         ), made as (
             insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
             select r.key, r.limiter, now_ns + r.granted * r.token_ns, r.token_ns, now_ns
@@ -569,22 +503,20 @@ begin
             where (r."row").key is null and r.granted > 0 and r.granted = coalesce(grants[r.number], r.granted)
             order by r.number
             on conflict do nothing
-            returning b.key, b.limiter
+            returning 1
         )
-        select (select count(*) from made), bool_or(r.granted > 0 or (r."row").at_ns > now_ns + pglimit.step_ns()
+        select count(*) filter (where r.granted > 0) > (select count(*) from made)
                 -- A peek writes nothing, so one of a row that is ahead even now is answered: the clock stepped back.
-                and (coalesce(asks[r.number], asks[1]) <> 0 or (r."row").at_ns <= pglimit.clock_ns() + pglimit.step_ns())),
-            array_agg(r.number), array_agg(coalesce((r."row").full_ns, 0)), array_agg(coalesce((r."row").token_ns, 0)),
-            array_agg(coalesce((r."row").at_ns, 0)), array_agg(coalesce((r."row").leased_ns, 0)), array_agg(coalesce((r."row").until_ns, 0))
-        into made, changed, denied, denied_fulls, denied_tokens, denied_ats, denied_leased, denied_untils
-        from rest r
-        where (r.key, r.limiter) not in (select m.key, m.limiter from made m);
-        if cardinality(numbers) + made + coalesce(cardinality(denied), 0) < n then
-            raise exception 'token_bucket_take_many: a bucket is named twice' using errcode = 'invalid_parameter_value';
-        end if;
+                or bool_or((r."row").at_ns > now_ns + pglimit.step_ns()
+                    and (coalesce(asks[r.number], asks[1]) <> 0 or (r."row").at_ns <= pglimit.clock_ns() + pglimit.step_ns())),
+            array_agg(array_replace(array[
+                r.number, (r."row").full_ns, (r."row").token_ns, (r."row").at_ns, (r."row").leased_ns, (r."row").until_ns
+            ], null, 0::bigint)) filter (where r.granted = 0)
+        into changed, denied
+        from rest r;
     end if;
     if changed or pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
-        raise exception 'pglimit: a bucket has changed meanwhile, or is held' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';
+        raise exception 'pglimit: a bucket has changed meanwhile, or is held or named twice' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';
     end if;
 end
 $$;

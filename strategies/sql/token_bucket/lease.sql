@@ -5,7 +5,8 @@
 -- expires, $11 whether the commit may be relaxed.
 -- Locks the row. Returns the tokens set aside, the time, and the row.
 select t.granted, t.now_ns, (t.bucket).full_ns, (t.bucket).token_ns, (t.bucket).at_ns,
-    coalesce((t.bucket).leased_ns, 0::bigint), coalesce((t.bucket).until_ns, 0::bigint)
+    coalesce((t.bucket).leased_ns, 0::bigint), coalesce((t.bucket).until_ns, 0::bigint),
+    case when $11::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end
 from pglimit.token_bucket_lease(
     $1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint,
-    $8::bigint, $9::bigint, $10::bigint, $11::boolean) t
+    $8::bigint, $9::bigint, $10::bigint) t

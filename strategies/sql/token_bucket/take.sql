@@ -5,6 +5,7 @@
 -- the row (SQLSTATE 55P03).
 -- Locks the row if tokens may be granted. Returns tokens granted, the time of the decision, and
 -- the row: zeros if there is none.
-select granted, now_ns, coalesce(full_ns, 0::bigint), coalesce(token_ns, 0::bigint), coalesce(at_ns, 0::bigint), coalesce(leased_ns, 0::bigint), coalesce(until_ns, 0::bigint)
-from pglimit.token_bucket_take($1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint[], $8::bigint[],
-    $9::boolean, $10::boolean)
+select t.granted, t.now_ns, coalesce((t.bucket).full_ns, 0::bigint), coalesce((t.bucket).token_ns, 0::bigint), coalesce((t.bucket).at_ns, 0::bigint),
+    coalesce((t.bucket).leased_ns, 0::bigint), coalesce((t.bucket).until_ns, 0::bigint),
+    case when $9::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end
+from pglimit.token_bucket_take($1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint[], $8::bigint[], $10::boolean) t

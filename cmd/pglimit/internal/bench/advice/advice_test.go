@@ -84,7 +84,7 @@ func TestAdvice(t *testing.T) {
 		},
 		"another is the better for a load": {
 			fabricated(many(speeds{"a": one(100), "b": one(120)}), hot(speeds{"a": one(900), "b": one(300)})),
-			[]string{"Take a: fastest in 1 of 2 loads, within 17 % of the fastest in the other", "mostly under their limit: b, 120 grants/s", "One hot key: a, 900 denials/s", "b: ×1.2 on many granted, up to 67 % slower"},
+			[]string{"Take a: fastest in 1 of 2 loads, behind by 17 % in the other", "mostly under their limit: b, 120 grants/s", "One hot key: a, 900 denials/s", "b: ×1.2 on many granted, up to 67 % slower"},
 			"",
 		},
 		"a tie with one round": {

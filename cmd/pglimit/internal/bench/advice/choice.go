@@ -13,7 +13,9 @@ import (
 
 // choose the strategy that is the least behind the fastest, as the geometric mean over
 // the loads that several ran under: so one load that it is bad at is not outweighed by a
-// win elsewhere. Empty: there is none to choose.
+// win elsewhere. With the stages on, as a service has them, loads count in which Postgres
+// decides all the same: where denials come from memory, all strategies are as fast.
+// Empty: there is none to choose.
 func (e *evidence) choose() (winner string) {
 	pool := e.patient(e.candidates)
 	if len(pool) > 0 {
@@ -22,7 +24,7 @@ func (e *evidence) choose() (winner string) {
 	most, best := 0, 0.0
 	for _, name := range pool {
 		ran, sum := 0, 0.0
-		for _, l := range e.base {
+		for _, l := range append(slices.Clone(e.base), e.stagedGrants()...) {
 			s, found := l.of(name)
 			if !found || len(l.among(pool)) < 2 {
 				continue
@@ -81,13 +83,17 @@ func (e *evidence) choice(winner string) string {
 			continue
 		}
 		ran++
-		if first[0].Strategy != winner {
-			behind = append(behind, format.Share(1-share(s, first[0])))
-			continue
+		rival := first[0]
+		if rival.Strategy == winner {
+			rival = first[1]
 		}
-		leads++
-		if rank.Tie(first[0].Pace, first[1].Pace) {
+		switch {
+		case rank.Tie(s.Pace, rival.Pace):
 			tied++
+		case first[0].Strategy == winner:
+			leads++
+		default:
+			behind = append(behind, format.Share(1-share(s, rival)))
 		}
 	}
 	if ran == 0 {
@@ -95,11 +101,11 @@ func (e *evidence) choice(winner string) string {
 	}
 	text := fmt.Sprintf("Take %s: fastest in %d of %d loads", winner, leads, ran)
 	if tied > 0 {
-		text += fmt.Sprintf(" (too close to call in %d)", tied)
+		text += fmt.Sprintf(", too close to call in %d", tied)
 	}
 	switch {
 	case len(behind) == 1:
-		text += ", within " + behind[0] + " of the fastest in the other"
+		text += ", behind by " + behind[0] + " in the other"
 	case len(behind) > 1:
 		text += ", behind by " + strings.Join(behind, ", ") + " in the others"
 	}

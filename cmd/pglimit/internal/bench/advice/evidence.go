@@ -66,6 +66,12 @@ func published(name string) bool { return strings.HasPrefix(name, "published_") 
 // all loads, those with stages last.
 func (e *evidence) all() []load { return slices.Concat(e.base, e.staged) }
 
+// stagedGrants are the loads with stages in which nearly all is granted, so that Postgres
+// decides it.
+func (e *evidence) stagedGrants() []load {
+	return slices.DeleteFunc(slices.Clone(e.staged), func(l load) bool { return l.by() != result.ByGrants })
+}
+
 func (e *evidence) faults(name string) (f rank.Faults) {
 	for _, l := range e.all() {
 		if s, ran := l.of(name); ran {

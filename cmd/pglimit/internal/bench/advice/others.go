@@ -76,12 +76,27 @@ func (e *evidence) stages(winner string) string {
 	case most < 1:
 		return text + "; these loads are better off without"
 	case least < 1/worthSaying:
-		return text + "; slower on " + slowest
+		text += "; slower on " + slowest
+	case on.Leases:
+		text += ": worth having"
+	default:
+		text += ": leave them on"
 	}
-	if on.Leases {
-		return text + ": worth having"
+	return text + e.ahead(winner)
+}
+
+// ahead says where the stages put the winner ahead of the others.
+func (e *evidence) ahead(winner string) string {
+	for _, l := range e.stagedGrants() {
+		able := l.among(e.candidates)
+		if len(able) < 2 || able[0].Strategy != winner || rank.Tie(able[0].Pace, able[1].Pace) {
+			continue
+		}
+		i := slices.IndexFunc(e.base, func(b load) bool { return b.scenario.Name == l.scenario.StagesOf })
+		return fmt.Sprintf(". With them it does %s %s on %s, %s of %s", format.Number(able[0].Main.Median), l.unit(),
+			e.base[i].scenario.Title, format.Factor(share(able[0], able[1])), able[1].Strategy)
 	}
-	return text + ": leave them on"
+	return ""
 }
 
 // named says what the stages do, for a reader who does not know their names.

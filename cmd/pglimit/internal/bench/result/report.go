@@ -106,6 +106,7 @@ type Parameters struct {
 	DenialTTLSeconds float64 `json:"denial_ttl_seconds"`
 	DenialKeys       int     `json:"denial_keys"`
 	Leases           bool    `json:"leases"`
+	Breaker          bool    `json:"breaker"`
 	LeaseTTLSeconds  float64 `json:"lease_ttl_seconds"`
 
 	// Trouble that was made on purpose. 0: none.

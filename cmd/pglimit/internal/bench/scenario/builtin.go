@@ -27,7 +27,7 @@ func suite() []Scenario {
 		s.Warmup, s.Phases = 100*time.Millisecond, []Phase{{Length: 350 * time.Millisecond}}
 		return s
 	}
-	partners := load("partners", "partners, one request per 2 s each",
+	partners := load("partners", "partners, one per 2 s each",
 		"The write-up's endpoint: 100 partners, two instances, and callers that do not wait.",
 		result.ByDenials, 100, pglimit.Every(2*time.Second))
 	partners.Instances, partners.Conns = 2, 8

@@ -14,7 +14,8 @@ func (s Scenario) Describe(auditDecisions int, seed uint64) result.Scenario {
 		AuditDecisions: auditDecisions, Seed: seed,
 		Combining: !s.Stages.NoCombining, Lanes: s.Stages.Lanes, MaxWaiting: s.Stages.MaxWaiting,
 		Memory: !s.Stages.NoMemory, DenialTTLSeconds: s.Stages.DenialTTL.Seconds(), DenialKeys: s.Stages.DenialKeys,
-		Leases: s.Stages.Leases, LeaseTTLSeconds: s.Stages.LeaseTTL.Seconds(),
+		Breaker: !s.Stages.NoBreaker,
+		Leases:  s.Stages.Leases, LeaseTTLSeconds: s.Stages.LeaseTTL.Seconds(),
 		AddedLatencySeconds: s.Trouble.Latency.Seconds(), LockedShare: s.Trouble.LockShare,
 		RestartAfterSeconds: s.Trouble.RestartAfter.Seconds(),
 	}

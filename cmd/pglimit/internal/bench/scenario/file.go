@@ -47,6 +47,7 @@ type document struct {
 	DenialKeys  int           `yaml:"denial-keys"`
 	Leases      bool          `yaml:"leases"`
 	LeaseTTL    time.Duration `yaml:"lease-ttl"`
+	NoBreaker   bool          `yaml:"no-breaker"`
 
 	Latency time.Duration `yaml:"latency"`
 	Lock    Percent       `yaml:"lock"`
@@ -93,7 +94,7 @@ func read(r io.Reader) (scenarios []Scenario, err error) {
 		case errors.Is(err, io.EOF):
 			return scenarios, nil
 		case err != nil:
-			return nil, errors.New(strings.ReplaceAll(err.Error(), "not found in type scenario.", "is no field of a "))
+			return nil, errors.New(strings.ReplaceAll(err.Error(), " not found in type scenario.document", ", which is none of a scenario"))
 		}
 		if d.Name == "" {
 			return nil, fmt.Errorf("scenario %d has no name", len(scenarios)+1)
@@ -134,7 +135,7 @@ func (d document) scenario() (s Scenario, err error) {
 		Stages: Stages{
 			NoCombining: d.NoCombining, Lanes: d.Lanes, MaxWaiting: d.MaxWaiting,
 			NoMemory: d.NoMemory, DenialTTL: d.DenialTTL, DenialKeys: d.DenialKeys,
-			Leases: d.Leases, LeaseTTL: d.LeaseTTL,
+			Leases: d.Leases, LeaseTTL: d.LeaseTTL, NoBreaker: d.NoBreaker,
 		},
 		Trouble: Trouble{Latency: d.Latency, LockShare: float64(d.Lock), RestartAfter: d.Restart},
 	}

@@ -15,6 +15,7 @@ func (s Scenario) Limiter(name string, subject Subject) pglimit.Config {
 		Combine:    pglimit.Combine{Off: on.NoCombining, Lanes: on.Lanes},
 		Memory:     pglimit.Memory{Off: on.NoMemory, TTL: on.DenialTTL, Keys: on.DenialKeys},
 		Leases:     pglimit.Leases{On: on.Leases, TTL: on.LeaseTTL},
+		Breaker:    pglimit.Breaker{Off: on.NoBreaker},
 	}
 }
 
@@ -25,7 +26,7 @@ func (s Scenario) StagesFor(strategy pglimit.Strategy) Stages {
 		on.Leases = false
 	}
 	if AsPublished(strategy) {
-		on.NoCombining, on.NoMemory, on.Leases = true, true, false
+		on.NoCombining, on.NoMemory, on.Leases, on.NoBreaker = true, true, false, true
 	}
 	return on
 }

@@ -102,6 +102,7 @@ type Stages struct {
 	DenialKeys        int
 	Leases            bool
 	LeaseTTL          time.Duration
+	NoBreaker         bool
 }
 
 // bare is one round trip per decision.

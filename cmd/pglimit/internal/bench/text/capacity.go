@@ -14,7 +14,7 @@ func Capacity(r result.Report) string {
 	if len(r.Capacity) == 0 {
 		return ""
 	}
-	top := []string{clip("PostgreSQL "+version(r.Server)+": "+r.Server.Source, Width)}
+	top := []string{clip(server(r.Server), Width)}
 	if len(r.Scenarios) > 0 {
 		s := r.Scenarios[0]
 		top = append(top, clip(load(s.Parameters)+"; "+pools(s.Parameters), Width))

@@ -15,13 +15,13 @@ import (
 // Details has all figures: for each scenario what was run, a table with a column per
 // strategy, and notes that help to read the numbers.
 func Details(r result.Report) string {
-	server := "server " + version(r.Server) + ": " + r.Server.Source
+	from := server(r.Server)
 	var paragraphs [][]string
 	groups := r.Groups()
 	for i, g := range groups {
 		var lines []string
 		if i == 0 {
-			lines = append(lines, server)
+			lines = append(lines, from)
 		}
 		if g.Scenario.Title != "" {
 			lines = append(lines, g.Scenario.Title)
@@ -30,7 +30,7 @@ func Details(r result.Report) string {
 		paragraphs = append(paragraphs, lines, []string{detailTable(g)}, detailNotes(g))
 	}
 	if len(groups) == 0 {
-		paragraphs = append(paragraphs, []string{server})
+		paragraphs = append(paragraphs, []string{from})
 	}
 	if r.Interrupted {
 		paragraphs = append(paragraphs, []string{"Interrupted: the last run is shorter than it was to be, or missing."})

@@ -16,7 +16,7 @@ const legend = "* best; grants, denials: per second; ms: p50/p99; trips, WAL byt
 // head says what was run on what, in four lines.
 func head(r result.Report, groups []result.Group) []string {
 	lines := []string{
-		"PostgreSQL " + version(r.Server) + ": " + r.Server.Source,
+		server(r.Server),
 		setUp(r, groups),
 		rounds(r, groups),
 		legend,
@@ -27,10 +27,13 @@ func head(r result.Report, groups []result.Group) []string {
 	return lines
 }
 
-// version without the packager's name for it.
-func version(s result.Server) string {
-	number, _, _ := strings.Cut(s.Version, " ")
-	return cmp.Or(number, format.Unknown)
+// server says which one. A throwaway's source names its version already.
+func server(s result.Server) string {
+	if strings.HasPrefix(s.Source, "PostgreSQL ") {
+		return s.Source
+	}
+	number, _, _ := strings.Cut(s.Version, " ") // without the packager's name for it
+	return "PostgreSQL " + cmp.Or(number, format.Unknown) + ": " + s.Source
 }
 
 // setUp is what all scenarios have in common.
