@@ -119,8 +119,9 @@ func TestLimiterHasTheStages(t *testing.T) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
 	s.Timeout, s.Stages = 0, bare
+	s.Stages.NoBreaker = true
 	got = s.Limiter("name", Subject{Strategy: strategies.TokenBucket{}, Limit: limit})
-	if !got.Combine.Off || !got.Memory.Off || got.Leases.On || got.Timeout != pglimit.NoTimeout {
+	if !got.Combine.Off || !got.Memory.Off || got.Leases.On || !got.Breaker.Off || got.Timeout != pglimit.NoTimeout {
 		t.Errorf("%+v; want no stage and no timeout", got)
 	}
 }
@@ -131,12 +132,12 @@ func TestPublishedStatementsHaveNoStage(t *testing.T) {
 	s := Custom()
 	s.Stages.Leases = true
 	for _, theirs := range published.Strategies("schema") {
-		if on := s.StagesFor(theirs); !on.NoCombining || !on.NoMemory || on.Leases || !AsPublished(theirs) || !strings.HasPrefix(TableOf(theirs), "schema.") {
+		if on := s.StagesFor(theirs); !on.NoCombining || !on.NoMemory || on.Leases || !on.NoBreaker || !AsPublished(theirs) || !strings.HasPrefix(TableOf(theirs), "schema.") {
 			t.Errorf("%s: %+v, table %s", theirs.Name(), on, TableOf(theirs))
 		}
 	}
 	for _, ours := range strategies.All() {
-		if on := s.StagesFor(ours); on.NoCombining || on.NoMemory || AsPublished(ours) || TableOf(ours) != "pglimit."+ours.Name() {
+		if on := s.StagesFor(ours); on.NoCombining || on.NoMemory || on.NoBreaker || AsPublished(ours) || TableOf(ours) != "pglimit."+ours.Name() {
 			t.Errorf("%s: %+v, table %s", ours.Name(), on, TableOf(ours))
 		}
 	}
@@ -155,7 +156,7 @@ func TestDescriptionOfALoad(t *testing.T) {
 		Parameters: result.Parameters{
 			Loop: "closed", Callers: 64, Instances: 1, Conns: 16, Keys: 20, Distribution: Uniform, Limit: "20/1s", Cost: 1,
 			Durability: "relaxed", TimeoutSeconds: 1.5, WarmupSeconds: 0.25, DurationSeconds: 5, AuditDecisions: 1000, Seed: 9,
-			Lanes: 3, MaxWaiting: 4, Memory: true, DenialTTLSeconds: 5, DenialKeys: 6, LeaseTTLSeconds: 7,
+			Lanes: 3, MaxWaiting: 4, Memory: true, DenialTTLSeconds: 5, DenialKeys: 6, LeaseTTLSeconds: 7, Breaker: true,
 			AddedLatencySeconds: 0.002, LockedShare: 0.01, RestartAfterSeconds: 3,
 		},
 	}
