@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,21 +39,21 @@ func twoInstances(t *testing.T, s scenario.Scenario, of ...pglimit.Strategy) *dr
 func TestArrivalsStayWithTheirInstance(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		served, stuck := 0, 0
+		var served, stuck atomic.Int64
 		good := fake{name: "fake", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
-			served++
+			served.Add(1)
 			return pglimit.Decision{Allowed: true, Granted: r.Tokens, At: time.Now()}, nil
 		}}
 		dead := fake{name: "fake", take: func(ctx context.Context, _ pglimit.Request) (pglimit.Decision, error) {
-			stuck++
+			stuck.Add(1)
 			<-ctx.Done()
 			return pglimit.Decision{}, ctx.Err()
 		}}
 		got := twoInstances(t, openScenario(4, 1000), good, dead).ran(t.Context(), time.Second)
 		// Of 999 arrivals, every second one is the first instance's. The other has two
 		// callers, and they are busy for ever.
-		if served < 499 || served > 500 || got.Allowed != int64(served) || stuck != 2 || got.Errors[kindUnanswered] != 2 || got.Errors[kindUnserved] < 497 {
-			t.Errorf("%d served, %d stuck, errors %v; want half served, 2 unanswered, the others unserved", served, stuck, got.Errors)
+		if n := served.Load(); n < 499 || n > 500 || got.Allowed != n || stuck.Load() != 2 || got.Errors[kindUnanswered] != 2 || got.Errors[kindUnserved] < 497 {
+			t.Errorf("%d served, %d stuck, errors %v; want half served, 2 unanswered, the others unserved", served.Load(), stuck.Load(), got.Errors)
 		}
 	})
 }
@@ -60,10 +61,10 @@ func TestArrivalsStayWithTheirInstance(t *testing.T) {
 // Callers are spread evenly, and each keeps to its instance.
 func TestCallersAreSpreadOverInstances(t *testing.T) {
 	t.Parallel()
-	var asked [2]int
+	var asked [2]atomic.Int64
 	of := func(i int) fake {
 		return fake{name: "fake", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
-			asked[i]++
+			asked[i].Add(1)
 			time.Sleep(10 * time.Millisecond)
 			return pglimit.Decision{Allowed: true, Granted: r.Tokens, At: time.Now()}, nil
 		}}
@@ -74,8 +75,8 @@ func TestCallersAreSpreadOverInstances(t *testing.T) {
 		twoInstances(t, s, of(0), of(1)).ran(t.Context(), 100*time.Millisecond)
 		synctest.Wait()
 	})
-	if asked != [2]int{30, 30} {
-		t.Errorf("%v requests; want 30 of each three callers", asked)
+	if first, second := asked[0].Load(), asked[1].Load(); first != 30 || second != 30 {
+		t.Errorf("%d and %d requests; want 30 of each three callers", first, second)
 	}
 }
 
