@@ -129,3 +129,20 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 		}
 	}
 }
+
+// Only the statements that were named run, on the tables of this bench.
+func TestPublishedStatementsAreThoseThatWereNamed(t *testing.T) {
+	t.Parallel()
+	all := published.Strategies("")
+	b := bench{id: "0123abcd", config: Config{Published: []string{all[2].Name(), all[0].Name()}}}
+	got := b.published()
+	if len(got) != 2 || got[0].Name() != all[0].Name() || got[1].Name() != all[2].Name() {
+		t.Fatalf("%v, want the first and the third", got)
+	}
+	if table := scenario.TableOf(got[0]); !strings.HasPrefix(table, "pglimit_published_0123abcd.") {
+		t.Errorf("its table is %s", table)
+	}
+	if none := (&bench{}).published(); none != nil {
+		t.Errorf("%v, though none was named", none)
+	}
+}

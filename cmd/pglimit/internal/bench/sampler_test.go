@@ -91,6 +91,23 @@ func TestSamplesOfAServerThatIsAway(t *testing.T) {
 	})
 }
 
+// A sample that is under way at the end is waited for: the last one comes after it.
+func TestSamplesEndInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		taken := int64(0)
+		stop := follow(t.Context(), 100*time.Millisecond, 10, func(context.Context) sample {
+			time.Sleep(30 * time.Millisecond)
+			taken++
+			return sample{trips: taken}
+		})
+		time.Sleep(110 * time.Millisecond) // the second is under way
+		if got := stop(); len(got) != 3 || got[0].trips != 1 || got[1].trips != 2 || got[2].trips != 3 {
+			t.Errorf("%+v, want three in their order", got)
+		}
+	})
+}
+
 func TestPointsAreDifferencesOfSamples(t *testing.T) {
 	t.Parallel()
 	before := sample{trips: 10, known: true, position: position{wal: 1000, xids: 7}, deadlocks: 3}
