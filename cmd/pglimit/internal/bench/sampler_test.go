@@ -97,9 +97,12 @@ func TestSamplesEndInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		taken := int64(0)
 		stop := follow(t.Context(), 100*time.Millisecond, 10, func(context.Context) sample {
-			time.Sleep(30 * time.Millisecond)
 			taken++
-			return sample{trips: taken}
+			s := sample{trips: taken}
+			if s.trips == 2 {
+				time.Sleep(50 * time.Millisecond)
+			}
+			return s
 		})
 		time.Sleep(110 * time.Millisecond) // the second is under way
 		if got := stop(); len(got) != 3 || got[0].trips != 1 || got[1].trips != 2 || got[2].trips != 3 {
