@@ -148,3 +148,17 @@ func TestUnservedArrivalsWereDue(t *testing.T) {
 		}
 	})
 }
+
+// Where denials are remembered, a denial's time may come from memory.
+func TestTimesFromMemoryAreEstimates(t *testing.T) {
+	t.Parallel()
+	for _, bare := range []bool{true, false} {
+		s := scenario.Custom()
+		s.Stages.NoMemory = bare
+		for _, r := range fakeDrive(t, s, grantAfter(0)).recorders[:s.Callers] {
+			if r.history.estimated == bare {
+				t.Fatalf("without memory: %v; times are estimates: %v", bare, r.history.estimated)
+			}
+		}
+	}
+}

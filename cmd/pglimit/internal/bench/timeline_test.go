@@ -95,17 +95,19 @@ func TestTimelineAddsUpCallers(t *testing.T) {
 	first, second := newRecorder(newBudget(0, 1)), newRecorder(newBudget(0, 1))
 	for _, r := range []*recorder{first, second} {
 		r.timeline = line
-		r.begin(window{until: time.Second})
+		r.begin(window{from: time.Hour, until: time.Hour + time.Second}) // by the clock
 	}
-	at := func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
-	first.decision(0, 0, &pglimit.Decision{Allowed: true, Granted: 3}, at(1), at(50), true)
-	first.failure(0, errors.New("one"), at(1), at(60))
-	second.decision(0, 0, &pglimit.Decision{Allowed: true, Granted: 4}, at(1), at(99), true)
-	second.decision(0, 0, &pglimit.Decision{Contended: true}, at(1), at(100), true)
-	second.failure(0, errors.New("two"), at(1), at(100))
-	second.failure(0, errors.New("three"), at(1), at(150))
-	first.decision(0, 0, &pglimit.Decision{}, at(7), at(1500), false)
-	if before := line.decisions(); before != 2 { // what was not handed over is not known yet
+	took := time.Millisecond
+	at := func(ms int) time.Duration { return time.Hour + time.Duration(ms)*time.Millisecond }
+	first.decision(0, 0, &pglimit.Decision{Allowed: true, Granted: 3}, took, at(50), true)
+	first.failure(0, errors.New("one"), took, at(60))
+	second.decision(0, 0, &pglimit.Decision{Allowed: true, Granted: 4}, took, at(99), true)
+	second.decision(0, 0, &pglimit.Decision{Contended: true}, took, at(100), true)
+	second.failure(0, errors.New("two"), took, at(100))
+	second.failure(0, errors.New("three"), took, at(150))
+	second.unserved(took, at(350))
+	first.decision(0, 0, &pglimit.Decision{}, took, at(1500), false)
+	if before := line.decisions(); before != 3 { // what was not handed over is not known yet
 		t.Errorf("%d decisions so far, want those of the intervals that are over", before)
 	}
 	first.finish()
@@ -113,7 +115,7 @@ func TestTimelineAddsUpCallers(t *testing.T) {
 	if line.decisions() != 4 {
 		t.Errorf("%d decisions, want 4", line.decisions())
 	}
-	for i, want := range []struct{ granted, tokens, denied, contended, failed int64 }{0: {2, 7, 0, 0, 1}, 1: {0, 0, 1, 1, 2}, 9: {0, 0, 1, 0, 0}} {
+	for i, want := range []struct{ granted, tokens, denied, contended, failed int64 }{0: {2, 7, 0, 0, 1}, 1: {0, 0, 1, 1, 2}, 3: {0, 0, 0, 0, 1}, 9: {0, 0, 1, 0, 0}} {
 		s := &line.slots[i]
 		if s.granted != want.granted || s.tokens != want.tokens || s.denied != want.denied || s.contended != want.contended || s.failed() != want.failed {
 			t.Errorf("interval %d: %+v, %d failed; want %+v", i, s.answered, s.failed(), want)
