@@ -90,6 +90,14 @@ func TestSearchBeginsWhereTheSweepKeptTheBound(t *testing.T) {
 	if m.probes[0] != 1250 || got.Rate < 1250 || got.Rate > 1300 {
 		t.Errorf("it began at %v, and found %v; want 1250, what 16 callers did, and up to 1300", m.probes[0], got.Rate)
 	}
+	m.probes, m.swept = nil, func(s scenario.Scenario, p *result.CapacityPoint) {
+		if s.Callers <= 16 {
+			p.P99 = 10_000 // the bound itself
+		}
+	}
+	if _, _ = capacityOf(t.Context(), m); m.probes[0] != 10_000 {
+		t.Errorf("it began at %v, want the middle", m.probes[0])
+	}
 	for name, p99 := range map[string]float64{"was never fast": 10_000, "was always fast": 100} {
 		m := &machine{most: 20_000, threshold: 1300, swept: func(_ scenario.Scenario, p *result.CapacityPoint) { p.P99 = p99 }}
 		if _, _ = capacityOf(t.Context(), m); m.probes[0] != 10_000 {

@@ -22,7 +22,7 @@ func addCosting(h *history, key uint32, cost uint8, k kind, atMS ...int64) {
 }
 
 func judgeCosts(limit pglimit.Limit, h ...*history) answers {
-	return collect(h, keyNames(2), limit, mixed)
+	return collect(h, keyNames(3), limit, mixed)
 }
 
 // A grant of 5 tokens counts 5, and a denial of 5 is due while there are 4.
@@ -64,6 +64,7 @@ func TestAuditNamesTheWorstKey(t *testing.T) {
 	a, b := twoHistories(1000)
 	addCosting(a, 0, 0, granted, 0, 0, 0)
 	addCosting(b, 1, 1, granted, 0, 0)
+	addCosting(a, 2, 0, granted, 0, 0, 0, 0)
 	got := judgeCosts(pglimit.Every(time.Hour).WithBurst(2), a, b).check()
 	if got.OverTokens != 8 || !strings.Contains(got.Worst, "user:1") {
 		t.Errorf("over by %d, %q; want 8 of user:1", got.OverTokens, got.Worst)

@@ -132,6 +132,9 @@ func TestInstanceOpensAllOfItsConnections(t *testing.T) {
 	if s := in.pool.Stat(); s.TotalConns() != 4 || s.AcquiredConns() != 0 || g.dialed.Load() != 4 {
 		t.Errorf("%d connections of which %d are held, %d made; want 4, 0, 4", s.TotalConns(), s.AcquiredConns(), g.dialed.Load())
 	}
+	if most := in.pool.Config().MaxConns; most != 4 {
+		t.Errorf("there may be %d connections, want 4", most)
+	}
 	if app := in.pool.Config().ConnConfig.RuntimeParams["application_name"]; app != "pglimit bench test" {
 		t.Errorf("the application is %q", app)
 	}

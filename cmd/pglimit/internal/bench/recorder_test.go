@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -45,5 +46,20 @@ func TestFailuresThatMayHaveTaken(t *testing.T) {
 		if _, lost := r.history.lost[3]; lost != c.lost {
 			t.Errorf("%s: lost: %v", name, lost)
 		}
+	}
+}
+
+// A request that no connection was there for was not sent, whatever the reason: nothing
+// was taken, and callers wait before they ask again.
+func TestRequestWithoutAConnectionWasNotSent(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.NewWithConfig(t.Context(), (&greeter{most: 0}).config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	_, err = pool.Acquire(t.Context())
+	if kind, lost := classify(err); kind != kindConnection || lost || !unreachable(err) {
+		t.Errorf("%v is of kind %q, lost: %v", err, kind, lost)
 	}
 }
