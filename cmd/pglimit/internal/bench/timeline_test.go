@@ -96,7 +96,7 @@ func TestTimelineAddsUpCallers(t *testing.T) {
 	for _, r := range []*recorder{first, second} {
 		r.timeline = line
 		r.begin(window{from: time.Hour, until: time.Hour + time.Second}) // by the clock
-		if r.end != time.Hour+100*time.Millisecond { // it would hand over at each answer
+		if r.end != time.Hour+100*time.Millisecond {                     // it would hand over at each answer
 			t.Errorf("the first interval ends at %v", r.end)
 		}
 	}

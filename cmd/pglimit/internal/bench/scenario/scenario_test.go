@@ -49,7 +49,7 @@ func TestScaledTimes(t *testing.T) {
 // long the experiment is.
 func TestExactLimiterKeepsTheScaledCriterion(t *testing.T) {
 	t.Parallel()
-	for _, factor := range []float64{0.001, 0.0125, 0.1, 0.29, 0.3, 0.57, 0.7, 1, 2, 3.3} {
+	for _, factor := range []float64{0.001, 0.0125, 0.07, 0.1, 0.14, 0.29, 0.3, 0.57, 0.7, 1, 2, 3.3} {
 		s := experiment(t).Scaled(factor)
 		exact := int64((s.Length().Round(time.Microsecond) + 2*time.Second - 1) / (2 * time.Second)) // at 0, 2, 4 s ...
 		if s.AtMost != exact {
