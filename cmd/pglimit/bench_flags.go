@@ -176,7 +176,7 @@ func (b *benchFlags) inOrder(flags *pflag.FlagSet) (changed []string) {
 			changed = append(changed, f.Name)
 		}
 	})
-	last := func(name string) int { return slices.Index([]string{"burst", "duration"}, name) }
+	last := func(name string) int { return slices.Index([]string{"burst", "duration", "restart"}, name) }
 	slices.SortStableFunc(changed, func(x, y string) int { return last(x) - last(y) })
 	return changed
 }
@@ -187,9 +187,9 @@ func lasting(s scenario.Scenario, length time.Duration) scenario.Scenario {
 		s.Phases = []scenario.Phase{{From: s.Phases[0].From, To: s.Phases[0].To, Length: length}}
 		return s
 	}
-	warmup, restart := s.Warmup, s.Trouble.RestartAfter
+	warmup := s.Warmup
 	s = s.Scaled(float64(length) / float64(s.Length()))
-	s.Warmup, s.Trouble.RestartAfter = warmup, restart
+	s.Warmup = warmup
 	return s
 }
 

@@ -261,3 +261,66 @@ func TestBenchKeepsTheOldReport(t *testing.T) {
 		t.Errorf("an empty report is left: %v", err)
 	}
 }
+
+// Flags build on one another, in whatever order they are given.
+func TestBenchFlagsBuildOnOneAnother(t *testing.T) {
+	t.Parallel()
+	plan := filepath.Join(t.TempDir(), "plan.yaml")
+	text := "name: a\nlimit: 10/1s\ndurability: durable\nwarmup: 4s\nrestart: 3s\nphases: [{rate: 5, duration: 2s}, {rate: 9, duration: 6s}]\n"
+	if err := os.WriteFile(plan, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	phases := func(first, second time.Duration) []scenario.Phase {
+		return []scenario.Phase{{From: 5, To: 5, Length: first}, {From: 9, To: 9, Length: second}}
+	}
+	for _, c := range []struct {
+		args  string
+		check func(scenario.Scenario) bool
+	}{
+		{"--burst 7 --limit 50/1s", func(s scenario.Scenario) bool { return s.Limit == pglimit.PerSecond(50).WithBurst(7) }},
+		{"--burst 7", func(s scenario.Scenario) bool { return s.Limit == pglimit.PerSecond(10).WithBurst(7) }},
+		{"--keys 5", func(s scenario.Scenario) bool {
+			return s.Durability == pglimit.Durable && reflect.DeepEqual(s.Phases, phases(2*time.Second, 6*time.Second))
+		}},
+		{"--durability relaxed", func(s scenario.Scenario) bool { return s.Durability == pglimit.Relaxed }},
+		{"--duration 4s", func(s scenario.Scenario) bool { // and the warm-up stays
+			return reflect.DeepEqual(s.Phases, phases(time.Second, 3*time.Second)) && s.Warmup == 4*time.Second && s.Trouble.RestartAfter == 1500*time.Millisecond
+		}},
+		{"--restart 2s --duration 4s", func(s scenario.Scenario) bool { return s.Trouble.RestartAfter == 2*time.Second }},
+		{"--duration 4s --warmup 1s", func(s scenario.Scenario) bool { return s.Warmup == time.Second }},
+		{"--scale 0.5", func(s scenario.Scenario) bool {
+			return reflect.DeepEqual(s.Phases, phases(time.Second, 3*time.Second)) && s.Warmup == 2*time.Second && s.Trouble.RestartAfter == 1500*time.Millisecond
+		}},
+		{"--duration 4s --rps 70", func(s scenario.Scenario) bool {
+			return reflect.DeepEqual(s.Phases, []scenario.Phase{{From: 70, To: 70, Length: 4 * time.Second}})
+		}},
+	} {
+		if s := configured(t, strings.Fields("--plan "+plan+" "+c.args)...).Scenarios[0]; !c.check(s) {
+			t.Errorf("bench %s: %+v", c.args, s)
+		}
+	}
+}
+
+// --repeat repeats the staged scenarios too, which otherwise run once.
+func TestBenchRepeatsWhatRunsOnce(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]int{"": 1, "--repeat 5": 0} {
+		for _, s := range configured(t, strings.Fields(args)...).Scenarios {
+			if s.StagesOf != "" && s.Rounds != want {
+				t.Errorf("bench %s: %s has %d rounds of its own, want %d", args, s.Name, s.Rounds, want)
+			}
+		}
+	}
+}
+
+func TestBenchAuditsAndSeries(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]int{"": bench.SuiteAudit, "--audit 5000": 5000, "--scenario suite --audit 0": 0, "--keys 5": bench.DefaultAudit} {
+		if got := configured(t, strings.Fields(args)...); got.AuditDecisions != want || got.NoSeries || got.Seed != 1 {
+			t.Errorf("bench %s audits %d, no series: %v, seed %d; want %d, false, 1", args, got.AuditDecisions, got.NoSeries, got.Seed, want)
+		}
+	}
+	if got := configured(t, "--no-series", "--seed", "7"); !got.NoSeries || got.Seed != 7 {
+		t.Errorf("no series: %v, seed %d", got.NoSeries, got.Seed)
+	}
+}

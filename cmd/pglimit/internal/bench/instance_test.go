@@ -3,13 +3,18 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/wire"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -68,5 +73,160 @@ func TestInstanceGivesLeasesBackBeforeItsPoolCloses(t *testing.T) {
 	}
 	if !isClosed() {
 		t.Error("the pool is open still")
+	}
+}
+
+// openOnGreeter is an instance with four connections of the greeter.
+func openOnGreeter(t *testing.T, g *greeter, strategy pglimit.Strategy) (instance, error) {
+	t.Helper()
+	s := bareScenario()
+	s.Conns = 4
+	s.Costs = []scenario.Cost{{Tokens: 3, Share: 1}, {Tokens: 1, Share: 1}}
+	subject, err := s.Subject(strategy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return openInstance(t.Context(), g.config(t), s, subject, "bench-test", "pglimit bench test", &wire.Meter{})
+}
+
+// warming notes what its connections are asked.
+type warming struct {
+	fake
+
+	mu    sync.Mutex
+	asked map[int]int // how often so many requests at once
+	other []string    // that were not for the warm-up
+	fails func(requests int) error
+}
+
+func (w *warming) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.asked == nil {
+		w.asked = map[int]int{}
+	}
+	w.asked[len(requests)]++
+	for _, r := range requests {
+		if !strings.HasPrefix(r.Key, warmupKey) || r.Limiter != "bench-test" || r.Tokens != 3 {
+			w.other = append(w.other, fmt.Sprintf("%+v", r))
+		}
+	}
+	if w.fails != nil {
+		return nil, w.fails(len(requests))
+	}
+	return make([]pglimit.Decision, len(requests)), nil
+}
+
+// Each connection has prepared the statement of one request and that of several.
+func TestInstanceOpensAllOfItsConnections(t *testing.T) {
+	t.Parallel()
+	g := &greeter{most: 4}
+	w := &warming{fake: fake{name: "warming"}}
+	in, err := openOnGreeter(t, g, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.asked[1] != 4 || w.asked[2] != 4 || len(w.other) > 0 {
+		t.Errorf("asked %v times, and for %v; want each of 4 for one request and for two", w.asked, w.other)
+	}
+	if s := in.pool.Stat(); s.TotalConns() != 4 || s.AcquiredConns() != 0 || g.dialed.Load() != 4 {
+		t.Errorf("%d connections of which %d are held, %d made; want 4, 0, 4", s.TotalConns(), s.AcquiredConns(), g.dialed.Load())
+	}
+	if most := in.pool.Config().MaxConns; most != 4 {
+		t.Errorf("there may be %d connections, want 4", most)
+	}
+	if app := in.pool.Config().ConnConfig.RuntimeParams["application_name"]; app != "pglimit bench test" {
+		t.Errorf("the application is %q", app)
+	}
+	if err := in.close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if total := in.pool.Stat().TotalConns(); total != 0 {
+		t.Errorf("%d connections are left", total)
+	}
+}
+
+// Another connection may take what the warm-up of this one needs: that is no failure.
+func TestWarmUpThatTakesNothingIsNoFailure(t *testing.T) {
+	t.Parallel()
+	w := &warming{fake: fake{name: "warming"}, fails: func(requests int) error {
+		if requests == 2 {
+			return fmt.Errorf("of two: %w", pglimit.ErrNothingTaken)
+		}
+		return nil
+	}}
+	in, err := openOnGreeter(t, &greeter{most: 4}, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.pool.Close()
+}
+
+// The error of an instance that cannot be opened names the strategy, once, and leaves no
+// connection.
+func TestInstanceThatCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	refused := &pgconn.PgError{Code: "42883", Message: "there is no such function"}
+	for want, c := range map[string]struct {
+		most  int64
+		fails error
+	}{
+		"warming: connection ":               {most: 2},
+		"of 4 (see --conns and --instances)": {most: 0},
+		"there is no such function":          {most: 4, fails: refused},
+	} {
+		g := &greeter{most: c.most}
+		w := &warming{fake: fake{name: "warming"}}
+		if c.fails != nil {
+			w.fails = func(int) error { return c.fails }
+		}
+		in, err := openOnGreeter(t, g, w)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "warming: ") != 1 || in.pool != nil {
+			t.Errorf("%v; want one error with %q", err, want)
+		}
+		if c.fails != nil && !errors.Is(err, refused) {
+			t.Errorf("%v does not wrap its cause", err)
+		}
+	}
+}
+
+// Work is done on each connection also if it fails on one, one failure is reported, and
+// all connections are free again.
+func TestEveryConnIsReleased(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.NewWithConfig(t.Context(), func() *pgxpool.Config {
+		config := (&greeter{most: 4}).config(t)
+		config.MaxConns = 4
+		return config
+	}())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	in := instance{pool: pool}
+	broken := errors.New("broken")
+	for _, failing := range []int64{0, 1, 4} { // the first so many
+		var calls atomic.Int64
+		seen := make(chan *pgxpool.Conn, 4)
+		err := in.onEveryConn(t.Context(), 4, func(conn *pgxpool.Conn) error {
+			seen <- conn
+			if calls.Add(1) <= failing {
+				return broken
+			}
+			return nil
+		})
+		different := map[*pgxpool.Conn]bool{}
+		for range 4 {
+			different[<-seen] = true
+		}
+		if (failing > 0) != (err != nil) || failing > 0 && !errors.Is(err, broken) || calls.Load() != 4 || len(different) != 4 {
+			t.Errorf("%d fail: %v after %d calls with %d connections", failing, err, calls.Load(), len(different))
+		}
+		if err != nil && err.Error() != "broken" {
+			t.Errorf("%d fail, and it says %q; want it once", failing, err)
+		}
+		if held := pool.Stat().AcquiredConns(); held != 0 {
+			t.Errorf("%d fail: %d connections are held", failing, held)
+		}
 	}
 }

@@ -75,12 +75,18 @@ func (b *bench) prepare(ctx context.Context, report *result.Report) (err error) 
 	if err := b.dropAbandoned(ctx); err != nil {
 		return err
 	}
+	b.strategies = append(b.strategies, b.published()...)
+	return published.Create(ctx, rate.OnPool(b.observer), b.schema())
+}
+
+// published are the statements of the write-up that are to be run.
+func (b *bench) published() (wanted []pglimit.Strategy) {
 	for _, s := range published.Strategies(b.schema()) {
 		if slices.Contains(b.config.Published, s.Name()) {
-			b.strategies = append(b.strategies, s)
+			wanted = append(wanted, s)
 		}
 	}
-	return published.Create(ctx, rate.OnPool(b.observer), b.schema())
+	return wanted
 }
 
 // job is one run that is to be done.

@@ -1,9 +1,12 @@
 package bench
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
 )
 
 // Each answer is in the interval in which it came, with its latency, and what came after
@@ -84,21 +87,67 @@ func TestIntervalsAreFewAndNotShort(t *testing.T) {
 	}
 }
 
-func TestCurveEndsWhereItIsNotKnown(t *testing.T) {
+// Each caller's figures reach the timeline in the interval in which they were made, with
+// their first error.
+func TestTimelineAddsUpCallers(t *testing.T) {
 	t.Parallel()
-	h := newHistogram()
-	for i := range int64(100) {
-		_ = h.RecordValue((i + 1) * 1_000_000)
+	line := newTimeline(time.Second, 2, true)
+	first, second := newRecorder(newBudget(0, 1)), newRecorder(newBudget(0, 1))
+	for _, r := range []*recorder{first, second} {
+		r.timeline = line
+		r.begin(window{from: time.Hour, until: time.Hour + time.Second}) // by the clock
+		if r.end != time.Hour+100*time.Millisecond {                     // it would hand over at each answer
+			t.Errorf("the first interval ends at %v", r.end)
+		}
 	}
-	var all counts
-	all.add(h)
-	all.add(h)
-	got := all.latency()
-	if last := got.Curve[len(got.Curve)-1]; last.Percent != 99.5 || got.Count != 200 || got.P50 < 49_000 || got.P50 > 51_500 || got.Max < 99_000 {
-		t.Errorf("%+v", got)
+	took := time.Millisecond
+	at := func(ms int) time.Duration { return time.Hour + time.Duration(ms)*time.Millisecond }
+	first.decision(0, 0, &pglimit.Decision{Allowed: true, Granted: 3}, took, at(50), true)
+	first.failure(0, errors.New("one"), took, at(60))
+	second.decision(0, 0, &pglimit.Decision{Allowed: true, Granted: 4}, took, at(99), true)
+	second.decision(0, 0, &pglimit.Decision{Contended: true}, took, at(100), true)
+	second.failure(0, errors.New("two"), took, at(100))
+	second.failure(0, errors.New("three"), took, at(150))
+	second.unserved(took, at(350))
+	first.decision(0, 0, &pglimit.Decision{}, took, at(1500), false)
+	if before := line.decisions(); before != 3 { // what was not handed over is not known yet
+		t.Errorf("%d decisions so far, want those of the intervals that are over", before)
 	}
-	if none := counts(nil).latency(); none.Count != 0 || none.Curve != nil {
-		t.Errorf("%+v", none)
+	first.finish()
+	second.finish()
+	if line.decisions() != 4 {
+		t.Errorf("%d decisions, want 4", line.decisions())
+	}
+	for i, want := range []struct{ granted, tokens, denied, contended, failed int64 }{0: {2, 7, 0, 0, 1}, 1: {0, 0, 1, 1, 2}, 3: {0, 0, 0, 0, 1}, 9: {0, 0, 1, 0, 0}} {
+		s := &line.slots[i]
+		if s.granted != want.granted || s.tokens != want.tokens || s.denied != want.denied || s.contended != want.contended || s.failed() != want.failed {
+			t.Errorf("interval %d: %+v, %d failed; want %+v", i, s.answered, s.failed(), want)
+		}
+	}
+	total := line.total()
+	if total.granted != 2 || total.tokens != 7 || total.denied != 2 || total.contended != 1 || total.grantedInTime != 2 || total.deniedIn != 1 {
+		t.Errorf("%+v", total.answered)
+	}
+	if f := total.errors[kindOther]; f.count != 3 || f.first != "one" {
+		t.Errorf("%d failures, the first %q; want 3, one", f.count, f.first)
+	}
+}
+
+func TestSlotsOfATimeline(t *testing.T) {
+	t.Parallel()
+	line := newTimeline(250*time.Millisecond, 1, true)
+	for _, c := range []struct {
+		at     time.Duration
+		number int
+		end    time.Duration
+	}{
+		{-1, 0, 100 * time.Millisecond},
+		{0, 0, 100 * time.Millisecond}, {100*time.Millisecond - 1, 0, 100 * time.Millisecond},
+		{100 * time.Millisecond, 1, 200 * time.Millisecond}, {200 * time.Millisecond, 2, forever}, {time.Hour, 2, forever},
+	} {
+		if number, end := line.slot(c.at); number != c.number || end != c.end {
+			t.Errorf("%v is in interval %d until %v, want %d until %v", c.at, number, end, c.number, c.end)
+		}
 	}
 }
 

@@ -113,11 +113,5 @@ func (row Row) Typical(s Scenario) Run {
 
 // Verdict is the worst of the row's runs.
 func (row Row) Verdict() string {
-	worst := row.Runs[0]
-	for _, run := range row.Runs[1:] {
-		if gravity(run) > gravity(worst) {
-			worst = run
-		}
-	}
-	return worst.Verdict()
+	return slices.MaxFunc(row.Runs, byGravity).Verdict()
 }

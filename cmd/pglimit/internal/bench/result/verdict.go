@@ -1,7 +1,9 @@
 package result
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -50,20 +52,29 @@ func (r Run) Verdict() string {
 }
 
 // Over says that the run granted more than its limit.
-func (r Run) Over() bool { return r.Audit != nil && r.Audit.OverTokens > 0 }
+func (r Run) Over() bool { return r.over() > 0 }
 
-// gravity orders runs by what the audit says of them, faults last.
-func gravity(r Run) int64 {
+// byGravity orders runs by what the audit says of them: first those without a fault, last
+// those that granted too much, which is what a limiter must not do.
+func byGravity(a, b Run) int {
+	return cmp.Or(cmp.Compare(a.over(), b.over()), cmp.Compare(a.notDue(), b.notDue()), cmp.Compare(a.doubt(), b.doubt()))
+}
+
+func (r Run) over() int64 {
 	if r.Audit == nil {
 		return 0
 	}
-	if a := r.Audit; a.OverTokens > 0 || a.DenialsNotDue > 0 {
-		return 100 + a.OverTokens*1000 + a.DenialsNotDue
+	return r.Audit.OverTokens
+}
+
+func (r Run) notDue() int64 {
+	if r.Audit == nil {
+		return 0
 	}
-	for i, verdict := range []string{VerdictExact, VerdictSampled, VerdictNeverOver, VerdictNoFault, VerdictNothing} {
-		if r.Audit.Verdict == verdict {
-			return int64(i)
-		}
-	}
-	return 0
+	return r.Audit.DenialsNotDue
+}
+
+// doubt is how little a verdict without a fault is certain of.
+func (r Run) doubt() int {
+	return slices.Index([]string{VerdictExact, VerdictSampled, VerdictNeverOver, VerdictNoFault, VerdictNothing}, r.Verdict())
 }

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/gate"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+func exactRun(strategy string) result.Run {
+	return result.Run{
+		Scenario: "partners", Strategy: strategy, Round: 1, Decisions: 100, Errors: map[string]int64{},
+		Audit: &result.Audit{Verdict: result.VerdictExact},
+	}
+}
+
+func failing(run result.Run, n int64) result.Run {
+	run.Errors = map[string]int64{"timeout": n}
+	return run
+}
+
+func over(run result.Run, tokens int64) result.Run {
+	run.Audit = &result.Audit{OverTokens: tokens, Verdict: "OVER"}
+	return run
+}
+
+// What a pipeline must not overlook is said, a line each, and makes the exit code 1.
+func TestBenchComplains(t *testing.T) {
+	t.Parallel()
+	fine := exactRun("upsert")
+	unaudited := fine
+	unaudited.Audit = nil
+	notDue := fine
+	notDue.Audit = &result.Audit{DenialsNotDue: 5, Verdict: "5 denials not due"}
+	for name, c := range map[string]struct {
+		runs []result.Run
+		want string
+	}{
+		"nothing was run":          {nil, ""},
+		"all is well":              {[]result.Run{fine, unaudited}, ""},
+		"denials that are not due": {[]result.Run{notDue}, ""}, // --fail is for these
+		"one of several":           {[]result.Run{fine, over(fine, 3), fine}, "pglimit: upsert, partners: granted 3 tokens too many\n"},
+		"the write-up's, too":      {[]result.Run{over(exactRun("published_exclusion"), 3)}, "pglimit: published_exclusion, partners: granted 3 tokens too many\n"},
+		"half failed":              {[]result.Run{failing(fine, 100)}, ""},
+		"more than half failed":    {[]result.Run{failing(fine, 102)}, "pglimit: upsert, partners: 50 % of the requests failed\n"},
+		"the write-up's fail":      {[]result.Run{failing(exactRun("published_exclusion"), 900)}, "pglimit: published_exclusion, partners: 90 % of the requests failed\n"},
+		"both": {[]result.Run{over(failing(fine, 300), 1)},
+			"pglimit: upsert, partners: granted 1 tokens too many\npglimit: upsert, partners: 75 % of the requests failed\n"},
+	} {
+		var said bytes.Buffer
+		bad := (&app{stderr: &said}).complain(result.Report{Runs: c.runs}, nil)
+		if said.String() != c.want || bad != (c.want != "") {
+			t.Errorf("%s: bad: %v, says %q; want %q", name, bad, &said, c.want)
+		}
+	}
+}
+
+// A condition is broken by each run that does not keep it.
+func TestBenchComplainsOfBrokenConditions(t *testing.T) {
+	t.Parallel()
+	condition, err := gate.Parse("errors<=1%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fine := exactRun("upsert")
+	for failed, lines := range map[int64]int{1: 0, 50: 2} {
+		var said bytes.Buffer
+		r := result.Report{Runs: []result.Run{fine, failing(fine, failed), failing(exactRun("published_exclusion"), failed)}}
+		bad := (&app{stderr: &said}).complain(r, []gate.Condition{condition})
+		if bad != (lines > 0) || strings.Count(said.String(), "\n") != lines || lines > 0 && !strings.HasPrefix(said.String(), "pglimit: upsert, partners") {
+			t.Errorf("%d failed: bad: %v, says %q; want %d lines", failed, bad, &said, lines)
+		}
+	}
+}
+
+func TestCapacityComplains(t *testing.T) {
+	t.Parallel()
+	exact := []result.CapacityPoint{{Verdict: "exact"}, {Verdict: "exact"}}
+	wrong := []result.CapacityPoint{{Verdict: "exact"}, {Verdict: "OVER by 4", OverTokens: 4}}
+	for name, c := range map[string]struct {
+		found result.Capacity
+		want  string
+	}{
+		"well":                       {result.Capacity{Rate: 10, Sweep: exact, Probes: exact}, ""},
+		"too much, with all callers": {result.Capacity{Rate: 10, Sweep: wrong, Probes: exact}, "pglimit: upsert, capacity: granted 4 tokens too many\n"},
+		"too much, at a rate":        {result.Capacity{Rate: 10, Sweep: exact, Probes: wrong}, "pglimit: upsert, capacity: granted 4 tokens too many\n"},
+		"never fast":                 {result.Capacity{Sweep: exact}, "pglimit: upsert kept p99 under 5ms at no rate\n"},
+	} {
+		var said bytes.Buffer
+		c.found.Strategy = "upsert"
+		bad := (&app{stderr: &said}).complainOfCapacity(result.Report{Capacity: []result.Capacity{c.found}}, 5*time.Millisecond)
+		if said.String() != c.want || bad != (c.want != "") {
+			t.Errorf("%s: bad: %v, says %q; want %q", name, bad, &said, c.want)
+		}
+	}
+}
+
+// A server that is named is not ours to restart.
+func TestBenchRestartsNoServerThatIsNamed(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := call(t.Context(), "bench", "--restart", "1s", "--database-url", "postgres://127.0.0.1:1/x")
+	if code != 2 || stdout != "" || !strings.Contains(stderr, "--restart is for a throwaway server: name no database") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+// A report that cannot be written is heard of before anything is measured, and a bench that
+// fails leaves an earlier report as it was.
+func TestBenchKeepsAnEarlierReport(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "bench.html")
+	if err := os.WriteFile(name, []byte("earlier"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := call(t.Context(), "bench", "--report", name, "--database-url", "postgres://127.0.0.1:1/x?connect_timeout=1")
+	text, err := os.ReadFile(name)
+	if code != 2 || err != nil || string(text) != "earlier" {
+		t.Errorf("exit code %d, %q; the report is %q, %v", code, stderr, text, err)
+	}
+	code, _, stderr = call(t.Context(), "bench", "--report", t.TempDir(), "--database-url", "postgres://127.0.0.1:1/x")
+	if code != 2 || !strings.HasPrefix(stderr, "pglimit: --report: ") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}

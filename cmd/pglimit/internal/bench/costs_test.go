@@ -1,0 +1,182 @@
+package bench
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// mixed are requests of 1 token and of 5.
+var mixed = []scenario.Cost{{Tokens: 1, Share: 3}, {Tokens: 5, Share: 1}}
+
+func addCosting(h *history, key uint32, cost uint8, k kind, atMS ...int64) {
+	for _, at := range atMS {
+		h.answer(key, cost, &pglimit.Decision{Allowed: k == granted, Contended: k == contended, At: time.UnixMilli(at)})
+	}
+}
+
+func judgeCosts(limit pglimit.Limit, h ...*history) answers {
+	return collect(h, keyNames(3), limit, mixed)
+}
+
+// A grant of 5 tokens counts 5, and a denial of 5 is due while there are 4.
+func TestAuditCountsTokens(t *testing.T) {
+	t.Parallel()
+	limit := pglimit.PerSecond(10).WithBurst(10)
+	for name, c := range map[string]struct {
+		cost         uint8
+		kind         kind
+		at           int64
+		over, notDue int64
+	}{
+		"the second grant of 5 empties the bucket":   {1, granted, 0, 0, 0},
+		"another one before a token is there":        {0, granted, 99, 1, 0}, // rounded up
+		"one when a token is there":                  {0, granted, 100, 0, 0},
+		"a grant of 5, when one token is there":      {1, granted, 100, 4, 0},
+		"a denial of 1, when one token is there":     {0, denied, 101, 0, 1},
+		"a denial of 5, when one token is there":     {1, denied, 101, 0, 0},
+		"a denial of 5, just before 5 are there":     {1, denied, 499, 0, 0},
+		"a denial of 5, when 5 are there":            {1, denied, 501, 0, 1},
+		"a contended one of 5, when 5 are there":     {1, contended, 501, 0, 0},
+		"a grant of 5, as soon as 5 are there again": {1, granted, 500, 0, 0},
+	} {
+		a, b := twoHistories(1000)
+		addCosting(a, 0, 1, granted, 0)
+		if c.at > 0 {
+			addCosting(b, 0, 1, granted, 0)
+		}
+		addCosting(b, 0, c.cost, c.kind, c.at)
+		got := judgeCosts(limit, a, b).check()
+		if got.OverTokens != c.over || got.DenialsNotDue != c.notDue {
+			t.Errorf("%s: over by %d, %d denials not due; want %d, %d", name, got.OverTokens, got.DenialsNotDue, c.over, c.notDue)
+		}
+	}
+}
+
+func TestAuditNamesTheWorstKey(t *testing.T) {
+	t.Parallel()
+	a, b := twoHistories(1000)
+	addCosting(a, 0, 0, granted, 0, 0, 0)
+	addCosting(b, 1, 1, granted, 0, 0)
+	addCosting(a, 2, 0, granted, 0, 0, 0, 0)
+	got := judgeCosts(pglimit.Every(time.Hour).WithBurst(2), a, b).check()
+	if got.OverTokens != 8 || !strings.Contains(got.Worst, "user:1") {
+		t.Errorf("over by %d, %q; want 8 of user:1", got.OverTokens, got.Worst)
+	}
+}
+
+// Of several lost answers the earliest counts, whichever caller lost it.
+func TestEarliestLostAnswerCounts(t *testing.T) {
+	t.Parallel()
+	limit := pglimit.Every(100 * time.Millisecond)
+	for _, swapped := range []bool{false, true} {
+		a, b := twoHistories(1000)
+		add(a, 0, granted, 0)
+		a.lose(0)             // after 0
+		add(b, 0, denied, 50) // due, but after the first loss
+		add(b, 1, granted, 300)
+		b.lose(0) // after 300
+		add(b, 0, denied, 150, 400)
+		histories := []*history{a, b}
+		if swapped {
+			slices.Reverse(histories)
+		}
+		if got := judge(histories, 2, limit); got.DenialsNotDue != 0 || got.KeysWithLostAnswers != 1 || got.JudgedDenials != 0 {
+			t.Errorf("%+v; want no denial judged after the first loss", got)
+		}
+	}
+}
+
+func TestNothingWasDecided(t *testing.T) {
+	t.Parallel()
+	a, b := twoHistories(100)
+	got := judge([]*history{a, b}, 3, pglimit.PerSecond(1))
+	if got != (result.Audit{Complete: true, DenialSampling: 1}) || got.Judge(0) != result.VerdictNothing {
+		t.Errorf("%+v, %s", got, got.Judge(0))
+	}
+}
+
+// In an interval that is shorter than a token takes, a key gets its burst at most.
+func TestBoundOfAnInterval(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		limit    pglimit.Limit
+		interval time.Duration
+		want     int64
+	}{
+		{pglimit.PerSecond(20), time.Second, 40},
+		{pglimit.PerSecond(20).WithBurst(5), time.Second, 25},
+		{pglimit.PerSecond(20).WithBurst(5), 100 * time.Millisecond, 7},
+		{pglimit.PerSecond(20).WithBurst(5), 49 * time.Millisecond, 5},
+		{pglimit.Every(2 * time.Second), 100 * time.Millisecond, 1},
+		{pglimit.Every(2 * time.Second), 2 * time.Second, 2},
+		{pglimit.Every(2 * time.Second), 5 * time.Second, 3},
+		{pglimit.PerMinute(100).WithBurst(20), 500 * time.Millisecond, 20},
+		{pglimit.Limit{Tokens: 1_000_000_000, Period: time.Nanosecond, Burst: math.MaxInt64}, time.Hour, math.MaxInt64 / 2},
+	} {
+		if got := (answers{limit: c.limit}).bound(c.interval); got != c.want {
+			t.Errorf("%v in %v: %d, want %d", c.limit, c.interval, got, c.want)
+		}
+	}
+}
+
+// A key that uses its limit up is at the bound in the first interval, and never above it.
+func TestKeyGrantsReachTheBoundAndStayBelow(t *testing.T) {
+	t.Parallel()
+	limit := pglimit.PerSecond(20).WithBurst(5)
+	for _, interval := range []time.Duration{30 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, time.Second} {
+		a, b := twoHistories(1000)
+		add(a, 0, granted, 1000, 1000, 1000, 1000, 1000)
+		for at := int64(1050); at < 4000; at += 50 {
+			add(b, 0, granted, at)
+		}
+		told := collect([]*history{a, b}, keyNames(1), limit, mixed)
+		if over := told.check().OverTokens; over != 0 {
+			t.Fatalf("over by %d", over)
+		}
+		got := told.keyGrants(interval)
+		most := slices.Max(got.Most)
+		if most > got.Bound || most < got.Bound-1 || got.Most[0] != most || got.Granted != 64 {
+			t.Errorf("in %v: at most %d, of %d in all, where %d are allowed; want up to that of 64", interval, most, got.Granted, got.Bound)
+		}
+	}
+}
+
+func TestKeyGrantsCountTokens(t *testing.T) {
+	t.Parallel()
+	a, b := twoHistories(1000)
+	addCosting(a, 0, 0, granted, 100, 150, 199, 1100)
+	addCosting(a, 0, 1, denied, 160)
+	addCosting(b, 1, 1, granted, 120, 2099)
+	addCosting(b, 1, 1, contended, 130)
+	told := collect([]*history{a, b}, keyNames(3), pglimit.PerSecond(10), mixed)
+	got := told.keyGrants(100 * time.Millisecond)
+	want := make([]int64, 20)
+	want[0], want[10], want[19] = 5, 1, 5
+	if !slices.Equal(got.Most, want) || got.Busiest != "user:1" || got.Granted != 10 || got.Keys != 2 || got.Interval != 0.1 || got.Bound != 11 {
+		t.Errorf("%+v\nwant %v, 10 tokens of user:1, two keys", got, want)
+	}
+}
+
+// Keys without a grant are not counted, wherever they are.
+func TestKeyGrantsLeaveOutKeysWithoutAny(t *testing.T) {
+	t.Parallel()
+	a, b := twoHistories(1000)
+	add(a, 0, denied, 100)
+	add(b, 2, granted, 100)
+	told := collect([]*history{a, b}, keyNames(5), pglimit.PerSecond(10), mixed)
+	if got := told.keyGrants(time.Second); got.Keys != 1 || got.Busiest != "user:2" {
+		t.Errorf("%+v, want one key", got)
+	}
+	c, _ := twoHistories(1000)
+	add(c, 0, denied, 1, 2)
+	if got := collect([]*history{c}, keyNames(1), pglimit.PerSecond(10), mixed).keyGrants(time.Second); got != nil {
+		t.Errorf("nothing was granted, and it is %+v", got)
+	}
+}

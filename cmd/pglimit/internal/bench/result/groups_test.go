@@ -1,0 +1,177 @@
+package result
+
+import (
+	"math"
+	"slices"
+	"testing"
+)
+
+// ran is a run under a scenario with that many grants per second.
+func ran(scenario, strategy string, round int, grants float64) Run {
+	return Run{Scenario: scenario, Strategy: strategy, Round: round, GrantsPerSecond: grants}
+}
+
+func ofRates(rates ...float64) Row {
+	var row Row
+	for i, rate := range rates {
+		row.Runs = append(row.Runs, ran("s", "x", i+1, rate))
+	}
+	return row
+}
+
+func grantsOf(r Run) float64 { return r.GrantsPerSecond }
+
+// Rounds run in turn; groups put together what belongs together, in the order of the first
+// round.
+func TestGroupsAreByScenarioAndStrategy(t *testing.T) {
+	t.Parallel()
+	r := Report{
+		Scenarios: []Scenario{{Name: "one"}, {Name: "never ran"}, {Name: "two"}},
+		Runs: []Run{
+			ran("one", "b", 1, 1), ran("one", "a", 1, 2), ran("two", "a", 1, 3),
+			ran("one", "b", 2, 4), ran("one", "a", 2, 5),
+		},
+	}
+	groups := r.Groups()
+	if len(groups) != 2 || groups[0].Scenario.Name != "one" || groups[1].Scenario.Name != "two" {
+		t.Fatalf("%+v, want the groups one and two", groups)
+	}
+	for _, c := range []struct {
+		scenario, strategy string
+		want               []float64
+	}{{"one", "b", []float64{1, 4}}, {"one", "a", []float64{2, 5}}, {"two", "a", []float64{3}}} {
+		group, _ := r.Group(c.scenario)
+		row, there := group.Row(c.strategy)
+		var got []float64
+		for _, run := range row.Runs {
+			got = append(got, run.GrantsPerSecond)
+		}
+		if !there || row.Strategy != c.strategy || !slices.Equal(got, c.want) {
+			t.Errorf("%s of %s: %v, want the runs %v", c.strategy, c.scenario, got, c.want)
+		}
+	}
+	if one := groups[0]; len(one.Rows) != 2 || one.Rows[0].Strategy != "b" {
+		t.Errorf("%+v, want b first, as it ran", one.Rows)
+	}
+	if _, there := r.Group("never ran"); there {
+		t.Error("there is a group without runs")
+	}
+	if _, there := groups[1].Row("b"); there {
+		t.Error("there is a row without runs")
+	}
+	if none := (Report{Scenarios: r.Scenarios}).Groups(); none != nil {
+		t.Errorf("%+v without runs", none)
+	}
+}
+
+func TestFigureOfSeveralRuns(t *testing.T) {
+	t.Parallel()
+	nan := math.NaN()
+	for _, c := range []struct {
+		rates []float64
+		want  Figure
+	}{
+		{[]float64{5}, Figure{5, 5, 5, 1}},
+		{[]float64{9, 1, 5}, Figure{5, 1, 9, 3}},
+		{[]float64{9, 1, 7, 5}, Figure{5, 1, 9, 4}}, // the lower of 5 and 7
+		{[]float64{2, 1}, Figure{1, 1, 2, 2}},
+		{[]float64{nan, 3, nan, 1, 2}, Figure{2, 1, 3, 3}},
+		{[]float64{0, nan}, Figure{0, 0, 0, 1}},
+	} {
+		if got := ofRates(c.rates...).Figure(grantsOf); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.rates, got, c.want)
+		}
+	}
+	for _, rates := range [][]float64{nil, {nan, nan}} {
+		if got := ofRates(rates...).Figure(grantsOf); !math.IsNaN(got.Median) || !math.IsNaN(got.Low) || !math.IsNaN(got.High) || got.Runs != 0 {
+			t.Errorf("%v: %+v, want no number of no run", rates, got)
+		}
+	}
+}
+
+func TestFigureLeavesTheRunsInTheirOrder(t *testing.T) {
+	t.Parallel()
+	row := ofRates(3, 1, 2)
+	row.Figure(grantsOf)
+	if row.Runs[0].Round != 1 || row.Runs[1].Round != 2 || row.Runs[2].Round != 3 {
+		t.Errorf("%+v", row.Runs)
+	}
+}
+
+func TestSpreadIsAShareOfTheMedian(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rates []float64
+		want  float64
+	}{
+		{[]float64{90, 100, 110}, 0.2}, {[]float64{100}, 0}, {[]float64{0, 0}, 0}, {nil, 0}, {[]float64{math.NaN()}, 0},
+	} {
+		if got := ofRates(c.rates...).Figure(grantsOf).Spread(); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%v lie apart by %v, want %v", c.rates, got, c.want)
+		}
+	}
+}
+
+func TestMainFigureIsWhatTheScenarioComparesBy(t *testing.T) {
+	t.Parallel()
+	run := Run{GrantsPerSecond: 1, DenialsPerSecond: 2, DecisionsPerSecond: 3}
+	for by, want := range map[string]float64{ByGrants: 1, ByDenials: 2, ByDecisions: 3, "": 3} {
+		if got := (Scenario{CompareBy: by}).Main(run); got != want {
+			t.Errorf("by %q: %v, want %v", by, got, want)
+		}
+	}
+}
+
+// The run that is drawn is the one that the table's figure is of.
+func TestTypicalRunHasTheMedian(t *testing.T) {
+	t.Parallel()
+	s := Scenario{CompareBy: ByGrants}
+	for _, c := range []struct {
+		rates []float64
+		round int
+	}{{[]float64{7}, 1}, {[]float64{9, 1, 5}, 3}, {[]float64{9, 1, 7, 5}, 4}, {[]float64{2, 2}, 1}} {
+		if got := ofRates(c.rates...).Typical(s); got.Round != c.round {
+			t.Errorf("%v: round %d is typical, want %d", c.rates, got.Round, c.round)
+		}
+	}
+}
+
+func TestFailedShareIsOfAllRequests(t *testing.T) {
+	t.Parallel()
+	run := Run{Decisions: 6, Errors: map[string]int64{"timeout": 1, "40P01": 3}, RoundTrips: 9, Contended: 3}
+	if run.Failed() != 4 || run.FailedShare() != 0.4 {
+		t.Errorf("%d failed, %v of all; want 4, 0.4", run.Failed(), run.FailedShare())
+	}
+	if run.TripsPerDecision() != 1.5 || run.ContendedShare() != 0.5 {
+		t.Errorf("%v trips, %v contended; want 1.5, 0.5", run.TripsPerDecision(), run.ContendedShare())
+	}
+	var idle Run
+	if idle.FailedShare() != 0 || idle.TripsPerDecision() != 0 || idle.ContendedShare() != 0 {
+		t.Error("of nothing there is a share")
+	}
+	if all := (Run{Errors: map[string]int64{"timeout": 2}}); all.FailedShare() != 1 {
+		t.Errorf("%v of the requests failed, want all", all.FailedShare())
+	}
+}
+
+func TestIntervalOfASeries(t *testing.T) {
+	t.Parallel()
+	if got := (Run{Series: []Point{{Seconds: 0.5}, {Seconds: 1}}}).Interval(); got != 0.5 {
+		t.Errorf("%v, want 0.5", got)
+	}
+	if got := (Run{}).Interval(); got != 0 {
+		t.Errorf("%v without a series", got)
+	}
+}
+
+func TestStagesAreOnIfAnyIs(t *testing.T) {
+	t.Parallel()
+	for _, s := range []Stages{{Combining: true}, {Memory: true}, {Leases: true}} {
+		if !s.On() {
+			t.Errorf("%+v is off", s)
+		}
+	}
+	if (Stages{Decided: 5}).On() {
+		t.Error("none is on")
+	}
+}

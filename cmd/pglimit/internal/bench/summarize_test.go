@@ -1,0 +1,159 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// alternating fails at once, grants after 10 ms, denies after 20, is contended after 30, and
+// begins again.
+func alternating() fake {
+	calls := 0
+	return fake{name: "alternating", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
+		turn := calls % 4
+		calls++
+		time.Sleep(time.Duration(turn) * 10 * time.Millisecond)
+		switch turn {
+		case 1:
+			return pglimit.Decision{Allowed: true, Granted: r.Tokens, At: time.Now()}, nil
+		case 2:
+			return pglimit.Decision{At: time.Now()}, nil
+		case 3:
+			return pglimit.Decision{Contended: true, At: time.Now()}, nil
+		}
+		return pglimit.Decision{}, &pgconn.PgError{Code: "40P01", Message: "deadlock"}
+	}}
+}
+
+// Grants, denials and failures are told apart, in all and over time.
+func TestSummaryTellsAnswersApart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := bareScenario()
+		c.Callers, c.Keys, c.Limit = 1, 1, pglimit.PerSecond(1000)
+		c.Costs = []scenario.Cost{{Tokens: 5, Share: 1}}
+		d := fakeDrive(t, c, alternating())
+		d.scenario.Phases[0].Length = 600 * time.Millisecond
+		d.measure(true)
+		d.elapsed = d.run(t.Context())
+		d.samples = make([]sample, 7)
+		for i := range d.samples {
+			d.samples[i] = sample{trips: int64(i * i), known: i != 3, position: position{wal: int64(100 * i)}}
+		}
+		got := d.summarize(DefaultAudit)
+		if got.Allowed != 10 || got.Granted != 50 || got.Denied != 20 || got.Contended != 10 || got.Decisions != 30 || got.Errors["40P01 deadlock_detected"] != 10 {
+			t.Errorf("%d allowed (%d tokens), %d denied, %d contended, %d decisions, errors %v", got.Allowed, got.Granted, got.Denied, got.Contended, got.Decisions, got.Errors)
+		}
+		if got.Cost != 5 || got.Adapted || got.Seconds != 0.6 || got.Strategy != "alternating" || got.Limit != "1000/1s" || got.Scenario != "custom" {
+			t.Errorf("%+v", got)
+		}
+		withinUS(t, "the median of grants", got.GrantLatency.P50, 10*time.Millisecond, 10*time.Millisecond)
+		withinUS(t, "the median of denials", got.DenialLatency.P50, 20*time.Millisecond, 20*time.Millisecond)
+		withinUS(t, "the slowest denial", got.DenialLatency.Max, 30*time.Millisecond, 30*time.Millisecond)
+		withinUS(t, "the median of all", got.Latency.P50, 20*time.Millisecond, 20*time.Millisecond)
+		if got.Latency.Count != 30 || got.GrantLatency.Count != 10 || got.Latency.Curve != nil || got.GrantLatency.Curve == nil {
+			t.Errorf("%d latencies, %d of grants", got.Latency.Count, got.GrantLatency.Count)
+		}
+		var granted, denied, contended, failed int64
+		for i, p := range got.Series {
+			granted, denied, contended, failed = granted+p.Granted, denied+p.Denied, contended+p.Contended, failed+p.Failed
+			if want := int64(2*i + 1); p.RoundTrips != want {
+				t.Errorf("point %d has %d trips, want %d", i, p.RoundTrips, want)
+			}
+			if unknown := i == 2 || i == 3; (p.WALBytes == nil) != unknown || !unknown && *p.WALBytes != 100 {
+				t.Errorf("point %d has %v bytes, want 100, or none beside the sample that is unknown", i, p.WALBytes)
+			}
+		}
+		if len(got.Series) != 6 || granted != 10 || denied != 20 || contended != 10 || failed != 10 {
+			t.Errorf("%d points with %d, %d, %d, %d; want 6 with 10 granted, 20 denied, 10 contended, 10 failed", len(got.Series), granted, denied, contended, failed)
+		}
+		if got.KeyGrants == nil || got.KeyGrants.Granted != 50 || got.KeyGrants.Interval != 0.1 {
+			t.Errorf("%+v, want 50 tokens in intervals as those of the series", got.KeyGrants)
+		}
+	})
+}
+
+// The audit is against the limit that the strategy ran under.
+func TestAuditIsOfTheAdaptedLimit(t *testing.T) {
+	t.Parallel()
+	single := grantAfter(0)
+	single.check = func(l pglimit.Limit) error {
+		if l.Burst > 1 {
+			return errors.New("a burst")
+		}
+		return nil
+	}
+	d := fakeDrive(t, bareScenario(), single) // 20/1s
+	add(&d.recorders[0].history, 0, granted, 0, 50, 99)
+	d.elapsed = time.Second
+	got := d.summarize(DefaultAudit)
+	if got.Audit.OverTokens != 1 || !got.Adapted || got.Limit != "20/1s burst 1" {
+		t.Errorf("over by %d under %s, adapted: %v; want 1, 20/1s burst 1", got.Audit.OverTokens, got.Limit, got.Adapted)
+	}
+}
+
+// Of calls that take 300 ms, each of 8 callers has three answers within the second. The
+// fourth is a decision, and no part of any rate.
+func TestLateAnswersAreInNoRate(t *testing.T) {
+	t.Parallel()
+	for name, allowed := range map[string]bool{"grants": true, "denials": false} {
+		synctest.Test(t, func(t *testing.T) {
+			slow := fake{name: "slow", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
+				time.Sleep(300 * time.Millisecond)
+				d := pglimit.Decision{Allowed: allowed, At: time.Now()}
+				if allowed {
+					d.Granted = r.Tokens
+				}
+				return d, nil
+			}}
+			c := bareScenario()
+			c.Callers = 8
+			got := fakeDrive(t, c, slow).ran(t.Context(), time.Second)
+			want := map[bool]float64{true: 24}
+			if got.Decisions != 32 || got.DecisionsPerSecond != 24 || got.GrantsPerSecond != want[allowed] || got.DenialsPerSecond != want[!allowed] {
+				t.Errorf("%s: %d decisions, %v/s, %v grants/s, %v denials/s", name, got.Decisions, got.DecisionsPerSecond, got.GrantsPerSecond, got.DenialsPerSecond)
+			}
+		})
+	}
+}
+
+// A series of an interrupted run ends then, and its last point is as short as it was.
+func TestSeriesOfAnInterruptedRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := bareScenario()
+		c.Callers = 1
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer time.AfterFunc(255*time.Millisecond, interrupt).Stop()
+		got := fakeDrive(t, c, grantAfter(10*time.Millisecond)).ran(ctx, time.Second)
+		if len(got.Series) != 3 || got.Series[2].Seconds < 0.25 || got.Series[2].Seconds > 0.27 || got.Series[1].Seconds != 0.2 {
+			t.Errorf("%+v, want points at 0.1, 0.2 and 0.26 s", got.Series)
+		}
+	})
+}
+
+// A length that is no multiple of the interval has a last point that is shorter.
+func TestSeriesEndsWithTheRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := bareScenario()
+		c.Callers = 1
+		got := fakeDrive(t, c, grantAfter(10*time.Millisecond)).ran(t.Context(), 250*time.Millisecond)
+		var seconds []float64
+		for _, p := range got.Series {
+			seconds = append(seconds, p.Seconds)
+		}
+		if !slices.Equal(seconds, []float64{0.1, 0.2, 0.25}) {
+			t.Errorf("points at %v, want 0.1, 0.2, 0.25", seconds)
+		}
+	})
+}
