@@ -200,6 +200,23 @@ func TestNobodyIsLockedOutWhenTheClockStepsBack(t *testing.T) {
 	})
 }
 
+// A call for several buckets does not deny by a row that is ahead of the clock: it would deny until
+// the clock has caught up.
+func TestACallForManyDoesNotDenyByARowAhead(t *testing.T) {
+	t.Parallel()
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	take(t, pool, s, "a", hours)
+	age(t, pool, s, -time.Minute)
+	for _, tokens := range []int64{1, 2} { // all or nothing, as much as there is
+		request := pglimit.Request{Limiter: "test", Key: "a", Limit: hours, Tokens: tokens, Unit: 1}
+		beside := request
+		beside.Key = "b"
+		if d, err := s.Take(t.Context(), on(pool), []pglimit.Request{request, beside}); !errors.Is(err, pglimit.ErrNothingTaken) {
+			t.Errorf("%d tokens: %+v, %v", tokens, d, err)
+		}
+	}
+}
+
 // The clock may step back while a call goes on, between any two of its readings: then, too, the
 // bucket owes what it owed, and not the length of the step.
 func TestNobodyIsLockedOutWhenTheClockStepsBackDuringACall(t *testing.T) {
