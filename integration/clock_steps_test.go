@@ -200,6 +200,69 @@ func TestNobodyIsLockedOutWhenTheClockStepsBack(t *testing.T) {
 	})
 }
 
+// A call for several buckets does not deny by a row that is ahead of the clock: it would deny until
+// the clock has caught up.
+func TestACallForManyDoesNotDenyByARowAhead(t *testing.T) {
+	t.Parallel()
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	take(t, pool, s, "a", hours)
+	age(t, pool, s, -time.Minute)
+	for _, tokens := range []int64{1, 2} { // all or nothing, as much as there is
+		request := pglimit.Request{Limiter: "test", Key: "a", Limit: hours, Tokens: tokens, Unit: 1}
+		beside := request
+		beside.Key = "b"
+		if d, err := s.Take(t.Context(), on(pool), []pglimit.Request{request, beside}); !errors.Is(err, pglimit.ErrNothingTaken) {
+			t.Errorf("%d tokens: %+v, %v", tokens, d, err)
+		}
+	}
+}
+
+// The clock may step back while a call goes on, between any two of its readings: then, too, the
+// bucket owes what it owed, and not the length of the step.
+func TestNobodyIsLockedOutWhenTheClockStepsBackDuringACall(t *testing.T) {
+	t.Parallel()
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	execute(t, pool, `create sequence public.readings minvalue -1000;
+		create or replace function pglimit.clock_ns() returns bigint
+		language sql volatile
+		return (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000
+			- case when pg_catalog.nextval('public.readings') > 0 then 3600000000000 else 0 end`)
+	stepsBackAfter := func(readings int) { execute(t, pool, "select setval('public.readings', $1)", -readings) }
+	limit := hours.WithBurst(100)
+	for readings := range 16 {
+		for state, owes := range map[string]int64{"a missing row": 0, "a row": 1, "a row ahead": 1} {
+			for _, leases := range []bool{false, true} {
+				key := fmt.Sprintf("%s, lease %t, %d readings", state, leases, readings)
+				stepsBackAfter(900)
+				if owes > 0 {
+					take(t, pool, s, key, limit)
+				}
+				if state == "a row ahead" {
+					age(t, pool, s, -time.Minute)
+				}
+				stepsBackAfter(readings)
+				var granted int64
+				if leases {
+					lease, err := s.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: key, Limit: limit, Tokens: 5, Share: 1, TTL: time.Hour})
+					if err != nil {
+						t.Fatal(key, err)
+					}
+					granted = lease.Tokens
+				} else {
+					granted = take(t, pool, s, key, limit).Granted
+				}
+				stepsBackAfter(0)
+				// The next call corrects the row if it is ahead.
+				granted += take(t, pool, s, key, limit).Granted
+				d := takeAll(t, pool, s, pglimit.Request{Limiter: "test", Key: key, Limit: limit, Unit: 1})[0]
+				if left := limit.Burst - owes - granted; granted == 0 || d.Remaining != left {
+					t.Errorf("%s: %d are left, want %d", key, d.Remaining, left)
+				}
+			}
+		}
+	}
+}
+
 // A lease ends when its time has passed, however far the clock stepped back meanwhile:
 // then it counts as spent, and flows back.
 func TestALeaseEndsWhenTheClockStepsBack(t *testing.T) {

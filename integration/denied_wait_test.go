@@ -66,3 +66,25 @@ func TestAPlanThatWaitedIsNotKept(t *testing.T) {
 		t.Errorf("a plan that is 150 ms old: %v", err)
 	}
 }
+
+// What was planned for a bucket that was reset meanwhile is not what it would be charged now.
+func TestAPlanForABucketThatWasResetIsNotKept(t *testing.T) {
+	t.Parallel()
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	patiently(t, pool)
+	limit := hours.WithBurst(10)
+	for range 5 {
+		take(t, pool, s, "a", limit)
+	}
+	execute(t, pool, stoppedClock)
+	holder := session(t, pool)
+	execute(t, holder, "delete from pglimit.token_bucket where key = 'a'")
+	var err error
+	whileBlocked(t, pool, func() {
+		_, err = pool.Exec(t.Context(), `select pglimit.token_bucket_take_many(array['a', 'b'], '{test}', array[$1::bigint], array[$2::bigint],
+			'{-1,-1}', '{1,2}', '{10,10}', '{1,1}')`, limit.Token().Nanoseconds(), limit.Window().Nanoseconds())
+	}, func() { commit(t, holder) })
+	if sqlState(err) != "40001" {
+		t.Errorf("5 tokens were planned, and 10 would be charged: %v", err)
+	}
+}

@@ -112,6 +112,15 @@ func TestALeaseIsNotSettledOutOfAnother(t *testing.T) {
 	if n := left(t, pool, limit); n != 90 {
 		t.Errorf("%d left", n)
 	}
+
+	// Nor is one that was settled, out of a smaller one.
+	mine.Until = mine.Until.Add(-time.Second)
+	lease(t, pool, limit, 5, 4, pglimit.Lease{}, 0)
+	lease(t, pool, limit, 0, 4, mine, 0)
+	lease(t, pool, limit, 0, 4, mine, 10)
+	if n := left(t, pool, limit); n != 95 {
+		t.Errorf("%d left, after it was settled twice", n)
+	}
 }
 
 // While a lease of a limit is out that was much larger, the numbers stay in range.
@@ -119,7 +128,10 @@ func TestALeaseOfAMuchLargerLimit(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	s := strategies.TokenBucket{}
-	lease(t, pool, pglimit.PerSecond(1_000_000_000), 250_000_000, 4, pglimit.Lease{}, 0)
+	// At the price of the slow one, what it owes does not fit a bigint, nor does what is leased.
+	fast := pglimit.Every(time.Microsecond).WithBurst(1_000_000_000_000)
+	takeAll(t, pool, s, pglimit.Request{Limiter: "test", Key: "k", Limit: fast, Tokens: 100_000_000_000, Unit: 1})
+	lease(t, pool, fast, 250_000_000_000, 1, pglimit.Lease{}, 0)
 	slow := pglimit.Every(24 * time.Hour)
 	request := func(key string, tokens int64) pglimit.Request {
 		return pglimit.Request{Limiter: "test", Key: key, Limit: slow, Tokens: tokens, Unit: 1}

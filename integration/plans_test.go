@@ -30,19 +30,26 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 		}
 		return names
 	}
-	request := func(key string, tokens, unit int64) pglimit.Request {
-		return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+	ask := func(requests []pglimit.Request) error {
+		_, err := strategy.Take(t.Context(), on(session), requests)
+		for n := 0; n < 20 && errors.Is(err, pglimit.ErrNothingTaken); n++ { // it was descheduled for long
+			_, err = strategy.Take(t.Context(), on(session), requests)
+		}
+		return err
 	}
 	take := func(tokens, unit int64, names ...string) error {
 		var requests []pglimit.Request
 		for _, name := range names {
-			requests = append(requests, request(name, tokens, unit))
+			requests = append(requests, pglimit.Request{Limiter: "test", Key: name, Limit: limit, Tokens: tokens, Unit: unit})
 		}
-		_, err := strategy.Take(t.Context(), on(session), requests)
-		for errors.Is(err, pglimit.ErrNothingTaken) { // it was descheduled for long
-			_, err = strategy.Take(t.Context(), on(session), requests)
+		return ask(requests)
+	}
+	takeOfOne := func(tokens, unit int64, names ...string) error { // one key that has many limiters
+		var requests []pglimit.Request
+		for _, name := range names {
+			requests = append(requests, pglimit.Request{Limiter: name, Key: "one", Limit: limit, Tokens: tokens, Unit: unit})
 		}
-		return err
+		return ask(requests)
 	}
 	// Each way through the statements and functions, on keys of its own.
 	ways := []struct {
@@ -58,6 +65,10 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 		{"a denial", func(p string) error { return take(1000, 1000, p) }},
 		{"denials", func(p string) error { return take(1000, 1000, names(p)...) }},
 		{"looks", func(p string) error { return take(0, 1, names(p)...) }},
+		{"new limiters of a key", func(p string) error { return takeOfOne(1, 1, names(p)...) }},
+		{"limiters of a key", func(p string) error { return takeOfOne(1, 1, names(p)...) }},
+		{"limiters of a key in units", func(p string) error { return takeOfOne(6, 2, names(p)...) }},
+		{"denials by limiters of a key", func(p string) error { return takeOfOne(1000, 1000, names(p)...) }},
 		{"a lease", func(p string) error {
 			ask := pglimit.LeaseRequest{Limiter: "test", Key: p, Limit: limit, Tokens: 10, Share: 4, TTL: time.Second}
 			lease, err := strategy.Lease(t.Context(), on(session), ask)
@@ -80,7 +91,8 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 		}
 	}
 	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
-		select 'row ' || i, 'test', 1, 1, 1 from generate_series(1, $1::int) i`, rows)
+		select 'row ' || i, 'test', 1, 1, 1 from generate_series(1, $1::int) i
+		union all select 'one', 'row ' || i, 1, 1, 1 from generate_series(1, $1::int) i`, rows)
 	for _, way := range ways {
 		before := tuplesRead(t, session, strategy)
 		if err := way.goes("large"); err != nil {

@@ -13,15 +13,16 @@ begin
         select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter for no key update;
         exit when found;
         insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
-        values (_key, _limiter, pglimit.clock_ns(), _token_ns, pglimit.clock_ns())
+        select _key, _limiter, clock.now_ns, _token_ns, clock.now_ns from (select pglimit.clock_ns() as now_ns offset 0) clock
         on conflict do nothing;
     end loop;
     -- The clock is read behind the lock: compared with an older time, any new row would be ahead.
+    -- A row gets one reading of it: if it stepped back between two, the bucket would owe the step.
     if bucket.at_ns > pglimit.clock_ns() + pglimit.step_ns() then
         update pglimit.token_bucket b
-        set full_ns = greatest(1, b.full_ns - (b.at_ns - pglimit.clock_ns())), at_ns = pglimit.clock_ns(), room = null,
-            until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - pglimit.clock_ns())), 0)
-        where b.key = _key and b.limiter = _limiter
+        set full_ns = greatest(1, b.full_ns - (b.at_ns - clock.now_ns)), at_ns = clock.now_ns, room = null,
+            until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - clock.now_ns)), 0)
+        from (select pglimit.clock_ns() as now_ns offset 0) clock where b.key = _key and b.limiter = _limiter
         returning b.* into bucket;
     end if;
 end

@@ -9,8 +9,10 @@
 -- row: null if the bucket has none.
 --
 -- A single select, so that the planner inlines it into the statement. There it finds one plan only:
--- for each bucket a look into the primary key. A comparison with any(array[...]) can neither be
--- hashed nor merged, and token_bucket_take_many does not allow a scan of the table.
+-- for each bucket a look into the primary key. A comparison with any(array[...]) or between can
+-- neither be hashed nor merged, and token_bucket_take_many does not allow a scan of the table. (For
+-- the limiter, any(array[...]) would not do: up to PostgreSQL 16 a plan may leave it out of the look
+-- into the index, and then reads all limiters of a key.)
 create or replace function pglimit.token_bucket_look(
     now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[]
 )
@@ -25,6 +27,6 @@ begin atomic
         end,
         b
     from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
-    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = any (array[k.limiter])
+    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
     cross join lateral (select pglimit.token_bucket_there(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) as there) t;
 end;

@@ -56,7 +56,7 @@ begin
             token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
             leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns)
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, coalesce(grants, asks)) k
-        where b.key = any (array[k.key]) and b.limiter = any (array[k.limiter]) and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
+        where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
             and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
             and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
         returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns

@@ -208,15 +208,16 @@ begin
         select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter for no key update;
         exit when found;
         insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
-        values (_key, _limiter, pglimit.clock_ns(), _token_ns, pglimit.clock_ns())
+        select _key, _limiter, clock.now_ns, _token_ns, clock.now_ns from (select pglimit.clock_ns() as now_ns offset 0) clock
         on conflict do nothing;
     end loop;
     -- The clock is read behind the lock: compared with an older time, any new row would be ahead.
+    -- A row gets one reading of it: if it stepped back between two, the bucket would owe the step.
     if bucket.at_ns > pglimit.clock_ns() + pglimit.step_ns() then
         update pglimit.token_bucket b
-        set full_ns = greatest(1, b.full_ns - (b.at_ns - pglimit.clock_ns())), at_ns = pglimit.clock_ns(), room = null,
-            until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - pglimit.clock_ns())), 0)
-        where b.key = _key and b.limiter = _limiter
+        set full_ns = greatest(1, b.full_ns - (b.at_ns - clock.now_ns)), at_ns = clock.now_ns, room = null,
+            until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - clock.now_ns)), 0)
+        from (select pglimit.clock_ns() as now_ns offset 0) clock where b.key = _key and b.limiter = _limiter
         returning b.* into bucket;
     end if;
 end
@@ -322,8 +323,10 @@ $$;
 -- row: null if the bucket has none.
 --
 -- A single select, so that the planner inlines it into the statement. There it finds one plan only:
--- for each bucket a look into the primary key. A comparison with any(array[...]) can neither be
--- hashed nor merged, and token_bucket_take_many does not allow a scan of the table.
+-- for each bucket a look into the primary key. A comparison with any(array[...]) or between can
+-- neither be hashed nor merged, and token_bucket_take_many does not allow a scan of the table. (For
+-- the limiter, any(array[...]) would not do: up to PostgreSQL 16 a plan may leave it out of the look
+-- into the index, and then reads all limiters of a key.)
 create or replace function pglimit.token_bucket_look(
     now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[]
 )
@@ -338,7 +341,7 @@ begin atomic
         end,
         b
     from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
-    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter = any (array[k.limiter])
+    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
     cross join lateral (select pglimit.token_bucket_there(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) as there) t;
 end;
 -- +goose StatementEnd
@@ -477,7 +480,7 @@ begin
             token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
             leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns)
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, coalesce(grants, asks)) k
-        where b.key = any (array[k.key]) and b.limiter = any (array[k.limiter]) and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
+        where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
             and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
             and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
         returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
