@@ -16,7 +16,7 @@
 //	summarize.go   all of that as a result.Run, which others write and draw
 //
 // The harness must not be what is measured: a denial from memory takes 145 ns, and the
-// harness adds 80, half of it for reading the clock (BenchmarkRecord). It takes no lock,
+// harness adds 40, for the most part reading the clock (BenchmarkRecord). It takes no lock,
 // and no two callers write to the same cache line; figures over time cost each caller a
 // few microseconds an interval (timeline.go).
 package bench

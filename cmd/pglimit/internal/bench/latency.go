@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -20,45 +21,90 @@ func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(int64(shortestLatency), int64(longestLatency), latencyDigits)
 }
 
-// record makes the histogram if there is none yet.
-func record(h **hdrhistogram.Histogram, d time.Duration) {
-	if *h == nil {
-		*h = newHistogram()
-	}
-	_ = (*h).RecordValue(int64(min(max(d, shortestLatency), longestLatency)))
+// few latencies are kept as they are: a caller that waits for Postgres has not more in an
+// interval, and a histogram takes 25 kB, which would have to be added up.
+const few = 64
+
+// latencies of one caller in an interval.
+type latencies struct {
+	few  []int64
+	many *hdrhistogram.Histogram // nil: no interval had more than few
 }
 
-// counts are the bars of a histogram. Adding them up is ten times as fast as the
-// histogram's own Merge, which looks for the bar of each value.
-type counts []int64
-
-func (c *counts) add(h *hdrhistogram.Histogram) {
-	if h != nil && h.TotalCount() > 0 {
-		c.join(h.Export().Counts)
-	}
-}
-
-func (c *counts) join(other counts) {
-	if *c == nil {
-		*c = append(counts(nil), other...)
+func (l *latencies) record(d time.Duration) {
+	value := int64(min(max(d, shortestLatency), longestLatency))
+	if len(l.few) < few {
+		l.few = append(l.few, value)
 		return
 	}
-	for i, n := range other {
-		(*c)[i] += n
+	if l.many == nil {
+		l.many = newHistogram()
+	}
+	_ = l.many.RecordValue(value)
+}
+
+// clear keeps the room for what comes.
+func (l *latencies) clear() {
+	l.few = l.few[:0]
+	if l.many != nil && l.many.TotalCount() > 0 {
+		l.many.Reset()
 	}
 }
 
-func (c counts) histogram() *hdrhistogram.Histogram {
-	empty := newHistogram().Export()
-	empty.Counts = c
-	return hdrhistogram.Import(empty)
+// spread is the latencies of all callers in an interval, or in all of them.
+type spread struct {
+	few  *hdrhistogram.Histogram // nil: none
+	many []int64                 // the bars of the callers' histograms, added up; nil: none
+}
+
+// add is called with a lock held. Adding up bars is ten times as fast as the histogram's own
+// Merge, which looks for the bar of each value.
+func (s *spread) add(l *latencies) {
+	if len(l.few) > 0 && s.few == nil {
+		s.few = newHistogram()
+	}
+	for _, value := range l.few {
+		_ = s.few.RecordValue(value)
+	}
+	if l.many != nil && l.many.TotalCount() > 0 {
+		s.addBars(l.many.Export().Counts)
+	}
+}
+
+func (s *spread) addBars(bars []int64) {
+	if s.many == nil {
+		s.many = slices.Clone(bars)
+		return
+	}
+	for i, n := range bars {
+		s.many[i] += n
+	}
+}
+
+// join adds another's.
+func (s *spread) join(other spread) {
+	if other.few != nil {
+		s.addBars(other.few.Export().Counts)
+	}
+	if other.many != nil {
+		s.addBars(other.many)
+	}
+}
+
+// histogram of all. It may be empty.
+func (s spread) histogram() *hdrhistogram.Histogram {
+	var sum spread
+	sum.join(s)
+	snapshot := newHistogram().Export()
+	snapshot.Counts = sum.many
+	return hdrhistogram.Import(snapshot)
 }
 
 // curve are the percentiles that a picture of all of them needs.
 var curve = []float64{0, 10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92.5, 95, 97, 98, 99, 99.3, 99.5, 99.7, 99.8, 99.9, 99.93, 99.95, 99.97, 99.98, 99.99}
 
-func (c counts) latency() result.Latency {
-	h := c.histogram()
+func (s spread) latency() result.Latency {
+	h := s.histogram()
 	if h.TotalCount() == 0 {
 		return result.Latency{}
 	}
@@ -77,11 +123,11 @@ func (c counts) latency() result.Latency {
 	return l
 }
 
-func (c counts) point() result.PointLatency {
-	if c == nil {
+func (s spread) point() result.PointLatency {
+	h := s.histogram()
+	if h.TotalCount() == 0 {
 		return result.PointLatency{}
 	}
-	h := c.histogram()
 	return result.PointLatency{
 		Mean: round(h.Mean()/1000, 1), P50: microseconds(h.ValueAtPercentile(50)),
 		P99: microseconds(h.ValueAtPercentile(99)), Max: microseconds(h.Max()),

@@ -17,9 +17,9 @@ func TestLatenciesOfAllSizes(t *testing.T) {
 		{time.Hour, 594 * time.Second, 606 * time.Second},
 	} {
 		var some tally
-		record(&some.grants, c.took)
-		var all counts
-		all.add(some.grants)
+		some.grants.record(c.took)
+		var all spread
+		all.add(&some.grants)
 		got := all.latency()
 		if got.Count != 1 {
 			t.Errorf("%v is not recorded", c.took)
@@ -39,10 +39,10 @@ func TestPercentiles(t *testing.T) {
 				took *= 2
 			}
 		}
-		record(&some.grants, took)
+		some.grants.record(took)
 	}
-	var all counts
-	all.add(some.grants)
+	var all spread
+	all.add(&some.grants)
 	got, point := all.latency(), all.point()
 	for _, c := range []struct {
 		what string
@@ -57,25 +57,44 @@ func TestPercentiles(t *testing.T) {
 	} {
 		withinUS(t, c.what, c.us, c.want, c.want)
 	}
-	if none := counts(nil).point(); none != (result.PointLatency{}) {
+	if none := (spread{}).point(); none != (result.PointLatency{}) {
 		t.Errorf("%+v of no latency", none)
 	}
 }
 
 func TestCurveEndsWhereItIsNotKnown(t *testing.T) {
 	t.Parallel()
-	h := newHistogram()
-	for i := range int64(100) {
-		_ = h.RecordValue((i + 1) * 1_000_000)
+	var h latencies
+	for i := range time.Duration(100) {
+		h.record((i + 1) * time.Millisecond)
 	}
-	var all counts
-	all.add(h)
-	all.add(h)
+	var all spread
+	all.add(&h)
+	all.add(&h)
 	got := all.latency()
 	if last := got.Curve[len(got.Curve)-1]; last.Percent != 99.5 || got.Count != 200 || got.P50 < 49_000 || got.P50 > 51_500 || got.Max < 99_000 {
 		t.Errorf("%+v", got)
 	}
-	if none := counts(nil).latency(); none.Count != 0 || none.Curve != nil {
+	if none := (spread{}).latency(); none.Count != 0 || none.Curve != nil {
 		t.Errorf("%+v", none)
+	}
+}
+
+// A caller that has few latencies and one that has many count alike, interval after interval.
+func TestFewAndManyLatencies(t *testing.T) {
+	t.Parallel()
+	var l latencies
+	var all spread
+	want := int64(0)
+	for _, n := range []int{few - 1, few, few + 1, 3, 10 * few, 0, 1} {
+		for i := range n {
+			l.record(time.Duration(i+1) * time.Millisecond)
+		}
+		all.add(&l)
+		l.clear()
+		want += int64(n)
+	}
+	if got := all.latency(); got.Count != want || got.Max < 630_000 || got.Max > 650_000 {
+		t.Errorf("%d latencies up to %v µs, want %d up to 640,000", got.Count, got.Max, want)
 	}
 }

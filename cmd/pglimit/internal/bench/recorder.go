@@ -73,7 +73,7 @@ func (r *recorder) decision(key uint32, cost uint8, d *pglimit.Decision, took, a
 		if inTime {
 			r.tally.grantedInTime++
 		}
-		record(&r.tally.grants, took)
+		r.tally.grants.record(took)
 		return
 	case contended:
 		r.tally.contended++
@@ -82,7 +82,7 @@ func (r *recorder) decision(key uint32, cost uint8, d *pglimit.Decision, took, a
 	if inTime {
 		r.tally.deniedIn++
 	}
-	record(&r.tally.denials, took)
+	r.tally.denials.record(took)
 }
 
 // failure records a request that got no decision. An error that is an answer does not
@@ -115,6 +115,6 @@ func (r *recorder) fail(kind, text string, took, at time.Duration) {
 	}
 	r.tally.fail(kind, text, 1)
 	if stillWaiting(kind) {
-		record(&r.tally.waits, took)
+		r.tally.waits.record(took)
 	}
 }

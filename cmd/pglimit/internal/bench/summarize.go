@@ -48,11 +48,9 @@ func (m measured) summarize(auditDecisions int) result.Run {
 			run.FirstErrors[kind] = f.first
 		}
 	}
-	var all counts
-	for _, some := range []counts{total.grants, total.denials, total.waits} {
-		if some != nil {
-			all.join(some)
-		}
+	var all spread
+	for _, some := range []spread{total.grants, total.denials, total.waits} {
+		all.join(some)
 	}
 	run.Latency, run.GrantLatency, run.DenialLatency = all.latency(), total.grants.latency(), total.denials.latency()
 	run.Latency.Curve = nil // the two others have one

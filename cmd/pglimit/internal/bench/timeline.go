@@ -3,8 +3,6 @@ package bench
 import (
 	"sync"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // answered is how many requests got which answer.
@@ -50,20 +48,17 @@ func (a *answered) add(other *answered) {
 }
 
 // tally is what one caller was answered in an interval: numbers, and the latencies of
-// grants, of denials, and of waits that were given up. Nil: none yet.
+// grants, of denials, and of waits that were given up.
 type tally struct {
 	answered
 
-	grants, denials, waits *hdrhistogram.Histogram
+	grants, denials, waits latencies
 }
 
-// clear empties t, and keeps its histograms for what comes.
 func (t *tally) clear() {
-	for _, h := range []*hdrhistogram.Histogram{t.grants, t.denials, t.waits} {
-		if h != nil && h.TotalCount() > 0 {
-			h.Reset()
-		}
-	}
+	t.grants.clear()
+	t.denials.clear()
+	t.waits.clear()
 	t.answered = answered{}
 }
 
@@ -71,14 +66,14 @@ func (t *tally) clear() {
 type interval struct {
 	answered
 
-	grants, denials, waits counts
+	grants, denials, waits spread
 }
 
 func (i *interval) add(t *tally) {
 	i.answered.add(&t.answered)
-	i.grants.add(t.grants)
-	i.denials.add(t.denials)
-	i.waits.add(t.waits)
+	i.grants.add(&t.grants)
+	i.denials.add(&t.denials)
+	i.waits.add(&t.waits)
 }
 
 // timeline is what all callers were answered, interval by interval. A caller counts by

@@ -104,7 +104,13 @@ func (e *evidence) choice(winner string) string {
 		return fmt.Sprintf("No two strategies ran under the same load, so none is known to be faster than %s; %s", winner, e.verdicts(winner))
 	}
 	text := fmt.Sprintf("Take %s: fastest in %d of %d loads", winner, leads, ran)
-	if tied > 0 {
+	switch {
+	case tied == ran:
+		text = fmt.Sprintf("Take %s: none is faster beyond doubt in any of %d loads", winner, ran)
+		if e.ahead(winner) != "" {
+			text += ", and it is ahead when requests are combined"
+		}
+	case tied > 0:
 		text += fmt.Sprintf(", too close to call in %d", tied)
 	}
 	switch {

@@ -17,7 +17,7 @@ const MaxRPS = 10_000_000
 // Bounds that keep a typing error from eating the machine.
 const (
 	maxKeys    = 10_000_000
-	maxCallers = 20_000 // 2 GB of histograms
+	maxCallers = 100_000
 	maxCosts   = 100
 	maxLatency = 10 * time.Second
 )
