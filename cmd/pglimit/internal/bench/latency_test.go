@@ -65,8 +65,8 @@ func TestPercentiles(t *testing.T) {
 func TestCurveEndsWhereItIsNotKnown(t *testing.T) {
 	t.Parallel()
 	var h latencies
-	for i := range time.Duration(100) {
-		h.record((i + 1) * time.Millisecond)
+	for i := range 100 {
+		h.record(time.Duration(i+1) * time.Millisecond)
 	}
 	var all spread
 	all.add(&h)

@@ -89,12 +89,12 @@ func TestAdvice(t *testing.T) {
 		},
 		"a tie with one round": {
 			fabricated(many(speeds{"a": one(100), "b": one(110)})),
-			[]string{"For this load take b: 110 grants/s (too close to call with a)", "Other loads were not measured.", "a: too close to call."},
+			[]string{"For this load take b: 110 grants/s (too close to call with a)", "Other loads were not measured.", "a: as fast, as far as the rounds tell."},
 			"×",
 		},
 		"no tie with three rounds": {
 			fabricated(many(speeds{"a": {100, 101, 102}, "b": {110, 111, 112}})),
-			[]string{"take b: 111 grants/s (×1.1 of a)", "3 rounds lie at most 2 % apart; less is too close to call."}, "too close to call with",
+			[]string{"take b: 111 grants/s (×1.1 of a)", "3 rounds lie at most 2 % apart; less than that is too close to call."}, "too close to call with",
 		},
 		"a tie as rounds differ": {
 			fabricated(many(speeds{"a": {100, 101, 115}, "b": {110, 111, 112}})),
@@ -112,7 +112,7 @@ func TestAdvice(t *testing.T) {
 		"a fault with stages rules out": {
 			fabricated(many(speeds{"a": one(100), "b": one(200)}),
 				loadOf("many-granted-stages", result.ByGrants, 1000, speeds{"a": one(1000), "b": one(4000)}, only("b", func(run *result.Run) { run.Audit.OverTokens = 1 }))),
-			[]string{"b (OVER by 1; many granted stages)", "take a", "Combining requests and remembering denials made a ×10 as fast: leave them on."}, "",
+			[]string{"b (OVER by 1; many granted stages)", "take a", "Combining requests and remembering denials made a ×10 as fast: they are on by default."}, "",
 		},
 		"all had errors, and one answered little else": {
 			fabricated(many(speeds{"a": one(100), "b": one(200)},

@@ -39,9 +39,9 @@ func (e *evidence) certainty() string {
 	}
 	typical, largest := median(spreads), slices.Max(spreads)
 	if largest <= small || format.Share(typical) == format.Share(largest) {
-		return prefix + fmt.Sprintf("%d rounds lie at most %s apart; less is too close to call", rounds, format.Share(largest))
+		return prefix + fmt.Sprintf("%d rounds lie at most %s apart; less than that is too close to call", rounds, format.Share(largest))
 	}
-	return prefix + fmt.Sprintf("%d rounds lie %s apart as a rule, %s at most (%s); less is too close to call",
+	return prefix + fmt.Sprintf("%d rounds lie %s apart as a rule, %s at most (%s); less than that is too close to call",
 		rounds, format.Share(typical), format.Share(largest), where)
 }
 

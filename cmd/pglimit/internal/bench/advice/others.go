@@ -115,7 +115,7 @@ func (e *evidence) stages(winner string) string {
 	case on.Leases:
 		text += ": worth having"
 	default:
-		text += ": leave them on"
+		text += ": they are on by default"
 	}
 	return text + e.ahead(winner)
 }
@@ -128,8 +128,8 @@ func (e *evidence) ahead(winner string) string {
 			continue
 		}
 		i := slices.IndexFunc(e.base, func(b load) bool { return b.scenario.Name == l.scenario.StagesOf })
-		return fmt.Sprintf(". With them it does %s %s on %s, %s of %s", format.Number(able[0].Main.Median), l.unit(),
-			e.base[i].scenario.Title, format.Factor(share(able[0], able[1])), able[1].Strategy)
+		return fmt.Sprintf(". With them it does %s %s on %s, %s times those of %s", format.Number(able[0].Main.Median), l.unit(),
+			e.base[i].scenario.Title, strings.TrimPrefix(format.Factor(share(able[0], able[1])), "×"), able[1].Strategy)
 	}
 	return ""
 }
@@ -177,7 +177,7 @@ func (e *evidence) others(winner string) string {
 	return strings.Join(said, ". ")
 }
 
-const tooClose = "too close to call"
+const tooClose = "as fast, as far as the rounds tell"
 
 func (e *evidence) other(name, winner string) string {
 	var facts []string

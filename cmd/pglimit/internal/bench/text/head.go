@@ -11,7 +11,7 @@ import (
 )
 
 // legend explains the head of the blocks, without which a newcomer cannot read them.
-const legend = "* best; grants, denials: per second; ms: p50/p99; trips, WAL bytes: per decision"
+const legend = "* fastest; grants, denials: per second; ms: p50/p99; trips, WAL: per decision"
 
 // head says what was run on what, in four lines.
 func head(r result.Report, groups []result.Group) []string {
@@ -49,16 +49,17 @@ func setUp(r result.Report, groups []result.Group) string {
 	if same(poolsOf) {
 		parts = append(parts, pools(p))
 	} else {
-		parts = append(parts, "several pools (--details)")
+		parts = append(parts, severalInstances(groups))
 	}
 	if same(func(p result.Parameters) any { return p.Durability }) {
-		parts = append(parts, p.Durability)
-	}
-	if same(func(p result.Parameters) any { return stagesOn(p) }) && !stagesOn(p) {
-		parts = append(parts, "no stages")
+		parts = append(parts, p.Durability+" durability")
 	}
 	if r.Client.CPUs > 0 {
 		parts = append(parts, format.Plural(int64(r.Client.CPUs), "CPU"))
+	}
+	const bare = "one call per decision"
+	if same(func(p result.Parameters) any { return stagesOn(p) }) && !stagesOn(p) && len(strings.Join(parts, ", ")+", "+bare) <= Width {
+		parts = append(parts, bare)
 	}
 	return strings.Join(parts, ", ")
 }
@@ -66,6 +67,18 @@ func setUp(r result.Report, groups []result.Group) string {
 func stagesOn(p result.Parameters) bool { return p.Combining || p.Memory || p.Leases }
 
 func poolsOf(p result.Parameters) any { return [2]int{p.Instances, p.Conns} }
+
+// severalInstances says how many there are, from the fewest to the most.
+func severalInstances(groups []result.Group) string {
+	fewest, most := groups[0].Scenario.Parameters.Instances, 0
+	for _, g := range groups {
+		fewest, most = min(fewest, g.Scenario.Parameters.Instances), max(most, g.Scenario.Parameters.Instances)
+	}
+	if fewest == most {
+		return format.Plural(int64(most), "instance")
+	}
+	return fmt.Sprintf("%d to %s", fewest, format.Plural(int64(most), "instance"))
+}
 
 func pools(p result.Parameters) string {
 	return format.Plural(int64(p.Instances), "instance") + " of " + format.Plural(int64(p.Conns), "connection")

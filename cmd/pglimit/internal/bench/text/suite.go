@@ -49,7 +49,7 @@ func Suite(r result.Report, advice []string, o Options) string {
 			return out
 		}
 	}
-	return text(once...) // it does not fit in any case
+	return text(allTogether...)
 }
 
 // recommendation has a paragraph for each of the advice.
@@ -80,9 +80,9 @@ func suiteNotes(r result.Report, blocks []block) []string {
 		}
 	}
 	note(r.Interrupted, "Interrupted: the last run is shorter than the others, or missing.")
-	note(strings.Contains(printed, result.VerdictExact), "exact: no key got more than its limit, no denial without cause.")
+	note(strings.Contains(printed, result.VerdictExact), "exact: no key got more than its limit; no denial but contended ones was undue.")
 	note(strings.Contains(printed, result.VerdictSampled), "sampled: only some denials were checked (--details).")
-	note(strings.Contains(printed, result.VerdictNeverOver), "never over: so far as is known; no denial could be checked.")
+	note(strings.Contains(printed, result.VerdictNeverOver), "never over: no denial could be checked.")
 	note(strings.Contains(printed, result.VerdictNoFault), "no fault seen: grants are missing from the audit.")
 	note(contended, "cont(ended): denied because another caller held the row.")
 	note(strings.Contains(printed, " "+format.Unknown), "?: not known.")
