@@ -23,7 +23,9 @@ func newBenchCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Compare the strategies under load, for speed and exactness",
-		Long:  benchLong,
+
+		Annotations: map[string]string{"runs": "by itself"}, // see usageTemplate
+		Long:        benchLong,
 		Example: lines(
 			"# which strategy? five loads, all four strategies, in less than a minute",
 			"pglimit bench",
@@ -44,7 +46,12 @@ func newBenchCommand(a *app) *cobra.Command {
 			"# in a pipeline: exit with 1 unless grants are fast and none is too many",
 			"pglimit bench --scenario many-keys-granted --fail 'p99(grant)<20ms' --fail 'over=0'",
 		),
-		Args: noArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 { // it has commands of its own, whose names may be mistyped
+				return unknownCommand(cmd, args[0])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if strings.Join(b.scenarios, "") == "help" {
 				return a.describeScenarios()

@@ -70,8 +70,8 @@ func (b *benchFlags) addTo(cmd *cobra.Command) {
 // addSuiteTo defines what chooses loads, repeats them and judges them.
 func (b *benchFlags) addSuiteTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringSliceVar(&b.scenarios, "scenario", nil, "`NAMES` of the loads to run; help describes them (default: suite, or your own if a flag below says something of the load)")
-	flags.StringVar(&b.plan, "plan", "", "a YAML `FILE` with loads of your own, in phases; see \"pglimit bench --scenario help\"")
+	flags.StringSliceVar(&b.scenarios, "scenario", nil, "`NAMES` of the loads to run; help describes them (default: suite, or your own)")
+	flags.StringVar(&b.plan, "plan", "", "a YAML `FILE` with loads of your own, in phases; its fields are named like the flags below")
 	flags.Float64Var(&b.scale, "scale", b.scale, "`FACTOR` by which all times are longer or shorter")
 	flags.IntVar(&b.repeat, "repeat", 0, fmt.Sprintf("`NUMBER` of times that all is run, in turn (default: %d for the suite, else 1)", bench.DefaultRounds))
 	flags.BoolVar(&b.details, "details", false, "print all figures")
@@ -121,7 +121,7 @@ func (b *benchFlags) addLoadTo(cmd *cobra.Command) {
 	flags.DurationVar(&l.Trouble.RestartAfter, "restart", 0, "restart the throwaway server this `TIME` after the beginning of each run")
 
 	flags.IntVar(&b.audit, "audit", b.audit, fmt.Sprintf("keep at most this `NUMBER` of decisions per run for the audit, 0 none (memory: %d bytes each)", bench.AuditBytes))
-	flags.BoolVar(&b.noSeries, "no-series", false, "keep no figures over time; it saves the callers less than 2 %")
+	flags.BoolVar(&b.noSeries, "no-series", false, "keep no figures over time")
 	flags.Uint64Var(&b.seed, "seed", b.seed, "`SEED` of the keys and arrivals")
 	noFiles(cmd, "limit", "burst", "cost", "callers", "keys", "exponent", "instances", "conns", "timeout",
 		"lanes", "max-waiting", "denial-ttl", "denial-keys", "lease-ttl", "rps", "duration", "warmup", "latency", "lock", "restart", "audit", "seed")

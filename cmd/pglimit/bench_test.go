@@ -181,7 +181,7 @@ func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 		"--rps -1":                         "--rps is -1",
 		"--lanes 1025":                     "--lanes is 1025: it must be from 1 to 1024; 0 means 2",
 		"--lease-ttl 1ms":                  "--lease-ttl is 1ms: it must be from 10ms to 10s; 0 means 1s",
-		"extra":                            "no arguments",
+		"extra":                            `there is no command "pglimit bench extra"`,
 		"--scenario nosuch":                `there is no "nosuch", only suite, many-keys-granted`,
 		"--scenario suite --plan x.yaml":   "name one of them",
 		"--plan nosuch.yaml":               "--plan: open nosuch.yaml",

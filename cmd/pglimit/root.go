@@ -100,11 +100,11 @@ func addCobrasOwn(root *cobra.Command) {
 }
 
 // usageTemplate is cobra's, except for the first lines: cobra would list a group of
-// commands also as a command that runs by itself.
+// commands also as a command that runs by itself, which only those that say "runs" do.
 func usageTemplate(cobras string) string {
 	return strings.Replace(cobras,
 		"{{if .Runnable}}\n  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}",
-		"{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{else}}\n  {{.UseLine}}{{end}}", 1)
+		"{{if or (not .HasAvailableSubCommands) .Annotations.runs}}\n  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", 1)
 }
 
 // lines makes an indented example out of lines of shell.
