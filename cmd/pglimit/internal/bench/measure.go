@@ -8,101 +8,146 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/wire"
+	"github.com/pglimit/ratelimit/pglimit"
 )
 
 // run measures one strategy under one scenario. ran says that the result is one, also if
 // there is an error.
 func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.Run, ran bool, err error) {
-	limiter := "bench-" + b.id + "-" + j.subject.Strategy.Name()
-	defer b.tidy(ctx, func(ctx context.Context) error { return b.deleteRows(ctx, j.subject.Strategy, limiter) })
-
-	meter := &wire.Meter{}
-	instances := make([]instance, 0, j.scenario.Instances)
-	closeAll := func() (failed error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
-		defer cancel()
-		for _, in := range instances {
-			failed = errors.Join(failed, in.close(ctx))
-		}
-		instances = nil
-		return failed
+	s := session{bench: b, job: j, limiter: "bench-" + b.id + "-" + j.subject.Strategy.Name(), table: scenario.TableOf(j.subject.Strategy)}
+	defer b.tidy(ctx, func(ctx context.Context) error { return b.deleteRows(ctx, j.subject.Strategy, s.limiter) })
+	defer func() { err = errors.Join(err, s.close(ctx)) }()
+	if err := s.open(ctx); err != nil {
+		return run, false, err
 	}
-	defer func() { err = errors.Join(err, closeAll()) }()
-	for range j.scenario.Instances {
-		in, err := openInstance(ctx, b.place.Database, j.scenario, j.subject, limiter, b.application(), meter)
-		if err != nil {
-			return run, false, err
-		}
-		instances = append(instances, in)
-	}
-
-	d := b.newDrive(instances, j)
+	d := b.newDrive(s.instances, j)
 	if j.scenario.Warmup > 0 {
 		d.warmUp(ctx)
 	}
-	if err := flushStatistics(ctx, instances, j.scenario.Conns); err != nil {
-		return run, false, err
-	}
-	table := scenario.TableOf(j.subject.Strategy)
-	storage, err := readStorage(ctx, b.observer, table)
+	before, err := s.readBefore(ctx)
 	if err != nil {
 		return run, false, err
 	}
-	var before, after reading
-	if before.statistics, err = readStatistics(ctx, b.observer, table); err != nil {
-		return run, false, err
-	}
-	statementsBefore := readStatements(ctx, b.observer)
-	if before.position, err = readPosition(ctx, b.observer); err != nil {
-		return run, false, err
-	}
-	trips, stages := meter.Count(), readStages(instances)
-
 	d.measure(!b.config.NoSeries)
-	stopProgress := progress.follow(b.progress, j.scenario.Length(), d.timeline.decisions)
-	stopSamples := func() []sample { return nil }
-	if !b.config.NoSeries {
-		stopSamples = follow(ctx, d.timeline.width, func(ctx context.Context) sample {
-			return takeSample(ctx, b.observer, func() int64 { return meter.Count().Trips })
-		})
-	}
-	stopTrouble := b.trouble(ctx, j, limiter, d.keys)
-	d.elapsed = d.run(ctx)
-	troubled, troubleFailed := stopTrouble()
-	stopProgress()
-	d.samples = stopSamples()
+	troubled, failed := s.drive(ctx, d, progress)
 
 	// The rest is done also after Ctrl-C: it shows what was measured so far.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
-	after.position, err = readPosition(ctx, b.observer)
-	did := readStages(instances).Since(stages)
-	roundTrips := meter.Count().Since(trips).Trips
-	statementsAfter := readStatements(ctx, b.observer)
-	err = errors.Join(err, troubleFailed, closeAll())
+	after, err := s.readAfter(ctx)
+	err = errors.Join(err, failed, s.close(ctx))
 	run = d.summarize(b.config.AuditDecisions)
-	run.Stages = withStages(run.Stages, did)
-	run.RoundTrips = roundTrips
-	run.Trouble = troubled
-	run.Possible = possible(j.scenario, j.subject, b.config.Seed)
-	if storage != "" {
-		run.Storage = &storage
-	}
-	if statementsBefore != nil {
-		run.Statements = statementsAfter.since(statementsBefore)
-	}
+	run.Trouble, run.Possible = troubled, possible(j.scenario, j.subject, b.config.Seed)
+	after.sinceSeen(before, &run)
 	if err != nil {
 		return run, true, err
 	}
-	complete, err := awaitStatistics(ctx, b.observer, b.application())
+	return run, true, s.readReported(ctx, before, after, &run)
+}
+
+// session is the run of one strategy, with what it opened.
+type session struct {
+	*bench
+	job
+
+	limiter   string // its name in the database
+	table     string
+	meter     wire.Meter
+	instances []instance
+}
+
+func (s *session) open(ctx context.Context) error {
+	for range s.scenario.Instances {
+		in, err := openInstance(ctx, s.place.Database, s.scenario, s.subject, s.limiter, s.application(), &s.meter)
+		if err != nil {
+			return err
+		}
+		s.instances = append(s.instances, in)
+	}
+	return nil
+}
+
+// close may be called again.
+func (s *session) close(ctx context.Context) (failed error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
+	defer cancel()
+	for _, in := range s.instances {
+		failed = errors.Join(failed, in.close(ctx))
+	}
+	s.instances = nil
+	return failed
+}
+
+// drive runs the load, with all that goes on beside it.
+func (s *session) drive(ctx context.Context, d *drive, progress Progress) (troubled *result.Trouble, failed error) {
+	defer progress.follow(s.progress, s.scenario.Length(), d.timeline.decisions)()
+	if !s.config.NoSeries {
+		stop := follow(ctx, d.timeline.width, func(ctx context.Context) sample {
+			return takeSample(ctx, s.observer, func() int64 { return s.meter.Count().Trips })
+		})
+		defer func() { d.samples = stop() }()
+	}
+	stopTrouble := s.trouble(ctx, s.job, s.limiter, d.keys)
+	d.elapsed = d.run(ctx)
+	return stopTrouble()
+}
+
+// seen is what can be read at once: of the server, on the wire, and of the limiters.
+type seen struct {
+	reading // its statistics are known later
+	storage string
+	trips   wire.Count
+	stages  pglimit.Stats
+
+	statements statements
+}
+
+func (s *session) readBefore(ctx context.Context) (before seen, err error) {
+	if err := flushStatistics(ctx, s.instances, s.scenario.Conns); err != nil {
+		return before, err
+	}
+	if before.storage, err = readStorage(ctx, s.observer, s.table); err != nil {
+		return before, err
+	}
+	if before.statistics, err = readStatistics(ctx, s.observer, s.table); err != nil {
+		return before, err
+	}
+	before.statements = readStatements(ctx, s.observer)
+	before.position, err = readPosition(ctx, s.observer)
+	before.trips, before.stages = s.meter.Count(), readStages(s.instances)
+	return before, err
+}
+
+func (s *session) readAfter(ctx context.Context) (after seen, err error) {
+	after.position, err = readPosition(ctx, s.observer)
+	after.trips, after.stages = s.meter.Count(), readStages(s.instances)
+	after.statements = readStatements(ctx, s.observer)
+	return after, err
+}
+
+// sinceSeen puts what needs no waiting into the run.
+func (after seen) sinceSeen(before seen, run *result.Run) {
+	run.Stages = withStages(run.Stages, after.stages.Since(before.stages))
+	run.RoundTrips = after.trips.Since(before.trips).Trips
+	if before.storage != "" {
+		run.Storage = &before.storage
+	}
+	if before.statements != nil {
+		run.Statements = after.statements.since(before.statements)
+	}
+}
+
+// readReported waits for the backends to report, and puts what they counted into the run.
+func (s *session) readReported(ctx context.Context, before, after seen, run *result.Run) error {
+	complete, err := awaitStatistics(ctx, s.observer, s.application())
 	if err != nil {
-		return run, true, err
+		return err
 	}
-	if after.statistics, err = readStatistics(ctx, b.observer, table); err != nil {
-		return run, true, err
+	if after.statistics, err = readStatistics(ctx, s.observer, s.table); err != nil {
+		return err
 	}
-	after.since(before, complete, &run)
-	return run, true, nil
+	after.since(before.reading, complete, run)
+	return nil
 }
 
 // drive is a load with its callers.
