@@ -39,10 +39,10 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 	run = d.summarize(b.config.AuditDecisions)
 	run.Trouble, run.Possible = troubled, possible(j.scenario, j.subject, b.config.Seed)
 	after.sinceSeen(before, &run)
-	if err != nil {
-		return run, true, err
+	if err == nil {
+		err = s.readReported(ctx, before, after, &run)
 	}
-	return run, true, s.readReported(ctx, before, after, &run)
+	return run, true, err
 }
 
 // session is the run of one strategy, with what it opened.
