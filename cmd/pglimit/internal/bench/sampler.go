@@ -26,7 +26,7 @@ func takeSample(ctx context.Context, observer *pgxpool.Pool, trips func() int64)
 	defer cancel()
 	s := sample{trips: trips()}
 	err := observer.QueryRow(ctx, `
-		select (pg_current_wal_insert_lsn() - '0/0')::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+		select `+positionColumns+`,
 			(select d.deadlocks from pg_catalog.pg_stat_database d where d.datname = current_database())`,
 	).Scan(&s.position.wal, &s.position.xids, &s.deadlocks)
 	s.known = err == nil

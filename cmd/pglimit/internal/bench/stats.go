@@ -13,10 +13,11 @@ import (
 // given out, for all its clients. Reading it uses up neither.
 type position struct{ wal, xids int64 }
 
+// positionColumns are the two numbers of a position.
+const positionColumns = `(pg_current_wal_insert_lsn() - '0/0')::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint`
+
 func readPosition(ctx context.Context, pool *pgxpool.Pool) (p position, err error) {
-	err = pool.QueryRow(ctx, `
-		select (pg_current_wal_insert_lsn() - '0/0')::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint`,
-	).Scan(&p.wal, &p.xids)
+	err = pool.QueryRow(ctx, "select "+positionColumns).Scan(&p.wal, &p.xids)
 	return p, err
 }
 

@@ -84,7 +84,6 @@ func (p *picker) pickCost() uint8 {
 const (
 	streamKeys uint64 = iota << 32
 	streamArrivals
-	streamLocks
 )
 
 func source(seed, stream uint64, number int) *rand.PCG {

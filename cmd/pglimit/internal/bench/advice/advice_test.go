@@ -181,6 +181,20 @@ func TestAdvice(t *testing.T) {
 				"a, b granted 297 of the 298 that a perfect limiter grants, without a failure: at this load any of them will do",
 			}, "ake a",
 		},
+		"kept the bound by granting little": {
+			fabricated(loadOf("write-up", result.ByDecisions, 1, speeds{"a": one(100), "b": one(100)}, func(s *result.Scenario, run *result.Run) {
+				s.AtMost, run.Granted, run.Possible = 300, 297, 298
+				if run.Strategy == "b" {
+					run.Granted = 100
+				}
+			})),
+			[]string{"At most 300 tokens: all kept to it.", "a granted 297 of the 298"}, "a, b granted",
+		},
+		"a tie that the stages decide": {
+			fabricated(many(speeds{"a": {100, 101, 102}, "b": {99, 100, 101}}), hot(speeds{"a": {100, 101, 102}, "b": {99, 100, 101}}),
+				loadOf("many-granted-stages", result.ByGrants, 1000, speeds{"a": {90, 91, 92}, "b": {500, 501, 502}})),
+			[]string{"Take b: none is faster beyond doubt in any of 2 loads, and it is ahead when requests are combined"}, "Take a",
+		},
 		"all kept the bound": {
 			fabricated(loadOf("write-up", result.ByDecisions, 1, speeds{"a": one(100), "b": one(100)}, func(s *result.Scenario, _ *result.Run) { s.AtMost = 300 })),
 			[]string{"At most 300 tokens: all kept to it."}, "",

@@ -52,18 +52,12 @@ func (e *evidence) equals(l load) string {
 	granted, possible := int64(math.MaxInt64), int64(0)
 	for _, name := range e.candidates {
 		s, ran := l.of(name)
-		if !ran {
+		if !ran || slices.ContainsFunc(s.Runs, func(r result.Run) bool { return float64(r.Granted) < nearlyAll*float64(r.Possible) }) {
 			continue
 		}
+		equal = append(equal, name)
 		for _, run := range s.Runs {
-			possible = max(possible, run.Possible)
-			if run.Possible > 0 && float64(run.Granted) < nearlyAll*float64(run.Possible) {
-				ran = false
-			}
-			granted = min(granted, run.Granted)
-		}
-		if ran {
-			equal = append(equal, name)
+			granted, possible = min(granted, run.Granted), max(possible, run.Possible)
 		}
 	}
 	if len(equal) == 0 || possible == 0 {

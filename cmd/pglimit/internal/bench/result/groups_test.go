@@ -163,15 +163,3 @@ func TestIntervalOfASeries(t *testing.T) {
 		t.Errorf("%v without a series", got)
 	}
 }
-
-func TestStagesAreOnIfAnyIs(t *testing.T) {
-	t.Parallel()
-	for _, s := range []Stages{{Combining: true}, {Memory: true}, {Leases: true}} {
-		if !s.On() {
-			t.Errorf("%+v is off", s)
-		}
-	}
-	if (Stages{Decided: 5}).On() {
-		t.Error("none is on")
-	}
-}

@@ -108,9 +108,6 @@ type Stages struct {
 	LostTokens            int64   `json:"lost_tokens"`
 }
 
-// On says that any stage was.
-func (s Stages) On() bool { return s.Combining || s.Memory || s.Leases }
-
 // Statement of the server's own statistics.
 type Statement struct {
 	Query   string  `json:"query"`
