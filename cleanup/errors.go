@@ -46,7 +46,7 @@ func explain(step string, err error) error {
 	case invalidSchemaName, undefinedTable:
 		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", rate.ErrNotMigrated, err)
 	case insufficientPrivilege:
-		return fmt.Errorf("%w: it needs USAGE on schema pglimit and SELECT, INSERT, UPDATE on pglimit.schedule: %w", rate.ErrPermission, err)
+		return fmt.Errorf("%w: it needs USAGE on schema pglimit and SELECT, INSERT, UPDATE on pglimit.schedule (pglimit migrate grants ROLE --for decide-and-sweep): %w", rate.ErrPermission, err)
 	case noSuchStatement, duplicateStatement:
 		return fmt.Errorf("cleanup: %s: a pooler such as PgBouncer has mixed up prepared statements: give this pool default_query_exec_mode=exec: %w", step, err)
 	}

@@ -100,7 +100,7 @@ func TestCleanupAndTakesOfTheSameRows(t *testing.T) {
 				return pglimit.Request{Limiter: "same rows", Key: fmt.Sprint("key ", key), Limit: limit, Tokens: 1, Unit: 1}
 			}
 			var removed int64
-			for round := range 5 {
+			for round := range 3 {
 				granted := make([]atomic.Int64, keys)
 				var taking sync.WaitGroup
 				for range callers {
@@ -181,9 +181,9 @@ func TestCleanupPassesOverLockedRows(t *testing.T) {
 	}
 }
 
-func TestCleanupOf200000RowsWhileTakesGoOn(t *testing.T) {
+func TestCleanupOfManyRowsWhileTakesGoOn(t *testing.T) {
 	t.Parallel()
-	const each = 50_000
+	const each = 5_000
 	pool := newMigrated(t)
 	for _, table := range []string{"token_bucket", "for_update_nowait", "upsert"} {
 		cleanupExec(t, pool, `insert into pglimit.`+table+` (key, limiter, full_ns, token_ns, at_ns)

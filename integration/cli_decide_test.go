@@ -11,13 +11,13 @@ import (
 
 func cliAnswersByExitCode(t *testing.T, c cli) {
 	c, _ = c.onMigrated(t)
-	c.run(t, "allow", "k", "--limit", "5/1h", "--cost", "4").exits(t, 0).prints(t, "allowed: 1 of 5 left, full again in 48m\n")
-	c.run(t, "allow", "k", "--limit", "5/1h", "--cost", "2").exits(t, 1).prints(t, "denied: retry after 1")
+	c.run(t, "allow", "k", "--limit", "5/1h", "--tokens", "4").exits(t, 0).prints(t, "allowed: 1 of 5 left, full again in 48m\n")
+	c.run(t, "allow", "k", "--limit", "5/1h", "--tokens", "2").exits(t, 1).prints(t, "denied: retry after 1")
 	c.run(t, "peek", "k", "--limit", "5/1h").exits(t, 0).prints(t, "1 of 5 left, full again in 4")
 	c.run(t, "allow", "k", "--limit", "5/1h").exits(t, 0)
 	c.run(t, "peek", "k", "--limit", "5/1h").exits(t, 0).prints(t, "0 of 5 left, the next in 1")
 	c.run(t, "reset", "k").exits(t, 0).prints(t, "full")
-	c.run(t, "allow", "k", "--limit", "5/1h burst 7", "--cost", "7", "--durability", "durable").exits(t, 0)
+	c.run(t, "allow", "k", "--limit", "5/1h burst 7", "--tokens", "7", "--durability", "durable").exits(t, 0)
 
 	quiet := c.run(t, "allow", "k", "--limit", "5/1h", "--quiet").exits(t, 1)
 	if quiet.stdout+quiet.stderr != "" {
@@ -83,11 +83,11 @@ func cliPrintsJSON(t *testing.T, c cli) {
 		}
 		return d
 	}
-	d := ask(0, "allow", "k", "--limit", "1/1h burst 3", "--cost", "2")
+	d := ask(0, "allow", "k", "--limit", "1/1h burst 3", "--tokens", "2")
 	if !*d.Allowed || d.Granted != 2 || d.Remaining != 1 || d.RetryAfterMS != 3_600_000 || d.ResetAfterMS != 2*3_600_000 {
 		t.Errorf("two of three taken: %+v", d)
 	}
-	d = ask(1, "allow", "k", "--limit", "1/1h burst 3", "--cost", "2")
+	d = ask(1, "allow", "k", "--limit", "1/1h burst 3", "--tokens", "2")
 	if *d.Allowed || d.Granted != 0 || d.Remaining != 1 || d.RetryAfterMS <= 3_500_000 || d.RetryAfterMS > 3_600_000 {
 		t.Errorf("two more wanted: %+v", d)
 	}
@@ -145,4 +145,73 @@ func cliGrantsOneOfTen(t *testing.T, c cli) {
 	if count[0] != 1 || count[1] != 9 {
 		t.Errorf("exit codes %v, not one 0 and nine 1", codes)
 	}
+}
+
+// Whoever waits gets the next token when it is due, and whoever would have to wait longer than
+// that is denied at once and takes nothing.
+func cliWaitsInLine(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	for _, strategy := range []string{"token_bucket", "upsert"} {
+		c.run(t, "allow", "k", "--limit", "1/500ms", "--strategy", strategy, "--wait", "5s").exits(t, 0).prints(t, "allowed: 0 of 1 left")
+		began := time.Now()
+		c.run(t, "allow", "k", "--limit", "1/500ms", "--strategy", strategy, "--wait", "5s").exits(t, 0).prints(t, "0 of 1 left")
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("%s: it took %v", strategy, took)
+		}
+		c.run(t, "allow", "slow", "--limit", "1/1h", "--strategy", strategy).exits(t, 0)
+		c.run(t, "allow", "slow", "--limit", "1/1h", "--strategy", strategy, "--wait", "2s").exits(t, 1).prints(t, "denied: the tokens come in 1h, later than --wait 2s allows")
+		c.run(t, "peek", "slow", "--limit", "1/1h", "--strategy", strategy).exits(t, 0).prints(t, "the next in ")
+	}
+	c.run(t, "allow", "k", "--limit", "1/h", "--strategy", "for_update_nowait", "--wait", "2s").exits(t, 2)
+	c.run(t, "allow", "k", "--limit", "1/h", "--wait", "-2s").exits(t, 2)
+}
+
+// Several limits: of all of them, or of none.
+func cliTakesAllOrNothing(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	both := []string{"allow", "k", "--limit", "2/1h", "--limit", "5/24h burst 3"}
+	c.run(t, both...).exits(t, 0).prints(t, "allowed\n  2/1h: 1 of 2 left, full again in 30m\n  5/24h burst 3: 2 of 3 left")
+	c.run(t, both...).exits(t, 0)
+	r := c.run(t, append(both, "--output", "json")...).exits(t, 1)
+	var got struct {
+		Allowed      bool  `json:"allowed"`
+		RetryAfterMS int64 `json:"retry_after_ms"`
+		Limits       []struct {
+			Limiter, Limit string
+			Allowed        bool
+			Remaining      int64
+		} `json:"limits"`
+	}
+	must(t, json.Unmarshal([]byte(r.stdout), &got))
+	if got.Allowed || got.RetryAfterMS < 1_700_000 || len(got.Limits) != 2 || got.Limits[0].Allowed || !got.Limits[1].Allowed || got.Limits[1].Remaining != 1 || got.Limits[1].Limiter != "cli 5/24h burst 3" {
+		t.Errorf("%s", r.stdout)
+	}
+	c.run(t, both...).exits(t, 1).prints(t, "denied by 2/1h: retry after ")
+	c.run(t, "peek", "k", "--limiter", "cli 5/24h burst 3", "--limit", "5/24h burst 3").exits(t, 0).prints(t, "1 of 3 left")
+	c.run(t, "reset", "k", "--limiter", "cli 2/1h").exits(t, 0)
+	c.run(t, both...).exits(t, 0)
+
+	c.run(t, "allow", "k", "--limit", "2/1h", "--limit", "2/60m").exits(t, 2)
+	c.run(t, append(both, "--burst", "3")...).exits(t, 2)
+	c.run(t, append(both, "--wait", "3s")...).exits(t, 2)
+	c.run(t, append(both, "--strategy", "upsert")...).exits(t, 2)
+	c.run(t, "peek", "k", "--limit", "2/1h", "--limit", "5/24h").exits(t, 2)
+}
+
+// The same ID is charged once, and gets its first answer.
+func cliChargesAnIDOnce(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	job := []string{"allow", "k", "--limit", "3/1h", "--tokens", "2", "--id", "run-7"}
+	first := c.run(t, append(job, "--id-ttl", "1h")...).exits(t, 0).stdout
+	if again := c.run(t, append(job, "--id-ttl", "1h")...).exits(t, 0).stdout; again != first {
+		t.Errorf("%q, and then %q", first, again)
+	}
+	c.run(t, "peek", "k", "--limit", "3/1h").exits(t, 0).prints(t, "1 of 3 left")
+	r := c.run(t, "allow", "k", "--limit", "3/1h", "--id", "run-7").exits(t, 2)
+	if !strings.Contains(r.stderr, "--id ") {
+		t.Errorf("another request with that ID: %s", r.stderr)
+	}
+	c.run(t, "allow", "k", "--limit", "3/1h", "--id", "").exits(t, 2)
+	c.run(t, "allow", "k", "--limit", "3/1h", "--id-ttl", "1h").exits(t, 2)
+	c.run(t, append(job, "--id-ttl", "-1h")...).exits(t, 2)
 }

@@ -16,7 +16,7 @@ func cliMigrates(t *testing.T, c cli) {
 	c, pool := c.on(t)
 	c.run(t, "migrate", "status").exits(t, 0).prints(t, "tables", "pending (optional)")
 	c.run(t, "migrate", "status", "--check").exits(t, 1).prints(t, "tables", "pending")
-	c.run(t, "migrate", "up").exits(t, 0).prints(t, "applied 1 tables\n", "at version 3\n")
+	c.run(t, "migrate", "up").exits(t, 0).prints(t, "applied 1 tables\napplied 3 functions\napplied 2 exclusion_range\nthe schema pglimit is at version 3\n")
 	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n")
 	c.run(t, "migrate", "status").exits(t, 0).prints(t, "functions", "applied 20")
 	c.run(t, "migrate", "status", "--check").exits(t, 0)

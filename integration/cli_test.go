@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,15 +20,15 @@ import (
 // how it ends when it is told to.
 func TestCLI(t *testing.T) {
 	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "pglimit")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../cmd/pglimit").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	binary := builtCLI(t)
 	for name, test := range map[string]func(*testing.T, cli){
 		"exit codes are the answer":                   cliAnswersByExitCode,
 		"--durability is heeded":                      cliHeedsDurability,
 		"JSON is for machines":                        cliPrintsJSON,
 		"a shell script branches on the answer":       cliServesShellScripts,
+		"waits in line":                               cliWaitsInLine,
+		"several limits, all or nothing":              cliTakesAllOrNothing,
+		"an ID is charged once":                       cliChargesAnIDOnce,
 		"ten processes, one grant":                    cliGrantsOneOfTen,
 		"migrates up and down":                        cliMigrates,
 		"migrates without btree_gist":                 cliMigratesWithoutBtreeGist,
@@ -35,10 +37,15 @@ func TestCLI(t *testing.T) {
 		"says whose lock a migration waits for":       cliSaysWhoHasTheLock,
 		"prints grants that are enough":               cliPrintsGrants,
 		"keeps buckets in unlogged tables":            cliSetsStorage,
+		"runs the handbook":                           cliRunsTheHandbook,
 		"resets every key of a limiter":               cliResetsAll,
 		"cleans up once":                              cliCleansUpOnce,
 		"cleanup ends cleanly on Ctrl-C":              cliCleanupEndsOnInterrupt,
 		"cleanup ends at once without migrations":     cliCleanupNeedsMigrations,
+		"serve answers until SIGTERM, loses nothing":  cliServesUntilSIGTERM,
+		"serve starts without its database":           cliServeStartsWithoutDatabase,
+		"serve refuses what it cannot serve":          cliServeRefuses,
+		"the commands of docs/serve.md run":           cliRunsServeDocs,
 		"works behind PgBouncer":                      cliWorksBehindPgBouncer,
 		"an unreachable server is one line":           cliNamesUnreachableServer,
 		"a database without migrations says so":       cliNeedsMigrations,
@@ -60,6 +67,28 @@ func TestCLI(t *testing.T) {
 	}
 }
 
+// buildCLI builds the command for the tests of this binary, into a folder that TestMain removes.
+var buildCLI = sync.OnceValues(func() (folder string, err error) {
+	if folder, err = os.MkdirTemp("", "pglimit-test-"); err != nil {
+		return "", err
+	}
+	built = folder
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(folder, "pglimit"), "../cmd/pglimit").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return folder, nil
+})
+
+// built is set by buildCLI, and read when the tests have ended.
+var built string
+
+func builtCLI(t *testing.T) (binary string) {
+	t.Helper()
+	folder, err := buildCLI()
+	must(t, err)
+	return filepath.Join(folder, "pglimit")
+}
+
 // cli runs the binary in an environment that holds env and nothing of the
 // tester's that names a database.
 type cli struct {
@@ -75,12 +104,12 @@ func (c cli) on(t *testing.T) (cli, *pgxpool.Pool) {
 	return c, migrationPool(t, url)
 }
 
-// onMigrated is on, after "migrate up".
+// onMigrated is the binary with DATABASE_URL set to a new, migrated database.
 func (c cli) onMigrated(t *testing.T) (cli, *pgxpool.Pool) {
 	t.Helper()
-	c, pool := c.on(t)
-	c.run(t, "migrate", "up").exits(t, 0)
-	return c, pool
+	url := databaseURL(newMigrated(t))
+	c.env = []string{"DATABASE_URL=" + url}
+	return c, migrationPool(t, url)
 }
 
 type result struct {

@@ -62,10 +62,10 @@ func TestNeverOverInRealTimeWhenTheClockSteps(t *testing.T) {
 			limiter := newLimiter(t, pools[0], strategy, pglimit.Config{Name: "test", Limit: limit})
 			report, latency := takeWhile(t, limiter, pools[1], strategy, fmt.Sprint(i), func() {
 				for _, by := range c.steps {
-					passes(t, pool, 100*time.Millisecond)
+					passes(t, pool, 60*time.Millisecond)
 					step(t, pool, by)
 				}
-				passes(t, pool, 200*time.Millisecond)
+				passes(t, pool, 120*time.Millisecond)
 			})
 			if err := limiter.Close(t.Context()); err != nil {
 				t.Error(err)

@@ -17,7 +17,7 @@ import (
 // parallel. The denials go in rounds: what a denial writes is written in every
 // round; what the server does by itself, in a few.
 func TestDenialWritesNothing(t *testing.T) {
-	const rounds, denials = 20, 100
+	const rounds, denials = 8, 40
 	type position struct{ wal, xids int64 }
 	at := func(pool *pgxpool.Pool) position {
 		return position{
@@ -50,8 +50,12 @@ func TestDenialWritesNothing(t *testing.T) {
 			t.Errorf("the fault was found in %d of %d rounds", busy, rounds)
 		}
 	})
+	named := map[string]strategies.Strategy{"pglimit.allow": viaSQL{}}
 	for _, strategy := range strategies.All() {
-		t.Run(strategy.Name(), func(t *testing.T) {
+		named[strategy.Name()] = strategy
+	}
+	for name, strategy := range named {
+		t.Run(name, func(t *testing.T) {
 			pool := newMigrated(t)
 			deny := by(t, strategy, hours)
 			if !deny.must(t, pool, "k") {

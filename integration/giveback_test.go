@@ -17,7 +17,7 @@ import (
 // what was granted and not given back is what the bucket owes in the end.
 func TestGrantsLessRefundsAreWhatTheBucketOwes(t *testing.T) {
 	t.Parallel()
-	const callers, rounds = 64, 40
+	const callers, rounds = 32, 25
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(3000 * time.Hour).WithBurst(500)
 		if strategy.Check(limit) != nil {

@@ -53,7 +53,7 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 			return errors.Join(err, cleaner.Stop(ctx))
 		},
 		"read the views": func(ctx context.Context) error {
-			_, err := pool.Exec(ctx, `select * from pglimit.buckets union all select null, limiter, key, null, null, null, last_taken_at, full_at from pglimit.ranges`)
+			_, err := pool.Exec(ctx, `select * from pglimit.buckets union all select null, limiter, key, null, null, null, last_taken_at, full_at from pglimit.ranges; select * from pglimit.blocks`)
 			return err
 		},
 	}
@@ -98,10 +98,30 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 			return take(ctx, look)
 		}
 	}
+	for name, sql := range map[string]string{
+		"allow in SQL": `select from pglimit.allow('test', 'sql', '1/1h')`,
+		"peek in SQL":  `select from pglimit.peek('test', 'sql', '1/1h')`,
+		"reset in SQL": `select pglimit.reset('test', 'sql')`,
+	} {
+		acts[name] = func(ctx context.Context) error {
+			_, err := pool.Exec(ctx, sql)
+			return err
+		}
+	}
 	acts["lease"] = func(ctx context.Context) error {
 		_, err := strategies.TokenBucket{}.Lease(ctx, on(pool), pglimit.LeaseRequest{
 			Limiter: "test", Key: "m", Limit: limit.WithBurst(10), Tokens: 1, Share: 1, TTL: time.Second,
 		})
+		return err
+	}
+	for name, tokens := range map[string]int64{"take or block": 1, "peek at a block": 0} {
+		acts[name] = func(ctx context.Context) error {
+			_, err := strategies.TokenBucket{}.TakeOrBlock(ctx, on(pool), pglimit.Request{Limiter: "test", Key: "n", Limit: limit, Tokens: tokens, Unit: 1}, hourly)
+			return err
+		}
+	}
+	acts["take once"] = func(ctx context.Context) error {
+		_, err := strategies.TokenBucket{}.TakeOnce(ctx, on(pool), pglimit.Request{Limiter: "test", Key: "o", Limit: limit, Tokens: 1, Unit: 1, ID: "id"}, time.Hour)
 		return err
 	}
 	return acts
@@ -111,16 +131,16 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 // from PUBLIC, and gets 42501 for everything else.
 func TestGrantsAreEnoughAndNoMore(t *testing.T) {
 	t.Parallel()
-	var takes, peeks []string
+	takes, peeks := []string{"allow in SQL", "reset in SQL"}, []string{"peek in SQL"}
 	for _, s := range strategies.All() {
 		takes = append(takes, "take by "+s.Name())
 		peeks = append(peeks, "peek by "+s.Name())
 	}
-	decide := slices.Concat(takes, peeks, []string{"lease"})
+	decide := slices.Concat(takes, peeks, []string{"lease", "take once", "take or block", "peek at a block"})
 	for purpose, can := range map[migrations.Purpose][]string{
 		migrations.ToDecide:         decide,
 		migrations.ToDecideAndSweep: slices.Concat(decide, []string{"sweep on schedule", "read the schedule"}),
-		migrations.ToRead:           slices.Concat(peeks, []string{"read the views"}),
+		migrations.ToRead:           slices.Concat(peeks, []string{"read the views", "peek at a block"}),
 	} {
 		t.Run(string(purpose), func(t *testing.T) {
 			t.Parallel()
@@ -197,7 +217,7 @@ func TestGrantsToARoleOfAnyName(t *testing.T) {
 
 func cliPrintsGrants(t *testing.T, c cli) {
 	text := c.run(t, "migrate", "grants", "app").exits(t, 0) // without a database
-	text.prints(t, `on pglimit.token_bucket, pglimit.upsert, pglimit.for_update_nowait to "app";`, "pglimit.exclusion_range")
+	text.prints(t, `on pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert, pglimit.for_update_nowait to "app";`, "pglimit.exclusion_range")
 	if strings.Contains(text.stdout, "schedule") || strings.Contains(text.stdout, "goose") {
 		t.Errorf("a role that decides is given more:\n%s", text.stdout)
 	}

@@ -1,8 +1,13 @@
 package integration
 
 import (
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -31,18 +36,18 @@ func isOf(path string, parents ...string) bool {
 }
 
 // A program that imports the limiter compiles pgx with what it needs, the cache of the memory of
-// denials, the circuit breaker and the fallback's rate limiter, which need nothing, us, and
-// nothing else.
+// denials and the circuit breaker, which need nothing, us, and nothing else. Neither do its tests,
+// if they decide in memory. The middleware for HTTP adds the standard library.
 func TestLimiterAndStrategiesCostNothingButPgx(t *testing.T) {
 	t.Parallel()
-	deps := goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./pglimit", "./strategies")
+	deps := goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./pglimit", "./pglimit/pglimittest", "./strategies", "./adapters/httplimit")
 	if len(deps) < 10 || !slices.Contains(deps, "github.com/jackc/pgx/v5") {
 		t.Fatalf("go list -deps says no more than: %q", deps)
 	}
 	for _, path := range deps {
-		if !isOf(path, module+"/pglimit", module+"/strategies", "github.com/jackc",
-			"github.com/maypok86/otter", "github.com/sony/gobreaker", "golang.org/x/time", "golang.org/x/text", "golang.org/x/crypto", "golang.org/x/sync") {
-			t.Errorf("pglimit and strategies depend on %s", path)
+		if !isOf(path, module+"/pglimit", module+"/strategies", module+"/internal/bucket", module+"/adapters/httplimit", "github.com/jackc",
+			"github.com/maypok86/otter", "github.com/sony/gobreaker", "golang.org/x/text", "golang.org/x/crypto", "golang.org/x/sync") {
+			t.Errorf("pglimit, strategies and httplimit depend on %s", path)
 		}
 	}
 }
@@ -56,11 +61,13 @@ func TestWhoImportsWhom(t *testing.T) {
 		pglimit        = module + "/pglimit"
 		vocabulary     = module + "/pglimit/rate"
 		stages         = module + "/pglimit/internal"
+		forTests       = module + "/pglimit/pglimittest"
 		strategies     = module + "/strategies"
 		migrations     = module + "/migrations"
 		cleanup        = module + "/cleanup"
 		cmd            = module + "/cmd"
 		integration    = module + "/integration"
+		examples       = module + "/examples"
 		internal       = module + "/internal"
 		testcontainers = "github.com/testcontainers"
 		goose          = "github.com/pressly/goose"
@@ -72,9 +79,19 @@ func TestWhoImportsWhom(t *testing.T) {
 		tests     bool // the rule is for tests too
 	}{
 		{
-			"pglimit imports nothing of ours",
-			func(p string) bool { return isOf(p, pglimit) },
-			func(p string) bool { return isOf(p, ours) && !isOf(p, pglimit) },
+			"pglimit imports the arithmetic of a bucket, and nothing else of ours",
+			func(p string) bool { return isOf(p, pglimit) && !isOf(p, forTests) },
+			func(p string) bool {
+				return isOf(p, ours) && !isOf(p, pglimit, ours+"/internal/bucket") || isOf(p, forTests)
+			},
+			false,
+		},
+		{
+			"what is for users' tests imports the limiter, the vocabulary and the arithmetic of a bucket",
+			func(p string) bool { return isOf(p, forTests) },
+			func(p string) bool {
+				return isOf(p, ours) && p != pglimit && p != vocabulary && p != ours+"/internal/bucket"
+			},
 			false,
 		},
 		{
@@ -87,14 +104,16 @@ func TestWhoImportsWhom(t *testing.T) {
 			"a stage knows neither the Limiter nor another stage",
 			func(p string) bool { return isOf(p, stages) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, vocabulary, stages+"/count", stages+"/skew", stages+"/wait")
+				return isOf(p, ours) && !isOf(p, vocabulary, stages+"/count", stages+"/skew", stages+"/wait", ours+"/internal/bucket")
 			},
 			false,
 		},
 		{
-			"strategies import the vocabulary and nothing else of ours",
+			"strategies import the vocabulary, the arithmetic of a bucket, and nothing else of ours",
 			func(p string) bool { return isOf(p, strategies) },
-			func(p string) bool { return isOf(p, ours) && !isOf(p, vocabulary, strategies) },
+			func(p string) bool {
+				return isOf(p, ours) && !isOf(p, vocabulary, strategies, ours+"/internal/bucket")
+			},
 			false,
 		},
 		{
@@ -114,6 +133,22 @@ func TestWhoImportsWhom(t *testing.T) {
 			func(p string) bool { return isOf(p, internal) },
 			func(p string) bool { return isOf(p, ours) && !isOf(p, internal, vocabulary) },
 			false,
+		},
+		{
+			// pgserver is the throwaway Postgres, which users need not copy; browsertest is for tests.
+			"an example is written with what users can import",
+			func(p string) bool { return isOf(p, examples) },
+			func(p string) bool {
+				return isOf(p, ours) && p != pglimit && p != strategies && p != migrations && p != cleanup && p != internal+"/pgserver" && p != internal+"/browsertest" &&
+					!isOf(p, ours+"/adapters", examples)
+			},
+			true,
+		},
+		{
+			"nothing imports an example",
+			func(p string) bool { return !isOf(p, examples) },
+			func(p string) bool { return isOf(p, examples) },
+			true,
 		},
 		{
 			"nothing imports cmd",
@@ -146,6 +181,12 @@ func TestWhoImportsWhom(t *testing.T) {
 			func(p string) bool { return isOf(p, gocron) },
 			true,
 		},
+		{
+			"lib/pq is for tests only",
+			func(string) bool { return true },
+			func(p string) bool { return isOf(p, "github.com/lib/pq") },
+			false,
+		},
 	}
 	const perPackage = "{{.ImportPath}}{{range .Imports}} {{.}}{{end}}\n{{.ImportPath}} tests {{range .TestImports}} {{.}}{{end}}{{range .XTestImports}} {{.}}{{end}}"
 	applied := make([]bool, len(rules)) // one that never is has been outlived by a rename
@@ -176,21 +217,25 @@ func TestWhoImportsWhom(t *testing.T) {
 func TestNoArrowRunsBack(t *testing.T) {
 	t.Parallel()
 	house := []string{
-		"pglimit/rate",
+		"pglimit/rate", "internal/bucket",
 		"pglimit/internal/skew", "pglimit/internal/count", "pglimit/internal/wait",
-		"pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/circuit", "pglimit/internal/local",
+		"pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/group", "pglimit/internal/circuit", "pglimit/internal/local",
 		"pglimit",
-		"strategies/internal/bucket", "strategies/internal/call", "strategies/internal/rows", "strategies",
+		"pglimit/pglimittest",
+		"adapters/httplimit", "adapters/promlimit",
+		"strategies/internal/call", "strategies/internal/rows", "strategies",
 		"strategies/audit", "strategies/strategytest/model", "strategies/strategytest",
 		"migrations/internal/functions", "migrations/internal/generate", "migrations",
 		"cleanup",
-		"internal/published", "internal/pgserver",
+		"internal/published", "internal/pgserver", "internal/browsertest",
 		"cmd/pglimit/internal/bench/result", "cmd/pglimit/internal/bench/result/resulttest",
 		"cmd/pglimit/internal/bench/format", "cmd/pglimit/internal/bench/rank", "cmd/pglimit/internal/bench/advice",
 		"cmd/pglimit/internal/bench/compare", "cmd/pglimit/internal/bench/gate", "cmd/pglimit/internal/bench/text",
 		"cmd/pglimit/internal/bench/chart", "cmd/pglimit/internal/bench/report",
 		"cmd/pglimit/internal/bench/wire", "cmd/pglimit/internal/bench/trouble", "cmd/pglimit/internal/bench/scenario",
-		"cmd/pglimit/internal/bench", "cmd/pglimit",
+		"cmd/pglimit/internal/bench", "cmd/pglimit/internal/serve", "cmd/pglimit",
+		"examples/hello", "examples/service/internal/live", "examples/service/internal/load", "examples/service",
+		"deploy",
 		"integration",
 	}
 	for _, line := range goList(t, "-f", "{{.ImportPath}}{{range .Imports}} {{.}}{{end}}", "./...") {
@@ -213,5 +258,36 @@ func TestNoArrowRunsBack(t *testing.T) {
 			}
 		}
 		t.Logf("%s →%s", importer, arrows)
+	}
+}
+
+// Some adapters are modules of their own, which go list ./... does not see. All of them show how
+// an adapter of somebody else's is written: with what pglimit exports.
+func TestAdaptersImportPglimitOnly(t *testing.T) {
+	t.Parallel()
+	read := 0
+	err := filepath.WalkDir("../adapters", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		read++
+		for _, spec := range file.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			forTests := strings.HasSuffix(path, "_test.go") && imported == module+"/pglimit/pglimittest"
+			if isOf(imported, module) && imported != module+"/pglimit" && imported != module+"/pglimit/rate" && !isOf(imported, module+"/adapters") && !forTests {
+				t.Errorf("%s imports %s", path, imported)
+			}
+		}
+		return nil
+	})
+	if err != nil || read < 8 {
+		t.Errorf("%d files, %v", read, err)
 	}
 }

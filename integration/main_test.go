@@ -1,18 +1,33 @@
 package integration
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 )
 
-// TestMain removes the server that the tests used, once all have ended. It starts
-// none: that is left to the first test that wants a database.
 func TestMain(m *testing.M) {
+	runMoreAtOnce()
 	code := m.Run()
 	if err := stopServer(); err != nil {
 		fmt.Fprintln(os.Stderr, "integration:", err)
 		code = max(code, 1)
 	}
+	_ = os.RemoveAll(built) // nothing, if built is empty
 	os.Exit(code)
+}
+
+// runMoreAtOnce runs two tests per core instead of one, unless -parallel is given: most wait, for
+// Postgres or for time to pass.
+func runMoreAtOnce() {
+	flag.Parse()
+	const parallel = "test.parallel"
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
+	if !given {
+		_ = flag.Set(parallel, strconv.Itoa(2*runtime.GOMAXPROCS(0)))
+	}
 }

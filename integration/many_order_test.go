@@ -150,7 +150,7 @@ func TestKeysAreLockedAndInsertedInOneOrder(t *testing.T) {
 // deadlocks. Where it looks earlier, it is a call of many that gives up, and takes nothing.
 func TestOverlappingCallsBesideResetsAndSweepsDoNotDeadlock(t *testing.T) {
 	t.Parallel()
-	const callers, calls, keys = 12, 150, 40
+	const callers, calls, keys = 12, 50, 40
 	play := func(t *testing.T, pool *pgxpool.Pool, looksEarly bool) {
 		t.Helper()
 		s := strategies.TokenBucket{}

@@ -283,7 +283,7 @@ func TestTablesKeepTheSchemaRules(t *testing.T) {
 
 	for table, fillfactor := range map[string]string{
 		"token_bucket": "fillfactor=90", // and its rows bring room
-		"upsert":       "fillfactor=50", "for_update_nowait": "fillfactor=50",
+		"upsert":       "fillfactor=50", "for_update_nowait": "fillfactor=50", "token_bucket_blocks": "fillfactor=50",
 	} {
 		// Updates stay in their page and touch no index: a part of the page is free, and
 		// nothing is indexed but the primary key, which no take changes.
@@ -293,6 +293,9 @@ func TestTablesKeepTheSchemaRules(t *testing.T) {
 		if indexes := texts(t, pool, `select pg_get_indexdef(indexrelid) from pg_index where indrelid = $1::text::regclass`, "pglimit."+table); len(indexes) != 1 ||
 			!strings.HasSuffix(indexes[0], "USING btree (key, limiter)") {
 			t.Errorf("%s has indexes %q, not the primary key (key, limiter) alone", table, indexes)
+		}
+		if table == "token_bucket_blocks" {
+			continue // it counts, too
 		}
 		// The state is whole numbers.
 		for _, column := range texts(t, pool, `select attname || ' ' || atttypid::regtype from pg_attribute

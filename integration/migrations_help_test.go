@@ -141,7 +141,7 @@ func run(t *testing.T, pool *pgxpool.Pool, text string) {
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

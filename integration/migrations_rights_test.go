@@ -72,7 +72,7 @@ func TestMissingRights(t *testing.T) {
 	// change.
 	_, err = migrations.Status(t.Context(), pool)
 	wantCode(t, err, "42501")
-	wantLine(t, err, `'grant usage on schema pglimit to `+quoted+`; grant select on pglimit.goose_db_version to `+quoted+`' as "`+migrator+`"`)
+	wantLine(t, err, `migrate as "`+migrator+`"`, `'pglimit migrate grants `+quoted+`'`)
 	run(t, admin, `grant usage on schema pglimit to `+role+`; grant select on pglimit.goose_db_version to `+role)
 	must(t, migrations.Up(t.Context(), pool, migrations.WithoutExclusionRange()))
 	run(t, admin, `create extension btree_gist`)

@@ -86,7 +86,7 @@ type pooled struct {
 	calls, failed atomic.Int64
 }
 
-const pooledCallers = 24
+const pooledCallers = 18
 
 func (p *pooled) run(t *testing.T) {
 	var jobs []func(*testing.T) // each is done by each caller
@@ -264,7 +264,7 @@ func TestLimitersBehindPgBouncer(t *testing.T) {
 	var limiters [2]*pglimit.Limiter
 	for i := range limiters {
 		pool := newPool(t, behind(t, b, direct, "exec"), 12)
-		limiters[i] = newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours.WithBurst(burst)})
+		limiters[i] = newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours.WithBurst(burst), Timeout: 20 * time.Second})
 		defer func() { must(t, limiters[i].Close(context.WithoutCancel(t.Context()))) }()
 		for range pooledCallers / len(limiters) {
 			work.Go(func() {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
@@ -51,6 +52,18 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 		}
 		return ask(requests)
 	}
+	takeGroup := func(inTransaction bool, names ...string) error {
+		group := asks(limit, names...)
+		if !inTransaction {
+			group[0].Impatient = true
+			_, err := strategy.TakeGroups(t.Context(), on(session), [][]pglimit.Request{group})
+			return err
+		}
+		return pgx.BeginFunc(t.Context(), session, func(tx pgx.Tx) error {
+			_, err := strategy.TakeGroups(t.Context(), on(tx), [][]pglimit.Request{group})
+			return err
+		})
+	}
 	// Each way through the statements and functions, on keys of its own.
 	ways := []struct {
 		name string
@@ -65,10 +78,19 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 		{"a denial", func(p string) error { return take(1000, 1000, p) }},
 		{"denials", func(p string) error { return take(1000, 1000, names(p)...) }},
 		{"looks", func(p string) error { return take(0, 1, names(p)...) }},
+		{"a look", func(p string) error { return take(0, 1, p) }},
+		{"a refund", func(p string) error {
+			r := pglimit.Request{Limiter: "test", Key: p, Limit: limit, Tokens: 1, Unit: 1}
+			return strategy.GiveBack(t.Context(), on(session), []pglimit.Refund{{Request: r, At: time.Now()}})
+		}},
+		{"a reset", func(p string) error { return strategy.Reset(t.Context(), on(session), "test", p) }},
 		{"new limiters of a key", func(p string) error { return takeOfOne(1, 1, names(p)...) }},
 		{"limiters of a key", func(p string) error { return takeOfOne(1, 1, names(p)...) }},
 		{"limiters of a key in units", func(p string) error { return takeOfOne(6, 2, names(p)...) }},
 		{"denials by limiters of a key", func(p string) error { return takeOfOne(1000, 1000, names(p)...) }},
+		{"a group of new keys", func(p string) error { return takeGroup(false, names(p)...) }},
+		{"a group", func(p string) error { return takeGroup(false, names(p)...) }},
+		{"a group whose rows are locked first", func(p string) error { return takeGroup(true, names(p)...) }},
 		{"a lease", func(p string) error {
 			ask := pglimit.LeaseRequest{Limiter: "test", Key: p, Limit: limit, Tokens: 10, Share: 4, TTL: time.Second}
 			lease, err := strategy.Lease(t.Context(), on(session), ask)
@@ -111,4 +133,41 @@ func tuplesRead(t *testing.T, session *pgxpool.Pool, strategy strategies.Strateg
 	execute(t, session, "select pg_stat_force_next_flush()")
 	return query[int64](t, session, `select seq_tup_read + (select coalesce(sum(idx_tup_read), 0)::bigint from pg_stat_user_indexes i where i.relid = t.relid)
 		from pg_stat_user_tables t where schemaname = 'pglimit' and relname = $1`, strategy.Name())
+}
+
+// The same for the tables of IDs and blocks.
+func TestPlansForIDsAndBlocksAreGoodForLargeTables(t *testing.T) {
+	t.Parallel()
+	const rows = 50_000
+	pool := newMigrated(t)
+	execute(t, pool, "alter table pglimit.token_bucket_answers set (autovacuum_enabled = off)")
+	execute(t, pool, "alter table pglimit.token_bucket_blocks set (autovacuum_enabled = off)")
+	session := newPool(t, databaseURL(pool), 1)
+	goes := func(key string) {
+		for _, id := range []string{"a", "a", "b"} { // granted, again, denied
+			takeOnce(t, session, id, key, hours, time.Hour)
+		}
+		for range 2 { // counted, blocked
+			takeOrBlock(t, session, key, hours, 1, hourly)
+			takeOrBlock(t, session, key, hours, 0, hourly)
+		}
+	}
+	execute(t, pool, "vacuum analyze")
+	for i := range 8 { // the sixth time a plan may be kept
+		goes(fmt.Sprint("small ", i))
+	}
+	execute(t, pool, `insert into pglimit.token_bucket_answers (key, limiter, id, granted, token_ns, window_ns, at_ns, full_ns, ttl_ns, until_ns)
+		select 'large', 'test', 'row ' || i, 1, 1, 1, 1, 1, 1, 1 from generate_series(1, $1::int) i`, rows)
+	execute(t, pool, `insert into pglimit.token_bucket_blocks (key, limiter, denials, since_ns, level, forget_ns, at_ns)
+		select 'large', 'row ' || i, 1, 1, 1, 1, 1 from generate_series(1, $1::int) i`, rows)
+	read := func() int64 {
+		execute(t, session, "select pg_stat_force_next_flush()")
+		return query[int64](t, session, `select sum(seq_tup_read + (select coalesce(sum(idx_tup_read), 0)::bigint from pg_stat_user_indexes i where i.relid = t.relid))::bigint
+			from pg_stat_user_tables t where schemaname = 'pglimit' and relname like 'token\_bucket\__%'`)
+	}
+	before := read()
+	goes("large")
+	if n := read() - before; n > 500 {
+		t.Errorf("%d rows and entries of the index were read, of %d", n, rows)
+	}
 }

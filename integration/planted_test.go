@@ -17,8 +17,10 @@ import (
 // asked.
 func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		plant(t, pool)
+	pool := newMigrated(t)
+	plant(t, pool)
+	holds := func(t *testing.T, strategy strategies.Strategy) {
+		t.Helper()
 		conn, err := pgx.Connect(t.Context(), withParameter(databaseURL(pool), "search_path", "public,pg_catalog"))
 		if err != nil {
 			t.Fatal(err)
@@ -73,15 +75,75 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 			}
 			takeAll(t, conn, strategy, ask("leased", 1, 1, slower))
 		}
+		if able, is := strategy.(pglimit.OnceTaker); is {
+			r := ask("once", 1, 1, limit)
+			r.ID = "id"
+			for range 2 {
+				if _, err := able.TakeOnce(t.Context(), on(conn), r, time.Minute); err != nil {
+					t.Errorf("TakeOnce: %v", err)
+				}
+			}
+		}
+		if able, is := strategy.(pglimit.Blocker); is {
+			for range 10 {
+				for tokens := range int64(2) {
+					if _, err := able.TakeOrBlock(t.Context(), on(conn), ask("blocked", tokens, 1, limit), hourly); err != nil {
+						t.Errorf("TakeOrBlock: %v", err)
+					}
+				}
+			}
+		}
 		if able, is := strategy.(pglimit.AllResetter); is {
 			if _, err := able.ResetAll(t.Context(), on(conn), "test"); err != nil {
 				t.Errorf("ResetAll: %v", err)
 			}
 		}
-		if _, err := conn.Exec(t.Context(), "select * from pglimit.buckets; select * from pglimit.ranges"); err != nil {
+		if _, err := conn.Exec(t.Context(), "select * from pglimit.buckets; select * from pglimit.ranges; select * from pglimit.blocks"); err != nil {
 			t.Errorf("the views: %v", err)
 		}
-	})
+	}
+	for _, strategy := range strategies.All() {
+		t.Run(strategy.Name(), func(t *testing.T) {
+			t.Parallel()
+			holds(t, strategy)
+		})
+	}
+}
+
+// The same of the functions for other languages, bad input included.
+func TestWhatOthersPlantedIsNotCalledByTheSQLFunctions(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	plant(t, pool)
+	conn, err := pgx.Connect(t.Context(), withParameter(databaseURL(pool), "search_path", "public,pg_catalog"))
+	must(t, err)
+	defer func() { _ = conn.Close(t.Context()) }()
+	leased(t, pool, "leased", hours.WithBurst(5), 3, time.Minute)
+	for _, call := range []string{
+		"allow('test', 'k', ' 1/1h  burst 5 ')", "allow('test', 'k', '1/1.5h burst 5', 2)", "allow('test', 'k', '2/1d burst 5', 4)",
+		"allow('test', 'k', tokens => 1, period => '1 hour', burst => 5)", "peek('test', 'k', '1/1h burst 5')", "peek('test', 'k', '1/2w burst 5', 5)",
+		"peek('test', 'new', '1/500µs')", "allow('test', 'leased', '1/1h burst 5', 5)", "allow('test', 'leased', '1/2h burst 5', 2)", "reset('test', 'k')",
+	} {
+		if _, err := conn.Exec(t.Context(), "select * from pglimit."+call); err != nil {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	execute(t, pool, "update pglimit.token_bucket set full_ns = full_ns + 86400000000000, at_ns = at_ns + 86400000000000")
+	for _, call := range []string{
+		"peek('test', 'leased', '1/2h burst 5', 5)", "allow('test', 'leased', '1/2h burst 5', 5)",
+	} {
+		if _, err := conn.Exec(t.Context(), "select * from pglimit."+call); err != nil {
+			t.Errorf("a row ahead of the clock, %s: %v", call, err)
+		}
+	}
+	for _, bad := range []string{
+		"''", "'many/1s'", "'1/x'", "'1/1s burst x'", "'0/1s'", "'1/0s'", "'2/1ns'", "'3000000/1s'", "'1/1s burst -1'", "'1/1s burst 9000000000000000'", "'1/1s', 2", "'1/1s', 0",
+		"tokens => 1, period => '1 month'", "tokens => 1, period => '200000 days'",
+	} {
+		if _, err := conn.Exec(t.Context(), "select * from pglimit.allow('test', 'k', "+bad+")"); sqlState(err) != "22023" {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
 }
 
 // plant operators of all pairs of types that pg_catalog has no exact operator for, and
@@ -105,7 +167,7 @@ func plant(t *testing.T, pool *pgxpool.Pool) {
 				end loop;
 			end loop;
 			end loop;
-			foreach a in array array['format(text, bigint)', 'upper(tstzrange)', 'lower(tstzrange)', 'div(numeric, bigint)', 'div(bigint, bigint)', 'tstzrange(timestamptz, timestamptz)', 'set_config(text, text, boolean)', 'pg_relation_size(text)', 'current_setting(text)', 'max(timestamptz)', 'clock_timestamp()', 'date_part(text, timestamptz)', 'cardinality(bigint[])', 'cardinality(text[])', 'array_fill(boolean, integer[])', 'ceil(numeric)', 'to_timestamp(numeric)', 'isfinite(timestamptz)'] loop
+			foreach a in array array['format(text, bigint)', 'upper(tstzrange)', 'lower(tstzrange)', 'div(numeric, bigint)', 'div(bigint, bigint)', 'tstzrange(timestamptz, timestamptz)', 'set_config(text, text, boolean)', 'pg_relation_size(text)', 'current_setting(text)', 'max(timestamptz)', 'clock_timestamp()', 'date_part(text, timestamptz)', 'cardinality(bigint[])', 'cardinality(text[])', 'array_fill(boolean, integer[])', 'ceil(numeric)', 'to_timestamp(numeric)', 'isfinite(timestamptz)', 'isfinite(interval)', 'format(text, text)', 'to_json(text)', 'btrim(text)', 'regexp_replace(text, text, text)', 'regexp_replace(text, text, text, text)', 'regexp_matches(text, text, text)', 'split_part(text, text, integer)', 'strpos(text, text)', 'substr(text, integer)', 'replace(text, text, text)', 'octet_length(text)', 'length(text)', 'trunc(double precision)', 'num_nonnulls(bigint, interval, bigint)'] loop
 				execute 'create function public.' || a || ' returns text language plpgsql as $$ begin raise exception ''planted: ' || a || '''; end $$';
 			end loop;
 		end

@@ -25,11 +25,14 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 		name string
 		args []string // good ones
 	}
-	take := call{"token_bucket_take", []string{"'k'", "'test'", "1000", "10000", "1", "1", "null::bigint[]", "null::bigint[]", "false"}}
+	take := call{"token_bucket_take", []string{"'k'", "'test'", "1000", "10000", "1", "1", "null::bigint[]", "null::bigint[]", "null::bigint[]", "false"}}
 	lease := call{"token_bucket_lease", []string{"'k'", "'test'", "1000", "10000", "1", "1", "1000000", "0", "0", "0"}}
+	once := call{"token_bucket_take_once", []string{"'k'", "'test'", "'id'", "1000", "10000", "1", "1000000", "false"}}
+	block := call{"token_bucket_take_or_block", []string{"'k'", "'test'", "1000", "10000", "1", "1", "1000", "1000", "1000", "0", "false"}}
+	back := call{"token_bucket_give_back", []string{"'k'", "'test'", "1000", "10000", "1", "1000", "0"}}
 	many := call{"token_bucket_take_many", []string{
 		"array['a','b']", "array['test','test']", "array[1000,1000]::bigint[]", "array[10000,10000]::bigint[]",
-		"array[1,1]::bigint[]", "array[1,2]::bigint[]", "array[1,1]::bigint[]", "array[1,1]::bigint[]",
+		"array[1,1]::bigint[]", "array[1,2]::bigint[]", "array[1,1]::bigint[]", "array[1,1]::bigint[]", "null::bigint[]",
 	}}
 	run := func(c call, changed map[int]string) error {
 		args := append([]string(nil), c.args...)
@@ -60,6 +63,30 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 		{lease, 6, []string{"null", "0", "-1", largest}},
 		{lease, 7, []string{"null", "-1"}},
 		{lease, 8, []string{"null", "-1", "1"}},
+		{once, 0, []string{"null"}},
+		{once, 1, []string{"null"}},
+		{once, 2, []string{"null", "''"}},
+		{once, 3, []string{"null", "0", "-1", largest}},
+		{once, 4, []string{"null", "0", "-1", "999", largest}},
+		{once, 5, []string{"null", "0", "-1", largest}},
+		{once, 6, []string{"null", "0", "-1", largest}},
+		{block, 0, []string{"null"}},
+		{block, 1, []string{"null"}},
+		{block, 2, []string{"null", "0", "-1", largest}},
+		{block, 3, []string{"null", "0", "-1", "999", largest}},
+		{block, 4, []string{"null", "0", "-1", largest}},
+		{block, 5, []string{"null", "0", "-1"}},
+		{block, 6, []string{"null", "0", "-1", largest}},
+		{block, 7, []string{"null", "0", "-1", "1001", largest}},
+		{block, 8, []string{"null", "0", "-1", "999", largest}},
+		{block, 9, []string{"null", "-1", largest}},
+		{back, 0, []string{"null"}},
+		{back, 1, []string{"null"}},
+		{back, 2, []string{"null", "0", "-1", "10001", largest}},
+		{back, 3, []string{"null", "0", "-1", "999", largest}},
+		{back, 4, []string{"null", "-1", largest}},
+		{back, 5, []string{"null", "-1", "-" + largest}},
+		{back, 6, []string{"null", "-1", "-" + largest}},
 		{many, 0, []string{"null", "'{}'", "array['a']", "array['a',null]", "array['a','a']"}},
 		{many, 1, []string{"null", "'{}'", "array['test',null]", "array['test','test','test']"}},
 		{many, 2, []string{"null", "'{}'", "'{1000,0}'", "'{1000,-1}'", "'{1000,null}'"}},
@@ -76,7 +103,7 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 	// In turn, or as much as there is: what is wanted must be there.
 	for _, changed := range []map[int]string{
 		{4: "'{-1,1}'", 6: "null"}, {4: "'{-1,1}'", 7: "null"}, {4: "'{-1,1}'", 6: "'{-1,1}'"}, {4: "'{-1,1}'", 7: "'{0,1}'"},
-		{4: "'{-1,1}'", 7: "'{-1,1}'"}, {4: "'{-1,-1}'", 5: "'{1,3}'"}, {4: "'{-1,1}'", 5: "'{null,2}'"}, {4: "'{-1,1}'", 5: "null"}, {4: "'{-1,1}'", 5: "'{}'"}, {4: "'{-1,1}'", 5: "'{1}'"}, {4: "'{-1,1}'", 5: "'{9000000000000000000,2}'"},
+		{4: "'{-1,1}'", 7: "'{-1,1}'"}, {4: "'{-1,1}'", 8: "'{-1,0}'"}, {4: "'{-1,1}'", 8: "'{null,0}'"}, {4: "'{-1,1}'", 8: "'{}'"}, {4: "'{-1,1}'", 8: "'{9000000000000000000,0}'"}, {4: "'{-1,-1}'", 5: "'{1,3}'"}, {4: "'{-1,1}'", 5: "'{null,2}'"}, {4: "'{-1,1}'", 5: "null"}, {4: "'{-1,1}'", 5: "'{}'"}, {4: "'{-1,1}'", 5: "'{1}'"}, {4: "'{-1,1}'", 5: "'{9000000000000000000,2}'"},
 	} {
 		if err := run(many, changed); err == nil || sqlState(err) == "57014" {
 			t.Errorf("%v: %v", changed, err)
@@ -89,7 +116,7 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 		t.Errorf("%d buckets were taken from", rows)
 	}
 	// The good ones are good.
-	for _, c := range []call{take, lease, many} {
+	for _, c := range []call{take, lease, once, block, back, many} {
 		if err := run(c, nil); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}

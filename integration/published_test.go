@@ -63,12 +63,12 @@ func TestTrapCThePublishedExclusionDeadlocks(t *testing.T) {
 	t.Run("exclusion_range", func(t *testing.T) {
 		pool := newMigrated(t)
 		before := query[int64](t, pool, deadlocks)
-		deadlocked, grants := crowd(soon(t, 3*time.Second), t, pool, strategies.ExclusionRange{})
+		deadlocked, grants := crowd(soon(t, 1500*time.Millisecond), t, pool, strategies.ExclusionRange{})
 		if after := query[int64](t, pool, deadlocks); deadlocked || after != before {
 			t.Errorf("%d deadlocks", after-before)
 		}
-		if grants < 5 || grants > 16 {
-			t.Errorf("%d grants in 3 s at one per 200 ms", grants)
+		if grants < 3 || grants > 8 {
+			t.Errorf("%d grants in 1.5 s at one per 200 ms", grants)
 		}
 	})
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// REINDEX TABLE, again and again, beside takes of one key and of several, and leases: no
-// deadlock.
+// REINDEX TABLE, again and again, beside takes of one key, of several and of groups, and leases:
+// no deadlock.
 func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy) {
 		pool := newPool(t, withParameter(databaseURL(admin), "deadlock_timeout", "10ms"), 8)
 		limit := pglimit.Every(time.Millisecond)
-		ctx := soon(t, time.Second)
+		ctx := soon(t, 500*time.Millisecond)
 		var work sync.WaitGroup
 		for i := range 8 {
 			work.Go(func() {
@@ -29,7 +29,10 @@ func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 					key := fmt.Sprint(n % 5)
 					var err error
 					leaser, is := strategy.(pglimit.Leaser)
+					grouper, groups := strategy.(pglimit.GroupTaker)
 					switch {
+					case groups && i == 7:
+						_, err = grouper.TakeGroups(t.Context(), on(pool), [][]pglimit.Request{asks(limit, key, key+"b", key+"c")})
 					case is && i%4 == 0:
 						_, err = leaser.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: key, Limit: limit.WithBurst(10), Tokens: 1, Share: 1, TTL: time.Millisecond})
 					case i%4 == 1:

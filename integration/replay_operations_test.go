@@ -18,7 +18,7 @@ func (p *replay) takeOne(k *replayedKey) {
 
 func (p *replay) peek(k *replayedKey) {
 	r := p.request(k, p.limitOf(k))
-	r.Tokens = 0
+	r.Tokens, r.Ahead = 0, 0
 	p.take(r)
 }
 
@@ -33,7 +33,7 @@ func (p *replay) takeSeveral() int {
 		}
 		requests[i] = p.request(k, limits[k.name])
 		if p.IntN(6) == 0 {
-			requests[i].Tokens = 0
+			requests[i].Tokens, requests[i].Ahead = 0, 0
 		}
 	}
 	p.take(requests...)
@@ -54,21 +54,22 @@ func (p *replay) take(requests ...pglimit.Request) {
 	for i, r := range requests {
 		k := p.named(r.Key)
 		l := modelled(r.Limit)
-		var granted int64
+		var granted, delay int64
 		if r.Tokens > 0 {
-			granted = k.bucket.Take(p.now, l, r.Tokens, r.Unit)
+			granted, delay = k.bucket.TakeAhead(p.now, l, r.Tokens, r.Unit, int64(r.Ahead))
 		}
-		p.note("key %s takes %d in units of %d at %v (price %d): granted %d; %d of %d requests: %+v", k.name, r.Tokens, r.Unit, r.Limit, l.Token, granted, i+1, len(requests), k.bucket)
+		p.note("key %s takes %d in units of %d at %v (price %d), %v ahead: granted %d; %d of %d requests: %+v", k.name, r.Tokens, r.Unit, r.Limit, l.Token, r.Ahead, granted, i+1, len(requests), k.bucket)
 		want := p.decision(k, l, r, granted, decisions[i].At)
+		want.Delay = time.Duration(max(0, delay-(want.At.UnixNano()-p.now)))
 		if i < len(requests)-1 && slices.ContainsFunc(requests[i+1:], func(next pglimit.Request) bool { return next.Key == r.Key }) {
 			// Only what is granted is compared: the rest may be told before or after the others.
-			decisions[i] = pglimit.Decision{Allowed: decisions[i].Allowed, Granted: decisions[i].Granted, At: decisions[i].At}
-			want = pglimit.Decision{Allowed: want.Allowed, Granted: want.Granted, At: want.At}
+			decisions[i] = pglimit.Decision{Allowed: decisions[i].Allowed, Granted: decisions[i].Granted, Delay: decisions[i].Delay, At: decisions[i].At}
+			want = pglimit.Decision{Allowed: want.Allowed, Granted: want.Granted, Delay: want.Delay, At: want.At}
 		}
 		p.compare(k, decisions[i], want)
 		if granted > 0 {
 			r.Tokens, r.Unit = granted, granted
-			k.grants = append(k.grants, pglimit.Refund{Request: r, At: decisions[i].At})
+			k.grants = append(k.grants, pglimit.Refund{Request: r, At: decisions[i].At, Delay: decisions[i].Delay})
 		}
 	}
 }
@@ -163,7 +164,7 @@ func (p *replay) giveBack() {
 		refund := k.grants[i]
 		k.grants = slices.Delete(k.grants, i, i+1)
 		refund.Tokens = oneOf(p, []int64{refund.Tokens, refund.Tokens, 1 + p.Int64N(refund.Tokens)})
-		refund.Unit = refund.Tokens
+		refund.Unit = min(refund.Tokens, refund.Limit.Burst)
 		refunds = append(refunds, refund)
 	}
 	p.at()
@@ -172,8 +173,8 @@ func (p *replay) giveBack() {
 	}
 	for _, r := range refunds {
 		k := p.named(r.Key)
-		k.bucket.Refund(p.now, modelled(r.Limit), r.Tokens, r.At.UnixNano())
-		p.note("key %s gets back %d of %v, granted at %s: %+v", k.name, r.Tokens, r.Limit, r.At.Format("15:04:05.000000000"), k.bucket)
+		k.bucket.Refund(p.now, modelled(r.Limit), r.Tokens, r.At.UnixNano(), int64(r.Delay))
+		p.note("key %s gets back %d of %v, granted at %s, due after %v: %+v", k.name, r.Tokens, r.Limit, r.At.Format("15:04:05.000000000"), r.Delay, k.bucket)
 	}
 }
 

@@ -25,25 +25,26 @@ import (
 // says how many there are, of 1,000 operations each.
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	histories := 10
-	if testing.Short() {
-		histories = 3
-	}
-	if more, err := strconv.Atoi(os.Getenv("PGLIMIT_TEST_HISTORIES")); err == nil {
-		histories = more
-	}
 	for _, strategy := range strategies.All() {
 		t.Run(strategy.Name(), func(t *testing.T) {
 			t.Parallel()
 			pool := newPool(t, databaseURL(newMigrated(t)), 1) // the clock is the connection's
 			execute(t, pool, replayClock)
-			for seed := range histories {
+			for seed := range replayHistories() {
 				t.Run(fmt.Sprint(seed), func(t *testing.T) {
 					newReplay(t, pool, strategy, seed).run(1000)
 				})
 			}
 		})
 	}
+}
+
+// replayHistories is how many histories a test replays.
+func replayHistories() int {
+	if more, err := strconv.Atoi(os.Getenv("PGLIMIT_TEST_HISTORIES")); err == nil {
+		return more
+	}
+	return 4 // of each kind: see newReplay
 }
 
 // replayClock stands where the test sets it.
@@ -84,9 +85,9 @@ type heldLease struct {
 
 // replayed is the model of a bucket.
 type replayed interface {
-	Take(now int64, l model.Limit, want, unit int64) int64
+	TakeAhead(now int64, l model.Limit, want, unit, ahead int64) (granted, delay int64)
 	Report(now int64, l model.Limit, unit int64) model.Report
-	Refund(now int64, l model.Limit, n, grantedAt int64)
+	Refund(now int64, l model.Limit, n, grantedAt, delay int64)
 	Reset()
 }
 
@@ -235,6 +236,10 @@ func (p *replay) request(k *replayedKey, l pglimit.Limit) pglimit.Request {
 	r.Unit = r.Tokens
 	if p.IntN(4) == 0 { // as much as there is
 		r.Tokens = r.Unit * oneOf(p, []int64{1, 2, 7, 1 << 32})
+	}
+	if _, able := p.strategy.(pglimit.Reserver); able && p.IntN(3) == 0 {
+		token := l.Token()
+		r.Ahead = min(oneOf(p, []time.Duration{1, token - 1, token, token + 1, 5 * token, l.Window(), 3 * l.Window()}), 48*time.Hour)
 	}
 	return r
 }

@@ -36,14 +36,14 @@ func commit(t *testing.T, tx pgx.Tx) {
 	}
 }
 
-func execute(t *testing.T, db database, sql string, args ...any) {
+func execute(t testing.TB, db database, sql string, args ...any) {
 	t.Helper()
 	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-func query[T any](t *testing.T, db database, sql string, args ...any) (value T) {
+func query[T any](t testing.TB, db database, sql string, args ...any) (value T) {
 	t.Helper()
 	if err := db.QueryRow(t.Context(), sql, args...).Scan(&value); err != nil {
 		t.Fatalf("%s: %v", sql, err)

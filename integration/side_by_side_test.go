@@ -48,7 +48,7 @@ func runSideBySide(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strate
 			Name: "side by side " + t.Name(), Limit: limits[i], Leases: pglimit.Leases{On: leases, TTL: 200 * time.Millisecond},
 		})
 	}
-	ctx := soon(t, time.Second)
+	ctx := soon(t, 500*time.Millisecond)
 	var histories [32]audit.History
 	var callers sync.WaitGroup
 	for i := range histories {

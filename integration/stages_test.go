@@ -86,10 +86,6 @@ func newLimiter(t testing.TB, pool *pgxpool.Pool, strategy strategies.Strategy, 
 //
 // Not parallel: what contends here is the callers, not other tests.
 func TestExactWithCombiningAndMemory(t *testing.T) {
-	duration := time.Second
-	if testing.Short() {
-		duration = 500 * time.Millisecond
-	}
 	mixed := pglimit.Limit{Tokens: 97, Period: 700 * time.Millisecond, Burst: 50}
 	for _, test := range []struct {
 		name       string
@@ -105,6 +101,10 @@ func TestExactWithCombiningAndMemory(t *testing.T) {
 		{"2,048 callers, many keys", 2048, 5000, pglimit.Every(333 * time.Millisecond), nil, pglimit.Relaxed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			duration := 400 * time.Millisecond
+			if test.callers > 64 { // so many take a while to have asked once
+				duration = time.Second
+			}
 			eachInTurn(t, test.limit, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 				if (testing.Short() || test.callers > 64) && strategy.Name() != "token_bucket" {
 					t.Skip("one strategy is enough for -short, and for so many callers: few calls of theirs reach it")
@@ -135,10 +135,7 @@ func TestExactWithCombiningAndMemory(t *testing.T) {
 // the lease was asked for: later than it is by a round trip at most, in which as many tokens
 // flow back.
 func TestNeverOverWithLeases(t *testing.T) {
-	duration := 2 * time.Second
-	if testing.Short() {
-		duration = time.Second
-	}
+	const duration = 700 * time.Millisecond
 	const longestTrip = 200 * time.Millisecond // on a machine that is busy with 2,048 callers
 	for _, test := range []struct {
 		name    string
@@ -170,11 +167,11 @@ func TestNeverOverWithLeases(t *testing.T) {
 	}
 }
 
-// 10,000 callers whose patience ends at random: at the end the bucket has lost what was
+// 3,000 callers whose patience ends at random: at the end the bucket has lost what was
 // used, and nothing else; what was granted to those who had left has gone to others, or back.
 // No goroutine is left.
 func TestEveryTokenOfImpatientCallersIsAccountedFor(t *testing.T) {
-	const callers, keys = 10_000, 5
+	const callers, keys = 3_000, 5
 	limit := pglimit.Limit{Tokens: 1, Period: time.Hour, Burst: 5000} // nothing to speak of flows back
 	eachInTurn(t, limit, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		if testing.Short() && strategy.Name() != "token_bucket" {

@@ -21,7 +21,7 @@ import (
 //
 // Not parallel: what contends here is the callers, not other tests.
 func TestAHeldKeyStallsNobodyElse(t *testing.T) {
-	const held = 1500 * time.Millisecond
+	const held = 800 * time.Millisecond
 	for _, test := range []struct {
 		name     string
 		strategy strategies.Strategy
@@ -32,7 +32,6 @@ func TestAHeldKeyStallsNobodyElse(t *testing.T) {
 		{"token_bucket, lock_timeout", strategies.TokenBucket{}, map[string]string{"lock_timeout": "100ms"}, true},
 		{"token_bucket, statement_timeout", strategies.TokenBucket{}, map[string]string{"statement_timeout": "200ms"}, true},
 		{"token_bucket, deadlock_timeout of 1ms", strategies.TokenBucket{}, map[string]string{"deadlock_timeout": "1ms"}, false},
-		{"token_bucket, deadlock_timeout of 10ms", strategies.TokenBucket{}, map[string]string{"deadlock_timeout": "10ms"}, false},
 		{"upsert", strategies.Upsert{}, nil, false},
 		{"upsert, lock_timeout", strategies.Upsert{}, map[string]string{"lock_timeout": "100ms"}, true},
 		{"upsert, deadlock_timeout of 1ms", strategies.Upsert{}, map[string]string{"deadlock_timeout": "1ms"}, false},
@@ -107,7 +106,7 @@ func TestAHeldKeyStallsNobodyElse(t *testing.T) {
 			p99, worst := time.Duration(all.ValueAtQuantile(99))*time.Microsecond, time.Duration(all.Max())*time.Microsecond
 			t.Logf("%d decisions about other keys, p99 %v, worst %v", all.TotalCount(), p99, worst)
 			// A call gives up after 20 ms. The rest is for machines that are busy with other things.
-			if p99 > held/3 || worst > held || all.TotalCount() < 2*others {
+			if p99 > held*2/3 || worst > held || all.TotalCount() < 2*others {
 				t.Errorf("%d decisions about other keys, p99 %v, worst %v", all.TotalCount(), p99, worst)
 			}
 			for _, l := range limiters {

@@ -13,7 +13,7 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-const expired = 300_000
+const expired = 30_000
 
 // fillWithExpired adds rows of buckets that have long been full.
 func fillWithExpired(tb testing.TB, pool *pgxpool.Pool) {

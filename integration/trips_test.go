@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -51,6 +52,15 @@ func TestRoundTripsPerDecision(t *testing.T) {
 		if strategy.Name() != "token_bucket" {
 			return
 		}
+		for range 3 { // the first prepares; one is granted, the others are not
+			before := trips.Load()
+			takeOnce(t, conn, "id", "once", hours, time.Hour)
+			takeOrBlock(t, conn, "blocked", hours, 1, hourly)
+			want = trips.Load() - before
+		}
+		if want != 2 {
+			t.Errorf("a request with an ID and one that may block: %d round trips, want 2", want)
+		}
 		var many []pglimit.Request
 		for _, key := range []string{"c", "a", "b"} {
 			many = append(many, pglimit.Request{Limiter: "test", Key: key, Limit: hours, Tokens: 1, Unit: 1})
@@ -64,6 +74,16 @@ func TestRoundTripsPerDecision(t *testing.T) {
 		}
 		if want != 1 {
 			t.Errorf("three keys: %d round trips, want 1", want)
+		}
+		for range 2 {
+			before := trips.Load()
+			if _, err := (strategies.TokenBucket{}).TakeGroups(t.Context(), on(conn), [][]pglimit.Request{asks(hours.WithBurst(5), "d", "e", "f")}); err != nil {
+				t.Fatal(err)
+			}
+			want = trips.Load() - before
+		}
+		if want != 1 {
+			t.Errorf("a group: %d round trips, want 1", want)
 		}
 	})
 }

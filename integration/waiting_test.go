@@ -17,14 +17,14 @@ import (
 // be let through at once when it goes.
 func TestTakesThatWaitedAreDecidedByTheClockAfterwards(t *testing.T) {
 	t.Parallel()
-	const interval = 600 * time.Millisecond
+	const interval = 400 * time.Millisecond
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(interval)
 		take(t, pool, strategy, "k", limit)
 		holder := session(t, pool)
 		for !take(t, holder, strategy, "k", limit).Allowed {
 		}
-		const callers = 4
+		const callers = 3
 		allowed := make(chan bool, callers)
 		for range callers {
 			go func() {

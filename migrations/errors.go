@@ -144,7 +144,7 @@ func missingRight(ctx context.Context, db querier) string {
 		return fmt.Sprintf("schema pglimit belongs to %[1]s, not to role %[2]s: have an administrator run "+
 			"'alter schema pglimit owner to %[2]s'", quoted(*schemaOwner), quoted(role))
 	case !uses || !reads:
-		return fmt.Sprintf("role %[1]s may not read %[2]s: run 'grant usage on schema pglimit to %[1]s; grant select on %[2]s to %[1]s' as %[3]s",
+		return fmt.Sprintf("role %[1]s may not read %[2]s: migrate as %[3]s, who owns it; to decide, %[1]s needs no migrations, and the rights that 'pglimit migrate grants %[1]s' prints",
 			quoted(role), versionTable, quoted(*tableOwner))
 	default:
 		return fmt.Sprintf("schema pglimit was migrated by %[1]s, whose rights role %[2]s lacks: migrate as %[1]s",

@@ -23,8 +23,8 @@ const (
 	// Unlogged tables write no WAL for their rows. That is faster, and promises what
 	// a Redis without persistence promises:
 	//
-	//   - After a crash of the server they are empty, so every bucket is full. After a
-	//     clean restart they are as they were.
+	//   - After a crash of the server they are empty, so every bucket is full, no key is
+	//     blocked, and no ID is known. After a clean restart they are as they were.
 	//   - Replicas get nothing: a read there fails, and after a failover every bucket is
 	//     full.
 	//   - pglimit.Durable waits for nothing there, and is as good as Relaxed.

@@ -9,12 +9,12 @@ type table struct {
 // The tables and views of the schema, by purpose. A test compares these lists with the
 // catalog of a migrated database.
 var (
-	// bucketTables hold the state of the strategies, one table each.
-	bucketTables = []table{{name: "token_bucket"}, {name: "upsert"}, {name: "for_update_nowait"}, {name: exclusionRange, optional: true}}
+	// bucketTables hold the state of the strategies, in the order in which every call locks them.
+	bucketTables = []table{{name: "token_bucket"}, {name: "token_bucket_answers"}, {name: "token_bucket_blocks"}, {name: "upsert"}, {name: "for_update_nowait"}, {name: exclusionRange, optional: true}}
 
 	// jobTables say when the cleanup is due next.
 	jobTables = []table{{name: "schedule"}}
 
 	// views show the state to a person.
-	views = []table{{name: "buckets"}, {name: "ranges", optional: true}}
+	views = []table{{name: "buckets"}, {name: "blocks"}, {name: "ranges", optional: true}}
 )

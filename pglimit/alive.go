@@ -10,17 +10,20 @@ import (
 
 // signOfLife asks Postgres for a sign of life on a new connection: all connections of the pool
 // may be waiting, for rows that somebody holds locked or for a server that was away. If the
-// Pool has no Config, it asks through the pool.
-func (l *Limiter) signOfLife(pool Pool) func(context.Context) error {
-	configured, says := pool.(interface{ Config() *pgxpool.Config })
+// pool has no Config, or is a *sql.DB, it asks through the pool.
+func (l *Limiter) signOfLife(pool any) func(context.Context) error {
+	ask := func(ctx context.Context) error {
+		_, err := l.session.Exec(ctx, "select 1")
+		return err
+	}
+	switch pool := pool.(type) {
+	case interface{ Config() *pgxpool.Config }:
+		ask = func(ctx context.Context) error { return askForLife(ctx, pool.Config()) }
+	case SQLDB:
+		ask = l.session.(interface{ Ping(context.Context) error }).Ping
+	}
 	return func(ctx context.Context) error {
-		err := l.guard(func() error {
-			if !says {
-				_, err := l.session.Exec(ctx, "select 1")
-				return err
-			}
-			return askForLife(ctx, configured.Config())
-		})
+		err := l.guard(func() error { return ask(ctx) })
 		if err != nil {
 			return fmt.Errorf("%w: no sign of life: %w", ErrUnavailable, err)
 		}

@@ -135,13 +135,13 @@ func TestWhatArrivesMeanwhileGoesOutTogether(t *testing.T) {
 		s.finish()
 		ms := time.Millisecond
 		for i, want := range []pglimit.Decision{
-			{Allowed: true, Granted: 2, Remaining: 18, ResetAfter: 200 * ms},
-			{Allowed: true, Granted: 1, Remaining: 1, ResetAfter: 1900 * ms},
-			{Allowed: true, Granted: 2, Remaining: 16, ResetAfter: 400 * ms},
-			{Allowed: true, Granted: 1, Remaining: 0, RetryAfter: 100 * ms, ResetAfter: 2000 * ms},
-			{RetryAfter: 100 * ms, ResetAfter: 2000 * ms}, // the last to come
+			{Key: "b", Allowed: true, Granted: 2, Remaining: 18, ResetAfter: 200 * ms},
+			{Key: "a", Allowed: true, Granted: 1, Remaining: 1, ResetAfter: 1900 * ms},
+			{Key: "b", Allowed: true, Granted: 2, Remaining: 16, ResetAfter: 400 * ms},
+			{Key: "a", Allowed: true, Granted: 1, Remaining: 0, RetryAfter: 100 * ms, ResetAfter: 2000 * ms},
+			{Key: "a", RetryAfter: 100 * ms, ResetAfter: 2000 * ms}, // the last to come
 		} {
-			want.At, want.Limit = time.Unix(1000, 0), c.limiter.Limit()
+			want.At, want.Limiter, want.Limit = time.Unix(1000, 0), "api", c.limiter.Limit()
 			if got := others[i]; got.err != nil || got.Decision != want {
 				t.Errorf("%d: %+v, %v\nwant %+v", i, got.Decision, got.err, want)
 			}

@@ -13,16 +13,17 @@ import (
 // Config of a [Limiter]. Name and Limit are required. The zero value of every
 // other field means its default.
 type Config struct {
-	// Name of the limiter. Limiters with the same name and strategy share their
+	// Name of the limiter, unless a request has its own. Limiters with the same name and strategy share their
 	// buckets, across processes; others do not. At most MaxLimiterBytes long.
 	Name string
 
-	// Limit of each key. When a new release changes it, the tokens that a key has used
-	// stay used, and come back at the faster of both rates. While both releases run, they
-	// grant together what the looser limit would.
+	// Limit of each key, unless a request has its own. When a new release or SetLimit changes
+	// it, the tokens that a key has used stay used, and come back at the faster of both rates.
+	// Requests under both limits are granted together what the looser limit would grant, and on top of
+	// that what was reserved ahead under the slower one (Wait, Reserve): it keeps its promised times.
 	Limit Limit
 
-	// Timeout of one decision or Reset, from the call to the answer. Zero: a second.
+	// Timeout of one decision, Refund or Reset, from the call to the answer. Zero: a second.
 	// NoTimeout: only the deadline of the context.
 	Timeout time.Duration
 
@@ -33,11 +34,32 @@ type Config struct {
 	// too slow, or refuses. Nil: the error is returned. See [FailOpen], [FailClosed] and
 	// [FailLocal].
 	//
+	// For a group of AllowAll it is called for each request in order, and the group is granted if
+	// all are.
+	//
 	// It is not called for an invalid request, when the caller cancelled or the Limiter is
 	// closed, nor by Reset and ResetAll. Nor for [ErrNotMigrated], [ErrPermission] and [ErrPooler]: these
 	// do not end by themselves, as an outage does, and a limiter that fails open would let
 	// everybody pass for ever, unseen.
 	OnError func(ctx context.Context, request Request, err error) (Decision, error)
+
+	// OnDecision is told what each caller is told, just before: a request with its decision, or
+	// with the error that it fails with. For logs and audits; to count, [Limiter.Stats] is
+	// enough and costs less. Of a group it is told each request. Of a Wait, it is told the Delay
+	// before it, and not if the caller gives up meanwhile.
+	//
+	// The caller waits for it, also after a denial from memory, which takes some 150 ns without
+	// it. It is called concurrently, and not for an invalid request. Nil costs nothing.
+	OnDecision func(ctx context.Context, request Request, decision Decision, err error)
+
+	// OnRoundTrip is told of each call of the strategy, after it, for histograms and traces. The
+	// adapters promlimit and otellimit have one to put here. It is not told of calls that an
+	// open breaker refuses.
+	//
+	// The callers that the call served wait for it. It is called concurrently, and must not
+	// panic. The context is that of the call: with Combine, it has the values of the first
+	// caller in line. Nil costs nothing.
+	OnRoundTrip func(ctx context.Context, trip RoundTrip)
 
 	// Logger gets the failures: requests of which no decision is known, whatever OnError
 	// answers. It gets the first of each [Cause] at once, then their number, at most every
@@ -51,6 +73,28 @@ type Config struct {
 	// MaxWaiting is how many callers may wait for an answer at once. One more gets
 	// ErrOverloaded. Each request that a Take sends counts as one. Zero: 65,536.
 	MaxWaiting int
+
+	// MaxWait is how long a Wait may take, if the deadline of its context is later or there is none.
+	// Zero: no bound but that deadline.
+	MaxWait time.Duration
+
+	// MaxAhead is how long ahead of their time Reserve may take tokens. Zero: as long as an empty
+	// bucket takes to fill.
+	MaxAhead time.Duration
+
+	// IDTTL is how long the grant of a request with an ID is kept, see [Limiter.AllowOnce]: a request
+	// that is sent again within this time is not charged again. From MinIDTTL to MaxIDTTL, a
+	// millisecond to a day. Make it longer than all tries of a request take. Zero: a minute.
+	IDTTL time.Duration
+
+	// Block keys that are denied too often: see [Block]. All Limiters of this Name should have the
+	// same. The zero Block blocks nobody. The strategy must be a [Blocker], and Leases off.
+	//
+	// Each request is then a round trip of its own, because Postgres counts the denials, and must
+	// be all or nothing, without Ahead or ID; so AllowAll, Wait and Reserve are errors that satisfy
+	// errors.Is(err, [errors.ErrUnsupported]). The memory of denials knows only of blocks. Peek says
+	// whether the key is blocked; Reset ends its block. A denial in a transaction counts if that commits.
+	Block Block
 
 	// The stages between the callers and Postgres.
 	Combine Combine
@@ -68,7 +112,9 @@ type Combine struct {
 	// Lanes is how many lanes the keys are spread over. A lane has at most one call under
 	// way, on one connection. Two keep a near server with few cores busy; for a far server,
 	// or one with many cores, more can be faster. At most two more connections wait for
-	// rows that somebody else holds locked. Zero: 2.
+	// rows that somebody else holds locked. The groups of AllowAll have a lane of their own, and
+	// two such connections. Requests of a Take that cannot be combined use as many connections.
+	// Zero: 2.
 	Lanes int
 }
 
@@ -79,7 +125,8 @@ type Memory struct {
 	Off bool
 
 	// TTL is how long a denial is remembered at most. For as long, a Reset or a larger
-	// limit in another process may go unnoticed. Zero: a second.
+	// limit in another process may go unnoticed, and one in another Limiter of this process
+	// (but see [Limiter.ForgetDenials]). Zero: a second.
 	TTL time.Duration
 
 	// Keys is how many keys are remembered at most. Each takes about 200 bytes plus the
@@ -92,6 +139,9 @@ type Memory struct {
 type Leases struct {
 	// On trades some fairness for speed: tokens that one process has fetched are denied to
 	// the others. The strategy must be a [Leaser].
+	//
+	// A request that has to ask Postgres, because it is a group, has an ID, waits, or has another
+	// limit than the lease, gives the lease back first: a key with many of these is not leased.
 	On bool
 
 	// TTL is how long a lease lasts at most. If a process dies, its tokens count as spent
@@ -124,6 +174,8 @@ const (
 
 	defaultMaxWaiting = 1 << 16
 
+	defaultIDTTL = time.Minute
+
 	defaultDenialTTL  = time.Second
 	defaultDenialKeys = 1 << 16
 
@@ -150,19 +202,51 @@ func (c Config) Validate(strategy Strategy) error {
 		errors.As(err, &request)
 		return &ConfigError{"Name", errors.New(request.Why)}
 	}
-	if err := c.Limit.Validate(); err != nil {
-		return &ConfigError{"Limit", err}
-	}
-	if err := strategy.Check(c.Limit); err != nil {
+	if err := checkLimit(strategy, c.Limit); err != nil {
 		return &ConfigError{"Limit", err}
 	}
 	if c.Timeout < 0 && c.Timeout != NoTimeout {
 		return &ConfigError{"Timeout", fmt.Errorf("is %v: it must be positive; 0 means %v, and NoTimeout none", c.Timeout, defaultTimeout)}
 	}
+	if longest := MaxWindow - c.Limit.Window(); c.MaxWait < 0 || c.MaxWait > longest {
+		return &ConfigError{"MaxWait", fmt.Errorf("is %v: it must be from 0 to %v with this limit", c.MaxWait, longest)}
+	} else if c.MaxAhead < 0 || c.MaxAhead > longest {
+		return &ConfigError{"MaxAhead", fmt.Errorf("is %v: it must be from 0 to %v with this limit", c.MaxAhead, longest)}
+	}
 	if c.Durability != Relaxed && c.Durability != Durable {
 		return &ConfigError{"Durability", fmt.Errorf("is %d: it must be Relaxed or Durable", int(c.Durability))}
 	}
+	if c.IDTTL != 0 && (c.IDTTL < MinIDTTL || c.IDTTL > MaxIDTTL) {
+		return &ConfigError{"IDTTL", fmt.Errorf("is %v: it must be from %v to %v; 0 means %v", c.IDTTL, MinIDTTL, MaxIDTTL, defaultIDTTL)}
+	}
+	if err := c.validateBlock(strategy); err != nil {
+		return err
+	}
 	return c.validateStages(strategy)
+}
+
+// checkLimit returns nil if the limit is valid and the strategy can keep it, else a *LimitError.
+func checkLimit(strategy Strategy, limit Limit) error {
+	if err := limit.Validate(); err != nil {
+		return err
+	}
+	return strategy.Check(limit)
+}
+
+func (c Config) validateBlock(strategy Strategy) error {
+	if c.Block == (Block{}) {
+		return nil
+	}
+	if err := c.Block.Validate(); err != nil {
+		return &ConfigError{"Block", err}
+	}
+	if _, able := strategy.(Blocker); !able {
+		return &ConfigError{"Block", fmt.Errorf("is more than the strategy %s can do (use strategies.TokenBucket{}): %w", strategy.Name(), errors.ErrUnsupported)}
+	}
+	if c.Leases.On {
+		return &ConfigError{"Leases.On", errors.New("is true: with Config.Block it must be false, because Postgres counts the denials")}
+	}
+	return nil
 }
 
 func (c Config) validateStages(strategy Strategy) error {

@@ -5,24 +5,68 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // decide is the way of a request: each line is a stage, which answers it or passes it on. If
 // no stage in this process knows the answer, Postgres is asked.
 func (l *Limiter) decide(ctx context.Context, r Request) (d Decision, err error) {
-	if err := r.CheckKeyAndTokens(); err != nil {
+	if err := l.complete(&r, l.Limit()); err != nil {
 		return Decision{}, err
 	}
 	d, known := l.known(&r)
 	if !known {
 		d, err = l.ask(ctx, r)
 	}
-	return l.tell(ctx, r, d, err)
+	err = l.tell(ctx, &r, &d, err)
+	return d, err
+}
+
+// complete fills in what the request leaves out, and checks it. own is the Limiter's own limit.
+func (l *Limiter) complete(r *Request, own Limit) error {
+	if r.Limiter == "" {
+		r.Limiter = l.config.Name
+	} else if err := rate.CheckLimiter(r.Limiter); err != nil {
+		return err
+	}
+	if r.Limit == (Limit{}) {
+		r.Limit = own
+	} else if err := checkLimit(l.strategy, r.Limit); err != nil {
+		return err
+	}
+	if r.Unit == 0 {
+		r.Unit = max(r.Tokens, 1)
+	}
+	if r.Durability == Relaxed {
+		r.Durability = l.config.Durability
+	}
+	r.Impatient = false // the stages decide that
+	return l.check(r)
+}
+
+// check the fields of a request that the caller sets.
+func (l *Limiter) check(r *Request) error {
+	if err := r.CheckKeyAndTokens(); err != nil {
+		return err
+	}
+	if r.Ahead != 0 {
+		if err := l.canReserve(); err != nil {
+			return err
+		}
+	}
+	if l.alone(r) {
+		return l.checkAlone(r)
+	}
+	return nil
 }
 
 // known returns the decision if this process knows it: it has a lease with enough tokens, or
 // remembers that the bucket does not have enough.
 func (l *Limiter) known(r *Request) (d Decision, known bool) {
+	if r.ID != "" { // it may have been granted before
+		return Decision{}, false
+	}
 	d, spent, left := l.leases.Spend(r)
 	if spent || left { // larger than the rest of the lease: skip the memory, which does not know about leases
 		return d, spent
@@ -30,16 +74,33 @@ func (l *Limiter) known(r *Request) (d Decision, known bool) {
 	return l.denials.Recall(r)
 }
 
-// tell the caller the decision, or what OnError makes of the error.
-func (l *Limiter) tell(ctx context.Context, r Request, d Decision, err error) (Decision, error) {
+// tell completes and counts the decision that the caller gets: d or, after an error, what OnError
+// makes of it. With an error, d is the zero Decision.
+func (l *Limiter) tell(ctx context.Context, r *Request, d *Decision, err error) error {
 	if err != nil {
-		if d, err = l.fallback(ctx, r, err); err != nil {
-			return Decision{}, err
+		*d, err = l.fallback(ctx, *r, err)
+	}
+	if err == nil {
+		d.Limiter, d.Key = r.Limiter, r.Key
+		if r.ID == "" || d.Source == FromFallback || d.Limit == (Limit{}) { // else the ID was granted its tokens under an earlier limit
+			d.Limit = r.Limit
+		}
+		l.counters.tell(d)
+		if d.Granted > 0 && l.bounds(r, d) {
+			l.counters.grantedTokens.Add(d.Granted)
 		}
 	}
-	d.Limit = r.Limit
-	l.counters.tell(&d)
-	return d, nil
+	if l.config.OnDecision != nil {
+		l.config.OnDecision(ctx, *r, *d, err)
+	}
+	return err
+}
+
+// bounds says whether the Limiter's own limit bounds how many such tokens are granted, of each key
+// and in any span of time: so an exporter can show that it was kept. The grant of a transaction may
+// be rolled back, one with an ID may be told twice, and one ahead of its time belongs to a later span.
+func (l *Limiter) bounds(r *Request, d *Decision) bool {
+	return l.parent == nil && d.Source != FromFallback && d.Delay == 0 && r.ID == "" && r.Limiter == l.config.Name && r.Limit == l.Limit()
 }
 
 // ask Postgres, within the time limit.
@@ -52,6 +113,8 @@ func (l *Limiter) ask(parent context.Context, r Request) (d Decision, err error)
 	defer cancel()
 	switch err = l.circuit.Admit(ctx); {
 	case err != nil:
+	case l.alone(&r):
+		d, err = l.sendAlone(ctx, r)
 	case r.Tokens == 0:
 		d, err = l.peek(ctx, r)
 	default:
@@ -83,7 +146,7 @@ func (l *Limiter) obtain(ctx context.Context, r Request) (Decision, error) {
 
 // peek at the bucket, and add the unspent tokens that this process has leased.
 func (l *Limiter) peek(ctx context.Context, r Request) (Decision, error) {
-	addUnspent := l.leases.BeforePeek(r.Key)
+	addUnspent := l.leases.BeforePeek(r.Bucket())
 	d, err := l.take(ctx, r)
 	if err != nil {
 		return Decision{}, err
@@ -114,9 +177,7 @@ func (l *Limiter) take(ctx context.Context, r Request) (Decision, error) {
 // send makes the round trip that decides. It checks the decisions, and remembers denials.
 func (l *Limiter) send(ctx context.Context, requests []Request) (decisions []Decision, err error) {
 	asked := l.denials.Now()
-	err = l.call(ctx, func(ctx context.Context) error {
-		l.counters.roundTrips.Add(1)
-		l.counters.requests.Add(int64(len(requests)))
+	err = l.call(ctx, "take", len(requests), func(ctx context.Context) error {
 		decisions, err = l.strategy.Take(ctx, l.session, requests)
 		if err == nil {
 			err = checkDecisions(l.strategy, requests, decisions)
@@ -135,7 +196,7 @@ func (l *Limiter) send(ctx context.Context, requests []Request) (decisions []Dec
 
 // lease is the round trip of leases. New has checked that the strategy is a Leaser.
 func (l *Limiter) lease(ctx context.Context, request LeaseRequest) (lease Lease, err error) {
-	err = l.call(ctx, func(ctx context.Context) error {
+	err = l.call(ctx, "lease", 0, func(ctx context.Context) error {
 		if lease, err = l.strategy.(Leaser).Lease(ctx, l.session, request); err == nil {
 			err = checkLease(l.strategy, &request, &lease)
 		}
@@ -153,24 +214,35 @@ func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
 	if !able {
 		return fmt.Errorf("pglimit: the strategy %s takes nothing back: %w", l.strategy.Name(), errors.ErrUnsupported)
 	}
-	err := l.call(ctx, func(ctx context.Context) error { return strategy.GiveBack(ctx, l.session, refunds) })
+	err := l.call(ctx, "give_back", 0, func(ctx context.Context) error { return strategy.GiveBack(ctx, l.session, refunds) })
 	for i := range refunds { // also after an error: the tokens may have been given back
-		l.denials.Forget(refunds[i].Key)
+		l.denials.Forget(refunds[i].Bucket())
 	}
 	return err
 }
 
-// call Postgres through the circuit breaker.
-func (l *Limiter) call(ctx context.Context, strategy func(context.Context) error) error {
-	return l.circuit.Call(ctx, func(ctx context.Context) error {
-		return l.guard(func() error { return strategy(ctx) })
-	})
+// call Postgres through the circuit breaker. If it decides requests, they are counted; else their
+// number is 0.
+func (l *Limiter) call(ctx context.Context, operation string, requests int, strategy func(context.Context) error) error {
+	guarded := func(ctx context.Context) error {
+		return l.guard(func() error {
+			if requests > 0 {
+				l.counters.roundTrips.Add(1)
+				l.counters.requests.Add(int64(requests))
+			}
+			return strategy(ctx)
+		})
+	}
+	if l.config.OnRoundTrip != nil {
+		return l.observed(ctx, operation, requests, guarded)
+	}
+	return l.circuit.Call(ctx, guarded)
 }
 
 // guard turns a panic of the strategy into an error for its callers. Nobody else is affected.
 func (l *Limiter) guard(strategy func() error) (err error) {
 	if l.session == nil {
-		return errors.New("pglimit: InTx and OnConn need a transaction or a connection, and got nil")
+		return errors.New("pglimit: InTx, OnConn, InSQLTx and OnSQLConn need a transaction or a connection, and got nil")
 	}
 	defer func() {
 		if what := recover(); what != nil {

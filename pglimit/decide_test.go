@@ -56,7 +56,7 @@ func TestFailOpenAndFailClosed(t *testing.T) {
 			limiter := newLimiter(t, &fake{take: fail(errDown)}, func(c *pglimit.Config) { c.OnError = onError.onError })
 			d, err := limiter.AllowN(t.Context(), "k", 3)
 			if test.err == nil {
-				test.want.Source, test.want.Limit = pglimit.FromFallback, limiter.Limit()
+				test.want.Source, test.want.Limiter, test.want.Key, test.want.Limit = pglimit.FromFallback, "api", "k", limiter.Limit()
 			}
 			if d != test.want || !errors.Is(err, test.err) {
 				t.Errorf("%+v, %v", d, err)
@@ -71,7 +71,7 @@ func TestFailOpenAndFailClosed(t *testing.T) {
 func TestAPeekThatFailsOpenGrantsNothing(t *testing.T) {
 	t.Parallel()
 	limiter := newLimiter(t, &fake{take: fail(errDown)}, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
-	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d != (pglimit.Decision{Allowed: true, Source: pglimit.FromFallback, Limit: limiter.Limit()}) {
+	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d != (pglimit.Decision{Allowed: true, Source: pglimit.FromFallback, Limiter: "api", Key: "k", Limit: limiter.Limit()}) {
 		t.Errorf("%+v, %v", d, err)
 	}
 }

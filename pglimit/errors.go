@@ -27,13 +27,17 @@ var errNoStrategy = errors.New("pglimit: New needs a strategy, such as strategie
 // ConfigError says why [New] refuses a [Config].
 type ConfigError struct {
 	Field string // of Config
-	Err   error  // a *LimitError for Limit, else only the reason: "is empty: ..."
+	Err   error  // a *LimitError for Limit, a *BlockError for Block, else only the reason: "is empty: ..."
 }
 
 func (e *ConfigError) Error() string {
 	var limit *LimitError
 	if errors.As(e.Err, &limit) {
 		return fmt.Sprintf("pglimit: Config.%s.%s %s", e.Field, limit.Field, limit.Why)
+	}
+	var block *BlockError
+	if errors.As(e.Err, &block) {
+		return fmt.Sprintf("pglimit: Config.%s.%s %s", e.Field, block.Field, block.Why)
 	}
 	return fmt.Sprintf("pglimit: Config.%s %v", e.Field, e.Err)
 }

@@ -7,41 +7,21 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
-// memory stands in for a strategy of the package strategies, so that these examples
-// run without a database. Its clock stands still.
-type memory map[string]int64 // tokens taken, by key
-
-func (memory) Name() string              { return "memory" }
-func (memory) Check(pglimit.Limit) error { return nil }
-
-func (m memory) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
-	decisions := make([]pglimit.Decision, len(requests))
-	for i, r := range requests {
-		left := r.Limit.Burst - m[r.Key]
-		granted := min(r.Tokens, left) / r.Unit * r.Unit
-		m[r.Key] += granted
-		decisions[i] = pglimit.Decision{Allowed: granted > 0 || r.Tokens == 0 && left > 0, Granted: granted, Remaining: left - granted}
-		if left == granted {
-			decisions[i].RetryAfter = r.Limit.Period / time.Duration(r.Limit.Tokens)
-		}
-	}
-	return decisions, nil
-}
-
 // unreachable is a strategy whose server is down.
-type unreachable struct{ memory }
-
-func (unreachable) Take(context.Context, pglimit.Session, []pglimit.Request) ([]pglimit.Decision, error) {
-	return nil, errors.New("connection refused")
+func unreachable() pglimit.Strategy {
+	memory := pglimittest.Memory()
+	memory.Fail(errors.New("connection refused"))
+	return memory
 }
 
 func ExampleNew() {
 	ctx := context.Background()
 	pool := noDB{} // your *pgxpool.Pool
 
-	limiter, err := pglimit.New(pool, memory{}, pglimit.Config{ // strategies.TokenBucket{}, say
+	limiter, err := pglimit.New(pool, pglimittest.Memory(), pglimit.Config{ // strategies.TokenBucket{}, say
 		Name:  "api",
 		Limit: pglimit.PerSecond(10).WithBurst(2),
 	})
@@ -66,8 +46,28 @@ func ExampleNew() {
 	// denied, retry after 100ms
 }
 
+func ExampleNewSQL() {
+	ctx := context.Background()
+	db := noSQL{} // your *sql.DB
+
+	limiter, err := pglimit.NewSQL(db, pglimittest.Memory(), pglimit.Config{Name: "jobs", Limit: pglimit.PerHour(100)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	d, err := limiter.Allow(ctx, "user:42")
+	fmt.Println(d.Allowed, d.Remaining, err)
+
+	tx := noSQLTx{} // your *sql.Tx: if it is rolled back, the token is not charged
+	d, err = limiter.InSQLTx(tx).Allow(ctx, "user:42")
+	fmt.Println(d.Allowed, d.Remaining, err)
+	// Output:
+	// true 99 <nil>
+	// true 98 <nil>
+}
+
 func ExampleLimiter_AllowN() {
-	limiter, _ := pglimit.New(noDB{}, memory{}, pglimit.Config{Name: "uploads", Limit: pglimit.PerHour(100)})
+	limiter, _ := pglimit.New(noDB{}, pglimittest.Memory(), pglimit.Config{Name: "uploads", Limit: pglimit.PerHour(100)})
 	d, _ := limiter.AllowN(context.Background(), "user:42", 80)
 	fmt.Println(d.Allowed, d.Granted)
 	d, _ = limiter.AllowN(context.Background(), "user:42", 30) // all or nothing
@@ -81,7 +81,7 @@ func ExampleLimiter_AllowN() {
 }
 
 func ExampleLimiter_Peek() {
-	limiter, _ := pglimit.New(noDB{}, memory{}, pglimit.Config{Name: "api", Limit: pglimit.PerMinute(5)})
+	limiter, _ := pglimit.New(noDB{}, pglimittest.Memory(), pglimit.Config{Name: "api", Limit: pglimit.PerMinute(5)})
 	for range 2 {
 		d, _ := limiter.Peek(context.Background(), "user:42")
 		fmt.Println(d.Allowed, d.Granted, d.Remaining)
@@ -132,7 +132,7 @@ func ExampleParseLimit() {
 }
 
 func ExampleFailOpen() {
-	limiter, _ := pglimit.New(noDB{}, unreachable{}, pglimit.Config{
+	limiter, _ := pglimit.New(noDB{}, unreachable(), pglimit.Config{
 		Name:    "search",
 		Limit:   pglimit.PerSecond(10),
 		OnError: pglimit.FailOpen, // better too many searches than none
@@ -147,7 +147,7 @@ func ExampleFailOpen() {
 
 // A fallback of one's own: log, then do as FailClosed.
 func ExampleConfig_onError() {
-	limiter, _ := pglimit.New(noDB{}, unreachable{}, pglimit.Config{
+	limiter, _ := pglimit.New(noDB{}, unreachable(), pglimit.Config{
 		Name:    "password-reset",
 		Limit:   pglimit.PerHour(3),
 		Timeout: 500 * time.Millisecond,

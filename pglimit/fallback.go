@@ -10,22 +10,12 @@ import (
 )
 
 // fallback counts and logs a failed request, and calls OnError if the failure may be an outage.
-// If the caller cancelled, only that is counted: nobody waits for the answer any more.
 func (l *Limiter) fallback(ctx context.Context, r Request, err error) (Decision, error) {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		l.counters.canceled.Add(1)
+	if errors.As(err, new(*RequestError)) { // an ID that was granted something else: only Postgres knows
 		return Decision{}, err
 	}
-	if l.waiting.Closed() && !errors.Is(err, ErrClosed) {
-		err = fmt.Errorf("%w: %v", ErrClosed, err) //nolint:errorlint // whatever it was, it is over
-	}
-	cause := CauseOf(err)
-	l.counters.failed[cause].Add(1)
-	if cause == CauseClosed {
-		return Decision{}, err
-	}
-	l.failures.hear(ctx, r.Key, cause, err)
-	if l.config.OnError == nil || cause.isSetUp() {
+	final, err := l.failed(ctx, r.Key, err)
+	if final {
 		return Decision{}, err
 	}
 	d, err := l.config.OnError(ctx, r, err)
@@ -34,6 +24,25 @@ func (l *Limiter) fallback(ctx context.Context, r Request, err error) (Decision,
 	}
 	d.Source = FromFallback
 	return d, nil
+}
+
+// failed counts and logs a failure. final says that the caller gets the error, as it is returned.
+// If the caller cancelled, only that is counted: nobody waits for the answer any more.
+func (l *Limiter) failed(ctx context.Context, key string, err error) (final bool, told error) {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		l.counters.canceled.Add(1)
+		return true, err
+	}
+	if l.waiting.Closed() && !errors.Is(err, ErrClosed) {
+		err = fmt.Errorf("%w: %v", ErrClosed, err) //nolint:errorlint // whatever it was, it is over
+	}
+	cause := CauseOf(err)
+	l.counters.failed[cause].Add(1)
+	if cause == CauseClosed {
+		return true, err
+	}
+	l.failures.hear(ctx, key, cause, err)
+	return l.config.OnError == nil || cause.isSetUp(), err
 }
 
 // FailOpen, as [Config.OnError], grants every request of which no decision is known: for
@@ -57,6 +66,9 @@ func FailClosed(context.Context, Request, error) (Decision, error) {
 // instances, that burst is one token for each instance.) While Postgres answers only some
 // instances, the others grant their shares on top.
 //
+// A group of [Limiter.AllowAll] is granted whole or not at all: give each call of the function the
+// context that OnError got.
+//
 // An all-or-nothing request for more than the share of the burst is denied. FailLocal remembers
 // 65,536 keys. If none of their buckets is full again (it looks once a second at most), it
 // denies new keys rather than forget a key that has used its share.
@@ -68,7 +80,10 @@ func FailLocal(instances int) func(context.Context, Request, error) (Decision, e
 		panic(fmt.Sprintf("pglimit: FailLocal(%d): the number of instances that share the limit must be at least 1", instances))
 	}
 	buckets := local.New(instances)
-	return func(_ context.Context, r Request, _ error) (Decision, error) {
+	return func(ctx context.Context, r Request, _ error) (Decision, error) {
+		if d, of := groupDecision(ctx, &r, buckets); of {
+			return d, nil
+		}
 		return buckets.Take(&r, time.Now()), nil
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,48 +14,60 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
+	"github.com/pglimit/ratelimit/pglimit/internal/group"
 	"github.com/pglimit/ratelimit/pglimit/internal/lease"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Limiter is a named limit over a database: the type most callers want. Make one
-// with [New], once, and share it; it is safe for concurrent use, and holds no connection
+// with [New] or [NewSQL], once, and share it; it is safe for concurrent use, and holds no connection
 // and no goroutine while idle. [Limiter.Close] it before its pool.
 type Limiter struct {
 	// The stages. A stage that is nil is switched off.
 	leases   *lease.Leases
 	denials  *denials.Memory
 	combiner *combine.Combiner
+	groups   *group.Lane // of AllowAll
 	circuit  *circuit.Breaker
 
 	session  Session
 	strategy Strategy
 	config   Config
-	timeout  time.Duration // of one decision
+	limit    *atomic.Pointer[Limit] // shared with the Limiters of InTx and OnConn
+	timeout  time.Duration          // of one decision
 	failures *complaints
 	waiting  *wait.Crowd // for Postgres; closed with the Limiter
+	sleepers *sleepers   // the callers of Wait
 	counters *counters
 	parent   *Limiter // of which this one is InTx or OnConn; else nil
 }
 
 // New makes a limiter that decides with the strategy, on the pool: a *pgxpool.Pool. It does
 // not connect. The error is a [*ConfigError], unless pool or strategy is nil. [Limiter.InTx]
-// and [Limiter.OnConn] take in a transaction or on a connection of yours.
+// and [Limiter.OnConn] take in a transaction or on a connection of yours. For a *sql.DB, see
+// [NewSQL].
 func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
 	if isNil(pool) {
 		return nil, errors.New("pglimit: New needs a pool, such as a *pgxpool.Pool")
 	}
+	return newLimiter(pool, rate.OnPool(pool), strategy, config)
+}
+
+func newLimiter(pool any, session Session, strategy Strategy, config Config) (*Limiter, error) {
 	if err := config.Validate(strategy); err != nil {
 		return nil, err
 	}
 	l := &Limiter{
-		session: rate.OnPool(pool), strategy: strategy, config: config,
+		session: session, strategy: strategy, config: config,
+		limit:    new(atomic.Pointer[Limit]),
 		timeout:  orDefault(config.Timeout, defaultTimeout),
 		failures: &complaints{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
 		counters: new(counters),
 		waiting:  wait.NewCrowd(orDefault(config.MaxWaiting, defaultMaxWaiting)),
 	}
+	l.limit.Store(&config.Limit)
+	l.sleepers = newSleepers(l.giveBackPlaces)
 	if err := l.makeStages(pool); err != nil {
 		return nil, err
 	}
@@ -97,15 +110,15 @@ func (l *Limiter) OnConn(conn *pgx.Conn) *Limiter {
 // on a session of the caller's, without stages. If it is nil, every call returns an error.
 func (l *Limiter) on(session Session) *Limiter {
 	in := &Limiter{
-		session: session, strategy: l.strategy, config: l.config,
+		session: session, strategy: l.strategy, config: l.config, limit: l.limit,
 		timeout:  orDefault(l.config.Timeout, NoTimeout),
-		failures: l.failures, waiting: l.waiting, counters: l.counters, parent: l,
+		failures: l.failures, waiting: l.waiting, sleepers: l.sleepers, counters: l.counters, parent: l,
 	}
 	in.config.OnError = nil
 	return in
 }
 
-func (l *Limiter) makeStages(pool Pool) (err error) {
+func (l *Limiter) makeStages(pool any) (err error) {
 	c := l.config
 	if !c.Memory.Off {
 		if l.denials, err = denials.New(orDefault(c.Memory.Keys, defaultDenialKeys), orDefault(c.Memory.TTL, defaultDenialTTL)); err != nil {
@@ -113,7 +126,7 @@ func (l *Limiter) makeStages(pool Pool) (err error) {
 		}
 	}
 	if c.Leases.On {
-		whose := lease.Config{Limiter: c.Name, Limit: c.Limit, Durability: c.Durability, TTL: orDefault(c.Leases.TTL, defaultLeaseTTL)}
+		whose := lease.Config{Durability: c.Durability, TTL: orDefault(c.Leases.TTL, defaultLeaseTTL)}
 		if l.leases, err = lease.New(whose, lease.Calls{Lease: l.lease, Forget: l.denials.Forget}); err != nil {
 			return &ConfigError{"Leases", err}
 		}
@@ -128,11 +141,13 @@ func (l *Limiter) makeStages(pool Pool) (err error) {
 	if !c.Combine.Off {
 		l.combiner = combine.New(orDefault(c.Combine.Lanes, defaultLanes),
 			combine.Calls{Send: l.send, GiveBack: l.giveBack, Learned: l.denials.Learned, Recall: l.denials.Recall})
+		l.groups = group.New(group.Calls{Send: l.sendGroups, GiveBack: l.giveBack, Recall: l.knownGroup})
 	}
 	return nil
 }
 
-// Close lets waiting callers have their answers, gives leases back and ends every goroutine of
+// Close lets waiting callers have their answers, but ends what is longer: callers of Wait who wait for
+// their tokens to come get ErrClosed, and the tokens are given back. It gives leases back and ends every goroutine of
 // the limiter's. Close the pool after it. Calls after Close get ErrClosed, except those
 // answered from memory.
 //
@@ -143,11 +158,12 @@ func (l *Limiter) Close(ctx context.Context) error {
 	if l.parent != nil {
 		return nil
 	}
+	asleep := l.sleepers.Close(ctx)
 	unanswered := l.waiting.Close(ctx)
 	unsettled := l.leases.Close(ctx)
-	givenUp := l.combiner.Close(ctx)
+	givenUp := errors.Join(l.combiner.Close(ctx), l.groups.Close(ctx))
 	l.circuit.Close()
-	return errors.Join(unsettled, cmp.Or(unanswered, givenUp))
+	return errors.Join(unsettled, cmp.Or(asleep, unanswered, givenUp))
 }
 
 // Allow takes one token of the key's bucket, if it is there.
@@ -162,19 +178,39 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 // AllowN takes n tokens of the key's bucket, all or none. If n is more than the
 // burst, or less than one, the error is a [*RequestError].
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
+	return l.AllowLimitN(ctx, key, Limit{}, n)
+}
+
+// AllowLimit is Allow under a limit of the caller's, such as that of a customer's plan. The zero
+// Limit means the Limiter's own. If the limit is not valid, or is one that the strategy cannot
+// keep, the error is a [*LimitError].
+//
+// Each key has one bucket, whatever the limits: what was used under one limit is used under
+// another. So use a key under one limit at a time. For several limits on one key, such as one per
+// second and one per day, give each a name: see [Limiter.Take].
+func (l *Limiter) AllowLimit(ctx context.Context, key string, limit Limit) (Decision, error) {
+	return l.AllowLimitN(ctx, key, limit, 1)
+}
+
+// AllowLimitN is [Limiter.AllowLimit] for n tokens, all or none.
+func (l *Limiter) AllowLimitN(ctx context.Context, key string, limit Limit, n int64) (Decision, error) {
 	if n < 1 {
-		return Decision{}, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: it must be at least 1 (to look without taking, use Peek)", n)}
+		return Decision{}, tooFew(n)
 	}
-	return l.decide(ctx, l.request(key, n, n))
+	return l.decide(ctx, Request{Key: key, Limit: limit, Tokens: n})
+}
+
+func tooFew(n int64) error {
+	return &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: it must be at least 1 (to look without taking, use Peek)", n)}
 }
 
 // Peek looks at the key's bucket and takes nothing. Allowed says whether Allow
 // would have been granted.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
-	return l.decide(ctx, l.request(key, 0, 1))
+	return l.decide(ctx, Request{Key: key})
 }
 
-// Reset fills the key's bucket. Other processes keep the tokens that they have leased
+// Reset fills the key's bucket, and ends its block (see [Config.Block]). Other processes keep the tokens that they have leased
 // (see [Config.Leases]), and can spend them besides the full bucket. The strategy must be
 // a [Resetter]; else the error satisfies errors.Is(err, [errors.ErrUnsupported]).
 func (l *Limiter) Reset(ctx context.Context, key string) error {
@@ -189,34 +225,46 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 		return err
 	}
 	defer l.waiting.Leave(1)
+	bucket := rate.Bucket{Limiter: l.config.Name, Key: key}
 	parent := ctx
 	ctx, cancel := l.timed(parent)
 	defer cancel()
 	err := l.circuit.Admit(ctx)
 	if err == nil {
-		err = l.leases.Drop(ctx, key)
+		err = l.leases.Drop(ctx, bucket)
 	}
 	if err == nil {
-		err = l.call(ctx, func(ctx context.Context) error { return strategy.Reset(ctx, l.session, l.config.Name, key) })
+		err = l.call(ctx, "reset", 0, func(ctx context.Context) error { return strategy.Reset(ctx, l.session, l.config.Name, key) })
 	}
 	err = l.late(parent, ctx, err)
-	l.denials.Forget(key) // also after an error: the reset may have been done
+	l.denials.Forget(bucket) // also after an error: the reset may have been done
 	if err != nil {
 		return fmt.Errorf("pglimit: reset of %q: %w", key, err)
 	}
 	return nil
 }
 
-// Limit is the limit of each key.
-func (l *Limiter) Limit() Limit { return l.config.Limit }
+// ForgetDenials makes this Limiter ask Postgres again about a bucket, of whatever Limiter name. Its
+// own Reset, Refund and Settle do that by themselves. It is for the others of this process, which
+// may remember the bucket as one of a group, or of a Take. Leases stay as they are.
+func (l *Limiter) ForgetDenials(limiter, key string) {
+	l.denials.Forget(rate.Bucket{Limiter: limiter, Key: key})
+}
 
-func (l *Limiter) request(key string, tokens, unit int64) Request {
-	return Request{
-		Limiter:    l.config.Name,
-		Key:        key,
-		Limit:      l.config.Limit,
-		Tokens:     tokens,
-		Unit:       unit,
-		Durability: l.config.Durability,
+// Limit is the limit of each key, as of now: see [Limiter.SetLimit].
+func (l *Limiter) Limit() Limit { return *l.limit.Load() }
+
+// SetLimit changes the limit of each key. Requests that are under way keep the limit that they
+// began with; all later ones have the new one, also those of InTx and OnConn. What a key has
+// used stays used, see [Config].Limit. What was reserved before (Wait, Reserve) keeps its promised
+// times: if the limit is raised, it comes on top of what newer callers get. If the limit is not valid, or is one that the strategy
+// cannot keep, the error is a [*LimitError] and nothing changes.
+//
+// It changes this process only.
+func (l *Limiter) SetLimit(limit Limit) error {
+	if err := checkLimit(l.strategy, limit); err != nil {
+		return err
 	}
+	l.limit.Store(&limit)
+	return nil
 }

@@ -63,12 +63,20 @@ func TestNewRefusesAConfig(t *testing.T) {
 			want: "pglimit: Config.Timeout is -1s: it must be positive; 0 means 1s, and NoTimeout none"},
 		{field: "Durability", change: func(c *pglimit.Config) { c.Durability = 7 },
 			want: "pglimit: Config.Durability is 7: it must be Relaxed or Durable"},
+		{field: "IDTTL", change: func(c *pglimit.Config) { c.IDTTL = -time.Second },
+			want: "pglimit: Config.IDTTL is -1s: it must be from 1ms to 24h0m0s; 0 means 1m0s"},
+		{field: "IDTTL", change: func(c *pglimit.Config) { c.IDTTL = 25 * time.Hour },
+			want: "pglimit: Config.IDTTL is 25h0m0s: it must be from 1ms to 24h0m0s; 0 means 1m0s"},
 		{field: "Combine.Lanes", change: func(c *pglimit.Config) { c.Combine.Lanes = -1 },
 			want: "pglimit: Config.Combine.Lanes is -1: it must be from 1 to 1024; 0 means 2"},
 		{field: "Combine.Lanes", change: func(c *pglimit.Config) { c.Combine.Lanes = 1025 },
 			want: "pglimit: Config.Combine.Lanes is 1025: it must be from 1 to 1024; 0 means 2"},
 		{field: "MaxWaiting", change: func(c *pglimit.Config) { c.MaxWaiting = -1 },
 			want: "pglimit: Config.MaxWaiting is -1: it must not be negative; 0 means 65536"},
+		{field: "MaxWait", change: func(c *pglimit.Config) { c.MaxWait = -time.Second },
+			want: "pglimit: Config.MaxWait is -1s: it must be from 0 to 1751999h59m58s with this limit"},
+		{field: "MaxAhead", change: func(c *pglimit.Config) { c.MaxAhead = pglimit.MaxWindow },
+			want: "pglimit: Config.MaxAhead is 1752000h0m0s: it must be from 0 to 1751999h59m58s with this limit"},
 		{field: "Memory.TTL", change: func(c *pglimit.Config) { c.Memory.TTL = -1 },
 			want: "pglimit: Config.Memory.TTL is -1ns: it must not be negative; 0 means 1s, and Memory.Off none"},
 		{field: "Memory.Keys", change: func(c *pglimit.Config) { c.Memory.Keys = -1 },
@@ -96,14 +104,14 @@ func TestNewRefusesAConfig(t *testing.T) {
 }
 
 // Every Config field whose value can be wrong is named in the error: here are all
-// of them, so that a new one is not forgotten.
+// of them, so that a new one is not forgotten. (Block has a test of its own.)
 func TestEveryConfigFieldIsKnown(t *testing.T) {
 	t.Parallel()
 	var names []string
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[pglimit.Config]()) {
 		names = append(names, field.Name)
 	}
-	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError Logger LogKeys MaxWaiting Combine Memory Leases Breaker" {
+	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError OnDecision OnRoundTrip Logger LogKeys MaxWaiting MaxWait MaxAhead IDTTL Block Combine Memory Leases Breaker" {
 		t.Errorf("%s: test what is new in TestNewRefusesAConfig", got)
 	}
 }
@@ -153,7 +161,7 @@ func TestWhatTheStrategyIsAsked(t *testing.T) {
 			strategy := &fake{take: answer(decided)}
 			limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Durability = test.durability })
 			d, err := test.ask(limiter)
-			decided.Limit = limit
+			decided.Limiter, decided.Key, decided.Limit = "api", "k", limit
 			if err != nil || d != decided {
 				t.Errorf("%+v, %v", d, err)
 			}

@@ -55,7 +55,7 @@ func TestADenialIsRemembered(t *testing.T) {
 			5: {RetryAfter: 360*time.Millisecond + drift, ResetAfter: 1860*time.Millisecond + drift, Remaining: 1, At: at},
 		} {
 			d, err := limiter.AllowN(t.Context(), "a", tokens)
-			want.Source, want.Limit = pglimit.FromMemory, limiter.Limit()
+			want.Source, want.Limiter, want.Key, want.Limit = pglimit.FromMemory, "api", "a", limiter.Limit()
 			if err != nil || d != want {
 				t.Errorf("%d: %+v, %v\nwant %+v", tokens, d, err, want)
 			}

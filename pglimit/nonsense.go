@@ -11,10 +11,17 @@ func checkDecisions(strategy Strategy, requests []Request, decisions []Decision)
 		return fmt.Errorf("pglimit: the strategy %s made %d decisions of %d requests", strategy.Name(), len(decisions), len(requests))
 	}
 	for i := range decisions {
-		if fault := fault(&decisions[i], &requests[i]); fault != "" {
-			return fmt.Errorf("pglimit: the strategy %s made a decision that cannot be of %d tokens in units of %d, %s: %+v",
-				strategy.Name(), requests[i].Tokens, requests[i].Unit, fault, decisions[i])
+		if err := checkDecision(strategy, &requests[i], &decisions[i]); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func checkDecision(strategy Strategy, r *Request, d *Decision) error {
+	if fault := fault(d, r); fault != "" {
+		return fmt.Errorf("pglimit: the strategy %s made a decision that cannot be of %d tokens in units of %d, %s: %+v",
+			strategy.Name(), r.Tokens, r.Unit, fault, *d)
 	}
 	return nil
 }
@@ -39,8 +46,14 @@ func fault(d *Decision, r *Request) string {
 		return "Granted is no multiple of the unit"
 	case r.Tokens > 0 && d.Allowed != (d.Granted > 0):
 		return "Allowed does not fit Granted"
+	case d.Delay < 0:
+		return "Delay is negative"
+	case d.Delay > r.Ahead || d.Delay > 0 && d.Granted == 0:
+		return "Delay is not what was asked for"
 	case d.Allowed && d.Contended:
 		return "Allowed does not fit Contended"
+	case d.Blocked != (d.BlockedFor > 0) || d.Allowed && d.Blocked:
+		return "Blocked does not fit BlockedFor or Allowed"
 	case d.Remaining < 0:
 		return "Remaining is negative"
 	case d.RetryAfter < 0:

@@ -27,6 +27,8 @@ func TestNonsenseOfAStrategyReachesNobody(t *testing.T) {
 		{5, pglimit.Decision{Remaining: -1}, "Remaining is negative"},
 		{5, pglimit.Decision{RetryAfter: -1}, "RetryAfter is negative"},
 		{5, pglimit.Decision{ResetAfter: -1}, "ResetAfter is negative"},
+		{5, pglimit.Decision{Allowed: true, Granted: 5, Delay: -1}, "Delay is negative"},
+		{5, pglimit.Decision{Allowed: true, Granted: 5, Delay: 1}, "Delay is not what was asked for"},
 		{0, pglimit.Decision{Allowed: true, Granted: 1}, "Granted is more than was asked for"},
 
 		{5, pglimit.Decision{Allowed: true, Granted: 5, Remaining: 15, ResetAfter: 1, RetryAfter: 1}, ""},
@@ -41,7 +43,7 @@ func TestNonsenseOfAStrategyReachesNobody(t *testing.T) {
 				h := c.ask(t.Context(), "a", test.tokens)
 				switch {
 				case test.fault == "":
-					test.decision.Limit = limiter.Limit()
+					test.decision.Limiter, test.decision.Key, test.decision.Limit = "api", "a", limiter.Limit()
 					if h.err != nil || h.Decision != test.decision {
 						t.Errorf("%+v: %+v", test.decision, h)
 					}

@@ -33,7 +33,7 @@ func (l *Limiter) ResetAll(ctx context.Context) (int64, error) {
 		err = l.leases.DropAll(ctx)
 	}
 	if err == nil {
-		err = l.call(ctx, func(ctx context.Context) error {
+		err = l.call(ctx, "reset_all", 0, func(ctx context.Context) error {
 			removed, err = strategy.ResetAll(ctx, l.session, l.config.Name)
 			return err
 		})

@@ -5,18 +5,13 @@ import (
 	"fmt"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
-
-func (m memory) ResetAll(context.Context, pglimit.Session, string) (int64, error) {
-	n := int64(len(m))
-	clear(m)
-	return n, nil
-}
 
 // After an incident, say, everybody is to start with a full bucket.
 func ExampleLimiter_ResetAll() {
 	ctx := context.Background()
-	limiter, err := pglimit.New(noDB{}, memory{}, pglimit.Config{Name: "api", Limit: pglimit.PerHour(1)})
+	limiter, err := pglimit.New(noDB{}, pglimittest.Memory(), pglimit.Config{Name: "api", Limit: pglimit.PerHour(1)})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,6 +1,7 @@
 package pglimit_test
 
 import (
+	"database/sql"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,8 +17,10 @@ import (
 func TestASessionOfTheCallersPassesAllStagesBy(t *testing.T) {
 	t.Parallel()
 	for name, within := range map[string]func(*pglimit.Limiter) *pglimit.Limiter{
-		"OnConn": func(l *pglimit.Limiter) *pglimit.Limiter { return l.OnConn(new(pgx.Conn)) },
-		"InTx":   func(l *pglimit.Limiter) *pglimit.Limiter { return l.InTx(pglimitTx{}) },
+		"OnConn":    func(l *pglimit.Limiter) *pglimit.Limiter { return l.OnConn(new(pgx.Conn)) },
+		"InTx":      func(l *pglimit.Limiter) *pglimit.Limiter { return l.InTx(pglimitTx{}) },
+		"OnSQLConn": func(l *pglimit.Limiter) *pglimit.Limiter { return l.OnSQLConn(new(sql.Conn)) },
+		"InSQLTx":   func(l *pglimit.Limiter) *pglimit.Limiter { return l.InSQLTx(new(sql.Tx)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,21 +10,25 @@ import (
 )
 
 // Stats counts the answers that a [Limiter] gave since New, also through InTx and OnConn, and
-// what they cost. Each field's tag says what it counts. To export them, range over [Stats.All].
+// what they cost. An answer of AllowAll counts as one. Each field's tag says what it counts. To export them, range over [Stats.All].
 type Stats struct {
 	Allowed   BySource `name:"allowed" label:"source" help:"Requests granted, and peeks that found the tokens, by where the decision came from."`
 	Denied    BySource `name:"denied" label:"source" help:"Requests denied, and peeks that did not find the tokens, by where the decision came from."`
 	Contended int64    `name:"contended" help:"Requests denied because somebody else held the row locked. They also count as denied."`
+	Blocked   int64    `name:"blocked" help:"Requests denied, and peeks, because the key was blocked. They also count as denied."`
 	Failed    ByCause  `name:"failed" label:"cause" help:"Requests of which no decision was known. If OnError decided, they also count as allowed or denied from fallback."`
 	Canceled  int64    `name:"canceled" help:"Requests whose callers cancelled them before the answer."`
 
 	Waiting int64 `name:"waiting" kind:"gauge" help:"Requests that wait for an answer now."`
+	Asleep  int64 `name:"asleep" kind:"gauge" help:"Callers of Wait whose tokens are reserved and still to come."`
 	Open    int64 `name:"breaker_open" kind:"gauge" help:"1 while the circuit breaker is open and requests fail at once, else 0."`
 
 	RoundTrips int64 `name:"round_trips" help:"Calls of the strategy to decide requests."`
 	Requests   int64 `name:"requests_sent" help:"Requests sent in these calls. Identical requests of several callers are sent as one."`
 	LeaseTrips int64 `name:"lease_trips" help:"Calls that fetched or settled a lease."`
 
+	GrantedTokens  int64 `name:"granted_tokens" help:"Tokens granted that the limiter's own limit bounds: at once, by Postgres or a lease, and not in a transaction, to a request with an ID, to a group or under another limit."`
+	RefundedTokens int64 `name:"refunded_tokens" help:"Tokens that Refund and Settle gave back, or tried to."`
 	LeasedTokens   int64 `name:"leased_tokens" help:"Tokens that leases set aside."`
 	UnspentTokens  int64 `name:"unspent_tokens" help:"Leased tokens that were given back or expired unspent."`
 	PassedOnTokens int64 `name:"passed_on_tokens" help:"Tokens granted to callers who had left, and passed on to others."`
@@ -131,10 +135,15 @@ func (l *Limiter) Stats() Stats {
 	c := l.counters
 	s := Stats{
 		Contended:  c.contended.Load(),
+		Blocked:    c.blocked.Load(),
 		Canceled:   c.canceled.Load(),
 		Waiting:    l.waiting.Size(),
+		Asleep:     l.sleepers.asleep(),
 		RoundTrips: c.roundTrips.Load(),
 		Requests:   c.requests.Load(),
+
+		GrantedTokens:  c.grantedTokens.Load(),
+		RefundedTokens: c.refundedTokens.Load(),
 	}
 	for i := range c.allowed {
 		s.Allowed[i], s.Denied[i] = c.allowed[i].Load(), c.denied[i].Load()
@@ -153,25 +162,40 @@ func (l *Limiter) Stats() Stats {
 		of := &l.combiner.Stats
 		s.PassedOnTokens, s.GivenBack, s.LostTokens = of.PassedOn.Load(), of.GivenBack.Load(), of.Lost.Load()
 	}
+	if l.groups != nil {
+		of := &l.groups.Stats
+		s.GivenBack += of.GivenBack.Load()
+		s.LostTokens += of.Lost.Load()
+	}
+	s.PassedOnTokens += l.sleepers.passedOn.Load()
+	s.GivenBack += c.givenBack.Load()
+	s.LostTokens += c.lost.Load()
 	return s
 }
 
 // counters count the answers to callers, and round trips. The stages count the rest.
 type counters struct {
 	allowed, denied      [len(rate.Sources)]count.Often
-	contended, canceled  atomic.Int64
+	contended, blocked   atomic.Int64
+	canceled             atomic.Int64
 	failed               [len(causes)]atomic.Int64
 	roundTrips, requests atomic.Int64
+	givenBack, lost      atomic.Int64 // tokens of callers who gave up a wait
+	grantedTokens        count.Often
+	refundedTokens       atomic.Int64
 }
 
 // tell counts a decision that a caller gets.
 func (c *counters) tell(d *Decision) {
 	if d.Allowed {
-		c.allowed[d.Source].Add()
+		c.allowed[d.Source].Add(1)
 	} else {
-		c.denied[d.Source].Add()
+		c.denied[d.Source].Add(1)
 	}
 	if d.Contended {
 		c.contended.Add(1)
+	}
+	if d.Blocked {
+		c.blocked.Add(1)
 	}
 }

@@ -254,7 +254,7 @@ func TestAllTheNumbers(t *testing.T) {
 	if int(next-1) != numbers || len(names) != reflect.TypeFor[pglimit.Stats]().NumField() {
 		t.Errorf("%d of %d numbers, %d names", next-1, numbers, len(names))
 	}
-	if got := strings.Join(gauges, " "); got != "waiting breaker_open" {
+	if got := strings.Join(gauges, " "); got != "waiting asleep breaker_open" {
 		t.Errorf("these can fall: %s", got)
 	}
 	want := "allowed{source=database} allowed{source=memory} allowed{source=lease} allowed{source=fallback} " +
@@ -313,7 +313,7 @@ func TestSinceAndPlus(t *testing.T) {
 	if fresh, _ := numbered(1000); after != fresh {
 		t.Error("they were changed")
 	}
-	if before.Allowed.Total() != 1+2+3+4 || before.Failed.Total() != 10+11+12+13+14+15+16+17+18+19 {
+	if before.Allowed.Total() != 1+2+3+4 || before.Failed.Total() != 11+12+13+14+15+16+17+18+19+20 {
 		t.Errorf("totals %d, %d", before.Allowed.Total(), before.Failed.Total())
 	}
 }

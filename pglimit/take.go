@@ -6,73 +6,64 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Take decides several requests, for one key or many, each by itself. Some can be answered in
-// this process; the others are sent together, and decided in their order for each key.
+// this process; the others are sent together, and decided in their order for each bucket.
 //
 // A [Request] needs Key and Tokens. A Unit of zero means all or nothing; with a Unit smaller
-// than Tokens, as many whole units are granted as there are. Zero Tokens are a peek. Limiter
-// and Limit may be left out, or must be the Limiter's own. Durability is the stronger of the
-// request's and the Limiter's.
+// than Tokens, as many whole units are granted as there are. Zero Tokens are a peek. With
+// Ahead, tokens that are still to come are granted too, and Decision.Delay says when they may be
+// used. Durability is the stronger of the request's and the Limiter's.
+// Requests with an ID (see [Limiter.AllowOnce]), and with [Config].Block all of them, must be all or
+// nothing. Each is a round trip of its own, and the others are decided behind them.
+//
+// Limiter and Limit are the Limiter's own if they are left out. A Limiter name and a Key name a
+// bucket. What was used of it under one limit is used under another, and requests for it under
+// different limits go out in different calls. [Limiter.Reset] and [Limiter.ResetAll] are for
+// the Limiter's own name: to reset a bucket of another name, make a Limiter of that name.
 //
 // Each request that is sent counts as a waiting caller: if [Config].MaxWaiting has no room for
 // all of them, none is sent. The error says of which requests no decision is known. The other
-// decisions hold, and their tokens are taken. After a [*RequestError] nothing is taken.
+// decisions hold, and their tokens are taken. If a request is not valid, none is sent, and the
+// decisions are nil.
 func (l *Limiter) Take(ctx context.Context, requests ...Request) ([]Decision, error) {
-	asked, err := l.complete(requests)
+	asked, err := l.completeAll(requests)
 	if err != nil || len(asked) == 0 {
 		return nil, err
 	}
 	decisions, errs := make([]Decision, len(asked)), make([]error, len(asked))
 	var unknown []int
-	after := make(map[string]bool) // keys that have to be asked for: what follows of them is decided behind that
+	after := make(map[rate.Bucket]bool) // buckets that have to be asked for: what follows of them is decided behind that
 	for i := range asked {
-		key, known := asked[i].Key, false
-		if !after[key] {
+		bucket, known := asked[i].Bucket(), false
+		if !after[bucket] {
 			decisions[i], known = l.known(&asked[i])
 		}
 		if !known {
-			unknown, after[key] = append(unknown, i), true
+			unknown, after[bucket] = append(unknown, i), true
 		}
 	}
 	l.askAll(ctx, asked, unknown, decisions, errs)
 	for i := range asked {
-		if decisions[i], errs[i] = l.tell(ctx, asked[i], decisions[i], errs[i]); errs[i] != nil {
+		if errs[i] = l.tell(ctx, &asked[i], &decisions[i], errs[i]); errs[i] != nil {
 			errs[i] = fmt.Errorf("request %d: %w", i, errs[i])
 		}
 	}
 	return decisions, errors.Join(errs...)
 }
 
-// complete the requests with the Limiter's fields, and check them.
-func (l *Limiter) complete(requests []Request) ([]Request, error) {
-	complete := make([]Request, len(requests))
-	for i := range requests {
-		var err error
-		if complete[i], err = l.completeOne(&requests[i]); err != nil {
+// completeAll completes copies of the requests, all with the same own limit.
+func (l *Limiter) completeAll(requests []Request) ([]Request, error) {
+	complete, own := slices.Clone(requests), l.Limit()
+	for i := range complete {
+		if err := l.complete(&complete[i], own); err != nil {
 			return nil, fmt.Errorf("request %d: %w", i, err)
 		}
 	}
 	return complete, nil
-}
-
-func (l *Limiter) completeOne(r *Request) (Request, error) {
-	own := l.request(r.Key, r.Tokens, r.Unit)
-	if r.Limiter != "" && r.Limiter != own.Limiter {
-		return own, &RequestError{Field: "Limiter", Why: fmt.Sprintf("is %q: this Limiter is %q (leave it out, or ask a Limiter of that name)", r.Limiter, own.Limiter)}
-	}
-	if r.Limit != (Limit{}) && r.Limit != own.Limit {
-		return own, &RequestError{Field: "Limit", Why: fmt.Sprintf("is %v: this Limiter's is %v (leave it out, or ask another Limiter)", r.Limit, own.Limit)}
-	}
-	if own.Unit == 0 {
-		own.Unit = max(r.Tokens, 1)
-	}
-	if r.Durability != Relaxed {
-		own.Durability = r.Durability
-	}
-	err := own.CheckKeyAndTokens()
-	return own, err
 }
 
 // askAll is ask for the requests at the indexes in unknown, within one time limit.
@@ -102,6 +93,7 @@ func (l *Limiter) obtainAll(ctx context.Context, requests []Request, unknown []i
 		return decisions, slices.Repeat([]error{err}, len(unknown))
 	}
 	served := make([]bool, len(unknown))
+	l.sendEachAlone(ctx, requests, unknown, decisions, served, errs)
 	if l.leases != nil {
 		l.fetchAll(ctx, requests, unknown, decisions, served, errs)
 	}
@@ -110,8 +102,8 @@ func (l *Limiter) obtainAll(ctx context.Context, requests []Request, unknown []i
 	unspent := make(map[int]func(Request, Decision) Decision)
 	for i, at := range unknown {
 		r := &requests[at]
-		if r.Tokens == 0 {
-			unspent[i] = l.leases.BeforePeek(r.Key)
+		if r.Tokens == 0 && !served[i] {
+			unspent[i] = l.leases.BeforePeek(r.Bucket())
 		}
 		if !served[i] && errs[i] == nil {
 			asks, of = append(asks, *r), append(of, i)
@@ -130,15 +122,15 @@ func (l *Limiter) obtainAll(ctx context.Context, requests []Request, unknown []i
 	return decisions, errs
 }
 
-// fetchAll fetches leases for the keys that are busy, all at a time. What follows a request that
+// fetchAll fetches leases for the buckets that are busy, all at a time. What follows a request that
 // has to be sent is sent behind it.
 func (l *Limiter) fetchAll(ctx context.Context, requests []Request, unknown []int, decisions []Decision, served []bool, errs []error) {
 	var fetches sync.WaitGroup
-	for _, ofKey := range byKey(requests, unknown) {
+	for _, ofBucket := range byBucket(requests, unknown, func(r *Request) bool { return r.Tokens > 0 }) {
 		fetches.Go(func() {
-			for _, i := range ofKey {
+			for _, i := range ofBucket {
 				r := &requests[unknown[i]]
-				if r.Tokens == 0 {
+				if served[i] {
 					continue
 				}
 				if decisions[i], served[i], errs[i] = l.leases.Fetch(ctx, r); !served[i] && errs[i] == nil {
@@ -150,14 +142,15 @@ func (l *Limiter) fetchAll(ctx context.Context, requests []Request, unknown []in
 	fetches.Wait()
 }
 
-// byKey has the indexes into unknown of each key's requests, in order.
-func byKey(requests []Request, unknown []int) map[string][]int {
-	keys := make(map[string][]int)
+// byBucket has the indexes into unknown of each bucket's requests that are wanted, in order.
+func byBucket(requests []Request, unknown []int, wanted func(*Request) bool) map[rate.Bucket][]int {
+	buckets := make(map[rate.Bucket][]int)
 	for i, at := range unknown {
-		key := requests[at].Key
-		keys[key] = append(keys[key], i)
+		if r := &requests[at]; wanted(r) {
+			buckets[r.Bucket()] = append(buckets[r.Bucket()], i)
+		}
 	}
-	return keys
+	return buckets
 }
 
 // takeAll is take for several requests.
@@ -165,12 +158,39 @@ func (l *Limiter) takeAll(ctx context.Context, requests []Request) ([]Decision, 
 	if l.combiner != nil {
 		return l.combiner.DecideAll(ctx, requests)
 	}
+	var decisions []Decision
+	var errs []error
+	for len(requests) > 0 {
+		n := oneLimitEach(requests)
+		answers, failures := l.takeTogether(ctx, requests[:n])
+		decisions, errs = append(decisions, answers...), append(errs, failures...)
+		requests = requests[n:]
+	}
+	return decisions, errs
+}
+
+// oneLimitEach is how many of the requests can go out in one call, which has one limit for each
+// bucket.
+func oneLimitEach(requests []Request) int {
+	limits := make(map[rate.Bucket]Limit)
+	for i := range requests {
+		bucket := requests[i].Bucket()
+		if limit, known := limits[bucket]; known && limit != requests[i].Limit {
+			return i
+		}
+		limits[bucket] = requests[i].Limit
+	}
+	return len(requests)
+}
+
+// takeTogether sends the requests in one call, or each by itself if that call took nothing.
+func (l *Limiter) takeTogether(ctx context.Context, requests []Request) ([]Decision, []error) {
 	decisions, err := l.send(ctx, requests)
 	if err == nil {
 		return decisions, make([]error, len(requests))
 	}
 	if len(requests) == 1 || !errors.Is(err, ErrNothingTaken) || !l.session.Autocommits() {
-		return failAll(requests, err)
+		return make([]Decision, len(requests)), slices.Repeat([]error{err}, len(requests))
 	}
 	return l.takeEach(ctx, requests)
 }
@@ -189,21 +209,18 @@ func (l *Limiter) takeEach(ctx context.Context, requests []Request) ([]Decision,
 		}
 	}
 	var held []int
-	keys := make(map[string]bool)
+	locked := make(map[rate.Bucket]bool)
 	for i := range requests {
-		if !keys[requests[i].Key] {
+		bucket := requests[i].Bucket()
+		if !locked[bucket] {
 			take(i, true)
 		}
-		if keys[requests[i].Key] || errors.Is(errs[i], ErrLocked) {
-			held, keys[requests[i].Key] = append(held, i), true // requests for one key stay in order
+		if locked[bucket] || errors.Is(errs[i], ErrLocked) {
+			held, locked[bucket] = append(held, i), true // requests for one bucket stay in order
 		}
 	}
 	for _, i := range held {
 		take(i, false)
 	}
 	return decisions, errs
-}
-
-func failAll(requests []Request, err error) ([]Decision, []error) {
-	return make([]Decision, len(requests)), slices.Repeat([]error{err}, len(requests))
 }

@@ -224,8 +224,8 @@ func TestTakeTurnsAwayWhatCannotBeAnswered(t *testing.T) {
 		bad         pglimit.Request
 		field, says string
 	}{
-		{pglimit.Request{Key: "k", Tokens: 1, Limiter: "web"}, "Limiter", `pglimit: Request.Limiter is "web": this Limiter is "api" (leave it out, or ask a Limiter of that name)`},
-		{pglimit.Request{Key: "k", Tokens: 1, Limit: pglimit.PerSecond(10)}, "Limit", "pglimit: Request.Limit is 10/1s: this Limiter's is 10/1s burst 20 (leave it out, or ask another Limiter)"},
+		{pglimit.Request{Key: "k", Tokens: 1, Limiter: "w\x00b"}, "Limiter", `pglimit: Request.Limiter "w\x00b" has a NUL byte, which Postgres cannot store`},
+		{pglimit.Request{Key: "k", Tokens: 3, Limit: pglimit.PerSecond(2)}, "Tokens", "pglimit: Request.Tokens is 3: more than the burst of 2 (2/1s) could never be granted"},
 		{pglimit.Request{Tokens: 1}, "Key", "pglimit: Request.Key is empty: name it, with a constant if there is only one"},
 		{pglimit.Request{Key: "a\x00b", Tokens: 1}, "Key", `pglimit: Request.Key "a\x00b" has a NUL byte, which Postgres cannot store`},
 		{pglimit.Request{Key: "\xff", Tokens: 1}, "Key", `pglimit: Request.Key "\xff" is not valid UTF-8: encode bytes, as hex for instance`},

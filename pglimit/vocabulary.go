@@ -12,7 +12,8 @@ type (
 	Limit = rate.Limit
 
 	// Decision is the answer to a request: Allowed, Granted, Remaining, RetryAfter,
-	// ResetAfter, Contended, At, Source and Limit, which [rate.Decision] explains.
+	// ResetAfter, Delay, Blocked, BlockedFor, Contended, At, Source, Limiter, Key and Limit, which
+	// [rate.Decision] explains.
 	Decision = rate.Decision
 
 	// Source of a Decision: FromDatabase, FromMemory, FromLease or FromFallback.
@@ -30,11 +31,24 @@ type (
 	// Tx is what [Limiter.InTx] needs: a pgx.Tx, or a type that embeds one.
 	Tx = rate.Tx
 
+	// SQLDB is what [NewSQL] needs: a *sql.DB, or a type that embeds one.
+	SQLDB = rate.SQLDB
+
+	// SQLTx is what [Limiter.InSQLTx] needs: a *sql.Tx, or a type that embeds one.
+	SQLTx = rate.SQLTx
+
 	// LimitError says why a Limit cannot be kept. It names the field.
 	LimitError = rate.LimitError
 
 	// RequestError says why a Request is not valid. It names the field.
 	RequestError = rate.RequestError
+
+	// Block says when a key that is denied again and again is blocked, and for how long: see
+	// [rate.Block].
+	Block = rate.Block
+
+	// BlockError says why a Block is not valid. It names the field.
+	BlockError = rate.BlockError
 )
 
 // The types that authors of strategies need, each explained in package rate: the strategy, and
@@ -50,8 +64,14 @@ type (
 	Cursor       = rate.Cursor
 	Swept        = rate.Swept
 	Leaser       = rate.Leaser
+	GroupTaker   = rate.GroupTaker
 	LeaseRequest = rate.LeaseRequest
 	Lease        = rate.Lease
+	Reserver     = rate.Reserver
+	OnceTaker    = rate.OnceTaker
+	Blocker      = rate.Blocker
+	Bucket       = rate.Bucket
+	HeldError    = rate.HeldError
 )
 
 // The constants of the vocabulary, each explained in package rate.
@@ -66,6 +86,10 @@ const (
 	MaxWindow       = rate.MaxWindow
 	MaxKeyBytes     = rate.MaxKeyBytes
 	MaxLimiterBytes = rate.MaxLimiterBytes
+	MaxIDBytes      = rate.MaxIDBytes
+	MinIDTTL        = rate.MinIDTTL
+	MaxIDTTL        = rate.MaxIDTTL
+	MaxBlock        = rate.MaxBlock
 )
 
 // The errors of a Limiter, to be tested with errors.Is.

@@ -27,9 +27,17 @@
 // between the read and the lock, the row was locked for nothing. On a busy key that happens,
 // to Upsert perhaps several times in one take.
 //
+// [TokenBucket] and [Upsert] take tokens before they are there, if a request allows it (Ahead): a
+// reservation is a take with a longer window, n tokens are granted if
+// max(full, now) + n × token ≤ now + window + ahead, and they are due at the new full − window.
+// If the limit is raised, or the clock steps forward, what was reserved before comes on top of what
+// is granted then.
+//
 // A caller can give back tokens that were granted and not used (GiveBack), minus the tokens
-// that were refilled since the grant. [TokenBucket] can set tokens aside for a process
-// (Lease): nobody else can take them until they are settled or expire.
+// that were refilled since they were due, or reserved behind them. [TokenBucket] can set tokens
+// aside for a process (Lease): nobody else can take them until they are settled or expire. It also
+// takes from several buckets all or nothing (TakeGroups), charges a request that is sent again only
+// once (TakeOnce), and blocks keys that are denied too often (TakeOrBlock).
 //
 // Given a pgx.Tx, a take joins the caller's transaction and is undone with it. Mind the
 // order of several takes in one such transaction: two transactions that take from the same

@@ -3,11 +3,10 @@ package strategies
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/bucket"
 	"github.com/pglimit/ratelimit/strategies/internal/call"
 )
 
@@ -23,21 +22,20 @@ var (
 // Lease settles the old lease and takes a new one, in one round trip. It locks the row, even
 // if it sets nothing aside. It waits for any call that holds the row: if it gave up, the unspent
 // tokens of the old lease would be lost until that lease expires.
-func (s TokenBucket) Lease(ctx context.Context, session rate.Session, r rate.LeaseRequest) (rate.Lease, error) {
+func (TokenBucket) Lease(ctx context.Context, session rate.Session, r rate.LeaseRequest) (rate.Lease, error) {
+	if err := r.Validate(); err != nil {
+		return rate.Lease{}, err
+	}
 	look := rate.Request{Limiter: r.Limiter, Key: r.Key, Limit: r.Limit, Unit: 1, Durability: r.Durability}
-	if err := call.Validate(s, []rate.Request{look}); err != nil {
-		return rate.Lease{}, err
-	}
-	if err := validateLease(r); err != nil {
-		return rate.Lease{}, err
-	}
 	var lease rate.Lease
 	var nowNS int64
 	var after bucket.Bucket
-	err := session.Row(ctx, tokenBucketLease, []any{
-		r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Share, r.TTL.Nanoseconds(),
-		r.Settle.Tokens, r.Spent, untilNS(r.Settle), call.MannerOf(session, []rate.Request{look}).Relaxed,
-	}, &lease.Tokens, &nowNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS, nil)
+	err := call.Again(ctx, session, 5, func() error {
+		return session.Row(ctx, tokenBucketLease, []any{
+			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Share, r.TTL.Nanoseconds(),
+			r.Settle.Tokens, r.Spent, untilNS(r.Settle), call.MannerOf(session, []rate.Request{look}).Relaxed,
+		}, &lease.Tokens, &nowNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS, nil)
+	})
 	if err != nil {
 		return rate.Lease{}, call.Explain(err)
 	}
@@ -55,18 +53,4 @@ func untilNS(lease rate.Lease) int64 {
 		return 0
 	}
 	return lease.Until.UnixNano()
-}
-
-func validateLease(r rate.LeaseRequest) error {
-	switch {
-	case r.Tokens < 0:
-		return &rate.RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: it must not be negative", r.Tokens)}
-	case r.Share < 1:
-		return &rate.RequestError{Field: "Share", Why: fmt.Sprintf("is %d: it must be at least 1", r.Share)}
-	case r.TTL < time.Millisecond || r.TTL > time.Hour:
-		return &rate.RequestError{Field: "TTL", Why: fmt.Sprintf("is %v: it must be from 1ms to 1h", r.TTL)}
-	case r.Spent < 0 || r.Spent > r.Settle.Tokens:
-		return &rate.RequestError{Field: "Spent", Why: fmt.Sprintf("is %d: it must be from 0 to the %d tokens of the lease", r.Spent, r.Settle.Tokens)}
-	}
-	return nil
 }

@@ -5,8 +5,8 @@ import (
 	_ "embed"
 	"slices"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/bucket"
 	"github.com/pglimit/ratelimit/strategies/internal/call"
 )
 
@@ -26,6 +26,7 @@ type many struct {
 	asks            []int64
 	last            []int64 // the number, from 1, of a bucket's last request
 	wants, units    []int64 // one element per request
+	aheads          []int64 // likewise; nil if no request takes ahead
 }
 
 // newMany sorts the requests into buckets.
@@ -51,16 +52,21 @@ func newMany(requests []rate.Request) (*many, error) {
 		m.tokens, m.windows = append(m.tokens, int64(r.Limit.Token())), append(m.windows, int64(r.Limit.Window()))
 		m.last = append(m.last, int64(row+1))
 		ask := planned
-		if r.Tokens == 0 || r.Tokens == r.Unit {
+		if r.Ahead == 0 && (r.Tokens == 0 || r.Tokens == r.Unit) {
 			ask = r.Tokens
 		}
 		m.asks = append(m.asks, ask)
+	}
+	if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Ahead > 0 }) {
+		for _, i := range m.order {
+			m.aheads = append(m.aheads, int64(requests[i].Ahead))
+		}
 	}
 	return m, nil
 }
 
 // planned marks a bucket whose grant depends on how many tokens it has: several requests ask
-// for it, or one asks for as much as there is.
+// for it, or one asks for as much as there is, or ahead.
 const planned = int64(-1)
 
 // oneForAll shortens a column to one element if all its elements are the same: reading a
@@ -76,11 +82,11 @@ func oneForAll[T comparable](column []T) []T {
 
 // takeInTurn decides several requests for one bucket.
 func (m *many) takeInTurn(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how call.Manner) error {
-	granted, nowNS, after, err := takeFromOne(ctx, session, &requests[0], 1, 1, m.wants, m.units, how)
+	granted, nowNS, after, err := takeFromOne(ctx, session, &requests[0], 1, 1, m.wants, m.units, m.aheads, how)
 	if err != nil {
 		return err
 	}
-	m.share(after, granted, nowNS, 0, m.last[0], requests, decisions)
+	m.share(0, after, granted, nowNS, max(nowNS, after.AtNS), requests, decisions)
 	return nil
 }
 
@@ -93,7 +99,7 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 	var nowNS int64
 	var grants, numbers, fulls, ats, leases, denied []int64
 	err := session.Row(ctx, tokenBucketTakeMany, []any{
-		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), asks, last, wants, units, how.Relaxed,
+		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), asks, last, wants, units, how.Relaxed, m.aheads,
 	}, &nowNS, &grants, &numbers, &fulls, &ats, &leases, &denied, nil)
 	if err != nil {
 		return err
@@ -101,9 +107,27 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 	if grants == nil {
 		grants = m.asks
 	}
-	buckets := make([]bucket.Bucket, len(m.keys))
+	buckets := bucketsAfter(nowNS, grants, m.tokens, numbers, fulls, ats, leases, denied)
+	for row := range slices.Chunk(denied, 6) {
+		grants[row[0]-1] = 0
+	}
+	for k, b := range buckets {
+		atNS := nowNS
+		if !b.Ahead(nowNS) {
+			atNS = max(nowNS, b.AtNS) // a decision is not dated before the grants that it counts
+		}
+		m.share(k, b, grants[k], nowNS, atNS, requests, decisions)
+	}
+	return nil
+}
+
+// bucketsAfter returns the buckets after a call that took so many tokens from each, at the price
+// tokens[k]. numbers, fulls, ats and leases are of updated rows, others of buckets from which nothing
+// was taken, as token_bucket_take_many returns them. The other rows are new.
+func bucketsAfter(nowNS int64, takes, tokens, numbers, fulls, ats, leases, others []int64) []bucket.Bucket {
+	buckets := make([]bucket.Bucket, len(tokens))
 	for k := range buckets {
-		buckets[k] = bucket.Bucket{FullNS: nowNS + grants[k]*m.tokens[k], TokenNS: m.tokens[k], AtNS: nowNS}
+		buckets[k] = bucket.Bucket{FullNS: nowNS + takes[k]*tokens[k], TokenNS: tokens[k], AtNS: nowNS}
 	}
 	for i, number := range numbers {
 		buckets[number-1].FullNS, buckets[number-1].AtNS = fulls[i], ats[i]
@@ -112,28 +136,27 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 		b := &buckets[lease[0]-1]
 		b.LeasedNS, b.UntilNS = lease[1], lease[2]
 	}
-	for row := range slices.Chunk(denied, 6) {
+	for row := range slices.Chunk(others, 6) {
 		buckets[row[0]-1] = bucket.Bucket{FullNS: row[1], TokenNS: row[2], AtNS: row[3], LeasedNS: row[4], UntilNS: row[5]}
-		grants[row[0]-1] = 0
 	}
-	first := int64(0)
-	for k, b := range buckets {
-		atNS := nowNS
-		if !b.Ahead(nowNS) {
-			atNS = max(nowNS, b.AtNS) // a decision is not dated before the grants that it counts
-		}
-		m.share(b, grants[k], atNS, first, m.last[k], requests, decisions)
-		first = m.last[k]
-	}
-	return nil
+	return buckets
 }
 
-// share divides what a bucket granted among its requests, rows first to last, as the SQL
-// function did: each request in turn gets as many whole units as are left.
-func (m *many) share(b bucket.Bucket, left, atNS, first, last int64, requests []rate.Request, decisions []rate.Decision) {
+// share divides what the bucket with index k granted at nowNS among its requests, as in_turn.sql
+// did: each in turn gets as many whole units as are left and, if one of them takes ahead, as there
+// were for it. The decisions are dated atNS.
+func (m *many) share(k int, b bucket.Bucket, left, nowNS, atNS int64, requests []rate.Request, decisions []rate.Decision) {
 	b.FullNS -= left * b.TokenNS
-	for row := first; row < last; row++ {
-		granted := min(m.wants[row], left) / m.units[row] * m.units[row]
+	first := int64(0)
+	if k > 0 {
+		first = m.last[k-1]
+	}
+	for row := first; row < m.last[k]; row++ {
+		most := left
+		if m.aheads != nil && left > 0 {
+			most = min(left, b.Within(nowNS, &requests[m.order[row]]))
+		}
+		granted := min(m.wants[row], most) / m.units[row] * m.units[row]
 		left -= granted
 		b.FullNS += granted * b.TokenNS
 		i := m.order[row]

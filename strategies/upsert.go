@@ -4,8 +4,8 @@ import (
 	"context"
 	_ "embed"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/bucket"
 	"github.com/pglimit/ratelimit/strategies/internal/call"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
@@ -19,7 +19,8 @@ import (
 //     lock. Several requests in one call go one by one through a transaction.
 //   - Rows: one per key that took tokens since it was last full and swept.
 //   - Good at: a single statement to read and to reason about, no stored function.
-//   - Bad at: many keys in one call.
+//   - Bad at: many keys in one call, and a table that grows fast. A session may have kept a plan
+//     that reads the whole table, from when it was small, until autoanalyze comes by.
 //
 // It is the third design of the write-up, which kept the time of the last request: the
 // same thing for a burst of one. If the first take of a key waits longer than 100 ms for another
@@ -45,6 +46,9 @@ func (Upsert) Name() string { return "upsert" }
 // Check takes any limit.
 func (Upsert) Check(rate.Limit) error { return nil }
 
+// TakesAhead makes it a Reserver: a request that may take tokens ahead has a longer window.
+func (Upsert) TakesAhead() {}
+
 // Take decides in one round trip.
 func (s Upsert) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	if err := call.Validate(s, requests); err != nil {
@@ -62,7 +66,7 @@ func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how c
 		var nowNS int64
 		var after bucket.Bucket
 		err := session.Row(ctx, upsertTake,
-			[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Unit, how.Relaxed, how.Impatient},
+			[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window() + r.Ahead), r.Tokens, r.Unit, how.Relaxed, how.Impatient},
 			append([]any{&granted, &nowNS}, append(after.Fields(), nil)...)...)
 		switch {
 		case err != nil:

@@ -112,7 +112,7 @@ func (b *benchFlags) addLoadTo(cmd *cobra.Command) {
 	flags.BoolVar(&s.NoBreaker, "no-breaker", false, "have every caller wait for a server that does not answer, until --timeout")
 
 	flags.Float64Var(&b.rps, "rps", 0, "`REQUESTS` per second that arrive on schedule (default: a closed loop)")
-	choiceVar(cmd, flags, &l.Arrivals, "arrivals", "`SPACING` of arrivals under --rps", scenario.Poisson, scenario.Constant)
+	choiceVar(cmd, flags, &l.Arrivals, "arrivals", "`SPACING` of requests that arrive on schedule", scenario.Poisson, scenario.Constant)
 	flags.DurationVar(&b.duration, "duration", b.duration, "`TIME` for which each strategy is measured")
 	flags.DurationVar(&l.Warmup, "warmup", l.Warmup, "`TIME` for which each strategy runs before that")
 
@@ -232,7 +232,7 @@ func (b *benchFlags) config(flags *pflag.FlagSet) (config bench.Config, err erro
 		config.Published = publishedNames()
 	}
 	if b.load.Limit, err = pglimit.ParseLimit(b.limit); err != nil {
-		return config, fmt.Errorf("--limit: %w", err)
+		return config, fmt.Errorf("--limit: %w", inFlags(err))
 	}
 	if flags.Changed("burst") && b.burst < 1 {
 		return config, fmt.Errorf("--burst is %d: it must be at least 1", b.burst)

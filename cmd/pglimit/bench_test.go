@@ -169,11 +169,20 @@ func TestBenchHelpKnowsTheDefaults(t *testing.T) {
 	}
 }
 
+// What the search sets itself is not mentioned in its help either.
+func TestHelpOfCapacityNamesNoHiddenFlag(t *testing.T) {
+	t.Parallel()
+	if _, help, _ := call(t.Context(), "bench", "capacity", "--help"); strings.Contains(help, "--rps") || !strings.Contains(help, "--arrivals") {
+		t.Errorf("%s", help)
+	}
+}
+
 func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"--strategies nosuch":              `there is no "nosuch", only token_bucket, upsert, for_update_nowait, exclusion_range, and of the write-up published_`,
 		"--strategies upsert --limit none": "--limit: ",
+		"--limit 0/s":                      "tokens is 0: it must be at least 1",
 		"--burst 0":                        "--burst is 0",
 		"--keys 0":                         "--keys is 0",
 		"--cost 1001":                      "--cost is 1001",
@@ -187,6 +196,7 @@ func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 		"--plan nosuch.yaml":               "--plan: open nosuch.yaml",
 		"--scale 0":                        "--scale is 0",
 		"--repeat -1":                      "--repeat is -1",
+		"--lock 110%":                      "--lock is 110%: it must be",
 		"--lock much":                      "a share such as 1% or 0.01",
 		"--restart 10s":                    "--restart is 10s: it must be within the 5s",
 		"--fail p99<fast":                  "--fail: ",

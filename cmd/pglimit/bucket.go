@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +20,7 @@ type bucketFlags struct {
 	limiter    string
 	strategy   string
 	timeout    time.Duration
-	limit      string
+	limits     []string
 	burst      int64
 	durability string
 }
@@ -42,7 +43,7 @@ func (b *bucketFlags) addTo(cmd *cobra.Command) {
 // addLimitTo defines the flags that say how much is allowed.
 func (b *bucketFlags) addLimitTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&b.limit, "limit", "", "how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\" (required)")
+	flags.StringArrayVar(&b.limits, "limit", nil, "how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\" (required)")
 	flags.Int64Var(&b.burst, "burst", 0, "most `TOKENS` at once (default: what --limit says, or its tokens)")
 	noFiles(cmd, "limit", "burst")
 }
@@ -54,28 +55,54 @@ func (b *bucketFlags) addDurabilityTo(cmd *cobra.Command) {
 		"`DURABILITY` of the grant, durable waits for the disk", pglimit.Relaxed.String(), pglimit.Durable.String())
 }
 
-func (b *bucketFlags) parseLimit(cmd *cobra.Command) (pglimit.Limit, error) {
-	if b.limit == "" {
-		return pglimit.Limit{}, usagef(cmd, "%s needs a --limit, such as --limit 100/1m", cmd.Name())
+// parseLimits parses one --limit or more.
+func (b *bucketFlags) parseLimits(cmd *cobra.Command) ([]pglimit.Limit, error) {
+	if len(b.limits) == 0 || b.limits[0] == "" {
+		return nil, usagef(cmd, "%s needs a --limit, such as --limit 100/1m", cmd.Name())
 	}
-	limit, err := pglimit.ParseLimit(b.limit)
-	if err != nil || !cmd.Flags().Changed("burst") {
-		return limit, err
+	limits := make([]pglimit.Limit, len(b.limits))
+	for i, text := range b.limits {
+		var err error
+		if limits[i], err = pglimit.ParseLimit(text); err != nil {
+			return nil, err
+		}
+		if slices.Contains(limits[:i], limits[i]) {
+			return nil, usagef(cmd, "--limit %s is given twice: once is enough", text)
+		}
 	}
-	if b.burst < 1 {
-		return limit, fmt.Errorf("--burst is %d: it must be at least 1", b.burst)
+	switch {
+	case !cmd.Flags().Changed("burst"):
+	case b.burst < 1:
+		return nil, fmt.Errorf("--burst is %d: it must be at least 1", b.burst)
+	case len(limits) > 1:
+		return nil, usagef(cmd, "--burst goes with one --limit; of several, each says its own: --limit \"%s burst %d\"", b.limits[0], b.burst)
+	default:
+		limits[0] = limits[0].WithBurst(b.burst)
 	}
-	return limit.WithBurst(b.burst), nil
+	return limits, nil
 }
 
-// ask connects and calls do with a limiter, all within --timeout.
-func (b *bucketFlags) ask(ctx context.Context, a *app, limit pglimit.Limit, do func(context.Context, *pglimit.Limiter) error) error {
+func (b *bucketFlags) parseLimit(cmd *cobra.Command) (pglimit.Limit, error) {
+	limits, err := b.parseLimits(cmd)
+	if err != nil {
+		return pglimit.Limit{}, err
+	}
+	if len(limits) > 1 {
+		return pglimit.Limit{}, usagef(cmd, "%s takes one --limit, and here are %d", cmd.Name(), len(limits))
+	}
+	return limits[0], nil
+}
+
+// ask connects and calls do with a limiter, all within --timeout. config has the Limit, and what
+// only some commands set.
+func (b *bucketFlags) ask(ctx context.Context, a *app, config pglimit.Config, do func(context.Context, *pglimit.Limiter) error) error {
 	strategy, err := strategies.ByName(b.strategy)
 	if err != nil {
 		return err
 	}
 	// There is nothing to combine one request with. Uncombined, it is given up when its time is over.
-	config := pglimit.Config{Name: b.limiter, Limit: limit, Combine: pglimit.Combine{Off: true}, Memory: pglimit.Memory{Off: true}, Timeout: pglimit.NoTimeout} // --timeout is for the whole command
+	config.Combine.Off, config.Memory.Off = true, true
+	config.Name, config.Timeout = b.limiter, pglimit.NoTimeout // --timeout is for the whole command
 	if b.durability != "" {
 		if config.Durability, err = pglimit.ParseDurability(b.durability); err != nil {
 			return err
@@ -120,10 +147,12 @@ func inFlags(err error) error {
 	switch {
 	case errors.As(err, &limit):
 		return fmt.Errorf("limit %v: %s %s", limit.Limit, strings.ToLower(limit.Field), limit.Why)
-	case errors.As(err, &config) && config.Field == "Name":
-		return fmt.Errorf("--limiter %w", config.Err)
+	case errors.As(err, &config):
+		if name, ok := map[string]string{"Name": "--limiter", "MaxWait": "--wait", "IDTTL": "--id-ttl"}[config.Field]; ok {
+			return fmt.Errorf("%s %w", name, config.Err)
+		}
 	case errors.As(err, &request):
-		name, ok := map[string]string{"Limiter": "--limiter", "Key": "KEY", "Tokens": "--cost", "Unit": "--cost"}[request.Field]
+		name, ok := map[string]string{"Limiter": "--limiter", "Key": "KEY", "Tokens": "--tokens", "Unit": "--tokens", "ID": "--id"}[request.Field]
 		if !ok {
 			return err
 		}

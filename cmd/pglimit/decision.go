@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
@@ -15,29 +16,31 @@ type decisionJSON struct {
 	Strategy     string    `json:"strategy"`
 	Limit        string    `json:"limit"`
 	Burst        int64     `json:"burst"`
-	Cost         int64     `json:"cost"` // 0 for a peek
+	Tokens       int64     `json:"tokens"` // asked for; 0 for a peek
 	Allowed      bool      `json:"allowed"`
 	Granted      int64     `json:"granted"`
 	Remaining    int64     `json:"remaining"`
 	RetryAfterMS int64     `json:"retry_after_ms"`
 	ResetAfterMS int64     `json:"reset_after_ms"`
+	WaitedMS     int64     `json:"waited_ms"` // for its turn
 	Contended    bool      `json:"contended"`
 	At           time.Time `json:"at"` // by the database's clock
 }
 
-func newDecisionJSON(b *bucketFlags, key string, limit pglimit.Limit, cost int64, d pglimit.Decision) decisionJSON {
+func newDecisionJSON(b *bucketFlags, tokens int64, d pglimit.Decision) decisionJSON {
 	return decisionJSON{
-		Limiter:      b.limiter,
-		Key:          key,
+		Limiter:      d.Limiter,
+		Key:          d.Key,
 		Strategy:     b.strategy,
-		Limit:        limit.String(),
-		Burst:        limit.Burst,
-		Cost:         cost,
+		Limit:        d.Limit.String(),
+		Burst:        d.Limit.Burst,
+		Tokens:       tokens,
 		Allowed:      d.Allowed,
 		Granted:      d.Granted,
 		Remaining:    d.Remaining,
 		RetryAfterMS: milliseconds(d.RetryAfter),
 		ResetAfterMS: milliseconds(d.ResetAfter),
+		WaitedMS:     milliseconds(d.Delay),
 		Contended:    d.Contended,
 		At:           d.At,
 	}
@@ -45,6 +48,8 @@ func newDecisionJSON(b *bucketFlags, key string, limit pglimit.Limit, cost int64
 
 func allowText(limit pglimit.Limit, d pglimit.Decision) string {
 	switch {
+	case d.Allowed && d.Delay > 0:
+		return "allowed after " + shortDuration(d.Delay) + ": " + bucketText(limit, d)
 	case d.Allowed:
 		return "allowed: " + bucketText(limit, d)
 	case d.Contended:
@@ -63,4 +68,31 @@ func bucketText(limit pglimit.Limit, d pglimit.Decision) string {
 		text += ", full again in " + shortDuration(d.ResetAfter)
 	}
 	return text
+}
+
+// groupJSON is the answer about several limits. Granted of each is 0 unless all of them
+// allowed it; allowed then says that this one had the tokens.
+type groupJSON struct {
+	Allowed      bool           `json:"allowed"`
+	RetryAfterMS int64          `json:"retry_after_ms"` // until all have the tokens
+	Limits       []decisionJSON `json:"limits"`
+}
+
+func newGroupJSON(b *bucketFlags, tokens int64, g pglimit.Group) groupJSON {
+	answer := groupJSON{Allowed: g.Allowed, RetryAfterMS: milliseconds(g.RetryAfter)}
+	for _, d := range g.Decisions {
+		answer.Limits = append(answer.Limits, newDecisionJSON(b, tokens, d))
+	}
+	return answer
+}
+
+func groupText(g pglimit.Group) string {
+	if !g.Allowed {
+		return fmt.Sprintf("denied by %v: retry after %s", g.Denied.Limit, shortDuration(g.RetryAfter))
+	}
+	texts := []string{"allowed"}
+	for _, d := range g.Decisions {
+		texts = append(texts, fmt.Sprintf("  %v: %s", d.Limit, bucketText(d.Limit, d)))
+	}
+	return strings.Join(texts, "\n")
 }

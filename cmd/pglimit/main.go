@@ -1,5 +1,5 @@
 // Command pglimit keeps rate limits in PostgreSQL: it migrates the database,
-// decides from a shell script, cleans up, and compares the strategies under
+// decides from a shell script or over HTTP, cleans up, and compares the strategies under
 // load. "pglimit --help" lists the commands; a command's exit code is its
 // answer: 0 yes or done, 1 no, 2 failed (one line on stderr says why), 130 ended
 // by Ctrl-C.

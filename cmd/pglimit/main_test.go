@@ -82,6 +82,18 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	visit(newRootCommand(&app{}))
 }
 
+// The versions in the examples are those of this release.
+func TestExamplesOfMigrateSQLWork(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for line := range strings.Lines(newMigrateSQLCommand(&app{}).Example) {
+		line, _, _ = strings.Cut(line, "|")
+		line, _, _ = strings.Cut(line, ">")
+		if code, stdout, stderr := call(t.Context(), strings.Fields(line)[1:]...); code != 0 || stdout == "" {
+			t.Errorf("%s: exit code %d, %s", line, code, stderr)
+		}
+	}
+}
+
 func TestShellCompletesNames(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -70,7 +71,7 @@ func newMigrationJSON(m migrations.Migration) migrationJSON {
 // changeJSON is what migrating up or down changed, for machines.
 type changeJSON struct {
 	Version int64           `json:"version"` // the highest that is applied now
-	Changed []migrationJSON `json:"changed"` // in order of version, as they are now
+	Changed []migrationJSON `json:"changed"` // in the order in which it was done, as they are now
 }
 
 // migrate calls do, which changes the schema, and prints the changes. If do fails,
@@ -106,22 +107,39 @@ func (a *app) migrate(ctx context.Context, do func(*pgxpool.Pool) error) error {
 // changed says what differs between before and after.
 func changed(before, after []migrations.Migration) changeJSON {
 	out := changeJSON{Changed: []migrationJSON{}}
-	for _, m := range before {
-		if !slices.ContainsFunc(after, func(n migrations.Migration) bool { return n.Version == m.Version }) {
-			m.Applied, m.AppliedAt = false, time.Time{}
-			after = append(after, m)
-		}
-	}
 	for _, m := range after {
 		if m.Applied {
 			out.Version = max(out.Version, m.Version)
 		}
-		was := slices.ContainsFunc(before, func(n migrations.Migration) bool { return n.Version == m.Version && n.Applied })
-		if m.Applied != was {
-			out.Changed = append(out.Changed, newMigrationJSON(m))
-		}
+	}
+	for _, m := range onlyIn(after, before) {
+		out.Changed = append(out.Changed, newMigrationJSON(m))
+	}
+	for _, m := range slices.Backward(onlyIn(before, after)) {
+		m.Applied, m.AppliedAt = false, time.Time{}
+		out.Changed = append(out.Changed, newMigrationJSON(m))
 	}
 	return out
+}
+
+// onlyIn lists what is applied in one list and not in the other, in the order in which it was
+// applied: those of one transaction have one time, and the optional ones come last.
+func onlyIn(list, other []migrations.Migration) []migrations.Migration {
+	list = slices.DeleteFunc(slices.Clone(list), func(m migrations.Migration) bool {
+		return !m.Applied || slices.ContainsFunc(other, func(n migrations.Migration) bool { return n.Version == m.Version && n.Applied })
+	})
+	slices.SortStableFunc(list, func(a, b migrations.Migration) int {
+		switch {
+		case !a.AppliedAt.Equal(b.AppliedAt):
+			return a.AppliedAt.Compare(b.AppliedAt)
+		case a.Optional == b.Optional:
+			return cmp.Compare(a.Version, b.Version)
+		case b.Optional:
+			return -1
+		}
+		return 1
+	})
+	return list
 }
 
 func (c changeJSON) text() string {

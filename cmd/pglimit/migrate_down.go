@@ -9,7 +9,9 @@ import (
 	"github.com/pglimit/ratelimit/migrations"
 )
 
-const migrateDownLong = `Undo the migration that was applied last, or more with --to or --all.
+const migrateDownLong = `Undo the migration that was applied last, or more with --to or --all. After
+"pglimit migrate up" that is exclusion_range, although its version is not the
+highest: it is optional, so it is applied last, and goes first.
 
 The buckets go with the tables: services that still use them get errors until the
 schema is migrated up again, and then find every bucket full.

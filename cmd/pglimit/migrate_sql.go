@@ -46,7 +46,7 @@ func newMigrateSQLCommand(a *app) *cobra.Command {
 		Long:  migrateSQLLong,
 		Example: lines(
 			"pglimit migrate sql | psql --single-transaction -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
-			"pglimit migrate sql --from 4 > V7__pglimit_4.sql",
+			"pglimit migrate sql --from 3 > V7__pglimit_3.sql",
 			"pglimit migrate sql --down --from 3",
 			"pglimit migrate sql --dir db/pglimit --format flyway",
 		),

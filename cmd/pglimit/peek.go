@@ -33,14 +33,14 @@ func newPeekCommand(a *app) *cobra.Command {
 				return inFlags(err)
 			}
 			var d pglimit.Decision
-			err = b.ask(cmd.Context(), a, limit, func(ctx context.Context, limiter *pglimit.Limiter) error {
+			err = b.ask(cmd.Context(), a, pglimit.Config{Limit: limit}, func(ctx context.Context, limiter *pglimit.Limiter) error {
 				d, err = limiter.Peek(ctx, key)
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			return a.print(newDecisionJSON(&b, key, limit, 0, d), bucketText(limit, d)+"\n")
+			return a.print(newDecisionJSON(&b, 0, d), bucketText(limit, d)+"\n")
 		},
 	}
 	b.addLimitTo(cmd)

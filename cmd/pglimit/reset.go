@@ -22,6 +22,8 @@ how many there were. Rows that somebody holds locked come last, and it waits for
 those. It does not ask whether you are sure, and has no time limit unless --timeout
 is given. If it is stopped, the buckets that were reset so far stay reset.
 
+What "allow" took with several --limit has a limiter each: --limiter "cli 1/1m".
+
 A process that remembers a denial may go on denying the key: for its Memory.TTL at
 most, which is a second by default.`
 
@@ -70,7 +72,7 @@ func newResetCommand(a *app) *cobra.Command {
 var anyLimit = pglimit.Every(time.Second)
 
 func (a *app) resetKey(ctx context.Context, b *bucketFlags, key string) error {
-	err := b.ask(ctx, a, anyLimit, func(ctx context.Context, limiter *pglimit.Limiter) error {
+	err := b.ask(ctx, a, pglimit.Config{Limit: anyLimit}, func(ctx context.Context, limiter *pglimit.Limiter) error {
 		return limiter.Reset(ctx, key)
 	})
 	if err != nil {
@@ -81,12 +83,12 @@ func (a *app) resetKey(ctx context.Context, b *bucketFlags, key string) error {
 		Key      string `json:"key"`
 		Strategy string `json:"strategy"`
 		Reset    bool   `json:"reset"`
-	}{b.limiter, key, b.strategy, true}, fmt.Sprintf("reset: the bucket of %q is full\n", key))
+	}{b.limiter, key, b.strategy, true}, fmt.Sprintf("reset: the bucket of %q is full (limiter %q)\n", key, b.limiter))
 }
 
 func (a *app) resetAll(ctx context.Context, b *bucketFlags) error {
 	var removed int64
-	err := b.ask(ctx, a, anyLimit, func(ctx context.Context, limiter *pglimit.Limiter) (err error) {
+	err := b.ask(ctx, a, pglimit.Config{Limit: anyLimit}, func(ctx context.Context, limiter *pglimit.Limiter) (err error) {
 		removed, err = limiter.ResetAll(ctx)
 		return err
 	})

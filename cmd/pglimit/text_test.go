@@ -84,12 +84,23 @@ func TestMigratingSaysWhatChanged(t *testing.T) {
 		}
 		return out
 	}
+	// The second one is optional, as exclusion_range is, and applied in the same transaction.
+	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	all, later := list(true, true, true), list(true, true, true)
+	for i := range all {
+		all[i].AppliedAt, all[i].Optional = at, i == 1
+		later[i].AppliedAt, later[i].Optional = at, i == 1
+	}
+	later[2].AppliedAt = at.Add(time.Hour)
 	for _, test := range []struct {
 		want          string
 		before, after []migrations.Migration
 	}{
+		{"applied 1 a\napplied 3 c\napplied 2 b\nthe schema pglimit is at version 3\n", list(false, false, false), all},
+		{"undone 2 b\nundone 3 c\nundone 1 a\nno migration is applied\n", all, list(false, false, false)},
+		{"undone 3 c\nundone 2 b\nundone 1 a\nno migration is applied\n", later, list(false, false, false)},
 		{"applied 2 b\nthe schema pglimit is at version 2\n", list(true, false, false), list(true, true, false)},
-		{"undone 1 a\nundone 2 b\nno migration is applied\n", list(true, true), list(false, false)},
+		{"undone 2 b\nundone 1 a\nno migration is applied\n", list(true, true), list(false, false)},
 		{"nothing to do\nthe schema pglimit is at version 2\n", list(true, true), list(true, true)},
 		// Version 3 is of a newer release, which undid it meanwhile.
 		{"undone 3 c\nthe schema pglimit is at version 2\n", list(true, true, true), list(true, true)},

@@ -23,7 +23,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	why := invalid.Unwrap().Error()
 	switch invalid.GetFlag().Value.Type() {
-	case "int", "int64":
+	case "int", "int32", "int64":
 		why = "it must be a whole number"
 	case "float64":
 		why = "it must be a number"

@@ -6,7 +6,7 @@ select
     b.strategy, b.limiter, b.key,
     least(9223372036854775807, ceil(greatest(0, b.full_ns - greatest(b.now_ns, b.ahead_ns)) / b.token_ns))::bigint as tokens_owed,
     ceil(b.leased_ns / b.token_ns)::bigint as tokens_leased,
-    b.token_ns / 1000000000.0 as seconds_per_token,
+    trim_scale(b.token_ns / 1000000000.0) as seconds_per_token,
     to_timestamp(b.at_ns / 1000000000.0) as last_taken_at,
     to_timestamp((case when b.leased_ns > 0 then greatest(b.full_ns, b.until_ns) + b.leased_ns else b.full_ns end - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) as full_at
 from (

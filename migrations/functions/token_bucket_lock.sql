@@ -19,11 +19,10 @@ begin
     -- The clock is read behind the lock: compared with an older time, any new row would be ahead.
     -- A row gets one reading of it: if it stepped back between two, the bucket would owe the step.
     if bucket.at_ns > pglimit.clock_ns() + pglimit.step_ns() then
+        bucket := pglimit.token_bucket_stepped(bucket, pglimit.clock_ns());
         update pglimit.token_bucket b
-        set full_ns = greatest(1, b.full_ns - (b.at_ns - clock.now_ns)), at_ns = clock.now_ns, room = null,
-            until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - clock.now_ns)), 0)
-        from (select pglimit.clock_ns() as now_ns offset 0) clock where b.key = _key and b.limiter = _limiter
-        returning b.* into bucket;
+        set full_ns = bucket.full_ns, at_ns = bucket.at_ns, until_ns = bucket.until_ns, room = null
+        where b.key = _key and b.limiter = _limiter;
     end if;
 end
 $$;

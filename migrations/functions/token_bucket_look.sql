@@ -14,19 +14,21 @@
 -- the limiter, any(array[...]) would not do: up to PostgreSQL 16 a plan may leave it out of the look
 -- into the index, and then reads all limiters of a key.)
 create or replace function pglimit.token_bucket_look(
-    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[]
+    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[]
 )
 returns table (number bigint, key text, limiter text, token_ns bigint, granted bigint, "row" pglimit.token_bucket)
 language sql stable parallel safe
 begin atomic
     select k.number, k.key, k.limiter, k.token_ns,
         case
-            when k.ask < 0 then pglimit.in_turn(there, wants, units, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number])
-            when k.ask <= there then k.ask
+            when k.ask < 0 then pglimit.in_turn(
+                free_ns, pglimit.token_bucket_room_ns(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns), k.token_ns, wants, units, aheads_ns,
+                coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number])
+            when k.ask <= greatest(0, free_ns) / k.token_ns then k.ask
             else 0
         end,
         b
     from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
     left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-    cross join lateral (select pglimit.token_bucket_there(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) as there) t;
+    cross join lateral (select pglimit.token_bucket_free_ns(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) as free_ns) t;
 end;

@@ -8,13 +8,14 @@
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- want, unit: checked, but otherwise ignored if wants is given.
--- wants, units: one element for each of several requests, or null.
+-- wants, units: one element for each of several requests, or null. aheads_ns: each of them also takes
+-- what comes back within that time. Null: none does.
 -- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds the row. Changes
 -- lock_timeout until the transaction ends.
 --
 -- granted: tokens. now_ns: the time of the decision. bucket: the row after it (null: there is none).
 create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[], impatient boolean,
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[], aheads_ns bigint[], impatient boolean,
     out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
 )
 language plpgsql
@@ -41,8 +42,12 @@ begin
         now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
         continue when bucket.at_ns > now_ns + pglimit.step_ns(); -- the lock moves such a row
 
-        granted := pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns);
-        granted := case when wants is null then least(want, granted) / unit * unit else pglimit.in_turn(granted, wants, units, 1, cardinality(wants)) end;
+        granted := case
+            when wants is null then least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns)) / unit * unit
+            else pglimit.in_turn(
+                pglimit.token_bucket_free_ns(bucket, now_ns, _token_ns, _window_ns), pglimit.token_bucket_room_ns(bucket, now_ns, _token_ns, _window_ns), _token_ns,
+                wants, units, aheads_ns, 1, cardinality(wants))
+        end;
         exit when granted = 0;
         if bucket.key is null then
             insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
@@ -55,7 +60,18 @@ begin
                 token_ns = _token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
                 leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, _token_ns)
             where b.key = _key and b.limiter = _limiter
-                and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_there(b, now_ns, _token_ns, _window_ns) >= granted
+                and case
+                    when granted = want and wants is null then pglimit.token_bucket_there(b, now_ns, _token_ns, _window_ns) >= granted
+                    -- A part is denied, or may be: neither less may be there than was seen, nor more (by
+                    -- a refund, which does not date the row). And if another call wrote the row later
+                    -- than that, look again: this one would be dated by that time, when more may be there.
+                    else b.at_ns <= greatest(now_ns, bucket.at_ns) and granted = case
+                        when wants is null then least(want, pglimit.token_bucket_there(b, now_ns, _token_ns, _window_ns)) / unit * unit
+                        else pglimit.in_turn(
+                            pglimit.token_bucket_free_ns(b, now_ns, _token_ns, _window_ns), pglimit.token_bucket_room_ns(b, now_ns, _token_ns, _window_ns), _token_ns,
+                            wants, units, aheads_ns, 1, cardinality(wants))
+                    end
+                end
                 and pglimit.clock_ns() >= now_ns - pglimit.step_ns() -- else it stepped back while this waited
             returning b.* into bucket;
         end if;

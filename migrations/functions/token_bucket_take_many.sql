@@ -7,6 +7,8 @@
 -- asks, likewise: tokens, all or nothing. -1: several requests ask for the bucket, or one asks for
 -- as much as there is. For bucket i these requests are the elements lasts[i - 1] + 1 to lasts[i] of
 -- wants and units, and a look plans how much they get. (All three are null if no ask is -1.)
+-- aheads_ns: as for token_bucket_take, with an element for each of these requests, or null. (A bucket
+-- with such a request has the ask -1.)
 --
 -- Locks the rows that it updates, in order, then the rows that it inserts, in order. A denial
 -- locks nothing, unless another call took the tokens while this call waited for the row.
@@ -23,7 +25,7 @@
 -- at_ns, leased_ns and until_ns of its row (0: null, or there is no row).
 -- All other buckets have a new row, which is full at now_ns + the price of what was granted.
 create or replace function pglimit.token_bucket_take_many(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[],
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[],
     out now_ns bigint, out grants bigint[], out numbers bigint[], out fulls bigint[], out ats bigint[], out leases bigint[], out denied bigint[]
 )
 language plpgsql
@@ -47,7 +49,7 @@ begin
         -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
         -- REINDEX.
         lock table pglimit.token_bucket in row exclusive mode;
-        grants := array(select k.granted from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units) k order by k.number);
+        grants := array(select k.granted from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns) k order by k.number);
     end if;
 
     with updates as (
@@ -57,7 +59,17 @@ begin
             leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns)
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, coalesce(grants, asks)) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
-            and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
+            -- Of a plan, neither less is there, nor more, by a refund, which does not date the row.
+            and case
+                when coalesce(asks[k.number], asks[1]) >= 0 then pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
+                else pglimit.in_turn(
+                    pglimit.token_bucket_free_ns(b, now_ns, k.token_ns, k.window_ns), pglimit.token_bucket_room_ns(b, now_ns, k.token_ns, k.window_ns), k.token_ns,
+                    wants, units, aheads_ns, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number]) = k.ask
+            end
+            -- If a part is denied, no other call may have written the row later than now_ns: the decisions
+            -- would be dated by that time, when more tokens may be there.
+            and (b.at_ns <= now_ns or coalesce(asks[k.number], asks[1]) >= 0 or k.ask = pglimit.in_turn(
+                9223372036854775807, 9223372036854775807, k.token_ns, wants, units, null, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number]))
             and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
         returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
     )
@@ -74,7 +86,7 @@ begin
         -- call gave up, two calls could wait for each other.
         perform pg_catalog.set_config('lock_timeout', case when numbers = '{}' then '20ms' else '1ms' end, true);
         with rest as (
-            select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units)
+            select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns)
         ), made as (
             insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
             select r.key, r.limiter, now_ns + r.granted * r.token_ns, r.token_ns, now_ns

@@ -41,6 +41,53 @@ create table pglimit.token_bucket (
     autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000
 );
 
+-- What requests with an ID were granted: the decisions that the same requests get again. at_ns,
+-- full_ns, leased_ns and lease_until_ns are the row of token_bucket after the grant, and at_ns is
+-- its date, too. until_ns: when the ID may be used again; ttl_ns earlier, the row was written.
+create table pglimit.token_bucket_answers (
+    key            text collate "C" not null,
+    limiter        text collate "C" not null,
+    id             text collate "C" not null,
+    granted        bigint not null,
+    token_ns       pglimit.nanoseconds not null,
+    window_ns      pglimit.nanoseconds not null,
+    at_ns          pglimit.nanoseconds not null,
+    full_ns        pglimit.nanoseconds not null,
+    leased_ns      pglimit.nanoseconds,
+    lease_until_ns pglimit.nanoseconds,
+    ttl_ns         pglimit.nanoseconds not null,
+    until_ns       pglimit.nanoseconds not null,
+    primary key (key, limiter, id)
+) with (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000
+);
+
+-- Keys that are denied, and blocked if that happens too often. No row: neither.
+--
+--     denials    how many in the span that began at since_ns
+--     level      how many blocks there were, none forgotten in between
+--     until_ns   when the last block ends. Null: there was none
+--     forget_ns  when the row no longer means anything
+--     at_ns      when the last write was
+create table pglimit.token_bucket_blocks (
+    key       text collate "C" not null,
+    limiter   text collate "C" not null,
+    denials   bigint not null,
+    since_ns  pglimit.nanoseconds not null,
+    level     bigint not null,
+    until_ns  pglimit.nanoseconds,
+    forget_ns pglimit.nanoseconds not null,
+    at_ns     pglimit.nanoseconds not null,
+    primary key (key, limiter)
+) with (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000
+);
+
 create table pglimit.upsert (
     key      text collate "C" not null,
     limiter  text collate "C" not null,
@@ -81,6 +128,8 @@ create table pglimit.schedule (
 drop table pglimit.schedule;
 drop table pglimit.for_update_nowait;
 drop table pglimit.upsert;
+drop table pglimit.token_bucket_blocks;
+drop table pglimit.token_bucket_answers;
 drop table pglimit.token_bucket;
 drop domain pglimit.nanoseconds;
 comment on schema pglimit is null;

@@ -4,12 +4,232 @@
 
 -- +goose Up
 
+-- functions/all_or_nothing.sql
+-- +goose StatementBegin
+-- Plans which of several groups of requests are granted, in their order: a group gets all that it
+-- asks for, or nothing. there: how many tokens each bucket has. lasts, members, asks: as for
+-- token_bucket_take_groups.
+--
+-- granted: for each group, whether it is. takes: from each bucket, how many tokens they take.
+create or replace function pglimit.all_or_nothing(
+    there bigint[], lasts bigint[], members bigint[], asks bigint[], out granted boolean[], out takes bigint[]
+)
+language plpgsql immutable parallel safe
+set search_path = ''
+as $$
+declare
+    first bigint := 1;
+    last bigint;
+    next bigint; -- request of the group
+begin
+    takes := array_fill(0::bigint, array[cardinality(there)]);
+    foreach last in array lasts loop
+        next := first;
+        while next <= last and asks[next] <= there[members[next]] - takes[members[next]] loop -- the sum of both could overflow
+            takes[members[next]] := takes[members[next]] + asks[next];
+            next := next + 1;
+        end loop;
+        granted := granted || (next > last);
+        for i in first .. case when next > last then 0 else next - 1 end loop
+            takes[members[i]] := takes[members[i]] - asks[i];
+        end loop;
+        first := last + 1;
+    end loop;
+end
+$$;
+-- +goose StatementEnd
+
 -- functions/clock_ns.sql
 -- The database's clock: nanoseconds since 1970, in steps of a microsecond. Every decision
 -- is dated by it. It may step back; no function here assumes the contrary.
 create or replace function pglimit.clock_ns() returns bigint
 language sql volatile parallel safe
 return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
+
+-- functions/whole_number.sql
+-- +goose StatementBegin
+-- Returns the number that digits spell, with or without a sign. Null if they spell no whole number,
+-- or one that does not fit a bigint.
+create or replace function pglimit.whole_number(digits text) returns bigint
+language plpgsql immutable parallel safe
+set search_path = ''
+as $$
+declare
+    number numeric;
+begin
+    if digits collate "C" ~ '^[+-]?[0-9]+$' then
+        number := digits;
+    end if;
+    return case when number between -9223372036854775808 and 9223372036854775807 then number end;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/period_ns_of.sql
+-- +goose StatementBegin
+-- Returns the nanoseconds of the period of a limit, in lower case: a Go duration ("1m30s", "1.5h"),
+-- or a whole number of days or weeks ("2w"). A number 1 before the unit may be left out. Null if the
+-- text is no period, or one that does not fit a bigint.
+--
+-- The period may be zero or negative: pglimit.limit_token_ns refuses that.
+create or replace function pglimit.period_ns_of(period text) returns bigint
+language plpgsql immutable parallel safe
+set search_path = ''
+as $$
+declare
+    word constant text collate "C" := regexp_replace(period collate "C", '^([a-z])', '1\1');
+    ns numeric := 0;
+    part text[];
+    fraction text;
+    unit_ns numeric;
+begin
+    if right(word, 1) in ('d', 'w') then
+        ns := pglimit.whole_number(left(word, -1)) * case right(word, 1) when 'd' then 86400000000000 else 604800000000000 end::numeric;
+    elsif word ~ '^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([mnu\u00b5\u03bc\u039c]?s|m|h))+$' then
+        for part in select regexp_matches(word, '([0-9]*)\.?([0-9]*)([^0-9.]+)', 'g') loop
+            unit_ns := case part[3] when 'h' then 3600000000000 when 'm' then 60000000000 when 's' then 1000000000 when 'ms' then 1000000 when 'ns' then 1 else 1000 end;
+            ns := ns + coalesce(nullif(part[1], '')::numeric, 0) * unit_ns;
+            -- Go reckons a fraction in floating point, with as many digits as fit an integer.
+            fraction := left('0' || part[2], 300);
+            while fraction::numeric > 9223372036854775808 loop
+                fraction := left(fraction, -1);
+            end loop;
+            ns := ns + trunc(fraction::double precision * (unit_ns::double precision / ('1e' || length(fraction) - 1)::double precision))::numeric;
+        end loop;
+        ns := case when left(word, 1) = '-' then -ns else ns end;
+    elsif word !~ '^[+-]?0$' then
+        return null;
+    end if;
+    return case when ns between -9223372036854775808 and 9223372036854775807 then ns end;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/trimmed.sql
+-- Returns the text without white space around it. White space is what Unicode calls so, as for Go's
+-- strings.TrimSpace.
+create or replace function pglimit.trimmed(text) returns text
+language sql immutable parallel safe
+return regexp_replace($1 collate "C",
+    '^[\u0009-\u000d \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+|[\u0009-\u000d \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$', '', 'g');
+
+-- functions/limit_of.sql
+-- +goose StatementBegin
+-- Returns the limit that a text spells, as rate.ParseLimit reads it in Go: "100/1m burst 20", "10/s",
+-- "5/1d". Without "burst N" the burst equals the tokens. Fails with SQLSTATE 22023 if it cannot be
+-- read. Whether such a limit can be kept is checked by pglimit.limit_token_ns.
+create or replace function pglimit.limit_of(limit_text text, out tokens bigint, out period_ns bigint, out burst bigint)
+language plpgsql immutable parallel safe
+set search_path = ''
+as $$
+declare
+    words constant text collate "C" := lower(pglimit.trimmed(limit_text) collate "C");
+    rate constant text collate "C" := split_part(words, 'burst', 1);
+    tokens_word constant text := pglimit.trimmed(split_part(rate, '/', 1));
+    period_word constant text := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
+    burst_word constant text := pglimit.trimmed(substr(words, nullif(strpos(words, 'burst'), 0) + 5)); -- null: there is none
+    why text;
+begin
+    tokens := pglimit.whole_number(replace(tokens_word, '_', ''));
+    period_ns := pglimit.period_ns_of(period_word);
+    burst := case when burst_word is null then tokens else pglimit.whole_number(replace(burst_word, '_', '')) end;
+    why := case
+        when strpos(rate, '/') = 0 then 'there is no "/" between tokens and period'
+        when tokens is null then format('tokens %s is not a whole number', to_json(tokens_word))
+        when period_ns is null then format('period %s is not a duration such as 1s, 500ms, 1m30s or 1d', to_json(period_word))
+        when burst is null then format('burst %s is not a whole number', to_json(burst_word))
+        when burst_word is not null and burst = 0 then 'the burst must be at least 1'
+    end;
+    if why is not null then
+        raise exception 'pglimit: limit %: %', to_json(limit_text), why using errcode = 'invalid_parameter_value', hint = 'Nothing was taken. Write it like ''100/1m burst 20''.';
+    end if;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/limit_token_ns.sql
+-- +goose StatementBegin
+-- Returns the price of a token in nanoseconds: the time in which one token is refilled, rounded up.
+-- Fails with SQLSTATE 22023 if the limit cannot be kept. The rules are those of rate.Limit.Validate
+-- in Go. The price times the burst is the window, which fits a bigint.
+create or replace function pglimit.limit_token_ns(tokens bigint, period_ns bigint, burst bigint) returns bigint
+language plpgsql immutable parallel safe
+set search_path = ''
+as $$
+declare
+    longest_ns constant bigint := 200 * 365 * 86400000000000;
+    token_ns constant bigint := case when tokens > 0 and period_ns > 0 then (period_ns - 1) / tokens + 1 end;
+    why constant text := case
+        when tokens < 1 then format('tokens is %s: it must be at least 1', tokens)
+        when period_ns < 1 then format('period is %sns: it must be longer than zero', period_ns)
+        when tokens > period_ns then format('tokens is %s in %sns: the rate must be at most 1000000000 tokens per second', tokens, period_ns)
+        when burst < 1 then format('burst is %s: it must be at least 1 (tokens, %s, is usual)', burst, tokens)
+        -- A price of a microsecond or more is rounded by at most a thousandth.
+        when token_ns < 1000 and tokens::numeric * token_ns - period_ns > period_ns / 1000
+            then format('period is %sns for %s tokens, which is no whole number of nanoseconds per token: use %sns or %sns',
+                period_ns, tokens, tokens * (token_ns - 1)::numeric, tokens * token_ns::numeric)
+        when token_ns > longest_ns then format('period is %sns for %s tokens: a token must come back within 200 years', period_ns, tokens)
+        when burst > longest_ns / token_ns
+            then format('burst is %s, which take longer than 200 years to come back at this rate: it must be at most %s', burst, longest_ns / token_ns)
+    end;
+begin
+    if why is not null then
+        raise exception 'pglimit: %', why using errcode = 'invalid_parameter_value', hint = 'Nothing was taken. A limit is the tokens, the period and the burst: ''100/1m burst 20''.';
+    end if;
+    return token_ns;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/request_ns.sql
+-- +goose StatementBegin
+-- Checks the limit and n of a request. Returns the price of a token and the window in nanoseconds, or
+-- fails with SQLSTATE 22023. The limit is limit_text, or tokens, period and burst (null: as many as
+-- tokens).
+create or replace function pglimit.request_ns(
+    limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint
+)
+language plpgsql immutable parallel safe
+set search_path = ''
+as $$
+declare
+    said record;
+    period_ns bigint;
+    why text := case
+        when limit_text is not null and num_nonnulls(tokens, period, burst) > 0 then 'the limit is given twice: give it as limit_text, or as tokens, period and burst'
+        when limit_text is null and num_nonnulls(tokens, period, burst) = 0 then 'limit_text is null: give the limit as a text, or as tokens, period and burst'
+        when limit_text is null and tokens is null then 'tokens is null: it must be at least 1'
+        when limit_text is null and period is null then 'period is null: it must be longer than zero'
+        when not isfinite(period) or extract(epoch from period) not between -9223372036 and 9223372036
+            then format('period is %s: it must be at most 200 years', period)
+        when extract(year from period) <> 0 or extract(month from period) <> 0
+            then format('period is %s: write it in days, hours or less, because months differ in length', period)
+    end;
+begin
+    if why is null then
+        if limit_text is null then
+            period_ns := extract(epoch from period) * 1000000000;
+            burst := coalesce(burst, tokens);
+        else
+            said := pglimit.limit_of(limit_text);
+            tokens := said.tokens;
+            period_ns := said.period_ns;
+            burst := said.burst;
+        end if;
+        token_ns := pglimit.limit_token_ns(tokens, period_ns, burst);
+        window_ns := token_ns * burst;
+        why := case
+            when n is null then 'n is null: it must be at least 1'
+            when n < 1 then format('n is %s: it must be at least 1', n)
+            when n > burst then format('n is %s: more than the burst of %s could never be granted', n, burst)
+        end;
+    end if;
+    if why is not null then
+        raise exception 'pglimit: %', why using errcode = 'invalid_parameter_value', hint = 'Nothing was taken. The limit is a text such as ''100/1m burst 20'', or numbers: tokens => 100, period => ''1 minute'', burst => 20.';
+    end if;
+end
+$$;
+-- +goose StatementEnd
 
 -- functions/step_ns.sql
 -- A row that is dated more than 10 ms ahead of the clock was written before the clock stepped
@@ -19,33 +239,52 @@ create or replace function pglimit.step_ns() returns bigint
 language sql immutable parallel safe
 return 10000000::bigint;
 
--- functions/buckets.sql
--- The state, for a person in psql:
---     select * from pglimit.buckets where limiter = 'api' and key = 'user:42';
--- Sums are numeric, so that no row can make the view fail with an overflow.
-create or replace view pglimit.buckets as
-select
-    b.strategy, b.limiter, b.key,
-    least(9223372036854775807, ceil(greatest(0, b.full_ns - greatest(b.now_ns, b.ahead_ns)) / b.token_ns))::bigint as tokens_owed,
-    ceil(b.leased_ns / b.token_ns)::bigint as tokens_leased,
-    b.token_ns / 1000000000.0 as seconds_per_token,
-    to_timestamp(b.at_ns / 1000000000.0) as last_taken_at,
-    to_timestamp((case when b.leased_ns > 0 then greatest(b.full_ns, b.until_ns) + b.leased_ns else b.full_ns end - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) as full_at
-from (
-    select t.*, now_ns, case when t.at_ns > now_ns + pglimit.step_ns() then t.at_ns else 0 end as ahead_ns
-    from (select pglimit.clock_ns() as now_ns offset 0) clock
-    cross join lateral (
-        select 'token_bucket' as strategy, key, limiter, token_ns, at_ns,
-            case when leased_ns > 0 and until_ns <= now_ns then greatest(full_ns, until_ns)::numeric + leased_ns else full_ns end as full_ns,
-            case when leased_ns > 0 and until_ns > now_ns then leased_ns::numeric else 0 end as leased_ns, until_ns
-        from pglimit.token_bucket
-        union all
-        select 'upsert', key, limiter, token_ns, at_ns, full_ns, 0, null from pglimit.upsert
-        union all
-        select 'for_update_nowait', key, limiter, token_ns, at_ns, full_ns, 0, null from pglimit.for_update_nowait
-    ) t
-) b;
-comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
+-- functions/token_bucket_block_lock.sql
+-- +goose StatementBegin
+-- Locks the row of token_bucket_blocks of a key and returns it; inserts it if it is missing. Waits
+-- for any call that holds the row. If the clock has stepped back since the row was written, all its
+-- times are moved by as much, once, so that nobody is blocked for the length of the step.
+--
+-- Whoever locks the bucket's row too, locks that first. Must be called with enable_seqscan off.
+create or replace function pglimit.token_bucket_block_lock(_key text, _limiter text, out block pglimit.token_bucket_blocks)
+language plpgsql
+set search_path = ''
+as $$
+begin
+    loop
+        select b.* into block from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter for no key update;
+        exit when found;
+        insert into pglimit.token_bucket_blocks (key, limiter, denials, since_ns, level, forget_ns, at_ns)
+        select _key, _limiter, 0, clock.now_ns, 0, clock.now_ns, clock.now_ns from (select pglimit.clock_ns() as now_ns offset 0) clock
+        on conflict do nothing;
+    end loop;
+    -- The clock is read behind the lock: compared with an older time, any new row would be ahead.
+    if block.at_ns > pglimit.clock_ns() + pglimit.step_ns() then
+        update pglimit.token_bucket_blocks b
+        set since_ns = greatest(1, b.since_ns - (b.at_ns - clock.now_ns)), until_ns = greatest(1, b.until_ns - (b.at_ns - clock.now_ns)),
+            forget_ns = greatest(1, b.forget_ns - (b.at_ns - clock.now_ns)), at_ns = clock.now_ns
+        from (select pglimit.clock_ns() as now_ns offset 0) clock where b.key = _key and b.limiter = _limiter
+        returning b.* into block;
+    end if;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_blocked_ns.sql
+-- Returns for how long after now_ns a key is blocked: 0 if it is not, or has no row (b is null). If
+-- the clock has stepped back since the row was written, that is as long as it was then.
+--
+-- A single expression, so that the planner inlines it.
+create or replace function pglimit.token_bucket_blocked_ns(b pglimit.token_bucket_blocks, now_ns bigint) returns bigint
+language sql immutable parallel safe
+return greatest(0, coalesce(b.until_ns - case when b.at_ns > now_ns + pglimit.step_ns() then b.at_ns else now_ns end, 0));
+
+-- functions/time_of.sql
+-- The time that is ns nanoseconds after the beginning of 1970, rounded down to a microsecond:
+-- timestamptz is no finer.
+create or replace function pglimit.time_of(ns bigint) returns timestamptz
+language sql immutable parallel safe
+return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microsecond';
 
 -- functions/converted_full_ns.sql
 -- Converts full_ns of a row to another price of a token. full_ns, its_token_ns (the old price)
@@ -64,54 +303,6 @@ return least(9223372036854775807, greatest(now_ns, at_ns) + div(
         (full_ns - at_ns) * token_ns::numeric - greatest(0, now_ns - at_ns) * its_token_ns::numeric
     )) + its_token_ns - 1, its_token_ns))::bigint;
 
--- functions/in_time.sql
--- +goose StatementBegin
--- Checks a row that was just inserted with the date at_ns. Returns true, or fails with SQLSTATE
--- 40001 if at_ns is more than 100 ms ago: a row that is dated too early would refill tokens for
--- the time that its insert waited, on top of its grant. Also fails if the clock has stepped back
--- since at_ns: the insert may have missed a row that was corrected after the step.
-create or replace function pglimit.in_time(at_ns bigint) returns boolean
-language plpgsql volatile
-set search_path = ''
-as $$
-begin
-    if pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
-        raise exception 'pglimit: had to wait for another call' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-    end if;
-    return true;
-end
-$$;
--- +goose StatementEnd
-
--- functions/in_turn.sql
--- +goose StatementBegin
--- Returns how many of the tokens that are there several requests get, in their order: each gets
--- as many as it wants and are left, in whole units. The requests are the elements first to last
--- of wants and units.
-create or replace function pglimit.in_turn(there bigint, wants bigint[], units bigint[], first bigint, last bigint) returns bigint
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
-declare
-    rest bigint := there;
-begin
-    for i in first .. last loop
-        if (wants[i] >= 0 and units[i] > 0) is not true then
-            raise exception 'pglimit.in_turn: request % wants % in units of %', i, wants[i], units[i] using errcode = 'invalid_parameter_value';
-        end if;
-        rest := rest - least(wants[i], rest) / units[i] * units[i];
-    end loop;
-    return there - rest;
-end
-$$;
--- +goose StatementEnd
-
--- functions/ns_of.sql
--- The time in nanoseconds since 1970.
-create or replace function pglimit.ns_of("time" timestamptz) returns bigint
-language sql immutable parallel safe
-return (extract(epoch from "time") * 1000000)::bigint * 1000;
-
 -- functions/read_full_ns.sql
 -- Returns when a bucket is full again, as of now_ns and at the price token_ns of a token. That is
 -- full_ns of its row, converted if the row was written at another price (its_token_ns). Without
@@ -127,32 +318,6 @@ return case
     when full_ns is null then 0
     else pglimit.converted_full_ns(full_ns, its_token_ns, at_ns, now_ns, token_ns)
 end;
-
--- functions/time_of.sql
--- The time that is ns nanoseconds after the beginning of 1970, rounded down to a microsecond:
--- timestamptz is no finer.
-create or replace function pglimit.time_of(ns bigint) returns timestamptz
-language sql immutable parallel safe
-return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microsecond';
-
--- functions/token_bucket_asked.sql
--- +goose StatementBegin
--- Returns the buckets of a call for many, numbered from 1, without those whose key is null: they
--- are done. limiters, tokens_ns, windows_ns and asks have an element for each key, or one for all.
---
--- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
--- once, in the order of the numbers.
-create or replace function pglimit.token_bucket_asked(keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[])
-returns table (number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint)
-language sql immutable parallel safe
-begin atomic
-    select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
-        coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1])
-    from unnest(keys) with ordinality u(key, number)
-    where u.key is not null
-    offset 0;
-end;
--- +goose StatementEnd
 
 -- functions/token_bucket_read.sql
 -- +goose StatementBegin
@@ -191,6 +356,163 @@ return case
     else b.full_ns
 end;
 
+-- functions/token_bucket_leased_ns.sql
+-- Returns how many nanoseconds of the window leases set aside, as of now_ns and at the price
+-- token_ns of a token. Null: nothing is leased.
+create or replace function pglimit.token_bucket_leased_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
+language sql immutable parallel safe
+return case when b.leased_ns is not null then (pglimit.token_bucket_read(b, now_ns, token_ns)).leased_ns end;
+
+-- functions/token_bucket_room_ns.sql
+-- Returns the window without what leases set aside, as of now_ns, at the price token_ns of a token and
+-- window_ns of a burst. A lease of more than window_ns counts as window_ns, which denies too, and
+-- no sum overflows.
+--
+-- A single expression, so that the planner inlines it.
+create or replace function pglimit.token_bucket_room_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint) returns bigint
+language sql immutable parallel safe
+return window_ns - least(window_ns, coalesce(pglimit.token_bucket_leased_ns(b, now_ns, token_ns), 0));
+
+-- functions/token_bucket_free_ns.sql
+-- Returns how much of the room (see token_bucket_room_ns) can be taken, in nanoseconds; negative, if
+-- the bucket owes more. Without a row (b is null) the bucket is full.
+--
+-- A single expression, so that the planner inlines it.
+create or replace function pglimit.token_bucket_free_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint) returns bigint
+language sql immutable parallel safe
+return pglimit.token_bucket_room_ns(b, now_ns, token_ns, window_ns) - greatest(0, pglimit.token_bucket_full_ns(b, now_ns, token_ns) - now_ns);
+
+-- functions/token_bucket_there.sql
+-- Returns how many tokens a bucket has, as of now_ns, at the price token_ns of a token and
+-- window_ns of a burst.
+create or replace function pglimit.token_bucket_there(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint) returns bigint
+language sql immutable parallel safe
+return greatest(0, pglimit.token_bucket_free_ns(b, now_ns, token_ns, window_ns)) / token_ns;
+
+-- functions/repaid_ns.sql
+-- Returns when a bucket owes no more than rest_ns, at the price token_ns of a token, if nobody takes
+-- any; a time before at_ns means at_ns. full_ns, its_token_ns and at_ns are of its row. Null without a
+-- row (nulls): it owes nothing.
+--
+-- It is the inverse of pglimit.converted_full_ns: since at_ns the bucket has been refilled at the
+-- faster of both prices, so the earlier of two times counts.
+create or replace function pglimit.repaid_ns(full_ns bigint, its_token_ns bigint, at_ns bigint, rest_ns bigint, token_ns bigint) returns numeric
+language sql immutable parallel safe
+return least(
+    full_ns - div(rest_ns::numeric * its_token_ns::numeric, token_ns::numeric),
+    at_ns - rest_ns::numeric + div(greatest(0, full_ns - at_ns) * token_ns::numeric + its_token_ns - 1, its_token_ns::numeric));
+
+-- functions/token_bucket_wait_ns.sql
+-- +goose StatementBegin
+-- Returns how long it takes from now_ns, in nanoseconds, until a bucket has ask tokens, if nobody takes
+-- any. b is its row, not ahead of the clock by more than step_ns, or null. token_ns and window_ns are
+-- prices of a token and of a burst. ask is at most a burst.
+create or replace function pglimit.token_bucket_wait_ns(b pglimit.token_bucket, now_ns bigint, ask bigint, token_ns bigint, window_ns bigint) returns bigint
+language plpgsql immutable parallel safe
+set search_path = ''
+as $$
+declare
+    rest_ns constant bigint := window_ns - ask * token_ns; -- the bucket may owe that much
+    leased_ns constant bigint := pglimit.token_bucket_leased_ns(b, now_ns, token_ns);
+    there_ns numeric;
+    expiry_ns bigint;
+begin
+    if b.leased_ns > 0 then
+        there_ns := case when leased_ns <= rest_ns then greatest(now_ns, pglimit.repaid_ns(b.full_ns, b.token_ns, b.at_ns, rest_ns - leased_ns, token_ns)) end;
+        if there_ns < b.until_ns then
+            return there_ns - now_ns;
+        end if;
+        -- Not while the lease is out. It counts as spent when it expires.
+        expiry_ns := coalesce(b.until_ns, 0);
+        b := pglimit.token_bucket_read(b, expiry_ns, b.token_ns);
+    end if;
+    there_ns := greatest(now_ns, expiry_ns, pglimit.repaid_ns(b.full_ns, b.token_ns, b.at_ns, rest_ns, token_ns));
+    return least(there_ns, 9223372036854775807) - now_ns;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_decision.sql
+-- +goose StatementBegin
+-- Returns the decision about a request for n tokens, after which b is the bucket's row (null: there is
+-- none). _granted: tokens. now_ns: the time of the decision, or a little earlier than b was written.
+-- token_ns, window_ns: prices of a token and of a burst. blocked_ns: for how long the key is blocked.
+--
+-- The result is the same as of Bucket.Decision in internal/bucket: remaining is how many tokens are left.
+-- retry_after is the time from "at" until n tokens are there and the key is not blocked, reset_after until
+-- the bucket is full, both rounded up to a microsecond.
+create or replace function pglimit.token_bucket_decision(
+    b pglimit.token_bucket, now_ns bigint, _granted bigint, n bigint, token_ns bigint, window_ns bigint, blocked_ns bigint,
+    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
+)
+language plpgsql immutable parallel safe
+set search_path = ''
+as $$
+begin
+    now_ns := greatest(now_ns, b.at_ns); -- not dated before the grants that it counts
+    allowed := _granted > 0;
+    granted := _granted;
+    remaining := pglimit.token_bucket_there(b, now_ns, token_ns, window_ns);
+    retry_after := ceil(greatest(blocked_ns, pglimit.token_bucket_wait_ns(b, now_ns, n, token_ns, window_ns)) / 1000.0)::double precision * interval '1 microsecond';
+    reset_after := ceil(pglimit.token_bucket_wait_ns(b, now_ns, window_ns / token_ns, token_ns, window_ns) / 1000.0)::double precision * interval '1 microsecond';
+    at := pglimit.time_of(now_ns);
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_stepped.sql
+-- +goose StatementBegin
+-- Returns a row of token_bucket. If the clock has stepped back since it was written, the row is
+-- corrected: the bucket owes now what it owed then.
+create or replace function pglimit.token_bucket_stepped(inout b pglimit.token_bucket, now_ns bigint)
+language plpgsql immutable parallel safe
+set search_path = ''
+as $$
+begin
+    if b.at_ns > now_ns + pglimit.step_ns() then
+        b.full_ns := greatest(1, b.full_ns - (b.at_ns - now_ns));
+        b.until_ns := nullif(greatest(0, b.until_ns - (b.at_ns - now_ns)), 0);
+        b.at_ns := now_ns;
+    end if;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/in_turn.sql
+-- +goose StatementBegin
+-- Returns how many tokens several requests get of a bucket, in their order: each gets as many as it
+-- wants and are left, in whole units. The requests are the elements first to last of wants and units.
+--
+-- room_ns: the window without what leases set aside. free_ns: how much of that can be taken; negative,
+-- if more is owed.
+-- aheads_ns: each request also gets what comes back within that time, if a unit fits into the room.
+-- (A unit that does not would be used before the tokens that are leased have come back.) Null: none
+-- of them does.
+create or replace function pglimit.in_turn(
+    free_ns bigint, room_ns bigint, token_ns bigint, wants bigint[], units bigint[], aheads_ns bigint[], first bigint, last bigint
+) returns bigint
+language plpgsql immutable parallel safe
+set search_path = ''
+as $$
+declare
+    there constant bigint := greatest(0, free_ns) / token_ns;
+    granted bigint := 0;
+begin
+    for i in first .. last loop
+        if (wants[i] >= 0 and units[i] > 0 and (aheads_ns is null or aheads_ns[i] between 0 and 6400000000000000000)) is not true then
+            raise exception 'pglimit.in_turn: request % wants % in units of %, % ns ahead', i, wants[i], units[i], aheads_ns[i] using errcode = 'invalid_parameter_value';
+        end if;
+        granted := granted + least(wants[i], case
+            when aheads_ns is null then there - granted
+            when units[i] <= room_ns / token_ns then greatest(0, free_ns - granted * token_ns + aheads_ns[i]) / token_ns
+            else 0
+        end) / units[i] * units[i];
+    end loop;
+    return granted;
+end
+$$;
+-- +goose StatementEnd
+
 -- functions/token_bucket_lock.sql
 -- +goose StatementBegin
 -- Locks the row of a bucket and returns it. Waits for any call that holds the row. If there is
@@ -214,32 +536,483 @@ begin
     -- The clock is read behind the lock: compared with an older time, any new row would be ahead.
     -- A row gets one reading of it: if it stepped back between two, the bucket would owe the step.
     if bucket.at_ns > pglimit.clock_ns() + pglimit.step_ns() then
+        bucket := pglimit.token_bucket_stepped(bucket, pglimit.clock_ns());
         update pglimit.token_bucket b
-        set full_ns = greatest(1, b.full_ns - (b.at_ns - clock.now_ns)), at_ns = clock.now_ns, room = null,
-            until_ns = nullif(greatest(0, b.until_ns - (b.at_ns - clock.now_ns)), 0)
-        from (select pglimit.clock_ns() as now_ns offset 0) clock where b.key = _key and b.limiter = _limiter
-        returning b.* into bucket;
+        set full_ns = bucket.full_ns, at_ns = bucket.at_ns, until_ns = bucket.until_ns, room = null
+        where b.key = _key and b.limiter = _limiter;
     end if;
 end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_leased_ns.sql
--- Returns how many nanoseconds of the window leases set aside, as of now_ns and at the price
--- token_ns of a token. Null: nothing is leased.
-create or replace function pglimit.token_bucket_leased_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
-language sql immutable parallel safe
-return case when b.leased_ns is not null then (pglimit.token_bucket_read(b, now_ns, token_ns)).leased_ns end;
+-- functions/token_bucket_take.sql
+-- +goose StatementBegin
+-- Takes from one bucket: want tokens in whole multiples of unit (all or nothing, if the two are
+-- equal). If wants is not null, takes what several requests want, in turn.
+--
+-- It first looks without a lock, and denies if there is nothing to grant: such a denial locks and
+-- writes nothing, and waits for nobody. Otherwise it takes the tokens that it saw: it inserts the
+-- row, or updates it if the tokens are still there once the row is locked. If another call was
+-- faster, or the wait for the lock was longer than 10 ms, it locks the row first, and decides again.
+--
+-- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
+-- want, unit: checked, but otherwise ignored if wants is given.
+-- wants, units: one element for each of several requests, or null. aheads_ns: each of them also takes
+-- what comes back within that time. Null: none does.
+-- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds the row. Changes
+-- lock_timeout until the transaction ends.
+--
+-- granted: tokens. now_ns: the time of the decision. bucket: the row after it (null: there is none).
+create or replace function pglimit.token_bucket_take(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[], aheads_ns bigint[], impatient boolean,
+    out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
+)
+language plpgsql
+set search_path = ''
+set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+as $$
+begin
+    if (want > 0 and unit between 1 and want and _token_ns > 0 and unit <= _window_ns / _token_ns and _window_ns <= 6400000000000000000) is not true then
+        raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
+    end if;
+    if impatient then
+        perform pg_catalog.set_config('lock_timeout', '20ms', true);
+    end if;
 
--- functions/token_bucket_there.sql
--- Returns how many tokens a bucket has, as of now_ns, at the price token_ns of a token and
--- window_ns of a burst. Without a row (b is null) the bucket is full. A lease of more than window_ns
--- counts as window_ns, which denies too, and no sum overflows.
-create or replace function pglimit.token_bucket_there(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint) returns bigint
+    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
+    -- REINDEX.
+    lock table pglimit.token_bucket in row exclusive mode;
+    for try in 1 .. 2147483647 loop
+        if try = 1 then
+            select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
+        else
+            bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
+        end if;
+        now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
+        continue when bucket.at_ns > now_ns + pglimit.step_ns(); -- the lock moves such a row
+
+        granted := case
+            when wants is null then least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns)) / unit * unit
+            else pglimit.in_turn(
+                pglimit.token_bucket_free_ns(bucket, now_ns, _token_ns, _window_ns), pglimit.token_bucket_room_ns(bucket, now_ns, _token_ns, _window_ns), _token_ns,
+                wants, units, aheads_ns, 1, cardinality(wants))
+        end;
+        exit when granted = 0;
+        if bucket.key is null then
+            insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
+            values (_key, _limiter, now_ns + granted * _token_ns, _token_ns, now_ns)
+            on conflict do nothing
+            returning b.* into bucket;
+        else
+            update pglimit.token_bucket b
+            set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, _token_ns), now_ns) + granted * _token_ns,
+                token_ns = _token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
+                leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, _token_ns)
+            where b.key = _key and b.limiter = _limiter
+                and case
+                    when granted = want and wants is null then pglimit.token_bucket_there(b, now_ns, _token_ns, _window_ns) >= granted
+                    -- A part is denied, or may be: neither less may be there than was seen, nor more (by
+                    -- a refund, which does not date the row). And if another call wrote the row later
+                    -- than that, look again: this one would be dated by that time, when more may be there.
+                    else b.at_ns <= greatest(now_ns, bucket.at_ns) and granted = case
+                        when wants is null then least(want, pglimit.token_bucket_there(b, now_ns, _token_ns, _window_ns)) / unit * unit
+                        else pglimit.in_turn(
+                            pglimit.token_bucket_free_ns(b, now_ns, _token_ns, _window_ns), pglimit.token_bucket_room_ns(b, now_ns, _token_ns, _window_ns), _token_ns,
+                            wants, units, aheads_ns, 1, cardinality(wants))
+                    end
+                end
+                and pglimit.clock_ns() >= now_ns - pglimit.step_ns() -- else it stepped back while this waited
+            returning b.* into bucket;
+        end if;
+        continue when bucket.key is null; -- another call was faster
+        exit when try > 1 or pglimit.clock_ns() <= now_ns + 10000000;
+        -- This call waited, for the row or for an insert that was rolled back. The grant is dated
+        -- too early: tokens refilled during the wait would come on top of it. So undo it, and
+        -- decide again.
+        update pglimit.token_bucket b set full_ns = b.full_ns - granted * _token_ns where b.key = _key and b.limiter = _limiter;
+    end loop;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/valid_name.sql
+-- +goose StatementBegin
+-- Returns the name, of a limiter or a key as field says. Fails with SQLSTATE 22023 if it is null, empty,
+-- or longer than that many bytes.
+create or replace function pglimit.valid_name(field text, name text, longest int) returns text
+language plpgsql immutable parallel safe
+set search_path = ''
+as $$
+declare
+    why constant text := case
+        when name is null then 'is null: name it, with a constant if there is only one'
+        when name = '' collate "C" then 'is empty: name it, with a constant if there is only one'
+        when octet_length(name) > longest then format('has %s bytes: at most %s are allowed (hash what is longer)', octet_length(name), longest)
+    end;
+begin
+    if why is not null then
+        raise exception 'pglimit: % %', field, why using errcode = 'invalid_parameter_value', hint = 'Nothing was taken. Limiter and key together name the bucket: what is limited, and for whom.';
+    end if;
+    return name;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/allow.sql
+-- +goose StatementBegin
+-- Takes n tokens of a bucket, all or nothing, and returns the decision. For programs in any language:
+--
+--     select * from pglimit.allow('api', 'user:42', '10/s burst 20');
+--     select * from pglimit.allow('api', 'user:42', '10/s burst 20', n => 3);
+--     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20);
+--
+-- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy
+-- token_bucket. limiter and key name the bucket: what is limited, and for whom. The limit is a text as
+-- ParseLimit reads it in Go, or numbers; without a burst, the burst equals the tokens.
+--
+-- A key that a Go Limiter with Config.Block has blocked is denied. This function itself counts no
+-- denials, and so blocks no key. It looks for a block before it takes: a call that waits for the row
+-- when a block begins may still be granted.
+--
+-- A grant waits for any call that holds the row, and locks it until the transaction ends. A denial
+-- locks and writes nothing, unless another call took the tokens between the look and the lock, or
+-- the clock has stepped back since the key was blocked: then once. The grant is undone if the
+-- transaction is rolled back. synchronous_commit stays as it is.
+--
+-- Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
+--
+-- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it.
+-- retry_after: the time from "at" until n tokens are there, if nobody takes any, and the key is not
+-- blocked; zero if that is so now. reset_after: until the bucket is full. "at": the database's clock at
+-- the decision. Fails with SQLSTATE 22023, and has taken nothing, if an argument is null or nonsense.
+create or replace function pglimit.allow(
+    limiter text, key text, limit_text text default null, n bigint default 1,
+    tokens bigint default null, period interval default null, burst bigint default null,
+    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
+)
+language plpgsql
+set search_path = ''
+set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+as $$
+declare
+    -- With the collation of the columns, whatever the caller's is.
+    _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
+    _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
+    asked record;
+    block pglimit.token_bucket_blocks;
+    blocked_ns bigint;
+    bucket pglimit.token_bucket;
+    now_ns bigint;
+    taken record;
+    decision record;
+begin
+    asked := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
+    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with
+    -- REINDEX.
+    lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
+    select b.* into block from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
+    now_ns := pglimit.clock_ns();
+    blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
+    if blocked_ns = 0 then
+        taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, null, null, false);
+        decision := pglimit.token_bucket_decision(taken.bucket, taken.now_ns, taken.granted, n, asked.token_ns, asked.window_ns, 0);
+    else
+        if block.at_ns > now_ns + pglimit.step_ns() then
+            perform pglimit.token_bucket_block_lock(_key, _limiter); -- moves such a row
+        end if;
+        select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
+        decision := pglimit.token_bucket_decision(pglimit.token_bucket_stepped(bucket, now_ns), now_ns, 0, n, asked.token_ns, asked.window_ns, blocked_ns);
+    end if;
+    allowed := decision.allowed;
+    granted := decision.granted;
+    remaining := decision.remaining;
+    retry_after := decision.retry_after;
+    reset_after := decision.reset_after;
+    at := decision.at;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/blocks.sql
+-- The keys that are denied and blocked, for a person in psql:
+--     select * from pglimit.blocks where blocked_until is not null;
+create or replace view pglimit.blocks as
+select
+    'token_bucket' as strategy, b.limiter, b.key,
+    b.denials, b.level,
+    case when pglimit.token_bucket_blocked_ns(b, now_ns) > 0 then to_timestamp((now_ns + pglimit.token_bucket_blocked_ns(b, now_ns)) / 1000000000.0) end as blocked_until,
+    to_timestamp(b.at_ns / 1000000000.0) as last_counted_at
+from (select pglimit.clock_ns() as now_ns offset 0) clock
+cross join pglimit.token_bucket_blocks b;
+comment on view pglimit.blocks is 'One row per key with denials that were counted and not swept since: denials in the span that goes on, level (how many blocks in a row), blocked_until (null: not blocked)';
+
+-- functions/buckets.sql
+-- The state, for a person in psql:
+--     select * from pglimit.buckets where limiter = 'api' and key = 'user:42';
+-- Sums are numeric, so that no row can make the view fail with an overflow.
+create or replace view pglimit.buckets as
+select
+    b.strategy, b.limiter, b.key,
+    least(9223372036854775807, ceil(greatest(0, b.full_ns - greatest(b.now_ns, b.ahead_ns)) / b.token_ns))::bigint as tokens_owed,
+    ceil(b.leased_ns / b.token_ns)::bigint as tokens_leased,
+    trim_scale(b.token_ns / 1000000000.0) as seconds_per_token,
+    to_timestamp(b.at_ns / 1000000000.0) as last_taken_at,
+    to_timestamp((case when b.leased_ns > 0 then greatest(b.full_ns, b.until_ns) + b.leased_ns else b.full_ns end - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) as full_at
+from (
+    select t.*, now_ns, case when t.at_ns > now_ns + pglimit.step_ns() then t.at_ns else 0 end as ahead_ns
+    from (select pglimit.clock_ns() as now_ns offset 0) clock
+    cross join lateral (
+        select 'token_bucket' as strategy, key, limiter, token_ns, at_ns,
+            case when leased_ns > 0 and until_ns <= now_ns then greatest(full_ns, until_ns)::numeric + leased_ns else full_ns end as full_ns,
+            case when leased_ns > 0 and until_ns > now_ns then leased_ns::numeric else 0 end as leased_ns, until_ns
+        from pglimit.token_bucket
+        union all
+        select 'upsert', key, limiter, token_ns, at_ns, full_ns, 0, null from pglimit.upsert
+        union all
+        select 'for_update_nowait', key, limiter, token_ns, at_ns, full_ns, 0, null from pglimit.for_update_nowait
+    ) t
+) b;
+comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
+
+-- functions/in_time.sql
+-- +goose StatementBegin
+-- Checks a row that was just inserted with the date at_ns. Returns true, or fails with SQLSTATE
+-- 40001 if at_ns is more than 100 ms ago: a row that is dated too early would refill tokens for
+-- the time that its insert waited, on top of its grant. Also fails if the clock has stepped back
+-- since at_ns: the insert may have missed a row that was corrected after the step.
+create or replace function pglimit.in_time(at_ns bigint) returns boolean
+language plpgsql volatile
+set search_path = ''
+as $$
+begin
+    if pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
+        raise exception 'pglimit: had to wait for another call' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+    end if;
+    return true;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/ns_of.sql
+-- The time in nanoseconds since 1970.
+create or replace function pglimit.ns_of("time" timestamptz) returns bigint
 language sql immutable parallel safe
-return greatest(0, window_ns
-    - greatest(0, pglimit.token_bucket_full_ns(b, now_ns, token_ns) - now_ns)
-    - least(window_ns, coalesce(pglimit.token_bucket_leased_ns(b, now_ns, token_ns), 0))) / token_ns;
+return (extract(epoch from "time") * 1000000)::bigint * 1000;
+
+-- functions/token_bucket_look_blocked.sql
+-- +goose StatementBegin
+-- Reads a bucket, and for how long the key is blocked (0: it is not). Locks nothing. bucket: null if
+-- there is no row.
+create or replace function pglimit.token_bucket_look_blocked(_key text, _limiter text, out now_ns bigint, out blocked_ns bigint, out bucket pglimit.token_bucket)
+language plpgsql
+set search_path = ''
+set enable_seqscan = off -- a plan that was made while the tables were small must be good when they are large
+as $$
+declare
+    block pglimit.token_bucket_blocks;
+begin
+    select b.* into block from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
+    select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
+    now_ns := pglimit.clock_ns();
+    blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/peek.sql
+-- +goose StatementBegin
+-- Looks at a bucket without taking anything. Parameters and result are as for pglimit.allow; allowed
+-- says whether n tokens are there and the key is not blocked, and granted is 0. A plain read: locks
+-- nothing, waits for nobody.
+create or replace function pglimit.peek(
+    limiter text, key text, limit_text text default null, n bigint default 1,
+    tokens bigint default null, period interval default null, burst bigint default null,
+    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
+)
+language plpgsql
+set search_path = ''
+set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+as $$
+declare
+    _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
+    _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
+    asked record;
+    looked record;
+    decision record;
+begin
+    asked := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
+    looked := pglimit.token_bucket_look_blocked(_key, _limiter);
+    decision := pglimit.token_bucket_decision(
+        pglimit.token_bucket_stepped(looked.bucket, looked.now_ns), looked.now_ns, 0, n, asked.token_ns, asked.window_ns, looked.blocked_ns);
+    allowed := decision.remaining >= n and looked.blocked_ns = 0;
+    granted := 0;
+    remaining := decision.remaining;
+    retry_after := decision.retry_after;
+    reset_after := decision.reset_after;
+    at := decision.at;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/reset.sql
+-- +goose StatementBegin
+-- Fills a bucket by deleting its row: no row means full. Deletes the row of the key's denials, too, which
+-- ends its block. limiter and key name the bucket as for pglimit.allow. Waits for any call that holds a
+-- row, and locks it until the transaction ends. Filling a full bucket does nothing. Fails with SQLSTATE
+-- 22023 if an argument is null or nonsense.
+create or replace function pglimit.reset(limiter text, key text) returns void
+language plpgsql
+set search_path = ''
+set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+as $$
+declare
+    _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
+    _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
+begin
+    delete from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
+    delete from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_answer.sql
+-- +goose StatementBegin
+-- Returns what a request with an ID was granted, or nulls if its ID is free.
+--
+-- If the clock has stepped back since the row was written, the row lasts for ttl_ns from now on:
+-- how much of that has passed is not known, so it may last longer, but not for the length of the
+-- step. This writes, once. (After a step forward an ID is free too early. Nothing shows that.)
+--
+-- Must be called with enable_seqscan off.
+create or replace function pglimit.token_bucket_answer(_key text, _limiter text, _id text, out answer pglimit.token_bucket_answers)
+language plpgsql
+set search_path = ''
+as $$
+declare
+    now_ns bigint;
+begin
+    select a.* into answer from pglimit.token_bucket_answers a where a.key = _key and a.limiter = _limiter and a.id = _id;
+    now_ns := pglimit.clock_ns();
+    if answer.until_ns - answer.ttl_ns > now_ns + pglimit.step_ns() then
+        update pglimit.token_bucket_answers a set until_ns = now_ns + a.ttl_ns
+        where a.key = _key and a.limiter = _limiter and a.id = _id and a.until_ns - a.ttl_ns > now_ns + pglimit.step_ns();
+    elsif answer.until_ns <= now_ns then
+        answer := null;
+    end if;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_asked.sql
+-- +goose StatementBegin
+-- Returns the buckets of a call for many, numbered from 1, without those whose key is null: they
+-- are done. limiters, tokens_ns, windows_ns and asks have an element for each key, or one for all.
+--
+-- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
+-- once, in the order of the numbers.
+create or replace function pglimit.token_bucket_asked(keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[])
+returns table (number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint)
+language sql immutable parallel safe
+begin atomic
+    select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
+        coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1])
+    from unnest(keys) with ordinality u(key, number)
+    where u.key is not null
+    offset 0;
+end;
+-- +goose StatementEnd
+
+-- functions/token_bucket_count_denial.sql
+-- +goose StatementBegin
+-- Counts a denial of a key, and blocks the key if it is one too many.
+--
+-- Denials are counted in spans of within_ns; a span begins with the first denial behind the one
+-- before. The denial that makes them _after in a span blocks the key, and the next count begins
+-- behind the block. A block lasts for_ns, and each further one twice as long as the one before, up
+-- to max_ns. If the last block ended forget_ns ago or earlier, the next one lasts for_ns again.
+--
+-- Waits for the row of token_bucket_blocks, locks it, and reads the clock after that, so that each
+-- denial is counted. If another call has just blocked the key, writes nothing.
+--
+-- now_ns: when it was counted. blocked_ns: for how long the key is blocked from then on; 0: it is not.
+create or replace function pglimit.token_bucket_count_denial(
+    _key text, _limiter text, _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint, out now_ns bigint, out blocked_ns bigint
+)
+language plpgsql
+set search_path = ''
+as $$
+declare
+    block pglimit.token_bucket_blocks;
+begin
+    block := pglimit.token_bucket_block_lock(_key, _limiter);
+    now_ns := pglimit.clock_ns();
+    blocked_ns := greatest(0, coalesce(block.until_ns - now_ns, 0));
+    if blocked_ns > 0 then
+        return;
+    end if;
+    if block.denials = 0 or now_ns >= block.since_ns + within_ns then
+        block.denials := 0;
+        block.since_ns := now_ns;
+    end if;
+    block.denials := block.denials + 1;
+    if block.denials >= _after then
+        block.level := case when now_ns < block.until_ns + _forget_ns then block.level + 1 else 1 end;
+        blocked_ns := least(max_ns, for_ns * power(2::numeric, least(block.level - 1, 62)))::bigint;
+        block.until_ns := now_ns + blocked_ns;
+        block.denials := 0;
+    end if;
+    update pglimit.token_bucket_blocks b
+    set denials = block.denials, since_ns = block.since_ns, level = block.level, until_ns = block.until_ns, at_ns = greatest(b.at_ns, now_ns),
+        forget_ns = greatest(block.since_ns + within_ns, block.until_ns + _forget_ns)
+    where b.key = _key and b.limiter = _limiter;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_give_back.sql
+-- +goose StatementBegin
+-- Gives back tokens that were granted and not used: what they are due is explained in
+-- strategies/internal/rows/sql/give_back.sql, which does the same for tables without leases.
+--
+-- _key, _limiter, _token_ns, _window_ns: as for token_bucket_take. tokens: how many. granted_ns: when
+-- they were granted. delay_ns: how much later they were due.
+--
+-- Waits for any call that holds the row, locks it, and only then reads the clock. Fails with SQLSTATE
+-- 22023 if an argument is null, negative or too large.
+create or replace function pglimit.token_bucket_give_back(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, tokens bigint, granted_ns bigint, delay_ns bigint
+) returns void
+language plpgsql
+set search_path = ''
+set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+as $$
+declare
+    bucket pglimit.token_bucket;
+    now_ns bigint;
+    used_ns bigint; -- refilled or reserved since they were due
+    back_ns bigint;
+begin
+    if (_key is not null and _limiter is not null and _token_ns > 0 and _window_ns between _token_ns and 6400000000000000000
+        and tokens between 0 and 9223372036854775807 / _token_ns and granted_ns >= 0 and delay_ns >= 0) is not true then
+        raise exception 'token_bucket_give_back: % tokens, token_ns %, window_ns %, granted_ns %, delay_ns %', tokens, _token_ns, _window_ns, granted_ns, delay_ns
+            using errcode = 'invalid_parameter_value';
+    end if;
+    back_ns := tokens * _token_ns;
+    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
+    -- REINDEX.
+    lock table pglimit.token_bucket in row exclusive mode;
+    select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter and b.token_ns = _token_ns for no key update;
+    now_ns := pglimit.clock_ns();
+    used_ns := greatest(0, greatest(bucket.at_ns, now_ns, bucket.full_ns - _window_ns + least(_window_ns, coalesce(bucket.leased_ns, 0))) - granted_ns - delay_ns);
+    if used_ns > 0 then
+        back_ns := least(back_ns, _window_ns);
+    end if;
+    if bucket.full_ns > now_ns and greatest(bucket.at_ns, now_ns) >= granted_ns and back_ns > used_ns then
+        update pglimit.token_bucket b set full_ns = greatest(now_ns, bucket.full_ns - (back_ns - used_ns)) where b.key = _key and b.limiter = _limiter;
+    end if;
+end
+$$;
+-- +goose StatementEnd
 
 -- functions/token_bucket_lease.sql
 -- +goose StatementBegin
@@ -328,94 +1101,205 @@ $$;
 -- the limiter, any(array[...]) would not do: up to PostgreSQL 16 a plan may leave it out of the look
 -- into the index, and then reads all limiters of a key.)
 create or replace function pglimit.token_bucket_look(
-    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[]
+    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[]
 )
 returns table (number bigint, key text, limiter text, token_ns bigint, granted bigint, "row" pglimit.token_bucket)
 language sql stable parallel safe
 begin atomic
     select k.number, k.key, k.limiter, k.token_ns,
         case
-            when k.ask < 0 then pglimit.in_turn(there, wants, units, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number])
-            when k.ask <= there then k.ask
+            when k.ask < 0 then pglimit.in_turn(
+                free_ns, pglimit.token_bucket_room_ns(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns), k.token_ns, wants, units, aheads_ns,
+                coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number])
+            when k.ask <= greatest(0, free_ns) / k.token_ns then k.ask
             else 0
         end,
         b
     from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
     left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-    cross join lateral (select pglimit.token_bucket_there(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) as there) t;
+    cross join lateral (select pglimit.token_bucket_free_ns(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) as free_ns) t;
 end;
 -- +goose StatementEnd
 
--- functions/token_bucket_take.sql
+-- functions/token_bucket_plan.sql
 -- +goose StatementBegin
--- Takes from one bucket: want tokens in whole multiples of unit (all or nothing, if the two are
--- equal). If wants is not null, takes what several requests want, in turn.
+-- Looks at buckets, and plans which groups of requests are granted: see token_bucket_take_groups for
+-- the parameters and results. sums: what all groups together ask of each bucket. Locks nothing.
 --
--- It first looks without a lock, and denies if there is nothing to grant: such a denial locks and
--- writes nothing, and waits for nobody. Otherwise it takes the tokens that it saw: it inserts the
--- row, or updates it if the tokens are still there once the row is locked. If another call was
--- faster, or the wait for the lock was longer than 10 ms, it locks the row first, and decides again.
+-- now_ns: the clock; read once more unless all buckets have enough. takes: from each bucket, how many
+-- tokens the plan takes. there: how many each has; null if all have enough. ahead: a row is ahead of
+-- the clock. The plan has its bucket as full: the row has to be locked, and corrected, before it can
+-- deny.
 --
--- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
--- want, unit: checked, but otherwise ignored if wants is given.
--- wants, units: one element for each of several requests, or null.
--- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds the row. Changes
--- lock_timeout until the transaction ends.
---
--- granted: tokens. now_ns: the time of the decision. bucket: the row after it (null: there is none).
-create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[], impatient boolean,
-    out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
+-- Must be called with enable_seqscan off.
+create or replace function pglimit.token_bucket_plan(
+    inout now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], sums bigint[], lasts bigint[], members bigint[], asks bigint[],
+    out granted boolean[], out takes bigint[], out there bigint[], out untouched bigint[], out ahead boolean
 )
 language plpgsql
 set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+set plan_cache_mode = force_generic_plan
 as $$
+declare
+    rows pglimit.token_bucket[];
 begin
-    if (want > 0 and unit between 1 and want and _token_ns > 0 and unit <= _window_ns / _token_ns and _window_ns <= 6400000000000000000) is not true then
-        raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
+    -- First whether all have enough: to collect the rows takes much longer.
+    if not exists (
+        select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
+        where k.ask > k.window_ns / k.token_ns or exists (
+            select from pglimit.token_bucket b
+            where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
+                and (b.at_ns > now_ns + pglimit.step_ns() or pglimit.token_bucket_there(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) < k.ask)
+        )
+    ) then
+        granted := array_fill(true, array[cardinality(lasts)]);
+        takes := sums;
+        ahead := false;
+        return;
+    end if;
+    rows := array(select k."row" from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, sums, null, null, null, null) k order by k.number);
+    now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
+    ahead := false;
+    for i in 1 .. cardinality(_keys) loop
+        if (rows[i]).at_ns > now_ns + pglimit.step_ns() then
+            ahead := true;
+            there[i] := coalesce(_windows_ns[i], _windows_ns[1]) / coalesce(_tokens_ns[i], _tokens_ns[1]);
+        else
+            there[i] := pglimit.token_bucket_there(rows[i], greatest(now_ns, (rows[i]).at_ns), coalesce(_tokens_ns[i], _tokens_ns[1]), coalesce(_windows_ns[i], _windows_ns[1]));
+        end if;
+    end loop;
+    select p.granted, p.takes into granted, takes from pglimit.all_or_nothing(there, lasts, members, asks) p;
+    for i in 1 .. cardinality(_keys) loop
+        if takes[i] = 0 then
+            untouched := untouched || array_replace(array[i, (rows[i]).full_ns, (rows[i]).token_ns, (rows[i]).at_ns, (rows[i]).leased_ns, (rows[i]).until_ns], null, 0::bigint);
+        end if;
+    end loop;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_take_groups.sql
+-- +goose StatementBegin
+-- Takes for groups of requests, in their order. A group gets all that it asks for, or nothing. All
+-- are dated by one reading of the clock.
+--
+-- _keys, _limiters, _tokens_ns, _windows_ns: the buckets, as for token_bucket_take_many, each with a
+-- request at least.
+-- members, asks: for each request its bucket's number, and how many tokens. Group i has the requests
+-- lasts[i - 1] + 1 to lasts[i], for different buckets.
+--
+-- It first looks without a lock, and plans which groups are granted. If none is, it locks and writes
+-- nothing. Otherwise:
+--
+-- If locked is false, it takes what was planned as token_bucket_take_many does: it updates rows in
+-- order, each if the tokens are still there once it is locked, then inserts missing rows, in order.
+-- It gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile or is
+-- named twice, its row is ahead of the clock, the clock stepped back, or 100 ms have passed.
+--
+-- If locked is true, it locks the rows of all buckets first, in order, inserts those that are
+-- missing, and then looks and plans once more. Nobody can be faster, so it gives up only if a bucket
+-- is named twice, with 40001 too.
+--
+-- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds a row; after 1 ms if
+-- another call is making a row and this one has updated rows. Changes lock_timeout until the
+-- transaction ends. If locked is false, it must be true.
+--
+-- now_ns: the time of the decisions. granted: one element per group. numbers, fulls, ats, leases: as
+-- of token_bucket_take_many. untouched: six numbers, as of its denied, for each bucket from which
+-- nothing was taken. All other buckets have a new row, which is full at now_ns + the price of what
+-- was taken.
+create or replace function pglimit.token_bucket_take_groups(
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], lasts bigint[], members bigint[], asks bigint[], locked boolean, impatient boolean,
+    out now_ns bigint, out granted boolean[], out numbers bigint[], out fulls bigint[], out ats bigint[], out leases bigint[], out untouched bigint[]
+)
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of call and table
+set enable_seqscan = off
+as $$
+declare
+    n constant int := cardinality(_keys);
+    sums bigint[] := array_fill(0::bigint, array[coalesce(n, 0)]); -- what all groups together ask of each bucket
+    takes bigint[]; -- from each bucket
+    there bigint[]; -- in each bucket; null if all have enough
+    ahead boolean;
+    missing int; -- rows that have to be inserted
+    made int := 0;
+begin
+    if (n > 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
+        and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n)
+        and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
+        and lasts[cardinality(lasts)] = cardinality(asks) and 0 <= all (lasts) and cardinality(asks) >= all (lasts)
+        and cardinality(asks) = cardinality(members) and 1 <= all (members) and n >= all (members) and 0 < all (asks) and (locked or impatient)) is not true then
+        raise exception 'token_bucket_take_groups: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
+    end if;
+    for i in 1 .. cardinality(asks) loop
+        sums[members[i]] := sums[members[i]] + least(asks[i], 9223372036854775807 - sums[members[i]]); -- which is more than any bucket has
+    end loop;
+    if 0 = any (sums) then
+        raise exception 'token_bucket_take_groups: nothing is asked of a bucket' using errcode = 'invalid_parameter_value';
     end if;
     if impatient then
         perform pg_catalog.set_config('lock_timeout', '20ms', true);
     end if;
-
     -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
     -- REINDEX.
     lock table pglimit.token_bucket in row exclusive mode;
     for try in 1 .. 2147483647 loop
-        if try = 1 then
-            select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
-        else
-            bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
+        for i in 1 .. case when try > 1 then n else 0 end loop
+            perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
+        end loop;
+        select p.now_ns, p.granted, p.takes, p.there, p.untouched, p.ahead into now_ns, granted, takes, there, untouched, ahead
+        from pglimit.token_bucket_plan(pglimit.clock_ns(), _keys, _limiters, _tokens_ns, _windows_ns, sums, lasts, members, asks) p;
+        if true <> all (granted) then
+            return;
         end if;
-        now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
-        continue when bucket.at_ns > now_ns + pglimit.step_ns(); -- the lock moves such a row
-
-        granted := pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns);
-        granted := case when wants is null then least(want, granted) / unit * unit else pglimit.in_turn(granted, wants, units, 1, cardinality(wants)) end;
-        exit when granted = 0;
-        if bucket.key is null then
-            insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
-            values (_key, _limiter, now_ns + granted * _token_ns, _token_ns, now_ns)
-            on conflict do nothing
-            returning b.* into bucket;
-        else
-            update pglimit.token_bucket b
-            set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, _token_ns), now_ns) + granted * _token_ns,
-                token_ns = _token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
-                leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, _token_ns)
-            where b.key = _key and b.limiter = _limiter
-                and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_there(b, now_ns, _token_ns, _window_ns) >= granted
-                and pglimit.clock_ns() >= now_ns - pglimit.step_ns() -- else it stepped back while this waited
-            returning b.* into bucket;
-        end if;
-        continue when bucket.key is null; -- another call was faster
-        exit when try > 1 or pglimit.clock_ns() <= now_ns + 10000000;
-        -- This call waited, for the row or for an insert that was rolled back. The grant is dated
-        -- too early: tokens refilled during the wait would come on top of it. So undo it, and
-        -- decide again.
-        update pglimit.token_bucket b set full_ns = b.full_ns - granted * _token_ns where b.key = _key and b.limiter = _limiter;
+        exit when not locked or try > 1 and not ahead; -- the lock moves a row that is ahead
     end loop;
+
+    -- If groups are denied, each bucket must have what it had: no more by a refund, which does not
+    -- date the row. And no row may have been written later than now_ns: the decisions would be dated
+    -- by it, when the tokens may have come back.
+    with updates as (
+        update pglimit.token_bucket b
+        set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, k.token_ns), now_ns) + k.ask * k.token_ns,
+            token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
+            leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns)
+        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, takes) k
+        where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and (locked
+            or case
+                when there is null then b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
+                else b.at_ns <= now_ns and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) = there[k.number]
+            end
+            and pglimit.clock_ns() <= now_ns + 100000000) -- later than that this fails below: lock no more rows
+        returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
+    )
+    select coalesce(array_agg(u.number), '{}'), array_agg(u.full_ns), array_agg(u.at_ns),
+        array_agg(array[u.number, u.leased_ns, u.until_ns]) filter (where u.leased_ns > 0)
+    into numbers, fulls, ats, leases
+    from updates u;
+
+    missing := n - cardinality(numbers) - coalesce(cardinality(untouched), 0) / 6;
+    if missing > 0 and not locked then
+        for i in 1 .. cardinality(numbers) loop
+            _keys[numbers[i]] := null; -- this bucket is done
+        end loop;
+        -- A missing row is locked after the existing rows, which is not the order of the keys: if no
+        -- call gave up, two calls could wait for each other.
+        perform pg_catalog.set_config('lock_timeout', case when numbers = '{}' then '20ms' else '1ms' end, true);
+        insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
+        select k.key, k.limiter, now_ns + k.ask * k.token_ns, k.token_ns, now_ns
+        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, takes) k
+        where k.ask > 0
+            -- A row that is there was not updated: this fails below, and need not wait for who holds it.
+            and not exists (select from pglimit.token_bucket b where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter)
+        order by k.number
+        on conflict do nothing;
+        get diagnostics made = row_count;
+    end if;
+    if missing > made or not locked and pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
+        raise exception 'pglimit: a bucket has changed meanwhile, or is held or named twice' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each group by itself.';
+    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -431,6 +1315,8 @@ $$;
 -- asks, likewise: tokens, all or nothing. -1: several requests ask for the bucket, or one asks for
 -- as much as there is. For bucket i these requests are the elements lasts[i - 1] + 1 to lasts[i] of
 -- wants and units, and a look plans how much they get. (All three are null if no ask is -1.)
+-- aheads_ns: as for token_bucket_take, with an element for each of these requests, or null. (A bucket
+-- with such a request has the ask -1.)
 --
 -- Locks the rows that it updates, in order, then the rows that it inserts, in order. A denial
 -- locks nothing, unless another call took the tokens while this call waited for the row.
@@ -447,7 +1333,7 @@ $$;
 -- at_ns, leased_ns and until_ns of its row (0: null, or there is no row).
 -- All other buckets have a new row, which is full at now_ns + the price of what was granted.
 create or replace function pglimit.token_bucket_take_many(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[],
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[],
     out now_ns bigint, out grants bigint[], out numbers bigint[], out fulls bigint[], out ats bigint[], out leases bigint[], out denied bigint[]
 )
 language plpgsql
@@ -471,7 +1357,7 @@ begin
         -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
         -- REINDEX.
         lock table pglimit.token_bucket in row exclusive mode;
-        grants := array(select k.granted from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units) k order by k.number);
+        grants := array(select k.granted from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns) k order by k.number);
     end if;
 
     with updates as (
@@ -481,7 +1367,17 @@ begin
             leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns)
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, coalesce(grants, asks)) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
-            and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
+            -- Of a plan, neither less is there, nor more, by a refund, which does not date the row.
+            and case
+                when coalesce(asks[k.number], asks[1]) >= 0 then pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
+                else pglimit.in_turn(
+                    pglimit.token_bucket_free_ns(b, now_ns, k.token_ns, k.window_ns), pglimit.token_bucket_room_ns(b, now_ns, k.token_ns, k.window_ns), k.token_ns,
+                    wants, units, aheads_ns, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number]) = k.ask
+            end
+            -- If a part is denied, no other call may have written the row later than now_ns: the decisions
+            -- would be dated by that time, when more tokens may be there.
+            and (b.at_ns <= now_ns or coalesce(asks[k.number], asks[1]) >= 0 or k.ask = pglimit.in_turn(
+                9223372036854775807, 9223372036854775807, k.token_ns, wants, units, null, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number]))
             and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
         returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
     )
@@ -498,7 +1394,7 @@ begin
         -- call gave up, two calls could wait for each other.
         perform pg_catalog.set_config('lock_timeout', case when numbers = '{}' then '20ms' else '1ms' end, true);
         with rest as (
-            select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units)
+            select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns)
         ), made as (
             insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
             select r.key, r.limiter, now_ns + r.granted * r.token_ns, r.token_ns, now_ns
@@ -525,23 +1421,241 @@ end
 $$;
 -- +goose StatementEnd
 
+-- functions/token_bucket_take_once.sql
+-- +goose StatementBegin
+-- Takes want tokens from one bucket, all or nothing, for a request with an ID, as
+-- token_bucket_take does. If that ID was granted tokens of this bucket before, takes nothing, and
+-- returns what it was granted then: compare that with the request, which may be another one.
+--
+-- A grant is kept for _ttl_ns, in the transaction of the take. A denial is not kept, and writes
+-- nothing.
+--
+-- Two calls with the same ID at the same time: the second one waits for the bucket's row, which
+-- the first one has locked or inserted. Then it finds what the first one was granted, or nothing
+-- if that was rolled back. Rows are locked in this order: the bucket's, then the ID's.
+--
+-- _key, _limiter, _token_ns, _window_ns, want, impatient: as for token_bucket_take.
+--
+-- now_ns: the time of the decision. answer: what was granted (0: it was denied), and the bucket's
+-- row after that.
+create or replace function pglimit.token_bucket_take_once(
+    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, impatient boolean,
+    out now_ns bigint, out answer pglimit.token_bucket_answers
+)
+language plpgsql
+set search_path = ''
+set enable_seqscan = off
+as $$
+declare
+    _granted bigint;
+    taken record;
+    bucket pglimit.token_bucket;
+begin
+    if (_id <> '' and _ttl_ns between 1 and 86400000000000) is not true then
+        raise exception 'token_bucket_take_once: id %, ttl_ns %', _id, _ttl_ns using errcode = 'invalid_parameter_value';
+    end if;
+    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with
+    -- REINDEX.
+    lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode;
+    loop
+        answer := pglimit.token_bucket_answer(_key, _limiter, _id);
+        if answer.id is not null then
+            now_ns := answer.at_ns;
+            return;
+        end if;
+        -- This was the second look, behind the one that denied: between the first look and that one,
+        -- another call with this ID may have been granted the tokens.
+        exit when _granted = 0;
+
+        select * into taken from pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, null, null, null, impatient);
+        _granted := taken.granted;
+        now_ns := taken.now_ns;
+        bucket := taken.bucket;
+        continue when _granted = 0;
+        insert into pglimit.token_bucket_answers as a (key, limiter, id, granted, token_ns, window_ns, at_ns, full_ns, leased_ns, lease_until_ns, ttl_ns, until_ns)
+        values (_key, _limiter, _id, _granted, _token_ns, _window_ns, bucket.at_ns, bucket.full_ns, bucket.leased_ns, bucket.until_ns, _ttl_ns, bucket.at_ns + _ttl_ns)
+        on conflict (key, limiter, id) do update
+        set granted = excluded.granted, token_ns = excluded.token_ns, window_ns = excluded.window_ns, at_ns = excluded.at_ns, full_ns = excluded.full_ns,
+            leased_ns = excluded.leased_ns, lease_until_ns = excluded.lease_until_ns, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns
+        where a.until_ns <= excluded.at_ns -- it had expired by then, and was not swept yet
+        returning a.* into answer;
+        exit when found;
+        -- Another call with this ID was granted tokens while this one waited for the row.
+        update pglimit.token_bucket b set full_ns = b.full_ns - _granted * _token_ns where b.key = _key and b.limiter = _limiter;
+    end loop;
+    if _granted = 0 then
+        answer.granted := 0;
+        answer.token_ns := bucket.token_ns;
+        answer.at_ns := bucket.at_ns;
+        answer.full_ns := bucket.full_ns;
+        answer.leased_ns := bucket.leased_ns;
+        answer.lease_until_ns := bucket.until_ns;
+    end if;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_take_or_block.sql
+-- +goose StatementBegin
+-- Takes want tokens from one bucket, all or nothing, as token_bucket_take does, unless the key is
+-- blocked. A denial is counted, and may block the key: see token_bucket_count_denial, which also
+-- explains the parameters behind want.
+--
+-- A call for a blocked key locks and writes nothing, unless the clock has stepped back since it was
+-- blocked: then once. Other denials write, to count. A grant looks once more behind the lock of the
+-- bucket's row: if the key was blocked while it waited, it is undone there.
+-- Rows are locked in this order: the bucket's, then that of token_bucket_blocks.
+--
+-- _key, _limiter, _token_ns, _window_ns, impatient: as for token_bucket_take.
+--
+-- granted: tokens. now_ns: the time of the decision. bucket: the row after it (null: there is none).
+-- blocked_ns: for how long the key is blocked from now_ns on; 0: it is not.
+create or replace function pglimit.token_bucket_take_or_block(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint,
+    _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint, impatient boolean,
+    out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket, out blocked_ns bigint
+)
+language plpgsql
+set search_path = ''
+set enable_seqscan = off
+as $$
+declare
+    block pglimit.token_bucket_blocks;
+    taken record;
+    counted record;
+begin
+    if (_after > 0 and within_ns between 1 and 315360000000000000 and for_ns between 1 and max_ns and max_ns <= 315360000000000000
+        and _forget_ns between 0 and 315360000000000000) is not true then
+        raise exception 'token_bucket_take_or_block: after %, within_ns %, for_ns %, max_ns %, forget_ns %', _after, within_ns, for_ns, max_ns, _forget_ns
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if impatient then
+        perform pg_catalog.set_config('lock_timeout', '20ms', true);
+    end if;
+    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with
+    -- REINDEX.
+    lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
+    granted := 0;
+    select b.* into block from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
+    now_ns := pglimit.clock_ns();
+    blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
+    if blocked_ns > 0 then
+        if block.at_ns > now_ns + pglimit.step_ns() then
+            perform pglimit.token_bucket_block_lock(_key, _limiter); -- moves such a row
+        end if;
+        select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
+        return;
+    end if;
+
+    select * into taken from pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, null, null, null, impatient);
+    granted := taken.granted;
+    now_ns := taken.now_ns;
+    bucket := taken.bucket;
+    if granted = 0 then
+        select * into counted from pglimit.token_bucket_count_denial(_key, _limiter, _after, within_ns, for_ns, max_ns, _forget_ns);
+        if counted.blocked_ns > 0 then
+            now_ns := counted.now_ns;
+            blocked_ns := counted.blocked_ns;
+        end if;
+        return;
+    end if;
+    select b.* into block from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
+    blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
+    if blocked_ns > 0 then
+        update pglimit.token_bucket b set full_ns = b.full_ns - granted * _token_ns where b.key = _key and b.limiter = _limiter returning b.* into bucket;
+        granted := 0;
+    end if;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_wait.sql
+-- +goose StatementBegin
+-- Waits until each of the rows was free for a moment, one after another, and holds none of them
+-- while it waits for the next. If patient is false, it waits 5 ms for each, and changes lock_timeout
+-- until the transaction ends. If it is true, it fails with SQLSTATE 55P03 where the role's
+-- lock_timeout ends the wait. Changes no row.
+--
+-- _keys, _limiters, _tokens_ns: as for token_bucket_take_groups. Returns the numbers of the buckets
+-- for whose rows, there or in the making, 5 ms were not enough.
+create or replace function pglimit.token_bucket_wait(_keys text[], _limiters text[], _tokens_ns bigint[], patient boolean) returns bigint[]
+language plpgsql
+set search_path = ''
+set enable_seqscan = off
+as $$
+declare
+    held bigint[] := '{}';
+begin
+    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
+    -- REINDEX.
+    lock table pglimit.token_bucket in row exclusive mode;
+    if not patient then
+        perform pg_catalog.set_config('lock_timeout', '5ms', true);
+    end if;
+    for i in 1 .. cardinality(_keys) loop
+        begin
+            perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
+            raise exception using errcode = 'PGLIM'; -- which undoes the lock
+        exception
+            when sqlstate 'PGLIM' then null;
+            when lock_not_available then
+                if patient then -- the role has a lock_timeout
+                    raise;
+                end if;
+                held := held || i::bigint;
+        end;
+    end loop;
+    return held;
+end
+$$;
+-- +goose StatementEnd
+
 -- +goose Down
+drop function pglimit.token_bucket_wait;
+drop function pglimit.token_bucket_take_or_block;
+drop function pglimit.token_bucket_take_once;
 drop function pglimit.token_bucket_take_many;
-drop function pglimit.token_bucket_take;
+drop function pglimit.token_bucket_take_groups;
+drop function pglimit.token_bucket_plan;
 drop function pglimit.token_bucket_look;
 drop function pglimit.token_bucket_lease;
-drop function pglimit.token_bucket_there;
-drop function pglimit.token_bucket_leased_ns;
+drop function pglimit.token_bucket_give_back;
+drop function pglimit.token_bucket_count_denial;
+drop function pglimit.token_bucket_asked;
+drop function pglimit.token_bucket_answer;
+drop function pglimit.reset;
+drop function pglimit.peek;
+drop function pglimit.token_bucket_look_blocked;
+drop function pglimit.ns_of;
+drop function pglimit.in_time;
+drop view pglimit.buckets;
+drop view pglimit.blocks;
+drop function pglimit.allow;
+drop function pglimit.valid_name;
+drop function pglimit.token_bucket_take;
 drop function pglimit.token_bucket_lock;
+drop function pglimit.in_turn;
+drop function pglimit.token_bucket_stepped;
+drop function pglimit.token_bucket_decision;
+drop function pglimit.token_bucket_wait_ns;
+drop function pglimit.repaid_ns;
+drop function pglimit.token_bucket_there;
+drop function pglimit.token_bucket_free_ns;
+drop function pglimit.token_bucket_room_ns;
+drop function pglimit.token_bucket_leased_ns;
 drop function pglimit.token_bucket_full_ns;
 drop function pglimit.token_bucket_read;
-drop function pglimit.token_bucket_asked;
-drop function pglimit.time_of;
 drop function pglimit.read_full_ns;
-drop function pglimit.ns_of;
-drop function pglimit.in_turn;
-drop function pglimit.in_time;
 drop function pglimit.converted_full_ns;
-drop view pglimit.buckets;
+drop function pglimit.time_of;
+drop function pglimit.token_bucket_blocked_ns;
+drop function pglimit.token_bucket_block_lock;
 drop function pglimit.step_ns;
+drop function pglimit.request_ns;
+drop function pglimit.limit_token_ns;
+drop function pglimit.limit_of;
+drop function pglimit.trimmed;
+drop function pglimit.period_ns_of;
+drop function pglimit.whole_number;
 drop function pglimit.clock_ns;
+drop function pglimit.all_or_nothing;

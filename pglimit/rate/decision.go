@@ -25,6 +25,18 @@ type Decision struct {
 	// per second and 15 of 20 used: 1.5 s.
 	ResetAfter time.Duration
 
+	// Delay is the time, from At, until what was granted may be used: zero unless
+	// Request.Ahead allowed tokens that were still to come. If several units were granted,
+	// the last is due then, and each one before it by the refill time of a unit earlier: more
+	// than a burst must not be used at once.
+	Delay time.Duration
+
+	// Blocked says that the request was denied because the key is blocked, see [Block], or, after
+	// a peek, that it would be. BlockedFor is then the time, from At, until the block ends;
+	// RetryAfter is at least as long, because the tokens may come back later.
+	Blocked    bool
+	BlockedFor time.Duration
+
 	// Contended says that the request was denied because somebody else held the
 	// row locked, whether or not the tokens were there. Only for_update_nowait does
 	// this. The other fields then describe the row as last committed.
@@ -34,15 +46,17 @@ type Decision struct {
 	// FromMemory or FromLease computes it from an earlier answer; FromFallback it is zero.
 	At time.Time
 
-	// Source is where the decision was made, and Limit the limit that applied. A Limiter
-	// sets both; a [Strategy] leaves them zero.
-	Source Source
-	Limit  Limit
+	// Source is where the decision was made; Limiter and Key name the bucket, and Limit is
+	// the limit that applied. A Limiter sets them; a [Strategy] leaves them zero (but for the
+	// Limit of a decision under another limit than asked for, see [OnceTaker]).
+	Source       Source
+	Limiter, Key string
+	Limit        Limit
 }
 
 // Before returns the decision for r, one of several requests that were sent together as all,
 // from the decision d for all. others tokens went to requests after r: the result shows the
-// bucket before they got them.
+// bucket before they got them, and r's own tokens are due that much earlier.
 func (d Decision) Before(others int64, all, r *Request) Decision {
 	if others > 0 || r.Unit != all.Unit {
 		d = d.Plus(others, r)
@@ -54,7 +68,12 @@ func (d Decision) Before(others int64, all, r *Request) Decision {
 // Plus returns d as it would read for r if the bucket held that many more tokens.
 func (d Decision) Plus(tokens int64, r *Request) Decision {
 	if tokens > 0 {
-		d.Remaining = min(d.Remaining+tokens, r.Limit.Burst)
+		if more := r.Limit.RefillTime(tokens); d.Delay >= more { // the bucket owed more than its burst
+			d.Delay -= more
+		} else {
+			d.Remaining = min(d.Remaining+tokens-r.Limit.Refilled(d.Delay), r.Limit.Burst)
+			d.Delay = 0
+		}
 		d.ResetAfter = max(0, d.ResetAfter-r.Limit.RefillTime(tokens))
 	}
 	d.RetryAfter = 0

@@ -29,6 +29,18 @@ var ErrNothingTaken = errors.New("pglimit: nothing was taken")
 // waits (see [Request].Impatient). Nothing was taken.
 var ErrLocked = errors.New("pglimit: the bucket is locked by somebody else")
 
+// HeldError is an [ErrLocked] that says which buckets' rows are held. A strategy may return it for
+// a call for several buckets.
+type HeldError struct {
+	Held []Bucket
+	Err  error
+}
+
+func (e *HeldError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *HeldError) Unwrap() error { return e.Err }
+
 // ErrUnavailable: Postgres cannot be reached, does not answer, or refuses for reasons of its
 // own, such as a lack of connections. The call may have taken its tokens or not.
 var ErrUnavailable = errors.New("pglimit: Postgres is unavailable")
@@ -59,4 +71,15 @@ type RequestError struct {
 
 func (e *RequestError) Error() string {
 	return fmt.Sprintf("pglimit: Request.%s %s", e.Field, e.Why)
+}
+
+// BlockError says why a [Block] is not valid.
+type BlockError struct {
+	Block Block
+	Field string // of Block
+	Why   string // "is 0: it must be at least 1"
+}
+
+func (e *BlockError) Error() string {
+	return fmt.Sprintf("pglimit: Block.%s %s", e.Field, e.Why)
 }

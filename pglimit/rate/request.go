@@ -3,13 +3,25 @@ package rate
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
-// The greatest lengths of a key and a limiter's name: both fit one index entry of Postgres.
+// The greatest lengths of a key and a limiter's name, which together fit one index entry of
+// Postgres, and of a request's ID.
 const (
 	MaxKeyBytes     = 1024
 	MaxLimiterBytes = 128
+	MaxIDBytes      = 128
+)
+
+// Bucket names a bucket: what is limited, and for whom.
+type Bucket struct{ Limiter, Key string }
+
+// How long a granted request's ID is kept, see [OnceTaker].
+const (
+	MinIDTTL = time.Millisecond
+	MaxIDTTL = 24 * time.Hour
 )
 
 // Request asks for Tokens of one bucket, to be granted in whole multiples of
@@ -39,7 +51,24 @@ type Request struct {
 	// a bucket's row locked. One impatient request makes the whole call impatient. A call
 	// for several buckets is always impatient, except in a transaction of the caller's.
 	Impatient bool
+
+	// Ahead: tokens that come back within this time are granted too. They are taken now, so
+	// that nobody else gets them; Decision.Delay says when they may be used. Zero: only
+	// tokens that are there. The strategy must be a [Reserver]. Not for a peek.
+	//
+	// A larger limit does not make reserved tokens due earlier: they keep their times, and those who
+	// come under the larger limit are served beside them. Until the last reserved token is due, up to
+	// so many tokens are used on top of what the larger limit grants.
+	Ahead time.Duration
+
+	// ID, if not empty, names the request, so that it can be sent again after an answer of
+	// unknown outcome: it is charged once. UTF-8 without NUL, at most MaxIDBytes long. Only for
+	// one request that is all or nothing. See [OnceTaker].
+	ID string
 }
+
+// Bucket that the request takes from.
+func (r *Request) Bucket() Bucket { return Bucket{r.Limiter, r.Key} }
 
 // Validate returns a [*RequestError] that names the field, its value and what is
 // allowed, or a [*LimitError], or nil. Every [Strategy] validates what it gets.
@@ -77,8 +106,34 @@ func (r *Request) CheckKeyAndTokens() error {
 		return &RequestError{"Unit", fmt.Sprintf("is %d: it must not be larger than Tokens, which is %d", r.Unit, r.Tokens)}
 	case r.Durability != Relaxed && r.Durability != Durable:
 		return &RequestError{"Durability", fmt.Sprintf("is %d: it must be Relaxed or Durable", r.Durability)}
+	case r.Ahead != 0:
+		if err := r.checkAhead(); err != nil {
+			return err
+		}
+	}
+	if r.ID != "" {
+		return r.checkID()
 	}
 	return nil
+}
+
+func (r *Request) checkAhead() error {
+	switch longest := MaxWindow - r.Limit.Window(); {
+	case r.Ahead < 0:
+		return &RequestError{"Ahead", fmt.Sprintf("is %v: it must not be negative", r.Ahead)}
+	case r.Tokens == 0:
+		return &RequestError{"Ahead", fmt.Sprintf("is %v: a peek takes nothing, so it must be 0", r.Ahead)}
+	case r.Ahead > longest:
+		return &RequestError{"Ahead", fmt.Sprintf("is %v: with a limit of %v it must be at most %v", r.Ahead, r.Limit, longest)}
+	}
+	return nil
+}
+
+func (r *Request) checkID() error {
+	if r.Tokens == 0 || r.Unit != r.Tokens || r.Ahead != 0 {
+		return &RequestError{"ID", fmt.Sprintf("is %q: only a request that takes all or nothing, and nothing Ahead, can have one", r.ID)}
+	}
+	return checkName("ID", r.ID, MaxIDBytes)
 }
 
 // CheckKey returns nil if the key is valid, else a [*RequestError].

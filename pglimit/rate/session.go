@@ -10,7 +10,8 @@ import (
 )
 
 // Session is where a strategy sends its statements: a pool ([OnPool]), a connection
-// ([OnConn]) or a transaction of the caller's ([InTx]).
+// ([OnConn]) or a transaction of the caller's ([InTx]), or the same of database/sql ([OnSQLDB],
+// [OnSQLConn], [InSQLTx]).
 type Session interface {
 	// Autocommits says whether the next statement is a transaction of its own. If not, it
 	// joins the caller's transaction, which only the caller configures and ends.
@@ -23,12 +24,14 @@ type Session interface {
 	// the error is pgx.ErrNoRows.
 	Row(ctx context.Context, sql string, args []any, into ...any) error
 
-	// Pipeline sends several statements in one round trip, and returns how many succeeded.
-	// The first error ends it. If the session autocommits, they are one transaction.
+	// Pipeline sends several statements in one round trip (over database/sql, one for each),
+	// and returns how many succeeded. The first error ends it. If the session autocommits, they
+	// are one transaction.
 	Pipeline(ctx context.Context, statements ...Statement) (done int, err error)
 
 	// OneConnection calls f with a session of one connection, on which statements can begin
-	// and end a transaction. f must not keep the session.
+	// and end a transaction: statements of their own, which start with begin or start
+	// transaction, commit, end or rollback. f must not keep the session.
 	OneConnection(ctx context.Context, f func(Session) error) error
 }
 

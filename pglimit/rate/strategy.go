@@ -9,7 +9,8 @@ import (
 // conformance suite for any other.
 //
 // Everything else that a strategy may be able to do has an interface of its own:
-// [GiveBacker], [Resetter], [AllResetter], [Sweeper], [Leaser].
+// [GiveBacker], [Resetter], [AllResetter], [Sweeper], [Leaser], [Reserver], [GroupTaker],
+// [OnceTaker], [Blocker].
 //
 // A Strategy has no state of its own and is safe for concurrent use.
 type Strategy interface {
@@ -55,7 +56,8 @@ type GiveBacker interface {
 type Resetter interface {
 	Strategy
 
-	// Reset fills the bucket. Resetting a full bucket does nothing. A take that follows the
+	// Reset fills the bucket, and ends a block of the key, see [Blocker]. It does not forget IDs,
+	// see [OnceTaker]. Resetting a full bucket does nothing. A take that follows the
 	// reset may have read the clock before it, and be dated some milliseconds earlier.
 	Reset(ctx context.Context, session Session, limiter, key string) error
 }
@@ -65,22 +67,31 @@ type Sweeper interface {
 	Strategy
 
 	// Sweep removes rows of buckets that have been full for a minute. That changes no
-	// later decision, unless the database's clock steps back by more than a minute.
+	// later decision, unless the database's clock steps back by more than a minute. It also
+	// removes IDs that have been free, and blocks that have been forgotten, for a minute.
 	// Sweep looks at about limit rows, in one short transaction, never waits for a
 	// locked row, and says where to go on.
 	Sweep(ctx context.Context, session Session, from Cursor, limit int) (Swept, error)
 }
 
 // Refund is what [GiveBacker.GiveBack] returns to a bucket: Request.Tokens of the tokens that
-// were granted to the Request. At is the At of the Decision that granted them.
+// were granted to the Request; if not all, the last of them. At and Delay are those of the
+// Decision that granted them. They were due at At + Delay.
 //
-// The bucket gets Tokens minus what was refilled since At: a full bucket would have discarded
-// that refill, so crediting both would exceed the limit. It gets nothing if its last write was
-// at another rate. (If the key was reset since the grant and has taken again, the refund comes
-// on top of the reset, which the row no longer shows.)
+// The bucket gets Tokens minus what was refilled since they were due: a full bucket would have
+// discarded that refill, so crediting both would exceed the limit. For the same reason minus what
+// others have reserved behind them, since nobody moves up (see [Reserver]). It gets nothing if
+// its last write was at another rate. (If the key was reset since the grant and has taken again,
+// the refund comes on top of the reset, which the row no longer shows. Likewise, if the clock has
+// stepped back by less than the time since the grant, and the key has taken before and after the
+// step, tokens that were refilled in as much time as the step are given back, too.)
+//
+// The ID of a granted Request stays charged: if it is sent again within the ttl, it gets its first
+// decision, and the tokens are used though they were given back.
 type Refund struct {
 	Request
-	At time.Time
+	At    time.Time
+	Delay time.Duration
 }
 
 // Leaser is a [Strategy] that can set tokens aside for one process, which then spends
@@ -145,8 +156,8 @@ type Swept struct {
 type AllResetter interface {
 	Strategy
 
-	// ResetAll fills every bucket of the limiter. A bucket that is taken from meanwhile
-	// is full at some moment between the beginning and the end.
+	// ResetAll fills every bucket of the limiter, and ends blocks, as Reset does. A bucket that
+	// is taken from meanwhile is full at some moment between the beginning and the end.
 	//
 	// It works in short transactions, unless it is called in one of the caller's. After an
 	// error, the buckets that were reset before it stay full. Rows that somebody else holds

@@ -13,20 +13,16 @@ func callersTransaction(s *suite) {
 	limit := s.needs(slow(1))
 	for _, end := range []struct {
 		name  string
-		end   func(pgx.Tx) error
+		end   func(Tx) error
 		after bool
 	}{
-		{"rolled back", func(tx pgx.Tx) error { return tx.Rollback(s.Context()) }, true},
-		{"committed", func(tx pgx.Tx) error { return tx.Commit(s.Context()) }, false},
+		{"rolled back", func(tx Tx) error { return tx.Rollback(s.Context()) }, true},
+		{"committed", func(tx Tx) error { return tx.Commit(s.Context()) }, false},
 	} {
-		tx, err := s.pool.Begin(s.Context())
-		if err != nil {
-			s.Fatal(err)
-		}
-		defer func() { _ = tx.Rollback(context.WithoutCancel(s.Context())) }()
-		s.wants(s.takeAll(rate.InTx(tx), s.ask("k", limit, 1, 1))[0], 1, 0)
-		s.wants(s.takeAll(rate.InTx(tx), s.ask("k", limit, 1, 1))[0], 0, 0)
-		if several := s.takeAll(rate.InTx(tx), s.ask("b", limit, 1, 1), s.ask("a", limit, 1, 1)); !several[0].Allowed || !several[1].Allowed {
+		tx := s.begin()
+		s.wants(s.takeAll(tx, s.ask("k", limit, 1, 1))[0], 1, 0)
+		s.wants(s.takeAll(tx, s.ask("k", limit, 1, 1))[0], 0, 0)
+		if several := s.takeAll(tx, s.ask("b", limit, 1, 1), s.ask("a", limit, 1, 1)); !several[0].Allowed || !several[1].Allowed {
 			s.Errorf("several keys in a transaction: %+v", several)
 		}
 		if err := end.end(tx); err != nil {
@@ -49,19 +45,19 @@ func callersSettings(s *suite) {
 		s.Fatal(err)
 	}
 	defer func() { _ = holder.Rollback(context.WithoutCancel(s.Context())) }()
-	err = pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
+	err = s.inTransaction(func(tx Tx) error {
 		settings := func() (all string) {
 			s.Helper()
-			err := tx.QueryRow(s.Context(), `select string_agg(name || '=' || setting, ' ' order by name) from pg_settings
-				where name in ('synchronous_commit', 'search_path', 'lock_timeout', 'statement_timeout', 'transaction_isolation')`).Scan(&all)
+			err := tx.Row(s.Context(), `select string_agg(name || '=' || setting, ' ' order by name) from pg_settings
+				where name in ('synchronous_commit', 'search_path', 'lock_timeout', 'statement_timeout', 'transaction_isolation')`, nil, &all)
 			if err != nil {
 				s.Fatal(err)
 			}
 			return all
 		}
 		before := settings()
-		s.takeAll(rate.InTx(tx), s.ask("k", limit, 1, 1))
-		s.takeAll(rate.InTx(tx), s.ask("k", limit, 1, 1), s.ask("l", limit, 1, 1))
+		s.takeAll(tx, s.ask("k", limit, 1, 1))
+		s.takeAll(tx, s.ask("k", limit, 1, 1), s.ask("l", limit, 1, 1))
 		if after := settings(); after != before {
 			s.Errorf("settings were %s, are %s", before, after)
 		}
@@ -74,30 +70,30 @@ func callersSettings(s *suite) {
 		s.Error(err)
 	}
 	// On a connection of the caller's, outside and inside a transaction.
-	conn, err := s.pool.Acquire(s.Context())
+	conn, release, err := s.driver.Conn(s.Context())
 	if err != nil {
 		s.Fatal(err)
 	}
-	defer conn.Release()
-	s.wants(s.takeAll(rate.OnConn(conn.Conn()), s.ask("m", limit, 1, 1))[0], 1, 0)
-	s.wants(s.takeAll(rate.OnConn(conn.Conn()), s.ask("m", limit, 1, 1))[0], 0, 0)
+	defer release()
+	s.wants(s.takeAll(conn, s.ask("m", limit, 1, 1))[0], 1, 0)
+	s.wants(s.takeAll(conn, s.ask("m", limit, 1, 1))[0], 0, 0)
 	for _, sql := range []string{"begin", "rollback"} {
 		if _, err := conn.Exec(s.Context(), sql); err != nil {
 			s.Fatal(err)
 		}
-		if sql == "begin" { // begun by a plain statement: only the connection's status shows the transaction
-			s.wants(s.takeAll(rate.OnConn(conn.Conn()), s.ask("n", limit, 1, 1))[0], 1, 0)
-			s.takeAll(rate.OnConn(conn.Conn()), s.ask("o", limit, 1, 1), s.ask("p", limit, 1, 1))
-			if status := conn.Conn().PgConn().TxStatus(); status != 'T' {
-				s.Errorf("the transaction's status is %c after a take", status)
+		if sql == "begin" { // begun by a plain statement
+			s.wants(s.takeAll(conn, s.ask("n", limit, 1, 1))[0], 1, 0)
+			s.takeAll(conn, s.ask("o", limit, 1, 1), s.ask("p", limit, 1, 1))
+			if conn.Autocommits() {
+				s.Error("the transaction has ended after a take")
 			}
 		}
 	}
 	for _, key := range []string{"n", "o", "p"} {
-		s.wants(s.takeAll(rate.OnConn(conn.Conn()), s.ask(key, limit, 1, 1))[0], 1, 0)
+		s.wants(s.takeAll(conn, s.ask(key, limit, 1, 1))[0], 1, 0)
 	}
 	var commit string
-	if err := conn.QueryRow(s.Context(), "show synchronous_commit").Scan(&commit); err != nil || commit == "off" {
+	if err := conn.Row(s.Context(), "show synchronous_commit", nil, &commit); err != nil || commit == "off" {
 		s.Errorf("synchronous_commit of the connection is %s (%v)", commit, err)
 	}
 }
@@ -112,21 +108,20 @@ func cancelled(s *suite) {
 		s.Errorf("the error is %v, want context.Canceled", err)
 	}
 	s.wants(s.take("k", limit, 1, 1), 1, 0)
+}
 
-	// Cancelled between two requests of a call in the caller's transaction, which goes on.
-	tx, err := s.pool.Begin(s.Context())
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(s.Context())) }()
+// Cancelled between two requests of a call in the caller's transaction, which goes on.
+func cancelledInTransaction(s *suite) {
+	limit := s.needs(slow(1))
+	tx := s.begin()
 	for statements := range 8 {
 		ctx, cancel := context.WithCancel(s.Context())
-		_, err := s.strategy.Take(ctx, &interrupted{Session: rate.InTx(tx), after: statements, cancel: cancel}, []rate.Request{s.ask("l", limit, 1, 1), s.ask("m", limit, 1, 1)})
+		_, err := s.strategy.Take(ctx, &interrupted{Session: tx, after: statements, cancel: cancel}, []rate.Request{s.ask("l", limit, 1, 1), s.ask("m", limit, 1, 1)})
 		cancel()
 		if err == nil {
 			break
 		}
-		if d := s.takeAll(rate.InTx(tx), s.ask("l", limit, 0, 1), s.ask("m", limit, 0, 1)); !d[0].Allowed || !d[1].Allowed {
+		if d := s.takeAll(tx, s.ask("l", limit, 0, 1), s.ask("m", limit, 0, 1)); !d[0].Allowed || !d[1].Allowed {
 			s.Errorf("a Take that was cut off after %d statements, and failed, took tokens all the same: %+v", statements, d)
 		}
 	}
@@ -205,6 +200,20 @@ func (s *suite) capabilitiesIn(mode pgx.QueryExecMode, session rate.Session, key
 	if able, is := s.strategy.(rate.Resetter); is {
 		if err := able.Reset(s.Context(), session, s.limiter, key); err != nil {
 			s.Errorf("%v: Reset: %v", mode, err)
+		}
+	}
+	if _, is := s.strategy.(rate.OnceTaker); is {
+		r := s.named(key, key, limit, 1)
+		if first, again := s.once(session, r), s.once(session, r); first != again || !first.Allowed {
+			s.Errorf("%v: %+v, then %+v", mode, first, again)
+		}
+	}
+	if _, is := s.strategy.(rate.Blocker); is {
+		if d := s.blockOn(session, s.ask(key, limit, 1, 1), blocking(1)); !d.Blocked {
+			s.Errorf("%v: %+v", mode, d)
+		}
+		if d := s.blockOn(session, s.ask(key, limit, 0, 1), blocking(1)); !d.Blocked {
+			s.Errorf("%v: a peek: %+v", mode, d)
 		}
 	}
 	if able, is := s.strategy.(rate.Sweeper); is {

@@ -55,28 +55,36 @@ func (s *suite) refused(err error) bool {
 
 // Callers take from the same keys, each in an order of its own, and give back: by a call for
 // all of them, on its own and in a transaction of the caller's, where it waits as long as it
-// takes, and by a call for each.
+// takes, by a call for each, and by a call for a group.
 func noDeadlock(s *suite) {
-	const duration = time.Second
+	const duration = 300 * time.Millisecond
 	limit := s.needs(rate.PerSecond(1_000_000).WithBurst(1)) // there is a token each time
-	pool := s.looksForDeadlocks()
+	driver := s.open(s.T, s.looksForDeadlocks())
 	// The keys are there. (Where one is not, a strategy may break a circle by giving up at once,
 	// which a connection that looks so soon can be ahead of.)
 	for key := range 6 {
 		s.take(string(rune('a'+key)), limit, 1, 1)
 	}
 	calls := []func([]rate.Request) error{
-		func(requests []rate.Request) error { return s.takeAndGiveBack(rate.OnPool(pool), requests) },
+		func(requests []rate.Request) error { return s.takeAndGiveBack(driver.Session(), requests) },
 		func(requests []rate.Request) error {
-			return pgx.BeginFunc(s.Context(), pool, func(tx pgx.Tx) error { return s.takeAndGiveBack(rate.InTx(tx), requests) })
+			return within(s.Context(), driver, func(tx Tx) error { return s.takeAndGiveBack(tx, requests) })
 		},
 		func(requests []rate.Request) error {
 			var err error
 			for i := range requests {
-				err = errors.Join(err, s.takeAndGiveBack(rate.OnPool(pool), requests[i:i+1]))
+				err = errors.Join(err, s.takeAndGiveBack(driver.Session(), requests[i:i+1]))
 			}
 			return err
 		},
+	}
+	if grouper, is := s.strategy.(rate.GroupTaker); is {
+		calls = append(calls, func(requests []rate.Request) error {
+			return within(s.Context(), driver, func(tx Tx) error {
+				_, err := grouper.TakeGroups(s.Context(), tx, [][]rate.Request{requests})
+				return err
+			})
+		})
 	}
 	done := make([]atomic.Int64, len(calls))
 	var callers sync.WaitGroup
@@ -102,7 +110,7 @@ func noDeadlock(s *suite) {
 		})
 	}
 	callers.Wait()
-	for how, what := range []string{"for all keys", "in the caller's transaction", "for each key"} {
+	for how, what := range []string{"for all keys", "in the caller's transaction", "for each key", "for a group"}[:len(calls)] {
 		if done[how].Load() == 0 {
 			s.Errorf("of the calls %s, none was answered", what)
 		}

@@ -19,7 +19,7 @@ func onePerPeriod(s *suite) {
 	limit := s.needs(rate.Every(interval))
 	last := s.take("partner", limit, 1, 1)
 	s.wants(last, 1, 0)
-	for granted := 1; granted < 25; {
+	for granted := 1; granted < 10; {
 		d := s.take("partner", limit, 1, 1)
 		if due := d.At.Sub(last.At) >= interval; d.Allowed != due {
 			s.Fatalf("allowed %v, %v after the last one that was", d.Allowed, d.At.Sub(last.At))

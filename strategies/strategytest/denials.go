@@ -95,6 +95,18 @@ func durableCalls(s *suite) {
 		}
 		check("a refund")
 	}
+	if _, is := s.strategy.(rate.OnceTaker); is {
+		r := durable("j")
+		r.ID = "id"
+		s.once(w, r)
+		check("a take with an ID")
+	}
+	if _, is := s.strategy.(rate.Blocker); is {
+		for _, what := range []string{"a take that may block", "a denial that counts"} {
+			s.blockOn(w, durable("k"), blocking(1))
+			check(what)
+		}
+	}
 	if leaser, is := s.strategy.(rate.Leaser); is {
 		r := s.leaseOf("i", limit, 1)
 		r.Durability = rate.Durable

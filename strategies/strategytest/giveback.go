@@ -1,7 +1,6 @@
 package strategytest
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -113,16 +112,12 @@ func givenBackInTransaction(s *suite) {
 	limit, strategy := s.needs(slow(1)), capable[rate.GiveBacker](s)
 	taken := s.take("k", limit, 1, 1)
 	for _, keep := range []bool{false, true} {
-		tx, err := s.pool.Begin(s.Context())
-		if err != nil {
-			s.Fatal(err)
-		}
-		defer func() { _ = tx.Rollback(context.WithoutCancel(s.Context())) }()
-		if err := strategy.GiveBack(s.Context(), rate.InTx(tx), []rate.Refund{s.refund("k", limit, 1, taken)}); err != nil {
+		tx := s.begin()
+		if err := strategy.GiveBack(s.Context(), tx, []rate.Refund{s.refund("k", limit, 1, taken)}); err != nil {
 			s.Error(err)
 		}
 		var commit string
-		if err := tx.QueryRow(s.Context(), "show synchronous_commit").Scan(&commit); err != nil || commit == "off" {
+		if err := tx.Row(s.Context(), "show synchronous_commit", nil, &commit); err != nil || commit == "off" {
 			s.Errorf("synchronous_commit of the transaction is %s (%v)", commit, err)
 		}
 		end := tx.Rollback

@@ -13,7 +13,7 @@ import (
 // Holders lease, spend and settle, in time or not, while others take: never over the limit,
 // whenever between the beginning and the end of a lease it was spent.
 func leasesUnderLoad(s *suite) {
-	const holders, callers, duration = 6, 24, 500 * time.Millisecond
+	const holders, callers, duration = 6, 24, 250 * time.Millisecond
 	capable[rate.Leaser](s)
 	limit := s.needs(rate.Limit{Tokens: 97, Period: 200 * time.Millisecond, Burst: 60})
 	var histories [callers]audit.History
@@ -71,7 +71,7 @@ func leasesUnderLoad(s *suite) {
 // The same while nothing flows back: what was granted, or spent of leases, is what is missing
 // in the end.
 func leasesLoseNothing(s *suite) {
-	const holders, callers, rounds, burst = 4, 16, 40, 20_000
+	const holders, callers, rounds, burst = 4, 16, 20, 10_000
 	capable[rate.Leaser](s)
 	limit := s.needs(rate.Every(50 * time.Hour).WithBurst(burst))
 	var used atomic.Int64

@@ -243,13 +243,13 @@ func leaseInTransaction(s *suite) {
 	var lease rate.Lease
 	inTransaction := func(r rate.LeaseRequest, result error) {
 		s.Helper()
-		err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-			lease = s.leaseOn(rate.InTx(tx), r)
-			if d := s.takeAll(rate.InTx(tx), s.ask(r.Key, limit, 0, 1))[0]; d.Remaining != lease.Left.Remaining {
+		err := s.inTransaction(func(tx Tx) error {
+			lease = s.leaseOn(tx, r)
+			if d := s.takeAll(tx, s.ask(r.Key, limit, 0, 1))[0]; d.Remaining != lease.Left.Remaining {
 				s.Errorf("%d remain in the transaction, want %d", d.Remaining, lease.Left.Remaining)
 			}
 			var commit string
-			if err := tx.QueryRow(s.Context(), "show synchronous_commit").Scan(&commit); err != nil || commit == "off" {
+			if err := tx.Row(s.Context(), "show synchronous_commit", nil, &commit); err != nil || commit == "off" {
 				s.Errorf("synchronous_commit of the transaction is %s (%v)", commit, err)
 			}
 			return result

@@ -10,9 +10,12 @@ import (
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
-// clock is the database's.
+// clock is the one that decides: the database's.
 func (s *suite) clock() (now time.Time) {
 	s.Helper()
+	if s.inMemory != nil {
+		return s.inMemory()
+	}
 	if err := s.pool.QueryRow(s.Context(), "select clock_timestamp()").Scan(&now); err != nil {
 		s.Fatal(err)
 	}
@@ -22,7 +25,7 @@ func (s *suite) clock() (now time.Time) {
 // 48 callers, of whom half want the same key: never over the limit, no denial that was not
 // due, unless it says that it was contended, and all of it while it happened.
 func exactUnderLoad(s *suite) {
-	const callers, duration = 48, 600 * time.Millisecond
+	const callers, duration = 48, 250 * time.Millisecond
 	for name, limit := range map[string]rate.Limit{
 		"one per interval": rate.Every(15 * time.Millisecond),
 		"mixed costs":      {Tokens: 97, Period: 300 * time.Millisecond, Burst: 20},

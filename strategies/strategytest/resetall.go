@@ -30,33 +30,34 @@ func resetAll(s *suite) {
 	}
 	s.wants(s.takeAll(s.session, other)[0], 0, 0)
 
-	// A limiter without rows; query modes that prepare nothing; an empty limiter name.
+	// A limiter without rows; an empty limiter name.
 	if removed, err := strategy.ResetAll(s.Context(), s.session, s.limiter+"3"); removed != 0 || err != nil {
 		s.Errorf("of an unknown limiter: %d, %v", removed, err)
-	}
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
-		config := s.pool.Config().ConnConfig
-		config.DefaultQueryExecMode = mode
-		conn, err := pgx.ConnectConfig(s.Context(), config)
-		if err != nil {
-			s.Fatal(err)
-		}
-		if removed, err := strategy.ResetAll(s.Context(), rate.OnConn(conn), s.limiter); removed != keys || err != nil {
-			s.Errorf("%v: %d, %v", mode, removed, err)
-		}
-		_ = conn.Close(s.Context())
-		s.takeAll(s.session, requests...)
 	}
 	if _, err := strategy.ResetAll(s.Context(), s.session, ""); err == nil {
 		s.Error("of no limiter: no error")
 	}
 }
 
+// Also in query modes that prepare nothing.
+func resetAllQueryModes(s *suite) {
+	limit, strategy := s.needs(slow(1)), capable[rate.AllResetter](s)
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		session := s.connected(mode)
+		for range 2 {
+			s.takeAll(s.session, s.ask("a", limit, 1, 1), s.ask("b", limit, 1, 1))
+			if removed, err := strategy.ResetAll(s.Context(), session, s.limiter); removed != 2 || err != nil {
+				s.Errorf("%v: %d, %v", mode, removed, err)
+			}
+		}
+	}
+}
+
 func resetAllInTransaction(s *suite) {
 	limit, strategy := s.needs(slow(1)), capable[rate.AllResetter](s)
 	s.wants(s.take("k", limit, 1, 1), 1, 0)
-	err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-		if removed, err := strategy.ResetAll(s.Context(), rate.InTx(tx), s.limiter); removed != 1 || err != nil {
+	err := s.inTransaction(func(tx Tx) error {
+		if removed, err := strategy.ResetAll(s.Context(), tx, s.limiter); removed != 1 || err != nil {
 			s.Errorf("%d, %v", removed, err)
 		}
 		return errRollback

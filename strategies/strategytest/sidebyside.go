@@ -11,16 +11,25 @@ import (
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
-// Two versions of a limit side by side, as during a rolling deploy: 16 callers on two
-// pools, half of them with each version. Together they are never granted more than the
-// looser burst and the looser rate allow.
-func sideBySide(s *suite) {
-	other, err := pgxpool.NewWithConfig(s.Context(), s.pool.Config())
+// another is a session of another process: on another pool.
+func (s *suite) another() rate.Session {
+	s.Helper()
+	if s.inMemory != nil {
+		return s.session
+	}
+	pool, err := pgxpool.NewWithConfig(s.Context(), s.pool.Config())
 	if err != nil {
 		s.Fatal(err)
 	}
-	defer other.Close()
-	pools := []*pgxpool.Pool{s.pool, other}
+	s.Cleanup(pool.Close)
+	return s.open(s.T, pool).Session()
+}
+
+// Two versions of a limit side by side, as during a rolling deploy: 16 callers of two
+// processes, half of them with each version. Together they are never granted more than the
+// looser burst and the looser rate allow.
+func sideBySide(s *suite) {
+	sessions := []rate.Session{s.session, s.another()}
 	for _, limits := range [][2]rate.Limit{
 		{rate.PerSecond(100).WithBurst(10), rate.PerSecond(200).WithBurst(10)},
 		{rate.PerSecond(100).WithBurst(100), rate.PerSecond(100).WithBurst(10)},
@@ -39,13 +48,13 @@ func sideBySide(s *suite) {
 			callers.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(i), 29))
 				limit := limits[i%2]
-				for time.Since(began) < 400*time.Millisecond {
+				for time.Since(began) < 150*time.Millisecond {
 					r := s.ask(key, limit, 1, 1)
 					if limit.Burst > 1 {
 						r.Tokens = 1 + random.Int64N(3)
 						r.Unit = 1 + random.Int64N(r.Tokens)
 					}
-					d, err := s.strategy.Take(s.Context(), rate.OnPool(pools[i/2%2]), []rate.Request{r})
+					d, err := s.strategy.Take(s.Context(), sessions[i/2%2], []rate.Request{r})
 					if err != nil {
 						s.Error(err)
 						return
@@ -78,7 +87,7 @@ func raisedLimit(s *suite) {
 // A lowered limit denies nobody for longer than the longer of the two windows, even if
 // other callers ask meanwhile.
 func loweredLimit(s *suite) {
-	const window = 300 * time.Millisecond
+	const window = 100 * time.Millisecond
 	large := s.needs(rate.Limit{Tokens: 1000, Period: window, Burst: 1000})
 	small := rate.Limit{Tokens: 2, Period: window, Burst: 2}
 	emptied := s.take("k", large, 1000, 1000)

@@ -28,11 +28,61 @@ import (
 // Check refuses limits with a burst, the tests that need one are skipped.
 func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strategy) {
 	t.Helper()
+	RunOn(t, newDB, strategy, onPgx)
+}
+
+// RunOn is Run through another way to Postgres than a pool of pgx: through the Driver that open
+// opens on the database of the pool, and that ends with the test. The suite looks at the database
+// through the pool.
+func RunOn(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strategy, open func(*testing.T, *pgxpool.Pool) Driver) {
+	t.Helper()
 	pool := newDB(t)
-	tests := []struct {
-		name string
-		run  func(*suite)
-	}{
+	driver := open(t, pool)
+	run(t, append(decisions(), inPostgres()...), func() suite {
+		return suite{pool: pool, open: open, driver: driver, session: driver.Session(), strategy: strategy}
+	})
+}
+
+// RunInMemory is Run for a strategy that does not decide in Postgres: its session autocommits, and
+// panics at a statement. The tests about transactions, locks, commits and query modes are left out.
+//
+// newStrategy is called for each test, and also returns the clock of the strategy, which must be
+// safe for concurrent use. The tests never sleep: the clock must move on by itself, by some
+// microseconds from one decision to the next, and by less than a millisecond.
+func RunInMemory(t *testing.T, newStrategy func() (rate.Strategy, func() time.Time)) {
+	t.Helper()
+	run(t, decisions(), func() suite {
+		s := suite{session: rate.OnPool(nil)}
+		s.strategy, s.inMemory = newStrategy()
+		return s
+	})
+}
+
+type test struct {
+	name string
+	run  func(*suite)
+}
+
+func run(t *testing.T, tests []test, newSuite func() suite) {
+	t.Helper()
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			defer func() { // else it would be hidden behind a pool that waits for its connection
+				if what := recover(); what != nil {
+					t.Errorf("the strategy panicked: %v\n%s", what, debug.Stack())
+				}
+			}()
+			s := newSuite()
+			s.T, s.limiter = t, fmt.Sprintf("%s-%08x", test.name, rand.Uint32())
+			test.run(&s)
+		})
+	}
+}
+
+// decisions are the tests about what is decided, wherever that is.
+func decisions() []test {
+	return []test{
 		{"OnePerPeriodIsTheWriteUpsRule", onePerPeriod},
 		{"BurstIsGrantedAtOnceAndNoMore", burst},
 		{"CostIsAllOrNothing", cost},
@@ -56,21 +106,14 @@ func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strat
 		{"ARaisedLimitTakesEffectAtOnce", raisedLimit},
 		{"ALoweredLimitLocksNobodyOut", loweredLimit},
 		{"RetryAfterIsTrueAfterAChangeOfTheLimit", retryAfterAChange},
-		{"ATakeJoinsTheCallersTransaction", callersTransaction},
-		{"TheCallersTransactionIsNotAltered", callersSettings},
 		{"ACancelledCallTakesNothing", cancelled},
 		{"EveryDurability", durability},
-		{"EveryQueryMode", queryModes},
 		{"SweepChangesNoDecision", sweep},
 		{"WhatIsGivenBackCanBeHadAgain", givenBack},
 		{"NothingIsGivenBackAfterAReset", givenBackAfterReset},
 		{"NothingIsGivenBackToAnotherLimit", givenBackToAnotherLimit},
 		{"WhatFlowedBackIsNotGivenBackToo", givenBackLate},
 		{"BadRefundsAreErrorsAndGiveNothing", badRefunds},
-		{"ARefundJoinsTheCallersTransaction", givenBackInTransaction},
-		{"ADenialWritesNothing", denialWritesNothing},
-		{"OneDurableRequestMakesTheCallDurable", durableCalls},
-		{"KeysInAnyOrderDoNotDeadlock", noDeadlock},
 		{"ExactUnderConcurrentLoad", exactUnderLoad},
 		{"ALeaseIsSetAsideAndSettledOnce", leaseSetsAside},
 		{"ALeaseIsOneInShareOfWhatIsLeft", leaseShares},
@@ -79,23 +122,60 @@ func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strat
 		{"ALeaseThatExpiresIsSpent", leaseExpires},
 		{"ALeaseIsForgottenByAReset", leaseAfterReset},
 		{"BadLeasesAreErrorsAndChangeNothing", badLeases},
-		{"ALeaseJoinsTheCallersTransaction", leaseInTransaction},
-		{"LeasesInEveryQueryMode", leaseQueryModes},
 		{"LeasesAreNeverOver", leasesUnderLoad},
 		{"LeasesLoseNoToken", leasesLoseNothing},
+		{"WhatIsReservedIsDueInTurn", reserves},
+		{"AheadIsExact", reservesExactly},
+		{"EachRequestOfACallHasItsOwnAhead", reservesInOneCall},
+		{"BadReservationsAreErrorsAndTakeNothing", badReservations},
+		{"ReservationsAreGivenBackFromTheEnd", reservationsGivenBack},
+		{"ReservationsAreNeverOver", reservesUnderLoad},
+		{"AheadIsRefusedByWhoCannotReserve", reservesOrSaysSo},
 		{"ResetAllFillsEveryBucketOfOneLimiter", resetAll},
-		{"ResetAllJoinsTheCallersTransaction", resetAllInTransaction},
+		{"AGroupIsTakenWholeOrNotAtAll", groupsAllOrNothing},
+		{"GroupsOfOneCallInTurn", groupsInTurn},
+		{"BadGroupsAreErrorsAndTakeNothing", badGroups},
+		{"AnIDIsChargedOnce", once},
+		{"AnIDIsChargedOnceWhenTheLimitChanges", onceUnderAnotherLimit},
+		{"ADenialIsNotKeptForAnID", onceDenied},
+		{"AnIDCanBeUsedAgain", onceExpires},
+		{"DeniedTooOftenAKeyIsBlocked", blocksAKey},
+		{"BlocksEscalateAndAreForgotten", blocksEscalate},
+		{"DenialsFarApartDoNotBlock", blocksWithin},
+		{"EveryDenialCountsUnderLoad", blocksUnderLoad},
+		{"AResetEndsABlock", resetEndsABlock},
+		{"BadBlocksAreErrorsAndChangeNothing", badBlocks},
 	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			defer func() { // else it would be hidden behind a pool that waits for its connection
-				if what := recover(); what != nil {
-					t.Errorf("the strategy panicked: %v\n%s", what, debug.Stack())
-				}
-			}()
-			test.run(&suite{T: t, pool: pool, session: rate.OnPool(pool), strategy: strategy, limiter: fmt.Sprintf("%s-%08x", test.name, rand.Uint32())})
-		})
+}
+
+// inPostgres are the tests about what Postgres does meanwhile: they use the pool.
+func inPostgres() []test {
+	return []test{
+		{"ATakeJoinsTheCallersTransaction", callersTransaction},
+		{"TheCallersTransactionIsNotAltered", callersSettings},
+		{"ACallCancelledInATransactionTakesNothing", cancelledInTransaction},
+		{"EveryQueryMode", queryModes},
+		{"ARefundJoinsTheCallersTransaction", givenBackInTransaction},
+		{"ADenialWritesNothing", denialWritesNothing},
+		{"OneDurableRequestMakesTheCallDurable", durableCalls},
+		{"KeysInAnyOrderDoNotDeadlock", noDeadlock},
+		{"ALeaseJoinsTheCallersTransaction", leaseInTransaction},
+		{"LeasesInEveryQueryMode", leaseQueryModes},
+		{"ResetAllInEveryQueryMode", resetAllQueryModes},
+		{"ResetAllJoinsTheCallersTransaction", resetAllInTransaction},
+		{"AGroupsDenialWritesNothing", groupsDenialWritesNothing},
+		{"GroupsJoinTheCallersTransaction", groupsInTransaction},
+		{"GroupsInEveryQueryMode", groupsInEveryMode},
+		{"AGroupWaitsAndHoldsNothing", groupsWait},
+		{"GroupsAreExactAndDoNotDeadlock", groupsUnderLoad},
+		{"BadIDsAreErrorsAndTakeNothing", badOnce},
+		{"AnIDJoinsTheCallersTransaction", onceInTransaction},
+		{"TheSameIDAtTheSameTime", onceWaits},
+		{"AnAnswerGivenAgainWritesNothing", onceWritesNothing},
+		{"IDsAreChargedOnceUnderLoad", onceUnderLoad},
+		{"ADenialOfABlockedKeyWritesNothing", blockedWritesNothing},
+		{"BlockedWhileItWaits", blockedWhileItWaits},
+		{"ADenialThatIsRolledBackDoesNotCount", blocksInTransaction},
 	}
 }
 
@@ -103,7 +183,10 @@ func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strat
 type suite struct {
 	*testing.T
 	pool     *pgxpool.Pool
-	session  rate.Session // on the pool
+	open     func(*testing.T, *pgxpool.Pool) Driver
+	driver   Driver
+	session  rate.Session     // on the driver's pool
+	inMemory func() time.Time // the clock of a strategy in memory, for which pool is nil
 	strategy rate.Strategy
 	limiter  string
 }

@@ -9,8 +9,8 @@ import (
 func retryAfter(s *suite) {
 	for _, limit := range []rate.Limit{
 		rate.Every(30 * time.Millisecond),
-		rate.PerSecond(7).WithBurst(1),
-		rate.PerSecond(20).WithBurst(5),
+		rate.PerSecond(17).WithBurst(1),
+		rate.PerSecond(70).WithBurst(5),
 	} {
 		if s.strategy.Check(limit) != nil {
 			continue
@@ -121,7 +121,7 @@ func unevenRates(s *suite) {
 	limit := s.needs(rate.Limit{Tokens: tokens, Period: period, Burst: burst})
 	first := s.take("k", limit, burst, burst)
 	granted, last := int64(0), first
-	for last.At.Sub(first.At) < 200*time.Millisecond {
+	for last.At.Sub(first.At) < 100*time.Millisecond {
 		d := s.take("k", limit, burst, 1)
 		granted += d.Granted
 		if d.At.Sub(last.At) > time.Second {

@@ -68,9 +68,9 @@ type Breaker struct {
 	watch      *time.Timer // fires when the silence may have lasted too long
 	watching   bool
 
-	doubts sync.WaitGroup  // the doubts under way
-	ended  context.Context // ends with Close
-	end    context.CancelFunc
+	questions sync.WaitGroup  // for a sign of life, under way
+	ended     context.Context // ends with Close
+	end       context.CancelFunc
 }
 
 // New is a closed Breaker for calls that may take up to timeout. sign asks for a sign of life on
@@ -92,7 +92,7 @@ func New(timeout time.Duration, sign func(context.Context) error, hear func(open
 // Open says whether callers are turned away.
 func (b *Breaker) Open() bool { return b != nil && b.open.Load() }
 
-// Admit lets a caller go on, or fails it. While the circuit is open, the caller may have to ask
+// Admit lets a caller go on, or fails it. While the circuit is open, the caller may have to wait
 // for a sign of life first.
 func (b *Breaker) Admit(ctx context.Context) error {
 	if !b.Open() {
@@ -102,25 +102,53 @@ func (b *Breaker) Admit(ctx context.Context) error {
 	if err != nil {
 		return ErrOpen
 	}
-	if !b.Open() { // another caller has just got a sign of life
+	answer := make(chan error, 1)
+	b.mu.Lock()
+	closed := b.ended.Err() != nil
+	if !closed {
+		b.questions.Go(func() { answer <- b.revive(done) })
+	}
+	b.mu.Unlock()
+	if closed {
+		b.report(done, errNoAnswer)
+		return rate.ErrClosed
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		// The question outlives the caller. If callers have less time than it takes to connect, the
+		// circuit would never close else.
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return ctx.Err()
+		}
+		return fmt.Errorf("%w: no sign of life so far: %w", rate.ErrUnavailable, ctx.Err())
+	}
+}
+
+// revive closes the circuit if there is a sign of life.
+func (b *Breaker) revive(done func(error)) error {
+	if !b.Open() { // another caller has just got one
 		b.report(done, errNoAnswer)
 		return nil
 	}
-	sign, cancel := context.WithTimeout(ctx, b.signTime)
-	defer cancel()
-	defer context.AfterFunc(b.ended, cancel)()
-	switch err = b.sign(sign); {
-	case b.ended.Err() != nil:
+	err := b.askForLife()
+	if b.ended.Err() != nil {
 		b.report(done, errNoAnswer)
 		return rate.ErrClosed
-	case errors.Is(ctx.Err(), context.Canceled):
-		b.report(done, errNoAnswer)
-		return ctx.Err()
-	case !isOutage(err):
+	}
+	if !isOutage(err) {
 		err = nil
 	}
 	b.report(done, err)
 	return err
+}
+
+// askForLife asks for a sign of life. Close gives the question up.
+func (b *Breaker) askForLife() error {
+	ctx, cancel := context.WithTimeout(b.ended, b.signTime)
+	defer cancel()
+	return b.sign(ctx)
 }
 
 // Call calls Postgres, and learns from the outcome and from how long it takes.
@@ -160,12 +188,19 @@ func outcome(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, isOver(ctx):
 		return errNoAnswer
 	case isOutage(err):
 		return err
 	}
 	return nil
+}
+
+// isOver says that the deadline has passed. Who dials goes by it alone, and may fail a moment before
+// the context has ended.
+func isOver(ctx context.Context) bool {
+	deadline, ends := ctx.Deadline()
+	return ends && !time.Now().Before(deadline)
 }
 
 // isOutage says that the server could not be reached, or has no place for a connection, or is
@@ -230,17 +265,14 @@ func (b *Breaker) listen() {
 		b.watchFor(left)
 		return
 	}
-	b.doubts.Add(1)
-	go b.doubt(b.calls, b.quiet)
+	calls, quiet := b.calls, b.quiet
+	b.questions.Go(func() { b.doubt(calls, quiet) })
 }
 
 // doubt the server: ask for a sign of life. If there is none, and no call has been answered
 // since, the circuit opens.
 func (b *Breaker) doubt(calls context.Context, quiet time.Time) {
-	defer b.doubts.Done()
-	ctx, cancel := context.WithTimeout(b.ended, b.signTime)
-	defer cancel()
-	err := b.sign(ctx)
+	err := b.askForLife()
 	pg := (*pgconn.PgError)(nil)
 	alive := err == nil || errors.As(err, &pg) && isAlive(pg)
 
@@ -262,15 +294,15 @@ func (b *Breaker) doubt(calls context.Context, quiet time.Time) {
 	}
 }
 
-// Close gives up the calls and signs of life under way. It waits for the doubts.
+// Close gives up the calls and the questions for a sign of life under way, and waits for the latter.
 func (b *Breaker) Close() {
 	if b == nil {
 		return
 	}
 	b.mu.Lock()
-	b.end() // no new doubt begins after this
+	b.end() // no new question begins after this
 	b.mu.Unlock()
-	b.doubts.Wait()
+	b.questions.Wait()
 }
 
 // report the outcome of a call, or of asking for a sign of life.

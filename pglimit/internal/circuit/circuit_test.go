@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -486,26 +487,39 @@ func TestAfterThePauseOneAsksForASignOfLife(t *testing.T) {
 	}
 }
 
-// Who stops waiting for the sign of life leaves it to the next. One that does not come in time
-// is none.
+// A caller may have less time than a sign of life takes, or leave: the question goes on, one at a
+// time, and its answer counts.
 func TestASignOfLifeForWhichNobodyWaits(t *testing.T) {
 	t.Parallel()
 	for _, cancels := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			b, l := open(t, late, deaf)
-			later(pause + 1)
-			ctx, leave := context.WithTimeout(t.Context(), late/4)
-			defer leave()
-			if cancels {
-				time.AfterFunc(late/10, leave)
-			}
-			if err := l.admit(ctx, b, silent); !errors.Is(err, ctx.Err()) {
-				t.Error(err)
-			}
-			if err := l.admit(t.Context(), b, returns(nil)); (err == nil) != cancels || b.Open() == cancels {
-				t.Errorf("cancels %t: the next has %v, open %t", cancels, err, b.Open())
-			}
-		})
+		for _, alive := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				b, l := open(t, late, deaf)
+				later(pause + 1)
+				ctx, leave := context.WithTimeout(t.Context(), late/4)
+				defer leave()
+				if cancels {
+					time.AfterFunc(late/10, leave)
+				}
+				err := l.admit(ctx, b, func(ctx context.Context) error {
+					later(late / 3)
+					if !alive {
+						return errGone
+					}
+					return ctx.Err()
+				})
+				if !errors.Is(err, ctx.Err()) || errors.Is(err, rate.ErrUnavailable) == cancels {
+					t.Errorf("cancels %t: %v", cancels, err)
+				}
+				if err := l.admit(t.Context(), b, never(t)); !errors.Is(err, circuit.ErrOpen) {
+					t.Errorf("cancels %t: while the question is under way, the next has %v", cancels, err)
+				}
+				later(late / 3)
+				if b.Open() == alive {
+					t.Errorf("cancels %t: after the answer alive %t it is open %t", cancels, alive, b.Open())
+				}
+			})
+		}
 	}
 }
 
@@ -683,6 +697,31 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 			if err := <-heard; !errors.Is(err, rate.ErrClosed) || time.Since(began) != 1 {
 				t.Errorf("the sign comes %t: %v after %v", comes, err, time.Since(began))
 			}
+			later(pause + 1)
+			if err := l.admit(t.Context(), b, never(t)); !errors.Is(err, rate.ErrClosed) {
+				t.Errorf("after Close: %v", err)
+			}
 		})
+	}
+}
+
+// overdue is a context whose deadline has passed, and that has not ended yet: its timer is late.
+type overdue struct{ context.Context }
+
+func (overdue) Deadline() (time.Time, bool) { return time.Now(), true }
+
+// Callers whose own time ends while they dial say nothing about the server.
+func TestADialThatRanOutOfItsCallersTimeIsNoOutage(t *testing.T) {
+	t.Parallel()
+	b := circuit.New(late, returns(nil), deaf)
+	defer b.Close()
+	dial := fmt.Errorf("%w: dial tcp: %w", rate.ErrUnavailable, os.ErrDeadlineExceeded)
+	for range 5 {
+		if err := b.Call(overdue{t.Context()}, func(context.Context) error { return dial }); !errors.Is(err, dial) {
+			t.Error(err)
+		}
+	}
+	if b.Open() {
+		t.Error("it is open")
 	}
 }

@@ -25,18 +25,18 @@ func (l *lane) askApart(b *batch) error {
 	return nil
 }
 
-// severalKeys says whether the batch asks for more than one bucket.
-func (b *batch) severalKeys() bool {
-	return slices.ContainsFunc(b.requests, func(r rate.Request) bool { return r.Key != b.requests[0].Key })
+// severalBuckets says whether the batch asks for more than one bucket.
+func (b *batch) severalBuckets() bool {
+	return slices.ContainsFunc(b.requests, func(r rate.Request) bool { return r.Bucket() != b.requests[0].Bucket() })
 }
 
-// apart divides the waiters among batches of the same flight. The waiters of one key stay
+// apart divides the waiters among batches of the same flight. The waiters of one bucket stay
 // together, in order.
 func (b *batch) apart() []batch {
-	places := make(map[string]int)
+	places := make(map[rate.Bucket]int)
 	for _, w := range b.waiters {
-		if _, known := places[w.Request.Key]; !known {
-			places[w.Request.Key] = len(places)
+		if _, known := places[w.Request.Bucket()]; !known {
+			places[w.Request.Bucket()] = len(places)
 		}
 	}
 	pieces := make([]batch, min(len(places), maxPieces))
@@ -44,7 +44,7 @@ func (b *batch) apart() []batch {
 		pieces[i].ctx, pieces[i].flight = b.ctx, b.flight //nolint:fatcontext // the same context, not one in another
 	}
 	for _, w := range b.waiters {
-		piece := &pieces[places[w.Request.Key]*len(pieces)/len(places)]
+		piece := &pieces[places[w.Request.Bucket()]*len(pieces)/len(places)]
 		piece.waiters = append(piece.waiters, w)
 	}
 	return pieces

@@ -16,9 +16,12 @@ type batch struct {
 	gathered int64 // waiters that were taken off the queue
 	waiters  []*waiter
 
+	later  []*waiter            // left for the next batch, because this one has other limits for their buckets
+	closed map[rate.Bucket]bool // their buckets
+
 	requests []rate.Request
-	slots    map[string]int // the last request of each key
-	leftOver []int64        // how many of each request's granted tokens no caller has got yet
+	slots    map[rate.Bucket]int // the last request of each bucket
+	leftOver []int64             // how many of each request's granted tokens no caller has got yet
 
 	denied    bool // at least one caller was denied
 	unclaimed bool // tokens were granted to a caller who has left
@@ -30,54 +33,75 @@ const few = 8
 
 func (b *batch) reset() {
 	clear(b.waiters)
+	clear(b.later)
+	clear(b.closed)
 	clear(b.requests) // or their strings would stay in memory
 	clear(b.refunds)
 	clear(b.slots)
 	b.ctx, b.flight, b.gathered = nil, nil, 0
 	b.denied, b.unclaimed = false, false
-	b.waiters, b.requests, b.leftOver, b.refunds = b.waiters[:0], b.requests[:0], b.leftOver[:0], b.refunds[:0]
+	b.waiters, b.later, b.requests, b.leftOver, b.refunds = b.waiters[:0], b.later[:0], b.requests[:0], b.leftOver[:0], b.refunds[:0]
 }
 
 // combine makes requests of the waiters. Callers who have left are dropped, and not charged.
-// Requests for one key become one if they follow one another, have the same Unit, and are not
-// a peek and a take: the order of a key's requests is kept.
 func (b *batch) combine(impatient bool) {
-	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool { return w.Left() })
-	for _, w := range b.waiters {
-		r := &w.Request
-		slot, same := b.find(r.Key)
-		if same {
-			last := &b.requests[slot]
-			if last.Unit == r.Unit && (last.Tokens == 0) == (r.Tokens == 0) && last.Tokens <= math.MaxInt64-r.Tokens {
-				last.Tokens += r.Tokens
-				last.Durability = max(last.Durability, r.Durability)
-				w.slot = slot
-				continue
-			}
-		}
-		w.slot = len(b.requests)
-		b.requests = append(b.requests, *r)
-		b.requests[w.slot].Impatient = impatient
-		if b.slots != nil {
-			b.slots[r.Key] = w.slot
-		}
-	}
+	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool { return w.Left() || !b.add(w, impatient) })
 }
 
-// find returns the last request for the key.
-func (b *batch) find(key string) (slot int, found bool) {
+// add makes the waiter's request a part of the batch. Requests for one bucket become one if they
+// follow one another, have the same Unit and Ahead, and are not a peek and a take: the order of a
+// bucket's requests is kept.
+//
+// A call has one limit for each bucket. From the first waiter on that asks for a bucket under
+// another limit, those of that bucket are left for the next batch, and add returns false.
+func (b *batch) add(w *waiter, impatient bool) bool {
+	r, bucket := &w.Request, w.Request.Bucket()
+	slot, same := b.find(bucket)
+	if same {
+		last := &b.requests[slot]
+		if last.Limit != r.Limit || b.closed[bucket] {
+			b.postpone(w)
+			return false
+		}
+		if last.Unit == r.Unit && last.Ahead == r.Ahead && (last.Tokens == 0) == (r.Tokens == 0) && last.Tokens <= math.MaxInt64-r.Tokens {
+			last.Tokens += r.Tokens
+			last.Durability = max(last.Durability, r.Durability)
+			w.slot = slot
+			return true
+		}
+	}
+	w.slot = len(b.requests)
+	b.requests = append(b.requests, *r)
+	b.requests[w.slot].Impatient = impatient
+	if b.slots != nil {
+		b.slots[bucket] = w.slot
+	}
+	return true
+}
+
+// postpone leaves the waiter for the next batch, and all that follow it for its bucket.
+func (b *batch) postpone(w *waiter) {
+	if b.closed == nil {
+		b.closed = make(map[rate.Bucket]bool)
+	}
+	b.closed[w.Request.Bucket()] = true
+	b.later = append(b.later, w)
+}
+
+// find returns the last request for the bucket.
+func (b *batch) find(bucket rate.Bucket) (slot int, found bool) {
 	if b.slots == nil && len(b.requests) > few {
-		b.slots = make(map[string]int, len(b.waiters))
+		b.slots = make(map[rate.Bucket]int, len(b.waiters))
 		for i := range b.requests {
-			b.slots[b.requests[i].Key] = i
+			b.slots[b.requests[i].Bucket()] = i
 		}
 	}
 	if b.slots != nil {
-		slot, found = b.slots[key]
+		slot, found = b.slots[bucket]
 		return slot, found
 	}
 	for slot := len(b.requests) - 1; slot >= 0; slot-- {
-		if b.requests[slot].Key == key {
+		if b.requests[slot].Bucket() == bucket {
 			return slot, true
 		}
 	}
@@ -106,7 +130,7 @@ func (b *batch) share(decisions []rate.Decision) {
 	for _, w := range b.waiters {
 		slot, tokens := w.slot, w.Request.Tokens
 		if tokens > b.leftOver[slot] && b.unclaimed {
-			slot = b.unclaimedBefore(slot, tokens)
+			slot = b.unclaimedBefore(slot, &w.Request, decisions)
 		}
 		answer, peek := decisions[slot], tokens == 0
 		tokens = min(tokens, b.leftOver[slot])
@@ -117,7 +141,7 @@ func (b *batch) share(decisions []rate.Decision) {
 			answer = answer.Before(b.leftOver[slot]-tokens, &b.requests[slot], &w.Request)
 			answer.Granted = tokens
 		default:
-			answer.Allowed, answer.Granted, b.denied = false, 0, true
+			answer.Allowed, answer.Granted, answer.Delay, b.denied = false, 0, 0, true
 		}
 		if w.Answer(answer, nil) {
 			b.leftOver[slot] -= tokens
@@ -128,13 +152,20 @@ func (b *batch) share(decisions []rate.Decision) {
 	}
 }
 
-// unclaimedBefore finds an earlier request for the same key that has that many tokens left over
+// unclaimedBefore finds an earlier request for the same bucket that has enough tokens left over
 // from callers who have left. If there is none, it returns the slot itself.
-func (b *batch) unclaimedBefore(slot int, tokens int64) int {
+func (b *batch) unclaimedBefore(slot int, r *rate.Request, decisions []rate.Decision) int {
 	for earlier := range slot {
-		if b.leftOver[earlier] >= tokens && b.requests[earlier].Key == b.requests[slot].Key {
+		if b.requests[earlier].Bucket() == r.Bucket() && b.fits(earlier, r, decisions) {
 			return earlier
 		}
 	}
 	return slot
+}
+
+// fits says whether the tokens left over in the slot are enough for the request, and not due later
+// than it may wait.
+func (b *batch) fits(slot int, r *rate.Request, decisions []rate.Decision) bool {
+	others := b.leftOver[slot] - r.Tokens
+	return others >= 0 && decisions[slot].Before(others, &b.requests[slot], r).Delay <= r.Ahead
 }

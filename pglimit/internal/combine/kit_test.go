@@ -22,7 +22,7 @@ type calls struct {
 	recall   func(request *rate.Request) (rate.Decision, bool)
 
 	mu      sync.Mutex
-	asked   []string // such as "a:1 b:6/2" of each call
+	asked   []string // such as "a:1 b:6/2 c:1@5/1s other/d:1" of each call
 	refunds []rate.Refund
 }
 
@@ -68,6 +68,12 @@ func text(requests []rate.Request) string {
 		if r.Unit != r.Tokens {
 			text += fmt.Sprintf("/%d", r.Unit)
 		}
+		if r.Limit != limit {
+			text += fmt.Sprintf("@%v", r.Limit)
+		}
+		if r.Limiter != "test" {
+			text = r.Limiter + "/" + text
+		}
 		texts = append(texts, text)
 	}
 	return strings.Join(texts, " ")
@@ -98,8 +104,13 @@ var errNoAnswer = errors.New("no answer yet")
 
 // ask in a goroutine of its own, behind all who have asked before.
 func ask(ctx context.Context, c *combine.Combiner, key string, tokens int64) *heard {
+	return askFor(ctx, c, request(key, tokens))
+}
+
+// askFor is ask for any request.
+func askFor(ctx context.Context, c *combine.Combiner, r rate.Request) *heard {
 	h := &heard{err: errNoAnswer}
-	go func() { h.Decision, h.err = c.Decide(ctx, request(key, tokens)) }()
+	go func() { h.Decision, h.err = c.Decide(ctx, r) }()
 	synctest.Wait()
 	return h
 }

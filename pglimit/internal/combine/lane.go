@@ -17,7 +17,7 @@ import (
 type lane struct {
 	combiner *Combiner
 
-	mu      *sync.Mutex // shared with the lanes of its stuck keys
+	mu      *sync.Mutex // shared with the lanes of its stuck buckets
 	queue   queue
 	running bool // a goroutine serves the queue until it is empty
 	closed  bool
@@ -26,11 +26,11 @@ type lane struct {
 
 	learned uint64 // Calls.Learned when the last batch was formed
 
-	// stuck has a lane for each key of this lane whose row somebody else holds locked. No
-	// requests for these keys are in this lane's queue.
-	stuck map[string]*lane
+	// stuck has a lane for each bucket of this lane whose row somebody else holds locked. No
+	// requests for these buckets are in this lane's queue.
+	stuck map[rate.Bucket]*lane
 
-	alone // the fields that only the lane of a stuck key uses
+	alone // the fields that only the lane of a stuck bucket uses
 }
 
 // flight is a call under way: how many callers wait for it, and how to give it up.
@@ -50,7 +50,7 @@ func (l *lane) join(waiters ...*waiter) error {
 	}
 	for _, w := range waiters {
 		to := l
-		if own := l.stuck[w.Request.Key]; own != nil {
+		if own := l.stuck[w.Request.Bucket()]; own != nil {
 			to = own
 		}
 		to.queue.push(w)
@@ -81,7 +81,7 @@ func (l *lane) leave(w *waiter) bool {
 		return false
 	}
 	if w.queued {
-		if own := l.stuck[w.Request.Key]; own != nil {
+		if own := l.stuck[w.Request.Bucket()]; own != nil {
 			l = own
 		}
 		l.queue.remove(w)
@@ -160,7 +160,9 @@ func (l *lane) send(b *batch) {
 // bucket among several, ask divides the batch. The error is one for which no bucket is to
 // blame: asking about other buckets would fail too.
 func (l *lane) ask(b *batch) error {
-	if b.combine(!l.patient); len(b.requests) == 0 || b.flight.waiting.Load() == 0 {
+	b.combine(!l.patient)
+	l.putBack(b)
+	if len(b.requests) == 0 || b.flight.waiting.Load() == 0 {
 		return nil // everybody has an answer, or has left and is not charged
 	}
 	decisions, err := l.combiner.calls.Send(b.ctx, b.requests)
@@ -173,13 +175,33 @@ func (l *lane) ask(b *batch) error {
 		err = l.blame(err)
 		l.combiner.Stats.Lost.Add(b.fail(err))
 		return err
-	case b.severalKeys():
+	case b.severalBuckets():
 		return l.askApart(b)
 	case errors.Is(err, rate.ErrLocked) && !l.patient && l.stick(b):
 		return nil
 	}
 	b.fail(l.blame(err))
 	return nil
+}
+
+// putBack puts the waiters that are left for the next batch at the front of the queue.
+func (l *lane) putBack(b *batch) {
+	if len(b.later) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range slices.Backward(b.later) {
+		switch {
+		case w.Left():
+		case l.aborted: // nobody sends them any more
+			w.Answer(rate.Decision{}, rate.ErrClosed)
+			b.flight.waiting.Add(-1)
+		default:
+			l.queue.pushFront(w)
+			b.flight.waiting.Add(-1)
+		}
+	}
 }
 
 // tell the callers. Tokens granted to callers who have left are passed on, or given back.
@@ -194,7 +216,7 @@ func (l *lane) tell(b *batch, decisions []rate.Decision) {
 	}
 }
 
-// denyKnown answers waiters whose key the previous call found empty, without sending them.
+// denyKnown answers waiters whose bucket the previous call found empty, without sending them.
 func (l *lane) denyKnown(b *batch) {
 	learned := l.combiner.calls.Learned()
 	if learned == l.learned {
@@ -242,7 +264,7 @@ func (l *lane) abort() bool {
 	return busy
 }
 
-// end is abort without the lanes of stuck keys. The lane is locked.
+// end is abort without the lanes of stuck buckets. The lane is locked.
 func (l *lane) end() bool {
 	l.aborted = true
 	if l.cancel != nil {

@@ -9,24 +9,24 @@ import (
 // Tokens that were granted to callers who have left go to waiting callers, or back to the
 // bucket.
 
-// passOn gives tokens of callers who have left to callers who wait for the same key now, in
+// passOn gives tokens of callers who have left to callers who wait for the same bucket now, in
 // order of arrival.
 func (l *lane) passOn(b *batch, decisions []rate.Decision) {
-	slots := make(map[string]int)
+	slots := make(map[rate.Bucket]int)
 	for slot, tokens := range b.leftOver {
 		if tokens > 0 {
-			slots[b.requests[slot].Key] = slot
+			slots[b.requests[slot].Bucket()] = slot
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for w := l.queue.first; w != nil && len(slots) > 0; {
 		next := w.next
-		if slot, wanted := slots[w.Request.Key]; wanted {
+		if slot, wanted := slots[w.Request.Bucket()]; wanted {
 			tokens := w.Request.Tokens
 			lessDurable := b.requests[slot].Durability < w.Request.Durability
-			if tokens == 0 || tokens > b.leftOver[slot] || lessDurable {
-				delete(slots, w.Request.Key) // later waiters for this key must not overtake it
+			if tokens == 0 || lessDurable || b.requests[slot].Limit != w.Request.Limit || !b.fits(slot, &w.Request, decisions) {
+				delete(slots, w.Request.Bucket()) // later waiters for this bucket must not overtake it
 			} else {
 				b.leftOver[slot] -= tokens
 				l.queue.remove(w)
@@ -38,7 +38,7 @@ func (l *lane) passOn(b *batch, decisions []rate.Decision) {
 	}
 }
 
-// giveBack returns the tokens that are still left over. The next requests for their keys are in
+// giveBack returns the tokens that are still left over. The next requests for their buckets are in
 // this lane, so they are sent after it.
 func (l *lane) giveBack(b *batch, tokens int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), settleTime)
@@ -55,7 +55,7 @@ func (l *lane) giveBack(b *batch, tokens int64) {
 func (b *batch) refund(decisions []rate.Decision) (tokens int64) {
 	for slot, left := range b.leftOver {
 		if left > 0 {
-			refund := rate.Refund{Request: b.requests[slot], At: decisions[slot].At}
+			refund := rate.Refund{Request: b.requests[slot], At: decisions[slot].At, Delay: decisions[slot].Delay}
 			refund.Tokens, refund.Unit = left, min(left, refund.Unit)
 			b.refunds = append(b.refunds, refund)
 			tokens += left

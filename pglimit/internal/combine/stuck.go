@@ -1,28 +1,30 @@
 package combine
 
+import "github.com/pglimit/ratelimit/pglimit/rate"
+
 // maxPatient is how many calls of a Limiter may wait for rows that somebody else holds locked,
-// each on a connection of its own. The callers of other stuck keys wait for their turn.
+// each on a connection of its own. The callers of other stuck buckets wait for their turn.
 const maxPatient = 2
 
-// alone has the fields that only the lane of a stuck key uses. A key is stuck while somebody
+// alone has the fields that only the lane of a stuck bucket uses. A bucket is stuck while somebody
 // else holds its row locked.
 //
-// Ordinary calls are impatient, so that a locked row delays the other keys of its lane only
-// for a moment. Then the callers of the locked key, also later ones, wait in the key's own
+// Ordinary calls are impatient, so that a locked row delays the other buckets of its lane only
+// for a moment. Then the callers of the locked bucket, also later ones, wait in the bucket's own
 // lane, whose call waits for the row as long as it takes.
 //
-// The key goes back to its ordinary lane, home, when nobody waits for it or an impatient
+// The bucket goes back to its ordinary lane, home, when nobody waits for it or an impatient
 // call was answered. The answer to a patient call does not show whether the next call would
-// have to wait again. And if keys stayed for as long as somebody waits, many stuck keys
+// have to wait again. And if buckets stayed for as long as somebody waits, many stuck buckets
 // would keep each other from being combined long after the locks are gone.
 type alone struct {
 	home    *lane // nil in an ordinary lane
-	key     string
+	bucket  rate.Bucket
 	patient bool // the next call waits for the row
 	healed  bool // an impatient call was answered
 }
 
-// stick moves the callers of a batch for one locked key to the front of the key's own lane. It
+// stick moves the callers of a batch for one locked bucket to the front of the bucket's own lane. It
 // returns false, and moves nobody, if the limiter has ended.
 func (l *lane) stick(b *batch) bool {
 	l.mu.Lock()
@@ -30,12 +32,12 @@ func (l *lane) stick(b *batch) bool {
 	if l.aborted {
 		return false
 	}
-	own, key := l, b.requests[0].Key
+	own, bucket := l, b.requests[0].Bucket()
 	if l.home == nil {
-		own = &lane{combiner: l.combiner, mu: l.mu, alone: alone{home: l, key: key}}
+		own = &lane{combiner: l.combiner, mu: l.mu, alone: alone{home: l, bucket: bucket}}
 		for w := l.queue.first; w != nil; {
 			next := w.next
-			if w.Request.Key == key {
+			if w.Request.Bucket() == bucket {
 				l.queue.remove(w)
 				own.queue.push(w)
 			}
@@ -51,9 +53,9 @@ func (l *lane) stick(b *batch) bool {
 	}
 	if own != l && own.queue.first != nil {
 		if l.stuck == nil {
-			l.stuck = make(map[string]*lane)
+			l.stuck = make(map[rate.Bucket]*lane)
 		}
-		l.stuck[key] = own
+		l.stuck[bucket] = own
 		own.start()
 	}
 	return true
@@ -66,7 +68,7 @@ func (l *lane) unstick() {
 	}
 }
 
-// goHome ends the key's own lane, if it is time. Both lanes are locked.
+// goHome ends the bucket's own lane, if it is time. Both lanes are locked.
 func (l *lane) goHome() {
 	if l.healed {
 		for w := l.queue.first; w != nil; w = l.queue.first {
@@ -76,11 +78,11 @@ func (l *lane) goHome() {
 		l.home.start()
 	}
 	if l.queue.first == nil {
-		delete(l.home.stuck, l.key)
+		delete(l.home.stuck, l.bucket)
 	}
 }
 
-// serveAlone sends batch after batch of a stuck key, each when maxPatient lets it.
+// serveAlone sends batch after batch of a stuck bucket, each when maxPatient lets it.
 func (l *lane) serveAlone() {
 	c := l.combiner
 	defer c.running.Done()

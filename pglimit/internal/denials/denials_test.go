@@ -114,7 +114,7 @@ func TestTheLaterQuestionCounts(t *testing.T) {
 func TestWhatWasAskedBeforeItWasForgotten(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]func(memory){
-		"one key":  func(m memory) { m.Forget("a") },
+		"one key":  func(m memory) { m.Forget(ask("a", 1, 1).Bucket()) },
 		"all keys": func(m memory) { m.ForgetAll() },
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestWhatIsTold(t *testing.T) {
 		time.Sleep(passed)
 		d, known := m.Recall(ask("a", 2, 2))
 		// 1,388.5 ms until it is full: 13.9 of 20 are missing, and 6 are there; but not two.
-		want := rate.Decision{RetryAfter: time.Second - age, ResetAfter: 1900*time.Millisecond - age, At: time.Unix(1000, 0).Add(age), Remaining: 1, Source: rate.FromMemory}
+		want := rate.Decision{RetryAfter: time.Second - age, ResetAfter: 1900*time.Millisecond - age, At: time.Unix(1000, 0).Add(age), Remaining: 1, Source: rate.FromMemory, Limit: limit}
 		if !known || d != want {
 			t.Errorf("%t, %+v\nwant %+v", known, d, want)
 		}
@@ -183,11 +183,108 @@ func TestWhatIsLearned(t *testing.T) {
 
 		var none *denials.Memory
 		none.Learn([]rate.Request{*ask("a", 1, 1)}, []rate.Decision{denied(time.Hour)}, none.Now())
-		none.Forget("a")
+		none.Forget(ask("a", 1, 1).Bucket())
 		none.ForgetAll()
 		memory{none, t}.knows("nothing is remembered", ask("a", 1, 1), false)
 		if none.Learned() != 0 {
 			t.Error("no memory has learned")
 		}
+	})
+}
+
+// A denial holds under the limit it was made under. A later answer under another limit, whether
+// a denial or a grant, ends it: what was granted may come back faster than the first predicted.
+func TestADenialHoldsUnderItsLimitOnly(t *testing.T) {
+	t.Parallel()
+	under := func(limit rate.Limit) *rate.Request {
+		r := ask("a", 1, 1)
+		r.Limit = limit
+		return r
+	}
+	one, other := rate.PerSecond(1), rate.PerSecond(2)
+	granted := rate.Decision{Allowed: true, Granted: 1}
+	for _, test := range []struct {
+		name   string
+		answer rate.Decision // under the other limit
+		asked  time.Duration // after the first
+		want   [2]bool       // whether a denial is known under one, and under the other
+	}{
+		{"denied", denied(time.Second), time.Millisecond, [2]bool{false, true}},
+		{"granted", granted, time.Millisecond, [2]bool{false, false}},
+		{"the last was granted", rate.Decision{Allowed: true, Granted: 1, RetryAfter: time.Second}, time.Millisecond, [2]bool{false, true}},
+		{"denied for a shorter time", denied(time.Millisecond), time.Millisecond, [2]bool{false, true}},
+		{"denied before", denied(time.Second), -time.Millisecond, [2]bool{true, false}},
+		{"contended", rate.Decision{Contended: true, RetryAfter: time.Second}, time.Millisecond, [2]bool{true, false}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := remembering(t)
+			time.Sleep(time.Second)
+			first := m.Now()
+			m.learn(under(one), denied(time.Second), first)
+			m.knows(test.name+": first, under the one", under(one), true)
+			m.knows(test.name+": first, under the other", under(other), false)
+			m.learn(under(other), test.answer, first+test.asked)
+			m.knows(test.name+": then, under the one", under(one), test.want[0])
+			m.knows(test.name+": then, under the other", under(other), test.want[1])
+		})
+	}
+}
+
+// A grant says nothing new about a bucket of which nothing is known under another limit.
+func TestAGrantLeavesTheMemoryAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := remembering(t)
+		asked := m.Now()
+		m.learn(ask("a", 1, 1), denied(time.Second), asked)
+		m.learn(ask("a", 1, 1), rate.Decision{Allowed: true, Granted: 1}, asked) // the earlier of two answers, say
+		m.knows("the same limit", ask("a", 1, 1), true)
+
+		m.Forget(ask("a", 1, 1).Bucket())
+		time.Sleep(time.Millisecond)
+		asked = m.Now()
+		time.Sleep(time.Millisecond)
+		m.learn(ask("a", 1, 1), rate.Decision{Allowed: true, Granted: 1}, m.Now())
+		m.learn(ask("a", 1, 1), denied(time.Second), asked)
+		m.knows("a grant after all was forgotten", ask("a", 1, 1), true)
+	})
+}
+
+// Limiters of different names have buckets of their own for the same key.
+func TestLimitersAreApart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := remembering(t)
+		other := ask("a", 1, 1)
+		other.Limiter = "other"
+		m.learn(ask("a", 1, 1), denied(time.Second), m.Now())
+		m.knows("another limiter", other, false)
+		m.learn(other, denied(time.Minute), m.Now())
+		time.Sleep(10 * time.Second)
+		m.knows("it is over", ask("a", 1, 1), false)
+		m.knows("it is not", other, true)
+		m.Forget(ask("a", 1, 1).Bucket())
+		m.knows("only the other was forgotten", other, true)
+	})
+}
+
+// A blocked key is denied whatever is asked for, until its block ends, although the tokens come
+// back later.
+func TestWhatIsKnownOfABlock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := remembering(t)
+		blocked := rate.Decision{Remaining: 3, RetryAfter: 1400 * time.Millisecond, ResetAfter: 1700 * time.Millisecond, At: time.Unix(1000, 0), Blocked: true, BlockedFor: time.Second}
+		m.learn(ask("a", 17, 17), blocked, m.Now())
+		m.knows("a peek", ask("a", 0, 1), false)
+		time.Sleep(500 * time.Millisecond)
+		for tokens, want := range map[int64]time.Duration{1: 500 * time.Millisecond, 14: 600 * time.Millisecond, 20: 1200 * time.Millisecond} {
+			d, known := m.Recall(ask("a", tokens, tokens))
+			if !known || !d.Blocked || d.RetryAfter.Round(10*time.Millisecond) != want || d.BlockedFor.Round(10*time.Millisecond) != 500*time.Millisecond || d.Remaining != 7 {
+				t.Errorf("%d: %+v, %t: want a RetryAfter of %v", tokens, d, known, want)
+			}
+		}
+		time.Sleep(500 * time.Millisecond)
+		m.knows("after the block", ask("a", 17, 17), false)
 	})
 }

@@ -14,7 +14,7 @@ import (
 
 // drops are the two ways to take leases back.
 var drops = map[string]func(context.Context, *lease.Leases) error{
-	"one key": func(ctx context.Context, s *lease.Leases) error { return s.Drop(ctx, "a") },
+	"one key": func(ctx context.Context, s *lease.Leases) error { return s.Drop(ctx, bucket("a")) },
 	"all keys": func(ctx context.Context, s *lease.Leases) error {
 		defer s.Resume()
 		return s.DropAll(ctx)
@@ -171,7 +171,7 @@ func TestWhatWasDeniedIsForgottenAfterTheSettlement(t *testing.T) {
 		leases := s.leases(t)
 		busy(t, leases, "a")
 		s.becomes(slowly(10 * time.Millisecond))
-		go func() { _ = leases.Drop(context.Background(), "a") }()
+		go func() { _ = leases.Drop(context.Background(), bucket("a")) }()
 		synctest.Wait()
 		if n, _ := s.calls(); n != 1 || len(s.forgotten()) != 0 {
 			t.Errorf("%d calls under way, forgot %q", n, s.forgotten())
@@ -222,7 +222,7 @@ func TestWhatAGrantSays(t *testing.T) {
 		const passed = hold / 2
 		const age = passed - passed/1024
 		later(passed)
-		unspent := leases.BeforePeek("a")
+		unspent := leases.BeforePeek(bucket("a"))
 		d, served, err := ask(t.Context(), leases, "a", 1)
 		want := rate.Decision{
 			Allowed: true, Granted: 1, Remaining: 93, Source: rate.FromLease, At: begun.Add(age),
@@ -243,7 +243,7 @@ func TestWhatAGrantSays(t *testing.T) {
 				t.Errorf("%d left, %d wanted: %+v", test.remaining, test.unit, d)
 			}
 		}
-		if err := leases.Drop(t.Context(), "a"); err != nil {
+		if err := leases.Drop(t.Context(), bucket("a")); err != nil {
 			t.Error(err)
 		}
 		later(hold)
@@ -252,7 +252,7 @@ func TestWhatAGrantSays(t *testing.T) {
 		if d := peek(0, 1); d.Remaining != 0 || d.Allowed {
 			t.Errorf("of another lease: %+v", d)
 		}
-		unspent = leases.BeforePeek("a")
+		unspent = leases.BeforePeek(bucket("a"))
 		s.becomes(func(context.Context, rate.LeaseRequest) (rate.Lease, error) {
 			time.Sleep(2 * ttl) // it cannot be settled before it expires
 			return rate.Lease{}, errors.New("the server is down")

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // keep looks after the leases, once in a hold, until there are none.
@@ -46,25 +48,25 @@ func (s *Leases) holders() []*holder {
 func (s *Leases) look(h *holder) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch terms, unspent := h.terms.Load(), h.unspent.Load(); {
+	switch terms := h.terms.Load(); {
 	case h.fetching != nil:
 	case terms == nil:
 		s.mu.Lock()
 		delete(s.active, h)
 		s.mu.Unlock()
-	case terms == h.seen && unspent == h.rest, s.now() >= terms.until-2*s.hold():
-		s.fetch(h, 0)
+	case terms == h.seen && terms.unspent.Load() == h.rest, s.now() >= terms.until-2*s.hold():
+		s.fetch(h, want{})
 	default:
-		h.seen, h.rest = terms, unspent
+		h.seen, h.rest = terms, terms.unspent.Load()
 	}
 }
 
-// Drop settles the key's lease. No other is taken for a hold.
-func (s *Leases) Drop(ctx context.Context, key string) error {
+// Drop settles the bucket's lease. No other is taken for a hold.
+func (s *Leases) Drop(ctx context.Context, bucket rate.Bucket) error {
 	if s == nil {
 		return nil
 	}
-	h, known := s.keys.GetIfPresent(key)
+	h, known := s.known.GetIfPresent(bucket)
 	if !known {
 		return nil
 	}
@@ -90,7 +92,7 @@ func (s *Leases) pause(h *holder) *fetch {
 	if h.fetching != nil || h.terms.Load() == nil {
 		return h.fetching
 	}
-	return s.fetch(h, 0)
+	return s.fetch(h, want{})
 }
 
 // Close settles every lease, as long as ctx lasts.
@@ -157,17 +159,17 @@ func (s *Leases) settle(h *holder) error {
 		return nil
 	case s.now() >= terms.until: // it has expired, so Postgres need not be asked
 		h.terms.Store(nil)
-		unspent := h.unspent.Swap(0)
+		unspent := terms.unspent.Swap(0)
 		s.Stats.UnspentTokens.Add(unspent)
 		if unspent > 0 {
 			return context.DeadlineExceeded
 		}
 		return nil
 	}
-	return s.renew(h, 0)
+	return s.renew(h, want{})
 }
 
-// DropAll settles the leases of all keys. No other is taken until Resume, also after an error.
+// DropAll settles the leases of all buckets. No other is taken until Resume, also after an error.
 func (s *Leases) DropAll(ctx context.Context) error {
 	if s == nil {
 		return nil

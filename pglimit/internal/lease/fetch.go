@@ -16,16 +16,22 @@ type fetch struct {
 	err    error          // set before done is closed
 }
 
+// want is what the next lease must have at least, and its limit. The zero want: no next lease.
+type want struct {
+	tokens int64
+	limit  rate.Limit
+}
+
 // errNotServed: the lease could not serve the request, so the caller has to ask Postgres.
 var errNotServed = errors.New("lease: not served")
 
-// Fetch fetches a lease for a request that found none, if its key is busy. A caller that is
+// Fetch fetches a lease for a request that found none, if its bucket is busy. A caller that is
 // not served has to ask Postgres.
 func (s *Leases) Fetch(ctx context.Context, request *rate.Request) (decision rate.Decision, served bool, err error) {
 	if s == nil {
 		return rate.Decision{}, false, nil
 	}
-	h, _ := s.keys.ComputeIfAbsent(request.Key, func() (*holder, bool) { return &holder{key: request.Key}, false })
+	h, _ := s.known.ComputeIfAbsent(request.Bucket(), func() (*holder, bool) { return &holder{bucket: request.Bucket()}, false })
 	decision, served, claim := s.join(h, request)
 	if claim == nil {
 		return decision, served, nil
@@ -37,7 +43,7 @@ func (s *Leases) Fetch(ctx context.Context, request *rate.Request) (decision rat
 	return decision, err == nil, err
 }
 
-// join joins the fetch under way, or begins one if the key is busy. If claim is nil, there is
+// join joins the fetch under way, or begins one if the bucket is busy. If claim is nil, there is
 // none to wait for, but the request may have been served.
 func (s *Leases) join(h *holder, request *rate.Request) (decision rate.Decision, served bool, claim *wait.Waiter) {
 	now := s.now()
@@ -61,39 +67,40 @@ func (s *Leases) join(h *holder, request *rate.Request) (decision rate.Decision,
 	return rate.Decision{}, false, claim
 }
 
-// fetchFor begins the fetch, if any, for a request for more tokens than the lease has. The
-// holder is locked.
+// fetchFor begins the fetch, if any, for a request that the lease cannot serve. The holder is
+// locked.
 func (s *Leases) fetchFor(h *holder, request *rate.Request, now time.Duration) *fetch {
 	// A request that has to ask Postgres must not be denied the tokens that this very process
 	// has leased: the lease is settled first.
-	large := request.Tokens > s.config.Limit.Burst/leaseShare || s.tooDurable(request)
-	if large || now < h.pause {
-		unspent := h.unspent.Load() > 0
-		if large || unspent {
+	// Nor is it a reason for a lease that a caller would wait for tokens: there are none to set aside.
+	terms := h.terms.Load()
+	unspent := terms != nil && terms.unspent.Load() > 0
+	unfit := request.Tokens > request.Limit.Burst/leaseShare || s.tooDurable(request) || request.Ahead > 0 || unspent && terms.limit != request.Limit
+	if unfit || now < h.pause {
+		if unfit || unspent {
 			h.pause = now + s.hold()
 		}
 		if !unspent {
 			return nil
 		}
-		return s.fetch(h, 0)
+		return s.fetch(h, want{})
 	}
 	if now-h.from >= s.hold() {
 		h.from, h.requests = now, 0
 	}
 	h.requests++
-	if h.terms.Load() == nil && h.requests < busy {
+	if terms == nil && h.requests < busy {
 		return nil
 	}
-	return s.fetch(h, request.Tokens)
+	return s.fetch(h, want{request.Tokens, request.Limit})
 }
 
-// fetch begins to settle the lease and to take the next one, of at least that many tokens; if
-// tokens is zero, only to settle. It returns nil after Close and, unless tokens is zero, while
-// leases are paused. The holder is locked.
-func (s *Leases) fetch(h *holder, tokens int64) *fetch {
+// fetch begins to settle the lease and to take the next one, if one is wanted. It returns nil
+// after Close and, if one is wanted, while leases are paused. The holder is locked.
+func (s *Leases) fetch(h *holder, next want) *fetch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.paused > 0 && tokens > 0 {
+	if s.closed || s.paused > 0 && next.tokens > 0 {
 		return nil
 	}
 	s.active[h] = struct{}{}
@@ -104,9 +111,9 @@ func (s *Leases) fetch(h *holder, tokens int64) *fetch {
 	f := &fetch{done: make(chan struct{})}
 	h.fetching = f
 	s.running.Go(func() {
-		f.err = s.renew(h, tokens)
+		f.err = s.renew(h, next)
 		if !s.serve(h, f) {
-			f.err = s.renew(h, 0)
+			f.err = s.renew(h, want{})
 			h.end(f)
 		}
 		close(f.done)
@@ -115,7 +122,7 @@ func (s *Leases) fetch(h *holder, tokens int64) *fetch {
 }
 
 // serve serves the claims out of the new lease, in order of arrival. The lease stays, and the
-// fetch is over, unless it has tokens left, but too few for the next claim: that caller has to
+// fetch is over, unless it has tokens left that cannot serve the next claim: that caller has to
 // ask Postgres, after the lease is settled.
 func (s *Leases) serve(h *holder, f *fetch) (stays bool) {
 	h.mu.Lock()
@@ -129,7 +136,7 @@ func (s *Leases) serve(h *holder, f *fetch) (stays bool) {
 	for len(f.claims) > 0 {
 		claim := f.claims[0]
 		rest := left - claim.Request.Tokens
-		unserved := rest < 0 || s.tooDurable(&claim.Request)
+		unserved := rest < 0 || s.tooDurable(&claim.Request) || terms.limit != claim.Request.Limit
 		if unserved && !claim.Left() {
 			break
 		}
@@ -139,7 +146,7 @@ func (s *Leases) serve(h *holder, f *fetch) (stays bool) {
 		f.claims = f.claims[1:]
 	}
 	if len(f.claims) == 0 || left == 0 {
-		h.unspent.Store(left)
+		terms.unspent.Store(left)
 		h.ended(f)
 		return true
 	}

@@ -45,16 +45,16 @@ func (l *lender) leases(t *testing.T) *lease.Leases {
 	if l.relaxed {
 		durability = rate.Relaxed
 	}
-	s, err := lease.New(lease.Config{Limiter: "test", Limit: limit, Durability: durability, TTL: ttl}, lease.Calls{
+	s, err := lease.New(lease.Config{Durability: durability, TTL: ttl}, lease.Calls{
 		Lease: func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error) {
 			lends := l.begin(request)
 			defer l.end()
 			return lends(ctx, request)
 		},
-		Forget: func(key string) {
+		Forget: func(bucket rate.Bucket) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.forgot = append(l.forgot, key)
+			l.forgot = append(l.forgot, bucket.Key)
 		},
 	})
 	if err != nil {
@@ -116,6 +116,8 @@ func (l *lender) tokens() (tokens []int64) {
 	}
 	return tokens
 }
+
+func bucket(key string) rate.Bucket { return rate.Bucket{Limiter: "test", Key: key} }
 
 func request(key string, tokens int64) *rate.Request {
 	return &rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1)}

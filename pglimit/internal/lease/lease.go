@@ -1,4 +1,4 @@
-// Package lease fetches tokens of busy keys in advance, and spends them without asking Postgres.
+// Package lease fetches tokens of busy buckets in advance, and spends them without asking Postgres.
 package lease
 
 import (
@@ -22,24 +22,22 @@ const (
 	// it is settled, and the next one sized by it, well before it expires.
 	holds = 10
 
-	// busy is how many requests a key must have in a hold before it is leased.
+	// busy is how many requests a bucket must have in a hold before it is leased.
 	busy = 5
 
 	// growth: a lease is at most this many times the lease before, so that a short burst
 	// does not set aside tokens that nobody needs.
 	growth = 4
 
-	leasedKeys = 1 << 16
+	leasedBuckets = 1 << 16
 
 	// maxLeaseCalls may be under way at once. The pool's other connections are for requests
 	// that ask Postgres.
 	maxLeaseCalls = 4
 )
 
-// Config of Leases: the buckets, and how long at most their tokens are set aside.
+// Config of Leases: how durable they are, and how long at most their tokens are set aside.
 type Config struct {
-	Limiter    string
-	Limit      rate.Limit
 	Durability rate.Durability
 	TTL        time.Duration
 }
@@ -49,8 +47,8 @@ type Calls struct {
 	// Lease asks the strategy.
 	Lease func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error)
 
-	// Forget drops the denials that were made while tokens of the key were set aside.
-	Forget func(key string)
+	// Forget drops the denials that were made while tokens of the bucket were set aside.
+	Forget func(bucket rate.Bucket)
 }
 
 // Stats of Leases.
@@ -62,7 +60,7 @@ type Stats struct {
 
 // Leases spends tokens that were fetched in advance. If nil, the stage is switched off.
 //
-// A busy key gets a lease: a number of tokens that Postgres sets aside for this process, for
+// A busy bucket gets a lease: a number of tokens that Postgres sets aside for this process, for
 // Config.TTL at most. The process spends them without asking, first come, first served. When
 // the lease is spent, has been idle for a hold, or is about to expire, it is settled: the
 // unspent tokens go back to the bucket.
@@ -71,13 +69,16 @@ type Stats struct {
 // After the TTL, which this process counts from before the lease was made, Postgres counts
 // them as spent. The price: other processes are denied the tokens set aside, at most a quarter
 // of those left, until they are spent or settled.
+//
+// A lease serves requests under one limit, that of the request for which it was fetched. A
+// request under another limit settles it and asks Postgres.
 type Leases struct {
 	Stats Stats
 
 	config Config
 	calls  Calls
 	start  time.Time
-	keys   *otter.Cache[string, *holder]
+	known  *otter.Cache[rate.Bucket, *holder]
 
 	mu      sync.Mutex
 	closed  bool
@@ -91,13 +92,10 @@ type Leases struct {
 	cancel  context.CancelFunc
 }
 
-// holder is a key's lease, or the lack of one.
+// holder is a bucket's lease, or the lack of one.
 type holder struct {
-	key string
-
-	// The lease. Callers spend it without a lock.
-	unspent atomic.Int64
-	terms   atomic.Pointer[terms]
+	bucket rate.Bucket
+	terms  atomic.Pointer[terms] // of the lease; nil if there is none
 
 	mu       sync.Mutex
 	fetching *fetch        // the fetch under way; there is only one at a time
@@ -109,9 +107,12 @@ type holder struct {
 	rest     int64         // how many of its tokens were unspent then
 }
 
-// terms are the terms of a lease.
+// terms are the terms of a lease, and what is left of it.
 type terms struct {
 	rate.Lease
+	limit   rate.Limit
+	unspent atomic.Int64 // callers spend it without a lock
+
 	asked time.Duration // when it was asked for, since the start
 	got   time.Duration // when it came
 	until time.Duration // it must not be spent from here on
@@ -119,8 +120,8 @@ type terms struct {
 
 // New Leases.
 func New(config Config, calls Calls) (*Leases, error) {
-	keys, err := otter.New(&otter.Options[string, *holder]{
-		MaximumSize: leasedKeys,
+	known, err := otter.New(&otter.Options[rate.Bucket, *holder]{
+		MaximumSize: leasedBuckets,
 		Executor:    func(task func()) { task() }, // no goroutines
 	})
 	if err != nil {
@@ -128,7 +129,7 @@ func New(config Config, calls Calls) (*Leases, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Leases{
-		config: config, calls: calls, keys: keys, start: time.Now(),
+		config: config, calls: calls, known: known, start: time.Now(),
 		settled: make(chan struct{}), slots: make(chan struct{}, maxLeaseCalls), active: make(map[*holder]struct{}), ctx: ctx, cancel: cancel,
 	}, nil
 }
@@ -136,13 +137,13 @@ func New(config Config, calls Calls) (*Leases, error) {
 func (s *Leases) now() time.Duration  { return time.Since(s.start) }
 func (s *Leases) hold() time.Duration { return s.config.TTL / holds }
 
-// Spend answers a request out of the key's lease if enough of its tokens are left. If not, left
-// says whether any are.
+// Spend answers a request out of the bucket's lease if it has the same limit and enough tokens
+// left. If not, left says whether the lease has any.
 func (s *Leases) Spend(request *rate.Request) (decision rate.Decision, spent, left bool) {
 	if s == nil {
 		return rate.Decision{}, false, false
 	}
-	h, known := s.keys.GetIfPresent(request.Key)
+	h, known := s.known.GetIfPresent(request.Bucket())
 	if !known {
 		return rate.Decision{}, false, false
 	}
@@ -161,21 +162,21 @@ func (s *Leases) tooDurable(request *rate.Request) bool {
 
 // spendable is how many tokens of the lease are unspent: none if it has expired.
 func (h *holder) spendable(now time.Duration) int64 {
-	if terms := h.terms.Load(); terms == nil || now >= terms.until {
-		return 0
+	if terms := h.terms.Load(); terms != nil && now < terms.until {
+		return terms.unspent.Load()
 	}
-	return h.unspent.Load()
+	return 0
 }
 
 // BeforePeek is called before a peek is sent. It returns a function that adds the lease's
 // unspent tokens, which this process's next request can get, to the decision. If the lease
 // has been replaced or has expired by then, it adds none.
-func (s *Leases) BeforePeek(key string) func(rate.Request, rate.Decision) rate.Decision {
+func (s *Leases) BeforePeek(bucket rate.Bucket) func(rate.Request, rate.Decision) rate.Decision {
 	asIs := func(_ rate.Request, d rate.Decision) rate.Decision { return d }
 	if s == nil {
 		return asIs
 	}
-	h, known := s.keys.GetIfPresent(key)
+	h, known := s.known.GetIfPresent(bucket)
 	if !known {
 		return asIs
 	}
@@ -184,7 +185,7 @@ func (s *Leases) BeforePeek(key string) func(rate.Request, rate.Decision) rate.D
 		if terms == nil || terms != h.terms.Load() || s.now() >= terms.until {
 			return decision
 		}
-		decision = decision.Plus(h.unspent.Load(), &request)
+		decision = decision.Plus(terms.unspent.Load(), &request)
 		decision.Allowed = decision.Remaining >= request.Unit
 		return decision
 	}
@@ -192,20 +193,16 @@ func (s *Leases) BeforePeek(key string) func(rate.Request, rate.Decision) rate.D
 
 // spend takes the tokens of the request out of the lease, if it has enough.
 func (h *holder) spend(request *rate.Request, now func() time.Duration) (rate.Decision, bool) {
-	n := request.Tokens
-	if n == 0 || h.unspent.Load() < n {
+	terms, n := h.terms.Load(), request.Tokens
+	if terms == nil || n == 0 || terms.unspent.Load() < n || terms.limit != request.Limit {
 		return rate.Decision{}, false
 	}
-	terms, at := h.terms.Load(), now()
-	if terms == nil || at >= terms.until {
+	at := now()
+	if at >= terms.until {
 		return rate.Decision{}, false
 	}
-	left := h.unspent.Load()
-	for ; left >= n; left = h.unspent.Load() {
-		if h.unspent.CompareAndSwap(left, left-n) {
-			if next := h.terms.Load(); next != nil && next != terms {
-				terms, at = next, next.got // these tokens are of a newer lease
-			}
+	for left := terms.unspent.Load(); left >= n; left = terms.unspent.Load() {
+		if terms.unspent.CompareAndSwap(left, left-n) {
 			return terms.decision(request, left-n, at), true
 		}
 	}

@@ -8,22 +8,23 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// renew settles the holder's lease, if it has one, and takes the next one, of at least that
-// many tokens; if tokens is zero, none. Nothing can be spent when it returns: unspent tokens
-// belong to the bucket again, and the new ones are for the claims of the fetch.
-func (s *Leases) renew(h *holder, tokens int64) error {
-	unspent, old := h.unspent.Swap(0)+h.withheld, h.terms.Load()
-	h.withheld = 0
+// renew settles the holder's lease, if it has one, and takes the next one, if one is wanted.
+// Nothing can be spent when it returns: unspent tokens belong to the bucket again, and the new
+// ones are for the claims of the fetch.
+func (s *Leases) renew(h *holder, next want) error {
 	request := rate.LeaseRequest{
-		Limiter: s.config.Limiter, Key: h.key, Limit: s.config.Limit, Durability: s.config.Durability,
+		Limiter: h.bucket.Limiter, Key: h.bucket.Key, Durability: s.config.Durability,
 		Share: leaseShare, TTL: s.config.TTL,
 	}
-	asked := s.now()
+	asked, unspent := s.now(), int64(0)
+	old := h.terms.Load()
 	if old != nil {
-		request.Settle, request.Spent = old.Lease, old.Tokens-unspent
+		unspent = old.unspent.Swap(0) + h.withheld
+		h.withheld = 0
+		request.Settle, request.Spent, request.Limit = old.Lease, old.Tokens-unspent, old.limit
 	}
-	if tokens > 0 {
-		request.Tokens = max(tokens, s.chunk(old, request.Spent, asked))
+	if next.tokens > 0 {
+		request.Tokens, request.Limit = max(next.tokens, s.chunk(old, request.Spent, asked)), next.limit
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.TTL)
 	defer cancel()
@@ -31,24 +32,24 @@ func (s *Leases) renew(h *holder, tokens int64) error {
 	s.Stats.UnspentTokens.Add(unspent)
 	s.Stats.LeasedTokens.Add(lease.Tokens)
 	if unspent > 0 {
-		s.calls.Forget(h.key) // denials made while these tokens were set aside
+		s.calls.Forget(h.bucket) // denials made while these tokens were set aside
 	}
 
 	lasts := lease.Until.Sub(lease.At)
-	next := &terms{Lease: lease, asked: asked, got: s.now(), until: asked + skew.AtLeast(lasts)}
-	late := next.got >= next.until
+	got := &terms{Lease: lease, limit: request.Limit, asked: asked, got: s.now(), until: asked + skew.AtLeast(lasts)}
+	late := got.got >= got.until
 	if late {
 		s.Stats.UnspentTokens.Add(lease.Tokens)
 	}
-	if tokens > 0 && (err != nil || late || lease.Tokens < max(tokens, busy)) {
+	if next.tokens > 0 && (err != nil || late || lease.Tokens < max(next.tokens, busy)) {
 		h.mu.Lock()
-		h.pause = next.got + s.hold() // Postgres is down or slow, or the bucket has too few tokens
+		h.pause = got.got + s.hold() // Postgres is down or slow, or the bucket has too few tokens
 		h.mu.Unlock()
 	}
 	if err != nil || late || lease.Tokens == 0 {
-		next = nil
+		got = nil
 	}
-	h.terms.Store(next)
+	h.terms.Store(got)
 	return err
 }
 

@@ -2,12 +2,10 @@
 package local
 
 import (
-	"math"
 	"sync"
 	"time"
 
-	xrate "golang.org/x/time/rate"
-
+	arithmetic "github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -17,100 +15,98 @@ const maxKeys = 1 << 16
 // sweepEvery is how often at most full buckets are swept, when there is no room for a new one.
 const sweepEvery = time.Second
 
-// Buckets hold an instance's share of each key's limit.
+// Buckets hold an instance's share of each key's limit. They count as Postgres does, also for
+// requests under different limits.
 type Buckets struct {
 	instances int64
 
 	mu     sync.Mutex
-	latest time.Time // what the clock showed: callers read it before they have the lock
-	keys   map[name]*bucket
-	swept  time.Time
-}
-
-// name of a bucket. Several limiters may share Buckets.
-type name struct{ limiter, key string }
-
-// bucket of a key, under the limit that it was made for.
-type bucket struct {
-	limit  rate.Limit
-	tokens *xrate.Limiter
+	start  time.Time // the times below count from here
+	latest int64     // nanoseconds; what the clock showed: callers read it before they have the lock
+	keys   map[rate.Bucket]arithmetic.Bucket
+	swept  int64
 }
 
 // New makes the Buckets of one of that many instances.
 func New(instances int) *Buckets {
-	return &Buckets{instances: int64(instances), keys: make(map[name]*bucket)}
+	return &Buckets{instances: int64(instances), keys: make(map[rate.Bucket]arithmetic.Bucket)}
 }
 
-// share is this instance's share of the limit: tokens per second, and the burst.
-func (b *Buckets) share(limit rate.Limit) (perSecond float64, burst int64) {
-	return float64(time.Second) / float64(limit.Token()) / float64(b.instances), max(1, limit.Burst/b.instances)
+// share is this instance's share of the limit.
+func (b *Buckets) share(limit rate.Limit) rate.Limit {
+	share := rate.Every(limit.RefillTime(b.instances)).WithBurst(max(1, limit.Burst/b.instances))
+	share.Period = min(share.Period, rate.MaxWindow)
+	return share
 }
 
 // Take decides the request by the share of the limit.
 func (b *Buckets) Take(r *rate.Request, now time.Time) rate.Decision {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if now.Before(b.latest) {
-		now = b.latest
+	return b.take(r, b.clock(now))
+}
+
+// TakeAll decides a group of requests for different buckets: all are granted, or none. If not,
+// Allowed of the decisions says which of the buckets had the tokens.
+func (b *Buckets) TakeAll(group []rate.Request, now time.Time) []rate.Decision {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	nowNS := b.clock(now)
+	decisions, all := make([]rate.Decision, len(group)), true
+	for i, peek := range group {
+		peek.Tokens = 0
+		decisions[i] = b.take(&peek, nowNS)
+		all = all && decisions[i].Allowed
 	}
-	b.latest = now
-	perSecond, burst := b.share(r.Limit)
-	bucket := b.bucket(r, now)
-	if bucket == nil {
+	for i := range group {
+		if all {
+			decisions[i] = b.takeFrom(b.keys[group[i].Bucket()], &group[i], nowNS)
+		}
+	}
+	return decisions
+}
+
+func (b *Buckets) take(r *rate.Request, nowNS int64) rate.Decision {
+	bucket, known := b.keys[r.Bucket()]
+	if !known && len(b.keys) >= maxKeys && !b.sweep(nowNS) {
 		return rate.Decision{RetryAfter: sweepEvery}
 	}
-	there := int64(bucket.tokens.TokensAt(now))
-	unit := max(r.Unit, 1)
-	granted := min(r.Tokens, there) / unit * unit
-	if granted > 0 && !bucket.tokens.AllowN(now, int(granted)) {
-		granted = 0
+	return b.takeFrom(bucket, r, nowNS)
+}
+
+func (b *Buckets) takeFrom(bucket arithmetic.Bucket, r *rate.Request, nowNS int64) rate.Decision {
+	mine := *r
+	mine.Limit, mine.Ahead = b.share(r.Limit), 0 // nobody can wait in turn
+	granted := bucket.Grantable(nowNS, &mine)
+	if granted > 0 {
+		bucket = bucket.Take(nowNS, granted, mine.Limit)
+		b.keys[r.Bucket()] = bucket
 	}
-	left := bucket.tokens.TokensAt(now)
-	d := rate.Decision{
-		Allowed: granted > 0 || r.Tokens == 0 && there >= unit, Granted: granted,
-		Remaining:  min(int64(left), burst), // a float64 may round a large burst up by one
-		ResetAfter: refill(float64(burst)-left, perSecond),
+	d := bucket.Decision(&mine, nowNS, granted)
+	if unit, burst := r.Unit, mine.Limit.Burst; unit > burst { // it can never be granted
+		d.RetryAfter = min(mine.Limit.RefillTime(unit-d.Remaining), rate.MaxWindow)
 	}
-	if d.Remaining < unit {
-		d.RetryAfter = refill(float64(unit)-left, perSecond)
-	}
+	d.At = time.Time{} // it is not Postgres's clock
 	return d
 }
 
-// refill is how long that many tokens take to come back.
-func refill(tokens, perSecond float64) time.Duration {
-	seconds := min(max(tokens, 0)/perSecond, rate.MaxWindow.Seconds())
-	return time.Duration(math.Ceil(seconds*1e6)) * time.Microsecond
-}
-
-// bucket returns the bucket of the request's key, or nil if there is no room for it.
-func (b *Buckets) bucket(r *rate.Request, now time.Time) *bucket {
-	of := name{r.Limiter, r.Key}
-	found := b.keys[of]
-	if found != nil && found.limit == r.Limit {
-		return found
+// clock is the time in nanoseconds. It does not go back.
+func (b *Buckets) clock(now time.Time) int64 {
+	if b.start.IsZero() {
+		b.start = now.Add(-sweepEvery) // so that the first sweep is due
 	}
-	if found == nil && len(b.keys) >= maxKeys && !b.sweep(now) {
-		return nil
-	}
-	perSecond, burst := b.share(r.Limit)
-	fresh := &bucket{limit: r.Limit, tokens: xrate.NewLimiter(xrate.Limit(perSecond), int(burst))}
-	if found != nil { // tokens used under the other limit stay used, rounded up
-		used := math.Ceil(float64(found.tokens.Burst()) - found.tokens.TokensAt(now))
-		fresh.tokens.AllowN(now, int(min(used, float64(burst))))
-	}
-	b.keys[of] = fresh
-	return fresh
+	b.latest = max(b.latest, now.Sub(b.start).Nanoseconds())
+	return b.latest
 }
 
 // sweep forgets buckets that are full, and says whether there is room.
-func (b *Buckets) sweep(now time.Time) bool {
-	if now.Sub(b.swept) < sweepEvery {
+func (b *Buckets) sweep(nowNS int64) bool {
+	if nowNS-b.swept < int64(sweepEvery) {
 		return false
 	}
-	b.swept = now
+	b.swept = nowNS
 	for of, bucket := range b.keys {
-		if bucket.tokens.TokensAt(now) >= float64(bucket.tokens.Burst()) {
+		if bucket.FullNS <= nowNS {
 			delete(b.keys, of)
 		}
 	}

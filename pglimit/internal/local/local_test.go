@@ -133,6 +133,18 @@ func limits(t *rapid.T) rate.Limit {
 	return limit
 }
 
+// Nothing is granted ahead: nobody knows who else waits.
+func TestNothingIsGrantedAhead(t *testing.T) {
+	t.Parallel()
+	b, limit := local.New(1), rate.PerSecond(1)
+	r := ask("k", limit, 1)
+	r.Ahead = time.Hour
+	first, second := b.Take(r, noon), b.Take(r, noon)
+	if !first.Allowed || first.Delay != 0 || second.Allowed || second.Delay != 0 || second.RetryAfter != time.Second {
+		t.Errorf("%+v, then %+v", first, second)
+	}
+}
+
 // Over any history, and between any two moments of it, no more is granted than the share: a
 // burst, and what comes back in that time. The rule is counted in time and in integers, as
 // Postgres does it: the debt of an empty bucket is the time in which it fills.
@@ -260,6 +272,35 @@ func TestAnotherLimitOfTheSameKey(t *testing.T) {
 	}
 	if granted != 1 {
 		t.Errorf("%d tokens in a millisecond, of a burst of 1", granted)
+	}
+}
+
+// Requests under two limits in turn get together what the looser burst and the looser rate allow,
+// and nobody is locked out.
+func TestTwoLimitsInTurn(t *testing.T) {
+	t.Parallel()
+	for _, limits := range [][2]rate.Limit{
+		{rate.PerSecond(10).WithBurst(10), rate.PerSecond(20).WithBurst(200)},
+		{rate.PerSecond(100).WithBurst(3), rate.PerSecond(5).WithBurst(50)},
+	} {
+		const span = 4 * time.Second
+		b := local.New(1)
+		granted, late := int64(0), int64(0)
+		for i := range int(span / time.Millisecond) {
+			now := time.Duration(i) * time.Millisecond
+			n := b.Take(ask("k", limits[i%2], 1), noon.Add(now)).Granted
+			granted += n
+			if now > span/2 {
+				late += n
+			}
+		}
+		fastest, largest := max(limits[0].Tokens, limits[1].Tokens), max(limits[0].Burst, limits[1].Burst)
+		if most := largest + fastest*int64(span/time.Second); granted > most {
+			t.Errorf("%v: %d tokens, at most %d", limits, granted, most)
+		}
+		if slowest := min(limits[0].Tokens, limits[1].Tokens); late < slowest*int64(span/time.Second)/2-1 {
+			t.Errorf("%v: only %d tokens in the later half", limits, late)
+		}
 	}
 }
 

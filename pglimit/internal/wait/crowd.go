@@ -40,6 +40,9 @@ func (c *Crowd) Enter(requests int) error {
 	}
 }
 
+// Stay is Enter for somebody who is in it already, and brings others along, also after Close.
+func (c *Crowd) Stay(requests int) { c.size.Add(int64(requests)) }
+
 // Closed says whether Close was called.
 func (c *Crowd) Closed() bool { return c.size.Load() >= closed }
 

@@ -7,13 +7,16 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Waiter is a caller that waits until another goroutine answers, or leaves before.
-type Waiter struct {
-	Request rate.Request
+// Waiter is the caller of one request.
+type Waiter = Of[rate.Request, rate.Decision]
+
+// Of is a caller with a question, who waits until another goroutine answers, or leaves before.
+type Of[Q, A any] struct {
+	Request Q
 
 	// The answer. It is written before the state becomes answered, and the caller reads it
 	// after it has received from ready.
-	decision rate.Decision
+	decision A
 	err      error
 	ready    chan struct{}
 
@@ -27,16 +30,16 @@ const (
 )
 
 // Begin prepares the Waiter for a request. It can be used again when no other goroutine holds it.
-func (w *Waiter) Begin(request rate.Request) {
+func (w *Of[Q, A]) Begin(request Q) {
 	if w.ready == nil {
 		w.ready = make(chan struct{}, 1)
 	}
-	w.Request, w.decision, w.err = request, rate.Decision{}, nil
+	w.Request, w.decision, w.err = request, *new(A), nil
 	w.state.Store(waiting)
 }
 
 // Answer gives the caller the answer. It returns false if the caller has left.
-func (w *Waiter) Answer(decision rate.Decision, err error) (heard bool) {
+func (w *Of[Q, A]) Answer(decision A, err error) (heard bool) {
 	w.decision, w.err = decision, err
 	if !w.state.CompareAndSwap(waiting, answered) {
 		return false
@@ -46,14 +49,14 @@ func (w *Waiter) Answer(decision rate.Decision, err error) (heard bool) {
 }
 
 // Leave returns true if the caller may go, false if it has been answered.
-func (w *Waiter) Leave() bool { return w.state.CompareAndSwap(waiting, left) }
+func (w *Of[Q, A]) Leave() bool { return w.state.CompareAndSwap(waiting, left) }
 
 // Left says whether the caller is gone.
-func (w *Waiter) Left() bool { return w.state.Load() == left }
+func (w *Of[Q, A]) Left() bool { return w.state.Load() == left }
 
 // Await returns the answer. When ctx ends, it calls leave, which has to call Leave and return
 // its result. If that is true, the error is that of ctx.
-func (w *Waiter) Await(ctx context.Context, leave func() bool) (rate.Decision, error) {
+func (w *Of[Q, A]) Await(ctx context.Context, leave func() bool) (A, error) {
 	if done := ctx.Done(); done == nil {
 		<-w.ready
 	} else {
@@ -61,7 +64,7 @@ func (w *Waiter) Await(ctx context.Context, leave func() bool) (rate.Decision, e
 		case <-w.ready:
 		case <-done:
 			if leave() {
-				return rate.Decision{}, ctx.Err()
+				return *new(A), ctx.Err()
 			}
 			<-w.ready // the answer came first
 		}

@@ -23,6 +23,12 @@ func Validate(strategy rate.Strategy, requests []rate.Request) error {
 		if err := strategy.Check(requests[i].Limit); err != nil {
 			return err
 		}
+		if _, able := strategy.(rate.Reserver); requests[i].Ahead != 0 && !able {
+			return &rate.RequestError{Field: "Ahead", Why: fmt.Sprintf("is %v: the strategy %s cannot reserve (use token_bucket or upsert)", requests[i].Ahead, strategy.Name())}
+		}
+		if requests[i].ID != "" {
+			return &rate.RequestError{Field: "ID", Why: fmt.Sprintf("is %q: Take decides requests without one", requests[i].ID)}
+		}
 	}
 	return nil
 }
@@ -127,13 +133,16 @@ func Each(ctx context.Context, session rate.Session, requests []rate.Request, on
 	return decisions, nil
 }
 
-// Again calls take, at most that many times, while it fails with SQLSTATE 40001: it waited too
-// long, or a bucket changed meanwhile. In the caller's transaction it calls take once,
-// because the error has aborted that transaction.
+// Again calls take, at most that many times, while it fails with SQLSTATE 40001 (it waited too
+// long, or a bucket changed meanwhile) or 40P01. Postgres ends a deadlock of a call for groups,
+// which would soon give up by itself, if deadlock_timeout is small; it may end any call that
+// queues for a row in it, also one for a single key. In the caller's transaction Again calls take
+// once, because the error has aborted that transaction.
 func Again(ctx context.Context, session rate.Session, tries int, take func() error) (err error) {
 	for range tries {
 		err = take()
-		if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != serializationFailure || !session.Autocommits() || ctx.Err() != nil {
+		pg := (*pgconn.PgError)(nil)
+		if !errors.As(err, &pg) || pg.Code != serializationFailure && pg.Code != deadlockDetected || !session.Autocommits() || ctx.Err() != nil {
 			break
 		}
 	}

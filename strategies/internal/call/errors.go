@@ -17,6 +17,7 @@ const (
 	invalidCatalogName    = "3D000"
 	invalidSchemaName     = "3F000"
 	serializationFailure  = "40001"
+	deadlockDetected      = "40P01"
 	insufficientPrivilege = "42501"
 	undefinedFunction     = "42883"
 	UndefinedTable        = "42P01"
@@ -27,6 +28,7 @@ const (
 	duplicateStatement    = "42P05"
 	protocolViolation     = "08P01"
 	invalidBinary         = "22P03"
+	programLimit          = "54000" // more array dimensions than there can be: another statement read an argument as an array
 )
 
 // Explain adds to an error what it means and what to do about it. The original stays in
@@ -90,7 +92,7 @@ func isMixedUp(err error) bool {
 		return errors.Is(err, pgx.ErrNoRows) || strings.HasPrefix(err.Error(), "number of field descriptions")
 	}
 	switch pg.Code {
-	case noSuchStatement, duplicateStatement, invalidBinary:
+	case noSuchStatement, duplicateStatement, invalidBinary, programLimit:
 		return true
 	case protocolViolation: // another number of arguments. If FATAL, the pooler itself failed: it has no server
 		return pg.SeverityUnlocalized == "ERROR"

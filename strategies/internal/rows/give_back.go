@@ -3,6 +3,7 @@ package rows
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/call"
@@ -10,15 +11,18 @@ import (
 
 // GiveBack gives tokens back to their buckets.
 func (t Table) GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy, refunds []rate.Refund) error {
-	return GiveBack(ctx, session, strategy, refunds, t.giveBack, func(r rate.Refund, relaxed bool) []any {
-		return []any{r.Key, r.Limiter, int64(r.Limit.Token()), r.Tokens, r.At.UnixNano(), relaxed}
-	})
+	return GiveBack(ctx, session, strategy, refunds, t.giveBack, GiveBackArgs)
+}
+
+// GiveBackArgs are the arguments of give_back.sql.
+func GiveBackArgs(r rate.Refund, relaxed bool) []any {
+	return []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.At.UnixNano(), int64(r.Delay), relaxed}
 }
 
 // GiveBack sends a statement per refund, in lock order, in one round trip, which is one
 // transaction. If another call holds one of several rows, that transaction fails, and each
-// refund is sent by itself. args returns the arguments of the statement; relaxed says that
-// the commit need not wait for the disk.
+// refund is sent by itself, those of held rows last. args returns the arguments of the statement;
+// relaxed says that the commit need not wait for the disk.
 func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy, refunds []rate.Refund, sql string, args func(refund rate.Refund, relaxed bool) []any) error {
 	requests := make([]rate.Request, len(refunds))
 	for i := range refunds {
@@ -29,19 +33,34 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 	}
 	how := call.MannerOf(session, requests)
 	var statements []rate.Statement
-	if how.Impatient {
-		statements = append(statements, call.LosePatience)
-	}
 	for _, i := range call.Order(requests) {
 		statements = append(statements, rate.Statement{SQL: sql, Args: args(refunds[i], how.Relaxed)})
 	}
-	_, err := session.Pipeline(ctx, statements...)
-	if err = call.Explain(err); !errors.Is(err, rate.ErrLocked) || len(refunds) == 1 {
+	together := statements
+	if how.Impatient {
+		together = slices.Concat([]rate.Statement{call.LosePatience}, statements)
+	}
+	err := call.Again(ctx, session, 5, func() error {
+		_, err := session.Pipeline(ctx, together...)
+		return err
+	})
+	if err = call.Explain(err); !errors.Is(err, rate.ErrLocked) || !how.Impatient || len(refunds) == 1 {
 		return err
 	}
+	// Those of rows that are free first: the others may have to wait for as long as ctx lasts.
 	var failed []error
-	for i := range refunds {
-		_, err := session.Exec(ctx, sql, args(refunds[i], how.Relaxed)...)
+	var held []rate.Statement
+	for _, statement := range statements {
+		_, err := session.Pipeline(ctx, call.LosePatience, statement)
+		switch err = call.Explain(err); {
+		case errors.Is(err, rate.ErrLocked):
+			held = append(held, statement)
+		case err != nil:
+			failed = append(failed, err)
+		}
+	}
+	for _, statement := range held {
+		_, err := session.Exec(ctx, statement.SQL, statement.Args...)
 		failed = append(failed, call.Explain(err))
 	}
 	return errors.Join(failed...)

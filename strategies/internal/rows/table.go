@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/bucket"
 	"github.com/pglimit/ratelimit/strategies/internal/call"
 )
 
@@ -40,20 +40,23 @@ type Table struct {
 // NewTable returns the table of that name. sweep is the statement that sweeps it; if empty,
 // the statement for buckets.
 func NewTable(name, sweep string) Table {
-	leases, fullNS, leasedNS := "", "full_ns", "0::bigint"
-	if name == "token_bucket" { // an unsettled lease counts as spent when it expires
-		leases = ", coalesce(b.leased_ns, 0::bigint), coalesce(b.until_ns, 0::bigint)"
+	fullNS, leasedNS := "full_ns", "0::bigint"
+	switch name {
+	case "token_bucket": // an unsettled lease counts as spent when it expires
 		fullNS = "case when leased_ns > 0::bigint then greatest(full_ns, until_ns) else full_ns end"
 		leasedNS = "coalesce(leased_ns, 0::bigint)"
+	case "token_bucket_answers":
+		fullNS = "until_ns"
+	case "token_bucket_blocks":
+		fullNS = "forget_ns"
 	}
-	fill := strings.NewReplacer("$leases", leases, "$full_ns", fullNS, "$leased_ns", leasedNS).Replace
 	return Table{
 		name:     name,
 		Step:     call.Statement(stepFile, name),
 		giveBack: call.Statement(giveBackFile, name),
-		Look:     fill(call.Statement(lookFile, name)),
+		Look:     call.Statement(lookFile, name),
 		reset:    call.Statement(resetFile, name),
-		sweep:    fill(call.Statement(cmp.Or(sweep, sweepFile), name)),
+		sweep:    strings.NewReplacer("$full_ns", fullNS, "$leased_ns", leasedNS).Replace(call.Statement(cmp.Or(sweep, sweepFile), name)),
 	}
 }
 
@@ -61,11 +64,7 @@ func NewTable(name, sweep string) Table {
 func (t Table) Peek(ctx context.Context, session rate.Session, r *rate.Request) (rate.Decision, error) {
 	var nowNS int64
 	var b bucket.Bucket
-	fields := append([]any{&nowNS}, b.Fields()...)
-	if strings.Contains(t.Look, "leased_ns") {
-		fields = append(fields, &b.LeasedNS, &b.UntilNS)
-	}
-	if err := session.Row(ctx, t.Look, []any{r.Key, r.Limiter}, fields...); err != nil {
+	if err := session.Row(ctx, t.Look, []any{r.Key, r.Limiter}, append([]any{&nowNS}, b.Fields()...)...); err != nil {
 		return rate.Decision{}, err
 	}
 	return b.Decision(r, nowNS, 0), nil
@@ -73,14 +72,19 @@ func (t Table) Peek(ctx context.Context, session rate.Session, r *rate.Request) 
 
 // Reset fills a bucket.
 func (t Table) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
+	return Reset(ctx, session, limiter, key, t.reset)
+}
+
+// Reset sends a statement that fills a bucket: $1 is the key, $2 the limiter.
+func Reset(ctx context.Context, session rate.Session, limiter, key, sql string) error {
 	// Only the names need validation: the limit is a placeholder.
 	if err := (rate.Request{Limiter: limiter, Key: key, Limit: rate.PerSecond(1)}).Validate(); err != nil {
 		return err
 	}
-	if _, err := session.Exec(ctx, t.reset, key, limiter); err != nil {
-		return call.Explain(err)
-	}
-	return nil
+	return call.Explain(call.Again(ctx, session, 5, func() error {
+		_, err := session.Exec(ctx, sql, key, limiter)
+		return err
+	}))
 }
 
 // rowsPerPage is about how many rows lie in a page that is half full. The sweep walks by
@@ -90,16 +94,27 @@ const rowsPerPage = 40
 // lastPage is the highest page number that fits a ctid. No table is as long.
 const lastPage = 1<<32 - 1
 
-// Sweep sweeps some pages of the table, about limit rows.
-func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
+// Sweep sweeps some pages of the table, about limit rows, and the same pages of others, in one
+// round trip. The walk is as long as the longest of these tables.
+func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int, others ...Table) (rate.Swept, error) {
 	if from < 0 || limit < 1 {
 		return rate.Swept{}, fmt.Errorf("pglimit: Sweep from %d with a limit of %d: from must be a Cursor of another Sweep or 0, limit at least 1", from, limit)
 	}
 	pages := max(1, limit/rowsPerPage)
-	swept := rate.Swept{Next: min(min(from, lastPage)+rate.Cursor(min(pages, lastPage)), lastPage)}
-	err := session.Row(ctx, t.sweep, []any{int64(from), int64(swept.Next), session.Autocommits()}, &swept.Removed, &swept.Done, nil)
-	if err != nil {
+	swept := rate.Swept{Next: min(min(from, lastPage)+rate.Cursor(min(pages, lastPage)), lastPage), Done: true}
+	each := make([]rate.Swept, 1+len(others))
+	var statements []rate.Statement
+	for i, table := range append([]Table{t}, others...) {
+		statements = append(statements, rate.Statement{
+			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&each[i].Removed, &each[i].Done, nil},
+		})
+	}
+	if _, err := session.Pipeline(ctx, statements...); err != nil {
 		return rate.Swept{}, call.Explain(err)
+	}
+	for i := range each {
+		swept.Removed += each[i].Removed
+		swept.Done = swept.Done && each[i].Done
 	}
 	return swept, nil
 }

@@ -1,6 +1,6 @@
 -- Takes from one bucket in one statement.
--- $1 key, $2 limiter, $3 nanoseconds of a token, $4 of the window, $5 tokens wanted, $6 unit,
--- $7 whether the commit may be relaxed, $8 whether to give up after 20 ms if another call holds
+-- $1 key, $2 limiter, $3 nanoseconds of a token, $4 of the window and of the
+-- time ahead, $5 tokens wanted, $6 unit, $7 whether the commit may be relaxed, $8 whether to give up after 20 ms if another call holds
 -- the row (SQLSTATE 55P03).
 -- Locks the row if tokens may be granted.
 -- Returns tokens granted, or null if the row changed between the read and the lock: ask again.

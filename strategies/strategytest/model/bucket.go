@@ -26,35 +26,60 @@ type Bucket struct {
 
 // Take grants as many of want tokens as there are, in whole units.
 func (b *Bucket) Take(now int64, l Limit, want, unit int64) (granted int64) {
+	granted, _ = b.TakeAhead(now, l, want, unit, 0)
+	return granted
+}
+
+// TakeAhead also grants tokens that come back within ahead. The last of what it grants is due
+// after delay: a bucket that nobody else takes from owes no more than its window then.
+func (b *Bucket) TakeAhead(now int64, l Limit, want, unit, ahead int64) (granted, delay int64) {
 	b.redate(now)
 	seen := b.Seen(now, l)
-	granted = min(want, seen.Left(now, l)) / unit * unit
-	if granted > 0 { // a denial writes nothing
-		*b = seen
-		b.Full = plus(max(b.Full, now), times(granted, l.Token))
+	granted = min(want, max(0, plus(l.Window(), ahead)-seen.used(now))/l.Token) / unit * unit
+	// What is leased is used on top of a unit, whenever that is due.
+	if plus(times(unit, l.Token), seen.Leased) > l.Window() && b.fault != aheadOfLeases {
+		granted = 0
 	}
-	return granted
+	if granted == 0 { // a denial writes nothing
+		return 0, 0
+	}
+	*b = seen
+	b.Full = plus(max(b.Full, now), times(granted, l.Token))
+	return granted, b.first(now, func(at int64) bool { return b.Seen(at, l).used(at) <= l.Window() }) - now
 }
 
 // Reset fills the bucket.
 func (b *Bucket) Reset() { *b = Bucket{fault: b.fault} }
 
-// Refund gives back n tokens that were granted at grantedAt, minus what was refilled since. A
-// row that was last written at another price gets nothing. Neither does a grant that is dated
+// Refund gives back n tokens that were granted at grantedAt, the last of them due after delay. It
+// gives back less what was refilled since they were due, or reserved behind them: what was reserved
+// keeps its times. If there is either, it gives back a window at most, because more tokens than
+// that were due at different times.
+//
+// A row that was last written at another price gets nothing. Neither does a grant that is dated
 // after both the row and the clock: the clock has stepped back since, and nobody knows how long
 // ago the grant was.
-func (b *Bucket) Refund(now int64, l Limit, n, grantedAt int64) {
+func (b *Bucket) Refund(now int64, l Limit, n, grantedAt, delay int64) {
 	if !b.Exists || b.Token != l.Token {
 		return
 	}
-	late := max(now, b.At) - grantedAt
-	if late < 0 && b.fault != refundsAcrossAStep {
+	later := max(now, b.At)
+	if later < grantedAt && b.fault != refundsAcrossAStep {
 		return
 	}
-	if b.fault == refundsTooMuch {
-		late = 0
+	due, back := grantedAt+delay, times(n, l.Token)
+	// Up to this time, all tokens have been refilled or taken.
+	until := max(later, b.Full-l.Window()+min(b.Leased, l.Window()))
+	if b.fault == refundsReserved {
+		until = later
 	}
-	if back := times(n, l.Token) - max(0, late); back > 0 && b.Full > now {
+	if until > due && b.fault != refundsTooMuch {
+		if b.fault != refundsManyAtOnce {
+			back = min(back, l.Window())
+		}
+		back -= until - due
+	}
+	if back > 0 && b.Full > now {
 		b.Full = max(b.Full-back, now)
 	}
 }
@@ -129,9 +154,13 @@ func (b *Bucket) convert(now int64, l Limit) {
 
 // Left is how many whole tokens can be taken. The row must be at the price of l.
 func (b *Bucket) Left(now int64, l Limit) int64 {
-	used := plus(max(b.Full, now)-now, b.Leased)
+	return max(0, l.Window()-b.used(now)) / l.Token
+}
+
+// used is how many nanoseconds of the window cannot be taken.
+func (b Bucket) used(now int64) int64 {
 	if b.fault == leaseNotAside {
-		used = max(b.Full, now) - now
+		return max(b.Full, now) - now
 	}
-	return max(0, l.Window()-used) / l.Token
+	return plus(max(b.Full, now)-now, b.Leased)
 }

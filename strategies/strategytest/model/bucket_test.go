@@ -32,7 +32,7 @@ func TestARefundFromBeforeAStepGivesNothing(t *testing.T) {
 		judge.Grant(10*second, b.Take(began+10*second, slow, 10, 10))
 		now := int64(began - second) // 11 s back
 		b.Take(now, slow, 1, 1)      // is denied, and dates the row
-		b.Refund(now, slow, 10, began)
+		b.Refund(now, slow, 10, began, 0)
 		judge.Refund(first)
 		judge.Grant(10*second, b.Take(now, slow, 10, 1))
 		if got := judge.Tokens(judge.Over()); got != over {

@@ -12,6 +12,9 @@ const (
 	leaseNotAside
 	settlesFree
 	refundsTooMuch
+	aheadOfLeases
+	refundsReserved
+	refundsManyAtOnce
 	expiresUndated
 	refundsAcrossAStep
 	noStep
@@ -20,7 +23,7 @@ const (
 func (f fault) String() string {
 	return [...]string{
 		"none", "clamps at the last write", "no conversion", "forgets at a step", "lease vanishes", "lease not aside",
-		"settles free", "refunds too much", "an expired lease is not dated",
+		"settles free", "refunds too much", "reserves what is leased", "refunds what others stand behind", "refunds many as if due together", "an expired lease is not dated",
 		"refunds across a step", "no step",
 	}[f]
 }

@@ -28,6 +28,11 @@ func (b *Ranges) Take(now int64, l Limit, want, _ int64) (granted int64) {
 	return 1
 }
 
+// TakeAhead is Take: a range cannot be reserved.
+func (b *Ranges) TakeAhead(now int64, l Limit, want, unit, _ int64) (granted, delay int64) {
+	return b.Take(now, l, want, unit), 0
+}
+
 // redate corrects the ranges if one begins ahead of the clock, because the clock has stepped
 // back: the last range now begins at once, and replaces all ranges that have not ended.
 func (b *Ranges) redate(now int64) {
@@ -64,7 +69,7 @@ func (b Ranges) Report(now int64, _ Limit, _ int64) Report {
 }
 
 // Refund removes the range of the grant.
-func (b *Ranges) Refund(_ int64, _ Limit, _, grantedAt int64) {
+func (b *Ranges) Refund(_ int64, _ Limit, _, grantedAt, _ int64) {
 	b.All = slices.DeleteFunc(b.All, func(r Range) bool { return r.From == grantedAt })
 }
 

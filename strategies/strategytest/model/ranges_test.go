@@ -11,7 +11,7 @@ import (
 // what they tell is true.
 func TestRangesAreNeverOver(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(1000) {
+	for seed := range runs(t, 100) {
 		r := rand.New(rand.NewPCG(seed, 10))
 		limits := []Limit{NewLimit(7, time.Second, 1), NewLimit(1, time.Second, 1), NewLimit(100, time.Second, 1)}[:1+r.IntN(3)]
 		judge := NewJudge(limits...)
@@ -33,7 +33,7 @@ func TestRangesAreNeverOver(t *testing.T) {
 			switch {
 			case r.IntN(10) == 0:
 				before := len(b.All)
-				if b.Refund(now, l, 1, last); len(b.All) < before {
+				if b.Refund(now, l, 1, last, 0); len(b.All) < before {
 					judge.Refund(lastGrant)
 				}
 				last = 0

@@ -9,7 +9,7 @@ import (
 // RetryAfter and not a nanosecond before, the bucket is full after ResetAfter.
 func TestAReportIsTrue(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(2000) {
+	for seed := range runs(t, 150) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		limits := []Limit{
 			{Token: 1 + r.Int64N(1<<r.IntN(40)), Burst: 1 + r.Int64N(30)},

@@ -57,6 +57,11 @@ func Best(standings []Standing) int {
 // the row.
 func (s Standing) OftenContended() bool { return s.Contended > NotableContention }
 
+// Level says that neither is better: too close to call, and without a fault.
+func Level(a, b Standing) bool {
+	return !a.Faults.Any() && !b.Faults.Any() && a.OftenContended() == b.OftenContended() && Tie(a.Pace, b.Pace)
+}
+
 func known(f float64) float64 {
 	if math.IsNaN(f) {
 		return math.Inf(-1)

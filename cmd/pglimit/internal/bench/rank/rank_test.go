@@ -137,3 +137,22 @@ func TestTheBestHasNoFaultAndDecidesByTheLimit(t *testing.T) {
 		}
 	}
 }
+
+// Only among those that are as good otherwise is it open which is the faster.
+func TestLevel(t *testing.T) {
+	t.Parallel()
+	best := Standing{Pace: figure(100)}
+	for name, c := range map[string]struct {
+		other Standing
+		want  bool
+	}{
+		"close":     {Standing{Pace: figure(90)}, true},
+		"slower":    {Standing{Pace: figure(70)}, false},
+		"faulty":    {Standing{Pace: figure(90), Faults: Faults{Over: 1}}, false},
+		"contended": {Standing{Pace: figure(90), Contended: 0.5}, false},
+	} {
+		if Level(best, c.other) != c.want || Level(c.other, best) != c.want {
+			t.Errorf("%s is level: %v", name, !c.want)
+		}
+	}
+}

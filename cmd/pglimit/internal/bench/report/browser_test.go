@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/emulation"
@@ -22,33 +20,8 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/report"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result/resulttest"
+	"github.com/pglimit/ratelimit/internal/browsertest"
 )
-
-// browser starts a Chromium without a window, or skips the test where there is none.
-func browser(t *testing.T) context.Context {
-	t.Helper()
-	var path string
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if found, err := exec.LookPath(name); err == nil {
-			path = found
-			break
-		}
-	}
-	if path == "" {
-		t.Skip("no chromium, chromium-browser or google-chrome in PATH: the report is not looked at in a browser")
-	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.Flag("disable-dev-shm-usage", true))
-	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // Chromium's sandbox refuses to work for root
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // file holds the report and returns its address.
 func file(t *testing.T, r result.Report) string {
@@ -93,9 +66,9 @@ func media(t *testing.T, ctx context.Context, medium, scheme string) { //nolint:
 
 func TestInABrowser(t *testing.T) {
 	t.Parallel()
-	ctx := browser(t)
+	ctx := browsertest.Start(t)
 	for name, r := range map[string]result.Report{
-		"suite": partOfTheSuite(), "write-up": seven(), "capacity": resulttest.Capacity(),
+		"suite": partOfTheSuite(), "write-up": seven(), "capacity": resulttest.Capacity(), "two limits": twoLimits(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := listen(t, ctx)

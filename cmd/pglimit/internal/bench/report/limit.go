@@ -36,15 +36,20 @@ func (limitPicture) draw(a *album, id, number string) chart.Picture {
 		return nil
 	}
 	slices.Sort(bounds)
-	for _, bound := range bounds {
-		text := "the limit: at most " + count(bound)
-		if len(bounds) > 1 {
-			text = "at most " + count(bound) + ": " + strings.Join(of[bound], ", ")
+	label, allowed := "the limit: at most ", "The thick line across is what its limit allows in "+each+": its burst and what flows back meanwhile. No line may cross it."
+	if len(bounds) > 1 {
+		// Not in the picture: it is too narrow for the names.
+		var whose []string
+		for _, bound := range bounds {
+			whose = append(whose, count(bound)+" for "+strings.Join(of[bound], ", "))
 		}
-		l.Limits = append(l.Limits, chart.Limit{Y: float64(bound), Label: text})
+		label, allowed = "at most ", "The thick lines across are what the limits allow in "+each+", a burst and what flows back meanwhile: "+strings.Join(whose, "; ")+". No line may cross its own."
+	}
+	for _, bound := range bounds {
+		l.Limits = append(l.Limits, chart.Limit{Y: float64(bound), Label: label + count(bound)})
 	}
 	l.Title = a.title(number, "Tokens granted in each "+each+", against the limit")
-	l.Caption = "The most that any one key was granted. The thick line across is what its limit allows in " + each + ": its burst and what flows back meanwhile. No line may cross it. The warm-up is there too."
+	l.Caption = "The most that any one key was granted. " + allowed + " The warm-up is there too."
 	return l
 }
 

@@ -136,6 +136,19 @@ func TestLimitIsDrawn(t *testing.T) {
 	}
 }
 
+func TestTwoLimitsAreToldApart(t *testing.T) {
+	t.Parallel()
+	p := find(t, pictures(t, twoLimits()), "Tokens granted in each 10\u00a0s, against the limit (open loop)")
+	for _, want := range []string{
+		">at most 1,000,001<", ">at most 1,100,000<",
+		": 1,000,001 for exclusion_range; 1,100,000 for token_bucket, upsert, for_update_nowait. No line may cross its own.",
+	} {
+		if !strings.Contains(p.text, want) {
+			t.Errorf("there is no %q in %s", want, p.text[:2000])
+		}
+	}
+}
+
 // Nothing is drawn of what did not happen: it is said.
 func TestWhatDidNotHappenIsSaid(t *testing.T) {
 	t.Parallel()

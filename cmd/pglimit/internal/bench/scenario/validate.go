@@ -24,8 +24,8 @@ const (
 
 // Validate returns an error that names the flag, its value and what is allowed.
 func (s Scenario) Validate() error {
-	if err := s.Limit.Validate(); err != nil {
-		return fmt.Errorf("--limit and --burst: %w", err)
+	if limit := (*pglimit.LimitError)(nil); errors.As(s.Limit.Validate(), &limit) {
+		return fmt.Errorf("--limit and --burst: %s %s", strings.ToLower(limit.Field), limit.Why)
 	}
 	if err := s.validateCosts(); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (t Trouble) validate(length time.Duration) error {
 	case t.Latency < 0 || t.Latency > maxLatency:
 		return fmt.Errorf("--latency is %v: it must be from 0 to %v", t.Latency, maxLatency)
 	case !(t.LockShare >= 0 && t.LockShare <= 1):
-		return fmt.Errorf("--lock is %v of 1: it must be from 0%% to 100%%", t.LockShare)
+		return fmt.Errorf("--lock is %.6g%%: it must be from 0%% to 100%%", 100*t.LockShare)
 	case t.RestartAfter < 0 || t.RestartAfter > 0 && t.RestartAfter >= length:
 		return fmt.Errorf("--restart is %v: it must be within the %v that each run lasts (--duration)", t.RestartAfter, length)
 	}

@@ -27,8 +27,11 @@ func newBlock(g result.Group) block {
 	b.best = rank.Best(b.standings)
 	for i, s := range b.standings {
 		name := short(s.Strategy)
-		if i == b.best {
+		switch {
+		case i == b.best:
 			name += " *"
+		case b.best >= 0 && rank.Level(s, b.standings[b.best]):
+			name += " ~"
 		}
 		b.rows = append(b.rows, []string{
 			name,

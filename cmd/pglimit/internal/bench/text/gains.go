@@ -33,6 +33,7 @@ func gains(base, staged []result.Group, o Options) []string {
 	}
 	lines := paged(rows)
 	lines[0] = o.title(lines[0])
+	lines = append(lines, "×2: twice as fast with them as without; ×0.5: half as fast.")
 	for _, fault := range faulty(staged) {
 		for _, line := range wrap(fault, Width, 2) {
 			lines = append(lines, o.bad(line))

@@ -84,6 +84,7 @@ func suiteNotes(r result.Report, blocks []block) []string {
 	note(strings.Contains(printed, result.VerdictSampled), "sampled: only some denials were checked (--details).")
 	note(strings.Contains(printed, result.VerdictNeverOver), "never over: no denial could be checked.")
 	note(strings.Contains(printed, result.VerdictNoFault), "no fault seen: grants are missing from the audit.")
+	note(strings.Contains(printed, " ~ "), "~: too close to the fastest (*) to call.")
 	note(contended, "cont(ended): denied because another caller held the row.")
 	note(strings.Contains(printed, " "+format.Unknown), "?: not known.")
 	note(strings.Contains(printed, "pub. "), "pub.: published_, the write-up's own statement.")

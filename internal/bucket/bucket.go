@@ -93,54 +93,87 @@ func ratio(a *big.Int, b int64) int64 {
 
 // tokens returns how many tokens can be taken at nowNS under the limit.
 func (b Bucket) tokens(nowNS int64, limit rate.Limit) int64 {
-	tokenNS, restNS := int64(limit.Token()), int64(limit.Window())
-	fullNS, leasedNS := b.read(nowNS, tokenNS)
-	if restNS -= max(0, fullNS-nowNS); restNS <= leasedNS {
-		return 0
-	}
-	return (restNS - leasedNS) / tokenNS
+	freeNS, _ := b.free(nowNS, limit)
+	return max(0, freeNS) / int64(limit.Token())
 }
 
-// Take returns the bucket after tokens were taken at nowNS. The bucket must have that many,
-// and no leases.
+// free returns how many nanoseconds of the window can be taken at nowNS; negative, if the bucket
+// owes more. room is the window without what leases set aside. A lease of more than the window
+// counts as a little more than it, so that no sum overflows.
+func (b Bucket) free(nowNS int64, limit rate.Limit) (freeNS, roomNS int64) {
+	windowNS := int64(limit.Window())
+	fullNS, leasedNS := b.read(nowNS, int64(limit.Token()))
+	roomNS = windowNS - min(windowNS+1, leasedNS)
+	return roomNS - max(0, fullNS-nowNS), roomNS
+}
+
+// Within returns how many tokens can be taken at nowNS or come back within the request's Ahead.
+// If a unit does not fit into what leases leave of the window, none can: see in_turn.sql.
+func (b Bucket) Within(nowNS int64, r *rate.Request) int64 {
+	freeNS, roomNS := b.free(nowNS, r.Limit)
+	if tokenNS := int64(r.Limit.Token()); max(r.Unit, 1) <= roomNS/tokenNS {
+		return max(0, freeNS+int64(r.Ahead)) / tokenNS
+	}
+	return 0
+}
+
+// asOf returns the row as it would be written at nowNS, at the price tokenNS of a token.
+func (b Bucket) asOf(nowNS, tokenNS int64) Bucket {
+	fullNS, leasedNS := b.read(nowNS, tokenNS)
+	b = b.Stepped(nowNS)
+	seen := Bucket{FullNS: fullNS, TokenNS: tokenNS, AtNS: max(b.AtNS, nowNS)}
+	if leasedNS > 0 {
+		seen.LeasedNS, seen.UntilNS = leasedNS, b.UntilNS
+	}
+	return seen
+}
+
+// Take returns the bucket after tokens were taken at nowNS. The bucket must have that many.
 func (b Bucket) Take(nowNS, tokens int64, limit rate.Limit) Bucket {
-	tokenNS := int64(limit.Token())
-	fullNS, _ := b.read(nowNS, tokenNS)
-	return Bucket{FullNS: max(fullNS, nowNS) + tokens*tokenNS, TokenNS: tokenNS, AtNS: max(b.Stepped(nowNS).AtNS, nowNS)}
+	b = b.asOf(nowNS, int64(limit.Token()))
+	b.FullNS = max(b.FullNS, nowNS) + tokens*b.TokenNS
+	return b
 }
 
 // Grantable returns how many tokens the request can be granted, in whole multiples of its unit.
 func (b Bucket) Grantable(nowNS int64, r *rate.Request) int64 {
 	unit := max(r.Unit, 1)
-	return min(r.Tokens, b.tokens(nowNS, r.Limit)) / unit * unit
+	return min(r.Tokens, b.Within(nowNS, r)) / unit * unit
 }
 
 // wait is the time, from nowNS, until that many tokens are there if nobody takes any. It is
 // rounded up to microseconds, because the database's clock counts in microseconds.
 func (b Bucket) wait(nowNS, tokens int64, limit rate.Limit) time.Duration {
-	b = b.Stepped(nowNS)
-	var waitNS int64
-	if (b.TokenNS == int64(limit.Token()) || b.TokenNS == 0) && b.LeasedNS == 0 {
-		waitNS = max(0, b.FullNS-nowNS-(int64(limit.Window())-tokens*int64(limit.Token())))
-	} else {
-		// After another limit or with a lease there is no formula, but the tokens only grow
-		// with time, so a binary search finds it. When a lease ends there may be fewer tokens:
-		// search before that end or after it.
-		there := func(ns int) bool { return b.tokens(nowNS+int64(ns), limit) >= tokens }
-		from, to := 0, int(math.MaxInt64-nowNS)
-		if end := int(b.UntilNS - nowNS); b.LeasedNS > 0 && end > 0 {
-			if there(end - 1) {
-				to = end
-			} else {
-				from = end
-			}
-		}
-		waitNS = int64(from + sort.Search(to-from, func(ns int) bool { return there(from + ns) }))
-	}
+	waitNS := b.untilFree(nowNS, tokens*int64(limit.Token()), limit)
 	if rest := waitNS % 1000; rest > 0 {
 		waitNS += 1000 - rest
 	}
 	return time.Duration(waitNS)
+}
+
+// untilFree is the time in nanoseconds, from nowNS, until that much of the window is free if
+// nobody takes any. For nothing, that is until the bucket no longer owes more than the window.
+func (b Bucket) untilFree(nowNS, partNS int64, limit rate.Limit) int64 {
+	b = b.Stepped(nowNS)
+	if (b.TokenNS == int64(limit.Token()) || b.TokenNS == 0) && b.LeasedNS == 0 {
+		return max(0, b.FullNS-nowNS-(int64(limit.Window())-partNS))
+	}
+	// After another limit or with a lease there is no formula, but more gets free with time, so a
+	// binary search finds it. When a lease ends, less may be free: search before that end or
+	// after it.
+	there := func(ns int) bool {
+		freeNS, _ := b.free(nowNS+int64(ns), limit)
+		return freeNS >= partNS
+	}
+	from, to := 0, int(math.MaxInt64-nowNS)
+	if end := int(b.UntilNS - nowNS); b.LeasedNS > 0 && end > 0 {
+		if there(end - 1) {
+			to = end
+		} else {
+			from = end
+		}
+	}
+	return int64(from + sort.Search(to-from, func(ns int) bool { return there(from + ns) }))
 }
 
 // Decision is the answer to the request: what was granted, and the bucket after that.
@@ -156,6 +189,9 @@ func (b Bucket) Decision(r *rate.Request, nowNS, granted int64) rate.Decision {
 	}
 	if r.Tokens == 0 {
 		d.Allowed = d.Remaining >= unit
+	}
+	if granted > 0 && r.Ahead > 0 {
+		d.Delay = time.Duration(b.untilFree(nowNS, 0, r.Limit))
 	}
 	return d
 }

@@ -41,8 +41,9 @@ func near(t *rapid.T, name string, at, off int64) int64 {
 	).Draw(t, name)
 }
 
-// inTime is a time from 1970 to 2043.
-func inTime(ns int64) int64 { return min(max(1, ns), 1<<61) }
+// inTime is a time from 1970 to 2043. Not from its first hours: after a step back to them a row
+// counts from 1, and the model from a time before 1970.
+func inTime(ns int64) int64 { return min(max(2*int64(time.Hour), ns), 1<<61) }
 
 func oneOf(t *rapid.T, times ...int64) int64 { return rapid.SampledFrom(times).Draw(t, "near") }
 
@@ -88,13 +89,20 @@ func TestABucketReadsAsTheModelDoes(t *testing.T) {
 		if d.Remaining != want.Remaining || !sameWait(d.RetryAfter, want.RetryAfter) || !sameWait(d.ResetAfter, want.ResetAfter) {
 			t.Fatalf("%+v, want %+v", d, want)
 		}
-		if n := want.Remaining; b.LeasedNS == 0 && n > 0 {
+		if n := want.Remaining; n > 0 {
 			m.Take(now, l, n, n)
-			if got := b.Take(now, n, limit); got.FullNS != m.Full || got.TokenNS != m.Token || got.AtNS != m.At {
+			if got := b.Take(now, n, limit); !sameRow(got, m) {
 				t.Fatalf("after %d tokens: %+v, want %+v", n, got, m)
 			}
 		}
 	})
+}
+
+// sameRow says whether a bucket is what the model has. A row counts from 1, and without a lease
+// its end means nothing.
+func sameRow(b Bucket, m model.Bucket) bool {
+	return b.FullNS == max(1, m.Full) && b.TokenNS == m.Token && b.AtNS == m.At &&
+		b.LeasedNS == m.Leased && (b.LeasedNS == 0 || b.UntilNS == m.Until)
 }
 
 // sameWait says whether a time to wait is the true one, rounded up to the clock's
@@ -102,6 +110,55 @@ func TestABucketReadsAsTheModelDoes(t *testing.T) {
 func sameWait(got, want time.Duration) bool {
 	const century = 100 * 365 * 24 * time.Hour
 	return got >= want && got-want < time.Microsecond || got > century && want > century
+}
+
+// A lease is settled and the next one granted as the model does it.
+func TestALeaseIsWhatTheModelHas(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		b, m := anyBucket(t)
+		limit := askedBy(t, b)
+		l := modelled(limit)
+		now := inTime(near(t, "now", oneOf(t, nowNS, b.AtNS, b.FullNS, b.UntilNS), min(l.Window(), m.Leased+1)))
+		ttl := near(t, "ttl", oneOf(t, 5*(b.UntilNS-now), int64(time.Minute)), int64(time.Minute)) // a fifth of it matters
+		most := max(1, b.LeasedNS/b.TokenNS)
+		r := rate.LeaseRequest{
+			Limit:  limit,
+			Tokens: rapid.Int64Range(0, l.Burst).Draw(t, "tokens"),
+			Share:  rapid.Int64Range(1, 5).Draw(t, "share"),
+			TTL:    time.Duration(min(max(ttl, int64(time.Millisecond)), int64(time.Hour))),
+			Settle: rate.Lease{
+				Tokens: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, most), rapid.Just(most+1)).Draw(t, "settle"),
+				Until:  time.Unix(0, b.UntilNS+rapid.SampledFrom([]int64{0, 0, 0, 1}).Draw(t, "another lease")),
+			},
+		}
+		r.Spent = rapid.Int64Range(0, r.Settle.Tokens).Draw(t, "spent")
+		want, until := m.Lease(now, l, model.LeaseRequest{
+			Want: r.Tokens, Share: r.Share, TTL: int64(r.TTL), Settle: r.Settle.Tokens, Spent: r.Spent, SettleUntil: r.Settle.Until.UnixNano(),
+		})
+		got, granted := b.Lease(now, &r)
+		if granted != want || !sameRow(got, m) || granted > 0 && got.UntilNS != until {
+			t.Fatalf("%d tokens, %+v; want %d until %d, %+v", granted, got, want, until, m)
+		}
+	})
+}
+
+// A refund gives back what the model does.
+func TestARefundIsWhatTheModelGivesBack(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		b, m := anyBucket(t)
+		limit := askedBy(t, b)
+		l := modelled(limit)
+		now := inTime(near(t, "now", oneOf(t, nowNS, b.AtNS, b.FullNS), l.Window()))
+		n := rapid.Int64Range(0, l.Burst).Draw(t, "tokens")
+		at := inTime(near(t, "granted at", oneOf(t, now, b.AtNS, now-n*l.Token), l.Window()))
+		delay := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, l.Window())).Draw(t, "delay")
+		m.Refund(now, l, n, at, delay)
+		if got := b.GiveBack(now, &rate.Refund{Request: rate.Request{Limit: limit, Tokens: n}, At: time.Unix(0, at), Delay: time.Duration(delay)}); !sameRow(got, m) {
+			t.Fatalf("%+v, want %+v", got, m)
+		}
+	})
 }
 
 // Under another limit, a token may be there until a lease ends, and not after that: the lease
@@ -121,6 +178,19 @@ func TestRetryAfterAroundTheEndOfALease(t *testing.T) {
 		d := b.Decision(&rate.Request{Limit: limit, Unit: 1}, nowNS+int64(test.after), 0)
 		if d.Allowed != (test.retry == 0) || d.RetryAfter != test.retry || d.ResetAfter != test.reset {
 			t.Errorf("after %v: %+v, want %v and %v", test.after, d, test.retry, test.reset)
+		}
+	}
+}
+
+// Leases of a bucket end together. If less than a fifth of the TTL is left until then, there is no
+// new one: otherwise nobody could settle it in time.
+func TestNoLeaseShortlyBeforeTheEndOfAnother(t *testing.T) {
+	t.Parallel()
+	r := rate.LeaseRequest{Limit: rate.PerHour(10), Tokens: 1, Share: 1, TTL: 10 * time.Second}
+	b, _ := Bucket{}.Lease(nowNS, &r)
+	for left, want := range map[time.Duration]int64{2 * time.Second: 1, 2*time.Second - 1: 0} {
+		if _, granted := b.Lease(b.UntilNS-int64(left), &r); granted != want {
+			t.Errorf("%v before the end: %d tokens, want %d", left, granted, want)
 		}
 	}
 }

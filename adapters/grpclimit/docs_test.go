@@ -1,0 +1,41 @@
+package grpclimit_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// The code of docs/grpc.md is that of the examples, and its service config is one.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/grpc.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := func(code string) string { return strings.Join(strings.Fields(code), " ") }
+	blocks := strings.Split(string(page), "```")
+	if len(blocks) != 7 {
+		t.Fatalf("there are %d blocks of code, not 3", len(blocks)/2)
+	}
+	for _, i := range []int{1, 5} {
+		for line := range strings.Lines(strings.TrimPrefix(blocks[i], "go\n")) {
+			if !strings.Contains(words(string(examples)), words(line)) {
+				t.Errorf("no example has the line %s", line)
+			}
+		}
+	}
+	conn, err := grpc.NewClient("passthrough:///", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(strings.TrimPrefix(blocks[3], "json")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+}

@@ -1,0 +1,365 @@
+package grpclimit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/pglimit/ratelimit/adapters/grpclimit"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+)
+
+func TestDeniedCall(t *testing.T) {
+	t.Parallel()
+	memory, s := pglimittest.Memory(), new(service)
+	limiter := newLimiter(t, memory, pglimit.Limit{Tokens: 1, Period: 1500*time.Millisecond + time.Microsecond, Burst: 2})
+	client := serve(t, limiter, grpclimit.Config{Key: anybody}, s)
+	for range 2 {
+		if granted, trailer := call(t.Context(), client); granted.Code() != codes.OK || trailer != nil {
+			t.Errorf("a call within the limit ended with %v and the trailer %q", granted, trailer)
+		}
+	}
+
+	denied, trailer := call(t.Context(), client)
+	if denied.Code() != codes.ResourceExhausted || denied.Message() != "rate limit exceeded: try again in 1.501s" {
+		t.Errorf("the call over the limit ended with %v", denied)
+	}
+	if len(trailer) != 1 || trailer[0] != "1501" { // rounded up: 1500 would be too early
+		t.Errorf("%s is %q, not 1501", pushback, trailer)
+	}
+	retry, quota := details(t, denied)
+	if retry.GetRetryDelay().AsDuration() != 1501*time.Millisecond {
+		t.Errorf("RetryInfo is %v", retry)
+	}
+	v := quota.GetViolations()
+	if len(v) != 1 || v[0].QuotaId != "api" || v[0].QuotaValue != 2 || v[0].Subject != "" || !strings.Contains(v[0].Description, "1/1.500001s burst 2") {
+		t.Errorf("QuotaFailure is %v", quota)
+	}
+	if strings.Contains(denied.String(), "anybody") {
+		t.Errorf("the status tells the key: %v", denied)
+	}
+	if s.calls.Load() != 2 {
+		t.Errorf("%d calls reached the handler, not 2", s.calls.Load())
+	}
+	memory.Advance(1501 * time.Millisecond)
+	wantCode(t, client, codes.OK)
+}
+
+func TestQuotaSubject(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		subject func(string) string
+		want    string
+	}{
+		"plain":   {func(key string) string { return key }, "anybody"},
+		"hashed":  {grpclimit.Hash([]byte("secret")), "yDjTBWGXCCq5kRSm4z_sn9uixJEE8N1p8XSYI_Y0tos"},
+		"no text": {func(string) string { return "a\xff" }, "a�"}, // else the details could not be encoded
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := serve(t, newLimiter(t, pglimittest.Memory(), perHour(1)), grpclimit.Config{Key: anybody, QuotaSubject: c.subject}, new(service))
+			wantCode(t, client, codes.OK)
+			denied, _ := call(t.Context(), client)
+			if _, quota := details(t, denied); len(quota.GetViolations()) != 1 || quota.Violations[0].Subject != c.want {
+				t.Errorf("QuotaFailure is %v, not of %q", quota, c.want)
+			}
+		})
+	}
+}
+
+func TestNoDecisionIsUnavailable(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		onError func(context.Context, pglimit.Request, error) (pglimit.Decision, error)
+		want    codes.Code
+		retry   time.Duration
+	}{
+		"no choice":   {nil, codes.Unavailable, 0},
+		"fail closed": {pglimit.FailClosed, codes.Unavailable, time.Second},
+		"fail open":   {pglimit.FailOpen, codes.OK, 0},
+		"a status of one's own": {func(context.Context, pglimit.Request, error) (pglimit.Decision, error) {
+			return pglimit.Decision{}, status.Error(codes.Aborted, "later")
+		}, codes.Aborted, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			memory, s := pglimittest.Memory(), new(service)
+			limiter, err := pglimittest.New(memory, pglimit.Config{Name: "api", Limit: perHour(1), OnError: c.onError})
+			if err != nil {
+				t.Fatal(err)
+			}
+			memory.Fail(pglimit.ErrUnavailable)
+			// Nothing was taken: there is nothing to give back.
+			var log bytes.Buffer
+			client := serve(t, limiter, grpclimit.Config{Key: anybody, Refund: grpclimit.OnSuccess, Logger: slog.New(slog.NewTextHandler(&log, nil))}, s)
+			ended, _ := call(t.Context(), client)
+			if strings.Contains(log.String(), "call not decided") != (c.want == codes.Unavailable) || strings.Contains(log.String(), "given back") {
+				t.Errorf("logged: %s", log.String())
+			}
+			if ended.Code() != c.want || (s.calls.Load() == 1) != (c.want == codes.OK) {
+				t.Errorf("the call ended with %v, and the handler had %d calls", ended, s.calls.Load())
+			}
+			if retry, quota := details(t, ended); retry.GetRetryDelay().AsDuration() != c.retry || quota != nil {
+				t.Errorf("RetryInfo is %v, QuotaFailure %v", retry, quota)
+			}
+			memory.Fail(nil)
+			wantLeft(t, limiter, "anybody", 1)
+		})
+	}
+}
+
+func TestCallWithoutAValidRequestIsNotLetThrough(t *testing.T) {
+	t.Parallel()
+	cost := func(n int64) func(context.Context, grpclimit.Call) int64 {
+		return func(context.Context, grpclimit.Call) int64 { return n }
+	}
+	requests := func(r ...pglimit.Request) func(context.Context, grpclimit.Call, string) []pglimit.Request {
+		return func(context.Context, grpclimit.Call, string) []pglimit.Request { return r }
+	}
+	for name, c := range map[string]struct {
+		config grpclimit.Config
+		want   codes.Code
+		logged string
+	}{
+		"empty key":       {grpclimit.Config{Key: grpclimit.Constant("")}, codes.Internal, "the key is empty"},
+		"key fails":       {grpclimit.Config{Key: func(context.Context, grpclimit.Call) (string, error) { return "k", errors.New("no such user") }}, codes.Internal, "no such user"},
+		"status of key":   {grpclimit.Config{Key: grpclimit.Metadata("x-api-key")}, codes.InvalidArgument, ""},
+		"long key":        {grpclimit.Config{Key: grpclimit.Constant(strings.Repeat("k", pglimit.MaxKeyBytes+1))}, codes.InvalidArgument, ""},
+		"binary key":      {grpclimit.Config{Key: grpclimit.Constant("secret\xff")}, codes.InvalidArgument, ""},
+		"key with NUL":    {grpclimit.Config{Key: grpclimit.Constant("secret\x00")}, codes.InvalidArgument, ""},
+		"cost too high":   {grpclimit.Config{Key: anybody, Cost: cost(4)}, codes.InvalidArgument, ""},
+		"cost of nothing": {grpclimit.Config{Key: anybody, Cost: cost(0)}, codes.Internal, "Config.Cost is 0"},
+		"bad limit":       {grpclimit.Config{Key: anybody, Limit: func(context.Context, grpclimit.Call) pglimit.Limit { return pglimit.Limit{Tokens: -1} }}, codes.Internal, "Limit.Tokens is -1"},
+		"no requests":     {grpclimit.Config{Key: anybody, Requests: requests()}, codes.Internal, "Config.Requests returned none"},
+		"negative tokens": {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Key: "a", Tokens: -1})}, codes.Internal, "the Tokens of request 0 are -1"},
+		"tokens too many": {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Key: "a", Tokens: 4})}, codes.InvalidArgument, ""},
+		"request of none": {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Limiter: "day"})}, codes.Internal, "the Key of request 0 is empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			c.config.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			s := new(service)
+			client := serve(t, newLimiter(t, pglimittest.Memory(), perHour(3)), c.config, s)
+			for range 2 {
+				wantCode(t, client, c.want)
+			}
+			if stream, _ := send(t, client, 1); stream.Code() != c.want {
+				t.Errorf("the stream ended with %v", stream)
+			} else if text := stream.Message(); strings.Contains(text, "secret") || strings.Contains(text, "Request.") {
+				t.Errorf("the client is told %q", text)
+			}
+			if s.calls.Load() != 0 {
+				t.Error("a call reached the handler")
+			}
+			if c.logged == "" && log.Len() > 0 || !strings.Contains(log.String(), c.logged) || strings.Count(log.String(), "\n") > 1 {
+				t.Errorf("the log says %q; it should say %q, and only once", log.String(), c.logged)
+			}
+		})
+	}
+}
+
+func TestCostLimitAndSkip(t *testing.T) {
+	t.Parallel()
+	paid := metadata.AppendToOutgoingContext(t.Context(), "plan", "paid")
+	limiter := newLimiter(t, pglimittest.Memory(), perHour(3))
+	client := serve(t, limiter, grpclimit.Config{
+		Key: anybody,
+		Cost: func(_ context.Context, call grpclimit.Call) int64 {
+			if request, is := call.Message.(*grpc_testing.SimpleRequest); is {
+				return int64(request.ResponseSize)
+			}
+			return 1
+		},
+		Limit: func(ctx context.Context, _ grpclimit.Call) pglimit.Limit {
+			if metadata.ValueFromIncomingContext(ctx, "plan") != nil {
+				return perHour(6)
+			}
+			return pglimit.Limit{}
+		},
+		Skip: grpclimit.Methods("grpc.testing.TestService/StreamingInputCall"),
+	}, new(service))
+	if _, err := client.UnaryCall(t.Context(), &grpc_testing.SimpleRequest{ResponseSize: 2}); err != nil {
+		t.Error(err)
+	}
+	wantLeft(t, limiter, "anybody", 1)
+	wantCode(t, client, codes.OK)
+	wantCode(t, client, codes.ResourceExhausted)
+	if skipped, _ := send(t, client, 1); skipped.Code() != codes.OK {
+		t.Errorf("a call that is not limited ended with %v", skipped)
+	}
+	for range 3 { // the three that the plan has more
+		if granted, _ := call(paid, client); granted.Code() != codes.OK {
+			t.Errorf("a call within the plan ended with %v", granted)
+		}
+	}
+	if denied, _ := call(paid, client); denied.Code() != codes.ResourceExhausted {
+		t.Errorf("a call over the plan ended with %v", denied)
+	}
+}
+
+func TestSeveralLimits(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	limiter := newLimiter(t, memory, pglimit.PerSecond(2))
+	client := serve(t, limiter, grpclimit.Config{
+		Key: anybody,
+		Requests: func(_ context.Context, _ grpclimit.Call, key string) []pglimit.Request {
+			return []pglimit.Request{{Key: key}, {Limiter: "hour", Key: key, Limit: perHour(3)}}
+		},
+		Refund: grpclimit.OnFailure,
+	}, new(service))
+	denied := func() (ids []string) {
+		s, _ := call(t.Context(), client)
+		_, quota := details(t, s)
+		for _, v := range quota.GetViolations() {
+			ids = append(ids, v.QuotaId)
+		}
+		return ids
+	}
+	for _, want := range []string{"", "", "api"} {
+		if got := strings.Join(denied(), " "); got != want {
+			t.Errorf("denied by %q, not by %q", got, want)
+		}
+	}
+	memory.Advance(time.Second)
+	for _, want := range []string{"", "hour"} {
+		if got := strings.Join(denied(), " "); got != want {
+			t.Errorf("denied by %q, not by %q", got, want)
+		}
+	}
+	wantLeft(t, limiter, "anybody", 1) // the denial by the hour's limit took nothing of the second's
+}
+
+func TestClientThatLeavesIsNotTold(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	limits, err := grpclimit.New(newLimiter(t, pglimittest.Memory(), perHour(1)), grpclimit.Config{Key: anybody, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancelLate := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancelLate()
+	for ctx, want := range map[context.Context]codes.Code{canceled: codes.Canceled, late: codes.DeadlineExceeded} {
+		_, err := limits.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: emptyCall}, nil)
+		if status.Code(err) != want {
+			t.Errorf("the call ended with %v, not with %v", err, want)
+		}
+	}
+	if log.Len() > 0 {
+		t.Errorf("logged: %s", log.String())
+	}
+}
+
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	var failed error
+	client := serve(t, newLimiter(t, memory, perHour(1)), grpclimit.Config{
+		Key: anybody,
+		Denied: func(_ context.Context, call grpclimit.Call, d grpclimit.Denial) error {
+			if call.Method != emptyCall {
+				return nil
+			}
+			return status.Errorf(codes.OutOfRange, "%d of %s, %v", len(d.Decisions), d.Decisions[0].Key, d.RetryAfter)
+		},
+		Failed: func(_ context.Context, call grpclimit.Call, err error) error {
+			if failed = err; call.Method != emptyCall {
+				return nil
+			}
+			return status.Error(codes.Aborted, "mine")
+		},
+		Logger: slog.New(slog.DiscardHandler),
+	}, new(service))
+	wantCode(t, client, codes.OK)
+	if denied, trailer := call(t.Context(), client); denied.Code() != codes.OutOfRange || denied.Message() != "1 of anybody, 1h0m0s" || trailer == nil {
+		t.Errorf("the call ended with %v and the trailer %q", denied, trailer)
+	}
+	if denied, _ := send(t, client, 1); denied.Code() != codes.ResourceExhausted {
+		t.Errorf("without an error of the hook's, the stream ended with %v", denied)
+	}
+	memory.Fail(pglimit.ErrUnavailable)
+	wantCode(t, client, codes.Aborted)
+	if !errors.Is(failed, pglimit.ErrUnavailable) {
+		t.Errorf("the hook got %v", failed)
+	}
+	if ended, _ := send(t, client, 1); ended.Code() != codes.Unavailable {
+		t.Errorf("without an error of the hook's, the stream ended with %v", ended)
+	}
+}
+
+// Health checks go on while the limiter has no decision.
+func TestHealthChecksPass(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	memory.Fail(pglimit.ErrUnavailable)
+	limits, err := grpclimit.New(newLimiter(t, memory, perHour(1)), grpclimit.Config{
+		Key: grpclimit.PeerIP, Skip: grpclimit.Methods("grpc.health.v1.Health"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks := health.NewServer()
+	got, err := limits.Unary(t.Context(), &healthgrpc.HealthCheckRequest{}, &grpc.UnaryServerInfo{FullMethod: healthgrpc.Health_Check_FullMethodName},
+		func(ctx context.Context, request any) (any, error) {
+			return checks.Check(ctx, request.(*healthgrpc.HealthCheckRequest))
+		})
+	if err != nil || got.(*healthgrpc.HealthCheckResponse).Status != healthgrpc.HealthCheckResponse_SERVING {
+		t.Errorf("the check got %v, %v", got, err)
+	}
+}
+
+func TestBlockedKey(t *testing.T) {
+	t.Parallel()
+	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{
+		Name: "login", Limit: pglimit.PerSecond(1), Block: pglimit.Block{After: 1, Within: time.Minute, For: time.Hour, Max: time.Hour},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := serve(t, limiter, grpclimit.Config{Key: anybody}, new(service))
+	wantCode(t, client, codes.OK)
+	wantCode(t, client, codes.ResourceExhausted)
+	blocked, trailer := call(t.Context(), client)
+	retry, quota := details(t, blocked)
+	if retry.GetRetryDelay().AsDuration() != time.Hour || !strings.Contains(quota.GetViolations()[0].Description, "too many denials") || trailer[0] != "-1" {
+		t.Errorf("a blocked key got %v, %v, the trailer %q", retry, quota, trailer)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	limiter := newLimiter(t, pglimittest.Memory(), perHour(1))
+	plain := newLimiter(t, struct{ pglimit.Strategy }{pglimittest.Memory()}, perHour(1))
+	requests := func(context.Context, grpclimit.Call, string) []pglimit.Request { return nil }
+	limit := func(context.Context, grpclimit.Call) pglimit.Limit { return pglimit.Limit{} }
+	for want, c := range map[string]struct {
+		limiter *pglimit.Limiter
+		config  grpclimit.Config
+	}{
+		"limiter is nil":                     {nil, grpclimit.Config{Key: anybody}},
+		"Config.Key is nil":                  {limiter, grpclimit.Config{}},
+		"Limit and Config.Requests are both": {limiter, grpclimit.Config{Key: anybody, Limit: limit, Requests: requests}},
+		"Config.Requests is set, but":        {plain, grpclimit.Config{Key: anybody, Requests: requests}},
+		"Config.Refund is set, but":          {plain, grpclimit.Config{Key: anybody, Refund: grpclimit.OnFailure}},
+	} {
+		if _, err := grpclimit.New(c.limiter, c.config); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, and should say %q", err, want)
+		}
+	}
+}

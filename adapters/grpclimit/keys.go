@@ -1,0 +1,165 @@
+package grpclimit
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/pglimit/ratelimit/adapters/httplimit"
+)
+
+// KeyFunc returns the key of a call: whom it is counted for. An error is answered by
+// [Config].Failed, with the status that [StatusOf] has for it.
+type KeyFunc func(ctx context.Context, call Call) (string, error)
+
+// Subject counts calls for what authentication has found out: a user, a tenant, an organisation. of
+// returns it from the context, or "" if there is none: then the error is [ErrNoKey] and the answer
+// INTERNAL, because the interceptor that authenticates, and turns away clients that it does not
+// know, belongs in front. For calls without a subject, see [FirstOf].
+//
+// The key is kind, a colon and the subject: "user:42".
+func Subject(kind string, of func(ctx context.Context) string) KeyFunc {
+	return func(ctx context.Context, _ Call) (string, error) {
+		subject := of(ctx)
+		if subject == "" {
+			return "", fmt.Errorf("%w: there is no %s: put the interceptor that authenticates in front of the limiter", ErrNoKey, kind)
+		}
+		return kind + ":" + subject, nil
+	}
+}
+
+// Metadata counts calls by the value of that metadata, such as x-api-key, that was checked before: a
+// client that may send whatever it likes has a new bucket each time. If it is missing, the error
+// is [ErrNoKey], and if it is missing or there twice, the answer is INVALID_ARGUMENT.
+//
+// The key is the name in lower case, a colon and the value: "x-api-key:5f2e". It is stored in the
+// database: for secrets see [Hashed].
+func Metadata(name string) KeyFunc {
+	name = strings.ToLower(name)
+	return func(ctx context.Context, _ Call) (string, error) {
+		switch values := metadata.ValueFromIncomingContext(ctx, name); {
+		case len(values) == 0 || len(values) == 1 && values[0] == "":
+			return "", fmt.Errorf("%w: %w", ErrNoKey, status.Errorf(codes.InvalidArgument, "the metadata %s is missing", name))
+		case len(values) > 1:
+			return "", status.Errorf(codes.InvalidArgument, "the metadata %s is there %d times: send it once", name, len(values))
+		default:
+			return name + ":" + values[0], nil
+		}
+	}
+}
+
+// PeerIP counts calls by the address that called this server: "ip:192.0.2.7", or
+// "ip:2001:db8:0:1::/64", because a customer of a provider has at least 64 bits of an IPv6 address
+// to choose from. Zones are stripped, and IPv4 in IPv6 is IPv4. Behind a proxy all clients have
+// the address of the proxy: see [ClientIP]. A peer without an IP address, as on a Unix socket, is
+// answered with INTERNAL.
+func PeerIP(ctx context.Context, call Call) (string, error) { return peerIP(ctx, call) }
+
+var peerIP = ClientIP(httplimit.Proxies{})
+
+// ClientIP counts calls by the address of the client, as [PeerIP] does, also behind proxies of yours
+// that append the address that they were called from to the metadata x-forwarded-for, or to
+// that of Field: see [httplimit.Proxies]. If the address cannot be told for sure, the answer is
+// INTERNAL.
+//
+// It panics if the proxies are not valid, as [httplimit.ClientIP] does.
+func ClientIP(proxies httplimit.Proxies) KeyFunc {
+	of := httplimit.ClientIP(proxies)
+	field := cmp.Or(proxies.Field, "X-Forwarded-For")
+	header := http.CanonicalHeaderKey(field)
+	return func(ctx context.Context, _ Call) (string, error) {
+		from, known := peer.FromContext(ctx)
+		if !known || from.Addr == nil {
+			return "", errors.New("the context has no peer: it is not that of a call of a gRPC server")
+		}
+		return of(&http.Request{
+			RemoteAddr: from.Addr.String(),
+			Header:     http.Header{header: metadata.ValueFromIncomingContext(ctx, field)},
+		})
+	}
+}
+
+// Method counts calls by their method: "method:/package.Service/Method".
+//
+// On a server with [grpc.UnknownServiceHandler], such as a proxy, clients choose the method, and
+// with it a new bucket each time: there let a function of yours map what is not known to one key.
+func Method(_ context.Context, call Call) (string, error) { return "method:" + call.Method, nil }
+
+// Constant counts all calls together, for a limit of the whole service.
+func Constant(key string) KeyFunc {
+	return func(context.Context, Call) (string, error) { return key, nil }
+}
+
+// Join counts calls by all of the keys at once, such as each user at each method:
+// "user:42|method:/package.Service/Method". All of them must be there.
+func Join(keys ...KeyFunc) KeyFunc {
+	return func(ctx context.Context, call Call) (string, error) {
+		parts := make([]string, len(keys))
+		for i, of := range keys {
+			part, err := of(ctx, call)
+			if err != nil {
+				return "", err
+			}
+			if part == "" {
+				return "", fmt.Errorf("%w: part %d of Join is empty", ErrNoKey, i)
+			}
+			parts[i] = escape.Replace(part)
+		}
+		return strings.Join(parts, "|"), nil
+	}
+}
+
+// escape keeps different parts different when they are joined.
+var escape = strings.NewReplacer("%", "%25", "|", "%7C")
+
+// FirstOf counts a call by the first of the keys that it has, for instance clients that are logged
+// in by user, and all others by address. Another error than [ErrNoKey] ends the search.
+func FirstOf(keys ...KeyFunc) KeyFunc {
+	return func(ctx context.Context, call Call) (string, error) {
+		err := fmt.Errorf("%w: FirstOf has no key functions", ErrNoKey)
+		for _, of := range keys {
+			var key string
+			if key, err = of(ctx, call); !errors.Is(err, ErrNoKey) {
+				return key, err
+			}
+		}
+		return "", err
+	}
+}
+
+// Hashed counts calls by the [Hash] of the key, which is what the database then stores. For API
+// keys, which nobody guesses, the secret may be nil. For what can be guessed, such as addresses of
+// people, give it at least 16 random bytes, the same in all instances.
+func Hashed(key KeyFunc, secret []byte) KeyFunc {
+	hash := Hash(secret)
+	return func(ctx context.Context, call Call) (string, error) {
+		plain, err := key(ctx, call)
+		if err != nil || plain == "" {
+			return "", err
+		}
+		return hash(plain), nil
+	}
+}
+
+// Hash is the HMAC-SHA256 of a key with the secret, for [Config].QuotaSubject: 43 characters that
+// are the same for the same key.
+func Hash(secret []byte) func(key string) string {
+	secret = bytes.Clone(secret)
+	return func(key string) string {
+		mac := hmac.New(sha256.New, secret)
+		mac.Write([]byte(key))
+		return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	}
+}

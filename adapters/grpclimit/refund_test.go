@@ -1,0 +1,125 @@
+package grpclimit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/pglimit/ratelimit/adapters/grpclimit"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+)
+
+func TestRefund(t *testing.T) {
+	t.Parallel()
+	onInternal := grpclimit.OnCodes(codes.Internal, codes.DeadlineExceeded)
+	for name, c := range map[string]struct {
+		refund  func(context.Context, grpclimit.Call, codes.Code) bool
+		ended   error
+		charged bool
+	}{
+		"success":               {onInternal, nil, true},
+		"a code":                {onInternal, status.Error(codes.Internal, ""), false},
+		"another code":          {onInternal, status.Error(codes.NotFound, ""), true},
+		"a wrapped code":        {onInternal, fmt.Errorf("no: %w", status.Error(codes.Internal, "")), false},
+		"an error of a context": {onInternal, context.DeadlineExceeded, false},
+		"any error":             {onInternal, errors.New("unknown"), true},
+		"failure, success":      {grpclimit.OnFailure, nil, true},
+		"failure, failure":      {grpclimit.OnFailure, errors.New("unknown"), false},
+		"failure, cancelled":    {grpclimit.OnFailure, status.Error(codes.Canceled, ""), true}, // by the client, when it likes
+		"failure, late":         {grpclimit.OnFailure, context.DeadlineExceeded, true},
+		"success, success":      {grpclimit.OnSuccess, nil, false},
+		"success, failure":      {grpclimit.OnSuccess, errors.New("unknown"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limiter := newLimiter(t, pglimittest.Memory(), perHour(5))
+			client := serve(t, limiter, grpclimit.Config{Key: anybody, Refund: c.refund, Cost: func(context.Context, grpclimit.Call) int64 { return 2 }},
+				&service{answer: func(context.Context) error { return c.ended }})
+			if ended, _ := call(t.Context(), client); (ended.Code() == codes.OK) != (c.ended == nil) {
+				t.Errorf("the call ended with %v", ended)
+			}
+			left := int64(5)
+			if c.charged {
+				left = 3
+			}
+			wantLeft(t, limiter, "anybody", left)
+		})
+	}
+}
+
+// A client that leaves is why calls fail, whatever the handler returns: Send has Unavailable for a
+// connection that was closed.
+func TestRefundAfterTheClientHasLeft(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		refund func(context.Context, grpclimit.Call, codes.Code) bool
+		ended  error
+		left   int64
+	}{
+		"asked for":       {grpclimit.OnCodes(codes.Canceled), context.Canceled, 5},
+		"asked for too":   {grpclimit.OnCodes(codes.Canceled), status.Error(codes.Unavailable, ""), 5},
+		"another code":    {grpclimit.OnCodes(codes.Unavailable), status.Error(codes.Unavailable, ""), 4},
+		"failure":         {grpclimit.OnFailure, status.Error(codes.Unavailable, ""), 4},
+		"success":         {grpclimit.OnFailure, nil, 4},
+		"success, wanted": {grpclimit.OnSuccess, nil, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limiter := newLimiter(t, pglimittest.Memory(), perHour(5))
+			limits, err := grpclimit.New(limiter, grpclimit.Config{Key: anybody, Refund: c.refund})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			_, err = limits.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: emptyCall}, func(context.Context, any) (any, error) {
+				leave()
+				return nil, c.ended
+			})
+			if !errors.Is(err, c.ended) {
+				t.Errorf("the call ended with %v", err)
+			}
+			wantLeft(t, limiter, "anybody", c.left)
+		})
+	}
+}
+
+func TestRefundAfterAPanic(t *testing.T) {
+	t.Parallel()
+	limiter := newLimiter(t, pglimittest.Memory(), perHour(5))
+	limits, err := grpclimit.New(limiter, grpclimit.Config{Key: anybody, Refund: grpclimit.OnCodes(codes.Internal)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if what := recover(); what != "a fault" {
+			t.Errorf("the panic is %v", what)
+		}
+		wantLeft(t, limiter, "anybody", 5)
+	}()
+	_, _ = limits.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: emptyCall}, func(context.Context, any) (any, error) { panic("a fault") })
+}
+
+func TestRefundThatFailsIsLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	memory := pglimittest.Memory()
+	client := serve(t, newLimiter(t, memory, perHour(5)), grpclimit.Config{
+		Key: anybody, Refund: grpclimit.OnSuccess, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	}, &service{answer: func(context.Context) error {
+		memory.Fail(pglimit.ErrUnavailable)
+		return nil
+	}})
+	wantCode(t, client, codes.OK) // the client's answer is not to blame
+	if !strings.Contains(log.String(), "tokens not given back") || !strings.Contains(log.String(), emptyCall) {
+		t.Errorf("the log says %q", log.String())
+	}
+}

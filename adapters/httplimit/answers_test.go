@@ -1,0 +1,382 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/adapters/httplimit"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+)
+
+const types = "https://iana.org/assignments/http-problem-types#"
+
+func TestADenialSaysWhenToComeBack(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	limiter := newLimiter(t, memory, pglimit.Config{Limit: pglimit.PerMinute(40).WithBurst(2)})
+	url := served(t, httplimit.New(limiter, everybody)(fine))
+	for range 2 {
+		granted := get(t, url)
+		granted.expect(t, 200, "Retry-After", "", "Cache-Control", "")
+		if granted.body != "fine" {
+			t.Error(granted.body)
+		}
+	}
+	memory.Advance(100 * time.Millisecond)
+	denied := get(t, url)
+	denied.expect(t, 429, "Retry-After", "2", "RateLimit", `"api";r=0;t=2`, "RateLimit-Policy", `"api";q=2;w=3`)
+	if p := denied.problem(t); p.Type != types+"quota-exceeded" || !reflect.DeepEqual(p.Violated, []string{"api"}) || p.Detail != "Try again in 2 seconds." {
+		t.Errorf("%+v", p)
+	}
+	memory.Advance(500 * time.Millisecond)
+	denied = get(t, url)
+	denied.expect(t, 429, "Retry-After", "1")
+	if p := denied.problem(t); p.Detail != "Try again in 1 second." {
+		t.Errorf("%+v", p)
+	}
+	memory.Advance(time.Second)
+	get(t, url).expect(t, 200)
+}
+
+// The promise holds through a server: of many requests at once, exactly the burst is granted.
+func TestManyClientsAtOnce(t *testing.T) {
+	t.Parallel()
+	var called atomic.Int64
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called.Add(1) })
+	url := served(t, httplimit.New(limited(t, pglimit.PerHour(10)), everybody)(next))
+	var granted atomic.Int64
+	var clients sync.WaitGroup
+	for range 40 {
+		clients.Go(func() {
+			switch reply := get(t, url); reply.StatusCode {
+			case http.StatusOK:
+				granted.Add(1)
+			case http.StatusTooManyRequests:
+				reply.problem(t)
+			default:
+				t.Error(reply.Status)
+			}
+		})
+	}
+	clients.Wait()
+	if granted.Load() != 10 || called.Load() != 10 {
+		t.Errorf("%d were granted, %d reached the handler", granted.Load(), called.Load())
+	}
+}
+
+func TestOtherMethodsAreDeniedToo(t *testing.T) {
+	t.Parallel()
+	url := served(t, httplimit.New(limited(t, pglimit.PerHour(1)), everybody)(fine))
+	get(t, url)
+	response, err := http.Head(url)
+	if err != nil || response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") != "3600" {
+		t.Error(response, err)
+	}
+	_ = response.Body.Close()
+}
+
+func TestABlockedKeyIsToldSo(t *testing.T) {
+	t.Parallel()
+	block := pglimit.Block{After: 1, Within: time.Minute, For: time.Hour, Max: time.Hour, Forget: 24 * time.Hour}
+	limiter := newLimiter(t, pglimittest.Memory(), pglimit.Config{Limit: pglimit.PerSecond(3), Block: block})
+	config := everybody
+	config.Cost = func(r *http.Request) int64 { return int64(len(r.URL.Path)) }
+	url := served(t, httplimit.New(limiter, config)(fine))
+	get(t, url+"/").expect(t, 200)
+	get(t, url+"/23").expect(t, 429) // blocks
+	blocked := get(t, url+"/")       // for which the tokens are there
+	blocked.expect(t, 429, "Retry-After", "3600", "RateLimit", `"api";r=0;t=3600`)
+	if p := blocked.problem(t); p.Type != types+"abnormal-usage-detected" || len(p.Violated) != 1 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// No decision, no fields: neither what is left nor what the limit is was looked at.
+func TestWhereNoDecisionIsKnown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		onError func(context.Context, pglimit.Request, error) (pglimit.Decision, error)
+		fail    error
+		status  int
+		retry   string
+	}{
+		"the error is returned": {nil, pglimit.ErrUnavailable, 503, "1"},
+		"open":                  {pglimit.FailOpen, pglimit.ErrUnavailable, 200, ""},
+		"closed":                {pglimit.FailClosed, pglimit.ErrUnavailable, 503, "1"},
+		"local":                 {pglimit.FailLocal(1), pglimit.ErrUnavailable, 200, ""},
+		"a function": {func(context.Context, pglimit.Request, error) (pglimit.Decision, error) {
+			return pglimit.Decision{RetryAfter: 90 * time.Second}, nil
+		}, pglimit.ErrUnavailable, 503, "90"},
+		"not migrated": {pglimit.FailOpen, pglimit.ErrNotMigrated, 503, "1"},
+	} {
+		for _, headers := range []httplimit.Headers{httplimit.Draft11, httplimit.Legacy} {
+			memory, log := pglimittest.Memory(), &logged{}
+			config := everybody
+			config.Headers, config.Logger = headers, log.logger()
+			limiter := newLimiter(t, memory, pglimit.Config{Limit: pglimit.PerMinute(5), OnError: c.onError})
+			url := served(t, httplimit.New(limiter, config)(fine))
+			memory.Fail(c.fail)
+			for range 2 {
+				answer := get(t, url)
+				answer.expect(t, c.status, "Retry-After", c.retry, "RateLimit", "", "RateLimit-Policy", "", "X-RateLimit-Limit", "", "X-RateLimit-Remaining", "", "X-RateLimit-Reset", "")
+				if c.status == 503 {
+					if p := answer.problem(t); p.Type != types+"temporary-reduced-capacity" || strings.Contains(answer.body, "pglimit") {
+						t.Errorf("%s: %s", name, answer.body)
+					}
+				}
+			}
+			lines := strings.Count(log.String(), "httplimit: request not decided")
+			if c.status == 503 && lines != 1 || c.status == 200 && lines != 0 {
+				t.Errorf("%s: logged %q", name, log.String())
+			}
+			memory.Fail(nil)
+			get(t, url).expect(t, 200)
+		}
+	}
+}
+
+// A request without a key does not pass, and nothing is taken for it.
+func TestNothingPassesWithoutAKey(t *testing.T) {
+	t.Parallel()
+	own := errors.New("secret of the server's")
+	for name, c := range map[string]struct {
+		key    func(*http.Request) (string, error)
+		status int
+		detail string
+	}{
+		"empty":          {func(*http.Request) (string, error) { return "", nil }, 500, "not set up properly"},
+		"an error":       {func(*http.Request) (string, error) { return "user:42", own }, 500, "not set up properly"},
+		"no subject":     {httplimit.Subject("user", func(*http.Request) string { return "" }), 500, "not set up properly"},
+		"no header":      {httplimit.Header("X-Api-Key"), 400, "the header field X-Api-Key is missing"},
+		"too long":       {httplimit.Constant(strings.Repeat("x", 1025)), 400, `"the key of this request has 1025 bytes: at most 1024 are allowed"`},
+		"not UTF-8":      {httplimit.Constant("secret\xff"), 400, `"the key of this request is not valid UTF-8, or has a NUL byte"`},
+		"NUL":            {httplimit.Constant("secret\x00"), 400, `"the key of this request is not valid UTF-8, or has a NUL byte"`},
+		"what you chose": {func(*http.Request) (string, error) { return "", fmt.Errorf("%w: no tenant", httplimit.ErrBadRequest) }, 400, "no tenant"},
+	} {
+		log := &logged{}
+		limiter := limited(t, pglimit.PerHour(1))
+		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: it has passed", name) })
+		url := served(t, httplimit.New(limiter, httplimit.Config{Key: c.key, Logger: log.logger()})(next))
+		for range 3 {
+			answer := get(t, url)
+			answer.expect(t, c.status, "RateLimit", "", "RateLimit-Policy", "", "Retry-After", "")
+			if p := answer.problem(t); p.Type != "about:blank" || !strings.Contains(strconv.Quote(p.Detail), c.detail) || strings.Contains(answer.body, "secret") {
+				t.Errorf("%s: %s", name, answer.body)
+			}
+		}
+		if stats := limiter.Stats(); stats.Allowed.Total()+stats.Denied.Total()+stats.Failed.Total() != 0 {
+			t.Errorf("%s: %+v", name, stats)
+		}
+		if lines := strings.Count(log.String(), "\n"); c.status == 500 && lines != 1 || c.status == 400 && lines != 0 {
+			t.Errorf("%s: logged %q", name, log.String())
+		}
+	}
+}
+
+func TestWhatCannotBeDecided(t *testing.T) {
+	t.Parallel()
+	cost := func(n int64) httplimit.Config {
+		c := everybody
+		c.Cost = func(*http.Request) int64 { return n }
+		return c
+	}
+	limit := everybody
+	limit.Limit = func(*http.Request) pglimit.Limit { return pglimit.Limit{Tokens: 1} }
+	all := func(requests ...pglimit.Request) httplimit.Config {
+		c := everybody
+		c.Requests = func(*http.Request, string) []pglimit.Request { return requests }
+		return c
+	}
+	for name, c := range map[string]struct {
+		config httplimit.Config
+		status int
+		logged string
+	}{
+		"more than the burst":      {cost(6), 400, ""},
+		"a cost of nothing":        {cost(0), 500, "Config.Cost: is 0"},
+		"a negative cost":          {cost(-1), 500, "Config.Cost: is -1"},
+		"a limit that is none":     {limit, 500, "Period"},
+		"no requests":              {all(), 500, "Config.Requests: there are none"},
+		"a request without a key":  {all(pglimit.Request{Key: "a"}, pglimit.Request{}), 500, "request 1: the key is empty"},
+		"a request for a long key": {all(pglimit.Request{Key: strings.Repeat("x", 1025)}), 400, ""},
+		"negative tokens":          {all(pglimit.Request{Key: "a"}, pglimit.Request{Key: "b", Tokens: -1}), 500, "request 1: Tokens is -1"},
+		"tokens beyond the burst":  {all(pglimit.Request{Key: "a", Tokens: 6}), 400, ""},
+		"a bucket asked for twice": {all(pglimit.Request{Key: "a"}, pglimit.Request{Key: "a"}), 500, "twice"},
+	} {
+		log := &logged{}
+		c.config.Logger = log.logger()
+		url := served(t, httplimit.New(limited(t, pglimit.PerMinute(5)), c.config)(fine))
+		answer := get(t, url)
+		answer.expect(t, c.status, "RateLimit", "")
+		if p := answer.problem(t); strings.Contains(p.Detail, "pglimit") || strings.Contains(p.Detail, "Request") || strings.Contains(p.Detail, "request 0") {
+			t.Errorf("%s: the client is told of the server's insides: %s", name, p.Detail)
+		}
+		if text := log.String(); !strings.Contains(text, c.logged) || c.logged == "" && text != "" {
+			t.Errorf("%s: logged %q", name, text)
+		}
+	}
+}
+
+func TestYourOwnAnswers(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	limiter := newLimiter(t, memory, pglimit.Config{Limit: pglimit.PerMinute(1)})
+	var denials []httplimit.Denial
+	config := everybody
+	config.Denied = func(w http.ResponseWriter, r *http.Request, denial httplimit.Denial) {
+		denials = append(denials, denial)
+		if r.URL.Path == "/default" {
+			httplimit.WriteDenied(w, r, denial)
+			return
+		}
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = fmt.Fprintf(w, "slowly, %s", denial.Decisions[0].Key)
+	}
+	var failures []error
+	config.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
+		failures = append(failures, err)
+		if r.URL.Path == "/default" {
+			httplimit.WriteFailed(w, r, err)
+			return
+		}
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = fmt.Fprint(w, httplimit.StatusOf(err))
+	}
+	config.Logger = new(logged).logger()
+	url := served(t, httplimit.New(limiter, config)(fine))
+	byDefault := served(t, httplimit.New(limiter, everybody)(fine))
+
+	get(t, url).expect(t, 200)
+	own := get(t, url)
+	own.expect(t, 429, "Retry-After", "60", "Cache-Control", "no-store", "RateLimit", `"api";r=0;t=60`, "Content-Type", "text/plain; charset=utf-8")
+	if own.body != "slowly, all" {
+		t.Error(own.body)
+	}
+	if asked, without := get(t, url+"/default"), get(t, byDefault); asked.body != without.body || asked.StatusCode != http.StatusTooManyRequests || asked.Header.Get("Content-Type") != without.Header.Get("Content-Type") {
+		t.Errorf("%s%s", asked.body, without.body)
+	}
+	if d := denials[0]; len(denials) != 2 || d.RetryAfter != time.Minute || len(d.Decisions) != 1 || d.Decisions[0].Limiter != "api" || !reflect.DeepEqual(d.Policies, []string{"api"}) {
+		t.Errorf("%+v", denials)
+	}
+
+	memory.Fail(pglimit.ErrUnavailable)
+	own = get(t, url)
+	own.expect(t, http.StatusTeapot, "Retry-After", "1", "Cache-Control", "no-store")
+	if own.body != "503" || !errors.Is(failures[0], pglimit.ErrUnavailable) {
+		t.Error(own.body, failures)
+	}
+	get(t, url+"/default").expect(t, 503)
+}
+
+// A client that has gone is no failure to be logged.
+func TestAClientThatHasGoneIsNotLogged(t *testing.T) {
+	t.Parallel()
+	log := &logged{}
+	config := everybody
+	config.Logger = log.logger()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	recorder := httptest.NewRecorder()
+	request := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)
+	httplimit.New(limited(t, pglimit.PerHour(1)), config)(fine).ServeHTTP(recorder, request)
+	if recorder.Code != http.StatusServiceUnavailable || log.String() != "" {
+		t.Error(recorder.Code, log.String())
+	}
+}
+
+func TestStatusOfAnError(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{fmt.Errorf("%w: no tenant", httplimit.ErrBadRequest), 400},
+		{&pglimit.RequestError{Field: "Tokens", Why: "is 6"}, 400},
+		{&pglimit.RequestError{Field: "Limiter", Why: "is empty"}, 500},
+		{fmt.Errorf("request 1: %w", &pglimit.LimitError{Field: "Burst"}), 500},
+		{fmt.Errorf("no groups: %w", errors.ErrUnsupported), 500},
+		{httplimit.ErrFallback, 503},
+		{pglimit.ErrUnavailable, 503},
+		{pglimit.ErrPermission, 503},
+		{pglimit.ErrClosed, 503},
+		{context.DeadlineExceeded, 503},
+	} {
+		if got := httplimit.StatusOf(c.err); got != c.want {
+			t.Errorf("%v: %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+// noRefunds is a strategy that can only take.
+type noRefunds struct{ pglimit.Strategy }
+
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	memory := limited(t, pglimit.PerHour(1))
+	plain, err := pglimit.New(pglimittest.Memory().Pool(), noRefunds{pglimittest.Memory()}, pglimit.Config{Name: "api", Limit: pglimit.PerHour(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := httplimit.Constant("all")
+	requests := func(*http.Request, string) []pglimit.Request { return nil }
+	for _, c := range []struct {
+		limiter *pglimit.Limiter
+		config  httplimit.Config
+		want    string // "" is valid
+	}{
+		{memory, httplimit.Config{Key: key}, ""},
+		{memory, httplimit.Config{Key: key, Requests: requests, Refund: httplimit.OnFailure, Headers: httplimit.None}, ""},
+		{nil, httplimit.Config{Key: key}, "limiter is nil"},
+		{memory, httplimit.Config{}, "Config.Key is nil"},
+		{memory, httplimit.Config{Key: key, Headers: 3}, "Config.Headers is 3"},
+		{memory, httplimit.Config{Key: key, Headers: -1}, "Config.Headers is -1"},
+		{memory, httplimit.Config{Key: key, Requests: requests, Limit: func(*http.Request) pglimit.Limit { return pglimit.Limit{} }}, "Config.Limit and Config.Requests"},
+		{plain, httplimit.Config{Key: key}, ""},
+		{plain, httplimit.Config{Key: key, Refund: httplimit.OnFailure}, "Config.Refund is set, but the strategy memory"},
+		{plain, httplimit.Config{Key: key, Requests: requests}, "Config.Requests is set, but the strategy memory"},
+	} {
+		err := c.config.Validate(c.limiter)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+		func() {
+			defer func() {
+				if what := recover(); fmt.Sprint(what) != fmt.Sprint(err) {
+					t.Errorf("New panicked with %v, want %v", what, err)
+				}
+			}()
+			httplimit.New(c.limiter, c.config)
+		}()
+	}
+}
+
+func TestSkipCostAndLimit(t *testing.T) {
+	t.Parallel()
+	plans := map[string]pglimit.Limit{"gold": pglimit.PerMinute(100)}
+	config := httplimit.Config{
+		Key:  httplimit.Header("X-User"),
+		Skip: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+		Cost: func(r *http.Request) int64 {
+			n, _ := strconv.ParseInt(r.URL.Query().Get("items"), 10, 64)
+			return max(1, n)
+		},
+		Limit: func(r *http.Request) pglimit.Limit { return plans[r.Header.Get("X-Plan")] },
+	}
+	url := served(t, httplimit.New(limited(t, pglimit.PerMinute(10)), config)(fine))
+	get(t, url+"/healthz").expect(t, 200, "RateLimit", "") // without a key
+	get(t, url, "X-User", "1").expect(t, 200, "RateLimit", `"api";r=9;t=54`)
+	get(t, url+"?items=7", "X-User", "1").expect(t, 200, "RateLimit", `"api";r=2;t=12`)
+	get(t, url+"?items=3", "X-User", "1").expect(t, 429, "RateLimit", `"api";r=2;t=6`, "Retry-After", "6")
+	get(t, url, "X-User", "2", "X-Plan", "gold").expect(t, 200, "RateLimit", `"api";r=99;t=60`, "RateLimit-Policy", `"api";q=100;w=60`)
+}

@@ -1,0 +1,190 @@
+package httplimit
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// Proxies says which of the addresses that a request came through are proxies of yours, so that
+// the one in front of them is the client's. The zero Proxies is for a server that clients connect
+// to directly.
+//
+// Each proxy appends the address that it was called from to the header field: what stands to
+// the right was written by proxies of yours, and what stands to the left by anybody. So the
+// field is read from right to left, beginning with Request.RemoteAddr, the address that called
+// this server.
+type Proxies struct {
+	// Prefixes of the proxies' addresses. The client is the first address that is in none of them,
+	// or the leftmost if all are. A client that does not come through a proxy is counted by its own
+	// address. Mind that the whole network in which your services are may be more than your
+	// proxies are: who has an address of Prefixes may say that he is anybody.
+	Prefixes []netip.Prefix
+
+	// Count of proxies that each request passes, where their addresses are not known. If it is too
+	// low, all clients share the address of a proxy; if it is too high, clients choose theirs.
+	// Whoever can reach this server without a proxy chooses one too. Not together with Prefixes.
+	Count int
+
+	// Field of the header. Empty: X-Forwarded-For. Another one, such as CF-Connecting-IP, may hold
+	// one address only; your proxy must set it on every request, whatever the client sent.
+	Field string
+
+	// IPv6 is how many leading bits of an IPv6 address are the client. From 1 to 128. Zero: 64,
+	// because a customer of a provider has at least 64 bits to choose from; many have 56, some 48.
+	IPv6 int
+}
+
+// ClientIP counts requests by the address of the client: "ip:192.0.2.7", or "ip:2001:db8:0:1::/64".
+// Zones are stripped, and IPv4 in IPv6 is IPv4. If the address cannot be told for sure, the error is
+// answered with 500.
+//
+// It panics if the proxies are not valid: both Prefixes and Count, an invalid prefix, a negative
+// Count, an IPv6 out of range.
+func ClientIP(proxies Proxies) KeyFunc {
+	if err := proxies.validate(); err != nil {
+		//nolint:forbidigo // as New does, when the program starts
+		panic(err)
+	}
+	p := proxies
+	if p.Field == "" {
+		p.Field = "X-Forwarded-For"
+	}
+	p.Field = http.CanonicalHeaderKey(p.Field)
+	if p.IPv6 == 0 {
+		p.IPv6 = 64
+	}
+	return func(r *http.Request) (string, error) {
+		addr, err := p.client(r.RemoteAddr, r.Header[p.Field])
+		if err != nil {
+			return "", err
+		}
+		return p.key(addr), nil
+	}
+}
+
+func (p *Proxies) validate() error {
+	switch {
+	case len(p.Prefixes) > 0 && p.Count != 0:
+		return errors.New("httplimit: Proxies has both Prefixes and a Count: one of them says who the proxies are")
+	case p.Count < 0:
+		return fmt.Errorf("httplimit: Proxies.Count is %d: it must not be negative", p.Count)
+	case p.IPv6 < 0 || p.IPv6 > 128:
+		return fmt.Errorf("httplimit: Proxies.IPv6 is %d: it must be from 1 to 128, or 0 for 64", p.IPv6)
+	}
+	for i, prefix := range p.Prefixes {
+		if !prefix.IsValid() {
+			return fmt.Errorf("httplimit: Proxies.Prefixes[%d] is not valid: make it with netip.MustParsePrefix, for instance", i)
+		}
+		if prefix.Addr().Is4In6() {
+			return fmt.Errorf("httplimit: Proxies.Prefixes[%d] is %v: write it as IPv4, which its addresses are counted as", i, prefix)
+		}
+	}
+	if p.Field != "" && len(p.Prefixes) == 0 && p.Count == 0 {
+		return fmt.Errorf("httplimit: Proxies.Field is %q without Prefixes or Count: say who may set it", p.Field)
+	}
+	return nil
+}
+
+// client is the address of the client: the first, from right to left, that is not a proxy's.
+func (p *Proxies) client(remote string, lines []string) (netip.Addr, error) {
+	if p.Count > 0 {
+		return p.behind(lines)
+	}
+	addr, err := parseAddr(remote)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("Request.RemoteAddr: %w", err)
+	}
+	chain := hops{lines: lines}
+	for p.trusts(addr) {
+		hop, more := chain.next()
+		if !more {
+			break
+		}
+		if addr, err = parseAddr(hop); err != nil {
+			return netip.Addr{}, fmt.Errorf("the header field %s: %w", p.Field, err)
+		}
+	}
+	return addr, nil
+}
+
+// behind is the address in front of Count proxies: the last of them is RemoteAddr.
+func (p *Proxies) behind(lines []string) (netip.Addr, error) {
+	chain, hop := hops{lines: lines}, ""
+	for n := range p.Count {
+		next, more := chain.next()
+		if !more {
+			return netip.Addr{}, fmt.Errorf("the header field %s has %d addresses, and Proxies.Count is %d", p.Field, n, p.Count)
+		}
+		hop = next
+	}
+	addr, err := parseAddr(hop)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("the header field %s: %w", p.Field, err)
+	}
+	return addr, nil
+}
+
+func (p *Proxies) trusts(addr netip.Addr) bool {
+	for _, prefix := range p.Prefixes {
+		if prefix.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// key of an address that parseAddr returned.
+func (p *Proxies) key(addr netip.Addr) string {
+	text := append(make([]byte, 0, 64), "ip:"...)
+	if addr.Is4() || p.IPv6 == 128 {
+		return string(addr.AppendTo(text))
+	}
+	prefix, err := addr.Prefix(p.IPv6)
+	if err != nil { // IPv6 was checked
+		return ""
+	}
+	return string(prefix.AppendTo(text))
+}
+
+// hops walks the addresses of a header field from right to left.
+type hops struct {
+	lines []string // that are still to be read, the last of them first
+	line  string   // the rest of the one that is being read
+}
+
+// next address to the left. Lines are a list, and empty members of one are none.
+func (h *hops) next() (hop string, more bool) {
+	for {
+		if h.line == "" {
+			if len(h.lines) == 0 {
+				return "", false
+			}
+			last := len(h.lines) - 1
+			h.line, h.lines = h.lines[last], h.lines[:last]
+		}
+		at := strings.LastIndexByte(h.line, ',')
+		hop = strings.TrimSpace(h.line[at+1:])
+		h.line = h.line[:max(at, 0)]
+		if hop != "" {
+			return hop, true
+		}
+	}
+}
+
+// parseAddr reads an address, with or without a port: some proxies write one.
+func parseAddr(text string) (addr netip.Addr, err error) {
+	if strings.HasPrefix(text, "[") || strings.Count(text, ":") == 1 {
+		var withPort netip.AddrPort
+		withPort, err = netip.ParseAddrPort(text)
+		addr = withPort.Addr()
+	} else {
+		addr, err = netip.ParseAddr(text)
+	}
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("%q is not an IP address", text)
+	}
+	return addr.WithZone("").Unmap(), nil
+}

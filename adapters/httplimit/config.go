@@ -1,0 +1,119 @@
+package httplimit
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// Config of a middleware. Key is required. The zero value of every other field means its default.
+// The functions are called concurrently.
+type Config struct {
+	// Key says whom a request is counted for: [Subject], [ClientIP], [Header], [Route], [Constant],
+	// [Join], [FirstOf], [Hashed], or a function of yours. Requests with the same key share a
+	// bucket. An error, or an empty key, is answered by Failed: nothing passes without a limit.
+	Key KeyFunc
+
+	// Skip says which requests pass without a decision, such as health checks. Nil: none.
+	Skip func(r *http.Request) bool
+
+	// Cost is how many tokens a request takes, all or none. Nil: 1. A cost of less than 1 is an
+	// error, and so is more than the Burst of the limit, which could never be granted: Failed
+	// answers both.
+	Cost func(r *http.Request) int64
+
+	// Limit is the limit of the request, such as that of the customer's plan. The zero Limit, and
+	// nil, mean the Limiter's own. See [pglimit.Limiter.AllowLimit].
+	Limit func(r *http.Request) pglimit.Limit
+
+	// Requests asks for several limits, all or nothing: see [pglimit.Limiter.AllowAll]. The key is
+	// that of Key. Each of the requests must have a Key; Tokens that are left out are the Cost,
+	// negative ones are an error, and a Limiter and Limit that are left out are the Limiter's own.
+	// The strategy must be a [pglimit.GroupTaker]. Nil: one limit. With Requests, Limit must be nil.
+	//
+	//	func(r *http.Request, key string) []pglimit.Request {
+	//		return []pglimit.Request{{Key: key}, {Limiter: "api/day", Key: key, Limit: daily}}
+	//	}
+	Requests func(r *http.Request, key string) []pglimit.Request
+
+	// Refund says, after a request was answered with the status, whether its tokens are given back:
+	// [OnFailure], [OnServerError], [OnSuccess], or a function of yours. A request that
+	// panicked has the status that was sent before, or 500 if none was, a connection that was
+	// hijacked 101. The strategy must be a [pglimit.GiveBacker]. Nil: all requests count.
+	//
+	// A client may hang up when it likes, whereupon handlers fail: then r.Context().Err() is
+	// context.Canceled. A function of yours that gives back for that leaves such clients without a limit.
+	//
+	// Giving back is a round trip for each decision, when the handler has returned: a client that
+	// has seen the whole answer has its tokens back, unless the handler sent a Content-Length and the
+	// whole body before it returned. The RateLimit fields were sent before.
+	Refund func(r *http.Request, status int) bool
+
+	// Headers are the fields of every answer that was decided. Zero: Draft11.
+	Headers Headers
+
+	// Denied answers a request that is over the limit. Retry-After, Cache-Control and the fields
+	// of Headers are set already. Nil: [WriteDenied].
+	Denied func(w http.ResponseWriter, r *http.Request, denial Denial)
+
+	// Failed answers a request of which no decision is known, or that Config.OnError of the Limiter
+	// denied (then the error is [ErrFallback]). Cache-Control is set already, and Retry-After if the
+	// status is 503. [StatusOf] is the status for the error. Nil: [WriteFailed].
+	Failed func(w http.ResponseWriter, r *http.Request, err error)
+
+	// Logger gets the errors whose status by StatusOf is 500 or more, and refunds that failed: of each
+	// kind the first at once, then at most one every ten seconds, with the number of those in
+	// between. Nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// KeyFunc returns the key of a request: whom it is counted for. An error is answered by
+// [Config].Failed, and logged as a fault of the server's, unless it is an [ErrBadRequest].
+type KeyFunc func(r *http.Request) (string, error)
+
+// Headers says which fields tell a client of its limit. They are set on every answer that was
+// decided, granted or denied, before the handler is called; never if no decision is known.
+// Retry-After is set on denials whatever Headers is.
+//
+// Middlewares may be nested: fields of Draft11 are lists, to which each adds its own. Of Legacy
+// the tightest is told: that of the limit with the fewest tokens left, or which denied.
+type Headers int
+
+// The fields. With a limit of 10 per second, burst 20, and one token taken, after another client's
+// answers:
+//
+//	Draft11  RateLimit-Policy: "api";q=20;w=2      20 at once, which come back in 2 s
+//	         RateLimit: "api";r=19;t=2             19 left; all of them are back in 2 s
+//	Legacy   X-RateLimit-Limit: 20
+//	         X-RateLimit-Remaining: 19
+//	         X-RateLimit-Reset: 1795383914         Unix time when the bucket is full
+const (
+	Draft11 Headers = iota // RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11
+	Legacy                 // X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset
+	None                   // no fields
+)
+
+// Validate returns an error that names the field and what is allowed, or nil. New panics with it.
+func (c Config) Validate(limiter *pglimit.Limiter) error {
+	switch {
+	case limiter == nil:
+		return errors.New("httplimit: the limiter is nil")
+	case c.Key == nil:
+		return errors.New("httplimit: Config.Key is nil: say whom requests are counted for, for instance httplimit.ClientIP(httplimit.Proxies{})")
+	case c.Requests != nil && c.Limit != nil:
+		return errors.New("httplimit: Config.Limit and Config.Requests are both set: set the Limit of each of the Requests")
+	case c.Headers < Draft11 || c.Headers > None:
+		return fmt.Errorf("httplimit: Config.Headers is %d: it must be Draft11, Legacy or None", c.Headers)
+	}
+	strategy := limiter.Strategy()
+	if _, able := strategy.(pglimit.GroupTaker); c.Requests != nil && !able {
+		return fmt.Errorf("httplimit: Config.Requests is set, but the strategy %s cannot take all or nothing from several buckets (token_bucket can)", strategy.Name())
+	}
+	if _, able := strategy.(pglimit.GiveBacker); c.Refund != nil && !able {
+		return fmt.Errorf("httplimit: Config.Refund is set, but the strategy %s takes nothing back", strategy.Name())
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package httplimit_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/adapters/httplimit"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+)
+
+const doc = "../../docs/http.md"
+
+// documented is the server whose answers docs/http.md shows. A path is a section of it.
+func documented(t *testing.T, memory *pglimittest.Strategy) http.Handler {
+	limiter := newLimiter(t, memory, pglimit.Config{Limit: pglimit.PerMinute(2)})
+	down := pglimittest.Memory()
+	down.Fail(pglimit.ErrUnavailable)
+	mux := http.NewServeMux()
+	handle := func(path string, limiter *pglimit.Limiter, config httplimit.Config) {
+		if config.Key == nil {
+			config.Key = httplimit.Join(httplimit.Constant(path), httplimit.ClientIP(httplimit.Proxies{}))
+		}
+		config.Logger = new(logged).logger()
+		mux.Handle(path, httplimit.New(limiter, config)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "hello\n")
+		})))
+	}
+	handle("/hello", limiter, httplimit.Config{})
+	handle("/plans", limiter, httplimit.Config{Limit: func(*http.Request) pglimit.Limit { return pglimit.PerMinute(600) }})
+	handle("/several", limiter, httplimit.Config{Requests: severalLimits})
+	handle("/legacy", limiter, httplimit.Config{Headers: httplimit.Legacy})
+	handle("/keyed", limiter, httplimit.Config{Key: httplimit.Header("X-Api-Key")})
+	handle("/down", newLimiter(t, down, pglimit.Config{Limit: pglimit.PerMinute(2)}), httplimit.Config{})
+	return mux
+}
+
+// exchange sends a request as curl does, and returns the answer as it came.
+func exchange(t *testing.T, address, path string, header []string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	request := "GET " + path + " HTTP/1.1\r\nHost: localhost:8080\r\n"
+	for _, line := range header {
+		request += line + "\r\n"
+	}
+	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	var answer strings.Builder
+	length, from := 0, bufio.NewReader(conn)
+	for {
+		line, err := from.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		line = strings.TrimSpace(line)
+		answer.WriteString(line + "\n")
+		if value, is := strings.CutPrefix(line, "Content-Length: "); is {
+			length, _ = strconv.Atoi(value)
+		}
+		if line == "" {
+			break
+		}
+	}
+	body := make([]byte, length)
+	if _, err := io.ReadFull(from, body); err != nil {
+		t.Fatal(err)
+	}
+	return answer.String() + string(body)
+}
+
+var (
+	consoles = regexp.MustCompile("(?s)```console\n(.*?)```")
+	commands = regexp.MustCompile(`(?m)^\$ curl -i( -H '([^']*)')? localhost:8080(/[a-z]*)\n`)
+	dates    = regexp.MustCompile(`(?m)^Date: .*$`)
+	snippets = regexp.MustCompile("(?s)```go\n(.*?)```")
+)
+
+// Every answer that docs/http.md shows is what a server sends. With PGLIMIT_UPDATE_DOCS=1 they are
+// written anew.
+func TestTheAnswersInTheDocs(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := strings.TrimPrefix(served(t, documented(t, pglimittest.Memory())), "http://")
+	shown := 0
+	fresh := consoles.ReplaceAllStringFunc(string(text), func(block string) string {
+		var b strings.Builder
+		for _, command := range commands.FindAllStringSubmatch(block, -1) {
+			var header []string
+			if command[2] != "" {
+				header = append(header, command[2])
+			}
+			answer := dates.ReplaceAllString(exchange(t, address, command[3], header), "Date: Sun, 22 Nov 2026 10:00:00 GMT")
+			b.WriteString(command[0] + answer)
+			shown++
+		}
+		return "```console\n" + b.String() + "```"
+	})
+	if shown < 8 {
+		t.Errorf("only %d answers", shown)
+	}
+	if os.Getenv("PGLIMIT_UPDATE_DOCS") != "" {
+		if err := os.WriteFile(doc, []byte(fresh), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	} else if fresh != string(text) {
+		t.Errorf("docs/http.md shows other answers than a server sends, which are:\n%s", strings.Join(consoles.FindAllString(fresh, -1), "\n"))
+	}
+}
+
+// Every snippet of docs/http.md, but for those of other routers, stands in a file of this package,
+// and so compiles.
+func TestTheSnippetsInTheDocs(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	for _, name := range []string{"docs_test.go", "docs_example_test.go"} {
+		file, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code.WriteString(unindented(string(file)))
+	}
+	own, _, found := strings.Cut(string(text), "## Other routers")
+	blocks := snippets.FindAllStringSubmatch(own, -1)
+	for _, block := range blocks {
+		if !strings.Contains(code.String(), unindented(block[1])) {
+			t.Errorf("this stands nowhere here:\n%s", block[1])
+		}
+	}
+	if !found || len(blocks) < 8 {
+		t.Errorf("only %d snippets", len(blocks))
+	}
+}
+
+func unindented(code string) string {
+	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(code, "")
+}
+
+var daily = pglimit.Limit{Tokens: 1000, Period: 24 * time.Hour, Burst: 1000}
+
+// severalLimits are those of the snippet.
+func severalLimits(_ *http.Request, key string) []pglimit.Request {
+	return []pglimit.Request{
+		{Key: key},
+		{Limiter: "api/day", Key: key, Limit: daily},
+		{Limiter: "api/org", Key: "org:7", Limit: pglimit.PerSecond(100)},
+	}
+}

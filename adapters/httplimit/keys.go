@@ -1,0 +1,119 @@
+package httplimit
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Subject counts requests for what authentication has found out: a user, a tenant, an
+// organisation. of returns it, usually from the context of the request, and "" if there is none:
+// then the error is [ErrNoKey] and the answer 500, because the middleware that authenticates, and
+// turns away those whom it does not know, belongs in front. For requests without a subject, see
+// [FirstOf].
+//
+// The key is kind, a colon and the subject: "user:42".
+func Subject(kind string, of func(r *http.Request) string) KeyFunc {
+	return func(r *http.Request) (string, error) {
+		subject := of(r)
+		if subject == "" {
+			return "", &keyError{"there is no " + kind + ": put the middleware that authenticates in front of the limiter", []error{ErrNoKey}}
+		}
+		return kind + ":" + subject, nil
+	}
+}
+
+// Header counts requests by a header field, such as X-Api-Key, that was checked before: a
+// client that may send whatever it likes has a new bucket each time. If the field is missing,
+// the error is [ErrNoKey], and if it is there twice, or missing, [ErrBadRequest], which is
+// answered with 400.
+//
+// The key is the name in lower case, a colon and the value: "x-api-key:5f2e". It is stored in the
+// database: for secrets see [Hashed].
+func Header(name string) KeyFunc {
+	field, prefix := http.CanonicalHeaderKey(name), strings.ToLower(name)+":"
+	return func(r *http.Request) (string, error) {
+		switch values := r.Header[field]; {
+		case len(values) == 0 || len(values) == 1 && values[0] == "":
+			return "", &keyError{"the header field " + name + " is missing", []error{ErrNoKey, ErrBadRequest}}
+		case len(values) > 1:
+			return "", &keyError{fmt.Sprintf("the header field %s is there %d times", name, len(values)), []error{ErrBadRequest}}
+		default:
+			return prefix + values[0], nil
+		}
+	}
+}
+
+// Route counts requests by the pattern of [http.ServeMux] that they matched: "route:GET /users/{id}".
+// Wrap the handlers that the mux calls: in front of the mux the pattern is not known yet, and
+// the error is [ErrNoKey]. (The path is no key: clients choose it.)
+func Route(r *http.Request) (string, error) {
+	if r.Pattern == "" {
+		return "", &keyError{"no pattern of a http.ServeMux was matched yet: wrap the handlers of the mux, not the mux", []error{ErrNoKey}}
+	}
+	return "route:" + r.Pattern, nil
+}
+
+// Constant counts all requests together, for a limit of the whole service.
+func Constant(key string) KeyFunc {
+	return func(*http.Request) (string, error) { return key, nil }
+}
+
+// Join counts requests by all of the keys at once, such as each user on each route:
+// "user:42|route:GET /users/{id}". All of them must be there.
+func Join(keys ...KeyFunc) KeyFunc {
+	return func(r *http.Request) (string, error) {
+		parts := make([]string, len(keys))
+		for i, of := range keys {
+			part, err := of(r)
+			if err != nil {
+				return "", err
+			}
+			if part == "" {
+				return "", &keyError{fmt.Sprintf("part %d of Join is empty", i), []error{ErrNoKey}}
+			}
+			parts[i] = escape.Replace(part)
+		}
+		return strings.Join(parts, "|"), nil
+	}
+}
+
+// escape keeps different parts different when they are joined.
+var escape = strings.NewReplacer("%", "%25", "|", "%7C")
+
+// FirstOf counts a request by the first of the keys that it has, for instance those who are logged
+// in by user, and all others by address. Another error than [ErrNoKey] ends the search.
+func FirstOf(keys ...KeyFunc) KeyFunc {
+	return func(r *http.Request) (string, error) {
+		var err error = &keyError{"FirstOf has no key functions", []error{ErrNoKey}}
+		for _, of := range keys {
+			var key string
+			if key, err = of(r); !errors.Is(err, ErrNoKey) {
+				return key, err
+			}
+		}
+		return "", err
+	}
+}
+
+// Hashed counts requests by a hash of the key, which is what the database then stores: 43
+// characters that are the same for the same key. For API keys, which nobody guesses, the
+// secret may be nil. For what can be guessed, such as addresses of people, give it a secret of at
+// least 16 random bytes, the same in all instances: the hash is an HMAC-SHA256.
+func Hashed(key KeyFunc, secret []byte) KeyFunc {
+	secret = bytes.Clone(secret)
+	return func(r *http.Request) (string, error) {
+		plain, err := key(r)
+		if err != nil || plain == "" {
+			return "", err
+		}
+		mac := hmac.New(sha256.New, secret)
+		mac.Write([]byte(plain))
+		return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), nil
+	}
+}

@@ -1,0 +1,193 @@
+package httplimit
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// New makes a middleware: of a handler, the handler that passes on the requests that the limiter
+// allows, and answers the others. It can be used for any number of handlers, which then share the
+// limit, and concurrently.
+//
+// It panics if the limiter is nil or the config is not valid, which [Config.Validate] checks.
+func New(limiter *pglimit.Limiter, config Config) func(http.Handler) http.Handler {
+	if err := config.Validate(limiter); err != nil {
+		//nolint:forbidigo // as a router does on a bad pattern, when the program starts: so New fits where a middleware does
+		panic(err)
+	}
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
+	m := &middleware{Config: config, limiter: limiter}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+	}
+}
+
+type middleware struct {
+	Config
+	limiter          *pglimit.Limiter
+	failures, unpaid complaints // what the Logger was told of
+}
+
+func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if m.Skip != nil && m.Skip(r) {
+		next.ServeHTTP(w, r)
+		return
+	}
+	a := answers.Get().(*answer)
+	err := m.decide(r, a)
+	switch {
+	case err != nil:
+		m.fail(w, r, err, time.Second)
+	case !a.allowed && a.fallback():
+		m.fail(w, r, ErrFallback, a.retryAfter)
+	case !a.allowed:
+		m.setFields(w.Header(), a)
+		m.deny(w, r, a)
+	default:
+		m.setFields(w.Header(), a)
+		var taken []pglimit.Decision
+		if m.Refund != nil && !a.fallback() { // what a fallback granted was not taken
+			taken = slices.Clone(a.decisions)
+		}
+		a.release()
+		m.pass(w, r, next, taken)
+		return
+	}
+	a.release()
+}
+
+// decide asks the limiter, and notes its answer in a.
+func (m *middleware) decide(r *http.Request, a *answer) error {
+	key, err := m.Key(r)
+	if err != nil {
+		return &configError{"Key", err}
+	}
+	if err := checkKey(key); err != nil {
+		return &configError{"Key", err}
+	}
+	cost := int64(1)
+	if m.Cost != nil {
+		if cost = m.Cost(r); cost < 1 {
+			return &configError{"Cost", fmt.Errorf("is %d: it must be at least 1; requests that cost nothing are for Config.Skip", cost)}
+		}
+	}
+	if m.Requests != nil {
+		return m.decideAll(r, key, cost, a)
+	}
+	var limit pglimit.Limit // the limiter's own
+	if m.Limit != nil {
+		limit = m.Limit(r)
+	}
+	d, err := m.limiter.AllowLimitN(r.Context(), key, limit, cost)
+	if err != nil {
+		return err
+	}
+	a.allowed, a.retryAfter, a.decisions = d.Allowed, d.RetryAfter, append(a.decisions, d)
+	return nil
+}
+
+// checkKey: an empty key is a fault of the server's. What else is wrong with a key came from the
+// client, because a constant that is wrong would always be.
+func checkKey(key string) error {
+	if key == "" {
+		return errors.New("the key is empty: name whom the request is counted for, or return an error")
+	}
+	if rate.CheckKey(key) == nil {
+		return nil
+	}
+	// Not in its words: the client is told, and may not know the key, which may hold more than it sent.
+	why := "is not valid UTF-8, or has a NUL byte"
+	if len(key) > rate.MaxKeyBytes {
+		why = fmt.Sprintf("has %d bytes: at most %d are allowed", len(key), rate.MaxKeyBytes)
+	}
+	return &keyError{"the key of this request " + why, []error{ErrBadRequest}}
+}
+
+// decideAll asks for several limits.
+func (m *middleware) decideAll(r *http.Request, key string, cost int64, a *answer) error {
+	requests := slices.Clone(m.Requests(r, key))
+	if len(requests) == 0 {
+		return &configError{"Requests", errors.New("there are none: requests without a limit are for Config.Skip")}
+	}
+	for i := range requests {
+		if err := checkKey(requests[i].Key); errors.Is(err, ErrBadRequest) {
+			return &configError{"Requests", err} // the client has sent one request
+		} else if err != nil {
+			return &configError{"Requests", fmt.Errorf("request %d: %w", i, err)}
+		}
+		switch tokens := requests[i].Tokens; {
+		case tokens == 0:
+			requests[i].Tokens = cost
+		case tokens < 0:
+			return &configError{"Requests", fmt.Errorf("request %d: Tokens is %d: it must be at least 1, or 0 for the Cost", i, tokens)}
+		}
+	}
+	group, err := m.limiter.AllowAll(r.Context(), requests...)
+	if err != nil {
+		return err
+	}
+	a.allowed, a.retryAfter, a.decisions = group.Allowed, group.RetryAfter, append(a.decisions, group.Decisions...)
+	return nil
+}
+
+// deny answers a request that is over the limit.
+func (m *middleware) deny(w http.ResponseWriter, r *http.Request, a *answer) {
+	if m.Denied == nil {
+		a.writeDenied(w)
+		return
+	}
+	m.Denied(w, r, a.denial())
+}
+
+// fail answers a request of which no decision is known.
+func (m *middleware) fail(w http.ResponseWriter, r *http.Request, err error, retryAfter time.Duration) {
+	status := StatusOf(err)
+	if status >= http.StatusInternalServerError && r.Context().Err() == nil { // else nobody waits for the answer
+		m.failures.hear(r.Context(), m.Logger, "request not decided", err)
+	}
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	if status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(retryAfter), 10))
+	}
+	if m.Failed == nil {
+		WriteFailed(w, r, err)
+		return
+	}
+	m.Failed(w, r, err)
+}
+
+// answer is what the limiter said of a request, and how the client is told.
+type answer struct {
+	allowed    bool
+	retryAfter time.Duration
+	decisions  []pglimit.Decision
+
+	text   []byte  // of names, fields and body
+	names  []span  // of the decisions' policies
+	begun  int     // where the field that is being written begins
+	fields []field // to be set
+}
+
+// answers are used again: denials are most frequent when a server has the least time for them.
+var answers = sync.Pool{New: func() any { return new(answer) }}
+
+func (a *answer) release() {
+	clear(a.decisions) // they hold keys
+	a.decisions, a.text, a.names, a.fields = a.decisions[:0], a.text[:0], a.names[:0], a.fields[:0]
+	answers.Put(a)
+}
+
+// fallback says that the limit has not decided, but Config.OnError of the Limiter.
+func (a *answer) fallback() bool { return a.decisions[0].Source == pglimit.FromFallback }

@@ -1,0 +1,145 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// The types of problems that draft-ietf-httpapi-ratelimit-headers registers.
+const (
+	problemType     = "application/problem+json"
+	problems        = "https://iana.org/assignments/http-problem-types#"
+	quotaExceeded   = problems + "quota-exceeded"
+	reducedCapacity = problems + "temporary-reduced-capacity"
+	abnormalUsage   = problems + "abnormal-usage-detected"
+)
+
+// Denial of a request that is over the limit.
+type Denial struct {
+	// RetryAfter is the time until the request could be granted, if nobody else took any tokens. The
+	// field of that name has it in seconds, rounded up.
+	RetryAfter time.Duration
+
+	// Decisions that denied: one, unless Config.Requests asked for several limits. Each names its
+	// Limiter, Key and Limit.
+	Decisions []pglimit.Decision
+
+	// Policies are the names of the limits that denied, in the order of Decisions, as in the
+	// fields of Draft11: the Limiter's name, with a number if the answer has it twice, and with
+	// other characters than printable ASCII written as in a URL.
+	Policies []string
+}
+
+// WriteDenied answers with the status 429 and a problem in JSON, of the type quota-exceeded or,
+// if the key is blocked, abnormal-usage-detected. It is what [Config].Denied does if it is nil.
+func WriteDenied(w http.ResponseWriter, _ *http.Request, denial Denial) {
+	policies, _ := json.Marshal(slices.Concat([]string{}, denial.Policies)) //nolint:errchkjson // strings; none are [], not null
+	blocked := slices.ContainsFunc(denial.Decisions, func(d pglimit.Decision) bool { return d.Blocked })
+	w.Header().Set("Content-Type", problemType)
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = w.Write(appendProblem(nil, blocked, denial.RetryAfter, policies)) // nobody is left to tell
+}
+
+// denial of the answer, for a function that may keep it.
+func (a *answer) denial() Denial {
+	denial := Denial{RetryAfter: a.retryAfter}
+	for i := range a.decisions {
+		if !a.decisions[i].Allowed {
+			denial.Decisions = append(denial.Decisions, a.decisions[i])
+			denial.Policies = append(denial.Policies, unquoted(a.name(i)))
+		}
+	}
+	return denial
+}
+
+// writeDenied is WriteDenied of the denial, without allocations. Content-Type is set already.
+func (a *answer) writeDenied(w http.ResponseWriter) {
+	blocked, from := false, len(a.text)
+	a.text = append(a.text, '[')
+	for i := range a.decisions {
+		if a.decisions[i].Allowed {
+			continue
+		}
+		if len(a.text) > from+1 {
+			a.text = append(a.text, ',')
+		}
+		a.text = append(a.text, a.name(i)...)
+		blocked = blocked || a.decisions[i].Blocked
+	}
+	a.text = append(a.text, ']')
+	policies := a.text[from:]
+	body := len(a.text)
+	a.text = appendProblem(a.text, blocked, a.retryAfter, policies)
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = w.Write(a.text[body:]) // nobody is left to tell
+}
+
+// appendProblem appends the problem. The policies are JSON.
+func appendProblem(b []byte, blocked bool, retryAfter time.Duration, policies []byte) []byte {
+	kind, title := quotaExceeded, "Request cannot be satisfied as assigned quota has been exceeded"
+	if blocked {
+		kind, title = abnormalUsage, "Request not satisfied due to detection of abnormal request pattern"
+	}
+	b = append(b, `{"type":"`...)
+	b = append(b, kind...)
+	b = append(b, `","title":"`...)
+	b = append(b, title...)
+	b = append(b, `","status":429,"detail":"Try again in `...)
+	seconds := wholeSeconds(retryAfter)
+	b = strconv.AppendInt(b, seconds, 10)
+	b = append(b, " second"...)
+	if seconds != 1 {
+		b = append(b, 's')
+	}
+	b = append(b, `.","violated-policies":`...)
+	b = append(b, policies...)
+	return append(b, "}\n"...)
+}
+
+// clientsFault is what an error of the status 400 says, without where in the server it comes from.
+func clientsFault(err error) string {
+	var request *pglimit.RequestError
+	if errors.As(err, &request) && !errors.Is(err, ErrBadRequest) { // of the Tokens, see StatusOf
+		return "the cost of this request " + request.Why
+	}
+	var config *configError
+	if errors.As(err, &config) {
+		err = config.err
+	}
+	return strings.TrimPrefix(err.Error(), ErrBadRequest.Error()+": ")
+}
+
+// problem of RFC 9457.
+type problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
+// WriteFailed answers with the status of [StatusOf] and a problem in JSON: of the type
+// temporary-reduced-capacity if the status is 503. It is what [Config].Failed does if it is nil.
+func WriteFailed(w http.ResponseWriter, _ *http.Request, err error) {
+	p := problem{Type: "about:blank", Status: StatusOf(err)}
+	p.Title = http.StatusText(p.Status)
+	switch p.Status {
+	case http.StatusServiceUnavailable:
+		p.Type, p.Title = reducedCapacity, "Request cannot be satisfied due to temporary server capacity constraints"
+		p.Detail = "It is not known at present whether the request is within its limits."
+	case http.StatusInternalServerError:
+		p.Detail = "The limits of requests are not set up properly. The server's log says more."
+	default:
+		p.Detail = clientsFault(err)
+	}
+	body, _ := json.Marshal(p) //nolint:errchkjson // strings and a number
+	w.Header().Set("Content-Type", problemType)
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(body, '\n')) // nobody is left to tell
+}

@@ -1,0 +1,67 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// OnFailure, as [Config].Refund, gives the tokens back of requests that failed, with a status of
+// 400 or more: only successes count. Requests whose client has gone count too, whatever their
+// status: a client could bring that about as often as it likes.
+func OnFailure(r *http.Request, status int) bool {
+	return status >= http.StatusBadRequest && !gone(r)
+}
+
+// OnServerError, as [Config].Refund, gives the tokens back of requests that failed by a fault of the
+// server's, with a status of 500 or more. Requests whose client has gone count, as for [OnFailure]:
+// a proxy answers those with 502.
+func OnServerError(r *http.Request, status int) bool {
+	return status >= http.StatusInternalServerError && !gone(r)
+}
+
+// OnSuccess, as [Config].Refund, gives the tokens back of requests that succeeded, with a status
+// below 400: only failures count, such as wrong passwords. The token is taken while the request
+// runs: the burst is also how many may run at once.
+func OnSuccess(_ *http.Request, status int) bool { return status < http.StatusBadRequest }
+
+// gone: the client has closed its connection or its stream. A deadline is of the server's own making.
+func gone(r *http.Request) bool { return errors.Is(r.Context().Err(), context.Canceled) }
+
+// refundTimeout ends a refund if the Limiter has NoTimeout: nobody waits without end.
+const refundTimeout = 5 * time.Second
+
+// pass the request on. What was taken for it is given back if Config.Refund says so.
+func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, taken []pglimit.Decision) {
+	if len(taken) == 0 {
+		next.ServeHTTP(w, r)
+		return
+	}
+	record := &recorder{ResponseWriter: w}
+	returned := false
+	defer func() { // also if the handler panics, which goes on behind this
+		if !returned { // unless an answer was sent already: then its client has it
+			record.sends(http.StatusInternalServerError)
+		}
+		status := record.final()
+		if m.Refund(r, status) {
+			m.giveBack(r, taken)
+		}
+	}()
+	next.ServeHTTP(record.as(w), r)
+	returned = true
+}
+
+// giveBack also if the client has gone: that is when requests fail.
+func (m *middleware) giveBack(r *http.Request, taken []pglimit.Decision) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), refundTimeout)
+	defer cancel()
+	for _, d := range taken {
+		if err := m.limiter.Refund(ctx, d, d.Granted); err != nil {
+			m.unpaid.hear(ctx, m.Logger, "tokens not given back", err)
+		}
+	}
+}

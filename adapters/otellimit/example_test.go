@@ -1,0 +1,70 @@
+package otellimit_test
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/pglimit/ratelimit/adapters/otellimit"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+func Example() {
+	ctx := context.Background()
+	pool := noDB{}                   // your *pgxpool.Pool
+	strategy := fake("token_bucket") // strategies.TokenBucket{}, say
+
+	reader := sdk.NewManualReader() // or a PeriodicReader with your exporter
+	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
+	meter := provider.Meter("github.com/pglimit/ratelimit")
+
+	trips, err := otellimit.NewRoundTrips(meter) // leave it out if you want no histogram
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	limiter, err := pglimit.New(pool, strategy, pglimit.Config{
+		Name:        "api",
+		Limit:       pglimit.PerSecond(10).WithBurst(20),
+		OnRoundTrip: trips.Record,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := otellimit.Register(meter, limiter); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	for _, key := range []string{"user:1", "user:2", "user:3"} {
+		_, _ = limiter.Allow(ctx, key)
+	}
+
+	var collected metricdata.ResourceMetrics
+	if err := reader.Collect(ctx, &collected); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, m := range collected.ScopeMetrics[0].Metrics {
+		switch data := m.Data.(type) {
+		case metricdata.Sum[int64]:
+			for _, point := range data.DataPoints {
+				if point.Value > 0 {
+					fmt.Println(m.Name, point.Attributes.Encoded(attribute.DefaultEncoder()), point.Value)
+				}
+			}
+		case metricdata.Histogram[float64]:
+			fmt.Println(m.Name, data.DataPoints[0].Count)
+		}
+	}
+	// Unordered output:
+	// pglimit.allowed pglimit.limiter=api,pglimit.source=database,pglimit.strategy=token_bucket 3
+	// pglimit.granted_tokens pglimit.limiter=api,pglimit.strategy=token_bucket 3
+	// pglimit.requests_sent pglimit.limiter=api,pglimit.strategy=token_bucket 3
+	// pglimit.round_trip.duration 3
+	// pglimit.round_trips pglimit.limiter=api,pglimit.strategy=token_bucket 3
+}

@@ -1,0 +1,384 @@
+package otellimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/pglimit/ratelimit/adapters/otellimit"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// newMeter makes a meter, and the reader of what it measures.
+func newMeter(views ...sdk.View) (metric.Meter, *sdk.ManualReader) {
+	reader := sdk.NewManualReader()
+	return sdk.NewMeterProvider(sdk.WithReader(reader), sdk.WithView(views...)).Meter("test"), reader
+}
+
+// point is one number as it is exported.
+type point struct {
+	name, help, unit, attributes string
+	counter                      bool
+}
+
+func collect(t testing.TB, reader *sdk.ManualReader) (map[point]float64, map[string]metricdata.HistogramDataPoint[float64]) {
+	t.Helper()
+	var collected metricdata.ResourceMetrics
+	if err := reader.Collect(context.Background(), &collected); err != nil {
+		t.Fatal(err)
+	}
+	points, histograms := map[point]float64{}, map[string]metricdata.HistogramDataPoint[float64]{}
+	for _, scope := range collected.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			p := point{name: m.Name, help: m.Description, unit: m.Unit}
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				p.counter = data.IsMonotonic
+				for _, number := range data.DataPoints {
+					p.attributes = text(number.Attributes)
+					points[p] = float64(number.Value)
+				}
+			case metricdata.Gauge[int64]:
+				for _, number := range data.DataPoints {
+					p.attributes = text(number.Attributes)
+					points[p] = float64(number.Value)
+				}
+			case metricdata.Gauge[float64]:
+				for _, number := range data.DataPoints {
+					p.attributes = text(number.Attributes)
+					points[p] = number.Value
+				}
+			case metricdata.Histogram[float64]:
+				for _, h := range data.DataPoints {
+					histograms[m.Name+" "+m.Unit+" "+text(h.Attributes)] = h
+				}
+			default:
+				t.Errorf("%s is a %T", m.Name, data)
+			}
+		}
+	}
+	return points, histograms
+}
+
+func text(set attribute.Set) string {
+	all := map[string]string{}
+	for _, kv := range set.ToSlice() {
+		all[string(kv.Key)] = kv.Value.String()
+	}
+	return join(all)
+}
+
+func join(attributes map[string]string) string {
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(attributes)) {
+		fmt.Fprintf(&b, "%s=%s ", key, attributes[key])
+	}
+	return b.String()
+}
+
+// want is what a collection of these limiters must have.
+func want(limiters ...*pglimit.Limiter) map[point]float64 {
+	points := map[point]float64{}
+	for _, l := range limiters {
+		of := map[string]string{"pglimit.limiter": l.Name(), "pglimit.strategy": l.Strategy().Name()}
+		points[point{name: "pglimit.limit.tokens_per_second", help: "The limit of each key: tokens that come back in a second.", attributes: join(of)}] = 10
+		points[point{name: "pglimit.limit.burst_tokens", help: "The limit of each key: tokens that can be taken at once.", attributes: join(of)}] = 20
+		points[point{name: "pglimit.timeout", help: "The time limit of a decision.", unit: "s", attributes: join(of)}] = 1
+		points[point{name: "pglimit.max_waiting", help: "How many requests may wait for an answer at once.", attributes: join(of)}] = 1 << 16
+		for stat := range l.Stats().All() {
+			attributes := maps.Clone(of)
+			if stat.Label != "" {
+				attributes["pglimit."+stat.Label] = stat.LabelValue
+			}
+			points[point{name: "pglimit." + stat.Name, help: stat.Help, attributes: join(attributes), counter: !stat.Gauge}] = float64(stat.Value)
+		}
+	}
+	return points
+}
+
+func compare(t *testing.T, got, want map[point]float64) {
+	t.Helper()
+	for p, value := range want {
+		if has, there := got[p]; !there || has != value {
+			t.Errorf("%+v is %v (there: %t), want %v", p, has, there, value)
+		}
+	}
+	for p := range got {
+		if _, known := want[p]; !known {
+			t.Errorf("%+v is too much", p)
+		}
+	}
+}
+
+func register(t testing.TB, meter metric.Meter, limiters ...*pglimit.Limiter) metric.Registration {
+	t.Helper()
+	registration, err := otellimit.Register(meter, limiters...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return registration
+}
+
+// Limiters of one process: by name, by strategy, registered at once or one after another.
+func TestEveryNumberIsExported(t *testing.T) {
+	t.Parallel()
+	one, two, three := newLimiter(t, "api", "token_bucket", nil), newLimiter(t, "login", "token_bucket", nil), newLimiter(t, "api", "upsert", nil)
+	for _, together := range []bool{true, false} {
+		meter, reader := newMeter()
+		if together {
+			register(t, meter, one, two, three)
+		} else {
+			register(t, meter, one)
+			register(t, meter, two, three)
+		}
+		for range 2 {
+			use(t, one, 1)
+			use(t, two, 2)
+			use(t, three.InTx(noTx{}), 3)
+			got, _ := collect(t, reader)
+			compare(t, got, want(one, two, three))
+			for _, literally := range []string{
+				"{name:pglimit.allowed help:Requests granted, and peeks that found the tokens, by where the decision came from. unit: attributes:pglimit.limiter=api pglimit.source=database pglimit.strategy=token_bucket  counter:true}",
+				"{name:pglimit.failed help:Requests of which no decision was known. If OnError decided, they also count as allowed or denied from fallback. unit: attributes:pglimit.cause=refused pglimit.limiter=login pglimit.strategy=token_bucket  counter:true}",
+			} {
+				found := false
+				for p, value := range got {
+					found = found || fmt.Sprintf("%+v", p) == literally && value > 0
+				}
+				if !found {
+					t.Errorf("together=%t: there is no %s", together, literally)
+				}
+			}
+		}
+	}
+}
+
+// noTx stands in for a transaction.
+type noTx struct{ pglimit.Tx }
+
+func TestUnregisterEndsIt(t *testing.T) {
+	t.Parallel()
+	one, two := newLimiter(t, "api", "token_bucket", nil), newLimiter(t, "login", "token_bucket", nil)
+	meter, reader := newMeter()
+	registration := register(t, meter, one)
+	register(t, meter, two)
+	if err := registration.Unregister(); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := collect(t, reader)
+	compare(t, got, want(two))
+}
+
+func TestALimiterThatIsClosedKeepsItsNumbers(t *testing.T) {
+	t.Parallel()
+	limiter := newLimiter(t, "api", "token_bucket", nil)
+	meter, reader := newMeter()
+	register(t, meter, limiter)
+	use(t, limiter, 3)
+	before, _ := collect(t, reader)
+	if err := limiter.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := collect(t, reader)
+	compare(t, after, before)
+	if _, err := limiter.Allow(t.Context(), "granted"); !errors.Is(err, pglimit.ErrClosed) {
+		t.Error(err)
+	}
+	after, _ = collect(t, reader)
+	compare(t, after, want(limiter))
+}
+
+// refusing is a meter that cannot do one thing.
+type refusing struct {
+	noop.Meter
+	what string
+}
+
+var errRefused = errors.New("the meter refuses")
+
+func (r refusing) refuse(what string) error {
+	if r.what == what {
+		return errRefused
+	}
+	return nil
+}
+
+func (r refusing) Int64ObservableCounter(name string, _ ...metric.Int64ObservableCounterOption) (metric.Int64ObservableCounter, error) {
+	return noop.Int64ObservableCounter{}, r.refuse(name)
+}
+
+func (r refusing) Int64ObservableGauge(name string, _ ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
+	return noop.Int64ObservableGauge{}, r.refuse(name)
+}
+
+func (r refusing) Float64ObservableGauge(name string, _ ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
+	return noop.Float64ObservableGauge{}, r.refuse(name)
+}
+
+func (r refusing) Float64Histogram(name string, _ ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+	return noop.Float64Histogram{}, r.refuse(name)
+}
+
+func (r refusing) RegisterCallback(metric.Callback, ...metric.Observable) (metric.Registration, error) {
+	return noop.Registration{}, r.refuse("callback")
+}
+
+func TestRegisterRefuses(t *testing.T) {
+	t.Parallel()
+	one, same, other := newLimiter(t, "api", "token_bucket", nil), newLimiter(t, "api", "token_bucket", nil), newLimiter(t, "api", "upsert", nil)
+	for _, test := range []struct {
+		limiters []*pglimit.Limiter
+		want     string
+	}{
+		{[]*pglimit.Limiter{one, nil}, "otellimit: limiter 1 of Register is nil"},
+		{[]*pglimit.Limiter{one, other, same}, `otellimit: limiter 2 of Register is the second with the name "api" and the strategy token_bucket: name each once`},
+		{[]*pglimit.Limiter{nil, one, one}, "otellimit: limiter 0 of Register is nil\notellimit: limiter 2 of Register is the second with"},
+	} {
+		meter, reader := newMeter()
+		if _, err := otellimit.Register(meter, test.limiters...); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%v, want %s", err, test.want)
+		}
+		if got, _ := collect(t, reader); len(got) > 0 {
+			t.Errorf("%v", got)
+		}
+	}
+	for _, what := range []string{"pglimit.limit.tokens_per_second", "pglimit.limit.burst_tokens", "pglimit.timeout", "pglimit.max_waiting", "pglimit.allowed", "pglimit.waiting", "callback"} {
+		if _, err := otellimit.Register(refusing{what: what}, one); !errors.Is(err, errRefused) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := otellimit.NewRoundTrips(refusing{what: "pglimit.round_trip.duration"}); !errors.Is(err, errRefused) {
+		t.Error(err)
+	}
+}
+
+func newRoundTrips(t testing.TB, meter metric.Meter) *otellimit.RoundTrips {
+	t.Helper()
+	trips, err := otellimit.NewRoundTrips(meter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trips
+}
+
+func TestRoundTripsOfALimiter(t *testing.T) {
+	t.Parallel()
+	meter, reader := newMeter()
+	trips := newRoundTrips(t, meter)
+	limiter := newLimiter(t, "api", "token_bucket", func(c *pglimit.Config) { c.OnRoundTrip = trips.Record })
+	other := newLimiter(t, "login", "upsert", func(c *pglimit.Config) { c.OnRoundTrip = trips.Record })
+	use(t, limiter, 3)
+	use(t, other, 1)
+	_, all := collect(t, reader)
+	for attributes, count := range map[string]uint64{
+		"pglimit.limiter=api pglimit.operation=take pglimit.strategy=token_bucket ":                    3*3 + 1, // one denial was not known
+		"error.type=refused pglimit.limiter=api pglimit.operation=take pglimit.strategy=token_bucket ": 3,
+		"pglimit.limiter=login pglimit.operation=take pglimit.strategy=upsert ":                        4,
+		"error.type=refused pglimit.limiter=login pglimit.operation=take pglimit.strategy=upsert ":     1,
+	} {
+		if got := all["pglimit.round_trip.duration s "+attributes].Count; got != count {
+			t.Errorf("%s: %d, want %d", attributes, got, count)
+		}
+	}
+	if len(all) != 4 || limiter.Stats().RoundTrips != 13 {
+		t.Errorf("%d histograms, %+v", len(all), limiter.Stats())
+	}
+}
+
+func TestBucketsOfRoundTrips(t *testing.T) {
+	t.Parallel()
+	meter, reader := newMeter()
+	trips := newRoundTrips(t, meter)
+	for _, d := range []time.Duration{300 * time.Microsecond, 20 * time.Millisecond, 21 * time.Millisecond, 40 * time.Millisecond, time.Minute} {
+		trips.Record(t.Context(), pglimit.RoundTrip{Limiter: "api", Strategy: "upsert", Operation: "lease", Outcome: "ok", Duration: d})
+	}
+	_, all := collect(t, reader)
+	h := all["pglimit.round_trip.duration s pglimit.limiter=api pglimit.operation=lease pglimit.strategy=upsert "]
+	counts := map[float64]uint64{}
+	for i, bound := range h.Bounds {
+		counts[bound] = h.BucketCounts[i]
+	}
+	if h.Count != 5 || h.Sum < 60.0812 || h.Sum > 60.0814 || counts[.0005] != 1 || counts[.025] != 2 || counts[.05] != 1 || h.BucketCounts[len(h.Bounds)] != 1 {
+		t.Errorf("%+v", h)
+	}
+}
+
+// Collections while requests are under way: no counter falls, and in the end nothing is missing.
+func TestCollectionsWhileRequestsAreUnderWay(t *testing.T) {
+	t.Parallel()
+	meter, reader := newMeter()
+	trips := newRoundTrips(t, meter)
+	limiter := newLimiter(t, "api", "token_bucket", func(c *pglimit.Config) { c.OnRoundTrip = trips.Record })
+	register(t, meter, limiter)
+	var users, readers sync.WaitGroup
+	done, stop := context.WithCancel(t.Context())
+	for range 4 {
+		users.Go(func() { use(t, limiter, 50) })
+	}
+	readers.Go(func() {
+		before, _ := collect(t, reader)
+		for done.Err() == nil {
+			now, _ := collect(t, reader)
+			for p, value := range before {
+				if p.counter && now[p] < value {
+					t.Errorf("%+v fell from %v to %v", p, value, now[p])
+				}
+			}
+			before = now
+		}
+	})
+	users.Wait()
+	stop()
+	readers.Wait()
+	got, _ := collect(t, reader)
+	compare(t, got, want(limiter))
+	if s := limiter.Stats(); s.Allowed.Total() != 400 || s.Denied.Total() != 400 || s.Failed.Total() != 200 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestARegisteredLimiterAllocatesNothing(t *testing.T) {
+	limiter := newLimiter(t, "api", "token_bucket", nil)
+	meter, _ := newMeter()
+	register(t, meter, limiter)
+	ctx := t.Context()
+	_, _ = limiter.Allow(ctx, "denied")
+	if n := testing.AllocsPerRun(1000, func() { _, _ = limiter.Allow(ctx, "denied") }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// A denial from memory, with and without the instruments and the histogram.
+func BenchmarkDenial(b *testing.B) {
+	for _, with := range []bool{false, true} {
+		b.Run("exported="+strconv.FormatBool(with), func(b *testing.B) {
+			meter, _ := newMeter()
+			limiter := newLimiter(b, "api", "token_bucket", func(c *pglimit.Config) {
+				if with {
+					c.OnRoundTrip = newRoundTrips(b, meter).Record
+				}
+			})
+			if with {
+				register(b, meter, limiter)
+			}
+			_, _ = limiter.Allow(b.Context(), "denied")
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = limiter.Allow(b.Context(), "denied")
+			}
+		})
+	}
+}

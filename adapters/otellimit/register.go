@@ -1,0 +1,114 @@
+package otellimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// Register exports the limiters' metrics through the meter, until the registration is
+// unregistered:
+//
+//   - each number of [pglimit.Stats.All], as the observable counter or gauge pglimit.NAME, with the
+//     attributes pglimit.limiter, pglimit.strategy and its own, if it has one: pglimit.source
+//     or pglimit.cause;
+//   - the observable gauges pglimit.limit.tokens_per_second and pglimit.limit.burst_tokens: the limit of
+//     each key;
+//   - the observable gauges pglimit.timeout, in seconds (missing if there is none), and
+//     pglimit.max_waiting: Config.Timeout and Config.MaxWaiting.
+//
+// Register may be called again, for a Limiter that is made later. A Limiter that is closed keeps
+// its numbers.
+//
+// The error says that a limiter is nil, that two have the same name and strategy, which would be
+// exported as one, or what the meter refused.
+func Register(meter metric.Meter, limiters ...*pglimit.Limiter) (metric.Registration, error) {
+	if err := check(limiters); err != nil {
+		return nil, err
+	}
+	i := instruments{stats: make(map[string]metric.Int64Observable)}
+	all, err := i.make(meter)
+	if err != nil {
+		return nil, fmt.Errorf("otellimit: %w", err)
+	}
+	return meter.RegisterCallback(func(_ context.Context, observer metric.Observer) error {
+		for _, limiter := range limiters {
+			i.observe(observer, limiter)
+		}
+		return nil
+	}, all...)
+}
+
+func check(limiters []*pglimit.Limiter) (err error) {
+	seen := make(map[[2]string]bool)
+	for i, limiter := range limiters {
+		if limiter == nil {
+			err = errors.Join(err, fmt.Errorf("otellimit: limiter %d of Register is nil", i))
+			continue
+		}
+		name, strategy := limiter.Name(), limiter.Strategy().Name()
+		if seen[[2]string{name, strategy}] {
+			err = errors.Join(err, fmt.Errorf("otellimit: limiter %d of Register is the second with the name %q and the strategy %s: name each once", i, name, strategy))
+		}
+		seen[[2]string{name, strategy}] = true
+	}
+	return err
+}
+
+type instruments struct {
+	stats      map[string]metric.Int64Observable // by Stat.Name
+	rate       metric.Float64ObservableGauge
+	burst      metric.Int64ObservableGauge
+	timeout    metric.Float64ObservableGauge
+	maxWaiting metric.Int64ObservableGauge
+}
+
+// make the instruments, and return all of them.
+func (i *instruments) make(meter metric.Meter) ([]metric.Observable, error) {
+	var errs [5]error
+	i.rate, errs[0] = meter.Float64ObservableGauge("pglimit.limit.tokens_per_second",
+		metric.WithDescription("The limit of each key: tokens that come back in a second."))
+	i.burst, errs[1] = meter.Int64ObservableGauge("pglimit.limit.burst_tokens",
+		metric.WithDescription("The limit of each key: tokens that can be taken at once."))
+	i.timeout, errs[3] = meter.Float64ObservableGauge("pglimit.timeout", metric.WithUnit("s"), metric.WithDescription("The time limit of a decision."))
+	i.maxWaiting, errs[4] = meter.Int64ObservableGauge("pglimit.max_waiting", metric.WithDescription("How many requests may wait for an answer at once."))
+	all := []metric.Observable{i.rate, i.burst, i.timeout, i.maxWaiting}
+	for stat := range (pglimit.Stats{}).All() {
+		if i.stats[stat.Name] != nil {
+			continue
+		}
+		var err error
+		if name := "pglimit." + stat.Name; stat.Gauge {
+			i.stats[stat.Name], err = meter.Int64ObservableGauge(name, metric.WithDescription(stat.Help))
+		} else {
+			i.stats[stat.Name], err = meter.Int64ObservableCounter(name, metric.WithDescription(stat.Help))
+		}
+		errs[2] = errors.Join(errs[2], err)
+		all = append(all, i.stats[stat.Name])
+	}
+	return all, errors.Join(errs[:]...)
+}
+
+func (i *instruments) observe(observer metric.Observer, limiter *pglimit.Limiter) {
+	of := []attribute.KeyValue{attribute.String("pglimit.limiter", limiter.Name()), attribute.String("pglimit.strategy", limiter.Strategy().Name())}
+	whole := metric.WithAttributes(of...)
+	limit := limiter.Limit()
+	observer.ObserveFloat64(i.rate, float64(limit.Tokens)/limit.Period.Seconds(), whole)
+	observer.ObserveInt64(i.burst, limit.Burst, whole)
+	if timeout := limiter.Timeout(); timeout != pglimit.NoTimeout {
+		observer.ObserveFloat64(i.timeout, timeout.Seconds(), whole)
+	}
+	observer.ObserveInt64(i.maxWaiting, int64(limiter.MaxWaiting()), whole)
+	for stat := range limiter.Stats().All() {
+		with := whole
+		if stat.Label != "" {
+			with = metric.WithAttributes(append(of[:2:2], attribute.String("pglimit."+stat.Label, stat.LabelValue))...)
+		}
+		observer.ObserveInt64(i.stats[stat.Name], stat.Value, with)
+	}
+}

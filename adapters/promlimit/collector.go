@@ -1,0 +1,133 @@
+package promlimit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// Collector exports the Stats and the limits of some Limiters: see [New].
+type Collector struct {
+	limiters []exported
+	err      error // what Register returns
+}
+
+var _ prometheus.Collector = (*Collector)(nil)
+
+// exported is a Limiter with the descriptions of its metrics.
+type exported struct {
+	*pglimit.Limiter
+	stats       map[string]*prometheus.Desc // by Stat.Name
+	rate, burst *prometheus.Desc
+	timeout     *prometheus.Desc
+	maxWaiting  *prometheus.Desc
+}
+
+// New makes a collector of the limiters' metrics:
+//
+//   - each number of [pglimit.Stats.All], as the counter pglimit_NAME_total or the gauge
+//     pglimit_NAME, with the labels limiter, strategy and its own, if it has one: source or cause;
+//   - the gauges pglimit_limit_tokens_per_second and pglimit_limit_burst_tokens: the limit of each
+//     key;
+//   - the gauges pglimit_timeout_seconds, +Inf if there is none, and pglimit_max_waiting: its
+//     Config.Timeout and Config.MaxWaiting.
+//
+// Limiters may also be spread over several collectors: to export a Limiter that is made later,
+// register another. Unregister a collector to export its Limiters no more. A Limiter that is
+// closed keeps its numbers.
+//
+// Register returns an error if a limiter is nil, or if two have the same name and strategy.
+func New(limiters ...*pglimit.Limiter) *Collector {
+	c := &Collector{}
+	seen := make(map[[2]string]bool)
+	for i, limiter := range limiters {
+		if limiter == nil {
+			c.err = errors.Join(c.err, fmt.Errorf("promlimit: limiter %d of New is nil", i))
+			continue
+		}
+		name, strategy := limiter.Name(), limiter.Strategy().Name()
+		if seen[[2]string{name, strategy}] {
+			c.err = errors.Join(c.err, fmt.Errorf("promlimit: limiter %d of New is the second with the name %q and the strategy %s: name each once", i, name, strategy))
+			continue
+		}
+		seen[[2]string{name, strategy}] = true
+		c.limiters = append(c.limiters, describe(limiter, prometheus.Labels{"limiter": name, "strategy": strategy}))
+	}
+	return c
+}
+
+// describe the metrics of a Limiter. Its name and strategy are constant labels, so that another
+// collector can have the same metrics of another Limiter.
+func describe(limiter *pglimit.Limiter, labels prometheus.Labels) exported {
+	e := exported{
+		Limiter: limiter,
+		stats:   make(map[string]*prometheus.Desc),
+		rate:    prometheus.NewDesc("pglimit_limit_tokens_per_second", "The limit of each key: tokens that come back in a second.", nil, labels),
+		burst:   prometheus.NewDesc("pglimit_limit_burst_tokens", "The limit of each key: tokens that can be taken at once.", nil, labels),
+
+		timeout:    prometheus.NewDesc("pglimit_timeout_seconds", "The time limit of a decision.", nil, labels),
+		maxWaiting: prometheus.NewDesc("pglimit_max_waiting", "How many requests may wait for an answer at once.", nil, labels),
+	}
+	for stat := range (pglimit.Stats{}).All() {
+		name, own := "pglimit_"+stat.Name, []string(nil)
+		if !stat.Gauge {
+			name += "_total"
+		}
+		if stat.Label != "" {
+			own = []string{stat.Label}
+		}
+		e.stats[stat.Name] = prometheus.NewDesc(name, stat.Help, own, labels)
+	}
+	return e
+}
+
+// Describe implements [prometheus.Collector].
+func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
+	if c.err != nil {
+		descs <- prometheus.NewInvalidDesc(c.err)
+		return
+	}
+	for _, e := range c.limiters {
+		descs <- e.rate
+		descs <- e.burst
+		descs <- e.timeout
+		descs <- e.maxWaiting
+		for _, desc := range e.stats {
+			descs <- desc
+		}
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
+	for _, e := range c.limiters {
+		limit := e.Limit()
+		metrics <- prometheus.MustNewConstMetric(e.rate, prometheus.GaugeValue, float64(limit.Tokens)/limit.Period.Seconds())
+		metrics <- prometheus.MustNewConstMetric(e.burst, prometheus.GaugeValue, float64(limit.Burst))
+		metrics <- prometheus.MustNewConstMetric(e.timeout, prometheus.GaugeValue, seconds(e.Timeout()))
+		metrics <- prometheus.MustNewConstMetric(e.maxWaiting, prometheus.GaugeValue, float64(e.MaxWaiting()))
+		for stat := range e.Stats().All() {
+			kind, own := prometheus.CounterValue, []string(nil)
+			if stat.Gauge {
+				kind = prometheus.GaugeValue
+			}
+			if stat.Label != "" {
+				own = []string{stat.LabelValue}
+			}
+			metrics <- prometheus.MustNewConstMetric(e.stats[stat.Name], kind, float64(stat.Value), own...)
+		}
+	}
+}
+
+// seconds of a time limit.
+func seconds(timeout time.Duration) float64 {
+	if timeout == pglimit.NoTimeout {
+		return math.Inf(1)
+	}
+	return timeout.Seconds()
+}

@@ -1,0 +1,62 @@
+package promlimit_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/pglimit/ratelimit/adapters/promlimit"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+func Example() {
+	ctx := context.Background()
+	pool := noDB{}                   // your *pgxpool.Pool
+	strategy := fake("token_bucket") // strategies.TokenBucket{}, say
+
+	trips := promlimit.NewRoundTrips() // leave it out if you want no histogram
+	limiter, err := pglimit.New(pool, strategy, pglimit.Config{
+		Name:        "api",
+		Limit:       pglimit.PerSecond(10).WithBurst(20),
+		Memory:      pglimit.Memory{TTL: time.Minute},
+		OnRoundTrip: trips.Observe,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
+	registry.MustRegister(promlimit.New(limiter), trips)
+
+	for _, key := range []string{"user:1", "user:2", "denied", "denied"} {
+		_, _ = limiter.Allow(ctx, key)
+	}
+
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		line := lines.Text()
+		if !strings.HasPrefix(line, "#") && !strings.HasSuffix(line, " 0") && !strings.Contains(line, "_bucket{") && !strings.Contains(line, "_sum{") {
+			fmt.Println(line)
+		}
+	}
+	// Output:
+	// pglimit_allowed_total{limiter="api",source="database",strategy="token_bucket"} 2
+	// pglimit_denied_total{limiter="api",source="database",strategy="token_bucket"} 1
+	// pglimit_denied_total{limiter="api",source="memory",strategy="token_bucket"} 1
+	// pglimit_granted_tokens_total{limiter="api",strategy="token_bucket"} 2
+	// pglimit_limit_burst_tokens{limiter="api",strategy="token_bucket"} 20
+	// pglimit_limit_tokens_per_second{limiter="api",strategy="token_bucket"} 10
+	// pglimit_max_waiting{limiter="api",strategy="token_bucket"} 65536
+	// pglimit_requests_sent_total{limiter="api",strategy="token_bucket"} 3
+	// pglimit_round_trip_duration_seconds_count{limiter="api",operation="take",outcome="ok",strategy="token_bucket"} 3
+	// pglimit_round_trips_total{limiter="api",strategy="token_bucket"} 3
+	// pglimit_timeout_seconds{limiter="api",strategy="token_bucket"} 1
+}

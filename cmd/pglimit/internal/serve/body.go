@@ -1,0 +1,128 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxBody is the size of a request's body, in bytes: maxRequests with keys of the longest kind
+// do not fit, and usual ones do.
+const maxBody = 1 << 20
+
+// read the JSON of a request. Unknown fields are refused: a misspelt "tokens" would take one.
+func read(w http.ResponseWriter, r *http.Request, into any) *problem {
+	// A web page can make a browser send other types to any address without asking it first.
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return newProblem(http.StatusUnsupportedMediaType, "the Content-Type is %q: it must be application/json (curl --json sets it)", r.Header.Get("Content-Type"))
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return newProblem(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes: send fewer requests at once", tooLarge.Limit)
+	} else if err != nil {
+		return newProblem(http.StatusBadRequest, "the body did not arrive whole")
+	}
+	// Package json would replace these by U+FFFD, and different keys would become the same one.
+	if !utf8.Valid(body) || halfSurrogate(body) {
+		return newProblem(http.StatusBadRequest, "the body is not valid UTF-8, or has half of a surrogate pair (\\ud800 to \\udfff): encode bytes, as hex for instance")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return explainJSON(err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return newProblem(http.StatusBadRequest, "the body has more than one JSON value")
+	}
+	return checkNames(json.NewDecoder(bytes.NewReader(body)))
+}
+
+// checkNames of the fields in the next value, which was decoded before. Package json takes "KEY" for
+// "key", and merges what is there twice.
+func checkNames(decoder *json.Decoder) *problem {
+	token, _ := decoder.Token() // the text is known to be JSON
+	open, _ := token.(json.Delim)
+	if open == 0 {
+		return nil
+	}
+	seen := make(map[string]bool)
+	for decoder.More() {
+		if open == '{' {
+			token, _ = decoder.Token()
+			name, _ := token.(string)
+			if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") != "" { // as ours are, and none that fold to them
+				return unknownField(name)
+			}
+			if seen[name] {
+				return invalid(name, "is there twice: each field must be there once")
+			}
+			seen[name] = true
+		}
+		if p := checkNames(decoder); p != nil {
+			return p
+		}
+	}
+	_, _ = decoder.Token() // what closes it
+	return nil
+}
+
+func unknownField(name string) *problem { return invalid(name, "is not a field that this path knows") }
+
+// halfSurrogate says whether a string in the JSON has half of a surrogate pair: decoded, it has a
+// U+FFFD more than the text spells out.
+func halfSurrogate(body []byte) bool {
+	if !bytes.Contains(bytes.ToLower(body), []byte(`\ud`)) {
+		return false
+	}
+	escapes := bytes.ToLower(bytes.ReplaceAll(body, []byte(`\\`), nil)) // \\ufffd is a backslash, and letters
+	spelt := bytes.Count(body, []byte("\uFFFD")) + bytes.Count(escapes, []byte(`\ufffd`))
+	decoded := 0
+	for decoder := json.NewDecoder(bytes.NewReader(body)); ; {
+		token, err := decoder.Token()
+		if err != nil {
+			return decoded > spelt
+		}
+		if text, ok := token.(string); ok {
+			decoded += strings.Count(text, "\uFFFD")
+		}
+	}
+}
+
+func explainJSON(err error) *problem {
+	var kind *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &kind) && kind.Field != "":
+		return invalid(strings.TrimPrefix(kind.Field, "ask."), fmt.Sprintf("is a %s: it must be %s", kind.Value, kindName(kind)))
+	case errors.As(err, &kind):
+		return newProblem(http.StatusBadRequest, "the body is a JSON %s: it must be an object", kind.Value)
+	case errors.As(err, &syntax):
+		return newProblem(http.StatusBadRequest, "the body is not JSON: %v, at byte %d", syntax, syntax.Offset)
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return newProblem(http.StatusBadRequest, "the body is not JSON: it ends too early")
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return unknownField(strings.Trim(name, `"`))
+	}
+	return newProblem(http.StatusBadRequest, "the body is not JSON: %v", err)
+}
+
+func kindName(err *json.UnmarshalTypeError) string {
+	switch err.Type.Kind().String() {
+	case "string":
+		return "a string"
+	case "bool":
+		return "true or false"
+	case "int64":
+		return "a whole number"
+	case "slice":
+		return "an array"
+	}
+	return "an object"
+}

@@ -1,0 +1,83 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// reset answers /v1/reset.
+func (s *Server) reset(w http.ResponseWriter, r *http.Request) *problem {
+	var body bucket
+	if p := read(w, r, &body); p != nil {
+		return p
+	}
+	l, p := s.limiter(body.Limiter)
+	if p != nil {
+		return p
+	}
+	defer s.forget(body.Limiter, body.Key)
+	if err := l.Reset(r.Context(), body.Key); err != nil {
+		return problemOf(err)
+	}
+	writeJSON(w, http.StatusOK, "application/json", resetDone{body.Limiter, body.Key, true})
+	return nil
+}
+
+// refund answers /v1/refund: tokens of a decision were not used.
+func (s *Server) refund(w http.ResponseWriter, r *http.Request) *problem {
+	l, d, tokens, p := s.correction(w, r)
+	if p != nil {
+		return p
+	}
+	defer s.forget(d.Limiter, d.Key)
+	if err := l.Refund(r.Context(), d, tokens); err != nil {
+		return problemOf(err)
+	}
+	writeJSON(w, http.StatusOK, "application/json", refunded{d.Limiter, d.Key, tokens})
+	return nil
+}
+
+// settle answers /v1/settle: what was granted was an estimate.
+func (s *Server) settle(w http.ResponseWriter, r *http.Request) *problem {
+	l, d, tokens, p := s.correction(w, r)
+	if p != nil {
+		return p
+	}
+	defer s.forget(d.Limiter, d.Key)
+	charged, err := l.Settle(r.Context(), d, tokens)
+	if err != nil && !errors.Is(err, pglimit.ErrNotCharged) { // the answer says how much was charged
+		return problemOf(err)
+	}
+	writeJSON(w, http.StatusOK, "application/json", settled{d.Limiter, d.Key, charged.Granted})
+	return nil
+}
+
+// forget the denials of a bucket that has got more tokens, or may have: each limiter may have asked
+// for it, in a group.
+func (s *Server) forget(limiter, key string) {
+	for _, l := range s.limiters {
+		l.ForgetDenials(limiter, key)
+	}
+}
+
+// correction reads a decision that was answered before, and a number of tokens.
+func (s *Server) correction(w http.ResponseWriter, r *http.Request) (l limiter, d pglimit.Decision, tokens int64, p *problem) {
+	var body correction
+	if p = read(w, r, &body); p != nil {
+		return l, d, 0, p
+	}
+	switch {
+	case body.Decision == nil:
+		return l, d, 0, invalid("decision", "is missing: send the decision as it was answered")
+	case body.Tokens == nil:
+		return l, d, 0, invalid("tokens", fmt.Sprintf("is missing: say how many, of the %d that were granted", body.Decision.Granted))
+	}
+	if l, p = s.limiter(body.Decision.Limiter); p != nil {
+		return l, d, 0, p.in("decision")
+	}
+	d, p = body.Decision.granted()
+	return l, d, *body.Tokens, p
+}

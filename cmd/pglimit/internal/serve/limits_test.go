@@ -1,0 +1,133 @@
+package serve
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+func TestEveryFieldOfTheFileIsHeeded(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "limits.yaml")
+	text := `
+limiters:
+  leases: {limit: 100/1m burst 20, timeout: 2s, durability: durable, id_ttl: 10m, max_waiting: 7, lanes: 3, memory_ttl: 3s, leases: true, lease_ttl: 4s}
+  blocks: {limit: 1/1d, block: {after: 1, within: 2s, for: 3s, max: 4s, forget: 5s}}
+  upsert: {limit: 10/s, strategy: upsert}
+`
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Limit{
+		{strategies.TokenBucket{}, pglimit.Config{
+			Name: "blocks", Limit: pglimit.Every(24 * time.Hour),
+			Block: pglimit.Block{After: 1, Within: 2 * time.Second, For: 3 * time.Second, Max: 4 * time.Second, Forget: 5 * time.Second},
+		}},
+		{strategies.TokenBucket{}, pglimit.Config{
+			Name: "leases", Limit: pglimit.PerMinute(100).WithBurst(20), Timeout: 2 * time.Second, Durability: pglimit.Durable, IDTTL: 10 * time.Minute,
+			MaxWaiting: 7, Combine: pglimit.Combine{Lanes: 3}, Memory: pglimit.Memory{TTL: 3 * time.Second}, Leases: pglimit.Leases{On: true, TTL: 4 * time.Second},
+		}},
+		{strategies.Upsert{}, pglimit.Config{Name: "upsert", Limit: pglimit.PerSecond(10)}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nnot\n%+v", got, want)
+	}
+	for field := range strings.SplitSeq(limiterFields+", "+blockFields, ", ") {
+		if !strings.Contains(text, field+":") && field != "on_error" && field != "instances" { // see TestOnErrorAnswersInAnOutage
+			t.Errorf("the test leaves out %s", field)
+		}
+	}
+}
+
+func TestBadFilesAreRefusedByLineAndField(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                                     "there are no limiters",
+		"limiters:\n":                          "there are no limiters",
+		"limiter: {}":                          "line 1: there is no field limiter here, only limiters",
+		"limiters: [a]":                        "line 1: cannot unmarshal !!seq into limiters by name",
+		"limiters:\n  a: 10/s":                 "line 2: cannot unmarshal !!str `10/s` into the settings of a limiter: write them like {limit: 10/s burst 20}",
+		"limiters:\n  a: {limit":               "did not find expected",
+		"limiters:\n  a:\n":                    "line 2: limiters.a: limit is missing",
+		"limiters: {a: {limit: 1/s}}\n---\n{}": "more than one YAML document",
+		"limiters:\n  a: {limit: 1/s}\n  a: {limit: 2/s}": `line 3: mapping key "a" already defined at line 2`,
+		"limiters:\n  a:\n    limit: 1/s\n    limit: 2/s": `line 4: mapping key "limit" already defined at line 3`,
+		"limiters:\n  \"\": {limit: 1/s}":                 "line 2: limiters.: the name is empty",
+	} {
+		if _, err := parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, not %s", text, err, want)
+		}
+	}
+	for field, want := range map[string]string{
+		"limit: ten":                                         `line 3: limiters.a: limit "ten": there is no "/"`,
+		"limit: 10/0s":                                       "line 3: limiters.a: limit period is 0s",
+		"limit: 10/s burst 0":                                `line 3: limiters.a: limit "10/s burst 0": the burst must be at least 1`,
+		"limit: 1/s\n    strategy: redis":                    `line 4: limiters.a: strategy is "redis": there is no strategy "redis", only token_bucket`,
+		"strategy: exclusion_range\n    limit: 2/s":          "line 4: limiters.a: limit burst is 2",
+		"limit: 1/s\n    timeout: -1s":                       "line 4: limiters.a: timeout is -1s: it must be positive",
+		"limit: 1/s\n    timeout: 3":                         "line 4: cannot unmarshal !!int `3` into a duration",
+		"limit: 1/s\n    on_error: opne":                     `line 4: limiters.a: on_error is "opne": it must be error, open, closed or local`,
+		"limit: 1/s\n    on_error: local":                    "limiters.a: instances is 0",
+		"limit: 1/s\n    instances: 3":                       "line 4: limiters.a: instances goes with on_error: local only",
+		"limit: 1/s\n    durability: hard":                   "line 4: limiters.a: durability",
+		"limit: 1/s\n    id_ttl: 48h":                        "line 4: limiters.a: id_ttl is 48h0m0s: it must be from 1ms to 24h0m0s",
+		"limit: 1/s\n    lanes: -1":                          "line 4: limiters.a: lanes is -1",
+		"limit: 1/s\n    max_waiting: -1":                    "line 4: limiters.a: max_waiting is -1",
+		"limit: 1/s\n    memory_ttl: -1s":                    "line 4: limiters.a: memory_ttl is -1s",
+		"limit: 1/s\n    lease_ttl: 1m":                      "line 4: limiters.a: lease_ttl is 1m0s",
+		"limit: 1/s\n    strategy: upsert\n    leases: true": "line 5: limiters.a: leases is more than the strategy upsert can do: only token_bucket can",
+		"limit: 1/s\n    strategy: upsert\n    block: {after: 1, within: 1s, for: 1s, max: 1s}": "line 5: limiters.a: block is more than the strategy upsert can do: only token_bucket can",
+		"limit: 1/s\n    block: {after: 1}":                                                     "line 4: limiters.a: block within is 0s",
+		"limit: 1/s\n    block: {befor: 1}":                                                     "line 4: there is no field befor here, only after, within, for, max, forget",
+		"limit: 1/s\n    bust: 1":                                                               "line 4: there is no field bust here, only limit, strategy",
+	} {
+		text := "limiters:\n  a:\n    " + field + "\n"
+		if _, err := parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, not %s", field, err, want)
+		}
+	}
+}
+
+func TestLimitOfTheCommandLine(t *testing.T) {
+	t.Parallel()
+	got, err := ParseLimit("api=10/s burst 20")
+	if err != nil || got.Config.Name != "api" || got.Config.Limit != pglimit.PerSecond(10).WithBurst(20) || got.Strategy != (strategies.TokenBucket{}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := ParseLimit(" api =1/s"); err != nil || got.Config.Name != "api" {
+		t.Errorf("%q, %v", got.Config.Name, err)
+	}
+	for text, want := range map[string]string{
+		"\t=1/s": "write it like",
+		"10/s":   "write it like",
+		"=10/s":  "write it like",
+		"api=":   "limit is missing",
+		"api=10": `"api=10": limit "10"`,
+	} {
+		if _, err := ParseLimit(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestTwoLimitersWithOneNameAreRefused(t *testing.T) {
+	t.Parallel()
+	limit, err := ParseLimit("api=10/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Config{Limits: []Limit{limit, limit}, Pool: pglimittest.Memory().Pool()}); err == nil || !strings.Contains(err.Error(), `"api"`) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,121 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// problem is the body of an answer that is no decision, as in RFC 9457. Its type is about:blank,
+// which is not written: the status says what kind it is.
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Field  string `json:"field,omitempty"` // of the request's body: "key", "requests[2].tokens"
+	Cause  string `json:"cause,omitempty"` // of a failure: see pglimit.Cause
+}
+
+func newProblem(status int, format string, args ...any) *problem {
+	return &problem{Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}
+}
+
+// invalid is a field of the body that must be something else.
+func invalid(field, why string) *problem {
+	p := newProblem(http.StatusBadRequest, "%s %s", field, why)
+	p.Field = field
+	return p
+}
+
+// in puts the field of one of several requests below that request.
+func (p *problem) in(parent string) *problem {
+	if p.Field != "" {
+		p.Field, p.Detail = parent+"."+p.Field, parent+"."+p.Detail
+	}
+	return p
+}
+
+// What the details say of a failure. What exactly went wrong is logged, and not for everybody.
+var failures = map[pglimit.Cause]string{
+	pglimit.CauseOther:       "Postgres failed, or answered what it should not",
+	pglimit.CauseClosed:      "this server is stopping",
+	pglimit.CauseUnavailable: "Postgres cannot be reached",
+	pglimit.CauseTimeout:     "Postgres did not answer in time",
+	pglimit.CauseBreaker:     "Postgres did not answer the calls before, so it was not asked",
+	pglimit.CauseOverloaded:  "too many requests are waiting for Postgres",
+	pglimit.CauseNotMigrated: "the database is not migrated: run \"pglimit migrate up\"",
+	pglimit.CausePermission:  "the database role lacks a right: see \"pglimit migrate grants --help\"",
+	pglimit.CausePooler:      "a pooler such as PgBouncer mixes up prepared statements: add default_query_exec_mode=exec to the database's URL",
+	pglimit.CauseRefused:     "Postgres refused the request: somebody holds the key's row locked, or its encoding cannot hold the key",
+}
+
+// problemOf says why the request got no decision.
+func problemOf(err error) *problem {
+	var request *pglimit.RequestError
+	var limit *pglimit.LimitError
+	switch {
+	case errors.As(err, &request):
+		return invalid(fieldOf(request.Field), request.Why)
+	case errors.As(err, &limit):
+		return invalid("limit", strings.ToLower(limit.Field)+" "+limit.Why)
+	case errors.Is(err, errors.ErrUnsupported):
+		return newProblem(http.StatusBadRequest, "%s", bare(err))
+	}
+	cause := pglimit.CauseOf(err)
+	if cause == pglimit.CauseOther && errors.Is(err, context.Canceled) {
+		return newProblem(http.StatusBadRequest, "the client closed its half of the connection, which ends the request; whether it was done is not known")
+	}
+	status := http.StatusServiceUnavailable
+	if needsRepair(cause) {
+		status = http.StatusInternalServerError
+	}
+	p := newProblem(status, "no decision is known: %s", failures[cause])
+	p.Cause = cause.String()
+	return p
+}
+
+// needsRepair says that the failure does not end by itself.
+func needsRepair(cause pglimit.Cause) bool {
+	switch cause {
+	case pglimit.CauseOther, pglimit.CauseNotMigrated, pglimit.CausePermission, pglimit.CausePooler:
+		return true
+	}
+	return false
+}
+
+func fieldOf(field string) string {
+	if name, ok := map[string]string{"ID": "id", "Unit": "tokens", "Source": "decision.source"}[field]; ok {
+		return name
+	}
+	return strings.ToLower(field)
+}
+
+// retryAfterFailure is when to ask again after an answer of 503.
+const retryAfterFailure = time.Second
+
+func (p *problem) write(w http.ResponseWriter) {
+	if p.Status == http.StatusServiceUnavailable {
+		setRetryAfter(w, retryAfterFailure)
+	}
+	writeJSON(w, p.Status, "application/problem+json", p)
+}
+
+func setRetryAfter(w http.ResponseWriter, d time.Duration) {
+	w.Header().Set("Retry-After", strconv.FormatInt(seconds(d), 10))
+}
+
+func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(body) //nolint:errchkjson // our types; if the client has gone, nobody is left to be told
+}

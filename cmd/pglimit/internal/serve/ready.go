@@ -1,0 +1,79 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// readyTimeout is shorter than the usual timeout of a probe, a second.
+const readyTimeout = 800 * time.Millisecond
+
+// readyFor is how long what a check has found is told to other probes.
+const readyFor = 250 * time.Millisecond
+
+// readyz says whether this server can decide. During an outage it is ready if all its limiters
+// have an answer of their own (on_error): taking it out of service would leave none.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	if s.stopping.Load() {
+		newProblem(http.StatusServiceUnavailable, "this server is stopping").write(w)
+		return
+	}
+	answer := map[string]string{"status": "ready"}
+	if err := s.ready(r.Context()); err != nil {
+		cause := pglimit.CauseOf(err)
+		if needsRepair(cause) || !s.hasFallbacks() {
+			p := newProblem(http.StatusServiceUnavailable, "not ready: %s", failures[cause])
+			p.Cause = cause.String()
+			p.write(w)
+			return
+		}
+		answer["degraded"] = failures[cause]
+	}
+	writeJSON(w, http.StatusOK, "application/json", answer)
+}
+
+// ready is check, once for all who probe: anybody may, and however many do, they take one
+// connection from the decisions.
+func (s *Server) ready(ctx context.Context) error {
+	_, err, _ := s.probes.Do("", func() (any, error) {
+		if time.Since(s.checked) > readyFor {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout) // others wait for it too
+			defer cancel()
+			s.unready = s.check(ctx)
+			s.checked = time.Now()
+		}
+		return nil, s.unready
+	})
+	return err
+}
+
+// check peeks at a bucket by each strategy, past all stages: it needs the connection, the schema
+// and the rights that a decision needs.
+func (s *Server) check(ctx context.Context) error {
+	asked := make(map[string]bool)
+	for name, l := range s.limiters {
+		if asked[l.Strategy().Name()] {
+			continue
+		}
+		asked[l.Strategy().Name()] = true
+		peek := pglimit.Request{Limiter: name, Key: "readyz", Limit: l.Limit(), Unit: 1}
+		if _, err := l.Strategy().Take(ctx, s.session, []pglimit.Request{peek}); err != nil {
+			return fmt.Errorf("%s: %w", l.Strategy().Name(), errors.Join(err, ctx.Err()))
+		}
+	}
+	return nil
+}
+
+func (s *Server) hasFallbacks() bool {
+	for _, l := range s.limiters {
+		if l.config.OnError == nil {
+			return false
+		}
+	}
+	return true
+}

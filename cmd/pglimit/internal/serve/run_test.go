@@ -1,0 +1,197 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+)
+
+// running is a server on a port of its own, until the context ends; then ended has its error.
+func running(t *testing.T, ctx context.Context, stop Stop) (s *Server, url string, ended chan error) { //nolint:revive // the context is not that of the call
+	t.Helper()
+	s = newServer(t, limits, pglimittest.MemoryOn(time.Now))
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended = make(chan error, 1)
+	go func() { ended <- s.Run(ctx, listener, stop) }()
+	return s, "http://" + listener.Addr().String(), ended
+}
+
+func send(t *testing.T, method, url, body string) (status int, text string, closes bool) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Error(err)
+		return 0, "", false
+	}
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Error(err)
+		return 0, "", false
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was only read
+	read, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return answer.StatusCode, string(read), answer.Close
+}
+
+func eventually(t *testing.T, is func() bool) {
+	t.Helper()
+	for begin := time.Now(); !is(); time.Sleep(time.Millisecond) {
+		if time.Since(begin) > time.Minute {
+			t.Fatal("it does not come about")
+		}
+	}
+}
+
+// waiter sends a request that waits for tokens for a long time, and returns when it does.
+func waiter(t *testing.T, s *Server, url string) (answered chan string) {
+	t.Helper()
+	send(t, http.MethodPost, url+"/v1/allow", `{"limiter":"login","key":"ann","tokens":2}`)
+	answered = make(chan string, 1)
+	go func() {
+		_, text, _ := send(t, http.MethodPost, url+"/v1/allow", `{"limiter":"login","key":"ann","wait_ms":60000}`)
+		answered <- text
+	}()
+	eventually(t, func() bool { return s.limiters["login"].Stats().Asleep == 1 })
+	return answered
+}
+
+func TestReadinessFailsFirstAndRequestsAreStillAnswered(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	s, url, ended := running(t, ctx, Stop{Drain: 300 * time.Millisecond, Grace: time.Minute})
+	if status, text, closes := send(t, http.MethodGet, url+"/readyz", ""); status != 200 || closes {
+		t.Errorf("%d %s", status, text)
+	}
+	stop()
+	eventually(t, s.stopping.Load)
+	if status, text, closes := send(t, http.MethodGet, url+"/readyz", ""); status != 503 || !closes || !strings.Contains(text, "stopping") {
+		t.Errorf("%d %s, closes: %v", status, text, closes)
+	}
+	if status, text, closes := send(t, http.MethodPost, url+"/v1/allow", `{"limiter":"api","key":"k"}`); status != 200 || !closes {
+		t.Errorf("%d %s, closes: %v", status, text, closes)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := net.DialTimeout("tcp", strings.TrimPrefix(url, "http://"), time.Second); err == nil {
+		t.Error("it still listens")
+	}
+}
+
+// A request that waits for longer than the grace is told so, and its connection is not cut.
+func TestGraceEndsAWait(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	s, url, ended := running(t, ctx, Stop{Grace: 50 * time.Millisecond})
+	answered := waiter(t, s, url)
+	stop()
+	if text := <-answered; !strings.Contains(text, `"cause":"closed"`) {
+		t.Errorf("it is answered %s", text)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A client that closes its half of the connection may still read. It must not take an empty answer,
+// or none, for a grant.
+func TestClientThatClosesItsHalfIsTold(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	_, url, ended := running(t, ctx, Stop{Grace: time.Minute})
+	send(t, http.MethodPost, url+"/v1/allow", `{"limiter":"login","key":"ann","tokens":2}`)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(http.MethodPost, url+"/v1/allow?denied=429", `{"limiter":"login","key":"ann","wait_ms":60000}`)
+	if err := errors.Join(r.Write(conn), conn.(*net.TCPConn).CloseWrite()); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(answer.Body)
+	if answer.StatusCode != http.StatusBadRequest || err != nil || !strings.Contains(string(text), "closed its half") {
+		t.Errorf("%d %s %v", answer.StatusCode, text, err)
+	}
+	if err := errors.Join(answer.Body.Close(), conn.Close()); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A client that goes away while it waits gives its tokens back.
+func TestClientThatLeavesIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	s, url, ended := running(t, ctx, Stop{Grace: time.Minute})
+	send(t, http.MethodPost, url+"/v1/allow", `{"limiter":"login","key":"ann","tokens":2}`)
+	leaving, leave := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(leaving, http.MethodPost, url+"/v1/allow", strings.NewReader(`{"limiter":"login","key":"ann","wait_ms":60000}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	gone := make(chan error, 1)
+	go func() {
+		answer, err := http.DefaultClient.Do(r)
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		gone <- err
+	}()
+	stats := s.limiters["login"].Stats
+	eventually(t, func() bool { return stats().Asleep == 1 })
+	leave()
+	if err := <-gone; err == nil {
+		t.Error("it was answered")
+	}
+	eventually(t, func() bool { return stats().Asleep == 0 && stats().GivenBack == 1 })
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// It knows by itself that it listens on this machine only.
+func TestNameOfAnotherSiteIsRefused(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	_, url, ended := running(t, ctx, Stop{})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/allow", strings.NewReader(`{"limiter":"api","key":"k"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "evil.example"
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusForbidden {
+		t.Errorf("%d %v", answer.StatusCode, err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,314 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+)
+
+const limits = `
+limiters:
+  api: {limit: 10/s burst 20}
+  login: {limit: 2/1m}
+  blocks: {limit: 1/1m, block: {after: 1, within: 1m, for: 1h, max: 1h}}
+`
+
+func TestAllowTakesAndDenies(t *testing.T) {
+	inBubble(t, limits, func(b bench) {
+		b.post("/v1/allow", `{"limiter":"api","key":"ann"}`, 200,
+			`{"limiter":"api","key":"ann","allowed":true,"granted":1,"remaining":19,"retry_after_ms":0,"reset_after_ms":100,"limit":"10/1s burst 20","at":"2000-01-01T00:00:00Z","source":"database"}`)
+		w := b.post("/v1/allow", `{"limiter":"login","key":"a<b","tokens":2}`, 200,
+			`{"limiter":"login","key":"a<b","allowed":true,"granted":2,"remaining":0,"retry_after_ms":60000,"reset_after_ms":60000,"limit":"2/1m","at":"2000-01-01T00:00:00Z","source":"database"}`)
+		if after := w.Header().Values("Retry-After"); after != nil {
+			b.Errorf("a grant has Retry-After %q", after)
+		}
+		time.Sleep(500 * time.Microsecond)
+		denied := `{"limiter":"login","key":"a<b","allowed":false,"granted":0,"remaining":0,"retry_after_ms":30000,"reset_after_ms":60000,"limit":"2/1m","at":"2000-01-01T00:00:00.0005Z","source":"%s"}`
+		for status, path := range map[int]string{200: "/v1/allow", 429: "/v1/allow?denied=429"} {
+			w := b.answers(request(http.MethodPost, path, `{"limiter":"login","key":"a<b"}`))
+			got := strings.TrimSpace(w.Body.String())
+			if w.Code != status || got != fmt.Sprintf(denied, "database") && got != fmt.Sprintf(denied, "memory") {
+				b.Errorf("%s: %d %s", path, w.Code, got)
+			}
+			if after := w.Header().Get("Retry-After"); after != "30" {
+				b.Errorf("%s: Retry-After %q", path, after)
+			}
+		}
+		b.post("/v1/allow", `{"limiter":"login","key":"plan","limit":"3/1s","tokens":3}`, 200,
+			`{"limiter":"login","key":"plan","allowed":true,"granted":3,"remaining":0,"retry_after_ms":1001,"reset_after_ms":1001,"limit":"3/1s","at":"2000-01-01T00:00:00.0005Z","source":"database"}`)
+	})
+}
+
+func TestPeekTakesNothing(t *testing.T) {
+	inBubble(t, limits, func(b bench) {
+		for range 2 {
+			b.post("/v1/peek", `{"limiter":"login","key":"ann","tokens":2}`, 200,
+				`{"limiter":"login","key":"ann","allowed":true,"granted":0,"remaining":2,"retry_after_ms":0,"reset_after_ms":0,"limit":"2/1m","at":"2000-01-01T00:00:00Z","source":"database"}`)
+		}
+		b.post("/v1/peek", `{"requests":[{"limiter":"login","key":"ann"}]}`, 200,
+			`{"decisions":[{"limiter":"login","key":"ann","allowed":true,"granted":0,"remaining":2,"retry_after_ms":0,"reset_after_ms":0,"limit":"2/1m","at":"2000-01-01T00:00:00Z","source":"database"}]}`)
+	})
+}
+
+func TestAnIDIsChargedOnce(t *testing.T) {
+	inBubble(t, limits, func(b bench) {
+		for range 2 {
+			b.post("/v1/allow", `{"limiter":"login","key":"ann","id":"first"}`, 200,
+				`{"limiter":"login","key":"ann","allowed":true,"granted":1,"remaining":1,"retry_after_ms":0,"reset_after_ms":30000,"limit":"2/1m","at":"2000-01-01T00:00:00Z","source":"database"}`)
+		}
+		w := b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"login","key":"ann","id":"first","tokens":2}`))
+		isProblem(b.T, w, 400, "id", "an ID of its own")
+	})
+}
+
+func TestWaitsForTheTokensOrDeniesAtOnce(t *testing.T) {
+	inBubble(t, limits, func(b bench) {
+		b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"login","key":"ann","tokens":2}`))
+		begin := time.Now()
+		b.post("/v1/allow", `{"limiter":"login","key":"ann","wait_ms":29000}`, 200,
+			`{"limiter":"login","key":"ann","allowed":false,"granted":0,"remaining":0,"retry_after_ms":30000,"reset_after_ms":60000,"limit":"2/1m","at":"2000-01-01T00:00:00Z","source":"database"}`)
+		if waited := time.Since(begin); waited != 0 {
+			b.Errorf("a wait that is too long takes %v", waited)
+		}
+		w := b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"login","key":"ann","wait_ms":31000}`))
+		if waited := time.Since(begin); w.Code != 200 || !strings.Contains(w.Body.String(), `"allowed":true`) || !strings.Contains(w.Body.String(), `"waited_ms":30000`) ||
+			waited < 30*time.Second || waited > 31*time.Second {
+			b.Errorf("after %v: %d %s", waited, w.Code, w.Body)
+		}
+	})
+}
+
+func TestSeveralAreAllOrNothing(t *testing.T) {
+	inBubble(t, limits, func(b bench) {
+		both := `{"requests":[{"limiter":"login","key":"ann"},{"limiter":"api","key":"ann","tokens":20}],"all":true}`
+		b.post("/v1/allow", both, 200, `{"allowed":true,"retry_after_ms":2000,"decisions":[`+
+			`{"limiter":"login","key":"ann","allowed":true,"granted":1,"remaining":1,"retry_after_ms":0,"reset_after_ms":30000,"limit":"2/1m","at":"2000-01-01T00:00:00Z","source":"database"},`+
+			`{"limiter":"api","key":"ann","allowed":true,"granted":20,"remaining":0,"retry_after_ms":2000,"reset_after_ms":2000,"limit":"10/1s burst 20","at":"2000-01-01T00:00:00Z","source":"database"}]}`)
+		w := b.answers(request(http.MethodPost, "/v1/allow?denied=429", both))
+		if w.Code != 429 || !strings.HasPrefix(w.Body.String(), `{"allowed":false,"retry_after_ms":2000,`) || w.Header().Get("Retry-After") != "2" {
+			b.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		}
+		b.post("/v1/peek", `{"limiter":"login","key":"ann"}`, 200,
+			`{"limiter":"login","key":"ann","allowed":true,"granted":0,"remaining":1,"retry_after_ms":0,"reset_after_ms":30000,"limit":"2/1m","at":"2000-01-01T00:00:00Z","source":"database"}`)
+	})
+}
+
+func TestSeveralAreDecidedEachByItself(t *testing.T) {
+	inBubble(t, limits, func(b bench) {
+		b.post("/v1/allow", `{"requests":[{"limiter":"login","key":"ann","tokens":2},{"limiter":"api","key":"ann"},{"limiter":"login","key":"ann"}]}`, 200, `{"decisions":[`+
+			`{"limiter":"login","key":"ann","allowed":true,"granted":2,"remaining":0,"retry_after_ms":60000,"reset_after_ms":60000,"limit":"2/1m","at":"2000-01-01T00:00:00Z","source":"database"},`+
+			`{"limiter":"api","key":"ann","allowed":true,"granted":1,"remaining":19,"retry_after_ms":0,"reset_after_ms":100,"limit":"10/1s burst 20","at":"2000-01-01T00:00:00Z","source":"database"},`+
+			`{"limiter":"login","key":"ann","allowed":false,"granted":0,"remaining":0,"retry_after_ms":30000,"reset_after_ms":60000,"limit":"2/1m","at":"2000-01-01T00:00:00Z","source":"database"}]}`)
+	})
+}
+
+// down fails the requests of one limiter.
+type down struct{ *pglimittest.Strategy }
+
+// Tokens that were taken are not lost to a client because another request failed.
+func TestOneOfSeveralThatFailsKeepsTheOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		memory, failing := pglimittest.MemoryOn(time.Now), down{pglimittest.MemoryOn(time.Now)}
+		failing.Fail(pglimit.ErrUnavailable)
+		made, err := parse([]byte(limits))
+		if err != nil {
+			t.Fatal(err)
+		}
+		made[0].Strategy, made[2].Strategy = memory, failing // api and login, which follows blocks
+		s, err := New(Config{Limits: []Limit{made[0], made[2]}, Pool: memory.Pool()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := bench{t, s, memory}
+		const failed = `"error":{"title":"Service Unavailable","status":503,"detail":"no decision is known: Postgres cannot be reached","cause":"unavailable"}}`
+		b.post("/v1/allow", `{"requests":[{"limiter":"login","key":"a"},{"limiter":"api","key":"b"},{"limiter":"login","key":"c"}]}`, 200, `{"decisions":[`+
+			`{"limiter":"login","key":"a",`+failed+
+			`,{"limiter":"api","key":"b","allowed":true,"granted":1,"remaining":19,"retry_after_ms":0,"reset_after_ms":100,"limit":"10/1s burst 20","at":"2000-01-01T00:00:00Z","source":"database"},`+
+			`{"limiter":"login","key":"c",`+failed+`]}`)
+		w := b.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"login","key":"a"},{"limiter":"login","key":"b"}]}`))
+		isProblem(t, w, 503, "", "no decision is known")
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, limits+"  upsert: {limit: 10/s, strategy: upsert}", pglimittest.Memory())
+	long := strings.Repeat("k", pglimit.MaxKeyBytes+1)
+	for _, test := range []struct {
+		path, body string
+		status     int
+		field      string
+		words      string
+	}{
+		{"/v1/allow", `{"key":"k"}`, 400, "limiter", "one of api, blocks, login, upsert"},
+		{"/v1/allow", `{"limiter":"nosuch","key":"k"}`, 404, "limiter", `"nosuch"`},
+		{"/v1/allow", `{"limiter":"api"}`, 400, "key", "empty"},
+		{"/v1/allow", `{"limiter":"api","key":"` + long + `"}`, 400, "key", "1025 bytes"},
+		{"/v1/allow", `{"limiter":"api","key":"a\u0000b"}`, 400, "key", "NUL"},
+		{"/v1/allow", `{"limiter":"api","key":7}`, 400, "key", "must be a string"},
+		{"/v1/allow", `{"limiter":"api","key":"k","tokens":0}`, 400, "tokens", "at least 1"},
+		{"/v1/allow", `{"limiter":"api","key":"k","tokens":-1}`, 400, "tokens", "at least 1"},
+		{"/v1/allow", `{"limiter":"api","key":"k","tokens":1.5}`, 400, "tokens", "whole number"},
+		{"/v1/allow", `{"limiter":"api","key":"k","tokens":21}`, 400, "tokens", "burst of 20"},
+		{"/v1/peek", `{"limiter":"api","key":"k","tokens":21}`, 400, "tokens", "burst of 20"},
+		{"/v1/allow", `{"limiter":"api","key":"k","limit":"ten"}`, 400, "limit", `"ten"`},
+		{"/v1/allow", `{"limiter":"api","key":"k","limit":"1/0s"}`, 400, "limit", "period is 0s"},
+		{"/v1/allow", `{"limiter":"api","key":"k","id":"` + long + `"}`, 400, "id", "at most 128"},
+		{"/v1/allow", `{"limiter":"upsert","key":"k","id":"x"}`, 400, "id", "token_bucket"},
+		{"/v1/allow", `{"limiter":"blocks","key":"k","id":"x"}`, 400, "id", "block no keys"},
+		{"/v1/peek", `{"limiter":"api","key":"k","id":"x"}`, 400, "id", "/v1/allow only"},
+		{"/v1/allow", `{"limiter":"api","key":"k","wait_ms":-1}`, 400, "wait_ms", "from 0 to 60000"},
+		{"/v1/allow", `{"limiter":"api","key":"k","wait_ms":60001}`, 400, "wait_ms", "from 0 to 60000"},
+		{"/v1/allow", `{"limiter":"api","key":"k","wait_ms":1,"id":"x"}`, 400, "wait_ms", "goes without"},
+		{"/v1/peek", `{"limiter":"api","key":"k","wait_ms":1}`, 400, "wait_ms", "does not wait"},
+		{"/v1/allow", `{"limiter":"blocks","key":"k","wait_ms":1}`, 400, "", "ahead of their time"},
+		{"/v1/allow", `{"limiter":"api","key":"k","all":true}`, 400, "all", "goes with requests"},
+		{"/v1/peek", `{"requests":[{"limiter":"api","key":"k"}],"all":true}`, 400, "all", "/v1/allow only"},
+		{"/v1/allow", `{"limiter":"api","requests":[{"limiter":"api","key":"k"}]}`, 400, "requests", "goes alone"},
+		{"/v1/allow", `{"requests":[]}`, 400, "requests", "empty"},
+		{"/v1/allow", `{"requests":[` + strings.Repeat(`{},`, 1000) + `{}]}`, 400, "requests", "at most 1000"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"api"}]}`, 400, "requests[1].key", "empty"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"no","key":"k"}]}`, 404, "requests[1].limiter", "one of"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"upsert","key":"k"}],"all":true}`, 400, "requests[1].limiter", "one strategy"},
+		{"/v1/allow", `{"requests":[{"limiter":"blocks","key":"k"}],"all":true}`, 400, "requests[0].limiter", "blocks keys"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k","id":"x"}],"all":true}`, 400, "requests[0].id", "by itself"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"api","key":"k"}],"all":true}`, 400, "key", "asked for twice"},
+		{"/v1/allow", `{"limiter":"api","key":"k","tokns":1}`, 400, "tokns", "not a field"},
+		{"/v1/allow", `{"limiter":"api","key":"k","TOKENS":1}`, 400, "TOKENS", "not a field"},
+		{"/v1/allow", `{"limiter":"api","\u212aey":"k"}`, 400, "\u212aey", "not a field"}, // a sign that folds to k
+		{"/v1/allow", `{"limiter":"api","key":"a","key":"b"}`, 400, "key", "twice"},
+		{"/v1/allow", `{"limiter":"api","key":"a","k\u0065y":"b"}`, 400, "key", "twice"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"a","tokens":4}],"requests":[{"limiter":"api","key":"b"}]}`, 400, "requests", "twice"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"a"},{"limiter":"api","key":"a","key":"b"}]}`, 400, "key", "twice"},
+		{"/v1/refund", `{"decision":{"limiter":"api","key":"k"},"decision":{"granted":5},"tokens":1}`, 400, "decision", "twice"},
+		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":1,"granted":5},"tokens":1}`, 400, "granted", "twice"},
+		{"/v1/allow?denied=403", `{"limiter":"api","key":"k"}`, 400, "", "200 or 429"},
+		{"/v1/allow?denied", `{"limiter":"api","key":"k"}`, 400, "", "200 or 429"},
+		{"/v1/allow?denied=429&denied=429", `{"limiter":"api","key":"k"}`, 400, "", "denied twice"},
+		{"/v1/allow?Denied=429", `{"limiter":"api","key":"k"}`, 400, "", `has "Denied": /v1/allow takes only denied there`},
+		{"/v1/allow?denied=429&foo=1", `{"limiter":"api","key":"k"}`, 400, "", `has "foo": /v1/allow takes only denied`},
+		{"/v1/allow?denied=429;x", `{"limiter":"api","key":"k"}`, 400, "", "not well formed"},
+		{"/v1/peek?denied=429", `{"limiter":"api","key":"k"}`, 400, "", `has "denied": /v1/peek takes no parameters`},
+		{"/v1/reset?x", `{"limiter":"api","key":"k"}`, 400, "", `has "x": /v1/reset takes no parameters`},
+		{"/v1/refund?x", `{"tokens":1}`, 400, "", `has "x": /v1/refund takes no parameters`},
+		{"/v1/settle?x", `{"tokens":1}`, 400, "", `has "x": /v1/settle takes no parameters`},
+		{"/v1/allow", `{"limiter":"api","key":"\ud800"}`, 400, "", "surrogate"},
+		{"/v1/allow", `{"limiter":"api","key":"\\ufffd\ud800"}`, 400, "", "surrogate"},
+		{"/v1/allow", `{"limiter":"api","key":"\\\\ufffd\\\ud800"}`, 400, "", "surrogate"},
+		{"/v1/allow", "{\"limiter\":\"api\",\"key\":\"\xff\"}", 400, "", "UTF-8"},
+		{"/v1/allow", `{"limiter":"api",`, 400, "", "not JSON"},
+		{"/v1/allow", `{"limiter" "api"}`, 400, "", "at byte 12"},
+		{"/v1/allow", ``, 400, "", "ends too early"},
+		{"/v1/allow", `[]`, 400, "", "must be an object"},
+		{"/v1/allow", `{} {}`, 400, "", "more than one"},
+		{"/v1/reset", `{"limiter":"api"}`, 400, "key", "empty"},
+		{"/v1/reset", `{"limiter":"no","key":"k"}`, 404, "limiter", "one of"},
+		{"/v1/reset", `{"limiter":"api","key":"k","tokens":1}`, 400, "tokens", "not a field"},
+		{"/v1/refund", `{"tokens":1}`, 400, "decision", "as it was answered"},
+		{"/v1/refund", `{"decision":{}}`, 400, "tokens", "is missing"},
+		{"/v1/refund", `{"decision":{"limiter":"no"},"tokens":1}`, 404, "decision.limiter", "one of"},
+		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":1},"tokens":1}`, 400, "decision.limit", `""`},
+		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":1,"limit":"1/s"},"tokens":1}`, 400, "decision.at", "is missing"},
+		{"/v1/settle", `{"decision":{"limiter":"api","key":"k","granted":1,"limit":"1/s","source":"fallback"},"tokens":1}`, 400, "decision.source", "is fallback"},
+		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":1,"limit":"1/s","at":"2000-01-01T00:00:00Z"},"tokens":2}`, 400, "tokens", "granted 1"},
+	} {
+		w := s.answers(request(http.MethodPost, test.path, test.body))
+		isProblem(t, w, test.status, test.field, test.words)
+		if t.Failed() {
+			t.Fatalf("%s %s\n%s", test.path, test.body, w.Body)
+		}
+	}
+}
+
+// Half a surrogate pair is refused, and what only looks like one is not.
+func TestUnicodeKeysStayApart(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, limits, pglimittest.Memory())
+	for key, want := range map[string]string{
+		`ключ😀`:              `ключ😀`,
+		`\ud83d\uDE00`:       `😀`,
+		"\uFFFD":             "\uFFFD",
+		`\ufffd\ud83d\ude00`: "\uFFFD😀",
+		`\\ud800`:            `\\ud800`,
+		`\\\ufffd\\ud800`:    `\\` + "\uFFFD" + `\\ud800`,
+	} {
+		w := s.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"api","key":"`+key+`"}`))
+		if w.Code != 200 || !strings.Contains(w.Body.String(), `"key":"`+want+`"`) {
+			t.Errorf("%s: %d %s", key, w.Code, w.Body)
+		}
+	}
+}
+
+// heard tells of the groups that it is asked for.
+type heard struct {
+	*pglimittest.Strategy
+	groups *[][]pglimit.Request
+}
+
+func (h heard) TakeGroups(ctx context.Context, session pglimit.Session, groups [][]pglimit.Request) ([][]pglimit.Decision, error) {
+	*h.groups = append(*h.groups, groups...)
+	return h.Strategy.TakeGroups(ctx, session, groups)
+}
+
+// The limiter that asks for a group is the first one's; each bucket keeps the durability of its own.
+func TestOfSeveralEachKeepsItsDurability(t *testing.T) {
+	t.Parallel()
+	made, err := parse([]byte("limiters: {hard: {limit: 1/s, durability: durable}, soft: {limit: 2/s}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := heard{pglimittest.Memory(), new([][]pglimit.Request)}
+	made[0].Strategy, made[1].Strategy = memory, memory
+	s, err := New(Config{Limits: made, Pool: memory.Pool()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"soft","key":"a"},{"limiter":"hard","key":"a"}],"all":true}`))
+	groups := *memory.groups
+	if len(groups) != 1 || groups[0][0].Durability != pglimit.Relaxed || groups[0][1].Durability != pglimit.Durable || groups[0][1].Limit != pglimit.PerSecond(1) {
+		t.Errorf("%+v", groups)
+	}
+}
+
+// How long somebody would wait for tokens says nothing about how long Postgres may take.
+func TestShortWaitIsGrantedWhatIsThere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := laggingServer(t, limits, 20*time.Millisecond)
+		s.post("/v1/allow", `{"limiter":"login","key":"ann","tokens":2,"wait_ms":1}`, 200,
+			`{"limiter":"login","key":"ann","allowed":true,"granted":2,"remaining":0,"retry_after_ms":60000,"reset_after_ms":60000,"limit":"2/1m","at":"2000-01-01T00:00:00.02Z","source":"database"}`)
+		// Seen a lag after the grant, a token is due in 29.98 s.
+		for wait, want := range map[string]string{"29979": `"allowed":false`, "29980": `"waited_ms":29980,`} {
+			s.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"login","key":"of `+wait+`","tokens":2}`))
+			w := s.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"login","key":"of `+wait+`","wait_ms":`+wait+`}`))
+			if w.Code != 200 || !strings.Contains(w.Body.String(), want) {
+				t.Errorf("%s ms: %d %s, not %s", wait, w.Code, w.Body, want)
+			}
+		}
+	})
+}
+
+// A group that is denied from memory says nothing of the buckets that were not looked at.
+func TestGroupFromMemoryTellsOnlyWhatItKnows(t *testing.T) {
+	inBubble(t, limits, func(b bench) {
+		b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"login","key":"k","tokens":2}`))
+		const group = `{"requests":[{"limiter":"api","key":"k"},{"limiter":"login","key":"k"}],"all":true}`
+		b.post("/v1/allow", group, 200, `{"allowed":false,"retry_after_ms":30000,"decisions":[`+
+			`{"limiter":"api","key":"k","allowed":true,"granted":0,"remaining":20,"retry_after_ms":0,"reset_after_ms":0,"limit":"10/1s burst 20","at":"2000-01-01T00:00:00Z","source":"database"},`+
+			`{"limiter":"login","key":"k","allowed":false,"granted":0,"remaining":0,"retry_after_ms":30000,"reset_after_ms":60000,"limit":"2/1m","at":"2000-01-01T00:00:00Z","source":"database"}]}`)
+		b.post("/v1/allow", group, 200, `{"allowed":false,"retry_after_ms":30000,"decisions":[`+
+			`{"limiter":"api","key":"k","allowed":true,"granted":0,"retry_after_ms":0,"limit":"10/1s burst 20","at":"2000-01-01T00:00:00Z","source":"memory"},`+
+			`{"limiter":"login","key":"k","allowed":false,"granted":0,"remaining":0,"retry_after_ms":30000,"reset_after_ms":60000,"limit":"2/1m","at":"2000-01-01T00:00:00Z","source":"memory"}]}`)
+	})
+}

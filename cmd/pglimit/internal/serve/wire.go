@@ -1,0 +1,155 @@
+package serve
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// ask asks for tokens of one bucket, or looks at it.
+type ask struct {
+	Limiter string `json:"limiter"`
+	Key     string `json:"key"`
+	Tokens  *int64 `json:"tokens"` // nil: 1
+	Limit   string `json:"limit"`  // empty: the limiter's own
+	ID      string `json:"id"`
+}
+
+// asks is the body of /v1/allow and /v1/peek: one request, or several.
+type asks struct {
+	ask
+	WaitMS   int64 `json:"wait_ms"`
+	Requests []ask `json:"requests"`
+	All      bool  `json:"all"`
+}
+
+// bucket is the body of /v1/reset.
+type bucket struct {
+	Limiter string `json:"limiter"`
+	Key     string `json:"key"`
+}
+
+// correction is the body of /v1/refund and /v1/settle.
+type correction struct {
+	Decision *decision `json:"decision"`
+	Tokens   *int64    `json:"tokens"`
+}
+
+// decision is an answer. Times are milliseconds, rounded up: a client that waits that long has
+// waited long enough.
+type decision struct {
+	Limiter      string    `json:"limiter"`
+	Key          string    `json:"key"`
+	Allowed      bool      `json:"allowed"`
+	Granted      int64     `json:"granted"`
+	Remaining    *int64    `json:"remaining,omitempty"`
+	RetryAfterMS int64     `json:"retry_after_ms"`
+	ResetAfterMS *int64    `json:"reset_after_ms,omitempty"`
+	WaitedMS     int64     `json:"waited_ms,omitempty"`
+	Contended    bool      `json:"contended,omitempty"`
+	Blocked      bool      `json:"blocked,omitempty"`
+	BlockedForMS int64     `json:"blocked_for_ms,omitempty"`
+	Limit        string    `json:"limit"`
+	At           time.Time `json:"at,omitzero"` // by the database's clock; left out of a fallback
+	Source       string    `json:"source"`
+}
+
+func newDecision(d pglimit.Decision) decision {
+	out := decision{
+		Limiter: d.Limiter, Key: d.Key,
+		Allowed: d.Allowed, Granted: d.Granted, RetryAfterMS: milliseconds(d.RetryAfter), WaitedMS: milliseconds(d.Delay),
+		Contended: d.Contended, Blocked: d.Blocked, BlockedForMS: milliseconds(d.BlockedFor),
+		Limit: d.Limit.String(), At: d.At, Source: d.Source.String(),
+	}
+	// No bucket is empty and full: of this one nothing is known. on_error has answered without
+	// looking, or a group was denied for another bucket, from memory.
+	if d.Remaining != 0 || d.ResetAfter != 0 {
+		out.Remaining, out.ResetAfterMS = &d.Remaining, new(milliseconds(d.ResetAfter))
+	}
+	return out
+}
+
+// granted is the decision that was answered so, as far as a refund needs it.
+func (d *decision) granted() (pglimit.Decision, *problem) {
+	out := pglimit.Decision{Limiter: d.Limiter, Key: d.Key, Granted: d.Granted, At: d.At, Source: pglimit.FromDatabase}
+	for _, source := range rate.Sources {
+		if source.String() == d.Source {
+			out.Source = source
+		}
+	}
+	// The wait was rounded up. A refund for tokens that were due earlier returns no more.
+	out.Delay = time.Duration(max(0, d.WaitedMS-1)) * time.Millisecond
+	limit, err := pglimit.ParseLimit(d.Limit)
+	switch {
+	case err != nil:
+		return out, invalid("decision.limit", strings.TrimPrefix(bare(err), "limit "))
+	case d.At.IsZero() && out.Source != pglimit.FromFallback:
+		return out, invalid("decision.at", "is missing: send the decision as it was answered")
+	}
+	out.Limit = limit
+	return out, nil
+}
+
+// decisions is the answer to several requests, each by itself.
+type decisions struct {
+	Decisions []either `json:"decisions"`
+}
+
+// either is a decision, or why there is none.
+type either struct {
+	decision *decision
+	failure  *failure
+}
+
+type failure struct {
+	Limiter string   `json:"limiter"`
+	Key     string   `json:"key"`
+	Error   *problem `json:"error"`
+}
+
+// MarshalJSON writes the one that is there.
+func (e either) MarshalJSON() ([]byte, error) {
+	if e.failure != nil {
+		return json.Marshal(e.failure)
+	}
+	return json.Marshal(e.decision)
+}
+
+// group is the answer to several requests, all or nothing.
+type group struct {
+	Allowed      bool       `json:"allowed"`
+	RetryAfterMS int64      `json:"retry_after_ms"`
+	Decisions    []decision `json:"decisions"`
+}
+
+type resetDone struct {
+	Limiter string `json:"limiter"`
+	Key     string `json:"key"`
+	Reset   bool   `json:"reset"`
+}
+
+type refunded struct {
+	Limiter  string `json:"limiter"`
+	Key      string `json:"key"`
+	Refunded int64  `json:"refunded"`
+}
+
+// settled says what was charged in all.
+type settled struct {
+	Limiter string `json:"limiter"`
+	Key     string `json:"key"`
+	Charged int64  `json:"charged"`
+}
+
+// milliseconds of the duration, rounded up.
+func milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// seconds of the duration, rounded up, at least 1: for Retry-After.
+func seconds(d time.Duration) int64 {
+	return max(1, int64((d+time.Second-1)/time.Second))
+}

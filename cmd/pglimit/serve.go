@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/cleanup"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/serve"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+const serveLong = `Answer HTTP requests, for programs in any language, until Ctrl-C or SIGTERM. Any
+number of instances may run: Postgres decides, so their limits are the same.
+
+  POST /v1/allow    {"limiter":"api","key":"user:42"}: take a token, if it is there
+  POST /v1/peek     the same body: look, and take nothing
+  POST /v1/reset    the same body: fill the bucket
+  POST /v1/refund   {"decision":{...},"tokens":1}: give back what was granted
+  POST /v1/settle   {"decision":{...},"tokens":9}: charge what it really cost
+  GET  /healthz     200 while the process runs
+  GET  /readyz      200 while it can decide
+  GET  /metrics     for Prometheus
+
+An answer is 200 with "allowed" true or false, and 503 if no decision is known.
+docs/serve.md has all requests and answers.
+
+The limiters are named in a YAML file (--config), or by --limit:
+
+  limiters:
+    api:   {limit: 10/s burst 20}
+    login: {limit: 5/1m, on_error: closed}
+
+Everybody who reaches the address may take, and reset keys. So it listens on this
+machine only, unless --listen says otherwise, and --token-file makes it ask for
+"Authorization: Bearer TOKEN" below /v1. A token has at least 16 characters, such as
+those of "openssl rand -hex 32"; in the file, lines that begin with # are comments.
+It speaks no TLS: across a network, put a proxy in front of it.
+
+The database is migrated by "pglimit migrate up". The server starts without it, too,
+and is ready once it is there. It removes rows that are no longer needed, as
+"pglimit cleanup" does, unless --no-cleanup is given.
+
+After Ctrl-C or SIGTERM, /readyz fails, and requests are answered as before for
+--drain, in which a load balancer sends them elsewhere. Then those under way are
+answered, and the exit code is 0, or 2 if some took longer than --grace. A second
+Ctrl-C kills it. What happens is logged to stderr (as JSON with --output json).`
+
+type serveFlags struct {
+	config    string
+	limits    []string
+	listen    string
+	tokenFile string
+	conns     int32
+	noCleanup bool
+	stop      serve.Stop
+}
+
+func newServeCommand(a *app) *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve --config FILE | --limit NAME=TOKENS/PERIOD",
+		Short: "Answer over HTTP, for programs in any language",
+		Long:  serveLong,
+		Example: lines(
+			"pglimit serve --limit \"api=10/s burst 20\"",
+			"curl --json '{\"limiter\":\"api\",\"key\":\"user:42\"}' http://127.0.0.1:8080/v1/allow",
+			"",
+			"# in a container, for others",
+			"pglimit serve --config limits.yaml --listen :8080 --token-file /run/secrets/pglimit --output json",
+		),
+		Args:              noArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, &f) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.config, "config", "", "YAML `FILE` that names the limiters")
+	flags.StringArrayVar(&f.limits, "limit", nil, "a limiter, as `NAME=TOKENS/PERIOD`, such as \"api=10/s burst 20\"; once for each")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or :port for everybody who reaches this machine")
+	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with a token of at least 16 characters per line: requests below /v1 must bring one of them")
+	flags.Int32Var(&f.conns, "conns", 10, "most connections to PostgreSQL, a `NUMBER`, unless the database's URL has pool_max_conns")
+	flags.BoolVar(&f.noCleanup, "no-cleanup", false, "leave it to others to remove rows that are no longer needed")
+	flags.DurationVar(&f.stop.Drain, "drain", 2*time.Second, "`TIME` to go on when told to stop, with /readyz failing")
+	flags.DurationVar(&f.stop.Grace, "grace", 10*time.Second, "longest `TIME` for the requests under way after that")
+	noFiles(cmd, "limit", "listen", "conns", "drain", "grace")
+	return cmd
+}
+
+func (a *app) serve(cmd *cobra.Command, f *serveFlags) error {
+	limits, err := f.readLimits(cmd)
+	if err != nil {
+		return err
+	}
+	switch {
+	case f.conns < 2:
+		return fmt.Errorf("--conns is %d: it must be at least 2", f.conns)
+	case f.stop.Drain < 0:
+		return fmt.Errorf("--drain is %v: it must not be negative", f.stop.Drain)
+	case f.stop.Grace < 0:
+		return fmt.Errorf("--grace is %v: it must not be negative", f.stop.Grace)
+	}
+	tokens, err := f.readTokens()
+	if err != nil {
+		return err
+	}
+	config, err := a.serveConfig(f.conns)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return a.serveOn(ctx, pool, limits, tokens, f)
+}
+
+// serveOn answers until ctx ends. Then nothing uses the pool any more.
+func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Limit, tokens []string, f *serveFlags) (err error) {
+	log := a.logger(0)
+	server, err := serve.New(serve.Config{Limits: limits, Pool: pool, Tokens: tokens, Logger: log})
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return fmt.Errorf("--listen %s: %w", f.listen, err)
+	}
+	if address, ok := listener.Addr().(*net.TCPAddr); ok && !address.IP.IsLoopback() && len(tokens) == 0 {
+		log.Warn("pglimit serve: everybody who reaches this address may take, and reset keys: use --token-file, or let a firewall see to it", "listen", address.String())
+	}
+	if !f.noCleanup {
+		cleaner, err := cleanup.New(pool, strategies.All(), cleanup.Config{Logger: log})
+		if err != nil {
+			return err
+		}
+		if err := cleaner.Start(ctx); err != nil {
+			return err
+		}
+		// The Cleaner has a grace period of its own, which began when ctx ended.
+		defer func() { err = errors.Join(err, cleaner.Stop(context.WithoutCancel(ctx))) }()
+	}
+	return server.Run(ctx, listener, f.stop)
+}
+
+func (f *serveFlags) readLimits(cmd *cobra.Command) (limits []serve.Limit, err error) {
+	if f.config == "" && len(f.limits) == 0 {
+		return nil, usagef(cmd, "serve needs limiters: --config FILE, or --limit \"api=10/s burst 20\"")
+	}
+	if f.config != "" {
+		if limits, err = serve.ReadFile(f.config); err != nil {
+			return nil, fmt.Errorf("--config: %w", err)
+		}
+	}
+	for _, text := range f.limits {
+		limit, err := serve.ParseLimit(text)
+		if err != nil {
+			return nil, fmt.Errorf("--limit: %w", err)
+		}
+		limits = append(limits, limit)
+	}
+	return limits, nil
+}
+
+// shortestToken is what nobody guesses.
+const shortestToken = 16
+
+// readTokens of the file, without blank lines and comments.
+func (f *serveFlags) readTokens() (tokens []string, err error) {
+	if f.tokenFile == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(f.tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("--token-file: %w", err)
+	}
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case len(line) < shortestToken || strings.ContainsAny(line, " \t"): // not quoted: it may be a secret all the same
+			return nil, fmt.Errorf("--token-file %s, line %d: a token must have at least %d characters and no spaces, such as those of \"openssl rand -hex 32\"", f.tokenFile, number, shortestToken)
+		default:
+			tokens = append(tokens, line)
+		}
+	}
+	if tokens == nil {
+		return nil, fmt.Errorf("--token-file %s has no token: write one into it, such as that of \"openssl rand -hex 32\"", f.tokenFile)
+	}
+	return tokens, nil
+}
+
+// serveConfig is poolConfig for a process that lives long: its statements are prepared.
+func (a *app) serveConfig(conns int32) (*pgxpool.Config, error) {
+	config, err := a.poolConfig()
+	if err != nil {
+		return nil, err
+	}
+	if conn, _ := a.connString(); !strings.Contains(conn, "pool_max_conns") {
+		config.MaxConns = conns
+	}
+	return a.loadConfig(config), nil
+}

@@ -1,0 +1,257 @@
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/pglimit/ratelimit/adapters/promlimit"
+	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// newDatabase on the server of the shop, and its URL. It is gone with the server.
+func newDatabase(t *testing.T) (pool *pgxpool.Pool, urlFor func(user string) string) {
+	t.Helper()
+	name := "test_" + strings.ToLower(rand.Text())
+	if _, err := shop.pool.Exec(t.Context(), "create database "+name); err != nil {
+		t.Fatal(err)
+	}
+	config := shop.pool.Config().ConnConfig
+	urlFor = func(user string) string {
+		u := strings.Replace(config.ConnString(), "/"+config.Database+"?", "/"+name+"?", 1)
+		return strings.Replace(u, "//"+config.User+":", "//"+user+":", 1)
+	}
+	return newPool(t, urlFor(config.User)), urlFor
+}
+
+func newPool(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func run(t *testing.T, pool *pgxpool.Pool, sql string) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// numbers of a collector, by name and value of the label, as in "rows upsert".
+func numbers(t *testing.T, db promlimit.Querier, logger *slog.Logger) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(promlimit.NewDatabase(db, logger))
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			name := strings.TrimPrefix(family.GetName(), "pglimit_database_")
+			for _, label := range metric.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			all[name] = metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
+		}
+	}
+	return all
+}
+
+// become waits until the numbers are these: the server counts with a delay.
+func become(t *testing.T, db promlimit.Querier, want map[string]float64) map[string]float64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		got, missing := numbers(t, db, nil), []string(nil)
+		for name, value := range want {
+			if has, there := got[name]; !there || has != value {
+				missing = append(missing, name)
+			}
+		}
+		if len(missing) == 0 {
+			return got
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("%q of %v, want %v", missing, got, want)
+		}
+	}
+}
+
+func TestTheNumbersOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	pool, _ := newDatabase(t)
+	if got := numbers(t, pool, nil); got["up"] != 1 || len(got) != 1+4+8 {
+		t.Errorf("before it is migrated: %v", got)
+	}
+	if err := migrations.Up(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	limiter, err := pglimit.New(pool, strategies.Upsert{}, pglimit.Config{Name: "api", Limit: pglimit.PerHour(3), Combine: pglimit.Combine{Off: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = limiter.Close(context.Background()) }()
+	for _, key := range []string{"a", "b"} {
+		for range 5 { // one insert, two updates, and two denials that write nothing
+			if _, err := limiter.Allow(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got := become(t, pool, map[string]float64{
+		"up": 1, "rows upsert": 2, "inserts_total upsert": 2, "updates_total upsert": 4, "hot_updates_total upsert": 4, "deletes_total upsert": 0,
+		"vacuums_total upsert": 0, "unlogged upsert": 0, "dead_rows upsert": 4, "rows token_bucket": 0, "lock_waiters": 0, "deadlocks_total": 0,
+		"locks AccessExclusiveLock": 0, "locks RowExclusiveLock": 0,
+	})
+	if got["table_bytes upsert"] < 16<<10 || got["wal_bytes_total"] < 100_000 || got["stats_reset_timestamp_seconds"] < 1e9 {
+		t.Errorf("%v", got)
+	}
+	if _, ran := got["cleanup_run_timestamp_seconds"]; ran {
+		t.Error("a cleanup ran that nobody started")
+	}
+
+	run(t, pool, `vacuum pglimit.upsert`)
+	if err := migrations.SetStorage(t.Context(), pool, migrations.Unlogged); err != nil {
+		t.Fatal(err)
+	}
+	run(t, pool, `delete from pglimit.upsert where key = 'a'`)
+	run(t, pool, `insert into pglimit.schedule values ('pglimit.cleanup', to_timestamp(5), to_timestamp(65)), ('another', to_timestamp(6), to_timestamp(66))`)
+	become(t, pool, map[string]float64{
+		"rows upsert": 1, "deletes_total upsert": 1, "vacuums_total upsert": 1, "unlogged upsert": 1, "unlogged schedule": 0,
+		"cleanup_run_timestamp_seconds": 5, "cleanup_due_timestamp_seconds": 65,
+	})
+
+	// More rows than are counted: the statistics' number.
+	run(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) select n::text, 'api', 1, 1, 1 from generate_series(1, 20000) n`)
+	become(t, pool, map[string]float64{"rows token_bucket": 20000})
+	run(t, pool, `delete from pglimit.token_bucket where key::int > 9999`)
+	become(t, pool, map[string]float64{"rows token_bucket": 9999, "dead_rows token_bucket": 10001})
+}
+
+// A take waits for a row that somebody else holds.
+func TestLocksAreCounted(t *testing.T) {
+	t.Parallel()
+	pool, _ := newDatabase(t)
+	if err := migrations.Up(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	limiter, err := pglimit.New(pool, strategies.Upsert{}, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(1000), Timeout: pglimit.NoTimeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = limiter.Close(context.Background()) }()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := limiter.InTx(tx).Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	if got := numbers(t, pool, nil); got["lock_waiters"] != 0 || got["locks RowExclusiveLock"] == 0 {
+		t.Errorf("nobody waits: %v", got)
+	}
+	decided := make(chan error, 1)
+	go func() {
+		_, err := limiter.Allow(t.Context(), "k")
+		decided <- err
+	}()
+	become(t, pool, map[string]float64{"lock_waiters": 1})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-decided; err != nil {
+		t.Error(err)
+	}
+	become(t, pool, map[string]float64{"lock_waiters": 0, "locks RowExclusiveLock": 0})
+}
+
+// A role sees what its rights let it see, and the rest does not fail.
+func TestWhatARoleMaySee(t *testing.T) {
+	t.Parallel()
+	pool, urlFor := newDatabase(t)
+	if err := migrations.Up(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	password := shop.pool.Config().ConnConfig.Password
+	run(t, pool, `insert into pglimit.schedule values ('pglimit.cleanup', now(), now())`)
+	run(t, pool, `insert into pglimit.upsert select n::text, 'api', 1, 1, 1 from generate_series(1, 7) n`)
+	become(t, pool, map[string]float64{"inserts_total upsert": 7})
+	// Rights on the tables, but not on their schema.
+	run(t, pool, "create role outside login password '"+password+"'")
+	run(t, pool, `grant select on all tables in schema pglimit to outside`)
+	if got := numbers(t, newPool(t, urlFor("outside")), nil); got["up"] != 1 || got["rows upsert"] != 7 || got["cleanup_due_timestamp_seconds"] != 0 {
+		t.Errorf("outside: %v", got)
+	}
+	for role, purpose := range map[string]migrations.Purpose{"nobody_": "", "decides": migrations.ToDecide, "sweeps": migrations.ToDecideAndSweep} {
+		run(t, pool, "create role "+role+" login password '"+password+"'")
+		if purpose != "" {
+			grants, err := migrations.Grants(role, purpose)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(t, pool, grants)
+		}
+		var log bytes.Buffer
+		got := numbers(t, newPool(t, urlFor(role)), slog.New(slog.NewTextHandler(&log, nil)))
+		_, scheduled := got["cleanup_due_timestamp_seconds"]
+		if got["up"] != 1 || got["rows upsert"] != 7 || scheduled != (purpose == migrations.ToDecideAndSweep) || log.Len() > 0 {
+			t.Errorf("%s: %v %s", role, got, log.String())
+		}
+	}
+}
+
+// A scrape does not fail with the database.
+func TestADatabaseThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	pool, urlFor := newDatabase(t)
+	gone := newPool(t, urlFor(shop.pool.Config().ConnConfig.User))
+	gone.Close()
+	var log bytes.Buffer
+	if got := numbers(t, gone, slog.New(slog.NewTextHandler(&log, nil))); len(got) != 1 || got["up"] != 0 || !strings.Contains(log.String(), "closed pool") {
+		t.Errorf("%v %s", got, log.String())
+	}
+	// A migration holds a table: the scrape gives up.
+	if err := migrations.Up(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), "lock table pglimit.upsert in access exclusive mode")
+		began := time.Now()
+		if got := numbers(t, pool, nil); len(got) != 1 || got["up"] != 0 || time.Since(began) < time.Second {
+			t.Errorf("%v after %v", got, time.Since(began))
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPromlintFindsNothing(t *testing.T) {
+	t.Parallel()
+	problems, err := testutil.GatherAndLint(shop.registry)
+	if err != nil || len(problems) > 0 {
+		t.Error(problems, err)
+	}
+}

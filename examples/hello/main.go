@@ -1,0 +1,53 @@
+// Command hello answers each client ten times a second: the first screen of the README, whole. It
+// migrates the database of DATABASE_URL.
+//
+//	DATABASE_URL=postgres://localhost/test go run ./examples/hello
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/adapters/httplimit"
+	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+func main() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL")) // or the pool that your service has
+	check(err)
+	check(migrations.Up(ctx, pool)) // safe from any number of instances at once
+
+	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{
+		Name:    "api",
+		Limit:   pglimit.PerSecond(10).WithBurst(20),
+		Timeout: 200 * time.Millisecond,
+		OnError: pglimit.FailOpen, // what to do while Postgres does not answer
+		Logger:  slog.Default(),   // says that it does not
+	})
+	check(err) // when the service stops: limiter.Close, and then pool.Close
+
+	d, err := limiter.Allow(ctx, "user:42") // d.Allowed, d.Remaining, d.RetryAfter
+	check(err)
+	slog.Info("asked once", "allowed", d.Allowed)
+
+	// Or in front of a handler, for each client, who is answered 429 with Retry-After when it asks too often.
+	limit := httplimit.New(limiter, httplimit.Config{Key: httplimit.ClientIP(httplimit.Proxies{})})
+	http.HandleFunc("/hello", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello\n")) })
+	server := &http.Server{Addr: "localhost:8080", Handler: limit(http.DefaultServeMux), ReadHeaderTimeout: 5 * time.Second}
+	check(server.ListenAndServe())
+}
+
+func check(err error) {
+	if err != nil {
+		slog.Error("hello ended", "error", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,116 @@
+// Package load makes requests as users of a service do: at random times, at random endpoints and
+// instances.
+package load
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	perUser  = 5.0 // requests per second
+	stay     = 30 * time.Second
+	mostBusy = 256 // requests at once: more are not made
+
+	// MostUsers is how many users there may be.
+	MostUsers = 1000
+)
+
+// Load is some users. It is safe for concurrent use.
+type Load struct {
+	urls  []string
+	users atomic.Int64
+}
+
+// New makes a load on the URLs, of so many users: from 0 to MostUsers. It begins with [Load.Run].
+func New(users int, urls ...string) (*Load, error) {
+	if users < 0 || users > MostUsers {
+		return nil, fmt.Errorf("load: there cannot be %d users: from 0 to %d", users, MostUsers)
+	}
+	l := &Load{urls: urls}
+	l.users.Store(int64(users))
+	return l, nil
+}
+
+// ParseUsers reads how many users there shall be.
+func ParseUsers(text string) (int, error) {
+	users, err := strconv.Atoi(text)
+	if err != nil || users < 0 || users > MostUsers {
+		return 0, fmt.Errorf("users is %q: it must be a number from 0 to %d", text, MostUsers)
+	}
+	return users, nil
+}
+
+// Users is how many there are.
+func (l *Load) Users() int { return int(l.users.Load()) }
+
+// ServeHTTP sets the number of users to that of a form, and leads back to the page.
+func (l *Load) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	users, err := ParseUsers(r.PostFormValue("users"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	l.users.Store(int64(users))
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// Run makes requests until ctx ends. A user stays for half a minute; then another one comes, so
+// that there are always new keys, and rows for the cleanup.
+func (l *Load) Run(ctx context.Context) {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: mostBusy}}
+	defer client.CloseIdleConnections()
+	var requests sync.WaitGroup
+	defer requests.Wait()
+	busy := make(chan struct{}, mostBusy)
+	left := 0.0 // users who have come and gone
+
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for due := time.Now(); ; timer.Reset(time.Until(due)) {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		users := float64(l.Users())
+		if users == 0 {
+			due = time.Now().Add(100 * time.Millisecond)
+			continue
+		}
+		wait := time.Duration(rand.ExpFloat64() / (users * perUser) * float64(time.Second))
+		due = due.Add(wait)
+		left += users * wait.Seconds() / stay.Seconds()
+		user, url := "user-"+strconv.Itoa(int(left+rand.Float64()*users)), l.urls[rand.IntN(len(l.urls))]
+		select {
+		case busy <- struct{}{}:
+			requests.Go(func() {
+				defer func() { <-busy }()
+				request(ctx, client, url, user)
+			})
+		default:
+		}
+	}
+}
+
+// request as that user. What is answered is the service's to count.
+func request(ctx context.Context, client *http.Client, url, user string) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return
+	}
+	r.Header.Set("X-User", user)
+	answer, err := client.Do(r)
+	if err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, answer.Body)
+	_ = answer.Body.Close()
+}

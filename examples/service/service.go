@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/pglimit/ratelimit/adapters/httplimit"
+	"github.com/pglimit/ratelimit/adapters/promlimit"
+	"github.com/pglimit/ratelimit/cleanup"
+	"github.com/pglimit/ratelimit/examples/service/internal/live"
+	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// limit of each user at each endpoint: one request per 2 s.
+var limit = pglimit.Every(2 * time.Second)
+
+// service is one instance.
+type service struct {
+	pool     *pgxpool.Pool
+	limiters []*pglimit.Limiter
+	cleaner  *cleanup.Cleaner
+	metrics  *prometheus.Registry
+	recorder live.Recorder // for the page, which a service of yours need not have
+	mux      *http.ServeMux
+	migrated chan struct{} // closed when the database is
+}
+
+// newService makes the handlers. It asks Postgres nothing: a service starts although it is down.
+func newService(ctx context.Context, database string) (*service, error) {
+	s := &service{mux: http.NewServeMux(), metrics: prometheus.NewRegistry(), migrated: make(chan struct{})}
+	if err := s.open(ctx, database); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *service) open(ctx context.Context, database string) (err error) {
+	if s.pool, err = pgxpool.New(ctx, database); err != nil {
+		return err
+	}
+	// Each instance has a Cleaner. One of them does each run.
+	if s.cleaner, err = cleanup.New(s.pool, []strategies.TokenBucket{{}}, cleanup.Config{Interval: time.Minute}); err != nil {
+		return err
+	}
+	return s.routes()
+}
+
+// prepare the database: migrate it, and begin to clean it up. It waits until Postgres answers or ctx
+// ends, and logs that it does; meanwhile the limited endpoints answer 503.
+func (s *service) prepare(ctx context.Context) {
+	// Any number of instances may do this at once.
+	err := migrations.Up(ctx, s.pool, migrations.WaitForServer(), migrations.WithoutExclusionRange(), migrations.WithLogger(slog.Default()))
+	if err == nil {
+		err = s.cleaner.Start(ctx)
+	}
+	switch {
+	case err == nil:
+		close(s.migrated)
+	case ctx.Err() == nil:
+		slog.Error("the database is not ready for rate limits", "error", err)
+	}
+}
+
+func (s *service) routes() error {
+	trips := promlimit.NewRoundTrips()
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "http_request_duration_seconds", Help: "Time to answer a request.", Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1},
+	}, []string{"handler", "code"})
+	for _, endpoint := range []string{"search", "export"} {
+		limiter, err := pglimit.New(s.pool, strategies.TokenBucket{}, pglimit.Config{
+			Name:       endpoint, // instances with the same name share their buckets
+			Limit:      limit,
+			Logger:     slog.Default(),
+			OnDecision: s.recorder.OnDecision,
+			OnRoundTrip: func(ctx context.Context, trip pglimit.RoundTrip) {
+				trips.Observe(ctx, trip)
+				s.recorder.OnRoundTrip(ctx, trip)
+			},
+		})
+		if err != nil {
+			return err
+		}
+		s.limiters = append(s.limiters, limiter)
+
+		// The user is named by a header that a gateway sets after it has authenticated the user.
+		// A client that could set it as it likes would have no limit.
+		limited := httplimit.New(limiter, httplimit.Config{Key: httplimit.Header("X-User")})
+		var handler http.Handler = promhttp.InstrumentHandlerDuration(seconds.MustCurryWith(prometheus.Labels{"handler": "/" + endpoint}), limited(answer(endpoint)))
+		handler = s.recorder.Handler(handler)
+		s.mux.Handle("GET /"+endpoint, handler)
+	}
+	s.metrics.MustRegister(promlimit.New(s.limiters...), trips, promlimit.NewDatabase(s.pool, slog.Default()), seconds, collectors.NewGoCollector())
+	s.mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
+	s.mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	return nil
+}
+
+// answer is what the endpoint does if a request is within the limit.
+func answer(endpoint string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, "the answer of /%s\n", endpoint) // the client is gone
+	})
+}
+
+// serve until ctx ends, and prepare the database meanwhile. Then requests under way get their
+// answers, within ten seconds.
+func (s *service) serve(ctx context.Context, listener net.Listener) error {
+	var preparing sync.WaitGroup
+	defer preparing.Wait()
+	preparation, stop := context.WithCancel(ctx)
+	defer stop()
+	preparing.Go(func() { s.prepare(preparation) })
+
+	server := &http.Server{Handler: s.mux, ReadHeaderTimeout: 5 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		return errors.Join(err, server.Close())
+	}
+	return nil
+}
+
+// close what newService opened: first what uses the pool, then the pool.
+func (s *service) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var err error
+	for _, limiter := range s.limiters {
+		err = errors.Join(err, limiter.Close(ctx))
+	}
+	if s.cleaner != nil {
+		err = errors.Join(err, s.cleaner.Stop(ctx))
+	}
+	if err != nil {
+		slog.Error("stopping", "error", err)
+	}
+	if s.pool != nil {
+		s.pool.Close()
+	}
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/pglimit/ratelimit/internal/pgserver"
+)
+
+// throwaway starts a Postgres on this machine, in a container or from the binaries that are
+// installed. remove leaves nothing of it.
+func throwaway(ctx context.Context) (url string, remove func() error, err error) {
+	server, err := pgserver.Start(ctx, pgserver.Options{})
+	if err != nil {
+		return "", nil, fmt.Errorf("%w (or name a database with --database-url)", err)
+	}
+	return server.URL(""), server.Stop, nil
+}
+
+// nextPort is the address with the port after it, or any free port if it is 0.
+func nextPort(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("--listen is %q: it must be host:port, such as 127.0.0.1:8081", address)
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || number == 65535 {
+		return "", fmt.Errorf("--listen is %q: the port must be a number from 0 to 65534", address)
+	}
+	if number > 0 {
+		number++
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(number, 10)), nil
+}
+
+// urlOf a listener, as this machine calls it.
+func urlOf(address net.Addr) string {
+	host, port, err := net.SplitHostPort(address.String())
+	if ip := net.ParseIP(host); err != nil || ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return "http://" + net.JoinHostPort(host, port) + "/"
+}

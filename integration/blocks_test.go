@@ -1,0 +1,206 @@
+package integration
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+var hourly = pglimit.Block{After: 1, Within: time.Hour, For: time.Hour, Max: 4 * time.Hour, Forget: time.Hour}
+
+func takeOrBlock(t *testing.T, db database, key string, limit pglimit.Limit, tokens int64, block pglimit.Block) pglimit.Decision {
+	t.Helper()
+	d, err := strategies.TokenBucket{}.TakeOrBlock(t.Context(), on(db), pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1)}, block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// After the clock stepped back, a key is blocked for as long as it was when the block began, and
+// not for the length of the step; one whose block has ended is not blocked again.
+func TestBlocksWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	block := hourly
+	block.For, block.Max = 200*time.Millisecond, time.Second
+	for _, by := range []time.Duration{-time.Minute, -24 * time.Hour} {
+		pool := newMigrated(t)
+		execute(t, pool, steppingClock)
+		take(t, pool, strategies.TokenBucket{}, "k", hours)
+		if d := takeOrBlock(t, pool, "k", hours, 1, block); d.BlockedFor != block.For {
+			t.Errorf("%v: %+v", by, d)
+		}
+		step(t, pool, by)
+		seen := time.Now()
+		for _, tokens := range []int64{0, 1} {
+			if d := takeOrBlock(t, pool, "k", hours, tokens, block); d.BlockedFor > block.For || !d.Blocked && time.Since(seen) < block.For {
+				t.Errorf("%v: %d tokens: %+v", by, tokens, d)
+			}
+		}
+		for takeOrBlock(t, pool, "k", hours, 0, block).Blocked {
+			if time.Since(seen) > 10*time.Second {
+				t.Fatalf("%v: still blocked", by)
+			}
+		}
+		if passed := time.Since(seen); passed < block.For {
+			t.Errorf("%v: blocked for %v more", by, passed)
+		}
+		// The next block is the second one.
+		if d := takeOrBlock(t, pool, "k", hours, 1, block); d.BlockedFor != 2*block.For {
+			t.Errorf("%v: the next: %+v", by, d)
+		}
+	}
+}
+
+// A reset in SQL ends a block, as one in Go does.
+func TestAResetInSQLEndsABlock(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	for _, key := range []string{"k", "other"} {
+		take(t, pool, strategies.TokenBucket{}, key, hours)
+		takeOrBlock(t, pool, key, hours, 1, hourly)
+	}
+	execute(t, pool, "select pglimit.reset('test', 'k')")
+	if d := takeOrBlock(t, pool, "k", hours, 1, hourly); !d.Allowed || d.Blocked {
+		t.Errorf("%+v", d)
+	}
+	if d := takeOrBlock(t, pool, "other", hours, 1, hourly); !d.Blocked {
+		t.Errorf("another key: %+v", d)
+	}
+}
+
+// A key that a Limiter has blocked is denied in SQL too, for as long; that locks and writes nothing, and
+// takes nothing. After the clock stepped back the block does not last for the length of the step.
+func TestABlockedKeyIsDeniedInSQL(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, steppingClock)
+	block := hourly
+	block.For, block.Max = 10*time.Minute, 10*time.Minute
+	take(t, pool, strategies.TokenBucket{}, "k", hours)
+	takeOrBlock(t, pool, "k", hours, 1, block)
+	const state = "select (select b::text from pglimit.token_bucket b where key = 'k') || (select b::text from pglimit.token_bucket_blocks b where key = 'k')"
+	before := query[string](t, pool, state)
+	denied := func(db database, function, limit string, atMost time.Duration) {
+		t.Helper()
+		d, err := askSQL(t.Context(), on(db), "pglimit."+function+"('test', 'k', '"+limit+"')")
+		if err != nil || d.Allowed || d.Granted != 0 || d.RetryAfter > atMost || d.RetryAfter < atMost-time.Minute {
+			t.Errorf("%s of %s: %+v, %v; want %v", function, limit, d, err, atMost)
+		}
+	}
+	for _, function := range []string{"allow", "peek"} {
+		tx := session(t, pool)
+		denied(tx, function, "10/1s", block.For)        // the tokens are there
+		denied(tx, function, "1/1000h", 1000*time.Hour) // and come back later than the block ends
+		if wrote := query[bool](t, tx, "select pg_current_xact_id_if_assigned() is not null"); wrote {
+			t.Errorf("%s locks or writes", function)
+		}
+		must(t, tx.Rollback(t.Context()))
+		if d, err := askSQL(t.Context(), on(pool), "pglimit."+function+"('test', 'other', '10/1s')"); err != nil || !d.Allowed {
+			t.Errorf("%s of another key: %+v, %v", function, d, err)
+		}
+	}
+	if after := query[string](t, pool, state); after != before {
+		t.Errorf("the rows are %s, were %s", after, before)
+	}
+	step(t, pool, -time.Hour)
+	for _, function := range []string{"peek", "allow"} {
+		denied(pool, function, "10/1s", block.For)
+	}
+	step(t, pool, block.For)
+	for _, function := range []string{"peek", "allow"} {
+		if d, err := askSQL(t.Context(), on(pool), "pglimit."+function+"('test', 'k', '10/1s')"); err != nil || !d.Allowed {
+			t.Errorf("%s when the block has ended: %+v, %v", function, d, err)
+		}
+	}
+}
+
+// A span of denials that began before the step ends in its time, and not in that of the step: what
+// follows is counted anew.
+func TestCountedDenialsWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, steppingClock)
+	block := hourly
+	block.After, block.Within = 3, 50*time.Millisecond
+	take(t, pool, strategies.TokenBucket{}, "k", hours)
+	takeOrBlock(t, pool, "k", hours, 1, block)
+	step(t, pool, -24*time.Hour)
+	for range 2 {
+		if d := takeOrBlock(t, pool, "k", hours, 1, block); d.Blocked {
+			t.Errorf("three denials, not within %v: %+v", block.Within, d)
+		}
+		passes(t, pool, block.Within)
+	}
+}
+
+// A row goes when its denials and blocks mean nothing any more, for a minute, and not before.
+func TestSweepRemovesForgottenBlocks(t *testing.T) {
+	t.Parallel()
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	limit := pglimit.Every(1000 * time.Hour)
+	counted, blocked := hourly, hourly
+	counted.After, counted.Within = 2, time.Second
+	blocked.Within, blocked.For, blocked.Forget = time.Second, time.Second, time.Hour
+	take(t, pool, s, "counted", limit)
+	takeOrBlock(t, pool, "counted", limit, 1, counted)
+	take(t, pool, s, "blocked", limit)
+	takeOrBlock(t, pool, "blocked", limit, 1, blocked)
+	for _, test := range []struct {
+		older   time.Duration
+		removed int64
+	}{{0, 0}, {40 * time.Second, 0}, {21 * time.Second, 1}, {50 * time.Minute, 0}, {11 * time.Minute, 1}} {
+		execute(t, pool, "update pglimit.token_bucket_blocks set since_ns = since_ns - $1, until_ns = until_ns - $1, forget_ns = forget_ns - $1, at_ns = at_ns - $1", test.older.Nanoseconds())
+		if n := sweepOnce(t, pool, s); n != test.removed {
+			t.Errorf("%v later: %d removed, want %d", test.older, n, test.removed)
+		}
+	}
+}
+
+// Blocks of a Limiter: the denials that count are Postgres's, and what follows is the memory's.
+func TestBlocksOfALimiter(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	block := hourly
+	block.After = 3
+	config := pglimit.Config{Name: "login", Limit: hours.WithBurst(5), Block: block, Memory: pglimit.Memory{TTL: time.Hour}}
+	limiter, other := newLimiter(t, pool, strategies.TokenBucket{}, config), newLimiter(t, pool, strategies.TokenBucket{}, config)
+	allow := func(l *pglimit.Limiter) pglimit.Decision {
+		t.Helper()
+		d, err := l.Allow(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for i := range 20 {
+		source := pglimit.FromDatabase
+		if i >= 8 {
+			source = pglimit.FromMemory
+		}
+		if d := allow(limiter); d.Allowed != (i < 5) || d.Blocked != (i >= 7) || d.Source != source {
+			t.Errorf("request %d: %+v", i, d)
+		}
+	}
+	if d := allow(other); !d.Blocked || d.Source != pglimit.FromDatabase {
+		t.Errorf("elsewhere: %+v", d)
+	}
+	if d, err := other.Peek(t.Context(), "k"); err != nil || !d.Blocked || d.Allowed {
+		t.Errorf("a peek: %+v, %v", d, err)
+	}
+	if until := query[time.Time](t, pool, "select blocked_until from pglimit.blocks where key = 'k'"); time.Until(until) < 50*time.Minute {
+		t.Errorf("the view says %v", until)
+	}
+	if err := limiter.Reset(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	if d := allow(limiter); !d.Allowed {
+		t.Errorf("after a reset: %+v", d)
+	}
+	decisions, err := limiter.Take(t.Context(), pglimit.Request{Key: "k", Tokens: 4}, pglimit.Request{Key: "k", Tokens: 1}, pglimit.Request{Key: "l", Tokens: 5})
+	if err != nil || !decisions[0].Allowed || decisions[1].Allowed || decisions[1].Blocked || !decisions[2].Allowed {
+		t.Errorf("%+v, %v", decisions, err)
+	}
+}

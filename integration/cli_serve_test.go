@@ -1,0 +1,192 @@
+package integration
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var listens = regexp.MustCompile(`serve started" listen=(\S+)`)
+
+// serves starts the server on a free port.
+func (c cli) serves(t *testing.T, args ...string) (process *os.Process, url string, wait func() (code int, stderr string)) {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "log")
+	file, err := os.Create(log)
+	must(t, err)
+	command := c.command(t.Context(), t, c.binary, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+	command.Stderr = file
+	must(t, command.Start())
+	must(t, file.Close())
+	ended := make(chan struct{})
+	go func() {
+		_ = command.Wait() // its error is the exit code
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		<-ended
+	})
+	said := func() string {
+		text, err := os.ReadFile(log)
+		must(t, err)
+		return string(text)
+	}
+	for begin := time.Now(); ; <-soon(t, 5*time.Millisecond).Done() {
+		if found := listens.FindStringSubmatch(said()); found != nil {
+			url = "http://" + found[1]
+			break
+		}
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("it does not start:\n%s", said())
+		}
+	}
+	return command.Process, url, func() (int, string) {
+		<-ended
+		return command.ProcessState.ExitCode(), said()
+	}
+}
+
+// sends a POST with JSON, or a GET if the body is empty.
+func sends(t *testing.T, url, body string) (status int, answer string, err error) {
+	t.Helper()
+	method := http.MethodPost
+	if body == "" {
+		method = http.MethodGet
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	got, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = got.Body.Close() }()
+	text, err := io.ReadAll(got.Body)
+	return got.StatusCode, string(text), err
+}
+
+// Clients that stop coming once readiness fails, as a load balancer's do, get an answer to each
+// request, and what the server has leased is given back.
+func cliServesUntilSIGTERM(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	config := filepath.Join(t.TempDir(), "limits.yaml")
+	must(t, os.WriteFile(config, []byte("limiters:\n  api: {limit: 100000/36500d, leases: true, lease_ttl: 10s, timeout: 10s}\n"), 0o600))
+	process, url, wait := c.serves(t, "--config", config, "--drain", "1s")
+	for status := 0; status != http.StatusOK; {
+		var err error
+		status, _, err = sends(t, url+"/readyz", "")
+		must(t, err)
+	}
+
+	var granted, leased atomic.Int64
+	var clients sync.WaitGroup
+	var leave atomic.Bool
+	for range 8 {
+		clients.Go(func() {
+			for !leave.Load() {
+				status, answer, err := sends(t, url+"/v1/allow", `{"limiter":"api","key":"ann"}`)
+				var d struct {
+					Granted int64  `json:"granted"`
+					Source  string `json:"source"`
+				}
+				if err != nil || status != http.StatusOK || json.Unmarshal([]byte(answer), &d) != nil {
+					t.Errorf("%d %s %v", status, answer, err)
+					return
+				}
+				granted.Add(d.Granted)
+				if d.Source == "lease" {
+					leased.Add(1)
+				}
+			}
+		})
+	}
+	for begin := time.Now(); leased.Load() < 100 && time.Since(begin) < time.Minute && !t.Failed(); {
+		<-soon(t, time.Millisecond).Done()
+	}
+	must(t, process.Signal(syscall.SIGTERM))
+	for status := http.StatusOK; status == http.StatusOK; {
+		var err error
+		status, _, err = sends(t, url+"/readyz", "")
+		must(t, err)
+	}
+	leave.Store(true)
+	clients.Wait()
+	code, stderr := wait()
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	if code != 0 || !strings.Contains(lines[len(lines)-1], "pglimit serve stopped") || strings.Contains(stderr, "level=WARN") || strings.Contains(stderr, "level=ERROR") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+	// A token takes nine hours to come back, and one may have since.
+	answer := c.run(t, "peek", "ann", "--limiter", "api", "--limit", "100000/36500d", "--output", "json").exits(t, 0)
+	var left struct{ Remaining int64 }
+	must(t, json.Unmarshal([]byte(answer.stdout), &left))
+	if used := 100000 - left.Remaining; used != granted.Load() || leased.Load() == 0 {
+		t.Errorf("clients were granted %d, and Postgres says %d (%d came from leases)", granted.Load(), used, leased.Load())
+	}
+	eventually(t, pool, `select not exists (select from pg_stat_activity
+		where application_name = 'pglimit' and datname = current_database())`)
+}
+
+func cliServeStartsWithoutDatabase(t *testing.T, c cli) {
+	c, _ = c.on(t)
+	process, url, wait := c.serves(t, "--limit", "api=1/1m", "--no-cleanup", "--drain", "0")
+	if status, answer, err := sends(t, url+"/readyz", ""); err != nil || status != http.StatusServiceUnavailable || !strings.Contains(answer, "pglimit migrate up") {
+		t.Errorf("%d %s %v", status, answer, err)
+	}
+	if status, answer, err := sends(t, url+"/healthz", ""); err != nil || status != http.StatusOK {
+		t.Errorf("%d %s %v", status, answer, err)
+	}
+	c.run(t, "migrate", "up").exits(t, 0)
+	for begin, status := time.Now(), 0; status != http.StatusOK; <-soon(t, 50*time.Millisecond).Done() { // it remembers its last check for a moment
+		var answer string
+		var err error
+		if status, answer, err = sends(t, url+"/readyz", ""); err != nil || time.Since(begin) > time.Minute {
+			t.Fatalf("%d %s %v", status, answer, err)
+		}
+	}
+	if status, answer, err := sends(t, url+"/v1/allow", `{"limiter":"api","key":"ann"}`); err != nil || status != http.StatusOK || !strings.Contains(answer, `"allowed":true`) {
+		t.Errorf("%d %s %v", status, answer, err)
+	}
+	must(t, process.Signal(os.Interrupt))
+	if code, stderr := wait(); code != 0 || !strings.Contains(stderr, "not ready yet") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+}
+
+func cliServeRefuses(t *testing.T, c cli) {
+	c.env = []string{"DATABASE_URL=postgres://127.0.0.1:1/x"}
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, []byte("\nshort\n"), 0o600))
+	for _, test := range []struct {
+		args  []string
+		words string
+	}{
+		{nil, "serve needs limiters"},
+		{[]string{"--config", "nosuch.yaml"}, "nosuch.yaml"},
+		{[]string{"--config", file}, "line 2"},
+		{[]string{"--limit", "api"}, "write it like"},
+		{[]string{"--limit", "api=1/s", "--limit", "api=2/s"}, "two limiters"},
+		{[]string{"--limit", "api=1/s", "--conns", "1"}, "--conns is 1"},
+		{[]string{"--limit", "api=1/s", "--conns", "many"}, "whole number"},
+		{[]string{"--limit", "api=1/s", "--drain", "-1s"}, "--drain is -1s"},
+		{[]string{"--limit", "api=1/s", "--grace", "-1s"}, "--grace is -1s"},
+		{[]string{"--limit", "api=1/s", "--listen", "nowhere"}, "--listen nowhere"},
+		{[]string{"--limit", "api=1/s", "--token-file", file}, "file, line 2: a token must have at least 16 characters"},
+		{[]string{"--limit", "api=1/s", "--token-file", os.DevNull}, "has no token"},
+		{[]string{"--limit", "api=1/s", "--database-url", "postgres://h:x/y"}, "--database-url"},
+	} {
+		c.run(t, append([]string{"serve"}, test.args...)...).fails(t, test.words)
+	}
+}

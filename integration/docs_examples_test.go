@@ -1,0 +1,103 @@
+package integration
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/adapters/httplimit"
+	"github.com/pglimit/ratelimit/cleanup"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// The Go of the pages in docs/, word for word: TestGoOfTheDocs looks for it here, and calls these.
+
+func docsOwnPool(ctx context.Context, use func(*pgxpool.Pool) error) error {
+	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 5
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	return use(pool)
+}
+
+func docsBehindPgBouncer(ctx context.Context, use func(*pgxpool.Pool) error) error {
+	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // or default_query_exec_mode=exec in the URL
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	return use(pool)
+}
+
+func docsMoving(ctx context.Context, limiter *pglimit.Limiter) error {
+	res, err := limiter.AllowLimit(ctx, "project:123", pglimit.PerSecond(10))
+	if err != nil {
+		return err
+	}
+	fmt.Println("allowed", res.Allowed, "remaining", res.Remaining)
+	return nil
+}
+
+// docsHTTPRate adds the middleware to a router, such as chi's.
+func docsHTTPRate(pool *pgxpool.Pool, r interface {
+	Use(middlewares ...func(http.Handler) http.Handler)
+}) (*pglimit.Limiter, error) {
+	// instead of r.Use(httprate.LimitByIP(100, time.Minute))
+	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: pglimit.PerMinute(100)})
+	r.Use(httplimit.New(limiter, httplimit.Config{Key: httplimit.ClientIP(httplimit.Proxies{}), Headers: httplimit.Legacy}))
+	return limiter, err
+}
+
+func docsStop(pool *pgxpool.Pool) error {
+	server := &http.Server{ReadHeaderTimeout: time.Second}
+	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10)})
+	if err != nil {
+		return err
+	}
+	cleaner, err := cleanup.New(pool, strategies.All(), cleanup.Config{})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(docsMoving(context.Background(), limiter), cleaner.Start(context.Background())); err != nil {
+		return err
+	}
+	return func() error {
+		stopping, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		err := errors.Join(
+			server.Shutdown(stopping), // no new requests; those under way end
+			cleaner.Stop(stopping),    // the batch under way ends, within Config.Grace
+			limiter.Close(stopping),
+		)
+		pool.Close()
+		return err
+	}()
+}
+
+func docsKey() string {
+	key := func(secret []byte, person string) string {
+		mac := hmac.New(sha256.New, secret)
+		mac.Write([]byte(person))
+		return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	}
+	return key([]byte("16 random bytes."), "ann@example.com")
+}

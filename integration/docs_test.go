@@ -1,0 +1,344 @@
+package integration
+
+import (
+	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/pglimit/ratelimit/cleanup"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// handbook are the pages whose every block is tested, by its language: sh and sql run, go is
+// compiled, yaml is parsed.
+var handbook = []string{"operations.md", "moving.md"}
+
+// block of code, of a page.
+type block struct{ language, code string }
+
+func readPage(t *testing.T, name string) (text string, blocks []block) {
+	t.Helper()
+	page, err := os.ReadFile("../docs/" + name)
+	must(t, err)
+	for _, found := range fence.FindAllStringSubmatch(string(page), -1) {
+		blocks = append(blocks, block{found[1], found[2]})
+	}
+	if fences := strings.Count(string(page), "```"); fences != 2*len(blocks) {
+		t.Fatalf("%s has %d fences, and %d blocks with a language were found", name, fences, len(blocks))
+	}
+	return string(page), blocks
+}
+
+var (
+	roleOfTheDocs = regexp.MustCompile(`\bapp\b`)
+	inlineCommand = regexp.MustCompile("`(pglimit [^`]*)`")
+)
+
+// cliRunsTheHandbook runs its commands and statements in order, each page on a database of its own.
+func cliRunsTheHandbook(t *testing.T, c cli) {
+	ran := map[string]int{}
+	for _, name := range handbook {
+		text, blocks := readPage(t, name)
+		c, pool := c.onMigrated(t)
+		role := newRole(t, databaseURL(pool))
+		for _, b := range blocks {
+			code := roleOfTheDocs.ReplaceAllString(b.code, role)
+			ran[b.language]++
+			switch b.language {
+			case "sh":
+				c.runShell(t, query[int](t, pool, "select current_setting('server_version_num')::int / 10000"), code)
+			case "sql":
+				run(t, pool, code)
+			case "yaml":
+				var manifest any
+				must(t, yaml.Unmarshal([]byte(b.code), &manifest))
+				for _, command := range commandsIn(manifest) {
+					c.run(t, command[1:]...).exits(t, 0)
+					ran["command in yaml"]++
+				}
+			case "go": // TestGoOfTheDocs
+			default:
+				t.Errorf("%s has a block of %q, which nobody tests", name, b.language)
+			}
+		}
+		// With --help, a command and its flags are checked, and nothing is done.
+		for _, command := range inlineCommand.FindAllStringSubmatch(text, -1) {
+			c.runShell(t, 0, command[1]+" --help")
+			ran["inline"]++
+		}
+	}
+	for language, least := range map[string]int{"sh": 7, "sql": 5, "yaml": 2, "go": 5, "command in yaml": 1, "inline": 15} {
+		if ran[language] < least {
+			t.Errorf("%d of %s, want at least %d", ran[language], language, least)
+		}
+	}
+}
+
+// runShell runs lines of shell, which must succeed. Lines that need a program of Postgres's that is not
+// here, or is older than the server, are left out; but not in CI, where all are.
+func (c cli) runShell(t *testing.T, server int, lines string) {
+	t.Helper()
+	for _, program := range []string{"psql", "pg_dump"} {
+		if !strings.Contains(lines, program+" ") {
+			continue
+		}
+		says, err := exec.CommandContext(t.Context(), program, "--version").Output()
+		if err != nil && os.Getenv("CI") == "" {
+			t.Logf("not run, there is no %s:\n%s", program, lines)
+			return
+		}
+		must(t, err)
+		major, err := strconv.Atoi(regexp.MustCompile(`\d+`).FindString(string(says)))
+		must(t, err)
+		if program == "pg_dump" && major < server { // it refuses
+			t.Logf("not run, pg_dump %d cannot dump a server %d:\n%s", major, server, lines)
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	command := c.command(ctx, t, "bash", "-euo", "pipefail", "-c", lines)
+	command.Dir = t.TempDir()
+	resultOf(t, command).exits(t, 0)
+}
+
+// commandsIn finds the commands of containers that are pglimit.
+func commandsIn(node any) (commands [][]string) {
+	switch node := node.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(node)) {
+			if list, is := node[key].([]any); is && key == "command" && list[0] == "pglimit" {
+				var command []string
+				for _, word := range list {
+					command = append(command, word.(string))
+				}
+				commands = append(commands, command)
+				continue
+			}
+			commands = append(commands, commandsIn(node[key])...)
+		}
+	case []any:
+		for _, child := range node {
+			commands = append(commands, commandsIn(child)...)
+		}
+	}
+	return commands
+}
+
+// Every block of Go stands in docs_examples_test.go, which is compiled, and is called.
+func TestGoOfTheDocs(t *testing.T) {
+	examples, err := os.ReadFile("docs_examples_test.go")
+	must(t, err)
+	for _, name := range handbook {
+		_, blocks := readPage(t, name)
+		for _, b := range blocks {
+			if b.language == "go" && !strings.Contains(unindented(string(examples)), unindented(b.code)) {
+				t.Errorf("%s: not in docs_examples_test.go:\n%s", name, b.code)
+			}
+		}
+	}
+	t.Setenv("DATABASE_URL", databaseURL(newMigrated(t)))
+	must(t, docsOwnPool(t.Context(), docsStop))
+	must(t, docsBehindPgBouncer(t.Context(), docsStop))
+	routes := new(chain)
+	_, err = docsHTTPRate(newMigrated(t), routes)
+	must(t, err)
+	if len(*routes) != 1 {
+		t.Errorf("%d middlewares", len(*routes))
+	}
+	if key := docsKey(); len(key) != 43 {
+		t.Error(key)
+	}
+}
+
+// The Go on the first screen of the README stands in examples/hello, which compiles.
+func TestFirstScreenOfTheREADME(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../README.md")
+	must(t, err)
+	example, err := os.ReadFile("../examples/hello/main.go")
+	must(t, err)
+	first := fence.FindStringSubmatch(string(readme))
+	if first[1] != "go" || !strings.Contains(unindented(string(example)), unindented(first[2])) {
+		t.Errorf("not in examples/hello/main.go:\n%s", first[2])
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "vet", "../examples/hello").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// chain is a router that has middlewares and nothing else.
+type chain []func(http.Handler) http.Handler
+
+func (c *chain) Use(middlewares ...func(http.Handler) http.Handler) { *c = append(*c, middlewares...) }
+
+func unindented(code string) string {
+	lines := strings.Split(code, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+var (
+	heading  = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	noAnchor = regexp.MustCompile("[^a-z0-9 _-]")
+)
+
+// Links between the pages lead somewhere.
+func TestLinksOfTheDocs(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../docs/*.md")
+	must(t, err)
+	anchors := map[string][]string{}
+	for _, page := range append(pages, "../README.md") {
+		text, err := os.ReadFile(page)
+		must(t, err)
+		anchors[page] = []string{}
+		for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+			anchors[page] = append(anchors[page], strings.ReplaceAll(noAnchor.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
+		}
+	}
+	followed := 0
+	for page := range anchors {
+		text, err := os.ReadFile(page)
+		must(t, err)
+		for _, to := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+			path, anchor, _ := strings.Cut(to[1], "#")
+			if strings.Contains(path, "://") {
+				continue
+			}
+			target := page
+			if path != "" {
+				target = filepath.Join(filepath.Dir(page), path)
+			}
+			followed++
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: %s: %v", page, to[1], err)
+			} else if known, is := anchors[target]; anchor != "" && is && !slices.Contains(known, anchor) {
+				t.Errorf("%s: %s: there is no such heading", page, to[1])
+			}
+		}
+	}
+	if followed < 40 {
+		t.Errorf("%d links were found", followed)
+	}
+}
+
+var (
+	inline    = regexp.MustCompile("`[^`\n]+`")
+	qualified = regexp.MustCompile(`\b(pglimit|strategies|migrations|cleanup|promlimit|httplimit)\.([A-Z]\w*)`)
+	field     = regexp.MustCompile(`\bConfig\.([A-Z]\w*)`)
+)
+
+// What the handbook names in our packages, there is. A package that is not there yet is not asked.
+func TestNamesOfTheHandbook(t *testing.T) {
+	t.Parallel()
+	exported := map[string]map[string]bool{}
+	for name, dir := range map[string]string{
+		"pglimit": "../pglimit", "strategies": "../strategies", "migrations": "../migrations", "cleanup": "../cleanup",
+		"promlimit": "../adapters/promlimit", "httplimit": "../adapters/httplimit",
+	} {
+		if _, err := os.Stat(dir); err == nil {
+			exported[name] = exportedBy(t, dir)
+		}
+	}
+	named := 0
+	for _, name := range handbook {
+		text, _ := readPage(t, name)
+		for _, code := range inline.FindAllString(fence.ReplaceAllString(text, ""), -1) {
+			for _, found := range qualified.FindAllStringSubmatch(code, -1) {
+				named++
+				if known := exported[found[1]]; known != nil && !known[found[2]] {
+					t.Errorf("%s: there is no %s", name, found[0])
+				}
+			}
+			for _, found := range field.FindAllStringSubmatch(code, -1) {
+				named++
+				_, ours := reflect.TypeFor[pglimit.Config]().FieldByName(found[1])
+				_, cleanups := reflect.TypeFor[cleanup.Config]().FieldByName(found[1])
+				if !ours && !cleanups {
+					t.Errorf("%s: there is no %s", name, found[0])
+				}
+			}
+		}
+	}
+	if named < 50 {
+		t.Errorf("%d names were found", named)
+	}
+}
+
+func exportedBy(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	files, err := fs.Glob(os.DirFS(dir), "*.go")
+	must(t, err)
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, name), nil, parser.SkipObjectResolution)
+		must(t, err)
+		for _, declaration := range file.Decls {
+			switch d := declaration.(type) {
+			case *ast.FuncDecl:
+				names[d.Name.Name] = names[d.Name.Name] || d.Recv == nil
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					switch s := spec.(type) {
+					case *ast.TypeSpec:
+						names[s.Name.Name] = true
+					case *ast.ValueSpec:
+						for _, ident := range s.Names {
+							names[ident.Name] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// Each alert has a runbook, and each runbook an alert.
+func TestAlertsOfTheHandbook(t *testing.T) {
+	t.Parallel()
+	text, _ := readPage(t, "operations.md")
+	var runbooks []string
+	for _, found := range regexp.MustCompile(`(?m)^#### (\w+)\n\n\S`).FindAllStringSubmatch(text, -1) {
+		runbooks = append(runbooks, found[1])
+	}
+	rules, err := os.ReadFile("../deploy/prometheus/alerts.yaml")
+	if os.IsNotExist(err) {
+		t.Skip("there are no rules yet")
+	}
+	must(t, err)
+	var alerts []string
+	for _, found := range regexp.MustCompile(`(?m)^\s*- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1) {
+		alerts = append(alerts, found[1])
+	}
+	for _, alert := range alerts {
+		if to := "docs/operations.md#" + strings.ToLower(alert) + "\n"; !strings.Contains(string(rules), to) {
+			t.Errorf("%s: no runbook_url leads to %s", alert, to)
+		}
+	}
+	slices.Sort(alerts)
+	slices.Sort(runbooks)
+	if len(alerts) == 0 || !slices.Equal(alerts, runbooks) {
+		t.Errorf("alerts %q\nrunbooks %q", alerts, runbooks)
+	}
+}

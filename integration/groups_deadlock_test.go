@@ -1,0 +1,55 @@
+package integration
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// Where deadlock_timeout is small, Postgres looks for deadlocks before lock_timeout ends a short one,
+// and may end the call of anybody in it. That call is made once more: nobody fails.
+//
+// Not parallel: what contends here is the callers, not other tests.
+func TestGroupsBesideResetsWithASmallDeadlockTimeout(t *testing.T) {
+	admin := newMigrated(t)
+	execute(t, admin, "do $$ begin execute format('alter database %I set deadlock_timeout = 1', current_database()); end $$")
+	const keys = 40
+	var limiters []*pglimit.Limiter
+	for range 3 {
+		limiters = append(limiters, newLimiter(t, newPool(t, databaseURL(admin), 16), strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: pglimit.PerSecond(1_000_000)}))
+	}
+	ctx := soon(t, 3*time.Second)
+	var work sync.WaitGroup
+	for caller := range 48 {
+		work.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(caller), 59))
+			limiter := limiters[caller%3]
+			for ctx.Err() == nil {
+				var err error
+				key := strconv.Itoa(random.IntN(keys))
+				switch {
+				case caller < 3 || caller >= 12 && random.IntN(4) == 0:
+					err = limiter.Reset(t.Context(), key)
+				case caller < 12:
+					_, err = limiter.Allow(t.Context(), key)
+				default:
+					var group []pglimit.Request
+					for _, k := range random.Perm(keys)[:8] {
+						group = append(group, pglimit.Request{Key: strconv.Itoa(k)})
+					}
+					_, err = limiter.AllowAll(t.Context(), group...)
+				}
+				if err != nil {
+					t.Error(caller, err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	t.Logf("Postgres ended %d deadlocks", query[int64](t, admin, deadlocks))
+}

@@ -1,0 +1,472 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+	"github.com/pglimit/ratelimit/strategies/audit"
+)
+
+// takeGroups is one call; a call that took nothing is repeated, on a machine that is busy.
+func takeGroups(t *testing.T, db database, groups ...[]pglimit.Request) [][]pglimit.Decision {
+	t.Helper()
+	decisions, err := strategies.TokenBucket{}.TakeGroups(t.Context(), on(db), groups)
+	for n := 0; n < 20 && errors.Is(err, pglimit.ErrNothingTaken) && on(db).Autocommits(); n++ {
+		decisions, err = strategies.TokenBucket{}.TakeGroups(t.Context(), on(db), groups)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decisions
+}
+
+// Two processes, 64 callers, groups of 2 to 5 of 20 keys, beside requests for single keys, with all
+// stages: every bucket is exact, every group is taken whole or not at all, nobody fails.
+//
+// Not parallel: what contends here is the callers, not other tests.
+func TestGroupsAreExactWithAllStages(t *testing.T) {
+	for name, leases := range map[string]bool{"": false, "leases": true} {
+		t.Run(name, func(t *testing.T) {
+			admin := newMigrated(t)
+			config := pglimit.Config{Name: "test", Limit: pglimit.Limit{Tokens: 97, Period: 300 * time.Millisecond, Burst: 20}}
+			config.Leases.On, config.Leases.TTL = leases, 50*time.Millisecond
+			var limiters []*pglimit.Limiter
+			pools := []*pgxpool.Pool{newPool(t, databaseURL(admin), 8), newPool(t, databaseURL(admin), 8)}
+			for _, pool := range pools {
+				limiters = append(limiters, newLimiter(t, pool, strategies.TokenBucket{}, config))
+			}
+			var histories [64]audit.Histories
+			var granted atomic.Int64
+			var work sync.WaitGroup
+			ctx := soon(t, 400*time.Millisecond)
+			for i := range histories {
+				work.Go(func() {
+					random := rand.New(rand.NewPCG(uint64(i), 47))
+					for ctx.Err() == nil {
+						var group []pglimit.Request
+						for _, key := range random.Perm(20)[:2+random.IntN(4)] {
+							n := 1 + random.Int64N(3)
+							group = append(group, pglimit.Request{Limiter: "test", Key: strconv.Itoa(key), Limit: config.Limit, Tokens: n, Unit: n})
+						}
+						if i%8 == 0 {
+							d, err := limiters[i%2].Allow(t.Context(), group[0].Key)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							group[0].Tokens, group[0].Unit = 1, 1
+							histories[i].Record(group[0].Key, group[0], d)
+							continue
+						}
+						g, err := limiters[i%2].AllowAll(t.Context(), group...)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						for j, d := range g.Decisions {
+							if d.Granted != 0 && d.Granted != group[j].Tokens || (d.Granted > 0) != g.Allowed || !g.Allowed && g.Denied.Allowed {
+								t.Errorf("%+v", g)
+							}
+							if d.Granted > 0 || !d.Allowed {
+								histories[i].Record(group[j].Key, group[j], d)
+							}
+						}
+						if g.Allowed {
+							granted.Add(1)
+						}
+					}
+				})
+			}
+			work.Wait()
+			var all audit.Histories
+			for i := range histories {
+				all.Merge(&histories[i])
+			}
+			report := all.Check(config.Limit)
+			if report.Over.Tokens > 0 || report.Err != nil || granted.Load() == 0 || !leases && !report.OK() { // what others lease is denied
+				t.Error(report)
+			}
+			t.Logf("%d groups were granted, %v", granted.Load(), report)
+			for _, l := range limiters {
+				if err := l.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			if n := finalDeadlocks(t, admin, pools...); n > 0 {
+				t.Errorf("%d deadlocks", n)
+			}
+		})
+	}
+}
+
+// A session holds the row of one user. Groups of other users, who share the rows of their
+// organisation and of all, have no failure and no long wait; the user's get their answer when the
+// session ends.
+//
+// Not parallel: what contends here is the callers, not other tests.
+func TestAHeldRowStallsNoOtherGroup(t *testing.T) {
+	const held = 1600 * time.Millisecond
+	for name, known := range map[string]bool{"a row": true, "a row in the making": false} {
+		t.Run(name, func(t *testing.T) {
+			admin := newMigrated(t)
+			config := pglimit.Config{Name: "test", Limit: pglimit.PerSecond(1_000_000)}
+			var limiters []*pglimit.Limiter
+			for range 2 {
+				limiters = append(limiters, newLimiter(t, newPool(t, databaseURL(admin), 8), strategies.TokenBucket{}, config))
+			}
+			group := func(user int) []pglimit.Request {
+				return []pglimit.Request{{Key: "user:" + strconv.Itoa(user)}, {Key: "org:" + strconv.Itoa(user%3)}, {Key: "all"}}
+			}
+			if known {
+				take(t, admin, strategies.TokenBucket{}, "user:0", config.Limit)
+			}
+			holder := session(t, admin)
+			take(t, holder, strategies.TokenBucket{}, "user:0", config.Limit)
+			began := time.Now()
+			ctx := soon(t, held)
+			var work sync.WaitGroup
+			for i := range 6 {
+				work.Go(func() {
+					g, err := limiters[i%2].AllowAll(t.Context(), group(0)...)
+					if waited := time.Since(began); err != nil || !g.Allowed || waited < held {
+						t.Errorf("a group of the held user: %+v, %v after %v", g, err, waited)
+					}
+				})
+			}
+			var worst, done [16]int64
+			for i := range worst {
+				work.Go(func() {
+					random := rand.New(rand.NewPCG(uint64(i), 53))
+					for ctx.Err() == nil {
+						asked := time.Now()
+						g, err := limiters[i%2].AllowAll(context.WithoutCancel(ctx), group(1+random.IntN(50))...)
+						if err != nil || !g.Allowed {
+							t.Errorf("%+v, %v", g, err)
+							return
+						}
+						worst[i] = max(worst[i], int64(time.Since(asked)))
+						done[i]++
+					}
+				})
+			}
+			<-ctx.Done()
+			time.Sleep(time.Until(began.Add(held))) //nolint:forbidigo // callers that were answered before did not wait
+			if err := holder.Rollback(t.Context()); err != nil {
+				t.Error(err)
+			}
+			work.Wait()
+			for i := range worst {
+				if time.Duration(worst[i]) > held*3/4 || done[i] < 10 {
+					t.Errorf("caller %d: %d decisions, worst %v", i, done[i], time.Duration(worst[i]))
+				}
+			}
+			t.Logf("%v decisions, worst %v", done, worst)
+			for _, l := range limiters {
+				if err := l.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// A call for groups that another call overtakes, or that had to wait for long, has taken nothing,
+// and decides anew.
+func TestAGroupThatWasOvertakenDecidesAnew(t *testing.T) {
+	t.Parallel()
+	limit := hours.WithBurst(2)
+	for name, test := range map[string]struct {
+		takes   bool // the last token, before the look, and commits behind it
+		makes   bool // the row, and rolls back
+		waits   time.Duration
+		allowed bool
+		owed    string // by a, b and c in the end
+	}{
+		"overtaken":          {true, false, 0, false, "1 2 1"},
+		"late":               {false, false, 150 * time.Millisecond, true, "2 2 2"},
+		"late, a row is new": {false, true, 150 * time.Millisecond, true, "2 1 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newMigrated(t)
+			rewrite(t, pool, "token_bucket_take_groups", "'20ms'", "'0'")
+			rewrite(t, pool, "token_bucket_take_groups", "'1ms'", "'0'")
+			for _, key := range []string{"a", "b", "c"} {
+				if key != "b" || !test.makes {
+					take(t, pool, strategies.TokenBucket{}, key, limit)
+				}
+			}
+			holder := session(t, pool)
+			if test.takes || test.makes {
+				take(t, holder, strategies.TokenBucket{}, "b", limit)
+			} else {
+				execute(t, holder, "select from pglimit.token_bucket where key = 'b' for update")
+			}
+			var decisions [][]pglimit.Decision
+			var err error
+			var over time.Time
+			whileBlocked(t, pool, func() {
+				group := asks(limit, "c", "b", "a")
+				group[0].Impatient = true
+				decisions, err = strategies.TokenBucket{}.TakeGroups(t.Context(), on(pool), [][]pglimit.Request{group})
+			}, func() {
+				passes(t, pool, test.waits)
+				over = query[time.Time](t, pool, "select clock_timestamp()")
+				if !test.makes {
+					commit(t, holder)
+				} else if err := holder.Rollback(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range decisions[0] {
+				if (d.Granted > 0) != test.allowed || d.At.Before(over) {
+					t.Errorf("%+v: want granted %v, and dated after %v", d, test.allowed, over)
+				}
+			}
+			owed := query[string](t, pool, "select string_agg(tokens_owed::text, ' ' order by key) from pglimit.buckets")
+			if owed != test.owed {
+				t.Errorf("%s are owed, want %s", owed, test.owed)
+			}
+		})
+	}
+}
+
+// A refund that commits behind the look of a call counts: nothing is denied while the tokens are there.
+func TestARefundBehindTheLookIsSeen(t *testing.T) {
+	t.Parallel()
+	limit := hours.WithBurst(4)
+	ask := func(key string, tokens, unit int64) pglimit.Request {
+		return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+	}
+	s := strategies.TokenBucket{}
+	for function, call := range map[string]func(context.Context, database) ([]pglimit.Decision, error){
+		"token_bucket_take_groups": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
+			d, err := s.TakeGroups(ctx, on(db), [][]pglimit.Request{{ask("k", 1, 1)}, {ask("k", 2, 2)}})
+			return slices.Concat(d...), err
+		},
+		"token_bucket_take_many": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
+			return s.Take(ctx, on(db), []pglimit.Request{ask("k", 3, 1), ask("other", 1, 1)})
+		},
+		"token_bucket_take": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
+			return s.Take(ctx, on(db), []pglimit.Request{ask("k", 3, 1)})
+		},
+		"token_bucket_take, in turn": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
+			return s.Take(ctx, on(db), []pglimit.Request{ask("k", 1, 1), ask("k", 2, 2)})
+		},
+	} {
+		t.Run(function, func(t *testing.T) {
+			t.Parallel()
+			pool := newMigrated(t)
+			if function == "token_bucket_take_groups" || function == "token_bucket_take_many" {
+				rewrite(t, pool, function, "'20ms'", "'0'")
+			}
+			three := ask("k", 3, 3)
+			first, err := s.Take(t.Context(), on(pool), []pglimit.Request{three})
+			must(t, err)
+			holder := session(t, pool)
+			must(t, s.GiveBack(t.Context(), on(holder), []pglimit.Refund{{Request: three, At: first[0].At}}))
+			var decisions []pglimit.Decision
+			whileBlocked(t, pool, func() { decisions, err = call(t.Context(), pool) }, func() { commit(t, holder) })
+			must(t, err)
+			for _, d := range decisions {
+				if d.Granted == 0 {
+					t.Errorf("denied: %+v", d)
+				}
+			}
+			if d := take(t, pool, s, "k", limit); d.Remaining != 0 {
+				t.Errorf("%+v: want the last token", d)
+			}
+		})
+	}
+}
+
+// A row that was not updated, because the call was overtaken, is not inserted either: the insert would
+// wait for whoever holds the row, while others wait for the rows that the call has updated.
+func TestAGroupThatWasOvertakenDoesNotWait(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
+	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values
+		('written later', 'test', 1000005000000, 1000000000, 1000005000000), ('without tokens', 'test', 1001000000000, 1000000000, 1000000000000)`)
+	execute(t, session(t, pool), "update pglimit.token_bucket set full_ns = full_ns where key = 'written later'")
+	_, err := pool.Exec(t.Context(), `select pglimit.token_bucket_take_groups(
+		'{without tokens,written later}', '{test}', '{1000000000}', '{1000000000}', '{1,2}', '{2,1}', '{1,1}', false, true)`)
+	if sqlState(err) != "40001" {
+		t.Error(err)
+	}
+}
+
+// A row that was written before the clock stepped back denies no group for as long as the step.
+// It owes what it owed. So it is in a transaction of the caller's.
+func TestGroupsWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, steppingClock)
+	const token = 50 * time.Millisecond
+	limit := pglimit.Every(token).WithBurst(3)
+	for name, db := range map[string]func() database{
+		"alone":                    func() database { return pool },
+		"the caller's transaction": func() database { return session(t, pool) },
+	} {
+		three := asks(limit, name+" empty", name+" used")
+		three[0].Tokens, three[0].Unit = 3, 3
+		takeGroups(t, pool, three)
+		step(t, pool, -time.Hour)
+		group := asks(limit, name+" empty", name+" used", name+" new")
+		in := db()
+		d := takeGroups(t, in, group)[0]
+		for due := d[0].At.Add(token); d[0].Granted == 0; d = takeGroups(t, in, group)[0] {
+			if d[0].Allowed || d[0].RetryAfter > token || !d[1].Allowed || d[1].RetryAfter > 0 || !d[2].Allowed || d[0].At.After(due) {
+				t.Fatalf("%s: %+v", name, d)
+			}
+		}
+		if d := takeGroups(t, in, asks(limit, name+" empty", name+" new"))[0]; d[0].Granted > 0 && d[1].Remaining > 1 {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}
+
+// Also a row that has enough: it is corrected before anything is taken from it.
+func TestAPlanTellsOfARowAheadOfTheClock(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, steppingClock)
+	limit := pglimit.PerHour(1000)
+	takeGroups(t, pool, asks(limit, "k"))
+	for _, back := range []time.Duration{0, -time.Hour} {
+		step(t, pool, back)
+		var ahead, granted bool
+		err := pool.QueryRow(t.Context(), `select p.ahead, p.granted[1]
+			from pglimit.token_bucket b, pglimit.token_bucket_plan(pglimit.clock_ns(), array[b.key], array[b.limiter], array[$1::bigint], array[$2::bigint], '{1}', '{1}', '{1}', '{1}') p`,
+			int64(limit.Token()), int64(limit.Window())).Scan(&ahead, &granted)
+		must(t, err)
+		if ahead != (back < 0) || !granted {
+			t.Errorf("after a step of %v: ahead %t, granted %t", back, ahead, granted)
+		}
+	}
+}
+
+// Where transactions are read-only, a denial works, which writes nothing; a group that would be
+// granted is an error.
+func TestGroupsWhereNothingCanBeWritten(t *testing.T) {
+	t.Parallel()
+	admin := newMigrated(t)
+	pool := newPool(t, withParameter(databaseURL(admin), "default_transaction_read_only", "on"), 2)
+	take(t, admin, strategies.TokenBucket{}, "k", hours)
+	if d := takeGroups(t, pool, asks(hours, "new", "k"))[0]; !d[0].Allowed || d[1].Allowed {
+		t.Errorf("%+v", d)
+	}
+	if _, err := (strategies.TokenBucket{}).TakeGroups(t.Context(), on(pool), [][]pglimit.Request{asks(hours, "new", "newer")}); sqlState(err) != "25006" {
+		t.Errorf("a grant where nothing can be written: %v", err)
+	}
+}
+
+// A group may take the tokens that this process has leased for one of its buckets.
+func TestAGroupGetsWhatThisProcessHasLeased(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	config := pglimit.Config{Name: "test", Limit: hours.WithBurst(100)}
+	config.Leases.On, config.Leases.TTL = true, 10*time.Second
+	limiter := newLimiter(t, pool, strategies.TokenBucket{}, config)
+	taken := int64(0)
+	for limiter.Stats().LeasedTokens == 0 {
+		if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		taken++
+	}
+	g, err := limiter.AllowAll(t.Context(), pglimit.Request{Key: "k", Tokens: 100 - taken}, pglimit.Request{Key: "other"})
+	if err != nil || !g.Allowed || g.Decisions[0].Remaining != 0 {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if err := limiter.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// In a transaction of the caller's, and on a connection, a group passes no stage.
+func TestAllowAllInATransaction(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours})
+	group := []pglimit.Request{{Key: "b"}, {Key: "a"}, {Key: "a", Limiter: "test/day", Limit: hours.WithBurst(3)}}
+	tx := session(t, pool)
+	for i, want := range []bool{true, false} {
+		if g, err := limiter.InTx(tx).AllowAll(t.Context(), group...); err != nil || g.Allowed != want || g.Decisions[2].Remaining != 2 {
+			t.Errorf("number %d: %+v, %v", i, g, err)
+		}
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false} {
+		if g, err := limiter.AllowAll(t.Context(), group...); err != nil || g.Allowed != want {
+			t.Errorf("number %d: %+v, %v", i, g, err)
+		}
+	}
+}
+
+// What groups ask of a bucket may be more than a bigint holds, all together: those that find the
+// tokens are granted.
+func TestGroupsThatAskForMoreThanABigint(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	limit := pglimit.PerSecond(pglimit.MaxRate).WithBurst(1 << 62)
+	ask := func(key string, tokens int64) []pglimit.Request {
+		return []pglimit.Request{{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: tokens}}
+	}
+	for i, group := range takeGroups(t, pool, ask("a", 1<<62), ask("a", 1<<62), ask("b", 1)) {
+		if d := group[0]; d.Allowed != (i != 1) {
+			t.Errorf("group %d: %+v", i, d)
+		}
+	}
+}
+
+// Nonsense that only a person sends is refused.
+func TestGroupsOfNonsenseAreRefused(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	for _, args := range []string{
+		"null, null, null, null, null, null, null, null, null",
+		"'{}', '{}', '{}', '{}', '{}', '{}', '{}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{2}', '{1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{0}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{-1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1,1}', true, true",
+		"'{a,null}', '{l}', '{1}', '{10}', '{2}', '{1,2}', '{1,1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{null}', '{1}', '{1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{null,1}', '{1}', '{1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{}', '{1}', '{1}', true, true",
+		"'{a,b}', '{l}', '{1}', '{10}', '{7}', '{1,2}', '{1,1}', true, true",
+		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1,2}', '{1,1}', true, true",
+		"'{a,b}', '{l}', '{1}', '{10}', '{7,2}', '{1,2}', '{1,1}', true, true",
+		"'{a,b}', '{l}', '{1}', '{10}', '{-1,2}', '{1,2}', '{1,1}', true, true",
+		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', true, true", // nothing of b
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', false, false",
+		"'{a}', '{l}', '{0}', '{10}', '{1}', '{1}', '{1}', true, true",
+	} {
+		if _, err := pool.Exec(t.Context(), "set statement_timeout = '5s'; select pglimit.token_bucket_take_groups("+args+")"); sqlState(err) != "22023" {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	for _, locked := range []string{"false", "true"} { // one bucket twice
+		_, err := pool.Exec(t.Context(), "select pglimit.token_bucket_take_groups('{a,a}', '{l}', '{1000000000000}', '{10000000000000}', '{2}', '{1,2}', '{6,6}', "+locked+", true)")
+		if sqlState(err) != "40001" {
+			t.Errorf("one bucket twice: %v", err)
+		}
+	}
+}

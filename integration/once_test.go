@@ -1,0 +1,240 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+func takeOnce(t *testing.T, db database, id, key string, limit pglimit.Limit, ttl time.Duration) pglimit.Decision {
+	t.Helper()
+	d, err := strategies.TokenBucket{}.TakeOnce(t.Context(), on(db), pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1, ID: id}, ttl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// An ID is removed when it has been free for a minute, and not before, however long the walk over
+// the buckets is.
+func TestSweepRemovesExpiredIDs(t *testing.T) {
+	t.Parallel()
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	limit := hours.WithBurst(1000)
+	for i := range 500 { // they take more pages than the bucket
+		takeOnce(t, pool, fmt.Sprintf("soon free %0100d", i), "k", limit, time.Second)
+	}
+	late := takeOnce(t, pool, "late", "k", limit, time.Hour)
+	older := func(by time.Duration) {
+		execute(t, pool, "update pglimit.token_bucket_answers set until_ns = until_ns - $1", by.Nanoseconds())
+	}
+	sweep := func(want int64) {
+		t.Helper()
+		removed := int64(0)
+		for from, done := pglimit.Cursor(0), false; !done; {
+			swept, err := s.Sweep(t.Context(), on(pool), from, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if swept.Next != from+2 {
+				t.Fatalf("%+v", swept)
+			}
+			removed, from, done = removed+swept.Removed, swept.Next, swept.Done
+		}
+		if removed != want {
+			t.Errorf("%d removed, want %d", removed, want)
+		}
+	}
+	sweep(0)
+	older(40 * time.Second) // at most 40 s free, on any machine that gets here in 20
+	sweep(0)
+	older(21 * time.Second)
+	// One that somebody holds stays, and is not waited for.
+	holder := session(t, pool)
+	execute(t, holder, "select from pglimit.token_bucket_answers where id like '%0007' for update")
+	sweep(499)
+	if err := holder.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sweep(1)
+	if again := takeOnce(t, pool, "late", "k", limit, time.Hour); again != late {
+		t.Errorf("%+v, was %+v", again, late)
+	}
+}
+
+// After the clock stepped back, an ID is not charged twice, and is free again when its time has
+// passed once more, and not the length of the step.
+func TestIDsWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	const ttl = 200 * time.Millisecond
+	for _, by := range []time.Duration{-time.Second, -24 * time.Hour} {
+		pool := newMigrated(t)
+		execute(t, pool, steppingClock)
+		first := takeOnce(t, pool, "id", "k", hours.WithBurst(9), ttl)
+		step(t, pool, by)
+		seen := time.Now()
+		if again := takeOnce(t, pool, "id", "k", hours.WithBurst(9), ttl); again != first && time.Since(seen) < ttl {
+			t.Errorf("%v: %+v, was %+v", by, again, first)
+		}
+		for takeOnce(t, pool, "id", "k", hours.WithBurst(9), ttl) == first {
+			if time.Since(seen) > 10*time.Second {
+				t.Fatalf("%v: the ID is still taken", by)
+			}
+		}
+		if passed := time.Since(seen); passed < ttl {
+			t.Errorf("%v: free after %v", by, passed)
+		}
+	}
+}
+
+// The same ID expires while many callers send it: each time, one of them is charged, and no two
+// within its time.
+func TestAnIDThatExpiresUnderLoad(t *testing.T) {
+	t.Parallel()
+	const ttl = 5 * time.Millisecond
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	limit := hours.WithBurst(1000)
+	var mu sync.Mutex
+	grants := make(map[time.Time]pglimit.Decision)
+	var callers sync.WaitGroup
+	ctx := soon(t, 500*time.Millisecond)
+	for range 16 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				d, err := s.TakeOnce(context.WithoutCancel(ctx), on(pool), pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, ID: "id"}, ttl)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if first, known := grants[d.At]; known && first != d {
+					t.Errorf("%+v and %+v", first, d)
+				}
+				grants[d.At] = d
+				mu.Unlock()
+			}
+		})
+	}
+	callers.Wait()
+	times := slices.SortedFunc(maps.Keys(grants), time.Time.Compare)
+	for i := 1; i < len(times); i++ {
+		if passed := times[i].Sub(times[i-1]); passed < ttl {
+			t.Errorf("charged twice within %v", passed)
+		}
+	}
+	left := takeAll(t, pool, s, pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Unit: 1})[0].Remaining
+	if charged := limit.Burst - left; charged != int64(len(grants)) || charged < 5 {
+		t.Errorf("%d tokens are gone, %d decisions were made", charged, len(grants))
+	}
+}
+
+// A Limiter: IDs beside leases, the memory of denials and combining.
+func TestIDsOfALimiter(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours.WithBurst(10)})
+	first, err := limiter.AllowOnce(t.Context(), "k", "id")
+	if err != nil || first.Remaining != 9 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	again, err := limiter.Take(t.Context(),
+		pglimit.Request{Key: "k", Tokens: 1, ID: "id"}, pglimit.Request{Key: "k", Tokens: 2, ID: "other"}, pglimit.Request{Key: "l", Tokens: 3}, pglimit.Request{Key: "k", Tokens: 4})
+	if err != nil || again[0] != first || again[1].Remaining != 7 || again[2].Remaining != 7 || again[3].Remaining != 3 {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if _, err := limiter.Take(t.Context(), pglimit.Request{Key: "k", Tokens: 2, ID: "id"}); err == nil {
+		t.Error("an ID that was granted one token was granted two")
+	}
+	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d.Remaining != 3 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// REINDEX of each table beside what reads and writes it: no deadlock.
+func TestReindexDoesNotDeadlockWithIDsAndBlocks(t *testing.T) {
+	t.Parallel()
+	admin := newMigrated(t)
+	pool := newPool(t, withParameter(databaseURL(admin), "deadlock_timeout", "10ms"), 8)
+	s, block := strategies.TokenBucket{}, pglimit.Block{After: 2, Within: time.Second, For: time.Millisecond, Max: time.Millisecond}
+	ctx := soon(t, time.Second)
+	var work sync.WaitGroup
+	for i := range 8 {
+		work.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				r := pglimit.Request{Limiter: "test", Key: fmt.Sprint(n % 3), Limit: pglimit.Every(2 * time.Millisecond).WithBurst(2), Tokens: 1, Unit: 1}
+				var err error
+				switch i % 4 {
+				case 0:
+					_, err = s.TakeOrBlock(t.Context(), on(pool), r, block)
+				case 1:
+					err = s.Reset(t.Context(), on(pool), r.Limiter, r.Key)
+				case 2:
+					_, err = s.Sweep(t.Context(), on(pool), 0, 1000)
+				default:
+					r.ID = fmt.Sprint(n % 7)
+					_, err = s.TakeOnce(t.Context(), on(pool), r, time.Millisecond)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for ctx.Err() == nil {
+		for _, table := range []string{"token_bucket", "token_bucket_answers", "token_bucket_blocks"} {
+			execute(t, admin, "reindex table pglimit."+table)
+		}
+	}
+	work.Wait()
+	if n := finalDeadlocks(t, admin, pool); n > 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+}
+
+// pausingClock is the real clock, but in a session that has set test.pauses, its first reading in a
+// statement waits for the advisory lock 1.
+const pausingClock = `
+	create or replace function pglimit.clock_ns() returns bigint language plpgsql volatile as $$
+	begin
+		if current_setting('test.pauses', true) = 'yes' then
+			perform set_config('test.pauses', 'no', false);
+			perform pg_advisory_lock_shared(1);
+			perform pg_advisory_unlock_shared(1);
+		end if;
+		return (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000;
+	end $$`
+
+// The first of two requests with the same ID takes the last token when the second one has looked
+// for the ID, and not yet at the bucket: the second one is not denied.
+func TestTheLastTokenGoesToTheSameIDBetweenTwoLooks(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, pausingClock)
+	holder, second := session(t, pool), newPool(t, databaseURL(pool), 1)
+	execute(t, holder, "select pg_advisory_xact_lock(1)")
+	execute(t, second, "select set_config('test.pauses', 'yes', false)")
+	decided := make(chan pglimit.Decision, 1)
+	var call sync.WaitGroup
+	call.Go(func() { decided <- takeOnce(t, second, "id", "k", hours, time.Hour) })
+	for !query[bool](t, pool, "select exists (select from pg_locks where locktype = 'advisory' and not granted)") {
+		if t.Context().Err() != nil {
+			t.Fatal("the second request does not wait")
+		}
+	}
+	first := takeOnce(t, pool, "id", "k", hours, time.Hour)
+	if err := holder.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	call.Wait()
+	if d := <-decided; !first.Allowed || d != first {
+		t.Errorf("the first got %+v, the second %+v", first, d)
+	}
+}

@@ -1,0 +1,170 @@
+package integration
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// How programs in other languages call pglimit.allow: in a transaction, from a function, in a
+// trigger, on a replica.
+
+func remaining(t *testing.T, db database, key string) int64 {
+	t.Helper()
+	return query[int64](t, db, "select remaining from pglimit.peek('api', $1, '1/1h burst 5')", key)
+}
+
+// In a transaction a grant is undone with it. Until then the row is locked: another grant
+// waits, a peek and a denial do not.
+func TestSQLAllowIsPartOfTheTransaction(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	const take = "select allowed from pglimit.allow('api', 'k', '1/1h burst 5', $1)"
+	query[bool](t, pool, take, 1)
+	tx := session(t, pool)
+	before := query[string](t, tx, "select string_agg(name || '=' || setting, ' ' order by name) from pg_settings where name !~ 'plan_cache|application_name'")
+	if !query[bool](t, tx, take, 2) {
+		t.Fatal("denied")
+	}
+	if after := query[string](t, tx, "select string_agg(name || '=' || setting, ' ' order by name) from pg_settings where name !~ 'plan_cache|application_name'"); after != before {
+		t.Errorf("the settings were %s, are %s", before, after)
+	}
+	if n := remaining(t, pool, "k"); n != 4 {
+		t.Errorf("another session sees %d tokens", n)
+	}
+	if query[bool](t, pool, take, 5) { // more than there is, whatever becomes of the transaction
+		t.Error("five of four were granted")
+	}
+	var granted bool
+	whileBlocked(t, pool, func() { granted = query[bool](t, pool, take, 4) }, func() {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	if !granted {
+		t.Error("what was rolled back is gone")
+	}
+}
+
+// A caller who calls it with "select (f()).*" asks for each column. In FROM it is one decision.
+func TestSQLAllowInFromIsOneDecision(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, "select *, allowed, (a).remaining, a from pglimit.allow('api', 'k', '1/1h burst 5') a")
+	if n := remaining(t, pool, "k"); n != 4 {
+		t.Errorf("%d tokens are left, want 4", n)
+	}
+}
+
+// Names come from columns of any text type and any collation.
+func TestSQLFunctionsTakeNamesOfAnyCollation(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, `
+		create collation any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+		create table users (name text collate any_case, short varchar(10) collate "POSIX", "limit" text collate any_case);
+		insert into users values ('Ann', 'Ann', '1/1H Burst 5')`)
+	execute(t, pool, "select from pglimit.allow('api', 'other', '1/1h burst 5')") // a row to compare with
+	for _, column := range []string{"name", "short", "name::name", "name collate \"C\""} {
+		execute(t, pool, `select pglimit.reset('api', `+column+`) from users`)
+		for _, call := range []string{"allow", "peek"} {
+			if n := query[int64](t, pool, `select remaining from users, pglimit.`+call+`('api', `+column+`, "limit")`); n != 4 {
+				t.Errorf("%s of %s: %d are left", call, column, n)
+			}
+		}
+	}
+	if n := remaining(t, pool, "ann"); n != 5 {
+		t.Errorf("the key ann is another, and has %d", n)
+	}
+}
+
+// A trigger refuses the rows that are too many; each row is a decision, and the statement
+// that fails takes nothing.
+func TestSQLAllowInATrigger(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, `
+		create table messages (sender text, body text);
+		create function limit_messages() returns trigger language plpgsql as $$
+		begin
+			if not (select allowed from pglimit.allow('messages', new.sender, '1/1h burst 3')) then
+				raise exception 'too many messages' using errcode = 'PT429';
+			end if;
+			return new;
+		end $$;
+		create trigger limited before insert on messages for each row execute function limit_messages()`)
+	insert := func(rows int) error {
+		_, err := pool.Exec(t.Context(), "insert into messages select 'ann', 'hello' from generate_series(1, $1)", rows)
+		return err
+	}
+	for i, test := range []struct {
+		rows  int
+		state string
+	}{{2, ""}, {2, "PT429"}, {1, ""}, {1, "PT429"}} {
+		if state := sqlState(insert(test.rows)); state != test.state {
+			t.Errorf("%d: %d rows: SQLSTATE %q, want %q", i, test.rows, state, test.state)
+		}
+	}
+	if n := query[int64](t, pool, "select count(*) from messages"); n != 3 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+// Where nothing can be written, a peek is answered and so is a denial.
+func TestSQLFunctionsReadOnly(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, "select from pglimit.allow('api', 'taken', '1/1h')")
+	for _, call := range []struct {
+		sql   string
+		state string
+		want  bool
+	}{
+		{"pglimit.peek('api', 'taken', '1/1h')", "", false},
+		{"pglimit.peek('api', 'new', '1/1h')", "", true},
+		{"pglimit.allow('api', 'taken', '1/1h')", "", false},
+		{"pglimit.allow('api', 'new', '1/1h')", "25006", false},
+	} {
+		tx := session(t, pool)
+		execute(t, tx, "set transaction read only")
+		var allowed bool
+		err := tx.QueryRow(t.Context(), "select allowed from "+call.sql).Scan(&allowed)
+		if sqlState(err) != call.state || err == nil && allowed != call.want {
+			t.Errorf("%s: %v, %v", call.sql, allowed, err)
+		}
+	}
+}
+
+// At REPEATABLE READ a decision that another call has overtaken fails. It is never over.
+func TestSQLAllowAtRepeatableReadIsNeverOver(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	for _, first := range []bool{true, false} {
+		key := map[bool]string{true: "new", false: "old"}[first]
+		if !first {
+			query[bool](t, pool, "select allowed from pglimit.allow('api', $1, '1/1h burst 5', 3)", key)
+		}
+		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		must(t, err)
+		query[int64](t, tx, "select remaining from pglimit.peek('api', $1, '1/1h burst 5')", key) // its snapshot
+		query[bool](t, pool, "select allowed from pglimit.allow('api', $1, '1/1h burst 5', 2)", key)
+		_, err = tx.Exec(t.Context(), "select from pglimit.allow('api', $1, '1/1h burst 5', 2)", key)
+		wantCode(t, err, "40001")
+		must(t, tx.Rollback(t.Context()))
+	}
+}
+
+// The commit may be relaxed by the statement that asks, as in a Go Limiter.
+func TestSQLAllowRelaxedByItsStatement(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	tx := session(t, pool)
+	query[bool](t, tx, "select allowed from pglimit.allow('api', 'k', '1/1h')")
+	if got := query[string](t, tx, "show synchronous_commit"); got != "on" {
+		t.Errorf("pglimit.allow left synchronous_commit %s", got)
+	}
+	execute(t, tx, "select d.*, set_config('synchronous_commit', 'off', true) from pglimit.allow('api', 'k', '1/1h') d")
+	if got := query[string](t, tx, "show synchronous_commit"); got != "off" {
+		t.Errorf("synchronous_commit is %s", got)
+	}
+}

@@ -1,0 +1,256 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies"
+	"github.com/pglimit/ratelimit/strategies/strategytest"
+)
+
+// viaSQL is TokenBucket for a program in another language: a single request that is all or
+// nothing (and takes nothing ahead), a peek and a reset go to pglimit.allow, peek and reset. The rest goes the Go way.
+type viaSQL struct{ strategies.TokenBucket }
+
+func (s viaSQL) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
+	if len(requests) != 1 || requests[0].Tokens != 0 && requests[0].Tokens != requests[0].Unit || requests[0].Ahead != 0 || requests[0].ID != "" {
+		return s.TokenBucket.Take(ctx, session, requests)
+	}
+	r := requests[0]
+	call := "pglimit.allow($1::text, $2::text, $3::text, $4::bigint)"
+	if r.Tokens == 0 {
+		call = "pglimit.peek($1::text, $2::text, $3::text, $4::bigint)"
+	}
+	d, err := askSQL(ctx, session, call, r.Limiter, r.Key, r.Limit.String(), max(r.Unit, 1))
+	return []rate.Decision{d}, err
+}
+
+func (viaSQL) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
+	_, err := session.Exec(ctx, "select pglimit.reset($1::text, $2::text)", limiter, key)
+	return err
+}
+
+// askSQL is the decision of a call of pglimit.allow or pglimit.peek.
+func askSQL(ctx context.Context, session rate.Session, call string, args ...any) (d pglimit.Decision, err error) {
+	var retry, reset, at int64
+	err = session.Row(ctx, `select allowed, granted, remaining, (extract(epoch from retry_after) * 1000000)::bigint,
+		(extract(epoch from reset_after) * 1000000)::bigint, (extract(epoch from at) * 1000000)::bigint from `+call,
+		args, &d.Allowed, &d.Granted, &d.Remaining, &retry, &reset, &at)
+	d.RetryAfter, d.ResetAfter, d.At = time.Duration(retry)*time.Microsecond, time.Duration(reset)*time.Microsecond, time.UnixMicro(at).UTC()
+	return d, err
+}
+
+// The functions decide random histories as the model does, like Go does: takes from Go and from
+// SQL in turn, leases, refunds, resets, changes of the limit and steps of the clock.
+func TestSQLFunctionsDecideAsGoDoes(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, databaseURL(newMigrated(t)), 1) // the clock is the connection's
+	execute(t, pool, replayClock)
+	for seed := range replayHistories() {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			newReplay(t, pool, viaSQL{}, seed).run(1000)
+		})
+	}
+}
+
+// onlySQL hides what viaSQL has that goes the Go way: leases, groups, IDs and blocks.
+type onlySQL struct{ strategies.Strategy }
+
+func (onlySQL) TakesAhead() {}
+
+// They keep every promise that a strategy makes.
+func TestSQLFunctionsKeepThePromisesOfAStrategy(t *testing.T) {
+	t.Parallel()
+	strategytest.Run(t, newMigrated, onlySQL{viaSQL{}})
+}
+
+// goAndSQL are callers of which every other one does not speak Go.
+type goAndSQL struct {
+	strategies.TokenBucket
+	calls *atomic.Int64
+}
+
+func (s goAndSQL) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
+	if s.calls.Add(1)%2 == 0 {
+		return viaSQL{}.Take(ctx, session, requests)
+	}
+	return s.TokenBucket.Take(ctx, session, requests)
+}
+
+// 64 callers, in Go and in SQL, on two pools, one of which sends text as psql does: never over
+// the limit, and no denial that was not due.
+//
+// Not parallel: what contends here is the callers, not other tests.
+func TestSQLFunctionsAreExactBesideGo(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		limit pglimit.Limit
+		keys  int
+		costs []int64
+	}{
+		{"one key", pglimit.PerSecond(50).WithBurst(10), 1, nil},
+		{"one key, one per interval", pglimit.Every(50 * time.Millisecond), 1, nil},
+		{"many keys, mixed costs", pglimit.Limit{Tokens: 97, Period: 700 * time.Millisecond, Burst: 50}, 40, []int64{1, 2, 5, 20, 50}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pool := newMigrated(t)
+			url := databaseURL(pool)
+			pools := []*pgxpool.Pool{newPool(t, url, 32), newPool(t, withParameter(url, "default_query_exec_mode", "simple_protocol"), 32)}
+			before := query[int64](t, pool, deadlocks)
+			got := load{
+				strategy: goAndSQL{calls: new(atomic.Int64)}, pools: pools, limit: test.limit, callers: 64, keys: test.keys,
+				costs: test.costs, durability: pglimit.Durable,
+			}.run(soon(t, 400*time.Millisecond), t)
+			t.Logf("%d decisions, %d tokens granted: %v", got.decisions, got.granted, got.report)
+			if !got.report.OK() || got.granted == 0 {
+				t.Errorf("%d tokens granted: %v", got.granted, got.report)
+			}
+			if after := query[int64](t, pool, deadlocks); after != before {
+				t.Errorf("%d deadlocks", after-before)
+			}
+		})
+	}
+}
+
+// A Limiter's bucket is that of its name, with the stages in front of it.
+func TestSQLSharesTheBucketOfALimiter(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: hours.WithBurst(3)})
+	for left, allow := range []func() (pglimit.Decision, error){
+		func() (pglimit.Decision, error) { return limiter.Allow(t.Context(), "user:42") },
+		func() (pglimit.Decision, error) {
+			return askSQL(t.Context(), on(pool), "pglimit.allow('api', 'user:42', tokens => 1, period => '1 hour', burst => 3)")
+		},
+		func() (pglimit.Decision, error) { return limiter.Peek(t.Context(), "user:42") },
+		func() (pglimit.Decision, error) {
+			return askSQL(t.Context(), on(pool), "pglimit.peek('api', 'user:42', '1/1h burst 3')")
+		},
+		func() (pglimit.Decision, error) { return limiter.AllowN(t.Context(), "user:42", 1) },
+	} {
+		d, err := allow()
+		if want := []int64{2, 1, 1, 1, 0}[left]; err != nil || !d.Allowed || d.Remaining != want {
+			t.Errorf("%d: %+v, %v; want %d left", left, d, err, want)
+		}
+	}
+	if d, err := askSQL(t.Context(), on(pool), "pglimit.allow('api', 'user:42', '1/1h burst 3')"); err != nil || d.Allowed || d.RetryAfter <= 0 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	execute(t, pool, "select pglimit.reset('api', 'user:42')")
+	if d, err := limiter.Peek(t.Context(), "user:42"); err != nil || d.Remaining != 3 {
+		t.Errorf("after a reset in SQL: %+v, %v", d, err)
+	}
+}
+
+// Each argument that is nonsense is refused by name, with a hint, and nothing is taken.
+func TestSQLFunctionsRefuseBadInput(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	const good = "'10/1s burst 20'"
+	both := map[string]string{ // after "pglimit: ", by the arguments
+		"null, 'k', " + good:                                          "limiter is null",
+		"'', 'k', " + good:                                            "limiter is empty",
+		"repeat('é', 65), 'k', " + good:                               "limiter has 130 bytes: at most 128",
+		"'api', null, " + good:                                        "key is null",
+		"'api', '', " + good:                                          "key is empty",
+		"'api', repeat('k', 1025), " + good:                           "key has 1025 bytes: at most 1024",
+		"'api', 'k'":                                                  "limit_text is null",
+		"'api', 'k', null":                                            "limit_text is null",
+		"'api', 'k', ''":                                              `limit "": there is no "/"`,
+		"'api', 'k', '10 a second'":                                   `limit "10 a second": there is no "/"`,
+		"'api', 'k', '10/1s burst lots'":                              `limit "10/1s burst lots": burst "lots" is not a whole number`,
+		"'api', 'k', '0/1s'":                                          "tokens is 0: it must be at least 1",
+		"'api', 'k', '3000000/1s'":                                    "period is 1000000000ns for 3000000 tokens, which is no whole number of nanoseconds per token: use 999000000ns or 1002000000ns",
+		"'api', 'k', " + good + ", null":                              "n is null",
+		"'api', 'k', " + good + ", 0":                                 "n is 0: it must be at least 1",
+		"'api', 'k', " + good + ", -1":                                "n is -1: it must be at least 1",
+		"'api', 'k', " + good + ", 21":                                "n is 21: more than the burst of 20 could never be granted",
+		"'api', 'k', " + good + ", 9223372036854775807":               "n is 9223372036854775807: more than the burst",
+		"'api', 'k', " + good + ", burst => 5":                        "the limit is given twice",
+		"'api', 'k', " + good + ", tokens => 5, period => '1 s'":      "the limit is given twice",
+		"'api', 'k', tokens => 10":                                    "period is null",
+		"'api', 'k', period => '1 s'":                                 "tokens is null",
+		"'api', 'k', burst => 1":                                      "tokens is null",
+		"'api', 'k', tokens => 10, period => '0 s'":                   "period is 0ns: it must be longer than zero",
+		"'api', 'k', tokens => 10, period => '-1 s'":                  "period is -1000000000ns: it must be longer than zero",
+		"'api', 'k', tokens => 10, period => '1 month'":               "period is 1 mon: write it in days",
+		"'api', 'k', tokens => 10, period => '1 year -365 days'":      "period is 1 year -365 days: write it in days",
+		"'api', 'k', tokens => 10, period => '200000 days'":           "period is 200000 days: it must be at most 200 years",
+		"'api', 'k', tokens => 1, period => '73001 days'":             "period is 6307286400000000000ns for 1 tokens: a token must come back within 200 years",
+		"'api', 'k', tokens => 0, period => '1 s'":                    "tokens is 0: it must be at least 1",
+		"'api', 'k', tokens => -1, period => '1 s'":                   "tokens is -1: it must be at least 1",
+		"'api', 'k', tokens => 10, period => '1 s', burst => 0":       "burst is 0: it must be at least 1",
+		"'api', 'k', tokens => 9, period => '1 s', burst => -1":       "burst is -1: it must be at least 1",
+		"'api', 'k', tokens => 9223372036854775807, period => '1 s'":  "tokens is 9223372036854775807 in 1000000000ns: the rate must be at most 1000000000",
+		"'api', 'k', tokens => 10, period => '1 s', n => 11":          "n is 11: more than the burst of 10",
+		"'api', 'k', tokens => 1, period => '200 days', burst => 366": "burst is 366, which take longer than 200 years to come back at this rate: it must be at most 365",
+	}
+	calls := map[string]string{
+		"pglimit.reset(null, 'k')":                "limiter is null",
+		"pglimit.reset('', 'k')":                  "limiter is empty",
+		"pglimit.reset('api', '')":                "key is empty",
+		"pglimit.reset('api', repeat('k', 1025))": "key has 1025 bytes",
+	}
+	for arguments, says := range both {
+		calls["pglimit.allow("+arguments+")"], calls["pglimit.peek("+arguments+")"] = says, says
+	}
+	for call, says := range calls {
+		_, err := pool.Exec(t.Context(), "select * from "+call)
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "22023" || !strings.HasPrefix(pg.Message, "pglimit: "+says) || !strings.HasPrefix(pg.Hint, "Nothing was taken. ") {
+			t.Errorf("%s: %v, want %s", call, err, says)
+		}
+	}
+	if n := query[int64](t, pool, "select count(*) from pglimit.token_bucket"); n != 0 {
+		t.Errorf("%d rows were written", n)
+	}
+}
+
+// The clock may be a little behind a row that another call has just written. A decision is not
+// dated before the grants that it counts.
+func TestSQLDecisionsAreDatedAfterTheGrantsThatTheyCount(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, stoppedClock)
+	first, err := askSQL(t.Context(), on(pool), "pglimit.allow('api', 'k', '1/1h burst 2')")
+	must(t, err)
+	moveClock(t, pool, -5*time.Millisecond)
+	for _, call := range []string{"peek", "allow", "peek", "allow"} { // the last is a denial
+		d, err := askSQL(t.Context(), on(pool), "pglimit."+call+"('api', 'k', '1/1h burst 2')")
+		if err != nil || d.At.Before(first.At) {
+			t.Errorf("%s: %+v, %v; the grant is of %v", call, d, err, first.At)
+		}
+	}
+}
+
+// A limit in numbers is the same as in a text.
+func TestSQLTakesALimitAsNumbers(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	for _, test := range []struct{ text, tokens, period, burst string }{
+		{"10/1s", "10", "1 second", "null"},
+		{"10/1s burst 20", "10", "1 second", "20"},
+		{"1/1d", "1", "1 day", "1"},
+		{"1/24h", "1", "1 day", "null"},
+		{"1/23h", "1", "1 day -1 hour", "null"},
+		{"1/90m burst 7", "1", "1.5 hours", "7"},
+		{"10/1000ns", "10", "0.000001 s", "null"},
+		{"1/73000d", "1", "73000 days", "null"},
+	} {
+		numbers := fmt.Sprintf("select r::text from pglimit.request_ns(null, 1, %s, '%s', %s) r", test.tokens, test.period, test.burst)
+		text := "select r::text from pglimit.request_ns($1, 1, null, null, null) r"
+		if got, want := query[string](t, pool, numbers), query[string](t, pool, text, test.text); got != want {
+			t.Errorf("%+v: %s, want %s", test, got, want)
+		}
+	}
+}

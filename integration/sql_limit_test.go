@@ -1,0 +1,160 @@
+package integration
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"pgregory.net/rapid"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// readLimit reads a limit in SQL, and returns it with the price of a token.
+func readLimit(t *testing.T, db database, text string) (l pglimit.Limit, token time.Duration, err error) {
+	t.Helper()
+	err = db.QueryRow(t.Context(), `
+		select l.tokens, l.period_ns, l.burst, pglimit.limit_token_ns(l.tokens, l.period_ns, l.burst) from pglimit.limit_of($1) l`, text).
+		Scan(&l.Tokens, &l.Period, &l.Burst, &token)
+	return l, token, err
+}
+
+// sameLimit reads a text in SQL and in Go: the same limit, or an error of both. The error
+// says the same, up to how it writes a time and where it writes the limit.
+func sameLimit(t *testing.T, db database, text string) (problem string) {
+	t.Helper()
+	want, wantErr := pglimit.ParseLimit(text)
+	got, token, err := readLimit(t, db, text)
+	switch {
+	case wantErr == nil && err == nil:
+		if got != want || token != want.Token() {
+			return "is " + got.String() + ", a token takes " + token.String()
+		}
+	case wantErr == nil:
+		return "is refused: " + err.Error()
+	case err == nil:
+		return "is " + got.String() + ", and in Go " + wantErr.Error()
+	default:
+		return sameRefusal(err, wantErr)
+	}
+	return ""
+}
+
+func sameRefusal(err, inGo error) (problem string) {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != "22023" || !strings.HasPrefix(pg.Hint, "Nothing was taken.") {
+		return "fails with " + err.Error()
+	}
+	var limit *pglimit.LimitError
+	if errors.As(inGo, &limit) && !strings.HasPrefix(pg.Message, "pglimit: "+strings.ToLower(limit.Field)+" is ") {
+		return "is refused with " + pg.Message + ", and in Go with " + inGo.Error()
+	}
+	return ""
+}
+
+func TestSQLReadsALimitAsGoDoes(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	for _, text := range []string{
+		"100/1m burst 20", "100/1m", "10/s", "10/s burst 10", " 10 / 1s  burst  5 ", "10/S BURST 5", "1/10m", "1/1m30s", "1/1.5h", "1/36h", "5/1d", "5/d",
+		"5/2w", "1/365d", "1/ms", "1/500us", "1/500µs", "1/500μs", "1/500ΜS", "1/ns burst 7", "1_000_000_000/s", "1/1h0m1s", "1__0_/s burst _5",
+		"\u00a01\u2003/\u30001s\u0085burst\v5\r\n", "+5/+1s burst +5", "1/1.s", "1/.5s", "1/-.5s", "1/1.5.5s", "1/1s1s1ms", "1/.s", "1/µs", "1/0", "1/+0", "1/-0", "1/00", "1/00s",
+		"1/0.123456789123456789123456789s", "1/0.00000000000000000000000000000001h", "1/0.9223372036854775808s", "1/0.9223372036854775809s", "1/0.99999999999999999999h",
+		"1/0.3h", "1/0.29678413941250h", "1/0.3083541696369444h", "1/0.26383265910000m", "1/1.0000000001h", "1/0.0000000000001h", "1/9223372036854775807ns", "1/9223372036854775808ns", "1/-9223372036854775808ns", "1/-9223372036854775809ns",
+		"9223372036854775807/s", "9223372036854775808/s", "-9223372036854775808/s", "000000000000000000000000000001/s burst 0000000000000000000000000000005",
+		"1/106751d", "1/106752d", "1/-106751d", "1/-106752d", "1/15250w", "1/15251w", "1/+1d", "1/1_0d", "1/1 d", "1/d1h", "1/1d1h", "1/1h1d", "1/1dd", "1/w", "1/1m1",
+		"", "10", "10 burst 5", "/1s", "many/1s", "1.5/1s", "99999999999999999999/1s", "10/", "10/5", "10/1 fortnight", "10/1s/2", "10/1.5d", "1/-99999999999999999w",
+		"10/1s burst", "10/1s burst lots", "10/1s burst 5 burst 6", "10/1s burst 0", "10/1s burst -0", "10/1s burst 5; drop it", "10/1s burst 0x10", "ten per second",
+		"10/1sburst5/2", "\x01/\u00ff", "10/1s\nburst 5\nand more", "burst 5", "10burst/s", "10/sburst5", "10/1e3s", "10/1s'", `10/1s\`, "1/1sburst1burst",
+		"0/1s", "-1/1s", "1/0s", "1/-1d", "2/1ns", "10/1s burst -5", "1/1s burst 9_000_000_000_000_000", "3000000/s", "999_999_937/s", "999_983/s", "1000001/s",
+		"1/73000d", "1/73001d", "200/73001d", "1/365d burst 200", "1/365d burst 201", "1_000_000_001/s", "1000000000/s burst 6307200000000000000", "1000000000/s burst 6307200000000000001",
+	} {
+		if problem := sameLimit(t, pool, text); problem != "" {
+			t.Errorf("%q %s", text, problem)
+		}
+	}
+}
+
+// The message of a refused limit is Go's.
+func TestSQLRefusesALimitInTheWordsOfGo(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	for _, text := range []string{
+		"", "10", "/1s", "Many/1s", "10/", "10/1 Fortnight", "10/1.5d", "10/1s burst", "10/1s burst \"5\" Burst 6", "10/1s burst 0", "10/1s burst 5\nand more",
+	} {
+		_, want := pglimit.ParseLimit(text)
+		_, _, err := readLimit(t, pool, text)
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || !strings.HasPrefix(want.Error(), pg.Message+" (write it like") || !strings.Contains(pg.Hint, "100/1m burst 20") {
+			t.Errorf("%q: %v, want %v", text, err, want)
+		}
+	}
+}
+
+// limitText is a limit as somebody may write it, with or without a mistake.
+var limitText = rapid.Custom(func(t *rapid.T) string {
+	oneOf := func(label string, words ...string) string { return rapid.SampledFrom(words).Draw(t, label) }
+	space := func() string { return oneOf("space", "", "", "", " ", "  ", "\t", "\n", "\u00a0", "\u2028", "\ufeff") }
+	count := func() string {
+		return oneOf("sign", "", "", "", "", "+", "-") + rapid.StringMatching(`[0-9]{1,4}|[1-9][0-9_]{0,9}|[0-9]{1,21}|1_000_000|0`).Draw(t, "count")
+	}
+	period := ""
+	for range rapid.IntRange(1, 3).Draw(t, "parts") {
+		period += rapid.StringMatching(`|[0-9]{1,3}|[0-9]{0,3}\.[0-9]{0,3}|[0-9]{0,3}\.[0-9]{10,24}|[0-9]{1,21}`).Draw(t, "number") +
+			oneOf("unit", "ns", "us", "µs", "μs", "ms", "s", "s", "m", "h", "H", "d", "w", "D", "x", "", "0")
+	}
+	if rapid.IntRange(0, 3).Draw(t, "plain") > 0 {
+		period = oneOf("period", "s", "1m", "36h", "1d", "500ms", "0.1s", "1.000000001s")
+	}
+	text := space() + count() + space() + oneOf("slash", "/", "/", "/", "/", "") + space() + oneOf("minus", "", "", "", "-") + period + space()
+	if rapid.Bool().Draw(t, "burst") {
+		text += oneOf("word", "burst", "burst", "Burst", "BURST", "burts") + space() + count() + space()
+	}
+	return text
+})
+
+func TestSQLReadsAnyLimitAsGoDoes(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	texts := rapid.OneOf(limitText, limitText, limitText, rapid.String().Filter(func(s string) bool { return !strings.ContainsRune(s, 0) }))
+	rapid.Check(t, func(r *rapid.T) {
+		for _, text := range rapid.SliceOfN(texts, 10, 10).Draw(r, "texts") {
+			if problem := sameLimit(t, pool, text); problem != "" {
+				r.Fatalf("%q %s", text, problem)
+			}
+		}
+	})
+}
+
+// Limits in numbers are valid in SQL if they are in Go, at the same price of a token.
+func TestSQLValidatesALimitAsGoDoes(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	number := rapid.OneOf(
+		rapid.Int64Range(-1, 1000), rapid.Int64Range(1, pglimit.MaxRate), rapid.Int64Range(1, math.MaxInt64),
+		rapid.SampledFrom([]int64{1 << 61, 1 << 62, math.MaxInt64, math.MinInt64, int64(time.Second), int64(time.Hour), int64(pglimit.MaxWindow), int64(pglimit.MaxWindow) + 1}),
+	)
+	rapid.Check(t, func(r *rapid.T) {
+		l := pglimit.Limit{Tokens: number.Draw(r, "tokens"), Period: time.Duration(number.Draw(r, "period")), Burst: number.Draw(r, "burst")}
+		if rapid.Bool().Draw(r, "at the longest window") && l.Tokens > 0 && l.Period > 0 && l.Token() > 0 {
+			l.Burst = int64(pglimit.MaxWindow/l.Token()) + rapid.Int64Range(-1, 1).Draw(r, "by")
+		}
+		var token time.Duration
+		err := pool.QueryRow(t.Context(), "select pglimit.limit_token_ns($1, $2, $3)", l.Tokens, int64(l.Period), l.Burst).Scan(&token)
+		switch want := l.Validate(); {
+		case (err == nil) != (want == nil):
+			r.Fatalf("%+v: %v, in Go %v", l, err, want)
+		case err == nil:
+			if token != l.Token() {
+				r.Fatalf("%+v: a token takes %v, in Go %v", l, token, l.Token())
+			}
+		default:
+			if problem := sameRefusal(err, want); problem != "" {
+				r.Fatalf("%+v %s", l, problem)
+			}
+		}
+	})
+}

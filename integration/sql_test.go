@@ -1,0 +1,370 @@
+package integration
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/lib/pq"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies"
+	"github.com/pglimit/ratelimit/strategies/audit"
+)
+
+func beginSQL(t *testing.T, db *sql.DB) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(context.WithoutCancel(t.Context()), nil)
+	must(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+// What is taken in the caller's *sql.Tx goes with it.
+func TestSQLTransactionOfTheCallers(t *testing.T) {
+	t.Parallel()
+	eachSQLDriver(t, func(t *testing.T, _ *pgxpool.Pool, open func(int) *sql.DB) {
+		db := open(4)
+		limiter := newSQLLimiter(t, db, pglimit.Config{Name: "test", Limit: hours})
+		wants := func(what string, limiter *pglimit.Limiter, key string, want bool) {
+			t.Helper()
+			if d, err := limiter.Allow(t.Context(), key); err != nil || d.Allowed != want {
+				t.Errorf("%s: allowed %v, %v", what, d.Allowed, err)
+			}
+		}
+		tx := beginSQL(t, db)
+		wants("in a transaction", limiter.InSQLTx(tx), "k", true)
+		wants("again", limiter.InSQLTx(tx), "k", false)
+		must(t, tx.Rollback())
+		wants("rolled back", limiter, "k", true)
+
+		tx = beginSQL(t, db)
+		wants("in another", limiter.InSQLTx(tx), "l", true)
+		must(t, tx.Commit())
+		wants("committed", limiter, "l", false)
+
+		conn, err := db.Conn(t.Context())
+		must(t, err)
+		defer func() { must(t, conn.Close()) }()
+		wants("on a connection", limiter.OnSQLConn(conn), "m", true)
+		wants("elsewhere", limiter, "m", false)
+
+		if _, err := limiter.InSQLTx(tx).Allow(t.Context(), "k"); !errors.Is(err, pgx.ErrTxClosed) || !errors.Is(err, sql.ErrTxDone) || errors.Is(err, pglimit.ErrUnavailable) {
+			t.Errorf("in a transaction that has ended: %v", err)
+		}
+		for name, in := range map[string]*pglimit.Limiter{"InSQLTx": limiter.InSQLTx((*sql.Tx)(nil)), "OnSQLConn": limiter.OnSQLConn(nil)} {
+			if _, err := in.Allow(t.Context(), "k"); err == nil {
+				t.Errorf("%s of nil: no error", name)
+			}
+		}
+	})
+}
+
+// An error of the limiter leaves the caller's transaction as usable as pgx's is.
+func TestSQLTransactionSurvivesAnError(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+		if strategy.Name() == "for_update_nowait" {
+			t.Skip("does not wait")
+		}
+		holder := session(t, pool)
+		take(t, holder, strategy, "b", hours)
+		type transaction struct {
+			session rate.Session
+			exec    func(string) error
+			commit  func() error
+		}
+		transactions := map[string]func() transaction{"pgx.Tx": func() transaction {
+			tx := session(t, pool)
+			return transaction{rate.InTx(tx), func(s string) error { return second(tx.Exec(t.Context(), s)) }, func() error { return tx.Commit(t.Context()) }}
+		}}
+		for _, driver := range sqlDrivers {
+			db := openSQL(t, driver.open, databaseURL(pool), 4)
+			transactions[driver.name] = func() transaction {
+				tx := beginSQL(t, db)
+				return transaction{rate.InSQLTx(tx), func(s string) error { return second(tx.ExecContext(t.Context(), s)) }, tx.Commit}
+			}
+		}
+		for name, begin := range transactions {
+			// Of several requests the last one's row is held: a savepoint undoes all.
+			tx := begin()
+			must(t, tx.exec("set local lock_timeout = '20ms'"))
+			_, err := strategy.Take(t.Context(), tx.session, asks(hours, "a", "b"))
+			if pg := (*pgconn.PgError)(nil); !errors.Is(err, pglimit.ErrLocked) || !errors.As(err, &pg) || pg.Code != "55P03" || pg.Message == "" {
+				t.Errorf("%s: %v", name, err)
+			}
+			d, err := strategy.Take(t.Context(), tx.session, asks(hours, "a"))
+			if err != nil || !d[0].Allowed {
+				t.Errorf("%s: after the error %+v, %v", name, d, err)
+			}
+			must(t, strategy.Reset(t.Context(), tx.session, "test", "a"))
+			must(t, tx.commit())
+
+			// An error of a single request has aborted the transaction.
+			tx = begin()
+			must(t, tx.exec("set local lock_timeout = '20ms'"))
+			if _, err := strategy.Take(t.Context(), tx.session, asks(hours, "b")); !errors.Is(err, pglimit.ErrLocked) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if tx.exec("select 1") == nil || tx.commit() == nil {
+				t.Errorf("%s: the transaction goes on", name)
+			}
+		}
+	})
+}
+
+// A caller who gives up while a row is locked is told so. A transaction in which that happens is
+// lost, and charged nothing.
+func TestSQLCancelled(t *testing.T) {
+	t.Parallel()
+	eachSQLDriver(t, func(t *testing.T, pool *pgxpool.Pool, open func(int) *sql.DB) {
+		strategy, db := strategies.TokenBucket{}, open(4)
+		tx := beginSQL(t, db)
+		for name, on := range map[string]rate.Session{"pool": rate.OnSQLDB(db), "transaction": rate.InSQLTx(tx)} {
+			holder := session(t, pool)
+			take(t, holder, strategy, name, hours)
+			ctx, cancel := context.WithCancel(t.Context())
+			whileBlocked(t, pool, func() {
+				_, err := strategy.Take(ctx, on, asks(hours, name))
+				if !errors.Is(err, context.Canceled) || errors.Is(err, pglimit.ErrUnavailable) || errors.Is(err, pglimit.ErrNothingTaken) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}, cancel)
+			must(t, holder.Rollback(t.Context()))
+		}
+		if tx.Commit() == nil {
+			t.Error("the transaction in which a call was cancelled was committed")
+		}
+		if !take(t, pool, strategy, "transaction", hours).Allowed {
+			t.Error("the token is gone")
+		}
+	})
+}
+
+// What fails is told apart as with pgx.
+func TestSQLErrors(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, closed.Close())
+	migrated := databaseURL(newMigrated(t))
+	role := newRole(t, migrated)
+	for _, driver := range sqlDrivers {
+		for name, test := range map[string]struct {
+			url   string
+			cause error
+		}{
+			"nobody listens": {"postgres://postgres@" + closed.Addr().String() + "/postgres", pglimit.ErrUnavailable},
+			"not migrated":   {newDatabase(t), pglimit.ErrNotMigrated},
+			"no database":    {serverFor(t).urlOf("pglimit_test_none"), pglimit.ErrNotMigrated},
+			"no right":       {with(migrated, "role", role), pglimit.ErrPermission},
+			"no such role":   {asNobody(migrated), pglimit.ErrPermission},
+		} {
+			db := openSQL(t, driver.open, test.url, 4)
+			limiter := newSQLLimiter(t, db, pglimit.Config{Name: "test", Limit: hours, OnError: func(_ context.Context, _ pglimit.Request, err error) (pglimit.Decision, error) {
+				return pglimit.Decision{}, err
+			}})
+			for range 3 {
+				if _, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, test.cause) {
+					t.Errorf("%s, %s: %v", driver.name, name, err)
+				}
+			}
+			if open := limiter.Stats().Open == 1; open != errors.Is(test.cause, pglimit.ErrUnavailable) {
+				t.Errorf("%s, %s: open %v", driver.name, name, open)
+			}
+		}
+	}
+}
+
+// asNobody is the address with a role that does not exist.
+func asNobody(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme == "" {
+		return address + " user=pglimit_test_nobody"
+	}
+	u.User = url.User("pglimit_test_nobody")
+	return u.String()
+}
+
+// 64 callers on two pools, with each strategy: never over the limit, and no denial that was not
+// due.
+//
+// Not parallel: what contends here is the callers, not other tests.
+func TestSQLExactUnderConcurrency(t *testing.T) {
+	for _, driver := range sqlDrivers {
+		t.Run(driver.name, func(t *testing.T) {
+			url := databaseURL(newMigrated(t))
+			sessions := []rate.Session{rate.OnSQLDB(openSQL(t, driver.open, url, 32)), rate.OnSQLDB(openSQL(t, driver.open, url, 32))}
+			for _, strategy := range strategies.All() {
+				limit := pglimit.Every(10 * time.Millisecond)
+				if burst := limit.WithBurst(20); strategy.Check(burst) == nil {
+					limit = burst
+				}
+				ctx := soon(t, 200*time.Millisecond)
+				var callers sync.WaitGroup
+				histories := make([]audit.Histories, 64)
+				var granted atomic.Int64
+				for i := range histories {
+					callers.Go(func() {
+						random := rand.New(rand.NewPCG(uint64(i), 41))
+						for ctx.Err() == nil {
+							r := pglimit.Request{Limiter: "test", Key: strconv.Itoa(random.IntN(3)), Limit: limit, Tokens: 1, Unit: 1, Durability: pglimit.Durable}
+							d, err := strategy.Take(t.Context(), sessions[i%2], []pglimit.Request{r})
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							granted.Add(d[0].Granted)
+							histories[i].Record(r.Key, r, d[0])
+						}
+					})
+				}
+				callers.Wait()
+				var all audit.Histories
+				for i := range histories {
+					all.Merge(&histories[i])
+				}
+				if report := all.Check(limit); !report.OK() || granted.Load() == 0 {
+					t.Errorf("%s: %d granted: %v", strategy.Name(), granted.Load(), report)
+				}
+			}
+		})
+	}
+}
+
+// A Limiter on a *sql.DB has all stages: callers share round trips, a busy key is leased, and
+// together they are granted the burst.
+func TestSQLLimiterWithAllStages(t *testing.T) {
+	t.Parallel()
+	eachSQLDriver(t, func(t *testing.T, _ *pgxpool.Pool, open func(int) *sql.DB) {
+		limiter := newSQLLimiter(t, open(8), pglimit.Config{
+			Name: "test", Limit: pglimit.Every(time.Hour).WithBurst(5000), Timeout: time.Minute, Leases: pglimit.Leases{On: true, TTL: 10 * time.Second},
+		})
+		var granted atomic.Int64
+		var callers sync.WaitGroup
+		for i := range 64 {
+			callers.Go(func() {
+				for range 200 {
+					d, err := limiter.Allow(t.Context(), "k")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					granted.Add(d.Granted)
+				}
+				if _, err := limiter.Take(t.Context(), pglimit.Request{Key: "b" + strconv.Itoa(i), Tokens: 2}, pglimit.Request{Key: "a", Tokens: 5, Unit: 1}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		callers.Wait()
+		stats := limiter.Stats()
+		if granted.Load() != 5000 || stats.LeasedTokens == 0 || stats.RoundTrips+stats.LeaseTrips >= 64*200 {
+			t.Errorf("%d granted: %+v", granted.Load(), stats)
+		}
+		removed, err := limiter.ResetAll(t.Context())
+		if d, failed := limiter.Peek(t.Context(), "k"); err != nil || failed != nil || removed != 66 || d.Remaining != 5000 {
+			t.Errorf("reset %d, %v; then %+v, %v", removed, err, d, failed)
+		}
+	})
+}
+
+// Arrays reach Postgres, and come back, as they were. An error that comes after the row, at the
+// commit, is not lost.
+func TestSQLValuesReachPostgres(t *testing.T) {
+	t.Parallel()
+	eachSQLDriver(t, func(t *testing.T, pool *pgxpool.Pool, open func(int) *sql.DB) {
+		on := rate.OnSQLDB(open(2))
+		texts := []string{"", " ", "NULL", "a,b", `"`, `\`, `\"{}'%$1?`, "é🔑\n\t", "{1,2}"}
+		numbers := []int64{0, -1, 1<<63 - 1, -1 << 63}
+		var gotTexts, noTexts []string
+		var gotNumbers, rows, empty []int64
+		var null, yes *bool
+		must(t, on.Row(t.Context(), "select $1::text[], $2::bigint[], array[[1, 2], [3, 4]]::bigint[], $3::bigint[], $4::text[], null::boolean, $5::boolean, $6::bigint",
+			[]any{texts, numbers, []int64{}, []string(nil), true, nil}, &gotTexts, &gotNumbers, &rows, &empty, &noTexts, &null, &yes, nil))
+		if !slices.Equal(gotTexts, texts) || !slices.Equal(gotNumbers, numbers) || !slices.Equal(rows, []int64{1, 2, 3, 4}) ||
+			empty == nil || len(empty) > 0 || noTexts != nil || null != nil || yes == nil || !*yes {
+			t.Errorf("%q %v %v %v %v %v %v", gotTexts, gotNumbers, rows, empty, noTexts, null, yes)
+		}
+
+		execute(t, pool, "create table late (n int unique deferrable initially deferred); insert into late values (1)")
+		var n int64
+		if err := on.Row(t.Context(), "insert into late values ($1::int) returning n", []any{int64(1)}, &n); sqlState(err) != "23505" {
+			t.Errorf("%d, %v", n, err)
+		}
+	})
+}
+
+// A decision is one round trip, and with a lib/pq that prepares two.
+func TestSQLRoundTrips(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	var trips atomic.Int64
+	config, err := pgxpool.ParseConfig(databaseURL(pool))
+	must(t, err)
+	config.ConnConfig.DialFunc = (&tripDialer{trips: &trips}).DialContext
+	prepares, err := pq.NewConnector(with(databaseURL(pool), "sslmode", "disable"))
+	must(t, err)
+	binary, err := pq.NewConnector(with(with(databaseURL(pool), "sslmode", "disable"), "binary_parameters", "yes"))
+	must(t, err)
+	for _, connector := range []*pq.Connector{prepares, binary} {
+		connector.Dialer(&tripDialer{trips: &trips})
+	}
+	for _, test := range []struct {
+		name string
+		db   *sql.DB
+		want int64
+	}{
+		{"pgx", stdlib.OpenDB(*config.ConnConfig), 1},
+		{"pq", sql.OpenDB(binary), 1},
+		{"pq that prepares", sql.OpenDB(prepares), 2},
+	} {
+		for _, key := range []string{"warm", "k"} { // the first connects, and prepares
+			for _, keys := range [][]string{{key}, {key + "a", key + "b"}} {
+				before := trips.Load()
+				_, err := strategies.TokenBucket{}.Take(t.Context(), rate.OnSQLDB(test.db), asks(hours, keys...))
+				must(t, err)
+				if n := trips.Load() - before; key == "k" && n != test.want {
+					t.Errorf("%s: %d round trips for %q, want %d", test.name, n, keys, test.want)
+				}
+			}
+		}
+		must(t, test.db.Close())
+	}
+}
+
+// tripDialer dials connections whose round trips are counted.
+type tripDialer struct {
+	net.Dialer
+	trips *atomic.Int64
+}
+
+func (d *tripDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.Dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &tripCounter{Conn: conn, trips: d.trips}, nil
+}
+
+func (d *tripDialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+func (d *tripDialer) DialTimeout(network, address string, _ time.Duration) (net.Conn, error) {
+	return d.Dial(network, address)
+}

@@ -1,0 +1,22 @@
+package bucket
+
+import "github.com/pglimit/ratelimit/pglimit/rate"
+
+// GiveBack returns the bucket after the refund at nowNS, as give_back.sql does: it gets the
+// tokens minus what was refilled since they were due, and what was reserved behind them. It gets
+// nothing if its last write was at another price of a token, or if the grant is dated after both
+// the row and the clock, because the clock has stepped back since.
+func (b Bucket) GiveBack(nowNS int64, r *rate.Refund) Bucket {
+	windowNS, backNS := int64(r.Limit.Window()), int64(r.Limit.RefillTime(r.Tokens))
+	laterNS := max(b.AtNS, nowNS)
+	if b.TokenNS != int64(r.Limit.Token()) || b.FullNS <= nowNS || laterNS < r.At.UnixNano() {
+		return b
+	}
+	reservedNS := b.FullNS - windowNS + min(windowNS, b.LeasedNS) // the bucket has been taken from up to here
+	usedNS := max(0, max(laterNS, reservedNS)-r.At.Add(r.Delay).UnixNano())
+	if usedNS > 0 {
+		backNS = min(backNS, windowNS) // more were due at different times
+	}
+	b.FullNS = max(nowNS, b.FullNS-max(0, backNS-usedNS))
+	return b
+}

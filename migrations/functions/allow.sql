@@ -1,0 +1,71 @@
+-- Takes n tokens of a bucket, all or nothing, and returns the decision. For programs in any language:
+--
+--     select * from pglimit.allow('api', 'user:42', '10/s burst 20');
+--     select * from pglimit.allow('api', 'user:42', '10/s burst 20', n => 3);
+--     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20);
+--
+-- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy
+-- token_bucket. limiter and key name the bucket: what is limited, and for whom. The limit is a text as
+-- ParseLimit reads it in Go, or numbers; without a burst, the burst equals the tokens.
+--
+-- A key that a Go Limiter with Config.Block has blocked is denied. This function itself counts no
+-- denials, and so blocks no key. It looks for a block before it takes: a call that waits for the row
+-- when a block begins may still be granted.
+--
+-- A grant waits for any call that holds the row, and locks it until the transaction ends. A denial
+-- locks and writes nothing, unless another call took the tokens between the look and the lock, or
+-- the clock has stepped back since the key was blocked: then once. The grant is undone if the
+-- transaction is rolled back. synchronous_commit stays as it is.
+--
+-- Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
+--
+-- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it.
+-- retry_after: the time from "at" until n tokens are there, if nobody takes any, and the key is not
+-- blocked; zero if that is so now. reset_after: until the bucket is full. "at": the database's clock at
+-- the decision. Fails with SQLSTATE 22023, and has taken nothing, if an argument is null or nonsense.
+create or replace function pglimit.allow(
+    limiter text, key text, limit_text text default null, n bigint default 1,
+    tokens bigint default null, period interval default null, burst bigint default null,
+    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
+)
+language plpgsql
+set search_path = ''
+set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+as $$
+declare
+    -- With the collation of the columns, whatever the caller's is.
+    _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
+    _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
+    asked record;
+    block pglimit.token_bucket_blocks;
+    blocked_ns bigint;
+    bucket pglimit.token_bucket;
+    now_ns bigint;
+    taken record;
+    decision record;
+begin
+    asked := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
+    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with
+    -- REINDEX.
+    lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
+    select b.* into block from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
+    now_ns := pglimit.clock_ns();
+    blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
+    if blocked_ns = 0 then
+        taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, null, null, false);
+        decision := pglimit.token_bucket_decision(taken.bucket, taken.now_ns, taken.granted, n, asked.token_ns, asked.window_ns, 0);
+    else
+        if block.at_ns > now_ns + pglimit.step_ns() then
+            perform pglimit.token_bucket_block_lock(_key, _limiter); -- moves such a row
+        end if;
+        select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
+        decision := pglimit.token_bucket_decision(pglimit.token_bucket_stepped(bucket, now_ns), now_ns, 0, n, asked.token_ns, asked.window_ns, blocked_ns);
+    end if;
+    allowed := decision.allowed;
+    granted := decision.granted;
+    remaining := decision.remaining;
+    retry_after := decision.retry_after;
+    reset_after := decision.reset_after;
+    at := decision.at;
+end
+$$;

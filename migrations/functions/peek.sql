@@ -1,0 +1,31 @@
+-- Looks at a bucket without taking anything. Parameters and result are as for pglimit.allow; allowed
+-- says whether n tokens are there and the key is not blocked, and granted is 0. A plain read: locks
+-- nothing, waits for nobody.
+create or replace function pglimit.peek(
+    limiter text, key text, limit_text text default null, n bigint default 1,
+    tokens bigint default null, period interval default null, burst bigint default null,
+    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
+)
+language plpgsql
+set search_path = ''
+set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+as $$
+declare
+    _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
+    _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
+    asked record;
+    looked record;
+    decision record;
+begin
+    asked := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
+    looked := pglimit.token_bucket_look_blocked(_key, _limiter);
+    decision := pglimit.token_bucket_decision(
+        pglimit.token_bucket_stepped(looked.bucket, looked.now_ns), looked.now_ns, 0, n, asked.token_ns, asked.window_ns, looked.blocked_ns);
+    allowed := decision.remaining >= n and looked.blocked_ns = 0;
+    granted := 0;
+    remaining := decision.remaining;
+    retry_after := decision.retry_after;
+    reset_after := decision.reset_after;
+    at := decision.at;
+end
+$$;

@@ -1,0 +1,194 @@
+package pglimit
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// door of a bucket: behind it callers ask Postgres for places. A place of somebody who gave up is
+// lost to all if it is given back while, or after, another one is reserved behind it. So while there
+// are empty places the door is shut: who comes takes one of them, or waits. When those who had gone
+// in have their answers, the places that are empty still are given back, and the door opens.
+type door struct {
+	asking int           // callers behind the door
+	empty  []*emptyPlace // of all lines of the bucket, by due; nobody takes one that is overdue: its tokens may be there for others
+	giving bool          // a call under way gives places back
+	shut   chan struct{} // closed when the door opens; nil while it is open
+}
+
+// emptyPlace is a reservation of somebody who gave up.
+type emptyPlace struct {
+	place
+	request Request         // as in the line
+	ctx     context.Context // of who gave up, without its end
+	gone    chan struct{}   // closed when somebody has taken it, or it is given back
+}
+
+func byDue(a, b *emptyPlace) int { return a.due.Compare(b.due) }
+
+// givenUp is what one call gives back.
+type givenUp struct {
+	refunds []Refund
+	done    chan struct{}
+}
+
+// come puts the caller into a line, at an empty place that is due in time. If there is none, own is
+// nil: the caller is to ask Postgres, and then to tell answered. The wait at the door is a part of
+// r.Ahead.
+func (s *sleepers) come(ctx context.Context, r *Request) (own *sleeper, d Decision, err error) {
+	for {
+		own, shut := s.knock(*r)
+		if own != nil {
+			return own, own.first, nil
+		}
+		if shut == nil {
+			return nil, Decision{}, nil
+		}
+		came := time.Now()
+		select {
+		case <-shut:
+		case <-ctx.Done():
+			return nil, Decision{}, ctx.Err()
+		case <-s.ended.Done():
+			return nil, Decision{}, ErrClosed
+		}
+		r.Ahead = max(0, r.Ahead-time.Since(came)).Truncate(time.Millisecond) // as longestWait does
+	}
+}
+
+// knock is come without the wait: shut is closed when it may be tried again.
+func (s *sleepers) knock(r Request) (own *sleeper, shut chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, line := s.doorOf(r), inLine(r)
+	for i, e := range d.empty {
+		if left := time.Until(e.due); e.request == line && left > 0 && left <= r.Ahead {
+			d.empty = slices.Delete(d.empty, i, i+1)
+			close(e.gone)
+			s.passedOn.Add(e.decision.Granted)
+			s.turn(r, d)
+			return s.stand(line, e.place), nil
+		}
+	}
+	if d.shut == nil {
+		d.asking++
+	}
+	return nil, d.shut
+}
+
+func (s *sleepers) doorOf(r Request) *door {
+	d := s.doors[r.Bucket()]
+	if d == nil {
+		d = &door{}
+		s.doors[r.Bucket()] = d
+	}
+	return d
+}
+
+// answered says that the caller has asked. If Postgres has granted the tokens, the caller stands in
+// line from now on, at an earlier empty place if there is one.
+func (s *sleepers) answered(r Request, decision Decision) (own *sleeper) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, line := s.doorOf(r), inLine(r)
+	d.asking--
+	if decision.Allowed && decision.Source == FromDatabase {
+		p, now := placeOf(r, decision), time.Now()
+		for _, e := range d.empty {
+			if e.request == line && e.due.Before(p.due) && e.due.After(now) {
+				e.place, p = p, e.place
+			}
+		}
+		slices.SortStableFunc(d.empty, byDue)
+		own = s.stand(line, p)
+	}
+	s.turn(r, d)
+	return own
+}
+
+// giveUp leaves the line, with its last place, and returns when somebody else has that place or it
+// is given back, but does not wait for long.
+func (s *sleepers) giveUp(ctx context.Context, r Request, own *sleeper) {
+	s.mu.Lock()
+	s.remove(inLine(r), own, true)
+	if own.decision.Source == FromFallback { // Postgres has not granted it
+		s.mu.Unlock()
+		return
+	}
+	e := &emptyPlace{place: own.place, request: inLine(r), ctx: context.WithoutCancel(ctx), gone: make(chan struct{})}
+	d := s.doorOf(r)
+	if d.shut == nil {
+		d.shut = make(chan struct{})
+	}
+	d.empty = append(d.empty, e)
+	slices.SortStableFunc(d.empty, byDue)
+	s.turn(r, d)
+	s.mu.Unlock()
+	select {
+	case <-e.gone:
+	case <-time.After(giveUpTime): // somebody who is asking has no answer yet: it is given back after that
+	}
+}
+
+// turn the door, if it is time. The sleepers are locked.
+func (s *sleepers) turn(r Request, d *door) {
+	switch {
+	case d.giving:
+	case len(d.empty) == 0:
+		if d.shut != nil {
+			close(d.shut)
+			d.shut = nil
+		}
+		if d.asking == 0 {
+			delete(s.doors, r.Bucket())
+		}
+	case d.asking == 0:
+		d.giving = true
+		s.Stay(1)
+		go s.clear(r, d, d.empty)
+		d.empty = nil
+	}
+}
+
+// clear gives empty places back.
+func (s *sleepers) clear(r Request, d *door, empty []*emptyPlace) {
+	defer s.Leave(1)
+	s.mu.Lock()
+	b, first := s.next, s.next == nil
+	if first {
+		b = &givenUp{done: make(chan struct{})}
+		s.next = b
+	}
+	for _, e := range empty {
+		b.refunds = append(b.refunds, refundOf(e.request, e.decision, e.decision.Granted))
+	}
+	s.mu.Unlock()
+	if first {
+		s.send(empty[0].ctx, b)
+	} else {
+		<-b.done
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range empty {
+		close(e.gone)
+	}
+	d.giving = false
+	s.turn(r, d)
+}
+
+// send makes the call. One call at a time does so, and what is to be given back meanwhile, of other
+// buckets, shares the next one.
+func (s *sleepers) send(ctx context.Context, b *givenUp) {
+	s.call <- struct{}{}
+	defer func() { <-s.call }()
+	s.mu.Lock()
+	s.next = nil
+	s.mu.Unlock()
+	// The last place first: nothing may be reserved behind a place that is given back.
+	slices.SortStableFunc(b.refunds, func(a, b Refund) int { return b.At.Add(b.Delay).Compare(a.At.Add(a.Delay)) })
+	s.giveBack(ctx, b.refunds)
+	close(b.done)
+}

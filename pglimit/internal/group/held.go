@@ -1,0 +1,112 @@
+package group
+
+import (
+	"errors"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// maxPatient is how many calls of a Lane may wait for rows that somebody else holds locked, each
+// on a connection of its own. The callers of other held rows wait for their turn.
+const maxPatient = 2
+
+// Ordinary calls are impatient, so that a held row delays the other groups only for a moment.
+// Groups for that row are put aside. The first of them waits for the row as long as it takes; when
+// it is answered, the others go back to the queue.
+
+// holds says whether one of the group's rows is known to be held. The lane is locked.
+func (l *Lane) holds(group []rate.Request) (rate.Bucket, bool) {
+	if len(l.held) == 0 {
+		return rate.Bucket{}, false
+	}
+	for i := range group {
+		if _, held := l.held[group[i].Bucket()]; held {
+			return group[i].Bucket(), true
+		}
+	}
+	return rate.Bucket{}, false
+}
+
+// putAside puts waiters aside that wait for a row which somebody holds, if the error says so, and
+// returns the others. If the error does not say which row, only a group that was asked about alone
+// is put aside, under the zero Bucket.
+func (l *Lane) putAside(f *flight, waiters []*waiter, err error) (rest []*waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !errors.Is(err, rate.ErrLocked) || l.aborted.Err() != nil {
+		return waiters
+	}
+	var named *rate.HeldError
+	if !errors.As(err, &named) {
+		if len(waiters) > 1 {
+			return waiters
+		}
+		named = &rate.HeldError{Held: []rate.Bucket{{}}}
+	}
+	for _, bucket := range named.Held {
+		if _, known := l.held[bucket]; !known {
+			l.held[bucket] = nil
+			l.running.Go(func() { l.serveHeld(bucket) })
+		}
+	}
+	for _, w := range waiters {
+		bucket, held := l.holds(w.Request)
+		if !held && len(named.Held) == 1 && named.Held[0] == bucket {
+			held = true // the zero Bucket
+		}
+		if !held {
+			rest = append(rest, w)
+			continue
+		}
+		if w.flight = nil; !w.Left() {
+			f.waiting.Add(-1)
+		}
+		l.held[bucket] = append(l.held[bucket], w)
+	}
+	return rest
+}
+
+// serveHeld sends the groups that wait for a row, one by one, until one is answered or nobody is
+// left. A call waits for the row as long as it takes.
+func (l *Lane) serveHeld(bucket rate.Bucket) {
+	select {
+	case l.patience <- struct{}{}:
+		defer func() { <-l.patience }()
+	case <-l.aborted.Done():
+	}
+	for f := l.nextHeld(bucket); f != nil; f = l.nextHeld(bucket) {
+		w := f.waiters[0]
+		decisions, err := l.calls.Send(f.ctx, [][]rate.Request{withPatience(w.Request, true)})
+		if err == nil {
+			l.tell(f, f.waiters, decisions)
+			l.release(bucket)
+		} else if lost := l.fail(f, f.waiters, l.blame(err)); !errors.Is(err, rate.ErrNothingTaken) {
+			l.Stats.Lost.Add(lost)
+		}
+		l.land(f)
+	}
+}
+
+// nextHeld takes the next group that waits for the row. If there is none, the row is no longer
+// known to be held.
+func (l *Lane) nextHeld(bucket rate.Bucket) *flight {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for waiters := l.held[bucket]; len(waiters) > 0; waiters = l.held[bucket] {
+		w := waiters[0]
+		if l.held[bucket] = waiters[1:]; !w.Left() {
+			return l.takeOff(w)
+		}
+	}
+	delete(l.held, bucket)
+	return nil
+}
+
+// release puts the groups that wait for the row at the front of the queue.
+func (l *Lane) release(bucket rate.Bucket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = append(l.held[bucket], l.queue...)
+	l.held[bucket] = nil
+	l.start()
+}

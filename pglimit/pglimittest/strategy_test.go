@@ -1,0 +1,327 @@
+package pglimittest_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// bucket is a request for tokens of the bucket of a test, all or nothing.
+func bucket(key string, limit rate.Limit, tokens int64) rate.Request {
+	return rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: tokens}
+}
+
+func take(t *testing.T, memory *pglimittest.Strategy, requests ...rate.Request) []rate.Decision {
+	t.Helper()
+	decisions, err := memory.Take(t.Context(), nil, requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decisions
+}
+
+func newLimiter(t *testing.T, strategy rate.Strategy, config pglimit.Config) *pglimit.Limiter {
+	t.Helper()
+	config.Name = "api"
+	limiter, err := pglimittest.New(strategy, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limiter
+}
+
+func allow(t *testing.T, limiter *pglimit.Limiter, want bool) rate.Decision {
+	t.Helper()
+	d, err := limiter.Allow(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Allowed != want {
+		t.Fatalf("allowed %v, want %v: %+v", d.Allowed, want, d)
+	}
+	return d
+}
+
+// The clock stands still until the test moves it, and what the limiter says follows it at once:
+// no stage of the limiter counts time by another clock, whatever the configuration says.
+func TestOnlyTheTestMovesTheClock(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	limiter := newLimiter(t, memory, pglimit.Config{
+		Limit:  pglimit.PerSecond(1),
+		Leases: pglimit.Leases{On: true}, Memory: pglimit.Memory{TTL: time.Hour},
+	})
+	start := memory.Now()
+	for i := range 3 {
+		granted := allow(t, limiter, true)
+		if want := start.Add(time.Duration(i) * time.Second); !granted.At.Equal(want) || granted.ResetAfter != time.Second {
+			t.Errorf("granted at %v, full in %v; want %v", granted.At, granted.ResetAfter, want)
+		}
+		memory.Advance(time.Second - time.Microsecond)
+		if denied := allow(t, limiter, false); denied.RetryAfter != time.Microsecond || denied.Source != pglimit.FromDatabase {
+			t.Errorf("%+v", denied)
+		}
+		memory.Advance(time.Microsecond)
+	}
+	// After a step back the bucket owes what it owed: nobody is locked out for as long as the step.
+	allow(t, limiter, true)
+	memory.Advance(-time.Hour)
+	allow(t, limiter, false)
+	memory.Advance(time.Second)
+	allow(t, limiter, true)
+}
+
+// Where the configuration has leases on, none are taken: one would last by another clock.
+func TestABusyKeyIsNotLeased(t *testing.T) {
+	t.Parallel()
+	limiter := newLimiter(t, pglimittest.Memory(), pglimit.Config{Limit: pglimit.PerSecond(1000), Leases: pglimit.Leases{On: true}})
+	for range 500 {
+		if d := allow(t, limiter, true); d.Source != pglimit.FromDatabase {
+			t.Fatalf("%+v", d)
+		}
+	}
+	if trips := limiter.Stats().LeaseTrips; trips != 0 {
+		t.Errorf("%d calls for leases", trips)
+	}
+}
+
+// Limiters of one strategy share their buckets by name, those of two do not.
+func TestBucketsAreOfTheStrategy(t *testing.T) {
+	t.Parallel()
+	memory, config := pglimittest.Memory(), pglimit.Config{Limit: pglimit.PerHour(1)}
+	allow(t, newLimiter(t, memory, config), true)
+	allow(t, newLimiter(t, memory, config), false)
+	allow(t, newLimiter(t, pglimittest.Memory(), config), true)
+}
+
+func TestFailMakesEachCallFail(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	limiter := newLimiter(t, memory, pglimit.Config{Limit: pglimit.PerHour(1)})
+	outage := errors.Join(pglimit.ErrUnavailable, errors.New("of this test"))
+	memory.Fail(outage)
+	limit := rate.PerHour(1)
+	ctx := t.Context()
+	for name, call := range map[string]func() error{
+		"Allow":    func() error { _, err := limiter.Allow(ctx, "k"); return err },
+		"Peek":     func() error { _, err := limiter.Peek(ctx, "k"); return err },
+		"Reset":    func() error { return limiter.Reset(ctx, "k") },
+		"ResetAll": func() error { _, err := limiter.ResetAll(ctx); return err },
+		"GiveBack": func() error {
+			return memory.GiveBack(ctx, nil, []rate.Refund{{Request: bucket("k", limit, 1), At: memory.Now()}})
+		},
+		"Lease": func() error {
+			_, err := memory.Lease(ctx, nil, rate.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Share: 1, TTL: time.Second})
+			return err
+		},
+		"Sweep": func() error { _, err := memory.Sweep(ctx, nil, 0, 1); return err },
+		"TakeGroups": func() error {
+			_, err := memory.TakeGroups(ctx, nil, [][]rate.Request{{bucket("k", limit, 1)}})
+			return err
+		},
+		"sign of life": func() error { _, err := memory.Pool().Exec(ctx, "select 1"); return err },
+	} {
+		if err := call(); !errors.Is(err, outage) {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+	}
+	memory.Fail(nil)
+	allow(t, limiter, true) // nothing was taken
+	if _, err := memory.Pool().Exec(ctx, "select 1"); err != nil {
+		t.Errorf("no sign of life: %v", err)
+	}
+}
+
+// counting sees the requests, as a type of a user's may.
+type counting struct {
+	*pglimittest.Strategy
+	keys []string
+}
+
+func (c *counting) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
+	for i := range requests {
+		c.keys = append(c.keys, requests[i].Key)
+	}
+	return c.Strategy.Take(ctx, session, requests)
+}
+
+func TestAnEmbeddedStrategySeesEachRequest(t *testing.T) {
+	t.Parallel()
+	c := &counting{Strategy: pglimittest.Memory()}
+	limiter := newLimiter(t, c, pglimit.Config{Limit: pglimit.PerHour(1)})
+	allow(t, limiter, true)
+	allow(t, limiter, false)
+	allow(t, limiter, false)
+	if len(c.keys) != 3 {
+		t.Errorf("it saw %q", c.keys)
+	}
+}
+
+// meeting lets nobody go before three are there.
+type meeting struct {
+	*pglimittest.Strategy
+	all sync.WaitGroup
+}
+
+func (m *meeting) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
+	m.all.Done()
+	m.all.Wait()
+	return m.Strategy.Take(ctx, session, requests)
+}
+
+// Each request is a call of its own, also of those for one key at the same time.
+func TestEachRequestIsACall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &meeting{Strategy: pglimittest.Memory()}
+		m.all.Add(3)
+		limiter := newLimiter(t, m, pglimit.Config{Limit: pglimit.PerHour(3), Timeout: time.Second})
+		for range 3 {
+			go func() {
+				if _, err := limiter.Allow(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		synctest.Wait()
+		if n := limiter.Stats().RoundTrips; n != 3 {
+			t.Errorf("%d calls for 3 requests", n)
+		}
+	})
+}
+
+// Inside a bubble the whole limiter, with its stages, has the strategy's clock: what it remembers
+// is over in time, and the circuit breaker hears when the outage is.
+func TestTheProductionLimiterInABubble(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		memory := pglimittest.MemoryOn(time.Now)
+		limiter, err := pglimit.New(memory.Pool(), memory, pglimit.Config{
+			Name: "api", Limit: pglimit.PerSecond(100).WithBurst(1), Leases: pglimit.Leases{On: true},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close(t.Context()) //nolint:errcheck // there is nothing to give back
+		for range 3 {
+			allow(t, limiter, true)
+			allow(t, limiter, false)
+			if d := allow(t, limiter, false); d.Source != pglimit.FromMemory {
+				t.Errorf("denied from %v", d.Source)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+
+		memory.Fail(pglimit.ErrUnavailable)
+		for limiter.Stats().Open == 0 {
+			if _, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, pglimit.ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		memory.Fail(nil)
+		time.Sleep(time.Second)
+		allow(t, limiter, true)
+	})
+}
+
+// The example of the package comment: a Wait sleeps by the bubble's clock.
+func TestAWaitInABubble(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := pglimittest.New(pglimittest.MemoryOn(time.Now), pglimit.Config{Name: "api", Limit: pglimit.PerSecond(1), MaxWait: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close(t.Context()) //nolint:errcheck // there is nothing to give back
+		for i, want := range []time.Duration{0, time.Second, time.Second} {
+			began := time.Now()
+			if _, err := limiter.Wait(t.Context(), "k"); err != nil || time.Since(began).Round(10*time.Millisecond) != want {
+				t.Errorf("wait %d took %v, %v", i, time.Since(began), err)
+			}
+		}
+	})
+}
+
+// Behind the pool there is no database: a statement is an error, and no panic.
+func TestThePoolHasNoDatabase(t *testing.T) {
+	t.Parallel()
+	session := rate.OnPool(pglimittest.Memory().Pool())
+	ctx := t.Context()
+	var n int
+	for name, call := range map[string]func() error{
+		"Exec":     func() error { _, err := session.Exec(ctx, "select 2"); return err },
+		"Row":      func() error { return session.Row(ctx, "select 2", nil, &n) },
+		"Pipeline": func() error { _, err := session.Pipeline(ctx, rate.Statement{SQL: "select 2"}); return err },
+		"Pipeline rows": func() error {
+			_, err := session.Pipeline(ctx, rate.Statement{SQL: "select 2", Into: []any{&n}})
+			return err
+		},
+		"OneConnection": func() error { return session.OneConnection(ctx, func(rate.Session) error { return nil }) },
+	} {
+		if err := call(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestBadClocksAndCallsAreErrors(t *testing.T) {
+	t.Parallel()
+	for _, at := range []time.Time{{}, time.Unix(0, 0), time.Date(2061, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		memory := pglimittest.MemoryOn(func() time.Time { return at })
+		if _, err := memory.Take(t.Context(), nil, []rate.Request{bucket("k", rate.PerSecond(1), 1)}); err == nil {
+			t.Errorf("at %v: no error", at)
+		}
+	}
+	memory, one := pglimittest.Memory(), rate.PerHour(1)
+	named := bucket("k", one, 1)
+	named.ID = "1"
+	for field, requests := range map[string][]rate.Request{
+		"ID":     {named},
+		"Limit":  {bucket("k", one, 1), bucket("k", rate.PerHour(2), 1)},
+		"Tokens": {bucket("k", one, 1), bucket("l", one, 2)},
+	} {
+		_, err := memory.Take(t.Context(), nil, requests)
+		if bad := (*rate.RequestError)(nil); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%s: the error is %v", field, err)
+		}
+	}
+	if _, err := memory.Sweep(t.Context(), nil, 0, 0); err == nil {
+		t.Error("Sweep of nothing: no error")
+	}
+	if d := take(t, memory, bucket("k", one, 1))[0]; !d.Allowed {
+		t.Error("one of these calls took the token")
+	}
+}
+
+// Buckets that have been full for a minute are forgotten, and only these.
+func TestSweepForgetsFullBuckets(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	take(t, memory, bucket("second", rate.PerSecond(1), 1), bucket("hour", rate.PerHour(1), 1))
+	// A lease for ten minutes, of what takes a second to come back after that.
+	lease := rate.LeaseRequest{Limiter: "test", Key: "leased", Limit: rate.PerSecond(1), Tokens: 1, Share: 1, TTL: 10 * time.Minute}
+	if l, err := memory.Lease(t.Context(), nil, lease); err != nil || l.Tokens != 1 {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	for _, test := range []struct {
+		after   time.Duration
+		removed int64
+	}{
+		{time.Minute, 0}, {time.Second, 1},
+		{10*time.Minute - time.Microsecond, 0}, {time.Microsecond, 1},
+		{50*time.Minute - time.Second - time.Microsecond, 0}, {time.Microsecond, 1},
+	} {
+		memory.Advance(test.after)
+		swept, err := memory.Sweep(t.Context(), nil, 0, 1)
+		if err != nil || !swept.Done || swept.Removed != test.removed {
+			t.Errorf("%v later: %+v, %v; want %d removed", test.after, swept, err, test.removed)
+		}
+	}
+}

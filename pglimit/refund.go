@@ -1,0 +1,134 @@
+package pglimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrNotCharged: a Settle charged less than the request cost, or nothing more than was granted,
+// because the bucket owes as much as it may. Granted of the Decision that comes with it says how
+// much was charged in all.
+var ErrNotCharged = errors.New("pglimit: not all was charged")
+
+// Refund gives back n of the tokens that the decision granted, because they were not used: for
+// limits that count only failed logins, or no requests that ended in an error of the server's.
+//
+// The bucket gets no more than it would have had: n tokens minus what was refilled since they were
+// due, or reserved by others behind them. (Tokens out of a lease are charged when that ends: until
+// then the bucket may have nothing to give back from.) Refund each token once, through a Limiter
+// with the strategy of the one that granted it, which must be a [GiveBacker]. Do not send the request
+// again if it has an ID: it would be granted without a charge. If the decision granted fewer
+// tokens, or none, or was made FromFallback, the error is a [*RequestError].
+//
+// Do not refund what was granted in a transaction (InTx) that was rolled back: nothing was taken, and the
+// bucket would get back tokens that others used. If the bucket has taken under another limit since
+// the decision, it gets nothing back; if under the first limit again after that, perhaps tokens that had flowed
+// back already, at the faster of both rates.
+func (l *Limiter) Refund(ctx context.Context, decision Decision, n int64) error {
+	r, err := l.granted(&decision)
+	if err != nil {
+		return err
+	}
+	if n < 1 || n > decision.Granted {
+		return &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: the decision granted %d, of which 1 to %[2]d can be given back", n, decision.Granted)}
+	}
+	return l.refund(ctx, refundOf(r, decision, n))
+}
+
+// Settle charges what a request really cost, after it was granted an estimate: of the tokens that
+// the decision granted, those beyond actual are given back, as by [Limiter.Refund]. If actual is
+// more, the rest is charged too, also if it is not there: the bucket then owes it, and grants
+// nothing until it is paid. Granted of the returned Decision says how much was charged in all. actual
+// may exceed what was granted by a burst at most; else the error is a [*RequestError], and nothing is
+// charged.
+//
+// A bucket owes one more burst at most. What is beyond that is not charged: the Decision comes with
+// [ErrNotCharged]. The rest is the caller's loss, unless it takes it with WaitN or AllowN later, in
+// parts of a burst at most. (Do not Settle again.)
+//
+// Settle a decision once, and do not Refund it too. To charge more, the strategy must be a [Reserver].
+// OnError is not called.
+func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64) (Decision, error) {
+	r, err := l.granted(&decision)
+	more := actual - decision.Granted
+	switch {
+	case err != nil:
+		return Decision{}, err
+	case actual < 0:
+		return Decision{}, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: what a request cost must not be negative", actual)}
+	case more > r.Limit.Burst:
+		return Decision{}, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: more than the %d that were granted and a burst of %d", actual, decision.Granted, r.Limit.Burst)}
+	case more < 0:
+		if err := l.refund(ctx, refundOf(r, decision, -more)); err != nil {
+			return Decision{}, err
+		}
+	case more > 0:
+		charged, err := l.charge(ctx, r, more)
+		if err != nil {
+			return Decision{}, err
+		}
+		charged.Granted += decision.Granted
+		decision = charged
+	}
+	decision.Allowed, decision.Granted = true, decision.Granted+min(more, 0)
+	decision.Limiter, decision.Key = "", "" // it is settled: there is nothing to give back
+	if decision.Granted < actual {
+		return decision, fmt.Errorf("%w: %d of %d tokens of %q, whose bucket owes a burst already (take the rest later, with WaitN or AllowN)", ErrNotCharged, decision.Granted, actual, r.Key)
+	}
+	return decision, nil
+}
+
+// charge takes tokens that were used already, if need be before they are there.
+func (l *Limiter) charge(ctx context.Context, r Request, tokens int64) (Decision, error) {
+	r.Tokens, r.Unit, r.Ahead = tokens, 1, min(r.Limit.Window(), MaxWindow-r.Limit.Window())
+	if err := l.check(&r); err != nil {
+		return Decision{}, err
+	}
+	d, err := l.ask(ctx, r)
+	if err != nil {
+		return Decision{}, err
+	}
+	d.Delay, d.Limit = 0, r.Limit
+	return d, nil
+}
+
+// granted returns the request that the decision granted.
+func (l *Limiter) granted(d *Decision) (Request, error) {
+	r := l.request(d.Key, d.Granted)
+	r.Limiter, r.Limit = d.Limiter, d.Limit
+	switch {
+	case d.Limiter == "":
+		return r, &RequestError{Field: "Limiter", Why: "is empty: the decision must be one of a Limiter, and not settled"}
+	case d.Granted < 1:
+		return r, &RequestError{Field: "Tokens", Why: "is 0: the decision granted nothing"}
+	case d.Source == FromFallback:
+		return r, &RequestError{Field: "Source", Why: "is fallback: Postgres has not granted the tokens"}
+	}
+	return r, nil
+}
+
+// refundOf n of the tokens that were granted, the last of them.
+func refundOf(r Request, d Decision, n int64) Refund {
+	r.Tokens, r.Unit, r.Ahead = n, min(n, r.Limit.Burst), 0
+	return Refund{Request: r, At: d.At, Delay: d.Delay}
+}
+
+// refund makes the round trip within the time limit.
+func (l *Limiter) refund(parent context.Context, refund Refund) error {
+	l.counters.refundedTokens.Add(refund.Tokens)
+	if err := l.waiting.Enter(1); err != nil {
+		return err
+	}
+	defer l.waiting.Leave(1)
+	ctx, cancel := l.timed(parent)
+	defer cancel()
+	err := l.circuit.Admit(ctx)
+	if err == nil {
+		err = l.giveBack(ctx, []Refund{refund})
+	}
+	if err = l.late(parent, ctx, err); err != nil {
+		return fmt.Errorf("pglimit: refund of %q: %w", refund.Key, err)
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package pglimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// tick is the time of a token in the tests after golang.org/x/time/rate.
+const tick = 100 * ms
+
+// step is one row of a table: what is asked for, and expected. Times are counted in ticks.
+type step struct {
+	at      int
+	reserve int64   // a Reserve of so many
+	allow   int64   // or an Allow
+	cancel  int     // or a Cancel of the reservation that this row made
+	due     float64 // when what is reserved may be used
+	refused bool    // the Reserve is an error: more than the burst
+	notOK   bool    // or too far ahead
+	denied  bool    // the Allow is denied
+}
+
+// The tables of golang.org/x/time/rate for Reserve, Cancel and Wait: what they ask, at 10 per second,
+// and what is expected here. The differences:
+//
+//   - More than the burst is a *RequestError, not a reservation that is not OK.
+//   - Less than one token is an error too.
+//   - Cancelled after its time ("too late"): what was not refilled since is given back; there, nothing.
+//   - Cancelled for the second time: nothing; there, again.
+//   - How far ahead Reserve goes is bounded by Config.MaxAhead; there, by nothing.
+//   - There is no rate of Inf or zero, and no limit that changes: a Limiter has one, and what
+//     another one wrote is converted, see strategytest. Jumps of the clock are the database's, see the
+//     integration tests.
+//   - A Wait whose context has neither a deadline nor MaxWait is an error.
+func TestReserveAsInTimeRate(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		burst int64
+		ahead time.Duration
+		steps []step
+	}{
+		"mixed with Allow": {burst: 2, steps: []step{
+			{at: 0, reserve: 3, refused: true},
+			{at: 0, reserve: 2, due: 0},
+			{at: 1, allow: 2, denied: true},
+			{at: 1, reserve: 2, due: 2},
+			{at: 1, allow: 1, denied: true},
+			{at: 3, allow: 1},
+		}},
+		"cancel what was refused": {burst: 2, ahead: 2 * tick, steps: []step{
+			{at: 0, reserve: 2, due: 0},
+			{at: 0, reserve: 2, due: 2},
+			{at: 0, reserve: 2, notOK: true},
+			{at: 0, cancel: 2},
+			{at: 2, reserve: 2, due: 4},
+		}},
+		"cancel the last": {burst: 2, steps: []step{
+			{at: 0, reserve: 2, due: 0},
+			{at: 0, reserve: 2, due: 2},
+			{at: 1, cancel: 1},
+			{at: 1, reserve: 2, due: 2},
+		}},
+		"cancel too late": {burst: 2, steps: []step{
+			{at: 0, reserve: 2, due: 0},
+			{at: 0, reserve: 2, due: 2},
+			{at: 3, cancel: 1}, // one of the two has been refilled since
+			{at: 3, reserve: 2, due: 3},
+		}},
+		"cancel much too late": {burst: 2, steps: []step{
+			{at: 0, reserve: 2, due: 0},
+			{at: 0, reserve: 2, due: 2},
+			{at: 4, cancel: 1},
+			{at: 4, reserve: 2, due: 4},
+			{at: 4, reserve: 1, due: 5},
+		}},
+		"cancel, and get 0 tokens back": {burst: 2, steps: []step{
+			{at: 0, reserve: 2, due: 0},
+			{at: 0, reserve: 1, due: 1},
+			{at: 0, reserve: 1, due: 2},
+			{at: 0, cancel: 1},
+			{at: 0, reserve: 1, due: 3, notOK: true}, // three ticks ahead is more than the window
+			{at: 1, reserve: 1, due: 3},
+		}},
+		"cancel, and get 1 token back": {burst: 2, ahead: time.Second, steps: []step{
+			{at: 0, reserve: 2, due: 0},
+			{at: 0, reserve: 2, due: 2},
+			{at: 0, reserve: 1, due: 3},
+			{at: 2, cancel: 1},
+			{at: 2, reserve: 2, due: 4},
+		}},
+		"cancel several": {burst: 4, ahead: time.Second, steps: []step{
+			{at: 0, reserve: 4, due: 0},
+			{at: 0, reserve: 3, due: 3},
+			{at: 0, reserve: 1, due: 4},
+			{at: 0, reserve: 1, due: 5},
+			{at: 1, cancel: 3},
+			{at: 1, cancel: 1}, // two come back, as if the last had never been
+			{at: 1, reserve: 3, due: 5},
+		}},
+		"cancel twice": {burst: 2, ahead: time.Second, steps: []step{
+			{at: 0, reserve: 2, due: 0},
+			{at: 0, reserve: 2, due: 2},
+			{at: 0, cancel: 1},
+			{at: 0, cancel: 1},
+			{at: 0, reserve: 2, due: 2},
+		}},
+		"too far ahead": {burst: 2, ahead: tick, steps: []step{
+			{at: 0, reserve: 2, due: 0},
+			{at: 0, reserve: 1, due: 1},
+			{at: 0, reserve: 1, notOK: true},
+			{at: 1, reserve: 1, due: 2},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				limiter := waiting(t, newReserving(), func(c *pglimit.Config) { c.Limit, c.MaxAhead = pglimit.PerSecond(10).WithBurst(test.burst), test.ahead })
+				began := time.Now()
+				made := make(map[int]*pglimit.Reservation)
+				for i, step := range test.steps {
+					time.Sleep(time.Until(began.Add(time.Duration(step.at) * tick)))
+					switch {
+					case step.allow > 0:
+						if d, err := limiter.AllowN(t.Context(), "k", step.allow); err != nil || d.Allowed == step.denied {
+							t.Errorf("row %d: %+v, %v", i, d, err)
+						}
+					case step.reserve > 0:
+						made[i] = reserves(t, limiter, i, step, began)
+					default:
+						if err := made[step.cancel].Cancel(t.Context()); err != nil {
+							t.Errorf("row %d: %v", i, err)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+func reserves(t *testing.T, limiter *pglimit.Limiter, row int, step step, began time.Time) *pglimit.Reservation {
+	t.Helper()
+	r, err := limiter.ReserveN(t.Context(), "k", step.reserve)
+	var refused *pglimit.RequestError
+	if errors.As(err, &refused) != step.refused {
+		t.Errorf("row %d: %v", row, err)
+	}
+	if err != nil {
+		return r
+	}
+	if r.OK() == step.notOK {
+		t.Errorf("row %d: %+v", row, r.Decision())
+	}
+	want := time.Duration(math.MaxInt64)
+	if r.OK() {
+		want = time.Duration(step.due*float64(tick)) - time.Since(began)
+	}
+	if got := r.Delay(); got != want && !near(got, want) {
+		t.Errorf("row %d: a delay of %v, want %v", row, got, want)
+	}
+	return r
+}
+
+// The table for Wait: at 10 per second, burst 3.
+func TestWaitAsInTimeRate(t *testing.T) {
+	t.Parallel()
+	for name, steps := range map[string][]struct {
+		n        int64
+		deadline time.Duration // negative: it has passed; 0: an hour
+		cancel   time.Duration // after this time
+		took     time.Duration
+		ok       bool
+	}{
+		"simple": {
+			{n: 1, deadline: -1},
+			{n: 4},
+			{n: 2, ok: true},
+			{n: 3, took: 2 * tick, ok: true},
+		},
+		"cancel": {
+			{n: 2, ok: true},
+			{n: 3, cancel: tick, took: tick},
+			{n: 2, ok: true}, // the three came back
+		},
+		"timeout": {
+			{n: 2, deadline: tick, ok: true},
+			{n: 3, deadline: tick},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				limiter := waiting(t, newReserving(), func(c *pglimit.Config) { c.Limit = pglimit.PerSecond(10).WithBurst(3) })
+				for i, row := range steps {
+					if row.deadline == 0 {
+						row.deadline = time.Hour
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+					if row.cancel > 0 {
+						time.AfterFunc(row.cancel, cancel)
+					}
+					began := time.Now()
+					_, err := limiter.WaitN(ctx, "k", row.n)
+					if took := time.Since(began); (err == nil) != row.ok || !near(took, row.took) {
+						t.Errorf("row %d: after %v: %v", i, took, err)
+					}
+					cancel()
+				}
+			})
+		})
+	}
+}
+
+// In a transaction of the caller's, Reserve, Cancel, Refund and Settle go out on it.
+func TestReserveInTheCallersTransaction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, nil)
+		in := limiter.InTx(pglimitTx{})
+		first, err := in.Reserve(t.Context(), "k")
+		if err != nil || !first.OK() || first.Delay() != 0 {
+			t.Fatalf("%+v, %v", first, err)
+		}
+		if d, err := limiter.Allow(t.Context(), "k"); err != nil || d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if err := first.Cancel(t.Context()); err != nil || s.owes("k", limiter.Limit()) != 0 {
+			t.Errorf("%v, and %d are owed", err, s.owes("k", limiter.Limit()))
+		}
+	})
+}
+
+func ExampleLimiter_Reserve() {
+	ctx := context.Background()
+	limiter, err := pglimit.New(noDB{}, newReserving(), pglimit.Config{ // your pool, and strategies.TokenBucket{}, say
+		Name:     "jobs",
+		Limit:    pglimit.Every(time.Hour),
+		MaxAhead: 24 * time.Hour,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		r, err := limiter.Reserve(ctx, "nightly")
+		switch {
+		case err != nil:
+			fmt.Println(err)
+		case !r.OK():
+			fmt.Println("not within a day, but after", r.Decision().RetryAfter)
+		default:
+			fmt.Println("start in", r.Delay().Round(time.Minute)) // or r.Cancel(ctx), if it is not needed after all
+		}
+	}
+	// Output:
+	// start in 0s
+	// start in 1h0m0s
+	// start in 2h0m0s
+}

@@ -1,0 +1,256 @@
+package pglimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// trips is an OnRoundTrip that remembers what it is told.
+type trips struct {
+	mu   sync.Mutex
+	told []pglimit.RoundTrip
+}
+
+func (t *trips) onRoundTrip(_ context.Context, trip pglimit.RoundTrip) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.told = append(t.told, trip)
+}
+
+// take returns what it was told since the last time.
+func (t *trips) take() []pglimit.RoundTrip {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	told := t.told
+	t.told = nil
+	return told
+}
+
+// outcomes of a call for one of byKey's keys. A call that is combined has no time limit of its
+// own: it ends when its callers have gone.
+var outcomes = map[string]string{
+	"granted": "ok", "denied": "ok", "contended": "ok", "down": "other", "gone": "unavailable", "refused": "refused",
+	"not migrated": "not_migrated", "no right": "permission", "slow": "timeout", "left": "canceled",
+}
+
+func TestOnRoundTripIsToldOfEachCall(t *testing.T) {
+	t.Parallel()
+	for stages := range 8 {
+		combine, breaker, inTx := stages&1 > 0, stages&2 > 0, stages&4 > 0
+		t.Run(fmt.Sprintf("combine=%t breaker=%t inTx=%t", combine, breaker, inTx), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var heard trips
+				slow := &fake{take: func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+					time.Sleep(30 * time.Millisecond)
+					return byKey(ctx, requests)
+				}}
+				limiter := newLimiter(t, slow, func(c *pglimit.Config) {
+					c.Combine.Off, c.Breaker.Off, c.Timeout, c.OnRoundTrip = !combine, !breaker, time.Second, heard.onRoundTrip
+				})
+				in := limiter
+				if inTx {
+					in = limiter.InTx(pglimitTx{})
+				}
+				var took, sent int64
+				for key, outcome := range outcomes {
+					for way, ask := range ways {
+						ctx, leave := context.WithCancel(t.Context())
+						if key == "left" {
+							time.AfterFunc(500*time.Millisecond, leave)
+						}
+						duration := 30 * time.Millisecond
+						switch key {
+						case "left":
+							duration = 500 * time.Millisecond
+						case "slow":
+							duration = time.Second
+							if combine && !inTx {
+								outcome = "canceled"
+							}
+						}
+						if outcome == "canceled" && combine && !inTx {
+							duration += time.Second // the time that is left to a call for which nobody waits
+						}
+						_, _, _ = ask(ctx, in, key)
+						leave()
+						later(5 * time.Second)
+						told := heard.take()
+						if len(told) == 0 {
+							t.Errorf("%s of %q: nothing was told", way, key)
+						}
+						for _, trip := range told {
+							if trip.Limiter != "api" || trip.Strategy != "fake" || trip.Operation != "take" || trip.Requests < 1 ||
+								trip.Outcome != outcome || (trip.Err == nil) != (outcome == "ok") || trip.Duration != duration {
+								t.Errorf("%s of %q: %+v, want %s after %v", way, key, trip, outcome, duration)
+							}
+							took, sent = took+1, sent+int64(trip.Requests)
+						}
+					}
+				}
+				if s := limiter.Stats(); s.RoundTrips != took || s.Requests != sent {
+					t.Errorf("told of %d calls with %d requests, counted %d with %d", took, sent, s.RoundTrips, s.Requests)
+				}
+				if err := limiter.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestOnRoundTripIsToldTheOperation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var heard trips
+		limiter := newLimiter(t, newPanicking(), func(c *pglimit.Config) {
+			c.Leases.On, c.Limit, c.OnRoundTrip = true, pglimit.PerSecond(1000), heard.onRoundTrip
+		})
+		load(t, limiter, time.Millisecond, 100*time.Millisecond)
+		if err := limiter.Reset(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		if _, err := limiter.ResetAll(t.Context()); err != nil {
+			t.Error(err)
+		}
+		var told []string
+		number := make(map[string]int64)
+		for _, trip := range heard.take() {
+			if number[trip.Operation]++; number[trip.Operation] == 1 {
+				told = append(told, trip.Operation)
+			}
+			if trip.Outcome != "ok" || (trip.Requests == 0) != (trip.Operation != "take") {
+				t.Errorf("%+v", trip)
+			}
+		}
+		if got := strings.Join(told, " "); got != "take lease reset reset_all" {
+			t.Error(got)
+		}
+		if s := limiter.Stats(); number["lease"] != s.LeaseTrips || number["take"] != s.RoundTrips {
+			t.Errorf("told of %v, counted %+v", number, s)
+		}
+		_ = limiter.Close(t.Context())
+	})
+	synctest.Test(t, func(t *testing.T) {
+		var heard trips
+		s := newServer(grantAll)
+		c := combining(t, s, func(c *pglimit.Config) { c.OnRoundTrip = heard.onRoundTrip })
+		ctx, leave := context.WithCancel(t.Context())
+		c.ask(ctx, "a", 2)
+		leave()
+		synctest.Wait()
+		s.finish()
+		synctest.Wait()
+		told := heard.take()
+		if len(told) != 2 || told[0].Operation != "take" || told[1].Operation != "give_back" || told[1].Requests != 0 || told[1].Outcome != "ok" {
+			t.Errorf("%+v", told)
+		}
+	})
+}
+
+// A call that the breaker refuses did not happen; one that it gives up did, and failed.
+func TestOnRoundTripAndTheBreaker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var heard trips
+		silent := &fake{take: fail(fmt.Errorf("%w: connection refused", pglimit.ErrUnavailable))}
+		limiter, err := pglimit.New(deadPool{}, silent, config(func(c *pglimit.Config) {
+			c.Breaker.Off, c.Timeout, c.OnRoundTrip = false, time.Second, heard.onRoundTrip
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			_, _ = limiter.Allow(t.Context(), "a")
+		}
+		if told := heard.take(); len(told) != 2 || told[1].Outcome != "unavailable" || limiter.Stats().Failed[pglimit.CauseBreaker] != 8 {
+			t.Errorf("%+v, %+v", told, limiter.Stats())
+		}
+		time.Sleep(time.Minute)
+		if _, err := limiter.Allow(t.Context(), "a"); err == nil || len(heard.take()) != 0 {
+			t.Errorf("%v: a sign of life is not a round trip", err)
+		}
+		_ = limiter.Close(t.Context())
+	})
+	synctest.Test(t, func(t *testing.T) {
+		var heard trips
+		frozen := &fake{take: func(ctx context.Context, _ []pglimit.Request) ([]pglimit.Decision, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		limiter, err := pglimit.New(deadPool{}, frozen, config(func(c *pglimit.Config) {
+			c.Breaker.Off, c.Timeout, c.OnRoundTrip = false, 10*time.Second, heard.onRoundTrip
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = limiter.Allow(t.Context(), "a")
+		if told := heard.take(); len(told) != 1 || told[0].Outcome != "unavailable" || told[0].Duration > 2*time.Second {
+			t.Errorf("%+v", told)
+		}
+		_ = limiter.Close(t.Context())
+	})
+}
+
+// deadPool gives no sign of life.
+type deadPool struct{ noDB }
+
+func (deadPool) Exec(context.Context, string, ...any) (tag pgconn.CommandTag, err error) {
+	return tag, errors.New("connection refused")
+}
+
+// A caller who was let in, and is sent when the breaker has opened, makes no round trip.
+func TestOnRoundTripIsNotToldOfACallThatWasRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var heard trips
+		down := &fake{take: func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
+			time.Sleep(10 * time.Millisecond)
+			return nil, fmt.Errorf("%w: connection refused", pglimit.ErrUnavailable)
+		}}
+		limiter, err := pglimit.New(deadPool{}, down, config(func(c *pglimit.Config) {
+			c.Breaker.Off, c.Combine.Off, c.Combine.Lanes, c.Timeout, c.OnRoundTrip = false, false, 1, time.Second, heard.onRoundTrip
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 { // one while the call of the one before is under way
+			go func() { _, _ = limiter.Allow(t.Context(), "a") }()
+			later(7 * time.Millisecond)
+		}
+		later(time.Second)
+		if s := limiter.Stats(); len(heard.take()) != 2 || s.RoundTrips != 2 || s.Failed[pglimit.CauseBreaker] != 1 || s.Failed.Total() != 3 {
+			t.Errorf("%+v", s)
+		}
+		_ = limiter.Close(t.Context())
+	})
+}
+
+// A pool may be set up to cancel a query on the server: the error is the server's then.
+func TestOutcomeOfACallThatTheServerCancelled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var heard trips
+		limiter := newLimiter(t, &fake{take: func(ctx context.Context, _ []pglimit.Request) ([]pglimit.Decision, error) {
+			<-ctx.Done()
+			return nil, errors.New("canceling statement due to user request")
+		}}, func(c *pglimit.Config) { c.Timeout, c.OnRoundTrip = time.Second, heard.onRoundTrip })
+		_, _ = limiter.Allow(t.Context(), "a")
+		ctx, leave := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, leave)
+		_, _ = limiter.Allow(ctx, "a")
+		if told := heard.take(); len(told) != 2 || told[0].Outcome != "timeout" || told[1].Outcome != "canceled" {
+			t.Errorf("%+v", told)
+		}
+	})
+}

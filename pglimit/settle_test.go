@@ -1,0 +1,229 @@
+package pglimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+)
+
+// costly is a Limiter of one token per second, burst 10.
+func costly(t *testing.T, s pglimit.Strategy, change func(*pglimit.Config)) *pglimit.Limiter {
+	t.Helper()
+	return waiting(t, s, func(c *pglimit.Config) {
+		c.Limit = pglimit.PerSecond(1).WithBurst(10)
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+func allowN(t *testing.T, limiter *pglimit.Limiter, n int64) pglimit.Decision {
+	t.Helper()
+	d, err := limiter.AllowN(t.Context(), "k", n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// What is given back can be had again, less what was refilled; and the memory of a denial ends.
+func TestRefund(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := costly(t, s, nil)
+		granted := allowN(t, limiter, 10)
+		if granted.Limiter != "api" || granted.Key != "k" {
+			t.Errorf("%+v does not name its bucket", granted)
+		}
+		if d := allowN(t, limiter, 4); d.Allowed {
+			t.Errorf("%+v", d)
+		}
+		if err := limiter.Refund(t.Context(), granted, 4); err != nil {
+			t.Error(err)
+		}
+		if d := allowN(t, limiter, 4); !d.Allowed {
+			t.Errorf("after the refund: %+v", d)
+		}
+		time.Sleep(5 * time.Second)
+		if err := limiter.Refund(t.Context(), granted, 6); err != nil { // five have been refilled
+			t.Error(err)
+		}
+		if owed := s.owes("k", limiter.Limit()); owed != 4000 {
+			t.Errorf("%d thousandths of a token are owed, want 4 tokens", owed)
+		}
+	})
+}
+
+// What cannot be given back, or settled, is an error that says why, and changes nothing.
+func TestBadRefunds(t *testing.T) {
+	t.Parallel()
+	s := newReserving()
+	limiter := costly(t, s, nil)
+	granted := allowN(t, limiter, 5)
+	denied := allowN(t, limiter, 6)
+	fallback := granted
+	fallback.Source = pglimit.FromFallback
+	settled, err := limiter.Settle(t.Context(), granted, 5)
+	if err != nil || settled.Granted != 5 {
+		t.Errorf("%+v, %v", settled, err)
+	}
+	for _, test := range []struct {
+		decision pglimit.Decision
+		n        int64
+		field    string
+		settle   int64
+	}{
+		{denied, 1, "Tokens", 1}, {fallback, 1, "Source", 1}, {settled, 1, "Limiter", 1},
+		{pglimit.Decision{}, 1, "Limiter", 1}, {granted, 0, "Tokens", -1}, {granted, -1, "Tokens", 16}, {granted, 6, "Tokens", 1 << 62},
+	} {
+		var request *pglimit.RequestError
+		if err := limiter.Refund(t.Context(), test.decision, test.n); !errors.As(err, &request) || request.Field != test.field {
+			t.Errorf("refund of %d of %+v: %v", test.n, test.decision, err)
+		}
+		if _, err := limiter.Settle(t.Context(), test.decision, test.settle); !errors.As(err, &request) || request.Field != test.field {
+			t.Errorf("settle %+v as %d: %v", test.decision, test.settle, err)
+		}
+	}
+	if len(s.refunds) != 0 || len(s.calls) > 2 {
+		t.Errorf("%d refunds, %d calls", len(s.refunds), len(s.calls))
+	}
+	// A strategy that takes nothing back, and one that charges nothing ahead.
+	plain := costly(t, struct{ pglimit.Strategy }{pglimittest.Memory()}, nil)
+	granted = allowN(t, plain, 5)
+	_, more := plain.Settle(t.Context(), granted, 6)
+	for name, err := range map[string]error{"refund": plain.Refund(t.Context(), granted, 1), "settle": more} {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.down = errDown
+	if err := limiter.Refund(t.Context(), granted, 1); !errors.Is(err, errDown) || !strings.HasPrefix(err.Error(), `pglimit: refund of "k": `) {
+		t.Error(err)
+	}
+}
+
+// Settle charges what it cost: the rest is given back, or charged too, up to one burst of debt,
+// which is paid before the next grant.
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, test := range []struct{ granted, others, actual, charged, owed int64 }{
+			{5, 0, 5, 5, 5},
+			{5, 0, 2, 2, 2},
+			{5, 0, 0, 0, 0},
+			{5, 0, 8, 8, 8},
+			{5, 5, 15, 15, 20},
+			{5, 5, 9, 9, 14},
+			{10, 0, 20, 20, 20},
+			{1, 9, 11, 11, 20},
+		} {
+			s := newReserving()
+			limiter := costly(t, s, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
+			granted := allowN(t, limiter, test.granted)
+			if test.others > 0 {
+				allowN(t, limiter, test.others)
+			}
+			d, err := limiter.Settle(t.Context(), granted, test.actual)
+			if err != nil || d.Granted != test.charged || !d.Allowed || d.Delay != 0 {
+				t.Errorf("%+v: %+v, %v", test, d, err)
+			}
+			if owed := s.owes("k", limiter.Limit()); owed != 1000*test.owed {
+				t.Errorf("%+v: %d thousandths of a token are owed", test, owed)
+			}
+			if next := allowN(t, limiter, 1); next.Allowed != (test.owed < 10) || test.owed >= 10 && next.RetryAfter != time.Duration(test.owed-9)*time.Second {
+				t.Errorf("%+v: then %+v", test, next)
+			}
+		}
+		// Two that cost a burst more: the second is charged what the debt leaves, and says so.
+		s := newReserving()
+		limiter := costly(t, s, nil)
+		one, two := allowN(t, limiter, 5), allowN(t, limiter, 5)
+		if d, err := limiter.Settle(t.Context(), one, 11); err != nil || d.Granted != 11 {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if d, err := limiter.Settle(t.Context(), two, 15); !errors.Is(err, pglimit.ErrNotCharged) || !strings.Contains(err.Error(), "9 of 15") || d.Granted != 9 || !d.Allowed || d.Limiter != "" {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if owed := s.owes("k", limiter.Limit()); owed != 20_000 {
+			t.Errorf("%d thousandths of a token are owed", owed)
+		}
+		// OnError decides nothing here.
+		s.down = errDown
+		if d, err := limiter.Settle(t.Context(), one, 12); !errors.Is(err, errDown) || d != (pglimit.Decision{}) {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
+func ExampleLimiter_Refund() {
+	ctx := context.Background()
+	limiter, err := pglimit.New(noDB{}, newReserving(), pglimit.Config{ // your pool, and strategies.TokenBucket{}, say
+		Name:  "failed logins",
+		Limit: pglimit.PerHour(1).WithBurst(3),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, password := range []string{"1234", "letmein", "correct", "correct", "qwerty", "correct"} {
+		d, err := limiter.Allow(ctx, "user:42") // taken first, so that nobody can try many at once
+		switch {
+		case err != nil:
+			fmt.Println(err)
+		case !d.Allowed:
+			fmt.Println("too many failures")
+		case password == "correct":
+			fmt.Println("welcome")
+			if err := limiter.Refund(ctx, d, 1); err != nil {
+				fmt.Println(err)
+			}
+		default:
+			fmt.Println("wrong password")
+		}
+	}
+	// Output:
+	// wrong password
+	// wrong password
+	// welcome
+	// welcome
+	// wrong password
+	// too many failures
+}
+
+func ExampleLimiter_Settle() {
+	ctx := context.Background()
+	limiter, err := pglimit.New(noDB{}, newReserving(), pglimit.Config{ // your pool, and strategies.TokenBucket{}, say
+		Name:  "model tokens",
+		Limit: pglimit.PerHour(1000),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	d, err := limiter.AllowN(ctx, "user:42", 600) // an estimate
+	if err != nil || !d.Allowed {
+		fmt.Println("denied", err)
+		return
+	}
+	d, err = limiter.Settle(ctx, d, 450) // what it was
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	left, err := limiter.Peek(ctx, "user:42")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("charged", d.Granted, "of the estimate; left:", left.Remaining)
+	// Output:
+	// charged 450 of the estimate; left: 550
+}

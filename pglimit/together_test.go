@@ -1,0 +1,446 @@
+package pglimit_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/strategies/audit"
+)
+
+// What follows is about features that meet: a limiter as in production, with a database in memory.
+
+func onMemory(t *testing.T, memory *pglimittest.Strategy, change func(*pglimit.Config)) *pglimit.Limiter {
+	t.Helper()
+	c := pglimit.Config{Name: "api", Limit: pglimit.PerHour(100), Leases: pglimit.Leases{On: true, TTL: 10 * time.Second}}
+	if change != nil {
+		change(&c)
+	}
+	limiter, err := pglimit.New(memory.Pool(), memory, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := limiter.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return limiter
+}
+
+// untilLeased takes tokens of the key, one by one, until there is a lease. It returns how many.
+func untilLeased(t *testing.T, limiter *pglimit.Limiter, key string) (taken int64) {
+	t.Helper()
+	for d := (pglimit.Decision{}); d.Source != pglimit.FromLease; taken++ {
+		var err error
+		if d, err = limiter.Allow(t.Context(), key); err != nil || !d.Allowed || taken > 90 {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	return taken
+}
+
+// Whoever has to ask Postgres is not denied the tokens that this very process has leased.
+func TestEveryoneGetsWhatThisProcessHasLeased(t *testing.T) {
+	t.Parallel()
+	looser := pglimit.PerHour(100).WithBurst(101)
+	for name, all := range map[string]func(t *testing.T, l *pglimit.Limiter, left int64) (granted int64, err error){
+		"with an ID": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			d, err := l.Take(t.Context(), pglimit.Request{Key: "k", Tokens: left, ID: "id"})
+			return d[0].Granted, err
+		},
+		"in a group": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			g, err := l.AllowAll(t.Context(), pglimit.Request{Key: "k", Tokens: left})
+			return g.Decisions[0].Granted, err
+		},
+		"waiting": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			d, err := l.WaitN(ctx, "k", left)
+			return d.Granted, err
+		},
+		"ahead": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			r, err := l.ReserveN(t.Context(), "k", left)
+			return left, errors.Join(err, map[bool]error{true: errors.New("they are due later")}[r.Delay() > 0])
+		},
+		"under another limit": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			d, err := l.AllowLimitN(t.Context(), "k", looser, left+1)
+			return d.Granted - 1, err
+		},
+		"after SetLimit": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			if err := l.SetLimit(looser); err != nil {
+				return 0, err
+			}
+			d, err := l.AllowN(t.Context(), "k", left+1)
+			return d.Granted - 1, err
+		},
+		"a peek": func(t *testing.T, l *pglimit.Limiter, _ int64) (int64, error) {
+			d, err := l.Peek(t.Context(), "k")
+			return d.Remaining, err
+		},
+		"in one Take with others": func(t *testing.T, l *pglimit.Limiter, left int64) (granted int64, err error) {
+			decisions, err := l.Take(t.Context(),
+				pglimit.Request{Key: "k", Tokens: 10}, pglimit.Request{Key: "k"}, pglimit.Request{Key: "k", Tokens: 10, ID: "id"},
+				pglimit.Request{Key: "k", Tokens: 10, Ahead: time.Second}, pglimit.Request{Key: "k", Tokens: left - 29, Limit: looser})
+			for _, d := range decisions {
+				granted += d.Granted
+			}
+			return granted - 1, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				limiter := onMemory(t, pglimittest.MemoryOn(time.Now), nil)
+				left := limiter.Limit().Burst - untilLeased(t, limiter, "k")
+				if granted, err := all(t, limiter, left); granted != left || err != nil {
+					t.Errorf("%d of %d, %v", granted, left, err)
+				}
+			})
+		})
+	}
+}
+
+// Two processes with leases, callers who take and give back at random, at once or later: what was
+// used is never over.
+func TestRefundsOfLeasesAreNeverOver(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			memory, limit := pglimittest.MemoryOn(time.Now), pglimit.PerSecond(400).WithBurst(200)
+			var limiters []*pglimit.Limiter
+			for range 2 {
+				limiters = append(limiters, onMemory(t, memory, func(c *pglimit.Config) { c.Limit, c.Leases.TTL = limit, time.Second }))
+			}
+			var mu sync.Mutex
+			var used audit.History
+			var given [4]int64 // back, by Source
+			var work sync.WaitGroup
+			for i := range uint64(16) {
+				work.Go(func() {
+					random := rand.New(rand.NewPCG(seed, i))
+					for i := range 300 {
+						time.Sleep(time.Duration(random.Int64N(int64(30 * time.Millisecond))))
+						if i%20 == 0 { // until the bucket is full
+							time.Sleep(600 * time.Millisecond)
+						}
+						n := 1 + random.Int64N(4)
+						d, err := limiters[i%2].AllowN(t.Context(), "k", n)
+						if err != nil {
+							t.Error(err)
+						}
+						if !d.Allowed {
+							continue
+						}
+						back := random.Int64N(n + 1)
+						if i/20%2 > 0 { // what is given back too late is used now
+							back = 0
+						}
+						mu.Lock()
+						used.Add(audit.Event{At: d.At.UnixNano(), Granted: n - back})
+						given[d.Source] += back
+						mu.Unlock()
+						if back == 0 {
+							continue
+						}
+						to, later := limiters[random.IntN(2)], time.Duration(random.Int64N(3)*random.Int64N(int64(time.Second)))
+						work.Go(func() {
+							time.Sleep(later)
+							if err := to.Refund(t.Context(), d, back); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+				})
+			}
+			work.Wait()
+			if report := used.Check(limit); report.Over.Tokens > 0 || report.Err != nil || given[pglimit.FromLease] < 100 || given[pglimit.FromDatabase] < 100 {
+				t.Errorf("seed %d: %v; given back by source: %v", seed, report, given)
+			}
+		})
+	}
+}
+
+// What any call granted can be given back, and settled.
+func TestWhateverWasGrantedCanBeGivenBack(t *testing.T) {
+	t.Parallel()
+	plan := pglimit.PerHour(50)
+	for name, take := range map[string]func(*testing.T, *pglimit.Limiter) (pglimit.Decision, error){
+		"AllowN": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) { return l.AllowN(t.Context(), "k", 3) },
+		"AllowAll": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			g, err := l.AllowAll(t.Context(), pglimit.Request{Key: "other"}, pglimit.Request{Key: "k", Limiter: "day", Limit: plan, Tokens: 3})
+			return g.Decisions[1], err
+		},
+		"an ID": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			d, err := l.Take(t.Context(), pglimit.Request{Key: "k", Tokens: 3, ID: "id"})
+			return d[0], err
+		},
+		"AllowLimitN": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			return l.AllowLimitN(t.Context(), "k", plan, 3)
+		},
+		"ReserveN": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			r, err := l.ReserveN(t.Context(), "k", 3)
+			return r.Decision(), err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				limiter := onMemory(t, pglimittest.MemoryOn(time.Now), nil)
+				granted, err := take(t, limiter)
+				if err != nil || granted.Granted != 3 {
+					t.Fatalf("%+v, %v", granted, err)
+				}
+				owed := func() time.Duration {
+					d, err := limiter.Take(t.Context(), pglimit.Request{Limiter: granted.Limiter, Key: granted.Key, Limit: granted.Limit})
+					if err != nil {
+						t.Error(err)
+					}
+					return d[0].ResetAfter
+				}
+				if err := limiter.Refund(t.Context(), granted, 1); err != nil || owed() != 2*granted.Limit.Token() {
+					t.Errorf("%v is owed, %v", owed(), err)
+				}
+				granted.Granted = 2
+				if d, err := limiter.Settle(t.Context(), granted, 7); err != nil || d.Granted != 7 || owed() != 7*granted.Limit.Token() {
+					t.Errorf("%v is owed, %+v, %v", owed(), d, err)
+				}
+			})
+		})
+	}
+}
+
+// A denial under one limit ends with a grant under another, also if that was a request with an ID.
+func TestAGrantOfAnIDUnderAnotherLimitEndsADenial(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter := onMemory(t, pglimittest.MemoryOn(time.Now), func(c *pglimit.Config) { c.Limit = pglimit.Every(time.Hour) })
+		for _, source := range []pglimit.Source{pglimit.FromDatabase, pglimit.FromMemory} {
+			if d, err := limiter.Allow(t.Context(), "k"); err != nil || d.Source != source {
+				t.Errorf("%+v, %v, want it from %v", d, err, source)
+			}
+		}
+		fast := pglimit.PerSecond(1000)
+		if d, err := limiter.Take(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id", Limit: fast}); err != nil || !d[0].Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		time.Sleep(2 * time.Millisecond) // both have flowed back, at the faster rate
+		if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
+// An OnError may answer a Wait with a Delay of its own. Who gives that up gives nothing back, because
+// Postgres has granted nothing.
+func TestAWaitFromFallbackGivesNothingBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		s.down = errors.New("down")
+		limiter := waiting(t, s, func(c *pglimit.Config) {
+			c.OnError = func(context.Context, pglimit.Request, error) (pglimit.Decision, error) {
+				return pglimit.Decision{Allowed: true, Granted: 1, Delay: time.Minute}, nil
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		time.AfterFunc(time.Second, cancel)
+		if _, err := limiter.Wait(ctx, "k"); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if stats := limiter.Stats(); len(s.refunds) > 0 || stats.GivenBack+stats.LostTokens > 0 {
+			t.Errorf("%+v; %+v", s.refunds, stats)
+		}
+	})
+}
+
+// A Limiter that blocks keys says what it cannot do, whatever the deadline, and takes nothing.
+func TestWhatALimiterThatBlocksCannotDo(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	limiter, err := pglimittest.New(memory, config(withBlock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := limiter.AllowN(t.Context(), "k", 5)
+	if err != nil || !d.Allowed {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	for what, call := range map[string]func(context.Context) error{
+		"Wait":    func(ctx context.Context) error { _, err := limiter.Wait(ctx, "k"); return err },
+		"Reserve": func(ctx context.Context) error { _, err := limiter.Reserve(ctx, "k"); return err },
+		"Ahead": func(ctx context.Context) error {
+			_, err := limiter.Take(ctx, pglimit.Request{Key: "k", Tokens: 1, Ahead: time.Second})
+			return err
+		},
+		"Settle": func(ctx context.Context) error { _, err := limiter.Settle(ctx, d, 6); return err },
+		"AllowAll": func(ctx context.Context) error {
+			_, err := limiter.AllowAll(ctx, pglimit.Request{Key: "k"})
+			return err
+		},
+	} {
+		for _, patience := range []time.Duration{time.Hour, 500 * time.Microsecond} {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			if err := call(ctx); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "a Limiter with Config.Block") {
+				t.Errorf("%s: %v", what, err)
+			}
+			cancel()
+		}
+	}
+	if _, err := limiter.Settle(t.Context(), d, 2); err != nil { // to give back is no harm
+		t.Error(err)
+	}
+	if now, err := limiter.Peek(t.Context(), "k"); err != nil || now.Remaining != d.Remaining+3 {
+		t.Errorf("%+v, %v", now, err)
+	}
+}
+
+// Every request is counted once and heard once, whichever way it goes.
+func TestEveryCallIsCountedAndHeardOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var heard int
+		memory := pglimittest.MemoryOn(time.Now)
+		counting := func(c *pglimit.Config) {
+			c.Limit = pglimit.PerHour(5)
+			c.OnDecision = func(context.Context, pglimit.Request, pglimit.Decision, error) { heard++ }
+		}
+		limiter := onMemory(t, memory, counting)
+		local := onMemory(t, memory, func(c *pglimit.Config) { counting(c); c.OnError = pglimit.FailLocal(1) })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		calls := []struct {
+			name    string
+			counted int64
+			heard   int
+			call    func(l *pglimit.Limiter) error
+		}{
+			{"Allow", 1, 1, func(l *pglimit.Limiter) error { _, err := l.Allow(ctx, "k"); return err }},
+			{"Peek", 1, 1, func(l *pglimit.Limiter) error { _, err := l.Peek(ctx, "k"); return err }},
+			{"AllowLimit", 1, 1, func(l *pglimit.Limiter) error { _, err := l.AllowLimit(ctx, "k", pglimit.PerHour(6)); return err }},
+			{"AllowOnce", 1, 1, func(l *pglimit.Limiter) error { _, err := l.AllowOnce(ctx, "k", "id"); return err }},
+			{"Reserve", 1, 1, func(l *pglimit.Limiter) error { _, err := l.Reserve(ctx, "k"); return err }},
+			{"Wait", 1, 1, func(l *pglimit.Limiter) error {
+				_, err := l.Wait(ctx, "k")
+				return err
+			}},
+			{"Take", 4, 4, func(l *pglimit.Limiter) error {
+				_, err := l.Take(ctx, pglimit.Request{Key: "k", Tokens: 1, ID: "i"}, pglimit.Request{Key: "k"},
+					pglimit.Request{Key: "l", Tokens: 2, Unit: 1, Ahead: time.Hour}, pglimit.Request{Key: "l", Tokens: 1, Limit: pglimit.PerHour(9)})
+				return err
+			}},
+			{"AllowAll", 1, 2, func(l *pglimit.Limiter) error {
+				_, err := l.AllowAll(ctx, pglimit.Request{Key: "k", Tokens: 4}, pglimit.Request{Key: "m"})
+				return err
+			}},
+			{"Refund", 0, 0, func(l *pglimit.Limiter) error {
+				return l.Refund(ctx, pglimit.Decision{Limiter: "api", Key: "k", Limit: pglimit.PerHour(5), Granted: 1, At: time.Now()}, 1)
+			}},
+		}
+		check := func(what string, l *pglimit.Limiter, decided, failed int64) { // of each request
+			for _, c := range calls {
+				before := l.Stats()
+				heard = 0
+				if err := c.call(l); (err != nil) != (failed > 0 && (decided == 0 || c.name == "Refund")) {
+					t.Errorf("%s, %s: %v", what, c.name, err)
+				}
+				s := l.Stats().Since(before)
+				if s.Allowed.Total()+s.Denied.Total() != decided*c.counted || s.Failed.Total() != failed*c.counted || heard != c.heard {
+					t.Errorf("%s, %s: heard %d times, %+v", what, c.name, heard, s)
+				}
+			}
+		}
+		check("up", limiter, 1, 0)
+		memory.Fail(pglimit.ErrUnavailable)
+		check("down", limiter, 0, 1)
+		check("decided here", local, 1, 1)
+		memory.Fail(nil)
+	})
+}
+
+// Every method refuses what makes no sense, with a sentence that names the field and the value, and
+// asks nobody.
+func TestEveryMethodRefusesNonsense(t *testing.T) {
+	t.Parallel()
+	methods := map[string]func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error{
+		"AllowN": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
+			_, err := l.AllowN(ctx, key, n)
+			return err
+		},
+		"AllowLimitN": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
+			_, err := l.AllowLimitN(ctx, key, pglimit.PerHour(5), n)
+			return err
+		},
+		"WaitN": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
+			_, err := l.WaitN(ctx, key, n)
+			return err
+		},
+		"ReserveN": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
+			_, err := l.ReserveN(ctx, key, n)
+			return err
+		},
+		"Take": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
+			_, err := l.Take(ctx, pglimit.Request{Key: "good", Tokens: 1}, pglimit.Request{Key: key, Tokens: n})
+			return err
+		},
+		"AllowOnceN": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
+			_, err := l.AllowOnceN(ctx, key, "id", n)
+			return err
+		},
+		"Take with an ID": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
+			_, err := l.Take(ctx, pglimit.Request{Key: "good", Tokens: 1, ID: "id"}, pglimit.Request{Key: key, Tokens: n, ID: "id"})
+			return err
+		},
+		"AllowAll": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
+			_, err := l.AllowAll(ctx, pglimit.Request{Key: "good"}, pglimit.Request{Key: key, Tokens: n})
+			return err
+		},
+		"Refund": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
+			return l.Refund(ctx, pglimit.Decision{Limiter: "api", Key: "good", Limit: l.Limit(), Granted: 5, At: time.Now()}, n)
+		},
+	}
+	for name, call := range methods {
+		for _, bad := range []struct {
+			key   string
+			n     int64
+			field string
+			value string
+		}{
+			{"", 1, "Key", "is empty"},
+			{"a\x00b", 1, "Key", `"a\x00b" has a NUL byte`},
+			{"\xff", 1, "Key", `"\xff" is not valid UTF-8`},
+			{strings.Repeat("k", 1025), 1, "Key", "has 1025 bytes: at most 1024"},
+			{"k", -1, "Tokens", "is -1"},
+			{"k", 0, "Tokens", "is 0"},
+			{"k", 6, "Tokens", "is 6"},
+		} {
+			if name == "Refund" && bad.field == "Key" || bad.n == 0 && (name == "Take" || name == "AllowAll") {
+				continue // the key is that of the decision; 0 is a peek, and in a group 1
+			}
+			memory := pglimittest.Memory()
+			limiter, err := pglimittest.New(memory, config(func(c *pglimit.Config) { c.Limit, c.MaxWait = pglimit.PerHour(5), time.Hour }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = call(t.Context(), limiter, bad.key, bad.n)
+			field := bad.field
+			if name == "Take with an ID" && bad.n == 0 {
+				field, bad.value = "ID", `is "id"`
+			}
+			var refused *pglimit.RequestError
+			if !errors.As(err, &refused) || refused.Field != field || !strings.Contains(refused.Why, bad.value) {
+				t.Errorf("%s of %d: %v, want Request.%s %s", name, bad.n, err, field, bad.value)
+			}
+			if trips := limiter.Stats().RoundTrips; trips > 0 {
+				t.Errorf("%s of %d: %d round trips", name, bad.n, trips)
+			}
+		}
+	}
+}

@@ -1,0 +1,527 @@
+package pglimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+const ms = time.Millisecond
+
+// waiter is one caller of Wait and what became of it.
+type waiter struct {
+	decision pglimit.Decision
+	err      error
+	took     time.Duration
+	over     bool
+	leave    context.CancelFunc
+}
+
+// waitN lets a caller wait that has that long, and returns when it waits.
+func waitN(t *testing.T, limiter *pglimit.Limiter, key string, n int64, patience time.Duration) *waiter {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	w := &waiter{leave: cancel}
+	began := time.Now()
+	go func() {
+		defer cancel()
+		w.decision, w.err = limiter.WaitN(ctx, key, n)
+		w.took, w.over = time.Since(began), true
+	}()
+	synctest.Wait()
+	return w
+}
+
+// Callers get their tokens in the order in which they came, at the rate, with one request each.
+func TestWaitersAreServedInTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, nil)
+		var waiters []*waiter
+		for range 5 {
+			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
+		}
+		later(time.Second)
+		for i, w := range waiters {
+			if want := time.Duration(i) * 100 * ms; w.err != nil || !near(w.took, want) || !near(w.decision.Delay, want) || w.decision.Granted != 1 {
+				t.Errorf("%d: after %v: %+v, %v", i, w.took, w.decision, w.err)
+			}
+		}
+		if len(s.calls) != 5 || len(s.refunds) != 0 {
+			t.Errorf("%d calls, %d refunds", len(s.calls), len(s.refunds))
+		}
+	})
+}
+
+// Callers who come at once share a round trip, and each has its own place.
+func TestWaitersAreCombined(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		s.latency = 10 * ms
+		limiter := waiting(t, s, nil)
+		var waiters []*waiter
+		for range 10 {
+			waiters = append(waiters, waitN(t, limiter, "k", 1, 5*time.Second))
+		}
+		waiters = append(waiters, waitN(t, limiter, "k", 1, 950*ms)) // the eleventh would be due after 1 s
+		later(2 * time.Second)
+		if len(s.calls) != 2 || len(s.calls[1]) != 2 || s.calls[1][0].Tokens != 9 {
+			t.Errorf("%d calls: %+v", len(s.calls), s.calls)
+		}
+		for i, w := range waiters[:10] {
+			// The second answer came 40 ms after the first decision, and counts from there.
+			if want := time.Duration(i) * 100 * ms; w.err != nil || w.took < want || w.took > want+32*ms {
+				t.Errorf("%d: after %v: %+v, %v", i, w.took, w.decision, w.err)
+			}
+		}
+		if w := waiters[10]; !errors.Is(w.err, pglimit.ErrWaitTooLong) || w.decision.RetryAfter < 950*ms {
+			t.Errorf("%+v, %v", w.decision, w.err)
+		}
+	})
+}
+
+// What would last too long fails at once, and takes nothing.
+func TestAWaitThatWouldBeTooLongFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, func(c *pglimit.Config) { c.MaxWait = 150 * ms })
+		first := waitN(t, limiter, "k", 1, time.Hour)
+		if !first.over || first.err != nil {
+			t.Fatalf("%+v", first)
+		}
+		for range 2 { // the second is answered from memory, if that knows that it is too long
+			w := waitN(t, limiter, "k", 1, 50*ms)
+			if !w.over || !errors.Is(w.err, pglimit.ErrWaitTooLong) || w.decision.RetryAfter != 100*ms || w.decision.Granted != 0 {
+				t.Errorf("%+v", w)
+			}
+		}
+		if len(s.calls) != 1 {
+			t.Errorf("%d calls: the memory knows that 50 ms are not enough", len(s.calls))
+		}
+		if w := waitN(t, limiter, "k", 1, time.Hour); w.over { // it is due after 100 ms, which MaxWait allows
+			t.Errorf("%+v", w)
+		}
+		w := waitN(t, limiter, "k", 1, time.Hour)
+		if !w.over || !errors.Is(w.err, pglimit.ErrWaitTooLong) {
+			t.Errorf("%+v", w)
+		}
+		if len(s.calls) != 2 { // due after 200 ms, which the memory knows
+			t.Errorf("%d calls", len(s.calls))
+		}
+		if owed := s.owes("k", limiter.Limit()); owed != 2000 {
+			t.Errorf("%d thousandths of a token are owed, want 2 tokens", owed)
+		}
+		later(time.Second)
+		var none pglimit.Decision
+		ended, cancel := context.WithTimeout(t.Context(), -1)
+		defer cancel()
+		if d, err := limiter.Wait(ended, "k"); !errors.Is(err, context.DeadlineExceeded) || d != none {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if _, err := waiting(t, s, nil).Wait(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), "a wait without end: give the context of Wait a deadline, or set Config.MaxWait") {
+			t.Error(err)
+		}
+		var request *pglimit.RequestError
+		for _, n := range []int64{-1, 0, 2} {
+			if _, err := limiter.WaitN(t.Context(), "k", n); !errors.As(err, &request) || request.Field != "Tokens" {
+				t.Errorf("%d: %v", n, err)
+			}
+		}
+	})
+}
+
+// A waiter who gives up leaves the last place of this process's line: those behind move up.
+func TestWhoGivesUpLeavesTheLastPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, nil)
+		var waiters []*waiter
+		for range 6 {
+			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
+		}
+		waiters[1].leave()
+		waiters[3].leave()
+		later(time.Second)
+		for i, want := range []time.Duration{0, -1, 100 * ms, -1, 200 * ms, 300 * ms} {
+			switch w := waiters[i]; {
+			case want < 0 && (!errors.Is(w.err, context.Canceled) || w.took > 0):
+				t.Errorf("%d: %+v", i, w)
+			case want >= 0 && (w.err != nil || !near(w.took, want) || w.decision.Delay != want):
+				t.Errorf("%d: want %v: %+v", i, want, w)
+			}
+		}
+		if stats := limiter.Stats(); stats.GivenBack != 2 || stats.LostTokens != 0 {
+			t.Errorf("%+v", stats)
+		}
+		if full := time.Unix(0, s.of("k").Full); time.Since(full) != 600*ms { // four tokens were taken, which 400 ms paid for
+			t.Errorf("full since %v", time.Since(full))
+		}
+	})
+}
+
+// While places are given back, nobody reserves behind them: who comes takes one of them, or asks when
+// that is done.
+func TestWhoComesTakesAnEmptyPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, nil)
+		var waiters []*waiter
+		for range 4 {
+			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
+		}
+		s.latency = 10 * ms
+		asking := waitN(t, limiter, "k", 1, time.Hour) // so nothing can be given back yet
+		waiters[1].leave()
+		waiters[2].leave() // the places at 200 and 300 ms are empty
+		synctest.Wait()
+		second := waitN(t, limiter, "k", 1, time.Hour)
+		impatient := waitN(t, limiter, "k", 1, 250*ms) // 300 ms is too late for it
+		if stats := limiter.Stats(); stats.RoundTrips != 5 || stats.PassedOnTokens != 1 {
+			t.Errorf("nobody else asks yet: %+v", stats)
+		}
+		later(time.Second)
+		// Who was asking has the empty place that was left, and its own was given back; then the
+		// impatient one asked.
+		for i, test := range []struct {
+			w    *waiter
+			want time.Duration
+		}{{waiters[3], 100 * ms}, {second, 200 * ms}, {asking, 300 * ms}} {
+			if w := test.w; w.err != nil || !near(w.took, test.want) {
+				t.Errorf("%d: want %v: %+v", i, test.want, w)
+			}
+		}
+		if !errors.Is(impatient.err, pglimit.ErrWaitTooLong) {
+			t.Errorf("%+v", impatient)
+		}
+		if stats := limiter.Stats(); stats.PassedOnTokens != 1 || stats.GivenBack != 1 || stats.LostTokens != 0 {
+			t.Errorf("%+v", stats)
+		}
+		if full := time.Unix(0, s.of("k").Full); time.Since(full) != 600*ms { // four tokens were used, which 400 ms paid for
+			t.Errorf("full since %v", time.Since(full))
+		}
+	})
+}
+
+// The tokens of an empty place that is overdue may be there for everybody: nobody may use them twice.
+func TestAnOverduePlaceIsNotPassedOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, nil)
+		var waiters []*waiter
+		for range 3 {
+			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
+		}
+		s.latency = 300 * ms
+		asking := waitN(t, limiter, "k", 1, time.Hour) // so nothing can be given back yet
+		waiters[1].leave()
+		waiters[2].leave() // the places at 100 and 200 ms are empty
+		later(350 * ms)
+		for range 2 {
+			waitN(t, limiter, "k", 1, time.Hour)
+		}
+		if stats := limiter.Stats(); stats.PassedOnTokens != 0 {
+			t.Errorf("%+v", stats)
+		}
+		later(3 * time.Second)
+		if asking.err != nil || asking.decision.Delay > 10*ms { // its own place, not that of 100 or 200 ms
+			t.Errorf("%+v", asking)
+		}
+		if stats := limiter.Stats(); stats.PassedOnTokens != 0 || stats.GivenBack != 2 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// Who leaves while Postgres is asked does not wait for the answer, and loses nothing.
+func TestWhoLeavesWhileItAsksLosesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, nil)
+		s.latency = 10 * ms
+		var waiters []*waiter
+		for range 3 { // one is granted its token at once
+			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
+		}
+		later(ms)
+		for i, w := range waiters {
+			w.leave()
+			if synctest.Wait(); !w.over || !errors.Is(w.err, context.Canceled) {
+				t.Errorf("%d: %+v", i, w)
+			}
+		}
+		later(100 * ms)
+		if owed := s.owes("k", limiter.Limit()); owed > 500 { // else 2,000
+			t.Errorf("%d thousandths of a token are owed", owed)
+		}
+		if stats := limiter.Stats(); stats.GivenBack != 3 || stats.Canceled != 3 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// Many who give up share round trips, and every place is given back, the last one first.
+func TestManyWhoGiveUpShareARoundTrip(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, nil)
+		var waiters []*waiter
+		for range 50 {
+			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
+		}
+		s.latency = ms
+		for _, w := range waiters[10:] {
+			w.leave()
+		}
+		later(10 * ms)
+		if owed := s.owes("k", limiter.Limit()); owed != 9900 || len(s.refunds) > 2 {
+			t.Errorf("%d thousandths of a token are owed after %d refunds, want 9,900", owed, len(s.refunds))
+		}
+		s.down = errDown
+		waiters[9].leave()
+		later(time.Second)
+		if stats := limiter.Stats(); stats.GivenBack != 40 || stats.LostTokens != 1 {
+			t.Errorf("%+v", stats)
+		}
+		later(time.Minute)
+	})
+}
+
+// Close ends the waits: their callers get ErrClosed, and their tokens are given back before it
+// returns.
+func TestCloseEndsWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		s.latency = ms
+		limiter := waiting(t, s, nil)
+		var waiters []*waiter
+		for range 10 {
+			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
+		}
+		later(50 * ms)
+		asking := waitN(t, limiter, "other", 1, time.Hour) // its answer is under way
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if owed := s.owes("k", limiter.Limit()); owed > 500 {
+			t.Errorf("%d thousandths of a token are owed when Close returns", owed)
+		}
+		synctest.Wait()
+		for i, w := range waiters[1:] {
+			if !w.over || !errors.Is(w.err, pglimit.ErrClosed) {
+				t.Errorf("%d: %+v", i, w)
+			}
+		}
+		if asking.err != nil || !asking.decision.Allowed {
+			t.Errorf("%+v", asking)
+		}
+		if _, err := limiter.Wait(t.Context(), "k"); !errors.Is(err, pglimit.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+// How long a caller would wait does not bound the round trip, which is as slow as it is.
+func TestWaitUpToBoundsTheWaitOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		s.latency = 20 * ms
+		limiter := waiting(t, s, func(c *pglimit.Config) { c.MaxWait = 150 * ms })
+		if d, err := limiter.WaitUpTo(t.Context(), "k", 1, 1); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		// It is decided 40 ms after the grant, of which a token is due after 100 ms.
+		if d, err := limiter.WaitUpTo(t.Context(), "k", 1, 59*ms); !errors.Is(err, pglimit.ErrWaitTooLong) || d.Granted != 0 {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if d, err := limiter.WaitUpTo(t.Context(), "k", 1, 81*ms); err != nil || d.Granted != 1 {
+			t.Errorf("%+v, %v", d, err)
+		}
+		limiter.WaitUpTo(t.Context(), "k", 1, time.Hour) //nolint:errcheck // whatever is left of it
+		if d, err := limiter.WaitUpTo(t.Context(), "k", 1, time.Hour); err != nil || d.Delay > 150*ms {
+			t.Errorf("%+v, %v", d, err)
+		}
+		var request *pglimit.RequestError
+		for _, longest := range []time.Duration{-1, 0} {
+			if _, err := limiter.WaitUpTo(t.Context(), "k", 1, longest); !errors.As(err, &request) || request.Field != "Ahead" {
+				t.Errorf("%v: %v", longest, err)
+			}
+		}
+	})
+}
+
+// Config.Timeout is for the round trip and not for the wait.
+func TestTheTimeoutIsForTheRoundTrip(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, func(c *pglimit.Config) { c.Timeout = 50 * ms })
+		waitN(t, limiter, "k", 1, time.Hour)
+		w := waitN(t, limiter, "k", 1, time.Hour)
+		later(time.Second)
+		if w.err != nil || !near(w.took, 100*ms) {
+			t.Errorf("%+v", w)
+		}
+		s.latency = time.Second
+		w = waitN(t, limiter, "k", 1, time.Hour)
+		later(60 * ms)
+		if !errors.Is(w.err, pglimit.ErrUnavailable) || w.took != 50*ms {
+			t.Errorf("%+v", w)
+		}
+		later(5 * time.Second)
+	})
+}
+
+// A reservation that turns out to be due after the deadline, because the answer took so long, is
+// cancelled at once.
+func TestAnAnswerThatComesTooLateForTheDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		s.latency = 20 * ms
+		limiter := waiting(t, s, nil)
+		waitN(t, limiter, "k", 1, time.Hour)
+		w := waitN(t, limiter, "k", 1, 110*ms) // decided after 60 ms, to be due 60 ms later, and told after 80 ms
+		later(101 * ms)                        // the refund takes 20 ms
+		if !w.over || w.took != 100*ms || !errors.Is(w.err, pglimit.ErrWaitTooLong) || len(s.refunds) != 1 {
+			t.Errorf("%+v, %d refunds", w, len(s.refunds))
+		}
+		later(time.Second)
+	})
+}
+
+// Without Postgres OnError decides: what it grants may be used at once; nobody can wait in turn.
+func TestWaitWithoutPostgres(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		onError func(context.Context, pglimit.Request, error) (pglimit.Decision, error)
+		want    error
+	}{
+		"FailOpen":   {pglimit.FailOpen, nil},
+		"FailClosed": {pglimit.FailClosed, pglimit.ErrUnavailable},
+		"none":       {nil, errDown},
+	} {
+		limiter := waiting(t, &reserving{down: errDown}, func(c *pglimit.Config) { c.OnError, c.MaxWait = test.onError, time.Hour })
+		if d, err := limiter.Wait(t.Context(), "k"); !errors.Is(err, test.want) || d.Allowed != (err == nil) {
+			t.Errorf("%s: %+v, %v", name, d, err)
+		}
+	}
+}
+
+// A strategy that cannot reserve, and a transaction, are refused with a sentence what to use.
+func TestWhoCannotWaitOrReserve(t *testing.T) {
+	t.Parallel()
+	plain := newLimiter(t, &fake{}, func(c *pglimit.Config) { c.MaxWait = time.Hour })
+	_, wait := plain.Wait(t.Context(), "k")
+	_, reserve := plain.Reserve(t.Context(), "k")
+	_, take := plain.Take(t.Context(), pglimit.Request{Key: "k", Tokens: 1, Ahead: 1})
+	able := waiting(t, newReserving(), func(c *pglimit.Config) { c.MaxWait = time.Hour })
+	_, inTx := able.InTx(pglimitTx{}).Wait(t.Context(), "k")
+	for name, err := range map[string]error{"Wait": wait, "Reserve": reserve, "Take": take, "InTx": inTx} {
+		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "token_bucket and upsert can") == (name != "InTx") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Callers with and without patience are mixed, at random, and some give up: what they get is what
+// they asked for, in turn.
+func TestWaitersAndOthersMixed(t *testing.T) {
+	t.Parallel()
+	for seed := range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			s := newReserving()
+			s.latency = time.Duration(seed%4) * ms
+			limiter := waiting(t, s, func(c *pglimit.Config) { c.Limit = pglimit.PerSecond(100).WithBurst(1 + int64(seed)%5) })
+			var mu sync.Mutex
+			var used []time.Time
+			var work sync.WaitGroup
+			for i := range 200 {
+				work.Go(func() {
+					time.Sleep(time.Duration((i*7919+seed*31)%500) * ms)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration((i*104729+seed)%700)*ms)
+					defer cancel()
+					if i%5 == 0 {
+						time.AfterFunc(time.Duration(i%50)*ms, cancel)
+					}
+					var d pglimit.Decision
+					var err error
+					if i%3 == 0 {
+						if d, err = limiter.Allow(ctx, "k"); d.Delay > 0 {
+							t.Errorf("Allow: %+v", d)
+						}
+					} else {
+						d, err = limiter.Wait(ctx, "k")
+					}
+					if err == nil && d.Allowed {
+						due := d.At.Add(d.Delay)
+						if time.Now().Before(due) {
+							t.Errorf("%v too early: %+v", time.Until(due), d)
+						}
+						mu.Lock()
+						used = append(used, due)
+						mu.Unlock()
+					}
+				})
+			}
+			work.Wait()
+			slices.SortFunc(used, time.Time.Compare)
+			if over := mostOver(used, limiter.Limit()); over > 0 || len(used) < 20 {
+				t.Errorf("seed %d: %d used, over by %v", seed, len(used), over)
+			}
+		})
+	}
+}
+
+// mostOver is by how much the promise was broken, in any span, of uses in order of time.
+func mostOver(used []time.Time, limit pglimit.Limit) (worst time.Duration) {
+	var owed time.Duration
+	for i, at := range used {
+		if i > 0 {
+			owed = max(0, owed-at.Sub(used[i-1]))
+		}
+		owed += limit.Token()
+		worst = max(worst, owed-limit.Window())
+	}
+	return worst
+}
+
+func ExampleLimiter_Wait() {
+	limiter, err := pglimit.New(noDB{}, newReserving(), pglimit.Config{ // your pool, and strategies.TokenBucket{}, say
+		Name:    "mails",
+		Limit:   pglimit.PerSecond(20).WithBurst(1),
+		MaxWait: time.Minute,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	began := time.Now()
+	for range 3 {
+		if _, err := limiter.Wait(context.Background(), "smtp.example.com"); err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println("sent after", time.Since(began).Truncate(50*time.Millisecond))
+	}
+	// Output:
+	// sent after 0s
+	// sent after 50ms
+	// sent after 100ms
+}

@@ -1,0 +1,76 @@
+package strategies
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/internal/call"
+	"github.com/pglimit/ratelimit/strategies/internal/rows"
+)
+
+var _ rate.Blocker = TokenBucket{}
+
+var (
+	//go:embed sql/token_bucket/take_or_block.sql
+	tokenBucketTakeOrBlockFile string
+
+	tokenBucketBlocks      = rows.NewTable("token_bucket_blocks", "")
+	tokenBucketTakeOrBlock = call.Statement(tokenBucketTakeOrBlockFile, "token_bucket")
+)
+
+// TakeOrBlock decides in one round trip. It locks the bucket's row for a grant, and a row of the
+// key's denials for a denial, in this order; for a denial of a blocked key none. In a transaction of
+// the caller's, a denial counts only if that commits. Take knows nothing of blocks.
+//
+// A block is counted by the database's clock. If that steps back, a key is blocked for as long as
+// it was when its row was last written; if it steps forward, the block ends sooner.
+func (s TokenBucket) TakeOrBlock(ctx context.Context, session rate.Session, r rate.Request, block rate.Block) (rate.Decision, error) {
+	if err := block.Validate(); err != nil {
+		return rate.Decision{}, err
+	}
+	if r.Tokens > 0 && r.Unit > 0 && r.Unit < r.Tokens || r.Ahead != 0 || r.ID != "" {
+		return rate.Decision{}, &rate.RequestError{Field: "Tokens", Why: fmt.Sprintf(
+			"is %d in units of %d, Ahead %v, ID %q: TakeOrBlock decides requests that are all or nothing, without Ahead or ID", r.Tokens, r.Unit, r.Ahead, r.ID)}
+	}
+	requests := []rate.Request{r}
+	if err := call.Validate(s, requests); err != nil {
+		return rate.Decision{}, err
+	}
+	decisions, err := call.Each(ctx, session, requests, func(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+		return takeOrBlock(ctx, session, r, &block, how)
+	})
+	if err != nil {
+		return rate.Decision{}, err
+	}
+	return decisions[0], nil
+}
+
+func takeOrBlock(ctx context.Context, session rate.Session, r *rate.Request, b *rate.Block, how call.Manner) (rate.Decision, error) {
+	var granted, nowNS, blockedNS int64
+	var after bucket.Bucket
+	var err error
+	if r.Tokens == 0 {
+		nowNS, blockedNS, after, err = lookAtOne(ctx, session, r)
+	} else {
+		err = session.Row(ctx, tokenBucketTakeOrBlock, []any{
+			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens,
+			b.After, int64(b.Within), int64(b.For), int64(b.Max), int64(b.Forget), how.Relaxed, how.Impatient,
+		}, &granted, &nowNS, &blockedNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS, nil)
+		if blockedNS == 0 {
+			nowNS = max(nowNS, after.AtNS) // never dated before the grants that it counts
+		}
+	}
+	if err != nil {
+		return rate.Decision{}, err
+	}
+	d := after.Decision(r, nowNS, granted)
+	if blockedNS > 0 {
+		d.Allowed, d.Blocked, d.BlockedFor = false, true, time.Duration(blockedNS)
+		d.RetryAfter = max(d.RetryAfter, d.BlockedFor)
+	}
+	return d, nil
+}
