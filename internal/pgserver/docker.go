@@ -22,13 +22,13 @@ const (
 	pullWithin   = 3 * time.Minute
 )
 
-// container is a server in a container. Its docker run stays attached: it shows
-// the server's output, and ends when the container does.
+// container is a server in a container. The docker command that starts it stays attached: it
+// shows the server's output, and ends when the server does.
 type container struct {
-	name  string
-	log   io.Writer
-	guard *guard
-	run   *process // nil until there is one
+	name   string
+	log    io.Writer
+	guard  *guard
+	server *process // nil until there is one
 }
 
 func startDocker(ctx context.Context, o Options) (*Server, error) {
@@ -86,94 +86,83 @@ func (c *container) start(ctx context.Context, o Options) (*Server, error) {
 
 // serve creates the container and waits for the server's first answer. The port is chosen here,
 // and not by the engine, which would choose another one when the container is restarted.
+//
+// There is no --rm: the engine may take a restart for the end, and remove the container.
 func (c *container) serve(ctx context.Context, s *Server, o Options) error {
 	port, err := freePort()
 	if err != nil {
 		return err
 	}
 	args := []string{
-		"run", "--rm", "--name", c.name, "--label", Label,
+		"create", "--name", c.name, "--label", Label,
 		"--publish", onLoopback(port) + ":5432", "--shm-size", "256m",
 		"--stop-signal", "SIGINT", // a fast shutdown, which not every image asks for
 		"--env", "POSTGRES_PASSWORD", // its value comes from the environment: every user can see the arguments
 		o.Image, "postgres",
 	}
+	// Not given up halfway: what the engine then creates nobody would remove.
 	cmd := dockerCommand(context.WithoutCancel(ctx), append(args, serverArgs(o.Settings)...)...)
 	cmd.Env = append(os.Environ(), "POSTGRES_PASSWORD="+s.password)
-	if c.run, err = launch(cmd, c.log); err != nil {
+	if _, err := run(cmd, c.log); err != nil {
 		return err
 	}
-	if s.address, err = c.port(ctx); err != nil {
-		return err
-	}
-	// While the image initialises, its server listens on a socket inside only: an answer
-	// on the port comes from the final server.
-	return s.greet(ctx, c.run)
+	s.address = onLoopback(port)
+	return c.run(ctx, s)
 }
 
-// port waits until the engine has published the server's port, and returns its address.
-func (c *container) port(ctx context.Context) (address string, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, readyWithin, fmt.Errorf("not created within %v", readyWithin))
-	defer cancel()
-	for {
-		ports, err := docker(ctx, nil, "port", c.name, "5432/tcp")
-		if err == nil && ports != "" {
-			first, _, _ := strings.Cut(ports, "\n")
-			return first, nil
-		}
-		select {
-		case <-c.run.exited:
-			words := c.run.output.String()
-			if strings.Contains(words, "already allocated") || strings.Contains(words, "already in use") {
-				return "", errPortTaken
-			}
-			return "", errors.New(c.run.lastWords())
-		case <-ctx.Done():
-			return "", context.Cause(ctx)
-		case <-time.After(20 * time.Millisecond):
-		}
+// run starts the server in the container and waits for its first answer. While the image
+// initialises, its server listens on a socket inside only: an answer on the port comes from the
+// final server.
+func (c *container) run(ctx context.Context, s *Server) error {
+	cmd := dockerCommand(context.WithoutCancel(ctx), "start", "--attach", c.name)
+	launched, err := launch(cmd, c.log)
+	if err != nil {
+		return err
 	}
+	c.server = launched
+	err = s.greet(ctx, c.server)
+	if words := c.server.output.String(); err != nil && (strings.Contains(words, "already allocated") || strings.Contains(words, "already in use")) {
+		return fmt.Errorf("%s: %w", s.address, errPortTaken)
+	}
+	return err
 }
 
 // stop removes the container and the volume with its data, without a shutdown: nobody
-// needs the data. It tries again if docker run has not created the container yet.
+// needs the data.
 func (c *container) stop() error {
-	var failures []error
-	if c.run != nil {
-		failures = append(failures, c.remove())
-	}
-	if c.guard != nil {
-		failures = append(failures, c.guard.dismiss())
-	}
-	return errors.Join(failures...)
+	return errors.Join(c.remove(), c.guard.dismiss())
 }
 
 func (c *container) remove() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), readyWithin, fmt.Errorf("not removed within %v", readyWithin))
 	defer cancel()
-	for {
-		_, err := docker(ctx, nil, "rm", "--force", "--volumes", c.name)
-		select {
-		case <-c.run.exited:
-			return nil // with --rm, the container goes before docker run returns
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("container %s: %w", c.name, context.Cause(ctx)), err, c.run.end(os.Kill, 0))
-		case <-time.After(50 * time.Millisecond):
-		}
+	_, err := docker(ctx, c.log, "rm", "--force", "--volumes", c.name)
+	if err != nil && strings.Contains(err.Error(), "No such container") { // some engines say so, others do not
+		err = nil
+	}
+	if c.server == nil {
+		return err
+	}
+	select {
+	case <-c.server.exited:
+		return err
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("container %s: %w", c.name, context.Cause(ctx)), err, c.server.end(os.Kill, 0))
 	}
 }
 
-// restart lets the engine stop and start the container, whose docker run stays: it ends when the
-// container is removed. What the server prints from then on is not in the log.
+// restart shuts the server down and starts it again in its container.
 func (c *container) restart(ctx context.Context, s *Server) error {
 	seconds := strconv.Itoa(int(readyWithin.Seconds()))
-	if _, err := docker(ctx, c.log, "restart", "--time", seconds, c.name); err != nil {
+	if _, err := docker(ctx, c.log, "stop", "-t", seconds, c.name); err != nil {
 		return err
 	}
-	if address, err := c.port(ctx); err != nil || address != s.address {
-		return fmt.Errorf("the engine published port %q, and before it was %q (a server of this machine's own binaries keeps its port): %w", address, s.address, err)
+	select {
+	case <-c.server.exited:
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return s.greet(ctx, c.run)
+	return again(ctx, func() error { return c.run(ctx, s) })
 }
 
 // docker runs the docker command to its end and returns what it printed.

@@ -58,12 +58,16 @@ func (l *local) restart(ctx context.Context, s *Server) error {
 	if err := l.server.shutDown(ctx); err != nil {
 		return err
 	}
-	var err error
+	return again(ctx, func() error { return l.serve(ctx, s) })
+}
+
+// again starts a server at the address that it had. Another process may have its port for a
+// moment: perhaps it looks for a free port too.
+func again(ctx context.Context, start func() error) (err error) {
 	for range 50 {
-		if err = l.serve(ctx, s); !errors.Is(err, errPortTaken) {
+		if err = start(); !errors.Is(err, errPortTaken) {
 			break
 		}
-		// Another process has it for a moment: perhaps it looks for a free port too.
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():

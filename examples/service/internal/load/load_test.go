@@ -33,6 +33,7 @@ func TestUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Run(ctx)
+	server.Close() // and with it the last requests
 	if len(users) < 5 || len(paths) != 2 || users[""] {
 		t.Errorf("users %v at %v", users, paths)
 	}
