@@ -294,6 +294,27 @@ func TestARefundBehindTheLookIsSeen(t *testing.T) {
 	}
 }
 
+// In a transaction of the caller's, which locks the rows, a group is granted if the tokens come back
+// while it waits for a row, and says what is left.
+func TestTokensComeBackBeforeTheRowsAreLocked(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	limit := hours.WithBurst(2)
+	s := strategies.TokenBucket{}
+	take(t, pool, s, "held", limit)
+	empty := []pglimit.Request{{Limiter: "test", Key: "without tokens", Limit: limit, Tokens: 2, Unit: 2}}
+	takeGroups(t, pool, empty)
+	holder := session(t, pool)
+	execute(t, holder, "select from pglimit.token_bucket where key = 'held' for update")
+	execute(t, holder, "update pglimit.token_bucket set full_ns = at_ns where key = 'without tokens'")
+	var d [][]pglimit.Decision
+	caller := session(t, pool)
+	whileBlocked(t, pool, func() { d = takeGroups(t, caller, asks(limit, "held"), asks(limit, "without tokens")) }, func() { commit(t, holder) })
+	if d[0][0].Granted != 1 || d[0][0].Remaining != 0 || d[1][0].Granted != 1 || d[1][0].Remaining != 1 {
+		t.Errorf("%+v", d)
+	}
+}
+
 // A row that was not updated, because the call was overtaken, is not inserted either: the insert would
 // wait for whoever holds the row, while others wait for the rows that the call has updated.
 func TestAGroupThatWasOvertakenDoesNotWait(t *testing.T) {
@@ -351,7 +372,7 @@ func TestAPlanTellsOfARowAheadOfTheClock(t *testing.T) {
 		step(t, pool, back)
 		var ahead, granted bool
 		err := pool.QueryRow(t.Context(), `select p.ahead, p.granted[1]
-			from pglimit.token_bucket b, pglimit.token_bucket_plan(pglimit.clock_ns(), array[b.key], array[b.limiter], array[$1::bigint], array[$2::bigint], '{1}', '{1}', '{1}', '{1}') p`,
+			from pglimit.token_bucket b, pglimit.token_bucket_plan(array[b.key], array[b.limiter], array[$1::bigint], array[$2::bigint], '{1}', '{1}', '{1}') p`,
 			int64(limit.Token()), int64(limit.Window())).Scan(&ahead, &granted)
 		must(t, err)
 		if ahead != (back < 0) || !granted {

@@ -1,15 +1,14 @@
 -- Looks at buckets, and plans which groups of requests are granted: see token_bucket_take_groups for
--- the parameters and results. sums: what all groups together ask of each bucket. Locks nothing.
+-- the parameters and results. Locks nothing.
 --
--- now_ns: the clock; read once more unless all buckets have enough. takes: from each bucket, how many
--- tokens the plan takes. there: how many each has; null if all have enough. ahead: a row is ahead of
--- the clock. The plan has its bucket as full: the row has to be locked, and corrected, before it can
--- deny.
+-- takes: from each bucket, how many tokens the plan takes. there: how many each has. ahead: a row is
+-- ahead of the clock. The plan has its bucket as full: the row has to be locked, and corrected,
+-- before it can deny.
 --
 -- Must be called with enable_seqscan off.
 create or replace function pglimit.token_bucket_plan(
-    inout now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], sums bigint[], lasts bigint[], members bigint[], asks bigint[],
-    out granted boolean[], out takes bigint[], out there bigint[], out untouched bigint[], out ahead boolean
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], lasts bigint[], members bigint[], asks bigint[],
+    out now_ns bigint, out granted boolean[], out takes bigint[], out there bigint[], out untouched bigint[], out ahead boolean
 )
 language plpgsql
 set search_path = ''
@@ -18,21 +17,11 @@ as $$
 declare
     rows pglimit.token_bucket[];
 begin
-    -- First whether all have enough: to collect the rows takes much longer.
-    if not exists (
-        select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
-        where k.ask > k.window_ns / k.token_ns or exists (
-            select from pglimit.token_bucket b
-            where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-                and (b.at_ns > now_ns + pglimit.step_ns() or pglimit.token_bucket_there(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) < k.ask)
-        )
-    ) then
-        granted := array_fill(true, array[cardinality(lasts)]);
-        takes := sums;
-        ahead := false;
-        return;
-    end if;
-    rows := array(select k."row" from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, sums, null, null, null, null) k order by k.number);
+    rows := array(
+        select b
+        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, null) k
+        left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
+        order by k.number);
     now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
     ahead := false;
     for i in 1 .. cardinality(_keys) loop

@@ -6,8 +6,8 @@
 -- members, asks: for each request its bucket's number, and how many tokens. Group i has the requests
 -- lasts[i - 1] + 1 to lasts[i], for different buckets.
 --
--- It first looks without a lock, and plans which groups are granted. If none is, it locks and writes
--- nothing. Otherwise:
+-- It first looks without a lock. If all buckets have enough, all groups are granted. Otherwise it
+-- plans which are; if none is, it locks and writes nothing. Then:
 --
 -- If locked is false, it takes what was planned as token_bucket_take_many does: it updates rows in
 -- order, each if the tokens are still there once it is locked, then inserts missing rows, in order.
@@ -39,7 +39,7 @@ declare
     n constant int := cardinality(_keys);
     sums bigint[] := array_fill(0::bigint, array[coalesce(n, 0)]); -- what all groups together ask of each bucket
     takes bigint[]; -- from each bucket
-    there bigint[]; -- in each bucket; null if all have enough
+    there bigint[]; -- in each bucket; null: all groups are granted
     ahead boolean;
     missing int; -- rows that have to be inserted
     made int := 0;
@@ -67,8 +67,23 @@ begin
         for i in 1 .. case when try > 1 then n else 0 end loop
             perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
         end loop;
-        select p.now_ns, p.granted, p.takes, p.there, p.untouched, p.ahead into now_ns, granted, takes, there, untouched, ahead
-        from pglimit.token_bucket_plan(pglimit.clock_ns(), _keys, _limiters, _tokens_ns, _windows_ns, sums, lasts, members, asks) p;
+        now_ns := pglimit.clock_ns();
+        if not exists (
+            select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
+            where k.ask > k.window_ns / k.token_ns or exists (
+                select from pglimit.token_bucket b
+                where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
+                    and not pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+            )
+        ) then
+            granted := array_fill(true, array[cardinality(lasts)]);
+            takes := sums;
+            untouched := null;
+            ahead := false;
+        else
+            select p.now_ns, p.granted, p.takes, p.there, p.untouched, p.ahead into now_ns, granted, takes, there, untouched, ahead
+            from pglimit.token_bucket_plan(_keys, _limiters, _tokens_ns, _windows_ns, lasts, members, asks) p;
+        end if;
         if true <> all (granted) then
             return;
         end if;
@@ -86,7 +101,7 @@ begin
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, takes) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and (locked
             or case
-                when there is null then b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
+                when there is null then pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
                 else b.at_ns <= now_ns and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) = there[k.number]
             end
             and pglimit.clock_ns() <= now_ns + 100000000) -- later than that this fails below: lock no more rows

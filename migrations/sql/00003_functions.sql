@@ -969,6 +969,17 @@ end
 $$;
 -- +goose StatementEnd
 
+-- functions/token_bucket_enough.sql
+-- Returns whether a row has ask tokens, as of now_ns, at the price token_ns of a token and window_ns
+-- of a burst. ask: at most a burst. False says only that the row needs a closer look: it may lack
+-- tokens, have a lease or another price, or be ahead of the clock.
+--
+-- A single expression, so that the planner inlines it: a short one, because each statement prepares
+-- its expressions whenever it runs.
+create or replace function pglimit.token_bucket_enough(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint, ask bigint) returns boolean
+language sql immutable parallel safe
+return b.full_ns <= now_ns + window_ns - ask * token_ns and b.token_ns = token_ns and b.leased_ns is null and b.at_ns <= now_ns + pglimit.step_ns();
+
 -- functions/token_bucket_give_back.sql
 -- +goose StatementBegin
 -- Gives back tokens that were granted and not used: what they are due is explained in
@@ -1124,17 +1135,16 @@ end;
 -- functions/token_bucket_plan.sql
 -- +goose StatementBegin
 -- Looks at buckets, and plans which groups of requests are granted: see token_bucket_take_groups for
--- the parameters and results. sums: what all groups together ask of each bucket. Locks nothing.
+-- the parameters and results. Locks nothing.
 --
--- now_ns: the clock; read once more unless all buckets have enough. takes: from each bucket, how many
--- tokens the plan takes. there: how many each has; null if all have enough. ahead: a row is ahead of
--- the clock. The plan has its bucket as full: the row has to be locked, and corrected, before it can
--- deny.
+-- takes: from each bucket, how many tokens the plan takes. there: how many each has. ahead: a row is
+-- ahead of the clock. The plan has its bucket as full: the row has to be locked, and corrected,
+-- before it can deny.
 --
 -- Must be called with enable_seqscan off.
 create or replace function pglimit.token_bucket_plan(
-    inout now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], sums bigint[], lasts bigint[], members bigint[], asks bigint[],
-    out granted boolean[], out takes bigint[], out there bigint[], out untouched bigint[], out ahead boolean
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], lasts bigint[], members bigint[], asks bigint[],
+    out now_ns bigint, out granted boolean[], out takes bigint[], out there bigint[], out untouched bigint[], out ahead boolean
 )
 language plpgsql
 set search_path = ''
@@ -1143,21 +1153,11 @@ as $$
 declare
     rows pglimit.token_bucket[];
 begin
-    -- First whether all have enough: to collect the rows takes much longer.
-    if not exists (
-        select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
-        where k.ask > k.window_ns / k.token_ns or exists (
-            select from pglimit.token_bucket b
-            where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-                and (b.at_ns > now_ns + pglimit.step_ns() or pglimit.token_bucket_there(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) < k.ask)
-        )
-    ) then
-        granted := array_fill(true, array[cardinality(lasts)]);
-        takes := sums;
-        ahead := false;
-        return;
-    end if;
-    rows := array(select k."row" from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, sums, null, null, null, null) k order by k.number);
+    rows := array(
+        select b
+        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, null) k
+        left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
+        order by k.number);
     now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
     ahead := false;
     for i in 1 .. cardinality(_keys) loop
@@ -1188,8 +1188,8 @@ $$;
 -- members, asks: for each request its bucket's number, and how many tokens. Group i has the requests
 -- lasts[i - 1] + 1 to lasts[i], for different buckets.
 --
--- It first looks without a lock, and plans which groups are granted. If none is, it locks and writes
--- nothing. Otherwise:
+-- It first looks without a lock. If all buckets have enough, all groups are granted. Otherwise it
+-- plans which are; if none is, it locks and writes nothing. Then:
 --
 -- If locked is false, it takes what was planned as token_bucket_take_many does: it updates rows in
 -- order, each if the tokens are still there once it is locked, then inserts missing rows, in order.
@@ -1221,7 +1221,7 @@ declare
     n constant int := cardinality(_keys);
     sums bigint[] := array_fill(0::bigint, array[coalesce(n, 0)]); -- what all groups together ask of each bucket
     takes bigint[]; -- from each bucket
-    there bigint[]; -- in each bucket; null if all have enough
+    there bigint[]; -- in each bucket; null: all groups are granted
     ahead boolean;
     missing int; -- rows that have to be inserted
     made int := 0;
@@ -1249,8 +1249,23 @@ begin
         for i in 1 .. case when try > 1 then n else 0 end loop
             perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
         end loop;
-        select p.now_ns, p.granted, p.takes, p.there, p.untouched, p.ahead into now_ns, granted, takes, there, untouched, ahead
-        from pglimit.token_bucket_plan(pglimit.clock_ns(), _keys, _limiters, _tokens_ns, _windows_ns, sums, lasts, members, asks) p;
+        now_ns := pglimit.clock_ns();
+        if not exists (
+            select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
+            where k.ask > k.window_ns / k.token_ns or exists (
+                select from pglimit.token_bucket b
+                where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
+                    and not pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+            )
+        ) then
+            granted := array_fill(true, array[cardinality(lasts)]);
+            takes := sums;
+            untouched := null;
+            ahead := false;
+        else
+            select p.now_ns, p.granted, p.takes, p.there, p.untouched, p.ahead into now_ns, granted, takes, there, untouched, ahead
+            from pglimit.token_bucket_plan(_keys, _limiters, _tokens_ns, _windows_ns, lasts, members, asks) p;
+        end if;
         if true <> all (granted) then
             return;
         end if;
@@ -1268,7 +1283,7 @@ begin
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, takes) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and (locked
             or case
-                when there is null then b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
+                when there is null then pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
                 else b.at_ns <= now_ns and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) = there[k.number]
             end
             and pglimit.clock_ns() <= now_ns + 100000000) -- later than that this fails below: lock no more rows
@@ -1620,6 +1635,7 @@ drop function pglimit.token_bucket_plan;
 drop function pglimit.token_bucket_look;
 drop function pglimit.token_bucket_lease;
 drop function pglimit.token_bucket_give_back;
+drop function pglimit.token_bucket_enough;
 drop function pglimit.token_bucket_count_denial;
 drop function pglimit.token_bucket_asked;
 drop function pglimit.token_bucket_answer;
