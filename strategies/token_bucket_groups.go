@@ -82,7 +82,9 @@ func newGroups(s TokenBucket, of [][]rate.Request) (*groups, error) {
 	if err := call.SameBucket(g.requests, order); err != nil {
 		return nil, err
 	}
-	g.members, g.asks = make([]int64, len(g.requests)), make([]int64, len(g.requests))
+	n := len(g.requests)
+	g.members, g.asks, g.tokens, g.windows = make([]int64, n), make([]int64, n), make([]int64, 0, n), make([]int64, 0, n)
+	g.keys, g.limiters = make([]string, 0, n), make([]string, 0, n)
 	for n, i := range order {
 		r := &g.requests[i]
 		if r.Tokens == 0 || r.Unit != r.Tokens || r.Ahead != 0 {
