@@ -130,7 +130,7 @@ func (l *Limiter) late(parent, ctx context.Context, err error) error {
 	case err == nil, l.timeout == NoTimeout, parent.Err() != nil, CauseOf(err).isSetUp():
 		return err
 	case errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded):
-		return &timeoutError{l.timeout, err}
+		return &timeoutError{l.timeout, rate.BusyConns(l.session), err}
 	}
 	return err
 }

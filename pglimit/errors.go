@@ -11,10 +11,14 @@ import (
 // not known.
 type timeoutError struct {
 	timeout time.Duration
+	busy    int // connections of the pool, if all were in use
 	err     error
 }
 
 func (e *timeoutError) Error() string {
+	if e.busy > 0 {
+		return fmt.Sprintf("pglimit: no decision within Config.Timeout (%v), and all %d connections of its pool are in use (if the application shares them, give the Limiter a pool of its own): %v", e.timeout, e.busy, e.err)
+	}
 	return fmt.Sprintf("pglimit: no decision within Config.Timeout (%v): %v", e.timeout, e.err)
 }
 

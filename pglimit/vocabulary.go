@@ -8,7 +8,7 @@ import (
 
 type (
 	// Limit is Tokens per Period, at most Burst at once: see [rate.Limit] for its fields and
-	// methods. PerSecond, PerMinute, PerHour, Every and ParseLimit make one.
+	// methods. PerSecond, PerMinute, PerHour, Per, Every and ParseLimit make one.
 	Limit = rate.Limit
 
 	// Decision is the answer to a request: Allowed, Granted, Remaining, RetryAfter,
@@ -128,6 +128,9 @@ func PerMinute(n int64) Limit { return rate.PerMinute(n) }
 
 // PerHour is a Limit of n tokens per hour with a Burst of n.
 func PerHour(n int64) Limit { return rate.PerHour(n) }
+
+// Per is a Limit of n tokens per period with a Burst of n: Per(1000, 24*time.Hour).
+func Per(n int64, period time.Duration) Limit { return rate.Per(n, period) }
 
 // Every is a Limit of one token per d with a Burst of 1: two grants are at least d apart.
 func Every(d time.Duration) Limit { return rate.Every(d) }

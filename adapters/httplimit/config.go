@@ -35,7 +35,7 @@ type Config struct {
 	// The strategy must be a [pglimit.GroupTaker]. Nil: one limit. With Requests, Limit must be nil.
 	//
 	//	func(r *http.Request, key string) []pglimit.Request {
-	//		return []pglimit.Request{{Key: key}, {Limiter: "api/day", Key: key, Limit: daily}}
+	//		return []pglimit.Request{{Key: key}, {Limiter: "api/day", Key: key, Limit: pglimit.Per(1000, 24*time.Hour)}}
 	//	}
 	Requests func(r *http.Request, key string) []pglimit.Request
 

@@ -85,7 +85,7 @@ func snippetSeveral(limiter *pglimit.Limiter) func(http.Handler) http.Handler {
 		Requests: func(r *http.Request, key string) []pglimit.Request {
 			return []pglimit.Request{
 				{Key: key}, // the limiter's own limit
-				{Limiter: "api/day", Key: key, Limit: daily},
+				{Limiter: "api/day", Key: key, Limit: pglimit.Per(1000, 24*time.Hour)},
 				{Limiter: "api/org", Key: "org:" + customerOf(r).Org, Limit: pglimit.PerSecond(100)},
 			}
 		},

@@ -155,13 +155,11 @@ func unindented(code string) string {
 	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(code, "")
 }
 
-var daily = pglimit.Limit{Tokens: 1000, Period: 24 * time.Hour, Burst: 1000}
-
 // severalLimits are those of the snippet.
 func severalLimits(_ *http.Request, key string) []pglimit.Request {
 	return []pglimit.Request{
 		{Key: key},
-		{Limiter: "api/day", Key: key, Limit: daily},
+		{Limiter: "api/day", Key: key, Limit: pglimit.Per(1000, 24*time.Hour)},
 		{Limiter: "api/org", Key: "org:7", Limit: pglimit.PerSecond(100)},
 	}
 }

@@ -19,15 +19,17 @@ at once; the same key, --limiter and --strategy mean the same bucket for all of
 them, and the services that use that limiter share it too. With the strategy
 for_update_nowait, denied can also mean that another request was being decided.
 
---wait waits in line for tokens that come in that time: first come, first served,
-on whatever machine. If they come later, it denies at once and takes nothing.
+--wait waits in line for tokens that come in that time: first come, first
+served, on whatever machine. If they come later, it denies at once and takes
+nothing.
 
-With several --limit the tokens are taken of all of them or of none, in one step.
-Each has a bucket of its own then, whose limiter is --limiter and the limit: for
---limit 10/s --limit 1000/24h they are "cli 10/1s" and "cli 1000/24h".
+With several --limit the tokens are taken of all of them or of none, in one
+step. Each has a bucket of its own then, whose limiter is --limiter and the
+limit: for --limit 10/s --limit 1000/24h they are "cli 10/1s" and "cli
+1000/24h".
 
---id makes it safe to try again when the outcome is not known: the same ID is charged
-once, and gets its first answer, for as long as --id-ttl.`
+--id makes it safe to try again when the outcome is not known: the same ID is
+charged once, and gets its first answer, for as long as --id-ttl.`
 
 // allowFlags are the flags of allow.
 type allowFlags struct {

@@ -16,21 +16,23 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-const benchCapacityLong = `Find how much each strategy can do here: the highest rate of arrivals at which the 99th
-percentile of latency stays under a bound.
+const benchCapacityLong = `Find how much each strategy can do here: the highest rate of arrivals at which
+the 99th percentile of latency stays under a bound.
 
-First a sweep over numbers of callers that each wait for their answer (a closed loop) shows
-about how much there is to be had. Then it bisects between nothing and what is too much:
-requests arrive on a schedule, and latency counts from when they were due. A rate is kept
-if p99 stays under --p99, at most 1 % of the requests fail, and the answers keep up with
-the arrivals. Each probe lasts --duration. A rate is given up when two probes in a row have
+First a sweep over numbers of callers that each wait for their answer (a
+closed loop) shows about how much there is to be had. Then it bisects between
+nothing and what is too much: requests arrive on a schedule, and latency
+counts from when they were due. A rate is kept if p99 stays under --p99, at
+most 1 % of the requests fail, and the answers keep up with the arrivals. Each
+probe lasts --duration. A rate is given up when two probes in a row have
 failed at it.
 
-The flags from --limit on say how the load is, as in "pglimit bench". The stages are on,
-as in a service; --no-combining and --no-memory show the strategies by themselves.
+The flags from --limit on say how the load is, as in "pglimit bench". The
+stages are on, as in a service; --no-combining and --no-memory show the
+strategies by themselves.
 
-Exit codes: 0 done, 1 a strategy granted too much or kept the bound at no rate, 2 failed,
-130 ended by Ctrl-C (what was measured so far is printed).`
+Exit codes: 0 done, 1 a strategy granted too much or kept the bound at no
+rate, 2 failed, 130 ended by Ctrl-C (what was measured so far is printed).`
 
 func newBenchCapacityCommand(a *app) *cobra.Command {
 	b := newBenchFlags(capacityLoad())
@@ -38,7 +40,7 @@ func newBenchCapacityCommand(a *app) *cobra.Command {
 	p99, sweep := 10*time.Millisecond, []int{1, 4, 16, 64, 256}
 	cmd := &cobra.Command{
 		Use:   "capacity",
-		Short: "Find the highest rate of requests at which latency stays under a bound",
+		Short: "Find the highest rate at which latency stays under a bound",
 		Long:  benchCapacityLong,
 		Example: lines(
 			"# all four strategies, many keys, p99 under 10 ms; about two minutes",

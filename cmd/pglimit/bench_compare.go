@@ -11,10 +11,10 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/text"
 )
 
-const benchCompareLong = `Compare two runs of "pglimit bench --output json": for each strategy under each load
-that both have, the figures of both, their ratio, how far repetitions lie apart, and
-which differences are noise. Without repetitions (--repeat) a small difference cannot be
-told from noise.
+const benchCompareLong = `Compare two runs of "pglimit bench --output json": for each strategy under
+each load that both have, the figures of both, their ratio, how far
+repetitions lie apart, and which differences are noise. Without repetitions
+(--repeat) a small difference cannot be told from noise.
 
 It says what else differed: parameters, server, machine.
 
@@ -55,8 +55,8 @@ func newBenchCompareCommand(a *app) *cobra.Command {
 	}
 }
 
-const benchReportLong = `Make the HTML report of a run that was kept as JSON: the same file that "--report" writes
-at the end of a run.`
+const benchReportLong = `Make the HTML report of a run that was kept as JSON: the same file that
+"--report" writes at the end of a run.`
 
 func newBenchReportCommand(a *app) *cobra.Command {
 	return &cobra.Command{

@@ -15,10 +15,10 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-const cleanupLong = `Remove the rows of buckets that are full again, every --interval until Ctrl-C or
-SIGTERM, or just --once. It keeps the tables small. A row goes when its bucket has
-been full for a minute, so no decision changes, unless the database's clock steps
-back by more than that.
+const cleanupLong = `Remove the rows of buckets that are full again, every --interval until Ctrl-C
+or SIGTERM, or just --once. It keeps the tables small. A row goes when its
+bucket has been full for a minute, so no decision changes, unless the
+database's clock steps back by more than that.
 
 Any number of instances may run, here or inside services: one of them does each
 run. What happens is logged to stderr (as JSON with --output json). After Ctrl-C

@@ -49,8 +49,9 @@ func lockTimeoutVar(a *app, cmd *cobra.Command) func() ([]migrations.Option, err
 // lockHelp is part of the help of commands that change the schema.
 const lockHelp = `
 If a long transaction holds a lock that the migration needs, other statements
-would wait behind the migration. So it waits for --lock-timeout at most, lets them
-through, says on stderr who has the lock, and tries again until it succeeds.`
+would wait behind the migration. So it waits for --lock-timeout at most, lets
+them through, says on stderr who has the lock, and tries again until it
+succeeds.`
 
 type migrationJSON struct {
 	Version   int64      `json:"version"`

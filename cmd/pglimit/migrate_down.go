@@ -13,10 +13,9 @@ const migrateDownLong = `Undo the migration that was applied last, or more with 
 "pglimit migrate up" that is exclusion_range, although its version is not the
 highest: it is optional, so it is applied last, and goes first.
 
-The buckets go with the tables: services that still use them get errors until the
-schema is migrated up again, and then find every bucket full.
-It does not ask whether you are sure.
-` + lockHelp
+The buckets go with the tables: services that still use them get errors until
+the schema is migrated up again, and then find every bucket full. It does not
+ask whether you are sure.` + lockHelp
 
 func newMigrateDownCommand(a *app) *cobra.Command {
 	var to int64

@@ -14,12 +14,12 @@ const migrateGrantsLong = `Print the grants that a role needs, as SQL.
   decide-and-sweep  also run the cleanup
   read              read the views pglimit.buckets and pglimit.ranges, and peek
 
-None includes the record of what is migrated, so a service that has only these rights
-cannot migrate: run "pglimit migrate up" as the owner of the schema.
+None includes the record of what is migrated, so a service that has only these
+rights cannot migrate: run "pglimit migrate up" as the owner of the schema.
 
-It needs no database, prints SQL whatever --output says, and does not know whether
-the role exists. Run what it prints as the owner of the schema, and again after a
-migration that adds tables or functions.`
+It needs no database, prints SQL whatever --output says, and does not know
+whether the role exists. Run what it prints as the owner of the schema, and
+again after a migration that adds tables or functions.`
 
 func newMigrateGrantsCommand(a *app) *cobra.Command {
 	purpose := string(migrations.ToDecide)

@@ -11,10 +11,10 @@ import (
 
 const migrateStatusLong = `List the migrations, and which the database has. It only reads. Times are UTC.
 
-With --check the exit code is 1 if "pglimit migrate up" would apply something, and 0
-if not. The strategy exclusion_range counts, too: if you migrate up with
---without-exclusion-range, give it here as well. A database that a newer release has
-migrated needs nothing.`
+With --check the exit code is 1 if "pglimit migrate up" would apply something,
+and 0 if not. The strategy exclusion_range counts, too: if you migrate up with
+--without-exclusion-range, give it here as well. A database that a newer
+release has migrated needs nothing.`
 
 func newMigrateStatusCommand(a *app) *cobra.Command {
 	check, without := false, false

@@ -9,11 +9,10 @@ import (
 
 const migrateUpLong = `Bring the database to the schema of this release.
 
-Any number of instances may do this at once. Each run is all or nothing, with one
-exception: the strategy exclusion_range needs the extension btree_gist. If that
-cannot be created, everything else is applied all the same and the exit code is 2;
-with --without-exclusion-range the extension is not needed.
-` + lockHelp
+Any number of instances may do this at once. Each run is all or nothing, with
+one exception: the strategy exclusion_range needs the extension btree_gist. If
+that cannot be created, everything else is applied all the same and the exit
+code is 2; with --without-exclusion-range the extension is not needed.` + lockHelp
 
 func newMigrateUpCommand(a *app) *cobra.Command {
 	without := false

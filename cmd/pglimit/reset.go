@@ -11,21 +11,22 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-const resetLong = `Fill a key's bucket: what it has used is forgotten. With --all, fill the buckets of
-all keys of a limiter.
+const resetLong = `Fill a key's bucket: what it has used is forgotten. With --all, fill the
+buckets of all keys of a limiter.
 
 Resetting a bucket that is full, or a key that was never seen, does nothing and
 succeeds.
 
---all reads the whole table in short steps, removes the rows of the limiter and says
-how many there were. Rows that somebody holds locked come last, and it waits for
-those. It does not ask whether you are sure, and has no time limit unless --timeout
-is given. If it is stopped, the buckets that were reset so far stay reset.
+--all reads the whole table in short steps, removes the rows of the limiter
+and says how many there were. Rows that somebody holds locked come last, and
+it waits for those. It does not ask whether you are sure, and has no time
+limit unless --timeout is given. If it is stopped, the buckets that were reset
+so far stay reset.
 
 What "allow" took with several --limit has a limiter each: --limiter "cli 1/1m".
 
-A process that remembers a denial may go on denying the key: for its Memory.TTL at
-most, which is a second by default.`
+A process that remembers a denial may go on denying the key: for its
+Memory.TTL at most, which is a second by default.`
 
 func newResetCommand(a *app) *cobra.Command {
 	var b bucketFlags

@@ -20,9 +20,10 @@ variables that psql reads (PGHOST, PGPORT, PGDATABASE, PGUSER, PGPASSWORD,
 PGSERVICE, ...). Prefer the environment for a URL with a password: other users
 of the machine can read a command line.
 
-Exit codes: 0 allowed or done, 1 denied (of bench: a strategy granted too much; of
-migrate status --check: something is pending), 2 failed, with one line on stderr
-that says why, 130 ended by Ctrl-C (143 by SIGTERM, 129 by SIGHUP).`
+Exit codes: 0 allowed or done, 1 denied (of bench: a strategy granted too
+much; of migrate status --check: something is pending), 2 failed, with one
+line on stderr that says why, 130 ended by Ctrl-C (143 by SIGTERM, 129 by
+SIGHUP).`
 
 const rootExample = `  export DATABASE_URL=postgres://app@db.internal:5432/app
   pglimit migrate up
@@ -99,12 +100,13 @@ func addCobrasOwn(root *cobra.Command) {
 	}
 }
 
-// usageTemplate is cobra's, except for the first lines: cobra would list a group of
-// commands also as a command that runs by itself, which only those that say "runs" do.
+// usageTemplate is cobra's, except that flags are wrapped, and for the first lines: cobra would list
+// a group of commands also as a command that runs by itself, which only those that say "runs" do.
 func usageTemplate(cobras string) string {
-	return strings.Replace(cobras,
+	return strings.NewReplacer(
+		"Flags.FlagUsages", "Flags.FlagUsagesWrapped 80",
 		"{{if .Runnable}}\n  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}",
-		"{{if or (not .HasAvailableSubCommands) .Annotations.runs}}\n  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", 1)
+		"{{if or (not .HasAvailableSubCommands) .Annotations.runs}}\n  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}").Replace(cobras)
 }
 
 // lines makes an indented example out of lines of shell.

@@ -20,7 +20,7 @@ import (
 const serveLong = `Answer HTTP requests, for programs in any language, until Ctrl-C or SIGTERM. Any
 number of instances may run: Postgres decides, so their limits are the same.
 
-  POST /v1/allow    {"limiter":"api","key":"user:42"}: take a token, if it is there
+  POST /v1/allow    {"limiter":"api","key":"user:42"}: take a token, if there
   POST /v1/peek     the same body: look, and take nothing
   POST /v1/reset    the same body: fill the bucket
   POST /v1/refund   {"decision":{...},"tokens":1}: give back what was granted
@@ -38,20 +38,22 @@ The limiters are named in a YAML file (--config), or by --limit:
     api:   {limit: 10/s burst 20}
     login: {limit: 5/1m, on_error: closed}
 
-Everybody who reaches the address may take, and reset keys. So it listens on this
-machine only, unless --listen says otherwise, and --token-file makes it ask for
-"Authorization: Bearer TOKEN" below /v1. A token has at least 16 characters, such as
-those of "openssl rand -hex 32"; in the file, lines that begin with # are comments.
-It speaks no TLS: across a network, put a proxy in front of it.
+Everybody who reaches the address may take, and reset keys. So it listens on
+this machine only, unless --listen says otherwise, and --token-file makes it
+ask for "Authorization: Bearer TOKEN" below /v1. A token has at least 16
+characters, such as those of "openssl rand -hex 32"; in the file, lines that
+begin with # are comments. It speaks no TLS: across a network, put a proxy in
+front of it.
 
-The database is migrated by "pglimit migrate up". The server starts without it, too,
-and is ready once it is there. It removes rows that are no longer needed, as
-"pglimit cleanup" does, unless --no-cleanup is given.
+The database is migrated by "pglimit migrate up". The server starts without
+it, too, and is ready once it is there. It removes rows that are no longer
+needed, as "pglimit cleanup" does, unless --no-cleanup is given.
 
-After Ctrl-C or SIGTERM, /readyz fails, and requests are answered as before for
---drain, in which a load balancer sends them elsewhere. Then those under way are
-answered, and the exit code is 0, or 2 if some took longer than --grace. A second
-Ctrl-C kills it. What happens is logged to stderr (as JSON with --output json).`
+After Ctrl-C or SIGTERM, /readyz fails, and requests are answered as before
+for --drain, in which a load balancer sends them elsewhere. Then those under
+way are answered, and the exit code is 0, or 2 if some took longer than
+--grace. A second Ctrl-C kills it. What happens is logged to stderr (as JSON
+with --output json).`
 
 type serveFlags struct {
 	config    string

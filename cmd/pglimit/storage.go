@@ -12,8 +12,8 @@ import (
 
 const storageLong = `Say or change how Postgres keeps the tables of the buckets.
 
-Unlogged tables write no WAL for their rows, which makes grants faster. The price is
-that of a Redis without persistence:
+Unlogged tables write no WAL for their rows, which makes grants faster. The
+price is that of a Redis without persistence:
 
   - after a crash of the server the tables are empty, so every bucket is full
     (after a clean restart they are as they were)
@@ -50,11 +50,11 @@ func newStorageStatusCommand(a *app) *cobra.Command {
 
 const storageSetLong = `%s
 
-The tables are rewritten in one transaction, which takes some seconds for a million
-buckets. No bucket is forgotten, and nobody can use the tables meanwhile. If another
-transaction holds one of them for more than a second, the command lets the others go
-on and tries again, until it succeeds or Ctrl-C ends it. Only the owner of the tables
-may do this.
+The tables are rewritten in one transaction, which takes some seconds for a
+million buckets. No bucket is forgotten, and nobody can use the tables
+meanwhile. If another transaction holds one of them for more than a second,
+the command lets the others go on and tries again, until it succeeds or Ctrl-C
+ends it. Only the owner of the tables may do this.
 
 Tables that a later migration adds are logged: run it again then.`
 
@@ -63,7 +63,7 @@ func newStorageSetCommand(a *app, storage migrations.Storage) *cobra.Command {
 	if storage == migrations.Unlogged {
 		short = "Write no WAL: faster, and empty after a crash"
 		first = "Keep the buckets in unlogged tables: they write no WAL, they are empty after a\n" +
-			"crash of the server, and replicas do not have them (see \"pglimit storage --help\")."
+			"crash of the server, and replicas do not have them\n(see \"pglimit storage --help\")."
 	}
 	return &cobra.Command{
 		Use:               string(storage),

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -129,4 +131,29 @@ func TestVersionNamesBuildAndNewestMigration(t *testing.T) {
 	if v, err := newVersionJSON(nil); err != nil || v.Version != "unknown" || v.Commit != "" {
 		t.Errorf("without build info: %+v, %v", v, err)
 	}
+}
+
+// Commands and flags of a shell that are longer than a line cannot be broken: they are indented by two.
+func TestHelpFitsATerminal(t *testing.T) {
+	t.Parallel()
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		var help strings.Builder
+		cmd.SetOut(&help)
+		if err := cmd.Help(); err != nil {
+			t.Error(err)
+		}
+		for line := range strings.Lines(help.String()) {
+			command := strings.HasPrefix(line, "  pglimit ") || strings.HasPrefix(line, "  # ") || strings.Contains(line, "token_bucket,upsert")
+			if len(strings.TrimRight(line, "\n")) > 80 && !command {
+				t.Errorf("%s: %d columns: %s", cmd.CommandPath(), len(line), line)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			if sub.Name() != "completion" { // its words are cobra's
+				look(sub)
+			}
+		}
+	}
+	look(newRootCommand(&app{}))
 }

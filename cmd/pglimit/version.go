@@ -17,7 +17,7 @@ func newVersionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "version",
 		Short:             "Print the version of this pglimit",
-		Long:              "Print the version of this pglimit, its commit, the Go that built it, and its newest migration.",
+		Long:              "Print the version of this pglimit, its commit, the Go that built it, and its\nnewest migration.",
 		Example:           lines("pglimit version --output json"),
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,

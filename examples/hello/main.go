@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/adapters/httplimit"
+	"github.com/pglimit/ratelimit/cleanup"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
@@ -21,7 +22,7 @@ import (
 
 func main() {
 	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL")) // or the pool that your service has
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL")) // of its own: queries of your service would keep decisions waiting
 	check(err)
 	check(migrations.Up(ctx, pool)) // safe from any number of instances at once
 
@@ -34,11 +35,16 @@ func main() {
 	})
 	check(err) // when the service stops: limiter.Close, and then pool.Close
 
+	cleaner, err := cleanup.New(pool, strategies.All(), cleanup.Config{}) // of rows that no decision needs any more
+	check(err)
+	check(cleaner.Start(ctx)) // when the service stops: cleaner.Stop
+
 	d, err := limiter.Allow(ctx, "user:42") // d.Allowed, d.Remaining, d.RetryAfter
 	check(err)
 	slog.Info("asked once", "allowed", d.Allowed)
 
 	// Or in front of a handler, for each client, who is answered 429 with Retry-After when it asks too often.
+	// Behind a load balancer say so, or all clients are one: httplimit.Proxies{Count: 1}.
 	limit := httplimit.New(limiter, httplimit.Config{Key: httplimit.ClientIP(httplimit.Proxies{})})
 	http.HandleFunc("/hello", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello\n")) })
 	server := &http.Server{Addr: "localhost:8080", Handler: limit(http.DefaultServeMux), ReadHeaderTimeout: 5 * time.Second}

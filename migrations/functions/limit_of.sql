@@ -19,7 +19,7 @@ begin
     why := case
         when strpos(rate, '/') = 0 then 'there is no "/" between tokens and period'
         when tokens is null then format('tokens %s is not a whole number', to_json(tokens_word))
-        when period_ns is null then format('period %s is not a duration such as 1s, 500ms, 1m30s or 1d', to_json(period_word))
+        when period_ns is null then format('period %s is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d', to_json(period_word))
         when burst is null then format('burst %s is not a whole number', to_json(burst_word))
         when burst_word is not null and burst = 0 then 'the burst must be at least 1'
     end;

@@ -44,6 +44,9 @@ func PerMinute(n int64) Limit { return Limit{Tokens: n, Period: time.Minute, Bur
 // PerHour is a Limit of n tokens per hour with a Burst of n.
 func PerHour(n int64) Limit { return Limit{Tokens: n, Period: time.Hour, Burst: n} }
 
+// Per is a Limit of n tokens per period with a Burst of n: Per(1000, 24*time.Hour).
+func Per(n int64, period time.Duration) Limit { return Limit{Tokens: n, Period: period, Burst: n} }
+
 // Every is a Limit of one token per d with a Burst of 1: grants are at least d apart.
 func Every(d time.Duration) Limit { return Limit{Tokens: 1, Period: d, Burst: 1} }
 

@@ -28,7 +28,7 @@ func ParseLimit(text string) (Limit, error) {
 		return fail("tokens %q is not a whole number", strings.TrimSpace(tokens))
 	}
 	if l.Period, err = parsePeriod(strings.TrimSpace(period)); err != nil {
-		return fail("period %q is not a duration such as 1s, 500ms, 1m30s or 1d", strings.TrimSpace(period))
+		return fail("period %q is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d", strings.TrimSpace(period))
 	}
 	l.Burst = l.Tokens
 	if hasBurst {

@@ -119,6 +119,24 @@ func (s poolSession) OneConnection(ctx context.Context, f func(Session) error) e
 	return s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return f(OnConn(conn.Conn())) })
 }
 
+// BusyConns is how many connections the pool of the session may have, if all of them are in use.
+// Else, and if it is no pool, it is zero.
+func BusyConns(session Session) int {
+	if s, ok := session.(interface{ busyConns() int }); ok {
+		return s.busyConns()
+	}
+	return 0
+}
+
+func (s poolSession) busyConns() int {
+	if pool, ok := s.pool.(interface{ Stat() *pgxpool.Stat }); ok {
+		if stat := pool.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
+			return int(stat.MaxConns())
+		}
+	}
+	return 0
+}
+
 type connSession struct {
 	pgxSession
 	conn *pgx.Conn

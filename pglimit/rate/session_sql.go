@@ -72,6 +72,15 @@ func (s sqlDBSession) Pipeline(ctx context.Context, statements ...Statement) (do
 	return done, err
 }
 
+func (s sqlDBSession) busyConns() int {
+	if db, ok := s.db.(interface{ Stats() sql.DBStats }); ok {
+		if stats := db.Stats(); stats.InUse >= stats.MaxOpenConnections {
+			return stats.MaxOpenConnections // zero: as many as are asked for
+		}
+	}
+	return 0
+}
+
 func (s sqlDBSession) OneConnection(ctx context.Context, f func(Session) error) error {
 	var conn *sql.Conn
 	_, err := within(ctx, func() (err error) {

@@ -1,0 +1,56 @@
+package integration
+
+import (
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// The application uses all connections of the pool that it shares with a Limiter. The error says so,
+// and it is no outage. (Of a *sql.DB that cannot be known: there is no connection but the pool's.)
+func TestTheErrorNamesAPoolThatOthersUse(t *testing.T) {
+	t.Parallel()
+	config := pglimit.Config{Name: "api", Limit: hours, Timeout: 50 * time.Millisecond}
+	late := func(t *testing.T, limiter *pglimit.Limiter, calls int, want bool) {
+		t.Helper()
+		for range calls {
+			_, err := limiter.Allow(t.Context(), "k")
+			if !errors.Is(err, pglimit.ErrUnavailable) || strings.Contains(err.Error(), "all 2 connections of its pool are in use") != want {
+				t.Fatal(err)
+			}
+		}
+		if open := limiter.Stats().Open; open > 0 {
+			t.Errorf("the breaker is open: %d", open)
+		}
+	}
+	t.Run("pgx", func(t *testing.T) {
+		t.Parallel()
+		pool := newPool(t, databaseURL(newMigrated(t)), 2)
+		session(t, pool)
+		session(t, pool)
+		late(t, newLimiter(t, pool, strategies.TokenBucket{}, config), 20, true)
+	})
+	t.Run("another program holds the row", func(t *testing.T) {
+		t.Parallel()
+		admin := newMigrated(t)
+		take(t, admin, strategies.TokenBucket{}, "k", hours)
+		execute(t, session(t, admin), "update pglimit.token_bucket set limiter = 'api'")
+		late(t, newLimiter(t, newPool(t, databaseURL(admin), 2), strategies.TokenBucket{}, config), 20, false)
+	})
+	eachSQLDriver(t, func(t *testing.T, _ *pgxpool.Pool, open func(int) *sql.DB) {
+		db := open(2)
+		for range 2 {
+			tx, err := db.BeginTx(t.Context(), nil)
+			must(t, err)
+			t.Cleanup(func() { _ = tx.Rollback() })
+		}
+		late(t, newSQLLimiter(t, db, config), 1, true)
+	})
+}
