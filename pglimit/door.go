@@ -12,7 +12,7 @@ import (
 // in have their answers, the places that are empty still are given back, and the door opens.
 type door struct {
 	asking int           // callers behind the door
-	empty  []*emptyPlace // of all lines of the bucket, by due; nobody takes one that is overdue: its tokens may be there for others
+	empty  []*emptyPlace // of all lines of the bucket, by due; who comes takes none that is overdue: its tokens may be there for others
 	giving bool          // a call under way gives places back
 	shut   chan struct{} // closed when the door opens; nil while it is open
 }
@@ -86,17 +86,19 @@ func (s *sleepers) doorOf(r Request) *door {
 	return d
 }
 
-// answered says that the caller has asked. If Postgres has granted the tokens, the caller stands in
-// line from now on, at an earlier empty place if there is one.
-func (s *sleepers) answered(r Request, decision Decision) (own *sleeper) {
+// answered says that the caller has asked, and when it began to. If Postgres has granted the tokens, the
+// caller stands in line from now on, at an earlier empty place if there is one. That may be overdue, if
+// it was not when the caller began: the tokens are used no later than if Postgres had granted them to
+// the caller.
+func (s *sleepers) answered(r Request, began time.Time, decision Decision) (own *sleeper) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d, line := s.doorOf(r), inLine(r)
 	d.asking--
 	if decision.Allowed && decision.Source == FromDatabase {
-		p, now := placeOf(r, decision), time.Now()
+		p := placeOf(r, decision)
 		for _, e := range d.empty {
-			if e.request == line && e.due.Before(p.due) && e.due.After(now) {
+			if e.request == line && e.due.Before(p.due) && e.due.After(began) {
 				e.place, p = p, e.place
 			}
 		}

@@ -29,8 +29,9 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Decision, error) {
 // deadline of ctx, or than [Config].MaxWait; one of the two must be set. (Config.Timeout is for the
 // round trip only.) If ctx ends while it waits, or the Limiter is closed, the tokens are given back:
 // later waiters of this process, for as many tokens of the key, move up, and who comes takes the
-// place that is empty then. If nobody does, the tokens go back to the bucket, unless another process,
-// or a Reserve, has reserved others behind them.
+// place that is empty then. If nobody does, the tokens go back to the bucket, unless others are
+// reserved behind them: by another process, by a Reserve, or for a waiter under another limit or for
+// another number of tokens.
 //
 // The strategy must be a [Reserver]. A Limiter of InTx or OnConn cannot wait: the row would stay
 // locked.
@@ -123,8 +124,9 @@ func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *sleeper, d D
 		defer l.sleepers.Leave(1)
 		defer cancel()
 		defer stop()
+		began := time.Now()
 		d, err := l.ask(longer, r)
-		own := l.sleepers.answered(r, d)
+		own := l.sleepers.answered(r, began, d)
 		if own != nil {
 			d = own.first
 		}

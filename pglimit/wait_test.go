@@ -214,7 +214,8 @@ func TestWhoComesTakesAnEmptyPlace(t *testing.T) {
 	})
 }
 
-// The tokens of an empty place that is overdue may be there for everybody: nobody may use them twice.
+// The tokens of an empty place that is overdue may be there for everybody: who comes then may not use them
+// too.
 func TestAnOverduePlaceIsNotPassedOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -236,11 +237,36 @@ func TestAnOverduePlaceIsNotPassedOn(t *testing.T) {
 			t.Errorf("%+v", stats)
 		}
 		later(3 * time.Second)
-		if asking.err != nil || asking.decision.Delay > 10*ms { // its own place, not that of 100 or 200 ms
+		if asking.err != nil || !near(asking.decision.Delay, 100*ms) { // which was not overdue when it asked
 			t.Errorf("%+v", asking)
 		}
 		if stats := limiter.Stats(); stats.PassedOnTokens != 0 || stats.GivenBack != 2 {
 			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// A token that is there for who has left meanwhile is that of the next, who asks already.
+func TestATokenOfWhoLeftMeanwhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, off := range []bool{false, true} {
+			s := newReserving()
+			limiter := waiting(t, s, func(c *pglimit.Config) { c.Limit, c.Combine.Off = pglimit.PerSecond(1).WithBurst(2), off })
+			s.latency = 100 * ms
+			waitN(t, limiter, "k", 1, time.Hour) // one of two tokens is left
+			first := waitN(t, limiter, "k", 1, time.Hour)
+			time.Sleep(10 * ms) // alone, the first has its answer first
+			second := waitN(t, limiter, "k", 1, time.Hour)
+			later(140 * ms)
+			first.leave()
+			later(5 * time.Second)
+			if !errors.Is(first.err, context.Canceled) || second.err != nil || second.took > 400*ms {
+				t.Errorf("without combining %t: %+v, %+v", off, first, second)
+			}
+			if stats := limiter.Stats(); stats.GivenBack != 1 {
+				t.Errorf("without combining %t: %+v", off, stats)
+			}
 		}
 	})
 }
