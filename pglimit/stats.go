@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/count"
+	"github.com/pglimit/ratelimit/pglimit/internal/flight"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -159,13 +160,11 @@ func (l *Limiter) Stats() Stats {
 		s.LeaseTrips, s.LeasedTokens, s.UnspentTokens = of.Trips.Load(), of.LeasedTokens.Load(), of.UnspentTokens.Load()
 	}
 	if l.combiner != nil {
-		of := &l.combiner.Stats
-		s.PassedOnTokens, s.GivenBack, s.LostTokens = of.PassedOn.Load(), of.GivenBack.Load(), of.Lost.Load()
-	}
-	if l.groups != nil {
-		of := &l.groups.Stats
-		s.GivenBack += of.GivenBack.Load()
-		s.LostTokens += of.Lost.Load()
+		for _, of := range []*flight.Stats{&l.combiner.Stats, &l.groups.Stats} {
+			s.PassedOnTokens += of.PassedOn.Load()
+			s.GivenBack += of.GivenBack.Load()
+			s.LostTokens += of.Lost.Load()
+		}
 	}
 	s.PassedOnTokens += l.sleepers.passedOn.Load()
 	s.GivenBack += c.givenBack.Load()

@@ -41,7 +41,7 @@ func (b *batch) apart() []batch {
 	}
 	pieces := make([]batch, min(len(places), maxPieces))
 	for i := range pieces {
-		pieces[i].ctx, pieces[i].flight = b.ctx, b.flight //nolint:fatcontext // the same context, not one in another
+		pieces[i].flight = b.flight
 	}
 	for _, w := range b.waiters {
 		piece := &pieces[places[w.Request.Bucket()]*len(pieces)/len(places)]

@@ -1,20 +1,18 @@
 package combine
 
 import (
-	"context"
 	"math"
 	"slices"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/flight"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // batch is what one call answers: the waiters, in order of arrival, and the requests
 // that they are combined into.
 type batch struct {
-	ctx      context.Context
-	flight   *flight
-	gathered int64 // waiters that were taken off the queue
-	waiters  []*waiter
+	flight  *flight.Flight
+	waiters []*waiter
 
 	later  []*waiter            // left for the next batch, because this one has other limits for their buckets
 	closed map[rate.Bucket]bool // their buckets
@@ -38,7 +36,7 @@ func (b *batch) reset() {
 	clear(b.requests) // or their strings would stay in memory
 	clear(b.refunds)
 	clear(b.slots)
-	b.ctx, b.flight, b.gathered = nil, nil, 0
+	b.flight = nil
 	b.denied, b.unclaimed = false, false
 	b.waiters, b.later, b.requests, b.leftOver, b.refunds = b.waiters[:0], b.later[:0], b.requests[:0], b.leftOver[:0], b.refunds[:0]
 }
@@ -113,7 +111,7 @@ func (b *batch) find(bucket rate.Bucket) (slot int, found bool) {
 func (b *batch) fail(err error) (lost int64) {
 	for _, w := range b.waiters {
 		if tokens := w.Request.Tokens; w.Answer(rate.Decision{}, err) {
-			b.flight.waiting.Add(-1)
+			b.flight.Waiting.Add(-1)
 		} else {
 			lost += tokens
 		}
@@ -145,7 +143,7 @@ func (b *batch) share(decisions []rate.Decision) {
 		}
 		if w.Answer(answer, nil) {
 			b.leftOver[slot] -= tokens
-			b.flight.waiting.Add(-1)
+			b.flight.Waiting.Add(-1)
 		} else if tokens > 0 {
 			b.unclaimed = true
 		}

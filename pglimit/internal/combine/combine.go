@@ -6,21 +6,13 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
-	"sync/atomic"
-	"time"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/flight"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-const (
-	// maxBatch bounds how many callers one call answers, and so how long the next callers
-	// have to wait.
-	maxBatch = 1024
-
-	// settleTime is how long a call goes on when all its callers have left: long enough to
-	// learn what it took and give that back. Then its connection is given up.
-	settleTime = time.Second
-)
+// maxBatch bounds how many callers one call answers, and so how long the next callers have to wait.
+const maxBatch = 1024
 
 // Calls are what a Combiner calls.
 type Calls struct {
@@ -36,13 +28,6 @@ type Calls struct {
 	Recall  func(request *rate.Request) (rate.Decision, bool)
 }
 
-// Stats of a Combiner.
-type Stats struct {
-	PassedOn  atomic.Int64 // tokens granted to callers who had left, and passed on to others
-	GivenBack atomic.Int64 // tokens granted to callers who had left, and given back
-	Lost      atomic.Int64 // tokens that could not be given back, or that a failed call may have taken
-}
-
 // Combiner sends requests together that arrive while a call is under way.
 //
 // Keys are spread over a few lanes. A lane has one call under way at most: a request
@@ -52,27 +37,18 @@ type Stats struct {
 // gets, the larger the batches: their callers share the cost of a round trip, and with
 // Durable of a flush to disk.
 type Combiner struct {
-	Stats Stats
+	flight.Stage
 
 	calls   Calls
 	seed    maphash.Seed
 	lanes   []lane
-	running sync.WaitGroup
 	waiters sync.Pool // of *waiter that are not in use
-
-	patience chan struct{}   // has room for each call that may wait for a locked row
-	aborted  context.Context // ends when Close gives up waiting
-	abort    context.CancelFunc
 }
 
 // New is a Combiner with that many lanes.
 func New(lanes int, calls Calls) *Combiner {
-	c := &Combiner{
-		calls: calls, seed: maphash.MakeSeed(),
-		lanes:    make([]lane, lanes),
-		patience: make(chan struct{}, maxPatient),
-	}
-	c.aborted, c.abort = context.WithCancel(context.Background())
+	c := &Combiner{calls: calls, seed: maphash.MakeSeed(), lanes: make([]lane, lanes)}
+	c.Begin()
 	for i := range c.lanes {
 		c.lanes[i].combiner, c.lanes[i].mu = c, new(sync.Mutex)
 	}
@@ -145,24 +121,10 @@ func (c *Combiner) Close(ctx context.Context) error {
 	for i := range c.lanes {
 		c.lanes[i].close()
 	}
-	done := make(chan struct{})
-	go func() {
-		c.running.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-	}
-	aborted := false
-	for i := range c.lanes {
-		aborted = c.lanes[i].abort() || aborted
-	}
-	c.abort()
-	<-done
-	if aborted {
-		return ctx.Err()
-	}
-	return nil
+	return c.Stage.Close(ctx, func() (busy bool) {
+		for i := range c.lanes {
+			busy = c.lanes[i].abort() || busy
+		}
+		return busy
+	})
 }

@@ -1,14 +1,10 @@
 package combine
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -21,8 +17,6 @@ type lane struct {
 	queue   queue
 	running bool // a goroutine serves the queue until it is empty
 	closed  bool
-	aborted bool
-	cancel  context.CancelFunc // of the call under way
 
 	learned uint64 // Calls.Learned when the last batch was formed
 
@@ -31,14 +25,6 @@ type lane struct {
 	stuck map[rate.Bucket]*lane
 
 	alone // the fields that only the lane of a stuck bucket uses
-}
-
-// flight is a call under way: how many callers wait for it, and how to give it up.
-type flight struct {
-	waiting atomic.Int64
-	cancel  context.CancelFunc
-	landed  bool        // the call is over; guarded by the lane's lock
-	giveUp  *time.Timer // set when nobody waits any more
 }
 
 // join the queue. If the lane is idle, the requests go out at once. The error is ErrClosed.
@@ -65,7 +51,7 @@ func (l *lane) start() {
 		return
 	}
 	l.running = true
-	l.combiner.running.Add(1)
+	l.combiner.Running.Add(1)
 	if l.home == nil {
 		go l.serve()
 	} else {
@@ -88,15 +74,13 @@ func (l *lane) leave(w *waiter) bool {
 		l.combiner.recycle(w)
 		return true
 	}
-	if flight := w.flight; flight.waiting.Add(-1) == 0 && !flight.landed {
-		flight.giveUp = time.AfterFunc(settleTime, flight.cancel)
-	}
+	w.flight.Leave()
 	return true
 }
 
 // serve sends batch after batch until nobody waits.
 func (l *lane) serve() {
-	defer l.combiner.running.Done()
+	defer l.combiner.Running.Done()
 	var b batch
 	for l.gather(&b) {
 		l.send(&b)
@@ -110,17 +94,6 @@ func (l *lane) serve() {
 	}
 }
 
-// land ends the call: it need not be given up any more.
-func (l *lane) land(f *flight) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f.landed = true
-	if f.giveUp != nil {
-		f.giveUp.Stop()
-	}
-	f.cancel()
-}
-
 // gather takes the next batch off the queue. If the queue is empty, the lane becomes idle and
 // gather returns false.
 func (l *lane) gather(b *batch) bool {
@@ -131,27 +104,23 @@ func (l *lane) gather(b *batch) bool {
 		l.goHome()
 	}
 	if l.queue.first == nil {
-		l.running, l.cancel = false, nil
+		l.running = false
 		return false
 	}
-	// The call has the values of the first caller's context, such as a trace, but does not
-	// end with that context.
-	b.flight = &flight{}
-	b.ctx, b.flight.cancel = context.WithCancel(context.WithoutCancel(l.queue.first.ctx))
-	l.cancel = b.flight.cancel
-	for w := l.queue.first; w != nil && b.gathered < maxBatch; w = l.queue.first {
+	for w := l.queue.first; w != nil && len(b.waiters) < maxBatch; w = l.queue.first {
 		l.queue.remove(w)
-		w.flight = b.flight
 		b.waiters = append(b.waiters, w)
-		b.gathered++
 	}
-	b.flight.waiting.Store(b.gathered)
+	b.flight = l.combiner.TakeOff(b.waiters[0].ctx, len(b.waiters))
+	for _, w := range b.waiters {
+		w.flight = b.flight
+	}
 	return true
 }
 
 // send makes the call and tells the callers.
 func (l *lane) send(b *batch) {
-	defer l.land(b.flight)
+	defer b.flight.Land()
 	l.denyKnown(b)
 	_ = l.ask(b) // the callers have been told of the error
 }
@@ -162,17 +131,17 @@ func (l *lane) send(b *batch) {
 func (l *lane) ask(b *batch) error {
 	b.combine(!l.patient)
 	l.putBack(b)
-	if len(b.requests) == 0 || b.flight.waiting.Load() == 0 {
+	if len(b.requests) == 0 || b.flight.Waiting.Load() == 0 {
 		return nil // everybody has an answer, or has left and is not charged
 	}
-	decisions, err := l.combiner.calls.Send(b.ctx, b.requests)
+	decisions, err := l.combiner.calls.Send(b.flight.Ctx, b.requests)
 	if err == nil {
 		l.tell(b, decisions)
 		return nil
 	}
 	switch {
 	case !errors.Is(err, rate.ErrNothingTaken):
-		err = l.blame(err)
+		err = l.combiner.Blame(err)
 		l.combiner.Stats.Lost.Add(b.fail(err))
 		return err
 	case b.severalBuckets():
@@ -180,7 +149,7 @@ func (l *lane) ask(b *batch) error {
 	case errors.Is(err, rate.ErrLocked) && !l.patient && l.stick(b):
 		return nil
 	}
-	b.fail(l.blame(err))
+	b.fail(l.combiner.Blame(err))
 	return nil
 }
 
@@ -194,12 +163,12 @@ func (l *lane) putBack(b *batch) {
 	for _, w := range slices.Backward(b.later) {
 		switch {
 		case w.Left():
-		case l.aborted: // nobody sends them any more
+		case l.combiner.Aborted(): // nobody sends them any more
 			w.Answer(rate.Decision{}, rate.ErrClosed)
-			b.flight.waiting.Add(-1)
+			b.flight.Waiting.Add(-1)
 		default:
 			l.queue.pushFront(w)
-			b.flight.waiting.Add(-1)
+			b.flight.Waiting.Add(-1)
 		}
 	}
 }
@@ -211,9 +180,9 @@ func (l *lane) tell(b *batch, decisions []rate.Decision) {
 	if b.unclaimed {
 		l.passOn(b, decisions)
 	}
-	if tokens := b.refund(decisions); tokens > 0 {
-		l.giveBack(b, tokens)
-	}
+	b.refund(decisions)
+	// The next requests for these buckets are in this lane, so they are sent after it.
+	l.combiner.GiveBack(b.flight, b.refunds, l.combiner.calls.GiveBack)
 }
 
 // denyKnown answers waiters whose bucket the previous call found empty, without sending them.
@@ -230,20 +199,10 @@ func (l *lane) denyKnown(b *batch) {
 		}
 		b.denied = true
 		if w.Answer(decision, nil) { // else leave has counted it out
-			b.flight.waiting.Add(-1)
+			b.flight.Waiting.Add(-1)
 		}
 		return true
 	})
-}
-
-// blame adds ErrClosed to the error of a call that may have failed because Close gave it up.
-func (l *lane) blame(err error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.aborted {
-		return fmt.Errorf("%w: %v", rate.ErrClosed, err) //nolint:errorlint // not what the caller did
-	}
-	return err
 }
 
 // close makes join fail from now on.
@@ -253,7 +212,7 @@ func (l *lane) close() {
 	l.closed = true
 }
 
-// abort gives up the call under way and all waiters. It returns true if the lane was not idle.
+// abort gives up all waiters. It returns true if the lane was not idle.
 func (l *lane) abort() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -266,10 +225,6 @@ func (l *lane) abort() bool {
 
 // end is abort without the lanes of stuck buckets. The lane is locked.
 func (l *lane) end() bool {
-	l.aborted = true
-	if l.cancel != nil {
-		l.cancel()
-	}
 	for w := l.queue.first; w != nil; w = l.queue.first {
 		l.queue.remove(w)
 		w.Answer(rate.Decision{}, rate.ErrClosed)

@@ -1,10 +1,6 @@
 package combine
 
-import (
-	"context"
-
-	"github.com/pglimit/ratelimit/pglimit/rate"
-)
+import "github.com/pglimit/ratelimit/pglimit/rate"
 
 // Tokens that were granted to callers who have left go to waiting callers, or back to the
 // bucket.
@@ -38,28 +34,13 @@ func (l *lane) passOn(b *batch, decisions []rate.Decision) {
 	}
 }
 
-// giveBack returns the tokens that are still left over. The next requests for their buckets are in
-// this lane, so they are sent after it.
-func (l *lane) giveBack(b *batch, tokens int64) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), settleTime)
-	defer cancel()
-	defer context.AfterFunc(l.combiner.aborted, cancel)()
-	if err := l.combiner.calls.GiveBack(ctx, b.refunds); err != nil {
-		l.combiner.Stats.Lost.Add(tokens)
-		return
-	}
-	l.combiner.Stats.GivenBack.Add(tokens)
-}
-
 // refund makes refunds of the tokens that are left over.
-func (b *batch) refund(decisions []rate.Decision) (tokens int64) {
+func (b *batch) refund(decisions []rate.Decision) {
 	for slot, left := range b.leftOver {
 		if left > 0 {
 			refund := rate.Refund{Request: b.requests[slot], At: decisions[slot].At, Delay: decisions[slot].Delay}
 			refund.Tokens, refund.Unit = left, min(left, refund.Unit)
 			b.refunds = append(b.refunds, refund)
-			tokens += left
 		}
 	}
-	return tokens
 }

@@ -2,10 +2,6 @@ package combine
 
 import "github.com/pglimit/ratelimit/pglimit/rate"
 
-// maxPatient is how many calls of a Limiter may wait for rows that somebody else holds locked,
-// each on a connection of its own. The callers of other stuck buckets wait for their turn.
-const maxPatient = 2
-
 // alone has the fields that only the lane of a stuck bucket uses. A bucket is stuck while somebody
 // else holds its row locked.
 //
@@ -29,7 +25,7 @@ type alone struct {
 func (l *lane) stick(b *batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.aborted {
+	if l.combiner.Aborted() {
 		return false
 	}
 	own, bucket := l, b.requests[0].Bucket()
@@ -48,7 +44,7 @@ func (l *lane) stick(b *batch) bool {
 	for i := len(b.waiters) - 1; i >= 0; i-- {
 		if w := b.waiters[i]; !w.Left() {
 			own.queue.pushFront(w)
-			b.flight.waiting.Add(-1)
+			b.flight.Waiting.Add(-1)
 		}
 	}
 	if own != l && own.queue.first != nil {
@@ -82,16 +78,16 @@ func (l *lane) goHome() {
 	}
 }
 
-// serveAlone sends batch after batch of a stuck bucket, each when maxPatient lets it.
+// serveAlone sends batch after batch of a stuck bucket, each when it may be patient.
 func (l *lane) serveAlone() {
 	c := l.combiner
-	defer c.running.Done()
+	defer c.Running.Done()
 	var b batch
 	for more := true; more; {
-		c.patience <- struct{}{}
+		c.Patience <- struct{}{}
 		if more = l.gather(&b); more {
 			l.send(&b)
 		}
-		<-c.patience
+		<-c.Patience
 	}
 }

@@ -3,6 +3,7 @@ package combine
 import (
 	"context"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/flight"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -14,8 +15,8 @@ type waiter struct {
 
 	// Guarded by the lane's lock.
 	queued         bool
-	previous, next *waiter // in the queue
-	flight         *flight // the call that it waits for, once it is off the queue
+	previous, next *waiter        // in the queue
+	flight         *flight.Flight // the call that it waits for, once it is off the queue
 
 	slot int // the index of the request that it became part of
 }

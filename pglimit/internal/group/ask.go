@@ -1,10 +1,10 @@
 package group
 
 import (
-	"context"
 	"errors"
 	"slices"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/flight"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -12,7 +12,7 @@ import (
 // row that somebody holds are put aside, and the others are asked about again; or each half of
 // them is, in the end each group alone. So only the callers of the group to blame get an error.
 // The error is one for which no group is to blame: asking about others would fail too.
-func (l *Lane) ask(f *flight, waiters []*waiter) error {
+func (l *Lane) ask(f *flight.Flight, waiters []*waiter) error {
 	waiters = slices.DeleteFunc(slices.Clone(waiters), func(w *waiter) bool { return w.Left() || l.denyKnown(f, w) })
 	if len(waiters) == 0 {
 		return nil // everybody has an answer, or has left and is not charged
@@ -21,13 +21,13 @@ func (l *Lane) ask(f *flight, waiters []*waiter) error {
 	for i, w := range waiters {
 		groups[i] = withPatience(w.Request, false)
 	}
-	decisions, err := l.calls.Send(f.ctx, groups)
+	decisions, err := l.calls.Send(f.Ctx, groups)
 	if err == nil {
 		l.tell(f, waiters, decisions)
 		return nil
 	}
 	if !errors.Is(err, rate.ErrNothingTaken) {
-		err = l.blame(err)
+		err = l.Blame(err)
 		l.Stats.Lost.Add(l.fail(f, waiters, err))
 		return err
 	}
@@ -35,7 +35,7 @@ func (l *Lane) ask(f *flight, waiters []*waiter) error {
 		return l.ask(f, rest)
 	}
 	if len(waiters) == 1 {
-		l.fail(f, waiters, l.blame(err))
+		l.fail(f, waiters, l.Blame(err))
 		return nil
 	}
 	half := len(waiters) / 2
@@ -56,54 +56,38 @@ func withPatience(group []rate.Request, patient bool) []rate.Request {
 }
 
 // denyKnown answers a waiter whose group the call before has found to be denied.
-func (l *Lane) denyKnown(f *flight, w *waiter) bool {
+func (l *Lane) denyKnown(f *flight.Flight, w *waiter) bool {
 	decisions, known := l.calls.Recall(w.Request)
 	if known && w.Answer(decisions, nil) {
-		f.waiting.Add(-1)
+		f.Waiting.Add(-1)
 	}
 	return known
 }
 
 // tell the callers. Tokens granted to callers who have left are given back.
-func (l *Lane) tell(f *flight, waiters []*waiter, decisions [][]rate.Decision) {
+func (l *Lane) tell(f *flight.Flight, waiters []*waiter, decisions [][]rate.Decision) {
 	var refunds []rate.Refund
-	var tokens int64
 	for i, w := range waiters {
 		group := w.Request
 		if w.Answer(decisions[i], nil) {
-			f.waiting.Add(-1)
+			f.Waiting.Add(-1)
 			continue
 		}
 		for j, d := range decisions[i] {
 			if d.Granted > 0 {
 				refunds = append(refunds, rate.Refund{Request: group[j], At: d.At})
-				tokens += d.Granted
 			}
 		}
 	}
-	if len(refunds) > 0 {
-		l.giveBack(f, refunds, tokens)
-	}
-}
-
-// giveBack returns the tokens. The next groups are sent after it.
-func (l *Lane) giveBack(f *flight, refunds []rate.Refund, tokens int64) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), settleTime)
-	defer cancel()
-	defer context.AfterFunc(l.aborted, cancel)()
-	if err := l.calls.GiveBack(ctx, refunds); err != nil {
-		l.Stats.Lost.Add(tokens)
-		return
-	}
-	l.Stats.GivenBack.Add(tokens)
+	l.GiveBack(f, refunds, l.calls.GiveBack) // the next groups are sent after it
 }
 
 // fail gives the error to the callers. It returns how many tokens may have been taken for callers
 // who have left, and so do not get the error.
-func (l *Lane) fail(f *flight, waiters []*waiter, err error) (lost int64) {
+func (l *Lane) fail(f *flight.Flight, waiters []*waiter, err error) (lost int64) {
 	for _, w := range waiters {
 		if w.Answer(nil, err) {
-			f.waiting.Add(-1)
+			f.Waiting.Add(-1)
 			continue
 		}
 		for i := range w.Request {

@@ -3,12 +3,9 @@ package group
 import (
 	"errors"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/flight"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
-
-// maxPatient is how many calls of a Lane may wait for rows that somebody else holds locked, each
-// on a connection of its own. The callers of other held rows wait for their turn.
-const maxPatient = 2
 
 // Ordinary calls are impatient, so that a held row delays the other groups only for a moment.
 // Groups for that row are put aside. The first of them waits for the row as long as it takes; when
@@ -30,10 +27,10 @@ func (l *Lane) holds(group []rate.Request) (rate.Bucket, bool) {
 // putAside puts waiters aside that wait for a row which somebody holds, if the error says so, and
 // returns the others. If the error does not say which row, only a group that was asked about alone
 // is put aside, under the zero Bucket.
-func (l *Lane) putAside(f *flight, waiters []*waiter, err error) (rest []*waiter) {
+func (l *Lane) putAside(f *flight.Flight, waiters []*waiter, err error) (rest []*waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !errors.Is(err, rate.ErrLocked) || l.aborted.Err() != nil {
+	if !errors.Is(err, rate.ErrLocked) || l.Aborted() {
 		return waiters
 	}
 	var named *rate.HeldError
@@ -46,7 +43,7 @@ func (l *Lane) putAside(f *flight, waiters []*waiter, err error) (rest []*waiter
 	for _, bucket := range named.Held {
 		if _, known := l.held[bucket]; !known {
 			l.held[bucket] = nil
-			l.running.Go(func() { l.serveHeld(bucket) })
+			l.Running.Go(func() { l.serveHeld(bucket) })
 		}
 	}
 	for _, w := range waiters {
@@ -59,7 +56,7 @@ func (l *Lane) putAside(f *flight, waiters []*waiter, err error) (rest []*waiter
 			continue
 		}
 		if w.flight = nil; !w.Left() {
-			f.waiting.Add(-1)
+			f.Waiting.Add(-1)
 		}
 		l.held[bucket] = append(l.held[bucket], w)
 	}
@@ -69,37 +66,32 @@ func (l *Lane) putAside(f *flight, waiters []*waiter, err error) (rest []*waiter
 // serveHeld sends the groups that wait for a row, one by one, until one is answered or nobody is
 // left. A call waits for the row as long as it takes.
 func (l *Lane) serveHeld(bucket rate.Bucket) {
-	select {
-	case l.patience <- struct{}{}:
-		defer func() { <-l.patience }()
-	case <-l.aborted.Done():
-	}
-	for f := l.nextHeld(bucket); f != nil; f = l.nextHeld(bucket) {
-		w := f.waiters[0]
-		decisions, err := l.calls.Send(f.ctx, [][]rate.Request{withPatience(w.Request, true)})
+	l.Patience <- struct{}{}
+	defer func() { <-l.Patience }()
+	for f, waiters := l.nextHeld(bucket); f != nil; f, waiters = l.nextHeld(bucket) {
+		decisions, err := l.calls.Send(f.Ctx, [][]rate.Request{withPatience(waiters[0].Request, true)})
 		if err == nil {
-			l.tell(f, f.waiters, decisions)
+			l.tell(f, waiters, decisions)
 			l.release(bucket)
-		} else if lost := l.fail(f, f.waiters, l.blame(err)); !errors.Is(err, rate.ErrNothingTaken) {
+		} else if lost := l.fail(f, waiters, l.Blame(err)); !errors.Is(err, rate.ErrNothingTaken) {
 			l.Stats.Lost.Add(lost)
 		}
-		l.land(f)
+		f.Land()
 	}
 }
 
 // nextHeld takes the next group that waits for the row. If there is none, the row is no longer
 // known to be held.
-func (l *Lane) nextHeld(bucket rate.Bucket) *flight {
+func (l *Lane) nextHeld(bucket rate.Bucket) (*flight.Flight, []*waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for waiters := l.held[bucket]; len(waiters) > 0; waiters = l.held[bucket] {
-		w := waiters[0]
-		if l.held[bucket] = waiters[1:]; !w.Left() {
-			return l.takeOff(w)
+		if l.held[bucket] = waiters[1:]; !waiters[0].Left() {
+			return l.takeOff(waiters[:1]), waiters[:1]
 		}
 	}
 	delete(l.held, bucket)
-	return nil
+	return nil, nil
 }
 
 // release puts the groups that wait for the row at the front of the queue.

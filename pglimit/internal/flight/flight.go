@@ -1,0 +1,123 @@
+// Package flight has calls that several callers wait for: they go on when callers leave, but are
+// given up when nobody waits any more.
+package flight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+const (
+	// settleTime is how long a call goes on when all its callers have left: long enough to
+	// learn what it took and give that back. Then its connection is given up.
+	settleTime = time.Second
+
+	// maxPatient is how many calls of a Stage may wait for rows that somebody else holds locked,
+	// each on a connection of its own. The callers of other locked rows wait for their turn.
+	maxPatient = 2
+)
+
+// Stage is what a stage has that sends requests of several callers together.
+type Stage struct {
+	Stats Stats
+
+	Running  sync.WaitGroup // its goroutines
+	Patience chan struct{}  // has room for each call that may wait for a locked row
+
+	aborted context.Context // ends when Close gives up waiting
+	abort   context.CancelFunc
+}
+
+// Stats of a Stage.
+type Stats struct {
+	PassedOn  atomic.Int64 // tokens granted to callers who had left, and passed on to others
+	GivenBack atomic.Int64 // tokens granted to callers who had left, and given back
+	Lost      atomic.Int64 // tokens that could not be given back, or that a failed call may have taken
+}
+
+// Flight is a call under way.
+type Flight struct {
+	Ctx     context.Context
+	Waiting atomic.Int64 // callers
+	Land    func()       // ends the call; does nothing if it has ended
+}
+
+// Begin makes the Stage ready to use.
+func (s *Stage) Begin() {
+	s.Patience = make(chan struct{}, maxPatient)
+	s.aborted, s.abort = context.WithCancel(context.Background())
+}
+
+// TakeOff makes a Flight for that many callers. It has the values of the first caller's context, such
+// as a trace, but does not end with that context.
+func (s *Stage) TakeOff(first context.Context, callers int) *Flight {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(first))
+	stop := context.AfterFunc(s.aborted, cancel)
+	f := &Flight{Ctx: ctx, Land: func() { stop(); cancel() }}
+	f.Waiting.Store(int64(callers))
+	return f
+}
+
+// Leave notes that a caller has left.
+func (f *Flight) Leave() {
+	if f.Waiting.Add(-1) == 0 {
+		time.AfterFunc(settleTime, f.Land)
+	}
+}
+
+// GiveBack returns tokens that were granted to callers who have left.
+func (s *Stage) GiveBack(f *Flight, refunds []rate.Refund, giveBack func(context.Context, []rate.Refund) error) {
+	if len(refunds) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.Ctx), settleTime)
+	defer cancel()
+	defer context.AfterFunc(s.aborted, cancel)()
+	counter := &s.Stats.GivenBack
+	if err := giveBack(ctx, refunds); err != nil {
+		counter = &s.Stats.Lost
+	}
+	for i := range refunds {
+		counter.Add(refunds[i].Tokens)
+	}
+}
+
+// Aborted says whether Close has given up waiting.
+func (s *Stage) Aborted() bool { return s.aborted.Err() != nil }
+
+// Blame adds ErrClosed to the error of a call that may have failed because Close gave it up.
+func (s *Stage) Blame(err error) error {
+	if s.Aborted() && !errors.Is(err, rate.ErrClosed) {
+		return fmt.Errorf("%w: %v", rate.ErrClosed, err) //nolint:errorlint // not what the caller did
+	}
+	return err
+}
+
+// Close lets waiting callers have their answers as long as ctx lasts, and returns when no
+// goroutine is left. end gives up all waiters, and says whether there was a call or a caller: then
+// the error is that of ctx. Nobody may join any more.
+func (s *Stage) Close(ctx context.Context, end func() (busy bool)) error {
+	done := make(chan struct{})
+	go func() {
+		s.Running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	busy := end()
+	s.abort()
+	<-done
+	if busy {
+		return ctx.Err()
+	}
+	return nil
+}
