@@ -130,22 +130,18 @@ func (l *Limiter) knownGroup(group []Request) ([]Decision, bool) {
 	return decisions, decisions != nil
 }
 
-// askGroup asks Postgres, within the time limit.
-func (l *Limiter) askGroup(parent context.Context, group []Request) (decisions []Decision, err error) {
-	if err := l.waiting.Enter(1); err != nil {
-		return nil, err
-	}
-	defer l.waiting.Leave(1)
-	ctx, cancel := l.timed(parent)
-	defer cancel()
-	err = l.circuit.Admit(ctx)
-	for i := 0; i < len(group) && err == nil && l.leases != nil; i++ {
-		err = l.leases.Drop(ctx, group[i].Bucket())
-	}
-	if err == nil {
+// askGroup asks Postgres about a group.
+func (l *Limiter) askGroup(ctx context.Context, group []Request) (decisions []Decision, err error) {
+	err = l.asCaller(ctx, func(ctx context.Context) (err error) {
+		for i := range group {
+			if err := l.leases.Drop(ctx, group[i].Bucket()); err != nil {
+				return err
+			}
+		}
 		decisions, err = l.takeGroup(ctx, group)
-	}
-	return decisions, l.late(parent, ctx, err)
+		return err
+	})
+	return decisions, err
 }
 
 // takeGroup asks Postgres, together with the groups of other callers or alone.

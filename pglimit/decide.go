@@ -103,24 +103,35 @@ func (l *Limiter) bounds(r *Request, d *Decision) bool {
 	return l.parent == nil && d.Source != FromFallback && d.Delay == 0 && r.ID == "" && r.Limiter == l.config.Name && r.Limit == l.Limit()
 }
 
-// ask Postgres, within the time limit.
-func (l *Limiter) ask(parent context.Context, r Request) (d Decision, err error) {
+// asCaller asks Postgres as one of the callers who wait for it, within the time limit.
+func (l *Limiter) asCaller(parent context.Context, ask func(context.Context) error) error {
 	if err := l.waiting.Enter(1); err != nil {
-		return Decision{}, err
+		return err
 	}
 	defer l.waiting.Leave(1)
 	ctx, cancel := l.timed(parent)
 	defer cancel()
-	switch err = l.circuit.Admit(ctx); {
-	case err != nil:
-	case l.alone(&r):
-		d, err = l.sendAlone(ctx, r)
-	case r.Tokens == 0:
-		d, err = l.peek(ctx, r)
-	default:
-		d, err = l.obtain(ctx, r)
+	err := l.circuit.Admit(ctx)
+	if err == nil {
+		err = ask(ctx)
 	}
-	return d, l.late(parent, ctx, err)
+	return l.late(parent, ctx, err)
+}
+
+// ask Postgres about a request.
+func (l *Limiter) ask(ctx context.Context, r Request) (d Decision, err error) {
+	err = l.asCaller(ctx, func(ctx context.Context) (err error) {
+		switch {
+		case l.alone(&r):
+			d, err = l.sendAlone(ctx, r)
+		case r.Tokens == 0:
+			d, err = l.peek(ctx, r)
+		default:
+			d, err = l.obtain(ctx, r)
+		}
+		return err
+	})
+	return d, err
 }
 
 // late returns err as a timeoutError if the time limit ended the call. err alone may not show

@@ -221,22 +221,13 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if !able {
 		return fmt.Errorf("pglimit: the strategy %s cannot reset a key: %w", l.strategy.Name(), errors.ErrUnsupported)
 	}
-	if err := l.waiting.Enter(1); err != nil {
-		return err
-	}
-	defer l.waiting.Leave(1)
 	bucket := rate.Bucket{Limiter: l.config.Name, Key: key}
-	parent := ctx
-	ctx, cancel := l.timed(parent)
-	defer cancel()
-	err := l.circuit.Admit(ctx)
-	if err == nil {
-		err = l.leases.Drop(ctx, bucket)
-	}
-	if err == nil {
-		err = l.call(ctx, "reset", 0, func(ctx context.Context) error { return strategy.Reset(ctx, l.session, l.config.Name, key) })
-	}
-	err = l.late(parent, ctx, err)
+	err := l.asCaller(ctx, func(ctx context.Context) error {
+		if err := l.leases.Drop(ctx, bucket); err != nil {
+			return err
+		}
+		return l.call(ctx, "reset", 0, func(ctx context.Context) error { return strategy.Reset(ctx, l.session, l.config.Name, key) })
+	})
 	l.denials.Forget(bucket) // also after an error: the reset may have been done
 	if err != nil {
 		return fmt.Errorf("pglimit: reset of %q: %w", key, err)

@@ -115,19 +115,10 @@ func refundOf(r Request, d Decision, n int64) Refund {
 }
 
 // refund makes the round trip within the time limit.
-func (l *Limiter) refund(parent context.Context, refund Refund) error {
+func (l *Limiter) refund(ctx context.Context, refund Refund) error {
 	l.counters.refundedTokens.Add(refund.Tokens)
-	if err := l.waiting.Enter(1); err != nil {
-		return err
-	}
-	defer l.waiting.Leave(1)
-	ctx, cancel := l.timed(parent)
-	defer cancel()
-	err := l.circuit.Admit(ctx)
-	if err == nil {
-		err = l.giveBack(ctx, []Refund{refund})
-	}
-	if err = l.late(parent, ctx, err); err != nil {
+	err := l.asCaller(ctx, func(ctx context.Context) error { return l.giveBack(ctx, []Refund{refund}) })
+	if err != nil {
 		return fmt.Errorf("pglimit: refund of %q: %w", refund.Key, err)
 	}
 	return nil

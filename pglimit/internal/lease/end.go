@@ -70,17 +70,19 @@ func (s *Leases) Drop(ctx context.Context, bucket rate.Bucket) error {
 	if !known {
 		return nil
 	}
-	for {
-		f := s.pause(h)
-		if f == nil {
-			return nil
-		}
+	return s.drop(ctx, h)
+}
+
+// drop settles the holder's lease.
+func (s *Leases) drop(ctx context.Context, h *holder) error {
+	for f := s.pause(h); f != nil; f = s.pause(h) {
 		select {
 		case <-f.done:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+	return nil
 }
 
 // pause stops fetching for a hold, and settles the lease. It returns the fetch to wait for, or
@@ -182,12 +184,8 @@ func (s *Leases) DropAll(ctx context.Context) error {
 		s.pause(h) // begins to settle them all, before any is waited for
 	}
 	for _, h := range holders {
-		for f := s.pause(h); f != nil; f = s.pause(h) {
-			select {
-			case <-f.done:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		if err := s.drop(ctx, h); err != nil {
+			return err
 		}
 	}
 	return nil
