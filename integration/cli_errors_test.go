@@ -48,6 +48,7 @@ func cliRefusesWrongCommandLines(t *testing.T, c cli) {
 		{`pglimit migrate up|down|status|sql|grants`, []string{"migrate"}},
 		{`there is no command "pglimit migrate upp"`, []string{"migrate", "upp"}},
 		{`--nonsense`, []string{"peek", "k", "--nonsense"}},
+		{`unknown flag: --limits, did you mean --limit?`, []string{"allow", "k", "--limits", "1/s"}},
 		{`needs a KEY`, []string{"allow"}},
 		{`quote a key that has spaces`, []string{"allow", "a", "b", "--limit", "1/s"}},
 		{`needs a --limit`, []string{"allow", "k"}},

@@ -47,7 +47,8 @@ func (l *Limiter) Refund(ctx context.Context, decision Decision, n int64) error 
 // [ErrNotCharged]. The rest is the caller's loss, unless it takes it with WaitN or AllowN later, in
 // parts of a burst at most. (Do not Settle again.)
 //
-// Settle a decision once, and do not Refund it too. To charge more, the strategy must be a [Reserver].
+// Settle a decision once, and do not Refund it too: the returned one has no Limiter and Key any more,
+// so that neither can be done by mistake. To charge more, the strategy must be a [Reserver].
 // OnError is not called.
 func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64) (Decision, error) {
 	r, err := l.granted(&decision)

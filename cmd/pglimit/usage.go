@@ -17,6 +17,10 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 
 // flagError turns cobra's error about a flag into one of [usagef].
 func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		return usagef(cmd, "%v%s", err, similarFlag(cmd, unknown.GetSpecifiedName()))
+	}
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
 		return usagef(cmd, "%v", err)
@@ -31,6 +35,16 @@ func flagError(cmd *cobra.Command, err error) error {
 		why = "it must be a duration such as 500ms, 10s or 1m30s"
 	}
 	return usagef(cmd, "--%s is %q: %s", invalid.GetFlag().Name, invalid.GetValue(), why)
+}
+
+// similarFlag is a question, if a flag's name begins as the given one, or the other way round.
+func similarFlag(cmd *cobra.Command, name string) (question string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if len(name) > 1 && (strings.HasPrefix(f.Name, name) || strings.HasPrefix(name, f.Name)) {
+			question = ", did you mean --" + f.Name + "?"
+		}
+	})
+	return question
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {
