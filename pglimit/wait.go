@@ -79,7 +79,14 @@ func (l *Limiter) waitN(ctx context.Context, key string, n int64, longest time.D
 	if !known {
 		own, d, err = l.findPlace(ctx, &r)
 	}
+	told := false
+	defer func() {
+		if own != nil && !told { // a hook of the user's panics
+			l.sleepers.giveUp(ctx, r, own)
+		}
+	}()
 	err = l.tell(ctx, &r, &d, err)
+	told = true
 	switch {
 	case own != nil:
 		return l.sitOut(ctx, r, own, d)

@@ -271,6 +271,32 @@ func TestATokenOfWhoLeftMeanwhile(t *testing.T) {
 	})
 }
 
+// A hook that panics in a caller of Wait, whom somebody recovers, leaves nothing reserved.
+func TestAHookThatPanicsLeavesTheLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		bad := false
+		limiter := waiting(t, s, func(c *pglimit.Config) {
+			c.OnDecision = func(context.Context, pglimit.Request, pglimit.Decision, error) {
+				if bad {
+					panic("a bug of the user's")
+				}
+			}
+		})
+		waitN(t, limiter, "k", 1, time.Hour)
+		bad = true
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = limiter.WaitUpTo(t.Context(), "k", 1, time.Hour)
+		}()
+		synctest.Wait()
+		if stats := limiter.Stats(); stats.Asleep != 0 || stats.GivenBack != 1 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
 // Who leaves while Postgres is asked does not wait for the answer, and loses nothing.
 func TestWhoLeavesWhileItAsksLosesNothing(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,8 @@ import (
 
 func main() {
 	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL")) // of its own: queries of your service would keep decisions waiting
+	// A pool of its own: slow queries of the service would keep decisions waiting.
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	check(err)
 	check(migrations.Up(ctx, pool)) // safe from any number of instances at once
 
@@ -35,7 +36,8 @@ func main() {
 	})
 	check(err) // when the service stops: limiter.Close, and then pool.Close
 
-	cleaner, err := cleanup.New(pool, strategies.All(), cleanup.Config{}) // of rows that no decision needs any more
+	// Removes rows that no decision needs any more.
+	cleaner, err := cleanup.New(pool, strategies.All(), cleanup.Config{})
 	check(err)
 	check(cleaner.Start(ctx)) // when the service stops: cleaner.Stop
 
