@@ -52,7 +52,9 @@ func TestEveryUpdateIsHOT(t *testing.T) {
 			t.Fatalf("Postgres counted %d updates of %d takes, of which %d were granted", updates, takes, granted.Load())
 		}
 		t.Logf("%d of %d updates were HOT", hot, updates)
-		if hot < updates-updates/50 { // a busy machine can stall even one of these
+		// A busy machine can stall even one of these: 98 in 100 were seen then. Without room in the pages
+		// 89 in 100 are, with an index on what changes none.
+		if hot < updates-updates/20 {
 			t.Errorf("%d of %d updates were HOT", hot, updates)
 		}
 	})
