@@ -42,7 +42,7 @@ func TestTheErrorNamesAPoolThatOthersUse(t *testing.T) {
 		admin := newMigrated(t)
 		take(t, admin, strategies.TokenBucket{}, "k", hours)
 		execute(t, session(t, admin), "update pglimit.token_bucket set limiter = 'api'")
-		late(t, newLimiter(t, newPool(t, databaseURL(admin), 2), strategies.TokenBucket{}, config), 20, false)
+		late(t, newLimiter(t, newPool(t, databaseURL(admin), 2), strategies.TokenBucket{}, config), 10, false)
 	})
 	eachSQLDriver(t, func(t *testing.T, _ *pgxpool.Pool, open func(int) *sql.DB) {
 		db := open(2)

@@ -100,7 +100,7 @@ func TestCleanupAndTakesOfTheSameRows(t *testing.T) {
 				return pglimit.Request{Limiter: "same rows", Key: fmt.Sprint("key ", key), Limit: limit, Tokens: 1, Unit: 1}
 			}
 			var removed int64
-			for round := range 3 {
+			for round := 0; round < 3 || removed == 0 && round < 100; round++ { // on a busy machine the takes may be faster
 				granted := make([]atomic.Int64, keys)
 				var taking sync.WaitGroup
 				for range callers {

@@ -25,6 +25,11 @@ type emptyPlace struct {
 	gone    chan struct{}   // closed when somebody has taken it, or it is given back
 }
 
+// mayBeOverdue is how late, by the database's clock, the tokens of somebody who left may be used by
+// somebody who asked at about the same time. A call that waited for a row for that long, but no longer,
+// is dated by its beginning, too.
+const mayBeOverdue = 10 * time.Millisecond
+
 func byDue(a, b *emptyPlace) int { return a.due.Compare(b.due) }
 
 // givenUp is what one call gives back.
@@ -86,11 +91,10 @@ func (s *sleepers) doorOf(r Request) *door {
 	return d
 }
 
-// answered says that the caller has asked, and when it began to. If Postgres has granted the tokens, the
-// caller stands in line from now on, at an earlier empty place if there is one. That may be overdue, if
-// it was not when the caller began: the tokens are used no later than if Postgres had granted them to
-// the caller.
-func (s *sleepers) answered(r Request, began time.Time, decision Decision) (own *sleeper) {
+// answered says that the caller has asked. If Postgres has granted the tokens, the caller stands in
+// line from now on, at an earlier empty place if there is one. That may have been due before Postgres
+// decided, but not by more than mayBeOverdue.
+func (s *sleepers) answered(r Request, decision Decision) (own *sleeper) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d, line := s.doorOf(r), inLine(r)
@@ -98,7 +102,8 @@ func (s *sleepers) answered(r Request, began time.Time, decision Decision) (own 
 	if decision.Allowed && decision.Source == FromDatabase {
 		p := placeOf(r, decision)
 		for _, e := range d.empty {
-			if e.request == line && e.due.Before(p.due) && e.due.After(began) {
+			overdue := decision.At.Sub(e.decision.At.Add(e.decision.Delay))
+			if e.request == line && e.due.Before(p.due) && overdue <= mayBeOverdue {
 				e.place, p = p, e.place
 			}
 		}

@@ -17,7 +17,7 @@ type timeoutError struct {
 
 func (e *timeoutError) Error() string {
 	if e.busy > 0 {
-		return fmt.Sprintf("pglimit: no decision within Config.Timeout (%v), and all %d connections of its pool are in use (if the application shares them, give the Limiter a pool of its own): %v", e.timeout, e.busy, e.err)
+		return fmt.Sprintf("pglimit: no decision within Config.Timeout (%v), and all %d connections of its pool are in use (by others, if the application shares it: give the Limiter a pool of its own; or by calls that wait for rows): %v", e.timeout, e.busy, e.err)
 	}
 	return fmt.Sprintf("pglimit: no decision within Config.Timeout (%v): %v", e.timeout, e.err)
 }

@@ -131,9 +131,8 @@ func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *sleeper, d D
 		defer l.sleepers.Leave(1)
 		defer cancel()
 		defer stop()
-		began := time.Now()
 		d, err := l.ask(longer, r)
-		own := l.sleepers.answered(r, began, d)
+		own := l.sleepers.answered(r, d)
 		if own != nil {
 			d = own.first
 		}

@@ -237,7 +237,7 @@ func TestAnOverduePlaceIsNotPassedOn(t *testing.T) {
 			t.Errorf("%+v", stats)
 		}
 		later(3 * time.Second)
-		if asking.err != nil || !near(asking.decision.Delay, 100*ms) { // which was not overdue when it asked
+		if asking.err != nil || asking.decision.Delay > 10*ms { // its own place, not that of 100 or 200 ms
 			t.Errorf("%+v", asking)
 		}
 		if stats := limiter.Stats(); stats.PassedOnTokens != 0 || stats.GivenBack != 2 {
@@ -256,7 +256,7 @@ func TestATokenOfWhoLeftMeanwhile(t *testing.T) {
 			s.latency = 100 * ms
 			waitN(t, limiter, "k", 1, time.Hour) // one of two tokens is left
 			first := waitN(t, limiter, "k", 1, time.Hour)
-			time.Sleep(10 * ms) // alone, the first has its answer first
+			time.Sleep(5 * ms) // alone, the first has its answer first
 			second := waitN(t, limiter, "k", 1, time.Hour)
 			later(140 * ms)
 			first.leave()

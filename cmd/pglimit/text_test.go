@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -145,7 +146,7 @@ func TestHelpFitsATerminal(t *testing.T) {
 		}
 		for line := range strings.Lines(help.String()) {
 			command := strings.HasPrefix(line, "  pglimit ") || strings.HasPrefix(line, "  # ") || strings.Contains(line, "token_bucket,upsert")
-			if len(strings.TrimRight(line, "\n")) > 80 && !command {
+			if utf8.RuneCountInString(strings.TrimRight(line, "\n")) > 80 && !command {
 				t.Errorf("%s: %d columns: %s", cmd.CommandPath(), len(line), line)
 			}
 		}

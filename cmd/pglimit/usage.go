@@ -19,7 +19,7 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
-		return usagef(cmd, "%v%s", err, similarFlag(cmd, unknown.GetSpecifiedName()))
+		return usagef(cmd, "%v%s", err, similarFlags(cmd, unknown.GetSpecifiedName()))
 	}
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -37,14 +37,18 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usagef(cmd, "--%s is %q: %s", invalid.GetFlag().Name, invalid.GetValue(), why)
 }
 
-// similarFlag is a question, if a flag's name begins as the given one, or the other way round.
-func similarFlag(cmd *cobra.Command, name string) (question string) {
+// similarFlags is a question, if names of flags begin as the given one, or the other way round.
+func similarFlags(cmd *cobra.Command, name string) string {
+	var similar []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if len(name) > 1 && (strings.HasPrefix(f.Name, name) || strings.HasPrefix(name, f.Name)) {
-			question = ", did you mean --" + f.Name + "?"
+			similar = append(similar, "--"+f.Name)
 		}
 	})
-	return question
+	if len(similar) == 0 {
+		return ""
+	}
+	return ", did you mean " + strings.Join(similar, " or ") + "?"
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {

@@ -101,9 +101,14 @@ func (c *container) serve(ctx context.Context, s *Server, o Options) error {
 		o.Image, "postgres",
 	}
 	// Not given up halfway: what the engine then creates nobody would remove.
-	cmd := dockerCommand(context.WithoutCancel(ctx), append(args, serverArgs(o.Settings)...)...)
+	creating, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), readyWithin, fmt.Errorf("not created within %v", readyWithin))
+	defer cancel()
+	cmd := dockerCommand(creating, append(args, serverArgs(o.Settings)...)...)
 	cmd.Env = append(os.Environ(), "POSTGRES_PASSWORD="+s.password)
 	if _, err := run(cmd, c.log); err != nil {
+		if cause := context.Cause(creating); cause != nil {
+			return cause
+		}
 		return err
 	}
 	s.address = onLoopback(port)
@@ -136,25 +141,32 @@ func (c *container) stop() error {
 func (c *container) remove() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), readyWithin, fmt.Errorf("not removed within %v", readyWithin))
 	defer cancel()
-	_, err := docker(ctx, c.log, "rm", "--force", "--volumes", c.name)
-	if err != nil && strings.Contains(err.Error(), "No such container") { // some engines say so, others do not
-		err = nil
+	for {
+		_, err := docker(ctx, nil, "rm", "--force", "--volumes", c.name)
+		if err == nil || strings.Contains(err.Error(), "No such container") { // some engines say so, others do not
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("container %s: %w: %w", c.name, context.Cause(ctx), err)
+		case <-time.After(50 * time.Millisecond): // the engine may be busy with it
+		}
 	}
 	if c.server == nil {
-		return err
+		return nil
 	}
 	select {
-	case <-c.server.exited:
-		return err
+	case <-c.server.exited: // with the container
+		return nil
 	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("container %s: %w", c.name, context.Cause(ctx)), err, c.server.end(os.Kill, 0))
+		return errors.Join(fmt.Errorf("container %s: %w", c.name, context.Cause(ctx)), c.server.end(os.Kill, 0))
 	}
 }
 
 // restart shuts the server down and starts it again in its container.
 func (c *container) restart(ctx context.Context, s *Server) error {
 	seconds := strconv.Itoa(int(readyWithin.Seconds()))
-	if _, err := docker(ctx, c.log, "stop", "-t", seconds, c.name); err != nil {
+	if _, err := docker(ctx, nil, "stop", "-t", seconds, c.name); err != nil {
 		return err
 	}
 	select {
@@ -175,7 +187,7 @@ func docker(ctx context.Context, log io.Writer, args ...string) (string, error) 
 }
 
 // dockerCommand is a command that does not receive the terminal's Ctrl-C, which docker
-// run would pass on to the server.
+// start would pass on to the server.
 func dockerCommand(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "docker", args...)
 	joinGroup(cmd, 0)

@@ -89,6 +89,7 @@ begin
         end if;
         exit when not locked or try > 1 and not ahead; -- the lock moves a row that is ahead
     end loop;
+    there := case when false = any (granted) then there end;
 
     -- If groups are denied, each bucket must have what it had: no more by a refund, which does not
     -- date the row. And no row may have been written later than now_ns: the decisions would be dated
@@ -101,7 +102,7 @@ begin
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, takes) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and (locked
             or case
-                when there is null then pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+                when there is null then b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
                 else b.at_ns <= now_ns and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) = there[k.number]
             end
             and pglimit.clock_ns() <= now_ns + 100000000) -- later than that this fails below: lock no more rows

@@ -971,14 +971,14 @@ $$;
 
 -- functions/token_bucket_enough.sql
 -- Returns whether a row has ask tokens, as of now_ns, at the price token_ns of a token and window_ns
--- of a burst. ask: at most a burst. False says only that the row needs a closer look: it may lack
+-- of a burst. False says only that the row needs a closer look: it may lack
 -- tokens, have a lease or another price, or be ahead of the clock.
 --
 -- A single expression, so that the planner inlines it: a short one, because each statement prepares
 -- its expressions whenever it runs.
 create or replace function pglimit.token_bucket_enough(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint, ask bigint) returns boolean
 language sql immutable parallel safe
-return b.full_ns <= now_ns + window_ns - ask * token_ns and b.token_ns = token_ns and b.leased_ns is null and b.at_ns <= now_ns + pglimit.step_ns();
+return ask <= (now_ns + window_ns - b.full_ns) / token_ns and b.token_ns = token_ns and b.leased_ns is null and b.at_ns <= now_ns + pglimit.step_ns();
 
 -- functions/token_bucket_give_back.sql
 -- +goose StatementBegin
@@ -1271,6 +1271,7 @@ begin
         end if;
         exit when not locked or try > 1 and not ahead; -- the lock moves a row that is ahead
     end loop;
+    there := case when false = any (granted) then there end;
 
     -- If groups are denied, each bucket must have what it had: no more by a refund, which does not
     -- date the row. And no row may have been written later than now_ns: the decisions would be dated
@@ -1283,7 +1284,7 @@ begin
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, takes) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and (locked
             or case
-                when there is null then pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+                when there is null then b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
                 else b.at_ns <= now_ns and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) = there[k.number]
             end
             and pglimit.clock_ns() <= now_ns + 100000000) -- later than that this fails below: lock no more rows

@@ -59,6 +59,9 @@ func (s *Stage) Begin() {
 func (s *Stage) TakeOff(first context.Context, callers int) *Flight {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(first))
 	stop := context.AfterFunc(s.aborted, cancel)
+	if s.Aborted() {
+		cancel() // at once: AfterFunc takes its time
+	}
 	f := &Flight{Ctx: ctx, Land: func() { stop(); cancel() }}
 	f.Waiting.Store(int64(callers))
 	return f
@@ -67,7 +70,8 @@ func (s *Stage) TakeOff(first context.Context, callers int) *Flight {
 // Leave notes that a caller has left.
 func (f *Flight) Leave() {
 	if f.Waiting.Add(-1) == 0 {
-		time.AfterFunc(settleTime, f.Land)
+		timer := time.AfterFunc(settleTime, f.Land)
+		context.AfterFunc(f.Ctx, func() { timer.Stop() })
 	}
 }
 
@@ -115,6 +119,7 @@ func (s *Stage) Close(ctx context.Context, end func() (busy bool)) error {
 	}
 	busy := end()
 	s.abort()
+	busy = end() || busy // what went back into a queue meanwhile
 	<-done
 	if busy {
 		return ctx.Err()

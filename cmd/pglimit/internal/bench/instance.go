@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
@@ -57,7 +58,8 @@ func openInstance(ctx context.Context, base *pgxpool.Config, s scenario.Scenario
 		if err == nil {
 			_, err = subject.Strategy.Take(ctx, session, []pglimit.Request{request, other})
 		}
-		if errors.Is(err, pglimit.ErrNothingTaken) { // another connection was faster
+		var pg *pgconn.PgError
+		if errors.Is(err, pglimit.ErrNothingTaken) || errors.As(err, &pg) && pg.Code == "40P01" { // another connection was faster
 			err = nil
 		}
 		return err
