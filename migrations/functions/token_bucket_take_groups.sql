@@ -68,6 +68,7 @@ begin
             perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
         end loop;
         now_ns := pglimit.clock_ns();
+        -- First whether all have enough: a plan collects the rows, which takes much longer.
         if not exists (
             select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
             where k.ask > k.window_ns / k.token_ns or exists (

@@ -971,8 +971,8 @@ $$;
 
 -- functions/token_bucket_enough.sql
 -- Returns whether a row has ask tokens, as of now_ns, at the price token_ns of a token and window_ns
--- of a burst. False says only that the row needs a closer look: it may lack
--- tokens, have a lease or another price, or be ahead of the clock.
+-- of a burst. False says only that the row needs a closer look: it may lack tokens, have a lease or
+-- another price, or be ahead of the clock.
 --
 -- A single expression, so that the planner inlines it: a short one, because each statement prepares
 -- its expressions whenever it runs.
@@ -1250,6 +1250,7 @@ begin
             perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
         end loop;
         now_ns := pglimit.clock_ns();
+        -- First whether all have enough: a plan collects the rows, which takes much longer.
         if not exists (
             select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
             where k.ask > k.window_ns / k.token_ns or exists (
