@@ -331,6 +331,30 @@ func TestAGroupThatWasOvertakenDoesNotWait(t *testing.T) {
 	}
 }
 
+// Rows with a lease, or under another price of a token, are not what they seem: here 10 tokens of 10
+// are leased, 10 are owed, and 1 is owed in a row that was written after the call's clock was read.
+func TestGroupsOfRowsThatNeedACloserLook(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
+	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns) values
+		('leased', 'test', 1000000000000, 1000000000, 1000000000000, 10000000000, 2000000000000),
+		('owed', 'test', 1005000000000, 500000000, 1000000000000, null, null),
+		('owed little', 'test', 1000500005000, 500000000, 1000000005000, null, null)`)
+	for key, want := range map[string]bool{"leased": false, "owed": false, "owed little": true} {
+		for _, locked := range []bool{false, true} {
+			var granted bool
+			in := session(t, pool)
+			err := in.QueryRow(t.Context(), `select g.granted[1] from pglimit.token_bucket_take_groups(
+				array[$1::text], '{test}', '{1000000000}', '{10000000000}', '{1}', '{1}', '{1}', $2::boolean, true) g`, key, locked).Scan(&granted)
+			if err != nil || granted != want {
+				t.Errorf("%s, locked %t: granted %t, %v", key, locked, granted, err)
+			}
+			must(t, in.Rollback(t.Context()))
+		}
+	}
+}
+
 // A row that was written before the clock stepped back denies no group for as long as the step.
 // It owes what it owed. So it is in a transaction of the caller's.
 func TestGroupsWhenTheClockStepsBack(t *testing.T) {
