@@ -1,0 +1,235 @@
+package integration
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// A call for groups that another call overtakes, or that had to wait for long, has taken nothing,
+// and decides anew.
+func TestAGroupThatWasOvertakenDecidesAnew(t *testing.T) {
+	t.Parallel()
+	limit := hours.WithBurst(2)
+	for name, test := range map[string]struct {
+		takes   bool // the last token, before the look, and commits behind it
+		makes   bool // the row, and rolls back
+		waits   time.Duration
+		allowed bool
+		owed    string // by a, b and c in the end
+	}{
+		"overtaken":          {true, false, 0, false, "1 2 1"},
+		"late":               {false, false, 150 * time.Millisecond, true, "2 2 2"},
+		"late, a row is new": {false, true, 150 * time.Millisecond, true, "2 1 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newMigrated(t)
+			rewrite(t, pool, "token_bucket_take_groups", "'20ms'", "'0'")
+			rewrite(t, pool, "token_bucket_take_groups", "'1ms'", "'0'")
+			for _, key := range []string{"a", "b", "c"} {
+				if key != "b" || !test.makes {
+					take(t, pool, strategies.TokenBucket{}, key, limit)
+				}
+			}
+			holder := session(t, pool)
+			if test.takes || test.makes {
+				take(t, holder, strategies.TokenBucket{}, "b", limit)
+			} else {
+				execute(t, holder, "select from pglimit.token_bucket where key = 'b' for update")
+			}
+			var decisions [][]pglimit.Decision
+			var err error
+			var over time.Time
+			whileBlocked(t, pool, func() {
+				group := asks(limit, "c", "b", "a")
+				group[0].Impatient = true
+				decisions, err = strategies.TokenBucket{}.TakeGroups(t.Context(), on(pool), [][]pglimit.Request{group})
+			}, func() {
+				passes(t, pool, test.waits)
+				over = query[time.Time](t, pool, "select clock_timestamp()")
+				if !test.makes {
+					commit(t, holder)
+				} else if err := holder.Rollback(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range decisions[0] {
+				if (d.Granted > 0) != test.allowed || d.At.Before(over) {
+					t.Errorf("%+v: want granted %v, and dated after %v", d, test.allowed, over)
+				}
+			}
+			owed := query[string](t, pool, "select string_agg(tokens_owed::text, ' ' order by key) from pglimit.buckets")
+			if owed != test.owed {
+				t.Errorf("%s are owed, want %s", owed, test.owed)
+			}
+		})
+	}
+}
+
+// A refund that commits behind the look of a call counts: nothing is denied while the tokens are there.
+func TestARefundBehindTheLookIsSeen(t *testing.T) {
+	t.Parallel()
+	limit := hours.WithBurst(4)
+	ask := func(key string, tokens, unit int64) pglimit.Request {
+		return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+	}
+	s := strategies.TokenBucket{}
+	for function, call := range map[string]func(context.Context, database) ([]pglimit.Decision, error){
+		"token_bucket_take_groups": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
+			d, err := s.TakeGroups(ctx, on(db), [][]pglimit.Request{{ask("k", 1, 1)}, {ask("k", 2, 2)}})
+			return slices.Concat(d...), err
+		},
+		"token_bucket_take_many": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
+			return s.Take(ctx, on(db), []pglimit.Request{ask("k", 3, 1), ask("other", 1, 1)})
+		},
+		"token_bucket_take": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
+			return s.Take(ctx, on(db), []pglimit.Request{ask("k", 3, 1)})
+		},
+		"token_bucket_take, in turn": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
+			return s.Take(ctx, on(db), []pglimit.Request{ask("k", 1, 1), ask("k", 2, 2)})
+		},
+	} {
+		t.Run(function, func(t *testing.T) {
+			t.Parallel()
+			pool := newMigrated(t)
+			if function == "token_bucket_take_groups" || function == "token_bucket_take_many" {
+				rewrite(t, pool, function, "'20ms'", "'0'")
+			}
+			three := ask("k", 3, 3)
+			first, err := s.Take(t.Context(), on(pool), []pglimit.Request{three})
+			must(t, err)
+			holder := session(t, pool)
+			must(t, s.GiveBack(t.Context(), on(holder), []pglimit.Refund{{Request: three, At: first[0].At}}))
+			var decisions []pglimit.Decision
+			whileBlocked(t, pool, func() { decisions, err = call(t.Context(), pool) }, func() { commit(t, holder) })
+			must(t, err)
+			for _, d := range decisions {
+				if d.Granted == 0 {
+					t.Errorf("denied: %+v", d)
+				}
+			}
+			if d := take(t, pool, s, "k", limit); d.Remaining != 0 {
+				t.Errorf("%+v: want the last token", d)
+			}
+		})
+	}
+}
+
+// In a transaction of the caller's, which locks the rows, a group is granted if the tokens come back
+// while it waits for a row, and says what is left.
+func TestTokensComeBackBeforeTheRowsAreLocked(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	limit := hours.WithBurst(2)
+	s := strategies.TokenBucket{}
+	take(t, pool, s, "held", limit)
+	empty := []pglimit.Request{{Limiter: "test", Key: "without tokens", Limit: limit, Tokens: 2, Unit: 2}}
+	takeGroups(t, pool, empty)
+	holder := session(t, pool)
+	execute(t, holder, "select from pglimit.token_bucket where key = 'held' for update")
+	execute(t, holder, "update pglimit.token_bucket set full_ns = at_ns where key = 'without tokens'")
+	var d [][]pglimit.Decision
+	caller := session(t, pool)
+	whileBlocked(t, pool, func() { d = takeGroups(t, caller, asks(limit, "held"), asks(limit, "without tokens")) }, func() { commit(t, holder) })
+	if d[0][0].Granted != 1 || d[0][0].Remaining != 0 || d[1][0].Granted != 1 || d[1][0].Remaining != 1 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A row that was not updated, because the call was overtaken, is not inserted either: the insert would
+// wait for whoever holds the row, while others wait for the rows that the call has updated.
+func TestAGroupThatWasOvertakenDoesNotWait(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
+	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values
+		('written later', 'test', 1000005000000, 1000000000, 1000005000000), ('without tokens', 'test', 1001000000000, 1000000000, 1000000000000)`)
+	execute(t, session(t, pool), "update pglimit.token_bucket set full_ns = full_ns where key = 'written later'")
+	_, err := pool.Exec(t.Context(), `select pglimit.token_bucket_take_groups(
+		'{without tokens,written later}', '{test}', '{1000000000}', '{1000000000}', '{1,2}', '{2,1}', '{1,1}', false, true)`)
+	if sqlState(err) != "40001" {
+		t.Error(err)
+	}
+}
+
+// Rows with a lease, or under another price of a token, are not what they seem: here 10 tokens of 10
+// are leased, 10 are owed, and 1 is owed in a row that was written after the call's clock was read.
+func TestGroupsOfRowsThatNeedACloserLook(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
+	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns) values
+		('leased', 'test', 1000000000000, 1000000000, 1000000000000, 10000000000, 2000000000000),
+		('owed', 'test', 1005000000000, 500000000, 1000000000000, null, null),
+		('owed little', 'test', 1000500005000, 500000000, 1000000005000, null, null)`)
+	for key, want := range map[string]bool{"leased": false, "owed": false, "owed little": true} {
+		for _, locked := range []bool{false, true} {
+			var granted bool
+			in := session(t, pool)
+			err := in.QueryRow(t.Context(), `select g.granted[1] from pglimit.token_bucket_take_groups(
+				array[$1::text], '{test}', '{1000000000}', '{10000000000}', '{1}', '{1}', '{1}', $2::boolean, true) g`, key, locked).Scan(&granted)
+			if err != nil || granted != want {
+				t.Errorf("%s, locked %t: granted %t, %v", key, locked, granted, err)
+			}
+			must(t, in.Rollback(t.Context()))
+		}
+	}
+}
+
+// A row that was written before the clock stepped back denies no group for as long as the step.
+// It owes what it owed. So it is in a transaction of the caller's.
+func TestGroupsWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, steppingClock)
+	const token = 50 * time.Millisecond
+	limit := pglimit.Every(token).WithBurst(3)
+	for name, db := range map[string]func() database{
+		"alone":                    func() database { return pool },
+		"the caller's transaction": func() database { return session(t, pool) },
+	} {
+		three := asks(limit, name+" empty", name+" used")
+		three[0].Tokens, three[0].Unit = 3, 3
+		takeGroups(t, pool, three)
+		step(t, pool, -time.Hour)
+		group := asks(limit, name+" empty", name+" used", name+" new")
+		in := db()
+		d := takeGroups(t, in, group)[0]
+		for due := d[0].At.Add(token); d[0].Granted == 0; d = takeGroups(t, in, group)[0] {
+			if d[0].Allowed || d[0].RetryAfter > token || !d[1].Allowed || d[1].RetryAfter > 0 || !d[2].Allowed || d[0].At.After(due) {
+				t.Fatalf("%s: %+v", name, d)
+			}
+		}
+		if d := takeGroups(t, in, asks(limit, name+" empty", name+" new"))[0]; d[0].Granted > 0 && d[1].Remaining > 1 {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}
+
+// Also a row that has enough: it is corrected before anything is taken from it.
+func TestAPlanTellsOfARowAheadOfTheClock(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, steppingClock)
+	limit := pglimit.PerHour(1000)
+	takeGroups(t, pool, asks(limit, "k"))
+	for _, back := range []time.Duration{0, -time.Hour} {
+		step(t, pool, back)
+		var ahead, granted bool
+		err := pool.QueryRow(t.Context(), `select p.ahead, p.granted[1]
+			from pglimit.token_bucket b, pglimit.token_bucket_plan(array[b.key], array[b.limiter], array[$1::bigint], array[$2::bigint], '{1}', '{1}', '{1}') p`,
+			int64(limit.Token()), int64(limit.Window())).Scan(&ahead, &granted)
+		must(t, err)
+		if ahead != (back < 0) || !granted {
+			t.Errorf("after a step of %v: ahead %t, granted %t", back, ahead, granted)
+		}
+	}
+}
