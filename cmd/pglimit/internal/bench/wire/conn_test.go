@@ -14,12 +14,12 @@ func pipe(t testing.TB) net.Conn {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	defer func() { _ = listener.Close() }()
+	raw, err := net.Dial("tcp", listener.Addr().String())
+	must(t, err)
+	peer, err := listener.Accept()
+	must(t, err)
+	must(t, listener.Close()) // only now: a connection that waits to be accepted would be reset
 	go func() {
-		peer, err := listener.Accept()
-		if err != nil {
-			return
-		}
 		defer func() { _ = peer.Close() }()
 		for question := make([]byte, 1); ; {
 			if _, err := io.ReadFull(peer, question); err != nil {
@@ -30,8 +30,6 @@ func pipe(t testing.TB) net.Conn {
 			}
 		}
 	}()
-	raw, err := net.Dial("tcp", listener.Addr().String())
-	must(t, err)
 	t.Cleanup(func() { _ = raw.Close() })
 	return raw
 }
