@@ -29,7 +29,7 @@ func newMigrated(t testing.TB) *pgxpool.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newPool(t, s.newDatabase(t, template), 32)
+	return newPool(t, s.newDatabase(t, template), 16)
 }
 
 // newPool is a pool of the test's, of at most so many connections, closed when the

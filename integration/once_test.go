@@ -29,11 +29,11 @@ func TestSweepRemovesExpiredIDs(t *testing.T) {
 	pool, s := newMigrated(t), strategies.TokenBucket{}
 	limit := hours.WithBurst(1000)
 	for i := range 500 { // they take more pages than the bucket
-		takeOnce(t, pool, fmt.Sprintf("soon free %0100d", i), "k", limit, time.Second)
+		takeOnce(t, pool, fmt.Sprintf("soon free %0100d", i), "k", limit, time.Hour)
 	}
 	late := takeOnce(t, pool, "late", "k", limit, time.Hour)
-	older := func(by time.Duration) {
-		execute(t, pool, "update pglimit.token_bucket_answers set until_ns = until_ns - $1", by.Nanoseconds())
+	free := func(since time.Duration) {
+		execute(t, pool, "update pglimit.token_bucket_answers set until_ns = pglimit.clock_ns() - $1 where id like 'soon%'", since.Nanoseconds())
 	}
 	sweep := func(want int64) {
 		t.Helper()
@@ -53,9 +53,9 @@ func TestSweepRemovesExpiredIDs(t *testing.T) {
 		}
 	}
 	sweep(0)
-	older(40 * time.Second) // at most 40 s free, on any machine that gets here in 20
-	sweep(0)
-	older(21 * time.Second)
+	free(30 * time.Second)
+	sweep(0) // on any machine that needs no 30 s for it
+	free(61 * time.Second)
 	// One that somebody holds stays, and is not waited for.
 	holder := session(t, pool)
 	execute(t, holder, "select from pglimit.token_bucket_answers where id like '%0007' for update")

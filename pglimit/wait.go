@@ -125,7 +125,7 @@ func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *sleeper, d D
 	var caller wait.Of[Request, answer]
 	caller.Begin(r)
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(giveUpTime, cancel) })
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(max(giveUpTime, l.timeout), cancel) }) // sooner, it would not be known what it took
 	l.sleepers.Stay(1)
 	go func() {
 		defer l.sleepers.Leave(1)

@@ -5,25 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
-
-// another is a session of another process: on another pool.
-func (s *suite) another() rate.Session {
-	s.Helper()
-	if s.inMemory != nil {
-		return s.session
-	}
-	pool, err := pgxpool.NewWithConfig(s.Context(), s.pool.Config())
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(pool.Close)
-	return s.open(s.T, pool).Session()
-}
 
 // Two versions of a limit side by side, as during a rolling deploy: 16 callers of two
 // processes, half of them with each version. Together they are never granted more than the

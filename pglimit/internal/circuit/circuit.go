@@ -24,9 +24,8 @@ const (
 	// maxPause is the longest time after a failure in which no caller asks for a sign of life.
 	maxPause = 200 * time.Millisecond
 
-	// A server is doubted after a silence of half the time limit, in these bounds.
+	// A server is doubted after a silence of half the time limit, or of minSilence.
 	minSilence = 50 * time.Millisecond
-	maxSilence = 500 * time.Millisecond
 
 	// minSignTime is how long a sign of life may take at least: to connect to a busy server
 	// takes some 100 ms.
@@ -76,7 +75,7 @@ type Breaker struct {
 // New is a closed Breaker for calls that may take up to timeout. sign asks for a sign of life on
 // a new connection. hear is told when the circuit opens or closes, with the last failure.
 func New(timeout time.Duration, sign func(context.Context) error, hear func(open bool, why error)) *Breaker {
-	silence := min(max(timeout/2, minSilence), maxSilence)
+	silence := max(timeout/2, minSilence)
 	b := &Breaker{silence: silence, signTime: max(silence, minSignTime), sign: sign, hear: hear}
 	b.ended, b.end = context.WithCancel(context.Background())
 	b.calls, b.giveUp = context.WithCancel(b.ended)
