@@ -13,7 +13,7 @@ import (
 // processes, half of them with each version. Together they are never granted more than the
 // looser burst and the looser rate allow.
 func sideBySide(s *suite) {
-	sessions := []rate.Session{s.session, s.another()}
+	sessions := []rate.Session{s.session, s.another}
 	for _, limits := range [][2]rate.Limit{
 		{rate.PerSecond(100).WithBurst(10), rate.PerSecond(200).WithBurst(10)},
 		{rate.PerSecond(100).WithBurst(100), rate.PerSecond(100).WithBurst(10)},

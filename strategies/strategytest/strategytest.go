@@ -15,7 +15,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"runtime/debug"
-	"sync"
 	"testing"
 	"time"
 
@@ -39,14 +38,12 @@ func RunOn(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Str
 	t.Helper()
 	pool := newDB(t)
 	driver := open(t, pool)
-	another := sync.OnceValue(func() rate.Session { // once for all tests: connecting takes longer than most of them
-		pool, err := pgxpool.NewWithConfig(t.Context(), pool.Config())
-		if err != nil {
-			panic(err) // of a configuration of which there is a pool already
-		}
-		t.Cleanup(pool.Close)
-		return open(t, pool).Session()
-	})
+	beside, err := pgxpool.NewWithConfig(t.Context(), pool.Config()) // one for all tests: connecting takes longer than most of them
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(beside.Close)
+	another := open(t, beside).Session()
 	run(t, append(decisions(), inPostgres()...), func() suite {
 		return suite{pool: pool, open: open, driver: driver, session: driver.Session(), another: another, strategy: strategy}
 	})
@@ -62,7 +59,7 @@ func RunInMemory(t *testing.T, newStrategy func() (rate.Strategy, func() time.Ti
 	t.Helper()
 	run(t, decisions(), func() suite {
 		s := suite{session: rate.OnPool(nil)}
-		s.another = func() rate.Session { return s.session }
+		s.another = s.session
 		s.strategy, s.inMemory = newStrategy()
 		return s
 	})
@@ -195,9 +192,9 @@ type suite struct {
 	pool     *pgxpool.Pool
 	open     func(*testing.T, *pgxpool.Pool) Driver
 	driver   Driver
-	session  rate.Session        // on the driver's pool
-	another  func() rate.Session // of another process: on another pool
-	inMemory func() time.Time    // the clock of a strategy in memory, for which pool is nil
+	session  rate.Session     // on the driver's pool
+	another  rate.Session     // of another process: on another pool
+	inMemory func() time.Time // the clock of a strategy in memory, for which pool is nil
 	strategy rate.Strategy
 	limiter  string
 }

@@ -48,7 +48,7 @@ func TestADeadlineLosesNoAnswer(t *testing.T) {
 			t.Run(name+", "+when, func(t *testing.T) {
 				t.Parallel()
 				var m Meter
-				const latency, short = 600 * time.Millisecond, 200 * time.Millisecond
+				const latency, short = 2 * time.Second, 200 * time.Millisecond
 				c := &far{conn: m.add(pipe(t)), latency: latency, pause: newPause()}
 				defer func() { must(t, c.Close()) }()
 				began := time.Now()

@@ -43,7 +43,7 @@ func TestLatencyAddsUp(t *testing.T) {
 		began := time.Now()
 		got := trips(meter, func() { must(t, test.work()) })
 		took := time.Since(began)
-		if least := latency * time.Duration(test.trips); got != test.trips || took < least || took > least+latency {
+		if least := latency * time.Duration(test.trips); got != test.trips || took < least || took > least+time.Second { // of many packets each would add to it
 			t.Errorf("%s: %d round trips in %v, want %d in %v or little more", test.what, got, took, test.trips, least)
 		}
 	}
