@@ -74,8 +74,8 @@ func benchJudges(t *testing.T, c cli) {
 	if strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "token_bucket, custom: p99(grant) is ") {
 		t.Errorf("stderr is %s", r.stderr)
 	}
-	r = c.run(t, append(args, "--timeout", "1us")...).exits(t, 1)
-	if !strings.Contains(r.stderr, "100 % of the requests failed") {
+	r = c.run(t, append(args, "--timeout", "1us")...).exits(t, 1) // one may be answered before its timer has fired
+	if !strings.Contains(r.stderr, "% of the requests failed") {
 		t.Errorf("stderr is %s", r.stderr)
 	}
 }

@@ -93,12 +93,18 @@ func TestReservationsBlocksAndSQLAddUp(t *testing.T) {
 	d, err := blocking[0].Allow(t.Context(), blocked.key)
 	must(t, blocked.note(d, 1, err))
 	var alone [callers]*tally // buckets of one caller each
+	// Until each has seen what it is there for: on a busy machine a call may take longer than its caller stays.
+	atLeast, atMost := soon(t, 1500*time.Millisecond), soon(t, time.Minute)
+	seen := func() bool {
+		return crowded.used.Load() > 0 && blocked.used.Load() > 1 && bySQL.used.Load() > 0 &&
+			blocking[0].Stats().Blocked+blocking[1].Stats().Blocked > 0
+	}
 	var work sync.WaitGroup
 	for i := range callers {
 		alone[i] = &tally{limiter: "ahead", key: strconv.Itoa(i), limit: far}
-		random, running := rand.New(rand.NewPCG(uint64(i), 61)), soon(t, 1500*time.Millisecond)
+		random := rand.New(rand.NewPCG(uint64(i), 61))
 		work.Go(func() {
-			for running.Err() == nil {
+			for atLeast.Err() == nil || !seen() && atMost.Err() == nil {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.Int64N(int64(100*time.Millisecond))))
 				if random.IntN(3) == 0 {
 					time.AfterFunc(time.Duration(random.Int64N(int64(5*time.Millisecond))), cancel)

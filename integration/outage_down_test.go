@@ -16,8 +16,9 @@ import (
 // with what callers saw, and the log has a few lines.
 func serverDown(t *testing.T) {
 	t.Parallel()
-	const timeout, down, callers = 300 * time.Millisecond, 3 * time.Second, 16
+	const down, callers = 3 * time.Second, 4
 	server := newPatient(t, nil)
+	timeout := server.timeout(t, 300*time.Millisecond)
 	tight := pglimit.PerSecond(48).WithBurst(20)
 	type Config = pglimit.Config
 	cases := []struct {
@@ -38,13 +39,13 @@ func serverDown(t *testing.T) {
 	crowds := make([]*crowd, len(cases))
 	dials := make([]func() int64, len(cases))
 	for i, test := range cases {
-		pool, count := server.counted(t, 10)
+		pool, count := server.counted(t, 2)
 		dials[i] = count.Load
 		test.config.Name = test.name
 		crowds[i] = newCrowd(t, pool, test.config, callers, test.keys)
 	}
 	for _, c := range crowds {
-		c.served(t, 100)
+		c.served(t, 5*callers)
 	}
 	if open := crowds[0].limiter.Stats().Open; open != 0 {
 		t.Error("it is open before anything has happened")
@@ -70,7 +71,7 @@ func serverDown(t *testing.T) {
 	server.start(t)
 	back := time.Now()
 	for _, c := range crowds {
-		c.served(t, 100)
+		c.served(t, 5*callers)
 	}
 	<-soon(t, time.Second).Done() // for who may fail after that
 

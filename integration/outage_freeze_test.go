@@ -15,8 +15,9 @@ import (
 // asks for a sign of life. Soon after the server goes on everybody is served again.
 func serverFrozen(t *testing.T) {
 	t.Parallel()
-	const timeout, frozen, callers = 300 * time.Millisecond, 3 * time.Second, 16
+	const frozen, callers = 3 * time.Second, 4
 	server := newPatient(t, nil)
+	timeout := server.timeout(t, 300*time.Millisecond)
 	off := pglimit.Combine{Off: true}
 	on := pglimit.Leases{On: true}
 	type Config = pglimit.Config
@@ -38,7 +39,7 @@ func serverFrozen(t *testing.T) {
 	}
 	crowds := make([]*crowd, len(cases))
 	for i, test := range cases {
-		pool, _ := server.counted(t, 10)
+		pool, _ := server.counted(t, 2)
 		test.config.Name = test.name
 		crowds[i] = newCrowd(t, pool, test.config, test.callers, test.keys)
 	}

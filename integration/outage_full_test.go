@@ -18,8 +18,9 @@ import (
 // down, and soon after there is room again they are served.
 func serverFull(t *testing.T) {
 	t.Parallel()
-	const timeout, full, callers = 300 * time.Millisecond, 2 * time.Second, 16
+	const full, callers = 2 * time.Second, 8
 	server := newPatient(t, map[string]string{"max_connections": "20"})
+	timeout := server.timeout(t, 300*time.Millisecond)
 	var others []*pgx.Conn
 	leave := func() {
 		for _, conn := range others {
@@ -36,7 +37,7 @@ func serverFull(t *testing.T) {
 		must(t, err)
 		others = append(others, conn)
 	}
-	pool, dials := server.counted(t, 10)
+	pool, dials := server.counted(t, 4)
 	c := newCrowd(t, pool, pglimit.Config{Name: "full", Timeout: timeout}, callers, 200)
 	began := time.Now()
 	<-soon(t, full).Done()
@@ -77,11 +78,12 @@ func serverFull(t *testing.T) {
 // fail at once until it is back, and then are served.
 func serverRestarted(t *testing.T) {
 	t.Parallel()
-	const timeout, callers = 300 * time.Millisecond, 16
+	const callers = 8
 	server := newPatient(t, nil)
-	pool, dials := server.counted(t, 10)
+	timeout := server.timeout(t, 300*time.Millisecond)
+	pool, dials := server.counted(t, 4)
 	c := newCrowd(t, pool, pglimit.Config{Name: "restarted", Timeout: timeout}, callers, 200)
-	warmUp(t, pool, 10)
+	warmUp(t, pool, 4)
 	c.served(t, 100)
 
 	before, began := dials.Load(), time.Now()

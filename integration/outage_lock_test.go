@@ -19,8 +19,9 @@ import (
 // their answers.
 func lockedRowIsNoOutage(t *testing.T) {
 	t.Parallel()
-	const timeout, held, callers = 500 * time.Millisecond, 2 * time.Second, 16
+	const held, callers = 2 * time.Second, 8
 	server := newPatient(t, nil)
+	timeout := server.timeout(t, 500*time.Millisecond)
 	off := pglimit.Combine{Off: true}
 	on := pglimit.Leases{On: true}
 	type Config = pglimit.Config
@@ -30,15 +31,15 @@ func lockedRowIsNoOutage(t *testing.T) {
 		maxConns int32
 		keys     int // of which one is locked
 	}{
-		{"that key", Config{Timeout: timeout}, 10, 1},
-		{"that key and others", Config{Timeout: timeout}, 10, 200},
+		{"that key", Config{Timeout: timeout}, 4, 1},
+		{"that key and others", Config{Timeout: timeout}, 4, 200},
 		{"that key, small pool", Config{Timeout: timeout}, 2, 1},
-		{"that key and others, small pool", Config{Timeout: timeout}, 4, 200},
-		{"that key, leases", Config{Timeout: timeout, Leases: on}, 10, 1},
-		{"that key and others, leases", Config{Timeout: timeout, Leases: on}, 10, 4},
-		{"that key, alone", Config{Timeout: timeout, Combine: off}, 10, 1},
-		{"that key and others, alone", Config{Timeout: timeout, Combine: off}, 20, 200},
-		{"that key, timeout shorter than the patience", Config{Timeout: 15 * time.Millisecond}, 10, 1},
+		{"that key and others, small pool", Config{Timeout: timeout}, 3, 200},
+		{"that key, leases", Config{Timeout: timeout, Leases: on}, 4, 1},
+		{"that key and others, leases", Config{Timeout: timeout, Leases: on}, 4, 4},
+		{"that key, alone", Config{Timeout: timeout, Combine: off}, 4, 1},
+		{"that key and others, alone", Config{Timeout: timeout, Combine: off}, 10, 200},
+		{"that key, timeout shorter than the patience", Config{Timeout: 15 * time.Millisecond}, 4, 1},
 	}
 	admin, _ := server.counted(t, 2)
 	holder := session(t, admin)
@@ -50,7 +51,7 @@ func lockedRowIsNoOutage(t *testing.T) {
 		crowds[i] = newCrowd(t, pool, test.config, callers, test.keys)
 	}
 	for _, c := range crowds {
-		c.served(t, 50)
+		c.served(t, 3*callers)
 	}
 
 	execute(t, holder, "select from pglimit.token_bucket where key = 'key:0' for update")
@@ -66,7 +67,7 @@ func lockedRowIsNoOutage(t *testing.T) {
 	ended := time.Now()
 	must(t, holder.Rollback(t.Context()))
 	for _, c := range crowds {
-		c.served(t, 50)
+		c.served(t, 3*callers)
 	}
 	wrong := t.Errorf
 	if busy := witness.worst(began); busy > timeout/4 {
@@ -108,20 +109,20 @@ func lockedRowIsNoOutage(t *testing.T) {
 
 // Thousands of callers leave after a millisecond, while a row is locked. They find nothing
 // out about the server, and so do not open the breaker.
+//
+// Not parallel: each takes a connection with it, and to connect is a lot of work.
 func callersWhoLeaveAreNoOutage(t *testing.T) {
-	t.Parallel()
 	server := newPatient(t, nil)
 	for _, alone := range []bool{false, true} {
 		t.Run("alone "+strconv.FormatBool(alone), func(t *testing.T) {
-			t.Parallel()
 			pool, _ := server.counted(t, 10)
 			log := &listener{}
-			config := pglimit.Config{Name: t.Name(), Limit: plenty, Timeout: time.Second, Combine: pglimit.Combine{Off: alone}}
+			config := pglimit.Config{Name: t.Name(), Limit: plenty, Timeout: 5 * time.Second, Combine: pglimit.Combine{Off: alone}}
 			limiter := newListened(t, pool, config, log)
 			must(t, second(limiter.Allow(t.Context(), "key:0")))
 			holder := session(t, pool)
 			execute(t, holder, "select from pglimit.token_bucket where limiter = $1 for update", config.Name)
-			const callers, each = 16, 250
+			const callers, each = 16, 100
 			var work sync.WaitGroup
 			var left atomic.Int64
 			for i := range callers {
