@@ -1,0 +1,152 @@
+package group_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// rows are held until they are freed.
+type rows struct {
+	mu    sync.Mutex
+	held  map[string]chan struct{}
+	named bool // the error says which are held
+}
+
+func (r *rows) hold(key string) (free func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held == nil {
+		r.held = make(map[string]chan struct{})
+	}
+	held := make(chan struct{})
+	r.held[key] = held
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.held, key)
+		close(held)
+	}
+}
+
+// send gives up after 20 ms if a row is held, or waits if it is patient.
+func (r *rows) send(ctx context.Context, groups [][]rate.Request) error {
+	for _, g := range groups {
+		for _, request := range g {
+			r.mu.Lock()
+			held := r.held[request.Key]
+			r.mu.Unlock()
+			switch {
+			case held == nil:
+			case !request.Impatient:
+				select {
+				case <-held:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			default:
+				time.Sleep(20 * time.Millisecond)
+				err := fmt.Errorf("%w: %w", rate.ErrLocked, rate.ErrNothingTaken)
+				if r.named {
+					return &rate.HeldError{Held: []rate.Bucket{{Limiter: "test", Key: request.Key}}, Err: err}
+				}
+				return err
+			}
+		}
+	}
+	time.Sleep(time.Millisecond)
+	return nil
+}
+
+// While a row is held, its groups wait for it in a call of their own, also those that come later,
+// and the others go on. Then all go on.
+func TestAHeldRowStallsNobodyElse(t *testing.T) {
+	t.Parallel()
+	for _, named := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &rows{named: named}
+			c := &calls{send: r.send}
+			l := c.lane()
+			free := r.hold("stuck")
+			first := ask(t.Context(), l, groupOf("all+stuck"))
+			second := ask(t.Context(), l, groupOf("all+stuck+b"))
+			other := ask(t.Context(), l, groupOf("all+c"))
+			later(100 * time.Millisecond)
+			other.granted(t)
+			late := ask(t.Context(), l, groupOf("stuck+d"))
+			ask(t.Context(), l, groupOf("all+e"))
+			later(100 * time.Millisecond)
+			if named {
+				c.wants(t, "all+stuck", "all+stuck!", "all+c", "all+e")
+			}
+			c.mu.Lock()
+			before := len(c.asked)
+			c.mu.Unlock()
+			for range 10 {
+				began := time.Now()
+				h := ask(t.Context(), l, groupOf("all+c"))
+				later(2 * time.Millisecond)
+				h.granted(t)
+				if took := time.Since(began); took > 2*time.Millisecond {
+					t.Errorf("another group waited %v", took)
+				}
+			}
+			for _, h := range []*heard{first, second, late} {
+				h.wants(t, errNoAnswer)
+			}
+			free()
+			later(100 * time.Millisecond)
+			for _, h := range []*heard{first, second, late} {
+				h.granted(t)
+			}
+			c.mu.Lock()
+			after := c.asked[before+10:]
+			c.mu.Unlock()
+			if named && !slices.Equal(after, []string{"all+stuck+b stuck+d"}) {
+				t.Errorf("afterwards: %q", after)
+			}
+			if err := l.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// At most two calls wait for held rows. The groups of a third wait for their turn; a caller may
+// leave meanwhile.
+func TestTwoCallsWaitForHeldRows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rows{named: true}
+		c := &calls{send: r.send}
+		l := c.lane()
+		free := make(map[string]func())
+		heards := make(map[string]*heard)
+		for _, key := range []string{"a", "b", "c"} {
+			free[key] = r.hold(key)
+			heards[key] = ask(t.Context(), l, groupOf(key))
+			later(30 * time.Millisecond)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		leaves := ask(ctx, l, groupOf("c+d"))
+		c.wants(t, "a", "a!", "b", "b!", "c")
+		cancel()
+		synctest.Wait()
+		leaves.wants(t, context.Canceled)
+		free["b"]()
+		later(30 * time.Millisecond)
+		heards["b"].granted(t)
+		c.wants(t, "a", "a!", "b", "b!", "c", "c!")
+		free["c"]()
+		free["a"]()
+		later(30 * time.Millisecond)
+		heards["a"].granted(t)
+		heards["c"].granted(t)
+	})
+}
