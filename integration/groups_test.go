@@ -180,6 +180,28 @@ func TestAHeldRowStallsNoOtherGroup(t *testing.T) {
 	}
 }
 
+// A group that is denied writes nothing, also when others of its call are granted: who asks for keys
+// that nobody knows, under a limit for all that is used up, does not fill the table. (A call that is
+// overtaken, or takes 100 ms, is made again with all rows locked, for which they must be there.)
+func TestADeniedGroupMakesNoRowBesideGrantedOnes(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	limit := hours.WithBurst(1)
+	takeGroups(t, pool, asks(limit, "all"))
+	var keys string
+	for _, try := range []string{"1", "2", "3", "4", "5"} { // on a busy machine it may take 100 ms
+		decisions := takeGroups(t, pool, asks(limit, "granted"+try), asks(limit, "all", "unknown"+try))
+		if !decisions[0][0].Allowed || decisions[1][0].Allowed {
+			t.Errorf("%+v", decisions)
+		}
+		keys = query[string](t, pool, "select string_agg(key, ' ') from pglimit.token_bucket where key like '%'||$1", try)
+		if keys == "granted"+try {
+			return
+		}
+	}
+	t.Errorf("rows of %s", keys)
+}
+
 // Where transactions are read-only, a denial works, which writes nothing; a group that would be
 // granted is an error.
 func TestGroupsWhereNothingCanBeWritten(t *testing.T) {
