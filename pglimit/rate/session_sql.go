@@ -84,7 +84,7 @@ func (s sqlDBSession) busyConns() int {
 func (s sqlDBSession) OneConnection(ctx context.Context, f func(Session) error) error {
 	var conn *sql.Conn
 	_, err := within(ctx, func() (err error) {
-		if conn, err = s.db.Conn(ctx); err == nil && ctx.Err() != nil { // perhaps nobody waits for it
+		if conn, err = s.free(ctx); err == nil && ctx.Err() != nil { // perhaps nobody waits for it
 			err = errors.Join(ctx.Err(), conn.Close())
 		}
 		return err
@@ -102,6 +102,20 @@ func (s sqlDBSession) OneConnection(ctx context.Context, f func(Session) error) 
 		go func() { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }()
 	}()
 	return f(on)
+}
+
+// maxBroken is how many times in a row a caller asks for a connection and gets broken ones.
+const maxBroken = 100
+
+// free is a connection that nobody uses. Callers who leave during a statement break theirs, and
+// database/sql gives up after three of those, although another one would do: nothing was sent yet.
+func (s sqlDBSession) free(ctx context.Context) (conn *sql.Conn, err error) {
+	for range maxBroken {
+		if conn, err = s.db.Conn(ctx); !errors.Is(err, driver.ErrBadConn) || ctx.Err() != nil {
+			break
+		}
+	}
+	return conn, err
 }
 
 // Ping asks for a sign of life. database/sql asks on a new connection once two idle ones have
