@@ -247,7 +247,7 @@ func cleanupRunOnce(t *testing.T, pool *pgxpool.Pool, config cleanup.Config) cle
 
 func cleanupTake(t *testing.T, db database, strategy strategies.Strategy, requests ...pglimit.Request) []pglimit.Decision {
 	t.Helper()
-	decisions, err := strategy.Take(t.Context(), on(db), requests)
+	decisions, err := taken(db, func() ([]pglimit.Decision, error) { return strategy.Take(t.Context(), on(db), requests) })
 	if err != nil {
 		t.Errorf("%s: take: %v", strategy.Name(), err)
 		return make([]pglimit.Decision, len(requests))

@@ -2,11 +2,14 @@ package integration
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -74,8 +77,9 @@ func TestAGroupThatWasOvertakenDecidesAnew(t *testing.T) {
 	}
 }
 
-// A refund that commits behind the look of a call counts: nothing is denied while the tokens are there.
-func TestARefundBehindTheLookIsSeen(t *testing.T) {
+// A refund or a reset that commits behind the look of a call counts: nothing is denied while the tokens
+// are there.
+func TestWhatComesBackBehindTheLookIsSeen(t *testing.T) {
 	t.Parallel()
 	limit := hours.WithBurst(4)
 	ask := func(key string, tokens, unit int64) pglimit.Request {
@@ -97,29 +101,38 @@ func TestARefundBehindTheLookIsSeen(t *testing.T) {
 			return s.Take(ctx, on(db), []pglimit.Request{ask("k", 1, 1), ask("k", 2, 2)})
 		},
 	} {
-		t.Run(function, func(t *testing.T) {
-			t.Parallel()
-			pool := newMigrated(t)
-			if function == "token_bucket_take_groups" || function == "token_bucket_take_many" {
-				rewrite(t, pool, function, "'20ms'", "'0'")
-			}
-			three := ask("k", 3, 3)
-			first, err := s.Take(t.Context(), on(pool), []pglimit.Request{three})
-			must(t, err)
-			holder := session(t, pool)
-			must(t, s.GiveBack(t.Context(), on(holder), []pglimit.Refund{{Request: three, At: first[0].At}}))
-			var decisions []pglimit.Decision
-			whileBlocked(t, pool, func() { decisions, err = call(t.Context(), pool) }, func() { commit(t, holder) })
-			must(t, err)
-			for _, d := range decisions {
-				if d.Granted == 0 {
-					t.Errorf("denied: %+v", d)
+		for name, giveBack := range map[string]func(t *testing.T, db database, three pglimit.Refund){
+			"refund": func(t *testing.T, db database, three pglimit.Refund) {
+				must(t, s.GiveBack(t.Context(), on(db), []pglimit.Refund{three}))
+			},
+			"reset": func(t *testing.T, db database, _ pglimit.Refund) { must(t, s.Reset(t.Context(), on(db), "test", "k")) },
+		} {
+			t.Run(function+", "+name, func(t *testing.T) {
+				t.Parallel()
+				pool := newMigrated(t)
+				// The clock stands still: else who waited for longer than 10 ms decides again anyway.
+				execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
+				if function == "token_bucket_take_groups" || function == "token_bucket_take_many" {
+					rewrite(t, pool, function, "'20ms'", "'0'")
 				}
-			}
-			if d := take(t, pool, s, "k", limit); d.Remaining != 0 {
-				t.Errorf("%+v: want the last token", d)
-			}
-		})
+				three := ask("k", 3, 3)
+				first, err := s.Take(t.Context(), on(pool), []pglimit.Request{three})
+				must(t, err)
+				holder := session(t, pool)
+				giveBack(t, holder, pglimit.Refund{Request: three, At: first[0].At})
+				var decisions []pglimit.Decision
+				whileBlocked(t, pool, func() { decisions, err = call(t.Context(), pool) }, func() { commit(t, holder) })
+				must(t, err)
+				for _, d := range decisions {
+					if d.Granted == 0 {
+						t.Errorf("denied: %+v", d)
+					}
+				}
+				if d := take(t, pool, s, "k", limit); d.Remaining != 0 {
+					t.Errorf("%+v: want the last token", d)
+				}
+			})
+		}
 	}
 }
 
@@ -151,10 +164,10 @@ func TestAGroupThatWasOvertakenDoesNotWait(t *testing.T) {
 	pool := newMigrated(t)
 	execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
 	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values
-		('written later', 'test', 1000005000000, 1000000000, 1000005000000), ('without tokens', 'test', 1001000000000, 1000000000, 1000000000000)`)
+		('written later', 'test', 1000020000000, 1000000000, 1000020000000), ('without tokens', 'test', 1001000000000, 1000000000, 1000000000000)`)
 	execute(t, session(t, pool), "update pglimit.token_bucket set full_ns = full_ns where key = 'written later'")
 	_, err := pool.Exec(t.Context(), `select pglimit.token_bucket_take_groups(
-		'{without tokens,written later}', '{test}', '{1000000000}', '{1000000000}', '{1,2}', '{2,1}', '{1,1}', false, true)`)
+		'{without tokens,written later}', '{test}', '{1000000000}', '{1000000000}', '{1}', '{1,2}', '{2,1}', '{1,1}', false, true)`)
 	if sqlState(err) != "40001" {
 		t.Error(err)
 	}
@@ -175,7 +188,7 @@ func TestGroupsOfRowsThatNeedACloserLook(t *testing.T) {
 			var granted bool
 			in := session(t, pool)
 			err := in.QueryRow(t.Context(), `select g.granted[1] from pglimit.token_bucket_take_groups(
-				array[$1::text], '{test}', '{1000000000}', '{10000000000}', '{1}', '{1}', '{1}', $2::boolean, true) g`, key, locked).Scan(&granted)
+				array[$1::text], '{test}', '{1000000000}', '{10000000000}', '{1}', '{1}', '{1}', '{1}', $2::boolean, true) g`, key, locked).Scan(&granted)
 			if err != nil || granted != want {
 				t.Errorf("%s, locked %t: granted %t, %v", key, locked, granted, err)
 			}
@@ -214,22 +227,54 @@ func TestGroupsWhenTheClockStepsBack(t *testing.T) {
 	}
 }
 
-// Also a row that has enough: it is corrected before anything is taken from it.
-func TestAPlanTellsOfARowAheadOfTheClock(t *testing.T) {
+// Of a row that was written before the clock stepped back it is not known what it owes: it counts as
+// full, until it is locked and corrected. This one is used up.
+func TestAPlanWithARowAheadOfTheClock(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	execute(t, pool, steppingClock)
 	limit := pglimit.PerHour(1000)
-	takeGroups(t, pool, asks(limit, "k"))
-	for _, back := range []time.Duration{0, -time.Hour} {
-		step(t, pool, back)
-		var ahead, granted bool
-		err := pool.QueryRow(t.Context(), `select p.ahead, p.granted[1]
-			from pglimit.token_bucket b, pglimit.token_bucket_plan(array[b.key], array[b.limiter], array[$1::bigint], array[$2::bigint], '{1}', '{1}', '{1}') p`,
-			int64(limit.Token()), int64(limit.Window())).Scan(&ahead, &granted)
-		must(t, err)
-		if ahead != (back < 0) || !granted {
-			t.Errorf("after a step of %v: ahead %t, granted %t", back, ahead, granted)
+	used := asks(limit, "k")
+	used[0].Tokens, used[0].Unit = 1000, 1000
+	takeGroups(t, pool, used)
+	step(t, pool, -time.Hour)
+	for _, locked := range []bool{false, true} {
+		granted := query[bool](t, pool, fmt.Sprintf(`select p.granted[1]
+			from pglimit.token_bucket_plan('{k}', array[(select limiter from pglimit.token_bucket)], '{%d}', '{%d}', '{1}', '{1}', '{1}', %t) p`,
+			int64(limit.Token()), int64(limit.Window()), locked))
+		if granted == locked {
+			t.Errorf("locked %t: granted %t", locked, granted)
 		}
+	}
+	if query[bool](t, pool, "select at_ns > pglimit.clock_ns() from pglimit.token_bucket") {
+		t.Error("the row is still ahead")
+	}
+}
+
+// A step back of less than 10 ms is no step: what the plan read as of the row's own time is written as
+// of that time. This lease had ended by then.
+func TestGroupsOfARowThatIsALittleAhead(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
+	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns)
+		values ('k', 'test', 1000000000000, 1000000, 1000009000000, 500000000, 1000005000000)`)
+	granted := query[bool](t, pool, `select granted[1] from pglimit.token_bucket_take_groups(
+		'{k}', '{test}', '{1000000}', '{1000000000}', '{504}', '{1}', '{1}', '{504}', true, false)`)
+	there := query[int64](t, pool, `select pglimit.token_bucket_there(b, b.at_ns, 1000000, 1000000000) from pglimit.token_bucket b`)
+	if !granted || there != 0 {
+		t.Errorf("granted %t, then %d are there", granted, there)
+	}
+}
+
+// Whoever locks the table, as REINDEX does, holds an impatient call up for a moment only.
+func TestGroupsGiveUpOnALockedTable(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, session(t, pool), "lock table pglimit.token_bucket in share mode") // until the end
+	ctx := soon(t, 10*time.Second)
+	_, err := strategies.TokenBucket{}.TakeGroups(ctx, on(pool), [][]pglimit.Request{asks(plenty, "a"), asks(plenty, "b")})
+	if ctx.Err() != nil || sqlState(err) != "55P03" || !errors.Is(err, rate.ErrNothingTaken) {
+		t.Errorf("%v, %v", ctx.Err(), err)
 	}
 }

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -17,13 +16,11 @@ import (
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
-// takeGroups is one call; a call that took nothing is repeated, on a machine that is busy.
 func takeGroups(t *testing.T, db database, groups ...[]pglimit.Request) [][]pglimit.Decision {
 	t.Helper()
-	decisions, err := strategies.TokenBucket{}.TakeGroups(t.Context(), on(db), groups)
-	for n := 0; n < 20 && errors.Is(err, pglimit.ErrNothingTaken) && on(db).Autocommits(); n++ {
-		decisions, err = strategies.TokenBucket{}.TakeGroups(t.Context(), on(db), groups)
-	}
+	decisions, err := taken(db, func() ([][]pglimit.Decision, error) {
+		return strategies.TokenBucket{}.TakeGroups(t.Context(), on(db), groups)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,30 +280,34 @@ func TestGroupsOfNonsenseAreRefused(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	for _, args := range []string{
-		"null, null, null, null, null, null, null, null, null",
-		"'{}', '{}', '{}', '{}', '{}', '{}', '{}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{2}', '{1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{0}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{-1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1,1}', true, true",
-		"'{a,null}', '{l}', '{1}', '{10}', '{2}', '{1,2}', '{1,1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{null}', '{1}', '{1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{null,1}', '{1}', '{1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{}', '{1}', '{1}', true, true",
-		"'{a,b}', '{l}', '{1}', '{10}', '{7}', '{1,2}', '{1,1}', true, true",
-		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1,2}', '{1,1}', true, true",
-		"'{a,b}', '{l}', '{1}', '{10}', '{7,2}', '{1,2}', '{1,1}', true, true",
-		"'{a,b}', '{l}', '{1}', '{10}', '{-1,2}', '{1,2}', '{1,1}', true, true",
-		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', true, true", // nothing of b
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', false, false",
-		"'{a}', '{l}', '{0}', '{10}', '{1}', '{1}', '{1}', true, true",
+		"null, null, null, null, null, null, null, null, null, null",
+		"'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{2}', '{1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', '{0}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', '{-1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', '{1,1}', true, true",
+		"'{a,null}', '{l}', '{1}', '{10}', '{1}', '{2}', '{1,2}', '{1,1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{null}', '{1}', '{1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{null,1}', '{1}', '{1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{}', '{1}', '{1}', true, true",
+		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{7}', '{1,2}', '{1,1}', true, true",
+		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1,2}', '{1,1}', true, true",
+		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{7,2}', '{1,2}', '{1,1}', true, true",
+		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{-1,2}', '{1,2}', '{1,1}', true, true",
+		"'{a,b}', '{l}', '{1}', '{10}', '{1,0}', '{1}', '{1}', '{1}', true, true", // nothing of b
+		"'{a,b,c}', '{l}', '{1}', '{10}', '{1,1}', '{3}', '{1,2,3}', '{1,1,1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{-1}', '{1}', '{1}', '{1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{null}', '{1}', '{1}', '{1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', '{1}', false, false",
+		"'{a}', '{l}', '{0}', '{10}', '{1}', '{1}', '{1}', '{1}', true, true",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{}', '{}', '{}', false, true",
 	} {
 		if _, err := pool.Exec(t.Context(), "set statement_timeout = '5s'; select pglimit.token_bucket_take_groups("+args+")"); sqlState(err) != "22023" {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
 	for _, locked := range []string{"false", "true"} { // one bucket twice
-		_, err := pool.Exec(t.Context(), "select pglimit.token_bucket_take_groups('{a,a}', '{l}', '{1000000000000}', '{10000000000000}', '{2}', '{1,2}', '{6,6}', "+locked+", true)")
+		_, err := pool.Exec(t.Context(), "select pglimit.token_bucket_take_groups('{a,a}', '{l}', '{1000000000000}', '{10000000000000}', '{6}', '{2}', '{1,2}', '{6,6}', "+locked+", true)")
 		if sqlState(err) != "40001" {
 			t.Errorf("one bucket twice: %v", err)
 		}

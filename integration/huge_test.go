@@ -28,10 +28,7 @@ func TestRequestsWhoseSumIsTooLarge(t *testing.T) {
 			"one key":      {ask("a", tokens, limit), ask("a", tokens, limit)},
 			"among others": {ask("b", tokens, limit), ask("b", tokens, limit), ask("c", 1, slow), ask("c", 1, slow)},
 		} {
-			decisions, err := strategy.Take(t.Context(), on(pool), requests)
-			for tries := 0; sqlState(err) == "40001" && tries < 10; tries++ { // as it may be on a busy machine
-				decisions, err = strategy.Take(t.Context(), on(pool), requests)
-			}
+			decisions, err := taken(pool, func() ([]pglimit.Decision, error) { return strategy.Take(t.Context(), on(pool), requests) })
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				continue

@@ -61,6 +61,110 @@ func TestACallIsDecidedAsOfTheTimeByWhichItIsDated(t *testing.T) {
 	}
 }
 
+// A row that was written up to 10 ms ahead of the clock, which has stepped back by less than counts, is
+// read as of that write, by which the decision is dated: a full bucket is full.
+func TestARowThatIsALittleAhead(t *testing.T) {
+	t.Parallel()
+	limit := pglimit.PerSecond(1000).WithBurst(100)
+	for name, test := range map[string]struct{ owed, granted int64 }{"full": {0, 100}, "used": {95, 5}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newMigrated(t)
+			execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
+			execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
+				select k, 'test', 1000009000000 + $1::bigint * 1000000, 1000000, 1000009000000 from unnest(array['single', 'first of two', 'group', 'peek']) k`, test.owed)
+			s := strategies.TokenBucket{}
+			as := func(key string) pglimit.Request {
+				return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: test.granted, Unit: test.granted}
+			}
+			for key, d := range map[string]pglimit.Decision{
+				"single":       takeAll(t, pool, s, as("single"))[0],
+				"first of two": takeAll(t, pool, s, as("first of two"), as("first of two"))[0],
+				"group":        takeGroups(t, pool, []pglimit.Request{as("group")})[0][0],
+			} {
+				if d.Granted != test.granted || d.Remaining != 0 || d.At.UnixNano() != 1000009000000 {
+					t.Errorf("%s: %+v at %d", key, d, d.At.UnixNano())
+				}
+			}
+			peek := as("peek")
+			peek.Tokens, peek.Unit = 0, 1
+			for _, d := range []pglimit.Decision{takeAll(t, pool, s, peek)[0], takeAll(t, pool, s, peek, as("another"))[0]} {
+				if !d.Allowed || d.Remaining != test.granted || d.At.UnixNano() != 1000009000000 {
+					t.Errorf("peek: %+v at %d", d, d.At.UnixNano())
+				}
+			}
+		})
+	}
+}
+
+// However often a call peeks at a key, it need not be there for sure: a row that was written before the
+// clock stepped back by a minute is told as it is, and nothing is written.
+func TestPeeksAtARowThatIsFarAhead(t *testing.T) {
+	t.Parallel()
+	limit := pglimit.PerSecond(1).WithBurst(600)
+	pool := newMigrated(t)
+	execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
+	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values ('k', 'test', 1065000000000, 1000000000, 1060000000000)`)
+	requests := asks(limit, "k", "k", "other")
+	for i := range requests {
+		requests[i].Tokens = 0
+	}
+	before := query[string](t, pool, `select b::text from pglimit.token_bucket b`)
+	for i, d := range takeAll(t, pool, strategies.TokenBucket{}, requests...) {
+		if !d.Allowed || d.At.UnixNano() != 1000000000000 || i < 2 && d.Remaining != 595 {
+			t.Errorf("%s: %+v at %d", requests[i].Key, d, d.At.UnixNano())
+		}
+	}
+	if after := query[string](t, pool, `select b::text from pglimit.token_bucket b`); after != before {
+		t.Errorf("the row was %s and is %s", before, after)
+	}
+}
+
+// The row that a call waits for was written a little later than the call's time: what had come back
+// before that write is not counted once more.
+func TestWhatCameBackBeforeTheLastWriteIsNotTakenTwice(t *testing.T) {
+	t.Parallel()
+	limit := pglimit.PerSecond(1000).WithBurst(100)
+	pool := newMigrated(t)
+	execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
+	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values ('k', 'test', 999000000000, 1000000, 999000000000)`)
+	later := session(t, pool)
+	execute(t, later, `update pglimit.token_bucket set full_ns = 1000005000000, at_ns = 1000009000000`) // 5 were used, and 9 ms later given back
+	var d pglimit.Decision
+	request := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 5, Unit: 5}
+	whileBlocked(t, pool, func() { d = takeAll(t, pool, strategies.TokenBucket{}, request)[0] }, func() { commit(t, later) })
+	full := query[int64](t, pool, `select full_ns from pglimit.token_bucket`)
+	if !d.Allowed || d.Remaining != 95 || d.At.UnixNano() != 1000009000000 || full != 1000014000000 {
+		t.Errorf("%+v at %d, full at %d", d, d.At.UnixNano(), full)
+	}
+}
+
+// The row that a call waits for was written before the clock stepped back, by a minute: the call corrects
+// it, whatever it has seen before.
+func TestACallThatWaitsForARowAheadOfTheClockCorrectsIt(t *testing.T) {
+	t.Parallel()
+	limit := pglimit.PerSecond(1).WithBurst(600)
+	for name, requests := range map[string][]pglimit.Request{
+		"one request": {{Limiter: "test", Key: "k", Limit: limit, Tokens: 5, Unit: 5}},
+		"in turn":     asks(limit, "k", "k", "k", "k", "k"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newMigrated(t)
+			execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
+			execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values ('k', 'test', 999000000000, 1000000000, 999000000000)`)
+			ahead := session(t, pool)
+			execute(t, ahead, `update pglimit.token_bucket set full_ns = 1065000000000, at_ns = 1060000000000`)
+			var decisions []pglimit.Decision
+			whileBlocked(t, pool, func() { decisions = takeAll(t, pool, strategies.TokenBucket{}, requests...) }, func() { commit(t, ahead) })
+			last := decisions[len(decisions)-1] // 5 were owed
+			if !last.Allowed || last.Remaining != 590 || last.At.UnixNano() != 1000000000000 {
+				t.Errorf("%+v at %d", last, last.At.UnixNano())
+			}
+		})
+	}
+}
+
 // A group is decided as of the time by which it is dated, too: a bucket that others emptied after the
 // call had read the clock is not said to have been empty before.
 func TestADeniedGroupIsDatedAfterTheGrantsThatItCounts(t *testing.T) {

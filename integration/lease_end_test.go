@@ -139,7 +139,7 @@ func TestALeaseOfAMuchLargerLimit(t *testing.T) {
 	for _, requests := range [][]pglimit.Request{
 		{request("k", 0)}, {request("k", 1)}, {request("k", 1), request("l", 1)}, {request("k", 1), request("k", 1), request("m", 1)},
 	} {
-		decisions, err := s.Take(t.Context(), on(pool), requests)
+		decisions, err := taken(pool, func() ([]pglimit.Decision, error) { return s.Take(t.Context(), on(pool), requests) })
 		if err != nil || decisions[0].Allowed || decisions[0].Remaining > 0 {
 			t.Errorf("%d requests: %+v, %v", len(requests), decisions, err)
 		}

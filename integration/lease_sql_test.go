@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -80,10 +79,7 @@ func TestLeasesAreCountedLikeOnFingers(t *testing.T) {
 					{Limiter: "test", Key: "other", Limit: limit, Tokens: 0, Unit: 1},
 					{Limiter: "test", Key: "k", Limit: limit, Tokens: 3, Unit: 3},
 				}
-				d, err := s.Take(t.Context(), on(pool), requests)
-				for errors.Is(err, pglimit.ErrNothingTaken) { // it was descheduled for long
-					d, err = s.Take(t.Context(), on(pool), requests)
-				}
+				d, err := taken(pool, func() ([]pglimit.Decision, error) { return s.Take(t.Context(), on(pool), requests) })
 				if err != nil {
 					r.Fatal(err)
 				}

@@ -181,7 +181,7 @@ func TestEachKeyHasItsOwnLimit(t *testing.T) {
 			}
 		}
 		t.Logf("%d granted; %+v", granted, stats)
-		if granted == 0 || stats.Denied[pglimit.FromMemory] == 0 || len(all) != buckets {
+		if granted == 0 || stats.Denied[pglimit.FromMemory] == 0 && stats.Denied.Total() > 100 || len(all) != buckets {
 			t.Errorf("%d granted of %d buckets, %+v", granted, len(all), stats)
 		}
 	})

@@ -80,8 +80,8 @@ func serverFrozen(t *testing.T) {
 		if ofOne > 3 && witness.worst(back) < timeout/2 {
 			t.Errorf("%s: one caller waited %d times", test.name, ofOne)
 		}
-		// One prober at a time.
-		if most := int(frozen / c.timeout); probes > most {
+		// One prober at a time, for half the timeout at least, and then a pause.
+		if most := 1 + int(back.Sub(began)/(c.timeout/2+200*time.Millisecond)); probes > most {
 			t.Errorf("%s: callers waited %d times for a sign of life, want %d at most", test.name, probes, most)
 		}
 		if first > served || all > served {

@@ -29,16 +29,16 @@ func lockedRowIsNoOutage(t *testing.T) {
 		name     string
 		config   Config
 		maxConns int32
-		keys     int // of which one is locked
+		keys     int // of which one is locked: a caller asks for it every 50 ms x keys / callers
 	}{
 		{"that key", Config{Timeout: timeout}, 4, 1},
-		{"that key and others", Config{Timeout: timeout}, 4, 200},
+		{"that key and others", Config{Timeout: timeout}, 4, 40},
 		{"that key, small pool", Config{Timeout: timeout}, 2, 1},
-		{"that key and others, small pool", Config{Timeout: timeout}, 3, 200},
+		{"that key and others, small pool", Config{Timeout: timeout}, 3, 40},
 		{"that key, leases", Config{Timeout: timeout, Leases: on}, 4, 1},
 		{"that key and others, leases", Config{Timeout: timeout, Leases: on}, 4, 4},
 		{"that key, alone", Config{Timeout: timeout, Combine: off}, 4, 1},
-		{"that key and others, alone", Config{Timeout: timeout, Combine: off}, 10, 200},
+		{"that key and others, alone", Config{Timeout: timeout, Combine: off}, 10, 40},
 		{"that key, timeout shorter than the patience", Config{Timeout: 15 * time.Millisecond}, 4, 1},
 	}
 	admin, _ := server.counted(t, 2)

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -32,10 +31,7 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 		return names
 	}
 	ask := func(requests []pglimit.Request) error {
-		_, err := strategy.Take(t.Context(), on(session), requests)
-		for n := 0; n < 20 && errors.Is(err, pglimit.ErrNothingTaken); n++ { // it was descheduled for long
-			_, err = strategy.Take(t.Context(), on(session), requests)
-		}
+		_, err := taken(session, func() ([]pglimit.Decision, error) { return strategy.Take(t.Context(), on(session), requests) })
 		return err
 	}
 	take := func(tokens, unit int64, names ...string) error {

@@ -54,13 +54,14 @@ func (p *replay) take(requests ...pglimit.Request) {
 	for i, r := range requests {
 		k := p.named(r.Key)
 		l := modelled(r.Limit)
-		var granted, delay int64
+		var now, granted, delay int64
 		if r.Tokens > 0 {
-			granted, delay = k.bucket.TakeAhead(p.now, l, r.Tokens, r.Unit, int64(r.Ahead))
+			now = p.asOf(k)
+			granted, delay = k.bucket.TakeAhead(now, l, r.Tokens, r.Unit, int64(r.Ahead))
 		}
 		p.note("key %s takes %d in units of %d at %v (price %d), %v ahead: granted %d; %d of %d requests: %+v", k.name, r.Tokens, r.Unit, r.Limit, l.Token, r.Ahead, granted, i+1, len(requests), k.bucket)
 		want := p.decision(k, l, r, granted, decisions[i].At)
-		want.Delay = time.Duration(max(0, delay-(want.At.UnixNano()-p.now)))
+		want.Delay = time.Duration(max(0, delay-(want.At.UnixNano()-now)))
 		if i < len(requests)-1 && slices.ContainsFunc(requests[i+1:], func(next pglimit.Request) bool { return next.Key == r.Key }) {
 			// Only what is granted is compared: the rest may be told before or after the others.
 			decisions[i] = pglimit.Decision{Allowed: decisions[i].Allowed, Granted: decisions[i].Granted, Delay: decisions[i].Delay, At: decisions[i].At}
@@ -109,6 +110,15 @@ func (p *replay) ask(requests []pglimit.Request) ([]pglimit.Decision, error) {
 		return nil, fmt.Errorf("no row is ahead of the clock, and yet: %w", err)
 	}
 	return decisions, nil
+}
+
+// asOf is the time as of which a take reads the row. For token_bucket that is the row's last write if that is
+// a little ahead of the clock, which has stepped back by too little to be a step.
+func (p *replay) asOf(k *replayedKey) int64 {
+	if row, is := k.bucket.(*model.Bucket); is && p.strategy.Name() == "token_bucket" && row.At <= p.now+model.Step {
+		return max(p.now, row.At)
+	}
+	return p.now
 }
 
 // decision as the model tells it. After a step back that is too small to be one, it may be

@@ -24,9 +24,7 @@ func takeKeys(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy, limit pgl
 		for i := from; i < min(keys, from+1000); i++ {
 			requests = append(requests, pglimit.Request{Limiter: "test", Key: "key:" + strconv.Itoa(i), Limit: limit, Tokens: 1, Unit: 1})
 		}
-		if _, err := s.Take(t.Context(), on(pool), requests); err != nil {
-			t.Fatal(err)
-		}
+		takeAll(t, pool, s, requests...)
 	}
 }
 

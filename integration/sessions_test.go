@@ -128,6 +128,16 @@ type database interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
+// taken repeats a take that took nothing, as it may be on a busy machine, unless it is in a
+// transaction of the caller's.
+func taken[D any](db database, take func() ([]D, error)) ([]D, error) {
+	decisions, err := take()
+	for n := 0; n < 20 && errors.Is(err, pglimit.ErrNothingTaken) && on(db).Autocommits(); n++ {
+		decisions, err = take()
+	}
+	return decisions, err
+}
+
 // on is the session of a strategy on it.
 func on(db database) pglimit.Session {
 	switch db := db.(type) {

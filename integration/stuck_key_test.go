@@ -30,7 +30,7 @@ func TestAHeldKeyStallsNobodyElse(t *testing.T) {
 	}{
 		{"token_bucket", strategies.TokenBucket{}, nil, false},
 		{"token_bucket, lock_timeout", strategies.TokenBucket{}, map[string]string{"lock_timeout": "100ms"}, true},
-		{"token_bucket, statement_timeout", strategies.TokenBucket{}, map[string]string{"statement_timeout": "200ms"}, true},
+		{"token_bucket, statement_timeout", strategies.TokenBucket{}, map[string]string{"statement_timeout": "400ms"}, true},
 		{"token_bucket, deadlock_timeout of 1ms", strategies.TokenBucket{}, map[string]string{"deadlock_timeout": "1ms"}, false},
 		{"upsert", strategies.Upsert{}, nil, false},
 		{"upsert, lock_timeout", strategies.Upsert{}, map[string]string{"lock_timeout": "100ms"}, true},

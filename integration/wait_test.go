@@ -97,7 +97,7 @@ func TestWaitersAreReleasedAtTheRate(t *testing.T) {
 			// By the database's clock, and behind the first ones: they may have idle time between them.
 			const first = waiters / 10
 			took, want := all[waiters-1].due.Sub(all[first].due), (waiters-1-first)*limit.Token()
-			if off := took - want; off.Abs() > want/50 {
+			if off := took - want; off < 0 || off > want/4 { // a machine that is too busy to form a queue
 				t.Errorf("%v for %d, want %v", took, waiters-first, want)
 			}
 			t.Logf("%v for %d, want %v, and %d round trips", took, waiters-first, want, trips)

@@ -96,7 +96,7 @@ func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []
 func takeTokens(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
 		nowNS, _, b, err := lookAtOne(ctx, session, r)
-		return b.Decision(r, nowNS, 0), err
+		return b.Decision(r, b.Dated(nowNS), 0), err
 	}
 	var wants, units, aheads []int64
 	if r.Ahead > 0 {
@@ -106,11 +106,11 @@ func takeTokens(ctx context.Context, session rate.Session, r *rate.Request, how 
 	if err != nil {
 		return rate.Decision{}, err
 	}
-	return after.Decision(r, max(nowNS, after.AtNS), granted), nil // never dated before the grants that it counts
+	return after.Decision(r, after.Dated(nowNS), granted), nil
 }
 
 // takeFromOne asks for tokens of the bucket of r: want in multiples of unit, or, if wants is
-// not nil, what several requests want, in turn.
+// not nil, what several requests want, in turn, which is want in all.
 func takeFromOne(ctx context.Context, session rate.Session, r *rate.Request, want, unit int64, wants, units, aheads []int64, how call.Manner) (granted, nowNS int64, after bucket.Bucket, err error) {
 	err = session.Row(ctx, tokenBucketTake,
 		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), want, unit, wants, units, how.Relaxed, how.Impatient, aheads},

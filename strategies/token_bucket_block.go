@@ -60,12 +60,12 @@ func takeOrBlock(ctx context.Context, session rate.Session, r *rate.Request, b *
 			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens,
 			b.After, int64(b.Within), int64(b.For), int64(b.Max), int64(b.Forget), how.Relaxed, how.Impatient,
 		}, &granted, &nowNS, &blockedNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS, nil)
-		if blockedNS == 0 {
-			nowNS = max(nowNS, after.AtNS) // never dated before the grants that it counts
-		}
 	}
 	if err != nil {
 		return rate.Decision{}, err
+	}
+	if blockedNS == 0 {
+		nowNS = after.Dated(nowNS)
 	}
 	d := after.Decision(r, nowNS, granted)
 	if blockedNS > 0 {

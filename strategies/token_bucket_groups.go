@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -35,6 +36,7 @@ type groups struct {
 	asks            []int64
 	keys, limiters  []string
 	tokens, windows []int64
+	sums            []int64 // what is asked of each bucket
 }
 
 // TakeGroups decides in one round trip. The first try locks only the rows that it writes; if
@@ -83,7 +85,7 @@ func newGroups(s TokenBucket, of [][]rate.Request) (*groups, error) {
 		return nil, err
 	}
 	n := len(g.requests)
-	g.members, g.asks, g.tokens, g.windows = make([]int64, n), make([]int64, n), make([]int64, 0, n), make([]int64, 0, n)
+	g.members, g.asks, g.tokens, g.windows, g.sums = make([]int64, n), make([]int64, n), make([]int64, 0, n), make([]int64, 0, n), make([]int64, 0, n)
 	g.keys, g.limiters = make([]string, 0, n), make([]string, 0, n)
 	for n, i := range order {
 		r := &g.requests[i]
@@ -93,8 +95,11 @@ func newGroups(s TokenBucket, of [][]rate.Request) (*groups, error) {
 		if before := &g.requests[order[max(n-1, 0)]]; n == 0 || r.Key != before.Key || r.Limiter != before.Limiter {
 			g.keys, g.limiters = append(g.keys, r.Key), append(g.limiters, r.Limiter)
 			g.tokens, g.windows = append(g.tokens, int64(r.Limit.Token())), append(g.windows, int64(r.Limit.Window()))
+			g.sums = append(g.sums, 0)
 		}
 		g.members[i], g.asks[i] = int64(len(g.keys)), r.Tokens
+		sum := &g.sums[len(g.sums)-1]
+		*sum += min(r.Tokens, math.MaxInt64-*sum) // which is more than any bucket has
 	}
 	if err := g.checkTwice(); err != nil {
 		return nil, err
@@ -134,15 +139,16 @@ func (g *groups) take(ctx context.Context, session rate.Session, how call.Manner
 func (g *groups) takeOnce(ctx context.Context, session rate.Session, how call.Manner, locked bool) ([]rate.Decision, error) {
 	var nowNS int64
 	var granted []bool
-	var numbers, fulls, ats, leases, untouched []int64
+	var rows []int64
 	err := session.Row(ctx, tokenBucketTakeGroups, []any{
-		g.keys, oneForAll(g.limiters), oneForAll(g.tokens), oneForAll(g.windows), g.lasts, g.members, g.asks, locked, how.Impatient, how.Relaxed,
-	}, &nowNS, &granted, &numbers, &fulls, &ats, &leases, &untouched, nil)
+		g.keys, oneForAll(g.limiters), oneForAll(g.tokens), oneForAll(g.windows), oneForAll(g.sums), g.lasts, g.members, g.asks, locked, how.Impatient, how.Relaxed,
+	}, &nowNS, &granted, &rows, nil)
 	if err != nil {
 		return nil, err
 	}
 	takes := g.takes(granted)
-	buckets := bucketsAfter(nowNS, takes, g.tokens, numbers, fulls, ats, leases, untouched)
+	buckets := newRows(nowNS, takes, g.tokens)
+	readRows(buckets, rows)
 	for k := range buckets {
 		buckets[k].FullNS -= takes[k] * g.tokens[k] // as they were before the call
 	}
@@ -165,10 +171,7 @@ func (g *groups) decide(nowNS int64, granted []bool, buckets []bucket.Bucket) []
 	decisions := make([]rate.Decision, len(g.requests))
 	g.each(granted, func(i int, granted bool) {
 		r, b := &g.requests[i], &buckets[g.members[i]-1]
-		atNS := nowNS
-		if !b.Ahead(nowNS) {
-			atNS = max(nowNS, b.AtNS) // a decision is not dated before the grants that it counts
-		}
+		atNS := b.Dated(nowNS)
 		if granted {
 			b.FullNS += g.asks[i] * b.TokenNS
 			decisions[i] = b.Decision(r, atNS, r.Tokens)

@@ -3,6 +3,7 @@ package strategies
 import (
 	"context"
 	_ "embed"
+	"math"
 	"slices"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
@@ -45,7 +46,10 @@ func newMany(requests []rate.Request) (*many, error) {
 		r := &requests[i]
 		m.wants, m.units = append(m.wants, r.Tokens), append(m.units, max(r.Unit, 1))
 		if k := len(m.keys) - 1; k >= 0 && m.keys[k] == r.Key && m.limiters[k] == r.Limiter {
-			m.last[k], m.asks[k] = int64(row+1), planned
+			m.last[k] = int64(row + 1)
+			if m.asks[k] != 0 || r.Tokens != 0 { // peeks take nothing, however many there are
+				m.asks[k] = planned
+			}
 			continue
 		}
 		m.keys, m.limiters = append(m.keys, r.Key), append(m.limiters, r.Limiter)
@@ -82,19 +86,23 @@ func oneForAll[T comparable](column []T) []T {
 
 // takeInTurn decides several requests for one bucket.
 func (m *many) takeInTurn(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how call.Manner) error {
-	granted, nowNS, after, err := takeFromOne(ctx, session, &requests[0], 1, 1, m.wants, m.units, m.aheads, how)
+	want := int64(0)
+	for _, n := range m.wants {
+		want += min(n, math.MaxInt64-want)
+	}
+	granted, nowNS, after, err := takeFromOne(ctx, session, &requests[0], max(1, want), 1, m.wants, m.units, m.aheads, how)
 	if err != nil {
 		return err
 	}
-	m.share(0, after, granted, nowNS, max(nowNS, after.AtNS), requests, decisions)
+	m.share(0, after, granted, after.Dated(nowNS), requests, decisions)
 	return nil
 }
 
 // take decides requests for several buckets in one call.
 func (m *many) take(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how call.Manner) error {
-	asks, last, wants, units := oneForAll(m.asks), m.last, m.wants, m.units
+	asks, last, wants, units := m.asks, m.last, m.wants, m.units
 	if !slices.Contains(asks, planned) {
-		last, wants, units = nil, nil, nil
+		asks, last, wants, units = oneForAll(asks), nil, nil, nil
 	}
 	var nowNS int64
 	var grants, numbers, fulls, ats, leases, denied []int64
@@ -107,28 +115,7 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 	if grants == nil {
 		grants = m.asks
 	}
-	buckets := bucketsAfter(nowNS, grants, m.tokens, numbers, fulls, ats, leases, denied)
-	for row := range slices.Chunk(denied, 6) {
-		grants[row[0]-1] = 0
-	}
-	for k, b := range buckets {
-		atNS := nowNS
-		if !b.Ahead(nowNS) {
-			atNS = max(nowNS, b.AtNS) // a decision is not dated before the grants that it counts
-		}
-		m.share(k, b, grants[k], nowNS, atNS, requests, decisions)
-	}
-	return nil
-}
-
-// bucketsAfter returns the buckets after a call that took so many tokens from each, at the price
-// tokens[k]. numbers, fulls, ats and leases are of updated rows, others of buckets from which nothing
-// was taken, as token_bucket_take_many returns them. The other rows are new.
-func bucketsAfter(nowNS int64, takes, tokens, numbers, fulls, ats, leases, others []int64) []bucket.Bucket {
-	buckets := make([]bucket.Bucket, len(tokens))
-	for k := range buckets {
-		buckets[k] = bucket.Bucket{FullNS: nowNS + takes[k]*tokens[k], TokenNS: tokens[k], AtNS: nowNS}
-	}
+	buckets := newRows(nowNS, grants, m.tokens)
 	for i, number := range numbers {
 		buckets[number-1].FullNS, buckets[number-1].AtNS = fulls[i], ats[i]
 	}
@@ -136,16 +123,37 @@ func bucketsAfter(nowNS int64, takes, tokens, numbers, fulls, ats, leases, other
 		b := &buckets[lease[0]-1]
 		b.LeasedNS, b.UntilNS = lease[1], lease[2]
 	}
-	for row := range slices.Chunk(others, 6) {
-		buckets[row[0]-1] = bucket.Bucket{FullNS: row[1], TokenNS: row[2], AtNS: row[3], LeasedNS: row[4], UntilNS: row[5]}
+	readRows(buckets, denied)
+	for row := range slices.Chunk(denied, 6) {
+		grants[row[0]-1] = 0
+	}
+	for k, b := range buckets {
+		m.share(k, b, grants[k], b.Dated(nowNS), requests, decisions)
+	}
+	return nil
+}
+
+// newRows returns buckets whose rows a call has inserted, when it took so many tokens from each, at
+// the price tokens[k].
+func newRows(nowNS int64, takes, tokens []int64) []bucket.Bucket {
+	buckets := make([]bucket.Bucket, len(tokens))
+	for k := range buckets {
+		buckets[k] = bucket.Bucket{FullNS: nowNS + takes[k]*tokens[k], TokenNS: tokens[k], AtNS: nowNS}
 	}
 	return buckets
 }
 
-// share divides what the bucket with index k granted at nowNS among its requests, as in_turn.sql
+// readRows sets the buckets of which a call returned the row: six numbers, the first the bucket's.
+func readRows(buckets []bucket.Bucket, rows []int64) {
+	for row := range slices.Chunk(rows, 6) {
+		buckets[row[0]-1] = bucket.Bucket{FullNS: row[1], TokenNS: row[2], AtNS: row[3], LeasedNS: row[4], UntilNS: row[5]}
+	}
+}
+
+// share divides what the bucket with index k granted at atNS among its requests, as in_turn.sql
 // did: each in turn gets as many whole units as are left and, if one of them takes ahead, as there
-// were for it. The decisions are dated atNS.
-func (m *many) share(k int, b bucket.Bucket, left, nowNS, atNS int64, requests []rate.Request, decisions []rate.Decision) {
+// were for it.
+func (m *many) share(k int, b bucket.Bucket, left, atNS int64, requests []rate.Request, decisions []rate.Decision) {
 	b.FullNS -= left * b.TokenNS
 	first := int64(0)
 	if k > 0 {
@@ -154,7 +162,7 @@ func (m *many) share(k int, b bucket.Bucket, left, nowNS, atNS int64, requests [
 	for row := first; row < m.last[k]; row++ {
 		most := left
 		if m.aheads != nil && left > 0 {
-			most = min(left, b.Within(nowNS, &requests[m.order[row]]))
+			most = min(left, b.Within(atNS, &requests[m.order[row]]))
 		}
 		granted := min(m.wants[row], most) / m.units[row] * m.units[row]
 		left -= granted

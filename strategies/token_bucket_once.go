@@ -60,7 +60,7 @@ func takeOnce(ctx context.Context, session rate.Session, r *rate.Request, ttl ti
 	first.tokenNS = after.TokenNS
 	asked := *r
 	asked.Limit = first.limit(r)
-	d = after.Decision(&asked, max(nowNS, after.AtNS), first.tokens)
+	d = after.Decision(&asked, after.Dated(nowNS), first.tokens)
 	if asked.Limit != r.Limit {
 		d.Limit = asked.Limit
 	}

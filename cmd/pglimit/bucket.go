@@ -100,8 +100,9 @@ func (b *bucketFlags) ask(ctx context.Context, a *app, config pglimit.Config, do
 	if err != nil {
 		return err
 	}
-	// There is nothing to combine one request with. Uncombined, it is given up when its time is over.
-	config.Combine.Off, config.Memory.Off = true, true
+	// There is nothing to combine one request with. Uncombined, it is given up when its time is over,
+	// and no sooner.
+	config.Combine.Off, config.Memory.Off, config.Breaker.Off = true, true, true
 	config.Name, config.Timeout = b.limiter, pglimit.NoTimeout // --timeout is for the whole command
 	if b.durability != "" {
 		if config.Durability, err = pglimit.ParseDurability(b.durability); err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -239,6 +240,10 @@ func samples(t *testing.T, page string) {
 	second, _ := next(first)
 	if first == "" || second <= first {
 		t.Errorf("after %q comes %q", first, second)
+	}
+	without := func(panel []*float64) bool { return slices.Contains(panel, nil) }
+	for id, n := second, 0; n < 20 && slices.ContainsFunc(panels, without); n++ { // on a busy machine nobody may have asked in a second
+		id, panels = next(id)
 	}
 	lines := []int{2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3}
 	if len(panels) != len(lines) {

@@ -36,6 +36,15 @@ func (b *Bucket) Fields() []any { return []any{&b.FullNS, &b.TokenNS, &b.AtNS} }
 // Ahead says that the clock has stepped back since the row was written.
 func (b Bucket) Ahead(nowNS int64) bool { return b.AtNS > nowNS+StepNS }
 
+// Dated is when a decision by this row was made: not before the grants that it counts, unless the
+// clock has stepped back since.
+func (b Bucket) Dated(nowNS int64) int64 {
+	if b.Ahead(nowNS) {
+		return nowNS
+	}
+	return max(nowNS, b.AtNS)
+}
+
 // Stepped returns the row; if the clock has stepped back since it was written, corrected so
 // that the bucket owes now what it owed when it was written.
 func (b Bucket) Stepped(nowNS int64) Bucket {

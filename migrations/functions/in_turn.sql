@@ -13,7 +13,6 @@ language plpgsql immutable parallel safe
 set search_path = ''
 as $$
 declare
-    there constant bigint := greatest(0, free_ns) / token_ns;
     granted bigint := 0;
 begin
     for i in first .. last loop
@@ -21,8 +20,7 @@ begin
             raise exception 'pglimit.in_turn: request % wants % in units of %, % ns ahead', i, wants[i], units[i], aheads_ns[i] using errcode = 'invalid_parameter_value';
         end if;
         granted := granted + least(wants[i], case
-            when aheads_ns is null then there - granted
-            when units[i] <= room_ns / token_ns then greatest(0, free_ns - granted * token_ns + aheads_ns[i]) / token_ns
+            when units[i] <= room_ns / token_ns then greatest(0, free_ns - granted * token_ns + coalesce(aheads_ns[i], 0)) / token_ns
             else 0
         end) / units[i] * units[i];
     end loop;

@@ -1,15 +1,16 @@
 -- Takes from one bucket: want tokens in whole multiples of unit (all or nothing, if the two are
 -- equal). If wants is not null, takes what several requests want, in turn.
 --
--- It first looks without a lock, and denies if there is nothing to grant: such a denial locks and
+-- It first looks without a lock, and denies if there is nothing to grant: such a denial locks no row,
 -- writes nothing, and waits for nobody. Otherwise it takes the tokens that it saw: it inserts the
 -- row, or updates it if the tokens are still there once the row is locked. If another call was
--- faster, or the wait for the lock was longer than 10 ms, it locks the row first, and decides again.
+-- faster, the wait for the lock was longer than 10 ms, or the row is ahead of the clock, it locks the
+-- row first, and decides again.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
--- want, unit: checked, but otherwise ignored if wants is given.
--- wants, units: one element for each of several requests, or null. aheads_ns: each of them also takes
--- what comes back within that time. Null: none does.
+-- wants, units: one element for each of several requests, or null. If they are given, want is the sum
+-- of wants, and unit is only checked. aheads_ns: each of them also takes what comes back within that
+-- time. Null: none does.
 -- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds the row. Changes
 -- lock_timeout until the transaction ends.
 --
@@ -39,8 +40,9 @@ begin
         else
             bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
         end if;
-        now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
+        now_ns := pglimit.clock_ns(); -- behind the look or the lock: compared with an older time, a new row would be ahead
         continue when bucket.at_ns > now_ns + pglimit.step_ns(); -- the lock moves such a row
+        now_ns := greatest(now_ns, bucket.at_ns); -- a decision is not dated before the grants that it counts
 
         granted := case
             when wants is null then least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns)) / unit * unit
@@ -56,22 +58,14 @@ begin
             returning b.* into bucket;
         else
             update pglimit.token_bucket b
-            set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, _token_ns), now_ns) + granted * _token_ns,
+            set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), _token_ns), b.at_ns, now_ns) + granted * _token_ns,
                 token_ns = _token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
-                leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, _token_ns)
+                leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), _token_ns)
             where b.key = _key and b.limiter = _limiter
-                and case
-                    when granted = want and wants is null then pglimit.token_bucket_there(b, now_ns, _token_ns, _window_ns) >= granted
-                    -- A part is denied, or may be: neither less may be there than was seen, nor more (by
-                    -- a refund, which does not date the row). And if another call wrote the row later
-                    -- than that, look again: this one would be dated by that time, when more may be there.
-                    else b.at_ns <= greatest(now_ns, bucket.at_ns) and granted = case
-                        when wants is null then least(want, pglimit.token_bucket_there(b, now_ns, _token_ns, _window_ns)) / unit * unit
-                        else pglimit.in_turn(
-                            pglimit.token_bucket_free_ns(b, now_ns, _token_ns, _window_ns), pglimit.token_bucket_room_ns(b, now_ns, _token_ns, _window_ns), _token_ns,
-                            wants, units, aheads_ns, 1, cardinality(wants))
-                    end
-                end
+                -- It is locked, or is the row that was seen, or another with enough for all. (If a part is
+                -- denied, no other will do: more may be there.)
+                and (try > 1 or b is not distinct from bucket
+                    or (granted = want and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, now_ns, _token_ns, _window_ns, granted)))
                 and pglimit.clock_ns() >= now_ns - pglimit.step_ns() -- else it stepped back while this waited
             returning b.* into bucket;
         end if;

@@ -4,9 +4,10 @@
 -- _keys; _limiters, _tokens_ns, _windows_ns: as for token_bucket_take, with an element for each
 -- bucket; all but _keys may have one element for all buckets. Buckets are distinct, and in the
 -- bytewise order of key and limiter.
--- asks, likewise: tokens, all or nothing. -1: several requests ask for the bucket, or one asks for
--- as much as there is. For bucket i these requests are the elements lasts[i - 1] + 1 to lasts[i] of
--- wants and units, and a look plans how much they get. (All three are null if no ask is -1.)
+-- asks, likewise: tokens, all or nothing; 0 is a peek. -1: several requests ask for the bucket, or one
+-- asks for as much as there is. For bucket i these requests are the elements lasts[i - 1] + 1 to
+-- lasts[i] of wants and units, and a look plans how much they get. (All three are null if no ask is -1;
+-- else asks has an element for each bucket.)
 -- aheads_ns: as for token_bucket_take, with an element for each of these requests, or null. (A bucket
 -- with such a request has the ask -1.)
 --
@@ -36,12 +37,14 @@ set enable_seqscan = off
 as $$
 declare
     n constant int := cardinality(_keys);
+    number bigint;
+    granted bigint;
     changed boolean;
 begin
     if (n >= 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
         and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
         and -1 <= all (asks) and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
-        and (-1 <> all (asks) or cardinality(lasts) = n)) is not true then
+        and (-1 <> all (asks) or cardinality(asks) = n and cardinality(lasts) = n)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
     now_ns := pglimit.clock_ns();
@@ -49,27 +52,31 @@ begin
         -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
         -- REINDEX.
         lock table pglimit.token_bucket in row exclusive mode;
-        grants := array(select k.granted from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns) k order by k.number);
+        grants := asks;
+        for number, granted in
+            select k.number, k.granted
+            from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns) k
+            where asks[k.number] = -1
+        loop
+            grants[number] := granted;
+        end loop;
     end if;
 
     with updates as (
         update pglimit.token_bucket b
-        set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, k.token_ns), now_ns) + k.ask * k.token_ns,
+        set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), k.token_ns), b.at_ns, now_ns) + k.ask * k.token_ns,
             token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
-            leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns)
+            leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), k.token_ns)
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, coalesce(grants, asks)) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
-            -- Of a plan, neither less is there, nor more, by a refund, which does not date the row.
+            -- Of a plan, neither less may be there, nor more.
             and case
-                when coalesce(asks[k.number], asks[1]) >= 0 then pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
+                when coalesce(asks[k.number], asks[1]) >= 0 then pglimit.token_bucket_there(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns) >= k.ask
                 else pglimit.in_turn(
-                    pglimit.token_bucket_free_ns(b, now_ns, k.token_ns, k.window_ns), pglimit.token_bucket_room_ns(b, now_ns, k.token_ns, k.window_ns), k.token_ns,
+                    pglimit.token_bucket_free_ns(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns),
+                    pglimit.token_bucket_room_ns(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns), k.token_ns,
                     wants, units, aheads_ns, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number]) = k.ask
             end
-            -- If a part is denied, no other call may have written the row later than now_ns: the decisions
-            -- would be dated by that time, when more tokens may be there.
-            and (b.at_ns <= now_ns or coalesce(asks[k.number], asks[1]) >= 0 or k.ask = pglimit.in_turn(
-                9223372036854775807, 9223372036854775807, k.token_ns, wants, units, null, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number]))
             and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
         returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
     )

@@ -13,12 +13,12 @@ as $$
 declare
     held bigint[] := '{}';
 begin
-    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
-    lock table pglimit.token_bucket in row exclusive mode;
     if not patient then
         perform pg_catalog.set_config('lock_timeout', '5ms', true);
     end if;
+    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
+    -- REINDEX.
+    lock table pglimit.token_bucket in row exclusive mode;
     for i in 1 .. cardinality(_keys) loop
         begin
             perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));

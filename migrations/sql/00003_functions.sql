@@ -495,7 +495,6 @@ language plpgsql immutable parallel safe
 set search_path = ''
 as $$
 declare
-    there constant bigint := greatest(0, free_ns) / token_ns;
     granted bigint := 0;
 begin
     for i in first .. last loop
@@ -503,8 +502,7 @@ begin
             raise exception 'pglimit.in_turn: request % wants % in units of %, % ns ahead', i, wants[i], units[i], aheads_ns[i] using errcode = 'invalid_parameter_value';
         end if;
         granted := granted + least(wants[i], case
-            when aheads_ns is null then there - granted
-            when units[i] <= room_ns / token_ns then greatest(0, free_ns - granted * token_ns + aheads_ns[i]) / token_ns
+            when units[i] <= room_ns / token_ns then greatest(0, free_ns - granted * token_ns + coalesce(aheads_ns[i], 0)) / token_ns
             else 0
         end) / units[i] * units[i];
     end loop;
@@ -512,6 +510,17 @@ begin
 end
 $$;
 -- +goose StatementEnd
+
+-- functions/token_bucket_enough.sql
+-- Returns whether a row has ask tokens, as of now_ns, at the price token_ns of a token and window_ns
+-- of a burst. False says only that the row needs a closer look: it may lack tokens, or have a lease or
+-- another price. True is true only if ask is not more than a burst.
+--
+-- A single expression, so that the planner inlines it: a short one, because each statement prepares
+-- its expressions whenever it runs.
+create or replace function pglimit.token_bucket_enough(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint, ask bigint) returns boolean
+language sql immutable parallel safe
+return ask <= (now_ns + window_ns - b.full_ns) / token_ns and b.token_ns = token_ns and b.leased_ns is null;
 
 -- functions/token_bucket_lock.sql
 -- +goose StatementBegin
@@ -525,18 +534,20 @@ create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _
 language plpgsql
 set search_path = ''
 as $$
+declare
+    now_ns bigint;
 begin
     loop
         select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter for no key update;
         exit when found;
+        now_ns := pglimit.clock_ns();
         insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
-        select _key, _limiter, clock.now_ns, _token_ns, clock.now_ns from (select pglimit.clock_ns() as now_ns offset 0) clock
+        values (_key, _limiter, now_ns, _token_ns, now_ns)
         on conflict do nothing;
     end loop;
-    -- The clock is read behind the lock: compared with an older time, any new row would be ahead.
-    -- A row gets one reading of it: if it stepped back between two, the bucket would owe the step.
-    if bucket.at_ns > pglimit.clock_ns() + pglimit.step_ns() then
-        bucket := pglimit.token_bucket_stepped(bucket, pglimit.clock_ns());
+    now_ns := pglimit.clock_ns(); -- behind the lock: compared with an older time, a new row would be ahead
+    if bucket.at_ns > now_ns + pglimit.step_ns() then
+        bucket := pglimit.token_bucket_stepped(bucket, now_ns);
         update pglimit.token_bucket b
         set full_ns = bucket.full_ns, at_ns = bucket.at_ns, until_ns = bucket.until_ns, room = null
         where b.key = _key and b.limiter = _limiter;
@@ -550,15 +561,16 @@ $$;
 -- Takes from one bucket: want tokens in whole multiples of unit (all or nothing, if the two are
 -- equal). If wants is not null, takes what several requests want, in turn.
 --
--- It first looks without a lock, and denies if there is nothing to grant: such a denial locks and
+-- It first looks without a lock, and denies if there is nothing to grant: such a denial locks no row,
 -- writes nothing, and waits for nobody. Otherwise it takes the tokens that it saw: it inserts the
 -- row, or updates it if the tokens are still there once the row is locked. If another call was
--- faster, or the wait for the lock was longer than 10 ms, it locks the row first, and decides again.
+-- faster, the wait for the lock was longer than 10 ms, or the row is ahead of the clock, it locks the
+-- row first, and decides again.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
--- want, unit: checked, but otherwise ignored if wants is given.
--- wants, units: one element for each of several requests, or null. aheads_ns: each of them also takes
--- what comes back within that time. Null: none does.
+-- wants, units: one element for each of several requests, or null. If they are given, want is the sum
+-- of wants, and unit is only checked. aheads_ns: each of them also takes what comes back within that
+-- time. Null: none does.
 -- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds the row. Changes
 -- lock_timeout until the transaction ends.
 --
@@ -588,8 +600,9 @@ begin
         else
             bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
         end if;
-        now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
+        now_ns := pglimit.clock_ns(); -- behind the look or the lock: compared with an older time, a new row would be ahead
         continue when bucket.at_ns > now_ns + pglimit.step_ns(); -- the lock moves such a row
+        now_ns := greatest(now_ns, bucket.at_ns); -- a decision is not dated before the grants that it counts
 
         granted := case
             when wants is null then least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns)) / unit * unit
@@ -605,22 +618,14 @@ begin
             returning b.* into bucket;
         else
             update pglimit.token_bucket b
-            set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, _token_ns), now_ns) + granted * _token_ns,
+            set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), _token_ns), b.at_ns, now_ns) + granted * _token_ns,
                 token_ns = _token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
-                leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, _token_ns)
+                leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), _token_ns)
             where b.key = _key and b.limiter = _limiter
-                and case
-                    when granted = want and wants is null then pglimit.token_bucket_there(b, now_ns, _token_ns, _window_ns) >= granted
-                    -- A part is denied, or may be: neither less may be there than was seen, nor more (by
-                    -- a refund, which does not date the row). And if another call wrote the row later
-                    -- than that, look again: this one would be dated by that time, when more may be there.
-                    else b.at_ns <= greatest(now_ns, bucket.at_ns) and granted = case
-                        when wants is null then least(want, pglimit.token_bucket_there(b, now_ns, _token_ns, _window_ns)) / unit * unit
-                        else pglimit.in_turn(
-                            pglimit.token_bucket_free_ns(b, now_ns, _token_ns, _window_ns), pglimit.token_bucket_room_ns(b, now_ns, _token_ns, _window_ns), _token_ns,
-                            wants, units, aheads_ns, 1, cardinality(wants))
-                    end
-                end
+                -- It is locked, or is the row that was seen, or another with enough for all. (If a part is
+                -- denied, no other will do: more may be there.)
+                and (try > 1 or b is not distinct from bucket
+                    or (granted = want and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, now_ns, _token_ns, _window_ns, granted)))
                 and pglimit.clock_ns() >= now_ns - pglimit.step_ns() -- else it stepped back while this waited
             returning b.* into bucket;
         end if;
@@ -969,17 +974,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_enough.sql
--- Returns whether a row has ask tokens, as of now_ns, at the price token_ns of a token and window_ns
--- of a burst. False says only that the row needs a closer look: it may lack tokens, or have a lease or
--- another price.
---
--- A single expression, so that the planner inlines it: a short one, because each statement prepares
--- its expressions whenever it runs.
-create or replace function pglimit.token_bucket_enough(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint, ask bigint) returns boolean
-language sql immutable parallel safe
-return ask <= (now_ns + window_ns - b.full_ns) / token_ns and b.token_ns = token_ns and b.leased_ns is null;
-
 -- functions/token_bucket_give_back.sql
 -- +goose StatementBegin
 -- Gives back tokens that were granted and not used: what they are due is explained in
@@ -1134,17 +1128,21 @@ end;
 
 -- functions/token_bucket_plan.sql
 -- +goose StatementBegin
--- Looks at buckets, and plans which groups of requests are granted: see token_bucket_take_groups for
--- the parameters and results. Locks nothing.
+-- Plans which groups of requests are granted, as of now_ns: see token_bucket_take_groups for the
+-- parameters and results.
 --
--- takes: from each bucket, how many tokens the plan takes. there: how many each has. ahead: a row is
--- ahead of the clock. The plan has its bucket as full: the row has to be locked, and corrected,
--- before it can deny.
+-- It looks without a lock. If lock_first is true and a group can be granted, it locks all rows, in
+-- order, inserts those that are missing, and plans again. (If that plan grants nothing, the new rows
+-- stay.)
 --
--- Must be called with enable_seqscan off.
+-- takes: from each bucket, how many tokens the plan takes. there: how many each has. A bucket whose
+-- row is ahead of the clock counts as full: the row has to be locked, and corrected, before it can
+-- deny.
+--
+-- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
 create or replace function pglimit.token_bucket_plan(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], lasts bigint[], members bigint[], asks bigint[],
-    out now_ns bigint, out granted boolean[], out takes bigint[], out there bigint[], out untouched bigint[], out ahead boolean
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], lasts bigint[], members bigint[], asks bigint[], lock_first boolean,
+    out now_ns bigint, out granted boolean[], out takes bigint[], out there bigint[], out untouched bigint[]
 )
 language plpgsql
 set search_path = ''
@@ -1152,26 +1150,45 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
     rows pglimit.token_bucket[];
+    bucket pglimit.token_bucket; -- one of them
+    held boolean := false; -- the rows are locked
+    ahead boolean;
 begin
-    rows := array(
-        select b
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, null) k
-        left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-        order by k.number);
-    now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
-    ahead := false;
-    for i in 1 .. cardinality(_keys) loop
-        if (rows[i]).at_ns > now_ns + pglimit.step_ns() then
-            ahead := true;
-            there[i] := coalesce(_windows_ns[i], _windows_ns[1]) / coalesce(_tokens_ns[i], _tokens_ns[1]);
+    if (lasts[cardinality(lasts)] = cardinality(asks) and 0 <= all (lasts) and cardinality(asks) >= all (lasts)
+        and cardinality(asks) = cardinality(members) and 1 <= all (members) and cardinality(_keys) >= all (members) and 0 < all (asks)) is not true then
+        raise exception 'token_bucket_plan: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
+    end if;
+    loop
+        if held then
+            for i in 1 .. cardinality(_keys) loop
+                rows[i] := pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
+            end loop;
         else
-            there[i] := pglimit.token_bucket_there(rows[i], greatest(now_ns, (rows[i]).at_ns), coalesce(_tokens_ns[i], _tokens_ns[1]), coalesce(_windows_ns[i], _windows_ns[1]));
+            rows := array(
+                select b
+                from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, null) k
+                left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
+                order by k.number);
         end if;
+        now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
+        ahead := false;
+        for i in 1 .. cardinality(_keys) loop
+            bucket := rows[i];
+            if bucket.at_ns > now_ns + pglimit.step_ns() then
+                ahead := true;
+                there[i] := coalesce(_windows_ns[i], _windows_ns[1]) / coalesce(_tokens_ns[i], _tokens_ns[1]);
+            else
+                there[i] := pglimit.token_bucket_there(bucket, greatest(now_ns, bucket.at_ns), coalesce(_tokens_ns[i], _tokens_ns[1]), coalesce(_windows_ns[i], _windows_ns[1]));
+            end if;
+        end loop;
+        select p.granted, p.takes into granted, takes from pglimit.all_or_nothing(there, lasts, members, asks) p;
+        exit when not lock_first or 0 = all (takes) or held and not ahead; -- the lock moves a row that is ahead
+        held := true;
     end loop;
-    select p.granted, p.takes into granted, takes from pglimit.all_or_nothing(there, lasts, members, asks) p;
     for i in 1 .. cardinality(_keys) loop
         if takes[i] = 0 then
-            untouched := untouched || array_replace(array[i, (rows[i]).full_ns, (rows[i]).token_ns, (rows[i]).at_ns, (rows[i]).leased_ns, (rows[i]).until_ns], null, 0::bigint);
+            bucket := rows[i];
+            untouched := untouched || array[array_replace(array[i, bucket.full_ns, bucket.token_ns, bucket.at_ns, bucket.leased_ns, bucket.until_ns], null, 0::bigint)];
         end if;
     end loop;
 end
@@ -1187,30 +1204,31 @@ $$;
 -- request at least.
 -- members, asks: for each request its bucket's number, and how many tokens. Group i has the requests
 -- lasts[i - 1] + 1 to lasts[i], for different buckets.
+-- sums: what all of them ask of each bucket, or one number for all buckets. This is not checked.
 --
 -- It first looks without a lock. If all buckets have enough, all groups are granted. Otherwise it
--- plans which are; if none is, it locks and writes nothing. Then:
+-- plans which are (token_bucket_plan); if none is, it locks and writes nothing.
 --
--- If locked is false, it takes what was planned as token_bucket_take_many does: it updates rows in
--- order, each if the tokens are still there once it is locked, then inserts missing rows, in order.
--- It gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile or is
+-- If lock_first is false, it takes as token_bucket_take_many does: it updates rows in order, each if
+-- the tokens are still there once it is locked, then inserts missing rows, in order. It gives up, and
+-- has taken nothing, with SQLSTATE 40001 if a bucket that it takes from has changed meanwhile or is
 -- named twice, its row is ahead of the clock, the clock stepped back, or 100 ms have passed.
 --
--- If locked is true, it locks the rows of all buckets first, in order, inserts those that are
--- missing, and then looks and plans once more. Nobody can be faster, so it gives up only if a bucket
--- is named twice, with 40001 too.
+-- If lock_first is true, the plan locks the rows of all buckets, in order, unless it grants nothing.
+-- It inserts those that are missing, also for groups that it denies. Nobody can be faster, so the
+-- call gives up only if a bucket is named twice, with 40001 too.
 --
 -- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds a row; after 1 ms if
 -- another call is making a row and this one has updated rows. Changes lock_timeout until the
--- transaction ends. If locked is false, it must be true.
+-- transaction ends. If lock_first is false, it must be true.
 --
--- now_ns: the time of the decisions. granted: one element per group. numbers, fulls, ats, leases: as
--- of token_bucket_take_many. untouched: six numbers, as of its denied, for each bucket from which
--- nothing was taken. All other buckets have a new row, which is full at now_ns + the price of what
--- was taken.
+-- now_ns: the time of the decisions. granted: one element per group. rows: for each bucket that was
+-- updated, or from which nothing was taken, six numbers: its number, and full_ns, token_ns, at_ns,
+-- leased_ns and until_ns of its row (0: null, or there is no row). All other buckets have a new row,
+-- which is full at now_ns + the price of what was taken.
 create or replace function pglimit.token_bucket_take_groups(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], lasts bigint[], members bigint[], asks bigint[], locked boolean, impatient boolean,
-    out now_ns bigint, out granted boolean[], out numbers bigint[], out fulls bigint[], out ats bigint[], out leases bigint[], out untouched bigint[]
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], sums bigint[], lasts bigint[], members bigint[], asks bigint[], lock_first boolean, impatient boolean,
+    out now_ns bigint, out granted boolean[], out rows bigint[]
 )
 language plpgsql
 set search_path = ''
@@ -1219,25 +1237,18 @@ set enable_seqscan = off
 as $$
 declare
     n constant int := cardinality(_keys);
-    sums bigint[] := array_fill(0::bigint, array[coalesce(n, 0)]); -- what all groups together ask of each bucket
     takes bigint[]; -- from each bucket
-    there bigint[]; -- in each bucket; null: all groups are granted
-    ahead boolean;
+    there bigint[]; -- in each bucket, by the plan; null: there was no plan
+    untouched bigint[]; -- of rows, those from which nothing is taken
+    updated int;
     missing int; -- rows that have to be inserted
     made int := 0;
 begin
     if (n > 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
-        and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n)
-        and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
-        and lasts[cardinality(lasts)] = cardinality(asks) and 0 <= all (lasts) and cardinality(asks) >= all (lasts)
-        and cardinality(asks) = cardinality(members) and 1 <= all (members) and n >= all (members) and 0 < all (asks) and (locked or impatient)) is not true then
+        and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(sums) in (1, n)
+        and 0 < all (sums) and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
+        and cardinality(lasts) > 0 and lock_first is not null and (lock_first or impatient)) is not true then
         raise exception 'token_bucket_take_groups: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
-    end if;
-    for i in 1 .. cardinality(asks) loop
-        sums[members[i]] := sums[members[i]] + least(asks[i], 9223372036854775807 - sums[members[i]]); -- which is more than any bucket has
-    end loop;
-    if 0 = any (sums) then
-        raise exception 'token_bucket_take_groups: nothing is asked of a bucket' using errcode = 'invalid_parameter_value';
     end if;
     if impatient then
         perform pg_catalog.set_config('lock_timeout', '20ms', true);
@@ -1245,76 +1256,64 @@ begin
     -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
     -- REINDEX.
     lock table pglimit.token_bucket in row exclusive mode;
-    for try in 1 .. 2147483647 loop
-        for i in 1 .. case when try > 1 then n else 0 end loop
-            perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
-        end loop;
-        now_ns := pglimit.clock_ns();
-        -- First whether all have enough: a plan collects the rows, which takes much longer.
-        if not exists (
-            select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
-            where k.ask > k.window_ns / k.token_ns or exists (
-                select from pglimit.token_bucket b
-                where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-                    and not pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
-            )
-        ) then
-            granted := array_fill(true, array[cardinality(lasts)]);
-            takes := sums;
-            untouched := null;
-            ahead := false;
-        else
-            select p.now_ns, p.granted, p.takes, p.there, p.untouched, p.ahead into now_ns, granted, takes, there, untouched, ahead
-            from pglimit.token_bucket_plan(_keys, _limiters, _tokens_ns, _windows_ns, lasts, members, asks) p;
-        end if;
-        if true <> all (granted) then
+    now_ns := pglimit.clock_ns();
+    if lock_first or exists (
+        select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
+        where k.ask > k.window_ns / k.token_ns or exists (
+            select from pglimit.token_bucket b
+            where b.key = k.key and b.limiter = k.limiter and not pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+            offset 0 -- keeps this a look for each bucket
+        )
+    ) then
+        select p.now_ns, p.granted, p.takes, p.there, p.untouched into now_ns, granted, takes, there, untouched
+        from pglimit.token_bucket_plan(_keys, _limiters, _tokens_ns, _windows_ns, lasts, members, asks, lock_first) p;
+        if 0 = all (takes) then
+            rows := untouched;
             return;
         end if;
-        exit when not locked or try > 1 and not ahead; -- the lock moves a row that is ahead
-    end loop;
-    there := case when false = any (granted) then there end;
+    else
+        granted := array_fill(true, array[cardinality(lasts)]);
+        takes := sums;
+    end if;
 
-    -- If groups are denied, each bucket must have what it had: no more by a refund, which does not
-    -- date the row. And no row may have been written later than now_ns: the decisions would be dated
-    -- by it, when the tokens may have come back.
+    -- Of a plan, neither less may be there, nor more.
     with updates as (
         update pglimit.token_bucket b
-        set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, k.token_ns), now_ns) + k.ask * k.token_ns,
+        set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), k.token_ns), b.at_ns, now_ns) + k.ask * k.token_ns,
             token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
-            leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns)
+            leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), k.token_ns)
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, takes) k
-        where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and (locked
-            or case
-                when there is null then b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
-                else b.at_ns <= now_ns and pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) = there[k.number]
+        where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and (lock_first
+            or b.at_ns <= now_ns + pglimit.step_ns() and case
+                when there is null then pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
+                else pglimit.token_bucket_there(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns) = there[k.number]
             end
             and pglimit.clock_ns() <= now_ns + 100000000) -- later than that this fails below: lock no more rows
-        returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
+        returning array[k.number, b.full_ns, b.token_ns, b.at_ns, coalesce(b.leased_ns, 0), coalesce(b.until_ns, 0)] as "row"
     )
-    select coalesce(array_agg(u.number), '{}'), array_agg(u.full_ns), array_agg(u.at_ns),
-        array_agg(array[u.number, u.leased_ns, u.until_ns]) filter (where u.leased_ns > 0)
-    into numbers, fulls, ats, leases
-    from updates u;
+    select coalesce(array_agg(u."row"), '{}') into rows from updates u;
+    updated := cardinality(rows) / 6;
+    rows := rows || untouched;
 
-    missing := n - cardinality(numbers) - coalesce(cardinality(untouched), 0) / 6;
-    if missing > 0 and not locked then
-        for i in 1 .. cardinality(numbers) loop
-            _keys[numbers[i]] := null; -- this bucket is done
+    missing := n - cardinality(rows) / 6;
+    if missing > 0 and not lock_first then
+        for i in 1 .. updated loop
+            _keys[rows[i][1]] := null; -- this bucket is done
         end loop;
         -- A missing row is locked after the existing rows, which is not the order of the keys: if no
         -- call gave up, two calls could wait for each other.
-        perform pg_catalog.set_config('lock_timeout', case when numbers = '{}' then '20ms' else '1ms' end, true);
+        perform pg_catalog.set_config('lock_timeout', case when updated = 0 then '20ms' else '1ms' end, true);
         insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
         select k.key, k.limiter, now_ns + k.ask * k.token_ns, k.token_ns, now_ns
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, takes) k
-        where k.ask > 0
+        where k.ask > 0 and (there is null or there[k.number] = k.window_ns / k.token_ns) -- else the row went, by a reset
             -- A row that is there was not updated: this fails below, and need not wait for who holds it.
             and not exists (select from pglimit.token_bucket b where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter)
         order by k.number
         on conflict do nothing;
         get diagnostics made = row_count;
     end if;
-    if missing > made or not locked and pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
+    if missing > made or not lock_first and pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
         raise exception 'pglimit: a bucket has changed meanwhile, or is held or named twice' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each group by itself.';
     end if;
 end
@@ -1329,9 +1328,10 @@ $$;
 -- _keys; _limiters, _tokens_ns, _windows_ns: as for token_bucket_take, with an element for each
 -- bucket; all but _keys may have one element for all buckets. Buckets are distinct, and in the
 -- bytewise order of key and limiter.
--- asks, likewise: tokens, all or nothing. -1: several requests ask for the bucket, or one asks for
--- as much as there is. For bucket i these requests are the elements lasts[i - 1] + 1 to lasts[i] of
--- wants and units, and a look plans how much they get. (All three are null if no ask is -1.)
+-- asks, likewise: tokens, all or nothing; 0 is a peek. -1: several requests ask for the bucket, or one
+-- asks for as much as there is. For bucket i these requests are the elements lasts[i - 1] + 1 to
+-- lasts[i] of wants and units, and a look plans how much they get. (All three are null if no ask is -1;
+-- else asks has an element for each bucket.)
 -- aheads_ns: as for token_bucket_take, with an element for each of these requests, or null. (A bucket
 -- with such a request has the ask -1.)
 --
@@ -1361,12 +1361,14 @@ set enable_seqscan = off
 as $$
 declare
     n constant int := cardinality(_keys);
+    number bigint;
+    granted bigint;
     changed boolean;
 begin
     if (n >= 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
         and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
         and -1 <= all (asks) and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
-        and (-1 <> all (asks) or cardinality(lasts) = n)) is not true then
+        and (-1 <> all (asks) or cardinality(asks) = n and cardinality(lasts) = n)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
     now_ns := pglimit.clock_ns();
@@ -1374,27 +1376,31 @@ begin
         -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
         -- REINDEX.
         lock table pglimit.token_bucket in row exclusive mode;
-        grants := array(select k.granted from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns) k order by k.number);
+        grants := asks;
+        for number, granted in
+            select k.number, k.granted
+            from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns) k
+            where asks[k.number] = -1
+        loop
+            grants[number] := granted;
+        end loop;
     end if;
 
     with updates as (
         update pglimit.token_bucket b
-        set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, k.token_ns), now_ns) + k.ask * k.token_ns,
+        set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), k.token_ns), b.at_ns, now_ns) + k.ask * k.token_ns,
             token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
-            leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, k.token_ns)
+            leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), k.token_ns)
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, coalesce(grants, asks)) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
-            -- Of a plan, neither less is there, nor more, by a refund, which does not date the row.
+            -- Of a plan, neither less may be there, nor more.
             and case
-                when coalesce(asks[k.number], asks[1]) >= 0 then pglimit.token_bucket_there(b, now_ns, k.token_ns, k.window_ns) >= k.ask
+                when coalesce(asks[k.number], asks[1]) >= 0 then pglimit.token_bucket_there(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns) >= k.ask
                 else pglimit.in_turn(
-                    pglimit.token_bucket_free_ns(b, now_ns, k.token_ns, k.window_ns), pglimit.token_bucket_room_ns(b, now_ns, k.token_ns, k.window_ns), k.token_ns,
+                    pglimit.token_bucket_free_ns(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns),
+                    pglimit.token_bucket_room_ns(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns), k.token_ns,
                     wants, units, aheads_ns, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number]) = k.ask
             end
-            -- If a part is denied, no other call may have written the row later than now_ns: the decisions
-            -- would be dated by that time, when more tokens may be there.
-            and (b.at_ns <= now_ns or coalesce(asks[k.number], asks[1]) >= 0 or k.ask = pglimit.in_turn(
-                9223372036854775807, 9223372036854775807, k.token_ns, wants, units, null, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number]))
             and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
         returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
     )
@@ -1603,12 +1609,12 @@ as $$
 declare
     held bigint[] := '{}';
 begin
-    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
-    lock table pglimit.token_bucket in row exclusive mode;
     if not patient then
         perform pg_catalog.set_config('lock_timeout', '5ms', true);
     end if;
+    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
+    -- REINDEX.
+    lock table pglimit.token_bucket in row exclusive mode;
     for i in 1 .. cardinality(_keys) loop
         begin
             perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
@@ -1637,7 +1643,6 @@ drop function pglimit.token_bucket_plan;
 drop function pglimit.token_bucket_look;
 drop function pglimit.token_bucket_lease;
 drop function pglimit.token_bucket_give_back;
-drop function pglimit.token_bucket_enough;
 drop function pglimit.token_bucket_count_denial;
 drop function pglimit.token_bucket_asked;
 drop function pglimit.token_bucket_answer;
@@ -1652,6 +1657,7 @@ drop function pglimit.allow;
 drop function pglimit.valid_name;
 drop function pglimit.token_bucket_take;
 drop function pglimit.token_bucket_lock;
+drop function pglimit.token_bucket_enough;
 drop function pglimit.in_turn;
 drop function pglimit.token_bucket_stepped;
 drop function pglimit.token_bucket_decision;

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -39,16 +38,7 @@ func (s *Strategy) take(nowNS int64, r *rate.Request) rate.Decision {
 		b = b.Take(nowNS, granted, r.Limit)
 	}
 	s.keep(n, row, b)
-	return b.Decision(r, dated(nowNS, b.AtNS), granted)
-}
-
-// dated is when a decision was made: not before the last write, unless the clock has stepped
-// back since.
-func dated(nowNS, atNS int64) int64 {
-	if atNS > nowNS+bucket.StepNS {
-		return nowNS
-	}
-	return max(nowNS, atNS)
+	return b.Decision(r, b.Dated(nowNS), granted)
 }
 
 // validate returns an error for requests that cannot be decided together.

@@ -17,14 +17,14 @@ func leasesUnderLoad(s *suite) {
 	capable[rate.Leaser](s)
 	limit := s.needs(rate.Limit{Tokens: 97, Period: 200 * time.Millisecond, Burst: 60})
 	var histories [callers]audit.History
-	var leased atomic.Int64
+	load := newLoad(duration)
+	leased := &load.granted
 	var work sync.WaitGroup
-	began := time.Now()
 	for i := range histories {
 		work.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 43))
 			var held rate.Lease
-			for time.Since(began) < duration || leased.Load() == 0 && time.Since(began) < patience { // longer on a busy machine
+			for load.goesOn() {
 				if i >= holders {
 					r := s.ask("k", limit, 1+random.Int64N(6), 1)
 					decisions, err := s.strategy.Take(s.Context(), s.session, []rate.Request{r})

@@ -22,6 +22,20 @@ func (s *suite) clock() (now time.Time) {
 	return now
 }
 
+// load is what callers do for a while, and on a busy machine until they were granted something.
+type load struct {
+	began    time.Time
+	duration time.Duration
+	granted  atomic.Int64
+}
+
+func newLoad(duration time.Duration) *load { return &load{began: time.Now(), duration: duration} }
+
+func (l *load) goesOn() bool {
+	lasted := time.Since(l.began)
+	return lasted < l.duration || l.granted.Load() == 0 && lasted < patience
+}
+
 // 48 callers, of whom half want the same key: never over the limit, no denial that was not
 // due, unless it says that it was contended, and all of it while it happened.
 func exactUnderLoad(s *suite) {
@@ -38,11 +52,11 @@ func exactUnderLoad(s *suite) {
 		before := s.clock()
 		var first, last [callers]time.Time
 		var work sync.WaitGroup
-		began := time.Now()
+		load := newLoad(duration)
 		for i := range histories {
 			work.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(i), 41))
-				for time.Since(began) < duration {
+				for load.goesOn() {
 					requests := s.mixed(name, random, limit)
 					decisions, err := s.strategy.Take(s.Context(), s.session, requests)
 					if err != nil {
@@ -55,6 +69,7 @@ func exactUnderLoad(s *suite) {
 					answers.Add(1)
 					for j, d := range decisions {
 						histories[i].Record(requests[j].Key, requests[j], d)
+						load.granted.Add(d.Granted)
 						if first[i].IsZero() || d.At.Before(first[i]) {
 							first[i] = d.At
 						}

@@ -227,11 +227,11 @@ func reservesUnderLoad(s *suite) {
 		giver, gives := s.strategy.(rate.GiveBacker)
 		var histories [callers]audit.Histories
 		var work sync.WaitGroup
-		began := time.Now()
+		load := newLoad(duration)
 		for i := range histories {
 			work.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(i), 43))
-				for time.Since(began) < duration {
+				for load.goesOn() {
 					requests := s.mixed(name, random, limit)
 					for j := range requests {
 						if requests[j].Tokens > 0 && random.IntN(3) > 0 {
@@ -259,6 +259,7 @@ func reservesUnderLoad(s *suite) {
 							continue
 						}
 						s.used(&histories[i], r, d)
+						load.granted.Add(d.Granted)
 					}
 				}
 			})

@@ -27,12 +27,12 @@ func sideBySide(s *suite) {
 		key := limits[0].String() + " beside " + limits[1].String()
 		var histories [16]audit.History
 		var callers sync.WaitGroup
-		began := time.Now()
+		load := newLoad(150 * time.Millisecond)
 		for i := range histories {
 			callers.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(i), 29))
 				limit := limits[i%2]
-				for time.Since(began) < 150*time.Millisecond {
+				for load.goesOn() {
 					r := s.ask(key, limit, 1, 1)
 					if limit.Burst > 1 {
 						r.Tokens = 1 + random.Int64N(3)
@@ -44,6 +44,7 @@ func sideBySide(s *suite) {
 						return
 					}
 					histories[i].Add(audit.FromDecision(r, d[0]))
+					load.granted.Add(d[0].Granted)
 				}
 			})
 		}

@@ -1,6 +1,7 @@
 -- Takes from one bucket: migrations/functions/token_bucket_take.sql.
 -- $1 key, $2 limiter, $3 nanoseconds of a token, $4 of the window, $5 tokens wanted, $6 unit,
--- $7 and $8 tokens wanted and units of several requests (null: there is one request),
+-- $7 and $8 tokens wanted and units of several requests (null: there is one request; else $5 is the
+-- sum of $7, and $6 is 1),
 -- $9 whether the commit may be relaxed, $10 whether to give up after 20 ms if another call holds
 -- the row (SQLSTATE 55P03), $11 how many nanoseconds ahead each of these requests may take (null:
 -- none does).
