@@ -1,11 +1,13 @@
 -- Takes from one bucket: want tokens in whole multiples of unit (all or nothing, if the two are
 -- equal). If wants is not null, takes what several requests want, in turn.
 --
--- It first looks without a lock, and denies if there is nothing to grant: such a denial locks no row,
--- writes nothing, and waits for nobody. Otherwise it takes the tokens that it saw: it inserts the
--- row, or updates it if the tokens are still there once the row is locked. If another call was
--- faster, the wait for the lock was longer than 10 ms, or the row is ahead of the clock, it locks the
--- row first, and decides again.
+-- The usual case is one update: of a row with the same price, no lease, and enough for all. A row
+-- that does not have enough is not locked, and what is locked is checked again.
+--
+-- In all other cases it looks without a lock, and denies if there is nothing to grant: such a denial
+-- locks no row, writes nothing, and waits for nobody. Otherwise it inserts the row, or updates it if it
+-- is still the row that was seen. If another call was faster, the wait for the lock was longer than
+-- 10 ms, or the row is ahead of the clock, it locks the row first, and decides again.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- wants, units: one element for each of several requests, or null. If they are given, want is the sum
@@ -34,45 +36,58 @@ begin
     -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
     -- REINDEX.
     lock table pglimit.token_bucket in row exclusive mode;
-    for try in 1 .. 2147483647 loop
-        if try = 1 then
-            select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
-        else
-            bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
-        end if;
-        now_ns := pglimit.clock_ns(); -- behind the look or the lock: compared with an older time, a new row would be ahead
-        continue when bucket.at_ns > now_ns + pglimit.step_ns(); -- the lock moves such a row
-        now_ns := greatest(now_ns, bucket.at_ns); -- a decision is not dated before the grants that it counts
-
-        granted := case
-            when wants is null then least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns)) / unit * unit
-            else pglimit.in_turn(
-                pglimit.token_bucket_free_ns(bucket, now_ns, _token_ns, _window_ns), pglimit.token_bucket_room_ns(bucket, now_ns, _token_ns, _window_ns), _token_ns,
-                wants, units, aheads_ns, 1, cardinality(wants))
-        end;
-        exit when granted = 0;
-        if bucket.key is null then
-            insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
-            values (_key, _limiter, now_ns + granted * _token_ns, _token_ns, now_ns)
-            on conflict do nothing
-            returning b.* into bucket;
-        else
+    for try in 0 .. 2147483647 loop
+        if try = 0 then
+            granted := want / unit * unit;
+            continue when wants is not null or granted > _window_ns / _token_ns;
+            continue when pg_catalog.current_setting('transaction_read_only') = 'on'; -- as on a standby: it can only deny
             update pglimit.token_bucket b
-            set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), _token_ns), b.at_ns, now_ns) + granted * _token_ns,
-                token_ns = _token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
-                leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), _token_ns)
+            set (full_ns, at_ns) = (
+                    select greatest(b.full_ns, b.at_ns, clock.now_ns) + granted * _token_ns, greatest(b.at_ns, clock.now_ns)
+                    from (select pglimit.clock_ns() as now_ns offset 0) clock -- one reading, behind the lock
+                ),
+                room = null
             where b.key = _key and b.limiter = _limiter
-                -- It is locked, or is the row that was seen, or another with enough for all. (If a part is
-                -- denied, no other will do: more may be there.)
-                and (try > 1 or b is not distinct from bucket
-                    or (granted = want and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, now_ns, _token_ns, _window_ns, granted)))
-                and pglimit.clock_ns() >= now_ns - pglimit.step_ns() -- else it stepped back while this waited
+                and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, pglimit.clock_ns(), _token_ns, _window_ns, granted)
             returning b.* into bucket;
+            now_ns := bucket.at_ns;
+        else
+            if try = 1 then
+                select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
+            else
+                bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
+            end if;
+            now_ns := pglimit.clock_ns(); -- behind the look or the lock: compared with an older time, a new row would be ahead
+            continue when bucket.at_ns > now_ns + pglimit.step_ns(); -- the lock moves such a row
+            now_ns := greatest(now_ns, bucket.at_ns); -- a decision is not dated before the grants that it counts
+
+            granted := case
+                when wants is null then least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns)) / unit * unit
+                else pglimit.in_turn(
+                    pglimit.token_bucket_free_ns(bucket, now_ns, _token_ns, _window_ns), pglimit.token_bucket_room_ns(bucket, now_ns, _token_ns, _window_ns), _token_ns,
+                    wants, units, aheads_ns, 1, cardinality(wants))
+            end;
+            exit when granted = 0;
+            if bucket.key is null then
+                insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
+                values (_key, _limiter, now_ns + granted * _token_ns, _token_ns, now_ns)
+                on conflict do nothing
+                returning b.* into bucket;
+            else
+                update pglimit.token_bucket b
+                set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), _token_ns), b.at_ns, now_ns) + granted * _token_ns,
+                    token_ns = _token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
+                    leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), _token_ns)
+                where b.key = _key and b.limiter = _limiter
+                    and (try > 1 or b is not distinct from bucket) -- it is locked, or is the row that was seen
+                    and pglimit.clock_ns() >= now_ns - pglimit.step_ns() -- else it stepped back while this waited
+                returning b.* into bucket;
+            end if;
         end if;
-        continue when bucket.key is null; -- another call was faster
-        exit when try > 1 or pglimit.clock_ns() <= now_ns + 10000000;
-        -- This call waited, for the row or for an insert that was rolled back. The grant is dated
-        -- too early: tokens refilled during the wait would come on top of it. So undo it, and
+        continue when bucket.key is null; -- it is not the usual case, or another call was faster
+        exit when try > 1 or pglimit.clock_ns() between now_ns - pglimit.step_ns() and now_ns + 10000000;
+        -- This call waited for a write that was rolled back (or the clock stepped back). The grant is
+        -- dated too early: tokens refilled during the wait would come on top of it. So undo it, and
         -- decide again.
         update pglimit.token_bucket b set full_ns = b.full_ns - granted * _token_ns where b.key = _key and b.limiter = _limiter;
     end loop;
