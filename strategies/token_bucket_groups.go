@@ -139,31 +139,18 @@ func (g *groups) take(ctx context.Context, session rate.Session, how call.Manner
 func (g *groups) takeOnce(ctx context.Context, session rate.Session, how call.Manner, locked bool) ([]rate.Decision, error) {
 	var nowNS int64
 	var granted []bool
-	var rows []int64
+	var usual, rest []int64
 	err := session.Row(ctx, tokenBucketTakeGroups, []any{
 		g.keys, oneForAll(g.limiters), oneForAll(g.tokens), oneForAll(g.windows), oneForAll(g.sums), g.lasts, g.members, g.asks, locked, how.Impatient, how.Relaxed,
-	}, &nowNS, &granted, &rows, nil)
+	}, &nowNS, &granted, &usual, &rest, nil)
 	if err != nil {
 		return nil, err
 	}
-	takes := g.takes(granted)
-	buckets := newRows(nowNS, takes, g.tokens)
-	readRows(buckets, rows)
+	buckets, takes := readRows(g.tokens, g.sums, usual, rest)
 	for k := range buckets {
 		buckets[k].FullNS -= takes[k] * g.tokens[k] // as they were before the call
 	}
 	return g.decide(nowNS, granted, buckets), nil
-}
-
-// takes is how many tokens the granted groups took from each bucket.
-func (g *groups) takes(granted []bool) []int64 {
-	takes := make([]int64, len(g.keys))
-	g.each(granted, func(i int, granted bool) {
-		if granted {
-			takes[g.members[i]-1] += g.asks[i]
-		}
-	})
-	return takes
 }
 
 // decide goes through the groups once more, as the SQL function did.

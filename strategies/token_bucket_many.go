@@ -105,49 +105,33 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 		asks, last, wants, units = oneForAll(asks), nil, nil, nil
 	}
 	var nowNS int64
-	var grants, numbers, fulls, ats, leases, denied []int64
+	var usual, rest []int64
 	err := session.Row(ctx, tokenBucketTakeMany, []any{
 		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), asks, last, wants, units, how.Relaxed, m.aheads,
-	}, &nowNS, &grants, &numbers, &fulls, &ats, &leases, &denied, nil)
+	}, &nowNS, &usual, &rest, nil)
 	if err != nil {
 		return err
 	}
-	if grants == nil {
-		grants = m.asks
-	}
-	buckets := newRows(nowNS, grants, m.tokens)
-	for i, number := range numbers {
-		buckets[number-1].FullNS, buckets[number-1].AtNS = fulls[i], ats[i]
-	}
-	for lease := range slices.Chunk(leases, 3) {
-		b := &buckets[lease[0]-1]
-		b.LeasedNS, b.UntilNS = lease[1], lease[2]
-	}
-	readRows(buckets, denied)
-	for row := range slices.Chunk(denied, 6) {
-		grants[row[0]-1] = 0
-	}
+	buckets, grants := readRows(m.tokens, m.asks, usual, rest)
 	for k, b := range buckets {
 		m.share(k, b, grants[k], b.Dated(nowNS), requests, decisions)
 	}
 	return nil
 }
 
-// newRows returns buckets whose rows a call has inserted, when it took so many tokens from each, at
-// the price tokens[k].
-func newRows(nowNS int64, takes, tokens []int64) []bucket.Bucket {
-	buckets := make([]bucket.Bucket, len(tokens))
-	for k := range buckets {
-		buckets[k] = bucket.Bucket{FullNS: nowNS + takes[k]*tokens[k], TokenNS: tokens[k], AtNS: nowNS}
+// readRows returns the buckets after a call that asked for so many tokens of each, at the price
+// tokens[k], and what it granted. usual and rest are its results: see token_bucket_take_many.sql.
+func readRows(tokens, asks, usual, rest []int64) (buckets []bucket.Bucket, grants []int64) {
+	buckets, grants = make([]bucket.Bucket, len(tokens)), make([]int64, len(tokens))
+	for row := range slices.Chunk(usual, 3) {
+		k := row[0] - 1
+		buckets[k], grants[k] = bucket.Bucket{FullNS: row[1], TokenNS: tokens[k], AtNS: row[2]}, asks[k]
 	}
-	return buckets
-}
-
-// readRows sets the buckets of which a call returned the row: six numbers, the first the bucket's.
-func readRows(buckets []bucket.Bucket, rows []int64) {
-	for row := range slices.Chunk(rows, 6) {
-		buckets[row[0]-1] = bucket.Bucket{FullNS: row[1], TokenNS: row[2], AtNS: row[3], LeasedNS: row[4], UntilNS: row[5]}
+	for row := range slices.Chunk(rest, 7) {
+		k := row[0] - 1
+		buckets[k], grants[k] = bucket.Bucket{FullNS: row[2], TokenNS: row[3], AtNS: row[4], LeasedNS: row[5], UntilNS: row[6]}, row[1]
 	}
+	return buckets, grants
 }
 
 // share divides what the bucket with index k granted at atNS among its requests, as in_turn.sql

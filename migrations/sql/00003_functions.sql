@@ -1143,51 +1143,54 @@ end;
 
 -- functions/token_bucket_plan.sql
 -- +goose StatementBegin
--- Plans which groups of requests are granted, as of now_ns: see token_bucket_take_groups for the
--- parameters and results.
+-- Decides which groups of requests are granted, as of now_ns, and locks the rows that they take from:
+-- see token_bucket_take_groups for the parameters and results.
 --
--- It looks without a lock. If lock_first is true and a group can be granted, it locks all rows, in
--- order, inserts those that are missing, and plans again. (If that plan grants nothing, the new rows
--- stay.)
+-- It looks without a lock. If a group can be granted, it locks the rows that the groups take from (or,
+-- if lock_first is true, all rows), in order, inserts those that are missing, looks once more, and
+-- decides again. Only a group that is granted then, but was not before, may need a row that is not
+-- locked: that fails with SQLSTATE 40001.
 --
--- takes: from each bucket, how many tokens the plan takes. there: how many each has. A bucket whose
--- row is ahead of the clock counts as full: the row has to be locked, and corrected, before it can
--- deny.
+-- takes: from each bucket, how many tokens the groups take. untouched: seven numbers, as of
+-- token_bucket_take_many, for each bucket from which they take none. A bucket whose row is ahead of
+-- the clock counts as full: the row has to be locked, and corrected, before it can deny.
 --
 -- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
 create or replace function pglimit.token_bucket_plan(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], lasts bigint[], members bigint[], asks bigint[], lock_first boolean,
-    out now_ns bigint, out granted boolean[], out takes bigint[], out there bigint[], out untouched bigint[]
+    out now_ns bigint, out granted boolean[], out takes bigint[], out untouched bigint[]
 )
 language plpgsql
 set search_path = ''
 set plan_cache_mode = force_generic_plan
 as $$
 declare
+    n constant int := cardinality(_keys);
     rows pglimit.token_bucket[];
     bucket pglimit.token_bucket; -- one of them
-    held boolean := false; -- the rows are locked
+    there bigint[]; -- tokens in each bucket
+    locked boolean[] := array_fill(false, array[n]);
     ahead boolean;
 begin
     if (lasts[cardinality(lasts)] = cardinality(asks) and 0 <= all (lasts) and cardinality(asks) >= all (lasts)
-        and cardinality(asks) = cardinality(members) and 1 <= all (members) and cardinality(_keys) >= all (members) and 0 < all (asks)) is not true then
+        and cardinality(asks) = cardinality(members) and 1 <= all (members) and n >= all (members) and 0 < all (asks)) is not true then
         raise exception 'token_bucket_plan: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
-    loop
-        if held then
-            for i in 1 .. cardinality(_keys) loop
-                rows[i] := pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
-            end loop;
-        else
-            rows := array(
-                select b
-                from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, null) k
-                left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-                order by k.number);
-        end if;
+    for try in 1 .. 2147483647 loop
+        for i in 1 .. case when try = 1 then 0 else n end loop
+            if lock_first or takes[i] > 0 then
+                perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
+                locked[i] := true;
+            end if;
+        end loop;
+        rows := array(
+            select b
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, null) k
+            left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
+            order by k.number);
         now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
         ahead := false;
-        for i in 1 .. cardinality(_keys) loop
+        for i in 1 .. n loop
             bucket := rows[i];
             if bucket.at_ns > now_ns + pglimit.step_ns() then
                 ahead := true;
@@ -1197,15 +1200,154 @@ begin
             end if;
         end loop;
         select p.granted, p.takes into granted, takes from pglimit.all_or_nothing(there, lasts, members, asks) p;
-        exit when not lock_first or 0 = all (takes) or held and not ahead; -- the lock moves a row that is ahead
-        held := true;
+        exit when 0 = all (takes) or try > 1 and not ahead; -- the lock moves a row that is ahead
     end loop;
-    for i in 1 .. cardinality(_keys) loop
+    for i in 1 .. n loop
         if takes[i] = 0 then
             bucket := rows[i];
-            untouched := untouched || array[array_replace(array[i, bucket.full_ns, bucket.token_ns, bucket.at_ns, bucket.leased_ns, bucket.until_ns], null, 0::bigint)];
+            untouched := untouched || array[array_replace(array[i, 0, bucket.full_ns, bucket.token_ns, bucket.at_ns, bucket.leased_ns, bucket.until_ns], null, 0::bigint)];
+        elsif not locked[i] then
+            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each group by itself.';
         end if;
     end loop;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_take_rest.sql
+-- +goose StatementBegin
+-- Takes from buckets that are not the usual case of token_bucket_take_many: it has no row, not enough
+-- tokens, a lease or another price, or several requests ask for it.
+--
+-- It looks without a lock, and decides. Then it updates and inserts the rows that grant: updates only
+-- rows that are still as they were seen. A denial locks and writes nothing.
+--
+-- now_ns: the time of the decisions. asks, and so on: as for token_bucket_take_many; buckets whose key
+-- is null are left out.
+-- lasts, wants, units: if the ask of bucket i is -1, the requests for it are the elements lasts[i - 1] + 1
+-- to lasts[i] of wants and units. They get what is there, in turn.
+-- aheads_ns: as for token_bucket_take, with an element for each of these requests, or null.
+--
+-- Fails with SQLSTATE 40001 if a bucket has changed meanwhile or is named twice, or its row is ahead
+-- of the clock. Returns seven numbers for each bucket: see token_bucket_take_many.
+--
+-- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
+create or replace function pglimit.token_bucket_take_rest(
+    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[]
+) returns bigint[]
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    changed boolean;
+    updated bigint[];
+    others bigint[];
+begin
+    with seen as materialized (
+        select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns)
+    ), updates as (
+        update pglimit.token_bucket b
+        set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), s.token_ns), b.at_ns, now_ns) + s.granted * s.token_ns,
+            token_ns = s.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
+            leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), s.token_ns)
+        from seen s
+        where s.granted > 0 and b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
+        returning array[s.number, s.granted, b.full_ns, b.token_ns, b.at_ns, coalesce(b.leased_ns, 0), coalesce(b.until_ns, 0)] as "row"
+    ), inserts as (
+        insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
+        select s.key, s.limiter, now_ns + s.granted * s.token_ns, s.token_ns, now_ns
+        from seen s
+        where s.granted > 0 and (s."row").key is null
+        order by s.number
+        on conflict do nothing
+        returning 1
+    )
+    select (select array_agg(u."row") from updates u),
+        array_agg(case
+            when s.granted > 0 then array[s.number, s.granted, now_ns + s.granted * s.token_ns, s.token_ns, now_ns, 0, 0]
+            else array_replace(array[s.number, 0, (s."row").full_ns, (s."row").token_ns, (s."row").at_ns, (s."row").leased_ns, (s."row").until_ns], null, 0::bigint)
+        end) filter (where s.granted = 0 or (s."row").key is null),
+        count(*) filter (where s.granted > 0) > (select count(*) from updates) + (select count(*) from inserts)
+            -- A peek writes nothing, so one of a row that is ahead even now is answered: the clock stepped back.
+            or bool_or((s."row").at_ns > now_ns + pglimit.step_ns()
+                and (coalesce(asks[s.number], asks[1]) <> 0 or (s."row").at_ns <= pglimit.clock_ns() + pglimit.step_ns()))
+    into updated, others, changed
+    from seen s;
+    if changed then
+        raise exception 'pglimit: a bucket has changed meanwhile, or is named twice' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';
+    end if;
+    return updated || others;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_take_many.sql
+-- +goose StatementBegin
+-- Takes from many buckets in one call, all dated by one reading of the clock.
+--
+-- _keys; _limiters, _tokens_ns, _windows_ns: as for token_bucket_take, with an element for each
+-- bucket; all but _keys may have one element for all buckets. Buckets are distinct, and in the
+-- bytewise order of key and limiter.
+-- asks, likewise: tokens, all or nothing; 0 is a peek. -1: several requests ask for the bucket, or one
+-- asks for as much as there is, or ahead: see token_bucket_take_rest for them, and for lasts, wants,
+-- units and aheads_ns. (All four are null if no ask is -1.)
+--
+-- The usual case is one update, of the rows with the same price, no lease, and enough, in order. A row
+-- that does not have enough is not locked, and what is locked is checked again. All other buckets
+-- are for token_bucket_take_rest.
+--
+-- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile or is
+-- named twice, its row is ahead of the clock, the clock stepped back, or 100 ms have passed since
+-- now_ns; with 55P03 if another call held a row for 20 ms (of the rest: 1 ms, if this call has
+-- updated rows before). Then call once more, or ask for each bucket by itself.
+--
+-- usual: three numbers for each bucket of the usual case: its number, full_ns and at_ns of its row.
+-- rest: seven numbers for each other bucket: its number, the tokens granted, and full_ns, token_ns,
+-- at_ns, leased_ns and until_ns of its row (0: null, or there is no row).
+create or replace function pglimit.token_bucket_take_many(
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[],
+    out now_ns bigint, out usual bigint[], out rest bigint[]
+)
+language plpgsql
+set search_path = ''
+set lock_timeout = '20ms'
+set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of batch and table
+set enable_seqscan = off
+as $$
+declare
+    n constant int := cardinality(_keys);
+begin
+    if (n >= 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
+        and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
+        and -1 <= all (asks) and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
+        and (-1 <> all (asks) or cardinality(asks) = n and cardinality(lasts) = n)) is not true then
+        raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
+    end if;
+    now_ns := pglimit.clock_ns();
+    with updates as (
+        update pglimit.token_bucket b
+        set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
+        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
+        where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask between 1 and k.window_ns / k.token_ns
+            and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+            and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
+        returning array[k.number, b.full_ns, b.at_ns] as "row"
+    )
+    select coalesce(array_agg(u."row"), '{}') into usual from updates u;
+
+    if cardinality(usual) < 3 * n then
+        for i in 1 .. cardinality(usual) / 3 loop
+            _keys[usual[i][1]] := null; -- this bucket is done
+        end loop;
+        -- Rows of the rest are locked after the others, which is not the order of the keys: if no call
+        -- gave up, two calls could wait for each other.
+        perform pg_catalog.set_config('lock_timeout', case when usual = '{}' then '20ms' else '1ms' end, true);
+        rest := pglimit.token_bucket_take_rest(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns);
+    end if;
+    if pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
+        raise exception 'pglimit: a row was held, or the clock stepped back' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';
+    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -1221,29 +1363,22 @@ $$;
 -- lasts[i - 1] + 1 to lasts[i], for different buckets.
 -- sums: what all of them ask of each bucket, or one number for all buckets. This is not checked.
 --
--- It first looks without a lock. If all buckets have enough, all groups are granted. Otherwise it
--- plans which are (token_bucket_plan); if none is, it locks and writes nothing.
+-- It first looks without a lock. If all buckets have enough, all groups are granted, by
+-- token_bucket_take_many. Otherwise token_bucket_plan decides which are, and locks the rows that it takes
+-- from, in order; if there are none, it locks and writes nothing.
 --
--- If lock_first is false, it takes as token_bucket_take_many does: it updates rows in order, each if
--- the tokens are still there once it is locked, then inserts missing rows, in order. It gives up, and
--- has taken nothing, with SQLSTATE 40001 if a bucket that it takes from has changed meanwhile or is
--- named twice, its row is ahead of the clock, the clock stepped back, or 100 ms have passed.
+-- lock_first: instead locks the rows of all buckets, in order, and inserts those that are missing, also
+-- for groups that it denies (unless it can grant nothing). Nobody can be faster, so such a call fails
+-- only if a bucket is named twice. Any other call may give up, and has taken nothing, with SQLSTATE 40001.
 --
--- If lock_first is true, the plan locks the rows of all buckets, in order, unless it grants nothing.
--- It inserts those that are missing, also for groups that it denies. Nobody can be faster, so the
--- call gives up only if a bucket is named twice, with 40001 too.
+-- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds a row. Changes lock_timeout
+-- until the transaction ends. If lock_first is false, it must be true.
 --
--- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds a row; after 1 ms if
--- another call is making a row and this one has updated rows. Changes lock_timeout until the
--- transaction ends. If lock_first is false, it must be true.
---
--- now_ns: the time of the decisions. granted: one element per group. rows: for each bucket that was
--- updated, or from which nothing was taken, six numbers: its number, and full_ns, token_ns, at_ns,
--- leased_ns and until_ns of its row (0: null, or there is no row). All other buckets have a new row,
--- which is full at now_ns + the price of what was taken.
+-- now_ns: the time of the decisions. granted: one element per group. usual, rest: as of
+-- token_bucket_take_many.
 create or replace function pglimit.token_bucket_take_groups(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], sums bigint[], lasts bigint[], members bigint[], asks bigint[], lock_first boolean, impatient boolean,
-    out now_ns bigint, out granted boolean[], out rows bigint[]
+    out now_ns bigint, out granted boolean[], out usual bigint[], out rest bigint[]
 )
 language plpgsql
 set search_path = ''
@@ -1253,11 +1388,6 @@ as $$
 declare
     n constant int := cardinality(_keys);
     takes bigint[]; -- from each bucket
-    there bigint[]; -- in each bucket, by the plan; null: there was no plan
-    untouched bigint[]; -- of rows, those from which nothing is taken
-    updated int;
-    missing int; -- rows that have to be inserted
-    made int := 0;
 begin
     if (n > 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
         and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(sums) in (1, n)
@@ -1272,7 +1402,7 @@ begin
     -- REINDEX.
     lock table pglimit.token_bucket in row exclusive mode;
     now_ns := pglimit.clock_ns();
-    if lock_first or exists (
+    if not lock_first and not exists (
         select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
         where k.ask > k.window_ns / k.token_ns or exists (
             select from pglimit.token_bucket b
@@ -1280,180 +1410,32 @@ begin
             offset 0 -- keeps this a look for each bucket
         )
     ) then
-        select p.now_ns, p.granted, p.takes, p.there, p.untouched into now_ns, granted, takes, there, untouched
-        from pglimit.token_bucket_plan(_keys, _limiters, _tokens_ns, _windows_ns, lasts, members, asks, lock_first) p;
-        if 0 = all (takes) then
-            rows := untouched;
-            return;
+        select m.now_ns, m.usual, m.rest into now_ns, usual, rest
+        from pglimit.token_bucket_take_many(_keys, _limiters, _tokens_ns, _windows_ns, sums, null, null, null, null) m;
+        if 0 = any (rest[:][2:2]) then -- denied
+            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each group by itself.';
         end if;
-    else
         granted := array_fill(true, array[cardinality(lasts)]);
-        takes := sums;
+        return;
     end if;
 
-    -- Of a plan, neither less may be there, nor more.
+    select p.now_ns, p.granted, p.takes, p.untouched into now_ns, granted, takes, rest
+    from pglimit.token_bucket_plan(_keys, _limiters, _tokens_ns, _windows_ns, lasts, members, asks, lock_first) p;
+    if 0 = all (takes) then
+        return;
+    end if;
     with updates as (
         update pglimit.token_bucket b
         set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), k.token_ns), b.at_ns, now_ns) + k.ask * k.token_ns,
             token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
             leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), k.token_ns)
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, takes) k
-        where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and (lock_first
-            or b.at_ns <= now_ns + pglimit.step_ns() and case
-                when there is null then pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
-                else pglimit.token_bucket_there(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns) = there[k.number]
-            end
-            and pglimit.clock_ns() <= now_ns + 100000000) -- later than that this fails below: lock no more rows
-        returning array[k.number, b.full_ns, b.token_ns, b.at_ns, coalesce(b.leased_ns, 0), coalesce(b.until_ns, 0)] as "row"
+        where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0
+        returning array[k.number, k.ask, b.full_ns, b.token_ns, b.at_ns, coalesce(b.leased_ns, 0), coalesce(b.until_ns, 0)] as "row"
     )
-    select coalesce(array_agg(u."row"), '{}') into rows from updates u;
-    updated := cardinality(rows) / 6;
-    rows := rows || untouched;
-
-    missing := n - cardinality(rows) / 6;
-    if missing > 0 and not lock_first then
-        for i in 1 .. updated loop
-            _keys[rows[i][1]] := null; -- this bucket is done
-        end loop;
-        -- A missing row is locked after the existing rows, which is not the order of the keys: if no
-        -- call gave up, two calls could wait for each other.
-        perform pg_catalog.set_config('lock_timeout', case when updated = 0 then '20ms' else '1ms' end, true);
-        insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
-        select k.key, k.limiter, now_ns + k.ask * k.token_ns, k.token_ns, now_ns
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, takes) k
-        where k.ask > 0 and (there is null or there[k.number] = k.window_ns / k.token_ns) -- else the row went, by a reset
-            -- A row that is there was not updated: this fails below, and need not wait for who holds it.
-            and not exists (select from pglimit.token_bucket b where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter)
-        order by k.number
-        on conflict do nothing;
-        get diagnostics made = row_count;
-    end if;
-    if missing > made or not lock_first and pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
-        raise exception 'pglimit: a bucket has changed meanwhile, or is held or named twice' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each group by itself.';
-    end if;
-end
-$$;
--- +goose StatementEnd
-
--- functions/token_bucket_take_many.sql
--- +goose StatementBegin
--- Takes from many buckets in one call, all dated by one reading of the clock. It updates the rows
--- that can grant, inserts missing rows, and returns the rows of the denied buckets.
---
--- _keys; _limiters, _tokens_ns, _windows_ns: as for token_bucket_take, with an element for each
--- bucket; all but _keys may have one element for all buckets. Buckets are distinct, and in the
--- bytewise order of key and limiter.
--- asks, likewise: tokens, all or nothing; 0 is a peek. -1: several requests ask for the bucket, or one
--- asks for as much as there is. For bucket i these requests are the elements lasts[i - 1] + 1 to
--- lasts[i] of wants and units, and a look plans how much they get. (All three are null if no ask is -1;
--- else asks has an element for each bucket.)
--- aheads_ns: as for token_bucket_take, with an element for each of these requests, or null. (A bucket
--- with such a request has the ask -1.)
---
--- Locks the rows that it updates, in order, then the rows that it inserts, in order. A denial
--- locks nothing, unless another call took the tokens while this call waited for the row.
---
--- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile or is
--- named twice, its row is ahead of the clock, the clock stepped back, or 100 ms have passed since
--- now_ns; with 55P03 if another call held a row for 20 ms, or did not commit a missing row in
--- 20 ms (1 ms if this call has updated rows). Then call once more, or ask for each bucket by itself.
---
--- grants: tokens granted to each bucket (null: as many as asked for); wrong for denied buckets.
--- numbers: the buckets whose rows were updated, in order. fulls, ats: the new values of these rows.
--- leases: three numbers for each of these rows that has a lease: its bucket, leased_ns, until_ns.
--- denied: six numbers for each bucket that granted nothing: its number, and full_ns, token_ns,
--- at_ns, leased_ns and until_ns of its row (0: null, or there is no row).
--- All other buckets have a new row, which is full at now_ns + the price of what was granted.
-create or replace function pglimit.token_bucket_take_many(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[],
-    out now_ns bigint, out grants bigint[], out numbers bigint[], out fulls bigint[], out ats bigint[], out leases bigint[], out denied bigint[]
-)
-language plpgsql
-set search_path = ''
-set lock_timeout = '20ms'
-set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of batch and table
-set enable_seqscan = off
-as $$
-declare
-    n constant int := cardinality(_keys);
-    number bigint;
-    granted bigint;
-    changed boolean;
-begin
-    if (n >= 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
-        and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
-        and -1 <= all (asks) and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
-        and (-1 <> all (asks) or cardinality(asks) = n and cardinality(lasts) = n)) is not true then
-        raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
-    end if;
-    now_ns := pglimit.clock_ns();
-    if -1 = any (asks) then
-        -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
-        -- REINDEX.
-        lock table pglimit.token_bucket in row exclusive mode;
-        grants := asks;
-        for number, granted in
-            select k.number, k.granted
-            from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns) k
-            where asks[k.number] = -1
-        loop
-            grants[number] := granted;
-        end loop;
-    end if;
-
-    with updates as (
-        update pglimit.token_bucket b
-        set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), k.token_ns), b.at_ns, now_ns) + k.ask * k.token_ns,
-            token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
-            leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), k.token_ns)
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, coalesce(grants, asks)) k
-        where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0 and b.at_ns <= now_ns + pglimit.step_ns()
-            -- Of a plan, neither less may be there, nor more.
-            and case
-                when coalesce(asks[k.number], asks[1]) >= 0 then pglimit.token_bucket_there(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns) >= k.ask
-                else pglimit.in_turn(
-                    pglimit.token_bucket_free_ns(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns),
-                    pglimit.token_bucket_room_ns(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns), k.token_ns,
-                    wants, units, aheads_ns, coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number]) = k.ask
-            end
-            and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
-        returning k.number, b.full_ns, b.at_ns, b.leased_ns, b.until_ns
-    )
-    select coalesce(array_agg(u.number), '{}'), array_agg(u.full_ns), array_agg(u.at_ns),
-        array_agg(array[u.number, u.leased_ns, u.until_ns]) filter (where u.leased_ns > 0)
-    into numbers, fulls, ats, leases
-    from updates u;
-
-    if cardinality(numbers) < n then
-        for i in 1 .. cardinality(numbers) loop
-            _keys[numbers[i]] := null; -- this bucket is done
-        end loop;
-        -- A missing row is locked after the existing rows, which is not the order of the keys: if no
-        -- call gave up, two calls could wait for each other.
-        perform pg_catalog.set_config('lock_timeout', case when numbers = '{}' then '20ms' else '1ms' end, true);
-        with rest as (
-            select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns)
-        ), made as (
-            insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
-            select r.key, r.limiter, now_ns + r.granted * r.token_ns, r.token_ns, now_ns
-            from rest r
-            where (r."row").key is null and r.granted > 0 and r.granted = coalesce(grants[r.number], r.granted)
-            order by r.number
-            on conflict do nothing
-            returning 1
-        )
-        select count(*) filter (where r.granted > 0) > (select count(*) from made)
-                -- A peek writes nothing, so one of a row that is ahead even now is answered: the clock stepped back.
-                or bool_or((r."row").at_ns > now_ns + pglimit.step_ns()
-                    and (coalesce(asks[r.number], asks[1]) <> 0 or (r."row").at_ns <= pglimit.clock_ns() + pglimit.step_ns())),
-            array_agg(array_replace(array[
-                r.number, (r."row").full_ns, (r."row").token_ns, (r."row").at_ns, (r."row").leased_ns, (r."row").until_ns
-            ], null, 0::bigint)) filter (where r.granted = 0)
-        into changed, denied
-        from rest r;
-    end if;
-    if changed or pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
-        raise exception 'pglimit: a bucket has changed meanwhile, or is held or named twice' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';
+    select array_agg(u."row") || rest into rest from updates u;
+    if cardinality(rest) < 7 * n then
+        raise exception 'pglimit: a bucket is named twice' using errcode = 'serialization_failure', hint = 'Nothing was taken.';
     end if;
 end
 $$;
@@ -1652,8 +1634,9 @@ $$;
 drop function pglimit.token_bucket_wait;
 drop function pglimit.token_bucket_take_or_block;
 drop function pglimit.token_bucket_take_once;
-drop function pglimit.token_bucket_take_many;
 drop function pglimit.token_bucket_take_groups;
+drop function pglimit.token_bucket_take_many;
+drop function pglimit.token_bucket_take_rest;
 drop function pglimit.token_bucket_plan;
 drop function pglimit.token_bucket_look;
 drop function pglimit.token_bucket_lease;

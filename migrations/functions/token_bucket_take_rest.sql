@@ -1,0 +1,64 @@
+-- Takes from buckets that are not the usual case of token_bucket_take_many: it has no row, not enough
+-- tokens, a lease or another price, or several requests ask for it.
+--
+-- It looks without a lock, and decides. Then it updates and inserts the rows that grant: updates only
+-- rows that are still as they were seen. A denial locks and writes nothing.
+--
+-- now_ns: the time of the decisions. asks, and so on: as for token_bucket_take_many; buckets whose key
+-- is null are left out.
+-- lasts, wants, units: if the ask of bucket i is -1, the requests for it are the elements lasts[i - 1] + 1
+-- to lasts[i] of wants and units. They get what is there, in turn.
+-- aheads_ns: as for token_bucket_take, with an element for each of these requests, or null.
+--
+-- Fails with SQLSTATE 40001 if a bucket has changed meanwhile or is named twice, or its row is ahead
+-- of the clock. Returns seven numbers for each bucket: see token_bucket_take_many.
+--
+-- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
+create or replace function pglimit.token_bucket_take_rest(
+    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[]
+) returns bigint[]
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    changed boolean;
+    updated bigint[];
+    others bigint[];
+begin
+    with seen as materialized (
+        select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns)
+    ), updates as (
+        update pglimit.token_bucket b
+        set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), s.token_ns), b.at_ns, now_ns) + s.granted * s.token_ns,
+            token_ns = s.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
+            leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), s.token_ns)
+        from seen s
+        where s.granted > 0 and b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
+        returning array[s.number, s.granted, b.full_ns, b.token_ns, b.at_ns, coalesce(b.leased_ns, 0), coalesce(b.until_ns, 0)] as "row"
+    ), inserts as (
+        insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
+        select s.key, s.limiter, now_ns + s.granted * s.token_ns, s.token_ns, now_ns
+        from seen s
+        where s.granted > 0 and (s."row").key is null
+        order by s.number
+        on conflict do nothing
+        returning 1
+    )
+    select (select array_agg(u."row") from updates u),
+        array_agg(case
+            when s.granted > 0 then array[s.number, s.granted, now_ns + s.granted * s.token_ns, s.token_ns, now_ns, 0, 0]
+            else array_replace(array[s.number, 0, (s."row").full_ns, (s."row").token_ns, (s."row").at_ns, (s."row").leased_ns, (s."row").until_ns], null, 0::bigint)
+        end) filter (where s.granted = 0 or (s."row").key is null),
+        count(*) filter (where s.granted > 0) > (select count(*) from updates) + (select count(*) from inserts)
+            -- A peek writes nothing, so one of a row that is ahead even now is answered: the clock stepped back.
+            or bool_or((s."row").at_ns > now_ns + pglimit.step_ns()
+                and (coalesce(asks[s.number], asks[1]) <> 0 or (s."row").at_ns <= pglimit.clock_ns() + pglimit.step_ns()))
+    into updated, others, changed
+    from seen s;
+    if changed then
+        raise exception 'pglimit: a bucket has changed meanwhile, or is named twice' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';
+    end if;
+    return updated || others;
+end
+$$;
