@@ -29,7 +29,8 @@ func asks(limit pglimit.Limit, keys ...string) (requests []pglimit.Request) {
 func patiently(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	rewrite(t, pool, "token_bucket_take_many", "'20ms'", "'0'")
-	rewrite(t, pool, "token_bucket_take_many", "'1ms'", "'0'")
+	rewrite(t, pool, "token_bucket_take_rest", "'20ms'", "'0'")
+	rewrite(t, pool, "token_bucket_take_rest", "'1ms'", "'0'")
 }
 
 // timelessly lets calls take hours: what they do does not depend on how busy the machine is.

@@ -7,9 +7,9 @@
 -- lasts[i - 1] + 1 to lasts[i], for different buckets.
 -- sums: what all of them ask of each bucket, or one number for all buckets. This is not checked.
 --
--- It first looks without a lock. If all buckets have enough, all groups are granted, by
--- token_bucket_take_many. Otherwise token_bucket_plan decides which are, and locks the rows that it takes
--- from, in order; if there are none, it locks and writes nothing.
+-- If a look finds that all buckets have enough, all groups are granted, as in token_bucket_take_many.
+-- Otherwise token_bucket_plan decides which are, and locks the rows that it takes from, in order; if
+-- there are none, it locks and writes nothing.
 --
 -- lock_first: instead locks the rows of all buckets, in order, and inserts those that are missing, also
 -- for groups that it denies (unless it can grant nothing). Nobody can be faster, so such a call fails
@@ -31,6 +31,7 @@ set enable_seqscan = off
 as $$
 declare
     n constant int := cardinality(_keys);
+    enough boolean; -- in all buckets, by the look
     takes bigint[]; -- from each bucket
 begin
     if (n > 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
@@ -46,20 +47,35 @@ begin
     -- REINDEX.
     lock table pglimit.token_bucket in row exclusive mode;
     now_ns := pglimit.clock_ns();
-    if not lock_first and not exists (
-        select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
-        where k.ask > k.window_ns / k.token_ns or exists (
-            select from pglimit.token_bucket b
-            where b.key = k.key and b.limiter = k.limiter and not pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
-            offset 0 -- keeps this a look for each bucket
+    if not lock_first and pg_catalog.current_setting('transaction_read_only') = 'off' then -- else it can only deny
+        with look as materialized (
+            select not exists (
+                select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
+                where k.ask > k.window_ns / k.token_ns or exists (
+                    select from pglimit.token_bucket b
+                    where b.key = k.key and b.limiter = k.limiter and not pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+                    offset 0 -- keeps this a look for each bucket
+                )
+            ) as all_have_enough
+        ), updates as (
+            update pglimit.token_bucket b
+            set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
+            where (select l.all_have_enough from look l) and b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
+                and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+                and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
+            returning array[k.number, b.full_ns, b.at_ns] as "row"
         )
-    ) then
-        select m.now_ns, m.usual, m.rest into now_ns, usual, rest
-        from pglimit.token_bucket_take_many(_keys, _limiters, _tokens_ns, _windows_ns, sums, null, null, null, null) m;
-        if 0 = any (rest[:][2:2]) then -- denied
-            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each group by itself.';
-        end if;
+        select coalesce(array_agg(u."row"), '{}'), (select l.all_have_enough from look l) into usual, enough from updates u;
+    end if;
+    if enough then
         granted := array_fill(true, array[cardinality(lasts)]);
+        if cardinality(usual) < 3 * n then
+            rest := pglimit.token_bucket_take_rest(now_ns, usual, _keys, _limiters, _tokens_ns, _windows_ns, sums, null, null, null, null);
+        end if;
+        if 0 = any (rest[:][2:2]) or pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
+            raise exception 'pglimit: a bucket has changed meanwhile, or was held' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each group by itself.';
+        end if;
         return;
     end if;
 

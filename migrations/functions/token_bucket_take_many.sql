@@ -13,8 +13,8 @@
 --
 -- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile or is
 -- named twice, its row is ahead of the clock, the clock stepped back, or 100 ms have passed since
--- now_ns; with 55P03 if another call held a row for 20 ms (of the rest: 1 ms, if this call has
--- updated rows before). Then call once more, or ask for each bucket by itself.
+-- now_ns; with 55P03 if another call held a row for 20 ms (of the rest: see token_bucket_take_rest).
+-- Then call once more, or ask for each bucket by itself.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns and at_ns of its row.
 -- rest: seven numbers for each other bucket: its number, the tokens granted, and full_ns, token_ns,
@@ -51,13 +51,7 @@ begin
     select coalesce(array_agg(u."row"), '{}') into usual from updates u;
 
     if cardinality(usual) < 3 * n then
-        for i in 1 .. cardinality(usual) / 3 loop
-            _keys[usual[i][1]] := null; -- this bucket is done
-        end loop;
-        -- Rows of the rest are locked after the others, which is not the order of the keys: if no call
-        -- gave up, two calls could wait for each other.
-        perform pg_catalog.set_config('lock_timeout', case when usual = '{}' then '20ms' else '1ms' end, true);
-        rest := pglimit.token_bucket_take_rest(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns);
+        rest := pglimit.token_bucket_take_rest(now_ns, usual, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns);
     end if;
     if pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
         raise exception 'pglimit: a row was held, or the clock stepped back' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';

@@ -4,18 +4,23 @@
 -- It looks without a lock, and decides. Then it updates and inserts the rows that grant: updates only
 -- rows that are still as they were seen. A denial locks and writes nothing.
 --
--- now_ns: the time of the decisions. asks, and so on: as for token_bucket_take_many; buckets whose key
--- is null are left out.
+-- now_ns: the time of the decisions. usual: the buckets that are done, as token_bucket_take_many returns
+-- them. _keys to asks: all buckets, as for token_bucket_take_many.
 -- lasts, wants, units: if the ask of bucket i is -1, the requests for it are the elements lasts[i - 1] + 1
 -- to lasts[i] of wants and units. They get what is there, in turn.
 -- aheads_ns: as for token_bucket_take, with an element for each of these requests, or null.
+--
+-- Rows are locked after those of the usual case, which is not the order of the keys. If no call gave up,
+-- two calls could wait for each other: so this one waits for 1 ms at most, if the call has updated rows,
+-- and for 20 ms if it has not. Changes lock_timeout until the transaction ends.
 --
 -- Fails with SQLSTATE 40001 if a bucket has changed meanwhile or is named twice, or its row is ahead
 -- of the clock. Returns seven numbers for each bucket: see token_bucket_take_many.
 --
 -- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
 create or replace function pglimit.token_bucket_take_rest(
-    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[]
+    now_ns bigint, usual bigint[], _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
+    lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[]
 ) returns bigint[]
 language plpgsql
 set search_path = ''
@@ -26,6 +31,10 @@ declare
     updated bigint[];
     others bigint[];
 begin
+    for i in 1 .. cardinality(usual) / 3 loop
+        _keys[usual[i][1]] := null; -- this bucket is done
+    end loop;
+    perform pg_catalog.set_config('lock_timeout', case when usual = '{}' then '20ms' else '1ms' end, true);
     with seen as materialized (
         select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns)
     ), updates as (
