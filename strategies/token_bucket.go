@@ -13,12 +13,12 @@ import (
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
 
-// TokenBucket decides in a stored function, in one round trip. For one bucket, the function
-// first looks, and may deny. Then it writes, and decides again by the row as it is once it is
-// locked. For several buckets, it updates the rows that can grant, then looks at the rest.
+// TokenBucket decides in a stored function, in one round trip. The usual case is one update of the
+// rows that have enough tokens, which checks them again once they are locked. Otherwise, the
+// function looks at the rows, and denies or takes what it has seen.
 //
 //   - Locks: a grant locks the row until the commit. A denial locks nothing, unless
-//     another call took the tokens between the look and the write.
+//     another call took the tokens between the check and the lock.
 //   - Round trips: one, for one request or many. Requests for several buckets, even with
 //     different limits, are one call. If another call changes or holds one of the buckets
 //     meanwhile, that call may take nothing and fail with ErrNothingTaken. In the caller's

@@ -71,7 +71,7 @@ begin
     if enough then
         granted := array_fill(true, array[cardinality(lasts)]);
         if cardinality(usual) < 3 * n then
-            rest := pglimit.token_bucket_take_rest(now_ns, usual, _keys, _limiters, _tokens_ns, _windows_ns, sums, null, null, null, null);
+            rest := pglimit.token_bucket_take_rest(_keys, _limiters, _tokens_ns, _windows_ns, sums, null, null, null, null, now_ns, usual);
         end if;
         if 0 = any (rest[:][2:2]) or pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
             raise exception 'pglimit: a bucket has changed meanwhile, or was held' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each group by itself.';

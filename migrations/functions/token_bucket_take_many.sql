@@ -51,7 +51,7 @@ begin
     select coalesce(array_agg(u."row"), '{}') into usual from updates u;
 
     if cardinality(usual) < 3 * n then
-        rest := pglimit.token_bucket_take_rest(now_ns, usual, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns);
+        rest := pglimit.token_bucket_take_rest(_keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns, now_ns, usual);
     end if;
     if pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
         raise exception 'pglimit: a row was held, or the clock stepped back' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';

@@ -4,11 +4,12 @@
 -- It looks without a lock, and decides. Then it updates and inserts the rows that grant: updates only
 -- rows that are still as they were seen. A denial locks and writes nothing.
 --
--- now_ns: the time of the decisions. usual: the buckets that are done, as token_bucket_take_many returns
--- them. _keys to asks: all buckets, as for token_bucket_take_many.
+-- _keys to asks: all buckets, as for token_bucket_take_many.
 -- lasts, wants, units: if the ask of bucket i is -1, the requests for it are the elements lasts[i - 1] + 1
 -- to lasts[i] of wants and units. They get what is there, in turn.
 -- aheads_ns: as for token_bucket_take, with an element for each of these requests, or null.
+-- now_ns: the time of the decisions. usual: the buckets that are done, as token_bucket_take_many returns
+-- them.
 --
 -- Rows are locked after those of the usual case, which is not the order of the keys. If no call gave up,
 -- two calls could wait for each other: so this one waits for 1 ms at most, if the call has updated rows,
@@ -19,8 +20,8 @@
 --
 -- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
 create or replace function pglimit.token_bucket_take_rest(
-    now_ns bigint, usual bigint[], _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[]
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[],
+    now_ns bigint, usual bigint[]
 ) returns bigint[]
 language plpgsql
 set search_path = ''

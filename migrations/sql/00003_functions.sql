@@ -1222,11 +1222,12 @@ $$;
 -- It looks without a lock, and decides. Then it updates and inserts the rows that grant: updates only
 -- rows that are still as they were seen. A denial locks and writes nothing.
 --
--- now_ns: the time of the decisions. usual: the buckets that are done, as token_bucket_take_many returns
--- them. _keys to asks: all buckets, as for token_bucket_take_many.
+-- _keys to asks: all buckets, as for token_bucket_take_many.
 -- lasts, wants, units: if the ask of bucket i is -1, the requests for it are the elements lasts[i - 1] + 1
 -- to lasts[i] of wants and units. They get what is there, in turn.
 -- aheads_ns: as for token_bucket_take, with an element for each of these requests, or null.
+-- now_ns: the time of the decisions. usual: the buckets that are done, as token_bucket_take_many returns
+-- them.
 --
 -- Rows are locked after those of the usual case, which is not the order of the keys. If no call gave up,
 -- two calls could wait for each other: so this one waits for 1 ms at most, if the call has updated rows,
@@ -1237,8 +1238,8 @@ $$;
 --
 -- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
 create or replace function pglimit.token_bucket_take_rest(
-    now_ns bigint, usual bigint[], _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[]
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[],
+    now_ns bigint, usual bigint[]
 ) returns bigint[]
 language plpgsql
 set search_path = ''
@@ -1366,7 +1367,7 @@ begin
     if enough then
         granted := array_fill(true, array[cardinality(lasts)]);
         if cardinality(usual) < 3 * n then
-            rest := pglimit.token_bucket_take_rest(now_ns, usual, _keys, _limiters, _tokens_ns, _windows_ns, sums, null, null, null, null);
+            rest := pglimit.token_bucket_take_rest(_keys, _limiters, _tokens_ns, _windows_ns, sums, null, null, null, null, now_ns, usual);
         end if;
         if 0 = any (rest[:][2:2]) or pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
             raise exception 'pglimit: a bucket has changed meanwhile, or was held' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each group by itself.';
@@ -1451,7 +1452,7 @@ begin
     select coalesce(array_agg(u."row"), '{}') into usual from updates u;
 
     if cardinality(usual) < 3 * n then
-        rest := pglimit.token_bucket_take_rest(now_ns, usual, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns);
+        rest := pglimit.token_bucket_take_rest(_keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns, now_ns, usual);
     end if;
     if pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
         raise exception 'pglimit: a row was held, or the clock stepped back' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';
