@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -140,16 +141,15 @@ func TestTwoInstances(t *testing.T) {
 	one, two := s.pages[0], s.pages[1]
 
 	t.Run("share a limit for each user and endpoint", func(t *testing.T) {
-		for _, c := range []struct {
-			url, user string
-			want      int
-		}{
-			{one + "search", "ann", 200}, {two + "search", "ann", 429}, {one + "export", "ann", 200}, {two + "search", "bob", 200}, {one + "search", "bob", 429}, {one + "search", "", 400},
-		} {
-			got := get(t, c.url, c.user)
-			retry := got.header.Get("Retry-After")
-			if got.status != c.want || (retry == "1" || retry == "2") != (c.want == 429) {
-				t.Errorf("%s as %q: %d, Retry-After %q; want %d", c.url, c.user, got.status, retry, c.want)
+		for n := 1; ; n++ {
+			began := time.Now()
+			wrong := share(t, one, two, fmt.Sprint(n))
+			if wrong == "" {
+				return
+			}
+			// On a busy machine a decision may come too late (503), or when the tokens are back.
+			if n == 10 || time.Since(began) < time.Second && !strings.Contains(wrong, ": 503") {
+				t.Fatal(wrong)
 			}
 		}
 	})
@@ -215,6 +215,24 @@ func TestTwoInstances(t *testing.T) {
 		_ = answer.Body.Close()
 		t.Error("it answers after the stop")
 	}
+}
+
+// share has users of that number ask both instances, and returns an answer that is not as it should be.
+func share(t *testing.T, one, two, number string) string {
+	ann, bob := "ann "+number, "bob "+number
+	for _, c := range []struct {
+		url, user string
+		want      int
+	}{
+		{one + "search", ann, 200}, {two + "search", ann, 429}, {one + "export", ann, 200}, {two + "search", bob, 200}, {one + "search", bob, 429}, {one + "search", "", 400},
+	} {
+		got := get(t, c.url, c.user)
+		retry := got.header.Get("Retry-After")
+		if got.status != c.want || (retry == "1" || retry == "2") != (c.want == 429) {
+			return fmt.Sprintf("%s as %q: %d, Retry-After %q; want %d", c.url, c.user, got.status, retry, c.want)
+		}
+	}
+	return ""
 }
 
 // samples: each has a number per line of twelve panels. A browser that comes again gets what it
