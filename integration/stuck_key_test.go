@@ -46,6 +46,7 @@ func TestAHeldKeyStallsNobodyElse(t *testing.T) {
 			pools := []*pgxpool.Pool{newPool(t, url, 8), newPool(t, url, 8)}
 			var limiters []*pglimit.Limiter
 			for _, pool := range pools {
+				warmUp(t, pool, 8) // how long it takes to connect is not the question
 				limiters = append(limiters, newLimiter(t, pool, test.strategy, config))
 			}
 			take(t, admin, test.strategy, "key:0", config.Limit)

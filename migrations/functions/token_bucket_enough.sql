@@ -1,6 +1,7 @@
 -- Returns whether a row has ask tokens, as of now_ns, at the price token_ns of a token and window_ns
 -- of a burst. False says only that the row needs a closer look: it may lack tokens, or have a lease or
--- another price. True is true only if ask is not more than a burst.
+-- another price. The caller must check that ask is not more than
+-- a burst.
 --
 -- A single expression, so that the planner inlines it: a short one, because each statement prepares
 -- its expressions whenever it runs.

@@ -10,7 +10,7 @@
 --
 -- A single select, so that the planner inlines it into the statement. There it finds one plan only:
 -- for each bucket a look into the primary key. A comparison with any(array[...]) or between can
--- neither be hashed nor merged, and token_bucket_take_many does not allow a scan of the table. (For
+-- neither be hashed nor merged, and the callers of this function do not allow a scan of the table. (For
 -- the limiter, any(array[...]) would not do: up to PostgreSQL 16 a plan may leave it out of the look
 -- into the index, and then reads all limiters of a key.)
 create or replace function pglimit.token_bucket_look(

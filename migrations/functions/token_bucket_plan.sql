@@ -8,7 +8,7 @@
 --
 -- takes: from each bucket, how many tokens the groups take. untouched: seven numbers, as of
 -- token_bucket_take_many, for each bucket from which they take none. A bucket whose row is ahead of
--- the clock counts as full: the row has to be locked, and corrected, before it can deny.
+-- the clock counts as full: its row denies nothing before it is locked, and corrected.
 --
 -- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
 create or replace function pglimit.token_bucket_plan(
@@ -25,7 +25,7 @@ declare
     bucket pglimit.token_bucket; -- one of them
     there bigint[]; -- tokens in each bucket
     locked boolean[] := array_fill(false, array[n]);
-    ahead boolean;
+    ahead boolean; -- a locked row is: the clock stepped back behind the lock, which moves such a row
 begin
     if (lasts[cardinality(lasts)] = cardinality(asks) and 0 <= all (lasts) and cardinality(asks) >= all (lasts)
         and cardinality(asks) = cardinality(members) and 1 <= all (members) and n >= all (members) and 0 < all (asks)) is not true then
@@ -48,14 +48,14 @@ begin
         for i in 1 .. n loop
             bucket := rows[i];
             if bucket.at_ns > now_ns + pglimit.step_ns() then
-                ahead := true;
+                ahead := ahead or locked[i];
                 there[i] := coalesce(_windows_ns[i], _windows_ns[1]) / coalesce(_tokens_ns[i], _tokens_ns[1]);
             else
                 there[i] := pglimit.token_bucket_there(bucket, greatest(now_ns, bucket.at_ns), coalesce(_tokens_ns[i], _tokens_ns[1]), coalesce(_windows_ns[i], _windows_ns[1]));
             end if;
         end loop;
         select p.granted, p.takes into granted, takes from pglimit.all_or_nothing(there, lasts, members, asks) p;
-        exit when 0 = all (takes) or try > 1 and not ahead; -- the lock moves a row that is ahead
+        exit when 0 = all (takes) or try > 1 and not ahead;
     end loop;
     for i in 1 .. n loop
         if takes[i] = 0 then

@@ -1,13 +1,14 @@
 -- Takes from one bucket: want tokens in whole multiples of unit (all or nothing, if the two are
--- equal). If wants is not null, takes what several requests want, in turn.
+-- equal). If wants is not null, takes what several requests want, in turn, or one that takes ahead.
 --
 -- The usual case is one update: of a row with the same price, no lease, and enough for all. A row
--- that does not have enough is not locked, and what is locked is checked again.
+-- that does not have enough is not locked, and what is locked is checked again. (A call that is denied
+-- by that second check keeps the lock.)
 --
 -- In all other cases it looks without a lock, and denies if there is nothing to grant: such a denial
 -- locks no row, writes nothing, and waits for nobody. Otherwise it inserts the row, or updates it if it
--- is still the row that was seen. If another call was faster, the wait for the lock was longer than
--- 10 ms, or the row is ahead of the clock, it locks the row first, and decides again.
+-- is still the row that was seen. If another call was faster, or the row is ahead of the clock, it locks
+-- the row first, and decides again. It also decides again if the wait for the lock was longer than 10 ms.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- wants, units: one element for each of several requests, or null. If they are given, want is the sum
@@ -85,10 +86,11 @@ begin
             end if;
         end if;
         continue when bucket.key is null; -- it is not the usual case, or another call was faster
-        exit when try > 1 or pglimit.clock_ns() between now_ns - pglimit.step_ns() and now_ns + 10000000;
-        -- This call waited for a write that was rolled back (or the clock stepped back). The grant is
-        -- dated too early: tokens refilled during the wait would come on top of it. So undo it, and
-        -- decide again.
+        exit when try > 1 or pglimit.clock_ns() between now_ns - pglimit.step_ns() and now_ns + 10000000
+            and (try > 0 or bucket.full_ns - now_ns <= _window_ns); -- else the clock stepped back between its readings
+        -- This call waited for somebody who did not change the row (or the clock stepped back). The
+        -- grant is dated too early: tokens refilled during the wait would come on top of it. So undo
+        -- it, and decide again.
         update pglimit.token_bucket b set full_ns = b.full_ns - granted * _token_ns where b.key = _key and b.limiter = _limiter;
     end loop;
 end

@@ -8,15 +8,15 @@
 -- sums: what all of them ask of each bucket, or one number for all buckets. This is not checked.
 --
 -- If a look finds that all buckets have enough, all groups are granted, as in token_bucket_take_many.
--- Otherwise token_bucket_plan decides which are, and locks the rows that it takes from, in order; if
--- there are none, it locks and writes nothing.
+-- Otherwise token_bucket_plan decides which are, and locks the rows that it takes from, in order. If
+-- its look finds none, it locks and writes nothing.
 --
 -- lock_first: instead locks the rows of all buckets, in order, and inserts those that are missing, also
--- for groups that it denies (unless it can grant nothing). Nobody can be faster, so such a call fails
--- only if a bucket is named twice. Any other call may give up, and has taken nothing, with SQLSTATE 40001.
+-- for groups that it denies (unless it can grant nothing). Nobody can be faster. Any other call may give
+-- up, and has taken nothing, with SQLSTATE 40001.
 --
 -- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds a row. Changes lock_timeout
--- until the transaction ends. If lock_first is false, it must be true.
+-- until the transaction ends. If lock_first is false, impatient must be true.
 --
 -- now_ns: the time of the decisions. granted: one element per group. usual, rest: as of
 -- token_bucket_take_many.
@@ -36,7 +36,7 @@ declare
 begin
     if (n > 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
         and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(sums) in (1, n)
-        and 0 < all (sums) and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
+        and 0 < all (sums) and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and 6400000000000000000 >= all (_windows_ns)
         and cardinality(lasts) > 0 and lock_first is not null and (lock_first or impatient)) is not true then
         raise exception 'token_bucket_take_groups: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
@@ -53,7 +53,7 @@ begin
                 select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
                 where k.ask > k.window_ns / k.token_ns or exists (
                     select from pglimit.token_bucket b
-                    where b.key = k.key and b.limiter = k.limiter and not pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+                    where b.key = k.key and b.limiter = k.limiter and not pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
                     offset 0 -- keeps this a look for each bucket
                 )
             ) as all_have_enough
@@ -62,7 +62,7 @@ begin
             set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
             from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
             where (select l.all_have_enough from look l) and b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-                and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+                and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
                 and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
             returning array[k.number, b.full_ns, b.at_ns] as "row"
         )

@@ -2,7 +2,7 @@
 --
 -- _keys; _limiters, _tokens_ns, _windows_ns: as for token_bucket_take, with an element for each
 -- bucket; all but _keys may have one element for all buckets. Buckets are distinct, and in the
--- bytewise order of key and limiter.
+-- bytewise order of key and limiter. (One that is named twice is charged twice, or the call fails.)
 -- asks, likewise: tokens, all or nothing; 0 is a peek. -1: several requests ask for the bucket, or one
 -- asks for as much as there is, or ahead: see token_bucket_take_rest for them, and for lasts, wants,
 -- units and aheads_ns. (All four are null if no ask is -1.)
@@ -11,9 +11,8 @@
 -- that does not have enough is not locked, and what is locked is checked again. All other buckets
 -- are for token_bucket_take_rest.
 --
--- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile or is
--- named twice, its row is ahead of the clock, the clock stepped back, or 100 ms have passed since
--- now_ns; with 55P03 if another call held a row for 20 ms (of the rest: see token_bucket_take_rest).
+-- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile, its row is
+-- ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns; with 55P03 if another call held a row for 20 ms (of the rest: see token_bucket_take_rest).
 -- Then call once more, or ask for each bucket by itself.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns and at_ns of its row.
@@ -34,7 +33,7 @@ declare
 begin
     if (n >= 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
         and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
-        and -1 <= all (asks) and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
+        and -1 <= all (asks) and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and 6400000000000000000 >= all (_windows_ns)
         and (-1 <> all (asks) or cardinality(asks) = n and cardinality(lasts) = n)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
@@ -44,7 +43,7 @@ begin
         set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask between 1 and k.window_ns / k.token_ns
-            and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+            and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
             and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
         returning array[k.number, b.full_ns, b.at_ns] as "row"
     )

@@ -15,8 +15,7 @@
 -- two calls could wait for each other: so this one waits for 1 ms at most, if the call has updated rows,
 -- and for 20 ms if it has not. Changes lock_timeout until the transaction ends.
 --
--- Fails with SQLSTATE 40001 if a bucket has changed meanwhile or is named twice, or its row is ahead
--- of the clock. Returns seven numbers for each bucket: see token_bucket_take_many.
+-- Fails with SQLSTATE 40001 if a bucket has changed meanwhile, or its row is ahead of the clock. Returns seven numbers for each bucket: see token_bucket_take_many.
 --
 -- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
 create or replace function pglimit.token_bucket_take_rest(

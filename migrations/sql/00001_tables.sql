@@ -2,7 +2,7 @@
 --
 --     full_ns   when it is full again if nobody takes, in nanoseconds since 1970
 --     token_ns  the price of a token, in nanoseconds, under the limit of the last write
---     at_ns     when the last write was
+--     at_ns     the date of the last grant, settlement of a lease, or correction
 --
 -- The last two are notes. They matter if the limit has changed, if the clock has stepped back,
 -- or to a call that read the clock before the last write. functions/read_full_ns.sql and

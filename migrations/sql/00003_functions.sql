@@ -514,7 +514,8 @@ $$;
 -- functions/token_bucket_enough.sql
 -- Returns whether a row has ask tokens, as of now_ns, at the price token_ns of a token and window_ns
 -- of a burst. False says only that the row needs a closer look: it may lack tokens, or have a lease or
--- another price. True is true only if ask is not more than a burst.
+-- another price. The caller must check that ask is not more than
+-- a burst.
 --
 -- A single expression, so that the planner inlines it: a short one, because each statement prepares
 -- its expressions whenever it runs.
@@ -559,15 +560,16 @@ $$;
 -- functions/token_bucket_take.sql
 -- +goose StatementBegin
 -- Takes from one bucket: want tokens in whole multiples of unit (all or nothing, if the two are
--- equal). If wants is not null, takes what several requests want, in turn.
+-- equal). If wants is not null, takes what several requests want, in turn, or one that takes ahead.
 --
 -- The usual case is one update: of a row with the same price, no lease, and enough for all. A row
--- that does not have enough is not locked, and what is locked is checked again.
+-- that does not have enough is not locked, and what is locked is checked again. (A call that is denied
+-- by that second check keeps the lock.)
 --
 -- In all other cases it looks without a lock, and denies if there is nothing to grant: such a denial
 -- locks no row, writes nothing, and waits for nobody. Otherwise it inserts the row, or updates it if it
--- is still the row that was seen. If another call was faster, the wait for the lock was longer than
--- 10 ms, or the row is ahead of the clock, it locks the row first, and decides again.
+-- is still the row that was seen. If another call was faster, or the row is ahead of the clock, it locks
+-- the row first, and decides again. It also decides again if the wait for the lock was longer than 10 ms.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- wants, units: one element for each of several requests, or null. If they are given, want is the sum
@@ -645,10 +647,11 @@ begin
             end if;
         end if;
         continue when bucket.key is null; -- it is not the usual case, or another call was faster
-        exit when try > 1 or pglimit.clock_ns() between now_ns - pglimit.step_ns() and now_ns + 10000000;
-        -- This call waited for a write that was rolled back (or the clock stepped back). The grant is
-        -- dated too early: tokens refilled during the wait would come on top of it. So undo it, and
-        -- decide again.
+        exit when try > 1 or pglimit.clock_ns() between now_ns - pglimit.step_ns() and now_ns + 10000000
+            and (try > 0 or bucket.full_ns - now_ns <= _window_ns); -- else the clock stepped back between its readings
+        -- This call waited for somebody who did not change the row (or the clock stepped back). The
+        -- grant is dated too early: tokens refilled during the wait would come on top of it. So undo
+        -- it, and decide again.
         update pglimit.token_bucket b set full_ns = b.full_ns - granted * _token_ns where b.key = _key and b.limiter = _limiter;
     end loop;
 end
@@ -1117,7 +1120,7 @@ $$;
 --
 -- A single select, so that the planner inlines it into the statement. There it finds one plan only:
 -- for each bucket a look into the primary key. A comparison with any(array[...]) or between can
--- neither be hashed nor merged, and token_bucket_take_many does not allow a scan of the table. (For
+-- neither be hashed nor merged, and the callers of this function do not allow a scan of the table. (For
 -- the limiter, any(array[...]) would not do: up to PostgreSQL 16 a plan may leave it out of the look
 -- into the index, and then reads all limiters of a key.)
 create or replace function pglimit.token_bucket_look(
@@ -1153,7 +1156,7 @@ end;
 --
 -- takes: from each bucket, how many tokens the groups take. untouched: seven numbers, as of
 -- token_bucket_take_many, for each bucket from which they take none. A bucket whose row is ahead of
--- the clock counts as full: the row has to be locked, and corrected, before it can deny.
+-- the clock counts as full: its row denies nothing before it is locked, and corrected.
 --
 -- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
 create or replace function pglimit.token_bucket_plan(
@@ -1170,7 +1173,7 @@ declare
     bucket pglimit.token_bucket; -- one of them
     there bigint[]; -- tokens in each bucket
     locked boolean[] := array_fill(false, array[n]);
-    ahead boolean;
+    ahead boolean; -- a locked row is: the clock stepped back behind the lock, which moves such a row
 begin
     if (lasts[cardinality(lasts)] = cardinality(asks) and 0 <= all (lasts) and cardinality(asks) >= all (lasts)
         and cardinality(asks) = cardinality(members) and 1 <= all (members) and n >= all (members) and 0 < all (asks)) is not true then
@@ -1193,14 +1196,14 @@ begin
         for i in 1 .. n loop
             bucket := rows[i];
             if bucket.at_ns > now_ns + pglimit.step_ns() then
-                ahead := true;
+                ahead := ahead or locked[i];
                 there[i] := coalesce(_windows_ns[i], _windows_ns[1]) / coalesce(_tokens_ns[i], _tokens_ns[1]);
             else
                 there[i] := pglimit.token_bucket_there(bucket, greatest(now_ns, bucket.at_ns), coalesce(_tokens_ns[i], _tokens_ns[1]), coalesce(_windows_ns[i], _windows_ns[1]));
             end if;
         end loop;
         select p.granted, p.takes into granted, takes from pglimit.all_or_nothing(there, lasts, members, asks) p;
-        exit when 0 = all (takes) or try > 1 and not ahead; -- the lock moves a row that is ahead
+        exit when 0 = all (takes) or try > 1 and not ahead;
     end loop;
     for i in 1 .. n loop
         if takes[i] = 0 then
@@ -1233,8 +1236,7 @@ $$;
 -- two calls could wait for each other: so this one waits for 1 ms at most, if the call has updated rows,
 -- and for 20 ms if it has not. Changes lock_timeout until the transaction ends.
 --
--- Fails with SQLSTATE 40001 if a bucket has changed meanwhile or is named twice, or its row is ahead
--- of the clock. Returns seven numbers for each bucket: see token_bucket_take_many.
+-- Fails with SQLSTATE 40001 if a bucket has changed meanwhile, or its row is ahead of the clock. Returns seven numbers for each bucket: see token_bucket_take_many.
 --
 -- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
 create or replace function pglimit.token_bucket_take_rest(
@@ -1304,15 +1306,15 @@ $$;
 -- sums: what all of them ask of each bucket, or one number for all buckets. This is not checked.
 --
 -- If a look finds that all buckets have enough, all groups are granted, as in token_bucket_take_many.
--- Otherwise token_bucket_plan decides which are, and locks the rows that it takes from, in order; if
--- there are none, it locks and writes nothing.
+-- Otherwise token_bucket_plan decides which are, and locks the rows that it takes from, in order. If
+-- its look finds none, it locks and writes nothing.
 --
 -- lock_first: instead locks the rows of all buckets, in order, and inserts those that are missing, also
--- for groups that it denies (unless it can grant nothing). Nobody can be faster, so such a call fails
--- only if a bucket is named twice. Any other call may give up, and has taken nothing, with SQLSTATE 40001.
+-- for groups that it denies (unless it can grant nothing). Nobody can be faster. Any other call may give
+-- up, and has taken nothing, with SQLSTATE 40001.
 --
 -- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds a row. Changes lock_timeout
--- until the transaction ends. If lock_first is false, it must be true.
+-- until the transaction ends. If lock_first is false, impatient must be true.
 --
 -- now_ns: the time of the decisions. granted: one element per group. usual, rest: as of
 -- token_bucket_take_many.
@@ -1332,7 +1334,7 @@ declare
 begin
     if (n > 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
         and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(sums) in (1, n)
-        and 0 < all (sums) and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
+        and 0 < all (sums) and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and 6400000000000000000 >= all (_windows_ns)
         and cardinality(lasts) > 0 and lock_first is not null and (lock_first or impatient)) is not true then
         raise exception 'token_bucket_take_groups: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
@@ -1349,7 +1351,7 @@ begin
                 select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
                 where k.ask > k.window_ns / k.token_ns or exists (
                     select from pglimit.token_bucket b
-                    where b.key = k.key and b.limiter = k.limiter and not pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+                    where b.key = k.key and b.limiter = k.limiter and not pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
                     offset 0 -- keeps this a look for each bucket
                 )
             ) as all_have_enough
@@ -1358,7 +1360,7 @@ begin
             set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
             from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
             where (select l.all_have_enough from look l) and b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-                and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+                and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
                 and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
             returning array[k.number, b.full_ns, b.at_ns] as "row"
         )
@@ -1403,7 +1405,7 @@ $$;
 --
 -- _keys; _limiters, _tokens_ns, _windows_ns: as for token_bucket_take, with an element for each
 -- bucket; all but _keys may have one element for all buckets. Buckets are distinct, and in the
--- bytewise order of key and limiter.
+-- bytewise order of key and limiter. (One that is named twice is charged twice, or the call fails.)
 -- asks, likewise: tokens, all or nothing; 0 is a peek. -1: several requests ask for the bucket, or one
 -- asks for as much as there is, or ahead: see token_bucket_take_rest for them, and for lasts, wants,
 -- units and aheads_ns. (All four are null if no ask is -1.)
@@ -1412,9 +1414,8 @@ $$;
 -- that does not have enough is not locked, and what is locked is checked again. All other buckets
 -- are for token_bucket_take_rest.
 --
--- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile or is
--- named twice, its row is ahead of the clock, the clock stepped back, or 100 ms have passed since
--- now_ns; with 55P03 if another call held a row for 20 ms (of the rest: see token_bucket_take_rest).
+-- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile, its row is
+-- ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns; with 55P03 if another call held a row for 20 ms (of the rest: see token_bucket_take_rest).
 -- Then call once more, or ask for each bucket by itself.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns and at_ns of its row.
@@ -1435,7 +1436,7 @@ declare
 begin
     if (n >= 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
         and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
-        and -1 <= all (asks) and 0 < all (_tokens_ns) and 6400000000000000000 >= all (_windows_ns)
+        and -1 <= all (asks) and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and 6400000000000000000 >= all (_windows_ns)
         and (-1 <> all (asks) or cardinality(asks) = n and cardinality(lasts) = n)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
@@ -1445,7 +1446,7 @@ begin
         set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask between 1 and k.window_ns / k.token_ns
-            and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, now_ns, k.token_ns, k.window_ns, k.ask)
+            and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
             and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
         returning array[k.number, b.full_ns, b.at_ns] as "row"
     )

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -133,22 +134,38 @@ func Each(ctx context.Context, session rate.Session, requests []rate.Request, on
 	return decisions, nil
 }
 
-// Again calls take, at most that many times, while it fails with SQLSTATE 40001 (it waited too
-// long, or a bucket changed meanwhile) or 40P01. Postgres ends a deadlock of a call for groups,
-// which would soon give up by itself, if deadlock_timeout is small; it may end any call that
-// queues for a row in it, also one for a single key. In the caller's transaction Again calls take
-// once, because the error has aborted that transaction.
+// Again calls take, at most that many times, while it fails with an error after which the next try
+// may succeed. In the caller's transaction Again calls take once, because the error has aborted that
+// transaction.
 func Again(ctx context.Context, session rate.Session, tries int, take func() error) (err error) {
 	for range tries {
 		err = take()
 		pg := (*pgconn.PgError)(nil)
-		if !errors.As(err, &pg) || pg.Code != serializationFailure && pg.Code != deadlockDetected || !session.Autocommits() || ctx.Err() != nil {
+		if !errors.As(err, &pg) || !passes(pg) || !session.Autocommits() || ctx.Err() != nil {
 			break
 		}
 	}
 	return err
 }
 
+// passes says that the next try may succeed.
+func passes(pg *pgconn.PgError) bool {
+	switch pg.Code {
+	case serializationFailure: // it waited too long, or a bucket changed meanwhile
+		return true
+	case deadlockDetected:
+		// Postgres ends a deadlock of a call for groups, which would soon give up by itself, if
+		// deadlock_timeout is small; it may end any call that queues for a row in it, also one for a
+		// single key.
+		return true
+	case queryCanceled:
+		// So Postgres reports a lock_timeout that ends just when the lock is granted, once in some
+		// ten thousand. (A statement_timeout has another message. Where messages are translated, this
+		// is not recognised, and the caller gets the error.)
+		return strings.HasSuffix(pg.Message, "due to user request")
+	}
+	return false
+}
 func (b *Block) each(ctx context.Context, requests []rate.Request, decisions []rate.Decision, how Manner, one One) (err error) {
 	if err := b.Send(ctx, b.Open); err != nil {
 		return err

@@ -51,7 +51,10 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 	var failed []error
 	var held []rate.Statement
 	for _, statement := range statements {
-		_, err := session.Pipeline(ctx, call.LosePatience, statement)
+		err := call.Again(ctx, session, 2, func() error {
+			_, err := session.Pipeline(ctx, call.LosePatience, statement)
+			return err
+		})
 		switch err = call.Explain(err); {
 		case errors.Is(err, rate.ErrLocked):
 			held = append(held, statement)
