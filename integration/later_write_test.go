@@ -184,3 +184,20 @@ func TestADeniedGroupIsDatedAfterTheGrantsThatItCounts(t *testing.T) {
 		}
 	}
 }
+
+// The clock steps back by ten seconds between two of its readings in one statement: the bucket has ten
+// tokens as of the first, and none as of the second, by which the row is written.
+func TestTheClockStepsBackBetweenTwoReadings(t *testing.T) {
+	t.Parallel()
+	limit := pglimit.PerSecond(1).WithBurst(10)
+	pool := newMigrated(t)
+	execute(t, pool, `create sequence public.readings`)
+	execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile
+		return case when nextval('public.readings') <= 2 then 5000000000000 else 4990000000000 end`)
+	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values ('k', 'test', 5000000000000, 1000000000, 4990000000000)`)
+	request := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 10, Unit: 10}
+	d := takeAll(t, pool, strategies.TokenBucket{}, request)[0]
+	if full := query[int64](t, pool, `select full_ns from pglimit.token_bucket`); d.Granted != 0 || full != 5000000000000 {
+		t.Errorf("%+v, full at %d", d, full)
+	}
+}

@@ -3,6 +3,7 @@ package call
 import (
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"pgregory.net/rapid"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -31,4 +32,23 @@ func TestLockOrderIsOneForAllCalls(t *testing.T) {
 			t.Fatalf("%d of %d requests", len(seen), len(requests))
 		}
 	})
+}
+
+// What Postgres says of a lock_timeout that ends just when the lock is granted is no reason to give
+// up, nor is a deadlock. A statement_timeout is.
+func TestAfterWhichErrorsTheNextTryMaySucceed(t *testing.T) {
+	t.Parallel()
+	for want, errs := range map[bool][]pgconn.PgError{
+		true: {{Code: "40001"}, {Code: "40P01"}, {Code: "57014", Message: "canceling statement due to user request"}},
+		false: {
+			{Code: "57014", Message: "canceling statement due to statement timeout"}, {Code: "55P03", Message: "canceling statement due to lock timeout"},
+			{Code: "42P01"}, {Code: "57P01", Message: "terminating connection due to administrator command"},
+		},
+	} {
+		for i := range errs {
+			if passes(&errs[i]) != want {
+				t.Errorf("%v: want %v", &errs[i], want)
+			}
+		}
+	}
 }
