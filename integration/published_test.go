@@ -20,12 +20,15 @@ import (
 // Not parallel: the load is what matters.
 func TestTrapCThePublishedExclusionDeadlocks(t *testing.T) {
 	limit := pglimit.Every(200 * time.Millisecond)
-	// crowd lets 64 callers take one key until a deadlock or the end of ctx.
-	crowd := func(ctx context.Context, t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy) (deadlocked bool, grants int64) {
+	// crowd lets 64 connected callers take one key until a deadlock, or for that long.
+	crowd := func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, most time.Duration) (deadlocked bool, grants int64) {
 		t.Helper()
-		ctx, stop := context.WithCancel(ctx)
-		defer stop()
 		pools := twoPools(t, pool, 64)
+		for _, pool := range pools {
+			warmUp(t, pool, 32)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), most)
+		defer stop()
 		var mu sync.Mutex
 		var callers sync.WaitGroup
 		for i := range 64 {
@@ -56,14 +59,14 @@ func TestTrapCThePublishedExclusionDeadlocks(t *testing.T) {
 		if err := published.Create(t.Context(), on(pool), "published"); err != nil {
 			t.Fatal(err)
 		}
-		if deadlocked, _ := crowd(soon(t, time.Minute), t, pool, published.NewExclusion("published")); !deadlocked {
+		if deadlocked, _ := crowd(t, pool, published.NewExclusion("published"), time.Minute); !deadlocked {
 			t.Error("no deadlock in a minute: this load would not show one")
 		}
 	})
 	t.Run("exclusion_range", func(t *testing.T) {
 		pool := newMigrated(t)
 		before := query[int64](t, pool, deadlocks)
-		deadlocked, grants := crowd(soon(t, 1500*time.Millisecond), t, pool, strategies.ExclusionRange{})
+		deadlocked, grants := crowd(t, pool, strategies.ExclusionRange{}, 1500*time.Millisecond)
 		if after := query[int64](t, pool, deadlocks); deadlocked || after != before {
 			t.Errorf("%d deadlocks", after-before)
 		}
