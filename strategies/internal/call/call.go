@@ -79,7 +79,7 @@ func severalBuckets(requests []rate.Request) bool {
 	return false
 }
 
-// Order returns the indexes of requests in the order in which every call locks rows, and
+// Order returns the indexes of requests in the order in which every statement locks rows, or
 // inserts missing ones: by key, then limiter, bytewise. Requests for the same bucket stay in
 // the caller's order.
 func Order(requests []rate.Request) []int {
