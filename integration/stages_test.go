@@ -120,7 +120,9 @@ func TestExactWithCombiningAndMemory(t *testing.T) {
 				}
 				// The slower ones make a handful of calls on a slow machine: too few to learn from.
 				many := strategy.Name() == "token_bucket" || stats.RoundTrips >= 20
-				if report.Granted == 0 || stats.Requests == decided(stats) || many && stats.Denied[pglimit.FromMemory] == 0 {
+				// One call answers several, and one request those who ask for the same, whom chance brings together if there are many keys.
+				combined := stats.RoundTrips < decided(stats) && (test.keys > 1 || stats.Requests < decided(stats))
+				if report.Granted == 0 || !combined || many && stats.Denied[pglimit.FromMemory] == 0 {
 					t.Errorf("%d granted, %+v: not every stage had something to do", report.Granted, stats)
 				}
 				if after := query[int64](t, pool, deadlocks); after != before {
