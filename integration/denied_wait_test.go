@@ -55,7 +55,7 @@ func TestAPlanThatWaitedIsNotKept(t *testing.T) {
 	var err error
 	whileBlocked(t, pool, func() {
 		_, err = pool.Exec(t.Context(), `select pglimit.token_bucket_take_many(array['a', 'b'], '{test}', '{10000000}', '{100000000}',
-			'{-1,-1}', '{1,2}', '{10,10}', '{1,1}', null)`)
+			'{10,10}', '{1,2}', '{10,10}', '{1,1}', null)`)
 	}, func() {
 		passes(t, pool, 150*time.Millisecond)
 		if err := holder.Rollback(t.Context()); err != nil {
@@ -82,7 +82,7 @@ func TestAPlanForABucketThatWasResetIsNotKept(t *testing.T) {
 	var err error
 	whileBlocked(t, pool, func() {
 		_, err = pool.Exec(t.Context(), `select pglimit.token_bucket_take_many(array['a', 'b'], '{test}', array[$1::bigint], array[$2::bigint],
-			'{-1,-1}', '{1,2}', '{10,10}', '{1,1}', null)`, limit.Token().Nanoseconds(), limit.Window().Nanoseconds())
+			'{10,10}', '{1,2}', '{10,10}', '{1,1}', null)`, limit.Token().Nanoseconds(), limit.Window().Nanoseconds())
 	}, func() { commit(t, holder) })
 	if sqlState(err) != "40001" {
 		t.Errorf("5 tokens were planned, and 10 would be charged: %v", err)

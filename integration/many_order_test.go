@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"strconv"
@@ -144,6 +145,39 @@ func TestKeysAreLockedAndInsertedInOneOrder(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A row that is not the usual case is locked out of order, and so not waited for by a call that holds
+// others: it updated them, or found them changed when it had waited for them.
+func TestACallThatHoldsRowsWaitsForNoneOutOfOrder(t *testing.T) {
+	t.Parallel()
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	patiently(t, pool)
+	timelessly(t, pool)
+	for _, key := range []string{"a", "b"} {
+		take(t, pool, s, key, hours.WithBurst(100))
+	}
+	requests := append(asks(pglimit.PerSecond(1).WithBurst(100), "a"), asks(hours.WithBurst(100), "b")...) // a has another price now
+	holder := session(t, pool)
+	execute(t, holder, "select from pglimit.token_bucket where key = 'a' for no key update")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := s.Take(ctx, on(pool), requests); !errors.Is(err, pglimit.ErrNothingTaken) {
+		t.Errorf("a is held, and b was updated: %v", err)
+	}
+
+	other := session(t, pool)
+	execute(t, other, "update pglimit.token_bucket set full_ns = full_ns + 99 * token_ns where key = 'b'")
+	done := call(t, pool, requests)
+	waiting(t, pool, 1)
+	commit(t, other) // now b has nothing left
+	waiting(t, pool, 1)
+	probe := session(t, pool)
+	execute(t, probe, "set local lock_timeout = '10s'")
+	execute(t, probe, "select from pglimit.token_bucket where key = 'b' for no key update")
+	_ = probe.Rollback(t.Context())
+	_ = holder.Rollback(t.Context())
+	<-done
 }
 
 // Calls with overlapping keys, old and new, of one limit and of several, beside resets and

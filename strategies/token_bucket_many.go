@@ -25,6 +25,7 @@ type many struct {
 	keys, limiters  []string
 	tokens, windows []int64
 	asks            []int64
+	inTurn          bool    // a bucket may grant a part of what is asked
 	last            []int64 // the number, from 1, of a bucket's last request
 	wants, units    []int64 // one element per request
 	aheads          []int64 // likewise; nil if no request takes ahead
@@ -44,21 +45,21 @@ func newMany(requests []rate.Request) (*many, error) {
 	}
 	for row, i := range m.order {
 		r := &requests[i]
-		m.wants, m.units = append(m.wants, r.Tokens), append(m.units, max(r.Unit, 1))
+		unit := max(r.Unit, 1)
+		m.wants, m.units = append(m.wants, r.Tokens), append(m.units, unit)
+		ask := r.Tokens / unit * unit
+		if r.Tokens != 0 && (r.Tokens != unit || r.Ahead != 0) {
+			m.inTurn = true
+		}
 		if k := len(m.keys) - 1; k >= 0 && m.keys[k] == r.Key && m.limiters[k] == r.Limiter {
 			m.last[k] = int64(row + 1)
-			if m.asks[k] != 0 || r.Tokens != 0 { // peeks take nothing, however many there are
-				m.asks[k] = planned
-			}
+			m.inTurn = m.inTurn || m.asks[k] != 0 || ask != 0 // peeks take nothing, however many there are
+			m.asks[k] += min(ask, math.MaxInt64-m.asks[k])    // which is more than any bucket has
 			continue
 		}
 		m.keys, m.limiters = append(m.keys, r.Key), append(m.limiters, r.Limiter)
 		m.tokens, m.windows = append(m.tokens, int64(r.Limit.Token())), append(m.windows, int64(r.Limit.Window()))
 		m.last = append(m.last, int64(row+1))
-		ask := planned
-		if r.Ahead == 0 && (r.Tokens == 0 || r.Tokens == r.Unit) {
-			ask = r.Tokens
-		}
 		m.asks = append(m.asks, ask)
 	}
 	if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Ahead > 0 }) {
@@ -68,10 +69,6 @@ func newMany(requests []rate.Request) (*many, error) {
 	}
 	return m, nil
 }
-
-// planned marks a bucket whose grant depends on how many tokens it has: several requests ask
-// for it, or one asks for as much as there is, or ahead.
-const planned = int64(-1)
 
 // oneForAll shortens a column to one element if all its elements are the same: reading a
 // column costs Postgres as much as taking a token.
@@ -100,14 +97,14 @@ func (m *many) takeInTurn(ctx context.Context, session rate.Session, requests []
 
 // take decides requests for several buckets in one call.
 func (m *many) take(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how call.Manner) error {
-	asks, last, wants, units := m.asks, m.last, m.wants, m.units
-	if !slices.Contains(asks, planned) {
-		asks, last, wants, units = oneForAll(asks), nil, nil, nil
+	last, wants, units, aheads := m.last, m.wants, m.units, m.aheads
+	if !m.inTurn {
+		last, wants, units, aheads = nil, nil, nil, nil
 	}
 	var nowNS int64
 	var usual, rest []int64
 	err := session.Row(ctx, tokenBucketTakeMany, []any{
-		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), asks, last, wants, units, how.Relaxed, m.aheads,
+		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks), last, wants, units, how.Relaxed, aheads,
 	}, &nowNS, &usual, &rest, nil)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ language sql stable parallel safe
 begin atomic
     select k.number, k.key, k.limiter, k.token_ns,
         case
-            when k.ask < 0 then pglimit.in_turn(
+            when wants is not null then pglimit.in_turn(
                 free_ns, pglimit.token_bucket_room_ns(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns), k.token_ns, wants, units, aheads_ns,
                 coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number])
             when k.ask <= greatest(0, free_ns) / k.token_ns then k.ask

@@ -48,9 +48,11 @@ begin
     lock table pglimit.token_bucket in row exclusive mode;
     now_ns := pglimit.clock_ns();
     if not lock_first and pg_catalog.current_setting('transaction_read_only') = 'off' then -- else it can only deny
-        with look as materialized (
+        with asked as materialized (
+            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums)
+        ), look as materialized (
             select not exists (
-                select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
+                select from asked k
                 where k.ask > k.window_ns / k.token_ns or exists (
                     select from pglimit.token_bucket b
                     where b.key = k.key and b.limiter = k.limiter and not pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
@@ -60,7 +62,7 @@ begin
         ), updates as (
             update pglimit.token_bucket b
             set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
+            from asked k
             where (select l.all_have_enough from look l) and b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
                 and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
                 and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows

@@ -3,17 +3,19 @@
 -- _keys; _limiters, _tokens_ns, _windows_ns: as for token_bucket_take, with an element for each
 -- bucket; all but _keys may have one element for all buckets. Buckets are distinct, and in the
 -- bytewise order of key and limiter. (One that is named twice is charged twice, or the call fails.)
--- asks, likewise: tokens, all or nothing; 0 is a peek. -1: several requests ask for the bucket, or one
--- asks for as much as there is, or ahead: see token_bucket_take_rest for them, and for lasts, wants,
--- units and aheads_ns. (All four are null if no ask is -1.)
+-- asks, likewise: how many tokens; 0 is a peek.
+-- lasts, wants, units: if they are null, each bucket grants all that is asked, or nothing. Else the
+-- requests for bucket i are the elements lasts[i - 1] + 1 to lasts[i] of wants and units; asks are their
+-- sums, in whole units (which is not checked). If a bucket does not have so much, they get what is there, in turn.
+-- aheads_ns: as for token_bucket_take, likewise.
 --
--- The usual case is one update, of the rows with the same price, no lease, and enough, in order. A row
--- that does not have enough is not locked, and what is locked is checked again. All other buckets
+-- The usual case is one update, of the rows with the same price, no lease, and enough for all, in order.
+-- A row that does not have enough is not locked, and what is locked is checked again. All other buckets
 -- are for token_bucket_take_rest.
 --
 -- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile, its row is
--- ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns; with 55P03 if another call held a row for 20 ms (of the rest: see token_bucket_take_rest).
--- Then call once more, or ask for each bucket by itself.
+-- ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns; with 55P03 if another
+-- call held a row for 20 ms (of the rest: see token_bucket_take_rest). Then call once more, or ask for each bucket by itself.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns and at_ns of its row.
 -- rest: seven numbers for each other bucket: its number, the tokens granted, and full_ns, token_ns,
@@ -33,8 +35,9 @@ declare
 begin
     if (n >= 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
         and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
-        and -1 <= all (asks) and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and 6400000000000000000 >= all (_windows_ns)
-        and (-1 <> all (asks) or cardinality(asks) = n and cardinality(lasts) = n)) is not true then
+        and 0 <= all (asks) and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and 6400000000000000000 >= all (_windows_ns)
+        and (lasts is null and wants is null and units is null and aheads_ns is null
+            or cardinality(lasts) = n and lasts[n] = cardinality(wants) and cardinality(wants) = cardinality(units) and cardinality(wants) = cardinality(coalesce(aheads_ns, wants)))) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
     now_ns := pglimit.clock_ns();

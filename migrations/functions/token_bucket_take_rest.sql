@@ -1,21 +1,21 @@
 -- Takes from buckets that are not the usual case of token_bucket_take_many: it has no row, not enough
--- tokens, a lease or another price, or several requests ask for it.
+-- tokens for all, a lease or another price.
 --
 -- It looks without a lock, and decides. Then it updates and inserts the rows that grant: updates only
 -- rows that are still as they were seen. A denial locks and writes nothing.
 --
--- _keys to asks: all buckets, as for token_bucket_take_many.
--- lasts, wants, units: if the ask of bucket i is -1, the requests for it are the elements lasts[i - 1] + 1
--- to lasts[i] of wants and units. They get what is there, in turn.
--- aheads_ns: as for token_bucket_take, with an element for each of these requests, or null.
+-- _keys to aheads_ns: all buckets, as for token_bucket_take_many.
 -- now_ns: the time of the decisions. usual: the buckets that are done, as token_bucket_take_many returns
 -- them.
 --
--- Rows are locked after those of the usual case, which is not the order of the keys. If no call gave up,
--- two calls could wait for each other: so this one waits for 1 ms at most, if the call has updated rows,
--- and for 20 ms if it has not. Changes lock_timeout until the transaction ends.
+-- If the transaction holds rows of the usual case, locking these is not in the order of the keys. Two
+-- calls that wait for each other would deadlock, so this one waits for no row: one that another call
+-- holds counts as changed. It waits for 1 ms, at most, if another call inserts the same key. If the
+-- transaction holds nothing, it waits for 20 ms, and locks in order. Changes lock_timeout until the
+-- transaction ends.
 --
--- Fails with SQLSTATE 40001 if a bucket has changed meanwhile, or its row is ahead of the clock. Returns seven numbers for each bucket: see token_bucket_take_many.
+-- Fails with SQLSTATE 40001 if a bucket has changed meanwhile, or its row is ahead of the clock.
+-- Returns seven numbers for each bucket: see token_bucket_take_many.
 --
 -- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
 create or replace function pglimit.token_bucket_take_rest(
@@ -27,6 +27,7 @@ set search_path = ''
 set plan_cache_mode = force_generic_plan
 as $$
 declare
+    holds constant boolean := pg_catalog.pg_current_xact_id_if_assigned() is not null; -- rows, updated or found changed
     changed boolean;
     updated bigint[];
     others bigint[];
@@ -34,9 +35,15 @@ begin
     for i in 1 .. cardinality(usual) / 3 loop
         _keys[usual[i][1]] := null; -- this bucket is done
     end loop;
-    perform pg_catalog.set_config('lock_timeout', case when usual = '{}' then '20ms' else '1ms' end, true);
+    perform pg_catalog.set_config('lock_timeout', case when holds then '1ms' else '20ms' end, true);
     with seen as materialized (
         select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns)
+    ), free as materialized (
+        select s.number
+        from seen s
+        join pglimit.token_bucket b on b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
+        where holds and s.granted > 0
+        for no key update of b skip locked
     ), updates as (
         update pglimit.token_bucket b
         set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), s.token_ns), b.at_ns, now_ns) + s.granted * s.token_ns,
@@ -44,6 +51,7 @@ begin
             leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), s.token_ns)
         from seen s
         where s.granted > 0 and b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
+            and (not holds or s.number in (select f.number from free f))
         returning array[s.number, s.granted, b.full_ns, b.token_ns, b.at_ns, coalesce(b.leased_ns, 0), coalesce(b.until_ns, 0)] as "row"
     ), inserts as (
         insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)

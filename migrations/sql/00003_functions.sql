@@ -1131,7 +1131,7 @@ language sql stable parallel safe
 begin atomic
     select k.number, k.key, k.limiter, k.token_ns,
         case
-            when k.ask < 0 then pglimit.in_turn(
+            when wants is not null then pglimit.in_turn(
                 free_ns, pglimit.token_bucket_room_ns(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns), k.token_ns, wants, units, aheads_ns,
                 coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number])
             when k.ask <= greatest(0, free_ns) / k.token_ns then k.ask
@@ -1220,23 +1220,23 @@ $$;
 -- functions/token_bucket_take_rest.sql
 -- +goose StatementBegin
 -- Takes from buckets that are not the usual case of token_bucket_take_many: it has no row, not enough
--- tokens, a lease or another price, or several requests ask for it.
+-- tokens for all, a lease or another price.
 --
 -- It looks without a lock, and decides. Then it updates and inserts the rows that grant: updates only
 -- rows that are still as they were seen. A denial locks and writes nothing.
 --
--- _keys to asks: all buckets, as for token_bucket_take_many.
--- lasts, wants, units: if the ask of bucket i is -1, the requests for it are the elements lasts[i - 1] + 1
--- to lasts[i] of wants and units. They get what is there, in turn.
--- aheads_ns: as for token_bucket_take, with an element for each of these requests, or null.
+-- _keys to aheads_ns: all buckets, as for token_bucket_take_many.
 -- now_ns: the time of the decisions. usual: the buckets that are done, as token_bucket_take_many returns
 -- them.
 --
--- Rows are locked after those of the usual case, which is not the order of the keys. If no call gave up,
--- two calls could wait for each other: so this one waits for 1 ms at most, if the call has updated rows,
--- and for 20 ms if it has not. Changes lock_timeout until the transaction ends.
+-- If the transaction holds rows of the usual case, locking these is not in the order of the keys. Two
+-- calls that wait for each other would deadlock, so this one waits for no row: one that another call
+-- holds counts as changed. It waits for 1 ms, at most, if another call inserts the same key. If the
+-- transaction holds nothing, it waits for 20 ms, and locks in order. Changes lock_timeout until the
+-- transaction ends.
 --
--- Fails with SQLSTATE 40001 if a bucket has changed meanwhile, or its row is ahead of the clock. Returns seven numbers for each bucket: see token_bucket_take_many.
+-- Fails with SQLSTATE 40001 if a bucket has changed meanwhile, or its row is ahead of the clock.
+-- Returns seven numbers for each bucket: see token_bucket_take_many.
 --
 -- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
 create or replace function pglimit.token_bucket_take_rest(
@@ -1248,6 +1248,7 @@ set search_path = ''
 set plan_cache_mode = force_generic_plan
 as $$
 declare
+    holds constant boolean := pg_catalog.pg_current_xact_id_if_assigned() is not null; -- rows, updated or found changed
     changed boolean;
     updated bigint[];
     others bigint[];
@@ -1255,9 +1256,15 @@ begin
     for i in 1 .. cardinality(usual) / 3 loop
         _keys[usual[i][1]] := null; -- this bucket is done
     end loop;
-    perform pg_catalog.set_config('lock_timeout', case when usual = '{}' then '20ms' else '1ms' end, true);
+    perform pg_catalog.set_config('lock_timeout', case when holds then '1ms' else '20ms' end, true);
     with seen as materialized (
         select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns)
+    ), free as materialized (
+        select s.number
+        from seen s
+        join pglimit.token_bucket b on b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
+        where holds and s.granted > 0
+        for no key update of b skip locked
     ), updates as (
         update pglimit.token_bucket b
         set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), s.token_ns), b.at_ns, now_ns) + s.granted * s.token_ns,
@@ -1265,6 +1272,7 @@ begin
             leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), s.token_ns)
         from seen s
         where s.granted > 0 and b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
+            and (not holds or s.number in (select f.number from free f))
         returning array[s.number, s.granted, b.full_ns, b.token_ns, b.at_ns, coalesce(b.leased_ns, 0), coalesce(b.until_ns, 0)] as "row"
     ), inserts as (
         insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
@@ -1346,9 +1354,11 @@ begin
     lock table pglimit.token_bucket in row exclusive mode;
     now_ns := pglimit.clock_ns();
     if not lock_first and pg_catalog.current_setting('transaction_read_only') = 'off' then -- else it can only deny
-        with look as materialized (
+        with asked as materialized (
+            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums)
+        ), look as materialized (
             select not exists (
-                select from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
+                select from asked k
                 where k.ask > k.window_ns / k.token_ns or exists (
                     select from pglimit.token_bucket b
                     where b.key = k.key and b.limiter = k.limiter and not pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
@@ -1358,7 +1368,7 @@ begin
         ), updates as (
             update pglimit.token_bucket b
             set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums) k
+            from asked k
             where (select l.all_have_enough from look l) and b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
                 and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
                 and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
@@ -1406,17 +1416,19 @@ $$;
 -- _keys; _limiters, _tokens_ns, _windows_ns: as for token_bucket_take, with an element for each
 -- bucket; all but _keys may have one element for all buckets. Buckets are distinct, and in the
 -- bytewise order of key and limiter. (One that is named twice is charged twice, or the call fails.)
--- asks, likewise: tokens, all or nothing; 0 is a peek. -1: several requests ask for the bucket, or one
--- asks for as much as there is, or ahead: see token_bucket_take_rest for them, and for lasts, wants,
--- units and aheads_ns. (All four are null if no ask is -1.)
+-- asks, likewise: how many tokens; 0 is a peek.
+-- lasts, wants, units: if they are null, each bucket grants all that is asked, or nothing. Else the
+-- requests for bucket i are the elements lasts[i - 1] + 1 to lasts[i] of wants and units; asks are their
+-- sums, in whole units (which is not checked). If a bucket does not have so much, they get what is there, in turn.
+-- aheads_ns: as for token_bucket_take, likewise.
 --
--- The usual case is one update, of the rows with the same price, no lease, and enough, in order. A row
--- that does not have enough is not locked, and what is locked is checked again. All other buckets
+-- The usual case is one update, of the rows with the same price, no lease, and enough for all, in order.
+-- A row that does not have enough is not locked, and what is locked is checked again. All other buckets
 -- are for token_bucket_take_rest.
 --
 -- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile, its row is
--- ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns; with 55P03 if another call held a row for 20 ms (of the rest: see token_bucket_take_rest).
--- Then call once more, or ask for each bucket by itself.
+-- ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns; with 55P03 if another
+-- call held a row for 20 ms (of the rest: see token_bucket_take_rest). Then call once more, or ask for each bucket by itself.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns and at_ns of its row.
 -- rest: seven numbers for each other bucket: its number, the tokens granted, and full_ns, token_ns,
@@ -1436,8 +1448,9 @@ declare
 begin
     if (n >= 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
         and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
-        and -1 <= all (asks) and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and 6400000000000000000 >= all (_windows_ns)
-        and (-1 <> all (asks) or cardinality(asks) = n and cardinality(lasts) = n)) is not true then
+        and 0 <= all (asks) and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and 6400000000000000000 >= all (_windows_ns)
+        and (lasts is null and wants is null and units is null and aheads_ns is null
+            or cardinality(lasts) = n and lasts[n] = cardinality(wants) and cardinality(wants) = cardinality(units) and cardinality(wants) = cardinality(coalesce(aheads_ns, wants)))) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
     now_ns := pglimit.clock_ns();

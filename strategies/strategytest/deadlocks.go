@@ -46,11 +46,15 @@ func (s *suite) looksForDeadlocks() *pgxpool.Pool {
 // from several buckets, or was late, which then took nothing. Not because of a deadlock.
 func (s *suite) refused(err error) bool {
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "40P01" || !errors.Is(err, rate.ErrNothingTaken) {
+	switch {
+	case errors.As(err, &pg) && pg.Code == "40P01":
+		s.Errorf("%v\n%s\n%s", err, pg.Detail, pg.Where)
+	case !errors.Is(err, rate.ErrNothingTaken):
 		s.Errorf("%v", err)
-		return false
+	default:
+		return true
 	}
-	return true
+	return false
 }
 
 // Callers take from the same keys, each in an order of its own, and give back: by a call for
