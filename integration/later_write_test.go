@@ -35,10 +35,14 @@ func TestACallIsDecidedAsOfTheTimeByWhichItIsDated(t *testing.T) {
 			execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return
 				(select greatest(1000000000000, max(at_ns)) from pglimit.token_bucket)`) // as if the other call had been quick
 			var decisions []pglimit.Decision
-			for err := pglimit.ErrNothingTaken; errors.Is(err, pglimit.ErrNothingTaken); { // it gives up after 20 ms
+			for tries, err := 0, pglimit.ErrNothingTaken; errors.Is(err, pglimit.ErrNothingTaken); tries++ { // it gives up after 20 ms
+				if tries == 500 {
+					t.Fatal(err)
+				}
 				execute(t, pool, `delete from pglimit.token_bucket`)
+				// The other row has another price. If it were of the usual case, the call would hold it, and not wait.
 				execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values
-					('k', 'test', 1000007100000, 1000000, 1000000000000), ('other', 'test', 1000007100000, 1000000, 1000000000000)`)
+					('k', 'test', 1000007100000, 1000000, 1000000000000), ('other', 'test', 1000007100000, 2000000, 1000000000000)`)
 				later := session(t, pool)
 				execute(t, later, `update pglimit.token_bucket set at_ns = 1000005000000 where key = 'k'`)
 				whileBlocked(t, pool, func() {

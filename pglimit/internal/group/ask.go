@@ -19,7 +19,10 @@ func (l *Lane) ask(f *flight.Flight, waiters []*waiter) error {
 	}
 	groups := make([][]rate.Request, len(waiters))
 	for i, w := range waiters {
-		groups[i] = withPatience(w.Request, false)
+		groups[i] = w.Request
+	}
+	if len(groups) == 1 { // several are impatient in any case
+		groups[0] = withPatience(groups[0], false)
 	}
 	decisions, err := l.calls.Send(f.Ctx, groups)
 	if err == nil {

@@ -44,7 +44,7 @@ func (r *rows) send(ctx context.Context, groups [][]rate.Request) error {
 			r.mu.Unlock()
 			switch {
 			case held == nil:
-			case !request.Impatient:
+			case len(groups) == 1 && !request.Impatient:
 				select {
 				case <-held:
 				case <-ctx.Done():

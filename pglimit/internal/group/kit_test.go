@@ -70,7 +70,7 @@ func text(groups [][]rate.Request) string {
 			keys = append(keys, r.Key)
 		}
 		text := strings.Join(keys, "+")
-		if !group[0].Impatient {
+		if len(groups) == 1 && !group[0].Impatient {
 			text += "!"
 		}
 		texts = append(texts, text)

@@ -123,18 +123,18 @@ func (l *Lane) gather() (*flight.Flight, []*waiter) {
 	limits, requests := make(map[rate.Bucket]rate.Limit), 0
 	for ; len(l.queue) > 0; l.queue = l.queue[1:] {
 		w := l.queue[0]
+		if w.Left() {
+			continue
+		}
 		if bucket, held := l.holds(w.Request); held {
 			l.held[bucket] = append(l.held[bucket], w)
 			continue
 		}
 		requests += len(w.Request)
-		if len(waiters) > 0 && (requests > maxRequests || !agree(limits, w.Request)) {
+		if !agree(limits, w.Request) || len(waiters) > 0 && requests > maxRequests {
 			break
 		}
-		if !w.Left() {
-			note(limits, w.Request)
-			waiters = append(waiters, w)
-		}
+		waiters = append(waiters, w)
 	}
 	if len(waiters) == 0 {
 		l.serving, l.queue = false, nil
@@ -143,20 +143,20 @@ func (l *Lane) gather() (*flight.Flight, []*waiter) {
 	return l.takeOff(waiters), waiters
 }
 
-// agree says whether a group has no other limit for a bucket than the groups before it.
+// agree says whether a group has no other limit for a bucket than the groups before it, whose limits
+// it is told, and adds its own.
 func agree(limits map[rate.Bucket]rate.Limit, group []rate.Request) bool {
 	for i := range group {
-		if limit, known := limits[group[i].Bucket()]; known && limit != group[i].Limit {
+		bucket := group[i].Bucket()
+		limit, known := limits[bucket]
+		if known && limit != group[i].Limit {
 			return false
+		}
+		if !known {
+			limits[bucket] = group[i].Limit
 		}
 	}
 	return true
-}
-
-func note(limits map[rate.Bucket]rate.Limit, group []rate.Request) {
-	for i := range group {
-		limits[group[i].Bucket()] = group[i].Limit
-	}
 }
 
 // takeOff makes a flight for waiters that are off the queue. The lane is locked.
