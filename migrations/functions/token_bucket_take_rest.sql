@@ -1,21 +1,21 @@
 -- Takes from buckets that are not the usual case of token_bucket_take_many: it has no row, not enough
--- tokens for all, a lease or another price.
+-- tokens for all, a lease or another price, or only peeks ask for it.
 --
 -- It looks without a lock, and decides. Then it updates and inserts the rows that grant: updates only
--- rows that are still as they were seen. A denial locks and writes nothing.
+-- rows that are still as they were seen, and that nobody holds. A denial locks and writes nothing.
 --
 -- _keys to aheads_ns: all buckets, as for token_bucket_take_many.
 -- now_ns: the time of the decisions. usual: the buckets that are done, as token_bucket_take_many returns
 -- them.
 --
--- If the transaction holds rows of the usual case, locking these is not in the order of the keys. Two
--- calls that wait for each other would deadlock, so this one waits for no row: one that another call
--- holds counts as changed. It waits for 1 ms, at most, if another call inserts the same key. If the
--- transaction holds nothing, it waits for 20 ms, and locks in order. Changes lock_timeout until the
--- transaction ends.
+-- Rows are locked after those of the usual case, and inserted after that, which is not the order of the
+-- keys. So this waits for no row: calls that wait for each other would deadlock. Only if another call
+-- inserts a key that is missing here, or takes from it since, it waits for 1 ms at most. Changes
+-- lock_timeout until the transaction ends.
 --
--- Fails with SQLSTATE 40001 if a bucket has changed meanwhile, or its row is ahead of the clock.
--- Returns seven numbers for each bucket: see token_bucket_take_many.
+-- Fails with SQLSTATE 40001 if a bucket has changed meanwhile, another call holds its row, or the row
+-- is ahead of the clock; with 55P03 after that millisecond. Returns seven numbers for each bucket: see
+-- token_bucket_take_many.
 --
 -- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
 create or replace function pglimit.token_bucket_take_rest(
@@ -27,7 +27,6 @@ set search_path = ''
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-    holds constant boolean := pg_catalog.pg_current_xact_id_if_assigned() is not null; -- rows, updated or found changed
     changed boolean;
     updated bigint[];
     others bigint[];
@@ -35,14 +34,14 @@ begin
     for i in 1 .. cardinality(usual) / 3 loop
         _keys[usual[i][1]] := null; -- this bucket is done
     end loop;
-    perform pg_catalog.set_config('lock_timeout', case when holds then '1ms' else '20ms' end, true);
+    perform pg_catalog.set_config('lock_timeout', '1ms', true);
     with seen as materialized (
         select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns)
     ), free as materialized (
         select s.number
         from seen s
         join pglimit.token_bucket b on b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
-        where holds and s.granted > 0
+        where s.granted > 0
         for no key update of b skip locked
     ), updates as (
         update pglimit.token_bucket b
@@ -51,7 +50,7 @@ begin
             leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), s.token_ns)
         from seen s
         where s.granted > 0 and b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
-            and (not holds or s.number in (select f.number from free f))
+            and s.number in (select f.number from free f)
         returning array[s.number, s.granted, b.full_ns, b.token_ns, b.at_ns, coalesce(b.leased_ns, 0), coalesce(b.until_ns, 0)] as "row"
     ), inserts as (
         insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
@@ -74,7 +73,7 @@ begin
     into updated, others, changed
     from seen s;
     if changed then
-        raise exception 'pglimit: a bucket has changed meanwhile, or is named twice' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';
+        raise exception 'pglimit: a bucket has changed meanwhile, is held, or is named twice' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';
     end if;
     return updated || others;
 end

@@ -19,7 +19,7 @@ var ErrPooler = errors.New("pglimit: a pooler such as PgBouncer has mixed up pre
 // ErrNothingTaken: Postgres refused the call, and so took nothing. In a call for several
 // buckets, one of them may be to blame: ask again for each bucket alone.
 //
-// A strategy returns it for a lock that was not available (then also [ErrLocked]), a
+// A strategy returns it for a lock that was not available (also [ErrLocked], if it waited), a
 // serialization failure, a key that the database's encoding cannot hold, a statement that
 // took too long, a bad row. It returns another error if no bucket is to blame: not
 // migrated, no rights, read-only, no connection.

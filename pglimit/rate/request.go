@@ -47,9 +47,10 @@ type Request struct {
 	// Durability of the grant. One durable request makes the whole call durable.
 	Durability Durability
 
-	// Impatient: the call gives up with ErrLocked after about 20 ms if somebody else holds
+	// Impatient: the call gives up after about 20 ms, with ErrLocked, if somebody else holds
 	// a bucket's row locked. One impatient request makes the whole call impatient. A call
-	// for several buckets is always impatient, except in a transaction of the caller's.
+	// for several buckets is always impatient, except in a transaction of the caller's, and may
+	// give up at once, with ErrNothingTaken.
 	Impatient bool
 
 	// Ahead: tokens that come back within this time are granted too. They are taken now, so

@@ -49,7 +49,7 @@ func (l *Lane) ask(f *flight.Flight, waiters []*waiter) error {
 	return l.ask(f, waiters[half:])
 }
 
-// withPatience is the group as it is sent.
+// withPatience is a group as it is sent alone.
 func withPatience(group []rate.Request, patient bool) []rate.Request {
 	group = slices.Clone(group)
 	for i := range group {

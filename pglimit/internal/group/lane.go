@@ -131,7 +131,7 @@ func (l *Lane) gather() (*flight.Flight, []*waiter) {
 			continue
 		}
 		requests += len(w.Request)
-		if !agree(limits, w.Request) || len(waiters) > 0 && requests > maxRequests {
+		if agreed := agree(limits, w.Request); len(waiters) > 0 && (!agreed || requests > maxRequests) {
 			break
 		}
 		waiters = append(waiters, w)
