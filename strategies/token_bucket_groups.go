@@ -129,7 +129,7 @@ func (g *groups) checkTwice() error {
 // and locks the rows. In the caller's transaction there is only one try, and it must not fail.
 func (g *groups) take(ctx context.Context, session rate.Session, how call.Manner) (decisions []rate.Decision, err error) {
 	locked := !how.Impatient
-	err = call.Again(ctx, session, 3, func() error {
+	err = call.Again(ctx, session, 5, func() error {
 		decisions, err = g.takeOnce(ctx, session, how, locked)
 		locked = true
 		return err

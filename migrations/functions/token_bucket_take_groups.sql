@@ -7,9 +7,10 @@
 -- lasts[i - 1] + 1 to lasts[i], for different buckets.
 -- sums: what all of them ask of each bucket, or one number for all buckets. This is not checked.
 --
--- If a look finds that all buckets have enough, all groups are granted, as in token_bucket_take_many.
--- Otherwise token_bucket_plan decides which are, and locks the rows that it takes from, in order. If
--- its look finds none, it locks and writes nothing.
+-- If a look finds that all buckets are the usual case of token_bucket_take_many (there is a row with the
+-- same price, no lease, and enough for all), all groups are granted, by the same update. Otherwise
+-- token_bucket_plan decides which are, and locks the rows that it takes from, in order. If its look finds
+-- none, it locks and writes nothing.
 --
 -- lock_first: instead locks the rows of all buckets, in order, and inserts those that are missing, also
 -- for groups that it denies (unless it can grant nothing). Nobody can be faster. Any other call may give
@@ -31,7 +32,7 @@ set enable_seqscan = off
 as $$
 declare
     n constant int := cardinality(_keys);
-    enough boolean; -- in all buckets, by the look
+    all_usual boolean; -- all buckets are, by the look
     takes bigint[]; -- from each bucket
 begin
     if (n > 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
@@ -53,29 +54,27 @@ begin
         ), look as materialized (
             select not exists (
                 select from asked k
-                where k.ask > k.window_ns / k.token_ns or exists (
+                where k.ask > k.window_ns / k.token_ns or not exists (
                     select from pglimit.token_bucket b
-                    where b.key = k.key and b.limiter = k.limiter and not pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
+                    where b.key = k.key and b.limiter = k.limiter
+                        and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
                     offset 0 -- keeps this a look for each bucket
                 )
-            ) as all_have_enough
+            ) as all_usual
         ), updates as (
             update pglimit.token_bucket b
             set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
             from asked k
-            where (select l.all_have_enough from look l) and b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
+            where (select l.all_usual from look l) and b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
                 and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
                 and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
             returning array[k.number, b.full_ns, b.at_ns] as "row"
         )
-        select coalesce(array_agg(u."row"), '{}'), (select l.all_have_enough from look l) into usual, enough from updates u;
+        select coalesce(array_agg(u."row"), '{}'), (select l.all_usual from look l) into usual, all_usual from updates u;
     end if;
-    if enough then
+    if all_usual then
         granted := array_fill(true, array[cardinality(lasts)]);
-        if cardinality(usual) < 3 * n then
-            rest := pglimit.token_bucket_take_rest(_keys, _limiters, _tokens_ns, _windows_ns, sums, null, null, null, null, now_ns, usual);
-        end if;
-        if 0 = any (rest[:][2:2]) or pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
+        if cardinality(usual) < 3 * n or pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
             raise exception 'pglimit: a bucket has changed meanwhile, or was held' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each group by itself.';
         end if;
         return;

@@ -64,7 +64,7 @@ func noDeadlock(s *suite) {
 	const duration = 300 * time.Millisecond
 	limit := s.needs(rate.PerSecond(1_000_000).WithBurst(1)) // there is a token each time
 	driver := s.open(s.T, s.looksForDeadlocks())
-	// The keys are there. (Where one is not, a strategy may break a circle by giving up at once,
+	// The keys are there. (Where one is not, a strategy may break a circle by giving up after a moment,
 	// which a connection that looks so soon can be ahead of.)
 	for key := range 6 {
 		s.take(string(rune('a'+key)), limit, 1, 1)
