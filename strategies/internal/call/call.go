@@ -154,9 +154,9 @@ func passes(pg *pgconn.PgError) bool {
 	case serializationFailure: // it waited too long, or a bucket changed meanwhile
 		return true
 	case deadlockDetected:
-		// Postgres ends a deadlock of a call for groups, which would soon give up by itself, if
-		// deadlock_timeout is small; it may end any call that queues for a row in it, also one for a
-		// single key.
+		// Postgres ends a deadlock of a call for several buckets that inserts one, which would give up
+		// after a millisecond, if deadlock_timeout is small; it may end any call that queues for a row in
+		// it, also one for a single key.
 		return true
 	case queryCanceled:
 		// So Postgres reports a lock_timeout that ends just when the lock is granted, once in some
