@@ -227,7 +227,7 @@ func benchRunsThePublishedStatements(t *testing.T, c cli) {
 	// Whoever waits in a deadlock is found before the run ends.
 	execute(t, pool, "do $$ begin execute format('alter database %I set deadlock_timeout = ''100ms''', current_database()); end $$")
 	var report benchReport
-	for tries := 0; tries < 4; tries++ { // on one core callers meet less often
+	for range 4 { // on one core callers meet less often
 		r := c.runBench(t, "--strategies", "exclusion_range", "--published", "--limit", "1/200ms", "--keys", "1",
 			"--callers", "64", "--conns", "16", "--duration", "1200ms")
 		if mostly := strings.Contains(r.stderr, "published_exclusion, custom: ") && strings.Contains(r.stderr, "of the requests failed"); !mostly {
