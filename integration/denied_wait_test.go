@@ -64,3 +64,49 @@ func TestAPlanThatWaitedIsNotKept(t *testing.T) {
 		t.Errorf("a plan that is 150 ms old: %v", err)
 	}
 }
+
+// A row that changes between the look of a call for several buckets and its lock is not charged by the
+// look: the call takes nothing, and one that is made again decides by the row as it is now.
+func TestAPlanForARowThatChangedIsNotKept(t *testing.T) {
+	t.Parallel()
+	limit := hours.WithBurst(10)
+	for name, test := range map[string]struct {
+		change  string
+		granted int64
+	}{
+		"used":     {"update pglimit.token_bucket set full_ns = full_ns + 3 * token_ns where key = 'a'", 2},
+		"refunded": {"update pglimit.token_bucket set full_ns = full_ns - 3 * token_ns where key = 'a'", 8},
+		"reset":    {"delete from pglimit.token_bucket where key = 'a'", 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, s := newMigrated(t), strategies.TokenBucket{}
+			patiently(t, pool)
+			execute(t, pool, stoppedClock)
+			for range 5 {
+				take(t, pool, s, "a", limit)
+			}
+			// The look waits in the middle of its statement.
+			rewrite(t, pool, "in_turn", "granted bigint := 0", "granted bigint := (select 0 from pg_catalog.pg_advisory_xact_lock_shared(1))")
+			holder := session(t, pool)
+			execute(t, holder, "select pg_catalog.pg_advisory_xact_lock(1)")
+			want := []pglimit.Request{{Limiter: "test", Key: "a", Limit: limit, Tokens: 10, Unit: 1}, {Limiter: "test", Key: "b", Limit: limit, Tokens: 10, Unit: 1}}
+			var first error
+			var decisions []pglimit.Decision
+			whileBlocked(t, pool, func() {
+				_, first = pool.Exec(t.Context(), `select pglimit.token_bucket_take_many(array['a', 'b'], '{test}', array[$1::bigint], array[$2::bigint],
+					'{10,10}', '{1,2}', '{10,10}', '{1,1}', null)`, limit.Token().Nanoseconds(), limit.Window().Nanoseconds())
+				decisions = takeAll(t, pool, s, want...)
+			}, func() {
+				execute(t, pool, test.change)
+				commit(t, holder)
+			})
+			if sqlState(first) != "40001" {
+				t.Errorf("by the look, which is out of date: %v", first)
+			}
+			if decisions[0].Granted != test.granted || decisions[1].Granted != 10 {
+				t.Errorf("then: %+v, want %d granted of a", decisions, test.granted)
+			}
+		})
+	}
+}

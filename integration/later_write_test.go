@@ -21,23 +21,31 @@ func TestACallIsDecidedAsOfTheTimeByWhichItIsDated(t *testing.T) {
 	ahead := ask("k", 10, 2)
 	ahead.Ahead = time.Microsecond
 	for name, requests := range map[string][]pglimit.Request{
-		"one request": {ask("k", 10, 2)},
-		"in turn":     turns,
-		"ahead":       {ahead},
+		"one request":             {ask("k", 10, 2)},
+		"in turn":                 turns,
+		"ahead":                   {ahead},
+		"beside another":          {ask("k", 10, 2), ask("other", 1, 1)},
+		"in turn, beside another": append(turns, ask("other", 1, 1)),
+		"ahead, beside another":   {ahead, ask("other", 1, 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := newMigrated(t)
 			execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return
 				(select greatest(1000000000000, max(at_ns)) from pglimit.token_bucket)`) // as if the other call had been quick
+			patiently(t, pool)
 			var decisions []pglimit.Decision
-			execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values ('k', 'test', 1000007100000, 1000000, 1000000000000)`)
+			execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values
+				('k', 'test', 1000007100000, 1000000, 1000000000000), ('other', 'test', 1000007100000, 1000000, 1000000000000)`)
 			later := session(t, pool)
-			execute(t, later, `update pglimit.token_bucket set at_ns = 1000005000000`)
+			execute(t, later, `update pglimit.token_bucket set at_ns = 1000005000000 where key = 'k'`)
+			execute(t, later, `select from pglimit.token_bucket where key = 'other' for no key update`) // which a call for both waits for
 			whileBlocked(t, pool, func() { decisions = takeAll(t, pool, strategies.TokenBucket{}, requests...) }, func() { commit(t, later) })
 			var granted int64
-			for _, d := range decisions {
-				granted += d.Granted
+			for i, d := range decisions {
+				if requests[i].Key == "k" {
+					granted += d.Granted
+				}
 			}
 			if at := decisions[0].At.UnixNano(); granted != 6 || at != 1000005000000 {
 				t.Errorf("%d granted at %d, want 6 at 1000005000000: %+v", granted, at, decisions)

@@ -15,7 +15,8 @@
 --
 -- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile, its row is
 -- ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns, and if another call
--- holds a row of the rest; with 55P03 if it held one of the usual case for 20 ms. Then call once more, or ask for each bucket by itself.
+-- holds a row of the rest; with 55P03 if it held one of the usual case for 20 ms. Then call once more, or
+-- ask for each bucket by itself.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns and at_ns of its row.
 -- rest: seven numbers for each other bucket: its number, the tokens granted, and full_ns, token_ns,

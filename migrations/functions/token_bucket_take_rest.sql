@@ -38,7 +38,7 @@ begin
     with seen as materialized (
         select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns)
     ), free as materialized (
-        select s.number
+        select s.number, s.key, s.limiter, s.token_ns, s.granted
         from seen s
         join pglimit.token_bucket b on b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
         where s.granted > 0
@@ -48,9 +48,8 @@ begin
         set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), s.token_ns), b.at_ns, now_ns) + s.granted * s.token_ns,
             token_ns = s.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
             leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), s.token_ns)
-        from seen s
-        where s.granted > 0 and b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
-            and s.number in (select f.number from free f)
+        from free s
+        where b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter
         returning array[s.number, s.granted, b.full_ns, b.token_ns, b.at_ns, coalesce(b.leased_ns, 0), coalesce(b.until_ns, 0)] as "row"
     ), inserts as (
         insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)

@@ -1365,7 +1365,7 @@ begin
     with seen as materialized (
         select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns)
     ), free as materialized (
-        select s.number
+        select s.number, s.key, s.limiter, s.token_ns, s.granted
         from seen s
         join pglimit.token_bucket b on b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
         where s.granted > 0
@@ -1375,9 +1375,8 @@ begin
         set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), s.token_ns), b.at_ns, now_ns) + s.granted * s.token_ns,
             token_ns = s.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
             leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), s.token_ns)
-        from seen s
-        where s.granted > 0 and b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
-            and s.number in (select f.number from free f)
+        from free s
+        where b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter
         returning array[s.number, s.granted, b.full_ns, b.token_ns, b.at_ns, coalesce(b.leased_ns, 0), coalesce(b.until_ns, 0)] as "row"
     ), inserts as (
         insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
@@ -1426,7 +1425,8 @@ $$;
 --
 -- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile, its row is
 -- ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns, and if another call
--- holds a row of the rest; with 55P03 if it held one of the usual case for 20 ms. Then call once more, or ask for each bucket by itself.
+-- holds a row of the rest; with 55P03 if it held one of the usual case for 20 ms. Then call once more, or
+-- ask for each bucket by itself.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns and at_ns of its row.
 -- rest: seven numbers for each other bucket: its number, the tokens granted, and full_ns, token_ns,
