@@ -42,7 +42,11 @@ func (l *Limiter) complete(r *Request, own Limit) error {
 		r.Durability = l.config.Durability
 	}
 	r.Impatient = false // the stages decide that
-	return l.check(r)
+	if err := l.check(r); err != nil {
+		return err
+	}
+	r.Tokens -= r.Tokens % r.Unit // nobody gets a part of a unit: the parts of several requests must not add up to one
+	return nil
 }
 
 // check the fields of a request that the caller sets.

@@ -61,7 +61,8 @@ func TestTakeDecidesInOrderAndInOneCall(t *testing.T) {
 		{"c:7 b:1 a:1", "c:7 b:1 a:1", "c:7 b:1 a:1", "7/0 1/19 1/2"},
 		{"a:2 b:1 a:2 a:1 a:1", "a:2 b:1 a:2 a:1 a:1", "a:4/2 b:1 a:2/1", "2/1 1/19 -/1 1/0 -/0"}, // of one key in their order
 		{"a:4", "a:4", "a:4", "-/3"}, // Unit 0: all or nothing
-		{"c:10/2 a:3/2 b:20/1", "c:10/2 a:3/2 b:20/1", "c:10/2 a:3/2 b:20/1", "6/1 2/1 20/0"}, // as many units as there are
+		{"c:10/2 a:3/2 b:20/1", "c:10/2 a:2 b:20/1", "c:10/2 a:2 b:20/1", "6/1 2/1 20/0"}, // as many units as there are
+		{"c:3/2 c:3/2 c:2/1", "c:2 c:2 c:2/1", "c:4/2 c:2/1", "2/5 2/3 2/1"},              // whole ones
 		{"c:0/7 c:0/8 z:0", "c:0/7 c:0/8 z:0/1", "c:0/7 c:0/8 z:0/1", "0/7 -/7 -/0"},
 	} {
 		bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {

@@ -58,26 +58,50 @@ func (l *Lane) putAside(f *flight.Flight, waiters []*waiter, err error) (rest []
 		if w.flight = nil; !w.Left() {
 			f.Waiting.Add(-1)
 		}
-		l.held[bucket] = append(l.held[bucket], w)
+		l.waitFor(bucket, w)
 	}
 	return rest
 }
 
 // serveHeld sends the groups that wait for a row, one by one, until one is answered or nobody is
-// left. A call waits for the row as long as it takes.
+// left. Each call waits for the row as long as it takes. Between calls, those for other rows have
+// their turn.
 func (l *Lane) serveHeld(bucket rate.Bucket) {
-	l.Patience <- struct{}{}
-	defer func() { <-l.Patience }()
-	for f, waiters := l.nextHeld(bucket); f != nil; f, waiters = l.nextHeld(bucket) {
-		decisions, err := l.calls.Send(f.Ctx, [][]rate.Request{withPatience(waiters[0].Request, true)})
-		if err == nil {
-			l.tell(f, waiters, decisions)
-			l.release(bucket)
-		} else if lost := l.fail(f, waiters, l.Blame(err)); !errors.Is(err, rate.ErrNothingTaken) {
-			l.Stats.Lost.Add(lost)
-		}
-		f.Land()
+	for more := true; more; {
+		l.Patience <- struct{}{}
+		more = l.askHeld(bucket)
+		<-l.Patience
 	}
+}
+
+// askHeld sends the next group that waits for the row. It returns false if the row is no longer known to
+// be held: the group was answered, or there is none.
+func (l *Lane) askHeld(bucket rate.Bucket) bool {
+	f, waiters := l.nextHeld(bucket)
+	if f == nil {
+		return false
+	}
+	defer f.Land()
+	decisions, err := l.calls.Send(f.Ctx, [][]rate.Request{withPatience(waiters[0].Request, true)})
+	if err == nil {
+		l.tell(f, waiters, decisions)
+		l.release(bucket)
+		return false
+	}
+	if lost := l.fail(f, waiters, l.Blame(err)); !errors.Is(err, rate.ErrNothingTaken) {
+		l.Stats.Lost.Add(lost)
+	}
+	return true
+}
+
+// waitFor adds the waiter to those that wait for the held row. The lane is locked. Who came before
+// mostly leaves before: so those who have left do not pile up.
+func (l *Lane) waitFor(bucket rate.Bucket, w *waiter) {
+	waiters := l.held[bucket]
+	for len(waiters) > 0 && waiters[0].Left() {
+		waiters = waiters[1:]
+	}
+	l.held[bucket] = append(waiters, w)
 }
 
 // nextHeld takes the next group that waits for the row. If there is none, the row is no longer
@@ -99,6 +123,6 @@ func (l *Lane) release(bucket rate.Bucket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.queue = append(l.held[bucket], l.queue...)
-	l.held[bucket] = nil
+	delete(l.held, bucket)
 	l.start()
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/group"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -149,4 +150,69 @@ func TestTwoCallsWaitForHeldRows(t *testing.T) {
 		heards["a"].granted(t)
 		heards["c"].granted(t)
 	})
+}
+
+// While others come for two held rows again and again, and give up, the callers of a third have
+// their turn.
+func TestEveryHeldRowHasItsTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rows{named: true}
+		c := &calls{send: r.send}
+		l := c.lane()
+		free := make(map[string]func())
+		for _, key := range []string{"a", "b", "c"} {
+			free[key] = r.hold(key)
+		}
+		come := func() (c *heard) {
+			for _, key := range []string{"a", "b", "c"} {
+				c = comeAndLeave(t, l, key)
+			}
+			later(100 * time.Millisecond)
+			return c
+		}
+		for range 100 {
+			come()
+		}
+		free["c"]()
+		for range 50 {
+			come()
+		}
+		come().granted(t)
+		free["a"]()
+		free["b"]()
+		later(3 * time.Second)
+	})
+}
+
+// Callers who leave while their row has to wait for its turn are forgotten.
+func TestWhoLeavesAHeldRowIsForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rows{named: true}
+		c := &calls{send: r.send}
+		l := c.lane()
+		for _, key := range []string{"a", "b"} {
+			free := r.hold(key)
+			defer later(time.Second)
+			defer free()
+			ask(t.Context(), l, groupOf(key))
+			later(30 * time.Millisecond)
+		}
+		defer r.hold("c")()
+		for range 100 {
+			comeAndLeave(t, l, "c")
+			later(100 * time.Millisecond)
+		}
+		if n := l.WaitFor(groupOf("c")[0].Bucket()); n > 12 {
+			t.Errorf("%d groups wait for c, of 10 a second that wait for a second", n)
+		}
+	})
+}
+
+// comeAndLeave asks, and gives up after a second.
+func comeAndLeave(t *testing.T, l *group.Lane, key string) *heard {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	t.Cleanup(cancel)
+	return ask(ctx, l, groupOf(key))
 }

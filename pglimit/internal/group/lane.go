@@ -127,7 +127,7 @@ func (l *Lane) gather() (*flight.Flight, []*waiter) {
 			continue
 		}
 		if bucket, held := l.holds(w.Request); held {
-			l.held[bucket] = append(l.held[bucket], w)
+			l.waitFor(bucket, w)
 			continue
 		}
 		requests += len(w.Request)
