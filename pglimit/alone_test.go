@@ -228,6 +228,32 @@ func TestHowManyGoAloneAtOnce(t *testing.T) {
 	})
 }
 
+// In a transaction the rows stay locked, so those of a Take are locked in one order: two transactions
+// that name the same keys in different orders do not deadlock.
+func TestTheOrderOfThoseThatGoAlone(t *testing.T) {
+	t.Parallel()
+	s := &onceFake{fake: &fake{}}
+	in := newLimiter(t, s, nil).InTx(pglimitTx{})
+	for range 20 {
+		s.asked = nil
+		var requests []pglimit.Request
+		for i, name := range strings.Fields("b/z c/a a/z b/a a/a b/z") {
+			key, limiter, _ := strings.Cut(name, "/")
+			requests = append(requests, pglimit.Request{Key: key, Limiter: limiter, Tokens: 1, ID: fmt.Sprint(i)})
+		}
+		if _, err := in.Take(t.Context(), requests...); err != nil {
+			t.Error(err)
+		}
+		var order string
+		for _, r := range s.asked {
+			order += " " + r.Key + "/" + r.Limiter + ":" + r.ID
+		}
+		if want := " a/a:4 a/z:2 b/a:3 b/z:0 b/z:5 c/a:1"; order != want {
+			t.Fatalf("asked%s, want%s", order, want)
+		}
+	}
+}
+
 // With Config.Block every request goes out by itself, and the memory knows only of blocks.
 func TestOnlyABlockIsRemembered(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,7 @@ import (
 // in have their answers, the places that are empty still are given back, and the door opens.
 type door struct {
 	asking int           // callers behind the door
+	before []*knocking   // callers who wait while it is shut, in the order in which they came
 	empty  []*emptyPlace // of all lines of the bucket, by due; who comes takes none that is overdue: its tokens may be there for others
 	giving bool          // a call under way gives places back
 	shut   chan struct{} // closed when the door opens; nil while it is open
@@ -23,6 +24,13 @@ type emptyPlace struct {
 	request Request         // as in the line
 	ctx     context.Context // of who gave up, without its end
 	gone    chan struct{}   // closed when somebody has taken it, or it is given back
+}
+
+// knocking is a caller who waits at the door until it opens, or an empty place is there.
+type knocking struct {
+	request Request
+	latest  time.Time     // when the tokens must be due
+	own     chan *sleeper // has an element if there was a place
 }
 
 // mayBeOverdue is how late, by the database's clock, the tokens of somebody who left may be used by
@@ -42,44 +50,77 @@ type givenUp struct {
 // nil: the caller is to ask Postgres, and then to tell answered. The wait at the door is a part of
 // r.Ahead.
 func (s *sleepers) come(ctx context.Context, r *Request) (own *sleeper, d Decision, err error) {
-	for {
-		own, shut := s.knock(*r)
-		if own != nil {
-			return own, own.first, nil
-		}
+	for own == nil {
+		k := &knocking{*r, time.Now().Add(r.Ahead), make(chan *sleeper, 1)}
+		shut := s.knock(k)
 		if shut == nil {
 			return nil, Decision{}, nil
 		}
-		came := time.Now()
 		select {
+		case own = <-k.own:
+			return own, own.first, nil
 		case <-shut:
 		case <-ctx.Done():
-			return nil, Decision{}, ctx.Err()
+			err = ctx.Err()
 		case <-s.ended.Done():
-			return nil, Decision{}, ErrClosed
+			err = ErrClosed
 		}
-		r.Ahead = max(0, r.Ahead-time.Since(came)).Truncate(time.Millisecond) // as longestWait does
+		if own = s.turnAway(k); own == nil && err != nil {
+			return nil, Decision{}, err
+		}
+		r.Ahead = max(0, time.Until(k.latest)).Truncate(time.Millisecond) // as longestWait does
 	}
+	return own, own.first, nil
 }
 
-// knock is come without the wait: shut is closed when it may be tried again.
-func (s *sleepers) knock(r Request) (own *sleeper, shut chan struct{}) {
+// knock at the door. If it is open, shut is nil, and the caller may go in. Otherwise shut is closed when
+// the caller may knock again, unless an empty place is there before, or now.
+func (s *sleepers) knock(k *knocking) (shut chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d, line := s.doorOf(r), inLine(r)
-	for i, e := range d.empty {
-		if left := time.Until(e.due); e.request == line && left > 0 && left <= r.Ahead {
-			d.empty = slices.Delete(d.empty, i, i+1)
-			close(e.gone)
-			s.passedOn.Add(e.decision.Granted)
-			s.turn(r, d)
-			return s.stand(line, e.place), nil
-		}
-	}
+	d := s.doorOf(k.request)
 	if d.shut == nil {
 		d.asking++
+		return nil
 	}
-	return nil, d.shut
+	d.before = append(d.before, k)
+	shut = d.shut
+	s.turn(k.request, d)
+	return shut
+}
+
+// turnAway somebody who waits no longer. own is nil, unless there was a place at the same moment.
+func (s *sleepers) turnAway(k *knocking) (own *sleeper) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.doorOf(k.request)
+	d.before = slices.DeleteFunc(d.before, func(other *knocking) bool { return other == k })
+	select {
+	case own = <-k.own:
+	default:
+	}
+	s.turn(k.request, d)
+	return own
+}
+
+// fill the empty places with callers at the door, who come first, for whom they are due in time.
+func (s *sleepers) fill(d *door) {
+	now := time.Now()
+	d.before = slices.DeleteFunc(d.before, func(k *knocking) bool {
+		line := inLine(k.request)
+		i := slices.IndexFunc(d.empty, func(e *emptyPlace) bool {
+			return e.request == line && e.due.After(now) && !e.due.After(k.latest)
+		})
+		if i < 0 {
+			return false
+		}
+		e := d.empty[i]
+		d.empty = slices.Delete(d.empty, i, i+1)
+		close(e.gone)
+		s.passedOn.Add(e.decision.Granted)
+		k.own <- s.stand(line, e.place)
+		return true
+	})
 }
 
 func (s *sleepers) doorOf(r Request) *door {
@@ -140,12 +181,13 @@ func (s *sleepers) giveUp(ctx context.Context, r Request, own *sleeper) {
 
 // turn the door, if it is time. The sleepers are locked.
 func (s *sleepers) turn(r Request, d *door) {
+	s.fill(d)
 	switch {
 	case d.giving:
 	case len(d.empty) == 0:
 		if d.shut != nil {
 			close(d.shut)
-			d.shut = nil
+			d.shut, d.before = nil, nil
 		}
 		if d.asking == 0 {
 			delete(s.doors, r.Bucket())

@@ -106,7 +106,7 @@ func (l *Limiter) granted(d *Decision) (Request, error) {
 	case d.Source == FromFallback:
 		return r, &RequestError{Field: "Source", Why: "is fallback: Postgres has not granted the tokens"}
 	}
-	return r, nil
+	return r, checkLimit(l.strategy, r.Limit)
 }
 
 // refundOf n of the tokens that were granted, the last of them.

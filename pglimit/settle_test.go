@@ -92,6 +92,15 @@ func TestBadRefunds(t *testing.T) {
 			t.Errorf("settle %+v as %d: %v", test.decision, test.settle, err)
 		}
 	}
+	incomplete := granted // as one that was stored in part
+	incomplete.Limit.Period = 0
+	var limit *pglimit.LimitError
+	if err := limiter.Refund(t.Context(), incomplete, 1); !errors.As(err, &limit) {
+		t.Error(err)
+	}
+	if _, err := limiter.Settle(t.Context(), incomplete, 6); !errors.As(err, &limit) {
+		t.Error(err)
+	}
 	if len(s.refunds) != 0 || len(s.calls) > 2 {
 		t.Errorf("%d refunds, %d calls", len(s.refunds), len(s.calls))
 	}

@@ -1,6 +1,7 @@
 package pglimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,13 +143,26 @@ func (l *Limiter) fetchAll(ctx context.Context, requests []Request, unknown []in
 	fetches.Wait()
 }
 
-// byBucket has the indexes into unknown of each bucket's requests that are wanted, in order.
-func byBucket(requests []Request, unknown []int, wanted func(*Request) bool) map[rate.Bucket][]int {
-	buckets := make(map[rate.Bucket][]int)
+// byBucket has the indexes into unknown of each bucket's requests that are wanted, in order. The
+// buckets are in the order in which rows are locked, because in a transaction they stay locked.
+func byBucket(requests []Request, unknown []int, wanted func(*Request) bool) (buckets [][]int) {
+	var order []int
 	for i, at := range unknown {
-		if r := &requests[at]; wanted(r) {
-			buckets[r.Bucket()] = append(buckets[r.Bucket()], i)
+		if wanted(&requests[at]) {
+			order = append(order, i)
 		}
+	}
+	compare := func(i, j int) int {
+		a, b := &requests[unknown[i]], &requests[unknown[j]]
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Limiter, b.Limiter))
+	}
+	slices.SortStableFunc(order, compare)
+	for n, i := range order {
+		if n == 0 || compare(order[n-1], i) != 0 {
+			buckets = append(buckets, nil)
+		}
+		last := &buckets[len(buckets)-1]
+		*last = append(*last, i)
 	}
 	return buckets
 }

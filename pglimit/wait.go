@@ -163,7 +163,10 @@ func (l *Limiter) canWait() error {
 func (l *Limiter) longestWait(ctx context.Context, limit Limit, longest time.Duration) (time.Duration, error) {
 	most := MaxWindow - limit.Window()
 	deadline, ends := ctx.Deadline()
-	if !ends && longest == 0 {
+	switch {
+	case ctx.Err() != nil:
+		return 0, ctx.Err()
+	case !ends && longest == 0:
 		return 0, errWaitWithoutEnd
 	}
 	if ends {

@@ -128,6 +128,15 @@ func TestAWaitThatWouldBeTooLongFailsAtOnce(t *testing.T) {
 		if d, err := limiter.Wait(ended, "k"); !errors.Is(err, context.DeadlineExceeded) || d != none {
 			t.Errorf("%+v, %v", d, err)
 		}
+		cancelled, cancel := context.WithTimeout(t.Context(), time.Hour)
+		cancel()
+		asked := len(s.calls)
+		if d, err := limiter.Wait(cancelled, "k"); !errors.Is(err, context.Canceled) || d != none {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if synctest.Wait(); len(s.calls) != asked {
+			t.Errorf("asked for somebody who had left before: %+v", s.calls[asked:])
+		}
 		if _, err := waiting(t, s, nil).Wait(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), "a wait without end: give the context of Wait a deadline, or set Config.MaxWait") {
 			t.Error(err)
 		}
@@ -210,6 +219,35 @@ func TestWhoComesTakesAnEmptyPlace(t *testing.T) {
 		}
 		if full := time.Unix(0, s.of("k").Full); time.Since(full) != 600*ms { // four tokens were used, which 400 ms paid for
 			t.Errorf("full since %v", time.Since(full))
+		}
+	})
+}
+
+// Who waits at the door has the next place that becomes empty, also while others are given back: callers
+// who give up one after another do not keep it shut.
+func TestWhoWaitsAtTheDoorHasTheNextPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, func(c *pglimit.Config) { c.Timeout = time.Second })
+		var waiters []*waiter
+		for range 40 {
+			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
+		}
+		s.latency = 100 * ms
+		waiters[39].leave() // its place is given back meanwhile
+		later(10 * ms)
+		came := waitN(t, limiter, "k", 1, time.Hour)
+		for i := range 30 {
+			waiters[38-i].leave()
+			later(50 * ms)
+		}
+		later(5 * time.Second)
+		if came.err != nil || !came.over {
+			t.Errorf("%+v", came)
+		}
+		if stats := limiter.Stats(); stats.PassedOnTokens != 1 || stats.LostTokens != 0 || stats.Waiting != 0 {
+			t.Errorf("%+v", stats)
 		}
 	})
 }

@@ -47,9 +47,11 @@ func (c *calls) lane() *group.Lane {
 			return decisions, nil
 		},
 		GiveBack: func(ctx context.Context, refunds []rate.Refund) error {
+			c.mu.Lock()
 			for _, r := range refunds {
 				c.refunds = append(c.refunds, fmt.Sprintf("%s:%d", r.Key, r.Tokens))
 			}
+			c.mu.Unlock()
 			if c.giveBack != nil {
 				return c.giveBack(ctx)
 			}
