@@ -139,11 +139,10 @@ func (s *sqlSession) OneConnection(_ context.Context, f func(Session) error) err
 func (s *sqlSession) Exec(ctx context.Context, statement string, args ...any) (rows int64, err error) {
 	args = sqlArgs(args)
 	var result sql.Result
-	err = s.send(ctx, func() error {
+	if err := s.send(ctx, func() (err error) {
 		result, err = s.sender.ExecContext(ctx, statement, args...)
 		return err
-	})
-	if err != nil {
+	}); err != nil {
 		return 0, err
 	}
 	s.note(statement)
@@ -227,11 +226,16 @@ func (s *sqlSession) inTurn(ctx context.Context, statements []Statement) (done i
 	return done, nil
 }
 
+var errStuck = errors.New("pglimit: the driver has not returned from the statement before")
+
 // send a statement, unless the context has ended: lib/pq might let it pass, and would close the
 // connection.
 func (s *sqlSession) send(ctx context.Context, statement func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if s.stuck {
+		return errStuck
 	}
 	ended, err := within(ctx, statement)
 	s.stuck = s.stuck || !ended

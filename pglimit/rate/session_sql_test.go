@@ -94,6 +94,8 @@ func (s *server) open(t *testing.T) rate.Session {
 
 func (s *server) wantSent(t *testing.T, statements ...string) {
 	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if !slices.Equal(s.sent, statements) {
 		t.Errorf("sent %q, want %q", s.sent, statements)
 	}
@@ -140,6 +142,31 @@ func TestSQLDriverThatDoesNotReturn(t *testing.T) {
 			t.Errorf("%d connections were closed", s.closed)
 		}
 	})
+}
+
+// Nor is a transaction that such a driver is in: nothing more is sent, not even a rollback, and what the
+// driver says later is not heard.
+func TestSQLDriverThatDoesNotReturnInATransaction(t *testing.T) {
+	t.Parallel()
+	s := &server{fail: func(statement string) error {
+		if statement == "hang" {
+			time.Sleep(1500 * time.Millisecond)
+		}
+		return nil
+	}}
+	session := s.open(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	done, err := session.Pipeline(ctx, rate.Statement{SQL: "first"}, rate.Statement{SQL: "hang"}, rate.Statement{SQL: "last"})
+	if done != 1 || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(done, err)
+	}
+	if took := time.Since(began); took > 1400*time.Millisecond {
+		t.Errorf("the caller waited %v", took)
+	}
+	time.Sleep(1600*time.Millisecond - time.Since(began)) // not a synchronisation: the race detector must see that there is none
+	s.wantSent(t, "begin", "first", "hang")
 }
 
 // Nothing is sent once the context has ended.
