@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -20,38 +22,63 @@ func TestACallIsDecidedAsOfTheTimeByWhichItIsDated(t *testing.T) {
 	turns := []pglimit.Request{ask("k", 2, 2), ask("k", 2, 2), ask("k", 2, 2), ask("k", 2, 2), ask("k", 2, 2)}
 	ahead := ask("k", 10, 2)
 	ahead.Ahead = time.Microsecond
-	for name, requests := range map[string][]pglimit.Request{
-		"one request":             {ask("k", 10, 2)},
-		"in turn":                 turns,
-		"ahead":                   {ahead},
-		"beside another":          {ask("k", 10, 2), ask("other", 1, 1)},
-		"in turn, beside another": append(turns, ask("other", 1, 1)),
-		"ahead, beside another":   {ahead, ask("other", 1, 1)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool := newMigrated(t)
-			execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return
-				(select greatest(1000000000000, max(at_ns)) from pglimit.token_bucket)`) // as if the other call had been quick
-			patiently(t, pool)
-			var decisions []pglimit.Decision
-			execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values
-				('k', 'test', 1000007100000, 1000000, 1000000000000), ('other', 'test', 1000007100000, 1000000, 1000000000000)`)
-			later := session(t, pool)
-			execute(t, later, `update pglimit.token_bucket set at_ns = 1000005000000 where key = 'k'`)
-			execute(t, later, `select from pglimit.token_bucket where key = 'other' for no key update`) // which a call for both waits for
-			whileBlocked(t, pool, func() { decisions = takeAll(t, pool, strategies.TokenBucket{}, requests...) }, func() { commit(t, later) })
-			var granted int64
-			for i, d := range decisions {
-				if requests[i].Key == "k" {
-					granted += d.Granted
+	for _, later := range []struct{ at, granted int64 }{{1000005000000, 6}, {1000050000000, 10}} {
+		for name, requests := range map[string][]pglimit.Request{
+			"one request":             {ask("k", 10, 2)},
+			"in turn":                 turns,
+			"ahead":                   {ahead},
+			"beside another":          {ask("k", 10, 2), ask("other", 1, 1)},
+			"in turn, beside another": append(turns, ask("other", 1, 1)),
+			"ahead, beside another":   {ahead, ask("other", 1, 1)},
+		} {
+			t.Run(fmt.Sprint(name, later.granted), func(t *testing.T) {
+				t.Parallel()
+				pool := newMigrated(t)
+				execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return
+					(select greatest(1000000000000, max(at_ns)) from pglimit.token_bucket)`) // as if the other call had been quick
+				patiently(t, pool)
+				var decisions []pglimit.Decision
+				execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values
+					('k', 'test', 1000007100000, 1000000, 1000000000000), ('other', 'test', 1000007100000, 1000000, 1000000000000)`)
+				other := session(t, pool)
+				execute(t, other, `update pglimit.token_bucket set at_ns = $1 where key = 'k'`, later.at)
+				execute(t, other, `select from pglimit.token_bucket where key = 'other' for no key update`) // which a call for both waits for
+				calls := &countedCalls{Session: on(pool)}
+				whileBlocked(t, pool, func() {
+					var err error
+					if decisions, err = (strategies.TokenBucket{}).Take(t.Context(), calls, requests); err != nil {
+						t.Error(err)
+					}
+				}, func() { commit(t, other) })
+				if decisions == nil {
+					return
 				}
-			}
-			if at := decisions[0].At.UnixNano(); granted != 6 || at != 1000005000000 {
-				t.Errorf("%d granted at %d, want 6 at 1000005000000: %+v", granted, at, decisions)
-			}
-		})
+				if calls.n != 1 {
+					t.Errorf("it took %d calls", calls.n)
+				}
+				var granted int64
+				for i, d := range decisions {
+					if requests[i].Key == "k" {
+						granted += d.Granted
+					}
+				}
+				if at := decisions[0].At.UnixNano(); granted != later.granted || at != later.at {
+					t.Errorf("%d granted at %d, want %d at %d: %+v", granted, at, later.granted, later.at, decisions)
+				}
+			})
+		}
 	}
+}
+
+// countedCalls counts the statements that return a row.
+type countedCalls struct {
+	pglimit.Session
+	n int
+}
+
+func (c *countedCalls) Row(ctx context.Context, sql string, args []any, into ...any) error {
+	c.n++
+	return c.Session.Row(ctx, sql, args, into...)
 }
 
 // A row that was written up to 10 ms ahead of the clock, which has stepped back by less than counts, is

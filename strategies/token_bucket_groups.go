@@ -151,15 +151,21 @@ func (g *groups) takeOnce(ctx context.Context, session rate.Session, how call.Ma
 	for k := range buckets {
 		buckets[k].FullNS -= takes[k] * g.tokens[k] // as they were before the call
 	}
-	return g.decide(nowNS, granted, buckets), nil
+	dates := make([]int64, len(buckets))
+	for k, b := range buckets {
+		if dates[k] = b.Dated(nowNS); len(rest) == 0 { // the row may be later than nowNS by more than a step, but not ahead of the clock
+			dates[k] = max(nowNS, b.AtNS)
+		}
+	}
+	return g.decide(dates, granted, buckets), nil
 }
 
-// decide goes through the groups once more, as the SQL function did.
-func (g *groups) decide(nowNS int64, granted []bool, buckets []bucket.Bucket) []rate.Decision {
+// decide goes through the groups once more, as the SQL function did. dates: when the buckets were decided
+// about.
+func (g *groups) decide(dates []int64, granted []bool, buckets []bucket.Bucket) []rate.Decision {
 	decisions := make([]rate.Decision, len(g.requests))
 	g.each(granted, func(i int, granted bool) {
-		r, b := &g.requests[i], &buckets[g.members[i]-1]
-		atNS := b.Dated(nowNS)
+		r, b, atNS := &g.requests[i], &buckets[g.members[i]-1], dates[g.members[i]-1]
 		if granted {
 			b.FullNS += g.asks[i] * b.TokenNS
 			decisions[i] = b.Decision(r, atNS, r.Tokens)

@@ -95,6 +95,9 @@ func (m *many) takeInTurn(ctx context.Context, session rate.Session, requests []
 	return nil
 }
 
+// manyNS is how long a call may last: see token_bucket_take_many.sql.
+const manyNS = 100_000_000
+
 // take decides requests for several buckets in one call.
 func (m *many) take(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how call.Manner) error {
 	last, wants, units, aheads := m.last, m.wants, m.units, m.aheads
@@ -111,7 +114,11 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 	}
 	buckets, grants := readRows(m.tokens, m.asks, usual, rest)
 	for k, b := range buckets {
-		m.share(k, b, grants[k], b.Dated(nowNS), requests, decisions)
+		atNS := b.Dated(nowNS)
+		if b.AtNS <= nowNS+manyNS { // somebody else has written the row meanwhile; the clock has not stepped back
+			atNS = max(nowNS, b.AtNS)
+		}
+		m.share(k, b, grants[k], atNS, requests, decisions)
 	}
 	return nil
 }

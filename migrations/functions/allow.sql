@@ -12,10 +12,11 @@
 -- denials, and so blocks no key. It looks for a block before it takes: a call that waits for the row
 -- when a block begins may still be granted.
 --
--- A grant waits for any call that holds the row, and locks it until the transaction ends. A denial
--- locks and writes nothing, unless another call took the tokens between the look and the lock, or
--- the clock has stepped back since the key was blocked: then once. The grant is undone if the
--- transaction is rolled back. synchronous_commit stays as it is.
+-- A grant waits for any call that holds the row, and locks it until the transaction ends. (A transaction
+-- that takes from several keys must name them in one order, as every other does.) A denial locks and
+-- writes nothing, unless another call took the tokens between the look and the lock, or, once, the
+-- clock has stepped back since the key's last write. The grant is undone if the transaction is rolled
+-- back. synchronous_commit stays as it is.
 --
 -- Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
 --

@@ -16,7 +16,7 @@ declare
     granted bigint := 0;
 begin
     for i in first .. last loop
-        if (wants[i] >= 0 and units[i] > 0 and (aheads_ns is null or aheads_ns[i] between 0 and 6400000000000000000)) is not true then
+        if (wants[i] >= 0 and units[i] > 0 and (aheads_ns is null or aheads_ns[i] between 0 and 6400000000000000000 - room_ns)) is not true then
             raise exception 'pglimit.in_turn: request % wants % in units of %, % ns ahead', i, wants[i], units[i], aheads_ns[i] using errcode = 'invalid_parameter_value';
         end if;
         granted := granted + least(wants[i], case

@@ -18,7 +18,7 @@ begin
     -- The clock is read behind the lock: compared with an older time, any new row would be ahead.
     if block.at_ns > pglimit.clock_ns() + pglimit.step_ns() then
         update pglimit.token_bucket_blocks b
-        set since_ns = greatest(1, b.since_ns - (b.at_ns - clock.now_ns)), until_ns = greatest(1, b.until_ns - (b.at_ns - clock.now_ns)),
+        set since_ns = greatest(1, b.since_ns - (b.at_ns - clock.now_ns)), until_ns = case when b.until_ns > 0 then greatest(1, b.until_ns - (b.at_ns - clock.now_ns)) end,
             forget_ns = greatest(1, b.forget_ns - (b.at_ns - clock.now_ns)), at_ns = clock.now_ns
         from (select pglimit.clock_ns() as now_ns offset 0) clock where b.key = _key and b.limiter = _limiter
         returning b.* into block;

@@ -20,7 +20,7 @@ declare
     back_ns bigint;
 begin
     if (_key is not null and _limiter is not null and _token_ns > 0 and _window_ns between _token_ns and 6400000000000000000
-        and tokens between 0 and 9223372036854775807 / _token_ns and granted_ns >= 0 and delay_ns >= 0) is not true then
+        and tokens between 0 and 9223372036854775807 / _token_ns and granted_ns >= 0 and delay_ns between 0 and 9223372036854775807 - granted_ns) is not true then
         raise exception 'token_bucket_give_back: % tokens, token_ns %, window_ns %, granted_ns %, delay_ns %', tokens, _token_ns, _window_ns, granted_ns, delay_ns
             using errcode = 'invalid_parameter_value';
     end if;

@@ -1,9 +1,9 @@
 -- Returns how many of the tokens that are asked for each of many buckets can grant. A plain read:
 -- locks nothing.
 --
--- Each row is read as of now_ns, or as of its last write if that is later. It can be later by a
--- few milliseconds, if the row was written after now_ns was read. If it is later by more, the
--- clock has stepped back, and the result for this bucket means nothing.
+-- Each row is read as of now_ns, or as of its last write if that is later: the row was written after
+-- now_ns was read. If it is ahead of the clock even now, by more than step_ns, the clock has stepped back,
+-- and the result for this bucket means nothing.
 --
 -- Parameters are as for token_bucket_take_many; buckets whose key is null are left out.
 -- row: null if the bucket has none.

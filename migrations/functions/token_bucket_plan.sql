@@ -25,13 +25,12 @@ declare
     bucket pglimit.token_bucket; -- one of them
     there bigint[]; -- tokens in each bucket
     locked boolean[] := array_fill(false, array[n]);
-    ahead boolean; -- a locked row is: the clock stepped back behind the lock, which moves such a row
 begin
     if (lasts[cardinality(lasts)] = cardinality(asks) and 0 <= all (lasts) and cardinality(asks) >= all (lasts)
         and cardinality(asks) = cardinality(members) and 1 <= all (members) and n >= all (members) and 0 < all (asks)) is not true then
         raise exception 'token_bucket_plan: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
-    for try in 1 .. 2147483647 loop
+    for try in 1 .. 2 loop
         for i in 1 .. case when try = 1 then 0 else n end loop
             if lock_first or takes[i] > 0 then
                 perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
@@ -44,18 +43,16 @@ begin
             left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
             order by k.number);
         now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
-        ahead := false;
         for i in 1 .. n loop
             bucket := rows[i];
-            if bucket.at_ns > now_ns + pglimit.step_ns() then
-                ahead := ahead or locked[i];
+            if bucket.at_ns > now_ns + pglimit.step_ns() and not locked[i] then
                 there[i] := coalesce(_windows_ns[i], _windows_ns[1]) / coalesce(_tokens_ns[i], _tokens_ns[1]);
             else
                 there[i] := pglimit.token_bucket_there(bucket, greatest(now_ns, bucket.at_ns), coalesce(_tokens_ns[i], _tokens_ns[1]), coalesce(_windows_ns[i], _windows_ns[1]));
             end if;
         end loop;
         select p.granted, p.takes into granted, takes from pglimit.all_or_nothing(there, lasts, members, asks) p;
-        exit when 0 = all (takes) or try > 1 and not ahead;
+        exit when 0 = all (takes);
     end loop;
     for i in 1 .. n loop
         if takes[i] = 0 then

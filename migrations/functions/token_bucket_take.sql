@@ -8,7 +8,8 @@
 -- In all other cases it looks without a lock, and denies if there is nothing to grant: such a denial
 -- locks no row, writes nothing, and waits for nobody. Otherwise it inserts the row, or updates it if it
 -- is still the row that was seen. If another call was faster, or the row is ahead of the clock, it locks
--- the row first, and decides again. It also decides again if the wait for the lock was longer than 10 ms.
+-- the row first, and decides again. It also decides again if it waited more than 10 ms for a call that did
+-- not change the row.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- wants, units: one element for each of several requests, or null. If they are given, want is the sum
@@ -37,7 +38,7 @@ begin
     -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
     -- REINDEX.
     lock table pglimit.token_bucket in row exclusive mode;
-    for try in 0 .. 2147483647 loop
+    for try in 0 .. 2 loop
         if try = 0 then
             granted := want / unit * unit;
             continue when wants is not null or granted > _window_ns / _token_ns;
@@ -45,7 +46,7 @@ begin
             update pglimit.token_bucket b
             set (full_ns, at_ns) = (
                     select greatest(b.full_ns, b.at_ns, clock.now_ns) + granted * _token_ns, greatest(b.at_ns, clock.now_ns)
-                    from (select pglimit.clock_ns() as now_ns offset 0) clock -- one reading, behind the lock
+                    from (select pglimit.clock_ns() as now_ns offset 0) clock -- one reading
                 ),
                 room = null
             where b.key = _key and b.limiter = _limiter
@@ -59,7 +60,7 @@ begin
                 bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
             end if;
             now_ns := pglimit.clock_ns(); -- behind the look or the lock: compared with an older time, a new row would be ahead
-            continue when bucket.at_ns > now_ns + pglimit.step_ns(); -- the lock moves such a row
+            continue when try = 1 and bucket.at_ns > now_ns + pglimit.step_ns(); -- the lock moves such a row
             now_ns := greatest(now_ns, bucket.at_ns); -- a decision is not dated before the grants that it counts
 
             granted := case
@@ -81,7 +82,6 @@ begin
                     leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), _token_ns)
                 where b.key = _key and b.limiter = _limiter
                     and (try > 1 or b is not distinct from bucket) -- it is locked, or is the row that was seen
-                    and pglimit.clock_ns() >= now_ns - pglimit.step_ns() -- else it stepped back while this waited
                 returning b.* into bucket;
             end if;
         end if;

@@ -57,7 +57,7 @@ begin
                 where k.ask > k.window_ns / k.token_ns or not exists (
                     select from pglimit.token_bucket b
                     where b.key = k.key and b.limiter = k.limiter
-                        and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
+                        and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
                     offset 0 -- keeps this a look for each bucket
                 )
             ) as all_usual
@@ -66,7 +66,7 @@ begin
             set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
             from asked k
             where (select l.all_usual from look l) and b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-                and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
+                and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
                 and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
             returning array[k.number, b.full_ns, b.at_ns] as "row"
         )

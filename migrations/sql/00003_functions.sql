@@ -261,7 +261,7 @@ begin
     -- The clock is read behind the lock: compared with an older time, any new row would be ahead.
     if block.at_ns > pglimit.clock_ns() + pglimit.step_ns() then
         update pglimit.token_bucket_blocks b
-        set since_ns = greatest(1, b.since_ns - (b.at_ns - clock.now_ns)), until_ns = greatest(1, b.until_ns - (b.at_ns - clock.now_ns)),
+        set since_ns = greatest(1, b.since_ns - (b.at_ns - clock.now_ns)), until_ns = case when b.until_ns > 0 then greatest(1, b.until_ns - (b.at_ns - clock.now_ns)) end,
             forget_ns = greatest(1, b.forget_ns - (b.at_ns - clock.now_ns)), at_ns = clock.now_ns
         from (select pglimit.clock_ns() as now_ns offset 0) clock where b.key = _key and b.limiter = _limiter
         returning b.* into block;
@@ -498,7 +498,7 @@ declare
     granted bigint := 0;
 begin
     for i in first .. last loop
-        if (wants[i] >= 0 and units[i] > 0 and (aheads_ns is null or aheads_ns[i] between 0 and 6400000000000000000)) is not true then
+        if (wants[i] >= 0 and units[i] > 0 and (aheads_ns is null or aheads_ns[i] between 0 and 6400000000000000000 - room_ns)) is not true then
             raise exception 'pglimit.in_turn: request % wants % in units of %, % ns ahead', i, wants[i], units[i], aheads_ns[i] using errcode = 'invalid_parameter_value';
         end if;
         granted := granted + least(wants[i], case
@@ -569,7 +569,8 @@ $$;
 -- In all other cases it looks without a lock, and denies if there is nothing to grant: such a denial
 -- locks no row, writes nothing, and waits for nobody. Otherwise it inserts the row, or updates it if it
 -- is still the row that was seen. If another call was faster, or the row is ahead of the clock, it locks
--- the row first, and decides again. It also decides again if the wait for the lock was longer than 10 ms.
+-- the row first, and decides again. It also decides again if it waited more than 10 ms for a call that did
+-- not change the row.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- wants, units: one element for each of several requests, or null. If they are given, want is the sum
@@ -598,7 +599,7 @@ begin
     -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
     -- REINDEX.
     lock table pglimit.token_bucket in row exclusive mode;
-    for try in 0 .. 2147483647 loop
+    for try in 0 .. 2 loop
         if try = 0 then
             granted := want / unit * unit;
             continue when wants is not null or granted > _window_ns / _token_ns;
@@ -606,7 +607,7 @@ begin
             update pglimit.token_bucket b
             set (full_ns, at_ns) = (
                     select greatest(b.full_ns, b.at_ns, clock.now_ns) + granted * _token_ns, greatest(b.at_ns, clock.now_ns)
-                    from (select pglimit.clock_ns() as now_ns offset 0) clock -- one reading, behind the lock
+                    from (select pglimit.clock_ns() as now_ns offset 0) clock -- one reading
                 ),
                 room = null
             where b.key = _key and b.limiter = _limiter
@@ -620,7 +621,7 @@ begin
                 bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
             end if;
             now_ns := pglimit.clock_ns(); -- behind the look or the lock: compared with an older time, a new row would be ahead
-            continue when bucket.at_ns > now_ns + pglimit.step_ns(); -- the lock moves such a row
+            continue when try = 1 and bucket.at_ns > now_ns + pglimit.step_ns(); -- the lock moves such a row
             now_ns := greatest(now_ns, bucket.at_ns); -- a decision is not dated before the grants that it counts
 
             granted := case
@@ -642,7 +643,6 @@ begin
                     leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), _token_ns)
                 where b.key = _key and b.limiter = _limiter
                     and (try > 1 or b is not distinct from bucket) -- it is locked, or is the row that was seen
-                    and pglimit.clock_ns() >= now_ns - pglimit.step_ns() -- else it stepped back while this waited
                 returning b.* into bucket;
             end if;
         end if;
@@ -697,10 +697,11 @@ $$;
 -- denials, and so blocks no key. It looks for a block before it takes: a call that waits for the row
 -- when a block begins may still be granted.
 --
--- A grant waits for any call that holds the row, and locks it until the transaction ends. A denial
--- locks and writes nothing, unless another call took the tokens between the look and the lock, or
--- the clock has stepped back since the key was blocked: then once. The grant is undone if the
--- transaction is rolled back. synchronous_commit stays as it is.
+-- A grant waits for any call that holds the row, and locks it until the transaction ends. (A transaction
+-- that takes from several keys must name them in one order, as every other does.) A denial locks and
+-- writes nothing, unless another call took the tokens between the look and the lock, or, once, the
+-- clock has stepped back since the key's last write. The grant is undone if the transaction is rolled
+-- back. synchronous_commit stays as it is.
 --
 -- Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
 --
@@ -1016,7 +1017,7 @@ declare
     back_ns bigint;
 begin
     if (_key is not null and _limiter is not null and _token_ns > 0 and _window_ns between _token_ns and 6400000000000000000
-        and tokens between 0 and 9223372036854775807 / _token_ns and granted_ns >= 0 and delay_ns >= 0) is not true then
+        and tokens between 0 and 9223372036854775807 / _token_ns and granted_ns >= 0 and delay_ns between 0 and 9223372036854775807 - granted_ns) is not true then
         raise exception 'token_bucket_give_back: % tokens, token_ns %, window_ns %, granted_ns %, delay_ns %', tokens, _token_ns, _window_ns, granted_ns, delay_ns
             using errcode = 'invalid_parameter_value';
     end if;
@@ -1111,9 +1112,9 @@ $$;
 -- Returns how many of the tokens that are asked for each of many buckets can grant. A plain read:
 -- locks nothing.
 --
--- Each row is read as of now_ns, or as of its last write if that is later. It can be later by a
--- few milliseconds, if the row was written after now_ns was read. If it is later by more, the
--- clock has stepped back, and the result for this bucket means nothing.
+-- Each row is read as of now_ns, or as of its last write if that is later: the row was written after
+-- now_ns was read. If it is ahead of the clock even now, by more than step_ns, the clock has stepped back,
+-- and the result for this bucket means nothing.
 --
 -- Parameters are as for token_bucket_take_many; buckets whose key is null are left out.
 -- row: null if the bucket has none.
@@ -1173,13 +1174,12 @@ declare
     bucket pglimit.token_bucket; -- one of them
     there bigint[]; -- tokens in each bucket
     locked boolean[] := array_fill(false, array[n]);
-    ahead boolean; -- a locked row is: the clock stepped back behind the lock, which moves such a row
 begin
     if (lasts[cardinality(lasts)] = cardinality(asks) and 0 <= all (lasts) and cardinality(asks) >= all (lasts)
         and cardinality(asks) = cardinality(members) and 1 <= all (members) and n >= all (members) and 0 < all (asks)) is not true then
         raise exception 'token_bucket_plan: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
-    for try in 1 .. 2147483647 loop
+    for try in 1 .. 2 loop
         for i in 1 .. case when try = 1 then 0 else n end loop
             if lock_first or takes[i] > 0 then
                 perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
@@ -1192,18 +1192,16 @@ begin
             left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
             order by k.number);
         now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
-        ahead := false;
         for i in 1 .. n loop
             bucket := rows[i];
-            if bucket.at_ns > now_ns + pglimit.step_ns() then
-                ahead := ahead or locked[i];
+            if bucket.at_ns > now_ns + pglimit.step_ns() and not locked[i] then
                 there[i] := coalesce(_windows_ns[i], _windows_ns[1]) / coalesce(_tokens_ns[i], _tokens_ns[1]);
             else
                 there[i] := pglimit.token_bucket_there(bucket, greatest(now_ns, bucket.at_ns), coalesce(_tokens_ns[i], _tokens_ns[1]), coalesce(_windows_ns[i], _windows_ns[1]));
             end if;
         end loop;
         select p.granted, p.takes into granted, takes from pglimit.all_or_nothing(there, lasts, members, asks) p;
-        exit when 0 = all (takes) or try > 1 and not ahead;
+        exit when 0 = all (takes);
     end loop;
     for i in 1 .. n loop
         if takes[i] = 0 then
@@ -1278,7 +1276,7 @@ begin
                 where k.ask > k.window_ns / k.token_ns or not exists (
                     select from pglimit.token_bucket b
                     where b.key = k.key and b.limiter = k.limiter
-                        and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
+                        and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
                     offset 0 -- keeps this a look for each bucket
                 )
             ) as all_usual
@@ -1287,7 +1285,7 @@ begin
             set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
             from asked k
             where (select l.all_usual from look l) and b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-                and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
+                and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
                 and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
             returning array[k.number, b.full_ns, b.at_ns] as "row"
         )
@@ -1393,9 +1391,8 @@ begin
             else array_replace(array[s.number, 0, (s."row").full_ns, (s."row").token_ns, (s."row").at_ns, (s."row").leased_ns, (s."row").until_ns], null, 0::bigint)
         end) filter (where s.granted = 0 or (s."row").key is null),
         count(*) filter (where s.granted > 0) > (select count(*) from updates) + (select count(*) from inserts)
-            -- A peek writes nothing, so one of a row that is ahead even now is answered: the clock stepped back.
-            or bool_or((s."row").at_ns > now_ns + pglimit.step_ns()
-                and (coalesce(asks[s.number], asks[1]) <> 0 or (s."row").at_ns <= pglimit.clock_ns() + pglimit.step_ns()))
+            -- A peek, which cannot move a row that is ahead of the clock, is answered.
+            or bool_or(coalesce(asks[s.number], asks[1]) <> 0 and (s."row").at_ns > pglimit.clock_ns() + pglimit.step_ns())
     into updated, others, changed
     from seen s;
     if changed then
@@ -1457,7 +1454,7 @@ begin
         set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask between 1 and k.window_ns / k.token_ns
-            and b.at_ns <= now_ns + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
+            and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
             and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
         returning array[k.number, b.full_ns, b.at_ns] as "row"
     )
