@@ -27,7 +27,8 @@ type Config struct {
 	// NoTimeout: only the deadline of the context.
 	Timeout time.Duration
 
-	// Durability of grants. Zero: Relaxed.
+	// Durability of grants. Zero: Relaxed. In a transaction of the caller's (see [Limiter.InTx]) the
+	// transaction's own synchronous_commit counts.
 	Durability Durability
 
 	// OnError answers the caller when no decision is known: Postgres cannot be reached, is
@@ -62,16 +63,17 @@ type Config struct {
 	OnRoundTrip func(ctx context.Context, trip RoundTrip)
 
 	// Logger gets the failures: requests of which no decision is known, whatever OnError
-	// answers. It gets the first of each [Cause] at once, then their number, at most every
-	// ten seconds. It also hears when the Breaker opens and closes. Nil: nothing is logged.
+	// answers. (What a Refund, Settle or Reset returns is not logged.) It gets the first of each
+	// [Cause] at once, then their number, at most every ten seconds. It also hears when the Breaker opens and closes. Nil: nothing is logged.
 	Logger *slog.Logger
 
 	// LogKeys adds the key to the failures that are logged. A key may be somebody's name:
 	// without LogKeys, it is logged only if an error of Postgres's quotes it.
 	LogKeys bool
 
-	// MaxWaiting is how many callers may wait for an answer at once. One more gets
-	// ErrOverloaded. Each request that a Take sends counts as one. Zero: 65,536.
+	// MaxWaiting is how many callers may wait for an answer of Postgres's at once. One more gets
+	// ErrOverloaded. Each request that a Take sends counts as one; callers of Wait whose tokens are
+	// still to come do not count. Zero: 65,536.
 	MaxWaiting int
 
 	// MaxWait is how long a Wait may take, if the deadline of its context is later or there is none.
@@ -106,7 +108,7 @@ type Config struct {
 // Combine configures the stage that sends requests together if they arrive while a call is
 // under way. It is on unless Off.
 type Combine struct {
-	// Off sends each request by itself.
+	// Off sends each request by itself, except those of one Take.
 	Off bool
 
 	// Lanes is how many lanes the keys are spread over. A lane has at most one call under

@@ -85,7 +85,9 @@ func isNil(value any) bool {
 //
 // Its requests pass no stage and go out one by one: a decision that is rolled back must not be
 // remembered, and nobody else's request belongs in the transaction. The row stays locked until
-// the transaction ends, so keep it short. Config.Timeout has no default here. If one is set
+// the transaction ends, so keep it short; the rows of one Take are locked in one order, and several
+// calls should name keys in one order too, or two transactions deadlock. Durability is that of the
+// transaction. Config.Timeout has no default here. If one is set
 // and ends a call, the connection is closed, and with it the transaction. OnError is not
 // called, because the transaction has failed with the request. A Reset leaves the denials that
 // this process remembers, and its leases, as they are.
@@ -152,8 +154,8 @@ func (l *Limiter) makeStages(pool any) (err error) {
 // answered from memory.
 //
 // When ctx ends, Close stops waiting. Callers still waiting then get ErrClosed (with
-// Combine.Off and Breaker.Off, when their own calls fail). The error says which leases could not
-// be given back, or is that of ctx. Of a Limiter of InTx or OnConn, Close does nothing.
+// Combine.Off and Breaker.Off, when their own calls fail). The error says how many leases could
+// not be given back, or is that of ctx. Of a Limiter of InTx or OnConn, Close does nothing.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l.parent != nil {
 		return nil
@@ -212,7 +214,8 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 
 // Reset fills the key's bucket, and ends its block (see [Config.Block]). Other processes keep the tokens that they have leased
 // (see [Config.Leases]), and can spend them besides the full bucket. The strategy must be
-// a [Resetter]; else the error satisfies errors.Is(err, [errors.ErrUnsupported]).
+// a [Resetter]; else the error satisfies errors.Is(err, [errors.ErrUnsupported]). A bad key is a
+// [*RequestError].
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := rate.CheckKey(key); err != nil {
 		return err

@@ -30,7 +30,9 @@ func (l *Limiter) Reserve(ctx context.Context, key string) (*Reservation, error)
 
 // ReserveN takes n tokens of the key's bucket, which may be used after the Reservation's Delay. Nobody else
 // gets them. If they come back later than [Config].MaxAhead from now, nothing is taken and
-// the Reservation is not OK. The strategy must be a [Reserver].
+// the Reservation is not OK. More tokens than a burst are a [*RequestError]. The strategy must be a
+// [Reserver], without Config.Block; else the error satisfies errors.Is(err, [errors.ErrUnsupported]). If
+// OnError granted them, the Reservation is OK, and Cancel has nothing to give back.
 func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservation, error) {
 	if n < 1 {
 		return nil, tooFew(n)

@@ -23,11 +23,12 @@ type RoundTrip struct {
 	// the pool.
 	Duration time.Duration
 
-	// Err is nil if there was an answer. Outcome is then "ok", else "canceled" if nobody waited
-	// for the answer any more, because the callers cancelled or (with Combine) ran out of time;
-	// else the [Cause], such as "unavailable".
+	// Outcome is "ok" if the call succeeded; "canceled" if nobody waited for the answer any more,
+	// because the callers cancelled or (with Combine) ran out of time; else the [Cause], such as
+	// "unavailable".
 	Outcome string
-	Err     error
+
+	Err error // nil if the call succeeded
 }
 
 // observed calls Postgres through the circuit breaker, and OnRoundTrip after it.

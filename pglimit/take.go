@@ -29,7 +29,7 @@ import (
 // Each request that is sent counts as a waiting caller: if [Config].MaxWaiting has no room for
 // all of them, none is sent. The error says of which requests no decision is known. The other
 // decisions hold, and their tokens are taken. If a request is not valid, none is sent, and the
-// decisions are nil.
+// decisions are nil. So they are if there are no requests.
 func (l *Limiter) Take(ctx context.Context, requests ...Request) ([]Decision, error) {
 	asked, err := l.completeAll(requests)
 	if err != nil || len(asked) == 0 {

@@ -10,7 +10,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 )
 
-// ErrWaitTooLong: the tokens come too late for a Wait, which has taken nothing. RetryAfter of the
+// ErrWaitTooLong: the tokens come too late for a Wait, which has taken nothing, or given back what it had
+// reserved. RetryAfter of the
 // Decision that comes with it says how long it would have been.
 var ErrWaitTooLong = errors.New("pglimit: the wait would be too long")
 
@@ -26,15 +27,18 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Decision, error) {
 // which Postgres was asked. The error is nil if, and only if, they may be used.
 //
 // WaitN fails at once and takes nothing, with [ErrWaitTooLong], if the tokens come later than the
-// deadline of ctx, or than [Config].MaxWait; one of the two must be set. (Config.Timeout is for the
-// round trip only.) If ctx ends while it waits, or the Limiter is closed, the tokens are given back:
+// deadline of ctx, or than [Config].MaxWait; one of the two must be set. (Only if the round trip uses up
+// that time, the tokens are reserved and given back. Config.Timeout is for the round trip, and once more
+// for a wait before it, while reservations of others are given back.) If ctx ends while it waits, or the Limiter is closed, the tokens are given back:
 // later waiters of this process, for as many tokens of the key, move up, and who comes takes the
 // place that is empty then. If nobody does, the tokens go back to the bucket, unless others are
 // reserved behind them: by another process, by a Reserve, or for a waiter under another limit or for
-// another number of tokens.
+// another number of tokens. That takes up to a second more.
 //
-// The strategy must be a [Reserver]. A Limiter of InTx or OnConn cannot wait: the row would stay
-// locked.
+// More tokens than a burst are a [*RequestError]. If no decision is known and OnError denies, the error
+// satisfies errors.Is(err, [ErrUnavailable]). The strategy must be a [Reserver], without Config.Block; and a
+// Limiter of InTx or OnConn cannot wait, because the row would stay locked. Else the error satisfies
+// errors.Is(err, [errors.ErrUnsupported]).
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Decision, error) {
 	return l.waitN(ctx, key, n, l.config.MaxWait)
 }
