@@ -12,10 +12,10 @@ import (
 // in have their answers, the places that are empty still are given back, and the door opens.
 type door struct {
 	asking int           // callers behind the door
-	before []*knocking   // callers who wait while it is shut, in the order in which they came
+	shut   bool          // who comes has to wait
+	before []*knocking   // callers who wait at the door, in the order in which they came
 	empty  []*emptyPlace // of all lines of the bucket, by due; who comes takes none that is overdue: its tokens may be there for others
 	giving bool          // a call under way gives places back
-	shut   chan struct{} // closed when the door opens; nil while it is open
 }
 
 // emptyPlace is a reservation of somebody who gave up.
@@ -26,11 +26,11 @@ type emptyPlace struct {
 	gone    chan struct{}   // closed when somebody has taken it, or it is given back
 }
 
-// knocking is a caller who waits at the door until it opens, or an empty place is there.
+// knocking is a caller who waits at the door.
 type knocking struct {
 	request Request
 	latest  time.Time     // when the tokens must be due
-	own     chan *sleeper // has an element if there was a place
+	answer  chan *sleeper // has an element if there is a place; it is nil if the caller is let in
 }
 
 // mayBeOverdue is how late, by the database's clock, the tokens of somebody who left may be used by
@@ -50,43 +50,40 @@ type givenUp struct {
 // nil: the caller is to ask Postgres, and then to tell answered. The wait at the door is a part of
 // r.Ahead.
 func (s *sleepers) come(ctx context.Context, r *Request) (own *sleeper, d Decision, err error) {
-	for own == nil {
-		k := &knocking{*r, time.Now().Add(r.Ahead), make(chan *sleeper, 1)}
-		shut := s.knock(k)
-		if shut == nil {
-			return nil, Decision{}, nil
-		}
-		select {
-		case own = <-k.own:
-			return own, own.first, nil
-		case <-shut:
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-s.ended.Done():
-			err = ErrClosed
-		}
-		if own = s.turnAway(k); own == nil && err != nil {
-			return nil, Decision{}, err
-		}
-		r.Ahead = max(0, time.Until(k.latest)).Truncate(time.Millisecond) // as longestWait does
+	k := s.knock(*r)
+	if k == nil {
+		return nil, Decision{}, nil
 	}
-	return own, own.first, nil
+	select {
+	case own = <-k.answer:
+	case <-ctx.Done():
+		own, err = s.turnAway(k), ctx.Err()
+	case <-s.ended.Done():
+		own, err = s.turnAway(k), ErrClosed
+	}
+	if own != nil {
+		return own, own.first, nil
+	}
+	r.Ahead = max(0, time.Until(k.latest)).Truncate(time.Millisecond) // as longestWait does
+	return nil, Decision{}, err
 }
 
-// knock at the door. If it is open, shut is nil, and the caller may go in. Otherwise shut is closed when
-// the caller may knock again, unless an empty place is there before, or now.
-func (s *sleepers) knock(k *knocking) (shut chan struct{}) {
+// knock at the door. If it is open, k is nil, and the caller goes in.
+func (s *sleepers) knock(r Request) (k *knocking) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := s.doorOf(k.request)
-	if d.shut == nil {
+	d := s.doorOf(r)
+	if !d.shut {
 		d.asking++
 		return nil
 	}
-	d.before = append(d.before, k)
-	shut = d.shut
-	s.turn(k.request, d)
-	return shut
+	k = &knocking{r, time.Now().Add(r.Ahead), make(chan *sleeper, 1)}
+	if s.place(d, k) {
+		s.turn(r, d)
+	} else {
+		d.before = append(d.before, k)
+	}
+	return k
 }
 
 // turnAway somebody who waits no longer. own is nil, unless there was a place at the same moment.
@@ -94,33 +91,48 @@ func (s *sleepers) turnAway(k *knocking) (own *sleeper) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.doorOf(k.request)
-	d.before = slices.DeleteFunc(d.before, func(other *knocking) bool { return other == k })
 	select {
-	case own = <-k.own:
+	case own = <-k.answer:
+		if own == nil { // it was let in
+			d.asking--
+		}
 	default:
+		d.before = slices.DeleteFunc(d.before, func(other *knocking) bool { return other == k })
 	}
 	s.turn(k.request, d)
 	return own
 }
 
-// fill the empty places with callers at the door, who come first, for whom they are due in time.
-func (s *sleepers) fill(d *door) {
-	now := time.Now()
-	d.before = slices.DeleteFunc(d.before, func(k *knocking) bool {
-		line := inLine(k.request)
-		i := slices.IndexFunc(d.empty, func(e *emptyPlace) bool {
-			return e.request == line && e.due.After(now) && !e.due.After(k.latest)
-		})
-		if i < 0 {
-			return false
-		}
-		e := d.empty[i]
-		d.empty = slices.Delete(d.empty, i, i+1)
-		close(e.gone)
-		s.passedOn.Add(e.decision.Granted)
-		k.own <- s.stand(line, e.place)
-		return true
+// place gives the caller the first empty place that is due in time, and returns whether there is one.
+func (s *sleepers) place(d *door, k *knocking) bool {
+	line, now := inLine(k.request), time.Now()
+	i := slices.IndexFunc(d.empty, func(e *emptyPlace) bool {
+		return e.request == line && e.due.After(now) && !e.due.After(k.latest)
 	})
+	if i < 0 {
+		return false
+	}
+	e := d.empty[i]
+	d.empty = slices.Delete(d.empty, i, i+1)
+	close(e.gone)
+	s.passedOn.Add(e.decision.Granted)
+	k.answer <- s.stand(line, e.place)
+	return true
+}
+
+// fill the empty places with callers at the door, who come first.
+func (s *sleepers) fill(d *door) {
+	if len(d.empty) > 0 {
+		d.before = slices.DeleteFunc(d.before, func(k *knocking) bool { return s.place(d, k) })
+	}
+}
+
+// letIn all who wait at the door.
+func (d *door) letIn() {
+	for _, k := range d.before {
+		k.answer <- nil
+	}
+	d.asking, d.before = d.asking+len(d.before), nil
 }
 
 func (s *sleepers) doorOf(r Request) *door {
@@ -166,9 +178,7 @@ func (s *sleepers) giveUp(ctx context.Context, r Request, own *sleeper) {
 	}
 	e := &emptyPlace{place: own.place, request: inLine(r), ctx: context.WithoutCancel(ctx), gone: make(chan struct{})}
 	d := s.doorOf(r)
-	if d.shut == nil {
-		d.shut = make(chan struct{})
-	}
+	d.shut = true
 	d.empty = append(d.empty, e)
 	slices.SortStableFunc(d.empty, byDue)
 	s.turn(r, d)
@@ -185,11 +195,8 @@ func (s *sleepers) turn(r Request, d *door) {
 	switch {
 	case d.giving:
 	case len(d.empty) == 0:
-		if d.shut != nil {
-			close(d.shut)
-			d.shut, d.before = nil, nil
-		}
-		if d.asking == 0 {
+		d.shut = false
+		if d.letIn(); d.asking == 0 {
 			delete(s.doors, r.Bucket())
 		}
 	case d.asking == 0:
@@ -225,6 +232,11 @@ func (s *sleepers) clear(r Request, d *door, empty []*emptyPlace) {
 		close(e.gone)
 	}
 	d.giving = false
+	if s.fill(d); len(d.empty) > 0 {
+		// Others have left meanwhile. Nobody waits at the door for more than one call, even though what is
+		// empty now may be lost by that.
+		d.letIn()
+	}
 	s.turn(r, d)
 }
 

@@ -252,6 +252,41 @@ func TestWhoWaitsAtTheDoorHasTheNextPlace(t *testing.T) {
 	})
 }
 
+// Nor do they if the places are not for those at the door: for another number of tokens, or due too late.
+func TestNobodyWaitsAtTheDoorForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, func(c *pglimit.Config) { c.Limit, c.Timeout = c.Limit.WithBurst(2), pglimit.NoTimeout })
+		var waiters []*waiter
+		for range 40 {
+			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
+		}
+		s.latency = 100 * ms
+		waiters[39].leave() // its place is given back meanwhile
+		later(10 * ms)
+		two := waitN(t, limiter, "k", 2, time.Hour)
+		var short *waiter
+		for i := range 20 {
+			waiters[38-i].leave()
+			later(50 * ms)
+			if i == 1 {
+				short = waitN(t, limiter, "k", 1, 500*ms)
+			}
+		}
+		if !errors.Is(short.err, pglimit.ErrWaitTooLong) {
+			t.Errorf("%+v", short)
+		}
+		later(5 * time.Second)
+		if two.err != nil || !two.over {
+			t.Errorf("%+v", two)
+		}
+		if stats := limiter.Stats(); stats.LostTokens != 0 || stats.Waiting != 0 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
 // The tokens of an empty place that is overdue may be there for everybody: who comes then may not use them
 // too.
 func TestAnOverduePlaceIsNotPassedOn(t *testing.T) {

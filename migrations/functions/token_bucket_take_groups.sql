@@ -1,5 +1,5 @@
--- Takes for groups of requests, in their order. A group gets all that it asks for, or nothing. All
--- are dated by one reading of the clock.
+-- Takes for groups of requests, in their order. A group gets all that it asks for, or nothing. As of
+-- one reading of the clock, or as of the last write of a row if that is later.
 --
 -- _keys, _limiters, _tokens_ns, _windows_ns: the buckets, as for token_bucket_take_many, each with a
 -- request at least.

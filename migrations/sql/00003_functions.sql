@@ -1217,8 +1217,8 @@ $$;
 
 -- functions/token_bucket_take_groups.sql
 -- +goose StatementBegin
--- Takes for groups of requests, in their order. A group gets all that it asks for, or nothing. All
--- are dated by one reading of the clock.
+-- Takes for groups of requests, in their order. A group gets all that it asks for, or nothing. As of
+-- one reading of the clock, or as of the last write of a row if that is later.
 --
 -- _keys, _limiters, _tokens_ns, _windows_ns: the buckets, as for token_bucket_take_many, each with a
 -- request at least.
@@ -1405,7 +1405,8 @@ $$;
 
 -- functions/token_bucket_take_many.sql
 -- +goose StatementBegin
--- Takes from many buckets in one call, all dated by one reading of the clock.
+-- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row
+-- if that is later.
 --
 -- _keys; _limiters, _tokens_ns, _windows_ns: as for token_bucket_take, with an element for each
 -- bucket; all but _keys may have one element for all buckets. Buckets are distinct, and in the
@@ -1422,8 +1423,8 @@ $$;
 --
 -- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile, its row is
 -- ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns, and if another call
--- holds a row of the rest; with 55P03 if it held one of the usual case for 20 ms. Then call once more, or
--- ask for each bucket by itself.
+-- holds a row of the rest; with 55P03 if it held one of the usual case for 20 ms, or inserts one that is
+-- missing. Then call once more, or ask for each bucket by itself.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns and at_ns of its row.
 -- rest: seven numbers for each other bucket: its number, the tokens granted, and full_ns, token_ns,
