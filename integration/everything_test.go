@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ type everything struct {
 
 	used, perhaps int64         // of slow; and what may not have come back
 	history       audit.History // of fast
+	quick         *atomic.Int64 // how many grants are in all histories
 }
 
 // slowly are two limits under which nothing flows back during a test, and a token costs the same.
@@ -150,6 +152,9 @@ func (e *everything) inTx(key string, n int64) error {
 func (e *everything) quickly(ctx context.Context) error {
 	used := func(d pglimit.Decision) {
 		e.history.Add(audit.Event{At: d.At.Add(d.Delay).UnixNano(), Granted: d.Granted})
+		if d.Granted > 0 {
+			e.quick.Add(1)
+		}
 	}
 	if e.random.IntN(2) == 0 {
 		d, err := e.fast.WaitN(ctx, "k", 1+e.random.Int64N(2))
@@ -190,12 +195,13 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	var callers [64]everything
 	var ids sync.Map
+	var quick atomic.Int64
 	var work sync.WaitGroup
 	running, stop := context.WithCancel(soon(t, time.Minute))
 	defer stop()
 	for i := range callers {
 		e := &callers[i]
-		*e = everything{t: t, random: rand.New(rand.NewPCG(uint64(i), 59)), pool: pools[i%2], slow: slow[i%2], fast: fast[i%2], ids: &ids}
+		*e = everything{t: t, random: rand.New(rand.NewPCG(uint64(i), 59)), pool: pools[i%2], slow: slow[i%2], fast: fast[i%2], ids: &ids, quick: &quick}
 		work.Go(func() {
 			for running.Err() == nil {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(e.random.Int64N(int64(300*time.Millisecond))))
@@ -221,7 +227,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	<-soon(t, 2*time.Second).Done()
 	for running.Err() == nil { // a machine that is short of time may need longer
-		if stats := slow[0].Stats().Plus(slow[1].Stats()); stats.Allowed[pglimit.FromLease] > 0 && stats.GivenBack+stats.PassedOnTokens > 0 {
+		if stats := slow[0].Stats().Plus(slow[1].Stats()); stats.Allowed[pglimit.FromLease] > 0 && stats.GivenBack+stats.PassedOnTokens > 0 && quick.Load() > 0 {
 			stop()
 		}
 		<-soon(t, 10*time.Millisecond).Done()
