@@ -95,11 +95,6 @@ func (m *many) takeInTurn(ctx context.Context, session rate.Session, requests []
 	return nil
 }
 
-// manyNS is how much later than a call's time rows can be that it has decided about: it lasts 100 ms at
-// most, see token_bucket_take_many.sql. A row that is later was written before the clock stepped back, and
-// only peeks ask for it. (A peek at one that is ahead by less is dated like the row.)
-const manyNS = 100_000_000 + bucket.StepNS
-
 // take decides requests for several buckets in one call.
 func (m *many) take(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how call.Manner) error {
 	last, wants, units, aheads := m.last, m.wants, m.units, m.aheads
@@ -117,7 +112,7 @@ func (m *many) take(ctx context.Context, session rate.Session, requests []rate.R
 	buckets, grants := readRows(m.tokens, m.asks, usual, rest)
 	for k, b := range buckets {
 		atNS := b.Dated(nowNS)
-		if b.AtNS <= nowNS+manyNS { // somebody else has written the row meanwhile
+		if m.asks[k] > 0 { // the row may be later than nowNS by more than a step, but is not ahead of the clock: that fails
 			atNS = max(nowNS, b.AtNS)
 		}
 		m.share(k, b, grants[k], atNS, requests, decisions)

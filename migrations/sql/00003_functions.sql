@@ -1391,8 +1391,11 @@ begin
             else array_replace(array[s.number, 0, (s."row").full_ns, (s."row").token_ns, (s."row").at_ns, (s."row").leased_ns, (s."row").until_ns], null, 0::bigint)
         end) filter (where s.granted = 0 or (s."row").key is null),
         count(*) filter (where s.granted > 0) > (select count(*) from updates) + (select count(*) from inserts)
-            -- A peek, which cannot move a row that is ahead of the clock, is answered.
-            or bool_or(coalesce(asks[s.number], asks[1]) <> 0 and (s."row").at_ns > pglimit.clock_ns() + pglimit.step_ns())
+            -- A peek, which cannot move a row that is ahead of the clock, is answered; but not as of a later write.
+            or bool_or(case
+                when coalesce(asks[s.number], asks[1]) <> 0 then (s."row").at_ns > pglimit.clock_ns() + pglimit.step_ns()
+                else (s."row").at_ns > now_ns + pglimit.step_ns() and (s."row").at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+            end)
     into updated, others, changed
     from seen s;
     if changed then
