@@ -109,6 +109,18 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 			t.Errorf("%v: %v", changed, err)
 		}
 	}
+	// Numbers that are good alone, and too large together, are named too, instead of an overflow.
+	for _, test := range []struct {
+		call
+		changed map[int]string
+	}{
+		{back, map[int]string{5: "9000000000000000000", 6: "9000000000000000000"}},
+		{take, map[int]string{3: "6400000000000000000", 6: "'{1}'", 7: "'{1}'", 8: "'{3000000000000000000}'"}},
+	} {
+		if err := run(test.call, test.changed); sqlState(err) != "22023" {
+			t.Errorf("%s with %v: %v", test.name, test.changed, err)
+		}
+	}
 	if err := run(many, map[int]string{0: "array['k','k']", 4: "'{1,1}'"}); err == nil {
 		t.Error("a bucket that is named twice was taken from")
 	}

@@ -64,7 +64,8 @@ type Config struct {
 
 	// Logger gets the failures: requests of which no decision is known, whatever OnError
 	// answers. (What a Refund, Settle or Reset returns is not logged.) It gets the first of each
-	// [Cause] at once, then their number, at most every ten seconds. It also hears when the Breaker opens and closes. Nil: nothing is logged.
+	// [Cause] at once, then their number, at most every ten seconds. It also hears when the Breaker
+	// opens and closes. Nil: nothing is logged.
 	Logger *slog.Logger
 
 	// LogKeys adds the key to the failures that are logged. A key may be somebody's name:

@@ -86,9 +86,9 @@ func isNil(value any) bool {
 // Its requests pass no stage and go out one by one: a decision that is rolled back must not be
 // remembered, and nobody else's request belongs in the transaction. The row stays locked until
 // the transaction ends, so keep it short, and name keys in one order everywhere: two transactions that
-// lock them in different orders deadlock. Durability is that of the transaction. Config.Timeout has no default here. If one is set
-// and ends a call, the connection is closed, and with it the transaction. OnError is not
-// called, because the transaction has failed with the request. A Reset leaves the denials that
+// lock them in different orders deadlock. Durability is that of the transaction. Config.Timeout has
+// no default here. If one is set and ends a call, the connection is closed, and with it the
+// transaction. OnError is not called, because the transaction has failed with the request. A Reset leaves the denials that
 // this process remembers, and its leases, as they are.
 //
 // It works until tx ends or the Limiter is closed.

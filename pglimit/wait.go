@@ -11,8 +11,7 @@ import (
 )
 
 // ErrWaitTooLong: the tokens come too late for a Wait, which has taken nothing, or given back what it had
-// reserved. RetryAfter of the
-// Decision that comes with it says how long it would have been.
+// reserved. RetryAfter of the Decision that comes with it says how long it would have been.
 var ErrWaitTooLong = errors.New("pglimit: the wait would be too long")
 
 var errWaitWithoutEnd = errors.New("pglimit: a wait without end: give the context of Wait a deadline, or set Config.MaxWait")
@@ -29,8 +28,8 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Decision, error) {
 // WaitN fails at once and takes nothing, with [ErrWaitTooLong], if the tokens come later than the
 // deadline of ctx, or than [Config].MaxWait; one of the two must be set. (Only if the round trip uses up
 // that time, the tokens are reserved and given back. Config.Timeout is for the round trip, and once more
-// for a wait before it, while reservations of others are given back.) If ctx ends while it waits, or the Limiter is closed, the tokens are given back:
-// later waiters of this process, for as many tokens of the key, move up, and who comes takes the
+// for a wait before it, while reservations of others are given back.) If ctx ends while it waits, or the
+// Limiter is closed, the tokens are given back: later waiters of this process, for as many tokens of the key, move up, and who comes takes the
 // place that is empty then. If nobody does, the tokens go back to the bucket, unless others are
 // reserved behind them: by another process, by a Reserve, or for a waiter under another limit or for
 // another number of tokens. That takes up to a second more.
