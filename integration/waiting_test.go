@@ -53,22 +53,21 @@ func TestTakesThatWaitedAreDecidedByTheClockAfterwards(t *testing.T) {
 	})
 }
 
-// The same for the first take of a key, which waited for another that was undone.
+// The same for the first take of a key, which waited for another that was undone. In the caller's
+// transaction, too, it is tried again, and does not abort that.
 func TestAFirstTakeThatWaitedIsDatedAfterwards(t *testing.T) {
 	t.Parallel()
 	const interval = time.Second
-	for _, strategy := range []strategies.Strategy{strategies.TokenBucket{}, strategies.ForUpdateNowait{}} {
-		t.Run(strategy.Name(), func(t *testing.T) {
-			t.Parallel()
-			pool := newMigrated(t)
-			limit := pglimit.Every(interval)
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+		limit := pglimit.Every(interval)
+		for key, on := range map[string]database{"alone": pool, "in a transaction": session(t, pool)} {
 			holder := session(t, pool)
-			take(t, holder, strategy, "k", limit)
+			take(t, holder, strategy, key, limit)
 			var waited pglimit.Decision
 			whileBlocked(t, pool, func() {
 				var err error
-				if waited, err = tryTake(t, pool, strategy, "k", limit); err != nil {
-					t.Error(err)
+				if waited, err = tryTake(t, on, strategy, key, limit); err != nil {
+					t.Errorf("%s: %v", key, err)
 				}
 			}, func() {
 				passes(t, pool, interval*11/10)
@@ -76,15 +75,15 @@ func TestAFirstTakeThatWaitedIsDatedAfterwards(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			next := take(t, pool, strategy, "k", limit)
+			next := take(t, on, strategy, key, limit)
 			if !waited.Allowed || next.Allowed && next.At.Sub(waited.At) < interval {
-				t.Errorf("first %+v, next %+v", waited, next)
+				t.Errorf("%s: first %+v, next %+v", key, waited, next)
 			}
 			if now := query[time.Time](t, pool, "select clock_timestamp()"); now.Sub(waited.At) > interval {
-				t.Errorf("the take is dated %v before its answer", now.Sub(waited.At))
+				t.Errorf("%s: the take is dated %v before its answer", key, now.Sub(waited.At))
 			}
-		})
-	}
+		}
+	})
 }
 
 // passes waits until so much time has passed by the database's clock.

@@ -33,8 +33,7 @@ import (
 // before it writes. A plain insert writes first, waits for the other inserts that did the
 // same, and deadlocks with them. A changed limit counts from the next grant on; the range
 // of the last grant stays as it was. If a take waits longer than 100 ms for another one that
-// is then rolled back, it is tried again, at most five times in all (in the caller's
-// transaction, once). After that it fails with ErrNothingTaken.
+// is then rolled back, it is tried again, at most five times in all. After that it fails with ErrNothingTaken.
 //
 // It needs the extension btree_gist. The zero value is ready to use, concurrently.
 type ExclusionRange struct{}

@@ -33,8 +33,7 @@ import (
 //
 // There is one exception to "never waits": of two first requests for a key, the second
 // waits for the commit of the first. If that takes longer than 100 ms and the first is then
-// rolled back, the second is tried again, at most five times in all (in the caller's
-// transaction, once). After that it fails with ErrNothingTaken.
+// rolled back, the second is tried again, at most five times in all. After that it fails with ErrNothingTaken.
 //
 // The zero value is ready to use, concurrently.
 type ForUpdateNowait struct{}

@@ -69,7 +69,14 @@ func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []
 	if err := call.Validate(s, requests); err != nil || len(requests) == 0 {
 		return nil, err
 	}
-	if len(requests) == 1 || !session.Autocommits() {
+	if len(requests) == 1 {
+		d, err := call.Alone(ctx, session, &requests[0], takeTokens)
+		if err != nil {
+			return nil, err
+		}
+		return []rate.Decision{d}, nil
+	}
+	if !session.Autocommits() {
 		return call.Each(ctx, session, requests, takeTokens)
 	}
 	m, err := newMany(requests)

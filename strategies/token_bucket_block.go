@@ -36,17 +36,12 @@ func (s TokenBucket) TakeOrBlock(ctx context.Context, session rate.Session, r ra
 		return rate.Decision{}, &rate.RequestError{Field: "Tokens", Why: fmt.Sprintf(
 			"is %d in units of %d, Ahead %v, ID %q: TakeOrBlock decides requests that are all or nothing, without Ahead or ID", r.Tokens, r.Unit, r.Ahead, r.ID)}
 	}
-	requests := []rate.Request{r}
-	if err := call.Validate(s, requests); err != nil {
+	if err := call.Validate(s, []rate.Request{r}); err != nil {
 		return rate.Decision{}, err
 	}
-	decisions, err := call.Each(ctx, session, requests, func(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+	return call.Alone(ctx, session, &r, func(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
 		return takeOrBlock(ctx, session, r, &block, how)
 	})
-	if err != nil {
-		return rate.Decision{}, err
-	}
-	return decisions[0], nil
 }
 
 func takeOrBlock(ctx context.Context, session rate.Session, r *rate.Request, b *rate.Block, how call.Manner) (rate.Decision, error) {

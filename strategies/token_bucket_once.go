@@ -32,7 +32,7 @@ func (s TokenBucket) TakeOnce(ctx context.Context, session rate.Session, r rate.
 		return rate.Decision{}, err
 	}
 	var first kept
-	decisions, err := call.Each(ctx, session, []rate.Request{r}, func(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (d rate.Decision, err error) {
+	d, err := call.Alone(ctx, session, &r, func(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (d rate.Decision, err error) {
 		first, d, err = takeOnce(ctx, session, r, ttl, how)
 		return d, err
 	})
@@ -42,7 +42,7 @@ func (s TokenBucket) TakeOnce(ctx context.Context, session rate.Session, r rate.
 	if err != nil {
 		return rate.Decision{}, err
 	}
-	return decisions[0], nil
+	return d, nil
 }
 
 // kept is what an ID was granted, now or before: zero after a denial.

@@ -24,8 +24,7 @@ import (
 //
 // It is the third design of the write-up, which kept the time of the last request: the
 // same thing for a burst of one. If the first take of a key waits longer than 100 ms for another
-// one that is then rolled back, it is tried again, at most five times in all (in the
-// caller's transaction, once). After that it fails with ErrNothingTaken.
+// one that is then rolled back, it is tried again, at most five times in all. After that it fails with ErrNothingTaken.
 //
 // The zero value is ready to use, concurrently.
 type Upsert struct{}

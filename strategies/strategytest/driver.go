@@ -64,14 +64,14 @@ func (s *suite) begin() Tx {
 // inTransaction calls f in a transaction of the caller's.
 func (s *suite) inTransaction(f func(Tx) error) error { return within(s.Context(), s.driver, f) }
 
-// within calls f in a transaction, and commits it, or rolls back if f fails.
+// within calls f in a transaction, and commits it, or rolls back if f fails or ends the test.
 func within(ctx context.Context, driver Driver, f func(Tx) error) error {
 	tx, err := driver.Begin(ctx)
 	if err != nil {
 		return err
 	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing, after a commit
 	if err := f(tx); err != nil {
-		_ = tx.Rollback(context.WithoutCancel(ctx))
 		return err
 	}
 	return tx.Commit(ctx)

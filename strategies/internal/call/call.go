@@ -99,35 +99,51 @@ func Order(requests []rate.Request) []int {
 // One decides one request.
 type One func(ctx context.Context, session rate.Session, request *rate.Request, how Manner) (rate.Decision, error)
 
+// Alone decides one request with what one sends. In the caller's transaction an error aborts
+// that transaction.
+func Alone(ctx context.Context, session rate.Session, request *rate.Request, one One) (d rate.Decision, err error) {
+	how := MannerOf(session, []rate.Request{*request})
+	err = Again(ctx, session, 5, func() error {
+		d, err = one(ctx, session, request, how)
+		return err
+	})
+	return d, Explain(err)
+}
+
 // Each implements Take with a One. A single request goes straight to the session. Several
-// requests go one after another through one transaction (a savepoint, inside the caller's), so
-// that nothing is taken if one of them fails.
+// requests go one after another through one transaction, so that nothing is taken if one of them
+// fails. In the caller's transaction that is a savepoint, also for a single request, so that it can
+// be tried again.
 func Each(ctx context.Context, session rate.Session, requests []rate.Request, one One) ([]rate.Decision, error) {
 	decisions := make([]rate.Decision, len(requests))
-	how := MannerOf(session, requests)
-	var err error
-	switch len(requests) {
-	case 0:
-	case 1:
-		err = Again(ctx, session, 5, func() error {
-			decisions[0], err = one(ctx, session, &requests[0], how)
-			return err
-		})
-	default:
-		if err := SameBucket(requests, Order(requests)); err != nil {
+	if len(requests) == 0 {
+		return decisions, nil
+	}
+	again := passes
+	if !session.Autocommits() {
+		again = passesInTransaction
+	} else if len(requests) == 1 {
+		d, err := Alone(ctx, session, &requests[0], one)
+		if err != nil {
 			return nil, err
 		}
-		err = Again(ctx, session, 5, func() error {
-			return session.OneConnection(ctx, func(conn rate.Session) error {
-				b := BlockOn(conn)
-				err := b.each(ctx, requests, decisions, how, one)
-				if err != nil {
-					b.Abandon(ctx)
-				}
-				return err
-			})
-		})
+		decisions[0] = d
+		return decisions, nil
 	}
+	if err := SameBucket(requests, Order(requests)); err != nil {
+		return nil, err
+	}
+	how := MannerOf(session, requests)
+	err := tryAgain(ctx, again, 5, func() error {
+		return session.OneConnection(ctx, func(conn rate.Session) error {
+			b := BlockOn(conn)
+			err := b.each(ctx, requests, decisions, how, one)
+			if err != nil {
+				b.Abandon(ctx)
+			}
+			return err
+		})
+	})
 	if err != nil {
 		return nil, Explain(err)
 	}
@@ -137,16 +153,26 @@ func Each(ctx context.Context, session rate.Session, requests []rate.Request, on
 // Again calls take, at most that many times, while it fails with an error after which the next try
 // may succeed. In the caller's transaction Again calls take once, because the error has aborted that
 // transaction.
-func Again(ctx context.Context, session rate.Session, tries int, take func() error) (err error) {
+func Again(ctx context.Context, session rate.Session, tries int, take func() error) error {
+	if !session.Autocommits() {
+		return take()
+	}
+	return tryAgain(ctx, passes, tries, take)
+}
+
+func tryAgain(ctx context.Context, again func(*pgconn.PgError) bool, tries int, take func() error) (err error) {
 	for range tries {
 		err = take()
-		pg := (*pgconn.PgError)(nil)
-		if !errors.As(err, &pg) || !passes(pg) || !session.Autocommits() || ctx.Err() != nil {
+		if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || !again(pg) || ctx.Err() != nil {
 			break
 		}
 	}
 	return err
 }
+
+// passesInTransaction is passes after a savepoint was undone. The locks from before the savepoint
+// are still held: a deadlock would be met again.
+func passesInTransaction(pg *pgconn.PgError) bool { return pg.Code == serializationFailure }
 
 // passes says that the next try may succeed.
 func passes(pg *pgconn.PgError) bool {
