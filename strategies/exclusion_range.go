@@ -128,7 +128,8 @@ func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how
 		case granted == nil:
 			// Another take was faster. A new statement sees its range.
 		case !*granted && last != last.stepped():
-			if _, err := session.Exec(ctx, exclusionRangeStep, r.Key, r.Limiter); err != nil {
+			step := rate.Statement{SQL: exclusionRangeStep, Args: []any{r.Key, r.Limiter}}
+			if _, err := session.Pipeline(ctx, how.Statements(step)...); err != nil {
 				return rate.Decision{}, err
 			}
 		default:

@@ -155,7 +155,8 @@ func (b nowait) lookAndLock(ctx context.Context, r *rate.Request) (seen sighting
 		rate.Statement{SQL: "select pglimit.clock_ns()", Into: []any{&row.nowNS}},
 	)
 	b.Opened = done > 0
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == call.LockNotAvailable {
+	const looked = 3 // of the statements above
+	if pg := (*pgconn.PgError)(nil); done == looked && errors.As(err, &pg) && pg.Code == call.LockNotAvailable {
 		err = errContended
 	}
 	if row.bucket.TokenNS > 0 {
@@ -172,12 +173,8 @@ func (b nowait) update(ctx context.Context, r *rate.Request, after bucket.Bucket
 // insert is the second round trip for a key without a row. made.nowNS is 0 if another call
 // inserted the row first.
 func (b nowait) insert(ctx context.Context, r *rate.Request, tokens int64, how call.Manner) (made sighting, err error) {
-	var statements []rate.Statement
-	if how.Impatient {
-		statements = append(statements, call.LosePatience)
-	}
 	tokenNS := int64(r.Limit.Token())
-	err = b.keepWith(ctx, how, append(statements, rate.Statement{
+	err = b.keepWith(ctx, how, how.Statements(rate.Statement{
 		SQL: nowaitInsert, Args: []any{r.Key, r.Limiter, tokenNS, tokens * tokenNS},
 		Into: append(append([]any{&made.nowNS}, made.bucket.Fields()...), nil),
 	})...)

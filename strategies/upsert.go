@@ -75,7 +75,7 @@ func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how c
 			// a token came back. A new statement sees that. The loop ends, because tokens
 			// that come back faster than a statement takes do not count as a change.
 		case *granted == 0 && after.Ahead(nowNS):
-			if _, err := session.Exec(ctx, upsertTable.Step, r.Key, r.Limiter); err != nil {
+			if _, err := session.Pipeline(ctx, how.Statements(upsertTable.Step(r))...); err != nil {
 				return rate.Decision{}, err
 			}
 		default:

@@ -67,6 +67,14 @@ func MannerOf(session rate.Session, requests []rate.Request) Manner {
 	return m
 }
 
+// Statements are those of a transaction in this manner, in which they may wait for a row.
+func (m Manner) Statements(statements ...rate.Statement) []rate.Statement {
+	if m.Impatient {
+		return append([]rate.Statement{LosePatience}, statements...)
+	}
+	return statements
+}
+
 // LosePatience makes the transaction impatient. It must not be the caller's.
 var LosePatience = rate.Statement{SQL: "select pg_catalog.set_config('lock_timeout', '20ms', true)"}
 

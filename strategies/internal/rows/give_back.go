@@ -3,7 +3,6 @@ package rows
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/call"
@@ -36,12 +35,8 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 	for _, i := range call.Order(requests) {
 		statements = append(statements, rate.Statement{SQL: sql, Args: args(refunds[i], how.Relaxed)})
 	}
-	together := statements
-	if how.Impatient {
-		together = slices.Concat([]rate.Statement{call.LosePatience}, statements)
-	}
 	err := call.Again(ctx, session, 5, func() error {
-		_, err := session.Pipeline(ctx, together...)
+		_, err := session.Pipeline(ctx, how.Statements(statements...)...)
 		return err
 	})
 	if err = call.Explain(err); !errors.Is(err, rate.ErrLocked) || !how.Impatient || len(refunds) == 1 {

@@ -31,10 +31,10 @@ var (
 type Table struct {
 	name string
 
-	// Look reads the row of one bucket. Step corrects that row after the clock stepped back.
-	Look, Step string
+	// Look reads the row of one bucket.
+	Look string
 
-	giveBack, reset, sweep string
+	step, giveBack, reset, sweep string
 }
 
 // NewTable returns the table of that name. sweep is the statement that sweeps it; if empty,
@@ -52,7 +52,7 @@ func NewTable(name, sweep string) Table {
 	}
 	return Table{
 		name:     name,
-		Step:     call.Statement(stepFile, name),
+		step:     call.Statement(stepFile, name),
 		giveBack: call.Statement(giveBackFile, name),
 		Look:     call.Statement(lookFile, name),
 		reset:    call.Statement(resetFile, name),
@@ -68,6 +68,11 @@ func (t Table) Peek(ctx context.Context, session rate.Session, r *rate.Request) 
 		return rate.Decision{}, err
 	}
 	return b.Decision(r, nowNS, 0), nil
+}
+
+// Step corrects the row of a bucket after the clock stepped back.
+func (t Table) Step(r *rate.Request) rate.Statement {
+	return rate.Statement{SQL: t.step, Args: []any{r.Key, r.Limiter}}
 }
 
 // Reset fills a bucket.
