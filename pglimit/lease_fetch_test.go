@@ -155,9 +155,10 @@ func TestAResetTakesTheLeaseBackFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBank()
+		b.resetting = 300 * time.Millisecond // for longer than a dropped lease is not taken again
 		limiter := leasing(t, b, perHour(100_000))
 		var work sync.WaitGroup
-		work.Go(func() { load(t, limiter, 100*time.Microsecond, time.Second) })
+		work.Go(func() { load(t, limiter, 100*time.Microsecond, 2*time.Second) })
 		time.Sleep(500 * time.Millisecond)
 		if b.setAside() == 0 {
 			t.Fatal("there is no lease")

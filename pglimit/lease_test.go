@@ -19,9 +19,10 @@ import (
 // Period / Tokens.
 type bank struct {
 	fake
-	latency atomic.Int64 // time.Duration
-	fails   error        // of Lease
-	expired bool         // are its leases when they come
+	latency   atomic.Int64  // time.Duration
+	fails     error         // of Lease
+	expired   bool          // are its leases when they come
+	resetting time.Duration // how long a reset takes
 
 	mu     sync.Mutex
 	debt   time.Duration
@@ -125,6 +126,7 @@ func (b *bank) Lease(ctx context.Context, _ pglimit.Session, r pglimit.LeaseRequ
 }
 
 func (b *bank) Reset(context.Context, pglimit.Session, string, string) error {
+	time.Sleep(b.resetting)
 	b.travel()
 	defer b.travel()
 	b.mu.Lock()

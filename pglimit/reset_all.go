@@ -28,8 +28,7 @@ func (l *Limiter) ResetAll(ctx context.Context) (int64, error) {
 	var removed int64
 	err := l.circuit.Admit(ctx)
 	if err == nil {
-		// No lease is taken meanwhile: it could be spent on top of the bucket that is then filled.
-		defer l.leases.Resume()
+		defer l.leases.Pause()() // until the buckets are full: it could be spent on top of that
 		err = l.leases.DropAll(ctx)
 	}
 	if err == nil {

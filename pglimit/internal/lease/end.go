@@ -171,14 +171,11 @@ func (s *Leases) settle(h *holder) error {
 	return s.renew(h, want{})
 }
 
-// DropAll settles the leases of all buckets. No other is taken until Resume, also after an error.
+// DropAll settles the leases of all buckets.
 func (s *Leases) DropAll(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	s.mu.Lock()
-	s.paused++
-	s.mu.Unlock()
 	holders := s.holders()
 	for _, h := range holders {
 		s.pause(h) // begins to settle them all, before any is waited for
@@ -191,12 +188,16 @@ func (s *Leases) DropAll(ctx context.Context) error {
 	return nil
 }
 
-// Resume allows leases to be taken again after DropAll.
-func (s *Leases) Resume() {
+// Pause lets no lease be taken until resume. One that is being fetched is for Drop to wait for.
+func (s *Leases) Pause() (resume func()) {
 	if s == nil {
-		return
+		return func() {}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.paused--
+	pause := func(by int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.paused += by
+	}
+	pause(1)
+	return func() { pause(-1) }
 }
