@@ -37,7 +37,9 @@ func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 					case is && i%4 == 0:
 						_, err = leaser.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: key, Limit: limit.WithBurst(10), Tokens: 1, Share: 1, TTL: time.Millisecond})
 					case i%4 == 1:
-						_, err = strategy.Take(t.Context(), on(pool), asks(limit, key, key+"b", key+"c"))
+						requests := asks(limit, key, key+"b", key+"c")
+						requests[0].Tokens *= int64(n % 2) // a peek, before takes
+						_, err = strategy.Take(t.Context(), on(pool), requests)
 					default:
 						requests := asks(limit, key)
 						requests[0].Tokens += int64(i % 2) // as much as there is

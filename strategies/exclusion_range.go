@@ -76,10 +76,7 @@ func (ExclusionRange) Check(limit rate.Limit) error {
 
 // Take decides in one round trip.
 func (s ExclusionRange) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	if err := call.Validate(s, requests); err != nil {
-		return nil, err
-	}
-	decisions, err := call.Each(ctx, session, requests, insertRange)
+	decisions, err := call.Each(ctx, session, s, requests, insertRange)
 	return decisions, explainRange(err)
 }
 

@@ -62,10 +62,7 @@ func (ForUpdateNowait) Check(rate.Limit) error { return nil }
 
 // Take decides in two round trips.
 func (s ForUpdateNowait) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	if err := call.Validate(s, requests); err != nil {
-		return nil, err
-	}
-	return call.Each(ctx, session, requests, lockAndTake)
+	return call.Each(ctx, session, s, requests, lockAndTake)
 }
 
 func lockAndTake(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
@@ -147,9 +144,7 @@ func (b nowait) lookAndLock(ctx context.Context, r *rate.Request) (seen sighting
 	var row sighting
 	done, err := b.Conn.Pipeline(ctx,
 		rate.Statement{SQL: b.Open},
-		// The lock that a write takes, before the read: a read that becomes a write can
-		// deadlock with REINDEX.
-		rate.Statement{SQL: "lock table pglimit.for_update_nowait in row exclusive mode"},
+		call.LockForWrites("for_update_nowait"),
 		rate.Statement{SQL: nowaitTable.Look, Args: []any{r.Key, r.Limiter}, Into: append([]any{&seen.nowNS}, seen.bucket.Fields()...)},
 		rate.Statement{SQL: nowaitLock, Args: []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()) - unit*int64(r.Limit.Token())}, Into: row.bucket.Fields()},
 		rate.Statement{SQL: "select pglimit.clock_ns()", Into: []any{&row.nowNS}},

@@ -77,7 +77,7 @@ func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []
 		return []rate.Decision{d}, nil
 	}
 	if !session.Autocommits() {
-		return call.Each(ctx, session, requests, takeTokens)
+		return call.Each(ctx, session, s, requests, takeTokens)
 	}
 	m, err := newMany(requests)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []
 		err = call.Again(ctx, session, 2, func() error { return m.take(ctx, session, requests, decisions, how) })
 	}
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == call.ReadOnlyTransaction {
-		return call.Each(ctx, session, requests, takeTokens) // succeeds if all are denied: that writes nothing
+		return call.Each(ctx, session, s, requests, takeTokens) // succeeds if all are denied: that writes nothing
 	}
 	if err != nil {
 		return nil, call.Explain(err)

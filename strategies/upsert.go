@@ -50,10 +50,7 @@ func (Upsert) TakesAhead() {}
 
 // Take decides in one round trip.
 func (s Upsert) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	if err := call.Validate(s, requests); err != nil {
-		return nil, err
-	}
-	return call.Each(ctx, session, requests, upsertOne)
+	return call.Each(ctx, session, s, requests, upsertOne)
 }
 
 func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {

@@ -75,6 +75,12 @@ func (m Manner) Statements(statements ...rate.Statement) []rate.Statement {
 	return statements
 }
 
+// LockForWrites takes the lock that a write takes, before the first read in the transaction: one
+// that reads and then writes can deadlock with REINDEX.
+func LockForWrites(table string) rate.Statement {
+	return rate.Statement{SQL: "lock table pglimit." + table + " in row exclusive mode"}
+}
+
 // LosePatience makes the transaction impatient. It must not be the caller's.
 var LosePatience = rate.Statement{SQL: "select pg_catalog.set_config('lock_timeout', '20ms', true)"}
 
@@ -118,15 +124,15 @@ func Alone(ctx context.Context, session rate.Session, request *rate.Request, one
 	return d, Explain(err)
 }
 
-// Each implements Take with a One. A single request goes straight to the session. Several
+// Each implements the Take of a strategy with a One. A single request goes straight to the session. Several
 // requests go one after another through one transaction, so that nothing is taken if one of them
 // fails. In the caller's transaction that is a savepoint, also for a single request, so that it can
 // be tried again.
-func Each(ctx context.Context, session rate.Session, requests []rate.Request, one One) ([]rate.Decision, error) {
-	decisions := make([]rate.Decision, len(requests))
-	if len(requests) == 0 {
-		return decisions, nil
+func Each(ctx context.Context, session rate.Session, strategy rate.Strategy, requests []rate.Request, one One) ([]rate.Decision, error) {
+	if err := Validate(strategy, requests); err != nil || len(requests) == 0 {
+		return nil, err
 	}
+	decisions := make([]rate.Decision, len(requests))
 	again := passes
 	if !session.Autocommits() {
 		again = passesInTransaction
@@ -145,7 +151,7 @@ func Each(ctx context.Context, session rate.Session, requests []rate.Request, on
 	err := tryAgain(ctx, again, 5, func() error {
 		return session.OneConnection(ctx, func(conn rate.Session) error {
 			b := BlockOn(conn)
-			err := b.each(ctx, requests, decisions, how, one)
+			err := b.each(ctx, strategy.Name(), requests, decisions, how, one)
 			if err != nil {
 				b.Abandon(ctx)
 			}
@@ -200,11 +206,17 @@ func passes(pg *pgconn.PgError) bool {
 	}
 	return false
 }
-func (b *Block) each(ctx context.Context, requests []rate.Request, decisions []rate.Decision, how Manner, one One) (err error) {
-	if err := b.Send(ctx, b.Open); err != nil {
+
+func (b *Block) each(ctx context.Context, table string, requests []rate.Request, decisions []rate.Decision, how Manner, one One) (err error) {
+	opening := []rate.Statement{{SQL: b.Open}}
+	if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Tokens > 0 }) {
+		opening = append(opening, LockForWrites(table))
+	}
+	done, err := b.Conn.Pipeline(ctx, opening...)
+	b.Opened = done > 0
+	if err != nil {
 		return err
 	}
-	b.Opened = true
 	for _, i := range Order(requests) {
 		if decisions[i], err = one(ctx, b.Conn, &requests[i], how); err != nil {
 			return err
