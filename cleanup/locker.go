@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -126,11 +127,16 @@ func (l *Locker) claim(ctx context.Context, job string) error {
 	ctx, cancel := context.WithTimeout(ctx, l.config.Timeout)
 	defer cancel()
 	interval := l.config.Interval.Seconds()
-	tag, err := l.pool.Exec(ctx, claimSQL, job, interval, interval/10)
+	var claimed pgconn.CommandTag
+	// Who claims at the same time as another is told that it is not due, at READ COMMITTED only.
+	err := pgx.BeginTxFunc(ctx, l.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+		claimed, err = tx.Exec(ctx, claimSQL, job, interval, interval/10)
+		return err
+	})
 	if err != nil {
 		return explain("could not claim a run of "+strconv.Quote(job), err)
 	}
-	if tag.RowsAffected() == 0 {
+	if claimed.RowsAffected() == 0 {
 		return ErrNotDue
 	}
 	return nil

@@ -86,6 +86,23 @@ func TestCleanupLedger(t *testing.T) {
 	}
 }
 
+// Of two who claim a run at the same time the second is told that it is not due, also where
+// transactions are serializable.
+func TestCleanupTwoClaimARun(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	locker, err := cleanup.NewLocker(newPool(t, withParameter(databaseURL(pool), "default_transaction_isolation", "serializable"), 2), cleanup.LockerConfig{Interval: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := session(t, pool)
+	execute(t, first, "insert into pglimit.schedule values ('job', now(), now() + interval '54 minutes')")
+	whileBlocked(t, pool, func() { _, err = locker.Lock(t.Context(), "job") }, func() { commit(t, first) })
+	if !errors.Is(err, cleanup.ErrNotDue) {
+		t.Errorf("got %v, want ErrNotDue", err)
+	}
+}
+
 func TestCleanupLockerIsAGocronLocker(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)

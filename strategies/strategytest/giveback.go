@@ -24,6 +24,8 @@ func givenBack(s *suite) {
 	s.giveBack()
 	first := s.take("one", one, 1, 1)
 	s.wants(s.take("one", one, 1, 1), 0, 0)
+	s.giveBack(s.refund("one", one, 0, first))
+	s.wants(s.take("one", one, 1, 1), 0, 0)
 	s.giveBack(s.refund("one", one, 1, first))
 	s.wants(s.take("one", one, 1, 1), 1, 0)
 	s.wants(s.take("one", one, 1, 1), 0, 0)

@@ -33,7 +33,9 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 	how := call.MannerOf(session, requests)
 	var statements []rate.Statement
 	for _, i := range call.Order(requests) {
-		statements = append(statements, rate.Statement{SQL: sql, Args: args(refunds[i], how.Relaxed)})
+		if refunds[i].Tokens > 0 {
+			statements = append(statements, rate.Statement{SQL: sql, Args: args(refunds[i], how.Relaxed)})
+		}
 	}
 	err := call.Again(ctx, session, 5, func() error {
 		_, err := session.Pipeline(ctx, how.Statements(statements...)...)
