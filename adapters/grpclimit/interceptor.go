@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Interceptor limits calls. Make one with [New]. Its methods Unary and Stream are interceptors of
@@ -148,6 +149,9 @@ func (i *Interceptor) decideAll(ctx context.Context, call Call, key string, cost
 		if requests[n].Key == "" {
 			return pglimit.Group{}, &usageError{fmt.Errorf("Config.Requests: the Key of request %d is empty: name whom it is counted for", n)}
 		}
+		if err := rate.CheckKey(requests[n].Key); err != nil {
+			return pglimit.Group{}, fmt.Errorf("request %d: %w", n, err) // of the client's making, as Config.Key's would be
+		}
 		switch tokens := requests[n].Tokens; {
 		case tokens == 0:
 			requests[n].Tokens = cost
@@ -155,7 +159,12 @@ func (i *Interceptor) decideAll(ctx context.Context, call Call, key string, cost
 			return pglimit.Group{}, &usageError{fmt.Errorf("Config.Requests: the Tokens of request %d are %d: they must be at least 1, or 0 for the Cost", n, tokens)}
 		}
 	}
-	return i.limiter.AllowAll(ctx, requests...)
+	answer, err := i.limiter.AllowAll(ctx, requests...)
+	var request *pglimit.RequestError
+	if errors.As(err, &request) && request.Field == "Key" { // each is valid: one is asked for twice
+		err = &usageError{fmt.Errorf("Config.Requests: %w", err)}
+	}
+	return answer, err
 }
 
 // deny ends a call that is over the limit.

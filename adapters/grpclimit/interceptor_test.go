@@ -134,19 +134,21 @@ func TestCallWithoutAValidRequestIsNotLetThrough(t *testing.T) {
 		want   codes.Code
 		logged string
 	}{
-		"empty key":       {grpclimit.Config{Key: grpclimit.Constant("")}, codes.Internal, "the key is empty"},
-		"key fails":       {grpclimit.Config{Key: func(context.Context, grpclimit.Call) (string, error) { return "k", errors.New("no such user") }}, codes.Internal, "no such user"},
-		"status of key":   {grpclimit.Config{Key: grpclimit.Metadata("x-api-key")}, codes.InvalidArgument, ""},
-		"long key":        {grpclimit.Config{Key: grpclimit.Constant(strings.Repeat("k", pglimit.MaxKeyBytes+1))}, codes.InvalidArgument, ""},
-		"binary key":      {grpclimit.Config{Key: grpclimit.Constant("secret\xff")}, codes.InvalidArgument, ""},
-		"key with NUL":    {grpclimit.Config{Key: grpclimit.Constant("secret\x00")}, codes.InvalidArgument, ""},
-		"cost too high":   {grpclimit.Config{Key: anybody, Cost: cost(4)}, codes.InvalidArgument, ""},
-		"cost of nothing": {grpclimit.Config{Key: anybody, Cost: cost(0)}, codes.Internal, "Config.Cost is 0"},
-		"bad limit":       {grpclimit.Config{Key: anybody, Limit: func(context.Context, grpclimit.Call) pglimit.Limit { return pglimit.Limit{Tokens: -1} }}, codes.Internal, "Limit.Tokens is -1"},
-		"no requests":     {grpclimit.Config{Key: anybody, Requests: requests()}, codes.Internal, "Config.Requests returned none"},
-		"negative tokens": {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Key: "a", Tokens: -1})}, codes.Internal, "the Tokens of request 0 are -1"},
-		"tokens too many": {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Key: "a", Tokens: 4})}, codes.InvalidArgument, ""},
-		"request of none": {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Limiter: "day"})}, codes.Internal, "the Key of request 0 is empty"},
+		"empty key":        {grpclimit.Config{Key: grpclimit.Constant("")}, codes.Internal, "the key is empty"},
+		"key fails":        {grpclimit.Config{Key: func(context.Context, grpclimit.Call) (string, error) { return "k", errors.New("no such user") }}, codes.Internal, "no such user"},
+		"status of key":    {grpclimit.Config{Key: grpclimit.Metadata("x-api-key")}, codes.InvalidArgument, ""},
+		"long key":         {grpclimit.Config{Key: grpclimit.Constant(strings.Repeat("k", pglimit.MaxKeyBytes+1))}, codes.InvalidArgument, ""},
+		"binary key":       {grpclimit.Config{Key: grpclimit.Constant("secret\xff")}, codes.InvalidArgument, ""},
+		"key with NUL":     {grpclimit.Config{Key: grpclimit.Constant("secret\x00")}, codes.InvalidArgument, ""},
+		"cost too high":    {grpclimit.Config{Key: anybody, Cost: cost(4)}, codes.InvalidArgument, ""},
+		"cost of nothing":  {grpclimit.Config{Key: anybody, Cost: cost(0)}, codes.Internal, "Config.Cost is 0"},
+		"bad limit":        {grpclimit.Config{Key: anybody, Limit: func(context.Context, grpclimit.Call) pglimit.Limit { return pglimit.Limit{Tokens: -1} }}, codes.Internal, "Limit.Tokens is -1"},
+		"no requests":      {grpclimit.Config{Key: anybody, Requests: requests()}, codes.Internal, "Config.Requests returned none"},
+		"negative tokens":  {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Key: "a", Tokens: -1})}, codes.Internal, "the Tokens of request 0 are -1"},
+		"tokens too many":  {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Key: "a", Tokens: 4})}, codes.InvalidArgument, ""},
+		"request of none":  {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Limiter: "day"})}, codes.Internal, "the Key of request 0 is empty"},
+		"a bucket twice":   {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Key: "secret"}, pglimit.Request{Limiter: "api", Key: "secret"})}, codes.Internal, "is asked for twice: ask once, for 2 Tokens"},
+		"request too long": {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Key: "a"}, pglimit.Request{Key: strings.Repeat("k", pglimit.MaxKeyBytes+1)})}, codes.InvalidArgument, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -89,7 +89,7 @@ type Headers int
 //	         RateLimit: "api";r=19;t=2             19 left; all of them are back in 2 s
 //	Legacy   X-RateLimit-Limit: 20
 //	         X-RateLimit-Remaining: 19
-//	         X-RateLimit-Reset: 1795383914         Unix time when the bucket is full
+//	         X-RateLimit-Reset: 1795383914         Unix time when the bucket is full, and no block is left
 const (
 	Draft11 Headers = iota // RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11
 	Legacy                 // X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset

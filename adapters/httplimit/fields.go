@@ -138,10 +138,10 @@ func (a *answer) addLegacy(h http.Header) {
 	if d.Blocked {
 		left = 0
 	}
-	full := d.At.Add(d.ResetAfter + time.Second - 1)
+	reset := d.At.Add(max(d.ResetAfter, d.BlockedFor) + time.Second - 1)
 	a.addInt(limitField, d.Limit.Burst)
 	a.addInt(remainingField, left)
-	a.addInt(resetField, full.Unix())
+	a.addInt(resetField, reset.Unix())
 }
 
 func (a *answer) tightest() *pglimit.Decision {

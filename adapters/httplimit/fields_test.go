@@ -198,6 +198,22 @@ func TestLegacyFieldsOfSeveralLimits(t *testing.T) {
 	get(t, url).expect(t, 429, "X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "200", "Retry-After", "720")
 }
 
+// Of a blocked key the reset is the end of the block, or when the bucket is full, if that is later.
+func TestLegacyFieldsOfABlockedKey(t *testing.T) {
+	t.Parallel()
+	for limit, reset := range map[pglimit.Limit]string{pglimit.PerSecond(1): "946684860", pglimit.PerHour(1): "946688400"} {
+		memory := pglimittest.Memory() // at 946684800
+		block := pglimit.Block{After: 1, Within: time.Minute, For: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}
+		config := everybody
+		config.Headers = httplimit.Legacy
+		url := served(t, httplimit.New(newLimiter(t, memory, pglimit.Config{Limit: limit, Block: block}), config)(fine))
+		get(t, url).expect(t, 200)
+		get(t, url).expect(t, 429) // blocks
+		memory.Advance(time.Second)
+		get(t, url).expect(t, 429, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", reset)
+	}
+}
+
 func TestNoFields(t *testing.T) {
 	t.Parallel()
 	config := everybody

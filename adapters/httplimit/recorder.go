@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -76,16 +77,30 @@ func (r *recorder) WriteString(s string) (int, error) {
 	return io.WriteString(r.ResponseWriter, s)
 }
 
-// ReadFrom lets files be sent without copying them through this process, if w can.
+// ReadFrom lets files be sent without copying them through this process, if w can. The beginning
+// goes through Write: a reader that is empty, or fails at once, sends nothing, and another status may follow.
 func (r *recorder) ReadFrom(from io.Reader) (int64, error) {
-	r.sends(http.StatusOK)
-	return io.Copy(r.ResponseWriter, from)
+	var begun int64
+	if r.status == 0 {
+		const beginning = 512 // which is what a type is detected by
+		var err error
+		begun, err = io.Copy(struct{ io.Writer }{r}, io.LimitReader(from, beginning))
+		if err != nil || begun < beginning {
+			return begun, err
+		}
+	}
+	n, err := io.Copy(r.ResponseWriter, from)
+	return begun + n, err
 }
 
-// FlushError is what http.ResponseController looks for first.
+// FlushError is what http.ResponseController looks for first. Where w cannot flush, nothing is sent. Any other
+// error comes after the status.
 func (r *recorder) FlushError() error {
-	r.sends(http.StatusOK)
-	return http.NewResponseController(r.ResponseWriter).Flush()
+	err := http.NewResponseController(r.ResponseWriter).Flush()
+	if !errors.Is(err, errors.ErrUnsupported) {
+		r.sends(http.StatusOK)
+	}
+	return err
 }
 
 type flusher struct{ to *recorder }
