@@ -2,6 +2,7 @@ package group
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/flight"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -94,12 +95,13 @@ func (l *Lane) askHeld(bucket rate.Bucket) bool {
 	return true
 }
 
-// waitFor adds the waiter to those that wait for the held row. The lane is locked. Who came before
-// mostly leaves before: so those who have left do not pile up.
+// waitFor adds the waiter to those that wait for the held row. The lane is locked. Those who have
+// left are dropped each time the list would grow, so that they are at most as many as the others.
 func (l *Lane) waitFor(bucket rate.Bucket, w *waiter) {
 	waiters := l.held[bucket]
-	for len(waiters) > 0 && waiters[0].Left() {
-		waiters = waiters[1:]
+	if len(waiters) == cap(waiters) {
+		waiters = slices.DeleteFunc(waiters, (*waiter).Left)
+		waiters = slices.Grow(waiters, len(waiters)+1)
 	}
 	l.held[bucket] = append(waiters, w)
 }
