@@ -102,7 +102,7 @@ func (l *Limiter) granted(d *Decision) (Request, error) {
 	case d.Limiter == "":
 		return r, &RequestError{Field: "Limiter", Why: "is empty: the decision must be one of a Limiter, and not settled"}
 	case d.Granted < 1:
-		return r, &RequestError{Field: "Tokens", Why: "is 0: the decision granted nothing"}
+		return r, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: the decision granted nothing", d.Granted)}
 	case d.Source == FromFallback:
 		return r, &RequestError{Field: "Source", Why: "is fallback: Postgres has not granted the tokens"}
 	}
@@ -117,10 +117,10 @@ func refundOf(r Request, d Decision, n int64) Refund {
 
 // refund makes the round trip within the time limit.
 func (l *Limiter) refund(ctx context.Context, refund Refund) error {
-	l.counters.refundedTokens.Add(refund.Tokens)
 	err := l.asCaller(ctx, func(ctx context.Context) error { return l.giveBack(ctx, []Refund{refund}) })
 	if err != nil {
 		return fmt.Errorf("pglimit: refund of %q: %w", refund.Key, err)
 	}
+	l.counters.refundedTokens.Add(refund.Tokens)
 	return nil
 }

@@ -29,7 +29,7 @@ type Stats struct {
 	LeaseTrips int64 `name:"lease_trips" help:"Calls that fetched or settled a lease."`
 
 	GrantedTokens  int64 `name:"granted_tokens" help:"Tokens granted that the limiter's own limit bounds: at once, by Postgres or a lease, and not in a transaction, to a request with an ID, to a group or under another limit."`
-	RefundedTokens int64 `name:"refunded_tokens" help:"Tokens that Refund and Settle gave back, or tried to."`
+	RefundedTokens int64 `name:"refunded_tokens" help:"Tokens that Refund and Settle gave back."`
 	LeasedTokens   int64 `name:"leased_tokens" help:"Tokens that leases set aside."`
 	UnspentTokens  int64 `name:"unspent_tokens" help:"Leased tokens that were given back or expired unspent."`
 	PassedOnTokens int64 `name:"passed_on_tokens" help:"Tokens granted to callers who had left, and passed on to others."`

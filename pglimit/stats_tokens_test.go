@@ -2,6 +2,7 @@ package pglimit_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ func TestTokensThatTheLimitBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var granted pglimit.Decision
+	var granted, refundable pglimit.Decision
 	take := func(r pglimit.Request) func() error {
 		return func() error {
 			ds, err := limiter.Take(t.Context(), r)
@@ -56,10 +57,20 @@ func TestTokensThatTheLimitBounds(t *testing.T) {
 			return errors.Join(limiter.SetLimit(twice), allow(limiter.AllowLimit(t.Context(), "i", pglimit.PerSecond(10))))
 		}, 0, 0},
 		{"the new limit", func() error { return allow(limiter.Allow(t.Context(), "j")) }, 1, 0},
+		{"to be refunded", func() (err error) {
+			refundable, err = limiter.Allow(t.Context(), "j")
+			return err
+		}, 1, 0},
 		{"a transaction", func() error { return allow(limiter.InTx(pglimitTx{}).Allow(t.Context(), "k")) }, 0, 0},
 		{"OnError", func() error {
 			memory.Fail(pglimit.ErrUnavailable)
 			return allow(limiter.Allow(t.Context(), "l"))
+		}, 0, 0},
+		{"a Refund that fails", func() error {
+			if err := limiter.Refund(t.Context(), refundable, 1); !errors.Is(err, pglimit.ErrUnavailable) {
+				return fmt.Errorf("the error is %w", err)
+			}
+			return nil
 		}, 0, 0},
 	} {
 		before := limiter.Stats()

@@ -138,9 +138,6 @@ func (f *allowFlags) take(ctx context.Context, a *app, key string, limits []pgli
 	}
 	limit := limits[0]
 	config := pglimit.Config{Limit: limit, MaxWait: f.wait, IDTTL: f.idTTL}
-	if f.wait > 0 && f.timeout > 0 {
-		f.timeout += f.wait // that is for the answer, and this for the tokens
-	}
 	var d pglimit.Decision
 	late := false
 	err := f.ask(ctx, a, config, func(ctx context.Context, limiter *pglimit.Limiter) (err error) {

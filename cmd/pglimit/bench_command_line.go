@@ -22,11 +22,11 @@ func (a *app) commandLine() string {
 	return strings.Join(words, " ")
 }
 
-var passwordField = regexp.MustCompile(`(?i)\b(password|sslpassword)\s*=\s*('(?:[^'\\]|\\.)*'|\S+)`)
+var passwordField = regexp.MustCompile(`(?is)\b(password|sslpassword)\s*=\s*('(?:[^'\\]|\\.)*'|(?:\\.|\S)+)`)
 
 // withoutPassword of a connection string in either form. Other text stays as it is.
 func withoutPassword(text string) string {
-	if u, err := url.Parse(text); err == nil && u.Scheme != "" && u.Host != "" {
+	if u, err := url.Parse(text); err == nil && u.Scheme != "" && u.Host != "" && readAlike(u) {
 		query := u.Query()
 		for name := range query {
 			if strings.Contains(strings.ToLower(name), "password") {
@@ -40,6 +40,13 @@ func withoutPassword(text string) string {
 		return "postgres://..." // what cannot be parsed cannot be cleaned
 	}
 	return passwordField.ReplaceAllString(text, "$1=xxxxx")
+}
+
+// readAlike says that the driver finds the password where package url does. To the driver, a ; and a #
+// are a part of what they are in, and user and password end at the first @, also behind a ?.
+func readAlike(u *url.URL) bool {
+	_, err := url.ParseQuery(u.RawQuery)
+	return err == nil && u.Fragment == "" && (u.User != nil || !strings.Contains(u.RawQuery, "@"))
 }
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`)

@@ -18,7 +18,12 @@ func TestCommandLineHasNoPassword(t *testing.T) {
 		{"pglimit '--database-url=postgres://h/d?password=xxxxx&sslmode=disable'", []string{"--database-url=postgres://h/d?sslmode=disable&password=secret"}},
 		{"pglimit --database-url 'host=h password=xxxxx user=u'", []string{"--database-url", "host=h password=secret user=u"}},
 		{"pglimit --database-url 'host=h password=xxxxx user=u'", []string{"--database-url", `host=h password = 'se\'cret x' user=u`}},
+		{"pglimit --database-url 'host=h password=xxxxx user=u'", []string{"--database-url", `host=h password=se\ cret user=u`}},
 		{"pglimit --database-url postgres://...", []string{"--database-url", "postgres://u:sec%ret@h/d"}},
+		{"pglimit --database-url postgres://...", []string{"--database-url", "postgres://h/d?password=sec;ret"}},
+		{"pglimit --database-url postgres://...", []string{"--database-url", "postgres://h/d?password=sec#ret"}},
+		{"pglimit --database-url postgres://...", []string{"--database-url", "postgres://u:12#secret@h/d"}},
+		{"pglimit --database-url postgres://...", []string{"--database-url", "postgres://u:12?secret@h/d"}},
 	} {
 		if got := (&app{args: c.args}).commandLine(); got != c.want {
 			t.Errorf("%q is %s, want %s", c.args, got, c.want)

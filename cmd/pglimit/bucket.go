@@ -93,8 +93,8 @@ func (b *bucketFlags) parseLimit(cmd *cobra.Command) (pglimit.Limit, error) {
 	return limits[0], nil
 }
 
-// ask connects and calls do with a limiter, all within --timeout. config has the Limit, and what
-// only some commands set.
+// ask connects and calls do with a limiter, all within --timeout, and --wait besides. config has the
+// Limit, and what only some commands set.
 func (b *bucketFlags) ask(ctx context.Context, a *app, config pglimit.Config, do func(context.Context, *pglimit.Limiter) error) error {
 	strategy, err := strategies.ByName(b.strategy)
 	if err != nil {
@@ -114,8 +114,12 @@ func (b *bucketFlags) ask(ctx context.Context, a *app, config pglimit.Config, do
 	}
 	if b.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, b.timeout)
+		ctx, cancel = context.WithTimeout(ctx, b.timeout+min(config.MaxWait, pglimit.MaxWindow)) // New refuses what is longer
 		defer cancel()
+	}
+	within := fmt.Sprintf("--timeout %v", b.timeout)
+	if config.MaxWait > 0 {
+		within += fmt.Sprintf(" and --wait %v together", config.MaxWait)
 	}
 	late := func(err error) bool {
 		return errors.Is(err, context.DeadlineExceeded) && errors.Is(ctx.Err(), context.DeadlineExceeded)
@@ -123,7 +127,7 @@ func (b *bucketFlags) ask(ctx context.Context, a *app, config pglimit.Config, do
 	pool, err := a.pool(ctx)
 	if err != nil {
 		if late(err) {
-			return fmt.Errorf("no connection to PostgreSQL within --timeout %v", b.timeout)
+			return fmt.Errorf("no connection to PostgreSQL within %s", within)
 		}
 		return err
 	}
@@ -133,7 +137,7 @@ func (b *bucketFlags) ask(ctx context.Context, a *app, config pglimit.Config, do
 		return inFlags(err)
 	}
 	if err := do(ctx, limiter); late(err) {
-		return fmt.Errorf("no answer within --timeout %v: it is not known whether PostgreSQL did what was asked", b.timeout)
+		return fmt.Errorf("no answer within %s: it is not known whether PostgreSQL did what was asked", within)
 	} else if err != nil {
 		return inFlags(err)
 	}

@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -52,6 +55,9 @@ func (a *app) poolConfig() (*pgxpool.Config, error) {
 	if source == "" {
 		return nil, errors.New("no database is named: use --database-url, or set DATABASE_URL or the PG* variables (PGHOST, PGDATABASE, PGSERVICE, ...)")
 	}
+	if address := os.Getenv("PGHOSTADDR"); address != "" && !namesHost(conn) {
+		return nil, fmt.Errorf("PGHOSTADDR is %s, which psql reads and pglimit does not: unset it, and set PGHOST to that address instead", address)
+	}
 	config, err := pgxpool.ParseConfig(conn)
 	if err != nil {
 		return nil, explainConnString(source, err)
@@ -88,10 +94,20 @@ func (a *app) connString() (conn, source string) {
 	if url := os.Getenv("DATABASE_URL"); url != "" {
 		return url, "DATABASE_URL"
 	}
-	for _, name := range []string{"PGHOST", "PGPORT", "PGDATABASE", "PGUSER", "PGSERVICE"} {
+	for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGUSER", "PGSERVICE"} {
 		if os.Getenv(name) != "" {
 			return "", name
 		}
 	}
 	return "", ""
+}
+
+var hostField = regexp.MustCompile(`\bhost\s*=`)
+
+// namesHost says whether the connection string names a host: else the environment does.
+func namesHost(conn string) bool {
+	_, rest, _ := strings.Cut(conn, "://")
+	server := rest[:strings.IndexAny(rest+"/", "/?")]
+	host := server[strings.LastIndex(server, "@")+1:]
+	return host != "" && !strings.HasPrefix(host, ":") || hostField.MatchString(conn)
 }

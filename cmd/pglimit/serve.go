@@ -29,8 +29,9 @@ number of instances may run: Postgres decides, so their limits are the same.
   GET  /readyz      200 while it can decide
   GET  /metrics     for Prometheus
 
-An answer is 200 with "allowed" true or false, and 503 if no decision is known.
-docs/serve.md has all requests and answers.
+An answer is 200 with "allowed" true or false. If no decision is known, it is
+503 for now, or 500 until somebody repairs the cause, such as a missing
+migration. docs/serve.md has all requests and answers.
 
 The limiters are named in a YAML file (--config), or by --limit:
 
@@ -51,9 +52,9 @@ needed, as "pglimit cleanup" does, unless --no-cleanup is given.
 
 After Ctrl-C or SIGTERM, /readyz fails, and requests are answered as before
 for --drain, in which a load balancer sends them elsewhere. Then those under
-way are answered, and the exit code is 0, or 2 if some took longer than
---grace. A second Ctrl-C kills it. What happens is logged to stderr (as JSON
-with --output json).`
+way are answered; who still waits after --grace gets 503. The exit code is 0,
+or 2 if some got no answer, or leases could not be given back. A second Ctrl-C
+kills it. What happens is logged to stderr (as JSON with --output json).`
 
 type serveFlags struct {
 	config    string

@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -58,7 +59,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case err != nil:
 		return fmt.Errorf("%w (--help lists the flags)", err)
 	case flags.NArg() > 0:
-		return fmt.Errorf("%q is too much: there are flags only (--help lists them)", flags.Arg(0))
+		extra := flags.Arg(0)
+		if strings.ContainsAny(extra, ":=@") {
+			extra = "..." // a connection string, or a part of one
+		}
+		return fmt.Errorf("%q is too much: there are flags only (--help lists them)", extra)
 	}
 
 	// What may be wrong with the addresses is said before a Postgres is started.
@@ -82,8 +87,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 	if *database != "" {
 		config, err := pgxpool.ParseConfig(*database)
-		if err != nil {
-			return fmt.Errorf("--database-url, or DATABASE_URL: %w", err)
+		if err != nil { // it quotes what could not be parsed, such as a part of a password
+			return errors.New("--database-url, or DATABASE_URL, is not a connection string: write it like postgres://user:password@host:5432/database, " +
+				"with special characters in the password percent-encoded (%40 for @)")
 		}
 		from := "DATABASE_URL"
 		flags.Visit(func(f *flag.Flag) {

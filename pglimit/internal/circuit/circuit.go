@@ -59,7 +59,6 @@ type Breaker struct {
 	calls  context.Context // ends when the circuit opens, and with Close
 	giveUp context.CancelFunc
 	why    error // the last failure
-	untold bool  // the state has changed, and hear has not been called yet
 
 	underWay   int         // calls
 	unanswered bool        // a call has ended so, since the last answer
@@ -80,10 +79,9 @@ func New(timeout time.Duration, sign func(context.Context) error, hear func(open
 	b.ended, b.end = context.WithCancel(context.Background())
 	b.calls, b.giveUp = context.WithCancel(b.ended)
 	b.states = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Timeout:       min(maxPause, timeout),
-		ReadyToTrip:   func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failures },
-		IsExcluded:    func(err error) bool { return errors.Is(err, errNoAnswer) },
-		OnStateChange: func(_ string, from, to gobreaker.State) { b.change(from, to) },
+		Timeout:     min(maxPause, timeout),
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failures },
+		IsExcluded:  func(err error) bool { return errors.Is(err, errNoAnswer) },
 	})
 	return b
 }
@@ -97,20 +95,19 @@ func (b *Breaker) Admit(ctx context.Context) error {
 	if !b.Open() {
 		return nil
 	}
-	done, err := b.states.Allow()
-	if err != nil {
-		return ErrOpen
-	}
 	answer := make(chan error, 1)
 	b.mu.Lock()
-	closed := b.ended.Err() != nil
-	if !closed {
+	done, refused := b.states.Allow()
+	ended := b.ended.Err() != nil
+	if refused == nil && !ended {
 		b.questions.Go(func() { answer <- b.revive(done) })
 	}
 	b.mu.Unlock()
-	if closed {
-		b.report(done, errNoAnswer)
+	if ended {
 		return rate.ErrClosed
+	}
+	if refused != nil {
+		return ErrOpen
 	}
 	select {
 	case err := <-answer:
@@ -223,9 +220,11 @@ const tooManyConnections = "53300" // SQLSTATE
 func (b *Breaker) begin() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.underWay == 0 && !b.unanswered { // the watch may be an older call's
+		b.quiet = time.Now()
+	}
 	b.underWay++
 	if !b.watching {
-		b.quiet = time.Now()
 		b.watchFor(b.silence)
 	}
 	return b.calls
@@ -283,10 +282,7 @@ func (b *Breaker) doubt(calls context.Context, quiet time.Time) {
 		b.watchFor(b.silence)
 	}
 	b.mu.Unlock()
-	for range failures {
-		if !silent {
-			break
-		}
+	for i := 0; silent && i < failures; i++ {
 		if done, refused := b.states.Allow(); refused == nil {
 			b.report(done, err)
 		}
@@ -304,37 +300,25 @@ func (b *Breaker) Close() {
 	b.questions.Wait()
 }
 
-// report the outcome of a call, or of asking for a sign of life.
+// report the outcome of a call, or of asking for a sign of life, and tell if the circuit opens or
+// closes.
 func (b *Breaker) report(done func(error), err error) {
+	b.mu.Lock()
 	if err != nil && !errors.Is(err, errNoAnswer) {
-		b.mu.Lock()
 		b.why = err
-		b.mu.Unlock()
 	}
 	done(err)
-
-	b.mu.Lock()
-	tell, open, why := b.untold, b.open.Load(), b.why
-	b.untold = false
+	open, why := b.states.State() != gobreaker.StateClosed, b.why
+	changed := b.open.Swap(open) != open
+	switch {
+	case changed && open:
+		b.giveUp()
+	case changed:
+		b.calls, b.giveUp = context.WithCancel(b.ended)
+		b.unanswered, b.quiet = false, time.Now() // a sign of life is an answer
+	}
 	b.mu.Unlock()
-	if tell {
+	if changed {
 		b.hear(open, why)
 	}
-}
-
-// change the state. The library holds its lock.
-func (b *Breaker) change(from, to gobreaker.State) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case from == gobreaker.StateClosed:
-		b.open.Store(true)
-		b.giveUp()
-	case to == gobreaker.StateClosed:
-		b.calls, b.giveUp = context.WithCancel(b.ended)
-		b.open.Store(false)
-	default:
-		return
-	}
-	b.untold = true
 }

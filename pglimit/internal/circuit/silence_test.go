@@ -66,21 +66,28 @@ func TestNobodyIsWatchedWhenNobodyCalls(t *testing.T) {
 func TestSilenceOpensIt(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name  string
-		sign  func(context.Context) error
-		other time.Duration // a second call is answered then
-		opens time.Duration // zero: never
+		name   string
+		before []error // calls end so, 2/5 of late before
+		sign   func(context.Context) error
+		other  time.Duration // a second call is answered then
+		opens  time.Duration // zero: never
 	}{
-		{"no sign of life", silent, 0, late},
-		{"refused", returns(errGone), 0, late / 2},
-		{"a sign of life", returns(nil), 0, 0},
-		{"a late sign of life", func(context.Context) error { time.Sleep(late / 3); return nil }, 0, 0},
-		{"answered before", silent, late / 4, late + late/4},
-		{"answered while asking", silent, late * 3 / 4, 2 * late},
+		{"no sign of life", nil, silent, 0, late},
+		{"refused", nil, returns(errGone), 0, late / 2},
+		{"a sign of life", nil, returns(nil), 0, 0},
+		{"a late sign of life", nil, func(context.Context) error { time.Sleep(late / 3); return nil }, 0, 0},
+		{"answered before", nil, silent, late / 4, late + late/4},
+		{"answered while asking", nil, silent, late * 3 / 4, 2 * late},
+		{"after an answer and idle time", []error{nil}, silent, 0, late},
+		{"after an outage that nothing followed", []error{errGone}, silent, 0, late * 3 / 5},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			b := circuit.New(late, test.sign, deaf)
+			for _, err := range test.before {
+				_ = b.Call(ctx, returns(err))
+			}
+			later(late * 2 / 5)
 			var work sync.WaitGroup
 			began := time.Now()
 			work.Go(func() { _ = b.Call(ctx, silent) })
@@ -98,6 +105,44 @@ func TestSilenceOpensIt(t *testing.T) {
 			leave()
 			work.Wait()
 			b.Close()
+		})
+	}
+}
+
+// The sign of life that closes it is an answer: a silence before it does not count, not even if a
+// call of that time has not noticed yet that it was given up.
+func TestAfterASignOfLifeSilenceBeginsAnew(t *testing.T) {
+	t.Parallel()
+	for _, lingers := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &life{sign: returns(nil)}
+			b := circuit.New(late, l.ask, deaf)
+			if lingers {
+				go func() { _ = b.Call(t.Context(), func(context.Context) error { time.Sleep(2 * late); return nil }) }()
+			}
+			synctest.Wait()
+			for range 2 {
+				_ = b.Call(t.Context(), returns(errGone))
+			}
+			later(late * 3 / 10)
+			if err := l.admit(t.Context(), b, returns(nil)); err != nil || b.Open() {
+				t.Errorf("lingers %t: %v, open %t", lingers, err, b.Open())
+			}
+			l.sign = silent
+			if !lingers {
+				later(late / 10) // nobody waits
+			}
+			go func() { _ = b.Call(t.Context(), silent) }()
+			later(late - 1)
+			if b.Open() {
+				t.Errorf("lingers %t: open already", lingers)
+			}
+			later(2)
+			if !b.Open() {
+				t.Errorf("lingers %t: not open", lingers)
+			}
+			b.Close()
+			later(late) // until the call that lingers has ended
 		})
 	}
 }

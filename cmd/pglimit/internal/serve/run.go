@@ -37,14 +37,10 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, stop Stop) erro
 	if address, ok := listener.Addr().(*net.TCPAddr); ok {
 		s.loopback = address.IP.IsLoopback()
 	}
-	var longest time.Duration
-	for _, l := range s.limiters {
-		longest = max(longest, l.config.Timeout)
-	}
 	server := &http.Server{
 		Handler:           s.leaving(s.handler),
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
-		WriteTimeout:   bodyTimeout + longest + maxWait + answerTimeout,
+		WriteTimeout:   s.writeTimeout(),
 		MaxHeaderBytes: 64 << 10,
 		ErrorLog:       slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
 	}
@@ -68,6 +64,16 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, stop Stop) erro
 	failed = errors.Join(failed, s.Close(ctx))
 	s.logger.Info("pglimit serve stopped")
 	return failed
+}
+
+// writeTimeout is longer than any request takes. Before a wait, a limiter's timeout may pass twice: see
+// [pglimit.Limiter.WaitN].
+func (s *Server) writeTimeout() time.Duration {
+	var longest time.Duration
+	for _, l := range s.limiters {
+		longest = max(longest, l.config.Timeout)
+	}
+	return bodyTimeout + 2*longest + maxWait + answerTimeout
 }
 
 // leaving tells clients, once the server is stopping, to connect anew for their next request, which

@@ -108,6 +108,15 @@ func TestGraceEndsAWait(t *testing.T) {
 	}
 }
 
+// A wait that the limiter answers must not be cut: its timeout may pass at the door, and again in Postgres.
+func TestAnswerMayTakeTheTimeoutTwice(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "limiters: {api: {limit: 1/s, timeout: 1s}, slow: {limit: 1/s, timeout: 1m}}", pglimittest.MemoryOn(time.Now))
+	if least := bodyTimeout + time.Minute + time.Minute + maxWait; s.writeTimeout() <= least {
+		t.Errorf("an answer may take %v, and %v are needed", s.writeTimeout(), least)
+	}
+}
+
 // A client that closes its half of the connection may still read. It must not take an empty answer,
 // or none, for a grant.
 func TestClientThatClosesItsHalfIsTold(t *testing.T) {

@@ -222,6 +222,14 @@ func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
 		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":1,"limit":"1/s"},"tokens":1}`, 400, "decision.at", "is missing"},
 		{"/v1/settle", `{"decision":{"limiter":"api","key":"k","granted":1,"limit":"1/s","source":"fallback"},"tokens":1}`, 400, "decision.source", "is fallback"},
 		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":1,"limit":"1/s","at":"2000-01-01T00:00:00Z"},"tokens":2}`, 400, "tokens", "granted 1"},
+		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":6,"limit":"5/s","at":"2000-01-01T00:00:00Z"},"tokens":1}`, 400, "decision.granted", "is 6: of a grant under 5/1s it must be from 1 to 5"},
+		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":9000000000000000000,"limit":"5/s","at":"2000-01-01T00:00:00Z"},"tokens":9000000000000000000}`, 400, "decision.granted", "from 1 to 5"},
+		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":-1,"limit":"5/s","at":"2000-01-01T00:00:00Z"},"tokens":1}`, 400, "decision.granted", "is -1"},
+		{"/v1/settle", `{"decision":{"limiter":"api","key":"k","granted":0,"limit":"5/s","at":"2000-01-01T00:00:00Z"},"tokens":1}`, 400, "decision.granted", "is 0"},
+		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":1,"limit":"5/s","at":"1969-12-31T23:59:59Z"},"tokens":1}`, 400, "decision.at", "is 1969-12-31T23:59:59Z: it must be in the years 1970 to 2261"},
+		{"/v1/settle", `{"decision":{"limiter":"api","key":"k","granted":1,"limit":"5/s","at":"2262-01-01T00:00:00Z"},"tokens":0}`, 400, "decision.at", "is 2262"},
+		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":1,"limit":"5/s","at":"2000-01-01T00:00:00Z","waited_ms":-1},"tokens":1}`, 400, "decision.waited_ms", "is -1"},
+		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":1,"limit":"5/s","at":"2000-01-01T00:00:00Z","waited_ms":60001},"tokens":1}`, 400, "decision.waited_ms", "is 60001: it must be from 0 to 60000"},
 	} {
 		w := s.answers(request(http.MethodPost, test.path, test.body))
 		isProblem(t, w, test.status, test.field, test.words)
