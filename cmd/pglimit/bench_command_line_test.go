@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // A report is shown to others.
 func TestCommandLineHasNoPassword(t *testing.T) {
@@ -27,6 +30,18 @@ func TestCommandLineHasNoPassword(t *testing.T) {
 	} {
 		if got := (&app{args: c.args}).commandLine(); got != c.want {
 			t.Errorf("%q is %s, want %s", c.args, got, c.want)
+		}
+	}
+}
+
+// Nor has what is said of an argument that a command does not take.
+func TestStrayArgumentHasNoPassword(t *testing.T) {
+	t.Parallel()
+	for _, command := range [][]string{{"cleanup"}, {"migrate"}, {"migrate", "up"}, {"bench"}, {}} {
+		for _, stray := range []string{"postgres://u:secret@h/d", "host=h password=secret"} {
+			if code, _, stderr := call(t.Context(), append(command, stray)...); code == 0 || strings.Contains(stderr, "secret") || !strings.Contains(stderr, "xxxxx") {
+				t.Errorf("%q %s: %d, %s", command, stray, code, stderr)
+			}
 		}
 	}
 }

@@ -18,12 +18,6 @@ import (
 // connect_timeout of its own: a shell script should not hang.
 const connectTimeout = 5 * time.Second
 
-// hasDatabase says whether the user named a database, by flag or environment.
-func (a *app) hasDatabase() bool {
-	_, source := a.connString()
-	return source != ""
-}
-
 // pool connects to the database that the user named, so that a server that cannot be
 // reached is reported at once. The caller closes the pool.
 func (a *app) pool(ctx context.Context) (*pgxpool.Pool, error) {

@@ -53,7 +53,7 @@ func similarFlags(cmd *cobra.Command, name string) string {
 
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef(cmd, "%s takes no arguments, not %q", cmd.Name(), args[0])
+		return usagef(cmd, "%s takes no arguments, not %q", cmd.Name(), withoutPassword(args[0]))
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func group(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
 }
 
 func unknownCommand(cmd *cobra.Command, name string) error {
-	message := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+name)
+	message := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+withoutPassword(name))
 	cmd.SuggestionsMinimumDistance = 2 // cobra sets it only in code that does not run here
 	if similar := cmd.SuggestionsFor(name); len(similar) > 0 {
 		message += ", did you mean " + strings.Join(similar, " or ") + "?"
