@@ -41,7 +41,7 @@ begin
         select s.number, s.key, s.limiter, s.token_ns, s.granted
         from seen s
         join pglimit.token_bucket b on b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
-        where s.granted > 0
+        where s.granted > 0 and (s."row").key is not null -- for the others there is nothing to look for
         for no key update of b skip locked
     ), updates as (
         update pglimit.token_bucket b
