@@ -88,7 +88,8 @@ func isNil(value any) bool {
 // the transaction ends, so keep it short, and name keys in one order everywhere: two transactions that
 // lock them in different orders deadlock. Durability is that of the transaction. Config.Timeout has
 // no default here. If one is set and ends a call, the connection is closed, and with it the
-// transaction. OnError is not called, because the transaction has failed with the request. A Reset leaves the denials that
+// transaction. OnError is not called, because an error of Postgres, such as your lock_timeout's, may have
+// aborted the transaction: in strategies.TokenBucket that of a request for one key does. A Reset leaves the denials that
 // this process remembers, and its leases, as they are.
 //
 // It works until tx ends or the Limiter is closed.

@@ -35,7 +35,8 @@ type Strategy interface {
 	//
 	// So Take validates each request (Request.Validate, then Check), locks buckets in one order
 	// (by key, then limiter, bytewise), and, where the session does not autocommit, works in a
-	// savepoint that an error undoes. It returns ErrNothingTaken for lock timeouts,
+	// savepoint that an error undoes (for a single request it need not: the error may abort the
+	// transaction). It returns ErrNothingTaken for lock timeouts,
 	// serialization failures and deadlocks, gives up waiting for a locked row as Impatient
 	// says, and commits as Durability says. strategytest tells what is missing.
 	Take(ctx context.Context, session Session, requests []Request) ([]Decision, error)
