@@ -122,8 +122,9 @@ type LeaseRequest struct {
 
 	// Settle is an earlier lease that ends with this call, or the zero Lease. Spent is how
 	// many of its tokens were spent; the rest goes back to the bucket. A lease that has
-	// expired, or whose bucket was reset since, is left alone. Settle each lease once: a
-	// second time would give back tokens that others have leased.
+	// expired, or whose bucket was reset since, is left alone. So is one during which the
+	// database's clock stepped back: it counts as spent. Settle each lease once: a second time
+	// would give back tokens that others have leased.
 	Settle Lease
 	Spent  int64
 }
