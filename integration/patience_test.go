@@ -39,10 +39,11 @@ func TestALockedTableIsAnError(t *testing.T) {
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(time.Hour)
 		execute(t, session(t, pool), "lock table pglimit."+strategy.Name()+" in share row exclusive mode")
-		tx := session(t, pool)
-		execute(t, tx, "set local lock_timeout = '50ms'")
-		if d, err := tryTake(t, tx, strategy, "k", limit); !errors.Is(err, pglimit.ErrLocked) {
-			t.Errorf("%+v, %v: want ErrLocked", d, err)
+		soon := newPool(t, withParameter(databaseURL(pool), "lock_timeout", "50ms"), 2)
+		for name, on := range map[string]database{"alone": soon, "in a transaction": session(t, soon)} {
+			if d, err := tryTake(t, on, strategy, "k", limit); !errors.Is(err, pglimit.ErrLocked) {
+				t.Errorf("%s: %+v, %v: want ErrLocked", name, d, err)
+			}
 		}
 	})
 }

@@ -226,7 +226,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	}
 	bucket := rate.Bucket{Limiter: l.config.Name, Key: key}
 	err := l.asCaller(ctx, func(ctx context.Context) error {
-		defer l.leases.Pause()() // until the bucket is full: a lease could be spent on top of that
+		defer l.leases.Pause(bucket)() // until the bucket is full: a lease could be spent on top of that
 		if err := l.leases.Drop(ctx, bucket); err != nil {
 			return err
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // ResetAll fills the buckets of all keys, and returns how many rows it removed: about as
@@ -28,7 +30,7 @@ func (l *Limiter) ResetAll(ctx context.Context) (int64, error) {
 	var removed int64
 	err := l.circuit.Admit(ctx)
 	if err == nil {
-		defer l.leases.Pause()() // until the buckets are full: it could be spent on top of that
+		defer l.leases.Pause(rate.Bucket{})() // until the buckets are full: it could be spent on top of that
 		err = l.leases.DropAll(ctx)
 	}
 	if err == nil {

@@ -36,17 +36,17 @@ func withoutPassword(text string) string {
 		}
 		return u.Redacted()
 	}
-	if strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://") {
-		return "postgres://..." // what cannot be parsed cannot be cleaned
+	if scheme, _, is := strings.Cut(text, "://"); is {
+		return scheme + "://..." // what cannot be parsed cannot be cleaned
 	}
 	return passwordField.ReplaceAllString(text, "$1=xxxxx")
 }
 
 // readAlike says that the driver finds the password where package url does. To the driver, a ; and a #
-// are a part of what they are in, and user and password end at the first @, also behind a ?.
+// are a part of what they are in, and user and password end at the first @, also behind a / or a ?.
 func readAlike(u *url.URL) bool {
 	_, err := url.ParseQuery(u.RawQuery)
-	return err == nil && u.Fragment == "" && (u.User != nil || !strings.Contains(u.RawQuery, "@"))
+	return err == nil && u.Fragment == "" && (u.User != nil || !strings.Contains(u.Path+u.RawQuery, "@"))
 }
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -49,8 +47,8 @@ func (a *app) poolConfig() (*pgxpool.Config, error) {
 	if source == "" {
 		return nil, errors.New("no database is named: use --database-url, or set DATABASE_URL or the PG* variables (PGHOST, PGDATABASE, PGSERVICE, ...)")
 	}
-	if address := os.Getenv("PGHOSTADDR"); address != "" && !namesHost(conn) {
-		return nil, fmt.Errorf("PGHOSTADDR is %s, which psql reads and pglimit does not: unset it, and set PGHOST to that address instead", address)
+	if address := os.Getenv("PGHOSTADDR"); address != "" {
+		return nil, fmt.Errorf("PGHOSTADDR is %s, to which psql connects whatever else names a host, and pglimit does not: unset it, and name that address as the host, as in PGHOST", address)
 	}
 	config, err := pgxpool.ParseConfig(conn)
 	if err != nil {
@@ -94,14 +92,4 @@ func (a *app) connString() (conn, source string) {
 		}
 	}
 	return "", ""
-}
-
-var hostField = regexp.MustCompile(`\bhost\s*=`)
-
-// namesHost says whether the connection string names a host: else the environment does.
-func namesHost(conn string) bool {
-	_, rest, _ := strings.Cut(conn, "://")
-	server := rest[:strings.IndexAny(rest+"/", "/?")]
-	host := server[strings.LastIndex(server, "@")+1:]
-	return host != "" && !strings.HasPrefix(host, ":") || hostField.MatchString(conn)
 }

@@ -46,22 +46,13 @@ func TestDatabaseIsNamedByFlagThenURLThenVariables(t *testing.T) {
 }
 
 // The driver does not read PGHOSTADDR, so it would connect to another server than psql.
-func TestPGHOSTADDRIsRefusedUnlessTheURLNamesAHost(t *testing.T) {
+func TestPGHOSTADDRIsRefused(t *testing.T) {
 	withoutDatabase(t)
 	t.Setenv("PGHOSTADDR", "192.0.2.1")
-	for _, url := range []string{"", "postgres:///x", "postgres://u:p@/x", "postgres://:5433/x", "dbname=x user=u"} {
-		if _, err := (&app{databaseURL: url}).poolConfig(); err == nil || !strings.HasPrefix(err.Error(), "PGHOSTADDR is 192.0.2.1") || !strings.Contains(err.Error(), "set PGHOST") {
+	for _, url := range []string{"", "postgres:///x", "postgres://h/x", "host=h"} {
+		if _, err := (&app{databaseURL: url}).poolConfig(); err == nil || !strings.HasPrefix(err.Error(), "PGHOSTADDR is 192.0.2.1") || !strings.Contains(err.Error(), "PGHOST") {
 			t.Errorf("%q: %v", url, err)
 		}
-	}
-	for _, url := range []string{"postgres://h/x", "postgres://u@h:5433/x", "postgres://h?sslmode=disable", "postgres:///x?host=h", "user=u host = h"} {
-		if _, err := (&app{databaseURL: url}).poolConfig(); err != nil {
-			t.Errorf("%q: %v", url, err)
-		}
-	}
-	t.Setenv("PGHOST", "by-variable") // psql would connect to PGHOSTADDR all the same
-	if _, err := (&app{}).poolConfig(); err == nil {
-		t.Error("PGHOST is taken")
 	}
 }
 

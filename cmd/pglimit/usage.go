@@ -53,9 +53,17 @@ func similarFlags(cmd *cobra.Command, name string) string {
 
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef(cmd, "%s takes no arguments, not %q", cmd.Name(), withoutPassword(args[0]))
+		return usagef(cmd, "%s takes no arguments, not %q", cmd.Name(), stray(args[0]))
 	}
 	return nil
+}
+
+// stray is an argument as an error shows it, which must not have a password in it.
+func stray(arg string) string {
+	if strings.ContainsAny(arg, ":=@") {
+		return "..." // a connection string, or a part of one
+	}
+	return arg
 }
 
 func oneKey(cmd *cobra.Command, args []string) error {
@@ -88,7 +96,7 @@ func group(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
 }
 
 func unknownCommand(cmd *cobra.Command, name string) error {
-	message := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+withoutPassword(name))
+	message := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+stray(name))
 	cmd.SuggestionsMinimumDistance = 2 // cobra sets it only in code that does not run here
 	if similar := cmd.SuggestionsFor(name); len(similar) > 0 {
 		message += ", did you mean " + strings.Join(similar, " or ") + "?"

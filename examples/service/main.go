@@ -87,9 +87,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 	if *database != "" {
 		config, err := pgxpool.ParseConfig(*database)
-		if err != nil { // it quotes what could not be parsed, such as a part of a password
-			return errors.New("--database-url, or DATABASE_URL, is not a connection string: write it like postgres://user:password@host:5432/database, " +
-				"with special characters in the password percent-encoded (%40 for @)")
+		if err != nil {
+			return fmt.Errorf("--database-url, or DATABASE_URL: %w", err)
 		}
 		from := "DATABASE_URL"
 		flags.Visit(func(f *flag.Flag) {

@@ -96,7 +96,7 @@ func (l *Lane) askHeld(bucket rate.Bucket) bool {
 }
 
 // waitFor adds the waiter to those that wait for the held row. The lane is locked. Those who have
-// left are dropped each time the list would grow, so that they are at most as many as the others.
+// left are dropped each time the list would grow, so that they are not many more than once waited together.
 func (l *Lane) waitFor(bucket rate.Bucket, w *waiter) {
 	waiters := l.held[bucket]
 	if len(waiters) == cap(waiters) {

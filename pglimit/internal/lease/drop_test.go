@@ -16,7 +16,7 @@ import (
 var drops = map[string]func(context.Context, *lease.Leases) error{
 	"one key": func(ctx context.Context, s *lease.Leases) error { return s.Drop(ctx, bucket("a")) },
 	"all keys": func(ctx context.Context, s *lease.Leases) error {
-		defer s.Pause()()
+		defer s.Pause(rate.Bucket{})()
 		return s.DropAll(ctx)
 	},
 }
@@ -86,7 +86,7 @@ func TestNoKeyIsLeasedWhileAllAreDropped(t *testing.T) {
 		s := &lender{}
 		leases := s.leases(t)
 		defer closes(t, leases)
-		resume, again := leases.Pause(), leases.Pause()
+		resume, again := leases.Pause(rate.Bucket{}), leases.Pause(rate.Bucket{})
 		if err := leases.DropAll(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -103,6 +103,32 @@ func TestNoKeyIsLeasedWhileAllAreDropped(t *testing.T) {
 		again()
 		later(hold)
 		busy(t, leases, "new")
+	})
+}
+
+// While the leases of a bucket are paused it gets none, but what it has is settled for a request that is
+// too large for it, which must not be denied tokens that this process has. Others get theirs.
+func TestWhileABucketIsPaused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &lender{}
+		leases := s.leases(t)
+		defer closes(t, leases)
+		busy(t, leases, "a")
+		resume := leases.Pause(bucket("a"))
+		if _, served, err := ask(t.Context(), leases, "a", 1000); served || err != nil || s.asked()[len(s.asked())-1].Settle.Tokens != 5 {
+			t.Errorf("served %t, %v; asked %+v", served, err, s.asked())
+		}
+		later(hold)
+		for range 20 {
+			if _, served, err := ask(t.Context(), leases, "a", 1); served || err != nil {
+				t.Fatal(served, err)
+			}
+		}
+		busy(t, leases, "b")
+		resume()
+		later(hold)
+		busy(t, leases, "a")
 	})
 }
 

@@ -188,16 +188,20 @@ func (s *Leases) DropAll(ctx context.Context) error {
 	return nil
 }
 
-// Pause lets no lease be taken until resume. One that is being fetched is for Drop to wait for.
-func (s *Leases) Pause() (resume func()) {
+// Pause lets no lease of the bucket, or of any if it is the zero Bucket, be taken until resume. One
+// that is being fetched is for Drop to wait for.
+func (s *Leases) Pause(bucket rate.Bucket) (resume func()) {
 	if s == nil {
 		return func() {}
 	}
-	pause := func(by int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused[bucket]++
+	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.paused += by
+		if s.paused[bucket]--; s.paused[bucket] == 0 {
+			delete(s.paused, bucket)
+		}
 	}
-	pause(1)
-	return func() { pause(-1) }
 }

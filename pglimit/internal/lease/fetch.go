@@ -95,12 +95,15 @@ func (s *Leases) fetchFor(h *holder, request *rate.Request, now time.Duration) *
 	return s.fetch(h, want{request.Tokens, request.Limit})
 }
 
-// fetch begins to settle the lease and to take the next one, if one is wanted. It returns nil
-// after Close and, if one is wanted, while leases are paused. The holder is locked.
+// fetch begins to settle the lease and to take the next one, if one is wanted and leases of the
+// bucket are not paused. It returns nil after Close, and if there is nothing to do. The holder is locked.
 func (s *Leases) fetch(h *holder, next want) *fetch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.paused > 0 && next.tokens > 0 {
+	if s.paused[h.bucket] > 0 || s.paused[rate.Bucket{}] > 0 {
+		next = want{}
+	}
+	if s.closed || next.tokens == 0 && h.terms.Load() == nil {
 		return nil
 	}
 	s.active[h] = struct{}{}

@@ -82,7 +82,7 @@ type Leases struct {
 
 	mu      sync.Mutex
 	closed  bool
-	paused  int                  // while it is not zero, no lease is taken
+	paused  map[rate.Bucket]int  // no lease of these is taken; of none, if the zero Bucket is one
 	settled chan struct{}        // closed at the end of Close
 	active  map[*holder]struct{} // the holders that may have a lease
 	keeping bool                 // the keeper's goroutine runs
@@ -130,7 +130,7 @@ func New(config Config, calls Calls) (*Leases, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Leases{
 		config: config, calls: calls, known: known, start: time.Now(),
-		settled: make(chan struct{}), slots: make(chan struct{}, maxLeaseCalls), active: make(map[*holder]struct{}), ctx: ctx, cancel: cancel,
+		settled: make(chan struct{}), slots: make(chan struct{}, maxLeaseCalls), active: make(map[*holder]struct{}), paused: make(map[rate.Bucket]int), ctx: ctx, cancel: cancel,
 	}, nil
 }
 

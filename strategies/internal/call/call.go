@@ -127,7 +127,7 @@ func Alone(ctx context.Context, session rate.Session, request *rate.Request, one
 // Each implements the Take of a strategy with a One. A single request goes straight to the session. Several
 // requests go one after another through one transaction, so that nothing is taken if one of them
 // fails. In the caller's transaction that is a savepoint, also for a single request, so that it can
-// be tried again.
+// be tried again; but not for a peek.
 func Each(ctx context.Context, session rate.Session, strategy rate.Strategy, requests []rate.Request, one One) ([]rate.Decision, error) {
 	if err := Validate(strategy, requests); err != nil || len(requests) == 0 {
 		return nil, err
@@ -136,7 +136,8 @@ func Each(ctx context.Context, session rate.Session, strategy rate.Strategy, req
 	again := passes
 	if !session.Autocommits() {
 		again = passesInTransaction
-	} else if len(requests) == 1 {
+	}
+	if len(requests) == 1 && (session.Autocommits() || requests[0].Tokens == 0) {
 		d, err := Alone(ctx, session, &requests[0], one)
 		if err != nil {
 			return nil, err

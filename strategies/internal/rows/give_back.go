@@ -37,6 +37,9 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 			statements = append(statements, rate.Statement{SQL: sql, Args: args(refunds[i], how.Relaxed)})
 		}
 	}
+	if len(statements) == 0 {
+		return nil
+	}
 	err := call.Again(ctx, session, 5, func() error {
 		_, err := session.Pipeline(ctx, how.Statements(statements...)...)
 		return err
