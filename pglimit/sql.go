@@ -17,7 +17,7 @@ import (
 // A decision is one round trip with pgx, and with lib/pq if its connection string says
 // binary_parameters=yes; else lib/pq prepares each statement, which makes two, and cannot be used
 // behind PgBouncer in transaction mode. ForUpdateNowait needs eight with either, because
-// database/sql has no pipelines. In a transaction of yours, a savepoint costs all but TokenBucket three
+// database/sql has no pipelines. In a transaction of yours, a savepoint costs all but TokenBucket two
 // more. Over database/sql, signs of life for the [Breaker] come from
 // connections of db: leave room for them in MaxOpenConns. lib/pq notices that an idle
 // connection has broken only when a decision fails on it: after a restart of the server one

@@ -210,7 +210,9 @@ func passes(pg *pgconn.PgError) bool {
 
 func (b *Block) each(ctx context.Context, table string, requests []rate.Request, decisions []rate.Decision, how Manner, one One) (err error) {
 	opening := []rate.Statement{{SQL: b.Open}}
-	if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Tokens > 0 }) {
+	peeks := func(r rate.Request) bool { return r.Tokens == 0 }
+	takes := func(r rate.Request) bool { return r.Tokens > 0 }
+	if slices.ContainsFunc(requests, peeks) && slices.ContainsFunc(requests, takes) {
 		opening = append(opening, LockForWrites(table))
 	}
 	done, err := b.Conn.Pipeline(ctx, opening...)
