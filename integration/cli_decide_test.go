@@ -215,3 +215,41 @@ func cliChargesAnIDOnce(t *testing.T, c cli) {
 	c.run(t, "allow", "k", "--limit", "3/1h", "--id-ttl", "1h").exits(t, 2)
 	c.run(t, append(job, "--id-ttl", "-1h")...).exits(t, 2)
 }
+
+// Who is denied too often is blocked, peek shows it, and reset ends it. Services with the same limiter
+// see the same block.
+func cliBlocks(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	allow := []string{"allow", "k", "--limit", "1/1h", "--block-after", "2", "--block-for", "1h"}
+	c.run(t, allow...).exits(t, 0)
+	c.run(t, allow...).exits(t, 1).prints(t, "denied: retry after ")
+	c.run(t, "peek", "k", "--limit", "1/1h").exits(t, 0).prints(t, "0 of 1 left, the next in ")
+	c.run(t, allow...).exits(t, 1).prints(t, "denied: blocked for ")
+	c.run(t, "peek", "k", "--limit", "1/1h").exits(t, 0).prints(t, "0 of 1 left, blocked for ")
+	var d struct {
+		Blocked      bool  `json:"blocked"`
+		BlockedForMS int64 `json:"blocked_for_ms"`
+		RetryAfterMS int64 `json:"retry_after_ms"`
+	}
+	answer := c.run(t, append(allow, "--output", "json")...).exits(t, 1)
+	if err := json.Unmarshal([]byte(answer.stdout), &d); err != nil || !d.Blocked || d.BlockedForMS < 1 || d.RetryAfterMS < d.BlockedForMS {
+		t.Errorf("%v: %s", err, answer.stdout)
+	}
+	c.run(t, "reset", "k").exits(t, 0)
+	c.run(t, allow...).exits(t, 0)
+
+	for says, flags := range map[string][]string{
+		"--block-for only with --block-after":              {"--block-for", "1h"},
+		"--block-after is -1: it must be at least 1":       {"--block-after", "-1"},
+		"--block-within is 0s: it must be positive":        {"--block-after", "2", "--block-within", "0s"},
+		"--block-max is 1s: it must be from --block-for, ": {"--block-after", "2", "--block-max", "1s"},
+		"without --wait and --id":                          {"--block-after", "2", "--wait", "1s"},
+		"with one --limit":                                 {"--block-after", "2", "--limit", "5/24h"},
+		"--block-after is more than the strategy upsert":   {"--block-after", "2", "--strategy", "upsert"},
+	} {
+		bad := c.run(t, append([]string{"allow", "k", "--limit", "1/1h"}, flags...)...).exits(t, 2)
+		if !strings.Contains(bad.stderr, says) {
+			t.Errorf("%q: %s", says, bad.stderr)
+		}
+	}
+}

@@ -29,6 +29,7 @@ func TestCLI(t *testing.T) {
 		"waits in line":                               cliWaitsInLine,
 		"several limits, all or nothing":              cliTakesAllOrNothing,
 		"an ID is charged once":                       cliChargesAnIDOnce,
+		"who is denied too often is blocked":          cliBlocks,
 		"ten processes, one grant":                    cliGrantsOneOfTen,
 		"migrates up and down":                        cliMigrates,
 		"migrates without btree_gist":                 cliMigratesWithoutBtreeGist,

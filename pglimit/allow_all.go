@@ -10,6 +10,9 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/local"
 )
 
+// maxGroup is how many requests a group may have: its call holds all their rows.
+const maxGroup = 1000
+
 // Group is the answer to [Limiter.AllowAll].
 type Group struct {
 	// Allowed says that all requests were granted. Else nothing was taken, for any of them.
@@ -69,8 +72,8 @@ func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) (Group, err
 
 // completeGroup completes the requests with the Limiter's fields, and checks them.
 func (l *Limiter) completeGroup(requests []Request) ([]Request, error) {
-	if len(requests) == 0 {
-		return nil, errors.New("pglimit: AllowAll needs at least one request")
+	if len(requests) == 0 || len(requests) > maxGroup {
+		return nil, fmt.Errorf("pglimit: AllowAll of %d requests: a group has 1 to %d", len(requests), maxGroup)
 	}
 	group, own := slices.Clone(requests), l.Limit()
 	for i := range group {
@@ -105,7 +108,7 @@ func (l *Limiter) completeMember(r *Request, own Limit) error {
 // twiceError says of two requests for one bucket what to do instead.
 func twiceError(before, r *Request) error {
 	if before.Limit == r.Limit {
-		return &RequestError{Field: "Key", Why: fmt.Sprintf("%q is asked for twice: ask once, for %d Tokens", r.Key, before.Tokens+r.Tokens)}
+		return &RequestError{Field: "Key", Why: fmt.Sprintf("%q is asked for twice: ask once, for the Tokens of both (%d and %d)", r.Key, before.Tokens, r.Tokens)}
 	}
 	return &RequestError{Field: "Limit", Why: fmt.Sprintf("is %v and %v for the same key %q: a bucket has one limit; give one of them another Request.Limiter, such as %q", before.Limit, r.Limit, r.Key, r.Limiter+"/day")}
 }

@@ -107,18 +107,19 @@ func TestBadGroupsAreErrors(t *testing.T) {
 	limiter := newLimiter(t, s, nil)
 	day := pglimit.PerHour(24)
 	for says, requests := range map[string][]pglimit.Request{
-		"at least one request":                                          nil,
-		"request 1: pglimit: Request.Key is empty":                      {{Key: "a"}, {}},
-		`Request.Key "a" is asked for twice: ask once, for 3 Tokens`:    {{Key: "a"}, {Key: "b"}, {Key: "a", Tokens: 2}},
-		`give one of them another Request.Limiter, such as "api/day"`:   {{Key: "a"}, {Key: "a", Limit: day}},
-		"Request.Unit is 1: leave it out":                               {{Key: "a", Unit: 1}},
-		"Request.Unit is 2: leave it out":                               {{Key: "a", Tokens: 4, Unit: 2}},
-		"Request.Ahead is 1s: a group takes only tokens that are there": {{Key: "a", Ahead: time.Second}},
-		`Request.ID is "x": a request of a group cannot have one`:       {{Key: "a", ID: "x"}},
-		"Request.Tokens is 21: more than the burst of 20":               {{Key: "a", Tokens: 21}},
-		"Request.Tokens is -1: it must not be negative":                 {{Key: "a", Tokens: -1}},
-		"Limit.Burst is 99":                                             {{Key: "a", Limit: day.WithBurst(99)}},
-		"Limit.Period is -1ns":                                          {{Key: "a", Limit: pglimit.Limit{Tokens: 1, Period: -1, Burst: 1}}},
+		"AllowAll of 0 requests: a group has 1 to 1000":                                  nil,
+		"AllowAll of 1001 requests":                                                      make([]pglimit.Request, 1001),
+		"request 1: pglimit: Request.Key is empty":                                       {{Key: "a"}, {}},
+		`Request.Key "a" is asked for twice: ask once, for the Tokens of both (1 and 2)`: {{Key: "a"}, {Key: "b"}, {Key: "a", Tokens: 2}},
+		`give one of them another Request.Limiter, such as "api/day"`:                    {{Key: "a"}, {Key: "a", Limit: day}},
+		"Request.Unit is 1: leave it out":                                                {{Key: "a", Unit: 1}},
+		"Request.Unit is 2: leave it out":                                                {{Key: "a", Tokens: 4, Unit: 2}},
+		"Request.Ahead is 1s: a group takes only tokens that are there":                  {{Key: "a", Ahead: time.Second}},
+		`Request.ID is "x": a request of a group cannot have one`:                        {{Key: "a", ID: "x"}},
+		"Request.Tokens is 21: more than the burst of 20":                                {{Key: "a", Tokens: 21}},
+		"Request.Tokens is -1: it must not be negative":                                  {{Key: "a", Tokens: -1}},
+		"Limit.Burst is 99":                                                              {{Key: "a", Limit: day.WithBurst(99)}},
+		"Limit.Period is -1ns":                                                           {{Key: "a", Limit: pglimit.Limit{Tokens: 1, Period: -1, Burst: 1}}},
 	} {
 		if g, err := limiter.AllowAll(t.Context(), requests...); err == nil || !strings.Contains(err.Error(), says) || g.Allowed {
 			t.Errorf("%+v: %v: want %q", requests, err, says)

@@ -18,27 +18,33 @@ const tick = 100 * ms
 // step is one row of a table: what is asked for, and expected. Times are counted in ticks.
 type step struct {
 	at      int
-	reserve int64   // a Reserve of so many
-	allow   int64   // or an Allow
-	cancel  int     // or a Cancel of the reservation that this row made
-	due     float64 // when what is reserved may be used
-	refused bool    // the Reserve is an error: more than the burst
-	notOK   bool    // or too far ahead
-	denied  bool    // the Allow is denied
+	reserve int64         // a Reserve of so many
+	allow   int64         // or an Allow
+	cancel  int           // or a Cancel of the reservation that this row made
+	limit   pglimit.Limit // or a SetLimit
+	due     float64       // when what is reserved may be used
+	refused bool          // the Reserve is an error: more than the burst
+	notOK   bool          // or too far ahead
+	denied  bool          // the Allow is denied
 }
 
 // The tables of golang.org/x/time/rate for Reserve, Cancel and Wait: what they ask, at 10 per second,
 // and what is expected here. The differences:
 //
-//   - More than the burst is a *RequestError, not a reservation that is not OK.
-//   - Less than one token is an error too.
+//   - More than the burst is a *RequestError, not a reservation that is not OK; and so is less than one
+//     token. It can never be granted, so it is a fault of the program, not of the moment.
 //   - Cancelled after its time ("too late"): what was not refilled since is given back; there, nothing.
-//   - Cancelled for the second time: nothing; there, again.
-//   - How far ahead Reserve goes is bounded by Config.MaxAhead; there, by nothing.
-//   - There is no rate of Inf or zero, and no limit that changes: a Limiter has one, and what
-//     another one wrote is converted, see strategytest. Jumps of the clock are the database's, see the
-//     integration tests.
-//   - A Wait whose context has neither a deadline nor MaxWait is an error.
+//     Nobody has had those tokens.
+//   - Cancelled for the second time: nothing; there, again. Tokens must not come back twice.
+//   - How far ahead Reserve goes is bounded by Config.MaxAhead; there, by nothing. Other processes
+//     would wait behind it.
+//   - After a SetLimit tokens that are owed flow back at the faster of both rates, also those of
+//     reservations; there, what was reserved stays in front of what comes. Another process may have the
+//     old limit still, and both use one bucket.
+//   - There is no rate of Inf or zero: a bucket has a price of a token, in nanoseconds. Jumps of the
+//     clock are the database's, see the integration tests.
+//   - A Wait whose context has neither a deadline nor MaxWait is an error: it could stand in line for
+//     ever, and so could all behind it.
 func TestReserveAsInTimeRate(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -111,6 +117,31 @@ func TestReserveAsInTimeRate(t *testing.T) {
 			{at: 0, cancel: 1},
 			{at: 0, reserve: 2, due: 2},
 		}},
+		"the limit is raised": {burst: 2, steps: []step{
+			{at: 0, reserve: 2, due: 0},
+			{at: 0, reserve: 2, due: 2},
+			{at: 1, limit: pglimit.PerSecond(20).WithBurst(2)}, // two of the four have flowed back at this rate
+			{at: 1, reserve: 1, due: 1.5},
+		}},
+		"the limit is lowered": {burst: 2, ahead: time.Second, steps: []step{
+			{at: 0, reserve: 2, due: 0},
+			{at: 0, reserve: 2, due: 2},
+			{at: 1, limit: pglimit.PerSecond(5).WithBurst(2)}, // one of the four has flowed back
+			{at: 1, reserve: 1, due: 5},
+		}},
+		"the burst is raised": {burst: 2, steps: []step{
+			{at: 0, reserve: 2, due: 0},
+			{at: 0, reserve: 2, due: 2},
+			{at: 3, limit: pglimit.PerSecond(10).WithBurst(4)},
+			{at: 3, reserve: 4, due: 4},
+		}},
+		"the limit is raised, then cancel": {burst: 2, steps: []step{
+			{at: 0, reserve: 2, due: 0},
+			{at: 0, reserve: 2, due: 2},
+			{at: 1, limit: pglimit.PerSecond(20).WithBurst(2)},
+			{at: 1, cancel: 1},
+			{at: 1, reserve: 2, due: 1},
+		}},
 		"too far ahead": {burst: 2, ahead: tick, steps: []step{
 			{at: 0, reserve: 2, due: 0},
 			{at: 0, reserve: 1, due: 1},
@@ -130,6 +161,10 @@ func TestReserveAsInTimeRate(t *testing.T) {
 					case step.allow > 0:
 						if d, err := limiter.AllowN(t.Context(), "k", step.allow); err != nil || d.Allowed == step.denied {
 							t.Errorf("row %d: %+v, %v", i, d, err)
+						}
+					case step.limit != pglimit.Limit{}:
+						if err := limiter.SetLimit(step.limit); err != nil {
+							t.Errorf("row %d: %v", i, err)
 						}
 					case step.reserve > 0:
 						made[i] = reserves(t, limiter, i, step, began)

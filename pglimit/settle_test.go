@@ -71,6 +71,8 @@ func TestBadRefunds(t *testing.T) {
 	denied := allowN(t, limiter, 6)
 	fallback := granted
 	fallback.Source = pglimit.FromFallback
+	undated, undue := granted, granted // as ones that were stored in part
+	undated.At, undue.Delay = time.Time{}, -1
 	settled, err := limiter.Settle(t.Context(), granted, 5)
 	if err != nil || settled.Granted != 5 {
 		t.Errorf("%+v, %v", settled, err)
@@ -82,6 +84,7 @@ func TestBadRefunds(t *testing.T) {
 		settle   int64
 	}{
 		{denied, 1, "Tokens", 1}, {fallback, 1, "Source", 1}, {settled, 1, "Limiter", 1},
+		{undated, 1, "At", 6}, {undue, 1, "At", 6},
 		{pglimit.Decision{}, 1, "Limiter", 1}, {granted, 0, "Tokens", -1}, {granted, -1, "Tokens", 16}, {granted, 6, "Tokens", 1 << 62},
 	} {
 		var request *pglimit.RequestError

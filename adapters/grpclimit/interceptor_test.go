@@ -147,7 +147,7 @@ func TestCallWithoutAValidRequestIsNotLetThrough(t *testing.T) {
 		"negative tokens":  {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Key: "a", Tokens: -1})}, codes.Internal, "the Tokens of request 0 are -1"},
 		"tokens too many":  {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Key: "a", Tokens: 4})}, codes.InvalidArgument, ""},
 		"request of none":  {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Limiter: "day"})}, codes.Internal, "the Key of request 0 is empty"},
-		"a bucket twice":   {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Key: "secret"}, pglimit.Request{Limiter: "api", Key: "secret"})}, codes.Internal, "is asked for twice: ask once, for 2 Tokens"},
+		"a bucket twice":   {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Key: "secret"}, pglimit.Request{Limiter: "api", Key: "secret"})}, codes.Internal, "is asked for twice: ask once, for the Tokens of both (1 and 1)"},
 		"request too long": {grpclimit.Config{Key: anybody, Requests: requests(pglimit.Request{Key: "a"}, pglimit.Request{Key: strings.Repeat("k", pglimit.MaxKeyBytes+1)})}, codes.InvalidArgument, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,11 +29,16 @@ limit: for --limit 10/s --limit 1000/24h they are "cli 10/1s" and "cli
 1000/24h".
 
 --id makes it safe to try again when the outcome is not known: the same ID is
-charged once, and gets its first answer, for as long as --id-ttl.`
+charged once, and gets its first answer, for as long as --id-ttl.
+
+--block-after locks out who is denied again and again: the key is blocked, for
+longer each time. Services that share the limiter should block by the same
+times. Without it, blocks are neither counted nor obeyed.`
 
 // allowFlags are the flags of allow.
 type allowFlags struct {
 	bucketFlags
+	block  blockFlags
 	tokens int64
 	wait   time.Duration
 	id     string
@@ -61,6 +66,9 @@ func newAllowCommand(a *app) *cobra.Command {
 			"# both or none",
 			"pglimit allow \"sms:$CUSTOMER\" --limit 1/1m --limit 20/24h && send-sms",
 			"",
+			"# ten wrong passwords in a minute block for a minute, the next ten for two",
+			"pglimit allow \"login:$USER\" --limit 5/1m --block-after 10 || exit",
+			"",
 			"# five tokens at once, and the details for a program",
 			"pglimit allow import --limit \"100/1m burst 20\" --tokens 5 --output json",
 		),
@@ -78,6 +86,7 @@ func newAllowCommand(a *app) *cobra.Command {
 	noFiles(cmd, "tokens", "wait", "id", "id-ttl")
 	f.addTo(cmd)
 	f.addDurabilityTo(cmd)
+	f.block.addTo(cmd)
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing: the exit code is the answer")
 	return cmd
 }
@@ -121,7 +130,7 @@ func (f *allowFlags) check(cmd *cobra.Command, limits []pglimit.Limit) error {
 	case cmd.Flags().Changed("id") && f.id == "":
 		return errors.New("--id is empty: name the request, or leave it out")
 	}
-	return nil
+	return f.block.check(cmd, f, len(limits))
 }
 
 // answer of allow.
@@ -137,7 +146,7 @@ func (f *allowFlags) take(ctx context.Context, a *app, key string, limits []pgli
 		return f.takeAll(ctx, a, key, limits)
 	}
 	limit := limits[0]
-	config := pglimit.Config{Limit: limit, MaxWait: f.wait, IDTTL: f.idTTL}
+	config := pglimit.Config{Limit: limit, MaxWait: f.wait, IDTTL: f.idTTL, Block: f.block.Block}
 	var d pglimit.Decision
 	late := false
 	err := f.ask(ctx, a, config, func(ctx context.Context, limiter *pglimit.Limiter) (err error) {

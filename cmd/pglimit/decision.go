@@ -24,6 +24,8 @@ type decisionJSON struct {
 	ResetAfterMS int64     `json:"reset_after_ms"`
 	WaitedMS     int64     `json:"waited_ms"` // for its turn
 	Contended    bool      `json:"contended"`
+	Blocked      bool      `json:"blocked"` // for too many denials
+	BlockedForMS int64     `json:"blocked_for_ms"`
 	At           time.Time `json:"at"` // by the database's clock
 }
 
@@ -42,6 +44,8 @@ func newDecisionJSON(b *bucketFlags, tokens int64, d pglimit.Decision) decisionJ
 		ResetAfterMS: milliseconds(d.ResetAfter),
 		WaitedMS:     milliseconds(d.Delay),
 		Contended:    d.Contended,
+		Blocked:      d.Blocked,
+		BlockedForMS: milliseconds(d.BlockedFor),
 		At:           d.At,
 	}
 }
@@ -54,6 +58,8 @@ func allowText(limit pglimit.Limit, d pglimit.Decision) string {
 		return "allowed: " + bucketText(limit, d)
 	case d.Contended:
 		return "denied: another request holds this key, try again"
+	case d.Blocked:
+		return "denied: blocked for " + shortDuration(d.BlockedFor)
 	}
 	return "denied: retry after " + shortDuration(d.RetryAfter)
 }
@@ -61,7 +67,10 @@ func allowText(limit pglimit.Limit, d pglimit.Decision) string {
 // bucketText says how full the bucket is: "4 of 5 left, full again in 12s".
 func bucketText(limit pglimit.Limit, d pglimit.Decision) string {
 	text := fmt.Sprintf("%d of %d left", d.Remaining, limit.Burst)
-	if !d.Allowed {
+	switch {
+	case d.Blocked:
+		text += ", blocked for " + shortDuration(d.BlockedFor)
+	case !d.Allowed:
 		text += ", the next in " + shortDuration(d.RetryAfter)
 	}
 	if d.ResetAfter > 0 {

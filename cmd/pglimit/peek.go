@@ -12,7 +12,10 @@ const peekLong = `Look at a key's bucket and take nothing.
 
 The limit must be given because the bucket stores what was used, not what is
 allowed. The exit code is 0 whether or not tokens are there: to branch on the
-answer use "pglimit allow", because tokens seen here may be gone by then.`
+answer use "pglimit allow", because tokens seen here may be gone by then.
+
+It also shows for how long the key is blocked, if it is; "pglimit reset" ends
+that.`
 
 func newPeekCommand(a *app) *cobra.Command {
 	var b bucketFlags
@@ -33,7 +36,7 @@ func newPeekCommand(a *app) *cobra.Command {
 				return inFlags(err)
 			}
 			var d pglimit.Decision
-			err = b.ask(cmd.Context(), a, pglimit.Config{Limit: limit}, func(ctx context.Context, limiter *pglimit.Limiter) error {
+			err = b.ask(cmd.Context(), a, pglimit.Config{Limit: limit, Block: anyBlock(b.strategy)}, func(ctx context.Context, limiter *pglimit.Limiter) error {
 				d, err = limiter.Peek(ctx, key)
 				return err
 			})

@@ -11,8 +11,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-const resetLong = `Fill a key's bucket: what it has used is forgotten. With --all, fill the
-buckets of all keys of a limiter.
+const resetLong = `Fill a key's bucket: what it has used is forgotten, and a block of the key ends.
+With --all, fill the buckets of all keys of a limiter.
 
 Resetting a bucket that is full, or a key that was never seen, does nothing and
 succeeds.

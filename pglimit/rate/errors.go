@@ -65,12 +65,16 @@ func (e *LimitError) Error() string {
 
 // RequestError says why a [Request] is not valid.
 type RequestError struct {
-	Field string // of Request
+	Field string // of Request; "At" or "Source" of the Decision that a Refund or a Settle is for
 	Why   string // "is -1: it must not be negative"
 }
 
 func (e *RequestError) Error() string {
-	return fmt.Sprintf("pglimit: Request.%s %s", e.Field, e.Why)
+	of := "Request"
+	if e.Field == "At" || e.Field == "Source" {
+		of = "Decision"
+	}
+	return fmt.Sprintf("pglimit: %s.%s %s", of, e.Field, e.Why)
 }
 
 // BlockError says why a [Block] is not valid.

@@ -80,8 +80,10 @@ func run(t *testing.T, tests []test, newSuite func() suite) {
 					t.Errorf("the strategy panicked: %v\n%s", what, debug.Stack())
 				}
 			}()
+			ctx, cancel := context.WithTimeout(t.Context(), 4*patience) // a call that never returns fails, and says where
+			defer cancel()
 			s := newSuite()
-			s.T, s.limiter = t, fmt.Sprintf("%s-%08x", test.name, rand.Uint32())
+			s.T, s.ctx, s.limiter = t, ctx, fmt.Sprintf("%s-%08x", test.name, rand.Uint32())
 			test.run(&s)
 		})
 	}
@@ -189,6 +191,7 @@ func inPostgres() []test {
 // suite is one test. Its limiter name is unique, even in a database that was used before.
 type suite struct {
 	*testing.T
+	ctx      context.Context
 	pool     *pgxpool.Pool
 	open     func(*testing.T, *pgxpool.Pool) Driver
 	driver   Driver
@@ -198,6 +201,9 @@ type suite struct {
 	strategy rate.Strategy
 	limiter  string
 }
+
+// Context ends after some minutes.
+func (s *suite) Context() context.Context { return s.ctx }
 
 // capable returns the strategy as a capability C, which not every strategy has. It skips the
 // test if this one does not have it.

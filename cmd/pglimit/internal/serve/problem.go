@@ -91,7 +91,7 @@ func needsRepair(cause pglimit.Cause) bool {
 }
 
 func fieldOf(field string) string {
-	if name, ok := map[string]string{"ID": "id", "Unit": "tokens", "Source": "decision.source"}[field]; ok {
+	if name, ok := map[string]string{"ID": "id", "Unit": "tokens", "Source": "decision.source", "At": "decision.at"}[field]; ok {
 		return name
 	}
 	return strings.ToLower(field)

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// blockFlags say when a key that is denied is blocked, and for how long.
+type blockFlags struct{ pglimit.Block }
+
+func (b *blockFlags) addTo(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Int64Var(&b.After, "block-after", 0, "block the key after so many `DENIALS`; 0 never does")
+	flags.DurationVar(&b.Within, "block-within", time.Minute, "`TIME` in which those denials count together")
+	flags.DurationVar(&b.For, "block-for", time.Minute, "`TIME` of the first block; each further one lasts twice as long")
+	flags.DurationVar(&b.Max, "block-max", 24*time.Hour, "longest `TIME` of a block")
+	flags.DurationVar(&b.Forget, "block-forget", 24*time.Hour, "`TIME` without a block after which the next is a first one")
+	noFiles(cmd, "block-after", "block-within", "block-for", "block-max", "block-forget")
+}
+
+// check what the flags say together with those of one key.
+func (b *blockFlags) check(cmd *cobra.Command, f *allowFlags, limits int) error {
+	if !cmd.Flags().Changed("block-after") || b.After == 0 {
+		for _, name := range []string{"block-within", "block-for", "block-max", "block-forget"} {
+			if cmd.Flags().Changed(name) {
+				return usagef(cmd, "allow takes --%s only with --block-after", name)
+			}
+		}
+		b.Block = pglimit.Block{}
+		return nil
+	}
+	if limits > 1 || f.wait > 0 || f.id != "" {
+		return usagef(cmd, "allow takes --block-after with one --limit, without --wait and --id")
+	}
+	return inFlags(b.Validate())
+}
+
+// anyBlock lets a strategy that knows of blocks look for one. Whoever only looks counts no denial, so it
+// does not matter after how many.
+func anyBlock(strategy string) pglimit.Block {
+	if strategy != (strategies.TokenBucket{}).Name() {
+		return pglimit.Block{}
+	}
+	return pglimit.Block{After: 1, Within: 1, For: 1, Max: 1}
+}
+
+// inBlockFlags says what is wrong with a Block in the words of the command line.
+func inBlockFlags(err *pglimit.BlockError) string {
+	return "--block-" + strings.ToLower(err.Field) + " " + strings.Replace(err.Why, "from For,", "from --block-for,", 1)
+}
