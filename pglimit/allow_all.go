@@ -135,7 +135,7 @@ func (l *Limiter) knownGroup(group []Request) ([]Decision, bool) {
 
 // askGroup asks Postgres about a group.
 func (l *Limiter) askGroup(ctx context.Context, group []Request) (decisions []Decision, err error) {
-	err = l.asCaller(ctx, func(ctx context.Context) (err error) {
+	err = l.asCaller(ctx, 1, func(ctx context.Context) (err error) {
 		for i := range group {
 			if err := l.leases.Drop(ctx, group[i].Bucket()); err != nil {
 				return err

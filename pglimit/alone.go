@@ -89,22 +89,22 @@ func (l *Limiter) sendAlone(ctx context.Context, r Request) (d Decision, err err
 	return d, nil
 }
 
-// sendEachAlone is sendAlone for the requests at the indexes in unknown that go out by themselves,
-// those for one bucket in order. It uses as many connections as Combine has lanes.
-func (l *Limiter) sendEachAlone(ctx context.Context, requests []Request, unknown []int, decisions []Decision, served []bool, errs []error) {
+// sendEachAlone is sendAlone for the requests that go out by themselves, those for one bucket in
+// order. It uses as many connections as Combine has lanes.
+func (l *Limiter) sendEachAlone(ctx context.Context, asks []*asked) {
 	lanes := orDefault(l.config.Combine.Lanes, defaultLanes)
 	if l.parent != nil {
 		lanes = 1 // the caller's connection
 	}
 	var calls sync.WaitGroup
 	room := make(chan struct{}, lanes)
-	for _, ofBucket := range byBucket(requests, unknown, l.alone) {
+	for _, ofBucket := range byBucket(asks, func(a *asked) bool { return l.alone(&a.Request) }) {
 		room <- struct{}{}
 		calls.Go(func() {
 			defer func() { <-room }()
-			for _, i := range ofBucket {
-				decisions[i], errs[i] = l.sendAlone(ctx, requests[unknown[i]])
-				served[i] = true
+			for _, a := range ofBucket {
+				a.decision, a.err = l.sendAlone(ctx, a.Request)
+				a.served = true
 			}
 		})
 	}

@@ -107,12 +107,13 @@ func (l *Limiter) bounds(r *Request, d *Decision) bool {
 	return l.parent == nil && d.Source != FromFallback && d.Delay == 0 && r.ID == "" && r.Limiter == l.config.Name && r.Limit == l.Limit()
 }
 
-// asCaller asks Postgres as one of the callers who wait for it, within the time limit.
-func (l *Limiter) asCaller(parent context.Context, ask func(context.Context) error) error {
-	if err := l.waiting.Enter(1); err != nil {
+// asCaller asks Postgres as one of the callers who wait for it, within the time limit. Each of its
+// requests counts as a caller.
+func (l *Limiter) asCaller(parent context.Context, requests int, ask func(context.Context) error) error {
+	if err := l.waiting.Enter(requests); err != nil {
 		return err
 	}
-	defer l.waiting.Leave(1)
+	defer l.waiting.Leave(requests)
 	ctx, cancel := l.timed(parent)
 	defer cancel()
 	err := l.circuit.Admit(ctx)
@@ -124,7 +125,7 @@ func (l *Limiter) asCaller(parent context.Context, ask func(context.Context) err
 
 // ask Postgres about a request.
 func (l *Limiter) ask(ctx context.Context, r Request) (d Decision, err error) {
-	err = l.asCaller(ctx, func(ctx context.Context) (err error) {
+	err = l.asCaller(ctx, 1, func(ctx context.Context) (err error) {
 		switch {
 		case l.alone(&r):
 			d, err = l.sendAlone(ctx, r)

@@ -225,7 +225,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 		return fmt.Errorf("pglimit: the strategy %s cannot reset a key: %w", l.strategy.Name(), errors.ErrUnsupported)
 	}
 	bucket := rate.Bucket{Limiter: l.config.Name, Key: key}
-	err := l.asCaller(ctx, func(ctx context.Context) error {
+	err := l.asCaller(ctx, 1, func(ctx context.Context) error {
 		defer l.leases.Pause(bucket)() // until the bucket is full: a lease could be spent on top of that
 		if err := l.leases.Drop(ctx, bucket); err != nil {
 			return err

@@ -120,7 +120,7 @@ func refundOf(r Request, d Decision, n int64) Refund {
 
 // refund makes the round trip within the time limit.
 func (l *Limiter) refund(ctx context.Context, refund Refund) error {
-	err := l.asCaller(ctx, func(ctx context.Context) error { return l.giveBack(ctx, []Refund{refund}) })
+	err := l.asCaller(ctx, 1, func(ctx context.Context) error { return l.giveBack(ctx, []Refund{refund}) })
 	if err != nil {
 		return fmt.Errorf("pglimit: refund of %q: %w", refund.Key, err)
 	}

@@ -31,110 +31,106 @@ import (
 // decisions hold, and their tokens are taken. If a request is not valid, none is sent, and the
 // decisions are nil. So they are if there are no requests.
 func (l *Limiter) Take(ctx context.Context, requests ...Request) ([]Decision, error) {
-	asked, err := l.completeAll(requests)
-	if err != nil || len(asked) == 0 {
+	all, err := l.completeAll(requests)
+	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	decisions, errs := make([]Decision, len(asked)), make([]error, len(asked))
-	var unknown []int
+	var unknown []*asked
 	after := make(map[rate.Bucket]bool) // buckets that have to be asked for: what follows of them is decided behind that
-	for i := range asked {
-		bucket, known := asked[i].Bucket(), false
+	for i := range all {
+		a := &all[i]
+		bucket := a.Bucket()
 		if !after[bucket] {
-			decisions[i], known = l.known(&asked[i])
+			a.decision, a.served = l.known(&a.Request)
 		}
-		if !known {
-			unknown, after[bucket] = append(unknown, i), true
+		if !a.served {
+			unknown, after[bucket] = append(unknown, a), true
 		}
 	}
-	l.askAll(ctx, asked, unknown, decisions, errs)
-	for i := range asked {
-		if errs[i] = l.tell(ctx, &asked[i], &decisions[i], errs[i]); errs[i] != nil {
-			errs[i] = fmt.Errorf("request %d: %w", i, errs[i])
+	l.askAll(ctx, unknown)
+	decisions, errs := make([]Decision, len(all)), make([]error, len(all))
+	for i := range all {
+		a := &all[i]
+		if err := l.tell(ctx, &a.Request, &a.decision, a.err); err != nil {
+			errs[i] = fmt.Errorf("request %d: %w", i, err)
 		}
+		decisions[i] = a.decision
 	}
 	return decisions, errors.Join(errs...)
 }
 
+// asked is a request of a Take, and its answer.
+type asked struct {
+	Request
+	decision Decision
+	err      error
+	served   bool // it has its decision or error, and is not sent with the others
+}
+
 // completeAll completes copies of the requests, all with the same own limit.
-func (l *Limiter) completeAll(requests []Request) ([]Request, error) {
-	complete, own := slices.Clone(requests), l.Limit()
-	for i := range complete {
-		if err := l.complete(&complete[i], own); err != nil {
+func (l *Limiter) completeAll(requests []Request) ([]asked, error) {
+	all, own := make([]asked, len(requests)), l.Limit()
+	for i := range all {
+		all[i].Request = requests[i]
+		if err := l.complete(&all[i].Request, own); err != nil {
 			return nil, fmt.Errorf("request %d: %w", i, err)
 		}
 	}
-	return complete, nil
+	return all, nil
 }
 
-// askAll is ask for the requests at the indexes in unknown, within one time limit.
-func (l *Limiter) askAll(parent context.Context, requests []Request, unknown []int, decisions []Decision, errs []error) {
-	if len(unknown) == 0 {
+// askAll is ask for several requests, within one time limit.
+func (l *Limiter) askAll(parent context.Context, asks []*asked) {
+	if len(asks) == 0 {
 		return
 	}
-	if err := l.waiting.Enter(len(unknown)); err != nil {
-		for _, at := range unknown {
-			errs[at] = err
+	err := l.asCaller(parent, len(asks), func(ctx context.Context) error {
+		l.obtainAll(ctx, asks)
+		for _, a := range asks {
+			a.err = l.late(parent, ctx, a.err)
 		}
-		return
-	}
-	defer l.waiting.Leave(len(unknown))
-	ctx, cancel := l.timed(parent)
-	defer cancel()
-	answers, failures := l.obtainAll(ctx, requests, unknown)
-	for i, at := range unknown {
-		decisions[at], errs[at] = answers[i], l.late(parent, ctx, failures[i])
+		return nil
+	})
+	if err != nil { // nothing was sent
+		for _, a := range asks {
+			a.err = err
+		}
 	}
 }
 
 // obtainAll is obtain, or peek, for several requests.
-func (l *Limiter) obtainAll(ctx context.Context, requests []Request, unknown []int) ([]Decision, []error) {
-	decisions, errs := make([]Decision, len(unknown)), make([]error, len(unknown))
-	if err := l.circuit.Admit(ctx); err != nil {
-		return decisions, slices.Repeat([]error{err}, len(unknown))
-	}
-	served := make([]bool, len(unknown))
-	l.sendEachAlone(ctx, requests, unknown, decisions, served, errs)
+func (l *Limiter) obtainAll(ctx context.Context, asks []*asked) {
+	l.sendEachAlone(ctx, asks)
 	if l.leases != nil {
-		l.fetchAll(ctx, requests, unknown, decisions, served, errs)
+		l.fetchAll(ctx, asks)
 	}
-	var asks []Request
-	var of []int // for each of asks, its index in unknown
-	unspent := make(map[int]func(Request, Decision) Decision)
-	for i, at := range unknown {
-		r := &requests[at]
-		if r.Tokens == 0 && !served[i] {
-			unspent[i] = l.leases.BeforePeek(r.Bucket())
+	var rest []*asked
+	unspent := make(map[*asked]func(Request, Decision) Decision)
+	for _, a := range asks {
+		if a.served || a.err != nil {
+			continue
 		}
-		if !served[i] && errs[i] == nil {
-			asks, of = append(asks, *r), append(of, i)
-		}
-	}
-	if len(asks) == 0 {
-		return decisions, errs
-	}
-	answers, failures := l.takeAll(ctx, asks)
-	for n, i := range of {
-		decisions[i], errs[i] = answers[n], failures[n]
-		if add := unspent[i]; add != nil && errs[i] == nil {
-			decisions[i] = add(asks[n], decisions[i])
+		rest = append(rest, a)
+		if a.Tokens == 0 {
+			unspent[a] = l.leases.BeforePeek(a.Bucket())
 		}
 	}
-	return decisions, errs
+	l.takeAll(ctx, rest)
+	for a, add := range unspent {
+		if a.err == nil {
+			a.decision = add(a.Request, a.decision)
+		}
+	}
 }
 
 // fetchAll fetches leases for the buckets that are busy, all at a time. What follows a request that
 // has to be sent is sent behind it.
-func (l *Limiter) fetchAll(ctx context.Context, requests []Request, unknown []int, decisions []Decision, served []bool, errs []error) {
+func (l *Limiter) fetchAll(ctx context.Context, asks []*asked) {
 	var fetches sync.WaitGroup
-	for _, ofBucket := range byBucket(requests, unknown, func(r *Request) bool { return r.Tokens > 0 }) {
+	for _, ofBucket := range byBucket(asks, func(a *asked) bool { return a.Tokens > 0 && !a.served }) {
 		fetches.Go(func() {
-			for _, i := range ofBucket {
-				r := &requests[unknown[i]]
-				if served[i] {
-					continue
-				}
-				if decisions[i], served[i], errs[i] = l.leases.Fetch(ctx, r); !served[i] && errs[i] == nil {
+			for _, a := range ofBucket {
+				if a.decision, a.served, a.err = l.leases.Fetch(ctx, &a.Request); !a.served && a.err == nil {
 					return
 				}
 			}
@@ -143,98 +139,96 @@ func (l *Limiter) fetchAll(ctx context.Context, requests []Request, unknown []in
 	fetches.Wait()
 }
 
-// byBucket has the indexes into unknown of each bucket's requests that are wanted, in order. The
-// buckets are in the order in which rows are locked, because in a transaction they stay locked.
-func byBucket(requests []Request, unknown []int, wanted func(*Request) bool) (buckets [][]int) {
-	var order []int
-	for i, at := range unknown {
-		if wanted(&requests[at]) {
-			order = append(order, i)
-		}
-	}
-	compare := func(i, j int) int {
-		a, b := &requests[unknown[i]], &requests[unknown[j]]
+// byBucket has each bucket's requests that are wanted, in order. The buckets are in the order in
+// which rows are locked, because in a transaction they stay locked.
+func byBucket(asks []*asked, wanted func(*asked) bool) (buckets [][]*asked) {
+	asks = slices.DeleteFunc(slices.Clone(asks), func(a *asked) bool { return !wanted(a) })
+	compare := func(a, b *asked) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Limiter, b.Limiter))
 	}
-	slices.SortStableFunc(order, compare)
-	for n, i := range order {
-		if n == 0 || compare(order[n-1], i) != 0 {
+	slices.SortStableFunc(asks, compare)
+	for i, a := range asks {
+		if i == 0 || compare(asks[i-1], a) != 0 {
 			buckets = append(buckets, nil)
 		}
 		last := &buckets[len(buckets)-1]
-		*last = append(*last, i)
+		*last = append(*last, a)
 	}
 	return buckets
 }
 
 // takeAll is take for several requests.
-func (l *Limiter) takeAll(ctx context.Context, requests []Request) ([]Decision, []error) {
+func (l *Limiter) takeAll(ctx context.Context, asks []*asked) {
 	if l.combiner != nil {
-		return l.combiner.DecideAll(ctx, requests)
+		decisions, errs := l.combiner.DecideAll(ctx, requestsOf(asks))
+		for i, a := range asks {
+			a.decision, a.err = decisions[i], errs[i]
+		}
+		return
 	}
-	var decisions []Decision
-	var errs []error
-	for len(requests) > 0 {
-		n := oneLimitEach(requests)
-		answers, failures := l.takeTogether(ctx, requests[:n])
-		decisions, errs = append(decisions, answers...), append(errs, failures...)
-		requests = requests[n:]
+	for len(asks) > 0 {
+		n := oneLimitEach(asks)
+		err := l.sendAll(ctx, false, asks[:n]...)
+		if n > 1 && errors.Is(err, ErrNothingTaken) && l.session.Autocommits() {
+			l.sendEach(ctx, asks[:n])
+		}
+		asks = asks[n:]
 	}
-	return decisions, errs
+}
+
+func requestsOf(asks []*asked) []Request {
+	requests := make([]Request, len(asks))
+	for i, a := range asks {
+		requests[i] = a.Request
+	}
+	return requests
 }
 
 // oneLimitEach is how many of the requests can go out in one call, which has one limit for each
 // bucket.
-func oneLimitEach(requests []Request) int {
+func oneLimitEach(asks []*asked) int {
 	limits := make(map[rate.Bucket]Limit)
-	for i := range requests {
-		bucket := requests[i].Bucket()
-		if limit, known := limits[bucket]; known && limit != requests[i].Limit {
+	for i, a := range asks {
+		bucket := a.Bucket()
+		if limit, known := limits[bucket]; known && limit != a.Limit {
 			return i
 		}
-		limits[bucket] = requests[i].Limit
+		limits[bucket] = a.Limit
 	}
-	return len(requests)
+	return len(asks)
 }
 
-// takeTogether sends the requests in one call, or each by itself if that call took nothing.
-func (l *Limiter) takeTogether(ctx context.Context, requests []Request) ([]Decision, []error) {
-	decisions, err := l.send(ctx, requests)
-	if err == nil {
-		return decisions, make([]error, len(requests))
-	}
-	if len(requests) == 1 || !errors.Is(err, ErrNothingTaken) || !l.session.Autocommits() {
-		return make([]Decision, len(requests)), slices.Repeat([]error{err}, len(requests))
-	}
-	return l.takeEach(ctx, requests)
-}
-
-// takeEach sends each request by itself after a call that took nothing: the request to blame
-// fails, and the others get their decisions. Requests whose rows somebody holds locked come
-// last, so that the others do not lose their time to that wait.
-func (l *Limiter) takeEach(ctx context.Context, requests []Request) ([]Decision, []error) {
-	decisions, errs := make([]Decision, len(requests)), make([]error, len(requests))
-	take := func(i int, impatient bool) {
-		alone := requests[i : i+1]
-		alone[0].Impatient = impatient
-		answers, err := l.send(ctx, alone)
-		if errs[i] = err; err == nil {
-			decisions[i] = answers[0]
-		}
-	}
-	var held []int
-	locked := make(map[rate.Bucket]bool)
+// sendAll sends the requests in one call. The error is also that of each.
+func (l *Limiter) sendAll(ctx context.Context, impatient bool, asks ...*asked) error {
+	requests := requestsOf(asks)
 	for i := range requests {
-		bucket := requests[i].Bucket()
-		if !locked[bucket] {
-			take(i, true)
-		}
-		if locked[bucket] || errors.Is(errs[i], ErrLocked) {
-			held, locked[bucket] = append(held, i), true // requests for one bucket stay in order
+		requests[i].Impatient = impatient
+	}
+	decisions, err := l.send(ctx, requests)
+	for i, a := range asks {
+		if a.err = err; err == nil {
+			a.decision = decisions[i]
 		}
 	}
-	for _, i := range held {
-		take(i, false)
+	return err
+}
+
+// sendEach sends each request by itself after a call that took nothing: the request to blame
+// fails, and the others get their decisions. Requests for held rows come last, so that the others
+// do not lose their time to that wait.
+func (l *Limiter) sendEach(ctx context.Context, asks []*asked) {
+	var last []*asked
+	held := make(map[rate.Bucket]bool)
+	for _, a := range asks {
+		bucket := a.Bucket()
+		if !held[bucket] && errors.Is(l.sendAll(ctx, true, a), ErrLocked) {
+			held[bucket] = true
+		}
+		if held[bucket] { // requests for one bucket stay in order
+			last = append(last, a)
+		}
 	}
-	return decisions, errs
+	for _, a := range last {
+		_ = l.sendAll(ctx, false, a) // a has the error
+	}
 }
