@@ -207,8 +207,9 @@ func TestADeniedGroupIsDatedAfterTheGrantsThatItCounts(t *testing.T) {
 	}
 }
 
-// The clock steps back by ten seconds between two of its readings in one statement: the bucket has ten
-// tokens as of the first, and none as of the second, by which the row is written.
+// The clock steps back by ten seconds between two of its readings in one statement. As of the first, ten
+// tokens have come back, and are granted; as of the second, by which the row is written, the bucket owes
+// these ten, and not those that have come back, too: nobody is denied for the length of the step.
 func TestTheClockStepsBackBetweenTwoReadings(t *testing.T) {
 	t.Parallel()
 	limit := pglimit.PerSecond(1).WithBurst(10)
@@ -219,7 +220,7 @@ func TestTheClockStepsBackBetweenTwoReadings(t *testing.T) {
 	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values ('k', 'test', 5000000000000, 1000000000, 4990000000000)`)
 	request := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 10, Unit: 10}
 	d := takeAll(t, pool, strategies.TokenBucket{}, request)[0]
-	if full := query[int64](t, pool, `select full_ns from pglimit.token_bucket`); d.Granted != 0 || full != 5000000000000 {
+	if full := query[int64](t, pool, `select full_ns from pglimit.token_bucket`); d.Granted != 10 || d.ResetAfter != limit.Window() || full != 5000000000000 {
 		t.Errorf("%+v, full at %d", d, full)
 	}
 }

@@ -60,6 +60,8 @@ begin
             perform pglimit.token_bucket_block_lock(_key, _limiter); -- moves such a row
         end if;
         select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
+        now_ns := pglimit.clock_ns(); -- behind the look
+        blocked_ns := greatest(1, pglimit.token_bucket_blocked_ns(block, now_ns));
         decision := pglimit.token_bucket_decision(pglimit.token_bucket_stepped(bucket, now_ns), now_ns, 0, n, asked.token_ns, asked.window_ns, blocked_ns);
     end if;
     allowed := decision.allowed;

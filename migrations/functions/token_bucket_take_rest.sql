@@ -10,8 +10,8 @@
 --
 -- Rows are locked after those of the usual case, and inserted after that, which is not the order of the
 -- keys. So this waits for no row: calls that wait for each other would deadlock. Only if another call
--- inserts a key that is missing here, or takes from it since, it waits for 1 ms at most. Changes
--- lock_timeout until the transaction ends.
+-- inserts a key that is missing here, or takes from it since, it waits for 1 ms at most. Leaves
+-- lock_timeout changed: the caller must put it back.
 --
 -- Fails with SQLSTATE 40001 if a bucket has changed meanwhile, another call holds its row, or the row
 -- is ahead of the clock; with 55P03 after that millisecond. Returns seven numbers for each bucket: see
