@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/internal/flight"
 )
 
 // door of a bucket: behind it callers ask Postgres for places. A place of somebody who gave up is
@@ -115,7 +117,7 @@ func (s *sleepers) place(d *door, k *knocking) bool {
 	e := d.empty[i]
 	d.empty = slices.Delete(d.empty, i, i+1)
 	close(e.gone)
-	s.passedOn.Add(e.decision.Granted)
+	s.stats.PassedOn.Add(e.decision.Granted)
 	k.answer <- s.stand(line, e.place)
 	return true
 }
@@ -185,7 +187,7 @@ func (s *sleepers) giveUp(ctx context.Context, r Request, own *sleeper) {
 	s.mu.Unlock()
 	select {
 	case <-e.gone:
-	case <-time.After(giveUpTime): // somebody who is asking has no answer yet: it is given back after that
+	case <-time.After(flight.SettleTime): // somebody who is asking has no answer yet: it is given back after that
 	}
 }
 
@@ -250,6 +252,6 @@ func (s *sleepers) send(ctx context.Context, b *givenUp) {
 	s.mu.Unlock()
 	// The last place first: nothing may be reserved behind a place that is given back.
 	slices.SortStableFunc(b.refunds, func(a, b Refund) int { return b.At.Add(b.Delay).Compare(a.At.Add(a.Delay)) })
-	s.giveBack(ctx, b.refunds)
+	s.stats.GiveBack(ctx, b.refunds, s.giveBack)
 	close(b.done)
 }

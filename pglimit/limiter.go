@@ -67,7 +67,7 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 		waiting:  wait.NewCrowd(orDefault(config.MaxWaiting, defaultMaxWaiting)),
 	}
 	l.limit.Store(&config.Limit)
-	l.sleepers = newSleepers(l.giveBackPlaces)
+	l.sleepers = newSleepers(l.giveBack)
 	if err := l.makeStages(pool); err != nil {
 		return nil, err
 	}

@@ -5,9 +5,9 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/flight"
 	"github.com/pglimit/ratelimit/pglimit/internal/skew"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -21,8 +21,8 @@ type sleepers struct {
 	*wait.Crowd
 	ended    context.Context // by Close
 	end      context.CancelFunc
-	giveBack func(ctx context.Context, refunds []Refund)
-	passedOn atomic.Int64 // tokens of empty places that others have taken
+	giveBack func(ctx context.Context, refunds []Refund) error
+	stats    flight.Stats
 
 	mu    sync.Mutex
 	lines map[Request][]*sleeper // by what they asked for, without Ahead; sorted by due
@@ -55,7 +55,7 @@ func inLine(r Request) Request {
 	return r
 }
 
-func newSleepers(giveBack func(ctx context.Context, refunds []Refund)) *sleepers {
+func newSleepers(giveBack func(ctx context.Context, refunds []Refund) error) *sleepers {
 	s := &sleepers{
 		Crowd:    wait.NewCrowd(math.MaxInt), // how many they are is bounded by how long they may wait, and by the rate
 		giveBack: giveBack,

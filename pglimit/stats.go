@@ -159,16 +159,15 @@ func (l *Limiter) Stats() Stats {
 		of := &l.leases.Stats
 		s.LeaseTrips, s.LeasedTokens, s.UnspentTokens = of.Trips.Load(), of.LeasedTokens.Load(), of.UnspentTokens.Load()
 	}
+	gone := []*flight.Stats{&l.sleepers.stats} // of callers who had left
 	if l.combiner != nil {
-		for _, of := range []*flight.Stats{&l.combiner.Stats, &l.groups.Stats} {
-			s.PassedOnTokens += of.PassedOn.Load()
-			s.GivenBack += of.GivenBack.Load()
-			s.LostTokens += of.Lost.Load()
-		}
+		gone = append(gone, &l.combiner.Stats, &l.groups.Stats)
 	}
-	s.PassedOnTokens += l.sleepers.passedOn.Load()
-	s.GivenBack += c.givenBack.Load()
-	s.LostTokens += c.lost.Load()
+	for _, of := range gone {
+		s.PassedOnTokens += of.PassedOn.Load()
+		s.GivenBack += of.GivenBack.Load()
+		s.LostTokens += of.Lost.Load()
+	}
 	return s
 }
 
@@ -179,7 +178,6 @@ type counters struct {
 	canceled             atomic.Int64
 	failed               [len(causes)]atomic.Int64
 	roundTrips, requests atomic.Int64
-	givenBack, lost      atomic.Int64 // tokens of callers who gave up a wait
 	grantedTokens        count.Often
 	refundedTokens       atomic.Int64
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/flight"
 	"github.com/pglimit/ratelimit/pglimit/internal/skew"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 )
@@ -128,7 +129,7 @@ func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *sleeper, d D
 	var caller wait.Of[Request, answer]
 	caller.Begin(r)
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(max(giveUpTime, l.timeout), cancel) }) // sooner, it would not be known what it took
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(max(flight.SettleTime, l.timeout), cancel) }) // sooner, it would not be known what it took
 	l.sleepers.Stay(1)
 	go func() {
 		defer l.sleepers.Leave(1)
@@ -144,7 +145,7 @@ func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *sleeper, d D
 		case own != nil:
 			l.sleepers.giveUp(longer, r, own)
 		default:
-			l.counters.lost.Add(d.Granted) // of a lease
+			l.sleepers.stats.Lost.Add(d.Granted) // of a lease
 		}
 	}()
 	got, err := caller.Await(ctx, caller.Leave)
@@ -202,21 +203,3 @@ func (l *Limiter) sitOut(ctx context.Context, r Request, own *sleeper, d Decisio
 	d.Allowed, d.Granted, d.RetryAfter, d.Delay = false, 0, d.Delay, 0
 	return d, err
 }
-
-// giveBackPlaces gives reservations back that nobody waits for any more.
-func (l *Limiter) giveBackPlaces(ctx context.Context, refunds []Refund) {
-	tokens := int64(0)
-	for i := range refunds {
-		tokens += refunds[i].Tokens
-	}
-	ctx, cancel := context.WithTimeout(ctx, giveUpTime)
-	defer cancel()
-	if err := l.giveBack(ctx, refunds); err != nil {
-		l.counters.lost.Add(tokens)
-		return
-	}
-	l.counters.givenBack.Add(tokens)
-}
-
-// giveUpTime is how long a call may take that gives back what nobody waits for any more.
-const giveUpTime = time.Second

@@ -13,15 +13,13 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-const (
-	// settleTime is how long a call goes on when all its callers have left: long enough to
-	// learn what it took and give that back. Then its connection is given up.
-	settleTime = time.Second
+// SettleTime is how long a call goes on when all its callers have left: long enough to learn what it
+// took. The call that gives that back may take as long. Then its connection is given up.
+const SettleTime = time.Second
 
-	// maxPatient is how many calls of a Stage may wait for rows that somebody else holds locked,
-	// each on a connection of its own. The callers of other locked rows wait for their turn.
-	maxPatient = 2
-)
+// maxPatient is how many calls of a Stage may wait for rows that somebody else holds locked, each on
+// a connection of its own. The callers of other locked rows wait for their turn.
+const maxPatient = 2
 
 // Stage is what a stage has that sends requests of several callers together.
 type Stage struct {
@@ -34,11 +32,11 @@ type Stage struct {
 	abort   context.CancelFunc
 }
 
-// Stats of a Stage.
+// Stats count the tokens of callers who had left.
 type Stats struct {
-	PassedOn  atomic.Int64 // tokens granted to callers who had left, and passed on to others
-	GivenBack atomic.Int64 // tokens granted to callers who had left, and given back
-	Lost      atomic.Int64 // tokens that could not be given back, or that a failed call may have taken
+	PassedOn  atomic.Int64 // granted, and passed on to others
+	GivenBack atomic.Int64 // granted, and given back
+	Lost      atomic.Int64 // could not be given back, or may have been taken by a failed call
 }
 
 // Flight is a call under way.
@@ -70,22 +68,29 @@ func (s *Stage) TakeOff(first context.Context, callers int) *Flight {
 // Leave notes that a caller has left.
 func (f *Flight) Leave() {
 	if f.Waiting.Add(-1) == 0 {
-		timer := time.AfterFunc(settleTime, f.Land)
+		timer := time.AfterFunc(SettleTime, f.Land)
 		context.AfterFunc(f.Ctx, func() { timer.Stop() })
 	}
 }
 
-// GiveBack returns tokens that were granted to callers who have left.
+// GiveBack gives tokens back that were granted to callers who have left. Close may end the call.
 func (s *Stage) GiveBack(f *Flight, refunds []rate.Refund, giveBack func(context.Context, []rate.Refund) error) {
 	if len(refunds) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.Ctx), settleTime)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(f.Ctx))
 	defer cancel()
 	defer context.AfterFunc(s.aborted, cancel)()
-	counter := &s.Stats.GivenBack
+	s.Stats.GiveBack(ctx, refunds, giveBack)
+}
+
+// GiveBack makes the call that gives tokens back, and counts them.
+func (s *Stats) GiveBack(ctx context.Context, refunds []rate.Refund, giveBack func(context.Context, []rate.Refund) error) {
+	ctx, cancel := context.WithTimeout(ctx, SettleTime)
+	defer cancel()
+	counter := &s.GivenBack
 	if err := giveBack(ctx, refunds); err != nil {
-		counter = &s.Stats.Lost
+		counter = &s.Lost
 	}
 	for i := range refunds {
 		counter.Add(refunds[i].Tokens)
