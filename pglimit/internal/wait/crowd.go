@@ -14,6 +14,7 @@ import (
 type Crowd struct {
 	max   int64
 	size  atomic.Int64  // plus closed, after Close
+	shut  sync.Once     // adds closed
 	left  sync.Once     // closes empty
 	empty chan struct{} // closed when the last leaves after Close
 }
@@ -54,35 +55,19 @@ func (c *Crowd) Leave(requests int) {
 }
 
 // Size is how many requests have entered and not left.
-func (c *Crowd) Size() int64 {
-	if size := c.size.Load(); size < closed {
-		return size
-	}
-	return c.size.Load() - closed
-}
+func (c *Crowd) Size() int64 { return c.size.Load() % closed }
 
 // Close lets nobody enter any more, and waits until everybody has left. The error is that
 // of ctx.
 func (c *Crowd) Close(ctx context.Context) error {
-	for {
-		size := c.size.Load()
-		if size >= closed { // by an earlier Close
-			break
-		}
-		if c.size.CompareAndSwap(size, size+closed) {
-			c.Leave(0) // closes empty if nobody is in it
-			break
-		}
-	}
+	c.shut.Do(func() { c.size.Add(closed) })
+	c.Leave(0) // closes empty if nobody is in it
 	select {
 	case <-c.empty:
-		return nil
-	default:
-	}
-	select {
-	case <-c.empty:
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		if c.Size() > 0 { // select chooses at random when both are ready
+			return ctx.Err()
+		}
 	}
+	return nil
 }
