@@ -20,7 +20,7 @@ import (
 
 // TestCleanupChild is not a test but the other process of the two above.
 func TestCleanupChild(t *testing.T) {
-	task, url, ok := strings.Cut(os.Getenv("PGLIMIT_TEST_CLEANUP_CHILD"), " ")
+	task, url, ok := strings.Cut(task(), " ")
 	if !ok {
 		t.Skip("runs as a child of other tests")
 	}
@@ -60,24 +60,8 @@ func (cleanupEndless) Sweep(_ context.Context, _ pglimit.Session, from pglimit.C
 // cleanupChild starts this program again, to do what TestCleanupChild says.
 func cleanupChild(t *testing.T, pool *pgxpool.Pool, task string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
-	child := exec.Command(os.Args[0], "-test.run=^TestCleanupChild$", "-test.v")
-	child.Env = append(os.Environ(), "PGLIMIT_TEST_CLEANUP_CHILD="+task+" "+pool.Config().ConnString())
-	child.Stderr = os.Stderr
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := child.StdinPipe(); err != nil { // closed when this process ends
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = child.Process.Kill()
-		_ = child.Wait()
-	})
-	return child, bufio.NewScanner(out)
+	cmd, out := child(t, "TestCleanupChild", task+" "+databaseURL(pool))
+	return cmd, bufio.NewScanner(out)
 }
 
 func cleanupHears(t *testing.T, from *bufio.Scanner, what string) {

@@ -29,7 +29,7 @@ var waitedCalls = []struct {
 
 // A call that waited 50 ms for the row is decided by the clock behind the lock: it gets what
 // flowed back meanwhile, and afterwards no more is to be had than if it had come late.
-func TestACallThatWaitedAMomentIsDecidedAnew(t *testing.T) {
+func TestACallThatWaitedIsDecidedAsOfAfterwards(t *testing.T) {
 	t.Parallel()
 	for _, c := range waitedCalls {
 		t.Run(c.name, func(t *testing.T) {
