@@ -49,43 +49,62 @@ func TestRoundTripsPerDecision(t *testing.T) {
 				t.Errorf("%s: %d round trips, want %d", decision.name, n, want)
 			}
 		}
-		if strategy.Name() != "token_bucket" {
-			return
-		}
-		for range 3 { // the first prepares; one is granted, the others are not
-			before := trips.Load()
-			takeOnce(t, conn, "id", "once", hours, time.Hour)
-			takeOrBlock(t, conn, "blocked", hours, 1, hourly)
-			want = trips.Load() - before
-		}
-		if want != 2 {
-			t.Errorf("a request with an ID and one that may block: %d round trips, want 2", want)
-		}
-		var many []pglimit.Request
-		for _, key := range []string{"c", "a", "b"} {
-			many = append(many, pglimit.Request{Limiter: "test", Key: key, Limit: hours, Tokens: 1, Unit: 1})
-		}
-		for range 2 { // the first prepares
-			before := trips.Load()
-			if _, err := strategy.Take(t.Context(), on(conn), many); err != nil {
-				t.Fatal(err)
+		for name, way := range tripWays(t, conn, strategy) {
+			var spent int64
+			for range 3 { // the first prepares; with a limit of one, it is granted and the others are not
+				spent = way(&trips)
 			}
-			want = trips.Load() - before
-		}
-		if want != 1 {
-			t.Errorf("three keys: %d round trips, want 1", want)
-		}
-		for range 2 {
-			before := trips.Load()
-			if _, err := (strategies.TokenBucket{}).TakeGroups(t.Context(), on(conn), [][]pglimit.Request{asks(hours.WithBurst(5), "d", "e", "f")}); err != nil {
-				t.Fatal(err)
+			if spent != 1 {
+				t.Errorf("%s: %d round trips, want 1", name, spent)
 			}
-			want = trips.Load() - before
-		}
-		if want != 1 {
-			t.Errorf("a group: %d round trips, want 1", want)
 		}
 	})
+}
+
+// tripWays are the other ways to ask that the strategy knows. Each returns how many trips it took.
+func tripWays(t *testing.T, conn *pgx.Conn, strategy strategies.Strategy) map[string]func(trips *atomic.Int64) int64 {
+	t.Helper()
+	limiter := newLimiter(t, newPool(t, conn.Config().ConnString(), 1), strategy, pglimit.Config{Name: "test", Limit: hours}).OnConn(conn)
+	of := func(ask func() error) func(*atomic.Int64) int64 {
+		return func(trips *atomic.Int64) int64 {
+			before := trips.Load()
+			must(t, ask())
+			return trips.Load() - before
+		}
+	}
+	ways := make(map[string]func(*atomic.Int64) int64)
+	if _, able := strategy.(pglimit.Reserver); able {
+		plenty := hours.WithBurst(100)
+		granted := func(key string) pglimit.Decision {
+			d, err := limiter.AllowLimitN(t.Context(), key, plenty, 5)
+			must(t, err)
+			return d
+		}
+		ways["a reservation"] = of(func() error { _, err := limiter.Reserve(t.Context(), "reserved"); return err })
+		for name, use := range map[string]func(pglimit.Decision) error{
+			"a refund":         func(d pglimit.Decision) error { return limiter.Refund(t.Context(), d, 1) },
+			"settled for less": func(d pglimit.Decision) error { _, err := limiter.Settle(t.Context(), d, 4); return err },
+			"settled for more": func(d pglimit.Decision) error { _, err := limiter.Settle(t.Context(), d, 6); return err },
+		} {
+			ways[name] = func(trips *atomic.Int64) int64 {
+				d := granted(name)
+				return of(func() error { return use(d) })(trips)
+			}
+		}
+	}
+	if strategy.Name() == "token_bucket" {
+		ways["an ID"] = of(func() error { takeOnce(t, conn, "id", "once", hours, time.Hour); return nil })
+		ways["a block"] = of(func() error { takeOrBlock(t, conn, "blocked", hours, 1, hourly); return nil })
+		ways["three keys"] = of(func() error {
+			_, err := strategy.Take(t.Context(), on(conn), asks(hours, "c", "a", "b"))
+			return err
+		})
+		ways["a group"] = of(func() error {
+			_, err := strategy.(pglimit.GroupTaker).TakeGroups(t.Context(), on(conn), [][]pglimit.Request{asks(hours.WithBurst(5), "d", "e", "f")})
+			return err
+		})
+	}
+	return ways
 }
 
 // tripCounter reads the frontend's messages: a type, a length that counts itself,
