@@ -297,7 +297,14 @@ func TestTablesKeepTheSchemaRules(t *testing.T) {
 		if table == "token_bucket_blocks" {
 			continue // it counts, too
 		}
-		// The state is whole numbers.
+		// The state is a few whole numbers, and no more.
+		want := []string{"key", "limiter", "full_ns", "token_ns", "at_ns"}
+		if table == "token_bucket" {
+			want = append(want, "leased_ns", "until_ns", "room")
+		}
+		if columns := texts(t, pool, `select attname from pg_attribute where attrelid = $1::text::regclass and attnum > 0 and not attisdropped order by attnum`, "pglimit."+table); !slices.Equal(columns, want) {
+			t.Errorf("%s has columns %q, want %q", table, columns, want)
+		}
 		for _, column := range texts(t, pool, `select attname || ' ' || atttypid::regtype from pg_attribute
 			where attrelid = $1::text::regclass and attnum > 0 and atttypid not in ('text'::regtype, 'pglimit.nanoseconds'::regtype)`, "pglimit."+table) {
 			t.Errorf("%s: column %s is neither text nor nanoseconds", table, column)

@@ -153,6 +153,14 @@ func TestTablesRefuseImpossibleRows(t *testing.T) {
 			t.Errorf("leases %s: %v", leases, err)
 		}
 	}
+	for _, row := range []string{
+		"answers values ('k', 'test', 'id', 0, 1, 1, 1, 1, null, null, 1, 1)", "answers values ('k', 'test', 'id', 1, 1, 1, 1, 1, null, null, 1, 0)",
+		"blocks values ('k', 'test', -1, 1, 0, null, 1, 1)", "blocks values ('k', 'test', 1, 1, -1, null, 1, 1)", "blocks values ('k', 'test', 1, 1, 1, 0, 1, 1)",
+	} {
+		if _, err := pool.Exec(t.Context(), "insert into pglimit.token_bucket_"+row); sqlState(err) != "23514" {
+			t.Errorf("%s: %v", row, err)
+		}
+	}
 	for _, during := range []string{"null", "'empty'", "'(,)'", "'[2000-01-01,)'", "'(,2000-01-01]'", "'[-infinity,infinity]'", "'[0001-01-01,9999-01-01]'"} {
 		_, err := pool.Exec(t.Context(), "insert into pglimit.exclusion_range values ('k', 'test', "+during+")")
 		if state := sqlState(err); state != "23514" && state != "23502" {
@@ -237,4 +245,34 @@ func TestExtremeRowsEndNothing(t *testing.T) {
 		execute(t, pool, "select * from pglimit.ranges")
 		sweepOnce(t, pool, strategy)
 	})
+}
+
+// Neither do rows of IDs and of denials: whoever does not ask for them does not notice, and they can be reset.
+func TestExtremeIDsAndBlocksEndNothing(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	const largest = "9223372036854775807"
+	const times = "unnest(array[1, 1000000000, pglimit.clock_ns(), 9000000000000000000, " + largest + "]::bigint[])"
+	execute(t, pool, `insert into pglimit.token_bucket_blocks select 'k' || row_number() over (), 'test', n, s, n, u, f, a
+		from unnest(array[0, 1, `+largest+`]) n, `+times+` s, `+times+` u, `+times+` f, `+times+` a`)
+	execute(t, pool, `insert into pglimit.token_bucket_answers select 'k' || row_number() over (), 'test', 'id', n, n, n, a, a, nullif(n, 1), nullif(n, 1), u, u
+		from unnest(array[1, `+largest+`]) n, `+times+` u, `+times+` a`)
+	execute(t, pool, "select * from pglimit.blocks")
+	sweepOnce(t, pool, strategies.TokenBucket{})
+	strategy := strategies.TokenBucket{}
+	for _, key := range sample(texts(t, pool, "select key from pglimit.token_bucket_blocks"), 100) {
+		must(t, strategy.Reset(t.Context(), on(pool), "test", key))
+		if d := takeOrBlock(t, pool, key, hours, 1, hourly); !d.Allowed {
+			t.Errorf("%s: %+v", key, d)
+		}
+	}
+	if rows, err := strategy.ResetAll(t.Context(), on(pool), "test"); err != nil || rows == 0 {
+		t.Errorf("%d rows, %v", rows, err)
+	}
+}
+
+// sample is n of the values, or all of them if there are fewer.
+func sample(values []string, n int) []string {
+	rand.Shuffle(len(values), func(i, j int) { values[i], values[j] = values[j], values[i] })
+	return values[:min(n, len(values))]
 }
