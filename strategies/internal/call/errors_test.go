@@ -64,5 +64,9 @@ func TestErrorsSayWhoseFaultItIs(t *testing.T) {
 		if !errors.Is(err, test.err) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%v: want it to say %q", err, test.says)
 		}
+		answered := errors.As(test.err, new(*pgconn.PgError))
+		if answered && strings.Contains(err.Error(), "no answer") {
+			t.Errorf("%v: that is an answer", err)
+		}
 	}
 }
