@@ -124,3 +124,31 @@ func TestALeaseThatCannotBeIsNotSpent(t *testing.T) {
 		})
 	}
 }
+
+// A lease that nobody asked for is not spent either: a Reset would settle it, and the next one, for ever.
+func TestASettlementEndsWithoutALease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		settlements := 0
+		strategy := creditor{&fake{take: grantAll}, func(r pglimit.LeaseRequest) pglimit.Lease {
+			if r.Tokens == 0 {
+				settlements++
+			}
+			if settlements > 1 {
+				return pglimit.Lease{At: time.Now()}
+			}
+			return pglimit.Lease{Tokens: 5, At: time.Now(), Until: time.Now().Add(r.TTL)}
+		}}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Leases.On = true })
+		makeBusy(t, limiter)
+		if limiter.Stats().LeasedTokens != 5 {
+			t.Fatalf("%+v", limiter.Stats())
+		}
+		if err := limiter.Reset(t.Context(), "a"); err != nil || settlements != 1 {
+			t.Errorf("%d settlements, %v", settlements, err)
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
