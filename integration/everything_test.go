@@ -36,25 +36,35 @@ var slowly = [2]pglimit.Limit{{Tokens: 1, Period: 50 * time.Hour, Burst: 20_000}
 
 func (e *everything) key() string { return "key:" + strconv.Itoa(e.random.IntN(3)) }
 
-// note what slow granted, of which some is given back at once. A lease that is out is not charged
-// yet, so what is given back of it may be lost.
+// note what slow granted, of which some is given back at once, or which is charged some more. A lease that
+// is out is not charged yet, so what is given back of it may be lost.
 func (e *everything) note(d pglimit.Decision) {
 	e.used += d.Granted
 	if d.Granted == 0 || e.random.IntN(3) > 0 {
 		return
 	}
-	n := 1 + e.random.Int64N(d.Granted)
+	n, back := 1+e.random.Int64N(d.Granted), true
 	var err error
-	if e.random.IntN(2) == 0 {
+	switch e.random.IntN(3) {
+	case 0:
 		err = e.slow.Refund(e.t.Context(), d, n)
-	} else {
+	case 1:
 		_, err = e.slow.Settle(e.t.Context(), d, d.Granted-n)
+	default:
+		back = false
+		var settled pglimit.Decision
+		settled, err = e.slow.Settle(e.t.Context(), d, d.Granted+n)
+		if e.used += n; settled.Granted != d.Granted+n {
+			e.t.Errorf("%d more than %+v: %+v", n, d, settled)
+		}
 	}
 	if err != nil {
 		e.t.Error(err)
 	}
-	if e.used -= n; d.Source == pglimit.FromLease {
-		e.perhaps += n
+	if back {
+		if e.used -= n; d.Source == pglimit.FromLease {
+			e.perhaps += n
+		}
 	}
 }
 
