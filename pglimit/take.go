@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/flight"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -167,7 +168,10 @@ func (l *Limiter) takeAll(ctx context.Context, asks []*asked) {
 		return
 	}
 	for len(asks) > 0 {
-		n := oneLimitEach(asks)
+		limits, n := make(map[rate.Bucket]Limit), 0
+		for n < len(asks) && flight.Agree(limits, asks[n].Request) {
+			n++
+		}
 		err := l.sendAll(ctx, false, asks[:n]...)
 		if n > 1 && errors.Is(err, ErrNothingTaken) && l.session.Autocommits() {
 			l.sendEach(ctx, asks[:n])
@@ -182,20 +186,6 @@ func requestsOf(asks []*asked) []Request {
 		requests[i] = a.Request
 	}
 	return requests
-}
-
-// oneLimitEach is how many of the requests can go out in one call, which has one limit for each
-// bucket.
-func oneLimitEach(asks []*asked) int {
-	limits := make(map[rate.Bucket]Limit)
-	for i, a := range asks {
-		bucket := a.Bucket()
-		if limit, known := limits[bucket]; known && limit != a.Limit {
-			return i
-		}
-		limits[bucket] = a.Limit
-	}
-	return len(asks)
 }
 
 // sendAll sends the requests in one call. The error is also that of each.

@@ -65,6 +65,19 @@ func (s *Stage) TakeOff(first context.Context, callers int) *Flight {
 	return f
 }
 
+// Agree says whether the requests can be in one call with those before, whose limits it is told: a
+// call has one limit for each bucket. It adds theirs.
+func Agree(limits map[rate.Bucket]rate.Limit, requests ...rate.Request) bool {
+	for i := range requests {
+		bucket := requests[i].Bucket()
+		if limit, known := limits[bucket]; known && limit != requests[i].Limit {
+			return false
+		}
+		limits[bucket] = requests[i].Limit
+	}
+	return true
+}
+
 // Leave notes that a caller has left.
 func (f *Flight) Leave() {
 	if f.Waiting.Add(-1) == 0 {

@@ -22,7 +22,7 @@ func (l *Lane) ask(f *flight.Flight, waiters []*waiter) error {
 		groups[i] = w.Request
 	}
 	if len(groups) == 1 { // several are impatient in any case
-		groups[0] = withPatience(groups[0], false)
+		groups[0] = impatient(groups[0])
 	}
 	decisions, err := l.calls.Send(f.Ctx, groups)
 	if err == nil {
@@ -49,11 +49,11 @@ func (l *Lane) ask(f *flight.Flight, waiters []*waiter) error {
 	return l.ask(f, waiters[half:])
 }
 
-// withPatience is a group as it is sent alone.
-func withPatience(group []rate.Request, patient bool) []rate.Request {
+// impatient is a group that does not wait for held rows. As it came, it does.
+func impatient(group []rate.Request) []rate.Request {
 	group = slices.Clone(group)
 	for i := range group {
-		group[i].Impatient = !patient
+		group[i].Impatient = true
 	}
 	return group
 }

@@ -83,7 +83,7 @@ func (l *Lane) askHeld(bucket rate.Bucket) bool {
 		return false
 	}
 	defer f.Land()
-	decisions, err := l.calls.Send(f.Ctx, [][]rate.Request{withPatience(waiters[0].Request, true)})
+	decisions, err := l.calls.Send(f.Ctx, [][]rate.Request{waiters[0].Request})
 	if err == nil {
 		l.tell(f, waiters, decisions)
 		l.release(bucket)

@@ -131,7 +131,7 @@ func (l *Lane) gather() (*flight.Flight, []*waiter) {
 			continue
 		}
 		requests += len(w.Request)
-		if agreed := agree(limits, w.Request); len(waiters) > 0 && (!agreed || requests > maxRequests) {
+		if agreed := flight.Agree(limits, w.Request...); len(waiters) > 0 && (!agreed || requests > maxRequests) {
 			break
 		}
 		waiters = append(waiters, w)
@@ -141,22 +141,6 @@ func (l *Lane) gather() (*flight.Flight, []*waiter) {
 		return nil, nil
 	}
 	return l.takeOff(waiters), waiters
-}
-
-// agree says whether a group has no other limit for a bucket than the groups before it, whose limits
-// it is told, and adds its own.
-func agree(limits map[rate.Bucket]rate.Limit, group []rate.Request) bool {
-	for i := range group {
-		bucket := group[i].Bucket()
-		limit, known := limits[bucket]
-		if known && limit != group[i].Limit {
-			return false
-		}
-		if !known {
-			limits[bucket] = group[i].Limit
-		}
-	}
-	return true
 }
 
 // takeOff makes a flight for waiters that are off the queue. The lane is locked.
