@@ -15,13 +15,12 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// A session holds the row of one key for a while. In two processes, callers of 199 other
-// keys have no failure and no long wait, whatever the timeouts of the role; those of the
-// held key get their answer when the session ends, or the error of a timeout before.
+// A session holds the row of one key for a while. Callers of 199 other keys, in two processes that ask for the
+// held key and in one that never does, have no failure and no long wait, whatever the timeouts of the role;
+// those of the held key get their answer when the session ends, or the error of a timeout before.
 //
 // Not parallel: what contends here is the callers, not other tests.
 func TestAHeldKeyStallsNobodyElse(t *testing.T) {
-	const held = 800 * time.Millisecond
 	for _, test := range []struct {
 		name     string
 		strategy strategies.Strategy
@@ -42,75 +41,26 @@ func TestAHeldKeyStallsNobodyElse(t *testing.T) {
 			for name, value := range test.settings {
 				url = withParameter(url, name, value)
 			}
+			h := heldKey{t: t, admin: admin, strategy: test.strategy, fails: test.fails}
 			config := pglimit.Config{Name: "test", Limit: pglimit.PerSecond(1000).WithBurst(1000)}
-			pools := []*pgxpool.Pool{newPool(t, url, 8), newPool(t, url, 8)}
-			var limiters []*pglimit.Limiter
-			for _, pool := range pools {
+			var pools []*pgxpool.Pool
+			for range 3 {
+				pool := newPool(t, url, 8)
 				warmUp(t, pool, 8) // how long it takes to connect is not the question
-				limiters = append(limiters, newLimiter(t, pool, test.strategy, config))
+				pools, h.limiters = append(pools, pool), append(h.limiters, newLimiter(t, pool, test.strategy, config))
 			}
 			take(t, admin, test.strategy, "key:0", config.Limit)
 			before := query[int64](t, admin, deadlocks)
-
-			holder := session(t, admin)
-			execute(t, holder, "select from pglimit."+test.strategy.Name()+" where key = 'key:0' for update")
-			began := time.Now()
-			var callers sync.WaitGroup
-			for i := range 4 { // of the held key
-				callers.Go(func() {
-					d, err := limiters[i%2].Allow(t.Context(), "key:0")
-					waited := time.Since(began)
-					switch {
-					case test.fails:
-						if err == nil || waited >= held {
-							t.Errorf("a caller of the held key: %+v, %v after %v", d, err, waited)
-						}
-					case err != nil || !d.Allowed || waited < held:
-						t.Errorf("a caller of the held key: %+v, %v after %v", d, err, waited)
-					}
-				})
+			const wanted = 50 * time.Millisecond
+			// A stall would be there each time, a busy machine is not.
+			p99 := h.hold()
+			for tries := 1; tries < 5 && p99 > wanted; tries++ {
+				p99 = h.hold()
 			}
-			const others = 16
-			var latencies [others]*hdrhistogram.Histogram
-			ctx := soon(t, held)
-			for i := range latencies {
-				latencies[i] = hdrhistogram.New(1, 60_000_000, 3)
-				callers.Go(func() {
-					random := rand.New(rand.NewPCG(uint64(i), 23))
-					for ctx.Err() == nil {
-						asked := time.Now()
-						key := "key:" + strconv.Itoa(1+random.IntN(199))
-						if _, err := limiters[i%2].Allow(context.WithoutCancel(ctx), key); err != nil {
-							t.Errorf("%s failed after %v: %v", key, time.Since(asked), err)
-							return
-						}
-						_ = latencies[i].RecordValue(max(1, time.Since(asked).Microseconds()))
-						if random.IntN(200) == 0 { // so that rows are made again and again
-							if err := limiters[i%2].Reset(context.WithoutCancel(ctx), key); err != nil {
-								t.Errorf("reset of %s: %v", key, err)
-							}
-						}
-					}
-				})
+			if p99 > wanted {
+				t.Errorf("p99 of the others is %v, want at most %v", p99, wanted)
 			}
-			<-ctx.Done()
-			time.Sleep(time.Until(began.Add(held))) //nolint:forbidigo // callers that were answered before did not wait
-			if err := holder.Rollback(t.Context()); err != nil {
-				t.Error(err)
-			}
-			callers.Wait()
-
-			all := hdrhistogram.New(1, 60_000_000, 3)
-			for _, latency := range latencies {
-				all.Merge(latency)
-			}
-			p99, worst := time.Duration(all.ValueAtQuantile(99))*time.Microsecond, time.Duration(all.Max())*time.Microsecond
-			t.Logf("%d decisions about other keys, p99 %v, worst %v", all.TotalCount(), p99, worst)
-			// A call gives up after 20 ms. The rest is for machines that are busy with other things.
-			if p99 > held*2/3 || worst > held || all.TotalCount() < 2*others {
-				t.Errorf("%d decisions about other keys, p99 %v, worst %v", all.TotalCount(), p99, worst)
-			}
-			for _, l := range limiters {
+			for _, l := range h.limiters {
 				if err := l.Close(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -119,5 +69,85 @@ func TestAHeldKeyStallsNobodyElse(t *testing.T) {
 				t.Errorf("%d deadlocks", after-before)
 			}
 		})
+	}
+}
+
+// heldKey asks through three limiters while key:0 is held. The last of them never asks for that.
+type heldKey struct {
+	t        *testing.T
+	admin    *pgxpool.Pool
+	strategy strategies.Strategy
+	limiters []*pglimit.Limiter
+	fails    bool // a caller of the held key
+}
+
+// hold the key for a while. It returns the highest p99 that the others have in one of the processes.
+func (h *heldKey) hold() (p99 time.Duration) {
+	const held = 800 * time.Millisecond
+	h.t.Helper()
+	holder := session(h.t, h.admin)
+	execute(h.t, holder, "select from pglimit."+h.strategy.Name()+" where key = 'key:0' for update")
+	began := time.Now()
+	var callers sync.WaitGroup
+	for i := range 4 {
+		callers.Go(func() { h.askHeld(h.limiters[i%2], began, held) })
+	}
+	var latencies [18]*hdrhistogram.Histogram
+	ctx := soon(h.t, held)
+	for i := range latencies {
+		latencies[i] = hdrhistogram.New(1, 60_000_000, 3)
+		callers.Go(func() { h.askOthers(ctx, h.limiters[i%3], rand.New(rand.NewPCG(uint64(i), 23)), latencies[i]) })
+	}
+	<-ctx.Done()
+	time.Sleep(time.Until(began.Add(held))) //nolint:forbidigo // callers that were answered before did not wait
+	if err := holder.Rollback(h.t.Context()); err != nil {
+		h.t.Error(err)
+	}
+	callers.Wait()
+
+	for process := range h.limiters {
+		all := hdrhistogram.New(1, 60_000_000, 3)
+		for i := process; i < len(latencies); i += len(h.limiters) {
+			all.Merge(latencies[i])
+		}
+		p99 = max(p99, time.Duration(all.ValueAtQuantile(99))*time.Microsecond)
+		worst := time.Duration(all.Max()) * time.Microsecond
+		h.t.Logf("process %d: %d decisions about other keys, p99 %v, worst %v", process, all.TotalCount(), p99, worst)
+		if worst > held || all.TotalCount() < 12 {
+			h.t.Errorf("process %d: %d decisions about other keys, worst %v", process, all.TotalCount(), worst)
+		}
+	}
+	return p99
+}
+
+// askHeld asks for the held key.
+func (h *heldKey) askHeld(limiter *pglimit.Limiter, began time.Time, held time.Duration) {
+	d, err := limiter.Allow(h.t.Context(), "key:0")
+	waited := time.Since(began)
+	switch {
+	case h.fails:
+		if err == nil || waited >= held {
+			h.t.Errorf("a caller of the held key: %+v, %v after %v", d, err, waited)
+		}
+	case err != nil || !d.Allowed || waited < held:
+		h.t.Errorf("a caller of the held key: %+v, %v after %v", d, err, waited)
+	}
+}
+
+// askOthers asks for other keys, one after another.
+func (h *heldKey) askOthers(ctx context.Context, limiter *pglimit.Limiter, random *rand.Rand, latencies *hdrhistogram.Histogram) {
+	for ctx.Err() == nil {
+		asked := time.Now()
+		key := "key:" + strconv.Itoa(1+random.IntN(199))
+		if _, err := limiter.Allow(context.WithoutCancel(ctx), key); err != nil {
+			h.t.Errorf("%s failed after %v: %v", key, time.Since(asked), err)
+			return
+		}
+		_ = latencies.RecordValue(max(1, time.Since(asked).Microseconds()))
+		if random.IntN(200) == 0 { // so that rows are made again and again
+			if err := limiter.Reset(context.WithoutCancel(ctx), key); err != nil {
+				h.t.Errorf("reset of %s: %v", key, err)
+			}
+		}
 	}
 }
