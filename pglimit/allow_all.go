@@ -211,7 +211,7 @@ func checkGroups(strategy Strategy, groups [][]Request, decisions [][]Decision) 
 func (l *Limiter) tellGroup(ctx context.Context, group []Request, decisions []Decision, err error) (Group, error) {
 	if err != nil {
 		if decisions, err = l.fallbackGroup(ctx, group, err); err != nil {
-			l.hearGroup(ctx, group, make([]Decision, len(group)), err)
+			l.tellOnDecision(ctx, group, make([]Decision, len(group)), err)
 			return Group{}, err
 		}
 	}
@@ -225,12 +225,12 @@ func (l *Limiter) tellGroup(ctx context.Context, group []Request, decisions []De
 		g.RetryAfter = max(g.RetryAfter, d.RetryAfter)
 	}
 	l.counters.tell(&Decision{Allowed: g.Allowed, Source: decisions[0].Source})
-	l.hearGroup(ctx, group, decisions, nil)
+	l.tellOnDecision(ctx, group, decisions, nil)
 	return g, nil
 }
 
-// hearGroup tells OnDecision of each request.
-func (l *Limiter) hearGroup(ctx context.Context, group []Request, decisions []Decision, err error) {
+// tellOnDecision tells it each request of a group.
+func (l *Limiter) tellOnDecision(ctx context.Context, group []Request, decisions []Decision, err error) {
 	if l.config.OnDecision == nil {
 		return
 	}

@@ -268,13 +268,13 @@ func TestCallersWhoLeaveDoNotOpenTheBreaker(t *testing.T) {
 
 // A row that somebody holds for long is no outage: not for its own callers, who wait, nor for
 // others. While others are answered, Postgres need not even be asked for a sign of life.
-func TestALockedRowDoesNotOpenTheBreaker(t *testing.T) {
+func TestAHeldRowDoesNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { lockedRow(t, change, true) })
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { lockedRow(t, change, false) })
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { heldRow(t, change, true) })
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { heldRow(t, change, false) })
 }
 
-func lockedRow(t *testing.T, change func(*pglimit.Config), others bool) {
+func heldRow(t *testing.T, change func(*pglimit.Config), others bool) {
 	s := newTable(t)
 	o := newOutage()
 	alone := make(chan struct{}, 1) // a table wants one call for a key at a time

@@ -28,7 +28,7 @@ func (f *fake) trips() (trips []string) {
 
 // Without combining, a request waits for its row from the beginning. Several do not, as a call
 // for several rows never waits: each asks alone, and those whose rows are held wait last.
-func TestALockedRowWithoutCombining(t *testing.T) {
+func TestAHeldRowWithoutCombining(t *testing.T) {
 	t.Parallel()
 	errLocked := fmt.Errorf("%w, %w", pglimit.ErrLocked, pglimit.ErrNothingTaken)
 	s := &fake{}

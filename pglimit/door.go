@@ -42,8 +42,8 @@ const mayBeOverdue = 10 * time.Millisecond
 
 func byDue(a, b *emptyPlace) int { return a.due.Compare(b.due) }
 
-// givenUp is what one call gives back.
-type givenUp struct {
+// refundCall gives places back, of several buckets.
+type refundCall struct {
 	refunds []Refund
 	done    chan struct{}
 }
@@ -215,7 +215,7 @@ func (s *sleepers) clear(r Request, d *door, empty []*emptyPlace) {
 	s.mu.Lock()
 	b, first := s.next, s.next == nil
 	if first {
-		b = &givenUp{done: make(chan struct{})}
+		b = &refundCall{done: make(chan struct{})}
 		s.next = b
 	}
 	for _, e := range empty {
@@ -244,7 +244,7 @@ func (s *sleepers) clear(r Request, d *door, empty []*emptyPlace) {
 
 // send makes the call. One call at a time does so, and what is to be given back meanwhile, of other
 // buckets, shares the next one.
-func (s *sleepers) send(ctx context.Context, b *givenUp) {
+func (s *sleepers) send(ctx context.Context, b *refundCall) {
 	s.call <- struct{}{}
 	defer func() { <-s.call }()
 	s.mu.Lock()

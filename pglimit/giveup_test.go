@@ -14,7 +14,7 @@ import (
 )
 
 // Some of those who waited have their answers already: from the memory, from a call for
-// their bucket alone, or they wait in the lane of a locked key. Who is left leaves, and the
+// their bucket alone, or they wait in the lane of a held key. Who is left leaves, and the
 // call is given up.
 func TestACallIsGivenUpThoughOthersWereAnsweredMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -25,7 +25,7 @@ func TestACallIsGivenUpThoughOthersWereAnsweredMeanwhile(t *testing.T) {
 		"from the memory":    {},
 		"alone":              {batch: pglimit.ErrNothingTaken},
 		"alone, by an error": {batch: pglimit.ErrNothingTaken, alone: pglimit.ErrNothingTaken},
-		"later, being stuck": {batch: pglimit.ErrNothingTaken, alone: fmt.Errorf("%w, %w", pglimit.ErrLocked, pglimit.ErrNothingTaken)},
+		"later, being held":  {batch: pglimit.ErrNothingTaken, alone: fmt.Errorf("%w, %w", pglimit.ErrLocked, pglimit.ErrNothingTaken)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,7 +76,7 @@ func TestACallIsGivenUpThoughOthersWereAnsweredMeanwhile(t *testing.T) {
 }
 
 // A process has one call under way for a key at most, and charges nobody who has left:
-// in any lane, while rows are locked and callers leave.
+// in any lane, while rows are held and callers leave.
 func TestOneKeyNeverHasTwoCallsUnderWay(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {

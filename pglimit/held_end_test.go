@@ -11,7 +11,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-func TestACallerOfALockedKeyLeavesAtOnce(t *testing.T) {
+func TestACallerOfAHeldKeyLeavesAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t)
@@ -46,7 +46,7 @@ func TestACallerOfALockedKeyLeavesAtOnce(t *testing.T) {
 	})
 }
 
-func TestWhatWaitsForALockedKeyIsBounded(t *testing.T) {
+func TestWhatWaitsForAHeldKeyIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t)
@@ -68,8 +68,8 @@ func TestWhatWaitsForALockedKeyIsBounded(t *testing.T) {
 	})
 }
 
-// Close waits for those who wait for a locked key, as long as its context lasts.
-func TestCloseWithALockedKey(t *testing.T) {
+// Close waits for those who wait for a held key, as long as its context lasts.
+func TestCloseWithAHeldKey(t *testing.T) {
 	t.Parallel()
 	for _, released := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -105,8 +105,8 @@ func TestCloseWithALockedKey(t *testing.T) {
 	}
 }
 
-// Close that ends while a call is finding out that a key is locked.
-func TestCloseBeforeALockIsNoticed(t *testing.T) {
+// Close that ends while a call is finding out that a key is held.
+func TestCloseBeforeAHeldKeyIsNoticed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t)
@@ -126,7 +126,7 @@ func TestCloseBeforeALockIsNoticed(t *testing.T) {
 }
 
 // A role with a lock_timeout of its own ends even a patient call: its callers hear of it.
-func TestALockThatEvenAPatientCallGivesUpOn(t *testing.T) {
+func TestAHeldKeyThatEvenAPatientCallGivesUpOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		errLocked := fmt.Errorf("%w, %w", pglimit.ErrLocked, pglimit.ErrNothingTaken)

@@ -13,8 +13,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// A key that somebody holds locked for 4 s stalls those who ask for it, and nobody else.
-func TestALockedKeyStallsNobodyElse(t *testing.T) {
+// A key whose row somebody holds for 4 s stalls those who ask for it, and nobody else.
+func TestAHeldKeyStallsNobodyElse(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []time.Duration{pglimit.NoTimeout, 200 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -81,9 +81,9 @@ func (a *answers) inTurn(ctx context.Context, t *testing.T, limiter *pglimit.Lim
 	later(100 * time.Microsecond)
 }
 
-// The callers of a locked key wait in one line: those who were in the batch that met the
-// lock, those who waited behind it, and those who came later.
-func TestCallersOfALockedKeyStayInOrder(t *testing.T) {
+// The callers of a held key wait in one line: those who were in the batch that found
+// it held, those who waited behind it, and those who came later.
+func TestCallersOfAHeldKeyStayInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t)
@@ -117,7 +117,7 @@ func TestCallersOfALockedKeyStayInOrder(t *testing.T) {
 			t.Fatalf("%d of 11 callers of another key have their answers", len(b.order))
 		}
 		if len(a.order) > 0 {
-			t.Fatalf("%v have answers for a key that is locked", a.order)
+			t.Fatalf("%v have answers for a key that is held", a.order)
 		}
 		release()
 		later(50 * time.Millisecond)
@@ -136,9 +136,9 @@ func TestCallersOfALockedKeyStayInOrder(t *testing.T) {
 	})
 }
 
-// When the lock is gone the key is combined with others again, though its callers never
+// When nobody holds it any more, a key is combined with others again, though its callers never
 // stop to come.
-func TestAKeyIsBackInItsLaneWhenItsLockIsGone(t *testing.T) {
+func TestAKeyIsBackInItsLaneWhenItIsReleased(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t)
@@ -164,7 +164,7 @@ func TestAKeyIsBackInItsLaneWhenItsLockIsGone(t *testing.T) {
 		s.mu.Unlock()
 		work.Wait()
 		if alone := s.alone["a"]; alone > 40 { // of about 800 calls
-			t.Errorf("it was asked for alone %d times after its lock was gone", alone)
+			t.Errorf("it was asked for alone %d times after it was released", alone)
 		}
 	})
 }
@@ -182,7 +182,7 @@ func TestCallersGoHomeWithTheirKey(t *testing.T) {
 		second := c.ask(t.Context(), "a", 1) // behind the patient call
 		release()
 		later(100 * time.Microsecond)
-		third := c.ask(t.Context(), "a", 1) // behind the one that shows that the lock is gone
+		third := c.ask(t.Context(), "a", 1) // behind the one that shows that it is released
 		later(50 * time.Millisecond)
 		for i, h := range []*heard{first, second, third} {
 			if h.err != nil {
@@ -192,8 +192,8 @@ func TestCallersGoHomeWithTheirKey(t *testing.T) {
 	})
 }
 
-// Where all callers of a locked key have left, it does not get a lane of its own.
-func TestALockThatNobodyWaitsForAnyMore(t *testing.T) {
+// Where all callers of a held key have left, it does not get a lane of its own.
+func TestAHeldKeyThatNobodyWaitsForAnyMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t)
@@ -213,9 +213,9 @@ func TestALockThatNobodyWaitsForAnyMore(t *testing.T) {
 	})
 }
 
-// Of ten locked keys two have a call that waits, the others wait for their turn; and those
+// Of ten held keys two have a call that waits, the others wait for their turn; and those
 // who give up make room.
-func TestFewCallsWaitForLockedKeys(t *testing.T) {
+func TestFewCallsWaitForHeldKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t)

@@ -27,7 +27,7 @@ type sleepers struct {
 	mu    sync.Mutex
 	lines map[Request][]*sleeper // by what they asked for, without Ahead; sorted by due
 	doors map[rate.Bucket]*door
-	next  *givenUp      // what the next call gives back, if anything
+	next  *refundCall   // what the next call gives back, if anything
 	call  chan struct{} // has an element while a call is under way
 }
 

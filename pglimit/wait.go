@@ -126,7 +126,7 @@ func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *sleeper, d D
 		own      *sleeper
 		decision Decision
 	}
-	var caller wait.Of[Request, answer]
+	var caller wait.Caller[Request, answer]
 	caller.Begin(r)
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(max(flight.SettleTime, l.timeout), cancel) }) // sooner, it would not be known what it took

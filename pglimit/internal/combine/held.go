@@ -2,27 +2,27 @@ package combine
 
 import "github.com/pglimit/ratelimit/pglimit/rate"
 
-// alone has the fields that only the lane of a stuck bucket uses. A bucket is stuck while somebody
+// heldLane has the fields that only the lane of a held bucket uses. A bucket is held while somebody
 // else holds its row locked.
 //
-// Ordinary calls are impatient, so that a locked row delays the other buckets of its lane only
-// for a moment. Then the callers of the locked bucket, also later ones, wait in the bucket's own
+// Ordinary calls are impatient, so that a held bucket delays the others of its lane only
+// for a moment. Then the callers of the held bucket, also later ones, wait in the bucket's own
 // lane, whose call waits for the row as long as it takes.
 //
 // The bucket goes back to its ordinary lane, home, when nobody waits for it or an impatient
 // call was answered. The answer to a patient call does not show whether the next call would
-// have to wait again. And if buckets stayed for as long as somebody waits, many stuck buckets
+// have to wait again. And if buckets stayed for as long as somebody waits, many held buckets
 // would keep each other from being combined long after the locks are gone.
-type alone struct {
+type heldLane struct {
 	home    *lane // nil in an ordinary lane
 	bucket  rate.Bucket
 	patient bool // the next call waits for the row
 	healed  bool // an impatient call was answered
 }
 
-// stick moves the callers of a batch for one locked bucket to the front of the bucket's own lane. It
+// hold moves the callers of a batch for one held bucket to the front of the bucket's own lane. It
 // returns false, and moves nobody, if the limiter has ended.
-func (l *lane) stick(b *batch) bool {
+func (l *lane) hold(b *batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.combiner.Aborted() {
@@ -30,7 +30,7 @@ func (l *lane) stick(b *batch) bool {
 	}
 	own, bucket := l, b.requests[0].Bucket()
 	if l.home == nil {
-		own = &lane{combiner: l.combiner, mu: l.mu, alone: alone{home: l, bucket: bucket}}
+		own = &lane{combiner: l.combiner, mu: l.mu, heldLane: heldLane{home: l, bucket: bucket}}
 		for w := l.queue.first; w != nil; {
 			next := w.next
 			if w.Request.Bucket() == bucket {
@@ -48,17 +48,17 @@ func (l *lane) stick(b *batch) bool {
 		}
 	}
 	if own != l && own.queue.first != nil {
-		if l.stuck == nil {
-			l.stuck = make(map[rate.Bucket]*lane)
+		if l.held == nil {
+			l.held = make(map[rate.Bucket]*lane)
 		}
-		l.stuck[bucket] = own
+		l.held[bucket] = own
 		own.start()
 	}
 	return true
 }
 
-// unstick notes that a call was answered.
-func (l *lane) unstick() {
+// answered notes that a call was answered.
+func (l *lane) answered() {
 	if l.home != nil {
 		l.healed, l.patient = !l.patient, false
 	}
@@ -74,12 +74,12 @@ func (l *lane) goHome() {
 		l.home.start()
 	}
 	if l.queue.first == nil {
-		delete(l.home.stuck, l.bucket)
+		delete(l.home.held, l.bucket)
 	}
 }
 
-// serveAlone sends batch after batch of a stuck bucket, each when it may be patient.
-func (l *lane) serveAlone() {
+// serveHeld sends batch after batch of a held bucket, each when it may be patient.
+func (l *lane) serveHeld() {
 	c := l.combiner
 	defer c.Running.Done()
 	var b batch

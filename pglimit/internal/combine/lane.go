@@ -13,18 +13,18 @@ import (
 type lane struct {
 	combiner *Combiner
 
-	mu      *sync.Mutex // shared with the lanes of its stuck buckets
+	mu      *sync.Mutex // shared with the lanes of its held buckets
 	queue   queue
-	running bool // a goroutine serves the queue until it is empty
+	serving bool // a goroutine serves the queue until it is empty
 	closed  bool
 
 	learned uint64 // Calls.Learned when the last batch was formed
 
-	// stuck has a lane for each bucket of this lane whose row somebody else holds locked. No
+	// held has a lane for each bucket of this lane whose row somebody else holds locked. No
 	// requests for these buckets are in this lane's queue.
-	stuck map[rate.Bucket]*lane
+	held map[rate.Bucket]*lane
 
-	alone // the fields that only the lane of a stuck bucket uses
+	heldLane // the fields that only the lane of a held bucket uses
 }
 
 // join the queue. If the lane is idle, the requests go out at once. The error is ErrClosed.
@@ -36,7 +36,7 @@ func (l *lane) join(waiters ...*waiter) error {
 	}
 	for _, w := range waiters {
 		to := l
-		if own := l.stuck[w.Request.Bucket()]; own != nil {
+		if own := l.held[w.Request.Bucket()]; own != nil {
 			to = own
 		}
 		to.queue.push(w)
@@ -47,15 +47,15 @@ func (l *lane) join(waiters ...*waiter) error {
 
 // start serving the queue, unless it is empty. The lane is locked.
 func (l *lane) start() {
-	if l.running || l.queue.first == nil {
+	if l.serving || l.queue.first == nil {
 		return
 	}
-	l.running = true
+	l.serving = true
 	l.combiner.Running.Add(1)
 	if l.home == nil {
 		go l.serve()
 	} else {
-		go l.serveAlone()
+		go l.serveHeld()
 	}
 }
 
@@ -67,7 +67,7 @@ func (l *lane) leave(w *waiter) bool {
 		return false
 	}
 	if w.queued {
-		if own := l.stuck[w.Request.Bucket()]; own != nil {
+		if own := l.held[w.Request.Bucket()]; own != nil {
 			l = own
 		}
 		l.queue.remove(w)
@@ -104,7 +104,7 @@ func (l *lane) gather(b *batch) bool {
 		l.goHome()
 	}
 	if l.queue.first == nil {
-		l.running = false
+		l.serving = false
 		return false
 	}
 	for w := l.queue.first; w != nil && len(b.waiters) < maxBatch; w = l.queue.first {
@@ -146,7 +146,7 @@ func (l *lane) ask(b *batch) error {
 		return err
 	case b.severalBuckets():
 		return l.askApart(b)
-	case errors.Is(err, rate.ErrLocked) && !l.patient && l.stick(b):
+	case errors.Is(err, rate.ErrLocked) && !l.patient && l.hold(b):
 		return nil
 	}
 	b.fail(l.combiner.Blame(err))
@@ -176,7 +176,7 @@ func (l *lane) putBack(b *batch) {
 // tell the callers. Tokens granted to callers who have left are passed on, or given back.
 func (l *lane) tell(b *batch, decisions []rate.Decision) {
 	b.share(decisions)
-	l.unstick()
+	l.answered()
 	if b.unclaimed {
 		l.passOn(b, decisions)
 	}
@@ -217,17 +217,17 @@ func (l *lane) abort() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	busy := l.end()
-	for _, own := range l.stuck {
+	for _, own := range l.held {
 		busy = own.end() || busy
 	}
 	return busy
 }
 
-// end is abort without the lanes of stuck buckets. The lane is locked.
+// end is abort without the lanes of held buckets. The lane is locked.
 func (l *lane) end() bool {
 	for w := l.queue.first; w != nil; w = l.queue.first {
 		l.queue.remove(w)
 		w.Answer(rate.Decision{}, rate.ErrClosed)
 	}
-	return l.running
+	return l.serving
 }

@@ -169,9 +169,9 @@ func TestTokensAreNotPassedOnToAnotherLimit(t *testing.T) {
 	})
 }
 
-// While the bucket's row is locked, its callers wait in a lane of their own, in order, under
+// While the bucket's row is held, its callers wait in a lane of their own, in order, under
 // whatever limit.
-func TestAStuckBucketUnderTwoLimits(t *testing.T) {
+func TestAHeldBucketUnderTwoLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := make(gate)

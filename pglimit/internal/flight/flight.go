@@ -18,7 +18,7 @@ import (
 const SettleTime = time.Second
 
 // maxPatient is how many calls of a Stage may wait for rows that somebody else holds locked, each on
-// a connection of its own. The callers of other locked rows wait for their turn.
+// a connection of its own. The callers of other held rows wait for their turn.
 const maxPatient = 2
 
 // Stage is what a stage has that sends requests of several callers together.
@@ -26,7 +26,7 @@ type Stage struct {
 	Stats Stats
 
 	Running  sync.WaitGroup // its goroutines
-	Patience chan struct{}  // has room for each call that may wait for a locked row
+	Patience chan struct{}  // has room for each call that may wait for a held row
 
 	aborted context.Context // ends when Close gives up waiting
 	abort   context.CancelFunc

@@ -74,17 +74,17 @@ func TestAHeldRowStallsNobodyElse(t *testing.T) {
 			r := &rows{named: named}
 			c := &calls{send: r.send}
 			l := c.lane()
-			free := r.hold("stuck")
-			first := ask(t.Context(), l, groupOf("all+stuck"))
-			second := ask(t.Context(), l, groupOf("all+stuck+b"))
+			free := r.hold("held")
+			first := ask(t.Context(), l, groupOf("all+held"))
+			second := ask(t.Context(), l, groupOf("all+held+b"))
 			other := ask(t.Context(), l, groupOf("all+c"))
 			later(100 * time.Millisecond)
 			other.granted(t)
-			late := ask(t.Context(), l, groupOf("stuck+d"))
+			late := ask(t.Context(), l, groupOf("held+d"))
 			ask(t.Context(), l, groupOf("all+e"))
 			later(100 * time.Millisecond)
 			if named {
-				c.wants(t, "all+stuck", "all+stuck!", "all+c", "all+e")
+				c.wants(t, "all+held", "all+held!", "all+c", "all+e")
 			}
 			c.mu.Lock()
 			before := len(c.asked)
@@ -109,7 +109,7 @@ func TestAHeldRowStallsNobodyElse(t *testing.T) {
 			c.mu.Lock()
 			after := c.asked[before+10:]
 			c.mu.Unlock()
-			if named && !slices.Equal(after, []string{"all+stuck+b stuck+d"}) {
+			if named && !slices.Equal(after, []string{"all+held+b held+d"}) {
 				t.Errorf("afterwards: %q", after)
 			}
 			if err := l.Close(t.Context()); err != nil {

@@ -44,7 +44,7 @@ type Lane struct {
 
 // waiter is a caller that waits for an answer. One that leaves is dropped when its turn comes.
 type waiter struct {
-	wait.Of[[]rate.Request, []rate.Decision]
+	wait.Caller[[]rate.Request, []rate.Decision]
 	ctx    context.Context
 	flight *flight.Flight // the call that it waits for, once it is off the queue; guarded by the lane's lock
 }

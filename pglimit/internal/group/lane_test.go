@@ -147,9 +147,9 @@ func TestCloseOfALane(t *testing.T) {
 				}
 			}}
 			l := c.lane()
-			free := r.hold("stuck")
+			free := r.hold("held")
 			var heards []*heard
-			for _, keys := range []string{"stuck", "stuck+a", "hangs", "b"} {
+			for _, keys := range []string{"held", "held+a", "hangs", "b"} {
 				heards = append(heards, ask(t.Context(), l, groupOf(keys)))
 				later(30 * time.Millisecond)
 			}
