@@ -282,7 +282,7 @@ func TestTablesKeepTheSchemaRules(t *testing.T) {
 	must(t, migrations.Up(t.Context(), pool))
 
 	for table, fillfactor := range map[string]string{
-		"token_bucket": "fillfactor=90", // and its rows bring room
+		"token_bucket": "fillfactor=90", // and its rows bring padding
 		"upsert":       "fillfactor=50", "for_update_nowait": "fillfactor=50", "token_bucket_blocks": "fillfactor=50",
 	} {
 		// Updates stay in their page and touch no index: a part of the page is free, and
@@ -300,7 +300,7 @@ func TestTablesKeepTheSchemaRules(t *testing.T) {
 		// The state is a few whole numbers, and no more.
 		want := []string{"key", "limiter", "full_ns", "token_ns", "at_ns"}
 		if table == "token_bucket" {
-			want = append(want, "leased_ns", "until_ns", "room")
+			want = append(want, "leased_ns", "until_ns", "padding")
 		}
 		if columns := texts(t, pool, `select attname from pg_attribute where attrelid = $1::text::regclass and attnum > 0 and not attisdropped order by attnum`, "pglimit."+table); !slices.Equal(columns, want) {
 			t.Errorf("%s has columns %q, want %q", table, columns, want)

@@ -24,7 +24,8 @@ var (
 
 // TakeOrBlock decides in one round trip. It locks the bucket's row for a grant, and a row of the
 // key's denials for a denial, in this order; for a denial of a blocked key none. In a transaction of
-// the caller's, a denial counts only if that commits. Take knows nothing of blocks.
+// the caller's, a denial counts only if that commits; two that each ask more than once for a key can
+// deadlock, because a denial holds no lock on the bucket. Take knows nothing of blocks.
 //
 // A block is counted by the database's clock. If that steps back, a key is blocked for as long as
 // it was when its row was last written; if it steps forward, the block ends sooner.

@@ -59,7 +59,7 @@ begin
     -- If there was nothing to settle and nothing is granted, nothing has changed.
     update pglimit.token_bucket b
     set full_ns = bucket.full_ns, token_ns = bucket.token_ns, at_ns = bucket.at_ns,
-        leased_ns = bucket.leased_ns, until_ns = case when bucket.leased_ns > 0 then bucket.until_ns end, room = null
+        leased_ns = bucket.leased_ns, until_ns = case when bucket.leased_ns > 0 then bucket.until_ns end, padding = null
     where b.key = _key and b.limiter = _limiter and b is distinct from bucket;
 end
 $$;

@@ -23,7 +23,7 @@ begin
     if bucket.at_ns > now_ns + pglimit.step_ns() then
         bucket := pglimit.token_bucket_stepped(bucket, now_ns);
         update pglimit.token_bucket b
-        set full_ns = bucket.full_ns, at_ns = bucket.at_ns, until_ns = bucket.until_ns, room = null
+        set full_ns = bucket.full_ns, at_ns = bucket.at_ns, until_ns = bucket.until_ns, padding = null
         where b.key = _key and b.limiter = _limiter;
     end if;
 end

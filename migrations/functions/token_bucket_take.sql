@@ -49,7 +49,7 @@ begin
                     greatest(b.at_ns, clock.now_ns)
                 from (select pglimit.clock_ns() as now_ns offset 0) clock -- one reading
             ),
-            room = null
+            padding = null
         where b.key = _key and b.limiter = _limiter
             and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, pglimit.clock_ns(), _token_ns, _window_ns, granted)
         returning b.* into bucket;
@@ -78,7 +78,7 @@ begin
             elsif try = 2 then
                 update pglimit.token_bucket b
                 set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, _token_ns), now_ns) + granted * _token_ns,
-                    token_ns = _token_ns, at_ns = now_ns, room = null, leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, _token_ns)
+                    token_ns = _token_ns, at_ns = now_ns, padding = null, leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, _token_ns)
                 where b.key = _key and b.limiter = _limiter
                 returning b.* into bucket;
                 return;
@@ -96,7 +96,7 @@ begin
     -- is dated too early: tokens refilled during the wait would come on top of it. Later it would have been
     -- granted as well; so date it later.
     late_ns := pglimit.clock_ns();
-    if late_ns > now_ns + 10000000 then
+    if late_ns > now_ns + 10000000 then -- 10 ms
         update pglimit.token_bucket b set full_ns = greatest(b.full_ns, late_ns + granted * _token_ns), at_ns = late_ns
         where b.key = _key and b.limiter = _limiter
         returning b.* into bucket;

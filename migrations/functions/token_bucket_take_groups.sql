@@ -63,7 +63,7 @@ begin
             ) as all_usual
         ), updates as (
             update pglimit.token_bucket b
-            set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
+            set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), padding = null
             from asked k
             where (select l.all_usual from look l) and b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
                 and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
@@ -88,7 +88,7 @@ begin
     with updates as (
         update pglimit.token_bucket b
         set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), k.token_ns), b.at_ns, now_ns) + k.ask * k.token_ns,
-            token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
+            token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), padding = null,
             leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), k.token_ns)
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, takes) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0

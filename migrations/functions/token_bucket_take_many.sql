@@ -43,9 +43,10 @@ begin
         raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
     now_ns := pglimit.clock_ns();
+    -- It takes the lock that a write takes, before anything is read (see token_bucket_take).
     with updates as (
         update pglimit.token_bucket b
-        set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
+        set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), padding = null
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask between 1 and k.window_ns / k.token_ns
             and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)

@@ -46,7 +46,7 @@ begin
     ), updates as (
         update pglimit.token_bucket b
         set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), s.token_ns), b.at_ns, now_ns) + s.granted * s.token_ns,
-            token_ns = s.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
+            token_ns = s.token_ns, at_ns = greatest(b.at_ns, now_ns), padding = null,
             leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), s.token_ns)
         from free s
         where b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter
@@ -66,7 +66,8 @@ begin
             else array_replace(array[s.number, 0, (s."row").full_ns, (s."row").token_ns, (s."row").at_ns, (s."row").leased_ns, (s."row").until_ns], null, 0::bigint)
         end) filter (where s.granted = 0 or (s."row").key is null),
         count(*) filter (where s.granted > 0) > (select count(*) from updates) + (select count(*) from inserts)
-            -- A peek, which cannot move a row that is ahead of the clock, is answered; but not as of a later write.
+            -- A row that is ahead of the clock has to be locked and moved first, for which the caller asks it alone. A
+            -- peek cannot move it, and is answered; but not as of a write that came after now_ns.
             or bool_or(case
                 when coalesce(asks[s.number], asks[1]) <> 0 then (s."row").at_ns > pglimit.clock_ns() + pglimit.step_ns()
                 else (s."row").at_ns > now_ns + pglimit.step_ns() and (s."row").at_ns <= pglimit.clock_ns() + pglimit.step_ns()

@@ -21,7 +21,7 @@ create domain pglimit.nanoseconds as bigint constraint possible check (value > 0
 revoke usage on domain pglimit.nanoseconds from public; -- so that nobody plants operators of it
 
 -- leased_ns: the part of the window that leases set aside until until_ns. Null: there is none.
--- room: padding. A row is inserted with 39 spaces that its first update removes, which leaves
+-- padding: a row is inserted with 39 spaces that its first update removes, which leaves
 -- space in the page for later versions of its rows. (If only fillfactor leaves space, Postgres
 -- prunes the page at each update.)
 create table pglimit.token_bucket (
@@ -32,7 +32,7 @@ create table pglimit.token_bucket (
     at_ns     pglimit.nanoseconds not null,
     leased_ns pglimit.nanoseconds,
     until_ns  pglimit.nanoseconds,
-    room      text collate "C" default '                                       ',
+    padding   text collate "C" default '                                       ',
     primary key (key, limiter)
 ) with (
     fillfactor = 90,

@@ -290,9 +290,11 @@ return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microse
 -- Converts full_ns of a row to another price of a token. full_ns, its_token_ns (the old price)
 -- and at_ns are the row's; now_ns is the clock; token_ns is the new price.
 --
--- Used tokens stay used, as tokens, rounded up. Since at_ns they have been refilled at the faster
--- of both rates. Returns at most the largest bigint, which denies every request. Reckons in
--- numeric, because the product of a time and a price does not fit a bigint.
+-- Used tokens stay used, as tokens, rounded up. Since at_ns they have been refilled at the faster of both
+-- rates, so the bucket owes the less of two: what it owes at the old price, and what it owed at at_ns, less
+-- what was refilled since then at the new one. (Both in tokens times both prices, divided at the end.)
+-- Returns at most the largest bigint, which denies every request. Reckons in numeric, because the
+-- product of a time and a price does not fit a bigint.
 create or replace function pglimit.converted_full_ns(
     full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint
 ) returns bigint
@@ -550,7 +552,7 @@ begin
     if bucket.at_ns > now_ns + pglimit.step_ns() then
         bucket := pglimit.token_bucket_stepped(bucket, now_ns);
         update pglimit.token_bucket b
-        set full_ns = bucket.full_ns, at_ns = bucket.at_ns, until_ns = bucket.until_ns, room = null
+        set full_ns = bucket.full_ns, at_ns = bucket.at_ns, until_ns = bucket.until_ns, padding = null
         where b.key = _key and b.limiter = _limiter;
     end if;
 end
@@ -610,7 +612,7 @@ begin
                     greatest(b.at_ns, clock.now_ns)
                 from (select pglimit.clock_ns() as now_ns offset 0) clock -- one reading
             ),
-            room = null
+            padding = null
         where b.key = _key and b.limiter = _limiter
             and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, pglimit.clock_ns(), _token_ns, _window_ns, granted)
         returning b.* into bucket;
@@ -639,7 +641,7 @@ begin
             elsif try = 2 then
                 update pglimit.token_bucket b
                 set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, _token_ns), now_ns) + granted * _token_ns,
-                    token_ns = _token_ns, at_ns = now_ns, room = null, leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, _token_ns)
+                    token_ns = _token_ns, at_ns = now_ns, padding = null, leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, _token_ns)
                 where b.key = _key and b.limiter = _limiter
                 returning b.* into bucket;
                 return;
@@ -657,7 +659,7 @@ begin
     -- is dated too early: tokens refilled during the wait would come on top of it. Later it would have been
     -- granted as well; so date it later.
     late_ns := pglimit.clock_ns();
-    if late_ns > now_ns + 10000000 then
+    if late_ns > now_ns + 10000000 then -- 10 ms
         update pglimit.token_bucket b set full_ns = greatest(b.full_ns, late_ns + granted * _token_ns), at_ns = late_ns
         where b.key = _key and b.limiter = _limiter
         returning b.* into bucket;
@@ -1112,7 +1114,7 @@ begin
     -- If there was nothing to settle and nothing is granted, nothing has changed.
     update pglimit.token_bucket b
     set full_ns = bucket.full_ns, token_ns = bucket.token_ns, at_ns = bucket.at_ns,
-        leased_ns = bucket.leased_ns, until_ns = case when bucket.leased_ns > 0 then bucket.until_ns end, room = null
+        leased_ns = bucket.leased_ns, until_ns = case when bucket.leased_ns > 0 then bucket.until_ns end, padding = null
     where b.key = _key and b.limiter = _limiter and b is distinct from bucket;
 end
 $$;
@@ -1293,7 +1295,7 @@ begin
             ) as all_usual
         ), updates as (
             update pglimit.token_bucket b
-            set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
+            set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), padding = null
             from asked k
             where (select l.all_usual from look l) and b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
                 and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
@@ -1318,7 +1320,7 @@ begin
     with updates as (
         update pglimit.token_bucket b
         set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), k.token_ns), b.at_ns, now_ns) + k.ask * k.token_ns,
-            token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
+            token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), padding = null,
             leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), k.token_ns)
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, takes) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0
@@ -1382,7 +1384,7 @@ begin
     ), updates as (
         update pglimit.token_bucket b
         set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), s.token_ns), b.at_ns, now_ns) + s.granted * s.token_ns,
-            token_ns = s.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null,
+            token_ns = s.token_ns, at_ns = greatest(b.at_ns, now_ns), padding = null,
             leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), s.token_ns)
         from free s
         where b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter
@@ -1402,7 +1404,8 @@ begin
             else array_replace(array[s.number, 0, (s."row").full_ns, (s."row").token_ns, (s."row").at_ns, (s."row").leased_ns, (s."row").until_ns], null, 0::bigint)
         end) filter (where s.granted = 0 or (s."row").key is null),
         count(*) filter (where s.granted > 0) > (select count(*) from updates) + (select count(*) from inserts)
-            -- A peek, which cannot move a row that is ahead of the clock, is answered; but not as of a later write.
+            -- A row that is ahead of the clock has to be locked and moved first, for which the caller asks it alone. A
+            -- peek cannot move it, and is answered; but not as of a write that came after now_ns.
             or bool_or(case
                 when coalesce(asks[s.number], asks[1]) <> 0 then (s."row").at_ns > pglimit.clock_ns() + pglimit.step_ns()
                 else (s."row").at_ns > now_ns + pglimit.step_ns() and (s."row").at_ns <= pglimit.clock_ns() + pglimit.step_ns()
@@ -1464,9 +1467,10 @@ begin
         raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
     now_ns := pglimit.clock_ns();
+    -- It takes the lock that a write takes, before anything is read (see token_bucket_take).
     with updates as (
         update pglimit.token_bucket b
-        set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), room = null
+        set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), padding = null
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
         where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask between 1 and k.window_ns / k.token_ns
             and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
