@@ -212,7 +212,8 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.decide(ctx, Request{Key: key})
 }
 
-// Reset fills the key's bucket, and ends its block (see [Config.Block]). Other processes keep the tokens that they have leased
+// Reset fills the key's bucket, and ends its block (see [Config.Block]). A call that is under way may be granted
+// behind it and be dated up to 100 ms earlier. Other processes keep the tokens that they have leased
 // (see [Config.Leases]), and can spend them besides the full bucket. The strategy must be
 // a [Resetter]; else the error satisfies errors.Is(err, [errors.ErrUnsupported]). A bad key is a
 // [*RequestError].

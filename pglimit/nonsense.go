@@ -29,8 +29,7 @@ func checkDecision(strategy Strategy, r *Request, d *Decision) error {
 // checkLease compares what a strategy lends with what it was asked for: Leases spends it without
 // asking anybody.
 func checkLease(strategy Strategy, r *LeaseRequest, l *Lease) error {
-	unasked := r.Tokens == 0 && l.Tokens > 0 // after a settlement there must be none, or Drop would settle for ever
-	if unasked || l.Tokens < 0 || l.Tokens > r.Limit.Burst || l.Tokens > 0 && !l.Until.After(l.At) {
+	if l.Tokens < 0 || l.Tokens > min(r.Tokens, r.Limit.Burst) || l.Tokens > 0 && !l.Until.After(l.At) {
 		return fmt.Errorf("pglimit: the strategy %s made a lease that cannot be of %d tokens and a burst of %d: %+v", strategy.Name(), r.Tokens, r.Limit.Burst, *l)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
 // tick is the time of a token in the tests after golang.org/x/time/rate.
@@ -274,7 +275,7 @@ func TestReserveInTheCallersTransaction(t *testing.T) {
 
 func ExampleLimiter_Reserve() {
 	ctx := context.Background()
-	limiter, err := pglimit.New(noDB{}, newReserving(), pglimit.Config{ // your pool, and strategies.TokenBucket{}, say
+	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{ // in production: pglimit.New(pool, strategies.TokenBucket{}, …)
 		Name:     "jobs",
 		Limit:    pglimit.Every(time.Hour),
 		MaxAhead: 24 * time.Hour,

@@ -177,7 +177,7 @@ func TestSettle(t *testing.T) {
 
 func ExampleLimiter_Refund() {
 	ctx := context.Background()
-	limiter, err := pglimit.New(noDB{}, newReserving(), pglimit.Config{ // your pool, and strategies.TokenBucket{}, say
+	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{ // in production: pglimit.New(pool, strategies.TokenBucket{}, …)
 		Name:  "failed logins",
 		Limit: pglimit.PerHour(1).WithBurst(3),
 	})
@@ -212,7 +212,7 @@ func ExampleLimiter_Refund() {
 
 func ExampleLimiter_Settle() {
 	ctx := context.Background()
-	limiter, err := pglimit.New(noDB{}, newReserving(), pglimit.Config{ // your pool, and strategies.TokenBucket{}, say
+	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{ // in production: pglimit.New(pool, strategies.TokenBucket{}, …)
 		Name:  "model tokens",
 		Limit: pglimit.PerHour(1000),
 	})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
 const ms = time.Millisecond
@@ -351,7 +352,7 @@ func mostOver(used []time.Time, limit pglimit.Limit) (worst time.Duration) {
 }
 
 func ExampleLimiter_Wait() {
-	limiter, err := pglimit.New(noDB{}, newReserving(), pglimit.Config{ // your pool, and strategies.TokenBucket{}, say
+	limiter, err := pglimittest.New(pglimittest.MemoryOn(time.Now), pglimit.Config{ // in production: pglimit.New(pool, strategies.TokenBucket{}, …)
 		Name:    "mails",
 		Limit:   pglimit.PerSecond(20).WithBurst(1),
 		MaxWait: time.Minute,

@@ -30,7 +30,7 @@ func (s stubborn) Lease(_ context.Context, _ pglimit.Session, r pglimit.LeaseReq
 		s.settling()
 		return pglimit.Lease{}, errors.New("keep it")
 	}
-	return pglimit.Lease{Tokens: 1000, At: time.Now(), Until: time.Now().Add(r.TTL)}, nil
+	return pglimit.Lease{Tokens: r.Tokens, At: time.Now(), Until: time.Now().Add(r.TTL)}, nil
 }
 
 // Leases are given back while there is a pool to do it by; that they could not be is
