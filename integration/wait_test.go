@@ -117,11 +117,11 @@ func TestWaitersChild(t *testing.T) {
 	}
 	strategy, err := strategies.ByName(name)
 	must(t, err)
-	type place struct{ turn *turn }
+	type place struct{}
 	limiter := newLimiter(t, newPool(t, url, 4), strategy, pglimit.Config{
 		Name: "test", Limit: waitersLimit, MaxWait: time.Minute,
 		OnDecision: func(ctx context.Context, _ pglimit.Request, _ pglimit.Decision, _ error) {
-			ctx.Value(place{}).(*turn).Placed = time.Now() //nolint:errcheck,forcetypeassert // it is
+			ctx.Value(place{}).(*turn).Placed = time.Now() //nolint:forcetypeassert // it is
 		},
 	})
 	said := waitersSaid{Turns: make([]turn, 250)}
