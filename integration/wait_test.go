@@ -1,9 +1,11 @@
 package integration
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -111,14 +113,9 @@ type waitersSaid struct {
 
 // TestWaitersChild is not a test but one of the processes of the test above.
 func TestWaitersChild(t *testing.T) {
-	name, url, ok := strings.Cut(task(), " ")
-	if !ok {
-		t.Skip("runs as a child of another test")
-	}
-	strategy, err := strategies.ByName(name)
-	must(t, err)
+	strategy, pool := childsDatabase(t)
 	type place struct{}
-	limiter := newLimiter(t, newPool(t, url, 4), strategy, pglimit.Config{
+	limiter := newLimiter(t, pool, strategy, pglimit.Config{
 		Name: "test", Limit: waitersLimit, MaxWait: time.Minute,
 		OnDecision: func(ctx context.Context, _ pglimit.Request, _ pglimit.Decision, _ error) {
 			ctx.Value(place{}).(*turn).Placed = time.Now() //nolint:forcetypeassert // it is
@@ -322,24 +319,47 @@ func TestWaitersWhoComeAndGiveUpLoseNothing(t *testing.T) {
 	})
 }
 
-// A process that dies while its caller waits costs that one reservation, and nothing more: the
-// others are served at their times.
+// A process that is killed while its caller waits costs that one reservation, and nothing more.
 func TestAWaiterWhoDiesCostsItsReservation(t *testing.T) {
 	t.Parallel()
 	reservers(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		limit := pglimit.Every(50 * time.Millisecond)
-		first := take(t, pool, strategy, "k", limit)
-		dead := takeAll(t, pool, strategy, pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, Ahead: time.Minute})[0]
-		limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: limit, MaxWait: time.Minute})
-		for place := range 2 { // behind the dead one, or at once if this machine is slow
-			d, err := limiter.Wait(t.Context(), "k")
-			due, want := d.At.Add(d.Delay), first.At.Add(time.Duration(2+place)*limit.Token())
-			if err != nil || !dead.Allowed || due.Before(want) || d.Delay > 0 && due.After(want) {
-				t.Errorf("%d: due at %v, want %v: %+v, %v", place, due, want, d, err)
+		first := take(t, pool, strategy, "k", hours)
+		dying, said := child(t, "TestDyingWaiterChild", strategy.Name()+" "+databaseURL(pool))
+		if line, err := bufio.NewReader(said).ReadString('\n'); err != nil || line != "waiting\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		must(t, dying.Process.Kill())
+		_ = dying.Wait()
+		limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: hours, MaxAhead: 5000 * time.Hour})
+		for place := range 2 {
+			r, err := limiter.Reserve(t.Context(), "k")
+			must(t, err)
+			d := r.Decision()
+			if due, want := d.At.Add(d.Delay), first.At.Add(time.Duration(2+place)*hours.Token()); !due.Equal(want) {
+				t.Errorf("place %d is due at %v, want %v", place, due, want)
 			}
 		}
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must(t, limiter.Close(t.Context()))
 	})
+}
+
+// TestDyingWaiterChild is not a test but the process that is killed in the one above.
+func TestDyingWaiterChild(t *testing.T) {
+	strategy, pool := childsDatabase(t)
+	limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: hours, MaxWait: 5000 * time.Hour,
+		OnDecision: func(context.Context, pglimit.Request, pglimit.Decision, error) { fmt.Println("waiting") }})
+	_, err := limiter.Wait(t.Context(), "k")
+	t.Error("it was not killed", err)
+}
+
+// childsDatabase is the task of a child: which strategy, on which database.
+func childsDatabase(t *testing.T) (strategies.Strategy, *pgxpool.Pool) {
+	t.Helper()
+	name, url, ok := strings.Cut(task(), " ")
+	if !ok {
+		t.Skip("runs as a child of another test")
+	}
+	strategy, err := strategies.ByName(name)
+	must(t, err)
+	return strategy, newPool(t, url, 4)
 }
