@@ -107,7 +107,7 @@ func TestWhatComesBackBehindTheLookIsSeen(t *testing.T) {
 			t.Run(function+", "+name, func(t *testing.T) {
 				t.Parallel()
 				pool := newMigrated(t)
-				// The clock stands still: else who waited for longer than 10 ms decides again anyway.
+				// The clock stands still: it must not show how long they waited.
 				execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
 				patiently(t, pool)
 				rewrite(t, pool, "token_bucket_take_groups", "'20ms'", "'0'")

@@ -53,12 +53,12 @@ func TestAHeldKeyStallsNobodyElse(t *testing.T) {
 			before := query[int64](t, admin, deadlocks)
 			const wanted = 50 * time.Millisecond
 			// A stall would be there each time, a busy machine is not.
-			p99 := h.hold()
-			for tries := 1; tries < 5 && p99 > wanted; tries++ {
-				p99 = h.hold()
+			p99, worst := h.hold()
+			for tries := 1; tries < 5 && (p99 > wanted || worst > held); tries++ {
+				p99, worst = h.hold()
 			}
-			if p99 > wanted {
-				t.Errorf("p99 of the others is %v, want at most %v", p99, wanted)
+			if p99 > wanted || worst > held {
+				t.Errorf("p99 of the others is %v, worst %v, want at most %v and %v", p99, worst, wanted, held)
 			}
 			for _, l := range h.limiters {
 				if err := l.Close(t.Context()); err != nil {
@@ -81,16 +81,19 @@ type heldKey struct {
 	fails    bool // a caller of the held key
 }
 
-// hold the key for a while. It returns the highest p99 that the others have in one of the processes.
-func (h *heldKey) hold() (p99 time.Duration) {
-	const held = 800 * time.Millisecond
+// held is for how long a key is held.
+const held = 800 * time.Millisecond
+
+// hold the key for a while. It returns the highest p99 that the others have in one of the processes, and their
+// longest wait.
+func (h *heldKey) hold() (p99, worst time.Duration) {
 	h.t.Helper()
 	holder := session(h.t, h.admin)
 	execute(h.t, holder, "select from pglimit."+h.strategy.Name()+" where key = 'key:0' for update")
 	began := time.Now()
 	var callers sync.WaitGroup
 	for i := range 4 {
-		callers.Go(func() { h.askHeld(h.limiters[i%2], began, held) })
+		callers.Go(func() { h.askHeld(h.limiters[i%2], began) })
 	}
 	var latencies [18]*hdrhistogram.Histogram
 	ctx := soon(h.t, held)
@@ -111,22 +114,22 @@ func (h *heldKey) hold() (p99 time.Duration) {
 			all.Merge(latencies[i])
 		}
 		p99 = max(p99, time.Duration(all.ValueAtQuantile(99))*time.Microsecond)
-		worst := time.Duration(all.Max()) * time.Microsecond
+		worst = max(worst, time.Duration(all.Max())*time.Microsecond)
 		h.t.Logf("process %d: %d decisions about other keys, p99 %v, worst %v", process, all.TotalCount(), p99, worst)
-		if worst > held || all.TotalCount() < 12 {
-			h.t.Errorf("process %d: %d decisions about other keys, worst %v", process, all.TotalCount(), worst)
+		if all.TotalCount() < 12 {
+			h.t.Errorf("process %d: %d decisions about other keys", process, all.TotalCount())
 		}
 	}
-	return p99
+	return p99, worst
 }
 
 // askHeld asks for the held key.
-func (h *heldKey) askHeld(limiter *pglimit.Limiter, began time.Time, held time.Duration) {
+func (h *heldKey) askHeld(limiter *pglimit.Limiter, began time.Time) {
 	d, err := limiter.Allow(h.t.Context(), "key:0")
 	waited := time.Since(began)
 	switch {
 	case h.fails:
-		if err == nil || waited >= held {
+		if err == nil { // so it was over before the key was free
 			h.t.Errorf("a caller of the held key: %+v, %v after %v", d, err, waited)
 		}
 	case err != nil || !d.Allowed || waited < held:

@@ -232,6 +232,9 @@ func (p *replay) lease(leaser pglimit.Leaser, k *replayedKey) {
 	})
 	p.note("key %s leases 1/%d, at most %d, of %v (price %d) for %v, settles %d until %s, of which %d are spent: %d tokens until %s: %+v", k.name,
 		r.Share, r.Tokens, r.Limit, l.Token, r.TTL, r.Settle.Tokens, r.Settle.Until.Format("15:04:05.000000000"), r.Spent, n, time.Unix(0, until).UTC().Format("15:04:05.000000000"), k.bucket)
+	if !bucket.Exists { // a row was inserted, to lock it
+		*bucket = model.Bucket{Exists: true, Full: p.now, Token: l.Token, At: p.now}
+	}
 	if got.Tokens != n || n > 0 && got.Until.UnixNano() != until {
 		p.fail(k, "%d tokens until %v, want %d until %v", got.Tokens, got.Until, n, time.Unix(0, until).UTC())
 	}

@@ -238,8 +238,9 @@ func (p *replay) request(k *replayedKey, l pglimit.Limit) pglimit.Request {
 		r.Tokens = r.Unit * oneOf(p, []int64{1, 2, 7, 1 << 32})
 	}
 	if _, able := p.strategy.(pglimit.Reserver); able && p.IntN(3) == 0 {
+		const day = 24 * time.Hour
 		token := l.Token()
-		r.Ahead = min(oneOf(p, []time.Duration{1, token - 1, token, token + 1, 5 * token, l.Window(), 3 * l.Window()}), 48*time.Hour)
+		r.Ahead = min(oneOf(p, []time.Duration{1, token - 1, token, token + 1, 5 * min(token, day), l.Window(), 3 * min(l.Window(), day)}), 2*day)
 	}
 	return r
 }

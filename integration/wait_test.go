@@ -2,12 +2,15 @@ package integration
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -57,19 +60,20 @@ func TestWaitersAreReleasedAtTheRate(t *testing.T) {
 	const processes, each = 4, 250
 	for _, strategy := range []strategies.Strategy{strategies.TokenBucket{}, strategies.Upsert{}} {
 		t.Run(strategy.Name(), func(t *testing.T) {
-			t.Parallel()
 			pool := newMigrated(t)
 			var all []turn
 			var trips int64
-			var children [processes]*json.Decoder
+			var children [processes]*exec.Cmd
+			var out [processes]io.Reader
 			for i := range children {
-				_, out := child(t, "TestWaitersChild", strategy.Name()+" "+databaseURL(pool))
-				children[i] = json.NewDecoder(out)
+				children[i], out[i] = child(t, "TestWaitersChild", strategy.Name()+" "+databaseURL(pool))
 			}
-			for _, from := range children {
+			for i := range children {
 				var said waitersSaid
-				if err := from.Decode(&said); err != nil {
-					t.Fatal(err)
+				text, err := io.ReadAll(out[i])
+				must(t, err)
+				if err := json.NewDecoder(bytes.NewReader(text)).Decode(&said); err != nil || children[i].Wait() != nil {
+					t.Fatalf("%v, %v: %s", err, children[i].ProcessState, text)
 				}
 				releasedInOrder(t, said.Turns)
 				all, trips = append(all, said.Turns...), trips+said.Trips
@@ -157,16 +161,18 @@ func servedInTurn(t *testing.T, turns []turn) {
 }
 
 // releasedInOrder checks the turns of one process: nobody was released before its time, nor behind
-// another one that was due later. How soon a goroutine runs when its timer has fired is up to the machine:
-// neighbours may swap.
+// another one that was due later. How soon a goroutine runs when its timer has fired is up to the machine,
+// which does other tests too: neighbours may swap, and a few be late.
 func releasedInOrder(t *testing.T, turns []turn) {
 	t.Helper()
-	const swap = 250 * time.Millisecond
+	const swap = 500 * time.Millisecond
+	var lates []time.Duration
 	slices.SortFunc(turns, func(a, b turn) int { return a.Due.Compare(b.Due) })
 	first := turns[len(turns)-1].Released // of those that are due later
 	for i := len(turns) - 1; i >= 0; i-- {
-		if late := turns[i].Released.Sub(turns[i].Due); late < 0 || late > time.Second {
-			t.Errorf("%d was released %v after its time", i, late)
+		late := turns[i].Released.Sub(turns[i].Due)
+		if lates = append(lates, late); late < 0 {
+			t.Errorf("%d was released %v before its time", i, -late)
 		}
 		if behind := turns[i].Released.Sub(first); behind > swap {
 			t.Errorf("%d was released %v behind another one that was due later", i, behind)
@@ -174,6 +180,9 @@ func releasedInOrder(t *testing.T, turns []turn) {
 		if turns[i].Released.Before(first) {
 			first = turns[i].Released
 		}
+	}
+	if slices.Sort(lates); lates[len(lates)*9/10] > swap {
+		t.Errorf("one in ten was released %v after its time, or later", lates[len(lates)*9/10])
 	}
 }
 

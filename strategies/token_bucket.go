@@ -15,7 +15,7 @@ import (
 
 // TokenBucket decides in a stored function, in one round trip. The usual case is one update of the
 // rows that have enough tokens, which checks them again once they are locked. Otherwise, the
-// function looks at the rows, and denies or takes what it has seen.
+// function looks at the rows, and denies, or takes what it has seen behind a lock.
 //
 //   - Locks: a grant locks the row until the commit. A denial locks nothing, unless
 //     another call took the tokens between the check and the lock.
@@ -84,7 +84,7 @@ func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []
 		return nil, err
 	}
 	decisions, how := make([]rate.Decision, len(requests)), call.MannerOf(session, requests)
-	if len(m.keys) == 1 {
+	if len(m.keys) == 1 && m.asks[0] > 0 {
 		err = call.Again(ctx, session, 5, func() error { return m.takeInTurn(ctx, session, requests, decisions, how) })
 	} else {
 		// A second try sees the change by another call that made the first one fail.

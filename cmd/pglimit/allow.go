@@ -14,7 +14,8 @@ import (
 const allowLong = `Take tokens of a key's bucket, if they are there.
 
 The answer is the exit code: 0 allowed, 1 denied, 2 no decision (stderr says
-why). A denial takes nothing and writes nothing. Any number of machines may ask
+why). A denial takes nothing, and writes nothing unless it is counted for
+--block-after. Any number of machines may ask
 at once; the same key, --limiter and --strategy mean the same bucket for all of
 them, and the services that use that limiter share it too. With the strategy
 for_update_nowait, denied can also mean that another request was being decided.
@@ -66,7 +67,7 @@ func newAllowCommand(a *app) *cobra.Command {
 			"# both or none",
 			"pglimit allow \"sms:$CUSTOMER\" --limit 1/1m --limit 20/24h && send-sms",
 			"",
-			"# ten wrong passwords in a minute block for a minute, the next ten for two",
+			"# ten denials in a minute lock the user out for a minute, the next ten for two",
 			"pglimit allow \"login:$USER\" --limit 5/1m --block-after 10 || exit",
 			"",
 			"# five tokens at once, and the details for a program",
