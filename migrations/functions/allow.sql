@@ -52,17 +52,19 @@ begin
     select b.* into block from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
     now_ns := pglimit.clock_ns();
     blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
-    if blocked_ns = 0 then
-        taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, null, null, false);
-        decision := pglimit.token_bucket_decision(taken.bucket, taken.now_ns, taken.granted, n, asked.token_ns, asked.window_ns, 0);
-    else
+    if blocked_ns > 0 then
         if block.at_ns > now_ns + pglimit.step_ns() then
             perform pglimit.token_bucket_block_lock(_key, _limiter); -- moves such a row
         end if;
         select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look
-        blocked_ns := greatest(1, pglimit.token_bucket_blocked_ns(block, now_ns));
+        blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
+    end if;
+    if blocked_ns > 0 then
         decision := pglimit.token_bucket_decision(pglimit.token_bucket_stepped(bucket, now_ns), now_ns, 0, n, asked.token_ns, asked.window_ns, blocked_ns);
+    else
+        taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, null, null, false);
+        decision := pglimit.token_bucket_decision(taken.bucket, taken.now_ns, taken.granted, n, asked.token_ns, asked.window_ns, 0);
     end if;
     allowed := decision.allowed;
     granted := decision.granted;

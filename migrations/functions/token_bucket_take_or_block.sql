@@ -46,8 +46,10 @@ begin
         end if;
         select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look
-        blocked_ns := greatest(1, pglimit.token_bucket_blocked_ns(block, now_ns));
-        return;
+        blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
+        if blocked_ns > 0 then -- else the block has just ended
+            return;
+        end if;
     end if;
 
     select * into taken from pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, null, null, null, impatient);
