@@ -3,7 +3,6 @@ package group
 
 import (
 	"context"
-	"runtime"
 	"sync"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/flight"
@@ -109,7 +108,6 @@ func (l *Lane) serve() {
 	for f, waiters := l.gather(); f != nil; f, waiters = l.gather() {
 		_ = l.ask(f, waiters) // the callers have been told of the error
 		f.Land()
-		runtime.Gosched() // so that callers who ask again at once join the next call, not the one after it
 	}
 }
 
