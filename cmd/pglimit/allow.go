@@ -15,10 +15,10 @@ const allowLong = `Take tokens of a key's bucket, if they are there.
 
 The answer is the exit code: 0 allowed, 1 denied, 2 no decision (stderr says
 why). A denial takes nothing, and writes nothing unless it is counted for
---block-after. Any number of machines may ask
-at once; the same key, --limiter and --strategy mean the same bucket for all of
-them, and the services that use that limiter share it too. With the strategy
-for_update_nowait, denied can also mean that another request was being decided.
+--block-after. Any number of machines may ask at once; the same key, --limiter
+and --strategy mean the same bucket for all of them, and the services that use
+that limiter share it too. With the strategy for_update_nowait, denied can also
+mean that another request was being decided.
 
 --wait waits in line for tokens that come in that time: first come, first
 served, on whatever machine. If they come later, it denies at once and takes

@@ -25,7 +25,7 @@ func (b *blockFlags) addTo(cmd *cobra.Command) {
 
 // check what the flags say together with those of one key.
 func (b *blockFlags) check(cmd *cobra.Command, f *allowFlags, limits int) error {
-	if !cmd.Flags().Changed("block-after") || b.After == 0 {
+	if b.After == 0 {
 		for _, name := range []string{"block-within", "block-for", "block-max", "block-forget"} {
 			if cmd.Flags().Changed(name) {
 				return usagef(cmd, "allow takes --%s only with --block-after", name)

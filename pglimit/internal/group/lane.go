@@ -11,7 +11,7 @@ import (
 )
 
 // maxRequests bounds how many requests one call decides, and so how long the next callers have to
-// wait. A larger group goes out by itself.
+// wait.
 const maxRequests = 1024
 
 // Calls are what a Lane calls.
