@@ -51,6 +51,25 @@ func TestOnlyExclusionRangeIsOptional(t *testing.T) {
 	}
 }
 
+// What a backslash in a string means depends on standard_conforming_strings: of whoever migrates, and,
+// in a function's body, of whoever calls it.
+func TestNoSQLHasABackslash(t *testing.T) {
+	t.Parallel()
+	up, err := SQL(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	down, err := SQL(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(up + down) {
+		if strings.Contains(line, `\`) {
+			t.Errorf("there is a backslash in %s", line)
+		}
+	}
+}
+
 // All migrations run in one transaction, so none may ask to run outside.
 func TestEveryMigrationGoesBothWaysInsideATransaction(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,7 @@ language plpgsql immutable parallel safe
 set search_path = ''
 as $$
 declare
-    word constant text collate "C" := regexp_replace(period collate "C", '^([a-z])', '1\1');
+    word constant text collate "C" := case when left(period, 1) collate "C" between 'a' and 'z' then '1' else '' end || period;
     ns numeric := 0;
     part text[];
     fraction text;
@@ -16,9 +16,12 @@ declare
 begin
     if right(word, 1) in ('d', 'w') then
         ns := pglimit.whole_number(left(word, -1)) * case right(word, 1) when 'd' then 86400000000000 else 604800000000000 end::numeric;
-    elsif word ~ '^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([mnu\u00b5\u03bc\u039c]?s|m|h))+$' then
-        for part in select regexp_matches(word, '([0-9]*)\.?([0-9]*)([^0-9.]+)', 'g') loop
-            unit_ns := case part[3] when 'h' then 3600000000000 when 'm' then 60000000000 when 's' then 1000000000 when 'ms' then 1000000 when 'ns' then 1 else 1000 end;
+    elsif word ~ '^[+-]?(([0-9]+[.]?[0-9]*|[.][0-9]+)[^0-9.+-]+)+$' then
+        for part in select regexp_matches(ltrim(word, '+-'), '([0-9]*)[.]?([0-9]*)([^0-9.]+)', 'g') loop
+            unit_ns := case part[3] when 'h' then 3600000000000 when 'm' then 60000000000 when 's' then 1000000000 when 'ms' then 1000000 when 'us' then 1000 when 'ns' then 1
+                -- With a micro sign, a small or a capital Greek mu before the s. Any other unit is none, and makes the sum null.
+                else case when encode(convert_to(part[3], 'UTF8'), 'hex') in ('c2b573', 'cebc73', 'ce9c73') then 1000 end
+            end;
             ns := ns + coalesce(nullif(part[1], '')::numeric, 0) * unit_ns;
             -- Go reckons a fraction in floating point, with as many digits as fit an integer.
             fraction := left('0' || part[2], 300);

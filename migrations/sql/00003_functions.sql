@@ -47,23 +47,14 @@ language sql volatile parallel safe
 return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 
 -- functions/whole_number.sql
--- +goose StatementBegin
 -- Returns the number that digits spell, with or without a sign. Null if they spell no whole number,
 -- or one that does not fit a bigint.
 create or replace function pglimit.whole_number(digits text) returns bigint
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
-declare
-    number numeric;
-begin
-    if digits collate "C" ~ '^[+-]?[0-9]+$' then
-        number := digits;
-    end if;
-    return case when number between -9223372036854775808 and 9223372036854775807 then number end;
-end
-$$;
--- +goose StatementEnd
+language sql immutable parallel safe
+return case
+    when digits collate "C" !~ '^[+-]?[0-9]+$' then null
+    when digits::numeric between -9223372036854775808 and 9223372036854775807 then digits::bigint
+end;
 
 -- functions/period_ns_of.sql
 -- +goose StatementBegin
@@ -77,7 +68,7 @@ language plpgsql immutable parallel safe
 set search_path = ''
 as $$
 declare
-    word constant text collate "C" := regexp_replace(period collate "C", '^([a-z])', '1\1');
+    word constant text collate "C" := case when left(period, 1) collate "C" between 'a' and 'z' then '1' else '' end || period;
     ns numeric := 0;
     part text[];
     fraction text;
@@ -85,9 +76,12 @@ declare
 begin
     if right(word, 1) in ('d', 'w') then
         ns := pglimit.whole_number(left(word, -1)) * case right(word, 1) when 'd' then 86400000000000 else 604800000000000 end::numeric;
-    elsif word ~ '^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([mnu\u00b5\u03bc\u039c]?s|m|h))+$' then
-        for part in select regexp_matches(word, '([0-9]*)\.?([0-9]*)([^0-9.]+)', 'g') loop
-            unit_ns := case part[3] when 'h' then 3600000000000 when 'm' then 60000000000 when 's' then 1000000000 when 'ms' then 1000000 when 'ns' then 1 else 1000 end;
+    elsif word ~ '^[+-]?(([0-9]+[.]?[0-9]*|[.][0-9]+)[^0-9.+-]+)+$' then
+        for part in select regexp_matches(ltrim(word, '+-'), '([0-9]*)[.]?([0-9]*)([^0-9.]+)', 'g') loop
+            unit_ns := case part[3] when 'h' then 3600000000000 when 'm' then 60000000000 when 's' then 1000000000 when 'ms' then 1000000 when 'us' then 1000 when 'ns' then 1
+                -- With a micro sign, a small or a capital Greek mu before the s. Any other unit is none, and makes the sum null.
+                else case when encode(convert_to(part[3], 'UTF8'), 'hex') in ('c2b573', 'cebc73', 'ce9c73') then 1000 end
+            end;
             ns := ns + coalesce(nullif(part[1], '')::numeric, 0) * unit_ns;
             -- Go reckons a fraction in floating point, with as many digits as fit an integer.
             fraction := left('0' || part[2], 300);
@@ -107,11 +101,12 @@ $$;
 
 -- functions/trimmed.sql
 -- Returns the text without white space around it. White space is what Unicode calls so, as for Go's
--- strings.TrimSpace.
+-- strings.TrimSpace. "!" stands for a backslash: what one in a string means depends on
+-- standard_conforming_strings, so no string here has any.
 create or replace function pglimit.trimmed(text) returns text
 language sql immutable parallel safe
-return regexp_replace($1 collate "C",
-    '^[\u0009-\u000d \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+|[\u0009-\u000d \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$', '', 'g');
+return regexp_replace($1 collate "C", replace(
+    '^[!u0009-!u000d !u0085!u00a0!u1680!u2000-!u200a!u2028!u2029!u202f!u205f!u3000]+|[!u0009-!u000d !u0085!u00a0!u1680!u2000-!u200a!u2028!u2029!u202f!u205f!u3000]+$', '!', chr(92)), '', 'g');
 
 -- functions/limit_of.sql
 -- +goose StatementBegin
