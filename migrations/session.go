@@ -30,11 +30,12 @@ var createVersionTable string
 // ownSettings holds for the transaction alone. The wait for another migration ends with
 // the context, not with a timeout. Names in view and function bodies bind in pg_catalog,
 // whatever the caller's search_path. now(), which goose writes into a timestamp without
-// time zone, is UTC. A server too old for a setting does not need it.
+// time zone, is UTC, and what goose reads of it is ISO. A server too old for a
+// setting does not need it.
 const ownSettings = `
 	select pg_catalog.set_config(s.name, s.value, true)
 	from (values
-		('search_path', ''), ('TimeZone', 'UTC'),
+		('search_path', ''), ('TimeZone', 'UTC'), ('DateStyle', 'ISO'), ('IntervalStyle', 'postgres'),
 		('statement_timeout', '0'), ('lock_timeout', '0'), ('transaction_timeout', '0'),
 		('idle_in_transaction_session_timeout', '0')
 	) s (name, value)

@@ -106,16 +106,18 @@ func queryApplied(ctx context.Context, db querier) (appliedList, error) {
 	if err != nil || !there {
 		return nil, err
 	}
+	// The time as a number: as text it depends on the role's DateStyle.
 	rows, err := db.Query(ctx, `
-		select version_id, tstamp at time zone 'UTC'
+		select version_id, (extract(epoch from tstamp) * 1000000.0)::bigint
 		from pglimit.goose_db_version where version_id > 0 and is_applied order by id`)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (appliedMigration, error) {
 		var a appliedMigration
-		err := row.Scan(&a.version, &a.at)
-		a.at = a.at.UTC()
+		var microseconds int64
+		err := row.Scan(&a.version, &microseconds)
+		a.at = time.UnixMicro(microseconds).UTC()
 		return a, err
 	})
 }

@@ -41,6 +41,7 @@ func (s Span) SQL() (string, error) {
 	} else {
 		fmt.Fprintf(&b, "-- Of the schema of pglimit, a rate limiter on PostgreSQL: %s. Run it once.\n", s)
 	}
+	b.WriteString(bindNames)
 	if !s.Down && s.From <= 1 {
 		b.WriteString("\n-- Leave this line out where an administrator has made the schema.\ncreate schema if not exists pglimit;\n\n" +
 			createVersionTable)
@@ -74,8 +75,17 @@ func (s Span) SQL() (string, error) {
 	if s.Down && s.From <= 1 {
 		b.WriteString("\ndrop table " + versionTable + ";\ndrop schema pglimit;\n")
 	}
+	b.WriteString("\nselect pg_catalog.set_config('search_path', pg_catalog.current_setting('pglimit.search_path', true), true);\n")
 	return b.String(), nil
 }
+
+// bindNames begins a text. The statement at its end puts the search_path back, for what the tool writes
+// in the same transaction.
+const bindNames = `
+-- In a transaction, names bind in pg_catalog from here to the end, whatever others have put into public.
+select pg_catalog.set_config('pglimit.search_path', pg_catalog.current_setting('search_path'), true);
+select pg_catalog.set_config('search_path', '', true);
+`
 
 // String returns text such as "migrations 2 to 3".
 func (s Span) String() string {

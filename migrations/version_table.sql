@@ -6,5 +6,5 @@ create table pglimit.goose_db_version (
     version_id bigint not null,
     is_applied boolean not null,
     tstamp     timestamp not null default now()
-);
+) using heap;
 insert into pglimit.goose_db_version (version_id, is_applied, tstamp) values (0, true, now() at time zone 'UTC');

@@ -10,7 +10,12 @@
 --
 -- No index but the primary key, so an update is HOT wherever its page has space: it stays in the
 -- page and touches no index. The tables are small and change often, so autovacuum comes after
--- 5,000 dead rows plus 2 % of the table, and does not pause.
+-- 5,000 dead rows plus 2 % of the table, and does not pause. The strategies lock rows and walk
+-- pages, so the tables are of Postgres's own kind, whatever default_table_access_method says.
+--
+-- A transaction that touches several tables goes to them in the order in which they stand here, also
+-- if it only reads one of them: a change of all tables (pglimit storage) locks them in this order, and
+-- would deadlock with another one.
 
 -- +goose Up
 comment on schema pglimit is 'pglimit, a rate limiter: see the view pglimit.buckets';
@@ -34,7 +39,7 @@ create table pglimit.token_bucket (
     until_ns  pglimit.nanoseconds,
     padding   text collate "C" default '                                       ',
     primary key (key, limiter)
-) with (
+) using heap with (
     fillfactor = 90,
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0,
@@ -58,7 +63,7 @@ create table pglimit.token_bucket_answers (
     ttl_ns         pglimit.nanoseconds not null,
     until_ns       pglimit.nanoseconds not null,
     primary key (key, limiter, id)
-) with (
+) using heap with (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000
@@ -81,7 +86,7 @@ create table pglimit.token_bucket_blocks (
     forget_ns pglimit.nanoseconds not null,
     at_ns     pglimit.nanoseconds not null,
     primary key (key, limiter)
-) with (
+) using heap with (
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0,
@@ -95,7 +100,7 @@ create table pglimit.upsert (
     token_ns pglimit.nanoseconds not null,
     at_ns    pglimit.nanoseconds not null,
     primary key (key, limiter)
-) with (
+) using heap with (
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0,
@@ -109,7 +114,7 @@ create table pglimit.for_update_nowait (
     token_ns pglimit.nanoseconds not null,
     at_ns    pglimit.nanoseconds not null,
     primary key (key, limiter)
-) with (
+) using heap with (
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0,
@@ -122,7 +127,7 @@ create table pglimit.schedule (
     job    text collate "C" primary key,
     ran_at timestamptz not null,
     due_at timestamptz not null
-);
+) using heap;
 
 -- +goose Down
 drop table pglimit.schedule;

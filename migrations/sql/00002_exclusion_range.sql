@@ -22,7 +22,7 @@ create table pglimit.exclusion_range (
     during  tstzrange not null,
     constraint possible check (coalesce(lower(during) >= timestamptz '1970-01-01 00:00+00' and upper(during) < timestamptz '2262-01-01 00:00+00', false)), -- which is nanoseconds in a bigint
     constraint exclusion_range_no_overlap exclude using gist (key with =, limiter with =, during with &&)
-) with (
+) using heap with (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0
 );
