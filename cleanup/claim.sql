@@ -8,13 +8,13 @@
 -- written before the interval was shortened or the clock stepped back: it does
 -- not count, or nothing might run for as long.
 insert into pglimit.schedule as s (job, ran_at, due_at)
-select $1::text, clock_timestamp(), clock_timestamp() + make_interval(secs => $2::float8 - $3::float8)
+select $1::text, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $2::float8 - $3::float8)
 where not exists (
     select from pglimit.schedule
     where job = $1::text
-        and due_at > clock_timestamp() and due_at <= clock_timestamp() + make_interval(secs => $2::float8)
+        and due_at > pg_catalog.clock_timestamp() and due_at <= pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $2::float8)
 )
 -- A statement that had to wait for the row reads the clock and the row again.
 on conflict (job) do update
-set ran_at = clock_timestamp(), due_at = clock_timestamp() + make_interval(secs => $2::float8 - $3::float8)
-where not (s.due_at > clock_timestamp() and s.due_at <= clock_timestamp() + make_interval(secs => $2::float8))
+set ran_at = pg_catalog.clock_timestamp(), due_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $2::float8 - $3::float8)
+where not (s.due_at > pg_catalog.clock_timestamp() and s.due_at <= pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $2::float8))

@@ -8,6 +8,6 @@
 -- the session, and the lock with it. A transaction_timeout (since PostgreSQL 17) is switched
 -- off: it would cut every long run at the same place.
 select
-    pg_try_advisory_xact_lock(hashtextextended('pglimit ' || $1::text, 0)),
-    set_config('idle_in_transaction_session_timeout', $2::text, true),
-    case when current_setting('transaction_timeout', true) is not null then set_config('transaction_timeout', '0', true) end
+    pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('pglimit ' || $1::text, 0)),
+    pg_catalog.set_config('idle_in_transaction_session_timeout', $2::text, true),
+    case when pg_catalog.current_setting('transaction_timeout', true) is not null then pg_catalog.set_config('transaction_timeout', '0', true) end
