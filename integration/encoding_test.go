@@ -3,11 +3,13 @@ package integration
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -59,5 +61,42 @@ func TestAKeyThatCannotBeStoredFailsItsCallerAlone(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// On a connection with another client_encoding, a key that is not ASCII would be another key. It is
+// refused, on everything that a session can be.
+func TestAConnectionThatMisreadsAKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	for encoding, reads := range map[string]bool{"LATIN1": false, "UTF8": true, "SQL_ASCII": true} {
+		url := with(databaseURL(pool), "client_encoding", encoding)
+		other := newPool(t, url, 4)
+		conn, err := other.Acquire(t.Context())
+		must(t, err)
+		defer conn.Release()
+		db := openSQL(t, sqlDrivers[0].open, url, 4)
+		sqlConn, err := db.Conn(t.Context())
+		must(t, err)
+		defer sqlConn.Close() //nolint:errcheck // of the test
+		tx, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		defer tx.Rollback() //nolint:errcheck // of the test
+		for name, session := range map[string]rate.Session{
+			"pool": on(other), "conn": on(conn), "tx": on(session(t, other)), "sql.DB": rate.OnSQLDB(db), "sql.Conn": rate.OnSQLConn(sqlConn), "sql.Tx": rate.InSQLTx(tx),
+		} {
+			for key, ascii := range map[string]bool{encoding + name: true, encoding + name + " é": false} {
+				for _, keys := range [][]string{{key}, {key, "z" + encoding + name}} {
+					_, err := (strategies.TokenBucket{}).Take(t.Context(), session, asks(hours, keys...))
+					if reads || ascii {
+						if err != nil {
+							t.Errorf("%s, %s: %q: %v", encoding, name, keys, err)
+						}
+					} else if !errors.Is(err, pglimit.ErrNothingTaken) || !strings.Contains(err.Error(), "client_encoding=UTF8") {
+						t.Errorf("%s, %s: %q: %v", encoding, name, keys, err)
+					}
+				}
+			}
+		}
 	}
 }

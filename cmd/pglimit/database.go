@@ -66,6 +66,7 @@ func (a *app) poolConfig() (*pgxpool.Config, error) {
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "pglimit"
 	}
+	config.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // as all text is here, whatever the role's is
 	return config, nil
 }
 

@@ -74,21 +74,45 @@ func InTx(tx Tx) Session { return txSession{pgxSession{tx}} }
 
 type pgxSession struct{ pgxSender }
 
-func (s pgxSession) Exec(ctx context.Context, sql string, args ...any) (int64, error) {
+func (s pgxSession) Exec(ctx context.Context, sql string, args ...any) (rows int64, err error) {
+	if !isASCII(args) {
+		err = s.checked(ctx, func(db pgxSender) error {
+			tag, err := db.Exec(ctx, sql, args...)
+			rows = tag.RowsAffected()
+			return err
+		})
+		return rows, err
+	}
 	tag, err := s.pgxSender.Exec(ctx, sql, args...)
 	return tag.RowsAffected(), err
 }
 
 func (s pgxSession) Row(ctx context.Context, sql string, args []any, into ...any) error {
+	if !isASCII(args) {
+		return s.checked(ctx, func(db pgxSender) error { return db.QueryRow(ctx, sql, args...).Scan(into...) })
+	}
 	return s.QueryRow(ctx, sql, args...).Scan(into...)
 }
 
 func (s pgxSession) Pipeline(ctx context.Context, statements ...Statement) (done int, err error) {
+	for _, statement := range statements {
+		if !isASCII(statement.Args) {
+			err = s.checked(ctx, func(db pgxSender) error {
+				done, err = pipeline(ctx, db, statements)
+				return err
+			})
+			return done, err
+		}
+	}
+	return pipeline(ctx, s.pgxSender, statements)
+}
+
+func pipeline(ctx context.Context, db pgxSender, statements []Statement) (done int, err error) {
 	var batch pgx.Batch
 	for _, statement := range statements {
 		batch.Queue(statement.SQL, statement.Args...)
 	}
-	results := s.SendBatch(ctx, &batch)
+	results := db.SendBatch(ctx, &batch)
 	defer func() {
 		if closed := results.Close(); err == nil {
 			err = closed

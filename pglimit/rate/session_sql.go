@@ -130,6 +130,8 @@ type sqlSession struct {
 	sender sqlSender
 	begun  bool // a transaction has been begun, by a statement or by the caller
 	stuck  bool // the driver has not returned, although the context had ended
+
+	readsUTF8 bool // known, see check
 }
 
 func (s *sqlSession) Autocommits() bool { return !s.begun }
@@ -137,6 +139,9 @@ func (s *sqlSession) Autocommits() bool { return !s.begun }
 func (s *sqlSession) OneConnection(_ context.Context, f func(Session) error) error { return f(s) }
 
 func (s *sqlSession) Exec(ctx context.Context, statement string, args ...any) (rows int64, err error) {
+	if err := s.check(ctx, args); err != nil {
+		return 0, err
+	}
 	args = sqlArgs(args)
 	var result sql.Result
 	if err := s.send(ctx, func() (err error) {
@@ -150,6 +155,9 @@ func (s *sqlSession) Exec(ctx context.Context, statement string, args ...any) (r
 }
 
 func (s *sqlSession) Row(ctx context.Context, query string, args []any, into ...any) error {
+	if err := s.check(ctx, args); err != nil {
+		return err
+	}
 	args = sqlArgs(args)
 	found := make([]any, len(into)) // of its own: the driver may still write after ctx has ended
 	for i := range into {

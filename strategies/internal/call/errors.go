@@ -42,6 +42,9 @@ func Explain(err error) error {
 		return fmt.Errorf("%w: give this pool default_query_exec_mode=exec (with pgx's default, cache_statement, PgBouncer has to be 1.21 or later and have max_prepared_statements): %w", rate.ErrPooler, err)
 	}
 	if !errors.As(err, &pg) {
+		if errors.Is(err, rate.ErrNothingTaken) { // refused before it was sent
+			return err
+		}
 		for _, ours := range []error{context.Canceled, context.DeadlineExceeded, pgx.ErrTxClosed, pgx.ErrTxCommitRollback} {
 			if errors.Is(err, ours) { // the caller gave up, or its transaction had ended
 				return fmt.Errorf("pglimit: no answer from Postgres: %w", err)
@@ -57,7 +60,7 @@ func Explain(err error) error {
 	case insufficientPrivilege:
 		return fmt.Errorf("%w: \"pglimit migrate grants ROLE\" prints what it needs: %w", rate.ErrPermission, err)
 	case ReadOnlyTransaction:
-		return fmt.Errorf("%w: nothing was taken; this server or transaction is read-only, connect to the primary (target_session_attrs=read-write): %w", rate.ErrUnavailable, err)
+		return fmt.Errorf("%w: nothing was taken; this server or transaction is read-only (a standby, or default_transaction_read_only), connect to the primary (target_session_attrs=read-write): %w", rate.ErrUnavailable, err)
 	case LockNotAvailable:
 		return fmt.Errorf("%w: %w: %w", rate.ErrLocked, rate.ErrNothingTaken, err)
 	case serializationFailure:
