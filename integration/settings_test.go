@@ -1,0 +1,121 @@
+package integration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// settingOutcomes is everything, over every driver, and in every mode in which pgx can send a query.
+func settingOutcomes(t *testing.T, pool *pgxpool.Pool) (o outcomes) {
+	t.Helper()
+	ctx := t.Context()
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		config := pool.Config().Copy()
+		config.ConnConfig.DefaultQueryExecMode = mode
+		in, err := pgxpool.NewWithConfig(ctx, config)
+		must(t, err)
+		t.Cleanup(in.Close)
+		name := strings.ReplaceAll(mode.String(), " ", "-")
+		for _, strategy := range strategies.All() {
+			o = append(o, strategyOutcomes(ctx, name, on(in), strategy)...)
+		}
+		o = append(o, jobOutcomes(ctx, t, in, name)...)
+	}
+	for _, driver := range sqlDrivers {
+		session := sqlDriver{openSQL(t, driver.open, databaseURL(pool), 4)}.Session()
+		for i, strategy := range strategies.All() {
+			if i == 0 || driver.name == "pq" { // as in TestSQLConformance
+				o = append(o, strategyOutcomes(ctx, "sql "+driver.name, session, strategy)...)
+			}
+		}
+	}
+	utf8 := newPool(t, with(databaseURL(pool), "client_encoding", "UTF8"), 1) // as every driver says, of the text that it sends
+	o = append(o, sqlOutcomes(ctx, utf8, "other languages")...)
+	o = append(o, cliOutcomes(t, cli{binary: builtCLI(t), env: []string{"DATABASE_URL=" + databaseURL(pool)}})...)
+	// What that made, in the words of a role without settings. A session that was there before keeps them.
+	conn, err := pool.Acquire(ctx)
+	must(t, err)
+	defer conn.Release()
+	execute(t, pool, "do $$ begin execute format('alter role %I in database %I reset all', current_user, current_database()); end $$")
+	fresh := newPool(t, databaseURL(pool), 1)
+	made := func(by string) { o.add("made by "+by, strings.Join(catalogOf(t, fresh), "\n"), nil) }
+	made("the command")
+	for _, up := range []bool{false, true} {
+		text, err := migrations.SQL(up)
+		must(t, err)
+		_, err = conn.Exec(ctx, text)
+		o.add("migrated with another tool", up, err)
+	}
+	made("another tool")
+	o.add("access methods", texts(t, fresh, "select concat_ws(' ', relname, amname) from pg_class c join pg_am a on a.oid = relam where relnamespace = 'pglimit'::regnamespace order by 1"), nil)
+	return o
+}
+
+// Whatever is set for a role, decisions and commands are the same, or are refused with an error that names
+// the setting.
+func TestNoSettingOfARoleChangesADecisionOrACommand(t *testing.T) {
+	t.Parallel()
+	want := settingOutcomes(t, setUp(t, nil))
+	for _, settings := range settingsOf(t, newMigrated(t), 5) {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			got := settingOutcomes(t, setUp(t, settings))
+			if len(got) != len(want) {
+				t.Errorf("%d outcomes, not %d", len(got), len(want))
+			}
+			for i := range min(len(got), len(want)) {
+				refused := strings.Contains(got[i], ": ERROR ") && slices.ContainsFunc(settings, func(v value) bool { return strings.Contains(got[i], v.setting) })
+				if got[i] != want[i] && !refused {
+					t.Errorf("got  %s\nwant %s", got[i], want[i])
+				}
+			}
+			if t.Failed() {
+				t.Log(settings)
+			}
+		})
+	}
+}
+
+// A role whose transactions are read-only can look and migrate. All else is refused, and nothing is taken.
+func TestAReadOnlyRoleIsToldSo(t *testing.T) {
+	t.Parallel()
+	pool := setUp(t, []value{{"default_transaction_read_only", "on"}})
+	for _, strategy := range strategies.All() {
+		for _, requests := range [][]pglimit.Request{asks(hours, "k"), asks(hours, "k", "l")} {
+			_, err := strategy.Take(t.Context(), on(pool), requests)
+			wantSays(t, err, "default_transaction_read_only")
+		}
+		wantSays(t, strategy.Reset(t.Context(), on(pool), "test", "k"), "default_transaction_read_only")
+		_, err := strategy.Sweep(t.Context(), on(pool), 0, 100)
+		if removed, all := strategy.(pglimit.AllResetter).ResetAll(t.Context(), on(pool), "test"); removed > 0 || sqlState(all) != sqlState(err) {
+			t.Errorf("%s: %d removed, %v", strategy.Name(), removed, all)
+		}
+	}
+	c := cli{binary: builtCLI(t), env: []string{"DATABASE_URL=" + databaseURL(pool)}}
+	c.run(t, "allow", "k", "--limit", "1/1h").fails(t, "default_transaction_read_only")
+	c.run(t, "allow", "k", "--limit", "1/1h", "--limit", "2/24h").fails(t, "default_transaction_read_only")
+	c.run(t, "reset", "k").fails(t, "default_transaction_read_only")
+	c.run(t, "cleanup", "--once").exits(t, 2)
+	c.run(t, "peek", "k", "--limit", "1/1h").exits(t, 0).prints(t, "1 of 1 left")
+	c.run(t, "migrate", "status").exits(t, 0)
+	c.run(t, "storage", "unlogged").exits(t, 0)
+	c.run(t, "migrate", "down", "--all").exits(t, 0)
+	c.run(t, "migrate", "up").exits(t, 0)
+}
+
+func wantSays(t *testing.T, err error, what string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), what) {
+		t.Errorf("%v: want it to say %q", err, what)
+	}
+}
