@@ -123,6 +123,16 @@ func down(ctx context.Context, pool *pgxpool.Pool, opts []Option, choose func(ap
 			return err
 		}
 		undo, all := choose(applied)
+		if all && len(undo) > 0 {
+			// The migrations drop the tables in another order.
+			tables, err := readStorage(ctx, s.tx)
+			if err == nil {
+				_, err = s.lockTables(ctx, tables)
+			}
+			if err != nil && !errors.Is(err, errNoTables) {
+				return explain(ctx, s.tx, "cannot undo migration "+known[0].Name, err)
+			}
+		}
 		for i := len(undo) - 1; i >= 0; i-- {
 			m, known := find(undo[i].version)
 			if !known {

@@ -65,25 +65,34 @@ func SetStorage(ctx context.Context, pool *pgxpool.Pool, storage Storage, opts .
 		if len(todo) == 0 {
 			return nil
 		}
-		var names []string
 		var alter strings.Builder
 		for _, t := range todo {
-			names = append(names, t.Table)
 			fmt.Fprintf(&alter, "alter table %s set %s;\n", t.Table, storage)
 		}
 		// Lock all of them first, so that none is rewritten in vain.
-		for _, step := range []string{"lock table " + strings.Join(names, ", ") + " in access exclusive mode", alter.String()} {
-			if _, err := s.tx.Exec(ctx, step, pgx.QueryExecModeSimpleProtocol); err != nil {
-				f := fail("cannot make the tables "+string(storage), err)
-				if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == insufficientPrivilege {
-					f.advice = "only the owner of the tables may, or a superuser"
-				}
-				return f
+		names, err := s.lockTables(ctx, todo)
+		if err == nil {
+			_, err = s.tx.Exec(ctx, alter.String(), pgx.QueryExecModeSimpleProtocol)
+		}
+		if err != nil {
+			f := fail("cannot make the tables "+string(storage), err)
+			if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == insufficientPrivilege {
+				f.advice = "only the owner of the tables may, or a superuser"
 			}
+			return f
 		}
 		s.done = append(s.done, func() { s.log.InfoContext(ctx, "pglimit: tables are "+string(storage)+" now", "tables", names) })
 		return s.commit(ctx)
 	})
+}
+
+// lockTables locks the tables in their order, in which every call goes to them (see sql/00001_tables.sql).
+func (s *session) lockTables(ctx context.Context, tables []TableStorage) (names []string, err error) {
+	for _, t := range tables {
+		names = append(names, t.Table)
+	}
+	_, err = s.tx.Exec(ctx, "lock table "+strings.Join(names, ", ")+" in access exclusive mode")
+	return names, err
 }
 
 // ReadStorage says how the strategies' tables in this database are kept. It only reads,

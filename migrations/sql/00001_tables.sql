@@ -14,8 +14,8 @@
 -- pages, so the tables are of Postgres's own kind, whatever default_table_access_method says.
 --
 -- A transaction that touches several tables goes to them in the order in which they stand here, also
--- if it only reads one of them: a change of all tables (pglimit storage) locks them in this order, and
--- would deadlock with another one.
+-- if it only reads one of them: what changes all tables (pglimit storage, pglimit migrate down) locks them
+-- in this order, and would deadlock with another one.
 
 -- +goose Up
 comment on schema pglimit is 'pglimit, a rate limiter: see the view pglimit.buckets';
@@ -130,11 +130,6 @@ create table pglimit.schedule (
 ) using heap;
 
 -- +goose Down
-drop table pglimit.schedule;
-drop table pglimit.for_update_nowait;
-drop table pglimit.upsert;
-drop table pglimit.token_bucket_blocks;
-drop table pglimit.token_bucket_answers;
-drop table pglimit.token_bucket;
+drop table pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert, pglimit.for_update_nowait, pglimit.schedule;
 drop domain pglimit.nanoseconds;
 comment on schema pglimit is null;
