@@ -89,8 +89,8 @@ func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Sweeper) (rep
 		default:
 			timeouts++
 			if timeouts == maxTimeouts {
-				report.Err = fmt.Errorf("cleanup: strategy %s: %d batches in a row took longer than %v, the last of %d rows: %w",
-					report.Strategy, timeouts, c.config.Timeout, size, err)
+				report.Err = fmt.Errorf("cleanup: strategy %s: %d batches in a row took too long, the last of %d rows, with a Timeout of %v; the rest of the table is left to the next run: %w",
+					report.Strategy, timeouts, size, c.config.Timeout, err)
 				return report
 			}
 			c.config.Logger.Debug("pglimit cleanup: a batch took too long, the next is half as large", "strategy", report.Strategy, "rows", size, "error", err)

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -79,17 +80,59 @@ func TestResetAllEndsWithItsContext(t *testing.T) {
 	}, cancel)
 }
 
-// stepping runs a function before each of its queries that returns a row.
+// The role's timeouts do not end a reset of all: it waits for a row that is held for longer than they are.
+func TestResetAllTakesAsLongAsItsContextLetsIt(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) {
+		takeKeys(t, pool, s, pglimit.Every(time.Hour), 100)
+		hurried := newPool(t, with(with(databaseURL(pool), "statement_timeout", "100"), "lock_timeout", "50"), 2)
+		holder := session(t, pool)
+		execute(t, holder, `select from pglimit.`+s.Name()+` where key = 'key:7' for update`)
+		whileBlocked(t, pool, func() {
+			if removed, err := s.(pglimit.AllResetter).ResetAll(t.Context(), on(hurried), "test"); removed != 100 || err != nil {
+				t.Errorf("%d removed, %v", removed, err)
+			}
+		}, func() {
+			execute(t, holder, "select pg_sleep(0.3)")
+			commit(t, holder)
+		})
+	})
+}
+
+// What was done before an error stays done, and the error does not say otherwise.
+func TestResetAllThatIsCanceledSaysWhatItDid(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) {
+		takeKeys(t, pool, s, pglimit.Every(time.Hour), 100)
+		holder := session(t, pool)
+		execute(t, holder, `select from pglimit.`+s.Name()+` where key = 'key:7' for update`)
+		var removed int64
+		var err error
+		whileBlocked(t, pool, func() { removed, err = s.(pglimit.AllResetter).ResetAll(t.Context(), on(pool), "test") }, func() {
+			execute(t, pool, "select pg_cancel_backend(pid) from pg_locks join pg_stat_activity using (pid) where datname = current_database() and not granted")
+		})
+		if removed != 99 || sqlState(err) != "57014" || errors.Is(err, pglimit.ErrNothingTaken) {
+			t.Errorf("%d removed, %v", removed, err)
+		}
+		execute(t, holder, "lock table pglimit."+s.Name()+" in access exclusive mode")
+		_, err = s.Sweep(t.Context(), on(newPool(t, with(databaseURL(pool), "statement_timeout", "50"), 1)), 0, 100)
+		if sqlState(err) != "57014" || errors.Is(err, pglimit.ErrNothingTaken) {
+			t.Errorf("a sweep: %v", err)
+		}
+	})
+}
+
+// stepping runs a function before each of its round trips.
 type stepping struct {
 	pglimit.Session
 	before func(number int)
 	number int
 }
 
-func (s *stepping) Row(ctx context.Context, sql string, args []any, into ...any) error {
+func (s *stepping) Pipeline(ctx context.Context, statements ...rate.Statement) (int, error) {
 	s.number++
 	s.before(s.number)
-	return s.Session.Row(ctx, sql, args, into...)
+	return s.Session.Pipeline(ctx, statements...)
 }
 
 // A row that moves to a page that was walked already is reset all the same.
@@ -219,7 +262,7 @@ func cliResetsAll(t *testing.T, c cli) {
 	holder := session(t, pool)
 	execute(t, holder, `select from pglimit.token_bucket where limiter = 'cli' for update`)
 	c.run(t, "allow", "z", "--limit", "1/1h").exits(t, 0)
-	c.run(t, "reset", "--all", "--limiter", "cli", "--timeout", "2s").fails(t, "--timeout 2s", `1 row of limiter "cli" removed`)
+	c.run(t, "reset", "--all", "--limiter", "cli", "--timeout", "2s").fails(t, "--timeout 2s", `1 row of limiter "cli" removed, and others may be left`)
 
 	c.run(t, "reset").fails(t, "needs a KEY", "--all")
 	c.run(t, "reset", "--all").fails(t, "--all needs --limiter")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -20,8 +19,9 @@ succeeds.
 --all reads the whole table in short steps, removes the rows of the limiter
 and says how many there were. Rows that somebody holds locked come last, and
 it waits for those. It does not ask whether you are sure, and has no time
-limit unless --timeout is given. If it is stopped, the buckets that were reset
-so far stay reset.
+limit unless --timeout is given, whatever statement_timeout and lock_timeout
+are. If it is stopped, the buckets that were reset so far stay reset, and the
+error says how many rows that were.
 
 What "allow" took with several --limit has a limiter each: --limiter "cli 1/1m".
 
@@ -94,7 +94,7 @@ func (a *app) resetAll(ctx context.Context, b *bucketFlags) error {
 		return err
 	})
 	if err != nil && removed > 0 {
-		err = errors.Join(err, fmt.Errorf("before that, %s of limiter %q removed", rowCount(removed), b.limiter))
+		err = fmt.Errorf("%s of limiter %q removed, and others may be left: %w", rowCount(removed), b.limiter, err)
 	}
 	if err != nil {
 		return err

@@ -84,6 +84,15 @@ func Explain(err error) error {
 	return fmt.Errorf("pglimit: Postgres refused: %w", err)
 }
 
+// ExplainStep is Explain for one of several transactions of a call. What those before it did stays done,
+// so the error is never that nothing was taken.
+func ExplainStep(err error) error {
+	if explained := Explain(err); !errors.Is(explained, rate.ErrNothingTaken) {
+		return explained
+	}
+	return fmt.Errorf("pglimit: Postgres refused: %w", err)
+}
+
 // isMixedUp says whether Postgres ran another prepared statement than this call meant, or
 // found none. A pooler causes this: it moved the call to a connection where the statement is
 // missing, or where another client's statement has the same name, or is the unnamed one.

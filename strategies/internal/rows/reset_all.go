@@ -16,6 +16,8 @@ var (
 	resetAllLeftFile string
 	//go:embed sql/reset_all_keys.sql
 	resetAllKeysFile string
+	//go:embed sql/reset_all_held.sql
+	resetAllHeldFile string
 )
 
 const (
@@ -27,6 +29,11 @@ const (
 	resetKeys = 500
 )
 
+// noTimeouts is for the transaction alone. One step reads the whole table, and one waits for locked rows:
+// ResetAll takes as long as its context lets it, whatever the role's settings are.
+var noTimeouts = rate.Statement{SQL: `select pg_catalog.set_config(s.name, '0', true) from pg_catalog.unnest(array['statement_timeout', 'lock_timeout', 'transaction_timeout']) s (name)
+	where pg_catalog.current_setting(s.name, true) is not null`}
+
 // ResetAll removes every row that the limiter had when ResetAll began. First it walks the
 // pages and removes all rows that nobody holds locked. Then it removes by key the rows that are
 // left: they were locked, or an update moved them to a page that had been walked. At last it
@@ -36,37 +43,37 @@ func (t Table) ResetAll(ctx context.Context, session rate.Session, limiter strin
 		return 0, err
 	}
 	walk, left := call.Statement(resetAllFile, t.name), call.Statement(resetAllLeftFile, t.name)
+	several, one := call.Statement(resetAllKeysFile, t.name), call.Statement(resetAllHeldFile, t.name)
+	step := func(sql string, args []any, into ...any) error {
+		statements := []rate.Statement{{SQL: sql, Args: args, Into: into}}
+		if session.Autocommits() {
+			statements = append([]rate.Statement{noTimeouts}, statements...)
+		}
+		_, err := session.Pipeline(ctx, statements...)
+		return call.ExplainStep(err)
+	}
+	var n int64
 	for page, done := int64(0), false; !done; page += resetPages {
-		var n int64
-		if err := session.Row(ctx, walk, []any{page, page + resetPages, limiter}, &n, &done); err != nil {
-			return removed, call.Explain(err)
+		if err := step(walk, []any{page, page + resetPages, limiter}, &n, &done); err != nil {
+			return removed, err
 		}
 		removed += n
 	}
 	var keys []string
-	if err := session.Row(ctx, left, []any{limiter}, &keys); err != nil {
-		return removed, call.Explain(err)
+	if err := step(left, []any{limiter}, &keys); err != nil {
+		return removed, err
 	}
-	n, err := t.resetLeft(ctx, session, limiter, keys)
-	return removed + n, call.Explain(err)
-}
-
-// resetLeft removes the rows of the keys; locked ones last.
-func (t Table) resetLeft(ctx context.Context, session rate.Session, limiter string, keys []string) (removed int64, err error) {
-	several, one := call.Statement(resetAllKeysFile, t.name), t.reset
 	var held []string
 	for chunk := range slices.Chunk(keys, resetKeys) {
-		var n int64
 		var rest []string
-		if err := session.Row(ctx, several, []any{chunk, limiter}, &n, &rest); err != nil {
+		if err := step(several, []any{chunk, limiter}, &n, &rest); err != nil {
 			return removed, err
 		}
 		removed += n
 		held = append(held, rest...)
 	}
 	for _, key := range held {
-		n, err := session.Exec(ctx, one, key, limiter)
-		if err != nil {
+		if err := step(one, []any{key, limiter}, &n); err != nil {
 			return removed, err
 		}
 		removed += n

@@ -115,7 +115,7 @@ func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor
 		})
 	}
 	if _, err := session.Pipeline(ctx, statements...); err != nil {
-		return rate.Swept{}, call.Explain(err)
+		return rate.Swept{}, call.ExplainStep(err)
 	}
 	for i := range each {
 		swept.Removed += each[i].Removed
