@@ -223,6 +223,12 @@ func cliTakesAllOrNothing(t *testing.T, c cli) {
 	c.run(t, "reset", "k", "--limiter", "cli 2/1h").exits(t, 0)
 	c.run(t, both...).exits(t, 0)
 
+	// --tokens are taken of each.
+	two := []string{"allow", "two", "--limit", "2/1h", "--limit", "5/24h burst 3", "--tokens", "2"}
+	c.run(t, two...).exits(t, 0).prints(t, "allowed\n  2/1h: 0 of 2 left", "\n  5/24h burst 3: 1 of 3 left")
+	c.run(t, two...).exits(t, 1).prints(t, "denied by ")
+
+	c.run(t, append(both, "--id", "run-7")...).fails(t, "--id with one --limit only, and here are 2")
 	c.run(t, "allow", "k", "--limit", "2/1h", "--limit", "2/60m").exits(t, 2)
 	c.run(t, append(both, "--burst", "3")...).exits(t, 2)
 	c.run(t, append(both, "--wait", "3s")...).exits(t, 2)

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -174,4 +175,51 @@ func TestAMigrationGivesUpWithItsContextAndNamesTheHolder(t *testing.T) {
 		}
 	}
 	diff(t, "afterwards, against before", before, catalogOf(t, pool))
+}
+
+// A migration that Postgres ends because of a deadlock is tried again, also where it may wait for any time.
+func TestAMigrationThatWasEndedInADeadlockIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	tables := tablesInOrder(t, pool)
+	first, second, third := tables[0], tables[1], tables[2]
+	between, other := session(t, pool), session(t, pool)
+	execute(t, other, "set local deadlock_timeout = '1min'") // the migration finds it first
+	execute(t, other, "lock table "+third+" in share mode")
+	execute(t, between, "lock table "+second+" in share mode")
+
+	heard := make(chan string, 100)
+	result, others := make(chan error, 1), make(chan error, 1)
+	go func() {
+		result <- migrations.DownTo(t.Context(), migrationPool(t, databaseURL(pool), setting("deadlock_timeout", "10")), 0,
+			migrations.WithLockTimeout(0), migrations.WithLogger(slog.New(retries{slog.DiscardHandler, heard})))
+	}()
+	const waiting = `select count(*) = %d from pg_locks
+		where database = (select oid from pg_database where datname = current_database()) and locktype = 'relation' and not granted`
+	eventually(t, pool, fmt.Sprintf(waiting, 1)) // for the second; it has the first
+	go func() {
+		_, err := other.Exec(t.Context(), "lock table "+first+" in share mode")
+		others <- err
+	}()
+	eventually(t, pool, fmt.Sprintf(waiting, 2))
+	commit(t, between)
+	if text := <-heard; !strings.Contains(text, "40P01") {
+		t.Errorf("logged %s", text)
+	}
+	must(t, <-others)
+	commit(t, other)
+	must(t, <-result)
+	wantApplied(t, pool, "")
+}
+
+// Down undoes what was applied last, which may be exclusion_range although its version is lower.
+func TestDownUndoesWhatWasAppliedLast(t *testing.T) {
+	t.Parallel()
+	pool := migrationPool(t, newDatabase(t))
+	must(t, migrations.Up(t.Context(), pool, migrations.WithoutExclusionRange()))
+	must(t, migrations.Up(t.Context(), pool))
+	for _, left := range []string{"1 3", "1", ""} {
+		must(t, migrations.Down(t.Context(), pool))
+		wantApplied(t, pool, left)
+	}
 }

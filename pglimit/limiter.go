@@ -90,7 +90,8 @@ func isNil(value any) bool {
 // no default here. If one is set and ends a call, the connection is closed, and with it the
 // transaction. OnError is not called, because an error of Postgres, such as your lock_timeout's, may have
 // aborted the transaction: in strategies.TokenBucket that of a request for one key does. A Reset leaves the denials that
-// this process remembers, and its leases, as they are.
+// this process remembers, and its leases, as they are. Above READ COMMITTED the transaction sees no refund
+// and no reset that others commit after it has begun to read, and may be denied tokens that are there.
 //
 // It works until tx ends or the Limiter is closed.
 func (l *Limiter) InTx(tx Tx) *Limiter {
