@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -12,7 +13,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pglimit/ratelimit/adapters/promlimit"
 	"github.com/pglimit/ratelimit/cleanup"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
@@ -188,6 +191,19 @@ func jobOutcomes(ctx context.Context, t *testing.T, pool *pgxpool.Pool, name str
 	storage, err := migrations.ReadStorage(ctx, pool)
 	o.add(name+": storage", storage, err)
 	o.add(name+": up", "done", migrations.Up(ctx, pool))
+	var said strings.Builder
+	registry := prometheus.NewRegistry()
+	must(t, registry.Register(promlimit.NewDatabase(pool, slog.New(slog.NewTextHandler(&said, nil)))))
+	families, err := registry.Gather()
+	if said.Len() > 0 {
+		err = errors.New(said.String())
+	}
+	names := make([]string, len(families))
+	for i, family := range families {
+		names[i] = fmt.Sprint(family.GetName(), len(family.GetMetric()))
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "pglimit_database_locks") }) // as many as there are
+	o.add(name+": numbers for Prometheus", names, err)
 	return o
 }
 
