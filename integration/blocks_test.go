@@ -12,7 +12,7 @@ var hourly = pglimit.Block{After: 1, Within: time.Hour, For: time.Hour, Max: 4 *
 
 func takeOrBlock(t *testing.T, db database, key string, limit pglimit.Limit, tokens int64, block pglimit.Block) pglimit.Decision {
 	t.Helper()
-	d, err := strategies.TokenBucket{}.TakeOrBlock(t.Context(), on(db), pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1)}, block)
+	d, err := units{strategies.TokenBucket{}}.TakeOrBlock(t.Context(), on(db), pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1)}, block)
 	if err != nil {
 		t.Fatal(err)
 	}

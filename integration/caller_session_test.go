@@ -49,7 +49,7 @@ func TestTheCallersTransactionIsLeftAsItWas(t *testing.T) {
 		for name, begin := range callersTransactions {
 			t.Run(name, func(t *testing.T) {
 				limit := hours.WithBurst(1)
-				if strategy.Check(limit.WithBurst(10)) == nil {
+				if strategy.Check(&pglimit.Request{Limit: limit.WithBurst(10)}) == nil {
 					limit.Burst = 10
 				}
 				// Relaxed and impatient: what changes settings in a transaction of our own.
@@ -199,7 +199,7 @@ func TestTheViewAgreesWithAPeek(t *testing.T) {
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(time.Hour).WithBurst(100)
 		view := "select tokens_owed + tokens_leased, full_at, last_taken_at from pglimit.buckets where strategy = $1 and limiter = 'test' and key = 'k' and seconds_per_token = 3600"
-		if strategy.Check(limit) != nil {
+		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 			limit.Burst = 1
 			view = "select 1 - available::int::bigint, full_at, last_taken_at from pglimit.ranges where $1 <> '' and limiter = 'test' and key = 'k'"
 		}
@@ -334,7 +334,7 @@ func TestOnTheCallersConnectionItIsChargedIfThatCommits(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := hours.WithBurst(1)
-		if strategy.Check(hours.WithBurst(100)) == nil {
+		if strategy.Check(&pglimit.Request{Limit: hours.WithBurst(100)}) == nil {
 			limit.Burst = 100
 		}
 		_, leases := strategy.(pglimit.Leaser)

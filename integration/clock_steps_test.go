@@ -53,7 +53,7 @@ func TestNeverOverInRealTimeWhenTheClockSteps(t *testing.T) {
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		execute(t, pool, steppingClock)
 		limit := pglimit.PerSecond(20).WithBurst(50)
-		if strategy.Check(limit) != nil {
+		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 			limit = pglimit.PerSecond(20).WithBurst(1)
 		}
 		pools := twoPools(t, pool, 16)
@@ -146,7 +146,7 @@ func TestNobodyIsLockedOutWhenTheClockStepsBack(t *testing.T) {
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		execute(t, pool, steppingClock)
 		limit := pglimit.Every(token).WithBurst(10)
-		if strategy.Check(limit) != nil {
+		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 			limit = pglimit.Every(token)
 		}
 		for _, by := range []time.Duration{-time.Second, -30 * time.Second, -2 * time.Minute, -24 * time.Hour} {

@@ -51,7 +51,7 @@ func TestAGroupThatWasOvertakenDecidesAnew(t *testing.T) {
 			whileBlocked(t, pool, func() {
 				group := asks(limit, "c", "b", "a")
 				group[0].Impatient = true
-				decisions, err = strategies.TokenBucket{}.TakeGroups(t.Context(), on(pool), [][]pglimit.Request{group})
+				decisions, err = units{strategies.TokenBucket{}}.TakeGroups(t.Context(), on(pool), [][]pglimit.Request{group})
 			}, func() {
 				passes(t, pool, test.waits)
 				over = query[time.Time](t, pool, "select clock_timestamp()")
@@ -88,7 +88,7 @@ func TestWhatComesBackBehindTheLookIsSeen(t *testing.T) {
 	s := strategies.TokenBucket{}
 	for function, call := range map[string]func(context.Context, database) ([]pglimit.Decision, error){
 		"token_bucket_take_groups": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
-			d, err := s.TakeGroups(ctx, on(db), [][]pglimit.Request{{ask("k", 1, 1)}, {ask("k", 2, 2)}})
+			d, err := units{s}.TakeGroups(ctx, on(db), [][]pglimit.Request{{ask("k", 1, 1)}, {ask("k", 2, 2)}})
 			return slices.Concat(d...), err
 		},
 		"token_bucket_take": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
@@ -277,7 +277,7 @@ func TestGroupsGiveUpOnALockedTable(t *testing.T) {
 	pool := newMigrated(t)
 	execute(t, session(t, pool), "lock table pglimit.token_bucket in share mode") // until the end
 	ctx := soon(t, 10*time.Second)
-	_, err := strategies.TokenBucket{}.TakeGroups(ctx, on(pool), [][]pglimit.Request{asks(plenty, "a"), asks(plenty, "b")})
+	_, err := units{strategies.TokenBucket{}}.TakeGroups(ctx, on(pool), [][]pglimit.Request{asks(plenty, "a"), asks(plenty, "b")})
 	if ctx.Err() != nil || sqlState(err) != "55P03" || !errors.Is(err, rate.ErrNothingTaken) {
 		t.Errorf("%v, %v", ctx.Err(), err)
 	}

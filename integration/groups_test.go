@@ -19,7 +19,7 @@ import (
 func takeGroups(t *testing.T, db database, groups ...[]pglimit.Request) [][]pglimit.Decision {
 	t.Helper()
 	decisions, err := taken(db, func() ([][]pglimit.Decision, error) {
-		return strategies.TokenBucket{}.TakeGroups(t.Context(), on(db), groups)
+		return units{strategies.TokenBucket{}}.TakeGroups(t.Context(), on(db), groups)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +209,7 @@ func TestGroupsWhereNothingCanBeWritten(t *testing.T) {
 	if d := takeGroups(t, pool, asks(hours, "new", "k"))[0]; !d[0].Allowed || d[1].Allowed {
 		t.Errorf("%+v", d)
 	}
-	if _, err := (strategies.TokenBucket{}).TakeGroups(t.Context(), on(pool), [][]pglimit.Request{asks(hours, "new", "newer")}); sqlState(err) != "25006" {
+	if _, err := (units{strategies.TokenBucket{}}).TakeGroups(t.Context(), on(pool), [][]pglimit.Request{asks(hours, "new", "newer")}); sqlState(err) != "25006" {
 		t.Errorf("a grant where nothing can be written: %v", err)
 	}
 }

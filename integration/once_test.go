@@ -15,7 +15,7 @@ import (
 
 func takeOnce(t *testing.T, db database, id, key string, limit pglimit.Limit, ttl time.Duration) pglimit.Decision {
 	t.Helper()
-	d, err := strategies.TokenBucket{}.TakeOnce(t.Context(), on(db), pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1, ID: id}, ttl)
+	d, err := units{strategies.TokenBucket{}}.TakeOnce(t.Context(), on(db), pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1, ID: id}, ttl)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestAnIDThatExpiresUnderLoad(t *testing.T) {
 	for range 16 {
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				d, err := s.TakeOnce(context.WithoutCancel(ctx), on(pool), pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, ID: "id"}, ttl)
+				d, err := units{s}.TakeOnce(context.WithoutCancel(ctx), on(pool), pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, ID: "id"}, ttl)
 				if err != nil {
 					t.Error(err)
 					return
@@ -172,14 +172,14 @@ func TestReindexDoesNotDeadlockWithIDsAndBlocks(t *testing.T) {
 				var err error
 				switch i % 4 {
 				case 0:
-					_, err = s.TakeOrBlock(t.Context(), on(pool), r, block)
+					_, err = units{s}.TakeOrBlock(t.Context(), on(pool), r, block)
 				case 1:
 					err = s.Reset(t.Context(), on(pool), r.Limiter, r.Key)
 				case 2:
 					_, err = s.Sweep(t.Context(), on(pool), 0, 1000)
 				default:
 					r.ID = fmt.Sprint(n % 7)
-					_, err = s.TakeOnce(t.Context(), on(pool), r, time.Millisecond)
+					_, err = units{s}.TakeOnce(t.Context(), on(pool), r, time.Millisecond)
 				}
 				if err != nil {
 					t.Error(err)

@@ -203,7 +203,7 @@ func TestExtremeRowsEndNothing(t *testing.T) {
 			}
 			key := fmt.Sprint("k", i)
 			limit := limits[i%len(limits)]
-			if strategy.Check(limit) != nil {
+			if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 				limit = limit.WithBurst(1)
 			}
 			ask := func(tokens, unit int64, key string) pglimit.Request {

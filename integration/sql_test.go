@@ -213,7 +213,7 @@ func TestSQLExactUnderConcurrency(t *testing.T) {
 			sessions := []rate.Session{rate.OnSQLDB(openSQL(t, driver.open, url, 16)), rate.OnSQLDB(openSQL(t, driver.open, url, 16))}
 			for _, strategy := range strategies.All() {
 				limit := pglimit.Every(10 * time.Millisecond)
-				if burst := limit.WithBurst(20); strategy.Check(burst) == nil {
+				if burst := limit.WithBurst(20); strategy.Check(&rate.Request{Limit: burst}) == nil {
 					limit = burst
 				}
 				ctx := soon(t, 200*time.Millisecond)

@@ -96,7 +96,7 @@ func TestTrapDReadThenWriteInOneSnapshot(t *testing.T) {
 		t.Parallel()
 		eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 			limit := hours.WithBurst(2)
-			if strategy.Check(limit) != nil {
+			if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 				t.Skip("a burst of one is tested above")
 			}
 			take := by(t, strategy, limit)
@@ -235,7 +235,7 @@ func TestTrapGFractionalRefillDropped(t *testing.T) {
 		// With a burst no token overflows while a poll is under way.
 		const interval = 20 * time.Millisecond
 		limit := pglimit.Every(interval).WithBurst(100)
-		if strategy.Check(limit) != nil {
+		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 			t.Skip("a range of time has no fractions")
 		}
 		if granted, due := grants(t, pool, by(t, strategy, limit), interval); granted < due {

@@ -43,18 +43,24 @@ func (f *onceFake) decide(ctx context.Context, r pglimit.Request) (pglimit.Decis
 	return f.alone(ctx, r)
 }
 
-func (f *onceFake) TakeOnce(ctx context.Context, _ pglimit.Session, r pglimit.Request, ttl time.Duration) (pglimit.Decision, error) {
-	f.mu.Lock()
-	f.ttl = ttl
-	f.mu.Unlock()
-	return f.decide(ctx, r)
+func (f *onceFake) Check(r *pglimit.Request) error {
+	return f.checkBut(r, func(r *pglimit.Request) { r.ID, r.Block = "", nil })
 }
 
-func (f *onceFake) TakeOrBlock(ctx context.Context, _ pglimit.Session, r pglimit.Request, block pglimit.Block) (pglimit.Decision, error) {
+func (f *onceFake) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	if len(requests) > 1 || requests[0].ID == "" && requests[0].Block == nil {
+		return f.fake.Take(ctx, session, requests)
+	}
+	r := requests[0]
 	f.mu.Lock()
-	f.block = block
+	f.ttl = r.IDTTL
+	if r.Block != nil {
+		f.block = *r.Block
+	}
 	f.mu.Unlock()
-	return f.decide(ctx, r)
+	r.IDTTL, r.Block = 0, nil
+	d, err := f.decide(ctx, r)
+	return []pglimit.Decision{d}, err
 }
 
 // then answers with the decision.

@@ -42,6 +42,12 @@ func (l *Limiter) complete(r *Request, own Limit) error {
 		r.Durability = l.config.Durability
 	}
 	r.Impatient = false // the stages decide that
+	if r.ID != "" && r.IDTTL == 0 {
+		r.IDTTL = orDefault(l.config.IDTTL, defaultIDTTL)
+	}
+	if l.blocks() && r.ID == "" {
+		r.Block = &l.config.Block
+	}
 	if err := l.check(r); err != nil {
 		return err
 	}
@@ -51,16 +57,17 @@ func (l *Limiter) complete(r *Request, own Limit) error {
 
 // check the fields of a request that the caller sets.
 func (l *Limiter) check(r *Request) error {
-	if err := r.CheckKeyAndTokens(); err != nil {
-		return err
-	}
-	if r.Ahead != 0 {
-		if err := l.canReserve(); err != nil {
+	if l.blocks() {
+		if err := l.checkAlone(r); err != nil {
 			return err
 		}
 	}
-	if l.alone(r) {
-		return l.checkAlone(r)
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if !r.Plain() {
+		unusual := *r // so that r need not be on the heap
+		return l.strategy.Check(&unusual)
 	}
 	return nil
 }

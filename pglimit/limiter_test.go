@@ -244,7 +244,7 @@ func TestReset(t *testing.T) {
 type silent struct{ pglimit.Strategy }
 
 func (silent) Name() string              { return "silent" }
-func (silent) Check(pglimit.Limit) error { return nil }
+func (silent) Check(*pglimit.Request) error { return nil }
 func (silent) Take(context.Context, pglimit.Session, []pglimit.Request) ([]pglimit.Decision, error) {
 	return nil, nil
 }
@@ -279,7 +279,7 @@ func TestAStrategyThatOnlyTakesWillDo(t *testing.T) {
 type onlyTakes struct{}
 
 func (*onlyTakes) Name() string              { return "only takes" }
-func (*onlyTakes) Check(pglimit.Limit) error { return nil }
+func (*onlyTakes) Check(*pglimit.Request) error { return nil }
 func (*onlyTakes) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))
 	for i, r := range requests {

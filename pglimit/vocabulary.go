@@ -64,12 +64,8 @@ type (
 	Cursor       = rate.Cursor
 	Swept        = rate.Swept
 	Leaser       = rate.Leaser
-	GroupTaker   = rate.GroupTaker
 	LeaseRequest = rate.LeaseRequest
 	Lease        = rate.Lease
-	Reserver     = rate.Reserver
-	OnceTaker    = rate.OnceTaker
-	Blocker      = rate.Blocker
 	Bucket       = rate.Bucket
 	HeldError    = rate.HeldError
 )

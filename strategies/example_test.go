@@ -21,8 +21,8 @@ func ExampleByName() {
 }
 
 func ExampleExclusionRange_Check() {
-	fmt.Println(strategies.ExclusionRange{}.Check(rate.Every(3 * time.Second)))
-	fmt.Println(strategies.ExclusionRange{}.Check(rate.PerSecond(10)))
+	fmt.Println(strategies.ExclusionRange{}.Check(&rate.Request{Limit: rate.Every(3 * time.Second)}))
+	fmt.Println(strategies.ExclusionRange{}.Check(&rate.Request{Limit: rate.PerSecond(10)}))
 	// Output:
 	// <nil>
 	// pglimit: Limit.Burst is 10: exclusion_range keeps a burst of 1 only (use a burst of 1, or another strategy)

@@ -65,15 +65,15 @@ var (
 func (ExclusionRange) Name() string { return "exclusion_range" }
 
 // Check takes limits with a burst of 1.
-func (ExclusionRange) Check(limit rate.Limit) error {
-	if burst := limit.Burst; burst != 1 {
+func (s ExclusionRange) Check(r *rate.Request) error {
+	if burst := r.Limit.Burst; burst != 1 {
 		return &rate.LimitError{
-			Limit: limit,
+			Limit: r.Limit,
 			Field: "Burst",
 			Why:   fmt.Sprintf("is %d: exclusion_range keeps a burst of 1 only (use a burst of 1, or another strategy)", burst),
 		}
 	}
-	return nil
+	return rate.Unsupported(s.Name(), r)
 }
 
 // Take decides in one round trip.

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -56,18 +57,27 @@ var (
 // Name is token_bucket.
 func (TokenBucket) Name() string { return "token_bucket" }
 
-// Check takes any limit.
-func (TokenBucket) Check(rate.Limit) error { return nil }
-
-// TakesAhead makes it a Reserver. While tokens are leased, a request for more than the rest of the
-// burst takes none ahead.
-func (TokenBucket) TakesAhead() {}
+// Check takes any limit, and any request. While tokens are leased, a request for more than the rest
+// of the burst takes none ahead.
+func (TokenBucket) Check(*rate.Request) error { return nil }
 
 // Take decides in one round trip. In the caller's transaction each request takes one of its
 // own, so that none fails because another transaction was faster.
 func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	if err := call.Validate(s, requests); err != nil || len(requests) == 0 {
 		return nil, err
+	}
+	if r := &requests[0]; r.ID != "" || r.Block != nil {
+		take := s.takeOnce
+		if r.Block != nil {
+			take = s.takeOrBlock
+		}
+		d, err := take(ctx, session, *r)
+		return []rate.Decision{d}, err
+	}
+	if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Group != 0 }) {
+		decisions, err := s.takeGroups(ctx, session, call.Groups(requests))
+		return slices.Concat(decisions...), err
 	}
 	if len(requests) == 1 {
 		d, err := call.Alone(ctx, session, &requests[0], takeTokens)

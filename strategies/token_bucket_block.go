@@ -3,7 +3,6 @@ package strategies
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
@@ -11,8 +10,6 @@ import (
 	"github.com/pglimit/ratelimit/strategies/internal/call"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
-
-var _ rate.Blocker = TokenBucket{}
 
 var (
 	//go:embed sql/token_bucket/take_or_block.sql
@@ -22,26 +19,16 @@ var (
 	tokenBucketTakeOrBlock = call.Statement(tokenBucketTakeOrBlockFile, "token_bucket")
 )
 
-// TakeOrBlock decides in one round trip. It locks the bucket's row for a grant, and a row of the
+// takeOrBlock decides in one round trip. It locks the bucket's row for a grant, and a row of the
 // key's denials for a denial, in this order; for a denial of a blocked key none. In a transaction of
 // the caller's, a denial counts only if that commits; two that each ask more than once for a key can
 // deadlock, because a denial holds no lock on the bucket. Take knows nothing of blocks.
 //
 // A block is counted by the database's clock. If that steps back, a key is blocked for as long as
 // it was when its row was last written; if it steps forward, the block ends sooner.
-func (s TokenBucket) TakeOrBlock(ctx context.Context, session rate.Session, r rate.Request, block rate.Block) (rate.Decision, error) {
-	if err := block.Validate(); err != nil {
-		return rate.Decision{}, err
-	}
-	if r.Tokens > 0 && r.Unit > 0 && r.Unit < r.Tokens || r.Ahead != 0 || r.ID != "" {
-		return rate.Decision{}, &rate.RequestError{Field: "Tokens", Why: fmt.Sprintf(
-			"is %d in units of %d, Ahead %v, ID %q: TakeOrBlock decides requests that are all or nothing, without Ahead or ID", r.Tokens, r.Unit, r.Ahead, r.ID)}
-	}
-	if err := call.Validate(s, []rate.Request{r}); err != nil {
-		return rate.Decision{}, err
-	}
+func (TokenBucket) takeOrBlock(ctx context.Context, session rate.Session, r rate.Request) (rate.Decision, error) {
 	return call.Alone(ctx, session, &r, func(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
-		return takeOrBlock(ctx, session, r, &block, how)
+		return takeOrBlock(ctx, session, r, r.Block, how)
 	})
 }
 

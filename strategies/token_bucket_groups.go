@@ -15,8 +15,6 @@ import (
 	"github.com/pglimit/ratelimit/strategies/internal/call"
 )
 
-var _ rate.GroupTaker = TokenBucket{}
-
 var (
 	//go:embed sql/token_bucket/take_groups.sql
 	tokenBucketTakeGroupsFile string
@@ -39,9 +37,9 @@ type groups struct {
 	sums            []int64 // what is asked of each bucket
 }
 
-// TakeGroups decides in one round trip. The first try locks only the rows that it writes; if
+// takeGroups decides in one round trip. The first try locks only the rows that it writes; if
 // another call was faster, a second one locks them all and then decides.
-func (s TokenBucket) TakeGroups(ctx context.Context, session rate.Session, of [][]rate.Request) ([][]rate.Decision, error) {
+func (s TokenBucket) takeGroups(ctx context.Context, session rate.Session, of [][]rate.Request) ([][]rate.Decision, error) {
 	g, err := newGroups(s, of)
 	if err != nil {
 		return nil, err

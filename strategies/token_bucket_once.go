@@ -12,8 +12,6 @@ import (
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
 
-var _ rate.OnceTaker = TokenBucket{}
-
 var (
 	//go:embed sql/token_bucket/take_once.sql
 	tokenBucketTakeOnceFile string
@@ -22,18 +20,15 @@ var (
 	tokenBucketTakeOnce = call.Statement(tokenBucketTakeOnceFile, "token_bucket")
 )
 
-// TakeOnce decides in one round trip. A grant is kept beside the bucket, in the transaction of the
+// takeOnce decides in one round trip. A grant is kept beside the bucket, in the transaction of the
 // take: both are there, or neither. A later request with the same ID locks nothing.
 //
 // If the database's clock steps back, an ID is kept for longer, at most for another ttl from the
 // next request with it. If the clock steps forward, it is kept for less.
-func (s TokenBucket) TakeOnce(ctx context.Context, session rate.Session, r rate.Request, ttl time.Duration) (rate.Decision, error) {
-	if err := validateOnce(s, r, ttl); err != nil {
-		return rate.Decision{}, err
-	}
+func (TokenBucket) takeOnce(ctx context.Context, session rate.Session, r rate.Request) (rate.Decision, error) {
 	var first kept
 	d, err := call.Alone(ctx, session, &r, func(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (d rate.Decision, err error) {
-		first, d, err = takeOnce(ctx, session, r, ttl, how)
+		first, d, err = takeOnce(ctx, session, r, r.IDTTL, how)
 		return d, err
 	})
 	if err == nil {
@@ -83,18 +78,4 @@ func (k kept) check(r *rate.Request) error {
 	}
 	return &rate.RequestError{Field: "ID", Why: fmt.Sprintf(
 		"is %q: a request with this ID was granted %d tokens, and this one is for %d (give each request an ID of its own)", r.ID, k.tokens, r.Tokens)}
-}
-
-func validateOnce(s TokenBucket, r rate.Request, ttl time.Duration) error {
-	if r.ID == "" {
-		return &rate.RequestError{Field: "ID", Why: "is empty: TakeOnce decides requests that have one"}
-	}
-	if err := r.Validate(); err != nil {
-		return err
-	}
-	if ttl < rate.MinIDTTL || ttl > rate.MaxIDTTL {
-		return fmt.Errorf("pglimit: TakeOnce with a ttl of %v: it must be from %v to %v", ttl, rate.MinIDTTL, rate.MaxIDTTL)
-	}
-	r.ID = ""
-	return call.Validate(s, []rate.Request{r})
 }

@@ -122,8 +122,8 @@ func TestFailMakesEachCallFail(t *testing.T) {
 			return err
 		},
 		"Sweep": func() error { _, err := memory.Sweep(ctx, nil, 0, 1); return err },
-		"TakeGroups": func() error {
-			_, err := memory.TakeGroups(ctx, nil, [][]rate.Request{{bucket("k", limit, 1)}})
+		"Take": func() error {
+			_, err := memory.Take(ctx, nil, []rate.Request{bucket("k", limit, 1)})
 			return err
 		},
 		"sign of life": func() error { _, err := memory.Pool().Exec(ctx, "select 1"); return err },
@@ -281,9 +281,9 @@ func TestBadClocksAndCallsAreErrors(t *testing.T) {
 	}
 	memory, one := pglimittest.Memory(), rate.PerHour(1)
 	named := bucket("k", one, 1)
-	named.ID = "1"
+	named.ID, named.IDTTL = "1", time.Minute
 	for field, requests := range map[string][]rate.Request{
-		"ID":     {named},
+		"ID":     {named, bucket("l", one, 1)},
 		"Limit":  {bucket("k", one, 1), bucket("k", rate.PerHour(2), 1)},
 		"Tokens": {bucket("k", one, 1), bucket("l", one, 2)},
 	} {

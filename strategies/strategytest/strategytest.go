@@ -219,7 +219,7 @@ func capable[C rate.Strategy](s *suite) C {
 // needs returns the limit, and skips the test if the strategy does not keep it.
 func (s *suite) needs(limit rate.Limit) rate.Limit {
 	s.Helper()
-	if err := s.strategy.Check(limit); err != nil {
+	if err := s.strategy.Check(&rate.Request{Limit: limit}); err != nil {
 		s.Skipf("not for %s: %v", s.strategy.Name(), err)
 	}
 	return limit

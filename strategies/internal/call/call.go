@@ -17,21 +17,19 @@ import (
 
 // Validate returns an error for requests that the strategy cannot decide, before anything is sent.
 func Validate(strategy rate.Strategy, requests []rate.Request) error {
+	return rate.ValidateCall(strategy, requests)
+}
+
+// Groups divides the requests into those that stand or fall together.
+func Groups(requests []rate.Request) (groups [][]rate.Request) {
 	for i := range requests {
-		if err := requests[i].Validate(); err != nil {
-			return err
+		if r := &requests[i]; i == 0 || r.Group == 0 || r.Group != requests[i-1].Group {
+			groups = append(groups, nil)
 		}
-		if err := strategy.Check(requests[i].Limit); err != nil {
-			return err
-		}
-		if _, able := strategy.(rate.Reserver); requests[i].Ahead != 0 && !able {
-			return &rate.RequestError{Field: "Ahead", Why: fmt.Sprintf("is %v: the strategy %s cannot reserve (use token_bucket or upsert)", requests[i].Ahead, strategy.Name())}
-		}
-		if requests[i].ID != "" {
-			return &rate.RequestError{Field: "ID", Why: fmt.Sprintf("is %q: Take decides requests without one", requests[i].ID)}
-		}
+		last := &groups[len(groups)-1]
+		*last = append(*last, requests[i])
 	}
-	return nil
+	return groups
 }
 
 // SameBucket returns an error if two requests name one bucket with different limits. order is
