@@ -67,10 +67,11 @@ func TestACallOfManyThatWaitedIsDatedAfterwards(t *testing.T) {
 func TestACallForNoKeysEnds(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	execute(t, pool, "set statement_timeout = '5s'; select pglimit.token_bucket_take_many('{}', '{}', '{}', '{}', '{}', null, null, null, null)")
-	_, err := pool.Exec(t.Context(), "set statement_timeout = '5s'; select pglimit.token_bucket_take_many(null, null, null, null, null, null, null, null, null)")
-	if sqlState(err) != "22023" {
-		t.Errorf("nulls: %v", err)
+	for _, keys := range []string{"'{}', '{}', '{}', '{}', '{}'", "null, null, null, null, null"} {
+		_, err := pool.Exec(t.Context(), "set statement_timeout = '5s'; select pglimit.token_bucket_take_many("+keys+", null, null, null, null, null, false, '20ms')")
+		if sqlState(err) != "22023" {
+			t.Errorf("%s: %v", keys, err)
+		}
 	}
 }
 

@@ -119,7 +119,7 @@ func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how
 	interval := (r.Limit.Token() + time.Microsecond - 1).Truncate(time.Microsecond)
 	for {
 		var granted *bool
-		err := session.Row(ctx, exclusionRangeTake, []any{r.Key, r.Limiter, interval.Nanoseconds(), how.Relaxed, how.Impatient},
+		err := session.Row(ctx, exclusionRangeTake, []any{r.Key, r.Limiter, interval.Nanoseconds(), how.Relaxed, how.Patience},
 			&granted, &last.nowNS, &last.sinceNS, &last.untilNS, nil)
 		switch {
 		case err != nil:

@@ -65,7 +65,7 @@ func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how c
 		var nowNS int64
 		var after bucket.Bucket
 		err := session.Row(ctx, upsertTake,
-			[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window() + r.Ahead), r.Tokens, r.Unit, how.Relaxed, how.Impatient},
+			[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window() + r.Ahead), r.Tokens, r.Unit, how.Relaxed, how.Patience},
 			append([]any{&granted, &nowNS}, append(after.Fields(), nil)...)...)
 		switch {
 		case err != nil:
