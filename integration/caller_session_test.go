@@ -308,11 +308,11 @@ func TestInTheCallersTransactionItIsChargedIfThatCommits(t *testing.T) {
 		defer func() { must(t, limiter.Close(context.WithoutCancel(t.Context()))) }()
 		for _, commits := range []bool{false, true} {
 			tx := session(t, pool)
-			d, err := limiter.InTx(tx).Allow(t.Context(), "k")
+			d, err := limiter.On(pglimit.InTx(tx)).Allow(t.Context(), "k")
 			if err != nil || !d.Allowed {
 				t.Fatalf("%+v, %v", d, err)
 			}
-			if again, err := limiter.InTx(tx).Allow(t.Context(), "k"); err != nil || again.Allowed {
+			if again, err := limiter.On(pglimit.InTx(tx)).Allow(t.Context(), "k"); err != nil || again.Allowed {
 				t.Errorf("twice: %+v, %v", again, err)
 			}
 			if commits {
@@ -351,7 +351,7 @@ func TestOnTheCallersConnectionItIsChargedIfThatCommits(t *testing.T) {
 			before := limiter.Stats()
 			const takes = 12 // more than make a key busy
 			for i := range int64(takes) {
-				d, err := limiter.OnConn(conn).Allow(t.Context(), key)
+				d, err := limiter.On(pglimit.OnConn(conn)).Allow(t.Context(), key)
 				if err != nil || d.Allowed != (i < limit.Burst) || d.Source != pglimit.FromDatabase {
 					t.Fatalf("take %d until %s: %+v, %v", i, end, d, err)
 				}

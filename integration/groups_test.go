@@ -245,7 +245,7 @@ func TestAllowAllInATransaction(t *testing.T) {
 	group := []pglimit.Request{{Key: "b"}, {Key: "a"}, {Key: "a", Limiter: "test/day", Limit: hours.WithBurst(3)}}
 	tx := session(t, pool)
 	for i, want := range []bool{true, false} {
-		if g, err := limiter.InTx(tx).AllowAll(t.Context(), group...); err != nil || g.Allowed != want || g.Decisions[2].Remaining != 2 {
+		if g, err := limiter.On(pglimit.InTx(tx)).AllowAll(t.Context(), group...); err != nil || g.Allowed != want || g.Decisions[2].Remaining != 2 {
 			t.Errorf("number %d: %+v, %v", i, g, err)
 		}
 	}

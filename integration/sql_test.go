@@ -47,26 +47,26 @@ func TestSQLTransactionOfTheCallers(t *testing.T) {
 			}
 		}
 		tx := beginSQL(t, db)
-		wants("in a transaction", limiter.InSQLTx(tx), "k", true)
-		wants("again", limiter.InSQLTx(tx), "k", false)
+		wants("in a transaction", limiter.On(pglimit.InSQLTx(tx)), "k", true)
+		wants("again", limiter.On(pglimit.InSQLTx(tx)), "k", false)
 		must(t, tx.Rollback())
 		wants("rolled back", limiter, "k", true)
 
 		tx = beginSQL(t, db)
-		wants("in another", limiter.InSQLTx(tx), "l", true)
+		wants("in another", limiter.On(pglimit.InSQLTx(tx)), "l", true)
 		must(t, tx.Commit())
 		wants("committed", limiter, "l", false)
 
 		conn, err := db.Conn(t.Context())
 		must(t, err)
 		defer func() { must(t, conn.Close()) }()
-		wants("on a connection", limiter.OnSQLConn(conn), "m", true)
+		wants("on a connection", limiter.On(pglimit.OnSQLConn(conn)), "m", true)
 		wants("elsewhere", limiter, "m", false)
 
-		if _, err := limiter.InSQLTx(tx).Allow(t.Context(), "k"); !errors.Is(err, pgx.ErrTxClosed) || !errors.Is(err, sql.ErrTxDone) || errors.Is(err, pglimit.ErrUnavailable) {
+		if _, err := limiter.On(pglimit.InSQLTx(tx)).Allow(t.Context(), "k"); !errors.Is(err, pgx.ErrTxClosed) || !errors.Is(err, sql.ErrTxDone) || errors.Is(err, pglimit.ErrUnavailable) {
 			t.Errorf("in a transaction that has ended: %v", err)
 		}
-		for name, in := range map[string]*pglimit.Limiter{"InSQLTx": limiter.InSQLTx((*sql.Tx)(nil)), "OnSQLConn": limiter.OnSQLConn(nil)} {
+		for name, in := range map[string]*pglimit.Limiter{"InSQLTx": limiter.On(pglimit.InSQLTx((*sql.Tx)(nil))), "OnSQLConn": limiter.On(pglimit.OnSQLConn(nil))} {
 			if _, err := in.Allow(t.Context(), "k"); err == nil {
 				t.Errorf("%s of nil: no error", name)
 			}

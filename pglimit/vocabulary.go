@@ -28,13 +28,13 @@ type (
 	// Pool is what [New] needs: a *pgxpool.Pool, or a type that embeds one.
 	Pool = rate.Pool
 
-	// Tx is what [Limiter.InTx] needs: a pgx.Tx, or a type that embeds one.
+	// Tx is what [InTx] needs: a pgx.Tx, or a type that embeds one.
 	Tx = rate.Tx
 
 	// SQLDB is what [NewSQL] needs: a *sql.DB, or a type that embeds one.
 	SQLDB = rate.SQLDB
 
-	// SQLTx is what [Limiter.InSQLTx] needs: a *sql.Tx, or a type that embeds one.
+	// SQLTx is what [InSQLTx] needs: a *sql.Tx, or a type that embeds one.
 	SQLTx = rate.SQLTx
 
 	// LimitError says why a Limit cannot be kept. It names the field.
