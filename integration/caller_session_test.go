@@ -16,7 +16,7 @@ import (
 
 // callersTransactions are the ways to hand a strategy a transaction of the caller's.
 var callersTransactions = map[string]func(t *testing.T, pool *pgxpool.Pool) database{
-	"pgx.Tx": func(t *testing.T, pool *pgxpool.Pool) database { return session(t, pool) },
+	"pgx.Tx": func(t *testing.T, pool *pgxpool.Pool) database { return begin(t, pool) },
 	"pgx.Conn": func(t *testing.T, pool *pgxpool.Pool) database {
 		conn, err := pgx.Connect(t.Context(), databaseURL(pool))
 		if err != nil {
@@ -136,7 +136,7 @@ func TestACallOnAConnectionIsATransactionOfItsOwn(t *testing.T) {
 				if strategy.Name() == "for_update_nowait" {
 					return
 				}
-				holder := session(t, pool)
+				holder := begin(t, pool)
 				take(t, holder, strategy, name+" c", hours)
 				if _, err := strategy.Take(soon(t, 20*time.Second), on(db), asks(hours, name+" c", name+" d")); !errors.Is(err, pglimit.ErrLocked) {
 					t.Errorf("%v: want ErrLocked", err)
@@ -307,7 +307,7 @@ func TestInTheCallersTransactionItIsChargedIfThatCommits(t *testing.T) {
 		limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: pglimit.Every(time.Hour)})
 		defer func() { must(t, limiter.Close(context.WithoutCancel(t.Context()))) }()
 		for _, commits := range []bool{false, true} {
-			tx := session(t, pool)
+			tx := begin(t, pool)
 			d, err := limiter.On(pglimit.InTx(tx)).Allow(t.Context(), "k")
 			if err != nil || !d.Allowed {
 				t.Fatalf("%+v, %v", d, err)

@@ -298,7 +298,7 @@ func TestEveryWayToTakeIsRolledBack(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours.WithBurst(5)})
-	tx := session(t, pool)
+	tx := begin(t, pool)
 	in := limiter.On(pglimit.InTx(tx))
 	r, err := in.ReserveN(t.Context(), "k", 2)
 	if err != nil || !r.OK() {

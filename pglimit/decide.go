@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -146,7 +147,7 @@ func (l *Limiter) late(parent, ctx context.Context, err error) error {
 	case err == nil, l.timeout == NoTimeout, parent.Err() != nil, CauseOf(err).isSetUp():
 		return err
 	case errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded):
-		return &timeoutError{l.timeout, rate.BusyConns(l.session), err}
+		return &timeoutError{l.timeout, session.BusyConns(l.session), err}
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
@@ -48,7 +49,7 @@ func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
 	if isNil(pool) {
 		return nil, errors.New("pglimit: New needs a pool, such as a *pgxpool.Pool")
 	}
-	return newLimiter(pool, rate.OnPool(pool), strategy, config)
+	return newLimiter(pool, session.OnPool(pool), strategy, config)
 }
 
 func newLimiter(pool any, session Session, strategy Strategy, config Config) (*Limiter, error) {

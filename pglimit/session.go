@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/internal/session"
 )
 
 // On returns the limiter in a transaction or on a connection of the caller's. [InTx], [OnConn],
@@ -46,7 +46,7 @@ func InTx(tx Tx) Session {
 	if isNil(tx) {
 		return nil
 	}
-	return rate.InTx(tx)
+	return session.InTx(tx)
 }
 
 // OnConn returns a Session on a connection of the caller's, inside a transaction or not, for
@@ -56,7 +56,7 @@ func OnConn(conn *pgx.Conn) Session {
 	if conn == nil {
 		return nil
 	}
-	return rate.OnConn(conn)
+	return session.OnConn(conn)
 }
 
 // InSQLTx is [InTx] for a transaction of database/sql: a *sql.Tx, or a type that embeds one, such
@@ -68,7 +68,7 @@ func InSQLTx(tx SQLTx) Session {
 	if isNil(tx) {
 		return nil
 	}
-	return rate.InSQLTx(tx)
+	return session.InSQLTx(tx)
 }
 
 // OnSQLConn is [OnConn] for a connection of database/sql that is in no transaction: database/sql
@@ -77,5 +77,5 @@ func OnSQLConn(conn *sql.Conn) Session {
 	if conn == nil {
 		return nil
 	}
-	return rate.OnSQLConn(conn)
+	return session.OnSQLConn(conn)
 }

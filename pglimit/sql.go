@@ -3,7 +3,7 @@ package pglimit
 import (
 	"errors"
 
-	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/internal/session"
 )
 
 // NewSQL is [New] on a *sql.DB, with the driver github.com/jackc/pgx/v5/stdlib or
@@ -24,5 +24,5 @@ func NewSQL(db SQLDB, strategy Strategy, config Config) (*Limiter, error) {
 	if isNil(db) {
 		return nil, errors.New("pglimit: NewSQL needs a database, such as a *sql.DB")
 	}
-	return newLimiter(db, rate.OnSQLDB(db), strategy, config)
+	return newLimiter(db, session.OnSQLDB(db), strategy, config)
 }
