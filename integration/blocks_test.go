@@ -103,7 +103,7 @@ func TestABlockedKeyIsDeniedInSQL(t *testing.T) {
 		}
 	}
 	for _, function := range []string{"allow", "peek"} {
-		tx := session(t, pool)
+		tx := begin(t, pool)
 		denied(tx, function, "10/1s", block.For)        // the tokens are there
 		denied(tx, function, "1/1000h", 1000*time.Hour) // and come back later than the block ends
 		if wrote := query[bool](t, tx, "select pg_current_xact_id_if_assigned() is not null"); wrote {

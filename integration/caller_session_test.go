@@ -16,7 +16,7 @@ import (
 
 // callersTransactions are the ways to hand a strategy a transaction of the caller's.
 var callersTransactions = map[string]func(t *testing.T, pool *pgxpool.Pool) database{
-	"pgx.Tx": func(t *testing.T, pool *pgxpool.Pool) database { return session(t, pool) },
+	"pgx.Tx": func(t *testing.T, pool *pgxpool.Pool) database { return begin(t, pool) },
 	"pgx.Conn": func(t *testing.T, pool *pgxpool.Pool) database {
 		conn, err := pgx.Connect(t.Context(), databaseURL(pool))
 		if err != nil {
@@ -136,7 +136,7 @@ func TestACallOnAConnectionIsATransactionOfItsOwn(t *testing.T) {
 				if strategy.Name() == "for_update_nowait" {
 					return
 				}
-				holder := session(t, pool)
+				holder := begin(t, pool)
 				take(t, holder, strategy, name+" c", hours)
 				if _, err := strategy.Take(soon(t, 20*time.Second), on(db), asks(hours, name+" c", name+" d")); !errors.Is(err, pglimit.ErrLocked) {
 					t.Errorf("%v: want ErrLocked", err)
@@ -307,12 +307,12 @@ func TestInTheCallersTransactionItIsChargedIfThatCommits(t *testing.T) {
 		limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: pglimit.Every(time.Hour)})
 		defer func() { must(t, limiter.Close(context.WithoutCancel(t.Context()))) }()
 		for _, commits := range []bool{false, true} {
-			tx := session(t, pool)
-			d, err := limiter.InTx(tx).Allow(t.Context(), "k")
+			tx := begin(t, pool)
+			d, err := limiter.On(pglimit.InTx(tx)).Allow(t.Context(), "k")
 			if err != nil || !d.Allowed {
 				t.Fatalf("%+v, %v", d, err)
 			}
-			if again, err := limiter.InTx(tx).Allow(t.Context(), "k"); err != nil || again.Allowed {
+			if again, err := limiter.On(pglimit.InTx(tx)).Allow(t.Context(), "k"); err != nil || again.Allowed {
 				t.Errorf("twice: %+v, %v", again, err)
 			}
 			if commits {
@@ -351,7 +351,7 @@ func TestOnTheCallersConnectionItIsChargedIfThatCommits(t *testing.T) {
 			before := limiter.Stats()
 			const takes = 12 // more than make a key busy
 			for i := range int64(takes) {
-				d, err := limiter.OnConn(conn).Allow(t.Context(), key)
+				d, err := limiter.On(pglimit.OnConn(conn)).Allow(t.Context(), key)
 				if err != nil || d.Allowed != (i < limit.Burst) || d.Source != pglimit.FromDatabase {
 					t.Fatalf("take %d until %s: %+v, %v", i, end, d, err)
 				}

@@ -22,7 +22,7 @@ func TestADenialDoesNotWaitForWhoUpdatesTheRow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	holder := session(t, pool)
+	holder := begin(t, pool)
 	if _, err := s.Take(t.Context(), on(holder), []pglimit.Request{ask("a", 1)}); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestAPlanThatWaitedIsNotKept(t *testing.T) {
 	patiently(t, pool)
 	limit := pglimit.PerSecond(100).WithBurst(10)
 	take(t, pool, s, "a", limit)
-	holder := session(t, pool)
+	holder := begin(t, pool)
 	take(t, holder, s, "b", limit)
 	var err error
 	whileBlocked(t, pool, func() {
@@ -88,7 +88,7 @@ func TestAPlanForARowThatChangedIsNotKept(t *testing.T) {
 			}
 			// It waits behind the look.
 			rewrite(t, pool, "token_bucket_decide", "writes := array_fill", "perform pg_catalog.pg_advisory_xact_lock_shared(1); writes := array_fill")
-			holder := session(t, pool)
+			holder := begin(t, pool)
 			execute(t, holder, "select pg_catalog.pg_advisory_xact_lock(1)")
 			want := []pglimit.Request{{Limiter: "test", Key: "a", Limit: limit, Tokens: 10, Unit: 1}, {Limiter: "test", Key: "b", Limit: limit, Tokens: 10, Unit: 1}}
 			var first error

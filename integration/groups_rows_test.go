@@ -38,7 +38,7 @@ func TestAGroupThatWasOvertakenDecidesAnew(t *testing.T) {
 					take(t, pool, strategies.TokenBucket{}, key, limit)
 				}
 			}
-			holder := session(t, pool)
+			holder := begin(t, pool)
 			if test.takes || test.makes {
 				take(t, holder, strategies.TokenBucket{}, "b", limit)
 			} else {
@@ -112,7 +112,7 @@ func TestWhatComesBackBehindTheLookIsSeen(t *testing.T) {
 				three := ask("k", 3, 3)
 				first, err := s.Take(t.Context(), on(pool), []pglimit.Request{three})
 				must(t, err)
-				holder := session(t, pool)
+				holder := begin(t, pool)
 				giveBack(t, holder, pglimit.Refund{Request: three, At: first[0].At})
 				var decisions []pglimit.Decision
 				whileBlocked(t, pool, func() { decisions, err = call(t.Context(), pool) }, func() { commit(t, holder) })
@@ -140,11 +140,11 @@ func TestTokensComeBackBeforeTheRowsAreLocked(t *testing.T) {
 	take(t, pool, s, "held", limit)
 	empty := []pglimit.Request{{Limiter: "test", Key: "without tokens", Limit: limit, Tokens: 2, Unit: 2}}
 	takeGroups(t, pool, empty)
-	holder := session(t, pool)
+	holder := begin(t, pool)
 	execute(t, holder, "select from pglimit.token_bucket where key = 'held' for update")
 	execute(t, holder, "update pglimit.token_bucket set full_ns = at_ns where key = 'without tokens'")
 	var d [][]pglimit.Decision
-	caller := session(t, pool)
+	caller := begin(t, pool)
 	whileBlocked(t, pool, func() { d = takeGroups(t, caller, asks(limit, "held"), asks(limit, "without tokens")) }, func() { commit(t, holder) })
 	if d[0][0].Granted != 1 || d[0][0].Remaining != 0 || d[1][0].Granted != 1 || d[1][0].Remaining != 1 {
 		t.Errorf("%+v", d)
@@ -164,7 +164,7 @@ func TestGroupsOfRowsThatNeedACloserLook(t *testing.T) {
 	for key, want := range map[string]bool{"leased": false, "owed": false, "owed little": true} {
 		for _, locked := range []bool{false, true} {
 			var granted bool
-			in := session(t, pool)
+			in := begin(t, pool)
 			err := in.QueryRow(t.Context(), `select d.grants[1] > 0 from pglimit.token_bucket_decide(
 				array[$1::text], '{test}', '{1000000000}', '{10000000000}', null, '{1}', null, null, '{1}', $2) d`, key, locked).Scan(&granted)
 			if err != nil || granted != want {
@@ -185,7 +185,7 @@ func TestGroupsWhenTheClockStepsBack(t *testing.T) {
 	limit := pglimit.Every(token).WithBurst(3)
 	for name, db := range map[string]func() database{
 		"alone":                    func() database { return pool },
-		"the caller's transaction": func() database { return session(t, pool) },
+		"the caller's transaction": func() database { return begin(t, pool) },
 	} {
 		three := asks(limit, name+" empty", name+" used")
 		three[0].Tokens, three[0].Unit = 3, 3
@@ -245,7 +245,7 @@ func TestGroupsOfARowThatIsALittleAhead(t *testing.T) {
 func TestGroupsGiveUpOnALockedTable(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	execute(t, session(t, pool), "lock table pglimit.token_bucket in share mode") // until the end
+	execute(t, begin(t, pool), "lock table pglimit.token_bucket in share mode") // until the end
 	ctx := soon(t, 10*time.Second)
 	_, err := units{strategies.TokenBucket{}}.TakeGroups(ctx, on(pool), [][]pglimit.Request{asks(plenty, "a"), asks(plenty, "b")})
 	if ctx.Err() != nil || sqlState(err) != "55P03" || !errors.Is(err, rate.ErrNothingTaken) {

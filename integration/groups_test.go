@@ -127,7 +127,7 @@ func TestAHeldRowStallsNoOtherGroup(t *testing.T) {
 			if known {
 				take(t, admin, strategies.TokenBucket{}, "user:0", config.Limit)
 			}
-			holder := session(t, admin)
+			holder := begin(t, admin)
 			take(t, holder, strategies.TokenBucket{}, "user:0", config.Limit)
 			began := time.Now()
 			ctx := soon(t, held)
@@ -243,9 +243,9 @@ func TestAllowAllInATransaction(t *testing.T) {
 	pool := newMigrated(t)
 	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours})
 	group := []pglimit.Request{{Key: "b"}, {Key: "a"}, {Key: "a", Limiter: "test/day", Limit: hours.WithBurst(3)}}
-	tx := session(t, pool)
+	tx := begin(t, pool)
 	for i, want := range []bool{true, false} {
-		if g, err := limiter.InTx(tx).AllowAll(t.Context(), group...); err != nil || g.Allowed != want || g.Decisions[2].Remaining != 2 {
+		if g, err := limiter.On(pglimit.InTx(tx)).AllowAll(t.Context(), group...); err != nil || g.Allowed != want || g.Decisions[2].Remaining != 2 {
 			t.Errorf("number %d: %+v, %v", i, g, err)
 		}
 	}

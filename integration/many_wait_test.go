@@ -32,7 +32,7 @@ func TestACallOfManyThatWaitedIsDatedAfterwards(t *testing.T) {
 			if test.known {
 				take(t, pool, s, "waited for", limit)
 			}
-			holder := session(t, pool)
+			holder := begin(t, pool)
 			take(t, holder, s, "waited for", limit)
 			var decisions []pglimit.Decision
 			var err error
@@ -89,7 +89,7 @@ func TestACallOfManyWaitsInTheCallersTransactionOnly(t *testing.T) {
 			if known {
 				take(t, pool, s, "stuck", limit)
 			}
-			holder := session(t, pool)
+			holder := begin(t, pool)
 			take(t, holder, s, "stuck", limit)
 			before := query[int64](t, pool, "select sum(full_ns)::bigint from pglimit.token_bucket")
 
@@ -105,7 +105,7 @@ func TestACallOfManyWaitsInTheCallersTransactionOnly(t *testing.T) {
 				t.Error("it took something")
 			}
 
-			mine := session(t, pool)
+			mine := begin(t, pool)
 			var decisions []pglimit.Decision
 			whileBlocked(t, pool, func() { decisions, err = s.Take(t.Context(), on(mine), asks(limit, "new", "old", "stuck")) }, func() {
 				passes(t, pool, time.Second)

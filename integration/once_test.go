@@ -57,7 +57,7 @@ func TestSweepRemovesExpiredIDs(t *testing.T) {
 	sweep(0) // on any machine that needs no 30 s for it
 	free(61 * time.Second)
 	// One that somebody holds stays, and is not waited for.
-	holder := session(t, pool)
+	holder := begin(t, pool)
 	execute(t, holder, "select from pglimit.token_bucket_answers where id like '%0007' for update")
 	sweep(499)
 	if err := holder.Rollback(t.Context()); err != nil {
@@ -218,7 +218,7 @@ func TestTheLastTokenGoesToTheSameIDBetweenTwoLooks(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	execute(t, pool, pausingClock)
-	holder, second := session(t, pool), newPool(t, databaseURL(pool), 1)
+	holder, second := begin(t, pool), newPool(t, databaseURL(pool), 1)
 	execute(t, holder, "select pg_advisory_xact_lock(1)")
 	execute(t, second, "select set_config('test.pauses', 'yes', false)")
 	decided := make(chan pglimit.Decision, 1)

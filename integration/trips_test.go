@@ -64,7 +64,7 @@ func TestRoundTripsPerDecision(t *testing.T) {
 // tripWays are the other ways to ask that the strategy knows. Each returns how many trips it took.
 func tripWays(t *testing.T, conn *pgx.Conn, strategy strategies.Strategy) map[string]func(trips *atomic.Int64) int64 {
 	t.Helper()
-	limiter := newLimiter(t, newPool(t, conn.Config().ConnString(), 1), strategy, pglimit.Config{Name: "test", Limit: hours}).OnConn(conn)
+	limiter := newLimiter(t, newPool(t, conn.Config().ConnString(), 1), strategy, pglimit.Config{Name: "test", Limit: hours}).On(pglimit.OnConn(conn))
 	of := func(ask func() error) func(*atomic.Int64) int64 {
 		return func(trips *atomic.Int64) int64 {
 			before := trips.Load()

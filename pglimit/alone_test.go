@@ -215,7 +215,7 @@ func TestHowManyGoAloneAtOnce(t *testing.T) {
 		for i := range 9 {
 			requests = append(requests, pglimit.Request{Key: fmt.Sprint("k", i/2), Tokens: 1, ID: fmt.Sprint(i)})
 		}
-		for limiter, most := range map[*pglimit.Limiter]int{limiter: 3, limiter.InTx(pglimitTx{}): 1} {
+		for limiter, most := range map[*pglimit.Limiter]int{limiter: 3, limiter.On(pglimit.InTx(pglimitTx{})): 1} {
 			s.most, s.asked = 0, nil
 			if decisions, err := limiter.Take(t.Context(), requests...); err != nil || len(decisions) != 9 {
 				t.Error(err)
@@ -239,7 +239,7 @@ func TestHowManyGoAloneAtOnce(t *testing.T) {
 func TestTheOrderOfThoseThatGoAlone(t *testing.T) {
 	t.Parallel()
 	s := &onceFake{fake: &fake{}}
-	in := newLimiter(t, s, nil).InTx(pglimitTx{})
+	in := newLimiter(t, s, nil).On(pglimit.InTx(pglimitTx{}))
 	for range 20 {
 		s.asked = nil
 		var requests []pglimit.Request

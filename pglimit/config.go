@@ -27,7 +27,7 @@ type Config struct {
 	// NoTimeout: only the deadline of the context.
 	Timeout time.Duration
 
-	// Durability of grants. Zero: Relaxed. In a transaction of the caller's (see [Limiter.InTx]) the
+	// Durability of grants. Zero: Relaxed. In a transaction of the caller's (see [Limiter.On]) the
 	// transaction's own synchronous_commit counts.
 	Durability Durability
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -153,7 +154,7 @@ func (l *Limiter) late(parent, ctx context.Context, err error) error {
 	case err == nil, l.timeout == NoTimeout, parent.Err() != nil, CauseOf(err).isSetUp():
 		return err
 	case errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded):
-		return &timeoutError{l.timeout, rate.BusyConns(l.session), err}
+		return &timeoutError{l.timeout, session.BusyConns(l.session), err}
 	}
 	return err
 }
@@ -265,7 +266,7 @@ func (l *Limiter) call(ctx context.Context, operation string, requests int, stra
 // guard turns a panic of the strategy into an error for its callers. Nobody else is affected.
 func (l *Limiter) guard(strategy func() error) (err error) {
 	if l.session == nil {
-		return errors.New("pglimit: InTx, OnConn, InSQLTx and OnSQLConn need a transaction or a connection, and got nil")
+		return errors.New("pglimit: On needs a transaction or a connection, and got nil")
 	}
 	defer func() {
 		if what := recover(); what != nil {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -252,18 +253,18 @@ func TestAWaitInABubble(t *testing.T) {
 // Behind the pool there is no database: a statement is an error, and no panic.
 func TestThePoolHasNoDatabase(t *testing.T) {
 	t.Parallel()
-	session := rate.OnPool(pglimittest.Memory().Pool())
+	on := session.OnPool(pglimittest.Memory().Pool())
 	ctx := t.Context()
 	var n int
 	for name, call := range map[string]func() error{
-		"Exec":     func() error { _, err := session.Exec(ctx, "select 2"); return err },
-		"Row":      func() error { return session.Row(ctx, "select 2", nil, &n) },
-		"Pipeline": func() error { _, err := session.Pipeline(ctx, rate.Statement{SQL: "select 2"}); return err },
+		"Exec":     func() error { _, err := on.Exec(ctx, "select 2"); return err },
+		"Row":      func() error { return on.Row(ctx, "select 2", nil, &n) },
+		"Pipeline": func() error { _, err := on.Pipeline(ctx, rate.Statement{SQL: "select 2"}); return err },
 		"Pipeline rows": func() error {
-			_, err := session.Pipeline(ctx, rate.Statement{SQL: "select 2", Into: []any{&n}})
+			_, err := on.Pipeline(ctx, rate.Statement{SQL: "select 2", Into: []any{&n}})
 			return err
 		},
-		"OneConnection": func() error { return session.OneConnection(ctx, func(rate.Session) error { return nil }) },
+		"OneConnection": func() error { return on.OneConnection(ctx, func(rate.Session) error { return nil }) },
 	} {
 		if err := call(); err == nil {
 			t.Errorf("%s: no error", name)

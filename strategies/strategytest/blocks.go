@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -179,9 +180,9 @@ func blockedWhileItWaits(s *suite) {
 	waiter, decided := s.connect(), make(chan rate.Decision, 1)
 	var call sync.WaitGroup
 	err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-		s.takeAll(rate.InTx(tx), s.ask("k", limit, 1, 1))
+		s.takeAll(session.InTx(tx), s.ask("k", limit, 1, 1))
 		call.Go(func() {
-			d, err := s.knows(aBlock).TakeOrBlock(s.Context(), rate.OnConn(waiter), s.ask("k", limit, 1, 1), block)
+			d, err := s.knows(aBlock).TakeOrBlock(s.Context(), session.OnConn(waiter), s.ask("k", limit, 1, 1), block)
 			if err != nil {
 				s.Error(err)
 			}
@@ -230,7 +231,7 @@ func blocksInTransaction(s *suite) {
 	s.take("k", limit, 1, 1)
 	for _, end := range []error{errRollback, nil} {
 		err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-			if d := s.blockOn(rate.InTx(tx), s.ask("k", limit, 1, 1), block); d.Blocked {
+			if d := s.blockOn(session.InTx(tx), s.ask("k", limit, 1, 1), block); d.Blocked {
 				s.Errorf("%v: the first denial that counts: %+v", end, d)
 			}
 			return end

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -234,7 +235,7 @@ func (s *suite) connected(mode pgx.QueryExecMode) rate.Session {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() { _ = conn.Close(context.WithoutCancel(s.Context())) })
-	return rate.OnConn(conn)
+	return session.OnConn(conn)
 }
 
 // sweepAll walks the whole table.

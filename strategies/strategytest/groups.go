@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
@@ -369,16 +370,16 @@ func (s *suite) randomGroups(random *rand.Rand, limits []rate.Limit) (groups [][
 func (s *suite) takeSomehow(strategy units, pool *pgxpool.Pool, how int, groups [][]rate.Request) (decisions [][]rate.Decision, err error) {
 	switch how {
 	case 0, 1:
-		return strategy.TakeGroups(s.Context(), rate.OnPool(pool), groups)
+		return strategy.TakeGroups(s.Context(), session.OnPool(pool), groups)
 	case 2:
 		err = pgx.BeginFunc(s.Context(), pool, func(tx pgx.Tx) error {
-			decisions, err = strategy.TakeGroups(s.Context(), rate.InTx(tx), groups)
+			decisions, err = strategy.TakeGroups(s.Context(), session.InTx(tx), groups)
 			return err
 		})
 		return decisions, err
 	}
 	for _, group := range groups {
-		alone, err := strategy.Take(s.Context(), rate.OnPool(pool), group[:1])
+		alone, err := strategy.Take(s.Context(), session.OnPool(pool), group[:1])
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -148,14 +149,14 @@ func badOnce(s *suite) {
 	// The ID was granted something else. In the caller's transaction, that goes on.
 	s.wants(s.once(s.session, good), 2, 7)
 	err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-		for _, session := range []rate.Session{s.session, rate.InTx(tx)} {
+		for _, on := range []rate.Session{s.session, session.InTx(tx)} {
 			for _, r := range []rate.Request{s.named("id", "k", limit, 1), s.named("id", "k", limit.WithBurst(8), 3)} {
-				_, err := strategy.TakeOnce(s.Context(), session, r, time.Hour)
+				_, err := strategy.TakeOnce(s.Context(), on, r, time.Hour)
 				if bad := (*rate.RequestError)(nil); !errors.As(err, &bad) || bad.Field != "ID" {
 					s.Errorf("%d tokens of %v under an ID that was granted 2 of %v: %v", r.Tokens, r.Limit, limit, err)
 				}
 			}
-			s.wants(s.once(session, good), 2, 7)
+			s.wants(s.once(on, good), 2, 7)
 		}
 		return nil
 	})
@@ -171,9 +172,9 @@ func onceInTransaction(s *suite) {
 	for _, commit := range []bool{false, true} {
 		var inside rate.Decision
 		err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-			inside = s.once(rate.InTx(tx), s.named("id", "k", limit, 2))
+			inside = s.once(session.InTx(tx), s.named("id", "k", limit, 2))
 			s.wants(inside, 2, 7)
-			if again := s.once(rate.InTx(tx), s.named("id", "k", limit, 2)); again != inside {
+			if again := s.once(session.InTx(tx), s.named("id", "k", limit, 2)); again != inside {
 				s.Errorf("in the same transaction: %+v, then %+v", inside, again)
 			}
 			if !commit {
@@ -215,13 +216,13 @@ func onceWaits(s *suite) {
 				s.Fatal(err)
 			}
 			defer func() { _ = tx.Rollback(context.WithoutCancel(s.Context())) }()
-			first := s.once(rate.InTx(tx), s.named("id", key, limit, 1))
+			first := s.once(session.InTx(tx), s.named("id", key, limit, 1))
 			s.wants(first, 1, burst-1)
 			second := make(chan rate.Decision, 1)
 			conn := s.connect()
 			var call sync.WaitGroup
 			call.Go(func() {
-				d, err := s.knows(anID).TakeOnce(s.Context(), rate.OnConn(conn), s.named("id", key, limit, 1), time.Hour)
+				d, err := s.knows(anID).TakeOnce(s.Context(), session.OnConn(conn), s.named("id", key, limit, 1), time.Hour)
 				if err != nil {
 					s.Errorf("%s: %v", key, err)
 				}
@@ -296,7 +297,7 @@ func onceWritesNothing(s *suite) {
 func onceUnderLoad(s *suite) {
 	const callers, each = 32, 6
 	strategy, limit := s.knows(anID), s.needs(slow(callers*each*2/3))
-	sessions := []rate.Session{s.session, rate.OnPool(s.looksForDeadlocks())}
+	sessions := []rate.Session{s.session, session.OnPool(s.looksForDeadlocks())}
 	var mu sync.Mutex
 	answers := make(map[string]rate.Decision)
 	var granted int64
