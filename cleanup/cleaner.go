@@ -10,6 +10,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -66,7 +67,7 @@ func New[S rate.Sweeper](pool *pgxpool.Pool, strategies []S, config Config) (*Cl
 	if err != nil {
 		return nil, err
 	}
-	return newCleaner(rate.OnPool(pool), locker, sweepers, config), nil
+	return newCleaner(session.OnPool(pool), locker, sweepers, config), nil
 }
 
 func newCleaner(session rate.Session, locker locker, strategies []rate.Sweeper, config Config) *Cleaner {

@@ -165,7 +165,7 @@ func TestLocksAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := limiter.InTx(tx).Allow(t.Context(), "k"); err != nil {
+	if _, err := limiter.On(pglimit.InTx(tx)).Allow(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
 	if got := numbers(t, pool, nil); got["lock_waiters"] != 0 || got["locks RowExclusiveLock"] == 0 {

@@ -164,7 +164,7 @@ func TestTheAlerts(t *testing.T) {
 		if severity := r.Labels["severity"]; !slices.Contains([]string{"critical", "warning", "info"}, severity) {
 			t.Errorf("%s: severity %q", r.Alert, severity)
 		}
-		if r.Annotations["runbook_url"] != "docs/operations.md#"+strings.ToLower(r.Alert) || !strings.Contains(r.Annotations["summary"], "{{ $labels.") || len(r.Annotations["description"]) < 60 {
+		if r.Annotations["runbook_url"] != "docs/alerts.md#"+strings.ToLower(r.Alert) || !strings.Contains(r.Annotations["summary"], "{{ $labels.") || len(r.Annotations["description"]) < 60 {
 			t.Errorf("%s: %q", r.Alert, r.Annotations)
 		}
 		if !strings.Contains(string(tests), `alertname="`+r.Alert+`"`) {

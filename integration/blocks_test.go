@@ -12,7 +12,7 @@ var hourly = pglimit.Block{After: 1, Within: time.Hour, For: time.Hour, Max: 4 *
 
 func takeOrBlock(t *testing.T, db database, key string, limit pglimit.Limit, tokens int64, block pglimit.Block) pglimit.Decision {
 	t.Helper()
-	d, err := strategies.TokenBucket{}.TakeOrBlock(t.Context(), on(db), pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1)}, block)
+	d, err := units{strategies.TokenBucket{}}.TakeOrBlock(t.Context(), on(db), pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1)}, block)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestAStepBackBeginsNoBlock(t *testing.T) {
 	pool := newMigrated(t)
 	execute(t, pool, `insert into pglimit.token_bucket_blocks (key, limiter, denials, since_ns, level, forget_ns, at_ns)
 		select 'k', 'test', 1, later, 0, later, later from (select pglimit.clock_ns() + 60000000000) ahead(later)`)
-	execute(t, pool, "select pglimit.token_bucket_block_lock('k', 'test')")
+	execute(t, pool, "select pglimit.token_bucket_count_denial('k', 'test', null, null, null, null, null)")
 	if !query[bool](t, pool, "select until_ns is null and at_ns <= pglimit.clock_ns() from pglimit.token_bucket_blocks") {
 		t.Error(query[string](t, pool, "select b::text from pglimit.token_bucket_blocks b"))
 	}
@@ -103,7 +103,7 @@ func TestABlockedKeyIsDeniedInSQL(t *testing.T) {
 		}
 	}
 	for _, function := range []string{"allow", "peek"} {
-		tx := session(t, pool)
+		tx := begin(t, pool)
 		denied(tx, function, "10/1s", block.For)        // the tokens are there
 		denied(tx, function, "1/1000h", 1000*time.Hour) // and come back later than the block ends
 		if wrote := query[bool](t, tx, "select pg_current_xact_id_if_assigned() is not null"); wrote {

@@ -35,15 +35,15 @@ func TestTheErrorNamesAPoolThatOthersUse(t *testing.T) {
 	t.Run("pgx", func(t *testing.T) {
 		t.Parallel()
 		pool := newPool(t, databaseURL(newMigrated(t)), 2)
-		session(t, pool)
-		session(t, pool)
+		begin(t, pool)
+		begin(t, pool)
 		late(t, newLimiter(t, pool, strategies.TokenBucket{}, config), 2, true)
 	})
 	t.Run("another program holds the row", func(t *testing.T) {
 		t.Parallel()
 		admin := newMigrated(t)
 		take(t, admin, strategies.TokenBucket{}, "k", hours)
-		execute(t, session(t, admin), "update pglimit.token_bucket set limiter = 'api'")
+		execute(t, begin(t, admin), "update pglimit.token_bucket set limiter = 'api'")
 		late(t, newLimiter(t, newPool(t, databaseURL(admin), 2), strategies.TokenBucket{}, config), 2, false)
 	})
 	eachSQLDriver(t, func(t *testing.T, _ *pgxpool.Pool, open func(int) *sql.DB) {

@@ -16,7 +16,7 @@ import (
 
 // callersTransactions are the ways to hand a strategy a transaction of the caller's.
 var callersTransactions = map[string]func(t *testing.T, pool *pgxpool.Pool) database{
-	"pgx.Tx": func(t *testing.T, pool *pgxpool.Pool) database { return session(t, pool) },
+	"pgx.Tx": func(t *testing.T, pool *pgxpool.Pool) database { return begin(t, pool) },
 	"pgx.Conn": func(t *testing.T, pool *pgxpool.Pool) database {
 		conn, err := pgx.Connect(t.Context(), databaseURL(pool))
 		if err != nil {
@@ -49,7 +49,7 @@ func TestTheCallersTransactionIsLeftAsItWas(t *testing.T) {
 		for name, begin := range callersTransactions {
 			t.Run(name, func(t *testing.T) {
 				limit := hours.WithBurst(1)
-				if strategy.Check(limit.WithBurst(10)) == nil {
+				if strategy.Check(&pglimit.Request{Limit: limit.WithBurst(10)}) == nil {
 					limit.Burst = 10
 				}
 				// Relaxed and impatient: what changes settings in a transaction of our own.
@@ -136,7 +136,7 @@ func TestACallOnAConnectionIsATransactionOfItsOwn(t *testing.T) {
 				if strategy.Name() == "for_update_nowait" {
 					return
 				}
-				holder := session(t, pool)
+				holder := begin(t, pool)
 				take(t, holder, strategy, name+" c", hours)
 				if _, err := strategy.Take(soon(t, 20*time.Second), on(db), asks(hours, name+" c", name+" d")); !errors.Is(err, pglimit.ErrLocked) {
 					t.Errorf("%v: want ErrLocked", err)
@@ -199,7 +199,7 @@ func TestTheViewAgreesWithAPeek(t *testing.T) {
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(time.Hour).WithBurst(100)
 		view := "select tokens_owed + tokens_leased, full_at, last_taken_at from pglimit.buckets where strategy = $1 and limiter = 'test' and key = 'k' and seconds_per_token = 3600"
-		if strategy.Check(limit) != nil {
+		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 			limit.Burst = 1
 			view = "select 1 - available::int::bigint, full_at, last_taken_at from pglimit.ranges where $1 <> '' and limiter = 'test' and key = 'k'"
 		}
@@ -307,12 +307,12 @@ func TestInTheCallersTransactionItIsChargedIfThatCommits(t *testing.T) {
 		limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: pglimit.Every(time.Hour)})
 		defer func() { must(t, limiter.Close(context.WithoutCancel(t.Context()))) }()
 		for _, commits := range []bool{false, true} {
-			tx := session(t, pool)
-			d, err := limiter.InTx(tx).Allow(t.Context(), "k")
+			tx := begin(t, pool)
+			d, err := limiter.On(pglimit.InTx(tx)).Allow(t.Context(), "k")
 			if err != nil || !d.Allowed {
 				t.Fatalf("%+v, %v", d, err)
 			}
-			if again, err := limiter.InTx(tx).Allow(t.Context(), "k"); err != nil || again.Allowed {
+			if again, err := limiter.On(pglimit.InTx(tx)).Allow(t.Context(), "k"); err != nil || again.Allowed {
 				t.Errorf("twice: %+v, %v", again, err)
 			}
 			if commits {
@@ -334,7 +334,7 @@ func TestOnTheCallersConnectionItIsChargedIfThatCommits(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := hours.WithBurst(1)
-		if strategy.Check(hours.WithBurst(100)) == nil {
+		if strategy.Check(&pglimit.Request{Limit: hours.WithBurst(100)}) == nil {
 			limit.Burst = 100
 		}
 		_, leases := strategy.(pglimit.Leaser)
@@ -351,7 +351,7 @@ func TestOnTheCallersConnectionItIsChargedIfThatCommits(t *testing.T) {
 			before := limiter.Stats()
 			const takes = 12 // more than make a key busy
 			for i := range int64(takes) {
-				d, err := limiter.OnConn(conn).Allow(t.Context(), key)
+				d, err := limiter.On(pglimit.OnConn(conn)).Allow(t.Context(), key)
 				if err != nil || d.Allowed != (i < limit.Burst) || d.Source != pglimit.FromDatabase {
 					t.Fatalf("take %d until %s: %+v, %v", i, end, d, err)
 				}

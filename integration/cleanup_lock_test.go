@@ -95,7 +95,7 @@ func TestCleanupTwoClaimARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := session(t, pool)
+	first := begin(t, pool)
 	execute(t, first, "insert into pglimit.schedule values ('job', now(), now() + interval '54 minutes')")
 	whileBlocked(t, pool, func() { _, err = locker.Lock(t.Context(), "job") }, func() { commit(t, first) })
 	if !errors.Is(err, cleanup.ErrNotDue) {

@@ -41,7 +41,7 @@ func TestCleanupIsLossless(t *testing.T) {
 			peeks := make([]pglimit.Request, 200)
 			for i := range peeks {
 				limit := pglimit.Every(time.Duration(1+random.IntN(20_000)) * time.Millisecond)
-				if many := limit.WithBurst(1 + random.Int64N(10)); strategy.Check(many) == nil {
+				if many := limit.WithBurst(1 + random.Int64N(10)); strategy.Check(&pglimit.Request{Limit: many}) == nil {
 					limit = many
 				}
 				peeks[i] = pglimit.Request{Limiter: "lossless", Key: fmt.Sprint("key ", i), Limit: limit, Unit: 1}
@@ -92,7 +92,7 @@ func TestCleanupAndTakesOfTheSameRows(t *testing.T) {
 		t.Run(strategy.Name(), func(t *testing.T) {
 			t.Parallel()
 			limit := pglimit.Every(time.Hour)
-			if many := limit.WithBurst(3); strategy.Check(many) == nil {
+			if many := limit.WithBurst(3); strategy.Check(&pglimit.Request{Limit: many}) == nil {
 				limit = many
 			}
 			const keys, callers = 40, 4

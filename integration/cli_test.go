@@ -39,6 +39,7 @@ func TestCLI(t *testing.T) {
 		"prints grants that are enough":               cliPrintsGrants,
 		"keeps buckets in unlogged tables":            cliSetsStorage,
 		"runs the handbook":                           cliRunsTheHandbook,
+		"knows the commands of docs/bench.md":         cliKnowsTheCommandsOfBench,
 		"resets every key of a limiter":               cliResetsAll,
 		"cleans up once":                              cliCleansUpOnce,
 		"cleanup ends cleanly on Ctrl-C":              cliCleanupEndsOnInterrupt,

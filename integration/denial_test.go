@@ -88,7 +88,7 @@ func TestTokenBucketDeniesReadOnly(t *testing.T) {
 	take(t, pool, strategy, "taken", hours)
 	take(t, pool, strategy, "spare", burst)
 	take(t, pool, strategy, "spare 2", burst)
-	tx := session(t, pool)
+	tx := begin(t, pool)
 	execute(t, tx, "set transaction read only")
 	execute(t, pool, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$")
 	standby := newPool(t, databaseURL(pool), 4)

@@ -22,7 +22,7 @@ func TestADenialDoesNotWaitForWhoUpdatesTheRow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	holder := session(t, pool)
+	holder := begin(t, pool)
 	if _, err := s.Take(t.Context(), on(holder), []pglimit.Request{ask("a", 1)}); err != nil {
 		t.Fatal(err)
 	}
@@ -48,12 +48,12 @@ func TestAPlanThatWaitedIsNotKept(t *testing.T) {
 	patiently(t, pool)
 	limit := pglimit.PerSecond(100).WithBurst(10)
 	take(t, pool, s, "a", limit)
-	holder := session(t, pool)
+	holder := begin(t, pool)
 	take(t, holder, s, "b", limit)
 	var err error
 	whileBlocked(t, pool, func() {
 		_, err = pool.Exec(t.Context(), `select pglimit.token_bucket_take_many(array['a', 'b'], '{test}', '{10000000}', '{100000000}',
-			'{10,10}', '{1,2}', '{10,10}', '{1,1}', null)`)
+			'{10,10}', '{1,2}', '{10,10}', '{1,1}', null, null, false, '20ms')`)
 	}, func() {
 		passes(t, pool, 150*time.Millisecond)
 		if err := holder.Rollback(t.Context()); err != nil {
@@ -86,16 +86,16 @@ func TestAPlanForARowThatChangedIsNotKept(t *testing.T) {
 			for range 5 {
 				take(t, pool, s, "a", limit)
 			}
-			// The look waits in the middle of its statement.
-			rewrite(t, pool, "in_turn", "granted bigint := 0", "granted bigint := (select 0 from pg_catalog.pg_advisory_xact_lock_shared(1))")
-			holder := session(t, pool)
+			// It waits behind the look.
+			rewrite(t, pool, "token_bucket_decide", "writes := array_fill", "perform pg_catalog.pg_advisory_xact_lock_shared(1); writes := array_fill")
+			holder := begin(t, pool)
 			execute(t, holder, "select pg_catalog.pg_advisory_xact_lock(1)")
 			want := []pglimit.Request{{Limiter: "test", Key: "a", Limit: limit, Tokens: 10, Unit: 1}, {Limiter: "test", Key: "b", Limit: limit, Tokens: 10, Unit: 1}}
 			var first error
 			var decisions []pglimit.Decision
 			whileBlocked(t, pool, func() {
 				_, first = pool.Exec(t.Context(), `select pglimit.token_bucket_take_many(array['a', 'b'], '{test}', array[$1::bigint], array[$2::bigint],
-					'{10,10}', '{1,2}', '{10,10}', '{1,1}', null)`, limit.Token().Nanoseconds(), limit.Window().Nanoseconds())
+					'{10,10}', '{1,2}', '{10,10}', '{1,1}', null, null, false, '20ms')`, limit.Token().Nanoseconds(), limit.Window().Nanoseconds())
 				decisions = takeAll(t, pool, s, want...)
 			}, func() {
 				execute(t, pool, test.change)

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/pglimit/ratelimit/adapters/httplimit"
 	"github.com/pglimit/ratelimit/cleanup"
+	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
@@ -46,6 +48,14 @@ func docsBehindPgBouncer(ctx context.Context, use func(*pgxpool.Pool) error) err
 		return err
 	}
 	return use(pool)
+}
+
+func docsMigrateInTheBackground(ctx context.Context, pool *pgxpool.Pool) {
+	go func() {
+		if err := migrations.Up(ctx, pool, migrations.WaitForServer()); err != nil {
+			slog.Error("rate limits are not migrated", "error", err)
+		}
+	}()
 }
 
 func docsMoving(ctx context.Context, limiter *pglimit.Limiter) error {

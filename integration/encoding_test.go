@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -82,12 +83,12 @@ func TestAConnectionThatMisreadsAKeyIsRefused(t *testing.T) {
 		tx, err := db.BeginTx(t.Context(), nil)
 		must(t, err)
 		defer tx.Rollback() //nolint:errcheck // of the test
-		for name, session := range map[string]rate.Session{
-			"pool": on(other), "conn": on(conn), "tx": on(session(t, other)), "sql.DB": rate.OnSQLDB(db), "sql.Conn": rate.OnSQLConn(sqlConn), "sql.Tx": rate.InSQLTx(tx),
+		for name, on := range map[string]rate.Session{
+			"pool": session.OnPool(other), "conn": session.OnConn(conn.Conn()), "tx": session.InTx(begin(t, other)), "sql.DB": session.OnSQLDB(db), "sql.Conn": session.OnSQLConn(sqlConn), "sql.Tx": session.InSQLTx(tx),
 		} {
 			for key, ascii := range map[string]bool{encoding + name: true, encoding + name + " é": false} {
 				for _, keys := range [][]string{{key}, {key, "z" + encoding + name}} {
-					_, err := (strategies.TokenBucket{}).Take(t.Context(), session, asks(hours, keys...))
+					_, err := (strategies.TokenBucket{}).Take(t.Context(), on, asks(hours, keys...))
 					if reads || ascii {
 						if err != nil {
 							t.Errorf("%s, %s: %q: %v", encoding, name, keys, err)

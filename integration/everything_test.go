@@ -133,7 +133,7 @@ func (e *everything) inTx(key string, n int64) error {
 		return err
 	}
 	defer tx.Rollback(e.t.Context()) //nolint:errcheck // it may be committed
-	in, granted := e.slow.InTx(tx), int64(0)
+	in, granted := e.slow.On(pglimit.InTx(tx)), int64(0)
 	switch e.random.IntN(3) {
 	case 0:
 		g, failed := in.AllowAll(e.t.Context(), pglimit.Request{Key: "key:0", Tokens: n}, pglimit.Request{Key: "key:2"})
@@ -298,8 +298,8 @@ func TestEveryWayToTakeIsRolledBack(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours.WithBurst(5)})
-	tx := session(t, pool)
-	in := limiter.InTx(tx)
+	tx := begin(t, pool)
+	in := limiter.On(pglimit.InTx(tx))
 	r, err := in.ReserveN(t.Context(), "k", 2)
 	if err != nil || !r.OK() {
 		t.Errorf("%+v, %v", r, err)

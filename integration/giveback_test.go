@@ -20,7 +20,7 @@ func TestGrantsLessRefundsAreWhatTheBucketOwes(t *testing.T) {
 	const callers, rounds = 32, 25
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(3000 * time.Hour).WithBurst(500)
-		if strategy.Check(limit) != nil {
+		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 			limit.Burst = 1
 		}
 		keys := []string{"a", "b", "c"}
@@ -81,7 +81,7 @@ func TestARefundIsShortOfWhatFlowedBack(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(time.Minute).WithBurst(10)
-		if strategy.Check(limit) != nil {
+		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 			t.Skip("a range of time is given back whole")
 		}
 		request := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 10, Unit: 10}
@@ -123,7 +123,7 @@ func TestARefundOfALargerBurstTakesNothing(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		now := pglimit.PerSecond(1).WithBurst(10)
-		if strategy.Check(now) != nil {
+		if strategy.Check(&pglimit.Request{Limit: now}) != nil {
 			t.Skip("it has no burst")
 		}
 		former := now.WithBurst(100)

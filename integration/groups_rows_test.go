@@ -32,14 +32,13 @@ func TestAGroupThatWasOvertakenDecidesAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := newMigrated(t)
-			rewrite(t, pool, "token_bucket_take_groups", "'20ms'", "'0'")
 			patiently(t, pool)
 			for _, key := range []string{"a", "b", "c"} {
 				if key != "b" || !test.makes {
 					take(t, pool, strategies.TokenBucket{}, key, limit)
 				}
 			}
-			holder := session(t, pool)
+			holder := begin(t, pool)
 			if test.takes || test.makes {
 				take(t, holder, strategies.TokenBucket{}, "b", limit)
 			} else {
@@ -51,7 +50,7 @@ func TestAGroupThatWasOvertakenDecidesAnew(t *testing.T) {
 			whileBlocked(t, pool, func() {
 				group := asks(limit, "c", "b", "a")
 				group[0].Impatient = true
-				decisions, err = strategies.TokenBucket{}.TakeGroups(t.Context(), on(pool), [][]pglimit.Request{group})
+				decisions, err = units{strategies.TokenBucket{}}.TakeGroups(t.Context(), on(pool), [][]pglimit.Request{group})
 			}, func() {
 				passes(t, pool, test.waits)
 				over = query[time.Time](t, pool, "select clock_timestamp()")
@@ -88,7 +87,7 @@ func TestWhatComesBackBehindTheLookIsSeen(t *testing.T) {
 	s := strategies.TokenBucket{}
 	for function, call := range map[string]func(context.Context, database) ([]pglimit.Decision, error){
 		"token_bucket_take_groups": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
-			d, err := s.TakeGroups(ctx, on(db), [][]pglimit.Request{{ask("k", 1, 1)}, {ask("k", 2, 2)}})
+			d, err := units{s}.TakeGroups(ctx, on(db), [][]pglimit.Request{{ask("k", 1, 1)}, {ask("k", 2, 2)}})
 			return slices.Concat(d...), err
 		},
 		"token_bucket_take": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
@@ -110,11 +109,10 @@ func TestWhatComesBackBehindTheLookIsSeen(t *testing.T) {
 				// The clock stands still: it must not show how long they waited.
 				execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
 				patiently(t, pool)
-				rewrite(t, pool, "token_bucket_take_groups", "'20ms'", "'0'")
 				three := ask("k", 3, 3)
 				first, err := s.Take(t.Context(), on(pool), []pglimit.Request{three})
 				must(t, err)
-				holder := session(t, pool)
+				holder := begin(t, pool)
 				giveBack(t, holder, pglimit.Refund{Request: three, At: first[0].At})
 				var decisions []pglimit.Decision
 				whileBlocked(t, pool, func() { decisions, err = call(t.Context(), pool) }, func() { commit(t, holder) })
@@ -142,11 +140,11 @@ func TestTokensComeBackBeforeTheRowsAreLocked(t *testing.T) {
 	take(t, pool, s, "held", limit)
 	empty := []pglimit.Request{{Limiter: "test", Key: "without tokens", Limit: limit, Tokens: 2, Unit: 2}}
 	takeGroups(t, pool, empty)
-	holder := session(t, pool)
+	holder := begin(t, pool)
 	execute(t, holder, "select from pglimit.token_bucket where key = 'held' for update")
 	execute(t, holder, "update pglimit.token_bucket set full_ns = at_ns where key = 'without tokens'")
 	var d [][]pglimit.Decision
-	caller := session(t, pool)
+	caller := begin(t, pool)
 	whileBlocked(t, pool, func() { d = takeGroups(t, caller, asks(limit, "held"), asks(limit, "without tokens")) }, func() { commit(t, holder) })
 	if d[0][0].Granted != 1 || d[0][0].Remaining != 0 || d[1][0].Granted != 1 || d[1][0].Remaining != 1 {
 		t.Errorf("%+v", d)
@@ -166,9 +164,9 @@ func TestGroupsOfRowsThatNeedACloserLook(t *testing.T) {
 	for key, want := range map[string]bool{"leased": false, "owed": false, "owed little": true} {
 		for _, locked := range []bool{false, true} {
 			var granted bool
-			in := session(t, pool)
-			err := in.QueryRow(t.Context(), `select g.granted[1] from pglimit.token_bucket_take_groups(
-				array[$1::text], '{test}', '{1000000000}', '{10000000000}', '{1}', '{1}', '{1}', '{1}', $2::boolean, true) g`, key, locked).Scan(&granted)
+			in := begin(t, pool)
+			err := in.QueryRow(t.Context(), `select d.grants[1] > 0 from pglimit.token_bucket_decide(
+				array[$1::text], '{test}', '{1000000000}', '{10000000000}', null, '{1}', null, null, '{1}', $2) d`, key, locked).Scan(&granted)
 			if err != nil || granted != want {
 				t.Errorf("%s, locked %t: granted %t, %v", key, locked, granted, err)
 			}
@@ -187,7 +185,7 @@ func TestGroupsWhenTheClockStepsBack(t *testing.T) {
 	limit := pglimit.Every(token).WithBurst(3)
 	for name, db := range map[string]func() database{
 		"alone":                    func() database { return pool },
-		"the caller's transaction": func() database { return session(t, pool) },
+		"the caller's transaction": func() database { return begin(t, pool) },
 	} {
 		three := asks(limit, name+" empty", name+" used")
 		three[0].Tokens, three[0].Unit = 3, 3
@@ -219,39 +217,12 @@ func TestAPlanWithARowAheadOfTheClock(t *testing.T) {
 		used[0].Tokens, used[0].Unit = 1000, 1000
 		takeGroups(t, pool, used)
 		step(t, pool, -time.Hour)
-		granted := query[bool](t, pool, fmt.Sprintf(`select p.granted[1]
-			from pglimit.token_bucket_plan('{k}', array[(select limiter from pglimit.token_bucket)], '{%d}', '{%d}', '{1}', '{1}', '{1}', %t) p`,
+		granted := query[bool](t, pool, fmt.Sprintf(`select d.grants[1] > 0
+			from pglimit.token_bucket_decide('{k}', array[(select limiter from pglimit.token_bucket)], '{%d}', '{%d}', null, '{1}', null, null, '{1}', %t) d`,
 			int64(limit.Token()), int64(limit.Window()), locked))
 		if ahead := query[bool](t, pool, "select at_ns > pglimit.clock_ns() from pglimit.token_bucket"); granted || ahead {
 			t.Errorf("locked %t: granted %t; the row is still ahead: %t", locked, granted, ahead)
 		}
-	}
-}
-
-// A group that can be granted only by the second look needs rows that are not locked: the call takes
-// nothing, and is made again with all rows locked. Here the token of "b" comes back meanwhile.
-func TestAGroupThatCanBeGrantedOnlyLater(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	s := strategies.TokenBucket{}
-	limit := hours.WithBurst(1)
-	take(t, pool, s, "a", hours.WithBurst(2))
-	take(t, pool, s, "b", limit)
-	holder := session(t, pool)
-	execute(t, holder, "select from pglimit.token_bucket where key = 'a' for update")
-	execute(t, holder, "update pglimit.token_bucket set full_ns = at_ns where key = 'b'")
-	var err error
-	rewrite(t, pool, "token_bucket_take_groups", "'20ms'", "'0'")
-	token, window := int64(limit.Token()), int64(limit.Window())
-	whileBlocked(t, pool, func() {
-		_, err = pool.Exec(t.Context(), `select pglimit.token_bucket_take_groups('{a,b}', '{test}', array[$1::bigint], array[2 * $2::bigint, $2],
-			'{1}', '{1,2}', '{1,2}', '{1,1}', false, true)`, token, window)
-	}, func() { commit(t, holder) })
-	if sqlState(err) != "40001" {
-		t.Error(err)
-	}
-	if owed := query[string](t, pool, "select string_agg(key || tokens_owed::text, ' ' order by key) from pglimit.buckets"); owed != "a1 b0" {
-		t.Errorf("%s are owed", owed)
 	}
 }
 
@@ -263,9 +234,8 @@ func TestGroupsOfARowThatIsALittleAhead(t *testing.T) {
 	execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
 	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns)
 		values ('k', 'test', 1000000000000, 1000000, 1000009000000, 500000000, 1000005000000)`)
-	granted := query[bool](t, pool, `select granted[1] from pglimit.token_bucket_take_groups(
-		'{k}', '{test}', '{1000000}', '{1000000000}', '{504}', '{1}', '{1}', '{504}', true, false)`)
-	there := query[int64](t, pool, `select pglimit.token_bucket_there(b, b.at_ns, 1000000, 1000000000) from pglimit.token_bucket b`)
+	granted := query[bool](t, pool, `select grants[1] > 0 from pglimit.token_bucket_decide('{k}', '{test}', '{1000000}', '{1000000000}', null, '{504}', null, null, '{1}', true)`)
+	there := query[int64](t, pool, `select (1000000000 - (full_ns - at_ns)) / 1000000 from pglimit.token_bucket where token_ns = 1000000 and leased_ns is null`)
 	if !granted || there != 0 {
 		t.Errorf("granted %t, then %d are there", granted, there)
 	}
@@ -275,9 +245,9 @@ func TestGroupsOfARowThatIsALittleAhead(t *testing.T) {
 func TestGroupsGiveUpOnALockedTable(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	execute(t, session(t, pool), "lock table pglimit.token_bucket in share mode") // until the end
+	execute(t, begin(t, pool), "lock table pglimit.token_bucket in share mode") // until the end
 	ctx := soon(t, 10*time.Second)
-	_, err := strategies.TokenBucket{}.TakeGroups(ctx, on(pool), [][]pglimit.Request{asks(plenty, "a"), asks(plenty, "b")})
+	_, err := units{strategies.TokenBucket{}}.TakeGroups(ctx, on(pool), [][]pglimit.Request{asks(plenty, "a"), asks(plenty, "b")})
 	if ctx.Err() != nil || sqlState(err) != "55P03" || !errors.Is(err, rate.ErrNothingTaken) {
 		t.Errorf("%v, %v", ctx.Err(), err)
 	}
@@ -295,9 +265,9 @@ func TestARowAheadOfTheClockInADeniedGroup(t *testing.T) {
 			execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values
 				('b', 'test', 4600000000000000, 1000000000000, 4600000000000000), ('c', 'test', 1010000000000000, 1000000000000, 1000000000000000)`)
 			hasty := newPool(t, withParameter(databaseURL(pool), "statement_timeout", "5s"), 1)
-			granted := query[[]bool](t, hasty, `select granted from pglimit.token_bucket_take_groups('{a,b,c}', '{test}', '{1000000000000}', '{10000000000000}',
-				'{1}', '{1,3}', '{1,2,3}', '{1,1,1}', $1, true)`, lockFirst)
-			if !slices.Equal(granted, []bool{true, false}) {
+			granted := query[[]int64](t, hasty, `select grants from pglimit.token_bucket_decide('{a,b,c}', '{test}', '{1000000000000}', '{10000000000000}',
+				null, '{1,1,1}', null, null, '{1,3}', $1)`, lockFirst)
+			if !slices.Equal(granted, []int64{1, 0, 0}) {
 				t.Errorf("granted: %v", granted)
 			}
 		})

@@ -19,7 +19,7 @@ import (
 func takeGroups(t *testing.T, db database, groups ...[]pglimit.Request) [][]pglimit.Decision {
 	t.Helper()
 	decisions, err := taken(db, func() ([][]pglimit.Decision, error) {
-		return strategies.TokenBucket{}.TakeGroups(t.Context(), on(db), groups)
+		return units{strategies.TokenBucket{}}.TakeGroups(t.Context(), on(db), groups)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestAHeldRowStallsNoOtherGroup(t *testing.T) {
 			if known {
 				take(t, admin, strategies.TokenBucket{}, "user:0", config.Limit)
 			}
-			holder := session(t, admin)
+			holder := begin(t, admin)
 			take(t, holder, strategies.TokenBucket{}, "user:0", config.Limit)
 			began := time.Now()
 			ctx := soon(t, held)
@@ -209,7 +209,7 @@ func TestGroupsWhereNothingCanBeWritten(t *testing.T) {
 	if d := takeGroups(t, pool, asks(hours, "new", "k"))[0]; !d[0].Allowed || d[1].Allowed {
 		t.Errorf("%+v", d)
 	}
-	if _, err := (strategies.TokenBucket{}).TakeGroups(t.Context(), on(pool), [][]pglimit.Request{asks(hours, "new", "newer")}); sqlState(err) != "25006" {
+	if _, err := (units{strategies.TokenBucket{}}).TakeGroups(t.Context(), on(pool), [][]pglimit.Request{asks(hours, "new", "newer")}); sqlState(err) != "25006" {
 		t.Errorf("a grant where nothing can be written: %v", err)
 	}
 }
@@ -243,9 +243,9 @@ func TestAllowAllInATransaction(t *testing.T) {
 	pool := newMigrated(t)
 	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours})
 	group := []pglimit.Request{{Key: "b"}, {Key: "a"}, {Key: "a", Limiter: "test/day", Limit: hours.WithBurst(3)}}
-	tx := session(t, pool)
+	tx := begin(t, pool)
 	for i, want := range []bool{true, false} {
-		if g, err := limiter.InTx(tx).AllowAll(t.Context(), group...); err != nil || g.Allowed != want || g.Decisions[2].Remaining != 2 {
+		if g, err := limiter.On(pglimit.InTx(tx)).AllowAll(t.Context(), group...); err != nil || g.Allowed != want || g.Decisions[2].Remaining != 2 {
 			t.Errorf("number %d: %+v, %v", i, g, err)
 		}
 	}
@@ -280,34 +280,26 @@ func TestGroupsOfNonsenseAreRefused(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	for _, args := range []string{
-		"null, null, null, null, null, null, null, null, null, null",
-		"'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{2}', '{1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', '{0}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', '{-1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', '{1,1}', true, true",
-		"'{a,null}', '{l}', '{1}', '{10}', '{1}', '{2}', '{1,2}', '{1,1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{null}', '{1}', '{1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{null,1}', '{1}', '{1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{}', '{1}', '{1}', true, true",
-		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{7}', '{1,2}', '{1,1}', true, true",
-		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1,2}', '{1,1}', true, true",
-		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{7,2}', '{1,2}', '{1,1}', true, true",
-		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{-1,2}', '{1,2}', '{1,1}', true, true",
-		"'{a,b}', '{l}', '{1}', '{10}', '{1,0}', '{1}', '{1}', '{1}', true, true", // nothing of b
-		"'{a,b,c}', '{l}', '{1}', '{10}', '{1,1}', '{3}', '{1,2,3}', '{1,1,1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{-1}', '{1}', '{1}', '{1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{null}', '{1}', '{1}', '{1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', '{1}', false, false",
-		"'{a}', '{l}', '{0}', '{10}', '{1}', '{1}', '{1}', '{1}', true, true",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{}', '{}', '{}', false, true",
+		"null, null, null, null, null, null, null, null, null, null, null, null",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{2}', '{1}', null, null, '{1}', true, '20ms'",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{-1}', null, null, '{1}', true, '20ms'",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1,1}', null, null, '{1}', true, '20ms'",
+		"'{a,null}', '{l}', '{1}', '{10}', '{1}', '{1,2}', '{1,1}', null, null, '{2}', true, '20ms'",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', null, null, '{null}', true, '20ms'",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', null, null, '{null,1}', true, '20ms'",
+		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', null, null, '{}', true, '20ms'",
+		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1,2}', '{1,1}', null, null, '{7}', true, '20ms'",
+		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1,2}', '{1,1}', null, null, '{1}', true, '20ms'",
+		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1,2}', '{1,1}', null, null, '{7,2}', true, '20ms'",
+		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1,2}', '{1,1}', null, null, '{-1,2}', true, '20ms'",
+		"'{a}', '{l}', '{0}', '{10}', '{1}', '{1}', '{1}', null, null, '{1}', true, '20ms'",
 	} {
-		if _, err := pool.Exec(t.Context(), "set statement_timeout = '5s'; select pglimit.token_bucket_take_groups("+args+")"); sqlState(err) != "22023" {
+		if _, err := pool.Exec(t.Context(), "set statement_timeout = '5s'; select pglimit.token_bucket_take_many("+args+")"); sqlState(err) != "22023" {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
 	for _, locked := range []string{"false", "true"} { // one bucket twice
-		_, err := pool.Exec(t.Context(), "select pglimit.token_bucket_take_groups('{a,a}', '{l}', '{1000000000000}', '{10000000000000}', '{6}', '{2}', '{1,2}', '{6,6}', "+locked+", true)")
+		_, err := pool.Exec(t.Context(), "select pglimit.token_bucket_take_many('{a,a}', '{l}', '{1000000000000}', '{10000000000000}', '{6}', '{1,2}', '{6,6}', null, null, '{2}', "+locked+", '20ms')")
 		if sqlState(err) != "40001" {
 			t.Errorf("one bucket twice: %v", err)
 		}

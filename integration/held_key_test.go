@@ -88,7 +88,7 @@ const held = 800 * time.Millisecond
 // longest wait.
 func (h *heldKey) hold() (p99, worst time.Duration) {
 	h.t.Helper()
-	holder := session(h.t, h.admin)
+	holder := begin(h.t, h.admin)
 	execute(h.t, holder, "select from pglimit."+h.strategy.Name()+" where key = 'key:0' for update")
 	began := time.Now()
 	var callers sync.WaitGroup

@@ -45,7 +45,7 @@ func TestLimiterAndStrategiesCostNothingButPgx(t *testing.T) {
 		t.Fatalf("go list -deps says no more than: %q", deps)
 	}
 	for _, path := range deps {
-		if !isOf(path, module+"/pglimit", module+"/strategies", module+"/internal/bucket", module+"/adapters/httplimit", "github.com/jackc",
+		if !isOf(path, module+"/pglimit", module+"/strategies", module+"/internal/bucket", module+"/internal/session", module+"/adapters/httplimit", "github.com/jackc",
 			"github.com/maypok86/otter", "github.com/sony/gobreaker", "golang.org/x/text", "golang.org/x/crypto", "golang.org/x/sync") {
 			t.Errorf("pglimit, strategies and httplimit depend on %s", path)
 		}
@@ -63,12 +63,14 @@ func TestWhoImportsWhom(t *testing.T) {
 		stages         = module + "/pglimit/internal"
 		forTests       = module + "/pglimit/pglimittest"
 		strategies     = module + "/strategies"
+		conformance    = strategies + "/strategytest"
 		migrations     = module + "/migrations"
 		cleanup        = module + "/cleanup"
 		cmd            = module + "/cmd"
 		integration    = module + "/integration"
 		examples       = module + "/examples"
 		internal       = module + "/internal"
+		sessions       = internal + "/session"
 		testcontainers = "github.com/testcontainers"
 		goose          = "github.com/pressly/goose"
 		gocron         = "github.com/go-co-op/gocron"
@@ -79,10 +81,10 @@ func TestWhoImportsWhom(t *testing.T) {
 		tests     bool // the rule is for tests too
 	}{
 		{
-			"pglimit imports the arithmetic of a bucket, and nothing else of ours",
+			"pglimit imports the arithmetic of a bucket, the sessions, and nothing else of ours",
 			func(p string) bool { return isOf(p, pglimit) && !isOf(p, forTests) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, pglimit, ours+"/internal/bucket") || isOf(p, forTests)
+				return isOf(p, ours) && !isOf(p, pglimit, ours+"/internal/bucket", sessions) || isOf(p, forTests)
 			},
 			false,
 		},
@@ -95,9 +97,9 @@ func TestWhoImportsWhom(t *testing.T) {
 			false,
 		},
 		{
-			"the vocabulary is a leaf",
+			"the vocabulary imports the standard library only",
 			func(p string) bool { return isOf(p, vocabulary) },
-			func(p string) bool { return isOf(p, ours) && !isOf(p, vocabulary) },
+			func(p string) bool { return strings.Contains(p, ".") },
 			false,
 		},
 		{
@@ -110,9 +112,17 @@ func TestWhoImportsWhom(t *testing.T) {
 		},
 		{
 			"strategies import the vocabulary, the arithmetic of a bucket, and nothing else of ours",
-			func(p string) bool { return isOf(p, strategies) },
+			func(p string) bool { return isOf(p, strategies) && !isOf(p, conformance) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, vocabulary, strategies, ours+"/internal/bucket")
+				return isOf(p, ours) && !isOf(p, vocabulary, strategies, ours+"/internal/bucket") || isOf(p, conformance)
+			},
+			false,
+		},
+		{
+			"the suite that strategies pass opens sessions besides",
+			func(p string) bool { return isOf(p, conformance) },
+			func(p string) bool {
+				return isOf(p, ours) && !isOf(p, vocabulary, strategies, ours+"/internal/bucket", sessions)
 			},
 			false,
 		},
@@ -123,9 +133,9 @@ func TestWhoImportsWhom(t *testing.T) {
 			false,
 		},
 		{
-			"cleanup imports the vocabulary at most",
+			"cleanup imports the vocabulary and the sessions at most",
 			func(p string) bool { return isOf(p, cleanup) },
-			func(p string) bool { return isOf(p, ours) && !isOf(p, cleanup, vocabulary) },
+			func(p string) bool { return isOf(p, ours) && !isOf(p, cleanup, vocabulary, sessions) },
 			false,
 		},
 		{
@@ -217,7 +227,7 @@ func TestWhoImportsWhom(t *testing.T) {
 func TestNoArrowRunsBack(t *testing.T) {
 	t.Parallel()
 	house := []string{
-		"pglimit/rate", "internal/bucket",
+		"pglimit/rate", "internal/bucket", "internal/session",
 		"pglimit/internal/skew", "pglimit/internal/count", "pglimit/internal/wait", "pglimit/internal/flight",
 		"pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/group", "pglimit/internal/circuit", "pglimit/internal/local",
 		"pglimit",

@@ -83,7 +83,7 @@ func TestWhatFlowsBackAfterALeaseIsNotForgotten(t *testing.T) {
 		pool := newMigrated(t)
 		limit := pglimit.PerSecond(10).WithBurst(20)
 		take(t, pool, s, "k", limit)
-		holder := session(t, pool)
+		holder := begin(t, pool)
 		execute(t, holder, `update pglimit.token_bucket set leased_ns = 10 * token_ns, until_ns = pglimit.clock_ns() + 300000000`)
 		execute(t, pool, "select 1")
 		whileBlocked(t, pool, func() {

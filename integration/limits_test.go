@@ -113,7 +113,7 @@ func withAndWithoutLeases(t *testing.T, test func(t *testing.T, admin *pgxpool.P
 // bursts, the second is the stricter in both.
 func twoPlans(strategy strategies.Strategy) [2]pglimit.Limit {
 	plans := [2]pglimit.Limit{pglimit.PerSecond(400).WithBurst(20), pglimit.PerSecond(50).WithBurst(200)}
-	if strategy.Check(plans[0]) != nil {
+	if strategy.Check(&rate.Request{Limit: plans[0]}) != nil {
 		return [2]pglimit.Limit{pglimit.PerSecond(100).WithBurst(1), pglimit.PerSecond(30).WithBurst(1)}
 	}
 	return plans
@@ -151,7 +151,7 @@ func TestEachKeyHasItsOwnLimit(t *testing.T) {
 	t.Parallel()
 	withAndWithoutLeases(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy, leases bool) {
 		limits := []pglimit.Limit{pglimit.PerSecond(50), pglimit.PerSecond(20).WithBurst(3), pglimit.Every(200 * time.Millisecond).WithBurst(9), pglimit.PerSecond(500).WithBurst(300)}
-		if strategy.Check(limits[0]) != nil {
+		if strategy.Check(&rate.Request{Limit: limits[0]}) != nil {
 			limits = []pglimit.Limit{pglimit.PerSecond(50).WithBurst(1), pglimit.PerSecond(20).WithBurst(1), pglimit.Every(200 * time.Millisecond)}
 		}
 		limitOf := func(bucket int) pglimit.Limit { return limits[bucket%len(limits)] }
@@ -225,7 +225,7 @@ func TestARaisedLimitTakesEffectAtOnce(t *testing.T) {
 	t.Parallel()
 	withAndWithoutLeases(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy, leases bool) {
 		small, large := pglimit.Every(time.Hour).WithBurst(3), pglimit.Every(time.Hour).WithBurst(5)
-		if strategy.Check(small) != nil {
+		if strategy.Check(&rate.Request{Limit: small}) != nil {
 			t.Skip("a larger limit of a burst of one is only faster")
 		}
 		limiter := newLimiter(t, admin, strategy, pglimit.Config{Name: t.Name(), Limit: small, Leases: pglimit.Leases{On: leases}})

@@ -178,7 +178,7 @@ func TestExactUnderConcurrency(t *testing.T) {
 		}
 		pools := twoPools(t, pool, 64)
 		for _, test := range tests {
-			if strategy.Check(test.limit) != nil {
+			if strategy.Check(&pglimit.Request{Limit: test.limit}) != nil {
 				continue
 			}
 			t.Run(test.name, func(t *testing.T) {
@@ -208,7 +208,7 @@ const deadlocks = "select deadlocks from pg_stat_database where datname = curren
 func eachInTurn(t *testing.T, limit pglimit.Limit, test func(*testing.T, *pgxpool.Pool, strategies.Strategy)) {
 	t.Helper()
 	for _, strategy := range allStrategies {
-		if strategy.Check(limit) != nil {
+		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 			continue
 		}
 		t.Run(strategy.Name(), func(t *testing.T) { test(t, newMigrated(t), strategy) })

@@ -32,7 +32,7 @@ func TestACallOfManyThatWaitedIsDatedAfterwards(t *testing.T) {
 			if test.known {
 				take(t, pool, s, "waited for", limit)
 			}
-			holder := session(t, pool)
+			holder := begin(t, pool)
 			take(t, holder, s, "waited for", limit)
 			var decisions []pglimit.Decision
 			var err error
@@ -67,10 +67,11 @@ func TestACallOfManyThatWaitedIsDatedAfterwards(t *testing.T) {
 func TestACallForNoKeysEnds(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	execute(t, pool, "set statement_timeout = '5s'; select pglimit.token_bucket_take_many('{}', '{}', '{}', '{}', '{}', null, null, null, null)")
-	_, err := pool.Exec(t.Context(), "set statement_timeout = '5s'; select pglimit.token_bucket_take_many(null, null, null, null, null, null, null, null, null)")
-	if sqlState(err) != "22023" {
-		t.Errorf("nulls: %v", err)
+	for _, keys := range []string{"'{}', '{}', '{}', '{}', '{}'", "null, null, null, null, null"} {
+		_, err := pool.Exec(t.Context(), "set statement_timeout = '5s'; select pglimit.token_bucket_take_many("+keys+", null, null, null, null, null, false, '20ms')")
+		if sqlState(err) != "22023" {
+			t.Errorf("%s: %v", keys, err)
+		}
 	}
 }
 
@@ -88,7 +89,7 @@ func TestACallOfManyWaitsInTheCallersTransactionOnly(t *testing.T) {
 			if known {
 				take(t, pool, s, "stuck", limit)
 			}
-			holder := session(t, pool)
+			holder := begin(t, pool)
 			take(t, holder, s, "stuck", limit)
 			before := query[int64](t, pool, "select sum(full_ns)::bigint from pglimit.token_bucket")
 
@@ -104,7 +105,7 @@ func TestACallOfManyWaitsInTheCallersTransactionOnly(t *testing.T) {
 				t.Error("it took something")
 			}
 
-			mine := session(t, pool)
+			mine := begin(t, pool)
 			var decisions []pglimit.Decision
 			whileBlocked(t, pool, func() { decisions, err = s.Take(t.Context(), on(mine), asks(limit, "new", "old", "stuck")) }, func() {
 				passes(t, pool, time.Second)

@@ -183,7 +183,7 @@ func TestAMigrationThatWasEndedInADeadlockIsTriedAgain(t *testing.T) {
 	pool := newMigrated(t)
 	tables := tablesInOrder(t, pool)
 	first, second, third := tables[0], tables[1], tables[2]
-	between, other := session(t, pool), session(t, pool)
+	between, other := begin(t, pool), begin(t, pool)
 	execute(t, other, "set local deadlock_timeout = '1min'") // the migration finds it first
 	execute(t, other, "lock table "+third+" in share mode")
 	execute(t, between, "lock table "+second+" in share mode")

@@ -17,7 +17,7 @@ func TestForUpdateNowaitNeverQueues(t *testing.T) {
 	limit := hours.WithBurst(100)
 	for name, db := range map[string]func(*testing.T, *pgxpool.Pool) database{
 		"on its own":                  func(_ *testing.T, pool *pgxpool.Pool) database { return pool },
-		"in the caller's transaction": func(t *testing.T, pool *pgxpool.Pool) database { return session(t, pool) },
+		"in the caller's transaction": func(t *testing.T, pool *pgxpool.Pool) database { return begin(t, pool) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -25,7 +25,7 @@ func TestForUpdateNowaitNeverQueues(t *testing.T) {
 			for _, key := range []string{"free", "held"} {
 				take(t, pool, s, key, limit)
 			}
-			holder := session(t, pool)
+			holder := begin(t, pool)
 			execute(t, holder, "select from pglimit.for_update_nowait where key = 'held' for no key update")
 			mine := db(t, pool)
 			type answer struct {

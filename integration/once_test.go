@@ -15,7 +15,7 @@ import (
 
 func takeOnce(t *testing.T, db database, id, key string, limit pglimit.Limit, ttl time.Duration) pglimit.Decision {
 	t.Helper()
-	d, err := strategies.TokenBucket{}.TakeOnce(t.Context(), on(db), pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1, ID: id}, ttl)
+	d, err := units{strategies.TokenBucket{}}.TakeOnce(t.Context(), on(db), pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1, ID: id}, ttl)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestSweepRemovesExpiredIDs(t *testing.T) {
 	sweep(0) // on any machine that needs no 30 s for it
 	free(61 * time.Second)
 	// One that somebody holds stays, and is not waited for.
-	holder := session(t, pool)
+	holder := begin(t, pool)
 	execute(t, holder, "select from pglimit.token_bucket_answers where id like '%0007' for update")
 	sweep(499)
 	if err := holder.Rollback(t.Context()); err != nil {
@@ -108,7 +108,7 @@ func TestAnIDThatExpiresUnderLoad(t *testing.T) {
 	for range 16 {
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				d, err := s.TakeOnce(context.WithoutCancel(ctx), on(pool), pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, ID: "id"}, ttl)
+				d, err := units{s}.TakeOnce(context.WithoutCancel(ctx), on(pool), pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, ID: "id"}, ttl)
 				if err != nil {
 					t.Error(err)
 					return
@@ -172,14 +172,14 @@ func TestReindexDoesNotDeadlockWithIDsAndBlocks(t *testing.T) {
 				var err error
 				switch i % 4 {
 				case 0:
-					_, err = s.TakeOrBlock(t.Context(), on(pool), r, block)
+					_, err = units{s}.TakeOrBlock(t.Context(), on(pool), r, block)
 				case 1:
 					err = s.Reset(t.Context(), on(pool), r.Limiter, r.Key)
 				case 2:
 					_, err = s.Sweep(t.Context(), on(pool), 0, 1000)
 				default:
 					r.ID = fmt.Sprint(n % 7)
-					_, err = s.TakeOnce(t.Context(), on(pool), r, time.Millisecond)
+					_, err = units{s}.TakeOnce(t.Context(), on(pool), r, time.Millisecond)
 				}
 				if err != nil {
 					t.Error(err)
@@ -218,7 +218,7 @@ func TestTheLastTokenGoesToTheSameIDBetweenTwoLooks(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	execute(t, pool, pausingClock)
-	holder, second := session(t, pool), newPool(t, databaseURL(pool), 1)
+	holder, second := begin(t, pool), newPool(t, databaseURL(pool), 1)
 	execute(t, holder, "select pg_advisory_xact_lock(1)")
 	execute(t, second, "select set_config('test.pauses', 'yes', false)")
 	decided := make(chan pglimit.Decision, 1)

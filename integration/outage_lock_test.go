@@ -42,7 +42,7 @@ func lockedRowIsNoOutage(t *testing.T) {
 		{"that key, timeout shorter than the patience", Config{Timeout: 15 * time.Millisecond}, 4, 1},
 	}
 	admin, _ := server.counted(t, 2)
-	holder := session(t, admin)
+	holder := begin(t, admin)
 	crowds := make([]*crowd, len(cases))
 	for i, test := range cases {
 		pool, _ := server.counted(t, test.maxConns)
@@ -120,7 +120,7 @@ func callersWhoLeaveAreNoOutage(t *testing.T) {
 			config := pglimit.Config{Name: t.Name(), Limit: plenty, Timeout: 5 * time.Second, Combine: pglimit.Combine{Off: alone}}
 			limiter := newListened(t, pool, config, log)
 			must(t, second(limiter.Allow(t.Context(), "key:0")))
-			holder := session(t, pool)
+			holder := begin(t, pool)
 			execute(t, holder, "select from pglimit.token_bucket where limiter = $1 for update", config.Name)
 			const callers, each = 16, 100
 			var work sync.WaitGroup

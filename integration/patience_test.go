@@ -20,7 +20,7 @@ func TestAnImpatientTakeDoesNotWaitToCorrectARow(t *testing.T) {
 		limit := pglimit.Every(time.Hour)
 		take(t, pool, strategy, "k", limit)
 		age(t, pool, strategy, -time.Minute) // as if the take had been by a clock a minute ahead
-		execute(t, session(t, pool), "select from pglimit."+strategy.Name()+" for update")
+		execute(t, begin(t, pool), "select from pglimit."+strategy.Name()+" for update")
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		decisions, err := strategy.Take(ctx, on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, Impatient: true}})
@@ -38,9 +38,9 @@ func TestALockedTableIsAnError(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(time.Hour)
-		execute(t, session(t, pool), "lock table pglimit."+strategy.Name()+" in share row exclusive mode")
+		execute(t, begin(t, pool), "lock table pglimit."+strategy.Name()+" in share row exclusive mode")
 		soon := newPool(t, withParameter(databaseURL(pool), "lock_timeout", "50ms"), 2)
-		for name, on := range map[string]database{"alone": soon, "in a transaction": session(t, soon)} {
+		for name, on := range map[string]database{"alone": soon, "in a transaction": begin(t, soon)} {
 			if d, err := tryTake(t, on, strategy, "k", limit); !errors.Is(err, pglimit.ErrLocked) {
 				t.Errorf("%s: %+v, %v: want ErrLocked", name, d, err)
 			}

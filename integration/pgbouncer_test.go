@@ -146,7 +146,7 @@ type pooledKey struct {
 }
 
 func (s *pooledStrategy) jobs(t *testing.T) []func(*testing.T) {
-	if s.Check(s.limit) != nil {
+	if s.Check(&pglimit.Request{Limit: s.limit}) != nil {
 		s.limit.Burst = 1
 	}
 	for _, key := range []string{"one", "a", "b", "c"} {

@@ -30,7 +30,7 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 			t.Fatalf("what was planted is not in the way: %v", err)
 		}
 		limit := pglimit.Every(time.Hour)
-		if strategy.Check(hours.WithBurst(5)) == nil {
+		if strategy.Check(&pglimit.Request{Limit: hours.WithBurst(5)}) == nil {
 			limit = limit.WithBurst(5)
 		}
 		ask := func(key string, tokens, unit int64, l pglimit.Limit) pglimit.Request {
@@ -75,7 +75,7 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 			}
 			takeAll(t, conn, strategy, ask("leased", 1, 1, slower))
 		}
-		if able, is := strategy.(pglimit.OnceTaker); is {
+		if able := (units{strategy}); strategy.Check(&pglimit.Request{Limit: limit, ID: "id"}) == nil {
 			r := ask("once", 1, 1, limit)
 			r.ID = "id"
 			for range 2 {
@@ -84,7 +84,7 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 				}
 			}
 		}
-		if able, is := strategy.(pglimit.Blocker); is {
+		if able := (units{strategy}); strategy.Check(&pglimit.Request{Limit: limit, Block: &hourly}) == nil {
 			for range 10 {
 				for tokens := range int64(2) {
 					if _, err := able.TakeOrBlock(t.Context(), on(conn), ask("blocked", tokens, 1, limit), hourly); err != nil {

@@ -30,7 +30,7 @@ func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 					key := fmt.Sprint(n % 5)
 					var err error
 					leaser, is := strategy.(pglimit.Leaser)
-					grouper, groups := strategy.(pglimit.GroupTaker)
+					grouper, groups := units{strategy}, strategy.Check(&pglimit.Request{Limit: limit, Group: 1}) == nil
 					switch {
 					case groups && i == 7:
 						_, err = grouper.TakeGroups(t.Context(), on(pool), [][]pglimit.Request{asks(limit, key, key+"b", key+"c")})

@@ -106,7 +106,7 @@ func newReplay(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, s
 	}
 	for len(p.limits) < 4 {
 		l := pglimit.Limit{Tokens: oneOf(p, tokens), Period: oneOf(p, periods), Burst: oneOf(p, bursts)}
-		if strategy.Check(l) != nil {
+		if strategy.Check(&pglimit.Request{Limit: l}) != nil {
 			l.Burst = 1
 		}
 		if l.Validate() == nil {
@@ -237,7 +237,7 @@ func (p *replay) request(k *replayedKey, l pglimit.Limit) pglimit.Request {
 	if p.IntN(4) == 0 { // as much as there is
 		r.Tokens = r.Unit * oneOf(p, []int64{1, 2, 7, 1 << 32})
 	}
-	if _, able := p.strategy.(pglimit.Reserver); able && p.IntN(3) == 0 {
+	if p.strategy.Check(&pglimit.Request{Limit: pglimit.Every(time.Second), Ahead: 1}) == nil && p.IntN(3) == 0 {
 		const day = 24 * time.Hour
 		token := l.Token()
 		r.Ahead = min(oneOf(p, []time.Duration{1, token - 1, token, token + 1, 5 * min(token, day), l.Window(), 3 * min(l.Window(), day)}), 2*day)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
@@ -42,7 +43,7 @@ func TestResetAllWaitsForLockedRowsLast(t *testing.T) {
 	const keys = 3000 // of several batches
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) {
 		takeKeys(t, pool, s, limit, keys)
-		holder := session(t, pool)
+		holder := begin(t, pool)
 		execute(t, holder, `select from pglimit.`+s.Name()+` where key in ('key:0', 'key:1500') for update`)
 		var removed int64
 		whileBlocked(t, pool, func() {
@@ -69,7 +70,7 @@ func TestResetAllEndsWithItsContext(t *testing.T) {
 	pool, s := newMigrated(t), strategies.TokenBucket{}
 	limit := pglimit.Every(time.Hour)
 	takeKeys(t, pool, s, limit, 1000)
-	execute(t, session(t, pool), `select from pglimit.token_bucket where key = 'key:7' for update`)
+	execute(t, begin(t, pool), `select from pglimit.token_bucket where key = 'key:7' for update`)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	whileBlocked(t, pool, func() {
@@ -86,7 +87,7 @@ func TestResetAllTakesAsLongAsItsContextLetsIt(t *testing.T) {
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) {
 		takeKeys(t, pool, s, pglimit.Every(time.Hour), 100)
 		hurried := newPool(t, with(with(databaseURL(pool), "statement_timeout", "100"), "lock_timeout", "50"), 2)
-		holder := session(t, pool)
+		holder := begin(t, pool)
 		execute(t, holder, `select from pglimit.`+s.Name()+` where key = 'key:7' for update`)
 		whileBlocked(t, pool, func() {
 			if removed, err := s.(pglimit.AllResetter).ResetAll(t.Context(), on(hurried), "test"); removed != 100 || err != nil {
@@ -104,7 +105,7 @@ func TestResetAllThatIsCanceledSaysWhatItDid(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) {
 		takeKeys(t, pool, s, pglimit.Every(time.Hour), 100)
-		holder := session(t, pool)
+		holder := begin(t, pool)
 		execute(t, holder, `select from pglimit.`+s.Name()+` where key = 'key:7' for update`)
 		var removed int64
 		var err error
@@ -146,7 +147,7 @@ func TestResetAllMissesNoRowThatMoves(t *testing.T) {
 		return query[int](t, pool, `select split_part(trim('(' from ctid::text), ',', 1)::int from pglimit.token_bucket where key = 'key:3999'`)
 	}
 	last := page()
-	_, err := s.ResetAll(t.Context(), &stepping{Session: rate.OnPool(pool), before: func(number int) {
+	_, err := s.ResetAll(t.Context(), &stepping{Session: session.OnPool(pool), before: func(number int) {
 		if number == 2 {
 			// As an update does that finds no room in its page.
 			execute(t, pool, `with gone as (delete from pglimit.token_bucket where key = 'key:3999' returning *)
@@ -259,7 +260,7 @@ func cliResetsAll(t *testing.T, c cli) {
 	}
 	c.run(t, "reset", "--all", "--limiter", "nobody", "--strategy", "exclusion_range").exits(t, 0).prints(t, "0 rows")
 
-	holder := session(t, pool)
+	holder := begin(t, pool)
 	execute(t, holder, `select from pglimit.token_bucket where limiter = 'cli' for update`)
 	c.run(t, "allow", "z", "--limit", "1/1h").exits(t, 0)
 	c.run(t, "reset", "--all", "--limiter", "cli", "--timeout", "2s").fails(t, "--timeout 2s", `1 row of limiter "cli" removed, and others may be left`)

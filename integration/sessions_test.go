@@ -11,15 +11,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
 // Tools for playing two sessions against each other step by step.
 
-// session is a transaction that the test moves by hand.
-func session(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+// begin a transaction that the test moves by hand.
+func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
@@ -141,14 +141,14 @@ func taken[D any](db database, take func() ([]D, error)) ([]D, error) {
 // on is the session of a strategy on it.
 func on(db database) pglimit.Session {
 	switch db := db.(type) {
-	case rate.Pool:
-		return rate.OnPool(db)
-	case rate.Tx:
-		return rate.InTx(db)
+	case session.Pool:
+		return session.OnPool(db)
+	case session.Tx:
+		return session.InTx(db)
 	case *pgxpool.Conn:
-		return rate.OnConn(db.Conn())
+		return session.OnConn(db.Conn())
 	case *pgx.Conn:
-		return rate.OnConn(db)
+		return session.OnConn(db)
 	}
 	panic(fmt.Sprintf("no session on a %T", db))
 }

@@ -43,7 +43,7 @@ func said(d pglimit.Decision) string {
 func strategyOutcomes(ctx context.Context, name string, session rate.Session, strategy strategies.Strategy) (o outcomes) {
 	name += " " + strategy.Name()
 	limit := pglimit.Every(time.Hour)
-	if strategy.Check(limit.WithBurst(5)) == nil {
+	if strategy.Check(&pglimit.Request{Limit: limit.WithBurst(5)}) == nil {
 		limit.Burst = 5
 	}
 	ask := func(key string, tokens int64) pglimit.Request {
@@ -81,7 +81,8 @@ func strategyOutcomes(ctx context.Context, name string, session rate.Session, st
 	back := ask("k", granted.Granted)
 	o.add(name+": refund", "done", strategy.GiveBack(ctx, session, []pglimit.Refund{{Request: back, At: granted.At}}))
 	take("after the refund", ask("k", 0))
-	if s, is := strategy.(strategies.TokenBucket); is {
+	if bucket, is := strategy.(strategies.TokenBucket); is {
+		s := units{bucket}
 		group, err := s.TakeGroups(ctx, session, [][]pglimit.Request{{ask("g", 2), ask("h", 5)}, {ask("g", 1), ask("h", 1)}, {ask("g", 3)}})
 		all("groups", err, slices.Concat(group...)...)
 		r := ask("once", 2)
@@ -98,14 +99,14 @@ func strategyOutcomes(ctx context.Context, name string, session rate.Session, st
 		all("blocked", err, d)
 		lease := pglimit.LeaseRequest{Limiter: name, Key: "leased", Limit: limit, Tokens: 4, Share: 1, TTL: time.Hour}
 		for range 2 {
-			lease.Settle, err = s.Lease(ctx, session, lease)
+			lease.Settle, err = bucket.Lease(ctx, session, lease)
 			lease.Spent = min(1, lease.Settle.Tokens)
 			o.add(name+": lease", fmt.Sprint(lease.Settle.Tokens, " until ", lease.Settle.Until.Sub(lease.Settle.At).Round(time.Minute), " ", said(lease.Settle.Left)), err)
 		}
 	}
-	if _, is := strategy.(pglimit.Reserver); is {
-		r := ask("ahead", 5)
-		r.Ahead = 3 * time.Hour
+	r := ask("ahead", 5)
+	r.Ahead = 3 * time.Hour
+	if strategy.Check(&r) == nil {
 		take("reserve", r)
 		r.Tokens = 2
 		take("reserve again", r)

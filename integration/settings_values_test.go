@@ -82,7 +82,7 @@ func setUp(t *testing.T, settings []value) *pgxpool.Pool {
 		t.Logf("only a superuser may: %v", err)
 	}
 	for _, v := range settings {
-		tx := session(t, pool)
+		tx := begin(t, pool)
 		if _, err := tx.Exec(t.Context(), "select set_config($1, $2, true)", v.setting, v.value); err != nil {
 			t.Logf("this server has no %v: %v", v, err)
 		} else {

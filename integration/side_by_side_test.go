@@ -21,7 +21,7 @@ func TestReleasesWithDifferentLimitsSideBySide(t *testing.T) {
 	t.Parallel()
 	limits := [2]pglimit.Limit{pglimit.PerSecond(400).WithBurst(20), pglimit.PerSecond(50).WithBurst(200)}
 	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy) {
-		if strategy.Check(limits[0]) != nil {
+		if strategy.Check(&pglimit.Request{Limit: limits[0]}) != nil {
 			limits := [2]pglimit.Limit{pglimit.PerSecond(100).WithBurst(1), pglimit.PerSecond(30).WithBurst(1)}
 			runSideBySide(t, admin, strategy, limits, false)
 			return

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
@@ -17,13 +18,13 @@ import (
 func TestSQLABrokenConnectionIsNotTheNextCallersFault(t *testing.T) {
 	t.Parallel()
 	const callers = 64 // of each kind: enough to be handed three broken ones in a row
-	session := rate.OnSQLDB(openSQL(t, sqlDrivers[0].open, databaseURL(newMigrated(t)), 16))
+	on := session.OnSQLDB(openSQL(t, sqlDrivers[0].open, databaseURL(newMigrated(t)), 16))
 	until := soon(t, 1500*time.Millisecond)
 	var work sync.WaitGroup
 	for i := range callers {
 		random := rand.New(rand.NewPCG(uint64(i), 67))
 		take := func(ctx context.Context) error {
-			_, err := strategies.TokenBucket{}.Take(ctx, session, []rate.Request{{Limiter: "test", Key: strconv.Itoa(i), Limit: plenty, Tokens: 1, Unit: 1}})
+			_, err := strategies.TokenBucket{}.Take(ctx, on, []rate.Request{{Limiter: "test", Key: strconv.Itoa(i), Limit: plenty, Tokens: 1, Unit: 1}})
 			return err
 		}
 		work.Go(func() {

@@ -21,7 +21,7 @@ func TestSQLAllowIsPartOfTheTransaction(t *testing.T) {
 	pool := newMigrated(t)
 	const take = "select allowed from pglimit.allow('api', 'k', '1/1h burst 5', $1)"
 	query[bool](t, pool, take, 1)
-	tx := session(t, pool)
+	tx := begin(t, pool)
 	before := query[string](t, tx, "select string_agg(name || '=' || setting, ' ' order by name) from pg_settings where name !~ 'plan_cache|application_name'")
 	if !query[bool](t, tx, take, 2) {
 		t.Fatal("denied")
@@ -125,7 +125,7 @@ func TestSQLFunctionsReadOnly(t *testing.T) {
 		{"pglimit.allow('api', 'taken', '1/1h')", "", false},
 		{"pglimit.allow('api', 'new', '1/1h')", "25006", false},
 	} {
-		tx := session(t, pool)
+		tx := begin(t, pool)
 		execute(t, tx, "set transaction read only")
 		var allowed bool
 		err := tx.QueryRow(t.Context(), "select allowed from "+call.sql).Scan(&allowed)
@@ -158,7 +158,7 @@ func TestSQLAllowAtRepeatableReadIsNeverOver(t *testing.T) {
 func TestSQLAllowRelaxedByItsStatement(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	tx := session(t, pool)
+	tx := begin(t, pool)
 	query[bool](t, tx, "select allowed from pglimit.allow('api', 'k', '1/1h')")
 	if got := query[string](t, tx, "show synchronous_commit"); got != "on" {
 		t.Errorf("pglimit.allow left synchronous_commit %s", got)

@@ -66,7 +66,11 @@ func TestSQLFunctionsDecideAsGoDoes(t *testing.T) {
 // onlySQL hides what viaSQL has that goes the Go way: leases, groups, IDs and blocks.
 type onlySQL struct{ strategies.Strategy }
 
-func (onlySQL) TakesAhead() {}
+func (s onlySQL) Check(r *rate.Request) error {
+	but := *r
+	but.Ahead = 0
+	return rate.Unsupported(s.Name(), &but)
+}
 
 // They keep every promise that a strategy makes.
 func TestSQLFunctionsKeepThePromisesOfAStrategy(t *testing.T) {

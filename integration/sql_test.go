@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/lib/pq"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
@@ -47,26 +48,26 @@ func TestSQLTransactionOfTheCallers(t *testing.T) {
 			}
 		}
 		tx := beginSQL(t, db)
-		wants("in a transaction", limiter.InSQLTx(tx), "k", true)
-		wants("again", limiter.InSQLTx(tx), "k", false)
+		wants("in a transaction", limiter.On(pglimit.InSQLTx(tx)), "k", true)
+		wants("again", limiter.On(pglimit.InSQLTx(tx)), "k", false)
 		must(t, tx.Rollback())
 		wants("rolled back", limiter, "k", true)
 
 		tx = beginSQL(t, db)
-		wants("in another", limiter.InSQLTx(tx), "l", true)
+		wants("in another", limiter.On(pglimit.InSQLTx(tx)), "l", true)
 		must(t, tx.Commit())
 		wants("committed", limiter, "l", false)
 
 		conn, err := db.Conn(t.Context())
 		must(t, err)
 		defer func() { must(t, conn.Close()) }()
-		wants("on a connection", limiter.OnSQLConn(conn), "m", true)
+		wants("on a connection", limiter.On(pglimit.OnSQLConn(conn)), "m", true)
 		wants("elsewhere", limiter, "m", false)
 
-		if _, err := limiter.InSQLTx(tx).Allow(t.Context(), "k"); !errors.Is(err, pgx.ErrTxClosed) || !errors.Is(err, sql.ErrTxDone) || errors.Is(err, pglimit.ErrUnavailable) {
+		if _, err := limiter.On(pglimit.InSQLTx(tx)).Allow(t.Context(), "k"); !errors.Is(err, pgx.ErrTxClosed) || !errors.Is(err, sql.ErrTxDone) || errors.Is(err, pglimit.ErrUnavailable) {
 			t.Errorf("in a transaction that has ended: %v", err)
 		}
-		for name, in := range map[string]*pglimit.Limiter{"InSQLTx": limiter.InSQLTx((*sql.Tx)(nil)), "OnSQLConn": limiter.OnSQLConn(nil)} {
+		for name, in := range map[string]*pglimit.Limiter{"InSQLTx": limiter.On(pglimit.InSQLTx((*sql.Tx)(nil))), "OnSQLConn": limiter.On(pglimit.OnSQLConn(nil))} {
 			if _, err := in.Allow(t.Context(), "k"); err == nil {
 				t.Errorf("%s of nil: no error", name)
 			}
@@ -81,7 +82,7 @@ func TestSQLTransactionSurvivesAnError(t *testing.T) {
 		if strategy.Name() == "for_update_nowait" {
 			t.Skip("does not wait")
 		}
-		holder := session(t, pool)
+		holder := begin(t, pool)
 		take(t, holder, strategy, "b", hours)
 		type transaction struct {
 			session rate.Session
@@ -89,14 +90,14 @@ func TestSQLTransactionSurvivesAnError(t *testing.T) {
 			commit  func() error
 		}
 		transactions := map[string]func() transaction{"pgx.Tx": func() transaction {
-			tx := session(t, pool)
-			return transaction{rate.InTx(tx), func(s string) error { return second(tx.Exec(t.Context(), s)) }, func() error { return tx.Commit(t.Context()) }}
+			tx := begin(t, pool)
+			return transaction{session.InTx(tx), func(s string) error { return second(tx.Exec(t.Context(), s)) }, func() error { return tx.Commit(t.Context()) }}
 		}}
 		for _, driver := range sqlDrivers {
 			db := openSQL(t, driver.open, databaseURL(pool), 4)
 			transactions[driver.name] = func() transaction {
 				tx := beginSQL(t, db)
-				return transaction{rate.InSQLTx(tx), func(s string) error { return second(tx.ExecContext(t.Context(), s)) }, tx.Commit}
+				return transaction{session.InSQLTx(tx), func(s string) error { return second(tx.ExecContext(t.Context(), s)) }, tx.Commit}
 			}
 		}
 		for name, begin := range transactions {
@@ -136,8 +137,8 @@ func TestSQLCancelled(t *testing.T) {
 	eachSQLDriver(t, func(t *testing.T, pool *pgxpool.Pool, open func(int) *sql.DB) {
 		strategy, db := strategies.TokenBucket{}, open(4)
 		tx := beginSQL(t, db)
-		for name, on := range map[string]rate.Session{"pool": rate.OnSQLDB(db), "transaction": rate.InSQLTx(tx)} {
-			holder := session(t, pool)
+		for name, on := range map[string]rate.Session{"pool": session.OnSQLDB(db), "transaction": session.InSQLTx(tx)} {
+			holder := begin(t, pool)
 			take(t, holder, strategy, name, hours)
 			ctx, cancel := context.WithCancel(t.Context())
 			whileBlocked(t, pool, func() {
@@ -210,10 +211,10 @@ func TestSQLExactUnderConcurrency(t *testing.T) {
 	for _, driver := range sqlDrivers {
 		t.Run(driver.name, func(t *testing.T) {
 			url := databaseURL(newMigrated(t))
-			sessions := []rate.Session{rate.OnSQLDB(openSQL(t, driver.open, url, 16)), rate.OnSQLDB(openSQL(t, driver.open, url, 16))}
+			sessions := []rate.Session{session.OnSQLDB(openSQL(t, driver.open, url, 16)), session.OnSQLDB(openSQL(t, driver.open, url, 16))}
 			for _, strategy := range strategies.All() {
 				limit := pglimit.Every(10 * time.Millisecond)
-				if burst := limit.WithBurst(20); strategy.Check(burst) == nil {
+				if burst := limit.WithBurst(20); strategy.Check(&rate.Request{Limit: burst}) == nil {
 					limit = burst
 				}
 				ctx := soon(t, 200*time.Millisecond)
@@ -290,7 +291,7 @@ func TestSQLLimiterWithAllStages(t *testing.T) {
 func TestSQLValuesReachPostgres(t *testing.T) {
 	t.Parallel()
 	eachSQLDriver(t, func(t *testing.T, pool *pgxpool.Pool, open func(int) *sql.DB) {
-		on := rate.OnSQLDB(open(2))
+		on := session.OnSQLDB(open(2))
 		texts := []string{"", " ", "NULL", "a,b", `"`, `\`, `\"{}'%$1?`, "é🔑\n\t", "{1,2}"}
 		numbers := []int64{0, -1, 1<<63 - 1, -1 << 63}
 		var gotTexts, noTexts []string
@@ -338,7 +339,7 @@ func TestSQLRoundTrips(t *testing.T) {
 		for _, key := range []string{"warm", "k"} { // the first connects, and prepares
 			for _, keys := range [][]string{{key}, {key + "a", key + "b"}} {
 				before := trips.Load()
-				_, err := strategies.TokenBucket{}.Take(t.Context(), rate.OnSQLDB(test.db), asks(hours, keys...))
+				_, err := strategies.TokenBucket{}.Take(t.Context(), session.OnSQLDB(test.db), asks(hours, keys...))
 				must(t, err)
 				if n := trips.Load() - before; key == "k" && n != test.want {
 					t.Errorf("%s: %d round trips for %q, want %d", test.name, n, keys, test.want)

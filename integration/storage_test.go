@@ -100,7 +100,7 @@ func TestStorageWaitsWithoutStoppingOthers(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	limit := pglimit.PerSecond(1000)
-	holder := session(t, pool)
+	holder := begin(t, pool)
 	take(t, holder, strategies.TokenBucket{}, "held", limit) // and does not commit
 	var said strings.Builder
 	done := make(chan error)
@@ -122,7 +122,7 @@ func TestStorageWaitsWithoutStoppingOthers(t *testing.T) {
 	}
 
 	// And for ever only if it is let.
-	again := session(t, pool)
+	again := begin(t, pool)
 	take(t, again, strategies.TokenBucket{}, "held", limit)
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer cancel()
@@ -243,7 +243,7 @@ func cliSetsStorage(t *testing.T, c cli) {
 		t.Errorf("%+v", out)
 	}
 	c.run(t, "allow", "k", "--limit", "1/1h").exits(t, 1)
-	execute(t, session(t, pool), `select from pglimit.token_bucket for update`) // for longer than anybody waits
+	execute(t, begin(t, pool), `select from pglimit.token_bucket for update`) // for longer than anybody waits
 	process, wait := c.started(t, "level=WARN", "storage", "unlogged")
 	endsSoon(t, process, wait, 130)
 	wantStorage(t, pool, migrations.Logged)

@@ -71,9 +71,9 @@ func TestSweepWaitsForNobody(t *testing.T) {
 			take(t, pool, strategy, key, pglimit.Every(time.Second))
 		}
 		age(t, pool, strategy, time.Hour)
-		holder := session(t, pool)
+		holder := begin(t, pool)
 		execute(t, holder, "select from pglimit."+strategy.Name()+" where key = 'held' for update")
-		sweeper := session(t, pool)
+		sweeper := begin(t, pool)
 		execute(t, sweeper, "set local lock_timeout = 1")
 		swept, err := strategy.Sweep(t.Context(), on(sweeper), 0, 1_000_000)
 		if err != nil || swept.Removed != 1 {

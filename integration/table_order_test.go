@@ -29,7 +29,7 @@ func tablesInOrder(t *testing.T, pool *pgxpool.Pool) (names []string) {
 // would deadlock.
 func heldOutOfOrder(t *testing.T, pool *pgxpool.Pool, first, others []string, act func()) (held []string) {
 	t.Helper()
-	holder := session(t, pool)
+	holder := begin(t, pool)
 	for _, table := range first {
 		execute(t, holder, "lock table "+table+" in access exclusive mode")
 	}
@@ -62,7 +62,7 @@ func TestEveryCallGoesToTheTablesInOneOrder(t *testing.T) {
 		}
 	}
 	acts["groups"] = func(ctx context.Context) error {
-		_, err := strategies.TokenBucket{}.TakeGroups(ctx, on(pool), [][]pglimit.Request{asks(hours, "g", "h"), asks(hours, "h", "i")})
+		_, err := units{strategies.TokenBucket{}}.TakeGroups(ctx, on(pool), [][]pglimit.Request{asks(hours, "g", "h"), asks(hours, "h", "i")})
 		return err
 	}
 	for name, act := range acts {

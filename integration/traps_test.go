@@ -29,7 +29,7 @@ func TestTrapAClockBeforeLock(t *testing.T) {
 	// a take right after a grant is then granted again.
 	overAdmits := func(t *testing.T, pool *pgxpool.Pool, take taker) bool {
 		t.Helper()
-		early := session(t, pool)
+		early := begin(t, pool)
 		execute(t, early, "select now()") // which stands still in this transaction
 		take.must(t, pool, "k")           // the bucket is empty
 		for !take.must(t, pool, "k") {
@@ -64,7 +64,7 @@ func TestTrapDReadThenWriteInOneSnapshot(t *testing.T) {
 	// is not committed.
 	overAdmits := func(t *testing.T, pool *pgxpool.Pool, take taker) (second bool) {
 		t.Helper()
-		first := session(t, pool)
+		first := begin(t, pool)
 		if !take.must(t, first, "k") {
 			t.Fatal("the token was not there")
 		}
@@ -96,7 +96,7 @@ func TestTrapDReadThenWriteInOneSnapshot(t *testing.T) {
 		t.Parallel()
 		eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 			limit := hours.WithBurst(2)
-			if strategy.Check(limit) != nil {
+			if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 				t.Skip("a burst of one is tested above")
 			}
 			take := by(t, strategy, limit)
@@ -115,14 +115,14 @@ func TestTrapEKeysInTheCallersOrder(t *testing.T) {
 	// meanwhile: then a call for a and b could make it wait for ever.
 	holdsTheOther := func(t *testing.T, pool *pgxpool.Pool, hold taker, both func() error) (held bool) {
 		t.Helper()
-		holder := session(t, pool)
+		holder := begin(t, pool)
 		hold.must(t, holder, "a")
 		whileBlocked(t, pool, func() {
 			if err := both(); err != nil {
 				t.Error(err)
 			}
 		}, func() {
-			probe := session(t, pool)
+			probe := begin(t, pool)
 			execute(t, probe, "set local lock_timeout = '200ms'")
 			_, err := hold(probe, "b")
 			if held = sqlState(err) == "55P03"; err != nil && !held {
@@ -159,7 +159,7 @@ func TestTrapEKeysInTheCallersOrder(t *testing.T) {
 	}
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		held := holdsTheOther(t, pool, by(t, strategy, hours), func() error {
-			tx := session(t, pool) // where it waits
+			tx := begin(t, pool) // where it waits
 			_, err := strategy.Take(t.Context(), on(tx), ask("b", "a"))
 			return errors.Join(err, tx.Rollback(t.Context()))
 		})
@@ -174,7 +174,7 @@ func TestTrapFFirstInsert(t *testing.T) {
 	t.Parallel()
 	second := func(t *testing.T, pool *pgxpool.Pool, take taker) (allowed bool, err error) {
 		t.Helper()
-		first := session(t, pool)
+		first := begin(t, pool)
 		if !take.must(t, first, "new") {
 			t.Fatal("the first request was denied")
 		}
@@ -235,7 +235,7 @@ func TestTrapGFractionalRefillDropped(t *testing.T) {
 		// With a burst no token overflows while a poll is under way.
 		const interval = 20 * time.Millisecond
 		limit := pglimit.Every(interval).WithBurst(100)
-		if strategy.Check(limit) != nil {
+		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 			t.Skip("a range of time has no fractions")
 		}
 		if granted, due := grants(t, pool, by(t, strategy, limit), interval); granted < due {

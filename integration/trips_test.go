@@ -64,7 +64,7 @@ func TestRoundTripsPerDecision(t *testing.T) {
 // tripWays are the other ways to ask that the strategy knows. Each returns how many trips it took.
 func tripWays(t *testing.T, conn *pgx.Conn, strategy strategies.Strategy) map[string]func(trips *atomic.Int64) int64 {
 	t.Helper()
-	limiter := newLimiter(t, newPool(t, conn.Config().ConnString(), 1), strategy, pglimit.Config{Name: "test", Limit: hours}).OnConn(conn)
+	limiter := newLimiter(t, newPool(t, conn.Config().ConnString(), 1), strategy, pglimit.Config{Name: "test", Limit: hours}).On(pglimit.OnConn(conn))
 	of := func(ask func() error) func(*atomic.Int64) int64 {
 		return func(trips *atomic.Int64) int64 {
 			before := trips.Load()
@@ -73,7 +73,7 @@ func tripWays(t *testing.T, conn *pgx.Conn, strategy strategies.Strategy) map[st
 		}
 	}
 	ways := make(map[string]func(*atomic.Int64) int64)
-	if _, able := strategy.(pglimit.Reserver); able {
+	if strategy.Check(&pglimit.Request{Limit: pglimit.Every(time.Second), Ahead: 1}) == nil {
 		plenty := hours.WithBurst(100)
 		granted := func(key string) pglimit.Decision {
 			d, err := limiter.AllowLimitN(t.Context(), key, plenty, 5)
@@ -100,7 +100,7 @@ func tripWays(t *testing.T, conn *pgx.Conn, strategy strategies.Strategy) map[st
 			return err
 		})
 		ways["a group"] = of(func() error {
-			_, err := strategy.(pglimit.GroupTaker).TakeGroups(t.Context(), on(conn), [][]pglimit.Request{asks(hours.WithBurst(5), "d", "e", "f")})
+			_, err := units{strategy}.TakeGroups(t.Context(), on(conn), [][]pglimit.Request{asks(hours.WithBurst(5), "d", "e", "f")})
 			return err
 		})
 	}

@@ -30,7 +30,7 @@ import (
 func reservers(t *testing.T, test func(*testing.T, *pgxpool.Pool, strategies.Strategy)) {
 	t.Helper()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		if _, able := strategy.(pglimit.Reserver); !able {
+		if strategy.Check(&pglimit.Request{Limit: pglimit.Every(time.Second), Ahead: 1}) != nil {
 			t.Skip("it cannot reserve")
 		}
 		test(t, pool, strategy)

@@ -93,7 +93,7 @@ func waitedFor(t *testing.T, pool *pgxpool.Pool, key string, take int64, late bo
 	ask(pool, 1, 1)
 	execute(t, pool, "update pglimit.token_bucket set full_ns = at_ns where key = $1", key) // nothing is owed
 
-	holder := session(t, pool)
+	holder := begin(t, pool)
 	execute(t, holder, "select from pglimit.token_bucket where key = $1 for update", key)
 	taken, over := query[time.Time](t, pool, "select clock_timestamp()"), time.Time{}
 	if take > 0 && !late {

@@ -21,7 +21,7 @@ func TestTakesThatWaitedAreDecidedByTheClockAfterwards(t *testing.T) {
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(interval)
 		take(t, pool, strategy, "k", limit)
-		holder := session(t, pool)
+		holder := begin(t, pool)
 		for !take(t, holder, strategy, "k", limit).Allowed {
 		}
 		const callers = 3
@@ -60,8 +60,8 @@ func TestAFirstTakeThatWaitedIsDatedAfterwards(t *testing.T) {
 	const interval = time.Second
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(interval)
-		for key, on := range map[string]database{"alone": pool, "in a transaction": session(t, pool)} {
-			holder := session(t, pool)
+		for key, on := range map[string]database{"alone": pool, "in a transaction": begin(t, pool)} {
+			holder := begin(t, pool)
 			take(t, holder, strategy, key, limit)
 			var waited pglimit.Decision
 			var until time.Time

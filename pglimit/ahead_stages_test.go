@@ -36,8 +36,8 @@ func newReservingServer() reservingServer {
 	return s
 }
 
-func (s reservingServer) Name() string                    { return "reserving" }
-func (s reservingServer) Check(limit pglimit.Limit) error { return nil }
+func (s reservingServer) Name() string                   { return "reserving" }
+func (s reservingServer) Check(r *pglimit.Request) error { return s.reserving.Check(r) }
 func (s reservingServer) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	return s.server.Take(ctx, session, requests)
 }

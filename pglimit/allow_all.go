@@ -49,9 +49,6 @@ type Group struct {
 // Groups do not spend leases (see [Config.Leases]): those of their buckets that this process has
 // are given back first.
 func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) (Group, error) {
-	if _, able := l.strategy.(GroupTaker); !able {
-		return Group{}, fmt.Errorf("pglimit: the strategy %s cannot take all or nothing from several buckets (token_bucket can): %w", l.strategy.Name(), errors.ErrUnsupported)
-	}
 	if l.blocks() {
 		return Group{}, fmt.Errorf("pglimit: a Limiter with Config.Block decides requests one by one: ask another Limiter: %w", errors.ErrUnsupported)
 	}
@@ -101,7 +98,7 @@ func (l *Limiter) completeMember(r *Request, own Limit) error {
 	if r.Tokens == 0 {
 		r.Tokens = 1
 	}
-	r.Unit = r.Tokens
+	r.Unit, r.Group = r.Tokens, 1
 	return l.complete(r, own)
 }
 
@@ -167,8 +164,15 @@ func (l *Limiter) sendGroups(ctx context.Context, groups [][]Request) (decisions
 		requests += len(groups[i])
 	}
 	err = l.call(ctx, "take_groups", requests, func(ctx context.Context) error {
-		decisions, err = l.strategy.(GroupTaker).TakeGroups(ctx, l.session, groups)
+		all, err := l.strategy.Take(ctx, l.session, numbered(groups))
+		if err == nil && len(all) != requests {
+			err = fmt.Errorf("pglimit: the strategy %s made %d decisions of %d requests", l.strategy.Name(), len(all), requests)
+		}
 		if err == nil {
+			decisions = make([][]Decision, len(groups))
+			for i := range groups {
+				decisions[i], all = all[:len(groups[i])], all[len(groups[i]):]
+			}
 			err = checkGroups(l.strategy, groups, decisions)
 		}
 		return err
@@ -183,6 +187,17 @@ func (l *Limiter) sendGroups(ctx context.Context, groups [][]Request) (decisions
 		l.denials.Learn(groups[i], decisions[i], asked)
 	}
 	return decisions, nil
+}
+
+// numbered are the requests of all groups.
+func numbered(groups [][]Request) (requests []Request) {
+	for i, group := range groups {
+		for _, r := range group {
+			r.Group = i + 1
+			requests = append(requests, r)
+		}
+	}
+	return requests
 }
 
 // checkGroups is checkDecisions for groups.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,25 @@ type grouping struct {
 }
 
 func newGrouping() *grouping { return &grouping{fake: &fake{}} }
+
+func (g *grouping) Check(r *pglimit.Request) error {
+	return g.checkBut(r, func(r *pglimit.Request) { r.Group = 0 })
+}
+
+func (g *grouping) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	if requests[0].Group == 0 {
+		return g.fake.Take(ctx, session, requests)
+	}
+	var groups [][]pglimit.Request
+	for i, r := range requests {
+		if i == 0 || r.Group != requests[i-1].Group {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], r)
+	}
+	decisions, err := g.TakeGroups(ctx, session, groups)
+	return slices.Concat(decisions...), err
+}
 
 func (g *grouping) TakeGroups(ctx context.Context, _ pglimit.Session, groups [][]pglimit.Request) ([][]pglimit.Decision, error) {
 	var texts []string

@@ -2,7 +2,6 @@ package pglimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 )
@@ -41,12 +40,11 @@ func (l *Limiter) alone(r *Request) bool { return r.ID != "" || l.blocks() }
 
 // checkAlone returns an error for a request that cannot go out by itself.
 func (l *Limiter) checkAlone(r *Request) error {
-	_, able := l.strategy.(OnceTaker)
 	switch {
+	case r.Ahead != 0:
+		return l.canReserve()
 	case r.ID != "" && l.blocks():
 		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a Limiter with Config.Block decides requests without one", r.ID)}
-	case r.ID != "" && !able:
-		return fmt.Errorf("pglimit: the strategy %s cannot charge a request with an ID once (token_bucket can): %w", l.strategy.Name(), errors.ErrUnsupported)
 	case r.Unit < r.Tokens:
 		return &RequestError{Field: "Unit", Why: fmt.Sprintf("is %d: with Config.Block it must be Tokens, %d, for all or nothing", r.Unit, r.Tokens)}
 	}
@@ -60,24 +58,22 @@ func (l *Limiter) sendAlone(ctx context.Context, r Request) (d Decision, err err
 	if err := l.leases.Drop(ctx, r.Bucket()); err != nil {
 		return Decision{}, err
 	}
+	var decisions []Decision
 	asked, requests, what := l.denials.Now(), []Request{r}, "take_once"
 	if l.blocks() {
 		what = "take_or_block"
 	}
 	err = l.call(ctx, what, 1, func(ctx context.Context) error {
-		if l.blocks() {
-			d, err = l.strategy.(Blocker).TakeOrBlock(ctx, l.session, r, l.config.Block)
-		} else {
-			d, err = l.strategy.(OnceTaker).TakeOnce(ctx, l.session, r, orDefault(l.config.IDTTL, defaultIDTTL))
-		}
+		decisions, err = l.strategy.Take(ctx, l.session, requests)
 		if err == nil {
-			err = checkDecisions(l.strategy, requests, []Decision{d})
+			err = checkDecisions(l.strategy, requests, decisions)
 		}
 		return err
 	})
 	if err != nil {
 		return Decision{}, err
 	}
+	d = decisions[0]
 	d.Source = FromDatabase
 	if d.Blocked || !l.blocks() { // Postgres has to count the denials of a key that is not blocked
 		learned := d

@@ -43,18 +43,24 @@ func (f *onceFake) decide(ctx context.Context, r pglimit.Request) (pglimit.Decis
 	return f.alone(ctx, r)
 }
 
-func (f *onceFake) TakeOnce(ctx context.Context, _ pglimit.Session, r pglimit.Request, ttl time.Duration) (pglimit.Decision, error) {
-	f.mu.Lock()
-	f.ttl = ttl
-	f.mu.Unlock()
-	return f.decide(ctx, r)
+func (f *onceFake) Check(r *pglimit.Request) error {
+	return f.checkBut(r, func(r *pglimit.Request) { r.ID, r.Block = "", nil })
 }
 
-func (f *onceFake) TakeOrBlock(ctx context.Context, _ pglimit.Session, r pglimit.Request, block pglimit.Block) (pglimit.Decision, error) {
+func (f *onceFake) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	if len(requests) > 1 || requests[0].ID == "" && requests[0].Block == nil {
+		return f.fake.Take(ctx, session, requests)
+	}
+	r := requests[0]
 	f.mu.Lock()
-	f.block = block
+	f.ttl = r.IDTTL
+	if r.Block != nil {
+		f.block = *r.Block
+	}
 	f.mu.Unlock()
-	return f.decide(ctx, r)
+	r.IDTTL, r.Block = 0, nil
+	d, err := f.decide(ctx, r)
+	return []pglimit.Decision{d}, err
 }
 
 // then answers with the decision.
@@ -209,7 +215,7 @@ func TestHowManyGoAloneAtOnce(t *testing.T) {
 		for i := range 9 {
 			requests = append(requests, pglimit.Request{Key: fmt.Sprint("k", i/2), Tokens: 1, ID: fmt.Sprint(i)})
 		}
-		for limiter, most := range map[*pglimit.Limiter]int{limiter: 3, limiter.InTx(pglimitTx{}): 1} {
+		for limiter, most := range map[*pglimit.Limiter]int{limiter: 3, limiter.On(pglimit.InTx(pglimitTx{})): 1} {
 			s.most, s.asked = 0, nil
 			if decisions, err := limiter.Take(t.Context(), requests...); err != nil || len(decisions) != 9 {
 				t.Error(err)
@@ -233,7 +239,7 @@ func TestHowManyGoAloneAtOnce(t *testing.T) {
 func TestTheOrderOfThoseThatGoAlone(t *testing.T) {
 	t.Parallel()
 	s := &onceFake{fake: &fake{}}
-	in := newLimiter(t, s, nil).InTx(pglimitTx{})
+	in := newLimiter(t, s, nil).On(pglimit.InTx(pglimitTx{}))
 	for range 20 {
 		s.asked = nil
 		var requests []pglimit.Request

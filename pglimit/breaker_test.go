@@ -415,7 +415,7 @@ func TestWhatAnOpenBreakerDoesNotStop(t *testing.T) {
 			t.Errorf("%+v, %v", d, err)
 		}
 		o.take = grantAll
-		if d, err := limiter.InTx(pglimitTx{}).Allow(t.Context(), "k"); err != nil || !d.Allowed {
+		if d, err := limiter.On(pglimit.InTx(pglimitTx{})).Allow(t.Context(), "k"); err != nil || !d.Allowed {
 			t.Errorf("%+v, %v", d, err)
 		}
 		if _, err := limiter.Allow(t.Context(), "k"); pglimit.CauseOf(err) != pglimit.CauseBreaker {

@@ -378,7 +378,7 @@ func TestNothingIsCombinedOrRememberedInATransaction(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
-	for _, within := range []*pglimit.Limiter{limiter.InTx(tx{}), limiter.OnConn(new(pgx.Conn))} {
+	for _, within := range []*pglimit.Limiter{limiter.On(pglimit.InTx(tx{})), limiter.On(pglimit.OnConn(new(pgx.Conn)))} {
 		strategy.taken = nil
 		for range 2 {
 			if _, err := within.Allow(ctx, "k"); err != nil {
@@ -395,10 +395,10 @@ func TestNothingIsCombinedOrRememberedInATransaction(t *testing.T) {
 			t.Errorf("a %T passes for a pool", other)
 		}
 	}
-	for _, nowhere := range []*pglimit.Limiter{limiter.InTx(nil), limiter.InTx((*pgxpool.Tx)(nil)), limiter.OnConn(nil)} {
+	for _, nowhere := range []*pglimit.Limiter{limiter.On(pglimit.InTx(nil)), limiter.On(pglimit.InTx((*pgxpool.Tx)(nil))), limiter.On(pglimit.OnConn(nil)), limiter.On(nil), limiter.On((*theirSession)(nil))} {
 		_, err := nowhere.Allow(ctx, "k")
 		for _, err := range []error{err, nowhere.Reset(ctx, "k")} {
-			if err == nil || !strings.Contains(err.Error(), "need a transaction or a connection, and got nil") {
+			if err == nil || !strings.Contains(err.Error(), "On needs a transaction or a connection, and got nil") {
 				t.Errorf("on nothing: %v", err)
 			}
 		}

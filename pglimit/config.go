@@ -27,7 +27,7 @@ type Config struct {
 	// NoTimeout: only the deadline of the context.
 	Timeout time.Duration
 
-	// Durability of grants. Zero: Relaxed. In a transaction of the caller's (see [Limiter.InTx]) the
+	// Durability of grants. Zero: Relaxed. In a transaction of the caller's (see [Limiter.On]) the
 	// transaction's own synchronous_commit counts.
 	Durability Durability
 
@@ -233,7 +233,7 @@ func checkLimit(strategy Strategy, limit Limit) error {
 	if err := limit.Validate(); err != nil {
 		return err
 	}
-	return strategy.Check(limit)
+	return strategy.Check(&rate.Request{Limit: limit})
 }
 
 func (c Config) validateBlock(strategy Strategy) error {
@@ -243,7 +243,7 @@ func (c Config) validateBlock(strategy Strategy) error {
 	if err := c.Block.Validate(); err != nil {
 		return &ConfigError{"Block", err}
 	}
-	if _, able := strategy.(Blocker); !able {
+	if strategy.Check(&Request{Limit: c.Limit, Block: &c.Block}) != nil {
 		return &ConfigError{"Block", fmt.Errorf("is more than the strategy %s can do (use strategies.TokenBucket{}): %w", strategy.Name(), errors.ErrUnsupported)}
 	}
 	if c.Leases.On {

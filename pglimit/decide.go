@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -42,6 +43,12 @@ func (l *Limiter) complete(r *Request, own Limit) error {
 		r.Durability = l.config.Durability
 	}
 	r.Impatient = false // the stages decide that
+	if r.ID != "" && r.IDTTL == 0 {
+		r.IDTTL = orDefault(l.config.IDTTL, defaultIDTTL)
+	}
+	if l.blocks() && r.ID == "" {
+		r.Block = &l.config.Block
+	}
 	if err := l.check(r); err != nil {
 		return err
 	}
@@ -51,16 +58,17 @@ func (l *Limiter) complete(r *Request, own Limit) error {
 
 // check the fields of a request that the caller sets.
 func (l *Limiter) check(r *Request) error {
-	if err := r.CheckKeyAndTokens(); err != nil {
-		return err
-	}
-	if r.Ahead != 0 {
-		if err := l.canReserve(); err != nil {
+	if l.blocks() {
+		if err := l.checkAlone(r); err != nil {
 			return err
 		}
 	}
-	if l.alone(r) {
-		return l.checkAlone(r)
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if !r.Plain() {
+		unusual := *r // so that r need not be on the heap
+		return l.strategy.Check(&unusual)
 	}
 	return nil
 }
@@ -146,7 +154,7 @@ func (l *Limiter) late(parent, ctx context.Context, err error) error {
 	case err == nil, l.timeout == NoTimeout, parent.Err() != nil, CauseOf(err).isSetUp():
 		return err
 	case errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded):
-		return &timeoutError{l.timeout, rate.BusyConns(l.session), err}
+		return &timeoutError{l.timeout, session.BusyConns(l.session), err}
 	}
 	return err
 }
@@ -258,7 +266,7 @@ func (l *Limiter) call(ctx context.Context, operation string, requests int, stra
 // guard turns a panic of the strategy into an error for its callers. Nobody else is affected.
 func (l *Limiter) guard(strategy func() error) (err error) {
 	if l.session == nil {
-		return errors.New("pglimit: InTx, OnConn, InSQLTx and OnSQLConn need a transaction or a connection, and got nil")
+		return errors.New("pglimit: On needs a transaction or a connection, and got nil")
 	}
 	defer func() {
 		if what := recover(); what != nil {

@@ -228,7 +228,7 @@ func TestInTxFailsWithItsTransaction(t *testing.T) {
 	for _, timeout := range []time.Duration{0, pglimit.NoTimeout, time.Hour} {
 		strategy := &fake{take: fail(errDown)}
 		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Timeout, c.OnError = timeout, pglimit.FailOpen })
-		in := limiter.InTx(pglimitTx{})
+		in := limiter.On(pglimit.InTx(pglimitTx{}))
 		if d, err := in.Allow(t.Context(), "k"); !errors.Is(err, errDown) || d.Allowed {
 			t.Errorf("%+v, %v", d, err)
 		}

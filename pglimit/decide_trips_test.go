@@ -73,7 +73,7 @@ func TestNobodyWaitsWhoHasAnAnswer(t *testing.T) {
 			for range 10 { // more than may wait, and enough to be busy
 				_, _ = limiter.Allow(t.Context(), "a")
 				_, _ = limiter.Peek(t.Context(), "a")
-				_, _ = limiter.InTx(pglimitTx{}).Allow(t.Context(), "a")
+				_, _ = limiter.On(pglimit.InTx(pglimitTx{})).Allow(t.Context(), "a")
 				_, _ = limiter.Take(t.Context(), pglimit.Request{Key: "b", Tokens: 1}, pglimit.Request{Key: "c", Tokens: 1}, pglimit.Request{Key: "d", Tokens: 1})
 			}
 			if stats := limiter.Stats(); stats.Waiting != 0 {

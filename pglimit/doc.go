@@ -45,7 +45,7 @@
 //
 // The stages call Postgres from goroutines of their own, which end when nobody waits, and at
 // [Limiter.Close]. [Limiter.Stats] says what each stage did, [Decision].Source which one
-// answered. In a transaction of the caller's ([Limiter.InTx]) a request passes no stage.
+// answered. In a transaction of the caller's ([Limiter.On]) a request passes no stage.
 //
 // A denial is a decision. An error means that no decision is known: [Config.OnError] chooses
 // what happens then, and [Limiter.Stats] counts it by [Cause].

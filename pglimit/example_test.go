@@ -59,7 +59,7 @@ func ExampleNewSQL() {
 	fmt.Println(d.Allowed, d.Remaining, err)
 
 	tx := noSQLTx{} // your *sql.Tx: if it is rolled back, the token is not charged
-	d, err = limiter.InSQLTx(tx).Allow(ctx, "user:42")
+	d, err = limiter.On(pglimit.InSQLTx(tx)).Allow(ctx, "user:42")
 	fmt.Println(d.Allowed, d.Remaining, err)
 	// Output:
 	// true 99 <nil>

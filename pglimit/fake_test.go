@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // noDB panics when it is used: what these tests are about happens before.
@@ -44,11 +45,20 @@ var _ pglimit.Strategy = (*fake)(nil)
 
 func (*fake) Name() string { return "fake" }
 
-func (f *fake) Check(limit pglimit.Limit) error {
-	if f.check == nil {
-		return nil
+func (f *fake) Check(r *pglimit.Request) error {
+	if f.check != nil {
+		if err := f.check(r.Limit); err != nil {
+			return err
+		}
 	}
-	return f.check(limit)
+	return rate.Unsupported(f.Name(), r)
+}
+
+// checkBut is Check of a fake that knows one more thing.
+func (f *fake) checkBut(r *pglimit.Request, unusual func(*pglimit.Request)) error {
+	but := *r
+	unusual(&but)
+	return f.Check(&but)
 }
 
 func (f *fake) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
@@ -122,3 +132,8 @@ func later(d time.Duration) {
 func decided(s pglimit.Stats) int64 {
 	return s.Allowed[pglimit.FromDatabase] + s.Denied[pglimit.FromDatabase]
 }
+
+// onlyPlain is a strategy that can do nothing but take.
+type onlyPlain struct{ pglimit.Strategy }
+
+func (s onlyPlain) Check(r *pglimit.Request) error { return rate.Unsupported(s.Name(), r) }

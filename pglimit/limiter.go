@@ -9,8 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
@@ -34,24 +33,23 @@ type Limiter struct {
 	session  Session
 	strategy Strategy
 	config   Config
-	limit    *atomic.Pointer[Limit] // shared with the Limiters of InTx and OnConn
+	limit    *atomic.Pointer[Limit] // shared with the Limiters that On makes
 	timeout  time.Duration          // of one decision
 	failures *complaints
 	waiting  *wait.Crowd // for Postgres; closed with the Limiter
 	sleepers *sleepers   // the callers of Wait
 	counters *counters
-	parent   *Limiter // of which this one is InTx or OnConn; else nil
+	parent   *Limiter // of which this one is On a session; else nil
 }
 
 // New makes a limiter that decides with the strategy, on the pool: a *pgxpool.Pool. It does
-// not connect. The error is a [*ConfigError], unless pool or strategy is nil. [Limiter.InTx]
-// and [Limiter.OnConn] take in a transaction or on a connection of yours. For a *sql.DB, see
-// [NewSQL].
+// not connect. The error is a [*ConfigError], unless pool or strategy is nil. [Limiter.On]
+// takes in a transaction or on a connection of yours. For a *sql.DB, see [NewSQL].
 func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
 	if isNil(pool) {
 		return nil, errors.New("pglimit: New needs a pool, such as a *pgxpool.Pool")
 	}
-	return newLimiter(pool, rate.OnPool(pool), strategy, config)
+	return newLimiter(pool, session.OnPool(pool), strategy, config)
 }
 
 func newLimiter(pool any, session Session, strategy Strategy, config Config) (*Limiter, error) {
@@ -78,47 +76,6 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 func isNil(value any) bool {
 	v := reflect.ValueOf(value)
 	return value == nil || v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-// InTx is the limiter in a transaction of the caller's: a take is charged only if the
-// transaction commits.
-//
-// Its requests pass no stage and go out one by one: a decision that is rolled back must not be
-// remembered, and nobody else's request belongs in the transaction. The row stays locked until
-// the transaction ends, so keep it short, and name keys in one order everywhere: two transactions that
-// lock them in different orders deadlock. Durability is that of the transaction. Config.Timeout has
-// no default here. If one is set and ends a call, the connection is closed, and with it the
-// transaction. OnError is not called, because an error of Postgres, such as your lock_timeout's, may have
-// aborted the transaction: in strategies.TokenBucket that of a request for one key does. A Reset leaves the denials that
-// this process remembers, and its leases, as they are. Above READ COMMITTED the transaction sees no refund
-// and no reset that others commit after it has begun to read, and may be denied tokens that are there.
-//
-// It works until tx ends or the Limiter is closed.
-func (l *Limiter) InTx(tx Tx) *Limiter {
-	if isNil(tx) {
-		return l.on(nil)
-	}
-	return l.on(rate.InTx(tx))
-}
-
-// OnConn is the limiter on a connection of the caller's, inside a transaction or not: see
-// [Limiter.InTx]. For a *pgxpool.Conn, pass its Conn().
-func (l *Limiter) OnConn(conn *pgx.Conn) *Limiter {
-	if conn == nil {
-		return l.on(nil)
-	}
-	return l.on(rate.OnConn(conn))
-}
-
-// on a session of the caller's, without stages. If it is nil, every call returns an error.
-func (l *Limiter) on(session Session) *Limiter {
-	in := &Limiter{
-		session: session, strategy: l.strategy, config: l.config, limit: l.limit,
-		timeout:  orDefault(l.config.Timeout, NoTimeout),
-		failures: l.failures, waiting: l.waiting, sleepers: l.sleepers, counters: l.counters, parent: l,
-	}
-	in.config.OnError = nil
-	return in
 }
 
 func (l *Limiter) makeStages(pool any) (err error) {
@@ -156,7 +113,7 @@ func (l *Limiter) makeStages(pool any) (err error) {
 //
 // When ctx ends, Close stops waiting. Callers still waiting then get ErrClosed (with
 // Combine.Off and Breaker.Off, when their own calls fail). The error says how many leases could
-// not be given back, or is that of ctx. Of a Limiter of InTx or OnConn, Close does nothing.
+// not be given back, or is that of ctx. Of a Limiter that [Limiter.On] made, Close does nothing.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l.parent != nil {
 		return nil
@@ -252,7 +209,7 @@ func (l *Limiter) ForgetDenials(limiter, key string) {
 func (l *Limiter) Limit() Limit { return *l.limit.Load() }
 
 // SetLimit changes the limit of each key. Requests that are under way keep the limit that they
-// began with; all later ones have the new one, also those of InTx and OnConn. What a key has
+// began with; all later ones have the new one, also those of [Limiter.On]. What a key has
 // used stays used, see [Config].Limit. What was reserved before (Wait, Reserve) keeps its promised
 // times: if the limit is raised, it comes on top of what newer callers get. If the limit is not valid, or is one that the strategy
 // cannot keep, the error is a [*LimitError] and nothing changes.

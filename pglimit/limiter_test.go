@@ -11,8 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // config without the stages that may answer in the strategy's stead or call it from
@@ -168,7 +168,7 @@ func TestWhatTheStrategyIsAsked(t *testing.T) {
 			if want := [][]pglimit.Request{{test.want}}; !reflect.DeepEqual(strategy.taken, want) {
 				t.Errorf("asked %+v, want %+v", strategy.taken, want)
 			}
-			if strategy.session != rate.OnPool(noDB{}) {
+			if strategy.session != session.OnPool(noDB{}) {
 				t.Errorf("on %v", strategy.session)
 			}
 		})
@@ -231,7 +231,7 @@ func TestReset(t *testing.T) {
 		if err := limiter.Reset(t.Context(), "k"); err != nil {
 			t.Error(err)
 		}
-		if !reflect.DeepEqual(strategy.reset, []string{"api/k"}) || strategy.session != rate.OnPool(noDB{}) {
+		if !reflect.DeepEqual(strategy.reset, []string{"api/k"}) || strategy.session != session.OnPool(noDB{}) {
 			t.Errorf("%v on %v", strategy.reset, strategy.session)
 		}
 		if _, limited := strategy.ctx.Deadline(); limited != (timeout != pglimit.NoTimeout) {
@@ -243,8 +243,8 @@ func TestReset(t *testing.T) {
 // silent is a strategy that answers with nothing.
 type silent struct{ pglimit.Strategy }
 
-func (silent) Name() string              { return "silent" }
-func (silent) Check(pglimit.Limit) error { return nil }
+func (silent) Name() string                 { return "silent" }
+func (silent) Check(*pglimit.Request) error { return nil }
 func (silent) Take(context.Context, pglimit.Session, []pglimit.Request) ([]pglimit.Decision, error) {
 	return nil, nil
 }
@@ -278,8 +278,8 @@ func TestAStrategyThatOnlyTakesWillDo(t *testing.T) {
 
 type onlyTakes struct{}
 
-func (*onlyTakes) Name() string              { return "only takes" }
-func (*onlyTakes) Check(pglimit.Limit) error { return nil }
+func (*onlyTakes) Name() string                 { return "only takes" }
+func (*onlyTakes) Check(*pglimit.Request) error { return nil }
 func (*onlyTakes) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))
 	for i, r := range requests {

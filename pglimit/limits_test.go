@@ -160,7 +160,7 @@ func TestSetLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(grantAll)
 		c := combining(t, s, nil)
-		in, on := c.limiter.InTx(pglimitTx{}), c.limiter.OnConn(new(pgx.Conn))
+		in, on := c.limiter.On(pglimit.InTx(pglimitTx{})), c.limiter.On(pglimit.OnConn(new(pgx.Conn)))
 		first, queued := c.ask(t.Context(), "a", 1), c.ask(t.Context(), "a", 1)
 		if err := c.limiter.SetLimit(pro); err != nil {
 			t.Fatal(err)

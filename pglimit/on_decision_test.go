@@ -40,7 +40,7 @@ func TestOnDecisionIsToldWhatTheCallerIsTold(t *testing.T) {
 				})
 				in, number := limiter, 0
 				if inTx {
-					in = limiter.InTx(pglimitTx{})
+					in = limiter.On(pglimit.InTx(pglimitTx{}))
 				}
 				for _, key := range []string{"granted", "denied", "denied", "contended", "down", "gone", "not migrated", "slow"} {
 					for _, way := range []string{"Allow", "AllowN", "Peek"} {
@@ -113,7 +113,7 @@ func TestALimiterSaysWhatItIs(t *testing.T) {
 	t.Parallel()
 	strategy := &fake{}
 	limiter := newLimiter(t, strategy, nil)
-	for _, l := range []*pglimit.Limiter{limiter, limiter.InTx(pglimitTx{})} {
+	for _, l := range []*pglimit.Limiter{limiter, limiter.On(pglimit.InTx(pglimitTx{}))} {
 		if l.Name() != "api" || l.Strategy() != pglimit.Strategy(strategy) {
 			t.Error(l.Name(), l.Strategy())
 		}

@@ -84,7 +84,7 @@ func TestAStrategyThatPanicsFailsItsOwnCallers(t *testing.T) {
 				if _, err := limiter.ResetAll(t.Context()); !saysSo(err) {
 					t.Error(err)
 				}
-				if _, err := limiter.InTx(pglimitTx{}).Allow(t.Context(), "a"); !saysSo(err) {
+				if _, err := limiter.On(pglimit.InTx(pglimitTx{})).Allow(t.Context(), "a"); !saysSo(err) {
 					t.Error(err)
 				}
 				if d, err := failing.Allow(t.Context(), "a"); err != nil || d.Source != pglimit.FromFallback {

@@ -55,8 +55,8 @@ func (l *Limiter) request(key string, n int64) Request {
 }
 
 func (l *Limiter) canReserve() error {
-	if _, able := l.strategy.(Reserver); !able {
-		return fmt.Errorf("pglimit: the strategy %s cannot reserve tokens (token_bucket and upsert can): %w", l.strategy.Name(), errors.ErrUnsupported)
+	if err := l.strategy.Check(&Request{Limit: l.Limit(), Ahead: 1}); err != nil {
+		return err
 	}
 	if l.blocks() {
 		return fmt.Errorf("pglimit: a Limiter with Config.Block grants no tokens ahead of their time: ask another Limiter: %w", errors.ErrUnsupported)

@@ -259,7 +259,7 @@ func TestReserveInTheCallersTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newReserving()
 		limiter := waiting(t, s, nil)
-		in := limiter.InTx(pglimitTx{})
+		in := limiter.On(pglimit.InTx(pglimitTx{}))
 		first, err := in.Reserve(t.Context(), "k")
 		if err != nil || !first.OK() || first.Delay() != 0 {
 			t.Fatalf("%+v, %v", first, err)

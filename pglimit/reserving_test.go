@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/strategytest/model"
 )
 
@@ -25,9 +26,13 @@ type reserving struct {
 
 func newReserving() *reserving { return &reserving{buckets: map[string]*model.Bucket{}} }
 
-func (*reserving) Name() string              { return "reserving" }
-func (*reserving) Check(pglimit.Limit) error { return nil }
-func (*reserving) TakesAhead()               {}
+func (*reserving) Name() string { return "reserving" }
+
+func (*reserving) Check(r *pglimit.Request) error {
+	but := *r
+	but.Ahead = 0
+	return rate.Unsupported("reserving", &but)
+}
 
 func (s *reserving) of(key string) *model.Bucket {
 	if s.buckets[key] == nil {

@@ -60,7 +60,7 @@ func TestOnRoundTripIsToldOfEachCall(t *testing.T) {
 				})
 				in := limiter
 				if inTx {
-					in = limiter.InTx(pglimitTx{})
+					in = limiter.On(pglimit.InTx(pglimitTx{}))
 				}
 				var took, sent int64
 				for key, outcome := range outcomes {

@@ -17,10 +17,11 @@ import (
 func TestASessionOfTheCallersPassesAllStagesBy(t *testing.T) {
 	t.Parallel()
 	for name, within := range map[string]func(*pglimit.Limiter) *pglimit.Limiter{
-		"OnConn":    func(l *pglimit.Limiter) *pglimit.Limiter { return l.OnConn(new(pgx.Conn)) },
-		"InTx":      func(l *pglimit.Limiter) *pglimit.Limiter { return l.InTx(pglimitTx{}) },
-		"OnSQLConn": func(l *pglimit.Limiter) *pglimit.Limiter { return l.OnSQLConn(new(sql.Conn)) },
-		"InSQLTx":   func(l *pglimit.Limiter) *pglimit.Limiter { return l.InSQLTx(new(sql.Tx)) },
+		"OnConn":    func(l *pglimit.Limiter) *pglimit.Limiter { return l.On(pglimit.OnConn(new(pgx.Conn))) },
+		"InTx":      func(l *pglimit.Limiter) *pglimit.Limiter { return l.On(pglimit.InTx(pglimitTx{})) },
+		"OnSQLConn": func(l *pglimit.Limiter) *pglimit.Limiter { return l.On(pglimit.OnSQLConn(new(sql.Conn))) },
+		"InSQLTx":   func(l *pglimit.Limiter) *pglimit.Limiter { return l.On(pglimit.InSQLTx(new(sql.Tx))) },
+		"theirs":    func(l *pglimit.Limiter) *pglimit.Limiter { return l.On(new(theirSession)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,6 +75,9 @@ func TestASessionOfTheCallersPassesAllStagesBy(t *testing.T) {
 	}
 }
 
+// theirSession is a Session that somebody else has made.
+type theirSession struct{ pglimit.Session }
+
 // Where Postgres has just not answered others, the caller's own transaction asks all the same:
 // it is on a connection that is there.
 func TestASessionOfTheCallersPassesTheBreakerBy(t *testing.T) {
@@ -88,7 +92,7 @@ func TestASessionOfTheCallersPassesTheBreakerBy(t *testing.T) {
 			t.Fatalf("the circuit is closed: %+v", limiter.Stats())
 		}
 		s.take = grantAll
-		for name, in := range map[string]*pglimit.Limiter{"OnConn": limiter.OnConn(new(pgx.Conn)), "InTx": limiter.InTx(pglimitTx{})} {
+		for name, in := range map[string]*pglimit.Limiter{"OnConn": limiter.On(pglimit.OnConn(new(pgx.Conn))), "InTx": limiter.On(pglimit.InTx(pglimitTx{}))} {
 			if d, err := in.Allow(t.Context(), "a"); err != nil || !d.Allowed {
 				t.Errorf("%s: %+v, %v", name, d, err)
 			}
@@ -96,13 +100,13 @@ func TestASessionOfTheCallersPassesTheBreakerBy(t *testing.T) {
 	})
 }
 
-// A Limiter of InTx or OnConn is its parent's for a while: it closes nothing, and counts with it.
+// A Limiter that On made is its parent's for a while: it closes nothing, and counts with it.
 func TestASessionOfTheCallersIsNotTheLimiter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		limiter := leasing(t, newBank(), perHour(1000))
 		load(t, limiter, time.Millisecond, 100*time.Millisecond)
-		for name, in := range map[string]*pglimit.Limiter{"OnConn": limiter.OnConn(new(pgx.Conn)), "InTx": limiter.InTx(pglimitTx{}), "InTx of InTx": limiter.InTx(pglimitTx{}).InTx(pglimitTx{})} {
+		for name, in := range map[string]*pglimit.Limiter{"OnConn": limiter.On(pglimit.OnConn(new(pgx.Conn))), "InTx": limiter.On(pglimit.InTx(pglimitTx{})), "InTx of InTx": limiter.On(pglimit.InTx(pglimitTx{})).On(pglimit.InTx(pglimitTx{}))} {
 			if d, err := in.Allow(t.Context(), "a"); err != nil || !d.Allowed {
 				t.Errorf("%s: %+v, %v", name, d, err)
 			}
@@ -124,7 +128,7 @@ func TestASessionOfTheCallersIsNotTheLimiter(t *testing.T) {
 		for range 2 {
 			_, _ = limiter.Allow(t.Context(), "a")
 		}
-		if stats := limiter.InTx(pglimitTx{}).Stats(); stats.Open != 1 || stats != limiter.Stats() {
+		if stats := limiter.On(pglimit.InTx(pglimitTx{})).Stats(); stats.Open != 1 || stats != limiter.Stats() {
 			t.Errorf("%+v", stats)
 		}
 	})

@@ -108,7 +108,7 @@ func TestBadRefunds(t *testing.T) {
 		t.Errorf("%d refunds, %d calls", len(s.refunds), len(s.calls))
 	}
 	// A strategy that takes nothing back, and one that charges nothing ahead.
-	plain := costly(t, struct{ pglimit.Strategy }{pglimittest.Memory()}, nil)
+	plain := costly(t, onlyPlain{pglimittest.Memory()}, nil)
 	granted = allowN(t, plain, 5)
 	_, more := plain.Settle(t.Context(), granted, 6)
 	for name, err := range map[string]error{"refund": plain.Refund(t.Context(), granted, 1), "settle": more} {

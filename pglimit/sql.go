@@ -1,15 +1,13 @@
 package pglimit
 
 import (
-	"database/sql"
 	"errors"
 
-	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/internal/session"
 )
 
 // NewSQL is [New] on a *sql.DB, with the driver github.com/jackc/pgx/v5/stdlib or
-// github.com/lib/pq. [Limiter.InSQLTx] and [Limiter.OnSQLConn] take in a transaction or on a
-// connection of yours.
+// github.com/lib/pq. [Limiter.On] takes in a transaction or on a connection of yours.
 //
 // sqlx, Bun, GORM, ent and sqlc keep a *sql.DB, or embed one: sqlx.DB itself, DB of a bun.DB, what
 // DB() of a gorm.DB or of ent's driver returns.
@@ -26,25 +24,5 @@ func NewSQL(db SQLDB, strategy Strategy, config Config) (*Limiter, error) {
 	if isNil(db) {
 		return nil, errors.New("pglimit: NewSQL needs a database, such as a *sql.DB")
 	}
-	return newLimiter(db, rate.OnSQLDB(db), strategy, config)
-}
-
-// InSQLTx is [Limiter.InTx] in a transaction of database/sql: a *sql.Tx, or a type that embeds
-// one, such as sqlx.Tx. Of a bun.Tx, pass its Tx: its own methods read a query in another way.
-//
-// If the context or Config.Timeout ends a call, the transaction is lost, as with pgx.
-func (l *Limiter) InSQLTx(tx SQLTx) *Limiter {
-	if isNil(tx) {
-		return l.on(nil)
-	}
-	return l.on(rate.InSQLTx(tx))
-}
-
-// OnSQLConn is the limiter on a connection of the caller's that is in no transaction: see
-// [Limiter.InTx]. In a transaction, use [Limiter.InSQLTx].
-func (l *Limiter) OnSQLConn(conn *sql.Conn) *Limiter {
-	if conn == nil {
-		return l.on(nil)
-	}
-	return l.on(rate.OnSQLConn(conn))
+	return newLimiter(db, session.OnSQLDB(db), strategy, config)
 }

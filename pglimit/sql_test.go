@@ -42,7 +42,7 @@ func TestNoSQLTransactionOrConnectionIsAnError(t *testing.T) {
 	t.Parallel()
 	limiter := newLimiter(t, &fake{}, nil)
 	for name, in := range map[string]*pglimit.Limiter{
-		"nil": limiter.InSQLTx(nil), "a nil *sql.Tx": limiter.InSQLTx((*sql.Tx)(nil)), "a nil *sql.Conn": limiter.OnSQLConn(nil),
+		"nil": limiter.On(pglimit.InSQLTx(nil)), "a nil *sql.Tx": limiter.On(pglimit.InSQLTx((*sql.Tx)(nil))), "a nil *sql.Conn": limiter.On(pglimit.OnSQLConn(nil)),
 	} {
 		if _, err := in.Allow(t.Context(), "k"); err == nil {
 			t.Errorf("%s: no error", name)

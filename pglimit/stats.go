@@ -10,7 +10,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Stats counts the answers that a [Limiter] gave since New, also through InTx and OnConn, and
+// Stats counts the answers that a [Limiter] gave since New, also through [Limiter.On], and
 // what they cost. An answer of AllowAll counts as one. Each field's tag says what it counts. To export them, range over [Stats.All].
 type Stats struct {
 	Allowed   BySource `name:"allowed" label:"source" help:"Requests granted, and peeks that found the tokens, by where the decision came from."`

@@ -61,7 +61,7 @@ func TestTokensThatTheLimitBounds(t *testing.T) {
 			refundable, err = limiter.Allow(t.Context(), "j")
 			return err
 		}, 1, 0},
-		{"a transaction", func() error { return allow(limiter.InTx(pglimitTx{}).Allow(t.Context(), "k")) }, 0, 0},
+		{"a transaction", func() error { return allow(limiter.On(pglimit.InTx(pglimitTx{})).Allow(t.Context(), "k")) }, 0, 0},
 		{"OnError", func() error {
 			memory.Fail(pglimit.ErrUnavailable)
 			return allow(limiter.Allow(t.Context(), "l"))

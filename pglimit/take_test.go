@@ -445,7 +445,7 @@ func TestTakeInATransaction(t *testing.T) {
 		limiter := newLimiter(t, strategy, func(c *pglimit.Config) {
 			c.Combine.Off, c.Memory.Off, c.Breaker.Off, c.OnError = false, false, false, pglimit.FailOpen
 		})
-		decisions, err := limiter.InTx(pglimitTx{}).Take(t.Context(), wants(t, "a:1 b:2 a:3")...)
+		decisions, err := limiter.On(pglimit.InTx(pglimitTx{})).Take(t.Context(), wants(t, "a:1 b:2 a:3")...)
 		if len(strategy.taken) != 1 || strategy.asked(0) != "a:1 b:2 a:3" || strategy.taken[0][0].Impatient {
 			t.Errorf("%d calls, %v", len(strategy.taken), strategy.taken)
 		}
@@ -459,7 +459,7 @@ func TestTakeInATransaction(t *testing.T) {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
-	if _, err := newLimiter(t, &fake{}, nil).InTx(nil).Take(t.Context(), wants(t, "a:1 b:1")...); err == nil || !strings.Contains(err.Error(), "got nil") {
+	if _, err := newLimiter(t, &fake{}, nil).On(pglimit.InTx(nil)).Take(t.Context(), wants(t, "a:1 b:1")...); err == nil || !strings.Contains(err.Error(), "got nil") {
 		t.Errorf("on nothing: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package pglimit
 import (
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -26,16 +27,16 @@ type (
 	Durability = rate.Durability
 
 	// Pool is what [New] needs: a *pgxpool.Pool, or a type that embeds one.
-	Pool = rate.Pool
+	Pool = session.Pool
 
-	// Tx is what [Limiter.InTx] needs: a pgx.Tx, or a type that embeds one.
-	Tx = rate.Tx
+	// Tx is what [InTx] needs: a pgx.Tx, or a type that embeds one.
+	Tx = session.Tx
 
 	// SQLDB is what [NewSQL] needs: a *sql.DB, or a type that embeds one.
-	SQLDB = rate.SQLDB
+	SQLDB = session.SQLDB
 
-	// SQLTx is what [Limiter.InSQLTx] needs: a *sql.Tx, or a type that embeds one.
-	SQLTx = rate.SQLTx
+	// SQLTx is what [InSQLTx] needs: a *sql.Tx, or a type that embeds one.
+	SQLTx = session.SQLTx
 
 	// LimitError says why a Limit cannot be kept. It names the field.
 	LimitError = rate.LimitError
@@ -64,12 +65,8 @@ type (
 	Cursor       = rate.Cursor
 	Swept        = rate.Swept
 	Leaser       = rate.Leaser
-	GroupTaker   = rate.GroupTaker
 	LeaseRequest = rate.LeaseRequest
 	Lease        = rate.Lease
-	Reserver     = rate.Reserver
-	OnceTaker    = rate.OnceTaker
-	Blocker      = rate.Blocker
 	Bucket       = rate.Bucket
 	HeldError    = rate.HeldError
 )

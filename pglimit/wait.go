@@ -37,7 +37,7 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Decision, error) {
 //
 // More tokens than a burst are a [*RequestError]. If no decision is known and OnError denies, the error
 // satisfies errors.Is(err, [ErrUnavailable]). The strategy must be a [Reserver], without Config.Block; and a
-// Limiter of InTx or OnConn cannot wait, because the row would stay locked. Else the error satisfies
+// Limiter that [Limiter.On] made cannot wait, because the row would stay locked. Else the error satisfies
 // errors.Is(err, [errors.ErrUnsupported]).
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Decision, error) {
 	return l.waitN(ctx, key, n, l.config.MaxWait)

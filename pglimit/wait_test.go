@@ -281,7 +281,7 @@ func TestWhoCannotWaitOrReserve(t *testing.T) {
 	_, reserve := plain.Reserve(t.Context(), "k")
 	_, take := plain.Take(t.Context(), pglimit.Request{Key: "k", Tokens: 1, Ahead: 1})
 	able := waiting(t, newReserving(), func(c *pglimit.Config) { c.MaxWait = time.Hour })
-	_, inTx := able.InTx(pglimitTx{}).Wait(t.Context(), "k")
+	_, inTx := able.On(pglimit.InTx(pglimitTx{})).Wait(t.Context(), "k")
 	for name, err := range map[string]error{"Wait": wait, "Reserve": reserve, "Take": take, "InTx": inTx} {
 		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "token_bucket and upsert can") == (name != "InTx") {
 			t.Errorf("%s: %v", name, err)

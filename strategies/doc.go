@@ -36,8 +36,8 @@
 // A caller can give back tokens that were granted and not used (GiveBack), minus the tokens
 // that were refilled since they were due, or reserved behind them. [TokenBucket] can set tokens
 // aside for a process (Lease): nobody else can take them until they are settled or expire. It also
-// takes from several buckets all or nothing (TakeGroups), charges a request that is sent again only
-// once (TakeOnce), and blocks keys that are denied too often (TakeOrBlock).
+// takes from several buckets all or nothing (Request.Group), charges a request that is sent again only
+// once (Request.ID), and blocks keys that are denied too often (Request.Block).
 //
 // Given a pgx.Tx, a take joins the caller's transaction and is undone with it. Mind the
 // order of several takes in one such transaction: two transactions that take from the same

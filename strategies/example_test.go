@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
@@ -21,8 +22,8 @@ func ExampleByName() {
 }
 
 func ExampleExclusionRange_Check() {
-	fmt.Println(strategies.ExclusionRange{}.Check(rate.Every(3 * time.Second)))
-	fmt.Println(strategies.ExclusionRange{}.Check(rate.PerSecond(10)))
+	fmt.Println(strategies.ExclusionRange{}.Check(&rate.Request{Limit: rate.Every(3 * time.Second)}))
+	fmt.Println(strategies.ExclusionRange{}.Check(&rate.Request{Limit: rate.PerSecond(10)}))
 	// Output:
 	// <nil>
 	// pglimit: Limit.Burst is 10: exclusion_range keeps a burst of 1 only (use a burst of 1, or another strategy)
@@ -31,13 +32,13 @@ func ExampleExclusionRange_Check() {
 // Several keys in one round trip: a limit for the user, and one for the tenant.
 func ExampleTokenBucket_Take() {
 	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, "postgres://localhost/app")
+	conn, err := pgx.Connect(ctx, "postgres://localhost/app")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer pool.Close()
+	defer conn.Close(ctx) //nolint:errcheck // nothing is lost
 
-	decisions, err := strategies.TokenBucket{}.Take(ctx, rate.OnPool(pool), []rate.Request{
+	decisions, err := strategies.TokenBucket{}.Take(ctx, pglimit.OnConn(conn), []rate.Request{
 		{Limiter: "users", Key: "user:42", Limit: rate.PerSecond(10), Tokens: 1, Unit: 1},
 		{Limiter: "tenants", Key: "tenant:7", Limit: rate.PerMinute(10_000), Tokens: 1, Unit: 1},
 	})
@@ -59,7 +60,7 @@ func ExampleTokenBucket_Take_transaction() {
 
 	errDenied := errors.New("come back later")
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		decisions, err := strategies.TokenBucket{}.Take(ctx, rate.InTx(tx), []rate.Request{
+		decisions, err := strategies.TokenBucket{}.Take(ctx, pglimit.InTx(tx), []rate.Request{
 			{Limiter: "jobs", Key: "user:42", Limit: rate.PerHour(100), Tokens: 1, Unit: 1},
 		})
 		if err != nil {

@@ -65,15 +65,15 @@ var (
 func (ExclusionRange) Name() string { return "exclusion_range" }
 
 // Check takes limits with a burst of 1.
-func (ExclusionRange) Check(limit rate.Limit) error {
-	if burst := limit.Burst; burst != 1 {
+func (s ExclusionRange) Check(r *rate.Request) error {
+	if burst := r.Limit.Burst; burst != 1 {
 		return &rate.LimitError{
-			Limit: limit,
+			Limit: r.Limit,
 			Field: "Burst",
 			Why:   fmt.Sprintf("is %d: exclusion_range keeps a burst of 1 only (use a burst of 1, or another strategy)", burst),
 		}
 	}
-	return nil
+	return rate.Unsupported(s.Name(), r)
 }
 
 // Take decides in one round trip.
@@ -119,7 +119,7 @@ func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how
 	interval := (r.Limit.Token() + time.Microsecond - 1).Truncate(time.Microsecond)
 	for {
 		var granted *bool
-		err := session.Row(ctx, exclusionRangeTake, []any{r.Key, r.Limiter, interval.Nanoseconds(), how.Relaxed, how.Impatient},
+		err := session.Row(ctx, exclusionRangeTake, []any{r.Key, r.Limiter, interval.Nanoseconds(), how.Relaxed, how.Patience},
 			&granted, &last.nowNS, &last.sinceNS, &last.untilNS, nil)
 		switch {
 		case err != nil:

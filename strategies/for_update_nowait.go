@@ -60,7 +60,7 @@ var (
 func (ForUpdateNowait) Name() string { return "for_update_nowait" }
 
 // Check takes any limit.
-func (ForUpdateNowait) Check(rate.Limit) error { return nil }
+func (s ForUpdateNowait) Check(r *rate.Request) error { return rate.Unsupported(s.Name(), r) }
 
 // Take decides in two round trips.
 func (s ForUpdateNowait) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {

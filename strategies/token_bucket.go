@@ -3,9 +3,8 @@ package strategies
 import (
 	"context"
 	_ "embed"
-	"errors"
-
-	"github.com/jackc/pgx/v5/pgconn"
+	"slices"
+	"time"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -56,79 +55,76 @@ var (
 // Name is token_bucket.
 func (TokenBucket) Name() string { return "token_bucket" }
 
-// Check takes any limit.
-func (TokenBucket) Check(rate.Limit) error { return nil }
-
-// TakesAhead makes it a Reserver. While tokens are leased, a request for more than the rest of the
-// burst takes none ahead.
-func (TokenBucket) TakesAhead() {}
+// Check takes any limit, and any request. While tokens are leased, a request for more than the rest
+// of the burst takes none ahead.
+func (TokenBucket) Check(*rate.Request) error { return nil }
 
 // Take decides in one round trip. In the caller's transaction each request takes one of its
-// own, so that none fails because another transaction was faster.
+// own, so that none fails because another transaction was faster; a group takes one, too.
 func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	if err := call.Validate(s, requests); err != nil || len(requests) == 0 {
 		return nil, err
 	}
-	if len(requests) == 1 {
-		d, err := call.Alone(ctx, session, &requests[0], takeTokens)
+	grouped := slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Group != 0 })
+	switch r := &requests[0]; {
+	case len(requests) > 1 && (grouped || session.Autocommits()), r.Ahead > 0:
+		return takeMany(ctx, session, requests, grouped)
+	case len(requests) > 1:
+		return call.Each(ctx, session, s, requests, takeOne)
+	default:
+		d, err := call.Alone(ctx, session, r, takeOne)
 		if err != nil {
 			return nil, err
 		}
 		return []rate.Decision{d}, nil
 	}
-	if !session.Autocommits() {
-		return call.Each(ctx, session, s, requests, takeTokens)
-	}
-	m, err := newMany(requests)
-	if err != nil {
-		return nil, err
-	}
-	decisions, how := make([]rate.Decision, len(requests)), call.MannerOf(session, requests)
-	if len(m.keys) == 1 && m.asks[0] > 0 {
-		err = call.Again(ctx, session, 5, func() error { return m.takeInTurn(ctx, session, requests, decisions, how) })
-	} else {
-		// A second try sees the change by another call that made the first one fail.
-		err = call.Again(ctx, session, 2, func() error { return m.take(ctx, session, requests, decisions, how) })
-	}
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == call.ReadOnlyTransaction {
-		return call.Each(ctx, session, s, requests, takeTokens) // succeeds if all are denied: that writes nothing
-	}
-	if err != nil {
-		return nil, call.Explain(err)
-	}
-	return decisions, nil
 }
 
-// takeTokens decides one request.
-func takeTokens(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
-	if r.Tokens == 0 {
-		nowNS, _, b, err := lookAtOne(ctx, session, r)
-		return b.Decision(r, b.Dated(nowNS), 0), err
+// takeOne decides one request.
+func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+	switch {
+	case r.ID != "":
+		return takeOnce(ctx, session, r, how)
+	case r.Block != nil:
+		return takeOrBlock(ctx, session, r, how)
+	case r.Tokens == 0:
+		d, _, err := look(ctx, session, r)
+		return d, err
+	case r.Ahead > 0: // in the caller's transaction
+		d, err := takeMany(ctx, session, []rate.Request{*r}, false)
+		if err != nil {
+			return rate.Decision{}, err
+		}
+		return d[0], nil
 	}
-	var wants, units, aheads []int64
-	if r.Ahead > 0 {
-		wants, units, aheads = []int64{r.Tokens}, []int64{r.Unit}, []int64{int64(r.Ahead)}
-	}
-	granted, nowNS, after, err := takeFromOne(ctx, session, r, r.Tokens, r.Unit, wants, units, aheads, how)
+	var numbers []int64
+	err := session.Row(ctx, tokenBucketTake,
+		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Unit, how.Patience, how.Relaxed}, &numbers, nil)
 	if err != nil {
 		return rate.Decision{}, err
 	}
-	return after.Decision(r, after.Dated(nowNS), granted), nil
+	return decisionOf(r, numbers), nil
 }
 
-// takeFromOne asks for tokens of the bucket of r: want in multiples of unit, or, if wants is
-// not nil, what several requests want, in turn, which is want in all.
-func takeFromOne(ctx context.Context, session rate.Session, r *rate.Request, want, unit int64, wants, units, aheads []int64, how call.Manner) (granted, nowNS int64, after bucket.Bucket, err error) {
-	err = session.Row(ctx, tokenBucketTake,
-		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), want, unit, wants, units, how.Relaxed, how.Impatient, aheads},
-		&granted, &nowNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS, nil)
-	return granted, nowNS, after, err
+// decisionOf reads the time of a decision, the tokens granted, and the bucket's row after it.
+func decisionOf(r *rate.Request, numbers []int64) rate.Decision {
+	b := bucketOf(numbers[2:])
+	return b.Decision(r, b.Dated(numbers[0]), numbers[1])
 }
 
-// lookAtOne reads the bucket of r, and for how long the key is blocked.
-func lookAtOne(ctx context.Context, session rate.Session, r *rate.Request) (nowNS, blockedNS int64, b bucket.Bucket, err error) {
-	err = session.Row(ctx, tokenBucketLook, []any{r.Key, r.Limiter}, &nowNS, &blockedNS, &b.FullNS, &b.TokenNS, &b.AtNS, &b.LeasedNS, &b.UntilNS)
-	return nowNS, blockedNS, b, err
+// bucketOf reads a row.
+func bucketOf(numbers []int64) bucket.Bucket {
+	return bucket.Bucket{FullNS: numbers[0], TokenNS: numbers[1], AtNS: numbers[2], LeasedNS: numbers[3], UntilNS: numbers[4]}
+}
+
+// look reads the bucket of r, and for how long the key is blocked.
+func look(ctx context.Context, session rate.Session, r *rate.Request) (d rate.Decision, blocked time.Duration, err error) {
+	var numbers []int64
+	if err := session.Row(ctx, tokenBucketLook, []any{r.Key, r.Limiter}, &numbers); err != nil {
+		return rate.Decision{}, 0, err
+	}
+	b := bucketOf(numbers[2:])
+	return b.Decision(r, b.Dated(numbers[0]), 0), time.Duration(numbers[1]), nil
 }
 
 // GiveBack gives tokens back, with one call for each refund.

@@ -3,16 +3,12 @@ package strategies
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/call"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
-
-var _ rate.Blocker = TokenBucket{}
 
 var (
 	//go:embed sql/token_bucket/take_or_block.sql
@@ -22,51 +18,30 @@ var (
 	tokenBucketTakeOrBlock = call.Statement(tokenBucketTakeOrBlockFile, "token_bucket")
 )
 
-// TakeOrBlock decides in one round trip. It locks the bucket's row for a grant, and a row of the
-// key's denials for a denial, in this order; for a denial of a blocked key none. In a transaction of
-// the caller's, a denial counts only if that commits; two that each ask more than once for a key can
-// deadlock, because a denial holds no lock on the bucket. Take knows nothing of blocks.
-//
-// A block is counted by the database's clock. If that steps back, a key is blocked for as long as
-// it was when its row was last written; if it steps forward, the block ends sooner.
-func (s TokenBucket) TakeOrBlock(ctx context.Context, session rate.Session, r rate.Request, block rate.Block) (rate.Decision, error) {
-	if err := block.Validate(); err != nil {
-		return rate.Decision{}, err
-	}
-	if r.Tokens > 0 && r.Unit > 0 && r.Unit < r.Tokens || r.Ahead != 0 || r.ID != "" {
-		return rate.Decision{}, &rate.RequestError{Field: "Tokens", Why: fmt.Sprintf(
-			"is %d in units of %d, Ahead %v, ID %q: TakeOrBlock decides requests that are all or nothing, without Ahead or ID", r.Tokens, r.Unit, r.Ahead, r.ID)}
-	}
-	if err := call.Validate(s, []rate.Request{r}); err != nil {
-		return rate.Decision{}, err
-	}
-	return call.Alone(ctx, session, &r, func(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
-		return takeOrBlock(ctx, session, r, &block, how)
-	})
-}
-
-func takeOrBlock(ctx context.Context, session rate.Session, r *rate.Request, b *rate.Block, how call.Manner) (rate.Decision, error) {
-	var granted, nowNS, blockedNS int64
-	var after bucket.Bucket
-	var err error
+// takeOrBlock decides a request with a Block. A denial is counted in a row of its own beside the bucket,
+// which it locks after that. If the database's clock steps back, a key stays blocked for as long as it
+// was when that row was last written; if it steps forward, the block ends sooner.
+func takeOrBlock(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (d rate.Decision, err error) {
+	var blocked time.Duration
 	if r.Tokens == 0 {
-		nowNS, blockedNS, after, err = lookAtOne(ctx, session, r)
+		d, blocked, err = look(ctx, session, r)
 	} else {
+		var numbers []int64
+		b := r.Block
 		err = session.Row(ctx, tokenBucketTakeOrBlock, []any{
 			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens,
-			b.After, int64(b.Within), int64(b.For), int64(b.Max), int64(b.Forget), how.Relaxed, how.Impatient,
-		}, &granted, &nowNS, &blockedNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS, nil)
+			b.After, int64(b.Within), int64(b.For), int64(b.Max), int64(b.Forget), how.Patience, how.Relaxed,
+		}, &numbers, nil)
+		if err == nil {
+			d, blocked = decisionOf(r, numbers), time.Duration(numbers[7])
+		}
 	}
 	if err != nil {
 		return rate.Decision{}, err
 	}
-	if blockedNS == 0 {
-		nowNS = after.Dated(nowNS)
-	}
-	d := after.Decision(r, nowNS, granted)
-	if blockedNS > 0 {
-		d.Allowed, d.Blocked, d.BlockedFor = false, true, time.Duration(blockedNS)
-		d.RetryAfter = max(d.RetryAfter, d.BlockedFor)
+	if blocked > 0 {
+		d.Allowed, d.Blocked, d.BlockedFor = false, true, blocked
+		d.RetryAfter = max(d.RetryAfter, blocked)
 	}
 	return d, nil
 }

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/call"
 )
@@ -27,19 +26,18 @@ func (TokenBucket) Lease(ctx context.Context, session rate.Session, r rate.Lease
 		return rate.Lease{}, err
 	}
 	look := rate.Request{Limiter: r.Limiter, Key: r.Key, Limit: r.Limit, Unit: 1, Durability: r.Durability}
-	var lease rate.Lease
-	var nowNS int64
-	var after bucket.Bucket
+	var numbers []int64
 	err := call.Again(ctx, session, 5, func() error {
 		return session.Row(ctx, tokenBucketLease, []any{
 			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Share, r.TTL.Nanoseconds(),
 			r.Settle.Tokens, r.Spent, untilNS(r.Settle), call.MannerOf(session, []rate.Request{look}).Relaxed,
-		}, &lease.Tokens, &nowNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS, nil)
+		}, &numbers, nil)
 	})
 	if err != nil {
 		return rate.Lease{}, call.Explain(err)
 	}
-	lease.Left = after.Decision(&look, nowNS, 0)
+	after := bucketOf(numbers[2:])
+	lease := rate.Lease{Tokens: numbers[1], Left: after.Decision(&look, numbers[0], 0)}
 	lease.At = lease.Left.At
 	if lease.Tokens > 0 {
 		lease.Until = time.Unix(0, after.UntilNS).UTC()

@@ -3,8 +3,11 @@ package strategies
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"math"
 	"slices"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -14,57 +17,92 @@ import (
 var (
 	//go:embed sql/token_bucket/take_many.sql
 	tokenBucketTakeManyFile string
+	//go:embed sql/token_bucket/wait.sql
+	tokenBucketWaitFile string
 
 	tokenBucketTakeMany = call.Statement(tokenBucketTakeManyFile, "token_bucket")
+	tokenBucketWait     = call.Statement(tokenBucketWaitFile, "token_bucket")
 )
 
 // many holds the arguments of a call of token_bucket_take_many: columns with one element per
-// bucket, and columns with one element per request, in the same order.
+// bucket, in lock order, and columns with one element per request, in the caller's order.
 type many struct {
-	order           []int // of the call: indexes into the requests
+	requests        []rate.Request
 	keys, limiters  []string
 	tokens, windows []int64
-	asks            []int64
-	inTurn          bool    // a bucket may grant a part of what is asked
-	last            []int64 // the number, from 1, of a bucket's last request
-	wants, units    []int64 // one element per request
-	aheads          []int64 // likewise; nil if no request takes ahead
+	asks            []int64 // the sums of what is asked of the buckets, in whole units
+
+	plain         bool    // each bucket has one request, all or nothing: the columns below are not sent
+	members       []int64 // each request's bucket, from 1
+	wants, units  []int64
+	aheads, lasts []int64 // nil if no request takes ahead, and if there are no groups; lasts: each group's last request, from 1
+}
+
+// takeMany decides requests for one bucket or several in one call. A call that took nothing is made
+// again, because the next one sees the change that made it fail; one for groups then locks its rows
+// first, so that nobody can be faster.
+func takeMany(ctx context.Context, session rate.Session, requests []rate.Request, grouped bool) (decisions []rate.Decision, err error) {
+	m, err := newMany(requests)
+	if err != nil {
+		return nil, err
+	}
+	how, tries, sure := call.MannerOf(session, requests), 2, !session.Autocommits()
+	if grouped || len(m.keys) == 1 {
+		tries = 5
+	}
+	for {
+		err := call.Again(ctx, session, tries, func() (err error) {
+			decisions, err = m.take(ctx, session, how, sure)
+			sure = sure || grouped
+			return err
+		})
+		if pg := (*pgconn.PgError)(nil); !grouped || !errors.As(err, &pg) || pg.Code != call.LockNotAvailable || how.Patience == nil || ctx.Err() != nil {
+			return decisions, call.Explain(err)
+		}
+		if err := m.wait(ctx, session, err); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // newMany sorts the requests into buckets.
 func newMany(requests []rate.Request) (*many, error) {
-	n := len(requests)
-	numbers := make([]int64, 6*n) // one allocation for six columns
-	column := func(i int) []int64 { return numbers[i*n : i*n : (i+1)*n] }
-	m := &many{
-		order: call.Order(requests), keys: make([]string, 0, n), limiters: make([]string, 0, n),
-		tokens: column(0), windows: column(1), asks: column(2), last: column(3), wants: column(4), units: column(5),
-	}
-	if err := call.SameBucket(requests, m.order); err != nil {
+	n, order := len(requests), call.Order(requests)
+	if err := call.SameBucket(requests, order); err != nil {
 		return nil, err
 	}
-	for row, i := range m.order {
+	numbers := make([]int64, 6*n) // one allocation for six columns
+	column := func(i int) []int64 { return numbers[i*n : (i+1)*n : (i+1)*n] }
+	m := &many{
+		requests: requests, keys: make([]string, 0, n), limiters: make([]string, 0, n), plain: true,
+		tokens: column(0)[:0], windows: column(1)[:0], asks: column(2)[:0], members: column(3), wants: column(4), units: column(5),
+	}
+	for _, i := range order {
 		r := &requests[i]
-		unit := max(r.Unit, 1)
-		m.wants, m.units = append(m.wants, r.Tokens), append(m.units, unit)
-		ask := r.Tokens / unit * unit
-		if r.Tokens != 0 && (r.Tokens != unit || r.Ahead != 0) {
-			m.inTurn = true
+		m.wants[i], m.units[i] = r.Tokens, max(r.Unit, 1)
+		k := len(m.keys) - 1
+		if k < 0 || m.keys[k] != r.Key || m.limiters[k] != r.Limiter {
+			m.keys, m.limiters = append(m.keys, r.Key), append(m.limiters, r.Limiter)
+			m.tokens, m.windows = append(m.tokens, int64(r.Limit.Token())), append(m.windows, int64(r.Limit.Window()))
+			m.asks = append(m.asks, 0)
+			k++
+		} else {
+			m.plain = false
 		}
-		if k := len(m.keys) - 1; k >= 0 && m.keys[k] == r.Key && m.limiters[k] == r.Limiter {
-			m.last[k] = int64(row + 1)
-			m.inTurn = m.inTurn || m.asks[k] != 0 || ask != 0 // peeks take nothing, however many there are
-			m.asks[k] += min(ask, math.MaxInt64-m.asks[k])    // which is more than any bucket has
-			continue
-		}
-		m.keys, m.limiters = append(m.keys, r.Key), append(m.limiters, r.Limiter)
-		m.tokens, m.windows = append(m.tokens, int64(r.Limit.Token())), append(m.windows, int64(r.Limit.Window()))
-		m.last = append(m.last, int64(row+1))
-		m.asks = append(m.asks, ask)
+		m.members[i] = int64(k + 1)
+		m.asks[k] += min(r.Tokens/m.units[i]*m.units[i], math.MaxInt64/2-m.asks[k]) // which is more than any bucket has
+		m.plain = m.plain && r.Group == 0 && r.Ahead == 0 && (r.Tokens == 0 || r.Unit == r.Tokens)
 	}
 	if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Ahead > 0 }) {
-		for _, i := range m.order {
+		for i := range requests {
 			m.aheads = append(m.aheads, int64(requests[i].Ahead))
+		}
+	}
+	if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Group != 0 }) {
+		for i := range requests {
+			if i == len(requests)-1 || requests[i].Group == 0 || requests[i].Group != requests[i+1].Group {
+				m.lasts = append(m.lasts, int64(i+1))
+			}
 		}
 	}
 	return m, nil
@@ -81,78 +119,81 @@ func oneForAll[T comparable](column []T) []T {
 	return column[:1]
 }
 
-// takeInTurn decides several requests for one bucket.
-func (m *many) takeInTurn(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how call.Manner) error {
-	want := int64(0)
-	for _, n := range m.wants {
-		want += min(n, math.MaxInt64-want)
+// take makes the call.
+func (m *many) take(ctx context.Context, session rate.Session, how call.Manner, sure bool) ([]rate.Decision, error) {
+	members, wants, units := m.members, m.wants, m.units
+	if m.plain {
+		members, wants, units = nil, nil, nil
 	}
-	granted, nowNS, after, err := takeFromOne(ctx, session, &requests[0], max(1, want), 1, m.wants, m.units, m.aheads, how)
-	if err != nil {
-		return err
-	}
-	m.share(0, after, granted, after.Dated(nowNS), requests, decisions)
-	return nil
-}
-
-// take decides requests for several buckets in one call.
-func (m *many) take(ctx context.Context, session rate.Session, requests []rate.Request, decisions []rate.Decision, how call.Manner) error {
-	last, wants, units, aheads := m.last, m.wants, m.units, m.aheads
-	if !m.inTurn {
-		last, wants, units, aheads = nil, nil, nil, nil
-	}
-	var nowNS int64
-	var usual, rest []int64
+	var usual, rest, grants []int64
 	err := session.Row(ctx, tokenBucketTakeMany, []any{
-		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks), last, wants, units, how.Relaxed, aheads,
-	}, &nowNS, &usual, &rest, nil)
+		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
+		members, wants, units, m.aheads, m.lasts, sure, how.Patience, how.Relaxed,
+	}, &usual, &rest, &grants, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	buckets, grants := readRows(m.tokens, m.asks, usual, rest)
-	for k, b := range buckets {
-		atNS := b.Dated(nowNS)
-		if m.asks[k] > 0 { // the row may be later than nowNS by more than a step, but is not ahead of the clock: that fails
-			atNS = max(nowNS, b.AtNS)
-		}
-		m.share(k, b, grants[k], atNS, requests, decisions)
-	}
-	return nil
+	buckets, dates, all := m.read(usual, rest)
+	return m.decide(buckets, dates, all, grants), nil
 }
 
-// readRows returns the buckets after a call that asked for so many tokens of each, at the price
-// tokens[k], and what it granted. usual and rest are its results: see token_bucket_take_many.sql.
-func readRows(tokens, asks, usual, rest []int64) (buckets []bucket.Bucket, grants []int64) {
-	buckets, grants = make([]bucket.Bucket, len(tokens)), make([]int64, len(tokens))
+// read returns the buckets as they were before the call, and when it decided about them. all: what was
+// taken from the bucket is all that was asked.
+func (m *many) read(usual, rest []int64) (buckets []bucket.Bucket, dates []int64, all []bool) {
+	buckets, dates, all = make([]bucket.Bucket, len(m.keys)), make([]int64, len(m.keys)), make([]bool, len(m.keys))
+	for row := range slices.Chunk(rest, 8) { // what is told again comes later
+		k, b := row[0]-1, bucketOf(row[3:])
+		dates[k], all[k] = row[1], row[2] == m.asks[k]
+		b.FullNS -= row[2] * b.TokenNS
+		buckets[k] = b
+	}
 	for row := range slices.Chunk(usual, 3) {
 		k := row[0] - 1
-		buckets[k], grants[k] = bucket.Bucket{FullNS: row[1], TokenNS: tokens[k], AtNS: row[2]}, asks[k]
+		dates[k], all[k] = row[2], true
+		buckets[k] = bucket.Bucket{FullNS: row[1] - m.asks[k]*m.tokens[k], TokenNS: m.tokens[k], AtNS: row[2]}
 	}
-	for row := range slices.Chunk(rest, 7) {
-		k := row[0] - 1
-		buckets[k], grants[k] = bucket.Bucket{FullNS: row[2], TokenNS: row[3], AtNS: row[4], LeasedNS: row[5], UntilNS: row[6]}, row[1]
-	}
-	return buckets, grants
+	return buckets, dates, all
 }
 
-// share divides what the bucket with index k granted at atNS among its requests, as in_turn.sql
-// did: each in turn gets as many whole units as are left and, if one of them takes ahead, as there
-// were for it.
-func (m *many) share(k int, b bucket.Bucket, left, atNS int64, requests []rate.Request, decisions []rate.Decision) {
-	b.FullNS -= left * b.TokenNS
-	first := int64(0)
-	if k > 0 {
-		first = m.last[k-1]
-	}
-	for row := first; row < m.last[k]; row++ {
-		most := left
-		if m.aheads != nil && left > 0 {
-			most = min(left, b.Within(atNS, &requests[m.order[row]]))
+// decide goes through the requests once more, as Postgres did. grants is nil if all[bucket] says it.
+func (m *many) decide(buckets []bucket.Bucket, dates []int64, all []bool, grants []int64) []rate.Decision {
+	decisions := make([]rate.Decision, len(m.requests))
+	for i := range m.requests {
+		r, k := &m.requests[i], m.members[i]-1
+		granted := int64(0)
+		switch {
+		case all[k]:
+			granted = r.Tokens / m.units[i] * m.units[i]
+		case !m.plain && grants != nil:
+			granted = grants[i]
 		}
-		granted := min(m.wants[row], most) / m.units[row] * m.units[row]
-		left -= granted
-		b.FullNS += granted * b.TokenNS
-		i := m.order[row]
-		decisions[i] = b.Decision(&requests[i], atNS, granted)
+		buckets[k].FullNS += granted * buckets[k].TokenNS
+		decisions[i] = buckets[k].Decision(r, dates[k], granted)
+		if r.Group != 0 && granted == 0 {
+			decisions[i].Allowed = decisions[i].Remaining >= r.Tokens
+		}
 	}
+	return decisions
+}
+
+// wait is called after a call for groups has met a held row, as err says. A single group that is not impatient
+// waits until each of its rows was free. For others the error says which rows are held, or is nil if none is any more.
+func (m *many) wait(ctx context.Context, session rate.Session, err error) error {
+	first := &m.requests[0]
+	patient := !slices.ContainsFunc(m.requests, func(r rate.Request) bool { return r.Impatient || r.Group != first.Group })
+	var numbers []int64
+	failed := call.Again(ctx, session, 5, func() error {
+		return session.Row(ctx, tokenBucketWait, []any{m.keys, oneForAll(m.limiters), patient}, &numbers, nil)
+	})
+	switch {
+	case patient:
+		return call.Explain(failed)
+	case failed != nil || len(numbers) == 0:
+		return call.Explain(err)
+	}
+	held := &rate.HeldError{Err: call.Explain(err)}
+	for _, number := range numbers {
+		held.Held = append(held.Held, rate.Bucket{Limiter: m.limiters[number-1], Key: m.keys[number-1]})
+	}
+	return held
 }

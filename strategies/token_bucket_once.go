@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/call"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
-
-var _ rate.OnceTaker = TokenBucket{}
 
 var (
 	//go:embed sql/token_bucket/take_once.sql
@@ -22,79 +19,31 @@ var (
 	tokenBucketTakeOnce = call.Statement(tokenBucketTakeOnceFile, "token_bucket")
 )
 
-// TakeOnce decides in one round trip. A grant is kept beside the bucket, in the transaction of the
+// takeOnce decides a request with an ID. A grant is kept beside the bucket, in the transaction of the
 // take: both are there, or neither. A later request with the same ID locks nothing.
 //
-// If the database's clock steps back, an ID is kept for longer, at most for another ttl from the
+// If the database's clock steps back, an ID is kept for longer, at most for another IDTTL from the
 // next request with it. If the clock steps forward, it is kept for less.
-func (s TokenBucket) TakeOnce(ctx context.Context, session rate.Session, r rate.Request, ttl time.Duration) (rate.Decision, error) {
-	if err := validateOnce(s, r, ttl); err != nil {
-		return rate.Decision{}, err
-	}
-	var first kept
-	d, err := call.Alone(ctx, session, &r, func(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (d rate.Decision, err error) {
-		first, d, err = takeOnce(ctx, session, r, ttl, how)
-		return d, err
-	})
-	if err == nil {
-		err = first.check(&r)
-	}
+func takeOnce(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+	var numbers []int64
+	err := session.Row(ctx, tokenBucketTakeOnce, []any{
+		r.Key, r.Limiter, r.ID, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.IDTTL.Nanoseconds(), how.Patience, how.Relaxed,
+	}, &numbers, nil)
 	if err != nil {
 		return rate.Decision{}, err
 	}
-	return d, nil
-}
-
-// kept is what an ID was granted, now or before: zero after a denial.
-type kept struct{ tokens, tokenNS, windowNS int64 }
-
-func takeOnce(ctx context.Context, session rate.Session, r *rate.Request, ttl time.Duration, how call.Manner) (first kept, d rate.Decision, err error) {
-	var nowNS int64
-	var after bucket.Bucket
-	err = session.Row(ctx, tokenBucketTakeOnce,
-		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.ID, ttl.Nanoseconds(), how.Relaxed, how.Impatient},
-		&first.tokens, &first.windowNS, &nowNS, &after.FullNS, &after.TokenNS, &after.AtNS, &after.LeasedNS, &after.UntilNS, nil)
-	if err != nil {
-		return kept{}, rate.Decision{}, err
+	granted, tokenNS, windowNS := numbers[1], numbers[3], numbers[7]
+	if granted > 0 && granted != r.Tokens {
+		return rate.Decision{}, &rate.RequestError{Field: "ID", Why: fmt.Sprintf(
+			"is %q: a request with this ID was granted %d tokens, and this one is for %d (give each request an ID of its own)", r.ID, granted, r.Tokens)}
 	}
-	first.tokenNS = after.TokenNS
 	asked := *r
-	asked.Limit = first.limit(r)
-	d = after.Decision(&asked, after.Dated(nowNS), first.tokens)
+	if granted > 0 && (tokenNS != int64(r.Limit.Token()) || windowNS != int64(r.Limit.Window())) { // the limit has changed since the grant
+		asked.Limit = rate.Every(time.Duration(tokenNS)).WithBurst(windowNS / tokenNS)
+	}
+	d := decisionOf(&asked, numbers)
 	if asked.Limit != r.Limit {
 		d.Limit = asked.Limit
 	}
-	return first, d, nil
-}
-
-// limit of the grant: that of r, unless the limit has changed since.
-func (k kept) limit(r *rate.Request) rate.Limit {
-	if k.tokens == 0 || k.tokenNS == int64(r.Limit.Token()) && k.windowNS == int64(r.Limit.Window()) {
-		return r.Limit
-	}
-	return rate.Every(time.Duration(k.tokenNS)).WithBurst(k.windowNS / k.tokenNS)
-}
-
-// check returns an error if the ID was granted tokens for another request than r. The limit may
-// have changed between two tries of the same request.
-func (k kept) check(r *rate.Request) error {
-	if k.tokens == 0 || k.tokens == r.Tokens {
-		return nil
-	}
-	return &rate.RequestError{Field: "ID", Why: fmt.Sprintf(
-		"is %q: a request with this ID was granted %d tokens, and this one is for %d (give each request an ID of its own)", r.ID, k.tokens, r.Tokens)}
-}
-
-func validateOnce(s TokenBucket, r rate.Request, ttl time.Duration) error {
-	if r.ID == "" {
-		return &rate.RequestError{Field: "ID", Why: "is empty: TakeOnce decides requests that have one"}
-	}
-	if err := r.Validate(); err != nil {
-		return err
-	}
-	if ttl < rate.MinIDTTL || ttl > rate.MaxIDTTL {
-		return fmt.Errorf("pglimit: TakeOnce with a ttl of %v: it must be from %v to %v", ttl, rate.MinIDTTL, rate.MaxIDTTL)
-	}
-	r.ID = ""
-	return call.Validate(s, []rate.Request{r})
+	return d, nil
 }

@@ -44,11 +44,12 @@ var (
 // Name is upsert.
 func (Upsert) Name() string { return "upsert" }
 
-// Check takes any limit.
-func (Upsert) Check(rate.Limit) error { return nil }
-
-// TakesAhead makes it a Reserver: a request that may take tokens ahead has a longer window.
-func (Upsert) TakesAhead() {}
+// Check takes any limit, and requests Ahead: these have a longer window.
+func (s Upsert) Check(r *rate.Request) error {
+	but := *r
+	but.Ahead = 0
+	return rate.Unsupported(s.Name(), &but)
+}
 
 // Take decides in one round trip.
 func (s Upsert) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
@@ -64,7 +65,7 @@ func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how c
 		var nowNS int64
 		var after bucket.Bucket
 		err := session.Row(ctx, upsertTake,
-			[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window() + r.Ahead), r.Tokens, r.Unit, how.Relaxed, how.Impatient},
+			[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window() + r.Ahead), r.Tokens, r.Unit, how.Relaxed, how.Patience},
 			append([]any{&granted, &nowNS}, append(after.Fields(), nil)...)...)
 		switch {
 		case err != nil:

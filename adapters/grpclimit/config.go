@@ -47,7 +47,7 @@ type Config struct {
 	// Requests asks for several limits, all or nothing: see [pglimit.Limiter.AllowAll]. The key is
 	// that of Key. Each of the requests must have a Key; Tokens that are left out are the Cost,
 	// negative ones are an error, and a Limiter and Limit that are left out are the Limiter's own.
-	// The strategy must be a [pglimit.GroupTaker]. Nil: one limit. With Requests, Limit must be nil.
+	// The strategy must be one that knows groups, such as strategies.TokenBucket{}. Nil: one limit. With Requests, Limit must be nil.
 	//
 	//	func(_ context.Context, _ grpclimit.Call, key string) []pglimit.Request {
 	//		return []pglimit.Request{{Key: key}, {Limiter: "api/day", Key: key, Limit: daily}}
@@ -110,8 +110,10 @@ func (c *Config) Validate(limiter *pglimit.Limiter) error {
 		return errors.New("grpclimit: Config.Limit and Config.Requests are both set: set the Limit of each of the Requests")
 	}
 	strategy := limiter.Strategy()
-	if _, able := strategy.(pglimit.GroupTaker); c.Requests != nil && !able {
-		return fmt.Errorf("grpclimit: Config.Requests is set, but the strategy %s cannot take all or nothing from several buckets (token_bucket can)", strategy.Name())
+	if c.Requests != nil {
+		if err := strategy.Check(&pglimit.Request{Limit: limiter.Limit(), Group: 1}); err != nil {
+			return fmt.Errorf("grpclimit: Config.Requests is set, but %w", err)
+		}
 	}
 	if _, able := strategy.(pglimit.GiveBacker); c.Refund != nil && !able {
 		return fmt.Errorf("grpclimit: Config.Refund is set, but the strategy %s takes nothing back", strategy.Name())

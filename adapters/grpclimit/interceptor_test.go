@@ -20,6 +20,7 @@ import (
 	"github.com/pglimit/ratelimit/adapters/grpclimit"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 func TestDeniedCall(t *testing.T) {
@@ -347,7 +348,7 @@ func TestBlockedKey(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	limiter := newLimiter(t, pglimittest.Memory(), perHour(1))
-	plain := newLimiter(t, struct{ pglimit.Strategy }{pglimittest.Memory()}, perHour(1))
+	plain := newLimiter(t, onlyTakes{pglimittest.Memory()}, perHour(1))
 	requests := func(context.Context, grpclimit.Call, string) []pglimit.Request { return nil }
 	limit := func(context.Context, grpclimit.Call) pglimit.Limit { return pglimit.Limit{} }
 	for want, c := range map[string]struct {
@@ -365,3 +366,8 @@ func TestConfigIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// onlyTakes is a strategy that can only take.
+type onlyTakes struct{ pglimit.Strategy }
+
+func (s onlyTakes) Check(r *pglimit.Request) error { return rate.Unsupported(s.Name(), r) }

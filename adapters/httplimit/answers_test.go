@@ -17,6 +17,7 @@ import (
 	"github.com/pglimit/ratelimit/adapters/httplimit"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 const types = "https://iana.org/assignments/http-problem-types#"
@@ -321,6 +322,8 @@ func TestStatusOfAnError(t *testing.T) {
 // noRefunds is a strategy that can only take.
 type noRefunds struct{ pglimit.Strategy }
 
+func (s noRefunds) Check(r *pglimit.Request) error { return rate.Unsupported(s.Name(), r) }
+
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	memory := limited(t, pglimit.PerHour(1))
@@ -344,7 +347,7 @@ func TestConfigIsChecked(t *testing.T) {
 		{memory, httplimit.Config{Key: key, Requests: requests, Limit: func(*http.Request) pglimit.Limit { return pglimit.Limit{} }}, "Config.Limit and Config.Requests"},
 		{plain, httplimit.Config{Key: key}, ""},
 		{plain, httplimit.Config{Key: key, Refund: httplimit.OnFailure}, "Config.Refund is set, but the strategy memory"},
-		{plain, httplimit.Config{Key: key, Requests: requests}, "Config.Requests is set, but the strategy memory"},
+		{plain, httplimit.Config{Key: key, Requests: requests}, "Config.Requests is set, but pglimit: the strategy memory"},
 	} {
 		err := c.config.Validate(c.limiter)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

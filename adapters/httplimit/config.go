@@ -32,7 +32,7 @@ type Config struct {
 	// Requests asks for several limits, all or nothing: see [pglimit.Limiter.AllowAll]. The key is
 	// that of Key. Each of the requests must have a Key; Tokens that are left out are the Cost,
 	// negative ones are an error, and a Limiter and Limit that are left out are the Limiter's own.
-	// The strategy must be a [pglimit.GroupTaker]. Nil: one limit. With Requests, Limit must be nil.
+	// The strategy must be one that knows groups, such as strategies.TokenBucket{}. Nil: one limit. With Requests, Limit must be nil.
 	//
 	//	func(r *http.Request, key string) []pglimit.Request {
 	//		return []pglimit.Request{{Key: key}, {Limiter: "api/day", Key: key, Limit: pglimit.Per(1000, 24*time.Hour)}}
@@ -109,8 +109,10 @@ func (c Config) Validate(limiter *pglimit.Limiter) error {
 		return fmt.Errorf("httplimit: Config.Headers is %d: it must be Draft11, Legacy or None", c.Headers)
 	}
 	strategy := limiter.Strategy()
-	if _, able := strategy.(pglimit.GroupTaker); c.Requests != nil && !able {
-		return fmt.Errorf("httplimit: Config.Requests is set, but the strategy %s cannot take all or nothing from several buckets (token_bucket can)", strategy.Name())
+	if c.Requests != nil {
+		if err := strategy.Check(&pglimit.Request{Limit: limiter.Limit(), Group: 1}); err != nil {
+			return fmt.Errorf("httplimit: Config.Requests is set, but %w", err)
+		}
 	}
 	if _, able := strategy.(pglimit.GiveBacker); c.Refund != nil && !able {
 		return fmt.Errorf("httplimit: Config.Refund is set, but the strategy %s takes nothing back", strategy.Name())

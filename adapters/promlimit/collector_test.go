@@ -117,7 +117,7 @@ func TestEveryNumberIsExported(t *testing.T) {
 		for range 2 {
 			use(t, one, 1)
 			use(t, two, 2)
-			use(t, three.InTx(noTx{}), 3)
+			use(t, three.On(pglimit.InTx(noTx{})), 3)
 			got := gather(t, registry)
 			compare(t, got, want(one, two, three))
 			for _, literally := range []string{

@@ -16,7 +16,7 @@ type noDB struct{ pglimit.Pool }
 type fake string // its name
 
 func (f fake) Name() string            { return string(f) }
-func (fake) Check(pglimit.Limit) error { return nil }
+func (fake) Check(*pglimit.Request) error { return nil }
 
 func (fake) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))

@@ -1,5 +1,5 @@
-// Command hello answers each client ten times a second: the first screen of the README, whole. It
-// migrates the database of DATABASE_URL.
+// Command hello answers each client ten times a second: the Go of the README and the first of
+// docs/guide.md, whole. It migrates the database of DATABASE_URL.
 //
 //	DATABASE_URL=postgres://localhost/test go run ./examples/hello
 package main
@@ -22,30 +22,24 @@ import (
 
 func main() {
 	ctx := context.Background()
-	// A pool of its own: slow queries of the service would keep decisions waiting.
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	check(err)
-	check(migrations.Up(ctx, pool)) // safe from any number of instances at once
-
+	check(migrations.Up(ctx, pool)) // any number of instances may call it at once
 	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{
-		Name:    "api",
-		Limit:   pglimit.PerSecond(10).WithBurst(20),
-		Timeout: 200 * time.Millisecond,
-		OnError: pglimit.FailOpen, // what to do while Postgres does not answer
-		Logger:  slog.Default(),   // says that it does not
+		Name:  "api",
+		Limit: pglimit.PerSecond(10).WithBurst(20),
 	})
-	check(err) // when the service stops: limiter.Close, and then pool.Close
-
-	// Removes rows that no decision needs any more.
-	cleaner, err := cleanup.New(pool, strategies.All(), cleanup.Config{})
 	check(err)
-	check(cleaner.Start(ctx)) // when the service stops: cleaner.Stop
-
 	d, err := limiter.Allow(ctx, "user:42") // d.Allowed, d.Remaining, d.RetryAfter
 	check(err)
 	slog.Info("asked once", "allowed", d.Allowed)
 
-	// Or in front of a handler, for each client, who is answered 429 with Retry-After when it asks too often.
+	// Removes rows that no decision needs any more.
+	cleaner, err := cleanup.New(pool, strategies.All(), cleanup.Config{})
+	check(err)
+	check(cleaner.Start(ctx)) // when the service stops: cleaner.Stop, limiter.Close, and then pool.Close
+
+	// Each client is answered 429 with Retry-After when it asks too often.
 	// Behind a load balancer say so, or all clients are one: httplimit.Proxies{Count: 1}.
 	limit := httplimit.New(limiter, httplimit.Config{Key: httplimit.ClientIP(httplimit.Proxies{})})
 	http.HandleFunc("/hello", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello\n")) })

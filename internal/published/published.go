@@ -84,11 +84,11 @@ func (t table) Name() string { return "published_" + t.table }
 func (t table) Table() string { return t.schema + "." + t.table }
 
 // Check takes limits with a burst of 1.
-func (t table) Check(limit rate.Limit) error {
-	if burst := limit.Burst; burst != 1 {
-		return &rate.LimitError{Limit: limit, Field: "Burst", Why: fmt.Sprintf("is %d: %s keeps a burst of 1 only", burst, t.Name())}
+func (t table) Check(r *rate.Request) error {
+	if burst := r.Limit.Burst; burst != 1 {
+		return &rate.LimitError{Limit: r.Limit, Field: "Burst", Why: fmt.Sprintf("is %d: %s keeps a burst of 1 only", burst, t.Name())}
 	}
-	return nil
+	return rate.Unsupported(t.Name(), r)
 }
 
 // takeEach decides the requests one by one. The At of a denial is zero: none of the statements
@@ -99,7 +99,7 @@ func (t table) takeEach(requests []rate.Request, take func(r rate.Request, inter
 		if err := r.Validate(); err != nil {
 			return nil, err
 		}
-		if err := t.Check(r.Limit); err != nil {
+		if err := t.Check(&r); err != nil {
 			return nil, err
 		}
 		if r.Tokens == 0 {

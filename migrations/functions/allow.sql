@@ -32,45 +32,29 @@ create or replace function pglimit.allow(
 language plpgsql
 set search_path = ''
 set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+set jit = off
 as $$
 declare
     -- With the collation of the columns, whatever the caller's is.
     _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
     _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
     asked record;
-    block pglimit.token_bucket_blocks;
-    blocked_ns bigint;
-    bucket pglimit.token_bucket;
-    now_ns bigint;
-    taken record;
-    decision record;
+    looked bigint[];
+    taken bigint[];
 begin
     asked := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
-    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
+    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
     lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
-    select b.* into block from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
-    now_ns := pglimit.clock_ns();
-    blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
-    if blocked_ns > 0 then
-        if block.at_ns > now_ns + pglimit.step_ns() then
-            perform pglimit.token_bucket_block_lock(_key, _limiter); -- moves such a row
+    looked := pglimit.token_bucket_look(_key, _limiter);
+    if looked[2] > 0 then
+        if looked[8] > looked[1] + pglimit.step_ns() then
+            perform pglimit.token_bucket_count_denial(_key, _limiter, null, null, null, null, null); -- moves such a row
         end if;
-        select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
-        now_ns := pglimit.clock_ns(); -- behind the look
-        blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
-    end if;
-    if blocked_ns > 0 then
-        decision := pglimit.token_bucket_decision(pglimit.token_bucket_stepped(bucket, now_ns), now_ns, 0, n, asked.token_ns, asked.window_ns, blocked_ns);
+        taken := looked[1:1] || 0::bigint || looked[3:7];
     else
-        taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, null, null, false);
-        decision := pglimit.token_bucket_decision(taken.bucket, taken.now_ns, taken.granted, n, asked.token_ns, asked.window_ns, 0);
+        taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null);
     end if;
-    allowed := decision.allowed;
-    granted := decision.granted;
-    remaining := decision.remaining;
-    retry_after := decision.retry_after;
-    reset_after := decision.reset_after;
-    at := decision.at;
+    select d.* into allowed, granted, remaining, retry_after, reset_after, at
+    from pglimit.token_bucket_decision(taken[1], taken[2], taken[3:7], n, asked.token_ns, asked.window_ns, looked[2]) d;
 end
 $$;

@@ -6,6 +6,7 @@ create or replace function pglimit.reset(limiter text, key text) returns void
 language plpgsql
 set search_path = ''
 set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+set jit = off
 as $$
 declare
     _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);

@@ -1,5 +1,5 @@
--- Returns the buckets of a call for many, numbered from 1, without those whose key is null: they
--- are done. limiters, tokens_ns, windows_ns and asks have an element for each key, or one for all.
+-- Returns the buckets of a call for many, numbered from 1. limiters, tokens_ns, windows_ns and asks have an
+-- element for each key, or one for all.
 --
 -- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
 -- once, in the order of the numbers.
@@ -10,6 +10,5 @@ begin atomic
     select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
         coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1])
     from unnest(keys) with ordinality u(key, number)
-    where u.key is not null
     offset 0;
 end;

@@ -15,51 +15,63 @@
 -- the new lease lasts at most. settle_tokens, settle_spent, settle_until_ns: the lease to settle,
 -- how many of its tokens were spent, and when it expires.
 --
--- Waits for the row, locks it, and inserts it if it is missing. Returns granted: tokens of the new
--- lease, which expires at bucket.until_ns. now_ns: the time of the decision. bucket: the row after it.
+-- Waits for the row, locks it, and inserts it if it is missing.
+--
+-- Returns seven numbers: the time of the decision; the tokens of the new lease, which expires at until_ns; and
+-- full_ns, token_ns, at_ns, leased_ns (0: nothing is leased) and until_ns of the row after it.
 create or replace function pglimit.token_bucket_lease(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, share bigint, ttl_ns bigint,
-    settle_tokens bigint, settle_spent bigint, settle_until_ns bigint,
-    out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
-)
+    settle_tokens bigint, settle_spent bigint, settle_until_ns bigint
+) returns bigint[]
 language plpgsql
 set search_path = ''
 set enable_seqscan = off
+set jit = off
 as $$
 declare
-    seen pglimit.token_bucket;
+    now_ns bigint := pglimit.clock_ns();
+    granted bigint := 0;
+    seen bigint[];
+    bucket bigint[];
+    asked bigint[]; -- the bucket at the price of the new lease
 begin
-    if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and 6400000000000000000
+    if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
         and settle_spent between 0 and settle_tokens) is not true then
         raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
     end if;
-    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
-    lock table pglimit.token_bucket in row exclusive mode;
-    bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
+    insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+    values (_key, _limiter, now_ns, _token_ns, now_ns)
+    on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
+    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-
-    if settle_tokens > 0 and bucket.until_ns = settle_until_ns and settle_until_ns > now_ns
-        and settle_tokens::numeric * bucket.token_ns <= bucket.leased_ns then
-        bucket.leased_ns := nullif(bucket.leased_ns - settle_tokens * bucket.token_ns, 0);
-        bucket.full_ns := least(9223372036854775807, greatest(bucket.full_ns, now_ns) + settle_spent::numeric * bucket.token_ns);
-        bucket.at_ns := greatest(bucket.at_ns, now_ns);
+    bucket := seen;
+    if seen[3] > now_ns + pglimit.step_ns() then
+        bucket := pglimit.token_bucket_read(seen, now_ns, seen[2]);
     end if;
 
-    seen := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
-    seen.until_ns := case when seen.leased_ns > 0 then seen.until_ns else now_ns + ttl_ns end;
-    granted := case
-        when seen.until_ns - now_ns < ttl_ns / 5 then 0
-        else least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns) / share)
-    end;
+    if settle_tokens > 0 and bucket[5] = settle_until_ns and settle_until_ns > now_ns
+        and settle_tokens::numeric * bucket[2] <= bucket[4] then
+        bucket[4] := bucket[4] - settle_tokens * bucket[2];
+        bucket[1] := least(9223372036854775807, greatest(bucket[1], now_ns) + settle_spent::numeric * bucket[2]);
+        bucket[3] := greatest(bucket[3], now_ns);
+    end if;
+
+    asked := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
+    asked[5] := case when asked[4] > 0 then asked[5] else now_ns + ttl_ns end;
+    if asked[5] - now_ns >= ttl_ns / 5 then
+        granted := least(want, greatest(0, greatest(0, _window_ns - asked[4]) - (asked[1] - now_ns)) / _token_ns / share);
+    end if;
     if granted > 0 then
-        bucket := seen;
-        bucket.leased_ns := coalesce(seen.leased_ns, 0) + granted * _token_ns;
+        bucket := asked;
+        bucket[4] := asked[4] + granted * _token_ns;
     end if;
-    -- If there was nothing to settle and nothing is granted, nothing has changed.
-    update pglimit.token_bucket b
-    set full_ns = bucket.full_ns, token_ns = bucket.token_ns, at_ns = bucket.at_ns,
-        leased_ns = bucket.leased_ns, until_ns = case when bucket.leased_ns > 0 then bucket.until_ns end, padding = null
-    where b.key = _key and b.limiter = _limiter and b is distinct from bucket;
+    bucket[5] := case when bucket[4] > 0 then bucket[5] else 0 end;
+    if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
+        update pglimit.token_bucket t
+        set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
+        where t.key = _key and t.limiter = _limiter;
+    end if;
+    return array[now_ns, granted] || bucket;
 end
 $$;

@@ -1,65 +1,135 @@
 -- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row
 -- if that is later.
 --
--- _keys; _limiters, _tokens_ns, _windows_ns: as for token_bucket_take, with an element for each
--- bucket; all but _keys may have one element for all buckets. Buckets are distinct, and in the
--- bytewise order of key and limiter. (One that is named twice is charged twice, or the call fails.)
--- asks, likewise: how many tokens; 0 is a peek.
--- lasts, wants, units: if they are null, each bucket grants all that is asked, or nothing. Else the
--- requests for bucket i are the elements lasts[i - 1] + 1 to lasts[i] of wants and units; asks are their
--- sums, in whole units (which is not checked). If a bucket does not have so much, they get what is there, in turn.
--- aheads_ns: as for token_bucket_take, likewise.
+-- The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough for
+-- all that is asked. A row that does not have enough is not locked, and what is locked is checked again. If
+-- lasts is not null, this happens only if a look finds all buckets to be the usual case, so that all groups are
+-- granted. All other buckets are decided by token_bucket_decide.
 --
--- The usual case is one update, of the rows with the same price, no lease, and enough for all, in order.
--- A row that does not have enough is not locked, and what is locked is checked again. All other buckets
--- are for token_bucket_take_rest.
+-- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
+-- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
+-- is asked, or nothing. sure: skips the usual case.
+-- patience: gives up with SQLSTATE 55P03 after that time if another call holds a row. Changes lock_timeout
+-- until the transaction ends. Null: it waits; then sure must be true.
 --
--- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile, its row is
--- ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns, and if another call
--- holds a row of the rest; with 55P03 if it held one of the usual case for 20 ms, or inserts one that is
--- missing. Then call once more, or ask for each bucket by itself.
+-- Rows that are not the usual case are locked after the others, and inserted after that: this is not the order of
+-- the keys. So the call waits for them for 1 ms only: calls that wait for each other would deadlock.
 --
--- usual: three numbers for each bucket of the usual case: its number, full_ns and at_ns of its row.
--- rest: seven numbers for each other bucket: its number, the tokens granted, and full_ns, token_ns,
--- at_ns, leased_ns and until_ns of its row (0: null, or there is no row).
+-- Fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed meanwhile, the clock stepped back, or
+-- 100 ms have passed. Then call once more, or ask for each bucket by itself.
+--
+-- usual: three numbers for each bucket of the usual case: its number, full_ns, and at_ns, which is the time of the
+-- decision. rest, grants: buckets (the others at least) and grants, as token_bucket_decide returns them. Without wants,
+-- grants mean nothing.
 create or replace function pglimit.token_bucket_take_many(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[],
-    out now_ns bigint, out usual bigint[], out rest bigint[]
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text,
+    out usual bigint[], out rest bigint[], out grants bigint[]
 )
 language plpgsql
 set search_path = ''
-set lock_timeout = '20ms'
-set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of batch and table
+set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of call and table
 set enable_seqscan = off
+set jit = off
 as $$
 declare
+    now_ns constant bigint := pglimit.clock_ns();
     n constant int := cardinality(_keys);
+    left_over int := n; -- buckets that are not decided yet
+    writable constant boolean := not sure and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
+    usual_case boolean := writable and n > 1;
+    taken bigint[];
+    missing bigint;
+    inserted bigint;
 begin
-    if (n >= 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
-        and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
-        and 0 <= all (asks) and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and 6400000000000000000 >= all (_windows_ns)
-        and (lasts is null and wants is null and units is null and aheads_ns is null
-            or cardinality(lasts) = n and lasts[n] = cardinality(wants) and cardinality(wants) = cardinality(units) and cardinality(wants) = cardinality(coalesce(aheads_ns, wants)))) is not true then
-        raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
+    if (n > 0 and sure is not null) is not true then
+        raise exception 'token_bucket_take_many: an argument is null' using errcode = 'invalid_parameter_value';
     end if;
-    now_ns := pglimit.clock_ns();
-    -- It takes the lock that a write takes, before anything is read (see token_bucket_take).
-    with updates as (
-        update pglimit.token_bucket b
-        set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), padding = null
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
-        where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask between 1 and k.window_ns / k.token_ns
-            and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
-            and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
-        returning array[k.number, b.full_ns, b.at_ns] as "row"
-    )
-    select coalesce(array_agg(u."row"), '{}') into usual from updates u;
-
-    if cardinality(usual) < 3 * n then
-        rest := pglimit.token_bucket_take_rest(_keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns, now_ns, usual);
+    if patience is not null then
+        perform pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    if pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
-        raise exception 'pglimit: a row was held, or the clock stepped back' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';
+    if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
+        and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
+        taken := pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience);
+        if taken[2] > 0 then
+            rest := array[1 || taken];
+            return;
+        end if;
+    elsif usual_case and lasts is not null then
+        lock table pglimit.token_bucket in row exclusive mode; -- see token_bucket_decide
+        select bool_and(exists (
+            select from pglimit.token_bucket t
+            where t.key = k.key and t.limiter = k.limiter and t.token_ns = k.token_ns and t.leased_ns is null
+                and k.ask between 1 and (now_ns + k.window_ns - greatest(t.full_ns, now_ns)) / k.token_ns and t.at_ns <= now_ns + pglimit.step_ns()
+            offset 0 -- keeps this a look for each bucket
+        ))
+        into usual_case
+        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k;
+    end if;
+    if usual_case then
+        -- It takes the lock that a write takes, before anything is read: see token_bucket_decide.
+        with updates as (
+            update pglimit.token_bucket t
+            set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
+            where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns and t.leased_ns is null
+                and k.ask between 1 and (greatest(t.at_ns, now_ns) + k.window_ns - greatest(t.full_ns, t.at_ns, now_ns)) / k.token_ns
+                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and pglimit.clock_ns() between now_ns - pglimit.step_ns() and now_ns + 100000000 -- else this fails below: lock no more rows
+            returning array[k.number, t.full_ns, t.at_ns] as "row"
+        )
+        select array_agg(u."row"), n - count(*) into usual, left_over from updates u;
+        if left_over < n and left_over > 0 and lasts is not null then
+            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+        end if;
+    end if;
+    if left_over > 0 and (array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)) is not true then
+        raise exception 'token_bucket_take_many: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
+    end if;
+    if left_over > 0 and writable and n > 1 then
+        perform pg_catalog.set_config('lock_timeout', '1ms', true);
+        for i in 1 .. n - left_over loop
+            _keys[usual[i][1]] := null; -- it is done
+        end loop;
+    end if;
+    if left_over > 0 and writable and coalesce(members, wants, units, aheads_ns, lasts) is null then
+        with seen as materialized (
+            select k.*, t.key is null as missing, t.full_ns, t.at_ns
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
+            left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
+            where t.key is null and k.key is not null and k.ask between 1 and k.window_ns / k.token_ns
+                or t.token_ns = k.token_ns and t.leased_ns is null and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and k.ask > (greatest(t.at_ns, now_ns) + k.window_ns - greatest(t.full_ns, t.at_ns, now_ns)) / k.token_ns
+        ), inserts as (
+            insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
+            select s.key, s.limiter, now_ns + s.ask * s.token_ns, s.token_ns, now_ns
+            from seen s
+            where s.missing
+            order by s.number
+            on conflict do nothing
+            returning 1
+        )
+        select left_over - count(*), count(*) filter (where s.missing), (select count(*) from inserts), array_agg(case
+            when s.missing then array[s.number, now_ns, s.ask, now_ns + s.ask * s.token_ns, s.token_ns, now_ns, 0, 0]
+            else array[s.number, greatest(s.at_ns, now_ns), 0, s.full_ns, s.token_ns, s.at_ns, 0, 0]
+        end)
+        into left_over, missing, inserted, rest
+        from seen s;
+        if inserted < missing then
+            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+        end if;
+    end if;
+    if left_over > 0 then
+        for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
+            _keys[rest[i][1]] := null;
+        end loop;
+        select d.grants, d.buckets || rest into grants, rest
+        from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
+            coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k)),
+            units, aheads_ns, lasts, sure) d;
+    end if;
+    if writable then
+        perform pglimit.in_time(now_ns);
     end if;
 end
 $$;

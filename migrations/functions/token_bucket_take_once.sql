@@ -1,70 +1,69 @@
--- Takes want tokens from one bucket, all or nothing, for a request with an ID, as
--- token_bucket_take does. If that ID was granted tokens of this bucket before, takes nothing, and
--- returns what it was granted then: compare that with the request, which may be another one.
+-- Takes want tokens from one bucket, all or nothing, for a request with an ID, as token_bucket_take
+-- does. If that ID was granted tokens of this bucket before, takes nothing, and returns what it was
+-- granted then: compare that with the request, which may be another one.
 --
 -- A grant is kept for _ttl_ns, in the transaction of the take. A denial is not kept, and writes
--- nothing.
+-- nothing. If the clock has stepped back since a grant was kept, it is kept for _ttl_ns from now on, once: how
+-- much of that has passed is not known. (After a step forward an ID is free too early. Nothing shows that.)
 --
 -- Two calls with the same ID at the same time: the second one waits for the bucket's row, which
 -- the first one has locked or inserted. Then it finds what the first one was granted, or nothing
--- if that was rolled back. Rows are locked in this order: the bucket's, then the ID's.
+-- if that was rolled back.
 --
--- _key, _limiter, _token_ns, _window_ns, want, impatient: as for token_bucket_take.
+-- _key, _limiter, _token_ns, _window_ns, want, patience: as for token_bucket_take.
 --
--- now_ns: the time of the decision. answer: what was granted (0: it was denied), and the bucket's
--- row after that.
+-- Returns eight numbers: the time of the decision; the tokens granted to the ID, now or before; full_ns, token_ns,
+-- at_ns, leased_ns and until_ns of the bucket's row after that grant, or as it is; and the window of that grant
+-- (0: it was denied).
 create or replace function pglimit.token_bucket_take_once(
-    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, impatient boolean,
-    out now_ns bigint, out answer pglimit.token_bucket_answers
-)
+    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text
+) returns bigint[]
 language plpgsql
 set search_path = ''
 set enable_seqscan = off
+set jit = off
 as $$
 declare
-    _granted bigint;
-    taken record;
-    bucket pglimit.token_bucket;
+    taken bigint[];
+    kept bigint[]; -- as it is returned
+    now_ns bigint;
+    kept_until_ns bigint;
+    kept_ttl_ns bigint;
 begin
-    if (_id <> '' and _ttl_ns between 1 and 86400000000000) is not true then
+    if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
         raise exception 'token_bucket_take_once: id %, ttl_ns %', _id, _ttl_ns using errcode = 'invalid_parameter_value';
     end if;
-    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
+    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
     lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode;
-    loop
-        answer := pglimit.token_bucket_answer(_key, _limiter, _id);
-        if answer.id is not null then
-            now_ns := answer.at_ns;
-            return;
+    for look in 1 .. 2 loop
+        select t.until_ns, t.ttl_ns, array[t.at_ns, t.granted, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.lease_until_ns, 0), t.window_ns]
+        into kept_until_ns, kept_ttl_ns, kept
+        from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
+        now_ns := coalesce(taken[1], pglimit.clock_ns());
+        if kept_until_ns - kept_ttl_ns > now_ns + pglimit.step_ns() then
+            update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
+            where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
         end if;
-        -- This was the second look, behind the one that denied: between the first look and that one,
-        -- another call with this ID may have been granted the tokens.
-        exit when _granted = 0;
-
-        select * into taken from pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, null, null, null, impatient);
-        _granted := taken.granted;
-        now_ns := taken.now_ns;
-        bucket := taken.bucket;
-        continue when _granted = 0;
-        insert into pglimit.token_bucket_answers as a (key, limiter, id, granted, token_ns, window_ns, at_ns, full_ns, leased_ns, lease_until_ns, ttl_ns, until_ns)
-        values (_key, _limiter, _id, _granted, _token_ns, _window_ns, bucket.at_ns, bucket.full_ns, bucket.leased_ns, bucket.until_ns, _ttl_ns, bucket.at_ns + _ttl_ns)
-        on conflict (key, limiter, id) do update
-        set granted = excluded.granted, token_ns = excluded.token_ns, window_ns = excluded.window_ns, at_ns = excluded.at_ns, full_ns = excluded.full_ns,
-            leased_ns = excluded.leased_ns, lease_until_ns = excluded.lease_until_ns, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns
-        where a.until_ns <= excluded.at_ns -- it had expired by then, and was not swept yet
-        returning a.* into answer;
-        exit when found;
-        -- Another call with this ID was granted tokens while this one waited for the row.
-        update pglimit.token_bucket b set full_ns = b.full_ns - _granted * _token_ns where b.key = _key and b.limiter = _limiter;
+        if kept_until_ns > now_ns then
+            -- A second look may find what another call was granted while this one took, or between the first look
+            -- and the denial.
+            if taken[2] > 0 then
+                update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
+            end if;
+            return kept;
+        end if;
+        exit when look = 2;
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
     end loop;
-    if _granted = 0 then
-        answer.granted := 0;
-        answer.token_ns := bucket.token_ns;
-        answer.at_ns := bucket.at_ns;
-        answer.full_ns := bucket.full_ns;
-        answer.leased_ns := bucket.leased_ns;
-        answer.lease_until_ns := bucket.until_ns;
+    if taken[2] = 0 then
+        return taken || 0::bigint;
     end if;
+    -- The bucket's row is locked: no other call with this ID can be granted tokens now.
+    insert into pglimit.token_bucket_answers as t (key, limiter, id, granted, token_ns, window_ns, at_ns, full_ns, leased_ns, lease_until_ns, ttl_ns, until_ns)
+    values (_key, _limiter, _id, want, taken[4], _window_ns, taken[5], taken[3], nullif(taken[6], 0), nullif(taken[7], 0), _ttl_ns, taken[1] + _ttl_ns)
+    on conflict (key, limiter, id) do update -- it had expired, and was not swept yet
+    set granted = excluded.granted, token_ns = excluded.token_ns, window_ns = excluded.window_ns, at_ns = excluded.at_ns, full_ns = excluded.full_ns,
+        leased_ns = excluded.leased_ns, lease_until_ns = excluded.lease_until_ns, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
+    return taken || _window_ns;
 end
 $$;

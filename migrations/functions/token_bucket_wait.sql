@@ -3,12 +3,13 @@
 -- until the transaction ends. If it is true, it fails with SQLSTATE 55P03 where the role's
 -- lock_timeout ends the wait. Changes no row.
 --
--- _keys, _limiters, _tokens_ns: as for token_bucket_take_groups. Returns the numbers of the buckets
+-- _keys, _limiters: as for token_bucket_take_many. Returns the numbers of the buckets
 -- for whose rows, there or in the making, 5 ms were not enough.
-create or replace function pglimit.token_bucket_wait(_keys text[], _limiters text[], _tokens_ns bigint[], patient boolean) returns bigint[]
+create or replace function pglimit.token_bucket_wait(_keys text[], _limiters text[], patient boolean) returns bigint[]
 language plpgsql
 set search_path = ''
 set enable_seqscan = off
+set jit = off
 as $$
 declare
     held bigint[] := '{}';
@@ -16,13 +17,12 @@ begin
     if not patient then
         perform pg_catalog.set_config('lock_timeout', '5ms', true);
     end if;
-    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
-    lock table pglimit.token_bucket in row exclusive mode;
     for i in 1 .. cardinality(_keys) loop
         begin
-            perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
-            raise exception using errcode = 'PGLIM'; -- which undoes the lock
+            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+            values (_keys[i], coalesce(_limiters[i], _limiters[1]), 1, 1, 1)
+            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+            raise exception using errcode = 'PGLIM'; -- which undoes the lock, or the insert
         exception
             when sqlstate 'PGLIM' then null;
             when lock_not_available then

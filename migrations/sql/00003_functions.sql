@@ -4,48 +4,6 @@
 
 -- +goose Up
 
--- functions/all_or_nothing.sql
--- +goose StatementBegin
--- Plans which of several groups of requests are granted, in their order: a group gets all that it
--- asks for, or nothing. there: how many tokens each bucket has. lasts, members, asks: as for
--- token_bucket_take_groups.
---
--- granted: for each group, whether it is. takes: from each bucket, how many tokens they take.
-create or replace function pglimit.all_or_nothing(
-    there bigint[], lasts bigint[], members bigint[], asks bigint[], out granted boolean[], out takes bigint[]
-)
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
-declare
-    first bigint := 1;
-    last bigint;
-    next bigint; -- request of the group
-begin
-    takes := array_fill(0::bigint, array[cardinality(there)]);
-    foreach last in array lasts loop
-        next := first;
-        while next <= last and asks[next] <= there[members[next]] - takes[members[next]] loop -- the sum of both could overflow
-            takes[members[next]] := takes[members[next]] + asks[next];
-            next := next + 1;
-        end loop;
-        granted := granted || (next > last);
-        for i in first .. case when next > last then 0 else next - 1 end loop
-            takes[members[i]] := takes[members[i]] - asks[i];
-        end loop;
-        first := last + 1;
-    end loop;
-end
-$$;
--- +goose StatementEnd
-
--- functions/clock_ns.sql
--- The database's clock: nanoseconds since 1970, in steps of a microsecond. Every decision
--- is dated by it. It may step back; no function here assumes the contrary.
-create or replace function pglimit.clock_ns() returns bigint
-language sql volatile parallel safe
-return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
-
 -- functions/whole_number.sql
 -- Returns the number that digits spell, with or without a sign. Null if they spell no whole number,
 -- or one that does not fit a bigint.
@@ -234,45 +192,77 @@ create or replace function pglimit.step_ns() returns bigint
 language sql immutable parallel safe
 return 10000000::bigint;
 
--- functions/token_bucket_block_lock.sql
+-- functions/clock_ns.sql
+-- The database's clock: nanoseconds since 1970, in steps of a microsecond. Every decision
+-- is dated by it. It may step back; no function here assumes the contrary.
+create or replace function pglimit.clock_ns() returns bigint
+language sql volatile parallel safe
+return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
+
+-- functions/token_bucket_count_denial.sql
 -- +goose StatementBegin
--- Locks the row of token_bucket_blocks of a key and returns it; inserts it if it is missing. Waits
--- for any call that holds the row. If the clock has stepped back since the row was written, all its
--- times are moved by as much, once, so that nobody is blocked for the length of the step.
+-- Counts a denial of a key, and blocks the key if it is one too many.
 --
--- Whoever locks the bucket's row too, locks that first. Must be called with enable_seqscan off.
-create or replace function pglimit.token_bucket_block_lock(_key text, _limiter text, out block pglimit.token_bucket_blocks)
+-- Denials are counted in spans of within_ns; a span begins with the first denial behind the one
+-- before. The denial that makes them _after in a span blocks the key, and the next count begins
+-- behind the block. A block lasts for_ns, and each further one twice as long as the one before, up
+-- to max_ns. If the last block ended forget_ns ago or earlier, the next one lasts for_ns again.
+--
+-- Waits for the row of token_bucket_blocks, locks it (inserts it if it is missing), and reads the clock after that,
+-- so that each denial is counted. If another call has just blocked the key, it is not. If the clock has stepped
+-- back since the row was written, all its times are moved by as much, so that nobody is blocked for the length of
+-- the step. With a null for _after it only does that.
+--
+-- Whoever locks the bucket's row too, locks that first. Must be called with enable_seqscan and jit off.
+--
+-- Returns two numbers: when it was counted, and for how long the key is blocked from then on (0: it is not).
+create or replace function pglimit.token_bucket_count_denial(
+    _key text, _limiter text, _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint
+) returns bigint[]
 language plpgsql
 set search_path = ''
 as $$
+declare
+    now_ns bigint := pglimit.clock_ns();
+    block record;
+    by_ns bigint; -- the clock's step
+    blocked_ns bigint;
 begin
-    loop
-        select b.* into block from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter for no key update;
-        exit when found;
-        insert into pglimit.token_bucket_blocks (key, limiter, denials, since_ns, level, forget_ns, at_ns)
-        select _key, _limiter, 0, clock.now_ns, 0, clock.now_ns, clock.now_ns from (select pglimit.clock_ns() as now_ns offset 0) clock
-        on conflict do nothing;
-    end loop;
-    -- The clock is read behind the lock: compared with an older time, any new row would be ahead.
-    if block.at_ns > pglimit.clock_ns() + pglimit.step_ns() then
-        update pglimit.token_bucket_blocks b
-        set since_ns = greatest(1, b.since_ns - (b.at_ns - clock.now_ns)), until_ns = case when b.until_ns > 0 then greatest(1, b.until_ns - (b.at_ns - clock.now_ns)) end,
-            forget_ns = greatest(1, b.forget_ns - (b.at_ns - clock.now_ns)), at_ns = clock.now_ns
-        from (select pglimit.clock_ns() as now_ns offset 0) clock where b.key = _key and b.limiter = _limiter
-        returning b.* into block;
+    insert into pglimit.token_bucket_blocks as t (key, limiter, denials, since_ns, level, forget_ns, at_ns)
+    values (_key, _limiter, 0, now_ns, 0, now_ns, now_ns)
+    on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+    now_ns := pglimit.clock_ns();
+    select t.denials, t.since_ns, t.level, t.until_ns, t.at_ns into block from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
+    by_ns := case when block.at_ns > now_ns + pglimit.step_ns() then block.at_ns - now_ns else 0 end;
+    block.since_ns := block.since_ns - by_ns;
+    block.until_ns := block.until_ns - by_ns;
+    blocked_ns := greatest(0, block.until_ns - now_ns);
+    if blocked_ns = 0 and _after is not null then
+        if block.denials = 0 or now_ns - block.since_ns >= within_ns then
+            block.denials := 0;
+            block.since_ns := now_ns;
+        end if;
+        if block.denials < _after - 1 then
+            block.denials := block.denials + 1;
+        else
+            block.level := case when now_ns - block.until_ns < _forget_ns then least(block.level, 9223372036854775806) + 1 else 1 end;
+            blocked_ns := least(max_ns, for_ns * power(2::numeric, least(block.level - 1, 62)))::bigint;
+            block.until_ns := now_ns + blocked_ns;
+            block.denials := 0;
+        end if;
+    elsif by_ns = 0 then
+        return array[now_ns, blocked_ns];
     end if;
+    update pglimit.token_bucket_blocks t
+    set denials = block.denials, since_ns = greatest(1, block.since_ns), level = block.level, at_ns = now_ns,
+        until_ns = case when block.until_ns is not null then greatest(1, block.until_ns) end,
+        forget_ns = greatest(1, t.forget_ns - by_ns, case when _after > 0 then
+            least(9223372036854775807, greatest(block.since_ns::numeric + within_ns, block.until_ns::numeric + _forget_ns)) end)
+    where t.key = _key and t.limiter = _limiter;
+    return array[now_ns, blocked_ns];
 end
 $$;
 -- +goose StatementEnd
-
--- functions/token_bucket_blocked_ns.sql
--- Returns for how long after now_ns a key is blocked: 0 if it is not, or has no row (b is null). If
--- the clock has stepped back since the row was written, that is as long as it was then.
---
--- A single expression, so that the planner inlines it.
-create or replace function pglimit.token_bucket_blocked_ns(b pglimit.token_bucket_blocks, now_ns bigint) returns bigint
-language sql immutable parallel safe
-return greatest(0, coalesce(b.until_ns - case when b.at_ns > now_ns + pglimit.step_ns() then b.at_ns else now_ns end, 0));
 
 -- functions/time_of.sql
 -- The time that is ns nanoseconds after the beginning of 1970, rounded down to a microsecond:
@@ -318,73 +308,44 @@ end;
 
 -- functions/token_bucket_read.sql
 -- +goose StatementBegin
--- Returns a row of token_bucket as of now_ns and at the price token_ns of a token: an expired
--- lease counts as spent when it expired, and another price in the row is converted. The row must
--- not be ahead of the clock by more than step_ns. Without a lease, its until_ns means nothing.
+-- Returns what a row of token_bucket means as of now_ns, or of its last write if that is later, to a caller who pays token_ns for a token. This is
+-- the one function that reads the notes of the last write:
 --
--- What does not fit a bigint becomes the largest one, which denies every request.
-create or replace function pglimit.token_bucket_read(inout b pglimit.token_bucket, now_ns bigint, token_ns bigint)
+--   - The row is ahead of the clock: the clock has stepped back since the write. The bucket owes now what it
+--     owed then, so all times of the row move by the step.
+--   - Its lease has expired: its tokens count as spent when it expired.
+--   - It has another price of a token: used tokens stay used, see converted_full_ns.sql.
+--
+-- b and the result are five numbers: full_ns, token_ns, at_ns, leased_ns (0: no lease) and until_ns. full_ns of the
+-- result is not before its at_ns, and that is not before now_ns. What does not fit a bigint becomes the largest
+-- one, which denies every request.
+create or replace function pglimit.token_bucket_read(b bigint[], now_ns bigint, token_ns bigint) returns bigint[]
 language plpgsql immutable parallel safe
 set search_path = ''
 as $$
+declare
+    full_ns bigint := b[1];
+    at_ns bigint := b[3];
+    leased_ns bigint := b[4];
+    until_ns bigint := b[5];
 begin
-    if b.leased_ns > 0 and coalesce(b.until_ns, 0) <= now_ns then
-        b.full_ns := least(9223372036854775807, greatest(b.full_ns, b.until_ns)::numeric + b.leased_ns);
-        b.at_ns := greatest(b.at_ns, b.until_ns);
-        b.leased_ns := null;
+    if at_ns > now_ns + pglimit.step_ns() then
+        full_ns := greatest(1, full_ns - (at_ns - now_ns));
+        until_ns := greatest(0, until_ns - (at_ns - now_ns));
+        at_ns := now_ns;
     end if;
-    b.full_ns := pglimit.read_full_ns(b.full_ns, b.token_ns, b.at_ns, now_ns, token_ns);
-    b.leased_ns := nullif(pglimit.read_full_ns(b.leased_ns, b.token_ns, 0, 0, token_ns), 0); -- a debt of which nothing is refilled
-    b.token_ns := token_ns;
-    b.at_ns := greatest(b.at_ns, now_ns);
+    now_ns := greatest(now_ns, at_ns);
+    if leased_ns > 0 and until_ns <= now_ns then
+        full_ns := least(9223372036854775807, greatest(full_ns, until_ns)::numeric + leased_ns);
+        at_ns := greatest(at_ns, until_ns);
+        leased_ns := 0;
+    end if;
+    return array[
+        greatest(pglimit.read_full_ns(full_ns, b[2], at_ns, now_ns, token_ns), now_ns), token_ns, now_ns,
+        pglimit.read_full_ns(leased_ns, b[2], 0, 0, token_ns), until_ns]; -- a lease is a debt of which nothing is refilled
 end
 $$;
 -- +goose StatementEnd
-
--- functions/token_bucket_full_ns.sql
--- Returns when a bucket is full again, not counting leases that are out, as of now_ns and at the
--- price token_ns of a token. Null without a row (b is null): the bucket is full.
---
--- A single expression, so that the planner inlines it.
-create or replace function pglimit.token_bucket_full_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
-language sql immutable parallel safe
-return case
-    when b.token_ns <> token_ns or b.leased_ns is not null then (pglimit.token_bucket_read(b, now_ns, token_ns)).full_ns
-    else b.full_ns
-end;
-
--- functions/token_bucket_leased_ns.sql
--- Returns how many nanoseconds of the window leases set aside, as of now_ns and at the price
--- token_ns of a token. Null: nothing is leased.
-create or replace function pglimit.token_bucket_leased_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint) returns bigint
-language sql immutable parallel safe
-return case when b.leased_ns is not null then (pglimit.token_bucket_read(b, now_ns, token_ns)).leased_ns end;
-
--- functions/token_bucket_room_ns.sql
--- Returns the window without what leases set aside, as of now_ns, at the price token_ns of a token and
--- window_ns of a burst. A lease of more than window_ns counts as window_ns, which denies too, and
--- no sum overflows.
---
--- A single expression, so that the planner inlines it.
-create or replace function pglimit.token_bucket_room_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint) returns bigint
-language sql immutable parallel safe
-return window_ns - least(window_ns, coalesce(pglimit.token_bucket_leased_ns(b, now_ns, token_ns), 0));
-
--- functions/token_bucket_free_ns.sql
--- Returns how much of the room (see token_bucket_room_ns) can be taken, in nanoseconds; negative, if
--- the bucket owes more. Without a row (b is null) the bucket is full.
---
--- A single expression, so that the planner inlines it.
-create or replace function pglimit.token_bucket_free_ns(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint) returns bigint
-language sql immutable parallel safe
-return pglimit.token_bucket_room_ns(b, now_ns, token_ns, window_ns) - greatest(0, pglimit.token_bucket_full_ns(b, now_ns, token_ns) - now_ns);
-
--- functions/token_bucket_there.sql
--- Returns how many tokens a bucket has, as of now_ns, at the price token_ns of a token and
--- window_ns of a burst.
-create or replace function pglimit.token_bucket_there(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint) returns bigint
-language sql immutable parallel safe
-return greatest(0, pglimit.token_bucket_free_ns(b, now_ns, token_ns, window_ns)) / token_ns;
 
 -- functions/repaid_ns.sql
 -- Returns when a bucket owes no more than rest_ns, at the price token_ns of a token, if nobody takes
@@ -402,28 +363,32 @@ return least(
 -- functions/token_bucket_wait_ns.sql
 -- +goose StatementBegin
 -- Returns how long it takes from now_ns, in nanoseconds, until a bucket has ask tokens, if nobody takes
--- any. b is its row, not ahead of the clock by more than step_ns, or null. token_ns and window_ns are
--- prices of a token and of a burst. ask is at most a burst.
-create or replace function pglimit.token_bucket_wait_ns(b pglimit.token_bucket, now_ns bigint, ask bigint, token_ns bigint, window_ns bigint) returns bigint
+-- any: at most the largest bigint. b is its row as of token_bucket_read, not ahead of the clock by more than
+-- step_ns; zeros: there is none. token_ns and window_ns are prices of a token and of a burst. ask is at most a burst.
+create or replace function pglimit.token_bucket_wait_ns(b bigint[], now_ns bigint, ask bigint, token_ns bigint, window_ns bigint) returns bigint
 language plpgsql immutable parallel safe
 set search_path = ''
 as $$
 declare
     rest_ns constant bigint := window_ns - ask * token_ns; -- the bucket may owe that much
-    leased_ns constant bigint := pglimit.token_bucket_leased_ns(b, now_ns, token_ns);
+    leased_ns bigint; -- at the price token_ns
     there_ns numeric;
-    expiry_ns bigint;
+    from_ns bigint := now_ns;
 begin
-    if b.leased_ns > 0 then
-        there_ns := case when leased_ns <= rest_ns then greatest(now_ns, pglimit.repaid_ns(b.full_ns, b.token_ns, b.at_ns, rest_ns - leased_ns, token_ns)) end;
-        if there_ns < b.until_ns then
+    if b[2] = 0 then
+        return 0;
+    end if;
+    if b[4] > 0 then
+        leased_ns := pglimit.read_full_ns(b[4], b[2], 0, 0, token_ns);
+        there_ns := case when leased_ns <= rest_ns then greatest(now_ns, pglimit.repaid_ns(b[1], b[2], b[3], rest_ns - leased_ns, token_ns)) end;
+        if there_ns < b[5] then
             return there_ns - now_ns;
         end if;
         -- Not while the lease is out. It counts as spent when it expires.
-        expiry_ns := coalesce(b.until_ns, 0);
-        b := pglimit.token_bucket_read(b, expiry_ns, b.token_ns);
+        from_ns := greatest(now_ns, b[5]);
+        b := pglimit.token_bucket_read(b, b[5], b[2]);
     end if;
-    there_ns := greatest(now_ns, expiry_ns, pglimit.repaid_ns(b.full_ns, b.token_ns, b.at_ns, rest_ns, token_ns));
+    there_ns := greatest(from_ns, pglimit.repaid_ns(b[1], b[2], b[3], rest_ns, token_ns));
     return least(there_ns, 9223372036854775807) - now_ns;
 end
 $$;
@@ -431,25 +396,32 @@ $$;
 
 -- functions/token_bucket_decision.sql
 -- +goose StatementBegin
--- Returns the decision about a request for n tokens, after which b is the bucket's row (null: there is
--- none). _granted: tokens. now_ns: the time of the decision, or a little earlier than b was written.
--- token_ns, window_ns: prices of a token and of a burst. blocked_ns: for how long the key is blocked.
+-- Returns the decision about a request for n tokens, as allow and peek return it. now_ns: the time of the
+-- decision, or a little earlier than the row was written. _granted: tokens. b: the bucket's row after it, five
+-- numbers as of token_bucket_read (zeros: there is none). token_ns, window_ns: prices of a token and of a burst.
+-- blocked_ns: for how long the key is blocked.
 --
 -- The result is the same as of Bucket.Decision in internal/bucket: remaining is how many tokens are left.
 -- retry_after is the time from "at" until n tokens are there and the key is not blocked, reset_after until
 -- the bucket is full, both rounded up to a microsecond.
 create or replace function pglimit.token_bucket_decision(
-    b pglimit.token_bucket, now_ns bigint, _granted bigint, n bigint, token_ns bigint, window_ns bigint, blocked_ns bigint,
+    now_ns bigint, _granted bigint, b bigint[], n bigint, token_ns bigint, window_ns bigint, blocked_ns bigint,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
 language plpgsql immutable parallel safe
 set search_path = ''
 as $$
+declare
+    bucket bigint[];
 begin
-    now_ns := greatest(now_ns, b.at_ns); -- not dated before the grants that it counts
+    if b[3] > now_ns + pglimit.step_ns() then
+        b := pglimit.token_bucket_read(b, now_ns, b[2]);
+    end if;
+    now_ns := greatest(now_ns, b[3]); -- not dated before the grants that it counts
+    bucket := case when b[2] > 0 then pglimit.token_bucket_read(b, now_ns, token_ns) end;
     allowed := _granted > 0;
     granted := _granted;
-    remaining := pglimit.token_bucket_there(b, now_ns, token_ns, window_ns);
+    remaining := greatest(0, greatest(0, window_ns - coalesce(bucket[4], 0)) - (coalesce(bucket[1], now_ns) - now_ns)) / token_ns;
     retry_after := ceil(greatest(blocked_ns, pglimit.token_bucket_wait_ns(b, now_ns, n, token_ns, window_ns)) / 1000.0)::double precision * interval '1 microsecond';
     reset_after := ceil(pglimit.token_bucket_wait_ns(b, now_ns, window_ns / token_ns, token_ns, window_ns) / 1000.0)::double precision * interval '1 microsecond';
     at := pglimit.time_of(now_ns);
@@ -457,209 +429,297 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_stepped.sql
--- +goose StatementBegin
--- Returns a row of token_bucket. If the clock has stepped back since it was written, the row is
--- corrected: the bucket owes now what it owed then.
-create or replace function pglimit.token_bucket_stepped(inout b pglimit.token_bucket, now_ns bigint)
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
-begin
-    if b.at_ns > now_ns + pglimit.step_ns() then
-        b.full_ns := greatest(1, b.full_ns - (b.at_ns - now_ns));
-        b.until_ns := nullif(greatest(0, b.until_ns - (b.at_ns - now_ns)), 0);
-        b.at_ns := now_ns;
-    end if;
-end
-$$;
--- +goose StatementEnd
-
--- functions/in_turn.sql
--- +goose StatementBegin
--- Returns how many tokens several requests get of a bucket, in their order: each gets as many as it
--- wants and are left, in whole units. The requests are the elements first to last of wants and units.
---
--- room_ns: the window without what leases set aside. free_ns: how much of that can be taken; negative,
--- if more is owed.
--- aheads_ns: each request also gets what comes back within that time, if a unit fits into the room.
--- (A unit that does not would be used before the tokens that are leased have come back.) Null: none
--- of them does.
-create or replace function pglimit.in_turn(
-    free_ns bigint, room_ns bigint, token_ns bigint, wants bigint[], units bigint[], aheads_ns bigint[], first bigint, last bigint
-) returns bigint
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
-declare
-    granted bigint := 0;
-begin
-    for i in first .. last loop
-        if (wants[i] >= 0 and units[i] > 0 and (aheads_ns is null or aheads_ns[i] between 0 and 6400000000000000000 - room_ns)) is not true then
-            raise exception 'pglimit.in_turn: request % wants % in units of %, % ns ahead', i, wants[i], units[i], aheads_ns[i] using errcode = 'invalid_parameter_value';
-        end if;
-        granted := granted + least(wants[i], case
-            when units[i] <= room_ns / token_ns then greatest(0, free_ns - granted * token_ns + coalesce(aheads_ns[i], 0)) / token_ns
-            else 0
-        end) / units[i] * units[i];
-    end loop;
-    return granted;
-end
-$$;
--- +goose StatementEnd
-
--- functions/token_bucket_enough.sql
--- Returns whether a row has ask tokens, as of now_ns, at the price token_ns of a token and window_ns
--- of a burst. False says only that the row needs a closer look: it may lack tokens, or have a lease or
--- another price. The caller must check that ask is not more than
--- a burst.
---
--- A single expression, so that the planner inlines it: a short one, because each statement prepares
--- its expressions whenever it runs.
-create or replace function pglimit.token_bucket_enough(b pglimit.token_bucket, now_ns bigint, token_ns bigint, window_ns bigint, ask bigint) returns boolean
+-- functions/token_bucket_blocked_ns.sql
+-- Returns for how long after now_ns a key is blocked: 0 if it is not, or has no row (nulls). until_ns and at_ns are
+-- those of its row. If the clock has stepped back since it was written, that is as long as it was then.
+create or replace function pglimit.token_bucket_blocked_ns(until_ns bigint, at_ns bigint, now_ns bigint) returns bigint
 language sql immutable parallel safe
-return ask <= (now_ns + window_ns - b.full_ns) / token_ns and b.token_ns = token_ns and b.leased_ns is null;
+return greatest(0, until_ns - case when at_ns > now_ns + pglimit.step_ns() then at_ns else now_ns end);
 
--- functions/token_bucket_lock.sql
+-- functions/token_bucket_look.sql
 -- +goose StatementBegin
--- Locks the row of a bucket and returns it. Waits for any call that holds the row. If there is
--- none, inserts the row of a full bucket, at the price _token_ns. If the clock has stepped back
--- since the row was written, the bucket owes now what it owed then: the row is corrected, once,
--- whether or not the request is granted.
+-- Looks at a bucket and at the block of its key. Locks nothing.
 --
--- Must be called with enable_seqscan off.
-create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint, out bucket pglimit.token_bucket)
+-- Returns eight numbers: the clock; for how many nanoseconds the key is blocked (0: it is not); full_ns, token_ns,
+-- at_ns, leased_ns and until_ns of the bucket's row (0: null, or there is no row); and at_ns of the block's row. If
+-- the clock has stepped back since the block was written, the key is blocked for as long as it was then.
+create or replace function pglimit.token_bucket_look(_key text, _limiter text) returns bigint[]
 language plpgsql
 set search_path = ''
+set enable_seqscan = off -- a plan that was made while the tables were small must be good when they are large
+set jit = off
 as $$
 declare
+    bucket bigint[];
+    block_until_ns bigint;
+    block_at_ns bigint;
     now_ns bigint;
 begin
-    loop
-        select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter for no key update;
-        exit when found;
-        now_ns := pglimit.clock_ns();
-        insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
-        values (_key, _limiter, now_ns, _token_ns, now_ns)
-        on conflict do nothing;
-    end loop;
-    now_ns := pglimit.clock_ns(); -- behind the lock: compared with an older time, a new row would be ahead
-    if bucket.at_ns > now_ns + pglimit.step_ns() then
-        bucket := pglimit.token_bucket_stepped(bucket, now_ns);
-        update pglimit.token_bucket b
-        set full_ns = bucket.full_ns, at_ns = bucket.at_ns, until_ns = bucket.until_ns, padding = null
-        where b.key = _key and b.limiter = _limiter;
+    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into bucket
+    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
+    select t.until_ns, t.at_ns into block_until_ns, block_at_ns
+    from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
+    now_ns := pglimit.clock_ns();
+    return array[now_ns, coalesce(pglimit.token_bucket_blocked_ns(block_until_ns, block_at_ns, now_ns), 0)] || coalesce(bucket, '{0,0,0,0,0}') || coalesce(block_at_ns, 0);
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/max_window_ns.sql
+-- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
+create or replace function pglimit.max_window_ns() returns bigint
+language sql immutable parallel safe
+return 6400000000000000000;
+
+-- functions/in_time.sql
+-- +goose StatementBegin
+-- Checks a row that was just inserted with the date at_ns. Returns true, or fails with SQLSTATE
+-- 40001 if at_ns is more than 100 ms ago: a row that is dated too early would refill tokens for
+-- the time that its insert waited, on top of its grant. Also fails if the clock has stepped back
+-- since at_ns: the insert may have missed a row that was corrected after the step.
+create or replace function pglimit.in_time(at_ns bigint) returns boolean
+language plpgsql volatile
+set search_path = ''
+as $$
+begin
+    if pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
+        raise exception 'pglimit: had to wait for another call' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
     end if;
+    return true;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_decide.sql
+-- +goose StatementBegin
+-- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of
+-- buckets and requests, by themselves or in groups.
+--
+-- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, it returns:
+-- it has locked and written nothing. Otherwise it writes, in the order of the keys: updates the rows that are
+-- still the versions that it saw, and inserts those that were missing. If another call has changed one
+-- meanwhile, it fails with SQLSTATE 40001, and has taken nothing: call again.
+--
+-- If sure is true, or there is only one bucket, it does not write by that look, but locks the rows of which tokens
+-- are asked, in that order, and inserts the missing ones, full. Then it looks again, decides again, and nobody can be faster.
+--
+-- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, and
+-- whose requests are left out. _limiters, _tokens_ns (price of a token), _windows_ns (price of a burst): an
+-- element for each, or one for all.
+-- wants: how many tokens each request asks for, in the order in which they are decided; 0 is a peek. members: the
+-- number of its bucket (null: request i is for bucket i). units: it is granted in whole multiples of that (null:
+-- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
+-- lasts: group i has the requests lasts[i - 1] + 1 to lasts[i]; if they are several, they are for different
+-- buckets, each all or nothing, and if one is not granted, none is. (Null: each request is by itself.)
+--
+-- grants: tokens for each request. buckets: eight numbers for each bucket: its number, the time of the decision, the
+-- tokens taken, and full_ns, token_ns, at_ns, leased_ns and until_ns of its row (0: null, or there is no row).
+--
+-- Must be called with enable_seqscan and jit off.
+create or replace function pglimit.token_bucket_decide(
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean,
+    out grants bigint[], out buckets bigint[]
+)
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of call and table
+as $$
+declare
+    n constant int := cardinality(_keys);
+    m constant int := cardinality(wants);
+    now_ns bigint := pglimit.clock_ns();
+    version tid;
+    versions tid[]; -- of the rows that were seen
+    bucket bigint[];
+    news bigint[]; -- what the rows mean now, as of token_bucket_read, and with what is taken
+    ends_ns bigint[]; -- full_ns may be as late as that
+    writes boolean[]; -- rows to write
+    asked boolean[]; -- buckets of which tokens are asked
+    first bigint; -- request of a group
+    last bigint;
+    fallen boolean; -- one of its requests cannot be granted
+    i bigint; -- bucket
+    unit bigint;
+    token_ns bigint;
+begin
+    if (n > 0 and m > 0 and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n)
+        and array_position(_limiters, null) is null and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and pglimit.max_window_ns() >= all (_windows_ns)
+        and 0 <= all (wants) and sure is not null and (units is null or cardinality(units) = m and 1 <= all (units))
+        and (aheads_ns is null or cardinality(aheads_ns) = m and 0 <= all (aheads_ns) and pglimit.max_window_ns() >= all (aheads_ns))
+        and (members is null and m = n or cardinality(members) = m and 1 <= all (members) and n >= all (members))
+        and (lasts is null or lasts[cardinality(lasts)] = m and 0 <= all (lasts) and m >= all (lasts))) is not true then
+        raise exception 'token_bucket_decide: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
+    end if;
+    if 0 < any (wants) then
+        -- The lock that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
+        lock table pglimit.token_bucket in row exclusive mode;
+    end if;
+    for try in 1 .. 2 loop
+        buckets := '{}';
+        for i in 1 .. n loop
+            if try = 2 and asked[i] then
+                insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+                values (_keys[i], coalesce(_limiters[i], _limiters[1]), now_ns, coalesce(_tokens_ns[i], _tokens_ns[1]), now_ns)
+                on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+            end if;
+            select t.ctid, array[i, 0, 0, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into version, bucket
+            from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
+            versions[i] := version;
+            buckets := buckets || array[coalesce(bucket, array[i, 0, 0, 0, 0, 0, 0, 0])];
+        end loop;
+        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+
+        news := '{}';
+        for i in 1 .. n loop
+            token_ns := coalesce(_tokens_ns[i], _tokens_ns[1]);
+            bucket := case
+                when versions[i] is null then array[now_ns, token_ns, now_ns, 0, 0]
+                when buckets[i][5] = token_ns and buckets[i][7] = 0 and buckets[i][6] <= now_ns + pglimit.step_ns()
+                    then array[greatest(buckets[i][4], buckets[i][6], now_ns), token_ns, greatest(buckets[i][6], now_ns), 0, 0]
+                else pglimit.token_bucket_read(array[buckets[i][4], buckets[i][5], buckets[i][6], buckets[i][7], buckets[i][8]], now_ns, token_ns)
+            end;
+            news := news || array[bucket];
+            buckets[i][2] := bucket[3];
+            ends_ns[i] := bucket[3] + greatest(0, coalesce(_windows_ns[i], _windows_ns[1]) - bucket[4]);
+        end loop;
+
+        grants := array_fill(0::bigint, array[m]);
+        writes := array_fill(false, array[n]);
+        asked := array_fill(false, array[n]);
+        first := 1;
+        for g in 1 .. coalesce(cardinality(lasts), m) loop
+            last := coalesce(lasts[g], g);
+            fallen := false;
+            for j in first .. last loop
+                i := coalesce(members[j], j);
+                token_ns := news[i][2];
+                unit := coalesce(units[j], greatest(1, wants[j]));
+                -- A unit that is larger than the room would be used before leased tokens have come back.
+                if unit <= (ends_ns[i] - news[i][3]) / token_ns and _keys[i] is not null then
+                    grants[j] := least(wants[j], greatest(0, ends_ns[i] - news[i][1] + coalesce(aheads_ns[j], 0)) / token_ns) / unit * unit;
+                end if;
+                fallen := fallen or last > first and grants[j] < wants[j];
+            end loop;
+            for j in first .. last loop
+                i := coalesce(members[j], j);
+                if fallen then
+                    grants[j] := 0;
+                end if;
+                asked[i] := asked[i] or wants[j] > 0 and _keys[i] is not null;
+                if grants[j] > 0 then
+                    news[i][1] := news[i][1] + grants[j] * news[i][2];
+                    buckets[i][3] := buckets[i][3] + grants[j];
+                    writes[i] := true;
+                elsif wants[j] > 0 and buckets[i][6] > now_ns + pglimit.step_ns() then -- it is corrected once, by a denial too
+                    writes[i] := true;
+                end if;
+            end loop;
+            first := last + 1;
+        end loop;
+        exit when not true = any (writes);
+        continue when try = 1 and (sure or n = 1);
+
+        for i in 1 .. n loop
+            continue when not writes[i];
+            bucket := array[news[i][1], news[i][2], news[i][3], news[i][4], case when news[i][4] > 0 then news[i][5] else 0 end];
+            if buckets[i][3] = 0 then -- after a step of the clock: it keeps its price
+                bucket := pglimit.token_bucket_read(array[buckets[i][4], buckets[i][5], buckets[i][6], buckets[i][7], buckets[i][8]], now_ns, buckets[i][5]);
+            end if;
+            if versions[i] is null then
+                insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
+                values (_keys[i], coalesce(_limiters[i], _limiters[1]), bucket[1], bucket[2], bucket[3])
+                on conflict do nothing;
+            else
+                update pglimit.token_bucket t
+                set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
+                where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]) and t.ctid = versions[i];
+            end if;
+            if not found then
+                raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+            end if;
+            buckets[i:i] := array[array[i, bucket[3], buckets[i][3]] || bucket];
+        end loop;
+        if not pglimit.in_time(now_ns) then null; end if;
+        exit;
+    end loop;
 end
 $$;
 -- +goose StatementEnd
 
 -- functions/token_bucket_take.sql
 -- +goose StatementBegin
--- Takes from one bucket: want tokens in whole multiples of unit (all or nothing, if the two are
--- equal). If wants is not null, takes what several requests want, in turn, or one that takes ahead.
+-- Takes want tokens from one bucket, in whole multiples of unit (all or nothing, if the two are equal).
 --
--- The usual case is one update: of a row with the same price, no lease, and enough for all. A row
--- that does not have enough is not locked, and what is locked is checked again. (A call that is denied
--- by that second check keeps the lock.)
---
--- In all other cases it looks without a lock, and denies if there is nothing to grant: such a denial
--- locks no row, writes nothing, and waits for nobody. Otherwise it inserts the row, or locks it first and
--- then decides once more.
+-- The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
+-- have enough is not locked, and if another call has changed a row while this one waited for it, Postgres checks it
+-- again. Otherwise a look (a plain read, and the clock behind it) may show that there is no row, which is
+-- inserted, or that it lacks tokens: then it locks and writes nothing. All else is for token_bucket_decide: see
+-- there for what that locks.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
--- wants, units: one element for each of several requests, or null. If they are given, want is the sum
--- of wants, and unit is only checked. aheads_ns: each of them also takes what comes back within that
--- time. Null: none does.
--- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds the row (or a little later, if
--- it stands in a queue). Changes lock_timeout until the transaction ends.
+-- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
+-- if it stands in a queue). Changes lock_timeout until the transaction ends. Null: it waits.
 --
--- granted: tokens. now_ns: the time of the decision. bucket: the row after it (null: there is none).
+-- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
+-- until_ns of the row after it (0: null, or there is no row).
 create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[], aheads_ns bigint[], impatient boolean,
-    out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
-)
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text
+) returns bigint[]
 language plpgsql
 set search_path = ''
 set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+set jit = off
 as $$
 declare
-    late_ns bigint;
+    now_ns bigint := pglimit.clock_ns();
+    result bigint[];
 begin
-    if (want > 0 and unit between 1 and want and _token_ns > 0 and unit <= _window_ns / _token_ns and _window_ns <= 6400000000000000000) is not true then
-        raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
+    if patience is not null then
+        perform pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    if impatient then
-        perform pg_catalog.set_config('lock_timeout', '20ms', true);
+    if want <= _window_ns / _token_ns and pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
+        update pglimit.token_bucket t
+        set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null
+            and want <= (now_ns + _window_ns - greatest(t.full_ns, now_ns)) / _token_ns
+            and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
+            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait: now_ns may be too old then
+        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
     end if;
-
-    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
-    lock table pglimit.token_bucket in row exclusive mode;
-
-    granted := want / unit * unit;
-    if wants is null and granted <= _window_ns / _token_ns and pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
-        -- The usual case. If it waits for a call that changes the row, Postgres checks and sets with the
-        -- row and the clock of after that.
-        update pglimit.token_bucket b
-        set (full_ns, at_ns) = (
-                select least(greatest(b.full_ns, b.at_ns, clock.now_ns) + granted * _token_ns, greatest(b.at_ns, clock.now_ns) + _window_ns), -- the clock may have stepped back since "where"
-                    greatest(b.at_ns, clock.now_ns)
-                from (select pglimit.clock_ns() as now_ns offset 0) clock -- one reading
-            ),
-            padding = null
-        where b.key = _key and b.limiter = _limiter
-            and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, pglimit.clock_ns(), _token_ns, _window_ns, granted)
-        returning b.* into bucket;
-        now_ns := bucket.at_ns;
+    if result is null then
+        select array[t.at_ns, 0, t.full_ns, t.token_ns, t.at_ns, t.leased_ns, 0] into result
+        from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
+        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+        if result is null and unit between 1 and want and want % unit = 0 and want <= _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() then
+            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+            values (_key, _limiter, now_ns + want * _token_ns, _token_ns, now_ns)
+            on conflict do nothing
+            returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
+        elsif result[4] = _token_ns and result[6] is null and result[5] <= now_ns + pglimit.step_ns()
+            and unit > (greatest(result[5], now_ns) + _window_ns - greatest(result[3], now_ns)) / _token_ns then
+            return array[greatest(result[5], now_ns), 0, result[3], _token_ns, result[5], 0, 0];
+        else
+            result := null;
+        end if;
     end if;
-
-    if bucket.key is null then
-        for try in 1 .. 2 loop
-            if try = 1 then
-                select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
-            else
-                bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
-            end if;
-            now_ns := pglimit.clock_ns(); -- behind the look or the lock: compared with an older time, a new row would be ahead
-            continue when try = 1 and bucket.at_ns > now_ns + pglimit.step_ns(); -- the lock moves such a row
-            now_ns := greatest(now_ns, bucket.at_ns); -- a decision is not dated before the grants that it counts
-
-            granted := case
-                when wants is null then least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns)) / unit * unit
-                else pglimit.in_turn(
-                    pglimit.token_bucket_free_ns(bucket, now_ns, _token_ns, _window_ns), pglimit.token_bucket_room_ns(bucket, now_ns, _token_ns, _window_ns), _token_ns,
-                    wants, units, aheads_ns, 1, cardinality(wants))
-            end;
-            if granted = 0 then
-                return;
-            elsif try = 2 then
-                update pglimit.token_bucket b
-                set full_ns = greatest(pglimit.token_bucket_full_ns(b, now_ns, _token_ns), now_ns) + granted * _token_ns,
-                    token_ns = _token_ns, at_ns = now_ns, padding = null, leased_ns = pglimit.token_bucket_leased_ns(b, now_ns, _token_ns)
-                where b.key = _key and b.limiter = _limiter
-                returning b.* into bucket;
-                return;
-            elsif bucket.key is null then
-                insert into pglimit.token_bucket as b (key, limiter, full_ns, token_ns, at_ns)
-                values (_key, _limiter, now_ns + granted * _token_ns, _token_ns, now_ns)
-                on conflict do nothing
-                returning b.* into bucket;
-                exit when found; -- else another call was faster
-            end if;
-        end loop;
+    if result is null then
+        if (unit <= _window_ns / _token_ns and (want = 0 or unit between 1 and want)) is not true then
+            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
+        end if;
+        select array(select b.number from unnest(d.buckets) with ordinality b(number, i) where b.i > 1) into result
+        from pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns], null, array[want], array[unit], null, null, false) d;
+        return result;
     end if;
-
-    -- The update or the insert may have waited for a call that changed nothing in the end. Then the grant
-    -- is dated too early: tokens refilled during the wait would come on top of it. Later it would have been
-    -- granted as well; so date it later.
-    late_ns := pglimit.clock_ns();
-    if late_ns > now_ns + 10000000 then -- 10 ms
-        update pglimit.token_bucket b set full_ns = greatest(b.full_ns, late_ns + granted * _token_ns), at_ns = late_ns
-        where b.key = _key and b.limiter = _limiter
-        returning b.* into bucket;
-        now_ns := late_ns;
+    -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early:
+    -- tokens refilled during the wait would come on top of it. Later it would have been granted as well; so date it later.
+    now_ns := pglimit.clock_ns();
+    if now_ns > result[1] + 10000000 then -- 10 ms
+        update pglimit.token_bucket t set full_ns = greatest(t.full_ns, now_ns + want * _token_ns), at_ns = now_ns
+        where t.key = _key and t.limiter = _limiter
+        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
     end if;
+    return result;
 end
 $$;
 -- +goose StatementEnd
@@ -723,46 +783,30 @@ create or replace function pglimit.allow(
 language plpgsql
 set search_path = ''
 set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+set jit = off
 as $$
 declare
     -- With the collation of the columns, whatever the caller's is.
     _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
     _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
     asked record;
-    block pglimit.token_bucket_blocks;
-    blocked_ns bigint;
-    bucket pglimit.token_bucket;
-    now_ns bigint;
-    taken record;
-    decision record;
+    looked bigint[];
+    taken bigint[];
 begin
     asked := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
-    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
+    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
     lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
-    select b.* into block from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
-    now_ns := pglimit.clock_ns();
-    blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
-    if blocked_ns > 0 then
-        if block.at_ns > now_ns + pglimit.step_ns() then
-            perform pglimit.token_bucket_block_lock(_key, _limiter); -- moves such a row
+    looked := pglimit.token_bucket_look(_key, _limiter);
+    if looked[2] > 0 then
+        if looked[8] > looked[1] + pglimit.step_ns() then
+            perform pglimit.token_bucket_count_denial(_key, _limiter, null, null, null, null, null); -- moves such a row
         end if;
-        select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
-        now_ns := pglimit.clock_ns(); -- behind the look
-        blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
-    end if;
-    if blocked_ns > 0 then
-        decision := pglimit.token_bucket_decision(pglimit.token_bucket_stepped(bucket, now_ns), now_ns, 0, n, asked.token_ns, asked.window_ns, blocked_ns);
+        taken := looked[1:1] || 0::bigint || looked[3:7];
     else
-        taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, null, null, false);
-        decision := pglimit.token_bucket_decision(taken.bucket, taken.now_ns, taken.granted, n, asked.token_ns, asked.window_ns, 0);
+        taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null);
     end if;
-    allowed := decision.allowed;
-    granted := decision.granted;
-    remaining := decision.remaining;
-    retry_after := decision.retry_after;
-    reset_after := decision.reset_after;
-    at := decision.at;
+    select d.* into allowed, granted, remaining, retry_after, reset_after, at
+    from pglimit.token_bucket_decision(taken[1], taken[2], taken[3:7], n, asked.token_ns, asked.window_ns, looked[2]) d;
 end
 $$;
 -- +goose StatementEnd
@@ -774,7 +818,8 @@ create or replace view pglimit.blocks as
 select
     'token_bucket' as strategy, b.limiter, b.key,
     b.denials, b.level,
-    case when pglimit.token_bucket_blocked_ns(b, now_ns) > 0 then to_timestamp((now_ns + pglimit.token_bucket_blocked_ns(b, now_ns)) / 1000000000.0) end as blocked_until,
+    case when pglimit.token_bucket_blocked_ns(b.until_ns, b.at_ns, now_ns) > 0
+        then to_timestamp((now_ns + pglimit.token_bucket_blocked_ns(b.until_ns, b.at_ns, now_ns)) / 1000000000.0) end as blocked_until,
     to_timestamp(b.at_ns / 1000000000.0) as last_counted_at
 from (select pglimit.clock_ns() as now_ns offset 0) clock
 cross join pglimit.token_bucket_blocks b;
@@ -808,50 +853,11 @@ from (
 ) b;
 comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
 
--- functions/in_time.sql
--- +goose StatementBegin
--- Checks a row that was just inserted with the date at_ns. Returns true, or fails with SQLSTATE
--- 40001 if at_ns is more than 100 ms ago: a row that is dated too early would refill tokens for
--- the time that its insert waited, on top of its grant. Also fails if the clock has stepped back
--- since at_ns: the insert may have missed a row that was corrected after the step.
-create or replace function pglimit.in_time(at_ns bigint) returns boolean
-language plpgsql volatile
-set search_path = ''
-as $$
-begin
-    if pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
-        raise exception 'pglimit: had to wait for another call' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-    end if;
-    return true;
-end
-$$;
--- +goose StatementEnd
-
 -- functions/ns_of.sql
 -- The time in nanoseconds since 1970.
 create or replace function pglimit.ns_of("time" timestamptz) returns bigint
 language sql immutable parallel safe
 return (extract(epoch from "time") * 1000000)::bigint * 1000;
-
--- functions/token_bucket_look_blocked.sql
--- +goose StatementBegin
--- Reads a bucket, and for how long the key is blocked (0: it is not). Locks nothing. bucket: null if
--- there is no row.
-create or replace function pglimit.token_bucket_look_blocked(_key text, _limiter text, out now_ns bigint, out blocked_ns bigint, out bucket pglimit.token_bucket)
-language plpgsql
-set search_path = ''
-set enable_seqscan = off -- a plan that was made while the tables were small must be good when they are large
-as $$
-declare
-    block pglimit.token_bucket_blocks;
-begin
-    select b.* into block from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
-    select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
-    now_ns := pglimit.clock_ns();
-    blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
-end
-$$;
--- +goose StatementEnd
 
 -- functions/peek.sql
 -- +goose StatementBegin
@@ -866,24 +872,19 @@ create or replace function pglimit.peek(
 language plpgsql
 set search_path = ''
 set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+set jit = off
 as $$
 declare
     _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
     _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
     asked record;
-    looked record;
-    decision record;
+    looked bigint[];
 begin
     asked := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
-    looked := pglimit.token_bucket_look_blocked(_key, _limiter);
-    decision := pglimit.token_bucket_decision(
-        pglimit.token_bucket_stepped(looked.bucket, looked.now_ns), looked.now_ns, 0, n, asked.token_ns, asked.window_ns, looked.blocked_ns);
-    allowed := decision.remaining >= n and looked.blocked_ns = 0;
-    granted := 0;
-    remaining := decision.remaining;
-    retry_after := decision.retry_after;
-    reset_after := decision.reset_after;
-    at := decision.at;
+    looked := pglimit.token_bucket_look(_key, _limiter);
+    select d.remaining >= n and looked[2] = 0, 0, d.remaining, d.retry_after, d.reset_after, d.at
+    into allowed, granted, remaining, retry_after, reset_after, at
+    from pglimit.token_bucket_decision(looked[1], 0, looked[3:7], n, asked.token_ns, asked.window_ns, looked[2]) d;
 end
 $$;
 -- +goose StatementEnd
@@ -898,6 +899,7 @@ create or replace function pglimit.reset(limiter text, key text) returns void
 language plpgsql
 set search_path = ''
 set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+set jit = off
 as $$
 declare
     _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
@@ -909,38 +911,10 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_answer.sql
--- +goose StatementBegin
--- Returns what a request with an ID was granted, or nulls if its ID is free.
---
--- If the clock has stepped back since the row was written, the row lasts for ttl_ns from now on:
--- how much of that has passed is not known, so it may last longer, but not for the length of the
--- step. This writes, once. (After a step forward an ID is free too early. Nothing shows that.)
---
--- Must be called with enable_seqscan off.
-create or replace function pglimit.token_bucket_answer(_key text, _limiter text, _id text, out answer pglimit.token_bucket_answers)
-language plpgsql
-set search_path = ''
-as $$
-declare
-    now_ns bigint;
-begin
-    select a.* into answer from pglimit.token_bucket_answers a where a.key = _key and a.limiter = _limiter and a.id = _id;
-    now_ns := pglimit.clock_ns();
-    if answer.until_ns - answer.ttl_ns > now_ns + pglimit.step_ns() then
-        update pglimit.token_bucket_answers a set until_ns = now_ns + a.ttl_ns
-        where a.key = _key and a.limiter = _limiter and a.id = _id and a.until_ns - a.ttl_ns > now_ns + pglimit.step_ns();
-    elsif answer.until_ns <= now_ns then
-        answer := null;
-    end if;
-end
-$$;
--- +goose StatementEnd
-
 -- functions/token_bucket_asked.sql
 -- +goose StatementBegin
--- Returns the buckets of a call for many, numbered from 1, without those whose key is null: they
--- are done. limiters, tokens_ns, windows_ns and asks have an element for each key, or one for all.
+-- Returns the buckets of a call for many, numbered from 1. limiters, tokens_ns, windows_ns and asks have an
+-- element for each key, or one for all.
 --
 -- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
 -- once, in the order of the numbers.
@@ -951,56 +925,8 @@ begin atomic
     select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
         coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1])
     from unnest(keys) with ordinality u(key, number)
-    where u.key is not null
     offset 0;
 end;
--- +goose StatementEnd
-
--- functions/token_bucket_count_denial.sql
--- +goose StatementBegin
--- Counts a denial of a key, and blocks the key if it is one too many.
---
--- Denials are counted in spans of within_ns; a span begins with the first denial behind the one
--- before. The denial that makes them _after in a span blocks the key, and the next count begins
--- behind the block. A block lasts for_ns, and each further one twice as long as the one before, up
--- to max_ns. If the last block ended forget_ns ago or earlier, the next one lasts for_ns again.
---
--- Waits for the row of token_bucket_blocks, locks it, and reads the clock after that, so that each
--- denial is counted. If another call has just blocked the key, writes nothing.
---
--- now_ns: when it was counted. blocked_ns: for how long the key is blocked from then on; 0: it is not.
-create or replace function pglimit.token_bucket_count_denial(
-    _key text, _limiter text, _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint, out now_ns bigint, out blocked_ns bigint
-)
-language plpgsql
-set search_path = ''
-as $$
-declare
-    block pglimit.token_bucket_blocks;
-begin
-    block := pglimit.token_bucket_block_lock(_key, _limiter);
-    now_ns := pglimit.clock_ns();
-    blocked_ns := greatest(0, coalesce(block.until_ns - now_ns, 0));
-    if blocked_ns > 0 then
-        return;
-    end if;
-    if block.denials = 0 or now_ns >= block.since_ns + within_ns then
-        block.denials := 0;
-        block.since_ns := now_ns;
-    end if;
-    block.denials := block.denials + 1;
-    if block.denials >= _after then
-        block.level := case when now_ns < block.until_ns + _forget_ns then block.level + 1 else 1 end;
-        blocked_ns := least(max_ns, for_ns * power(2::numeric, least(block.level - 1, 62)))::bigint;
-        block.until_ns := now_ns + blocked_ns;
-        block.denials := 0;
-    end if;
-    update pglimit.token_bucket_blocks b
-    set denials = block.denials, since_ns = block.since_ns, level = block.level, until_ns = block.until_ns, at_ns = greatest(b.at_ns, now_ns),
-        forget_ns = greatest(block.since_ns + within_ns, block.until_ns + _forget_ns)
-    where b.key = _key and b.limiter = _limiter;
-end
-$$;
 -- +goose StatementEnd
 
 -- functions/token_bucket_give_back.sql
@@ -1019,30 +945,33 @@ create or replace function pglimit.token_bucket_give_back(
 language plpgsql
 set search_path = ''
 set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
+set jit = off
 as $$
 declare
-    bucket pglimit.token_bucket;
+    held_full_ns bigint;
+    held_at_ns bigint;
+    held_leased_ns bigint;
     now_ns bigint;
     used_ns bigint; -- refilled or reserved since they were due
     back_ns bigint;
 begin
-    if (_key is not null and _limiter is not null and _token_ns > 0 and _window_ns between _token_ns and 6400000000000000000
+    if (_key is not null and _limiter is not null and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
         and tokens between 0 and 9223372036854775807 / _token_ns and granted_ns >= 0 and delay_ns between 0 and 9223372036854775807 - granted_ns) is not true then
         raise exception 'token_bucket_give_back: % tokens, token_ns %, window_ns %, granted_ns %, delay_ns %', tokens, _token_ns, _window_ns, granted_ns, delay_ns
             using errcode = 'invalid_parameter_value';
     end if;
     back_ns := tokens * _token_ns;
-    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
+    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
     lock table pglimit.token_bucket in row exclusive mode;
-    select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter and b.token_ns = _token_ns for no key update;
+    select t.full_ns, t.at_ns, coalesce(t.leased_ns, 0) into held_full_ns, held_at_ns, held_leased_ns
+    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns for no key update;
     now_ns := pglimit.clock_ns();
-    used_ns := greatest(0, greatest(bucket.at_ns, now_ns, bucket.full_ns - _window_ns + least(_window_ns, coalesce(bucket.leased_ns, 0))) - granted_ns - delay_ns);
+    used_ns := greatest(0, greatest(held_at_ns, now_ns, held_full_ns - _window_ns + least(_window_ns, held_leased_ns)) - granted_ns - delay_ns);
     if used_ns > 0 then
         back_ns := least(back_ns, _window_ns);
     end if;
-    if bucket.full_ns > now_ns and greatest(bucket.at_ns, now_ns) >= granted_ns and back_ns > used_ns then
-        update pglimit.token_bucket b set full_ns = greatest(now_ns, bucket.full_ns - (back_ns - used_ns)) where b.key = _key and b.limiter = _limiter;
+    if held_full_ns > now_ns and greatest(held_at_ns, now_ns) >= granted_ns and back_ns > used_ns then
+        update pglimit.token_bucket t set full_ns = greatest(now_ns, held_full_ns - (back_ns - used_ns)) where t.key = _key and t.limiter = _limiter;
     end if;
 end
 $$;
@@ -1067,352 +996,64 @@ $$;
 -- the new lease lasts at most. settle_tokens, settle_spent, settle_until_ns: the lease to settle,
 -- how many of its tokens were spent, and when it expires.
 --
--- Waits for the row, locks it, and inserts it if it is missing. Returns granted: tokens of the new
--- lease, which expires at bucket.until_ns. now_ns: the time of the decision. bucket: the row after it.
+-- Waits for the row, locks it, and inserts it if it is missing.
+--
+-- Returns seven numbers: the time of the decision; the tokens of the new lease, which expires at until_ns; and
+-- full_ns, token_ns, at_ns, leased_ns (0: nothing is leased) and until_ns of the row after it.
 create or replace function pglimit.token_bucket_lease(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, share bigint, ttl_ns bigint,
-    settle_tokens bigint, settle_spent bigint, settle_until_ns bigint,
-    out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
-)
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-as $$
-declare
-    seen pglimit.token_bucket;
-begin
-    if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and 6400000000000000000
-        and settle_spent between 0 and settle_tokens) is not true then
-        raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
-    end if;
-    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
-    lock table pglimit.token_bucket in row exclusive mode;
-    bucket := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
-    now_ns := pglimit.clock_ns();
-
-    if settle_tokens > 0 and bucket.until_ns = settle_until_ns and settle_until_ns > now_ns
-        and settle_tokens::numeric * bucket.token_ns <= bucket.leased_ns then
-        bucket.leased_ns := nullif(bucket.leased_ns - settle_tokens * bucket.token_ns, 0);
-        bucket.full_ns := least(9223372036854775807, greatest(bucket.full_ns, now_ns) + settle_spent::numeric * bucket.token_ns);
-        bucket.at_ns := greatest(bucket.at_ns, now_ns);
-    end if;
-
-    seen := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
-    seen.until_ns := case when seen.leased_ns > 0 then seen.until_ns else now_ns + ttl_ns end;
-    granted := case
-        when seen.until_ns - now_ns < ttl_ns / 5 then 0
-        else least(want, pglimit.token_bucket_there(bucket, now_ns, _token_ns, _window_ns) / share)
-    end;
-    if granted > 0 then
-        bucket := seen;
-        bucket.leased_ns := coalesce(seen.leased_ns, 0) + granted * _token_ns;
-    end if;
-    -- If there was nothing to settle and nothing is granted, nothing has changed.
-    update pglimit.token_bucket b
-    set full_ns = bucket.full_ns, token_ns = bucket.token_ns, at_ns = bucket.at_ns,
-        leased_ns = bucket.leased_ns, until_ns = case when bucket.leased_ns > 0 then bucket.until_ns end, padding = null
-    where b.key = _key and b.limiter = _limiter and b is distinct from bucket;
-end
-$$;
--- +goose StatementEnd
-
--- functions/token_bucket_look.sql
--- +goose StatementBegin
--- Returns how many of the tokens that are asked for each of many buckets can grant. A plain read:
--- locks nothing.
---
--- Each row is read as of now_ns, or as of its last write if that is later: the row was written after
--- now_ns was read. If it is ahead of the clock even now, by more than step_ns, the clock has stepped back,
--- and the result for this bucket means nothing.
---
--- Parameters are as for token_bucket_take_many; buckets whose key is null are left out.
--- row: null if the bucket has none.
---
--- A single select, so that the planner inlines it into the statement. There it finds one plan only:
--- for each bucket a look into the primary key. A comparison with any(array[...]) or between can
--- neither be hashed nor merged, and the callers of this function do not allow a scan of the table. (For
--- the limiter, any(array[...]) would not do: up to PostgreSQL 16 a plan may leave it out of the look
--- into the index, and then reads all limiters of a key.)
-create or replace function pglimit.token_bucket_look(
-    now_ns bigint, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[]
-)
-returns table (number bigint, key text, limiter text, token_ns bigint, granted bigint, "row" pglimit.token_bucket)
-language sql stable parallel safe
-begin atomic
-    select k.number, k.key, k.limiter, k.token_ns,
-        case
-            when wants is not null then pglimit.in_turn(
-                free_ns, pglimit.token_bucket_room_ns(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns), k.token_ns, wants, units, aheads_ns,
-                coalesce(lasts[k.number - 1], 0) + 1, lasts[k.number])
-            when k.ask <= greatest(0, free_ns) / k.token_ns then k.ask
-            else 0
-        end,
-        b
-    from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
-    left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-    cross join lateral (select pglimit.token_bucket_free_ns(b, greatest(now_ns, b.at_ns), k.token_ns, k.window_ns) as free_ns) t;
-end;
--- +goose StatementEnd
-
--- functions/token_bucket_plan.sql
--- +goose StatementBegin
--- Decides which groups of requests are granted, as of now_ns, and locks the rows that they take from:
--- see token_bucket_take_groups for the parameters and results.
---
--- It looks without a lock. If a group can be granted, it locks the rows that the groups take from (or,
--- if lock_first is true, all rows), in order, inserts those that are missing, looks once more, and
--- decides again. Only a group that is granted then, but was not before, may need a row that is not
--- locked: that fails with SQLSTATE 40001.
---
--- takes: from each bucket, how many tokens the groups take. untouched: seven numbers, as of
--- token_bucket_take_many, for each bucket from which they take none. A bucket whose row is ahead of
--- the clock counts as full: its row denies nothing before it is locked, and corrected.
---
--- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
-create or replace function pglimit.token_bucket_plan(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], lasts bigint[], members bigint[], asks bigint[], lock_first boolean,
-    out now_ns bigint, out granted boolean[], out takes bigint[], out untouched bigint[]
-)
-language plpgsql
-set search_path = ''
-set plan_cache_mode = force_generic_plan
-as $$
-declare
-    n constant int := cardinality(_keys);
-    rows pglimit.token_bucket[];
-    bucket pglimit.token_bucket; -- one of them
-    there bigint[]; -- tokens in each bucket
-    locked boolean[] := array_fill(false, array[n]);
-begin
-    if (lasts[cardinality(lasts)] = cardinality(asks) and 0 <= all (lasts) and cardinality(asks) >= all (lasts)
-        and cardinality(asks) = cardinality(members) and 1 <= all (members) and n >= all (members) and 0 < all (asks)) is not true then
-        raise exception 'token_bucket_plan: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
-    end if;
-    for try in 1 .. 2 loop
-        for i in 1 .. case when try = 1 then 0 else n end loop
-            if lock_first or takes[i] > 0 then
-                perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
-                locked[i] := true;
-            end if;
-        end loop;
-        rows := array(
-            select b
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, null) k
-            left join pglimit.token_bucket b on b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-            order by k.number);
-        now_ns := pglimit.clock_ns(); -- behind the look: an older time would date a denial before grants that it counts
-        for i in 1 .. n loop
-            bucket := rows[i];
-            if bucket.at_ns > now_ns + pglimit.step_ns() and not locked[i] then
-                there[i] := coalesce(_windows_ns[i], _windows_ns[1]) / coalesce(_tokens_ns[i], _tokens_ns[1]);
-            else
-                there[i] := pglimit.token_bucket_there(bucket, greatest(now_ns, bucket.at_ns), coalesce(_tokens_ns[i], _tokens_ns[1]), coalesce(_windows_ns[i], _windows_ns[1]));
-            end if;
-        end loop;
-        select p.granted, p.takes into granted, takes from pglimit.all_or_nothing(there, lasts, members, asks) p;
-        exit when 0 = all (takes);
-    end loop;
-    for i in 1 .. n loop
-        if takes[i] = 0 then
-            bucket := rows[i];
-            untouched := untouched || array[array_replace(array[i, 0, bucket.full_ns, bucket.token_ns, bucket.at_ns, bucket.leased_ns, bucket.until_ns], null, 0::bigint)];
-        elsif not locked[i] then
-            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each group by itself.';
-        end if;
-    end loop;
-end
-$$;
--- +goose StatementEnd
-
--- functions/token_bucket_take_groups.sql
--- +goose StatementBegin
--- Takes for groups of requests, in their order. A group gets all that it asks for, or nothing. As of
--- one reading of the clock, or as of the last write of a row if that is later.
---
--- _keys, _limiters, _tokens_ns, _windows_ns: the buckets, as for token_bucket_take_many, each with a
--- request at least.
--- members, asks: for each request its bucket's number, and how many tokens. Group i has the requests
--- lasts[i - 1] + 1 to lasts[i], for different buckets.
--- sums: what all of them ask of each bucket, or one number for all buckets. This is not checked.
---
--- If a look finds that all buckets are the usual case of token_bucket_take_many (there is a row with the
--- same price, no lease, and enough for all), all groups are granted, by the same update. Otherwise
--- token_bucket_plan decides which are, and locks the rows that it takes from, in order. If its look finds
--- none, it locks and writes nothing.
---
--- lock_first: instead locks the rows of all buckets, in order, and inserts those that are missing, also
--- for groups that it denies (unless it can grant nothing). Nobody can be faster. Any other call may give
--- up, and has taken nothing, with SQLSTATE 40001.
---
--- impatient: gives up with SQLSTATE 55P03 after 20 ms if another call holds a row. Changes lock_timeout
--- until the transaction ends. If lock_first is false, impatient must be true.
---
--- now_ns: the time of the decisions. granted: one element per group. usual, rest: as of
--- token_bucket_take_many.
-create or replace function pglimit.token_bucket_take_groups(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], sums bigint[], lasts bigint[], members bigint[], asks bigint[], lock_first boolean, impatient boolean,
-    out now_ns bigint, out granted boolean[], out usual bigint[], out rest bigint[]
-)
-language plpgsql
-set search_path = ''
-set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of call and table
-set enable_seqscan = off
-as $$
-declare
-    n constant int := cardinality(_keys);
-    all_usual boolean; -- all buckets are, by the look
-    takes bigint[]; -- from each bucket
-begin
-    if (n > 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
-        and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(sums) in (1, n)
-        and 0 < all (sums) and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and 6400000000000000000 >= all (_windows_ns)
-        and cardinality(lasts) > 0 and lock_first is not null and (lock_first or impatient)) is not true then
-        raise exception 'token_bucket_take_groups: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
-    end if;
-    if impatient then
-        perform pg_catalog.set_config('lock_timeout', '20ms', true);
-    end if;
-    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
-    lock table pglimit.token_bucket in row exclusive mode;
-    now_ns := pglimit.clock_ns();
-    if not lock_first and pg_catalog.current_setting('transaction_read_only') = 'off' then -- else it can only deny
-        with asked as materialized (
-            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, sums)
-        ), look as materialized (
-            select not exists (
-                select from asked k
-                where k.ask > k.window_ns / k.token_ns or not exists (
-                    select from pglimit.token_bucket b
-                    where b.key = k.key and b.limiter = k.limiter
-                        and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
-                    offset 0 -- keeps this a look for each bucket
-                )
-            ) as all_usual
-        ), updates as (
-            update pglimit.token_bucket b
-            set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), padding = null
-            from asked k
-            where (select l.all_usual from look l) and b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter
-                and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
-                and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
-            returning array[k.number, b.full_ns, b.at_ns] as "row"
-        )
-        select coalesce(array_agg(u."row"), '{}'), (select l.all_usual from look l) into usual, all_usual from updates u;
-    end if;
-    if all_usual then
-        granted := array_fill(true, array[cardinality(lasts)]);
-        if cardinality(usual) < 3 * n or pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
-            raise exception 'pglimit: a bucket has changed meanwhile, or was held' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each group by itself.';
-        end if;
-        return;
-    end if;
-
-    select p.now_ns, p.granted, p.takes, p.untouched into now_ns, granted, takes, rest
-    from pglimit.token_bucket_plan(_keys, _limiters, _tokens_ns, _windows_ns, lasts, members, asks, lock_first) p;
-    if 0 = all (takes) then
-        return;
-    end if;
-    with updates as (
-        update pglimit.token_bucket b
-        set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), k.token_ns), b.at_ns, now_ns) + k.ask * k.token_ns,
-            token_ns = k.token_ns, at_ns = greatest(b.at_ns, now_ns), padding = null,
-            leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), k.token_ns)
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, takes) k
-        where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask > 0
-        returning array[k.number, k.ask, b.full_ns, b.token_ns, b.at_ns, coalesce(b.leased_ns, 0), coalesce(b.until_ns, 0)] as "row"
-    )
-    select array_agg(u."row") || rest into rest from updates u;
-    if cardinality(rest) < 7 * n then
-        raise exception 'pglimit: a bucket is named twice' using errcode = 'serialization_failure', hint = 'Nothing was taken.';
-    end if;
-end
-$$;
--- +goose StatementEnd
-
--- functions/token_bucket_take_rest.sql
--- +goose StatementBegin
--- Takes from buckets that are not the usual case of token_bucket_take_many: it has no row, not enough
--- tokens for all, a lease or another price, or only peeks ask for it.
---
--- It looks without a lock, and decides. Then it updates and inserts the rows that grant: updates only
--- rows that are still as they were seen, and that nobody holds. A denial locks and writes nothing.
---
--- _keys to aheads_ns: all buckets, as for token_bucket_take_many.
--- now_ns: the time of the decisions. usual: the buckets that are done, as token_bucket_take_many returns
--- them.
---
--- Rows are locked after those of the usual case, and inserted after that, which is not the order of the
--- keys. So this waits for no row: calls that wait for each other would deadlock. Only if another call
--- inserts a key that is missing here, or takes from it since, it waits for 1 ms at most. Leaves
--- lock_timeout changed: the caller must put it back.
---
--- Fails with SQLSTATE 40001 if a bucket has changed meanwhile, another call holds its row, or the row
--- is ahead of the clock; with 55P03 after that millisecond. Returns seven numbers for each bucket: see
--- token_bucket_take_many.
---
--- Must be called with enable_seqscan off, and with the lock on the table that a write takes.
-create or replace function pglimit.token_bucket_take_rest(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[],
-    now_ns bigint, usual bigint[]
+    settle_tokens bigint, settle_spent bigint, settle_until_ns bigint
 ) returns bigint[]
 language plpgsql
 set search_path = ''
-set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
 as $$
 declare
-    changed boolean;
-    updated bigint[];
-    others bigint[];
+    now_ns bigint := pglimit.clock_ns();
+    granted bigint := 0;
+    seen bigint[];
+    bucket bigint[];
+    asked bigint[]; -- the bucket at the price of the new lease
 begin
-    for i in 1 .. cardinality(usual) / 3 loop
-        _keys[usual[i][1]] := null; -- this bucket is done
-    end loop;
-    perform pg_catalog.set_config('lock_timeout', '1ms', true);
-    with seen as materialized (
-        select * from pglimit.token_bucket_look(now_ns, _keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns)
-    ), free as materialized (
-        select s.number, s.key, s.limiter, s.token_ns, s.granted
-        from seen s
-        join pglimit.token_bucket b on b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter and b is not distinct from s."row"
-        where s.granted > 0 and (s."row").key is not null -- for the others there is nothing to look for
-        for no key update of b skip locked
-    ), updates as (
-        update pglimit.token_bucket b
-        set full_ns = greatest(pglimit.token_bucket_full_ns(b, greatest(b.at_ns, now_ns), s.token_ns), b.at_ns, now_ns) + s.granted * s.token_ns,
-            token_ns = s.token_ns, at_ns = greatest(b.at_ns, now_ns), padding = null,
-            leased_ns = pglimit.token_bucket_leased_ns(b, greatest(b.at_ns, now_ns), s.token_ns)
-        from free s
-        where b.key = any (array[s.key]) and b.limiter between s.limiter and s.limiter
-        returning array[s.number, s.granted, b.full_ns, b.token_ns, b.at_ns, coalesce(b.leased_ns, 0), coalesce(b.until_ns, 0)] as "row"
-    ), inserts as (
-        insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
-        select s.key, s.limiter, now_ns + s.granted * s.token_ns, s.token_ns, now_ns
-        from seen s
-        where s.granted > 0 and (s."row").key is null
-        order by s.number
-        on conflict do nothing
-        returning 1
-    )
-    select (select array_agg(u."row") from updates u),
-        array_agg(case
-            when s.granted > 0 then array[s.number, s.granted, now_ns + s.granted * s.token_ns, s.token_ns, now_ns, 0, 0]
-            else array_replace(array[s.number, 0, (s."row").full_ns, (s."row").token_ns, (s."row").at_ns, (s."row").leased_ns, (s."row").until_ns], null, 0::bigint)
-        end) filter (where s.granted = 0 or (s."row").key is null),
-        count(*) filter (where s.granted > 0) > (select count(*) from updates) + (select count(*) from inserts)
-            -- A row that is ahead of the clock has to be locked and moved first, for which the caller asks it alone. A
-            -- peek cannot move it, and is answered; but not as of a write that came after now_ns.
-            or bool_or(case
-                when coalesce(asks[s.number], asks[1]) <> 0 then (s."row").at_ns > pglimit.clock_ns() + pglimit.step_ns()
-                else (s."row").at_ns > now_ns + pglimit.step_ns() and (s."row").at_ns <= pglimit.clock_ns() + pglimit.step_ns()
-            end)
-    into updated, others, changed
-    from seen s;
-    if changed then
-        raise exception 'pglimit: a bucket has changed meanwhile, is held, or is named twice' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';
+    if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
+        and settle_spent between 0 and settle_tokens) is not true then
+        raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
     end if;
-    return updated || others;
+    insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+    values (_key, _limiter, now_ns, _token_ns, now_ns)
+    on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
+    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
+    now_ns := pglimit.clock_ns();
+    bucket := seen;
+    if seen[3] > now_ns + pglimit.step_ns() then
+        bucket := pglimit.token_bucket_read(seen, now_ns, seen[2]);
+    end if;
+
+    if settle_tokens > 0 and bucket[5] = settle_until_ns and settle_until_ns > now_ns
+        and settle_tokens::numeric * bucket[2] <= bucket[4] then
+        bucket[4] := bucket[4] - settle_tokens * bucket[2];
+        bucket[1] := least(9223372036854775807, greatest(bucket[1], now_ns) + settle_spent::numeric * bucket[2]);
+        bucket[3] := greatest(bucket[3], now_ns);
+    end if;
+
+    asked := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
+    asked[5] := case when asked[4] > 0 then asked[5] else now_ns + ttl_ns end;
+    if asked[5] - now_ns >= ttl_ns / 5 then
+        granted := least(want, greatest(0, greatest(0, _window_ns - asked[4]) - (asked[1] - now_ns)) / _token_ns / share);
+    end if;
+    if granted > 0 then
+        bucket := asked;
+        bucket[4] := asked[4] + granted * _token_ns;
+    end if;
+    bucket[5] := case when bucket[4] > 0 then bucket[5] else 0 end;
+    if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
+        update pglimit.token_bucket t
+        set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
+        where t.key = _key and t.limiter = _limiter;
+    end if;
+    return array[now_ns, granted] || bucket;
 end
 $$;
 -- +goose StatementEnd
@@ -1422,65 +1063,135 @@ $$;
 -- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row
 -- if that is later.
 --
--- _keys; _limiters, _tokens_ns, _windows_ns: as for token_bucket_take, with an element for each
--- bucket; all but _keys may have one element for all buckets. Buckets are distinct, and in the
--- bytewise order of key and limiter. (One that is named twice is charged twice, or the call fails.)
--- asks, likewise: how many tokens; 0 is a peek.
--- lasts, wants, units: if they are null, each bucket grants all that is asked, or nothing. Else the
--- requests for bucket i are the elements lasts[i - 1] + 1 to lasts[i] of wants and units; asks are their
--- sums, in whole units (which is not checked). If a bucket does not have so much, they get what is there, in turn.
--- aheads_ns: as for token_bucket_take, likewise.
+-- The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough for
+-- all that is asked. A row that does not have enough is not locked, and what is locked is checked again. If
+-- lasts is not null, this happens only if a look finds all buckets to be the usual case, so that all groups are
+-- granted. All other buckets are decided by token_bucket_decide.
 --
--- The usual case is one update, of the rows with the same price, no lease, and enough for all, in order.
--- A row that does not have enough is not locked, and what is locked is checked again. All other buckets
--- are for token_bucket_take_rest.
+-- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
+-- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
+-- is asked, or nothing. sure: skips the usual case.
+-- patience: gives up with SQLSTATE 55P03 after that time if another call holds a row. Changes lock_timeout
+-- until the transaction ends. Null: it waits; then sure must be true.
 --
--- Gives up, and has taken nothing, with SQLSTATE 40001 if a bucket has changed meanwhile, its row is
--- ahead of the clock, the clock stepped back, or 100 ms have passed since now_ns, and if another call
--- holds a row of the rest; with 55P03 if it held one of the usual case for 20 ms, or inserts one that is
--- missing. Then call once more, or ask for each bucket by itself.
+-- Rows that are not the usual case are locked after the others, and inserted after that: this is not the order of
+-- the keys. So the call waits for them for 1 ms only: calls that wait for each other would deadlock.
 --
--- usual: three numbers for each bucket of the usual case: its number, full_ns and at_ns of its row.
--- rest: seven numbers for each other bucket: its number, the tokens granted, and full_ns, token_ns,
--- at_ns, leased_ns and until_ns of its row (0: null, or there is no row).
+-- Fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed meanwhile, the clock stepped back, or
+-- 100 ms have passed. Then call once more, or ask for each bucket by itself.
+--
+-- usual: three numbers for each bucket of the usual case: its number, full_ns, and at_ns, which is the time of the
+-- decision. rest, grants: buckets (the others at least) and grants, as token_bucket_decide returns them. Without wants,
+-- grants mean nothing.
 create or replace function pglimit.token_bucket_take_many(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[], lasts bigint[], wants bigint[], units bigint[], aheads_ns bigint[],
-    out now_ns bigint, out usual bigint[], out rest bigint[]
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text,
+    out usual bigint[], out rest bigint[], out grants bigint[]
 )
 language plpgsql
 set search_path = ''
-set lock_timeout = '20ms'
-set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of batch and table
+set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of call and table
 set enable_seqscan = off
+set jit = off
 as $$
 declare
+    now_ns constant bigint := pglimit.clock_ns();
     n constant int := cardinality(_keys);
+    left_over int := n; -- buckets that are not decided yet
+    writable constant boolean := not sure and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
+    usual_case boolean := writable and n > 1;
+    taken bigint[];
+    missing bigint;
+    inserted bigint;
 begin
-    if (n >= 0 and array_position(_keys, null) is null and array_position(_limiters, null) is null
-        and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n) and cardinality(asks) in (1, n)
-        and 0 <= all (asks) and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and 6400000000000000000 >= all (_windows_ns)
-        and (lasts is null and wants is null and units is null and aheads_ns is null
-            or cardinality(lasts) = n and lasts[n] = cardinality(wants) and cardinality(wants) = cardinality(units) and cardinality(wants) = cardinality(coalesce(aheads_ns, wants)))) is not true then
-        raise exception 'token_bucket_take_many: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
+    if (n > 0 and sure is not null) is not true then
+        raise exception 'token_bucket_take_many: an argument is null' using errcode = 'invalid_parameter_value';
     end if;
-    now_ns := pglimit.clock_ns();
-    -- It takes the lock that a write takes, before anything is read (see token_bucket_take).
-    with updates as (
-        update pglimit.token_bucket b
-        set full_ns = greatest(b.full_ns, b.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(b.at_ns, now_ns), padding = null
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
-        where b.key = any (array[k.key]) and b.limiter between k.limiter and k.limiter and k.ask between 1 and k.window_ns / k.token_ns
-            and b.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and pglimit.token_bucket_enough(b, greatest(b.at_ns, now_ns), k.token_ns, k.window_ns, k.ask)
-            and pglimit.clock_ns() <= now_ns + 100000000 -- later than that this fails below: lock no more rows
-        returning array[k.number, b.full_ns, b.at_ns] as "row"
-    )
-    select coalesce(array_agg(u."row"), '{}') into usual from updates u;
-
-    if cardinality(usual) < 3 * n then
-        rest := pglimit.token_bucket_take_rest(_keys, _limiters, _tokens_ns, _windows_ns, asks, lasts, wants, units, aheads_ns, now_ns, usual);
+    if patience is not null then
+        perform pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    if pglimit.clock_ns() not between now_ns - pglimit.step_ns() and now_ns + 100000000 then
-        raise exception 'pglimit: a row was held, or the clock stepped back' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask once more, or for each bucket by itself.';
+    if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
+        and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
+        taken := pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience);
+        if taken[2] > 0 then
+            rest := array[1 || taken];
+            return;
+        end if;
+    elsif usual_case and lasts is not null then
+        lock table pglimit.token_bucket in row exclusive mode; -- see token_bucket_decide
+        select bool_and(exists (
+            select from pglimit.token_bucket t
+            where t.key = k.key and t.limiter = k.limiter and t.token_ns = k.token_ns and t.leased_ns is null
+                and k.ask between 1 and (now_ns + k.window_ns - greatest(t.full_ns, now_ns)) / k.token_ns and t.at_ns <= now_ns + pglimit.step_ns()
+            offset 0 -- keeps this a look for each bucket
+        ))
+        into usual_case
+        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k;
+    end if;
+    if usual_case then
+        -- It takes the lock that a write takes, before anything is read: see token_bucket_decide.
+        with updates as (
+            update pglimit.token_bucket t
+            set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
+            where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns and t.leased_ns is null
+                and k.ask between 1 and (greatest(t.at_ns, now_ns) + k.window_ns - greatest(t.full_ns, t.at_ns, now_ns)) / k.token_ns
+                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and pglimit.clock_ns() between now_ns - pglimit.step_ns() and now_ns + 100000000 -- else this fails below: lock no more rows
+            returning array[k.number, t.full_ns, t.at_ns] as "row"
+        )
+        select array_agg(u."row"), n - count(*) into usual, left_over from updates u;
+        if left_over < n and left_over > 0 and lasts is not null then
+            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+        end if;
+    end if;
+    if left_over > 0 and (array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)) is not true then
+        raise exception 'token_bucket_take_many: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
+    end if;
+    if left_over > 0 and writable and n > 1 then
+        perform pg_catalog.set_config('lock_timeout', '1ms', true);
+        for i in 1 .. n - left_over loop
+            _keys[usual[i][1]] := null; -- it is done
+        end loop;
+    end if;
+    if left_over > 0 and writable and coalesce(members, wants, units, aheads_ns, lasts) is null then
+        with seen as materialized (
+            select k.*, t.key is null as missing, t.full_ns, t.at_ns
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
+            left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
+            where t.key is null and k.key is not null and k.ask between 1 and k.window_ns / k.token_ns
+                or t.token_ns = k.token_ns and t.leased_ns is null and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and k.ask > (greatest(t.at_ns, now_ns) + k.window_ns - greatest(t.full_ns, t.at_ns, now_ns)) / k.token_ns
+        ), inserts as (
+            insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
+            select s.key, s.limiter, now_ns + s.ask * s.token_ns, s.token_ns, now_ns
+            from seen s
+            where s.missing
+            order by s.number
+            on conflict do nothing
+            returning 1
+        )
+        select left_over - count(*), count(*) filter (where s.missing), (select count(*) from inserts), array_agg(case
+            when s.missing then array[s.number, now_ns, s.ask, now_ns + s.ask * s.token_ns, s.token_ns, now_ns, 0, 0]
+            else array[s.number, greatest(s.at_ns, now_ns), 0, s.full_ns, s.token_ns, s.at_ns, 0, 0]
+        end)
+        into left_over, missing, inserted, rest
+        from seen s;
+        if inserted < missing then
+            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+        end if;
+    end if;
+    if left_over > 0 then
+        for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
+            _keys[rest[i][1]] := null;
+        end loop;
+        select d.grants, d.buckets || rest into grants, rest
+        from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
+            coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k)),
+            units, aheads_ns, lasts, sure) d;
+    end if;
+    if writable then
+        perform pglimit.in_time(now_ns);
     end if;
 end
 $$;
@@ -1488,74 +1199,73 @@ $$;
 
 -- functions/token_bucket_take_once.sql
 -- +goose StatementBegin
--- Takes want tokens from one bucket, all or nothing, for a request with an ID, as
--- token_bucket_take does. If that ID was granted tokens of this bucket before, takes nothing, and
--- returns what it was granted then: compare that with the request, which may be another one.
+-- Takes want tokens from one bucket, all or nothing, for a request with an ID, as token_bucket_take
+-- does. If that ID was granted tokens of this bucket before, takes nothing, and returns what it was
+-- granted then: compare that with the request, which may be another one.
 --
 -- A grant is kept for _ttl_ns, in the transaction of the take. A denial is not kept, and writes
--- nothing.
+-- nothing. If the clock has stepped back since a grant was kept, it is kept for _ttl_ns from now on, once: how
+-- much of that has passed is not known. (After a step forward an ID is free too early. Nothing shows that.)
 --
 -- Two calls with the same ID at the same time: the second one waits for the bucket's row, which
 -- the first one has locked or inserted. Then it finds what the first one was granted, or nothing
--- if that was rolled back. Rows are locked in this order: the bucket's, then the ID's.
+-- if that was rolled back.
 --
--- _key, _limiter, _token_ns, _window_ns, want, impatient: as for token_bucket_take.
+-- _key, _limiter, _token_ns, _window_ns, want, patience: as for token_bucket_take.
 --
--- now_ns: the time of the decision. answer: what was granted (0: it was denied), and the bucket's
--- row after that.
+-- Returns eight numbers: the time of the decision; the tokens granted to the ID, now or before; full_ns, token_ns,
+-- at_ns, leased_ns and until_ns of the bucket's row after that grant, or as it is; and the window of that grant
+-- (0: it was denied).
 create or replace function pglimit.token_bucket_take_once(
-    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, impatient boolean,
-    out now_ns bigint, out answer pglimit.token_bucket_answers
-)
+    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text
+) returns bigint[]
 language plpgsql
 set search_path = ''
 set enable_seqscan = off
+set jit = off
 as $$
 declare
-    _granted bigint;
-    taken record;
-    bucket pglimit.token_bucket;
+    taken bigint[];
+    kept bigint[]; -- as it is returned
+    now_ns bigint;
+    kept_until_ns bigint;
+    kept_ttl_ns bigint;
 begin
-    if (_id <> '' and _ttl_ns between 1 and 86400000000000) is not true then
+    if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
         raise exception 'token_bucket_take_once: id %, ttl_ns %', _id, _ttl_ns using errcode = 'invalid_parameter_value';
     end if;
-    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
+    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
     lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode;
-    loop
-        answer := pglimit.token_bucket_answer(_key, _limiter, _id);
-        if answer.id is not null then
-            now_ns := answer.at_ns;
-            return;
+    for look in 1 .. 2 loop
+        select t.until_ns, t.ttl_ns, array[t.at_ns, t.granted, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.lease_until_ns, 0), t.window_ns]
+        into kept_until_ns, kept_ttl_ns, kept
+        from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
+        now_ns := coalesce(taken[1], pglimit.clock_ns());
+        if kept_until_ns - kept_ttl_ns > now_ns + pglimit.step_ns() then
+            update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
+            where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
         end if;
-        -- This was the second look, behind the one that denied: between the first look and that one,
-        -- another call with this ID may have been granted the tokens.
-        exit when _granted = 0;
-
-        select * into taken from pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, null, null, null, impatient);
-        _granted := taken.granted;
-        now_ns := taken.now_ns;
-        bucket := taken.bucket;
-        continue when _granted = 0;
-        insert into pglimit.token_bucket_answers as a (key, limiter, id, granted, token_ns, window_ns, at_ns, full_ns, leased_ns, lease_until_ns, ttl_ns, until_ns)
-        values (_key, _limiter, _id, _granted, _token_ns, _window_ns, bucket.at_ns, bucket.full_ns, bucket.leased_ns, bucket.until_ns, _ttl_ns, bucket.at_ns + _ttl_ns)
-        on conflict (key, limiter, id) do update
-        set granted = excluded.granted, token_ns = excluded.token_ns, window_ns = excluded.window_ns, at_ns = excluded.at_ns, full_ns = excluded.full_ns,
-            leased_ns = excluded.leased_ns, lease_until_ns = excluded.lease_until_ns, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns
-        where a.until_ns <= excluded.at_ns -- it had expired by then, and was not swept yet
-        returning a.* into answer;
-        exit when found;
-        -- Another call with this ID was granted tokens while this one waited for the row.
-        update pglimit.token_bucket b set full_ns = b.full_ns - _granted * _token_ns where b.key = _key and b.limiter = _limiter;
+        if kept_until_ns > now_ns then
+            -- A second look may find what another call was granted while this one took, or between the first look
+            -- and the denial.
+            if taken[2] > 0 then
+                update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
+            end if;
+            return kept;
+        end if;
+        exit when look = 2;
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
     end loop;
-    if _granted = 0 then
-        answer.granted := 0;
-        answer.token_ns := bucket.token_ns;
-        answer.at_ns := bucket.at_ns;
-        answer.full_ns := bucket.full_ns;
-        answer.leased_ns := bucket.leased_ns;
-        answer.lease_until_ns := bucket.until_ns;
+    if taken[2] = 0 then
+        return taken || 0::bigint;
     end if;
+    -- The bucket's row is locked: no other call with this ID can be granted tokens now.
+    insert into pglimit.token_bucket_answers as t (key, limiter, id, granted, token_ns, window_ns, at_ns, full_ns, leased_ns, lease_until_ns, ttl_ns, until_ns)
+    values (_key, _limiter, _id, want, taken[4], _window_ns, taken[5], taken[3], nullif(taken[6], 0), nullif(taken[7], 0), _ttl_ns, taken[1] + _ttl_ns)
+    on conflict (key, limiter, id) do update -- it had expired, and was not swept yet
+    set granted = excluded.granted, token_ns = excluded.token_ns, window_ns = excluded.window_ns, at_ns = excluded.at_ns, full_ns = excluded.full_ns,
+        leased_ns = excluded.leased_ns, lease_until_ns = excluded.lease_until_ns, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
+    return taken || _window_ns;
 end
 $$;
 -- +goose StatementEnd
@@ -1569,71 +1279,58 @@ $$;
 -- A call for a blocked key locks and writes nothing, unless the clock has stepped back since it was
 -- blocked: then once. Other denials write, to count. A grant looks once more behind the lock of the
 -- bucket's row: if the key was blocked while it waited, it is undone there.
--- Rows are locked in this order: the bucket's, then that of token_bucket_blocks.
 --
--- _key, _limiter, _token_ns, _window_ns, impatient: as for token_bucket_take.
+-- _key, _limiter, _token_ns, _window_ns, patience: as for token_bucket_take.
 --
--- granted: tokens. now_ns: the time of the decision. bucket: the row after it (null: there is none).
--- blocked_ns: for how long the key is blocked from now_ns on; 0: it is not.
+-- Returns eight numbers: the time of the decision; the tokens granted; full_ns, token_ns, at_ns, leased_ns and
+-- until_ns of the bucket's row after it (0: null, or there is no row); and for how long the key is blocked (0: it is not).
 create or replace function pglimit.token_bucket_take_or_block(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint,
-    _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint, impatient boolean,
-    out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket, out blocked_ns bigint
-)
+    _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint, patience text
+) returns bigint[]
 language plpgsql
 set search_path = ''
 set enable_seqscan = off
+set jit = off
 as $$
 declare
-    block pglimit.token_bucket_blocks;
-    taken record;
-    counted record;
+    looked bigint[];
+    taken bigint[];
+    counted bigint[];
 begin
     if (_after > 0 and within_ns between 1 and 315360000000000000 and for_ns between 1 and max_ns and max_ns <= 315360000000000000
         and _forget_ns between 0 and 315360000000000000) is not true then
         raise exception 'token_bucket_take_or_block: after %, within_ns %, for_ns %, max_ns %, forget_ns %', _after, within_ns, for_ns, max_ns, _forget_ns
             using errcode = 'invalid_parameter_value';
     end if;
-    if impatient then
-        perform pg_catalog.set_config('lock_timeout', '20ms', true);
+    if patience is not null then
+        perform pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
+    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
     lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
-    granted := 0;
-    select b.* into block from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
-    now_ns := pglimit.clock_ns();
-    blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
-    if blocked_ns > 0 then
-        if block.at_ns > now_ns + pglimit.step_ns() then
-            perform pglimit.token_bucket_block_lock(_key, _limiter); -- moves such a row
+    looked := pglimit.token_bucket_look(_key, _limiter);
+    if looked[2] > 0 then
+        if looked[8] > looked[1] + pglimit.step_ns() then
+            perform pglimit.token_bucket_count_denial(_key, _limiter, null, within_ns, for_ns, max_ns, _forget_ns); -- moves such a row
         end if;
-        select b.* into bucket from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
-        now_ns := pglimit.clock_ns(); -- behind the look
-        blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
-        if blocked_ns > 0 then -- else the block has just ended
-            return;
-        end if;
+        return looked[1:1] || 0::bigint || looked[3:7] || looked[2];
     end if;
 
-    select * into taken from pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, null, null, null, impatient);
-    granted := taken.granted;
-    now_ns := taken.now_ns;
-    bucket := taken.bucket;
-    if granted = 0 then
-        select * into counted from pglimit.token_bucket_count_denial(_key, _limiter, _after, within_ns, for_ns, max_ns, _forget_ns);
-        if counted.blocked_ns > 0 then
-            now_ns := counted.now_ns;
-            blocked_ns := counted.blocked_ns;
+    taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
+    if taken[2] = 0 then
+        counted := pglimit.token_bucket_count_denial(_key, _limiter, _after, within_ns, for_ns, max_ns, _forget_ns);
+        if counted[2] > 0 then
+            taken[1] := counted[1];
         end if;
-        return;
+        return taken || counted[2];
     end if;
-    select b.* into block from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
-    blocked_ns := pglimit.token_bucket_blocked_ns(block, now_ns);
-    if blocked_ns > 0 then
-        update pglimit.token_bucket b set full_ns = b.full_ns - granted * _token_ns where b.key = _key and b.limiter = _limiter returning b.* into bucket;
-        granted := 0;
+    looked := pglimit.token_bucket_look(_key, _limiter);
+    if looked[2] > 0 then
+        update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
+        taken[2] := 0;
+        taken[3] := taken[3] - want * _token_ns;
     end if;
+    return taken || looked[2];
 end
 $$;
 -- +goose StatementEnd
@@ -1645,12 +1342,13 @@ $$;
 -- until the transaction ends. If it is true, it fails with SQLSTATE 55P03 where the role's
 -- lock_timeout ends the wait. Changes no row.
 --
--- _keys, _limiters, _tokens_ns: as for token_bucket_take_groups. Returns the numbers of the buckets
+-- _keys, _limiters: as for token_bucket_take_many. Returns the numbers of the buckets
 -- for whose rows, there or in the making, 5 ms were not enough.
-create or replace function pglimit.token_bucket_wait(_keys text[], _limiters text[], _tokens_ns bigint[], patient boolean) returns bigint[]
+create or replace function pglimit.token_bucket_wait(_keys text[], _limiters text[], patient boolean) returns bigint[]
 language plpgsql
 set search_path = ''
 set enable_seqscan = off
+set jit = off
 as $$
 declare
     held bigint[] := '{}';
@@ -1658,13 +1356,12 @@ begin
     if not patient then
         perform pg_catalog.set_config('lock_timeout', '5ms', true);
     end if;
-    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with
-    -- REINDEX.
-    lock table pglimit.token_bucket in row exclusive mode;
     for i in 1 .. cardinality(_keys) loop
         begin
-            perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));
-            raise exception using errcode = 'PGLIM'; -- which undoes the lock
+            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+            values (_keys[i], coalesce(_limiters[i], _limiters[1]), 1, 1, 1)
+            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+            raise exception using errcode = 'PGLIM'; -- which undoes the lock, or the insert
         exception
             when sqlstate 'PGLIM' then null;
             when lock_not_available then
@@ -1684,43 +1381,31 @@ drop function pglimit.token_bucket_wait;
 drop function pglimit.token_bucket_take_or_block;
 drop function pglimit.token_bucket_take_once;
 drop function pglimit.token_bucket_take_many;
-drop function pglimit.token_bucket_take_rest;
-drop function pglimit.token_bucket_take_groups;
-drop function pglimit.token_bucket_plan;
-drop function pglimit.token_bucket_look;
 drop function pglimit.token_bucket_lease;
 drop function pglimit.token_bucket_give_back;
-drop function pglimit.token_bucket_count_denial;
 drop function pglimit.token_bucket_asked;
-drop function pglimit.token_bucket_answer;
 drop function pglimit.reset;
 drop function pglimit.peek;
-drop function pglimit.token_bucket_look_blocked;
 drop function pglimit.ns_of;
-drop function pglimit.in_time;
 drop view pglimit.buckets;
 drop view pglimit.blocks;
 drop function pglimit.allow;
 drop function pglimit.valid_name;
 drop function pglimit.token_bucket_take;
-drop function pglimit.token_bucket_lock;
-drop function pglimit.token_bucket_enough;
-drop function pglimit.in_turn;
-drop function pglimit.token_bucket_stepped;
+drop function pglimit.token_bucket_decide;
+drop function pglimit.in_time;
+drop function pglimit.max_window_ns;
+drop function pglimit.token_bucket_look;
+drop function pglimit.token_bucket_blocked_ns;
 drop function pglimit.token_bucket_decision;
 drop function pglimit.token_bucket_wait_ns;
 drop function pglimit.repaid_ns;
-drop function pglimit.token_bucket_there;
-drop function pglimit.token_bucket_free_ns;
-drop function pglimit.token_bucket_room_ns;
-drop function pglimit.token_bucket_leased_ns;
-drop function pglimit.token_bucket_full_ns;
 drop function pglimit.token_bucket_read;
 drop function pglimit.read_full_ns;
 drop function pglimit.converted_full_ns;
 drop function pglimit.time_of;
-drop function pglimit.token_bucket_blocked_ns;
-drop function pglimit.token_bucket_block_lock;
+drop function pglimit.token_bucket_count_denial;
+drop function pglimit.clock_ns;
 drop function pglimit.step_ns;
 drop function pglimit.request_ns;
 drop function pglimit.limit_token_ns;
@@ -1728,5 +1413,3 @@ drop function pglimit.limit_of;
 drop function pglimit.trimmed;
 drop function pglimit.period_ns_of;
 drop function pglimit.whole_number;
-drop function pglimit.clock_ns;
-drop function pglimit.all_or_nothing;

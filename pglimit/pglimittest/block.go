@@ -1,8 +1,6 @@
 package pglimittest
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
@@ -20,26 +18,8 @@ type denied struct {
 	atNS     int64 // when this was written
 }
 
-// TakeOrBlock decides one request, unless the key is blocked, and counts a denial.
-func (s *Strategy) TakeOrBlock(ctx context.Context, _ rate.Session, r rate.Request, block rate.Block) (d rate.Decision, err error) {
-	if err := block.Validate(); err != nil {
-		return rate.Decision{}, err
-	}
-	if r.Tokens > 0 && r.Unit > 0 && r.Unit < r.Tokens || r.Ahead != 0 || r.ID != "" {
-		return rate.Decision{}, &rate.RequestError{Field: "Tokens", Why: fmt.Sprintf(
-			"is %d in units of %d, Ahead %v, ID %q: TakeOrBlock decides requests that are all or nothing, without Ahead or ID", r.Tokens, r.Unit, r.Ahead, r.ID)}
-	}
-	if err := r.Validate(); err != nil {
-		return rate.Decision{}, err
-	}
-	err = s.locked(ctx, func(nowNS int64) error {
-		d = s.takeOrBlock(nowNS, &r, &block)
-		return nil
-	})
-	return d, err
-}
-
-func (s *Strategy) takeOrBlock(nowNS int64, r *rate.Request, block *rate.Block) rate.Decision {
+// takeOrBlock decides one request, unless the key is blocked, and counts a denial.
+func (s *Strategy) takeOrBlock(nowNS int64, r *rate.Request) rate.Decision {
 	n := r.Bucket()
 	key := s.denied[n].stepped(nowNS)
 	if blockedNS := key.untilNS - nowNS; blockedNS > 0 {
@@ -52,7 +32,7 @@ func (s *Strategy) takeOrBlock(nowNS int64, r *rate.Request, block *rate.Block) 
 	if d.Allowed || r.Tokens == 0 {
 		return d
 	}
-	key = key.count(nowNS, block)
+	key = key.count(nowNS, r.Block)
 	s.denied[n] = key
 	if blockedNS := key.untilNS - nowNS; blockedNS > 0 {
 		return blocked(d, blockedNS)

@@ -16,11 +16,8 @@ var twoInTen = rate.Block{After: 2, Within: 10 * second, For: time.Minute, Max: 
 
 func takeOrBlock(t *testing.T, memory *pglimittest.Strategy, r rate.Request) rate.Decision {
 	t.Helper()
-	d, err := memory.TakeOrBlock(t.Context(), nil, r, twoInTen)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	r.Block = &twoInTen
+	return take(t, memory, r)[0]
 }
 
 // wantsBlock checks a decision: allowed, or denied, and blocked for so long.
@@ -87,7 +84,8 @@ func TestDenialsFarApartDoNotBlock(t *testing.T) {
 func TestBadBlocksAreErrors(t *testing.T) {
 	t.Parallel()
 	memory, one := pglimittest.Memory(), bucket("k", rate.PerHour(2), 1)
-	_, err := memory.TakeOrBlock(t.Context(), nil, one, rate.Block{})
+	one.Block = new(rate.Block)
+	_, err := memory.Take(t.Context(), nil, []rate.Request{one})
 	if bad := (*rate.BlockError)(nil); !errors.As(err, &bad) || bad.Field != "After" {
 		t.Errorf("the error is %v", err)
 	}
@@ -99,7 +97,7 @@ func TestBadBlocksAreErrors(t *testing.T) {
 	} {
 		r := one
 		spoil(&r)
-		if _, err := memory.TakeOrBlock(t.Context(), nil, r, twoInTen); !errors.As(err, new(*rate.RequestError)) {
+		if _, err := memory.Take(t.Context(), nil, []rate.Request{r}); !errors.As(err, new(*rate.RequestError)) {
 			t.Errorf("%s: the error is %v", name, err)
 		}
 	}

@@ -30,5 +30,5 @@
 // The decisions are those of strategies.TokenBucket, to the microsecond: both are computed by
 // the same arithmetic, and Memory passes the conformance suite, strategytest, except for what
 // is about Postgres itself. There is no transaction, no lock and no crash: a [pglimit.Session] is
-// ignored. So what is taken through limiter.InTx stays taken when that transaction is rolled back.
+// ignored. So what is taken through limiter.On stays taken when that transaction is rolled back.
 package pglimittest

@@ -13,11 +13,23 @@ import (
 
 func takeGroups(t *testing.T, memory *pglimittest.Strategy, groups ...[]rate.Request) [][]rate.Decision {
 	t.Helper()
-	decisions, err := memory.TakeGroups(t.Context(), nil, groups)
-	if err != nil {
-		t.Fatal(err)
+	all := take(t, memory, numbered(groups...)...)
+	decisions := make([][]rate.Decision, len(groups))
+	for i := range groups {
+		decisions[i], all = all[:len(groups[i])], all[len(groups[i]):]
 	}
 	return decisions
+}
+
+// numbered are the requests of groups.
+func numbered(groups ...[]rate.Request) (requests []rate.Request) {
+	for i, group := range groups {
+		for _, r := range group {
+			r.Group = i + 1
+			requests = append(requests, r)
+		}
+	}
+	return requests
 }
 
 // A group takes from all of its buckets or from none, and says which had the tokens.
@@ -56,12 +68,12 @@ func TestGroupsUnderLoad(t *testing.T) {
 		callers.Go(func() {
 			key := string(rune('a' + i%2))
 			for range 300 {
-				of, err := memory.TakeGroups(t.Context(), nil, [][]rate.Request{{bucket(key, limit, 1), bucket("all", limit, 1)}})
+				of, err := memory.Take(t.Context(), nil, numbered([]rate.Request{bucket(key, limit, 1), bucket("all", limit, 1)}))
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				granted.Add(of[0][0].Granted)
+				granted.Add(of[0].Granted)
 			}
 		})
 	}
@@ -81,16 +93,16 @@ func TestBadGroupsAreErrorsAndTakeNothing(t *testing.T) {
 	}{
 		"a bucket twice":  {"Key", func(r *rate.Request) { r.Key = "good" }},
 		"another limit":   {"Limit", func(r *rate.Request) { r.Key, r.Limit = "before", rate.PerHour(3) }},
-		"a peek":          {"Tokens", func(r *rate.Request) { r.Tokens, r.Unit = 0, 0 }},
-		"in units":        {"Tokens", func(r *rate.Request) { r.Tokens, r.Unit = 2, 1 }},
-		"ahead":           {"Tokens", func(r *rate.Request) { r.Ahead = time.Second }},
-		"an ID":           {"ID", func(r *rate.Request) { r.ID = "1" }},
+		"a peek":          {"Group", func(r *rate.Request) { r.Tokens, r.Unit = 0, 0 }},
+		"in units":        {"Group", func(r *rate.Request) { r.Tokens, r.Unit = 2, 1 }},
+		"ahead":           {"Group", func(r *rate.Request) { r.Ahead = time.Second }},
+		"an ID":           {"Group", func(r *rate.Request) { r.ID = "1" }},
 		"no key":          {"Key", func(r *rate.Request) { r.Key = "" }},
 		"more than burst": {"Tokens", func(r *rate.Request) { r.Tokens, r.Unit = 3, 3 }},
 	} {
 		bad := bucket("bad", limit, 1)
 		test.spoil(&bad)
-		_, err := memory.TakeGroups(t.Context(), nil, [][]rate.Request{{bucket("before", limit, 1)}, {bucket("good", limit, 1), bad}})
+		_, err := memory.Take(t.Context(), nil, numbered([]rate.Request{bucket("before", limit, 1)}, []rate.Request{bucket("good", limit, 1), bad}))
 		if of := (*rate.RequestError)(nil); !errors.As(err, &of) || of.Field != test.field {
 			t.Errorf("%s: the error is %v", name, err)
 		}

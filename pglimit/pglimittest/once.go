@@ -1,7 +1,6 @@
 package pglimittest
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -23,27 +22,20 @@ type answer struct {
 	untilNS  int64
 }
 
-// TakeOnce decides a request with an ID, and keeps what it was granted for the ttl.
-func (s *Strategy) TakeOnce(ctx context.Context, _ rate.Session, r rate.Request, ttl time.Duration) (d rate.Decision, err error) {
-	if err := validateOnce(r, ttl); err != nil {
-		return rate.Decision{}, err
+// takeOnce decides a request with an ID, and keeps what it was granted for the IDTTL.
+func (s *Strategy) takeOnce(nowNS int64, r *rate.Request) (rate.Decision, error) {
+	of := id{r.Bucket(), r.ID}
+	if first, kept := s.answers[of].stepped(nowNS); kept {
+		s.answers[of] = first
+		d := first.decision
+		if first.limit.Token() != r.Limit.Token() || first.limit.Burst != r.Limit.Burst {
+			d.Limit = first.limit
+		}
+		return d, first.check(r)
 	}
-	err = s.locked(ctx, func(nowNS int64) error {
-		of := id{r.Bucket(), r.ID}
-		if first, kept := s.answers[of].stepped(nowNS); kept {
-			s.answers[of], d = first, first.decision
-			if first.limit.Token() != r.Limit.Token() || first.limit.Burst != r.Limit.Burst {
-				d.Limit = first.limit
-			}
-			return first.check(&r)
-		}
-		if d = s.take(nowNS, &r); d.Allowed {
-			s.answers[of] = answer{d, r.Limit, ttl, nowNS + int64(ttl)}
-		}
-		return nil
-	})
-	if err != nil {
-		return rate.Decision{}, err
+	d := s.take(nowNS, r)
+	if d.Allowed {
+		s.answers[of] = answer{d, r.Limit, r.IDTTL, nowNS + int64(r.IDTTL)}
 	}
 	return d, nil
 }
@@ -65,14 +57,4 @@ func (a answer) check(r *rate.Request) error {
 	}
 	return &rate.RequestError{Field: "ID", Why: fmt.Sprintf(
 		"is %q: a request with this ID was granted %d tokens, and this one is for %d (give each request an ID of its own)", r.ID, a.decision.Granted, r.Tokens)}
-}
-
-func validateOnce(r rate.Request, ttl time.Duration) error {
-	if r.ID == "" {
-		return &rate.RequestError{Field: "ID", Why: "is empty: TakeOnce decides requests that have one"}
-	}
-	if ttl < rate.MinIDTTL || ttl > rate.MaxIDTTL {
-		return fmt.Errorf("pglimittest: TakeOnce with a ttl of %v: it must be from %v to %v", ttl, rate.MinIDTTL, rate.MaxIDTTL)
-	}
-	return r.Validate()
 }

@@ -12,17 +12,13 @@ import (
 
 func named(id string, limit rate.Limit, tokens int64) rate.Request {
 	r := bucket("k", limit, tokens)
-	r.ID = id
+	r.ID, r.IDTTL = id, time.Minute
 	return r
 }
 
 func takeOnce(t *testing.T, memory *pglimittest.Strategy, r rate.Request) rate.Decision {
 	t.Helper()
-	d, err := memory.TakeOnce(t.Context(), nil, r, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return take(t, memory, r)[0]
 }
 
 // A request that is sent again gets its first decision, until the ttl is over.
@@ -104,17 +100,18 @@ func TestBadIDsAreErrors(t *testing.T) {
 	memory, limit := pglimittest.Memory(), rate.PerHour(3)
 	takeOnce(t, memory, named("1", limit, 2))
 	for name, r := range map[string]rate.Request{
-		"no ID":         named("", limit, 1),
 		"other tokens":  named("1", limit, 1),
 		"another limit": named("1", limit.WithBurst(4), 1),
 	} {
-		_, err := memory.TakeOnce(t.Context(), nil, r, time.Minute)
+		_, err := memory.Take(t.Context(), nil, []rate.Request{r})
 		if bad := (*rate.RequestError)(nil); !errors.As(err, &bad) || bad.Field != "ID" {
 			t.Errorf("%s: the error is %v", name, err)
 		}
 	}
 	for _, ttl := range []time.Duration{-1, 0, rate.MinIDTTL - 1, rate.MaxIDTTL + 1} {
-		if _, err := memory.TakeOnce(t.Context(), nil, named("2", limit, 1), ttl); err == nil {
+		r := named("2", limit, 1)
+		r.IDTTL = ttl
+		if _, err := memory.Take(t.Context(), nil, []rate.Request{r}); err == nil {
 			t.Errorf("a ttl of %v: no error", ttl)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // GiveBack gives tokens back, for each refund in turn.
 func (s *Strategy) GiveBack(ctx context.Context, _ rate.Session, refunds []rate.Refund) error {
 	for i := range refunds {
-		if err := validate([]rate.Request{refunds[i].Request}); err != nil {
+		if err := refunds[i].Validate(); err != nil {
 			return err
 		}
 	}

@@ -32,10 +32,6 @@ var (
 	_ rate.AllResetter = (*Strategy)(nil)
 	_ rate.Sweeper     = (*Strategy)(nil)
 	_ rate.Leaser      = (*Strategy)(nil)
-	_ rate.Reserver    = (*Strategy)(nil)
-	_ rate.GroupTaker  = (*Strategy)(nil)
-	_ rate.OnceTaker   = (*Strategy)(nil)
-	_ rate.Blocker     = (*Strategy)(nil)
 )
 
 // Memory returns a strategy without buckets. Its clock stands at midnight, January 1, 2000, UTC,
@@ -125,8 +121,5 @@ func (s *Strategy) keep(n rate.Bucket, before, after bucket.Bucket) {
 // Name is memory.
 func (*Strategy) Name() string { return "memory" }
 
-// Check takes any limit.
-func (*Strategy) Check(rate.Limit) error { return nil }
-
-// TakesAhead does nothing: Take obeys Request.Ahead.
-func (*Strategy) TakesAhead() {}
+// Check takes any request.
+func (*Strategy) Check(*rate.Request) error { return nil }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -122,8 +123,8 @@ func TestFailMakesEachCallFail(t *testing.T) {
 			return err
 		},
 		"Sweep": func() error { _, err := memory.Sweep(ctx, nil, 0, 1); return err },
-		"TakeGroups": func() error {
-			_, err := memory.TakeGroups(ctx, nil, [][]rate.Request{{bucket("k", limit, 1)}})
+		"Take": func() error {
+			_, err := memory.Take(ctx, nil, []rate.Request{bucket("k", limit, 1)})
 			return err
 		},
 		"sign of life": func() error { _, err := memory.Pool().Exec(ctx, "select 1"); return err },
@@ -252,18 +253,18 @@ func TestAWaitInABubble(t *testing.T) {
 // Behind the pool there is no database: a statement is an error, and no panic.
 func TestThePoolHasNoDatabase(t *testing.T) {
 	t.Parallel()
-	session := rate.OnPool(pglimittest.Memory().Pool())
+	on := session.OnPool(pglimittest.Memory().Pool())
 	ctx := t.Context()
 	var n int
 	for name, call := range map[string]func() error{
-		"Exec":     func() error { _, err := session.Exec(ctx, "select 2"); return err },
-		"Row":      func() error { return session.Row(ctx, "select 2", nil, &n) },
-		"Pipeline": func() error { _, err := session.Pipeline(ctx, rate.Statement{SQL: "select 2"}); return err },
+		"Exec":     func() error { _, err := on.Exec(ctx, "select 2"); return err },
+		"Row":      func() error { return on.Row(ctx, "select 2", nil, &n) },
+		"Pipeline": func() error { _, err := on.Pipeline(ctx, rate.Statement{SQL: "select 2"}); return err },
 		"Pipeline rows": func() error {
-			_, err := session.Pipeline(ctx, rate.Statement{SQL: "select 2", Into: []any{&n}})
+			_, err := on.Pipeline(ctx, rate.Statement{SQL: "select 2", Into: []any{&n}})
 			return err
 		},
-		"OneConnection": func() error { return session.OneConnection(ctx, func(rate.Session) error { return nil }) },
+		"OneConnection": func() error { return on.OneConnection(ctx, func(rate.Session) error { return nil }) },
 	} {
 		if err := call(); err == nil {
 			t.Errorf("%s: no error", name)
@@ -281,9 +282,9 @@ func TestBadClocksAndCallsAreErrors(t *testing.T) {
 	}
 	memory, one := pglimittest.Memory(), rate.PerHour(1)
 	named := bucket("k", one, 1)
-	named.ID = "1"
+	named.ID, named.IDTTL = "1", time.Minute
 	for field, requests := range map[string][]rate.Request{
-		"ID":     {named},
+		"ID":     {named, bucket("l", one, 1)},
 		"Limit":  {bucket("k", one, 1), bucket("k", rate.PerHour(2), 1)},
 		"Tokens": {bucket("k", one, 1), bucket("l", one, 2)},
 	} {

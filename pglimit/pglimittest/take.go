@@ -2,27 +2,47 @@ package pglimittest
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Take decides the requests in their order, at one time.
-func (s *Strategy) Take(ctx context.Context, _ rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	if err := validate(requests); err != nil {
+func (s *Strategy) Take(ctx context.Context, _ rate.Session, requests []rate.Request) (decisions []rate.Decision, err error) {
+	if err := rate.ValidateCall(s, requests); err != nil {
 		return nil, err
 	}
-	decisions := make([]rate.Decision, len(requests))
-	err := s.locked(ctx, func(nowNS int64) error {
-		for i := range requests {
-			decisions[i] = s.take(nowNS, &requests[i])
+	err = s.locked(ctx, func(nowNS int64) (err error) {
+		for len(requests) > 0 && err == nil {
+			var d []rate.Decision
+			n := groupOf(requests)
+			switch r := &requests[0]; {
+			case r.Group != 0:
+				d = s.takeGroup(nowNS, requests[:n])
+			case r.ID != "":
+				d = make([]rate.Decision, 1)
+				d[0], err = s.takeOnce(nowNS, r)
+			case r.Block != nil:
+				d = []rate.Decision{s.takeOrBlock(nowNS, r)}
+			default:
+				d = []rate.Decision{s.take(nowNS, r)}
+			}
+			decisions, requests = append(decisions, d...), requests[n:]
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return decisions, nil
+}
+
+// groupOf is how many of the first requests stand or fall together.
+func groupOf(requests []rate.Request) int {
+	n := 1
+	for n < len(requests) && requests[0].Group != 0 && requests[n].Group == requests[0].Group {
+		n++
+	}
+	return n
 }
 
 // take decides one request.
@@ -41,51 +61,13 @@ func (s *Strategy) take(nowNS int64, r *rate.Request) rate.Decision {
 	return b.Decision(r, b.Dated(nowNS), granted)
 }
 
-// validate returns an error for requests that cannot be decided together.
-func validate(requests []rate.Request) error {
-	limits := make(map[rate.Bucket]rate.Limit, len(requests))
-	for i := range requests {
-		r := &requests[i]
-		if err := r.Validate(); err != nil {
-			return err
-		}
-		if r.ID != "" {
-			return &rate.RequestError{Field: "ID", Why: fmt.Sprintf("is %q: Take decides requests without one", r.ID)}
-		}
-		n := r.Bucket()
-		if before, twice := limits[n]; twice && before != r.Limit {
-			return &rate.RequestError{Field: "Limit", Why: fmt.Sprintf("is %v and %v for the same key %q in one call: a bucket has one limit at a time (use another limiter name)", before, r.Limit, r.Key)}
-		}
-		limits[n] = r.Limit
-	}
-	return nil
-}
-
-// TakeGroups decides the groups in their order, at one time.
-func (s *Strategy) TakeGroups(ctx context.Context, _ rate.Session, groups [][]rate.Request) ([][]rate.Decision, error) {
-	if err := validateGroups(groups); err != nil {
-		return nil, err
-	}
-	decisions := make([][]rate.Decision, len(groups))
-	err := s.locked(ctx, func(nowNS int64) error {
-		for i, group := range groups {
-			decisions[i] = s.takeGroup(nowNS, group)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return decisions, nil
-}
-
 // takeGroup looks at all buckets, and takes from them if all have the tokens.
 func (s *Strategy) takeGroup(nowNS int64, group []rate.Request) []rate.Decision {
 	decisions := make([]rate.Decision, len(group))
 	all := true
 	for i := range group {
 		look := group[i]
-		look.Tokens = 0
+		look.Tokens, look.Group = 0, 0
 		decisions[i] = s.take(nowNS, &look)
 		all = all && decisions[i].Allowed
 	}
@@ -95,24 +77,4 @@ func (s *Strategy) takeGroup(nowNS int64, group []rate.Request) []rate.Decision 
 		}
 	}
 	return decisions
-}
-
-func validateGroups(groups [][]rate.Request) error {
-	var all []rate.Request
-	for _, group := range groups {
-		seen := make(map[rate.Bucket]bool, len(group))
-		for i := range group {
-			r := &group[i]
-			if r.Tokens == 0 || r.Unit != r.Tokens || r.Ahead != 0 {
-				return &rate.RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d in units of %d, %v ahead: the requests of a group take all or nothing, and nothing ahead", r.Tokens, r.Unit, r.Ahead)}
-			}
-			n := r.Bucket()
-			if seen[n] {
-				return &rate.RequestError{Field: "Key", Why: fmt.Sprintf("is %q twice in one group, for the limiter %q: ask for the sum of the tokens", r.Key, r.Limiter)}
-			}
-			seen[n] = true
-		}
-		all = append(all, group...)
-	}
-	return validate(all)
 }

@@ -48,7 +48,7 @@ type Decision struct {
 
 	// Source is where the decision was made; Limiter and Key name the bucket, and Limit is
 	// the limit that applied. A Limiter sets them; a [Strategy] leaves them zero (but for the
-	// Limit of a decision under another limit than asked for, see [OnceTaker]).
+	// Limit of a decision under another limit than asked for, see [Request].ID).
 	Source       Source
 	Limiter, Key string
 	Limit        Limit

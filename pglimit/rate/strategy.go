@@ -9,22 +9,23 @@ import (
 // conformance suite for any other.
 //
 // Everything else that a strategy may be able to do has an interface of its own:
-// [GiveBacker], [Resetter], [AllResetter], [Sweeper], [Leaser], [Reserver], [GroupTaker],
-// [OnceTaker], [Blocker].
+// [GiveBacker], [Resetter], [AllResetter], [Sweeper], [Leaser].
 //
 // A Strategy has no state of its own and is safe for concurrent use.
 type Strategy interface {
 	// Name in lower case with underscores, as in ByName and on the command line.
 	Name() string
 
-	// Check returns nil if the strategy can keep the limit, else a *LimitError. The
-	// limit is valid.
-	Check(limit Limit) error
+	// Check returns nil if the strategy can decide such a request: a *LimitError if it cannot keep
+	// the limit; and if it does not know Ahead, Group, ID or Block of the request, an error that
+	// says so and satisfies errors.Is(err, errors.ErrUnsupported). The limit is valid; other
+	// fields may be missing.
+	Check(request *Request) error
 
 	// Take decides the requests and returns the decisions in the same order. Only
 	// Postgres's clock counts. Requests for different buckets may come in any order and
 	// do not deadlock with other calls. Requests for the same bucket have the same limit
-	// and are decided in the order given.
+	// and are decided in the order given. Groups, IDs and blocks are as [Request] says.
 	//
 	// The call is one transaction: after an error from Postgres nothing was taken. If the
 	// error is ErrNothingTaken, asking for each bucket alone may help. After an error of
@@ -33,12 +34,15 @@ type Strategy interface {
 	// A denial and a peek write nothing, and leave no lock that another take would wait
 	// for, unless another call took the tokens between the look and the lock.
 	//
-	// So Take validates each request (Request.Validate, then Check), locks buckets in one order
+	// So Take validates its requests ([ValidateCall]), locks buckets in one order
 	// (by key, then limiter, bytewise), and, where the session does not autocommit, works in a
 	// savepoint that an error undoes (for a single request it need not: the error may abort the
 	// transaction). It returns ErrNothingTaken for lock timeouts,
 	// serialization failures and deadlocks, gives up waiting for a locked row as Impatient
-	// says, and commits as Durability says. strategytest tells what is missing.
+	// says, and commits as Durability says. An impatient call that gives up returns a *HeldError
+	// if it can say which rows are held. A call for one group waits for rows unless one of its
+	// requests is Impatient, and locks none of the others meanwhile. strategytest tells what is
+	// missing.
 	Take(ctx context.Context, session Session, requests []Request) ([]Decision, error)
 }
 
@@ -57,8 +61,7 @@ type GiveBacker interface {
 type Resetter interface {
 	Strategy
 
-	// Reset fills the bucket, and ends a block of the key, see [Blocker]. It does not forget IDs,
-	// see [OnceTaker]. Resetting a full bucket does nothing. A take that follows the
+	// Reset fills the bucket, and ends a block of the key. It does not forget IDs. Resetting a full bucket does nothing. A take that follows the
 	// reset may have read the clock before it, and be dated some milliseconds earlier.
 	Reset(ctx context.Context, session Session, limiter, key string) error
 }
@@ -81,7 +84,7 @@ type Sweeper interface {
 //
 // The bucket gets Tokens minus what was refilled since they were due: a full bucket would have
 // discarded that refill, so crediting both would exceed the limit. For the same reason minus what
-// others have reserved behind them, since nobody moves up (see [Reserver]). It gets nothing if
+// others have reserved behind them, since nobody moves up (see [Request].Ahead). It gets nothing if
 // its last write was at another rate. (If the key was reset since the grant and has taken again,
 // the refund comes on top of the reset, which the row no longer shows. Likewise, if the clock has
 // stepped back by less than the time since the grant, and the key has taken before and after the

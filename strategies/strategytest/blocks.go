@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -18,7 +19,7 @@ func blocking(after int64) rate.Block {
 
 func (s *suite) blockOn(session rate.Session, r rate.Request, block rate.Block) rate.Decision {
 	s.Helper()
-	d, err := capable[rate.Blocker](s).TakeOrBlock(s.Context(), session, r, block)
+	d, err := s.knows(aBlock).TakeOrBlock(s.Context(), session, r, block)
 	if err != nil {
 		s.Fatalf("TakeOrBlock: %v", err)
 	}
@@ -36,7 +37,7 @@ func (s *suite) orBlock(key string, limit rate.Limit, tokens int64, block rate.B
 // The denial that is one too many blocks the key, and a blocked key is denied although the tokens
 // are there, until the block ends.
 func blocksAKey(s *suite) {
-	capable[rate.Blocker](s)
+	s.knows(aBlock)
 	block := blocking(3)
 	block.For = 60 * time.Millisecond
 	limit := s.needs(rate.Every(10 * time.Millisecond).WithBurst(2))
@@ -70,7 +71,7 @@ func blocksAKey(s *suite) {
 
 // Each block lasts twice as long as the one before, up to Max. After Forget it begins again.
 func blocksEscalate(s *suite) {
-	capable[rate.Blocker](s)
+	s.knows(aBlock)
 	limit := s.needs(slow(1))
 	s.take("k", limit, 1, 1)
 	block := rate.Block{After: 2, Within: time.Hour, For: 10 * time.Millisecond, Max: 35 * time.Millisecond, Forget: 200 * time.Millisecond}
@@ -103,7 +104,7 @@ func blocksEscalate(s *suite) {
 
 // Denials further apart than Within do not add up.
 func blocksWithin(s *suite) {
-	capable[rate.Blocker](s)
+	s.knows(aBlock)
 	limit, block := s.needs(slow(1)), blocking(2)
 	block.Within = 20 * time.Millisecond
 	s.take("k", limit, 1, 1)
@@ -120,7 +121,7 @@ func blocksWithin(s *suite) {
 
 // A denial of a blocked key, and a peek, write nothing and lock nothing; one that is counted does.
 func blockedWritesNothing(s *suite) {
-	capable[rate.Blocker](s)
+	s.knows(aBlock)
 	limit, block := s.needs(slow(1)), blocking(1)
 	s.take("k", limit, 1, 1)
 	w := s.watch()
@@ -145,7 +146,7 @@ func blockedWritesNothing(s *suite) {
 // Each denial is counted, whoever else is denied at the same time.
 func blocksUnderLoad(s *suite) {
 	const callers, each, after = 32, 10, 25
-	strategy, limit := capable[rate.Blocker](s), s.needs(slow(9))
+	strategy, limit := s.knows(aBlock), s.needs(slow(9))
 	var granted, denied, blocked atomic.Int64
 	var work sync.WaitGroup
 	for range callers {
@@ -173,15 +174,15 @@ func blocksUnderLoad(s *suite) {
 
 // A request that waits for the bucket's row while the key is blocked gets nothing.
 func blockedWhileItWaits(s *suite) {
-	capable[rate.Blocker](s)
+	s.knows(aBlock)
 	limit, block := s.needs(slow(5)), blocking(1)
 	s.take("k", limit, 2, 2)
 	waiter, decided := s.connect(), make(chan rate.Decision, 1)
 	var call sync.WaitGroup
 	err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-		s.takeAll(rate.InTx(tx), s.ask("k", limit, 1, 1))
+		s.takeAll(session.InTx(tx), s.ask("k", limit, 1, 1))
 		call.Go(func() {
-			d, err := capable[rate.Blocker](s).TakeOrBlock(s.Context(), rate.OnConn(waiter), s.ask("k", limit, 1, 1), block)
+			d, err := s.knows(aBlock).TakeOrBlock(s.Context(), session.OnConn(waiter), s.ask("k", limit, 1, 1), block)
 			if err != nil {
 				s.Error(err)
 			}
@@ -202,7 +203,7 @@ func blockedWhileItWaits(s *suite) {
 
 // Reset and ResetAll end a block, and forget the ones before.
 func resetEndsABlock(s *suite) {
-	capable[rate.Blocker](s)
+	s.knows(aBlock)
 	limit, block := s.needs(slow(1)), blocking(1)
 	for name, reset := range map[string]func() error{
 		"Reset": func() error { return capable[rate.Resetter](s).Reset(s.Context(), s.session, s.limiter, "k") },
@@ -225,12 +226,12 @@ func resetEndsABlock(s *suite) {
 
 // A denial counts if the caller's transaction commits.
 func blocksInTransaction(s *suite) {
-	capable[rate.Blocker](s)
+	s.knows(aBlock)
 	limit, block := s.needs(slow(1)), blocking(2)
 	s.take("k", limit, 1, 1)
 	for _, end := range []error{errRollback, nil} {
 		err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-			if d := s.blockOn(rate.InTx(tx), s.ask("k", limit, 1, 1), block); d.Blocked {
+			if d := s.blockOn(session.InTx(tx), s.ask("k", limit, 1, 1), block); d.Blocked {
 				s.Errorf("%v: the first denial that counts: %+v", end, d)
 			}
 			return end
@@ -245,7 +246,7 @@ func blocksInTransaction(s *suite) {
 }
 
 func badBlocks(s *suite) {
-	strategy, limit := capable[rate.Blocker](s), s.needs(slow(5))
+	strategy, limit := s.knows(aBlock), s.needs(slow(5))
 	for field, spoil := range map[string][]func(*rate.Block){
 		"After":  {func(b *rate.Block) { b.After = 0 }, func(b *rate.Block) { b.After = -1 }, func(b *rate.Block) { *b = rate.Block{} }},
 		"Within": {func(b *rate.Block) { b.Within = 0 }, func(b *rate.Block) { b.Within = rate.MaxBlock + 1 }},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -202,13 +203,13 @@ func (s *suite) capabilitiesIn(mode pgx.QueryExecMode, session rate.Session, key
 			s.Errorf("%v: Reset: %v", mode, err)
 		}
 	}
-	if _, is := s.strategy.(rate.OnceTaker); is {
+	if s.strategy.Check(anID()) == nil {
 		r := s.named(key, key, limit, 1)
 		if first, again := s.once(session, r), s.once(session, r); first != again || !first.Allowed {
 			s.Errorf("%v: %+v, then %+v", mode, first, again)
 		}
 	}
-	if _, is := s.strategy.(rate.Blocker); is {
+	if s.strategy.Check(aBlock()) == nil {
 		if d := s.blockOn(session, s.ask(key, limit, 1, 1), blocking(1)); !d.Blocked {
 			s.Errorf("%v: %+v", mode, d)
 		}
@@ -234,7 +235,7 @@ func (s *suite) connected(mode pgx.QueryExecMode) rate.Session {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() { _ = conn.Close(context.WithoutCancel(s.Context())) })
-	return rate.OnConn(conn)
+	return session.OnConn(conn)
 }
 
 // sweepAll walks the whole table.
@@ -261,13 +262,13 @@ func (s *suite) sweepAll() {
 func sweep(s *suite) {
 	limit := s.needs(slow(1))
 	s.take("used", limit, 1, 1)
-	if s.strategy.Check(slow(5)) == nil {
+	if s.strategy.Check(&rate.Request{Limit: slow(5)}) == nil {
 		s.take("half", slow(5), 2, 2)
 	}
 	s.sweepAll()
 	s.wants(s.take("used", limit, 1, 1), 0, 0)
 	s.wants(s.take("new", limit, 1, 1), 1, 0)
-	if s.strategy.Check(slow(5)) == nil {
+	if s.strategy.Check(&rate.Request{Limit: slow(5)}) == nil {
 		s.wants(s.take("half", slow(5), 5, 1), 3, 0)
 	}
 }

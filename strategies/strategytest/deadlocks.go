@@ -82,7 +82,7 @@ func noDeadlock(s *suite) {
 			return err
 		},
 	}
-	if grouper, is := s.strategy.(rate.GroupTaker); is {
+	if grouper := (units{s.strategy}); s.strategy.Check(aGroup()) == nil {
 		calls = append(calls, func(requests []rate.Request) error {
 			return within(s.Context(), driver, func(tx Tx) error {
 				_, err := grouper.TakeGroups(s.Context(), tx, [][]rate.Request{requests})

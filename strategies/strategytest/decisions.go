@@ -71,7 +71,7 @@ func peek(s *suite) {
 	if d.Allowed || d.Granted != 0 || d.Remaining != 0 || d.RetryAfter <= 999*time.Hour {
 		s.Fatalf("peek at an empty bucket: %+v", d)
 	}
-	if s.strategy.Check(slow(5)) != nil {
+	if s.strategy.Check(&rate.Request{Limit: slow(5)}) != nil {
 		return
 	}
 	s.take("of five", slow(5), 2, 2)
@@ -108,7 +108,7 @@ func severalKeys(s *suite) {
 			s.Errorf("key %q: allowed %v, want %v", keys[i], d.Allowed, want)
 		}
 	}
-	if s.strategy.Check(slow(9)) != nil {
+	if s.strategy.Check(&rate.Request{Limit: slow(9)}) != nil {
 		return
 	}
 	mixed := s.takeAll(s.session, s.ask("z", slow(9), 4, 4), s.ask("y", slow(3), 5, 1), s.ask("x", slow(2), 0, 1))
@@ -127,7 +127,7 @@ func sameKeyTwice(s *suite) {
 			s.Errorf("request %d: allowed %v, want %v", i, decisions[i].Allowed, want)
 		}
 	}
-	if s.strategy.Check(slow(5)) != nil {
+	if s.strategy.Check(&rate.Request{Limit: slow(5)}) != nil {
 		return
 	}
 	decisions = s.takeAll(s.session, s.ask("five", slow(5), 3, 3), s.ask("five", slow(5), 3, 3), s.ask("five", slow(5), 2, 2))
@@ -143,7 +143,7 @@ func noRequests(s *suite) { s.takeAll(s.session) }
 // Two first requests must yield a decision each, never a unique violation.
 func firstRequests(s *suite) {
 	for _, limit := range []rate.Limit{slow(1), slow(10)} {
-		if s.strategy.Check(limit) != nil {
+		if s.strategy.Check(&rate.Request{Limit: limit}) != nil {
 			continue
 		}
 		for range 10 {

@@ -28,7 +28,7 @@ func denialWritesNothing(s *suite) {
 	calls["durable"][0].Durability = rate.Durable
 	calls["impatient"][0].Impatient = true
 	s.takeAll(s.session, s.ask("empty", limit, 1, 1), s.ask("another", limit, 1, 1))
-	if five := slow(5); s.strategy.Check(five) == nil {
+	if five := slow(5); s.strategy.Check(&rate.Request{Limit: five}) == nil {
 		s.take("some", five, 2, 2)
 		calls["more than there is"] = []rate.Request{s.ask("some", five, 4, 4)}
 		calls["in larger units"] = []rate.Request{s.ask("some", five, 9, 4)}
@@ -95,13 +95,13 @@ func durableCalls(s *suite) {
 		}
 		check("a refund")
 	}
-	if _, is := s.strategy.(rate.OnceTaker); is {
+	if s.strategy.Check(anID()) == nil {
 		r := durable("j")
 		r.ID = "id"
 		s.once(w, r)
 		check("a take with an ID")
 	}
-	if _, is := s.strategy.(rate.Blocker); is {
+	if s.strategy.Check(aBlock()) == nil {
 		for _, what := range []string{"a take that may block", "a denial that counts"} {
 			s.blockOn(w, durable("k"), blocking(1))
 			check(what)

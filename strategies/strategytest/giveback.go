@@ -37,7 +37,7 @@ func givenBack(s *suite) {
 		s.wants(s.take(key, one, 1, 1), 1, 0)
 		s.wants(s.take(key, one, 1, 1), 0, 0)
 	}
-	if s.strategy.Check(slow(10)) != nil {
+	if s.strategy.Check(&rate.Request{Limit: slow(10)}) != nil {
 		return
 	}
 	ten := slow(10)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
@@ -18,7 +19,7 @@ import (
 // takeGroups decides groups of requests. On a busy machine a call may take nothing, and is repeated.
 func (s *suite) takeGroups(session rate.Session, groups ...[]rate.Request) [][]rate.Decision {
 	s.Helper()
-	strategy := capable[rate.GroupTaker](s)
+	strategy := s.knows(aGroup)
 	decisions, err := strategy.TakeGroups(s.Context(), session, groups)
 	for tries := 0; session.Autocommits() && errors.Is(err, rate.ErrNothingTaken) && tries < 10; tries++ {
 		decisions, err = strategy.TakeGroups(s.Context(), session, groups)
@@ -51,7 +52,7 @@ func (s *suite) wantsMember(d rate.Decision, granted, remaining int64, there boo
 
 // Buckets with limits of their own, new and old, in any order: all are taken from, or none.
 func groupsAllOrNothing(s *suite) {
-	capable[rate.GroupTaker](s)
+	s.knows(aGroup)
 	five, two, many := s.needs(slow(5)), s.needs(slow(2)), s.needs(rate.PerHour(1000))
 	group := []rate.Request{s.ask("user", two, 1, 1), s.ask("global", many, 10, 10), s.ask("org", five, 2, 2)}
 	for left := int64(1); left >= 0; left-- {
@@ -91,7 +92,7 @@ func groupsAllOrNothing(s *suite) {
 // Several groups in one call get what they ask for in their order. A group that is denied takes
 // nothing from those after it.
 func groupsInTurn(s *suite) {
-	capable[rate.GroupTaker](s)
+	s.knows(aGroup)
 	limit := s.needs(slow(5))
 	s.take("c", limit, 4, 4)
 	d := s.takeGroups(s.session,
@@ -128,7 +129,7 @@ func groupsInTurn(s *suite) {
 
 // A group that is denied writes nothing and locks no row, also of buckets that have the tokens.
 func groupsDenialWritesNothing(s *suite) {
-	capable[rate.GroupTaker](s)
+	s.knows(aGroup)
 	limit := s.needs(slow(1))
 	s.take("empty", limit, 1, 1)
 	denied := [][]rate.Request{
@@ -162,7 +163,7 @@ func groupsDenialWritesNothing(s *suite) {
 
 // In a transaction of the caller's, groups are taken if it commits. Its settings stay as they are.
 func groupsInTransaction(s *suite) {
-	capable[rate.GroupTaker](s)
+	s.knows(aGroup)
 	limit := s.needs(slow(2))
 	group := []rate.Request{s.ask("b", limit, 1, 1), s.ask("a", limit, 2, 2)}
 	for _, keep := range []bool{false, true} {
@@ -191,7 +192,7 @@ func groupsInTransaction(s *suite) {
 
 // A group that asks for what a group cannot have is an error, and none of its call is taken.
 func badGroups(s *suite) {
-	strategy := capable[rate.GroupTaker](s)
+	strategy := s.knows(aGroup)
 	limit := s.needs(slow(5))
 	good := []rate.Request{s.ask("good", limit, 5, 5), s.ask("better", limit, 1, 1)}
 	for name, spoil := range map[string]func(*rate.Request){
@@ -225,7 +226,7 @@ func badGroups(s *suite) {
 
 // Groups in every way in which pgx sends a query, and durable ones.
 func groupsInEveryMode(s *suite) {
-	capable[rate.GroupTaker](s)
+	s.knows(aGroup)
 	limit := s.needs(slow(1))
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
@@ -253,7 +254,7 @@ func groupsInEveryMode(s *suite) {
 // A group waits for a row that somebody else holds locked, and holds no other row meanwhile. An
 // impatient call gives up.
 func groupsWait(s *suite) {
-	strategy := capable[rate.GroupTaker](s)
+	strategy := s.knows(aGroup)
 	limit := s.needs(slow(100))
 	for _, key := range []string{"b", "new"} { // a row that is there, and one that is not committed
 		group := []rate.Request{s.ask("a", limit, 1, 1), s.ask(key, limit, 100, 100), s.ask("z", limit, 1, 1)}
@@ -304,7 +305,7 @@ func groupsWait(s *suite) {
 // or two groups in a call, in a transaction of their own or of the caller's; others take from
 // single keys. Nobody deadlocks, every bucket is exact, and no group is taken in part.
 func groupsUnderLoad(s *suite) {
-	strategy := capable[rate.GroupTaker](s)
+	strategy := s.knows(aGroup)
 	const callers, duration = 64, 300 * time.Millisecond
 	limits := []rate.Limit{s.needs(rate.Limit{Tokens: 97, Period: 300 * time.Millisecond, Burst: 20}), slow(300)}
 	pools := []*pgxpool.Pool{s.pool, s.looksForDeadlocks()}
@@ -366,19 +367,19 @@ func (s *suite) randomGroups(random *rand.Rand, limits []rate.Limit) (groups [][
 
 // takeSomehow takes for the groups, in a transaction of their own or of the caller's, or for each
 // request by itself.
-func (s *suite) takeSomehow(strategy rate.GroupTaker, pool *pgxpool.Pool, how int, groups [][]rate.Request) (decisions [][]rate.Decision, err error) {
+func (s *suite) takeSomehow(strategy units, pool *pgxpool.Pool, how int, groups [][]rate.Request) (decisions [][]rate.Decision, err error) {
 	switch how {
 	case 0, 1:
-		return strategy.TakeGroups(s.Context(), rate.OnPool(pool), groups)
+		return strategy.TakeGroups(s.Context(), session.OnPool(pool), groups)
 	case 2:
 		err = pgx.BeginFunc(s.Context(), pool, func(tx pgx.Tx) error {
-			decisions, err = strategy.TakeGroups(s.Context(), rate.InTx(tx), groups)
+			decisions, err = strategy.TakeGroups(s.Context(), session.InTx(tx), groups)
 			return err
 		})
 		return decisions, err
 	}
 	for _, group := range groups {
-		alone, err := strategy.Take(s.Context(), rate.OnPool(pool), group[:1])
+		alone, err := strategy.Take(s.Context(), session.OnPool(pool), group[:1])
 		if err != nil {
 			return nil, err
 		}

@@ -44,7 +44,7 @@ func exactUnderLoad(s *suite) {
 		"one per interval": rate.Every(15 * time.Millisecond),
 		"mixed costs":      {Tokens: 97, Period: 300 * time.Millisecond, Burst: 20},
 	} {
-		if s.strategy.Check(limit) != nil {
+		if s.strategy.Check(&rate.Request{Limit: limit}) != nil {
 			continue
 		}
 		var histories [callers]audit.Histories

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -23,7 +24,7 @@ func (s *suite) named(id, key string, limit rate.Limit, tokens int64) rate.Reque
 
 func (s *suite) once(session rate.Session, r rate.Request) rate.Decision {
 	s.Helper()
-	d, err := capable[rate.OnceTaker](s).TakeOnce(s.Context(), session, r, time.Hour)
+	d, err := s.knows(anID).TakeOnce(s.Context(), session, r, time.Hour)
 	if err != nil {
 		s.Fatalf("TakeOnce: %v", err)
 	}
@@ -33,7 +34,7 @@ func (s *suite) once(session rate.Session, r rate.Request) rate.Decision {
 // The second request with an ID gets the first one's decision, and takes nothing. An ID is one of
 // its bucket.
 func once(s *suite) {
-	capable[rate.OnceTaker](s)
+	s.knows(anID)
 	limit := s.needs(slow(9))
 	first := s.once(s.session, s.named("id", "k", limit, 3))
 	s.wants(first, 3, 6)
@@ -58,7 +59,7 @@ func once(s *suite) {
 // The limit changes between two tries of the same request: the second one gets the first one's
 // decision, told under the first one's limit, and takes nothing.
 func onceUnderAnotherLimit(s *suite) {
-	capable[rate.OnceTaker](s)
+	s.knows(anID)
 	limit := s.needs(slow(9))
 	first := s.once(s.session, s.named("id", "k", limit, 3))
 	s.wants(first, 3, 6)
@@ -79,7 +80,7 @@ func onceUnderAnotherLimit(s *suite) {
 
 // A denial is not kept. A reset forgives what was taken, and not who took it.
 func onceDenied(s *suite) {
-	capable[rate.OnceTaker](s)
+	s.knows(anID)
 	limit := s.needs(slow(1))
 	taken := s.once(s.session, s.named("a", "k", limit, 1))
 	for range 2 {
@@ -97,7 +98,7 @@ func onceDenied(s *suite) {
 // An ID can be used again when its time has passed, and not before.
 func onceExpires(s *suite) {
 	const ttl = 30 * time.Millisecond
-	strategy, limit := capable[rate.OnceTaker](s), s.needs(slow(9))
+	strategy, limit := s.knows(anID), s.needs(slow(9))
 	last := rate.Decision{}
 	for range 3 {
 		_, next := s.until("a decision of its own", func() rate.Decision {
@@ -116,7 +117,7 @@ func onceExpires(s *suite) {
 }
 
 func badOnce(s *suite) {
-	strategy, limit := capable[rate.OnceTaker](s), s.needs(slow(9))
+	strategy, limit := s.knows(anID), s.needs(slow(9))
 	good := s.named("id", "k", limit, 2)
 	wrong := func(what string, r rate.Request, ttl time.Duration, says string) {
 		s.Helper()
@@ -138,7 +139,7 @@ func badOnce(s *suite) {
 		wrong(what, r, time.Hour, "Request.ID")
 	}
 	for _, ttl := range []time.Duration{-1, 0, rate.MinIDTTL - 1, rate.MaxIDTTL + 1} {
-		wrong("a ttl of "+ttl.String(), good, ttl, "ttl")
+		wrong("a ttl of "+ttl.String(), good, ttl, "TTL")
 	}
 	if _, err := s.strategy.Take(s.Context(), s.session, []rate.Request{good}); err == nil || !strings.Contains(err.Error(), "Request.ID") {
 		s.Errorf("Take of a request with an ID: %v", err)
@@ -148,14 +149,14 @@ func badOnce(s *suite) {
 	// The ID was granted something else. In the caller's transaction, that goes on.
 	s.wants(s.once(s.session, good), 2, 7)
 	err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-		for _, session := range []rate.Session{s.session, rate.InTx(tx)} {
+		for _, on := range []rate.Session{s.session, session.InTx(tx)} {
 			for _, r := range []rate.Request{s.named("id", "k", limit, 1), s.named("id", "k", limit.WithBurst(8), 3)} {
-				_, err := strategy.TakeOnce(s.Context(), session, r, time.Hour)
+				_, err := strategy.TakeOnce(s.Context(), on, r, time.Hour)
 				if bad := (*rate.RequestError)(nil); !errors.As(err, &bad) || bad.Field != "ID" {
 					s.Errorf("%d tokens of %v under an ID that was granted 2 of %v: %v", r.Tokens, r.Limit, limit, err)
 				}
 			}
-			s.wants(s.once(session, good), 2, 7)
+			s.wants(s.once(on, good), 2, 7)
 		}
 		return nil
 	})
@@ -166,14 +167,14 @@ func badOnce(s *suite) {
 }
 
 func onceInTransaction(s *suite) {
-	capable[rate.OnceTaker](s)
+	s.knows(anID)
 	limit := s.needs(slow(9))
 	for _, commit := range []bool{false, true} {
 		var inside rate.Decision
 		err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-			inside = s.once(rate.InTx(tx), s.named("id", "k", limit, 2))
+			inside = s.once(session.InTx(tx), s.named("id", "k", limit, 2))
 			s.wants(inside, 2, 7)
-			if again := s.once(rate.InTx(tx), s.named("id", "k", limit, 2)); again != inside {
+			if again := s.once(session.InTx(tx), s.named("id", "k", limit, 2)); again != inside {
 				s.Errorf("in the same transaction: %+v, then %+v", inside, again)
 			}
 			if !commit {
@@ -200,7 +201,7 @@ func onceInTransaction(s *suite) {
 // Of two requests with the same ID at the same time, the second waits for the first one's
 // transaction. If that commits, both have its decision; if not, the second one is decided by itself.
 func onceWaits(s *suite) {
-	capable[rate.OnceTaker](s)
+	s.knows(anID)
 	for _, commit := range []bool{true, false} {
 		for name, burst := range map[string]int64{"a new key": 0, "the last token": 1, "one of many": 5} {
 			key := fmt.Sprint(name, commit)
@@ -215,13 +216,13 @@ func onceWaits(s *suite) {
 				s.Fatal(err)
 			}
 			defer func() { _ = tx.Rollback(context.WithoutCancel(s.Context())) }()
-			first := s.once(rate.InTx(tx), s.named("id", key, limit, 1))
+			first := s.once(session.InTx(tx), s.named("id", key, limit, 1))
 			s.wants(first, 1, burst-1)
 			second := make(chan rate.Decision, 1)
 			conn := s.connect()
 			var call sync.WaitGroup
 			call.Go(func() {
-				d, err := capable[rate.OnceTaker](s).TakeOnce(s.Context(), rate.OnConn(conn), s.named("id", key, limit, 1), time.Hour)
+				d, err := s.knows(anID).TakeOnce(s.Context(), session.OnConn(conn), s.named("id", key, limit, 1), time.Hour)
 				if err != nil {
 					s.Errorf("%s: %v", key, err)
 				}
@@ -273,7 +274,7 @@ func (s *suite) waits(pid uint32) {
 // A denial of a request with an ID writes and locks nothing, and nor does an answer that is given
 // again.
 func onceWritesNothing(s *suite) {
-	capable[rate.OnceTaker](s)
+	s.knows(anID)
 	limit := s.needs(slow(1))
 	s.once(s.session, s.named("granted", "k", limit, 1))
 	for _, begin := range []string{"", "begin"} {
@@ -295,8 +296,8 @@ func onceWritesNothing(s *suite) {
 // again until they have an answer: each is charged once, and all its answers are the same.
 func onceUnderLoad(s *suite) {
 	const callers, each = 32, 6
-	strategy, limit := capable[rate.OnceTaker](s), s.needs(slow(callers*each*2/3))
-	sessions := []rate.Session{s.session, rate.OnPool(s.looksForDeadlocks())}
+	strategy, limit := s.knows(anID), s.needs(slow(callers*each*2/3))
+	sessions := []rate.Session{s.session, session.OnPool(s.looksForDeadlocks())}
 	var mu sync.Mutex
 	answers := make(map[string]rate.Decision)
 	var granted int64
@@ -333,7 +334,7 @@ func onceUnderLoad(s *suite) {
 }
 
 // insist sends the request until it is answered. It gives up at random.
-func (s *suite) insist(random *rand.Rand, strategy rate.OnceTaker, session rate.Session, r rate.Request) (d rate.Decision, sent int, err error) {
+func (s *suite) insist(random *rand.Rand, strategy units, session rate.Session, r rate.Request) (d rate.Decision, sent int, err error) {
 	for began := time.Now(); ; {
 		sent++
 		ctx, cancel := context.WithCancel(s.Context())

@@ -28,7 +28,7 @@ func (s *suite) due(d rate.Decision, tokens int64, from time.Time, after time.Du
 // Tokens are reserved in turn, each due when it comes back, to the nanosecond; not one that comes
 // back later than Ahead; and what is refused takes nothing.
 func reserves(s *suite) {
-	capable[rate.Reserver](s)
+	s.knows(ahead)
 	const token = time.Hour
 	limit := s.needs(rate.Every(token).WithBurst(3))
 	first := s.take("k", limit, 3, 3)
@@ -65,7 +65,7 @@ func reserves(s *suite) {
 
 // The time ahead counts to the nanosecond: a token comes back a nanosecond late, or just in time.
 func reservesExactly(s *suite) {
-	capable[rate.Reserver](s)
+	s.knows(ahead)
 	limit := s.needs(rate.Limit{Tokens: 3, Period: time.Hour, Burst: 1}) // 1,200,000,000,000 ns
 	for name, session := range s.sessions() {
 		for _, several := range []bool{false, true} {
@@ -102,7 +102,7 @@ func (s *suite) sessions() map[string]rate.Session {
 // Requests of one call are decided in their order, each by its own Ahead, also beside other
 // buckets.
 func reservesInOneCall(s *suite) {
-	capable[rate.Reserver](s)
+	s.knows(ahead)
 	const token = time.Hour
 	limit := s.needs(rate.Every(token).WithBurst(2))
 	for name, session := range s.sessions() {
@@ -144,7 +144,7 @@ func reservesInOneCall(s *suite) {
 }
 
 func badReservations(s *suite) {
-	capable[rate.Reserver](s)
+	s.knows(ahead)
 	limit := s.needs(slow(1))
 	for name, r := range map[string]rate.Request{
 		"negative":     s.ahead("k", limit, 1, 1, -1),
@@ -172,7 +172,7 @@ func badReservations(s *suite) {
 // A reservation that is given back can be had again, unless others stand behind it: those keep
 // their times.
 func reservationsGivenBack(s *suite) {
-	capable[rate.Reserver](s)
+	s.knows(ahead)
 	const token = time.Hour
 	limit := s.needs(rate.Every(token).WithBurst(2))
 	first := s.take("k", limit, 2, 2)
@@ -215,13 +215,13 @@ func reservationsGivenBack(s *suite) {
 // 64 callers reserve and cancel: what is used when it is due is never over, nothing is due later
 // than was asked for, and no two tokens are due at once, in the order in which they were granted.
 func reservesUnderLoad(s *suite) {
-	capable[rate.Reserver](s)
+	s.knows(ahead)
 	const callers, duration = 64, 200 * time.Millisecond
 	for name, limit := range map[string]rate.Limit{
 		"one per interval": rate.Every(5 * time.Millisecond),
 		"mixed costs":      {Tokens: 97, Period: 300 * time.Millisecond, Burst: 20},
 	} {
-		if s.strategy.Check(limit) != nil {
+		if s.strategy.Check(&rate.Request{Limit: limit}) != nil {
 			continue
 		}
 		giver, gives := s.strategy.(rate.GiveBacker)
@@ -285,12 +285,11 @@ func (s *suite) used(h *audit.Histories, r rate.Request, d rate.Decision) {
 
 // A strategy that cannot reserve says so, rather than deny or grant.
 func reservesOrSaysSo(s *suite) {
-	if _, able := s.strategy.(rate.Reserver); able {
+	if s.strategy.Check(ahead()) == nil {
 		s.Skip("it can")
 	}
 	limit := s.needs(slow(1))
-	var request *rate.RequestError
-	if _, err := s.strategy.Take(s.Context(), s.session, []rate.Request{s.ahead("k", limit, 1, 1, time.Hour)}); !errors.As(err, &request) || request.Field != "Ahead" {
+	if _, err := s.strategy.Take(s.Context(), s.session, []rate.Request{s.ahead("k", limit, 1, 1, time.Hour)}); !errors.Is(err, errors.ErrUnsupported) {
 		s.Errorf("Ahead: %v", err)
 	}
 	s.wants(s.take("k", limit, 1, 1), 1, 0)

@@ -21,7 +21,7 @@ func sideBySide(s *suite) {
 		{rate.PerSecond(997).WithBurst(50), slow(60)},
 		{rate.Every(20 * time.Millisecond), rate.Every(30 * time.Millisecond)},
 	} {
-		if s.strategy.Check(limits[0]) != nil || s.strategy.Check(limits[1]) != nil {
+		if s.strategy.Check(&rate.Request{Limit: limits[0]}) != nil || s.strategy.Check(&rate.Request{Limit: limits[1]}) != nil {
 			continue
 		}
 		key := limits[0].String() + " beside " + limits[1].String()
@@ -102,7 +102,7 @@ func retryAfterAChange(s *suite) {
 		"slower and larger":   {rate.PerSecond(100).WithBurst(10), rate.PerSecond(30).WithBurst(12)},
 		"uneven, and smaller": {rate.PerSecond(97).WithBurst(10), rate.PerSecond(113).WithBurst(4)},
 	} {
-		if s.strategy.Check(c.before) != nil || s.strategy.Check(c.after) != nil {
+		if s.strategy.Check(&rate.Request{Limit: c.before}) != nil || s.strategy.Check(&rate.Request{Limit: c.after}) != nil {
 			continue
 		}
 		all := c.before.Burst
@@ -117,7 +117,7 @@ func retryAfterAChange(s *suite) {
 		}
 		// All are due soon in a bucket: since the take, the tokens flow back at the faster rate. A
 		// strategy without bursts may keep the interval that it has promised.
-		if _, interval := s.strategy.Check(slow(10)).(*rate.LimitError); interval && denied.RetryAfter > time.Second { //nolint:errorlint // as Check returns it
+		if _, interval := s.strategy.Check(&rate.Request{Limit: slow(10)}).(*rate.LimitError); interval && denied.RetryAfter > time.Second { //nolint:errorlint // as Check returns it
 			continue
 		}
 		if denied.RetryAfter > time.Second || c.after.Burst == 1 && !full.Equal(due) {

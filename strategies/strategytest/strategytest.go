@@ -20,6 +20,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -58,7 +59,7 @@ func RunOn(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Str
 func RunInMemory(t *testing.T, newStrategy func() (rate.Strategy, func() time.Time)) {
 	t.Helper()
 	run(t, decisions(), func() suite {
-		s := suite{session: rate.OnPool(nil)}
+		s := suite{session: session.OnPool(nil)}
 		s.another = s.session
 		s.strategy, s.inMemory = newStrategy()
 		return s
@@ -219,7 +220,7 @@ func capable[C rate.Strategy](s *suite) C {
 // needs returns the limit, and skips the test if the strategy does not keep it.
 func (s *suite) needs(limit rate.Limit) rate.Limit {
 	s.Helper()
-	if err := s.strategy.Check(limit); err != nil {
+	if err := s.strategy.Check(&rate.Request{Limit: limit}); err != nil {
 		s.Skipf("not for %s: %v", s.strategy.Name(), err)
 	}
 	return limit

@@ -12,7 +12,7 @@ func retryAfter(s *suite) {
 		rate.PerSecond(17).WithBurst(1),
 		rate.PerSecond(70).WithBurst(5),
 	} {
-		if s.strategy.Check(limit) != nil {
+		if s.strategy.Check(&rate.Request{Limit: limit}) != nil {
 			continue
 		}
 		all := limit.Burst
@@ -49,7 +49,7 @@ func resetAfter(s *suite) {
 		rate.Every(30 * time.Millisecond),
 		rate.PerSecond(300).WithBurst(10),
 	} {
-		if s.strategy.Check(limit) != nil {
+		if s.strategy.Check(&rate.Request{Limit: limit}) != nil {
 			continue
 		}
 		key := limit.String()
@@ -71,7 +71,7 @@ func resetAfter(s *suite) {
 }
 
 func billionPerSecond(s *suite) {
-	if one := rate.PerSecond(rate.MaxRate).WithBurst(1); s.strategy.Check(one) == nil {
+	if one := rate.PerSecond(rate.MaxRate).WithBurst(1); s.strategy.Check(&rate.Request{Limit: one}) == nil {
 		s.wants(s.take("one", one, 1, 1), 1, 0)
 		s.until("a token", func() rate.Decision { return s.take("one", one, 1, 1) },
 			func(d rate.Decision) bool { return d.Allowed })
@@ -103,7 +103,7 @@ func onePerYear(s *suite) {
 	if due := denied.At.Add(denied.RetryAfter); !due.Equal(first.At.Add(year)) {
 		s.Errorf("the next is due at %v, want a year after %v", due, first.At)
 	}
-	if many := rate.Every(year).WithBurst(200); s.strategy.Check(many) == nil {
+	if many := rate.Every(year).WithBurst(200); s.strategy.Check(&rate.Request{Limit: many}) == nil {
 		all := s.take("many", many, 200, 200)
 		s.wants(all, 200, 0)
 		d := s.take("many", many, 200, 200)

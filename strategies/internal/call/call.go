@@ -17,21 +17,7 @@ import (
 
 // Validate returns an error for requests that the strategy cannot decide, before anything is sent.
 func Validate(strategy rate.Strategy, requests []rate.Request) error {
-	for i := range requests {
-		if err := requests[i].Validate(); err != nil {
-			return err
-		}
-		if err := strategy.Check(requests[i].Limit); err != nil {
-			return err
-		}
-		if _, able := strategy.(rate.Reserver); requests[i].Ahead != 0 && !able {
-			return &rate.RequestError{Field: "Ahead", Why: fmt.Sprintf("is %v: the strategy %s cannot reserve (use token_bucket or upsert)", requests[i].Ahead, strategy.Name())}
-		}
-		if requests[i].ID != "" {
-			return &rate.RequestError{Field: "ID", Why: fmt.Sprintf("is %q: Take decides requests without one", requests[i].ID)}
-		}
-	}
-	return nil
+	return rate.ValidateCall(strategy, requests)
 }
 
 // SameBucket returns an error if two requests name one bucket with different limits. order is
@@ -49,9 +35,12 @@ func SameBucket(requests []rate.Request, order []int) error {
 // Manner says how a call commits and waits. In the caller's transaction it is zero: that
 // transaction keeps its own synchronous_commit and lock_timeout.
 type Manner struct {
-	Relaxed   bool // the commit need not wait for the disk
-	Impatient bool // the call gives up after about 20 ms if another call holds a row
+	Relaxed  bool    // the commit need not wait for the disk
+	Patience *string // the call gives up after this time if another call holds a row; nil: it waits
 }
+
+// patience is how long an impatient call waits, as a lock_timeout of Postgres.
+var patience = "20ms"
 
 // MannerOf returns the manner of a call for the requests. A call for several buckets is
 // impatient: while it waits for one row, other calls wait for the rows that it holds.
@@ -59,17 +48,20 @@ func MannerOf(session rate.Session, requests []rate.Request) Manner {
 	if !session.Autocommits() {
 		return Manner{}
 	}
-	m := Manner{Relaxed: true, Impatient: severalBuckets(requests)}
+	m, impatient := Manner{Relaxed: true}, severalBuckets(requests)
 	for i := range requests {
 		m.Relaxed = m.Relaxed && requests[i].Durability != rate.Durable
-		m.Impatient = m.Impatient || requests[i].Impatient
+		impatient = impatient || requests[i].Impatient
+	}
+	if impatient {
+		m.Patience = &patience
 	}
 	return m
 }
 
 // Statements are those of a transaction in this manner, in which they may wait for a row.
 func (m Manner) Statements(statements ...rate.Statement) []rate.Statement {
-	if m.Impatient {
+	if m.Patience != nil {
 		return append([]rate.Statement{LosePatience}, statements...)
 	}
 	return statements
@@ -82,7 +74,7 @@ func LockForWrites(table string) rate.Statement {
 }
 
 // LosePatience makes the transaction impatient. It must not be the caller's.
-var LosePatience = rate.Statement{SQL: "select pg_catalog.set_config('lock_timeout', '20ms', true)"}
+var LosePatience = rate.Statement{SQL: "select pg_catalog.set_config('lock_timeout', '" + patience + "', true)"}
 
 func severalBuckets(requests []rate.Request) bool {
 	for i := range requests {

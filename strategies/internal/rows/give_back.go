@@ -26,9 +26,12 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 	requests := make([]rate.Request, len(refunds))
 	for i := range refunds {
 		requests[i] = refunds[i].Request
+		if err := call.Validate(strategy, requests[i:i+1]); err != nil {
+			return err
+		}
 	}
-	if err := call.Validate(strategy, requests); err != nil || len(refunds) == 0 {
-		return err
+	if len(refunds) == 0 {
+		return nil
 	}
 	how := call.MannerOf(session, requests)
 	var statements []rate.Statement
@@ -44,7 +47,7 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 		_, err := session.Pipeline(ctx, how.Statements(statements...)...)
 		return err
 	})
-	if err = call.Explain(err); !errors.Is(err, rate.ErrLocked) || !how.Impatient || len(refunds) == 1 {
+	if err = call.Explain(err); !errors.Is(err, rate.ErrLocked) || how.Patience == nil || len(refunds) == 1 {
 		return err
 	}
 	// Those of rows that are free first: the others may have to wait for as long as ctx lasts.

@@ -1,12 +1,12 @@
 -- Takes the one token of a bucket, if no range in the table holds it.
 -- $1 key, $2 limiter, $3 the interval in nanoseconds, $4 whether the commit may be relaxed,
--- $5 whether to give up after 20 ms if another call is inserting the same key (SQLSTATE 55P03).
+-- $5 after which time to give up if another call is inserting the same key (SQLSTATE 55P03; null: never).
 -- Locks nothing but the row that it inserts.
 -- Returns whether the token was granted, or null if another take was faster: ask again. Then the
 -- time of the decision, and the begin and end of the last range, in nanoseconds since 1970.
 with
 patience as materialized (
-    select case when $5::boolean then pg_catalog.set_config('lock_timeout', '20ms', true) end
+    select case when $5::text is not null then pg_catalog.set_config('lock_timeout', $5::text, true) end
 ),
 mine as materialized (
     select clock.now_ns, pglimit.time_of(clock.now_ns) as now,

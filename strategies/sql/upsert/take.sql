@@ -1,13 +1,13 @@
 -- Takes from one bucket in one statement.
--- $1 key, $2 limiter, $3 nanoseconds of a token, $4 of the window and of the
--- time ahead, $5 tokens wanted, $6 unit, $7 whether the commit may be relaxed, $8 whether to give up after 20 ms if another call holds
--- the row (SQLSTATE 55P03).
+-- $1 key, $2 limiter, $3 nanoseconds of a token, $4 of the window and of the time ahead, $5 tokens wanted, $6 unit,
+-- $7 whether the commit may be relaxed, $8 after which time to give up if another call holds the row (SQLSTATE
+-- 55P03; null: never).
 -- Locks the row if tokens may be granted.
 -- Returns tokens granted, or null if the row changed between the read and the lock: ask again.
 -- Then the time of the decision, and the row: zeros if there is none.
 with
 patience as materialized (
-    select case when $8::boolean then pg_catalog.set_config('lock_timeout', '20ms', true) end
+    select case when $8::text is not null then pg_catalog.set_config('lock_timeout', $8::text, true) end
 ),
 -- A plain read. It may deny, so that a denial locks and writes nothing, and it plans how much to
 -- grant. A row that is ahead of the clock is denied: the caller corrects it with step.sql, and

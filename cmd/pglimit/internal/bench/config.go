@@ -38,7 +38,7 @@ type Config struct {
 	Scenarios  []scenario.Scenario
 	Strategies []pglimit.Strategy
 
-	// Published names statements of the write-up (README, Origin) that run after these, as
+	// Published names statements of the write-up (docs/strategies.md, Origin) that run after these, as
 	// published: they keep a burst of 1 only, and have tables of their own.
 	Published []string
 

@@ -24,7 +24,8 @@ var _ pglimit.Strategy = fake{}
 
 func (f fake) Name() string { return f.name }
 
-func (f fake) Check(l pglimit.Limit) error {
+func (f fake) Check(r *pglimit.Request) error {
+	l := r.Limit
 	if f.check == nil {
 		return nil
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/wire"
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // warmupKey is a key that no caller asks for.
@@ -52,11 +52,11 @@ func openInstance(ctx context.Context, base *pgxpool.Config, s scenario.Scenario
 	other := request
 	other.Key += " too"
 	err = in.onEveryConn(ctx, s.Conns, func(conn *pgxpool.Conn) error {
-		session := rate.OnConn(conn.Conn())
+		on := session.OnConn(conn.Conn())
 		// One request and several may be different statements.
-		_, err := subject.Strategy.Take(ctx, session, []pglimit.Request{request})
+		_, err := subject.Strategy.Take(ctx, on, []pglimit.Request{request})
 		if err == nil {
-			_, err = subject.Strategy.Take(ctx, session, []pglimit.Request{request, other})
+			_, err = subject.Strategy.Take(ctx, on, []pglimit.Request{request, other})
 		}
 		var pg *pgconn.PgError
 		if errors.Is(err, pglimit.ErrNothingTaken) || errors.As(err, &pg) && pg.Code == "40P01" { // another connection was faster

@@ -14,7 +14,7 @@ import (
 // run measures one strategy under one scenario. ran says that the result is one, also if
 // there is an error.
 func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.Run, ran bool, err error) {
-	s := session{bench: b, job: j, limiter: "bench-" + b.id + "-" + j.subject.Strategy.Name(), table: scenario.TableOf(j.subject.Strategy)}
+	s := strategyRun{bench: b, job: j, limiter: "bench-" + b.id + "-" + j.subject.Strategy.Name(), table: scenario.TableOf(j.subject.Strategy)}
 	defer b.tidy(ctx, func(ctx context.Context) error { return b.deleteRows(ctx, j.subject.Strategy, s.limiter) })
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
 	if err := s.open(ctx); err != nil {
@@ -45,8 +45,8 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 	return run, true, err
 }
 
-// session is the run of one strategy, with what it opened.
-type session struct {
+// strategyRun is the run of one strategy, with what it opened.
+type strategyRun struct {
 	*bench
 	job
 
@@ -56,7 +56,7 @@ type session struct {
 	instances []instance
 }
 
-func (s *session) open(ctx context.Context) error {
+func (s *strategyRun) open(ctx context.Context) error {
 	for range s.scenario.Instances {
 		in, err := openInstance(ctx, s.place.Database, s.scenario, s.subject, s.limiter, s.application(), &s.meter)
 		if err != nil {
@@ -68,7 +68,7 @@ func (s *session) open(ctx context.Context) error {
 }
 
 // close may be called again.
-func (s *session) close(ctx context.Context) (failed error) {
+func (s *strategyRun) close(ctx context.Context) (failed error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
 	for _, in := range s.instances {
@@ -79,7 +79,7 @@ func (s *session) close(ctx context.Context) (failed error) {
 }
 
 // drive runs the load, with all that goes on beside it.
-func (s *session) drive(ctx context.Context, d *drive, progress Progress) (troubled *result.Trouble, failed error) {
+func (s *strategyRun) drive(ctx context.Context, d *drive, progress Progress) (troubled *result.Trouble, failed error) {
 	defer progress.follow(s.progress, s.scenario.Length(), d.timeline.decisions)()
 	if !s.config.NoSeries {
 		stop := follow(ctx, d.timeline.width, func(ctx context.Context) sample {
@@ -102,7 +102,7 @@ type seen struct {
 	statements statements
 }
 
-func (s *session) readBefore(ctx context.Context) (before seen, err error) {
+func (s *strategyRun) readBefore(ctx context.Context) (before seen, err error) {
 	if err := flushStatistics(ctx, s.instances, s.scenario.Conns); err != nil {
 		return before, err
 	}
@@ -118,7 +118,7 @@ func (s *session) readBefore(ctx context.Context) (before seen, err error) {
 	return before, err
 }
 
-func (s *session) readAfter(ctx context.Context) (after seen, err error) {
+func (s *strategyRun) readAfter(ctx context.Context) (after seen, err error) {
 	after.position, err = readPosition(ctx, s.observer)
 	after.trips, after.stages = s.meter.Count(), readStages(s.instances)
 	after.statements = readStatements(ctx, s.observer)
@@ -138,7 +138,7 @@ func (after seen) sinceSeen(before seen, run *result.Run) {
 }
 
 // readReported waits for the backends to report, and puts what they counted into the run.
-func (s *session) readReported(ctx context.Context, before, after seen, run *result.Run) error {
+func (s *strategyRun) readReported(ctx context.Context, before, after seen, run *result.Run) error {
 	complete, err := awaitStatistics(ctx, s.observer, s.application())
 	if err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/internal/published"
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // tidyTime is how long removing what a run left behind may take, also after Ctrl-C.
@@ -66,7 +66,7 @@ func (b *bench) dropAbandoned(ctx context.Context) error {
 		return err
 	}
 	for _, schema := range abandoned {
-		if err := published.Drop(ctx, rate.OnPool(b.observer), schema); err != nil {
+		if err := published.Drop(ctx, session.OnPool(b.observer), schema); err != nil {
 			return fmt.Errorf("cannot drop schema %s, which an earlier run left behind: %w", schema, err)
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/pglimit/ratelimit/adapters/promlimit"
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -61,7 +62,7 @@ type limiter struct {
 
 // New makes the limiters and what answers for them. It asks nothing of Postgres.
 func New(config Config) (*Server, error) {
-	s := &Server{limiters: make(map[string]limiter), session: rate.OnPool(config.Pool), logger: config.Logger}
+	s := &Server{limiters: make(map[string]limiter), session: session.OnPool(config.Pool), logger: config.Logger}
 	trips := promlimit.NewRoundTrips()
 	var all []*pglimit.Limiter
 	for _, limit := range config.Limits {

@@ -109,7 +109,7 @@ func (s *Server) request(a *ask, peek bool) (limiter, pglimit.Request, *problem)
 		r.Tokens = 0
 	}
 	if a.ID != "" {
-		if _, able := l.Strategy().(pglimit.OnceTaker); !able || l.config.Block != (pglimit.Block{}) {
+		if err := l.Strategy().Check(&pglimit.Request{Limit: l.Limit(), ID: a.ID}); err != nil || l.config.Block != (pglimit.Block{}) {
 			return l, r, invalid("id", fmt.Sprintf("is %q: limiter %s must have the strategy token_bucket, and block no keys", a.ID, a.Limiter))
 		}
 	}
@@ -118,11 +118,15 @@ func (s *Server) request(a *ask, peek bool) (limiter, pglimit.Request, *problem)
 		if r.Limit, err = pglimit.ParseLimit(a.Limit); err != nil {
 			return l, r, invalid("limit", strings.TrimPrefix(bare(err), "limit "))
 		}
-		if err = l.Strategy().Check(r.Limit); err != nil {
+		if err = l.Strategy().Check(&pglimit.Request{Limit: r.Limit}); err != nil {
 			return l, r, problemOf(err)
 		}
 	}
-	if err := r.Validate(); err != nil {
+	checked := r
+	if r.ID != "" {
+		checked.IDTTL = pglimit.MaxIDTTL // the Limiter's own is filled in by it
+	}
+	if err := checked.Validate(); err != nil {
 		return l, r, problemOf(err)
 	}
 	return l, r, nil

@@ -264,9 +264,9 @@ type heard struct {
 	groups *[][]pglimit.Request
 }
 
-func (h heard) TakeGroups(ctx context.Context, session pglimit.Session, groups [][]pglimit.Request) ([][]pglimit.Decision, error) {
-	*h.groups = append(*h.groups, groups...)
-	return h.Strategy.TakeGroups(ctx, session, groups)
+func (h heard) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	*h.groups = append(*h.groups, requests)
+	return h.Strategy.Take(ctx, session, requests)
 }
 
 // The limiter that asks for a group is the first one's; each bucket keeps the durability of its own.

@@ -57,7 +57,7 @@ func staged(s Scenario) Scenario {
 	return s
 }
 
-// writeUp is the experiment of the write-up (README, Origin).
+// writeUp is the experiment of the write-up (docs/strategies.md, Origin).
 func writeUp() Scenario {
 	s := Custom()
 	s.Name, s.Title = WriteUp, "the write-up's experiment"

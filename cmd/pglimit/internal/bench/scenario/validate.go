@@ -136,4 +136,4 @@ type anything struct{ pglimit.Leaser }
 
 func (anything) Name() string { return "anything" }
 
-func (anything) Check(pglimit.Limit) error { return nil }
+func (anything) Check(*pglimit.Request) error { return nil }

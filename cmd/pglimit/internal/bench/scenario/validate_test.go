@@ -107,4 +107,4 @@ type never struct{ pglimit.Strategy }
 
 func (never) Name() string { return "none" }
 
-func (never) Check(pglimit.Limit) error { return errors.New("never") }
+func (never) Check(*pglimit.Request) error { return errors.New("never") }

@@ -1,4 +1,4 @@
-package rate
+package session
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Go sends text as UTF-8. A connection with another client_encoding reads it as other text: one key
@@ -50,7 +52,7 @@ func checkEncoding(client, server string) error {
 	case client == "SQL_ASCII" && server == "UTF8": // nor here
 		return nil
 	}
-	return fmt.Errorf("%w: with client_encoding %s this connection reads a key that is not ASCII as another one: connect with client_encoding=UTF8", ErrNothingTaken, client)
+	return fmt.Errorf("%w: with client_encoding %s this connection reads a key that is not ASCII as another one: connect with client_encoding=UTF8", rate.ErrNothingTaken, client)
 }
 
 func checkConn(conn *pgx.Conn) error {
