@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -22,7 +21,7 @@ func median(name string, write func(float64) string, of func(result.Run) float64
 		f := row.Figure(of)
 		cell := write(f.Median)
 		if f.Runs > 1 {
-			cell += " (" + format.Spread(f.Spread()) + ")"
+			cell += " (" + Spread(f.Spread()) + ")"
 		}
 		return cell
 	}}
@@ -45,9 +44,9 @@ func sum(g result.Group, name string, of func(result.Run) float64) figure {
 // whole writes a count.
 func whole(f float64) string {
 	if math.IsNaN(f) {
-		return format.Unknown
+		return Unknown
 	}
-	return format.Count(int64(f))
+	return Count(int64(f))
 }
 
 // middle is the lower of two runs in the middle, for a count that says more as it is than
@@ -66,9 +65,9 @@ func figures(g result.Group) [][]figure {
 	blocks := [][]figure{
 		ran,
 		{
-			median("decisions/s", format.Number, func(run result.Run) float64 { return run.DecisionsPerSecond }),
-			median("grants/s", format.Number, func(run result.Run) float64 { return run.GrantsPerSecond }),
-			median("denials/s", format.Number, func(run result.Run) float64 { return run.DenialsPerSecond }),
+			median("decisions/s", Number, func(run result.Run) float64 { return run.DecisionsPerSecond }),
+			median("grants/s", Number, func(run result.Run) float64 { return run.GrantsPerSecond }),
+			median("denials/s", Number, func(run result.Run) float64 { return run.DenialsPerSecond }),
 		},
 		latencies("latency", func(run result.Run) (result.Latency, int64) { return run.Latency, run.Latency.Count }),
 		latencies("grant", func(run result.Run) (result.Latency, int64) { return run.GrantLatency, run.Allowed }),
@@ -82,7 +81,7 @@ func figures(g result.Group) [][]figure {
 		stageFigures(g),
 		{
 			sum(g, "deadlocks", func(run result.Run) float64 { return known(run.Deadlocks) }),
-			median("WAL bytes/decision", format.Number, walPerDecision),
+			median("WAL bytes/decision", Number, walPerDecision),
 			median("transaction ids/decision", decimals, func(run result.Run) float64 { return known(run.TransactionIDsPerDecision) }),
 			{"dead tuples", func(row result.Row) string {
 				return whole(row.Figure(func(run result.Run) float64 { return known(run.DeadTuples) }).Median)
@@ -98,7 +97,7 @@ func figures(g result.Group) [][]figure {
 
 func latencies(of string, latency func(result.Run) (l result.Latency, n int64)) []figure {
 	line := func(name string, which func(result.Latency) float64) figure {
-		f := median(name, format.Micros, func(run result.Run) float64 {
+		f := median(name, Micros, func(run result.Run) float64 {
 			l, _ := latency(run)
 			if l.Count == 0 {
 				return math.NaN()
@@ -107,7 +106,7 @@ func latencies(of string, latency func(result.Run) (l result.Latency, n int64)) 
 		})
 		return figure{name, func(row result.Row) string {
 			if !slices.ContainsFunc(row.Runs, func(run result.Run) bool { _, n := latency(run); return n > 0 }) {
-				return format.None
+				return None
 			}
 			return f.cell(row)
 		}}
@@ -160,7 +159,7 @@ func oneOf(sampling float64) string {
 	if !(sampling > 1) {
 		return ""
 	}
-	return " (1 of " + format.Number(sampling) + ")"
+	return " (1 of " + Number(sampling) + ")"
 }
 
 // ofAudit writes the median of a figure of the audits.
@@ -174,14 +173,14 @@ func ofAudit(row result.Row, of func(result.Audit) float64, write func(float64) 
 	if text := write(f.Median); f.Runs > 0 || text == "" {
 		return text
 	}
-	return format.None
+	return None
 }
 
 func storage(row result.Row) string {
 	if s := row.Runs[0].Storage; s != nil && *s != "" {
 		return *s
 	}
-	return format.Unknown
+	return Unknown
 }
 
 // limit says which limit the strategy ran under, and its cost if that is not the others'.
@@ -205,12 +204,12 @@ func hot(row result.Row) string {
 	case slices.ContainsFunc(row.Runs, func(run result.Run) bool { return run.DeadTuples != nil }):
 		return "no updates"
 	}
-	return format.Unknown
+	return Unknown
 }
 
 func decimals(f float64) string {
 	if math.IsNaN(f) {
-		return format.Unknown
+		return Unknown
 	}
 	return fmt.Sprintf("%.3f", f)
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/advice"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
@@ -125,7 +124,7 @@ func compared(t *testing.T, rounds int) string {
 		}
 	}
 	after.Runs = after.Runs[:len(after.Runs)-1]
-	c, err := compare.Of(before, after)
+	c, err := compare.Reports(before, after)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,11 +138,11 @@ func everything(t *testing.T, o Options) map[string]string {
 	one := suite(3)
 	one.Scenarios = one.Scenarios[:1]
 	return map[string]string{
-		"suite.txt":           Suite(suite(1), advice.Of(suite(1)), o),
-		"suite_rounds.txt":    Suite(suite(3), advice.Of(suite(3)), o),
-		"suite_trouble.txt":   Suite(troubled(), advice.Of(troubled()), o),
-		"suite_published.txt": Suite(withPublished(), advice.Of(withPublished()), o),
-		"suite_one.txt":       Suite(one, advice.Of(one), o),
+		"suite.txt":           Suite(suite(1), Advice(suite(1)), o),
+		"suite_rounds.txt":    Suite(suite(3), Advice(suite(3)), o),
+		"suite_trouble.txt":   Suite(troubled(), Advice(troubled()), o),
+		"suite_published.txt": Suite(withPublished(), Advice(withPublished()), o),
+		"suite_one.txt":       Suite(one, Advice(one), o),
 		"writeup.txt":         WriteUp(writeUpReport(), o),
 		"capacity.txt":        Capacity(capacity()),
 		"scenarios.txt":       Scenarios(suite(1).Scenarios[:5]),
@@ -177,7 +176,7 @@ func TestNoLineIsWiderThanATerminal(t *testing.T) {
 func TestTheSuiteFitsAScreen(t *testing.T) {
 	t.Parallel()
 	for _, rounds := range []int{1, 3} {
-		for name, words := range map[string][]string{"its own": advice.Of(suite(rounds)), "as long as may be": manyAdvice()} {
+		for name, words := range map[string][]string{"its own": Advice(suite(rounds)), "as long as may be": manyAdvice()} {
 			if lines := strings.Count(Suite(suite(rounds), words, Options{}), "\n"); lines > screen {
 				t.Errorf("%d rounds, advice %s: %d lines, at most %d", rounds, name, lines, screen)
 			}

@@ -1,8 +1,3 @@
-// Package compare puts two reports beside each other: the same strategies under the same
-// loads, before and after a change.
-//
-//	compare.go  the figures, and which differences are noise
-//	differs.go  what else is not the same: parameters, server, machine
 package compare
 
 import (
@@ -10,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -45,7 +39,7 @@ type Figure struct {
 	// Ratio of the medians, new to old. 0: not known.
 	Ratio float64 `json:"ratio"`
 
-	// Noise: the two cannot be told apart, see [rank.Noise].
+	// Noise: the two cannot be told apart, see [Noise].
 	Noise bool `json:"noise"`
 }
 
@@ -81,8 +75,8 @@ func summary(f result.Figure) Summary {
 	return Summary{Median: f.Median, Low: f.Low, High: f.High, Runs: f.Runs}
 }
 
-// Of two reports. The error says what to do if they have nothing in common.
-func Of(before, after result.Report) (Comparison, error) {
+// Reports compares two of them. The error says what to do if they have nothing in common.
+func Reports(before, after result.Report) (Comparison, error) {
 	var c Comparison
 	if len(before.Runs) == 0 || len(after.Runs) == 0 {
 		which := "the old"
@@ -169,7 +163,7 @@ func figures(old, now result.Row) (list []Figure) {
 		}
 		f := Figure{Name: m.name, Unit: m.unit, MoreBetter: m.moreBetter, Old: summary(a), New: summary(b)}
 		if a.Runs > 0 && b.Runs > 0 {
-			f.Noise = rank.Noise(a, b)
+			f.Noise = Noise(a, b)
 			if a.Median != 0 {
 				f.Ratio = b.Median / a.Median
 			}
