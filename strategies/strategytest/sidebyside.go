@@ -60,15 +60,6 @@ func sideBySide(s *suite) {
 	}
 }
 
-// A raised limit can be used at once: used tokens stay used, and the difference is there.
-func raisedLimit(s *suite) {
-	s.needs(slow(10))
-	s.wants(s.take("k", slow(10), 10, 10), 10, 0)
-	s.wants(s.take("k", slow(10), 1, 1), 0, 0)
-	s.wants(s.take("k", slow(1000), 990, 1), 990, 0)
-	s.wants(s.take("k", slow(1000), 1, 1), 0, 0)
-}
-
 // A lowered limit denies nobody for longer than the longer of the two windows, even if
 // other callers ask meanwhile.
 func loweredLimit(s *suite) {

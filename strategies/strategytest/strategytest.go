@@ -15,6 +15,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,28 +92,16 @@ func run(t *testing.T, tests []test, newSuite func() suite) {
 
 // decisions are the tests about what is decided, wherever that is.
 func decisions() []test {
-	return []test{
-		{"OnePerPeriodIsTheWriteUpsRule", onePerPeriod},
-		{"BurstIsGrantedAtOnceAndNoMore", burst},
-		{"CostIsAllOrNothing", cost},
-		{"UnitGrantsWholeMultiples", unit},
-		{"PeekTakesNothing", peek},
+	return slices.Concat(tests(rows), tests(changes), []test{
 		{"ResetFillsTheBucket", reset},
 		{"SeveralKeysInOneCallInAnyOrder", severalKeys},
 		{"TheSameKeyTwiceInOneCall", sameKeyTwice},
 		{"NoRequestsNoDecisions", noRequests},
 		{"FirstRequestsOfANewKey", firstRequests},
-		{"RetryAfterIsWhenTheNextIsGranted", retryAfter},
-		{"ResetAfterIsWhenTheBucketIsFull", resetAfter},
-		{"ABillionPerSecond", billionPerSecond},
-		{"OnePerYear", onePerYear},
-		{"UnevenRatesLoseNothing", unevenRates},
 		{"KeysInAnyScript", anyScript},
 		{"KeysAndLimitersAreApart", apart},
 		{"BadRequestsAreErrorsAndTakeNothing", badRequests},
-		{"AChangedLimitKeepsWhatWasUsed", changedLimit},
 		{"LimitsSideBySideGrantNoMoreThanTheLooser", sideBySide},
-		{"ARaisedLimitTakesEffectAtOnce", raisedLimit},
 		{"ALoweredLimitLocksNobodyOut", loweredLimit},
 		{"RetryAfterIsTrueAfterAChangeOfTheLimit", retryAfterAChange},
 		{"ACancelledCallTakesNothing", cancelled},
@@ -154,7 +143,7 @@ func decisions() []test {
 		{"EveryDenialCountsUnderLoad", blocksUnderLoad},
 		{"AResetEndsABlock", resetEndsABlock},
 		{"BadBlocksAreErrorsAndChangeNothing", badBlocks},
-	}
+	})
 }
 
 // inPostgres are the tests about what Postgres does meanwhile: they use the pool.
