@@ -150,7 +150,7 @@ func decisions() []test {
 func inPostgres() []test {
 	return []test{
 		{"ATakeJoinsTheCallersTransaction", callersTransaction},
-		{"TheCallersTransactionIsNotAltered", callersSettings},
+		{"TheCallersConnectionIsNotAltered", callersConnection},
 		{"ACallCancelledInATransactionTakesNothing", cancelledInTransaction},
 		{"EveryQueryMode", queryModes},
 		{"ARefundJoinsTheCallersTransaction", givenBackInTransaction},
@@ -158,8 +158,6 @@ func inPostgres() []test {
 		{"OneDurableRequestMakesTheCallDurable", durableCalls},
 		{"KeysInAnyOrderDoNotDeadlock", noDeadlock},
 		{"ALeaseJoinsTheCallersTransaction", leaseInTransaction},
-		{"LeasesInEveryQueryMode", leaseQueryModes},
-		{"ResetAllInEveryQueryMode", resetAllQueryModes},
 		{"ResetAllJoinsTheCallersTransaction", resetAllInTransaction},
 		{"AGroupsDenialWritesNothing", groupsDenialWritesNothing},
 		{"GroupsJoinTheCallersTransaction", groupsInTransaction},
