@@ -101,8 +101,5 @@ func P99(s result.Scenario, run result.Run) float64 {
 	case result.ByDenials:
 		latency = run.DenialLatency
 	}
-	if latency.Count == 0 {
-		return math.NaN()
-	}
-	return latency.P99
+	return latency.Known(latency.P99)
 }

@@ -133,26 +133,12 @@ var measured = []struct {
 	{"decisions/s", Rate, true, func(run result.Run) float64 { return run.DecisionsPerSecond }},
 	{"grants/s", Rate, true, func(run result.Run) float64 { return run.GrantsPerSecond }},
 	{"denials/s", Rate, true, func(run result.Run) float64 { return run.DenialsPerSecond }},
-	{"grant p50", Latency, false, func(run result.Run) float64 { return some(run.GrantLatency, run.GrantLatency.P50) }},
-	{"grant p99", Latency, false, func(run result.Run) float64 { return some(run.GrantLatency, run.GrantLatency.P99) }},
-	{"denial p50", Latency, false, func(run result.Run) float64 { return some(run.DenialLatency, run.DenialLatency.P50) }},
-	{"denial p99", Latency, false, func(run result.Run) float64 { return some(run.DenialLatency, run.DenialLatency.P99) }},
-	{"WAL/decision", Bytes, false, wal},
+	{"grant p50", Latency, false, func(run result.Run) float64 { return run.GrantLatency.Known(run.GrantLatency.P50) }},
+	{"grant p99", Latency, false, func(run result.Run) float64 { return run.GrantLatency.Known(run.GrantLatency.P99) }},
+	{"denial p50", Latency, false, func(run result.Run) float64 { return run.DenialLatency.Known(run.DenialLatency.P50) }},
+	{"denial p99", Latency, false, func(run result.Run) float64 { return run.DenialLatency.Known(run.DenialLatency.P99) }},
+	{"WAL/decision", Bytes, false, result.Run.WALPerDecision},
 	{"trips/decision", Trips, false, result.Run.TripsPerDecision},
-}
-
-func some(l result.Latency, us float64) float64 {
-	if l.Count == 0 {
-		return math.NaN()
-	}
-	return us
-}
-
-func wal(run result.Run) float64 {
-	if run.WALBytesPerDecision == nil {
-		return math.NaN()
-	}
-	return *run.WALBytesPerDecision
 }
 
 func figures(old, now result.Row) (list []Figure) {

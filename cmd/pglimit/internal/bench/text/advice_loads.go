@@ -136,7 +136,7 @@ func (a advice) reasons(l compare.Load, s compare.Standing) (reasons []string) {
 	if trips.least {
 		reasons = append(reasons, fmt.Sprintf("%s (%s: %s)", times(trips.own), worst, Small(trips.most)))
 	}
-	if wal, _ := a.extremes(l, s, walPerDecision); wal.least {
+	if wal, _ := a.extremes(l, s, result.Run.WALPerDecision); wal.least {
 		reasons = append(reasons, "least WAL ("+Number(wal.own)+" B)")
 	}
 	return reasons

@@ -233,7 +233,7 @@ func (a advice) costs(name string) (costs []string) {
 			trips = true
 		}
 		if !wal && l.By() == result.ByGrants && !s.OftenContended() {
-			if x, _ := a.extremes(l, s, walPerDecision); x.greatest {
+			if x, _ := a.extremes(l, s, result.Run.WALPerDecision); x.greatest {
 				costs = append(costs, "most WAL ("+Number(x.own)+" B)")
 			}
 			wal = true

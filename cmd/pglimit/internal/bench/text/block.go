@@ -39,7 +39,7 @@ func newBlock(g result.Group) block {
 			millis(s.Row, func(run result.Run) (result.Latency, int64) { return run.GrantLatency, run.Allowed }),
 			millis(s.Row, func(run result.Run) (result.Latency, int64) { return run.DenialLatency, run.Denied }),
 			trips(s.Figure(result.Run.TripsPerDecision).Median),
-			Number(s.Figure(walPerDecision).Median),
+			Number(s.Figure(result.Run.WALPerDecision).Median),
 		})
 	}
 	return b
@@ -102,10 +102,7 @@ func millis(row result.Row, of func(result.Run) (l result.Latency, n int64)) str
 	percentile := func(which func(result.Latency) float64) string {
 		return Millis(row.Figure(func(run result.Run) float64 {
 			l, _ := of(run)
-			if l.Count == 0 {
-				return math.NaN()
-			}
-			return which(l)
+			return l.Known(which(l))
 		}).Median)
 	}
 	for _, run := range row.Runs {
@@ -133,14 +130,4 @@ func trips(f float64) string {
 		return strconv.FormatFloat(f, 'f', 3, 64)
 	}
 	return "<.001"
-}
-
-func walPerDecision(run result.Run) float64 { return known(run.WALBytesPerDecision) }
-
-// known is NaN where the figure is not.
-func known[T int64 | float64](n *T) float64 {
-	if n == nil {
-		return math.NaN()
-	}
-	return float64(*n)
 }

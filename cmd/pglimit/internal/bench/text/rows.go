@@ -80,11 +80,11 @@ func figures(g result.Group) [][]figure {
 		}, errorFigures(g)...),
 		stageFigures(g),
 		{
-			sum(g, "deadlocks", func(run result.Run) float64 { return known(run.Deadlocks) }),
-			median("WAL bytes/decision", Number, walPerDecision),
-			median("transaction ids/decision", decimals, func(run result.Run) float64 { return known(run.TransactionIDsPerDecision) }),
+			sum(g, "deadlocks", func(run result.Run) float64 { return result.Known(run.Deadlocks) }),
+			median("WAL bytes/decision", Number, result.Run.WALPerDecision),
+			median("transaction ids/decision", decimals, func(run result.Run) float64 { return result.Known(run.TransactionIDsPerDecision) }),
 			{"dead tuples", func(row result.Row) string {
-				return whole(row.Figure(func(run result.Run) float64 { return known(run.DeadTuples) }).Median)
+				return whole(row.Figure(func(run result.Run) float64 { return result.Known(run.DeadTuples) }).Median)
 			}},
 			{"HOT updates", hot},
 		},
@@ -99,10 +99,7 @@ func latencies(of string, latency func(result.Run) (l result.Latency, n int64)) 
 	line := func(name string, which func(result.Latency) float64) figure {
 		f := median(name, Micros, func(run result.Run) float64 {
 			l, _ := latency(run)
-			if l.Count == 0 {
-				return math.NaN()
-			}
-			return which(l)
+			return l.Known(which(l))
 		})
 		return figure{name, func(row result.Row) string {
 			if !slices.ContainsFunc(row.Runs, func(run result.Run) bool { _, n := latency(run); return n > 0 }) {
@@ -197,7 +194,7 @@ func limit(cost int64) func(result.Row) string {
 // hot is the share of updates that touched no index. There is none without updates, which
 // the server has said if it has said anything.
 func hot(row result.Row) string {
-	ratio := row.Figure(func(run result.Run) float64 { return known(run.HOTUpdateRatio) })
+	ratio := row.Figure(func(run result.Run) float64 { return result.Known(run.HOTUpdateRatio) })
 	switch {
 	case ratio.Runs > 0:
 		return fmt.Sprintf("%.1f %%", 100*ratio.Median)

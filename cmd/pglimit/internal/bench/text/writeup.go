@@ -34,7 +34,7 @@ func writeUp(g result.Group, o Options) [][]string {
 			possible := possible(g.Scenario.Parameters, run)
 			rows = append(rows, []string{
 				name, Count(run.Granted), Count(g.Scenario.AtMost), whole(possible),
-				Count(run.Denied), Count(run.Failed()), whole(known(run.Deadlocks)),
+				Count(run.Denied), Count(run.Failed()), whole(result.Known(run.Deadlocks)),
 				Micros(worst(run)), Micros(p99(run)),
 			})
 			text, fine := keptText(g.Scenario, run, possible)
