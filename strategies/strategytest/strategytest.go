@@ -6,6 +6,9 @@
 //	}
 //
 // Only the database's time counts: the tests compare the times in decisions, and never sleep.
+//
+// What is decided for one bucket is a table of limits, times and decisions, in rows.go: add to it
+// what is to hold of another limit.
 package strategytest
 
 import (

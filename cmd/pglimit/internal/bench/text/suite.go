@@ -13,7 +13,8 @@ import (
 const screen = 60
 
 // Suite is what the default run prints: what was run on what, a block per scenario, what
-// the stages make of each, and the advice, a paragraph each.
+// the stages make of each, and the advice, a paragraph each. If that makes it fit a
+// screen, the least important advice is left out.
 func Suite(r result.Report, advice []string, o Options) string {
 	base, staged := compare.Split(r.Groups())
 	if len(base) == 0 {
@@ -48,7 +49,16 @@ func Suite(r result.Report, advice []string, o Options) string {
 			return out
 		}
 	}
-	return text(allTogether...)
+	// Then the least important advice is left out: the last says how sure all is, so what is before it.
+	for shorter := slices.Clone(advice); len(shorter) > 2; {
+		shorter = slices.Delete(shorter, len(shorter)-2, len(shorter)-1)
+		allTogether[2] = recommendation(shorter, o)
+		if out := text(allTogether...); strings.Count(out, "\n") <= screen {
+			return out
+		}
+	}
+	allTogether[2] = said
+	return text(allTogether...) // more strategies than fit
 }
 
 // recommendation has a paragraph for each of the advice.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -187,13 +188,18 @@ func TestTheSuiteFitsAScreen(t *testing.T) {
 // On a noisy machine there is more to say, and strategies are often contended.
 func TestANoisySuiteFitsAScreen(t *testing.T) {
 	t.Parallel()
-	for more := range 8 {
+	for more := range 30 {
 		words := manyAdvice()
-		for range more {
-			words = append(words, "one line")
+		for i := range more {
+			words = append(words, fmt.Sprint("one line ", i))
 		}
-		if lines := strings.Count(Suite(suite(3), words, Options{}), "\n"); lines > screen {
+		words = append(words, "how sure it is")
+		got := Suite(suite(3), words, Options{})
+		if lines := strings.Count(got, "\n"); lines > screen {
 			t.Errorf("%d more lines of advice: %d lines, at most %d", more, lines, screen)
+		}
+		if !strings.Contains(got, "- "+words[0][:20]) || !strings.HasSuffix(got, "- how sure it is\n") {
+			t.Errorf("%d more lines of advice: the first or the last is not there:\n%s", more, got)
 		}
 	}
 }
