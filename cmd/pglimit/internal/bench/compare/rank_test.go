@@ -92,6 +92,9 @@ func TestFaults(t *testing.T) {
 	if want := (Faults{Over: 4, TooMany: 3, NotDue: 2, Deadlocks: 1, Failed: 10, Requests: 200}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+	if few := (Faults{Failed: 2, Requests: 1000}); few.Wrong() || !few.Any() {
+		t.Errorf("%+v is wrong, or does not count", few)
+	}
 	for _, harmless := range []Faults{{Failed: 1, Requests: 1000}, {Deadlocks: 3, Requests: 1000}} {
 		if harmless.Any() {
 			t.Errorf("%+v counts", harmless)
