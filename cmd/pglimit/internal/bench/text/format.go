@@ -1,5 +1,4 @@
-// Package format writes figures for people. A figure that is not known is [Unknown].
-package format
+package text
 
 import (
 	"fmt"

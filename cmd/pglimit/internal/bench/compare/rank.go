@@ -1,7 +1,15 @@
-// Package rank orders strategies by what was measured, and says what counts as a fault,
-// and which differences are noise. The printed table, the recommendation and the
-// comparison of two reports agree because they ask here.
-package rank
+// Package compare decides: which strategy is the faster under a load, what counts as a
+// fault, which differences are noise, which strategy is to be recommended, and what a change
+// made better or worse. It knows strategies by their figures alone. Package text says all of
+// it in words.
+//
+//	rank.go      the strategies under one scenario, the fastest first
+//	faults.go    what speaks against a strategy
+//	noise.go     which figures cannot be told apart
+//	evidence.go  a report, arranged for choosing
+//	choice.go    the strategy for all loads, if the figures decide for one
+//	reports.go   two reports beside each other, and in differs.go what else is not the same
+package compare
 
 import (
 	"math"
@@ -23,8 +31,9 @@ type Standing struct {
 	Contended float64 // share of the decisions
 }
 
-// Of the strategies under one scenario: the fastest first, whatever their faults. Those that are equal stay in the order in which they ran.
-func Of(g result.Group) []Standing {
+// Rank the strategies under one scenario: the fastest first, whatever their faults. Those that
+// are equal stay in the order in which they ran.
+func Rank(g result.Group) []Standing {
 	var standings []Standing
 	for _, row := range g.Rows {
 		standings = append(standings, Standing{
@@ -67,4 +76,30 @@ func known(f float64) float64 {
 		return math.Inf(-1)
 	}
 	return f
+}
+
+// Pace is what strategies are ordered by. In a closed loop it is the scenario's main
+// figure. In an open loop that is given by the arrivals, and the same for all that keep
+// up, so there it is the inverse of the 99th percentile of latency.
+func Pace(s result.Scenario, row result.Row) result.Figure {
+	if !Open(s) {
+		return row.Figure(s.Main)
+	}
+	return row.Figure(func(run result.Run) float64 { return 1e6 / P99(s, run) })
+}
+
+// Open says that the scenario is an open loop.
+func Open(s result.Scenario) bool { return s.Parameters.Loop == "open" }
+
+// P99 of what strategies are compared by under the scenario, in microseconds. It is not
+// a number if there was none.
+func P99(s result.Scenario, run result.Run) float64 {
+	latency := run.Latency
+	switch s.CompareBy {
+	case result.ByGrants:
+		latency = run.GrantLatency
+	case result.ByDenials:
+		latency = run.DenialLatency
+	}
+	return latency.Known(latency.P99)
 }

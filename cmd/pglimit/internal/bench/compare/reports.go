@@ -1,8 +1,3 @@
-// Package compare puts two reports beside each other: the same strategies under the same
-// loads, before and after a change.
-//
-//	compare.go  the figures, and which differences are noise
-//	differs.go  what else is not the same: parameters, server, machine
 package compare
 
 import (
@@ -10,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -45,7 +39,7 @@ type Figure struct {
 	// Ratio of the medians, new to old. 0: not known.
 	Ratio float64 `json:"ratio"`
 
-	// Noise: the two cannot be told apart, see [rank.Noise].
+	// Noise: the two cannot be told apart, see [Noise].
 	Noise bool `json:"noise"`
 }
 
@@ -81,8 +75,8 @@ func summary(f result.Figure) Summary {
 	return Summary{Median: f.Median, Low: f.Low, High: f.High, Runs: f.Runs}
 }
 
-// Of two reports. The error says what to do if they have nothing in common.
-func Of(before, after result.Report) (Comparison, error) {
+// Reports compares two of them. The error says what to do if they have nothing in common.
+func Reports(before, after result.Report) (Comparison, error) {
 	var c Comparison
 	if len(before.Runs) == 0 || len(after.Runs) == 0 {
 		which := "the old"
@@ -139,26 +133,12 @@ var measured = []struct {
 	{"decisions/s", Rate, true, func(run result.Run) float64 { return run.DecisionsPerSecond }},
 	{"grants/s", Rate, true, func(run result.Run) float64 { return run.GrantsPerSecond }},
 	{"denials/s", Rate, true, func(run result.Run) float64 { return run.DenialsPerSecond }},
-	{"grant p50", Latency, false, func(run result.Run) float64 { return some(run.GrantLatency, run.GrantLatency.P50) }},
-	{"grant p99", Latency, false, func(run result.Run) float64 { return some(run.GrantLatency, run.GrantLatency.P99) }},
-	{"denial p50", Latency, false, func(run result.Run) float64 { return some(run.DenialLatency, run.DenialLatency.P50) }},
-	{"denial p99", Latency, false, func(run result.Run) float64 { return some(run.DenialLatency, run.DenialLatency.P99) }},
-	{"WAL/decision", Bytes, false, wal},
+	{"grant p50", Latency, false, func(run result.Run) float64 { return run.GrantLatency.Known(run.GrantLatency.P50) }},
+	{"grant p99", Latency, false, func(run result.Run) float64 { return run.GrantLatency.Known(run.GrantLatency.P99) }},
+	{"denial p50", Latency, false, func(run result.Run) float64 { return run.DenialLatency.Known(run.DenialLatency.P50) }},
+	{"denial p99", Latency, false, func(run result.Run) float64 { return run.DenialLatency.Known(run.DenialLatency.P99) }},
+	{"WAL/decision", Bytes, false, result.Run.WALPerDecision},
 	{"trips/decision", Trips, false, result.Run.TripsPerDecision},
-}
-
-func some(l result.Latency, us float64) float64 {
-	if l.Count == 0 {
-		return math.NaN()
-	}
-	return us
-}
-
-func wal(run result.Run) float64 {
-	if run.WALBytesPerDecision == nil {
-		return math.NaN()
-	}
-	return *run.WALBytesPerDecision
 }
 
 func figures(old, now result.Row) (list []Figure) {
@@ -169,7 +149,7 @@ func figures(old, now result.Row) (list []Figure) {
 		}
 		f := Figure{Name: m.name, Unit: m.unit, MoreBetter: m.moreBetter, Old: summary(a), New: summary(b)}
 		if a.Runs > 0 && b.Runs > 0 {
-			f.Noise = rank.Noise(a, b)
+			f.Noise = Noise(a, b)
 			if a.Median != 0 {
 				f.Ratio = b.Median / a.Median
 			}

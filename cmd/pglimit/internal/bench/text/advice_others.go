@@ -1,4 +1,4 @@
-package advice
+package text
 
 import (
 	"fmt"
@@ -6,30 +6,29 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
 // bound says who kept the write-up's bound.
-func (e *evidence) bound() string {
+func (a advice) bound() string {
 	var said []string
-	for _, l := range e.base {
-		if l.scenario.AtMost == 0 {
+	for _, l := range a.Base {
+		if l.Scenario.AtMost == 0 {
 			continue
 		}
 		var kept, not []string
-		for _, name := range e.names {
-			s, ran := l.of(name)
+		for _, name := range a.Names {
+			s, ran := l.Of(name)
 			switch {
 			case !ran:
 			case s.Faults.TooMany > 0:
-				not = append(not, name+" (by "+format.Count(s.Faults.TooMany)+")")
+				not = append(not, name+" (by "+Count(s.Faults.TooMany)+")")
 			default:
 				kept = append(kept, name)
 			}
 		}
-		text := "At most " + format.Plural(l.scenario.AtMost, "token") + ": "
+		text := "At most " + Plural(l.Scenario.AtMost, "token") + ": "
 		switch {
 		case len(not) == 0 && len(kept) > 1:
 			text += "all kept to it"
@@ -47,11 +46,11 @@ func (e *evidence) bound() string {
 
 // equals says who granted nearly all that was possible under a load with a bound. Such a load
 // is light: it shows who is right, not who is fast.
-func (e *evidence) equals(l load) string {
+func (a advice) equals(l compare.Load) string {
 	var equal []string
 	granted, possible := int64(math.MaxInt64), int64(0)
-	for _, name := range e.candidates {
-		s, ran := l.of(name)
+	for _, name := range a.Candidates {
+		s, ran := l.Of(name)
 		if !ran || slices.ContainsFunc(s.Runs, func(r result.Run) bool { return float64(r.Granted) < nearlyAll*float64(r.Possible) }) {
 			continue
 		}
@@ -64,7 +63,7 @@ func (e *evidence) equals(l load) string {
 		return ""
 	}
 	text := fmt.Sprintf("%s granted %s of the %s that a perfect limiter grants, without a failure",
-		strings.Join(equal, ", "), format.Count(granted), format.Count(possible))
+		strings.Join(equal, ", "), Count(granted), Count(possible))
 	if len(equal) > 1 {
 		text += ": at this load any of them will do, and the suite (pglimit bench) tells them apart"
 	}
@@ -74,33 +73,33 @@ func (e *evidence) equals(l load) string {
 // nearlyAll of what was possible: an arrival or two may meet a server that is busy.
 const nearlyAll = 0.95
 
-// stages says what they make of the winner.
-func (e *evidence) stages(winner string) string {
+// stages says what they make of the recommended strategy.
+func (a advice) stages() string {
 	least, most := math.Inf(1), math.Inf(-1)
 	var on result.Parameters
 	slowest := ""
-	for _, l := range e.staged {
-		i := slices.IndexFunc(e.base, func(b load) bool { return b.scenario.Name == l.scenario.StagesOf })
-		with, ran := l.of(winner)
-		without, had := e.base[i].of(winner)
+	for _, l := range a.Staged {
+		base := a.Without(l)
+		with, ran := l.Of(a.take)
+		without, had := base.Of(a.take)
 		factor := with.Pace.Median / without.Pace.Median
 		if !ran || !had || math.IsNaN(factor) || math.IsInf(factor, 0) {
 			continue
 		}
 		if factor < least {
-			least, slowest = factor, e.base[i].scenario.Title
+			least, slowest = factor, base.Scenario.Title
 		}
 		most = max(most, factor)
-		on = l.scenario.Parameters
+		on = l.Scenario.Parameters
 	}
 	if math.IsInf(least, 1) {
 		return ""
 	}
-	factors := format.Factor(least) + " to " + format.Factor(most)
-	if format.Factor(least) == format.Factor(most) {
-		factors = format.Factor(most)
+	factors := Factor(least) + " to " + Factor(most)
+	if Factor(least) == Factor(most) {
+		factors = Factor(most)
 	}
-	text := fmt.Sprintf("%s made %s %s as fast", named(on), winner, factors)
+	text := fmt.Sprintf("%s made %s %s as fast", named(on), a.take, factors)
 	switch {
 	case most < 1:
 		return text + "; these loads are better off without"
@@ -111,34 +110,25 @@ func (e *evidence) stages(winner string) string {
 	default:
 		text += ": they are on by default"
 	}
-	return text + e.ahead(winner)
+	return text + a.ahead()
 }
 
-// ahead says where the stages put the winner ahead of the others.
-func (e *evidence) ahead(winner string) string {
-	for _, l := range e.stagedGrants() {
-		able := l.among(e.candidates)
-		if len(able) < 2 || able[0].Strategy != winner || rank.Tie(able[0].Pace, able[1].Pace) {
+// ahead says where the stages put it ahead of the others.
+func (a advice) ahead() string {
+	for _, l := range a.StagedGrants() {
+		able := l.Among(a.Candidates)
+		if len(able) < 2 || able[0].Strategy != a.take || compare.Tie(able[0].Pace, able[1].Pace) {
 			continue
 		}
-		i := slices.IndexFunc(e.base, func(b load) bool { return b.scenario.Name == l.scenario.StagesOf })
-		return fmt.Sprintf(". With them it does %s %s on %s, %s times those of %s", format.Number(able[0].Main.Median), l.unit(),
-			e.base[i].scenario.Title, strings.TrimPrefix(format.Factor(share(able[0], able[1])), "×"), able[1].Strategy)
+		return fmt.Sprintf(". With them it does %s %s on %s, %s times those of %s", Number(able[0].Main.Median), unit(l),
+			a.Without(l).Scenario.Title, strings.TrimPrefix(Factor(able[0].Share(able[1])), "×"), able[1].Strategy)
 	}
 	return ""
 }
 
 // named says what the stages do, for a reader who does not know their names.
 func named(p result.Parameters) string {
-	var on []string
-	for _, stage := range []struct {
-		on   bool
-		name string
-	}{{p.Combining, "combining requests"}, {p.Memory, "remembering denials"}, {p.Leases, "leasing tokens"}} {
-		if stage.on {
-			on = append(on, stage.name)
-		}
-	}
+	on := stageNames(p, "combining requests", "remembering denials", "leasing tokens")
 	if len(on) == 0 {
 		return "The stages"
 	}
@@ -147,17 +137,20 @@ func named(p result.Parameters) string {
 	if last > 0 {
 		text = strings.Join(on[:last], ", ") + " and " + text
 	}
-	return strings.ToUpper(text[:1]) + text[1:]
+	return capital(text)
 }
 
 // others says what spoils each of the others, and where it would make sense.
-func (e *evidence) others(winner string) string {
+func (a advice) others() string {
+	if a.take == "" {
+		return "" // nothing to compare them with
+	}
 	var said, tied []string
-	for _, name := range e.names {
-		if name == winner || slices.Contains(e.out, name) && !e.excused {
+	for _, name := range a.Names {
+		if name == a.take || slices.Contains(a.Out, name) && !a.Excused {
 			continue
 		}
-		switch text := e.other(name, winner); text {
+		switch text := a.other(name); text {
 		case "":
 		case tooClose:
 			tied = append(tied, name)
@@ -173,14 +166,14 @@ func (e *evidence) others(winner string) string {
 
 const tooClose = "as fast, as far as the rounds tell"
 
-func (e *evidence) other(name, winner string) string {
+func (a advice) other(name string) string {
 	var facts []string
 	least, most, tied, ran := math.Inf(1), math.Inf(-1), 0, 0
-	var heldBy load
+	var heldBy compare.Load
 	held := 0.0
-	for _, l := range e.base {
-		s, found := l.of(name)
-		w, both := l.of(winner)
+	for _, l := range a.Base {
+		s, found := l.Of(name)
+		w, both := l.Of(a.take)
 		if !found || !both {
 			continue
 		}
@@ -188,26 +181,26 @@ func (e *evidence) other(name, winner string) string {
 		if s.Contended > held {
 			held, heldBy = s.Contended, l
 		}
-		f := share(s, w)
+		f := s.Share(w)
 		least, most = min(least, f), max(most, f)
-		switch tie := rank.Tie(s.Pace, w.Pace); {
+		switch tie := compare.Tie(s.Pace, w.Pace); {
 		case tie:
 			tied++
 		case f > 1 && !s.OftenContended():
-			facts = append(facts, format.Factor(f)+" on "+l.scenario.Title)
+			facts = append(facts, Factor(f)+" on "+l.Scenario.Title)
 		}
 	}
 	if ran == 0 {
 		return "did not run under the same loads"
 	}
-	if held > rank.NotableContention {
-		facts = append(facts, fmt.Sprintf("denied %s (%s) because another caller held the row", format.Share(held), heldBy.scenario.Title))
+	if held > compare.NotableContention {
+		facts = append(facts, fmt.Sprintf("denied %s (%s) because another caller held the row", Share(held), heldBy.Scenario.Title))
 	}
 	facts = append(facts, slower(least, most, tied, ran)...)
-	if published(name) {
+	if compare.Published(name) {
 		return strings.Join(facts, ", ") // it is not to be had, so what it costs is nobody's concern
 	}
-	return strings.Join(append(facts, e.costs(name, winner)...), ", ")
+	return strings.Join(append(facts, a.costs(name)...), ", ")
 }
 
 // slower by how much, over all loads.
@@ -218,20 +211,20 @@ func slower(least, most float64, tied, ran int) []string {
 	case least >= 1:
 		return nil
 	case tied > 0 || most > 1:
-		return []string{"up to " + format.Share(1-least) + " slower"}
-	case format.Share(1-most) == format.Share(1-least):
-		return []string{format.Share(1-least) + " slower"}
+		return []string{"up to " + Share(1-least) + " slower"}
+	case Share(1-most) == Share(1-least):
+		return []string{Share(1-least) + " slower"}
 	}
-	low := strings.TrimSuffix(format.Share(1-most), " %")
-	return []string{low + " to " + format.Share(1-least) + " slower"}
+	low := strings.TrimSuffix(Share(1-most), " %")
+	return []string{low + " to " + Share(1-least) + " slower"}
 }
 
-// costs of a strategy beyond those of the winner, where most is granted.
-func (e *evidence) costs(name, winner string) (costs []string) {
+// costs of a strategy beyond those of the recommended strategy, where most is granted.
+func (a advice) costs(name string) (costs []string) {
 	trips, wal := false, false
-	for _, l := range e.base {
-		s, found := l.of(name)
-		w, both := l.of(winner)
+	for _, l := range a.Base {
+		s, found := l.Of(name)
+		w, both := l.Of(a.take)
 		if !found || !both {
 			continue
 		}
@@ -239,9 +232,9 @@ func (e *evidence) costs(name, winner string) (costs []string) {
 			costs = append(costs, times(t))
 			trips = true
 		}
-		if !wal && l.by() == result.ByGrants && !s.OftenContended() {
-			if x, _ := e.extremes(l, s, walOf); x.greatest {
-				costs = append(costs, "most WAL ("+format.Number(x.own)+" B)")
+		if !wal && l.By() == result.ByGrants && !s.OftenContended() {
+			if x, _ := a.extremes(l, s, result.Run.WALPerDecision); x.greatest {
+				costs = append(costs, "most WAL ("+Number(x.own)+" B)")
 			}
 			wal = true
 		}

@@ -22,7 +22,7 @@ func report(scenario, strategy string, rates ...float64) result.Report {
 
 func of(t *testing.T, before, after result.Report) Comparison {
 	t.Helper()
-	c, err := Of(before, after)
+	c, err := Reports(before, after)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestNothingInCommonSaysWhatToDo(t *testing.T) {
 		"the new report has no runs": {report("s", "a", 1), {}},
 		"of an earlier pglimit":      {{Runs: make([]result.Run, 1)}, {Runs: make([]result.Run, 1)}},
 	} {
-		if _, err := Of(pair[0], pair[1]); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Reports(pair[0], pair[1]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

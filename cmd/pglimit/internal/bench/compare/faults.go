@@ -1,7 +1,6 @@
-package rank
+package compare
 
 import (
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -55,25 +54,3 @@ func (f Faults) Wrong() bool { return f.Over > 0 || f.TooMany > 0 || f.NotDue > 
 
 // FailedShare of all requests.
 func (f Faults) FailedShare() float64 { return float64(f.Failed) / float64(max(1, f.Requests)) }
-
-// Words name each fault, the worst first. What the audit says in its verdict is left out
-// if verdict says so.
-func (f Faults) Words(verdict bool) (words []string) {
-	add := func(n int64, text string) {
-		if n > 0 {
-			words = append(words, text)
-		}
-	}
-	if !verdict {
-		add(f.Over, "OVER by "+format.Count(f.Over))
-		add(f.NotDue, format.Plural(f.NotDue, "denial")+" not due")
-	}
-	add(f.TooMany, format.Count(f.TooMany)+" too many granted")
-	add(f.Deadlocks, format.Plural(f.Deadlocks, "deadlock"))
-	failed := format.Count(f.Failed)
-	if share := f.FailedShare(); share >= 0.01 {
-		failed = format.Share(share)
-	}
-	add(f.Failed, failed+" failed")
-	return words
-}
