@@ -11,7 +11,7 @@ import (
 
 // A user may do something ten times a second and three times a day; an organisation a hundred
 // times a second.
-func ExampleLimiter_AllowAll() {
+func ExampleLimiter_DoAll() {
 	ctx := context.Background()
 	limiter, err := pglimit.New(noDB{}, pglimittest.Memory(), pglimit.Config{
 		Name:  "api",
@@ -22,7 +22,7 @@ func ExampleLimiter_AllowAll() {
 		return
 	}
 	for range 4 {
-		g, err := limiter.AllowAll(ctx,
+		g, err := limiter.DoAll(ctx,
 			pglimit.Request{Key: "user:42"},
 			pglimit.Request{Key: "user:42", Limiter: "api/day", Limit: pglimit.Every(24 * time.Hour).WithBurst(3)},
 			pglimit.Request{Key: "org:7", Limit: pglimit.PerSecond(100)},

@@ -83,7 +83,7 @@ func TestAllowAllCompletesItsRequests(t *testing.T) {
 		s := newGrouping()
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Durability = off, pglimit.Durable })
 		day := pglimit.PerHour(24)
-		g, err := limiter.AllowAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "a", Limiter: "api/day", Limit: day, Tokens: 3}, pglimit.Request{Key: "b", Tokens: 2, Unit: 2})
+		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "a", Limiter: "api/day", Limit: day, Tokens: 3}, pglimit.Request{Key: "b", Tokens: 2, Unit: 2})
 		if err != nil || !g.Allowed || g.RetryAfter != 0 || g.Denied != (pglimit.Decision{}) || len(g.Decisions) != 3 {
 			t.Fatalf("%+v, %v", g, err)
 		}
@@ -106,7 +106,7 @@ func TestAllowAllSaysWhoDenied(t *testing.T) {
 	s := newGrouping()
 	s.answer = denies(time.Second, time.Minute, 0)
 	limiter := newLimiter(t, s, nil)
-	g, err := limiter.AllowAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "org"}, pglimit.Request{Key: "all"})
+	g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "org"}, pglimit.Request{Key: "all"})
 	if err != nil || g.Allowed || g.RetryAfter != time.Minute || g.Denied.Key != "org" || g.Denied.Limiter != "api" || g.Decisions[0].RetryAfter != time.Second || !g.Decisions[2].Allowed {
 		t.Errorf("%+v, %v", g, err)
 	}
@@ -127,8 +127,8 @@ func TestBadGroupsAreErrors(t *testing.T) {
 	limiter := newLimiter(t, s, nil)
 	day := pglimit.PerHour(24)
 	for says, requests := range map[string][]pglimit.Request{
-		"AllowAll of 0 requests: a group has 1 to 1000":                                  nil,
-		"AllowAll of 1001 requests":                                                      make([]pglimit.Request, 1001),
+		"DoAll of 0 requests: a group has 1 to 1000":                                     nil,
+		"DoAll of 1001 requests":                                                         make([]pglimit.Request, 1001),
 		"request 1: pglimit: Request.Key is empty":                                       {{Key: "a"}, {}},
 		`Request.Key "a" is asked for twice: ask once, for the Tokens of both (1 and 2)`: {{Key: "a"}, {Key: "b"}, {Key: "a", Tokens: 2}},
 		`give one of them another Request.Limiter, such as "api/day"`:                    {{Key: "a"}, {Key: "a", Limit: day}},
@@ -141,14 +141,14 @@ func TestBadGroupsAreErrors(t *testing.T) {
 		"Limit.Burst is 99":                                                              {{Key: "a", Limit: day.WithBurst(99)}},
 		"Limit.Period is -1ns":                                                           {{Key: "a", Limit: pglimit.Limit{Tokens: 1, Period: -1, Burst: 1}}},
 	} {
-		if g, err := limiter.AllowAll(t.Context(), requests...); err == nil || !strings.Contains(err.Error(), says) || g.Allowed {
+		if g, err := limiter.DoAll(t.Context(), requests...); err == nil || !strings.Contains(err.Error(), says) || g.Allowed {
 			t.Errorf("%.500s: %v: want %q", fmt.Sprint(requests), err, says)
 		}
 	}
 	if len(s.asked) > 0 {
 		t.Errorf("asked %q", s.asked)
 	}
-	if _, err := newLimiter(t, &fake{}, nil).AllowAll(t.Context(), pglimit.Request{Key: "a"}); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := newLimiter(t, &fake{}, nil).DoAll(t.Context(), pglimit.Request{Key: "a"}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
 }
@@ -167,7 +167,7 @@ func TestTheMemoryDeniesGroups(t *testing.T) {
 			for _, key := range keys {
 				requests = append(requests, pglimit.Request{Key: key})
 			}
-			g, err := limiter.AllowAll(t.Context(), requests...)
+			g, err := limiter.DoAll(t.Context(), requests...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -193,7 +193,7 @@ func TestTheMemoryDeniesGroups(t *testing.T) {
 			t.Errorf("%+v, asked %q", stats, s.asked)
 		}
 		// Another limiter's bucket of the same key is another bucket.
-		if g, err := limiter.AllowAll(t.Context(), pglimit.Request{Key: "empty", Limiter: "other"}); err != nil || !g.Allowed {
+		if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "empty", Limiter: "other"}); err != nil || !g.Allowed {
 			t.Errorf("%+v, %v", g, err)
 		}
 		later(time.Second)
@@ -222,7 +222,7 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 		s := newGrouping()
 		s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { return nil, away }
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.OnError = test.onError })
-		g, err := limiter.AllowAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "b", Tokens: 2})
+		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "b", Tokens: 2})
 		if err != nil || g.Allowed != test.allowed || g.RetryAfter != test.after || g.Decisions[0].Source != pglimit.FromFallback {
 			t.Errorf("%s: %+v, %v", name, g, err)
 		}
@@ -237,7 +237,7 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 	}
 	s := newGrouping()
 	s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { return nil, away }
-	if _, err := newLimiter(t, s, nil).AllowAll(t.Context(), pglimit.Request{Key: "a"}); !errors.Is(err, away) {
+	if _, err := newLimiter(t, s, nil).DoAll(t.Context(), pglimit.Request{Key: "a"}); !errors.Is(err, away) {
 		t.Error(err)
 	}
 	refuses := newLimiter(t, s, func(c *pglimit.Config) {
@@ -245,7 +245,7 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 			return pglimit.Decision{}, errNothing
 		}
 	})
-	if _, err := refuses.AllowAll(t.Context(), pglimit.Request{Key: "a"}); !errors.Is(err, errNothing) {
+	if _, err := refuses.DoAll(t.Context(), pglimit.Request{Key: "a"}); !errors.Is(err, errNothing) {
 		t.Error(err)
 	}
 }
@@ -267,7 +267,7 @@ func TestFailLocalTakesNoPartOfAGroup(t *testing.T) {
 	for i := range allowed {
 		work.Go(func() {
 			for range 100 {
-				g, err := limiter.AllowAll(t.Context(), pglimit.Request{Key: "plenty"}, pglimit.Request{Key: "few", Limit: slow.WithBurst(50)})
+				g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "plenty"}, pglimit.Request{Key: "few", Limit: slow.WithBurst(50)})
 				if err != nil {
 					t.Error(err)
 				}
@@ -306,18 +306,18 @@ func TestNonsenseAboutAGroupIsAnError(t *testing.T) {
 	} {
 		s := newGrouping()
 		s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { return decisions, nil }
-		if g, err := newLimiter(t, s, nil).AllowAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "b"}); err == nil {
+		if g, err := newLimiter(t, s, nil).DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "b"}); err == nil {
 			t.Errorf("%s: %+v", name, g)
 		}
 	}
 	s := newGrouping()
 	s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { panic("nonsense") }
 	limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off = false })
-	if _, err := limiter.AllowAll(t.Context(), pglimit.Request{Key: "a"}); err == nil || !strings.Contains(err.Error(), "panicked: nonsense") {
+	if _, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}); err == nil || !strings.Contains(err.Error(), "panicked: nonsense") {
 		t.Error(err)
 	}
 	s.answer = nil
-	if g, err := limiter.AllowAll(t.Context(), pglimit.Request{Key: "a"}); err != nil || !g.Allowed {
+	if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}); err != nil || !g.Allowed {
 		t.Errorf("%+v, %v", g, err)
 	}
 }
@@ -336,14 +336,14 @@ func TestAGroupWaitsAsOneCaller(t *testing.T) {
 			group := []pglimit.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}}
 			failed := make(chan error, 1)
 			go func() {
-				_, err := limiter.AllowAll(t.Context(), group...)
+				_, err := limiter.DoAll(t.Context(), group...)
 				failed <- err
 			}()
 			synctest.Wait()
 			if waiting := limiter.Stats().Waiting; waiting != 1 {
 				t.Errorf("%d are waiting", waiting)
 			}
-			if _, err := limiter.AllowAll(t.Context(), group...); !errors.Is(err, pglimit.ErrOverloaded) {
+			if _, err := limiter.DoAll(t.Context(), group...); !errors.Is(err, pglimit.ErrOverloaded) {
 				t.Error(err)
 			}
 			if err := <-failed; !errors.Is(err, pglimit.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
@@ -352,7 +352,7 @@ func TestAGroupWaitsAsOneCaller(t *testing.T) {
 			if err := limiter.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if _, err := limiter.AllowAll(t.Context(), group...); !errors.Is(err, pglimit.ErrClosed) {
+			if _, err := limiter.DoAll(t.Context(), group...); !errors.Is(err, pglimit.ErrClosed) {
 				t.Error(err)
 			}
 		})
@@ -371,7 +371,7 @@ func TestAGroupThatNobodyWaitsForIsGivenBack(t *testing.T) {
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Memory.Off = false, false })
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if _, err := limiter.AllowAll(ctx, pglimit.Request{Key: "a"}, pglimit.Request{Key: "b", Tokens: 4}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := limiter.DoAll(ctx, pglimit.Request{Key: "a"}, pglimit.Request{Key: "b", Tokens: 4}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		later(2 * time.Second)
@@ -381,7 +381,7 @@ func TestAGroupThatNobodyWaitsForIsGivenBack(t *testing.T) {
 		if stats := limiter.Stats(); stats.GivenBack != 5 || stats.LostTokens != 0 {
 			t.Errorf("%+v", stats)
 		}
-		if g, err := limiter.AllowAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "b", Tokens: 4}); err != nil || !g.Allowed {
+		if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "b", Tokens: 4}); err != nil || !g.Allowed {
 			t.Errorf("%+v, %v", g, err)
 		}
 	})

@@ -10,14 +10,14 @@ import (
 )
 
 // A request whose answer was lost is sent again with its ID, and is charged once.
-func ExampleLimiter_AllowOnce() {
+func ExampleLimiter_Do_id() {
 	limiter, _ := pglimit.New(noDB{}, pglimittest.Memory(), pglimit.Config{ // strategies.TokenBucket{}, say
 		Name:  "mails",
 		Limit: pglimit.PerHour(100),
 		IDTTL: 10 * time.Minute, // longer than all tries take
 	})
 	for _, id := range []string{"mail-17", "mail-17", "mail-18"} {
-		d, err := limiter.AllowOnce(context.Background(), "user:42", id)
+		d, err := limiter.Do(context.Background(), pglimit.Request{Key: "user:42", Tokens: 1, ID: id})
 		fmt.Println(id, d.Allowed, d.Remaining, err)
 	}
 	// Output:

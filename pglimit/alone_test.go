@@ -78,12 +78,12 @@ func TestARequestWithAnIDGoesOutAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &onceFake{fake: &fake{take: grantAll}}
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Memory.Off, c.Combine.Off, c.IDTTL = false, false, time.Hour })
-		d, err := limiter.AllowOnce(t.Context(), "k", "id")
+		d, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
 		want := pglimit.Request{Limiter: "api", Key: "k", Limit: limiter.Limit(), Tokens: 1, Unit: 1, ID: "id"}
 		if err != nil || !d.Allowed || d.Limit != limiter.Limit() || len(s.asked) != 1 || s.asked[0] != want || s.ttl != time.Hour {
 			t.Errorf("%+v, %v; asked %+v for %v", d, err, s.asked, s.ttl)
 		}
-		decisions, err := limiter.Take(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 2, ID: "id"}, pglimit.Request{Key: "c", Tokens: 3})
+		decisions, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 2, ID: "id"}, pglimit.Request{Key: "c", Tokens: 3})
 		if err != nil || decisions[0].Granted != 1 || decisions[1].Granted != 2 || decisions[2].Granted != 3 {
 			t.Errorf("%+v, %v", decisions, err)
 		}
@@ -117,7 +117,9 @@ func TestWhatIsRememberedOfARequestWithAnID(t *testing.T) {
 				t.Errorf("%s: %+v, %v", what, d, err)
 			}
 		}
-		withID := func() (pglimit.Decision, error) { return limiter.AllowOnce(t.Context(), "k", "id") }
+		withID := func() (pglimit.Decision, error) {
+			return limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
+		}
 		without := func() (pglimit.Decision, error) { return limiter.Allow(t.Context(), "k") }
 		ask("a grant", withID, pglimit.FromDatabase, true)
 		ask("it is not remembered", without, pglimit.FromDatabase, false)
@@ -138,12 +140,11 @@ func TestIDsThatAreRefused(t *testing.T) {
 	}}
 	limiter := newLimiter(t, clash, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
 	for id, want := range map[string]string{
-		"":                       "pglimit: Request.ID is empty: name the request (to take without an ID, use Allow)",
 		"\x00":                   `pglimit: Request.ID "\x00" has a NUL byte, which Postgres cannot store`,
 		strings.Repeat("i", 129): "pglimit: Request.ID has 129 bytes: at most 128 are allowed (hash what is longer)",
 		"id":                     "pglimit: Request.ID is taken",
 	} {
-		_, err := limiter.AllowOnce(t.Context(), "k", id)
+		_, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: id})
 		if bad := (*pglimit.RequestError)(nil); !errors.As(err, &bad) || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -152,8 +153,8 @@ func TestIDsThatAreRefused(t *testing.T) {
 		t.Errorf("%+v", stats)
 	}
 	unable := newLimiter(t, &fake{}, nil)
-	_, err := unable.AllowOnce(t.Context(), "k", "id")
-	_, several := unable.Take(t.Context(), pglimit.Request{Key: "k", Tokens: 1}, pglimit.Request{Key: "l", Tokens: 1, ID: "id"})
+	_, err := unable.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
+	_, several := unable.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 1}, pglimit.Request{Key: "l", Tokens: 1, ID: "id"})
 	for _, err := range []error{err, several} {
 		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "the strategy fake cannot charge a request with an ID once") {
 			t.Error(err)
@@ -164,7 +165,7 @@ func TestIDsThatAreRefused(t *testing.T) {
 		`ID is "id": a Limiter with Config.Block`: {Key: "k", Tokens: 1, ID: "id"},
 		"Unit is 1: with Config.Block":            {Key: "k", Tokens: 2, Unit: 1},
 	} {
-		_, err := blocking.Take(t.Context(), pglimit.Request{Key: "k", Tokens: 1}, r)
+		_, err := blocking.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 1}, r)
 		if bad := (*pglimit.RequestError)(nil); !errors.As(err, &bad) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%v: want it to say %s", err, what)
 		}
@@ -183,18 +184,18 @@ func TestARequestThatGoesAloneIsWatched(t *testing.T) {
 			return pglimit.Decision{}, ctx.Err()
 		}}
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Timeout, c.MaxWaiting, c.Breaker.Off = time.Second, 1, false })
-		if _, err := limiter.AllowOnce(t.Context(), "k", "panic"); err == nil || !strings.Contains(err.Error(), "panicked") {
+		if _, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "panic"}); err == nil || !strings.Contains(err.Error(), "panicked") {
 			t.Error(err)
 		}
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
 			began := time.Now()
-			if _, err := limiter.AllowOnce(t.Context(), "k", "id"); !errors.Is(err, pglimit.ErrUnavailable) || time.Since(began) > time.Second {
+			if _, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"}); !errors.Is(err, pglimit.ErrUnavailable) || time.Since(began) > time.Second {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 		})
 		synctest.Wait()
-		if _, err := limiter.AllowOnce(t.Context(), "k", "id"); !errors.Is(err, pglimit.ErrOverloaded) {
+		if _, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"}); !errors.Is(err, pglimit.ErrOverloaded) {
 			t.Error(err)
 		}
 		waiting.Wait()
@@ -217,7 +218,7 @@ func TestHowManyGoAloneAtOnce(t *testing.T) {
 		}
 		for limiter, most := range map[*pglimit.Limiter]int{limiter: 3, limiter.InTx(pglimitTx{}): 1} {
 			s.most, s.asked = 0, nil
-			if decisions, err := limiter.Take(t.Context(), requests...); err != nil || len(decisions) != 9 {
+			if decisions, err := limiter.DoEach(t.Context(), requests...); err != nil || len(decisions) != 9 {
 				t.Error(err)
 			}
 			last := make(map[string]string)
@@ -247,7 +248,7 @@ func TestTheOrderOfThoseThatGoAlone(t *testing.T) {
 			key, limiter, _ := strings.Cut(name, "/")
 			requests = append(requests, pglimit.Request{Key: key, Limiter: limiter, Tokens: 1, ID: fmt.Sprint(i)})
 		}
-		if _, err := in.Take(t.Context(), requests...); err != nil {
+		if _, err := in.DoEach(t.Context(), requests...); err != nil {
 			t.Error(err)
 		}
 		var order string

@@ -54,7 +54,7 @@ func TestAHeldRowWithoutCombining(t *testing.T) {
 		for _, key := range test.keys {
 			requests = append(requests, pglimit.Request{Key: key, Tokens: 1})
 		}
-		decisions, err := test.limiter.Take(t.Context(), requests...)
+		decisions, err := test.limiter.DoEach(t.Context(), requests...)
 		if err != nil || slices.ContainsFunc(decisions, func(d pglimit.Decision) bool { return !d.Allowed }) {
 			t.Errorf("%q: %+v, %v", test.keys, decisions, err)
 		}
@@ -74,7 +74,7 @@ func TestNobodyWaitsWhoHasAnAnswer(t *testing.T) {
 				_, _ = limiter.Allow(t.Context(), "a")
 				_, _ = limiter.Peek(t.Context(), "a")
 				_, _ = limiter.InTx(pglimitTx{}).Allow(t.Context(), "a")
-				_, _ = limiter.Take(t.Context(), pglimit.Request{Key: "b", Tokens: 1}, pglimit.Request{Key: "c", Tokens: 1}, pglimit.Request{Key: "d", Tokens: 1})
+				_, _ = limiter.DoEach(t.Context(), pglimit.Request{Key: "b", Tokens: 1}, pglimit.Request{Key: "c", Tokens: 1}, pglimit.Request{Key: "d", Tokens: 1})
 			}
 			if stats := limiter.Stats(); stats.Waiting != 0 {
 				t.Errorf("%s, alone %t: %d wait", name, alone, stats.Waiting)

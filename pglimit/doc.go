@@ -40,7 +40,7 @@
 //   - Combining (on): while a call is under way, requests queue up. They go out together
 //     when it returns. The more callers, the less a decision costs.
 //
-// Groups of [Limiter.AllowAll] pass the memory, the breaker and a queue of their own. A request with
+// Groups of [Limiter.DoAll] pass the memory, the breaker and a queue of their own. A request with
 // an ID, and with [Config].Block any, passes the breaker and goes out by itself.
 //
 // The stages call Postgres from goroutines of their own, which end when nobody waits, and at

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/flight"
+	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 )
 
 // door of a bucket: behind it callers ask Postgres for places. A place of somebody who gave up is
@@ -187,7 +187,7 @@ func (s *sleepers) giveUp(ctx context.Context, r Request, own *sleeper) {
 	s.mu.Unlock()
 	select {
 	case <-e.gone:
-	case <-time.After(flight.SettleTime): // somebody who is asking has no answer yet: it is given back after that
+	case <-time.After(wait.SettleTime): // somebody who is asking has no answer yet: it is given back after that
 	}
 }
 

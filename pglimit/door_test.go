@@ -221,7 +221,7 @@ func TestAHookThatPanicsLeavesTheLine(t *testing.T) {
 		bad = true
 		func() {
 			defer func() { _ = recover() }()
-			_, _ = limiter.WaitUpTo(t.Context(), "k", 1, time.Hour)
+			_, _ = limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, MaxWait: time.Hour})
 		}()
 		synctest.Wait()
 		if stats := limiter.Stats(); stats.Asleep != 0 || stats.GivenBack != 1 {

@@ -243,7 +243,7 @@ func TestReset(t *testing.T) {
 // silent is a strategy that answers with nothing.
 type silent struct{ pglimit.Strategy }
 
-func (silent) Name() string              { return "silent" }
+func (silent) Name() string                 { return "silent" }
 func (silent) Check(*pglimit.Request) error { return nil }
 func (silent) Take(context.Context, pglimit.Session, []pglimit.Request) ([]pglimit.Decision, error) {
 	return nil, nil
@@ -278,7 +278,7 @@ func TestAStrategyThatOnlyTakesWillDo(t *testing.T) {
 
 type onlyTakes struct{}
 
-func (*onlyTakes) Name() string              { return "only takes" }
+func (*onlyTakes) Name() string                 { return "only takes" }
 func (*onlyTakes) Check(*pglimit.Request) error { return nil }
 func (*onlyTakes) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))

@@ -3,8 +3,6 @@ package pglimit
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -30,8 +28,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string) (*Reservation, error)
 
 // ReserveN takes n tokens of the key's bucket, which may be used after the Reservation's Delay. Nobody else
 // gets them. If they come back later than [Config].MaxAhead from now, nothing is taken and
-// the Reservation is not OK. More tokens than a burst are a [*RequestError]. The strategy must be a
-// [Reserver], without Config.Block; else the error satisfies errors.Is(err, [errors.ErrUnsupported]). If
+// the Reservation is not OK. More tokens than a burst are a [*RequestError]. The strategy must know Ahead, as TokenBucket and Upsert do, without Config.Block; else the error satisfies errors.Is(err, [errors.ErrUnsupported]). If
 // OnError granted them, the Reservation is OK, and Cancel has nothing to give back.
 func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservation, error) {
 	if n < 1 {
@@ -42,7 +39,10 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservati
 	}
 	r := l.request(key, n)
 	r.Ahead = min(cmp.Or(l.config.MaxAhead, r.Limit.Window()), MaxWindow-r.Limit.Window())
-	d, err := l.decide(ctx, r)
+	if err := l.complete(&r, r.Limit); err != nil {
+		return nil, err
+	}
+	d, err := l.decideOne(ctx, &r)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (l *Limiter) canReserve() error {
 		return err
 	}
 	if l.blocks() {
-		return fmt.Errorf("pglimit: a Limiter with Config.Block grants no tokens ahead of their time: ask another Limiter: %w", errors.ErrUnsupported)
+		return errBlocks
 	}
 	return nil
 }
@@ -87,5 +87,5 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	if !r.OK() || r.decision.Source == FromFallback || r.over.Swap(true) {
 		return nil
 	}
-	return r.limiter.refund(ctx, refundOf(r.request, r.decision, r.decision.Granted))
+	return r.limiter.refund(ctx, []Refund{refundOf(r.request, r.decision, r.decision.Granted)})
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/flight"
 	"github.com/pglimit/ratelimit/pglimit/internal/skew"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -18,11 +17,11 @@ import (
 // others behind move up: a place that is given back in the middle would be lost to all, because
 // what others have reserved does not move.
 type sleepers struct {
-	*wait.Crowd
+	*wait.Callers
 	ended    context.Context // by Close
 	end      context.CancelFunc
 	giveBack func(ctx context.Context, refunds []Refund) error
-	stats    flight.Stats
+	stats    wait.Stats
 
 	mu    sync.Mutex
 	lines map[Request][]*sleeper // by what they asked for, without Ahead; sorted by due
@@ -57,7 +56,7 @@ func inLine(r Request) Request {
 
 func newSleepers(giveBack func(ctx context.Context, refunds []Refund) error) *sleepers {
 	s := &sleepers{
-		Crowd:    wait.NewCrowd(math.MaxInt), // how many they are is bounded by how long they may wait, and by the rate
+		Callers:  wait.NewCallers(math.MaxInt), // how many they are is bounded by how long they may wait, and by the rate
 		giveBack: giveBack,
 		lines:    make(map[Request][]*sleeper), doors: make(map[rate.Bucket]*door), call: make(chan struct{}, 1),
 	}
@@ -68,7 +67,7 @@ func newSleepers(giveBack func(ctx context.Context, refunds []Refund) error) *sl
 // Close wakes all sleepers, and waits until they have given back what they had reserved.
 func (s *sleepers) Close(ctx context.Context) error {
 	s.end()
-	return s.Crowd.Close(ctx)
+	return s.Callers.Close(ctx)
 }
 
 // join the line.

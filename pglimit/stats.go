@@ -6,12 +6,12 @@ import (
 	"sync/atomic"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/count"
-	"github.com/pglimit/ratelimit/pglimit/internal/flight"
+	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Stats counts the answers that a [Limiter] gave since New, also through InTx and OnConn, and
-// what they cost. An answer of AllowAll counts as one. Each field's tag says what it counts. To export them, range over [Stats.All].
+// what they cost. An answer of DoAll counts as one. Each field's tag says what it counts. To export them, range over [Stats.All].
 type Stats struct {
 	Allowed   BySource `name:"allowed" label:"source" help:"Requests granted, and peeks that found the tokens, by where the decision came from."`
 	Denied    BySource `name:"denied" label:"source" help:"Requests denied, and peeks that did not find the tokens, by where the decision came from."`
@@ -159,9 +159,9 @@ func (l *Limiter) Stats() Stats {
 		of := &l.leases.Stats
 		s.LeaseTrips, s.LeasedTokens, s.UnspentTokens = of.Trips.Load(), of.LeasedTokens.Load(), of.UnspentTokens.Load()
 	}
-	gone := []*flight.Stats{&l.sleepers.stats} // of callers who had left
+	gone := []*wait.Stats{&l.sleepers.stats} // of callers who had left
 	if l.combiner != nil {
-		gone = append(gone, &l.combiner.Stats, &l.groups.Stats)
+		gone = append(gone, &l.combiner.Stats)
 	}
 	for _, of := range gone {
 		s.PassedOnTokens += of.PassedOn.Load()

@@ -77,7 +77,7 @@ func TestTakeDecidesInOrderAndInOneCall(t *testing.T) {
 				return decisions, err
 			}}
 			limiter := newLimiter(t, strategy, change)
-			decisions, err := limiter.Take(t.Context(), wants(t, test.ask)...)
+			decisions, err := limiter.DoEach(t.Context(), wants(t, test.ask)...)
 			if got := granted(decisions); err != nil || got != test.want {
 				t.Errorf("%s: %s, %v; want %s", test.ask, got, err, test.want)
 			}
@@ -117,7 +117,7 @@ func TestTakeNeedsOneCallOfEachLane(t *testing.T) {
 			requests = append(requests, pglimit.Request{Key: fmt.Sprint("k", key), Tokens: 1})
 		}
 		began := time.Now()
-		decisions, err := limiter.Take(t.Context(), requests...)
+		decisions, err := limiter.DoEach(t.Context(), requests...)
 		if took := time.Since(began); err != nil || took != time.Millisecond || len(strategy.taken) != lanes {
 			t.Errorf("%d calls, one after another, in %v, %v", len(strategy.taken), took, err)
 		}
@@ -139,7 +139,7 @@ func TestWhatIsTakenInPartIsSharedOut(t *testing.T) {
 		first := c.ask(t.Context(), "a", 2)
 		var part []pglimit.Decision
 		var err error
-		go func() { part, err = c.limiter.Take(t.Context(), wants(t, "a:6/2 b:9/3")...) }()
+		go func() { part, err = c.limiter.DoEach(t.Context(), wants(t, "a:6/2 b:9/3")...) }()
 		synctest.Wait()
 		last := c.ask(t.Context(), "a", 2)
 		s.finish()
@@ -171,7 +171,7 @@ func TestTakeAnswersWhatIsKnownWithoutACall(t *testing.T) {
 		if d, err := limiter.AllowN(t.Context(), "few", 5); err != nil || d.Allowed {
 			t.Errorf("%+v, %v", d, err)
 		}
-		decisions, err := limiter.Take(t.Context(), wants(t, "few:5 a:1 few:6 few:0")...)
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "few:5 a:1 few:6 few:0")...)
 		if err != nil || granted(decisions) != "-/3 1/19 -/3 -/3" || strategy.asked(1) != "a:1 few:0/1" {
 			t.Errorf("%s, %v, asked %s", granted(decisions), err, strategy.asked(1))
 		}
@@ -180,15 +180,15 @@ func TestTakeAnswersWhatIsKnownWithoutACall(t *testing.T) {
 				t.Errorf("%d: %v", i, decisions[i].Source)
 			}
 		}
-		if decisions, err := limiter.Take(t.Context(), wants(t, "few:5 few:7")...); err != nil || len(decisions) != 2 || len(strategy.taken) != 2 {
+		if decisions, err := limiter.DoEach(t.Context(), wants(t, "few:5 few:7")...); err != nil || len(decisions) != 2 || len(strategy.taken) != 2 {
 			t.Errorf("%+v, %v, %d calls", decisions, err, len(strategy.taken))
 		}
 		// That five are not there says nothing of two: of six in units of two there are some.
-		if decisions, err := limiter.Take(t.Context(), wants(t, "few:6/2")...); err != nil || granted(decisions) != "2/1" {
+		if decisions, err := limiter.DoEach(t.Context(), wants(t, "few:6/2")...); err != nil || granted(decisions) != "2/1" {
 			t.Errorf("%s, %v", granted(decisions), err)
 		}
 		// Now it is known that two are not, and so no units of two, or of more.
-		if decisions, err := limiter.Take(t.Context(), wants(t, "few:6/2 few:9/3")...); err != nil || granted(decisions) != "-/1 -/1" || len(strategy.taken) != 3 ||
+		if decisions, err := limiter.DoEach(t.Context(), wants(t, "few:6/2 few:9/3")...); err != nil || granted(decisions) != "-/1 -/1" || len(strategy.taken) != 3 ||
 			decisions[0].RetryAfter > 100*time.Millisecond || decisions[1].RetryAfter < 100*time.Millisecond || decisions[1].RetryAfter > 200*time.Millisecond {
 			t.Errorf("%+v, %v, %d calls", decisions, err, len(strategy.taken))
 		}
@@ -202,7 +202,7 @@ func TestTakeSpendsLeases(t *testing.T) {
 		limiter := leasing(t, b, pglimit.PerSecond(1000))
 		load(t, limiter, 2*time.Millisecond, time.Second)
 		calls, before, began := len(b.taken), limiter.Stats(), time.Now()
-		decisions, err := limiter.Take(t.Context(), wants(t, "a:1 a:2")...)
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 a:2")...)
 		if err != nil || len(decisions) != 2 || decisions[0].Source != pglimit.FromLease || decisions[1].Source != pglimit.FromLease || decisions[1].Granted != 2 {
 			t.Errorf("%+v, %v", decisions, err)
 		}
@@ -210,7 +210,7 @@ func TestTakeSpendsLeases(t *testing.T) {
 			t.Errorf("%d calls, %+v", len(b.taken)-calls, since)
 		}
 		// A peek says what this process could have: what it has set aside, too.
-		decisions, err = limiter.Take(t.Context(), wants(t, "a:0")...)
+		decisions, err = limiter.DoEach(t.Context(), wants(t, "a:0")...)
 		peek, _ := limiter.Peek(t.Context(), "a")
 		if err != nil || len(decisions) != 1 || !decisions[0].Allowed || peek.Remaining-decisions[0].Remaining > 10 || decisions[0].Remaining-b.left(limiter.Limit()) < 5 {
 			t.Errorf("%+v, %v; the other way %+v, %d in the bucket", decisions, err, peek, b.left(limiter.Limit()))
@@ -240,7 +240,7 @@ func TestTakeTurnsAwayWhatCannotBeAnswered(t *testing.T) {
 		strategy := &fake{}
 		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
 		good := pglimit.Request{Limiter: "api", Key: "k", Limit: limiter.Limit(), Tokens: 1, Unit: 1}
-		decisions, err := limiter.Take(t.Context(), good, good, test.bad, good)
+		decisions, err := limiter.DoEach(t.Context(), good, good, test.bad, good)
 		var bad *pglimit.RequestError
 		if !errors.As(err, &bad) || bad.Field != test.field || err.Error() != "request 2: "+test.says || decisions != nil {
 			t.Errorf("%v, %v\nwant request 2: %s", decisions, err, test.says)
@@ -255,7 +255,7 @@ func TestTakeOfNothingIsNothing(t *testing.T) {
 	t.Parallel()
 	strategy := &fake{take: fail(errDown)}
 	limiter := newLimiter(t, strategy, nil)
-	if decisions, err := limiter.Take(t.Context()); decisions != nil || err != nil || len(strategy.taken) > 0 {
+	if decisions, err := limiter.DoEach(t.Context()); decisions != nil || err != nil || len(strategy.taken) > 0 {
 		t.Errorf("%v, %v, %d calls", decisions, err, len(strategy.taken))
 	}
 }
@@ -274,7 +274,7 @@ func TestOneRequestsFaultIsItsOwn(t *testing.T) {
 		}}
 		limiter := newLimiter(t, strategy, change)
 		ask := wants(t, "a:2 bad:1 a:2 c:7 bad:2")
-		decisions, err := limiter.Take(t.Context(), ask...)
+		decisions, err := limiter.DoEach(t.Context(), ask...)
 		if got := granted(decisions); got != "2/1 -/0 -/1 7/0 -/0" || decisions[1] != (pglimit.Decision{}) {
 			t.Errorf("%s", got)
 		}
@@ -287,7 +287,7 @@ func TestOneRequestsFaultIsItsOwn(t *testing.T) {
 		// And OnError is asked of it alone.
 		onError := asked{answer: pglimit.FailOpen}
 		limiter = newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.OnError = onError.onError })
-		decisions, err = limiter.Take(t.Context(), wants(t, "bad:4/2 b:1 bad:3")...)
+		decisions, err = limiter.DoEach(t.Context(), wants(t, "bad:4/2 b:1 bad:3")...)
 		if got := granted(decisions); err != nil || got != "4/0 1/19 3/0" || decisions[0].Source != pglimit.FromFallback || decisions[1].Source != pglimit.FromDatabase {
 			t.Errorf("%s, %v", got, err)
 		}
@@ -312,7 +312,7 @@ func TestTakeOfAKeyThatIsLocked(t *testing.T) {
 			limiter := newLimiter(t, s, func(c *pglimit.Config) { change(c); c.Timeout, c.Breaker.Off = time.Second, !breaker })
 			release := s.hold("held")
 			time.AfterFunc(500*time.Millisecond, release)
-			decisions, err := limiter.Take(t.Context(), wants(t, "a:1 held:1 b:2 held:2")...)
+			decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 held:1 b:2 held:2")...)
 			if got := granted(decisions); err != nil || got != "1/0 1/0 2/0 2/0" {
 				t.Errorf("%s, %v", got, err)
 			}
@@ -327,7 +327,7 @@ func TestTakeOfAKeyThatIsLocked(t *testing.T) {
 				t.Errorf("patiently asked for %v", order)
 			}
 			defer s.hold("held")()
-			decisions, err = limiter.Take(t.Context(), wants(t, "held:1 a:1 b:2")...)
+			decisions, err = limiter.DoEach(t.Context(), wants(t, "held:1 a:1 b:2")...)
 			if got := granted(decisions); got != "-/0 1/0 2/0" || err == nil || !strings.HasPrefix(err.Error(), "request 0: ") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s, %v", got, err)
 			}
@@ -345,7 +345,7 @@ func TestTakeInAnOutageIsOneCall(t *testing.T) {
 	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
 		strategy := &fake{take: fail(errDown)}
 		limiter := newLimiter(t, strategy, change)
-		decisions, err := limiter.Take(t.Context(), wants(t, "a:1 b:1 c:1")...)
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1 c:1")...)
 		if !errors.Is(err, errDown) || strings.Count(err.Error(), "request ") != 3 || len(decisions) != 3 || decisions[0] != (pglimit.Decision{}) || len(strategy.taken) != 1 {
 			t.Errorf("%v, %v, %d calls", decisions, err, len(strategy.taken))
 		}
@@ -369,7 +369,7 @@ func TestTakeHasOneTimeLimit(t *testing.T) {
 		}}
 		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.Timeout = 1500 * time.Millisecond })
 		began := time.Now()
-		decisions, err := limiter.Take(t.Context(), wants(t, "a:1 b:1 c:1")...)
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1 c:1")...)
 		if took := time.Since(began); took != 1500*time.Millisecond {
 			t.Errorf("after %v", took)
 		}
@@ -389,7 +389,7 @@ func TestTakeWhenTheCallerLeaves(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, leave)
 		began := time.Now()
-		decisions, err := limiter.Take(ctx, wants(t, "a:1 b:1")...)
+		decisions, err := limiter.DoEach(ctx, wants(t, "a:1 b:1")...)
 		if took := time.Since(began); took != time.Second || !errors.Is(err, context.Canceled) || granted(decisions) != "-/0 -/0" || len(onError.errs) > 0 {
 			t.Errorf("%v, %v after %v, asked %v", decisions, err, took, onError.errs)
 		}
@@ -408,7 +408,7 @@ func TestTakeAfterClose(t *testing.T) {
 		if err := limiter.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		_, err := limiter.Take(t.Context(), wants(t, "a:1 b:1")...)
+		_, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1")...)
 		if !errors.Is(err, pglimit.ErrClosed) || strings.Count(err.Error(), "request ") != 2 || len(strategy.taken) > 0 || limiter.Stats().Waiting != 0 {
 			t.Errorf("%v, %d calls, %+v", err, len(strategy.taken), limiter.Stats())
 		}
@@ -421,11 +421,11 @@ func TestTakeOfMoreThanMayWait(t *testing.T) {
 	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
 		strategy := &fake{take: grantAll}
 		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.MaxWaiting = 2 })
-		decisions, err := limiter.Take(t.Context(), wants(t, "a:1 b:1 c:1 d:1")...)
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1 c:1 d:1")...)
 		if got := granted(decisions); got != "-/0 -/0 -/0 -/0" || !errors.Is(err, pglimit.ErrOverloaded) || strings.Count(err.Error(), "request ") != 4 || len(strategy.taken) > 0 {
 			t.Errorf("%s, %v", got, err)
 		}
-		if decisions, err := limiter.Take(t.Context(), wants(t, "a:1 b:1")...); err != nil || granted(decisions) != "1/0 1/0" {
+		if decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1")...); err != nil || granted(decisions) != "1/0 1/0" {
 			t.Errorf("when there is room again: %v, %v", decisions, err)
 		}
 		if stats := limiter.Stats(); stats.Waiting != 0 || stats.Failed[pglimit.CauseOverloaded] != 4 {
@@ -445,7 +445,7 @@ func TestTakeInATransaction(t *testing.T) {
 		limiter := newLimiter(t, strategy, func(c *pglimit.Config) {
 			c.Combine.Off, c.Memory.Off, c.Breaker.Off, c.OnError = false, false, false, pglimit.FailOpen
 		})
-		decisions, err := limiter.InTx(pglimitTx{}).Take(t.Context(), wants(t, "a:1 b:2 a:3")...)
+		decisions, err := limiter.InTx(pglimitTx{}).DoEach(t.Context(), wants(t, "a:1 b:2 a:3")...)
 		if len(strategy.taken) != 1 || strategy.asked(0) != "a:1 b:2 a:3" || strategy.taken[0][0].Impatient {
 			t.Errorf("%d calls, %v", len(strategy.taken), strategy.taken)
 		}
@@ -459,7 +459,7 @@ func TestTakeInATransaction(t *testing.T) {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
-	if _, err := newLimiter(t, &fake{}, nil).InTx(nil).Take(t.Context(), wants(t, "a:1 b:1")...); err == nil || !strings.Contains(err.Error(), "got nil") {
+	if _, err := newLimiter(t, &fake{}, nil).InTx(nil).DoEach(t.Context(), wants(t, "a:1 b:1")...); err == nil || !strings.Contains(err.Error(), "got nil") {
 		t.Errorf("on nothing: %v", err)
 	}
 }
@@ -469,7 +469,7 @@ func TestTheDurabilityOfATakeIsTheStronger(t *testing.T) {
 	for _, own := range []pglimit.Durability{pglimit.Relaxed, pglimit.Durable} {
 		strategy := &fake{}
 		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Durability = own })
-		_, err := limiter.Take(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1, Durability: pglimit.Durable})
+		_, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1, Durability: pglimit.Durable})
 		if err != nil || strategy.taken[0][0].Durability != own || strategy.taken[0][1].Durability != pglimit.Durable {
 			t.Errorf("%v: %+v, %v", own, strategy.taken, err)
 		}
@@ -483,7 +483,7 @@ func TestTakeLeavesTheRequestsAlone(t *testing.T) {
 	limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Breaker.Off = false })
 	requests := []pglimit.Request{{Key: "a", Tokens: 2}, {Key: "b", Tokens: 1, Impatient: true}}
 	before := slices.Clone(requests)
-	if _, err := limiter.Take(t.Context(), requests...); err != nil || !slices.Equal(requests, before) {
+	if _, err := limiter.DoEach(t.Context(), requests...); err != nil || !slices.Equal(requests, before) {
 		t.Errorf("%+v, %v", requests, err)
 	}
 	if strategy.taken[0][1].Impatient {
@@ -501,7 +501,7 @@ func TestTakeKeepsTheOrderOfAKey(t *testing.T) {
 		if d, err := limiter.AllowN(t.Context(), "a", 5); err != nil || d.Allowed {
 			t.Fatalf("%+v, %v", d, err)
 		}
-		decisions, err := limiter.Take(t.Context(), wants(t, "a:5 a:1 b:1 a:5")...)
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:5 a:1 b:1 a:5")...)
 		if err != nil || granted(decisions) != "-/3 1/2 1/8 -/2" || strategy.asked(1) != "a:1 b:1 a:5" || decisions[0].Source != pglimit.FromMemory || decisions[3].Source != pglimit.FromDatabase {
 			t.Errorf("%+v, %v, asked %s", decisions, err, strategy.asked(1))
 		}
@@ -513,7 +513,7 @@ func TestTakeKeepsTheOrderOfAKey(t *testing.T) {
 		if b.setAside() == 0 {
 			t.Fatal("there is no lease")
 		}
-		decisions, err := limiter.Take(t.Context(), wants(t, "a:1 a:300 a:1")...)
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 a:300 a:1")...)
 		if err != nil || granted(decisions[1:]) != "300/599 1/598" || b.asked(len(b.taken)-1) != "a:300 a:1" {
 			t.Errorf("%+v, %v, asked %s", decisions, err, b.asked(len(b.taken)-1))
 		}
@@ -529,7 +529,7 @@ func TestTakeKeepsTheOrderOfAKey(t *testing.T) {
 	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { // what becomes busy by the Take itself
 		b := newBank()
 		limiter := newLimiter(t, b, func(c *pglimit.Config) { change(c); c.Leases.On, c.Limit = true, perHour(1000) })
-		decisions, err := limiter.Take(t.Context(), wants(t, "a:1 a:1 a:1 a:1 a:1 a:1 a:1")...)
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 a:1 a:1 a:1 a:1 a:1 a:1")...)
 		if got := granted(decisions); err != nil || got != "1/999 1/998 1/997 1/996 1/995 1/994 1/993" {
 			t.Errorf("%s, %v", got, err)
 		}
@@ -558,7 +558,7 @@ func TestTakeFetchesLeasesAtTheSameTime(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		decisions, err := limiter.Take(t.Context(), wants(t, strings.Join(keys, ":1 ")+":1")...)
+		decisions, err := limiter.DoEach(t.Context(), wants(t, strings.Join(keys, ":1 ")+":1")...)
 		if took := time.Since(began); err != nil || took != 40*time.Millisecond {
 			t.Errorf("%v after %v", err, took)
 		}

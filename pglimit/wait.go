@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/flight"
 	"github.com/pglimit/ratelimit/pglimit/internal/skew"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 )
@@ -40,48 +39,36 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Decision, error) {
 // Limiter of InTx or OnConn cannot wait, because the row would stay locked. Else the error satisfies
 // errors.Is(err, [errors.ErrUnsupported]).
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Decision, error) {
-	return l.waitN(ctx, key, n, l.config.MaxWait)
+	return l.wait(ctx, Request{Key: key, Tokens: n}, l.config.MaxWait)
 }
 
-// WaitUpTo is [Limiter.WaitN] with a [Config].MaxWait of the call's own, which must be positive; the
-// smaller of both counts. Unlike a deadline of ctx it bounds only the wait, not the round trip before
-// it, for which Config.Timeout is: tokens that are there are granted, however short longest is.
-func (l *Limiter) WaitUpTo(ctx context.Context, key string, n int64, longest time.Duration) (Decision, error) {
-	if longest <= 0 {
-		return Decision{}, &RequestError{Field: "Ahead", Why: fmt.Sprintf("is %v: a wait must be positive (to take without waiting, use Allow)", longest)}
+// wait for the tokens of a request, for longest at most; zero: until the deadline of ctx.
+func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (Decision, error) {
+	if err := l.canWait(&r); err != nil {
+		return Decision{}, err
 	}
-	if l.config.MaxWait > 0 {
+	if r.MaxWait > 0 && l.config.MaxWait > 0 {
 		longest = min(longest, l.config.MaxWait)
 	}
-	return l.waitN(ctx, key, n, longest)
-}
-
-// waitN waits for longest at most; zero: until the deadline of ctx.
-func (l *Limiter) waitN(ctx context.Context, key string, n int64, longest time.Duration) (Decision, error) {
-	if n < 1 {
-		return Decision{}, tooFew(n)
+	if r.MaxWait = 0; r.Limit == (Limit{}) {
+		r.Limit = l.Limit()
 	}
-	if err := l.canWait(); err != nil {
+	closed := l.sleepers.Enter(1)
+	if closed == nil {
+		defer l.sleepers.Leave(1)
+		ahead, err := l.longestWait(ctx, r.Limit, longest)
+		if err != nil {
+			return Decision{}, err
+		}
+		r.Ahead = ahead
+	}
+	if err := l.complete(&r, r.Limit); err != nil {
 		return Decision{}, err
 	}
-	r := l.request(key, n)
-	err := l.sleepers.Enter(1)
-	if err != nil {
-		var d Decision
-		err = l.tell(ctx, &r, &d, err)
-		return d, err
-	}
-	defer l.sleepers.Leave(1)
-	if r.Ahead, err = l.longestWait(ctx, r.Limit, longest); err != nil {
-		return Decision{}, err
-	}
-	if err = l.complete(&r, r.Limit); err != nil {
-		return Decision{}, err
-	}
+	u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1), Err: closed}
 	var own *sleeper
-	d, known := l.known(&r)
-	if !known {
-		own, d, err = l.findPlace(ctx, &r)
+	if closed == nil && !l.known(u) {
+		own = l.findPlace(ctx, u)
 	}
 	told := false
 	defer func() {
@@ -89,34 +76,36 @@ func (l *Limiter) waitN(ctx context.Context, key string, n int64, longest time.D
 			l.sleepers.giveUp(ctx, r, own)
 		}
 	}()
-	err = l.tell(ctx, &r, &d, err)
+	l.tell(ctx, u)
 	told = true
-	switch {
+	switch d := u.Decisions[0]; {
 	case own != nil:
 		return l.sitOut(ctx, r, own, d)
-	case err != nil:
-		return Decision{}, err
+	case u.Err != nil:
+		return Decision{}, u.Err
 	case d.Allowed && d.Delay > 0: // by the fallback
 		return l.sitOut(ctx, r, l.sleepers.join(r, d), d)
 	case d.Allowed:
 		return d, nil
 	case d.Source == FromFallback:
 		return d, fmt.Errorf("%w: so nobody can wait in turn, and OnError denied the request", ErrUnavailable)
+	default:
+		return d, tooLong(d.RetryAfter, u.Requests[0].Ahead)
 	}
-	return d, tooLong(d.RetryAfter, r.Ahead)
 }
 
 // findPlace takes an empty place, or asks Postgres for one. own is nil if there is none, or the tokens
 // are not Postgres's.
-func (l *Limiter) findPlace(ctx context.Context, r *Request) (own *sleeper, d Decision, err error) {
+func (l *Limiter) findPlace(ctx context.Context, u *unit) (own *sleeper) {
 	atDoor, cancel := l.timed(ctx)
-	own, d, err = l.sleepers.come(atDoor, r)
+	own, d, err := l.sleepers.come(atDoor, &u.Requests[0])
 	err = l.late(ctx, atDoor, err)
 	cancel()
-	if err != nil || own != nil {
-		return own, d, err
+	if err == nil && own == nil {
+		own, d, err = l.askForPlace(ctx, u.Requests[0])
 	}
-	return l.askForPlace(ctx, *r)
+	u.Decisions[0], u.Err = d, err
+	return own
 }
 
 // askForPlace asks Postgres. Who leaves meanwhile need not wait for the answer, but it is heard: what
@@ -129,18 +118,20 @@ func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *sleeper, d D
 	var caller wait.Caller[Request, answer]
 	caller.Begin(r)
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(max(flight.SettleTime, l.timeout), cancel) }) // sooner, it would not be known what it took
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(max(wait.SettleTime, l.timeout), cancel) }) // sooner, it would not be known what it took
 	l.sleepers.Stay(1)
 	go func() {
 		defer l.sleepers.Leave(1)
 		defer cancel()
 		defer stop()
-		d, err := l.ask(longer, r)
+		u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1)}
+		l.ask(longer, []*unit{u})
+		d := u.Decisions[0]
 		own := l.sleepers.answered(r, d)
 		if own != nil {
 			d = own.first
 		}
-		switch heard := caller.Answer(answer{own, d}, err); {
+		switch heard := caller.Answer(answer{own, d}, u.Err); {
 		case heard:
 		case own != nil:
 			l.sleepers.giveUp(longer, r, own)
@@ -152,9 +143,18 @@ func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *sleeper, d D
 	return got.own, got.decision, err
 }
 
-func (l *Limiter) canWait() error {
+func (l *Limiter) canWait(r *Request) error {
+	switch {
+	case r.Tokens < 1:
+		return tooFew(r.Tokens)
+	case r.MaxWait < 0:
+		return &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: a wait must be positive (to take without waiting, leave it out)", r.MaxWait)}
+	}
 	if err := l.canReserve(); err != nil {
 		return err
+	}
+	if r.Unit != 0 && r.Unit != r.Tokens || r.Ahead != 0 || r.ID != "" {
+		return &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: only a request that takes all or nothing, without Ahead or ID, can wait", r.MaxWait)}
 	}
 	if l.parent != nil {
 		return fmt.Errorf("pglimit: a wait in a transaction would hold the row locked: Reserve, or Wait on the Limiter itself: %w", errors.ErrUnsupported)

@@ -1,4 +1,4 @@
-package group_test
+package combine_test
 
 import (
 	"context"
@@ -7,17 +7,18 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/group"
+	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// calls are what the Lane calls: they do as the test says, and remember what they were asked. As
+// groupCalls are what the Lane groupCalls: they do as the test says, and remember what they were asked. As
 // they are, they grant everything and know of no denial.
-type calls struct {
+type groupCalls struct {
 	send     func(ctx context.Context, groups [][]rate.Request) error // nil: all are granted
 	giveBack func(ctx context.Context) error
 	recall   func(group []rate.Request) bool
@@ -27,24 +28,20 @@ type calls struct {
 	refunds []string
 }
 
-func (c *calls) lane() *group.Lane {
-	return group.New(group.Calls{
-		Send: func(ctx context.Context, groups [][]rate.Request) ([][]rate.Decision, error) {
+func (c *groupCalls) lane() *combine.Combiner {
+	var learned atomic.Uint64
+	return combine.New(1, combine.Functions{
+		Send: func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
+			groups := groupsOf(requests)
 			c.mu.Lock()
-			c.asked = append(c.asked, text(groups))
+			c.asked = append(c.asked, groupText(groups))
 			c.mu.Unlock()
 			if c.send != nil {
 				if err := c.send(ctx, groups); err != nil {
 					return nil, err
 				}
 			}
-			decisions := make([][]rate.Decision, len(groups))
-			for i := range groups {
-				for _, r := range groups[i] {
-					decisions[i] = append(decisions[i], rate.Decision{Allowed: true, Granted: r.Tokens})
-				}
-			}
-			return decisions, nil
+			return grant(requests), nil
 		},
 		GiveBack: func(ctx context.Context, refunds []rate.Refund) error {
 			c.mu.Lock()
@@ -57,14 +54,30 @@ func (c *calls) lane() *group.Lane {
 			}
 			return nil
 		},
-		Recall: func(group []rate.Request) ([]rate.Decision, bool) {
-			known := c.recall != nil && c.recall(group)
-			return make([]rate.Decision, len(group)), known
-		},
+		Learned: func() uint64 { return learned.Add(1) },
+		Recall:  func(group []rate.Request, _ []rate.Decision) bool { return c.recall != nil && c.recall(group) },
 	})
 }
 
-func text(groups [][]rate.Request) string {
+// groupsOf divides the requests of a call.
+func groupsOf(requests []rate.Request) (groups [][]rate.Request) {
+	for i, r := range requests {
+		if i == 0 || r.Group != requests[i-1].Group {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], r)
+	}
+	return groups
+}
+
+// decideGroup asks about a group.
+func decideGroup(ctx context.Context, c *combine.Combiner, group []rate.Request) ([]rate.Decision, error) {
+	u := &combine.Unit{Requests: group, Decisions: make([]rate.Decision, len(group))}
+	c.Decide(ctx, []*combine.Unit{u})
+	return u.Decisions, u.Err
+}
+
+func groupText(groups [][]rate.Request) string {
 	var texts []string
 	for _, group := range groups {
 		var keys []string
@@ -83,31 +96,29 @@ func text(groups [][]rate.Request) string {
 // groupOf is the group "a+b".
 func groupOf(keys string) (group []rate.Request) {
 	for key := range strings.SplitSeq(keys, "+") {
-		group = append(group, rate.Request{Limiter: "test", Key: key, Limit: rate.PerHour(1000), Tokens: 2, Unit: 2})
+		group = append(group, rate.Request{Limiter: "test", Key: key, Limit: rate.PerHour(1000), Tokens: 2, Unit: 2, Group: 1})
 	}
 	return group
 }
 
 // heard is what a caller was told.
-type heard struct {
+type heardGroup struct {
 	mu        sync.Mutex
 	decisions []rate.Decision
 	err       error
 }
 
-func (h *heard) told() ([]rate.Decision, error) {
+func (h *heardGroup) told() ([]rate.Decision, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.decisions, h.err
 }
 
-var errNoAnswer = errors.New("no answer yet")
-
 // ask in a goroutine of its own, behind all who have asked before.
-func ask(ctx context.Context, l *group.Lane, group []rate.Request) *heard {
-	h := &heard{err: errNoAnswer}
+func askGroup(ctx context.Context, l *combine.Combiner, group []rate.Request) *heardGroup {
+	h := &heardGroup{err: errNoAnswer}
 	go func() {
-		decisions, err := l.Decide(ctx, group)
+		decisions, err := decideGroup(ctx, l, group)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.decisions, h.err = decisions, err
@@ -116,7 +127,7 @@ func ask(ctx context.Context, l *group.Lane, group []rate.Request) *heard {
 	return h
 }
 
-func (h *heard) granted(t *testing.T) {
+func (h *heardGroup) granted(t *testing.T) {
 	t.Helper()
 	if decisions, err := h.told(); err != nil || len(decisions) == 0 || decisions[0].Granted != 2 {
 		t.Errorf("%+v, %v: want a grant", decisions, err)
@@ -124,20 +135,14 @@ func (h *heard) granted(t *testing.T) {
 }
 
 // wants an error, such as errNoAnswer.
-func (h *heard) wants(t *testing.T, want error) {
+func (h *heardGroup) wants(t *testing.T, want error) {
 	t.Helper()
 	if decisions, err := h.told(); !errors.Is(err, want) {
 		t.Errorf("%+v, %v: want %v", decisions, err, want)
 	}
 }
 
-// later waits for so long by the test's clock, and until what happens then has happened.
-func later(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
-func (c *calls) wants(t *testing.T, asked ...string) {
+func (c *groupCalls) wants(t *testing.T, asked ...string) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,8 +151,8 @@ func (c *calls) wants(t *testing.T, asked ...string) {
 	}
 }
 
-// slow is a send that takes a second.
-func slow(context.Context, [][]rate.Request) error {
+// slowGroup is a send that takes a second.
+func slowGroup(context.Context, [][]rate.Request) error {
 	time.Sleep(time.Second)
 	return nil
 }

@@ -5,8 +5,37 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/denials"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
+
+// Reset fills the key's bucket, and ends its block (see [Config.Block]). A call that is under way may be granted
+// behind it and be dated up to 100 ms earlier. Other processes keep the tokens that they have leased
+// (see [Config.Leases]), and can spend them besides the full bucket. The strategy must be
+// a [Resetter]; else the error satisfies errors.Is(err, [errors.ErrUnsupported]). A bad key is a
+// [*RequestError].
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	if err := rate.CheckKey(key); err != nil {
+		return err
+	}
+	strategy, able := l.strategy.(Resetter)
+	if !able {
+		return fmt.Errorf("pglimit: the strategy %s cannot reset a key: %w", l.strategy.Name(), errors.ErrUnsupported)
+	}
+	bucket := rate.Bucket{Limiter: l.config.Name, Key: key}
+	err := l.asCaller(ctx, 1, func(ctx context.Context) error {
+		defer l.leases.Pause(bucket)() // until the bucket is full: a lease could be spent on top of that
+		if err := l.leases.Drop(ctx, bucket); err != nil {
+			return err
+		}
+		return l.call(ctx, "reset", 0, func(ctx context.Context) error { return strategy.Reset(ctx, l.session, l.config.Name, key) })
+	})
+	l.forget(bucket) // also after an error: the reset may have been done
+	if err != nil {
+		return fmt.Errorf("pglimit: reset of %q: %w", key, err)
+	}
+	return nil
+}
 
 // ResetAll fills the buckets of all keys, and returns how many rows it removed: about as
 // many as there are keys that were taken from since the last cleanup. The strategy must be
@@ -39,7 +68,7 @@ func (l *Limiter) ResetAll(ctx context.Context) (int64, error) {
 			return err
 		})
 	}
-	l.denials.ForgetAll() // also after an error: some keys may have been reset
+	l.eachMemory((*denials.Memory).ForgetAll) // also after an error: some keys may have been reset
 	if err != nil {
 		return removed, fmt.Errorf("pglimit: reset of all keys of %q: %w", l.config.Name, err)
 	}

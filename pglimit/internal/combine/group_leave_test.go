@@ -1,4 +1,4 @@
-package group_test
+package combine_test
 
 import (
 	"context"
@@ -17,17 +17,17 @@ func TestACallerWhoLeavesIsNotCharged(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []error{nil, errors.New("away")} {
 		synctest.Test(t, func(t *testing.T) {
-			c := &calls{send: slow, giveBack: func(context.Context) error { return fails }}
+			c := &groupCalls{send: slowGroup, giveBack: func(context.Context) error { return fails }}
 			l := c.lane()
 			ctx, cancel := context.WithCancel(t.Context())
-			sent, stays := ask(ctx, l, groupOf("a+b")), ask(t.Context(), l, groupOf("a+c"))
-			queued := ask(ctx, l, groupOf("a+d"))
+			sent, stays := askGroup(ctx, l, groupOf("a+b")), askGroup(t.Context(), l, groupOf("a+c"))
+			queued := askGroup(ctx, l, groupOf("a+d"))
 			cancel()
 			synctest.Wait()
-			for _, h := range []*heard{sent, queued} {
+			for _, h := range []*heardGroup{sent, queued} {
 				h.wants(t, context.Canceled)
 			}
-			if _, err := l.Decide(ctx, groupOf("a")); !errors.Is(err, context.Canceled) {
+			if _, err := decideGroup(ctx, l, groupOf("a")); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 			later(5 * time.Second)
@@ -51,7 +51,7 @@ func TestACallerWhoLeavesIsNotCharged(t *testing.T) {
 func TestACallThatNobodyWaitsForIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &calls{send: func(ctx context.Context, groups [][]rate.Request) error {
+		c := &groupCalls{send: func(ctx context.Context, groups [][]rate.Request) error {
 			if groups[0][0].Key != "hangs" {
 				return nil
 			}
@@ -61,8 +61,8 @@ func TestACallThatNobodyWaitsForIsGivenUp(t *testing.T) {
 		l := c.lane()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		ask(ctx, l, groupOf("hangs+a"))
-		waits := ask(t.Context(), l, groupOf("b"))
+		askGroup(ctx, l, groupOf("hangs+a"))
+		waits := askGroup(t.Context(), l, groupOf("b"))
 		later(1900 * time.Millisecond)
 		waits.wants(t, errNoAnswer)
 		later(200 * time.Millisecond)
@@ -77,9 +77,9 @@ func TestACallThatNobodyWaitsForIsGivenUp(t *testing.T) {
 func TestACallerWhoLeftTheQueueKeepsNoCallAlive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &calls{send: func(ctx context.Context, groups [][]rate.Request) error {
+		c := &groupCalls{send: func(ctx context.Context, groups [][]rate.Request) error {
 			switch groups[0][0].Key {
-			case "slow":
+			case "slowGroup":
 				time.Sleep(time.Second)
 			case "hangs":
 				<-ctx.Done()
@@ -91,11 +91,11 @@ func TestACallerWhoLeftTheQueueKeepsNoCallAlive(t *testing.T) {
 		defer cancel()
 		late, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		ask(t.Context(), l, groupOf("slow+a"))
-		ask(late, l, groupOf("hangs+a"))
-		ask(soon, l, groupOf("leaves+a"))
+		askGroup(t.Context(), l, groupOf("slowGroup+a"))
+		askGroup(late, l, groupOf("hangs+a"))
+		askGroup(soon, l, groupOf("leaves+a"))
 		later(2500 * time.Millisecond)
-		waits := ask(t.Context(), l, groupOf("b"))
+		waits := askGroup(t.Context(), l, groupOf("b"))
 		later(600 * time.Millisecond)
 		waits.granted(t)
 	})
@@ -105,7 +105,7 @@ func TestACallerWhoLeftTheQueueKeepsNoCallAlive(t *testing.T) {
 func TestACallerWhoLeavesIsNotAskedAboutAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &calls{send: func(_ context.Context, groups [][]rate.Request) error {
+		c := &groupCalls{send: func(_ context.Context, groups [][]rate.Request) error {
 			time.Sleep(time.Second)
 			if len(groups) > 2 {
 				return rate.ErrNothingTaken
@@ -113,12 +113,12 @@ func TestACallerWhoLeavesIsNotAskedAboutAgain(t *testing.T) {
 			return nil
 		}}
 		l := c.lane()
-		ask(t.Context(), l, groupOf("first"))
+		askGroup(t.Context(), l, groupOf("first"))
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()
-		stays := ask(t.Context(), l, groupOf("a"))
-		leaves := ask(ctx, l, groupOf("b"))
-		ask(t.Context(), l, groupOf("c"))
+		stays := askGroup(t.Context(), l, groupOf("a"))
+		leaves := askGroup(ctx, l, groupOf("b"))
+		askGroup(t.Context(), l, groupOf("c"))
 		later(10 * time.Second)
 		stays.granted(t)
 		leaves.wants(t, context.DeadlineExceeded)

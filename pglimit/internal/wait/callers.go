@@ -9,9 +9,9 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Crowd is the callers that wait for an answer, in any stage. Their number is bounded, so that
+// Callers is the callers that wait for an answer, in any stage. Their number is bounded, so that
 // memory does not grow without end when more callers come than can be served.
-type Crowd struct {
+type Callers struct {
 	max   int64
 	size  atomic.Int64  // plus closed, after Close
 	shut  sync.Once     // adds closed
@@ -22,12 +22,12 @@ type Crowd struct {
 // closed is added to the size by Close. It is more than any size, and twice as much still fits.
 const closed = 1 << 61
 
-// NewCrowd makes a Crowd of that many callers at most.
-func NewCrowd(most int) *Crowd { return &Crowd{max: int64(most), empty: make(chan struct{})} }
+// NewCallers makes a Callers of that many callers at most.
+func NewCallers(most int) *Callers { return &Callers{max: int64(most), empty: make(chan struct{})} }
 
 // Enter with that many requests, and Leave with them later, unless there is an error:
 // ErrOverloaded or, after Close, ErrClosed.
-func (c *Crowd) Enter(requests int) error {
+func (c *Callers) Enter(requests int) error {
 	for {
 		size := c.size.Load()
 		switch {
@@ -42,24 +42,24 @@ func (c *Crowd) Enter(requests int) error {
 }
 
 // Stay is Enter for somebody who is in it already, and brings others along, also after Close.
-func (c *Crowd) Stay(requests int) { c.size.Add(int64(requests)) }
+func (c *Callers) Stay(requests int) { c.size.Add(int64(requests)) }
 
 // Closed says whether Close was called.
-func (c *Crowd) Closed() bool { return c.size.Load() >= closed }
+func (c *Callers) Closed() bool { return c.size.Load() >= closed }
 
 // Leave removes that many requests.
-func (c *Crowd) Leave(requests int) {
+func (c *Callers) Leave(requests int) {
 	if c.size.Add(-int64(requests)) == closed {
 		c.left.Do(func() { close(c.empty) })
 	}
 }
 
 // Size is how many requests have entered and not left.
-func (c *Crowd) Size() int64 { return c.size.Load() % closed }
+func (c *Callers) Size() int64 { return c.size.Load() % closed }
 
 // Close lets nobody enter any more, and waits until everybody has left. The error is that
 // of ctx.
-func (c *Crowd) Close(ctx context.Context) error {
+func (c *Callers) Close(ctx context.Context) error {
 	c.shut.Do(func() { c.size.Add(closed) })
 	c.Leave(0) // closes empty if nobody is in it
 	select {

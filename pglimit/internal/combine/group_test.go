@@ -1,4 +1,4 @@
-package group_test
+package combine_test
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 func TestGroupsThatArriveDuringACallAreTheNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &calls{send: slow}
+		c := &groupCalls{send: slowGroup}
 		l := c.lane()
 		other := groupOf("x+b")
 		other[1].Limit = rate.PerHour(5)
@@ -28,9 +28,9 @@ func TestGroupsThatArriveDuringACallAreTheNext(t *testing.T) {
 			large = append(large, groupOf(fmt.Sprint("y", i+1))...)
 		}
 		groups := [][]rate.Request{groupOf("a+b"), groupOf("b+c"), groupOf("d"), other, groupOf("e+x"), large, groupOf("f")}
-		var heards []*heard
+		var heards []*heardGroup
 		for _, g := range groups {
-			heards = append(heards, ask(t.Context(), l, g))
+			heards = append(heards, askGroup(t.Context(), l, g))
 		}
 		later(10 * time.Second)
 		for i, h := range heards {
@@ -39,7 +39,7 @@ func TestGroupsThatArriveDuringACallAreTheNext(t *testing.T) {
 				t.Errorf("group %d: %d decisions", i, len(decisions))
 			}
 		}
-		c.wants(t, "a+b", "b+c d", "x+b e+x", strings.TrimSuffix(text([][]rate.Request{large}), "!"), "f")
+		c.wants(t, "a+b", "b+c d", "x+b e+x", strings.TrimSuffix(groupText([][]rate.Request{large}), "!"), "f")
 		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -50,7 +50,7 @@ func TestGroupsThatArriveDuringACallAreTheNext(t *testing.T) {
 func TestTheGroupToBlameFailsAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &calls{send: func(_ context.Context, groups [][]rate.Request) error {
+		c := &groupCalls{send: func(_ context.Context, groups [][]rate.Request) error {
 			for _, g := range groups {
 				switch g[0].Key {
 				case "first":
@@ -62,12 +62,12 @@ func TestTheGroupToBlameFailsAlone(t *testing.T) {
 			return nil
 		}}
 		l := c.lane()
-		heards := make(map[string]*heard)
+		heards := make(map[string]*heardGroup)
 		for _, keys := range []string{"first", "a+x", "b+x", "bad+x", "c+x"} {
-			heards[keys] = ask(t.Context(), l, groupOf(keys))
+			heards[keys] = askGroup(t.Context(), l, groupOf(keys))
 		}
 		later(2 * time.Second)
-		c.wants(t, "first", "a+x b+x bad+x c+x", "a+x b+x", "bad+x c+x", "bad+x", "c+x")
+		c.wants(t, "first", "a+x b+x bad+x c+x", "a+x", "b+x", "bad+x", "c+x")
 		for keys, h := range heards {
 			if keys == "bad+x" {
 				h.wants(t, rate.ErrNothingTaken)
@@ -83,7 +83,7 @@ func TestAnErrorOfTheConnectionFailsAll(t *testing.T) {
 	t.Parallel()
 	away := errors.New("away")
 	synctest.Test(t, func(t *testing.T) {
-		c := &calls{}
+		c := &groupCalls{}
 		c.send = func(_ context.Context, groups [][]rate.Request) error {
 			switch {
 			case groups[0][0].Key == "first":
@@ -95,13 +95,13 @@ func TestAnErrorOfTheConnectionFailsAll(t *testing.T) {
 			return away
 		}
 		l := c.lane()
-		ask(t.Context(), l, groupOf("first"))
-		var heards []*heard
+		askGroup(t.Context(), l, groupOf("first"))
+		var heards []*heardGroup
 		for _, keys := range []string{"a", "b", "c", "d"} {
-			heards = append(heards, ask(t.Context(), l, groupOf(keys)))
+			heards = append(heards, askGroup(t.Context(), l, groupOf(keys)))
 		}
 		later(2 * time.Second)
-		c.wants(t, "first", "a b c d", "a b")
+		c.wants(t, "first", "a b c d", "a")
 		for _, h := range heards {
 			h.wants(t, away)
 		}
@@ -113,10 +113,10 @@ func TestWhatIsKnownToBeDeniedIsNotSent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var learned atomic.Bool
-		c := &calls{send: slow, recall: func(group []rate.Request) bool { return learned.Load() && group[0].Key == "a" }}
+		c := &groupCalls{send: slowGroup, recall: func(group []rate.Request) bool { return learned.Load() && group[0].Key == "a" }}
 		l := c.lane()
-		ask(t.Context(), l, groupOf("a+b"))
-		denied, other := ask(t.Context(), l, groupOf("a+c")), ask(t.Context(), l, groupOf("b+c"))
+		askGroup(t.Context(), l, groupOf("a+b"))
+		denied, other := askGroup(t.Context(), l, groupOf("a+c")), askGroup(t.Context(), l, groupOf("b+c"))
 		learned.Store(true)
 		later(5 * time.Second)
 		other.granted(t)
@@ -127,7 +127,7 @@ func TestWhatIsKnownToBeDeniedIsNotSent(t *testing.T) {
 	})
 }
 
-// Close lets callers have their answers, or gives them up: with their calls, those in the queue
+// Close lets callers have their answers, or gives them up: with their groupCalls, those in the queue
 // and those who wait for a held row.
 //
 // Not parallel: it looks at all goroutines.
@@ -135,7 +135,7 @@ func TestCloseOfALane(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &rows{named: true}
-			c := &calls{send: func(ctx context.Context, groups [][]rate.Request) error {
+			c := &groupCalls{send: func(ctx context.Context, groups [][]rate.Request) error {
 				if groups[0][0].Key != "hangs" {
 					return r.send(ctx, groups)
 				}
@@ -148,9 +148,9 @@ func TestCloseOfALane(t *testing.T) {
 			}}
 			l := c.lane()
 			free := r.hold("held")
-			var heards []*heard
+			var heards []*heardGroup
 			for _, keys := range []string{"held", "held+a", "hangs", "b"} {
-				heards = append(heards, ask(t.Context(), l, groupOf(keys)))
+				heards = append(heards, askGroup(t.Context(), l, groupOf(keys)))
 				later(30 * time.Millisecond)
 			}
 			time.AfterFunc(time.Second, free)
@@ -175,12 +175,12 @@ func TestCloseOfALane(t *testing.T) {
 					h.wants(t, rate.ErrClosed)
 				}
 			}
-			if _, err := l.Decide(t.Context(), groupOf("a")); !errors.Is(err, rate.ErrClosed) {
+			if _, err := decideGroup(t.Context(), l, groupOf("a")); !errors.Is(err, rate.ErrClosed) {
 				t.Error(err)
 			}
 			stacks := make([]byte, 1<<20)
 			stacks = stacks[:runtime.Stack(stacks, true)]
-			if strings.Contains(string(stacks), "group.(*Lane)") {
+			if strings.Contains(string(stacks), "combine.(*lane)") {
 				t.Errorf("left is\n%s", stacks)
 			}
 			later(2 * time.Second)

@@ -1,4 +1,4 @@
-package group_test
+package combine_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/group"
+	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -72,16 +72,16 @@ func TestAHeldRowStallsNobodyElse(t *testing.T) {
 	for _, named := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &rows{named: named}
-			c := &calls{send: r.send}
+			c := &groupCalls{send: r.send}
 			l := c.lane()
 			free := r.hold("held")
-			first := ask(t.Context(), l, groupOf("all+held"))
-			second := ask(t.Context(), l, groupOf("all+held+b"))
-			other := ask(t.Context(), l, groupOf("all+c"))
+			first := askGroup(t.Context(), l, groupOf("all+held"))
+			second := askGroup(t.Context(), l, groupOf("all+held+b"))
+			other := askGroup(t.Context(), l, groupOf("all+c"))
 			later(100 * time.Millisecond)
 			other.granted(t)
-			late := ask(t.Context(), l, groupOf("held+d"))
-			ask(t.Context(), l, groupOf("all+e"))
+			late := askGroup(t.Context(), l, groupOf("held+d"))
+			askGroup(t.Context(), l, groupOf("all+e"))
 			later(100 * time.Millisecond)
 			if named { // the call that waits and the next one begin at the same time
 				c.mu.Lock()
@@ -96,19 +96,19 @@ func TestAHeldRowStallsNobodyElse(t *testing.T) {
 			c.mu.Unlock()
 			for range 10 {
 				began := time.Now()
-				h := ask(t.Context(), l, groupOf("all+c"))
+				h := askGroup(t.Context(), l, groupOf("all+c"))
 				later(2 * time.Millisecond)
 				h.granted(t)
 				if took := time.Since(began); took > 2*time.Millisecond {
 					t.Errorf("another group waited %v", took)
 				}
 			}
-			for _, h := range []*heard{first, second, late} {
+			for _, h := range []*heardGroup{first, second, late} {
 				h.wants(t, errNoAnswer)
 			}
 			free()
 			later(100 * time.Millisecond)
-			for _, h := range []*heard{first, second, late} {
+			for _, h := range []*heardGroup{first, second, late} {
 				h.granted(t)
 			}
 			c.mu.Lock()
@@ -130,17 +130,17 @@ func TestTwoCallsWaitForHeldRows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rows{named: true}
-		c := &calls{send: r.send}
+		c := &groupCalls{send: r.send}
 		l := c.lane()
 		free := make(map[string]func())
-		heards := make(map[string]*heard)
+		heards := make(map[string]*heardGroup)
 		for _, key := range []string{"a", "b", "c"} {
 			free[key] = r.hold(key)
-			heards[key] = ask(t.Context(), l, groupOf(key))
+			heards[key] = askGroup(t.Context(), l, groupOf(key))
 			later(30 * time.Millisecond)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		leaves := ask(ctx, l, groupOf("c+d"))
+		leaves := askGroup(ctx, l, groupOf("c+d"))
 		c.wants(t, "a", "a!", "b", "b!", "c")
 		cancel()
 		synctest.Wait()
@@ -163,13 +163,13 @@ func TestEveryHeldRowHasItsTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rows{named: true}
-		c := &calls{send: r.send}
+		c := &groupCalls{send: r.send}
 		l := c.lane()
 		free := make(map[string]func())
 		for _, key := range []string{"a", "b", "c"} {
 			free[key] = r.hold(key)
 		}
-		come := func() (c *heard) {
+		come := func() (c *heardGroup) {
 			for _, key := range []string{"a", "b", "c"} {
 				c = comeAndLeave(t, l, key)
 			}
@@ -195,17 +195,17 @@ func TestWhoLeavesAHeldRowIsForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rows{named: true}
-		c := &calls{send: r.send}
+		c := &groupCalls{send: r.send}
 		l := c.lane()
 		for _, key := range []string{"a", "b"} {
 			free := r.hold(key)
 			defer later(time.Second)
 			defer free()
-			ask(t.Context(), l, groupOf(key))
+			askGroup(t.Context(), l, groupOf(key))
 			later(30 * time.Millisecond)
 		}
 		defer r.hold("c")()
-		ask(t.Context(), l, groupOf("c")) // is in front, and stays
+		askGroup(t.Context(), l, groupOf("c")) // is in front, and stays
 		for range 200 {
 			comeAndLeave(t, l, "c")
 			later(100 * time.Millisecond)
@@ -217,8 +217,8 @@ func TestWhoLeavesAHeldRowIsForgotten(t *testing.T) {
 }
 
 // comeAndLeave asks, and gives up after a second.
-func comeAndLeave(t *testing.T, l *group.Lane, key string) *heard {
+func comeAndLeave(t *testing.T, l *combine.Combiner, key string) *heardGroup {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	t.Cleanup(cancel)
-	return ask(ctx, l, groupOf(key))
+	return askGroup(ctx, l, groupOf(key))
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-func TestACrowdIsBounded(t *testing.T) {
+func TestTheNumberOfCallersIsBounded(t *testing.T) {
 	t.Parallel()
-	c := wait.NewCrowd(3)
+	c := wait.NewCallers(3)
 	for _, test := range []struct {
 		enter, leave int
 		err          error
@@ -45,11 +45,11 @@ func TestACrowdIsBounded(t *testing.T) {
 func TestWhoIsTooManyIsNotInTheWay(t *testing.T) {
 	t.Parallel()
 	const singles = 8
-	c := wait.NewCrowd(100)
+	c := wait.NewCallers(100)
 	var failed, entered, done atomic.Int64
-	var crowds, others sync.WaitGroup
+	var groups, others sync.WaitGroup
 	for range 4 {
-		crowds.Go(func() {
+		groups.Go(func() {
 			for done.Load() < singles {
 				if c.Enter(101) == nil {
 					t.Error("101 of 100")
@@ -71,7 +71,7 @@ func TestWhoIsTooManyIsNotInTheWay(t *testing.T) {
 		})
 	}
 	others.Wait()
-	crowds.Wait()
+	groups.Wait()
 	if failed.Load() > 0 || c.Size() != 0 {
 		t.Errorf("%d of %d failed, size %d", failed.Load(), failed.Load()+entered.Load(), c.Size())
 	}
@@ -80,7 +80,7 @@ func TestWhoIsTooManyIsNotInTheWay(t *testing.T) {
 func TestCloseWaitsForTheLast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := wait.NewCrowd(10)
+		c := wait.NewCallers(10)
 		for range 3 {
 			if err := c.Enter(1); err != nil {
 				t.Error(err)
@@ -120,11 +120,11 @@ func TestCloseWaitsForTheLast(t *testing.T) {
 	})
 }
 
-func TestCloseOfAnEmptyCrowd(t *testing.T) {
+func TestCloseWithoutCallers(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	c := wait.NewCrowd(1)
+	c := wait.NewCallers(1)
 	for range 2 {
 		if err := c.Close(ended); err != nil || !c.Closed() || c.Size() != 0 {
 			t.Errorf("%v, closed %t, size %d", err, c.Closed(), c.Size())
