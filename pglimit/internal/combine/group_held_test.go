@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -36,33 +37,89 @@ func (r *rows) hold(key string) (free func()) {
 	}
 }
 
-// send gives up after 20 ms if a row is held, or waits if it is patient.
+// send gives up after 20 ms if rows are held, or waits if it is patient.
 func (r *rows) send(ctx context.Context, groups [][]rate.Request) error {
-	for _, g := range groups {
-		for _, request := range g {
-			r.mu.Lock()
-			held := r.held[request.Key]
-			r.mu.Unlock()
-			switch {
-			case held == nil:
-			case len(groups) == 1 && !request.Impatient:
-				select {
-				case <-held:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			default:
-				time.Sleep(20 * time.Millisecond)
-				err := fmt.Errorf("%w: %w", rate.ErrLocked, rate.ErrNothingTaken)
-				if r.named {
-					return &rate.HeldError{Held: []rate.Bucket{{Limiter: "test", Key: request.Key}}, Err: err}
-				}
-				return err
+	var named []rate.Bucket
+	for _, request := range slices.Concat(groups...) {
+		r.mu.Lock()
+		held := r.held[request.Key]
+		r.mu.Unlock()
+		switch {
+		case held == nil:
+		case len(groups) == 1 && !request.Impatient:
+			select {
+			case <-held:
+			case <-ctx.Done():
+				return ctx.Err()
 			}
+		default:
+			named = append(named, request.Bucket())
 		}
 	}
-	time.Sleep(time.Millisecond)
-	return nil
+	if len(named) == 0 {
+		time.Sleep(time.Millisecond)
+		return nil
+	}
+	time.Sleep(20 * time.Millisecond)
+	err := fmt.Errorf("%w: %w", rate.ErrLocked, rate.ErrNothingTaken)
+	if r.named {
+		slices.SortFunc(named, func(a, b rate.Bucket) int { return strings.Compare(a.Key, b.Key) }) // as rows are locked
+		return &rate.HeldError{Held: named, Err: err}
+	}
+	return err
+}
+
+// Two rows are held, one of them for long. Groups for both wait for that one, and the groups for the other
+// go on when it is free: those that were in the call that found out, those behind it and those that came later.
+func TestARowThatIsHeldForLongStallsNoOtherHeldRow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rows{named: true}
+		c := &groupCalls{send: r.send}
+		l := c.lane()
+		long, short := r.hold("held"), r.hold("all")
+		stalled := []*heardGroup{askGroup(t.Context(), l, groupOf("held+all")), askGroup(t.Context(), l, groupOf("held+all+a"))}
+		others := []*heardGroup{askGroup(t.Context(), l, groupOf("all+b"))}
+		later(30 * time.Millisecond)
+		others = append(others, askGroup(t.Context(), l, groupOf("all+c")))
+		short()
+		later(100 * time.Millisecond)
+		for _, h := range others {
+			h.granted(t)
+		}
+		for _, h := range stalled {
+			h.wants(t, errNoAnswer)
+		}
+		long()
+		later(100 * time.Millisecond)
+		for _, h := range stalled {
+			h.granted(t)
+		}
+	})
+}
+
+// A group that waits in the lane of one held row, and cannot be granted because of another, goes to that
+// one's lane.
+func TestAGroupGoesToTheRowForWhichItWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rows{named: true}
+		c := &groupCalls{send: r.send}
+		l := c.lane()
+		short := r.hold("all")
+		first := askGroup(t.Context(), l, groupOf("all+b"))
+		later(30 * time.Millisecond) // it waits for its row
+		long := r.hold("held")
+		stalled, other := askGroup(t.Context(), l, groupOf("held+all")), askGroup(t.Context(), l, groupOf("all+c"))
+		short()
+		later(100 * time.Millisecond)
+		first.granted(t)
+		other.granted(t)
+		stalled.wants(t, errNoAnswer)
+		long()
+		later(100 * time.Millisecond)
+		stalled.granted(t)
+	})
 }
 
 // While a row is held, its groups wait for it in a call of their own, also those that come later,

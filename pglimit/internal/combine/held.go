@@ -51,72 +51,84 @@ func (l *lane) hold(b *batch, err error) bool {
 	if b.patient || l.combiner.Aborted() {
 		return false
 	}
-	before := len(b.waiters)
-	if l.home != nil { // all of them wait for its bucket
-		l.patient = true
-		b.moveTo(func(*waiter) *lane { return l })
-		return true
+	home := l
+	if l.home != nil {
+		home = l.home
 	}
-	var named *rate.HeldError
-	switch {
-	case errors.As(err, &named):
-		for _, bucket := range named.Held {
-			l.holdBucket(bucket)
-		}
-		b.moveTo(l.laneFor)
-	case b.isOne() && isGroup(b.waiters[0].Request): // no other group need wait for what it waits for
-		own := l.holdBucket(rate.Bucket{})
-		b.moveTo(func(*waiter) *lane { return own })
-	case b.isOne():
-		l.holdBucket(b.requests[0].Bucket())
-		b.moveTo(l.laneFor)
+	buckets, all := l.heldBuckets(b, err)
+	for _, bucket := range buckets {
+		home.holdBucket(bucket)
 	}
-	for bucket, own := range l.held {
-		if own.start(); !own.serving { // nobody waits for it
-			delete(l.held, bucket)
+	for w := home.queue.first; w != nil; {
+		next := w.next
+		if own := home.laneFor(w); own != home {
+			home.queue.remove(w)
+			own.queue.push(w)
 		}
+		w = next
 	}
-	return len(b.waiters) < before
-}
-
-// holdBucket makes the bucket's own lane, unless there is one, for those in the queue. The lane is locked.
-func (l *lane) holdBucket(bucket rate.Bucket) *lane {
-	own := l.held[bucket]
-	if own == nil {
-		own = &lane{combiner: l.combiner, mu: l.mu, patience: l.patience, heldLane: heldLane{home: l, bucket: bucket}}
-		if l.held == nil {
-			l.held = make(map[rate.Bucket]*lane)
+	waiters := b.waiters
+	b.waiters = nil
+	for _, w := range slices.Backward(waiters) {
+		bucket, held := firstOf(w, buckets)
+		if all {
+			bucket, held = buckets[0], true
 		}
-		l.held[bucket] = own
-		for w := l.queue.first; w != nil; {
-			next := w.next
-			if l.laneFor(w) == own {
-				l.queue.remove(w)
-				own.queue.push(w)
-			}
-			w = next
-		}
-	}
-	own.patient = true
-	return own
-}
-
-// moveTo moves waiters from the batch to the front of the queue of a held bucket's lane, if there is
-// one for them. The lanes are locked.
-func (b *batch) moveTo(laneFor func(*waiter) *lane) {
-	stay := b.waiters[:0:0]
-	for _, w := range slices.Backward(b.waiters) {
-		switch to := laneFor(w); {
+		switch {
 		case w.Left():
-		case to.home == nil:
-			stay = append(stay, w)
+		case !held:
+			b.waiters = append(b.waiters, w)
 		default:
-			to.queue.pushFront(w)
+			home.held[bucket].queue.pushFront(w)
 			b.call.Waiting.Add(-1)
 		}
 	}
-	slices.Reverse(stay)
-	b.waiters = stay
+	slices.Reverse(b.waiters)
+	for bucket, own := range home.held {
+		if own.start(); !own.serving { // nobody waits for it
+			delete(home.held, bucket)
+		}
+	}
+	return len(b.waiters) < len(waiters)
+}
+
+// heldBuckets are the buckets of which the error of the batch says that they are held. If it names none,
+// all of a batch that is about one bucket wait for that, and one group for the zero Bucket: no other
+// group need wait for the same.
+func (l *lane) heldBuckets(b *batch, err error) (buckets []rate.Bucket, all bool) {
+	var named *rate.HeldError
+	switch {
+	case errors.As(err, &named):
+		return named.Held, false
+	case l.home != nil:
+		return []rate.Bucket{l.bucket}, true
+	case !b.isOne():
+		return nil, false
+	case isGroup(b.waiters[0].Request):
+		return []rate.Bucket{{}}, true
+	}
+	return []rate.Bucket{b.requests[0].Bucket()}, true
+}
+
+// firstOf returns the first of the unit's buckets that is one of these.
+func firstOf(w *waiter, buckets []rate.Bucket) (bucket rate.Bucket, is bool) {
+	for i := range w.Request {
+		if bucket = w.Request[i].Bucket(); slices.Contains(buckets, bucket) {
+			return bucket, true
+		}
+	}
+	return rate.Bucket{}, false
+}
+
+// holdBucket makes the bucket's own lane, unless there is one. The lane is locked.
+func (l *lane) holdBucket(bucket rate.Bucket) {
+	if l.held == nil {
+		l.held = make(map[rate.Bucket]*lane)
+	}
+	if l.held[bucket] == nil {
+		l.held[bucket] = &lane{combiner: l.combiner, mu: l.mu, patience: l.patience, heldLane: heldLane{home: l, bucket: bucket}}
+	}
+	l.held[bucket].patient = true
 }
 
 // answered notes that a call was answered.
