@@ -113,7 +113,7 @@ func (l *lane) gather(b *batch) bool {
 		l.queue.remove(w)
 		b.waiters = append(b.waiters, w)
 	}
-	b.comeAgain = len(b.waiters) > 1 && !isGroup(b.waiters[0].Request)
+	b.comeAgain = !isGroup(b.waiters[0].Request)
 	b.call = l.combiner.Start(b.waiters[0].ctx, len(b.waiters))
 	for _, w := range b.waiters {
 		w.call = b.call
