@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -125,7 +126,7 @@ func (b *batch) postpone(w *waiter) {
 }
 
 // find returns the last request for the bucket.
-func (b *batch) find(bucket rate.Bucket) (slot int, found bool) {
+func (b *batch) find(of rate.Bucket) (slot int, found bool) {
 	if len(b.requests) > few && len(b.slots) == 0 {
 		if b.slots == nil {
 			b.slots = make(map[rate.Bucket]int, len(b.waiters))
@@ -135,11 +136,11 @@ func (b *batch) find(bucket rate.Bucket) (slot int, found bool) {
 		}
 	}
 	if len(b.slots) > 0 {
-		slot, found = b.slots[bucket]
+		slot, found = b.slots[of]
 		return slot, found
 	}
 	for slot := len(b.requests) - 1; slot >= 0; slot-- {
-		if b.requests[slot].Bucket() == bucket {
+		if b.requests[slot].Bucket() == of {
 			return slot, true
 		}
 	}
@@ -234,7 +235,7 @@ func (b *batch) fits(slot int, r *rate.Request, decisions []rate.Decision) bool 
 // bucket before they got them, and r's own tokens are due that much earlier.
 func before(d rate.Decision, others int64, all, r *rate.Request) rate.Decision {
 	if others > 0 || r.Unit != all.Unit {
-		d = d.Plus(others, r)
+		d = bucket.WithMore(d, others, r)
 	}
 	d.Allowed, d.Granted = true, r.Tokens
 	return d

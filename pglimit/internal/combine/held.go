@@ -67,7 +67,7 @@ func (l *lane) hold(b *batch, err error) bool {
 		}
 		w = next
 	}
-	waiters := b.waiters
+	waiters, moved := b.waiters, false
 	b.waiters = nil
 	for _, w := range slices.Backward(waiters) {
 		bucket, held := firstOf(w, buckets)
@@ -81,6 +81,7 @@ func (l *lane) hold(b *batch, err error) bool {
 		default:
 			home.held[bucket].queue.pushFront(w)
 			b.call.Waiting.Add(-1)
+			moved = true
 		}
 	}
 	slices.Reverse(b.waiters)
@@ -89,7 +90,7 @@ func (l *lane) hold(b *batch, err error) bool {
 			delete(home.held, bucket)
 		}
 	}
-	return len(b.waiters) < len(waiters)
+	return moved || len(b.waiters) == 0
 }
 
 // heldBuckets are the buckets of which the error of the batch says that they are held. If it names none,
