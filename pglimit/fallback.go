@@ -85,7 +85,7 @@ func (l *Limiter) failed(ctx context.Context, key string, err error) (final bool
 	if cause == CauseClosed {
 		return true, err
 	}
-	l.failures.hear(ctx, key, cause, err)
+	l.failures.failed(ctx, key, cause, err)
 	return l.config.OnError == nil || cause.isSetUp(), err
 }
 

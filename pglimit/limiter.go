@@ -14,6 +14,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
 	"github.com/pglimit/ratelimit/pglimit/internal/lease"
+	"github.com/pglimit/ratelimit/pglimit/internal/queue"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -33,9 +34,9 @@ type Limiter struct {
 	config   Config
 	limit    *atomic.Pointer[Limit] // shared with the Limiters of InTx and OnConn
 	timeout  time.Duration          // of one decision
-	failures *complaints
+	failures *failureLog
 	waiting  *wait.Callers // for Postgres; closed with the Limiter
-	sleepers *sleepers     // the callers of Wait
+	queue    *queue.Queue  // the callers of Wait
 	counters *counters
 	parent   *Limiter // of which this one is InTx or OnConn; else nil
 	shared   shared   // with other Limiters of this process
@@ -62,12 +63,12 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 		session: session, strategy: strategy, config: config,
 		limit:    new(atomic.Pointer[Limit]),
 		timeout:  timeout,
-		failures: &complaints{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
+		failures: &failureLog{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
 		counters: new(counters),
 		waiting:  wait.NewCallers(config.MaxWaiting),
 	}
 	l.limit.Store(&config.Limit)
-	l.sleepers = newSleepers(l.giveBack)
+	l.queue = queue.New(l.giveBack)
 	if err := l.makeStages(pool); err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func (l *Limiter) on(session Session) *Limiter {
 	in := &Limiter{
 		session: session, strategy: l.strategy, config: l.config, limit: l.limit,
 		timeout:  orDefault(l.config.Timeout, NoTimeout),
-		failures: l.failures, waiting: l.waiting, sleepers: l.sleepers, counters: l.counters, parent: l,
+		failures: l.failures, waiting: l.waiting, queue: l.queue, counters: l.counters, parent: l,
 	}
 	in.config.OnError = nil
 	return in
@@ -139,7 +140,7 @@ func (l *Limiter) makeStages(pool any) (err error) {
 		if timeout == NoTimeout {
 			timeout = defaultTimeout
 		}
-		l.circuit = circuit.New(timeout, l.signOfLife(pool), l.failures.circuit)
+		l.circuit = circuit.New(timeout, l.ping(pool), l.failures.circuit)
 	}
 	if !c.Combine.Off {
 		l.combiner = combine.New(c.Combine.Lanes,
@@ -160,12 +161,12 @@ func (l *Limiter) Close(ctx context.Context) error {
 	if l.parent != nil {
 		return nil
 	}
-	asleep := l.sleepers.Close(ctx)
+	reserved := l.queue.Close(ctx)
 	unanswered := l.waiting.Close(ctx)
 	unsettled := l.leases.Close(ctx)
 	givenUp := l.combiner.Close(ctx)
 	l.circuit.Close()
-	return errors.Join(unsettled, cmp.Or(asleep, unanswered, givenUp))
+	return errors.Join(unsettled, cmp.Or(reserved, unanswered, givenUp))
 }
 
 // Limit is the limit of each key, as of now: see [Limiter.SetLimit].

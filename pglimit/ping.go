@@ -8,17 +8,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// signOfLife asks Postgres for a sign of life on a new connection: all connections of the pool
+// ping asks Postgres for a sign of life on a new connection: all connections of the pool
 // may be waiting, for rows that somebody holds locked or for a server that was away. If the
 // pool has no Config, or is a *sql.DB, it asks through the pool.
-func (l *Limiter) signOfLife(pool any) func(context.Context) error {
+func (l *Limiter) ping(pool any) func(context.Context) error {
 	ask := func(ctx context.Context) error {
 		_, err := l.session.Exec(ctx, "select 1")
 		return err
 	}
 	switch pool := pool.(type) {
 	case interface{ Config() *pgxpool.Config }:
-		ask = func(ctx context.Context) error { return askForLife(ctx, pool.Config()) }
+		ask = func(ctx context.Context) error { return pingOn(ctx, pool.Config()) }
 	case SQLDB:
 		ask = l.session.(interface{ Ping(context.Context) error }).Ping
 	}
@@ -31,7 +31,7 @@ func (l *Limiter) signOfLife(pool any) func(context.Context) error {
 	}
 }
 
-func askForLife(ctx context.Context, config *pgxpool.Config) error {
+func pingOn(ctx context.Context, config *pgxpool.Config) error {
 	if config.BeforeConnect != nil {
 		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
 			return err

@@ -15,8 +15,8 @@ import (
 func TestARefusalBeforeTheBreakerSaysWhy(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	c := &complaints{logger: slog.New(slog.NewTextHandler(&log, nil)), limiter: "api"}
-	c.hear(t.Context(), "k", CauseBreaker, circuit.ErrOpen)
+	c := &failureLog{logger: slog.New(slog.NewTextHandler(&log, nil)), limiter: "api"}
+	c.failed(t.Context(), "k", CauseBreaker, circuit.ErrOpen)
 	c.circuit(true, errors.New("connection refused"))
 	if lines := log.String(); strings.Count(lines, "does not answer; until") != 1 || !strings.Contains(lines, `error="connection refused"`) {
 		t.Error(lines)
