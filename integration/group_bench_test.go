@@ -10,13 +10,13 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// BenchmarkAllowAll compares groups of three buckets with single ones, in turns on one server: the
+// BenchmarkDoAll compares groups of three buckets with single ones, in turns on one server: the
 // ratio of the times per decision of DoAll and Allow, for one caller and for 64. "hot": all
 // callers ask for the same buckets. "users": each has one of their own, in groups also one of ten
 // organisations' and the one of all.
 //
 //	go test ./integration -run xxx -bench DoAll -benchtime 5x
-func BenchmarkAllowAll(b *testing.B) {
+func BenchmarkDoAll(b *testing.B) {
 	pool := newMigrated(b)
 	limiter := newLimiter(b, pool, strategies.TokenBucket{}, pglimit.Config{Name: "bench", Limit: pglimit.PerSecond(1_000_000_000)})
 	groups := make([][]pglimit.Request, 64) // of each user

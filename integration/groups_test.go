@@ -238,7 +238,7 @@ func TestAGroupGetsWhatThisProcessHasLeased(t *testing.T) {
 }
 
 // In a transaction of the caller's, and on a connection, a group passes no stage.
-func TestAllowAllInATransaction(t *testing.T) {
+func TestDoAllInATransaction(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours})

@@ -324,11 +324,11 @@ func TestEveryCallIsCountedAndHeardOnce(t *testing.T) {
 		}{
 			{"Allow", 1, 1, func(l *pglimit.Limiter) error { _, err := l.Allow(ctx, "k"); return err }},
 			{"Peek", 1, 1, func(l *pglimit.Limiter) error { _, err := l.Peek(ctx, "k"); return err }},
-			{"AllowLimit", 1, 1, func(l *pglimit.Limiter) error {
+			{"Do with a limit", 1, 1, func(l *pglimit.Limiter) error {
 				_, err := l.Do(ctx, pglimit.Request{Key: "k", Limit: pglimit.PerHour(6), Tokens: 1})
 				return err
 			}},
-			{"AllowOnce", 1, 1, func(l *pglimit.Limiter) error {
+			{"Do with an ID", 1, 1, func(l *pglimit.Limiter) error {
 				_, err := l.Do(ctx, pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
 				return err
 			}},

@@ -39,7 +39,7 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Decision, error) {
 // another number of tokens. That takes up to a second more.
 //
 // More tokens than a burst are a [*RequestError]. If no decision is known and OnError denies, the error
-// satisfies errors.Is(err, [ErrUnavailable]). The strategy must be a [Reserver], without Config.Block; and a
+// satisfies errors.Is(err, [ErrUnavailable]). The strategy must know Ahead, as TokenBucket and Upsert do, without Config.Block; and a
 // Limiter of InTx or OnConn cannot wait, because the row would stay locked. Else the error satisfies
 // errors.Is(err, [errors.ErrUnsupported]).
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Decision, error) {

@@ -139,7 +139,7 @@ func (r *Request) Plain() bool {
 // which it knows: an error that satisfies errors.Is(err, errors.ErrUnsupported). It is nil if the
 // request has none of these.
 func Unsupported(strategy string, r *Request) error {
-	what := ""
+	var what string
 	switch {
 	case r.Ahead != 0:
 		what = "reserve tokens (token_bucket and upsert can)"

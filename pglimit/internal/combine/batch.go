@@ -167,7 +167,7 @@ func (b *batch) share(decisions []rate.Decision) {
 		b.leftOver = append(b.leftOver, decisions[i].Granted)
 	}
 	for _, w := range b.waiters {
-		heard := false
+		var heard bool
 		if isGroup(w.Request) {
 			heard = b.shareGroup(w, decisions)
 		} else {

@@ -246,7 +246,7 @@ func (s *Server) takeEach(w http.ResponseWriter, r *http.Request, list []ask, pe
 
 type limiterName string
 
-// takeOf is Limiter.Take with an error, or nil, for each request.
+// takeOf is Limiter.DoEach with an error, or nil, for each request.
 func takeOf(ctx context.Context, l limiter, requests []pglimit.Request) ([]pglimit.Decision, []error) {
 	decided, err := l.DoEach(ctx, requests...)
 	errs := make([]error, len(requests))

@@ -77,7 +77,7 @@ func denies(retryAfter ...time.Duration) func(context.Context, [][]pglimit.Reque
 	}
 }
 
-func TestAllowAllCompletesItsRequests(t *testing.T) {
+func TestDoAllCompletesItsRequests(t *testing.T) {
 	t.Parallel()
 	for _, off := range []bool{true, false} {
 		s := newGrouping()
@@ -101,7 +101,7 @@ func TestAllowAllCompletesItsRequests(t *testing.T) {
 }
 
 // The answer says which limit denied, and when all would grant.
-func TestAllowAllSaysWhoDenied(t *testing.T) {
+func TestDoAllSaysWhoDenied(t *testing.T) {
 	t.Parallel()
 	s := newGrouping()
 	s.answer = denies(time.Second, time.Minute, 0)
