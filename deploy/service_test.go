@@ -93,7 +93,7 @@ func open(ctx context.Context, url string) (*service, error) {
 	loading, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	for _, limiter := range s.limiters {
-		s.load.Go(func() { s.use(loading, "/"+limiter.Name()) })
+		s.load.Go(func() { s.use(loading, "/"+limiter.Config().Name) })
 	}
 	err = s.learnToKnow(ctx)
 	return s, err

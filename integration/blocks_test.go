@@ -211,7 +211,7 @@ func TestBlocksOfALimiter(t *testing.T) {
 	if d := allow(limiter); !d.Allowed {
 		t.Errorf("after a reset: %+v", d)
 	}
-	decisions, err := limiter.Take(t.Context(), pglimit.Request{Key: "k", Tokens: 4}, pglimit.Request{Key: "k", Tokens: 1}, pglimit.Request{Key: "l", Tokens: 5})
+	decisions, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 4}, pglimit.Request{Key: "k", Tokens: 1}, pglimit.Request{Key: "l", Tokens: 5})
 	if err != nil || !decisions[0].Allowed || decisions[1].Allowed || decisions[1].Blocked || !decisions[2].Allowed {
 		t.Errorf("%+v, %v", decisions, err)
 	}

@@ -59,7 +59,7 @@ func docsMigrateInTheBackground(ctx context.Context, pool *pgxpool.Pool) {
 }
 
 func docsMoving(ctx context.Context, limiter *pglimit.Limiter) error {
-	res, err := limiter.AllowLimit(ctx, "project:123", pglimit.PerSecond(10))
+	res, err := limiter.Do(ctx, pglimit.Request{Key: "project:123", Limit: pglimit.PerSecond(10), Tokens: 1})
 	if err != nil {
 		return err
 	}

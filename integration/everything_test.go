@@ -85,9 +85,9 @@ func (e *everything) slowly(ctx context.Context) (err error) {
 	case 2:
 		d, err = e.slow.AllowN(ctx, key, n)
 	case 3:
-		d, err = e.slow.AllowLimitN(ctx, key, slowly[e.random.IntN(2)], n)
+		d, err = e.slow.Do(ctx, pglimit.Request{Key: key, Limit: slowly[e.random.IntN(2)], Tokens: n})
 	case 4:
-		d, err = e.slow.AllowOnce(ctx, key, id)
+		d, err = e.slow.Do(ctx, pglimit.Request{Key: key, Tokens: 1, ID: id})
 		e.noteID(key, id, d)
 		return err
 	case 5:
@@ -103,13 +103,13 @@ func (e *everything) slowly(ctx context.Context) (err error) {
 		return r.Cancel(e.t.Context())
 	case 7:
 		var g pglimit.Group
-		g, err = e.slow.AllowAll(ctx, pglimit.Request{Key: "key:0", Tokens: n}, pglimit.Request{Key: "key:1"}, pglimit.Request{Key: key, Limiter: "slow/day", Limit: slowly[0]})
+		g, err = e.slow.DoAll(ctx, pglimit.Request{Key: "key:0", Tokens: n}, pglimit.Request{Key: "key:1"}, pglimit.Request{Key: key, Limiter: "slow/day", Limit: slowly[0]})
 		for _, d := range g.Decisions {
 			e.note(d)
 		}
 		return err
 	case 8:
-		decisions, failed := e.slow.Take(ctx, pglimit.Request{Key: key, Tokens: n}, pglimit.Request{Key: "key:1"}, pglimit.Request{Key: key, Tokens: 1, ID: id},
+		decisions, failed := e.slow.DoEach(ctx, pglimit.Request{Key: key, Tokens: n}, pglimit.Request{Key: "key:1"}, pglimit.Request{Key: key, Tokens: 1, ID: id},
 			pglimit.Request{Key: "key:2", Tokens: 4, Unit: 2, Limit: slowly[e.random.IntN(2)]}, pglimit.Request{Key: "key:2", Tokens: 2, Ahead: time.Second})
 		for i, d := range decisions {
 			if i == 2 {
@@ -136,7 +136,7 @@ func (e *everything) inTx(key string, n int64) error {
 	in, granted := e.slow.On(pglimit.InTx(tx)), int64(0)
 	switch e.random.IntN(3) {
 	case 0:
-		g, failed := in.AllowAll(e.t.Context(), pglimit.Request{Key: "key:0", Tokens: n}, pglimit.Request{Key: "key:2"})
+		g, failed := in.DoAll(e.t.Context(), pglimit.Request{Key: "key:0", Tokens: n}, pglimit.Request{Key: "key:2"})
 		for _, d := range g.Decisions {
 			granted += d.Granted
 		}
@@ -247,7 +247,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	var used, perhaps int64
 	ids.Range(func(name, granted any) bool {
 		key, id := name.(string)[:5], name.(string)[6:]
-		d, err := slow[0].AllowOnce(t.Context(), key, id)
+		d, err := slow[0].Do(t.Context(), pglimit.Request{Key: key, Tokens: 1, ID: id})
 		if err != nil || granted.(bool) && !d.Allowed {
 			t.Errorf("%s: %+v, %v", name, d, err)
 		}
@@ -310,10 +310,10 @@ func TestEveryWayToTakeIsRolledBack(t *testing.T) {
 	} else if err := cancelled.Cancel(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if d, err := in.AllowOnce(t.Context(), "k", "id"); err != nil || d.Remaining != 2 {
+	if d, err := in.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"}); err != nil || d.Remaining != 2 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if g, err := in.AllowAll(t.Context(), pglimit.Request{Key: "k"}, pglimit.Request{Key: "l"}); err != nil || !g.Allowed {
+	if g, err := in.DoAll(t.Context(), pglimit.Request{Key: "k"}, pglimit.Request{Key: "l"}); err != nil || !g.Allowed {
 		t.Errorf("%+v, %v", g, err)
 	}
 	if d, err := in.Settle(t.Context(), r.Decision(), 3); err != nil || d.Remaining != 0 {
@@ -325,7 +325,7 @@ func TestEveryWayToTakeIsRolledBack(t *testing.T) {
 	if err := r.Cancel(t.Context()); err == nil {
 		t.Error("a reservation that was rolled back could be cancelled")
 	}
-	if d, err := limiter.AllowOnce(t.Context(), "k", "id"); err != nil || d.Remaining != 4 { // a first grant
+	if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"}); err != nil || d.Remaining != 4 { // a first grant
 		t.Errorf("%+v, %v", d, err)
 	}
 	if err := limiter.Close(t.Context()); err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// BenchmarkAllowAll compares groups of three buckets with single ones, in turns on one server: the
-// ratio of the times per decision of AllowAll and Allow, for one caller and for 64. "hot": all
+// BenchmarkDoAll compares groups of three buckets with single ones, in turns on one server: the
+// ratio of the times per decision of DoAll and Allow, for one caller and for 64. "hot": all
 // callers ask for the same buckets. "users": each has one of their own, in groups also one of ten
 // organisations' and the one of all.
 //
-//	go test ./integration -run xxx -bench AllowAll -benchtime 5x
-func BenchmarkAllowAll(b *testing.B) {
+//	go test ./integration -run xxx -bench DoAll -benchtime 5x
+func BenchmarkDoAll(b *testing.B) {
 	pool := newMigrated(b)
 	limiter := newLimiter(b, pool, strategies.TokenBucket{}, pglimit.Config{Name: "bench", Limit: pglimit.PerSecond(1_000_000_000)})
 	groups := make([][]pglimit.Request, 64) // of each user
@@ -25,7 +25,7 @@ func BenchmarkAllowAll(b *testing.B) {
 	}
 	ask := func(user int, all bool) (err error) {
 		if all {
-			_, err = limiter.AllowAll(b.Context(), groups[user]...)
+			_, err = limiter.DoAll(b.Context(), groups[user]...)
 		} else {
 			_, err = limiter.Allow(b.Context(), groups[user][0].Key)
 		}
@@ -66,7 +66,7 @@ func BenchmarkAllowAll(b *testing.B) {
 				all = append(all, perSecond(b, load.callers, load.users, true))
 			}
 			b.ReportMetric(median(single), "Allow/s")
-			b.ReportMetric(median(all), "AllowAll/s")
+			b.ReportMetric(median(all), "DoAll/s")
 			b.ReportMetric(median(single)/median(all), "times")
 			b.ReportMetric(0, "ns/op")
 		})

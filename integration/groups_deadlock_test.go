@@ -42,7 +42,7 @@ func TestGroupsBesideResetsWithASmallDeadlockTimeout(t *testing.T) {
 					for _, k := range random.Perm(keys)[:8] {
 						group = append(group, pglimit.Request{Key: strconv.Itoa(k)})
 					}
-					_, err = limiter.AllowAll(t.Context(), group...)
+					_, err = limiter.DoAll(t.Context(), group...)
 				}
 				if err != nil {
 					t.Error(caller, err)

@@ -65,7 +65,7 @@ func TestGroupsAreExactWithAllStages(t *testing.T) {
 							histories[i].Record(group[0].Key, group[0], d)
 							continue
 						}
-						g, err := limiters[i%2].AllowAll(t.Context(), group...)
+						g, err := limiters[i%2].DoAll(t.Context(), group...)
 						if err != nil {
 							t.Error(err)
 							return
@@ -134,7 +134,7 @@ func TestAHeldRowStallsNoOtherGroup(t *testing.T) {
 			var work sync.WaitGroup
 			for i := range 6 {
 				work.Go(func() {
-					g, err := limiters[i%2].AllowAll(t.Context(), group(0)...)
+					g, err := limiters[i%2].DoAll(t.Context(), group(0)...)
 					if waited := time.Since(began); err != nil || !g.Allowed || waited < held {
 						t.Errorf("a group of the held user: %+v, %v after %v", g, err, waited)
 					}
@@ -146,7 +146,7 @@ func TestAHeldRowStallsNoOtherGroup(t *testing.T) {
 					random := rand.New(rand.NewPCG(uint64(i), 53))
 					for ctx.Err() == nil {
 						asked := time.Now()
-						g, err := limiters[i%2].AllowAll(context.WithoutCancel(ctx), group(1+random.IntN(50))...)
+						g, err := limiters[i%2].DoAll(context.WithoutCancel(ctx), group(1+random.IntN(50))...)
 						if err != nil || !g.Allowed {
 							t.Errorf("%+v, %v", g, err)
 							return
@@ -228,7 +228,7 @@ func TestAGroupGetsWhatThisProcessHasLeased(t *testing.T) {
 		}
 		taken++
 	}
-	g, err := limiter.AllowAll(t.Context(), pglimit.Request{Key: "k", Tokens: 100 - taken}, pglimit.Request{Key: "other"})
+	g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "k", Tokens: 100 - taken}, pglimit.Request{Key: "other"})
 	if err != nil || !g.Allowed || g.Decisions[0].Remaining != 0 {
 		t.Errorf("%+v, %v", g, err)
 	}
@@ -238,14 +238,14 @@ func TestAGroupGetsWhatThisProcessHasLeased(t *testing.T) {
 }
 
 // In a transaction of the caller's, and on a connection, a group passes no stage.
-func TestAllowAllInATransaction(t *testing.T) {
+func TestDoAllInATransaction(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours})
 	group := []pglimit.Request{{Key: "b"}, {Key: "a"}, {Key: "a", Limiter: "test/day", Limit: hours.WithBurst(3)}}
 	tx := begin(t, pool)
 	for i, want := range []bool{true, false} {
-		if g, err := limiter.On(pglimit.InTx(tx)).AllowAll(t.Context(), group...); err != nil || g.Allowed != want || g.Decisions[2].Remaining != 2 {
+		if g, err := limiter.On(pglimit.InTx(tx)).DoAll(t.Context(), group...); err != nil || g.Allowed != want || g.Decisions[2].Remaining != 2 {
 			t.Errorf("number %d: %+v, %v", i, g, err)
 		}
 	}
@@ -253,7 +253,7 @@ func TestAllowAllInATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []bool{true, false} {
-		if g, err := limiter.AllowAll(t.Context(), group...); err != nil || g.Allowed != want {
+		if g, err := limiter.DoAll(t.Context(), group...); err != nil || g.Allowed != want {
 			t.Errorf("number %d: %+v, %v", i, g, err)
 		}
 	}

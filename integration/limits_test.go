@@ -59,7 +59,7 @@ func (c pair) run(ctx context.Context, t *testing.T, next func(*rand.Rand) []pgl
 			random := rand.New(rand.NewPCG(uint64(i), 41))
 			for ctx.Err() == nil || unleased() {
 				requests := next(random)
-				decisions, err := c.limiters[i%2].Take(context.WithoutCancel(ctx), requests...)
+				decisions, err := c.limiters[i%2].DoEach(context.WithoutCancel(ctx), requests...)
 				if err != nil {
 					t.Error(err)
 					return

@@ -36,7 +36,7 @@ func patiently(t *testing.T, pool *pgxpool.Pool) {
 // timelessly lets calls take hours: what they do does not depend on how busy the machine is.
 func timelessly(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	rewrite(t, pool, "token_bucket_take_many", "now_ns + 100000000", "now_ns + 36000000000000")
+	rewrite(t, pool, "in_time", "100000000", "36000000000000")
 }
 
 // rewrite a stored function.

@@ -140,16 +140,16 @@ func TestIDsOfALimiter(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours.WithBurst(10)})
-	first, err := limiter.AllowOnce(t.Context(), "k", "id")
+	first, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
 	if err != nil || first.Remaining != 9 {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	again, err := limiter.Take(t.Context(),
+	again, err := limiter.DoEach(t.Context(),
 		pglimit.Request{Key: "k", Tokens: 1, ID: "id"}, pglimit.Request{Key: "k", Tokens: 2, ID: "other"}, pglimit.Request{Key: "l", Tokens: 3}, pglimit.Request{Key: "k", Tokens: 4})
 	if err != nil || again[0] != first || again[1].Remaining != 7 || again[2].Remaining != 7 || again[3].Remaining != 3 {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if _, err := limiter.Take(t.Context(), pglimit.Request{Key: "k", Tokens: 2, ID: "id"}); err == nil {
+	if _, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 2, ID: "id"}); err == nil {
 		t.Error("an ID that was granted one token was granted two")
 	}
 	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d.Remaining != 3 {

@@ -269,7 +269,7 @@ func TestSQLLimiterWithAllStages(t *testing.T) {
 					}
 					granted.Add(d.Granted)
 				}
-				if _, err := limiter.Take(t.Context(), pglimit.Request{Key: "b" + strconv.Itoa(i), Tokens: 2}, pglimit.Request{Key: "a", Tokens: 5, Unit: 1}); err != nil {
+				if _, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "b" + strconv.Itoa(i), Tokens: 2}, pglimit.Request{Key: "a", Tokens: 5, Unit: 1}); err != nil {
 					t.Error(err)
 				}
 			})

@@ -76,7 +76,7 @@ func tripWays(t *testing.T, conn *pgx.Conn, strategy strategies.Strategy) map[st
 	if strategy.Check(&pglimit.Request{Limit: pglimit.Every(time.Second), Ahead: 1}) == nil {
 		plenty := hours.WithBurst(100)
 		granted := func(key string) pglimit.Decision {
-			d, err := limiter.AllowLimitN(t.Context(), key, plenty, 5)
+			d, err := limiter.Do(t.Context(), pglimit.Request{Key: key, Limit: plenty, Tokens: 5})
 			must(t, err)
 			return d
 		}

@@ -14,7 +14,7 @@ func (c callers) ahead(ctx context.Context, key string, tokens int64, ahead time
 	h := new(heard)
 	go func() {
 		var decisions []pglimit.Decision
-		if decisions, h.err = c.limiter.Take(ctx, pglimit.Request{Key: key, Tokens: tokens, Ahead: ahead}); len(decisions) > 0 {
+		if decisions, h.err = c.limiter.DoEach(ctx, pglimit.Request{Key: key, Tokens: tokens, Ahead: ahead}); len(decisions) > 0 {
 			h.Decision = decisions[0]
 		}
 	}()
@@ -124,7 +124,7 @@ func TestTheMemoryKnowsWhoMayWait(t *testing.T) {
 		s := newReserving()
 		limiter := waiting(t, s, func(c *pglimit.Config) { c.Limit = pglimit.PerSecond(1).WithBurst(2) })
 		take := func(tokens int64, ahead time.Duration) pglimit.Decision {
-			d, err := limiter.Take(t.Context(), pglimit.Request{Key: "k", Tokens: tokens, Ahead: ahead})
+			d, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: tokens, Ahead: ahead})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -349,7 +349,7 @@ func TestOnErrorWhileTheBreakerIsOpen(t *testing.T) {
 				t.Errorf("come back after %v", d.RetryAfter)
 			}
 		}
-		decisions, err := limiter.Take(t.Context(), wants(t, "other:2 k:1 other:4/1")...)
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "other:2 k:1 other:4/1")...)
 		if got := granted(decisions); err != nil || got != "2/3 -/0 3/0" {
 			t.Errorf("%s, %v", got, err)
 		}

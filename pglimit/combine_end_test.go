@@ -195,7 +195,7 @@ func TestCloseWhileACallHangs(t *testing.T) {
 				var work sync.WaitGroup
 				work.Go(func() {
 					if several {
-						decisions, err = limiter.Take(t.Context(), wants(t, "k:1 l:1")...)
+						decisions, err = limiter.DoEach(t.Context(), wants(t, "k:1 l:1")...)
 					} else {
 						decisions = make([]pglimit.Decision, 1)
 						decisions[0], err = limiter.Allow(t.Context(), "k")

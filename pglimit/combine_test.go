@@ -410,7 +410,7 @@ func (c callers) takeDurably(key string) *heard {
 	h := &heard{err: errors.New("no answer yet")}
 	go func() {
 		var decisions []pglimit.Decision
-		decisions, h.err = c.limiter.Take(c.t.Context(), pglimit.Request{Key: key, Tokens: 1, Durability: pglimit.Durable})
+		decisions, h.err = c.limiter.DoEach(c.t.Context(), pglimit.Request{Key: key, Tokens: 1, Durability: pglimit.Durable})
 		h.Decision = decisions[0]
 	}()
 	synctest.Wait()
@@ -433,7 +433,7 @@ func TestWhatIsCombinedIsAsDurableAsEachOfIt(t *testing.T) {
 						slices.Reverse(requests)
 					}
 					go func() {
-						if _, err := c.limiter.Take(t.Context(), requests...); err != nil {
+						if _, err := c.limiter.DoEach(t.Context(), requests...); err != nil {
 							t.Error(err)
 						}
 					}()

@@ -35,7 +35,7 @@ type Config struct {
 	// too slow, or refuses. Nil: the error is returned. See [FailOpen], [FailClosed] and
 	// [FailLocal].
 	//
-	// For a group of AllowAll it is called for each request in order, and the group is granted if
+	// For a group of DoAll it is called for each request in order, and the group is granted if
 	// all are.
 	//
 	// It is not called for an invalid request, when the caller cancelled or the Limiter is
@@ -73,7 +73,7 @@ type Config struct {
 	LogKeys bool
 
 	// MaxWaiting is how many callers may wait for an answer of Postgres's at once. One more gets
-	// ErrOverloaded. Each request that a Take sends counts as one; callers of Wait whose tokens are
+	// ErrOverloaded. Each request that a DoEach sends counts as one; callers of Wait whose tokens are
 	// still to come do not count. Zero: 65,536.
 	MaxWaiting int
 
@@ -85,16 +85,17 @@ type Config struct {
 	// bucket takes to fill.
 	MaxAhead time.Duration
 
-	// IDTTL is how long the grant of a request with an ID is kept, see [Limiter.AllowOnce]: a request
+	// IDTTL is how long the grant of a request with an ID is kept, see [Limiter.Do]: a request
 	// that is sent again within this time is not charged again. From MinIDTTL to MaxIDTTL, a
 	// millisecond to a day. Make it longer than all tries of a request take. Zero: a minute.
 	IDTTL time.Duration
 
 	// Block keys that are denied too often: see [Block]. All Limiters of this Name should have the
-	// same. The zero Block blocks nobody. The strategy must be a [Blocker], and Leases off.
+	// same. The zero Block blocks nobody. The strategy must know blocks, as TokenBucket
+	// does, and Leases must be off.
 	//
 	// Each request is then a round trip of its own, because Postgres counts the denials, and must
-	// be all or nothing, without Ahead or ID; so AllowAll, Wait and Reserve are errors that satisfy
+	// be all or nothing, without Ahead or ID; so DoAll, Wait and Reserve are errors that satisfy
 	// errors.Is(err, [errors.ErrUnsupported]). The memory of denials knows only of blocks. Peek says
 	// whether the key is blocked; Reset ends its block. A denial in a transaction counts if that commits.
 	Block Block
@@ -109,14 +110,14 @@ type Config struct {
 // Combine configures the stage that sends requests together if they arrive while a call is
 // under way. It is on unless Off.
 type Combine struct {
-	// Off sends each request by itself, except those of one Take.
+	// Off sends each request by itself, except those of one DoEach.
 	Off bool
 
 	// Lanes is how many lanes the keys are spread over. A lane has at most one call under
 	// way, on one connection. Two keep a near server with few cores busy; for a far server,
 	// or one with many cores, more can be faster. At most two more connections wait for
-	// rows that somebody else holds locked. The groups of AllowAll have a lane of their own, and
-	// two such connections. Requests of a Take that cannot be combined use as many connections.
+	// rows that somebody else holds locked. The groups of DoAll have a lane of their own, and
+	// two such connections. Requests of a DoEach that cannot be combined use as many connections.
 	// Zero: 2.
 	Lanes int
 }
@@ -128,8 +129,7 @@ type Memory struct {
 	Off bool
 
 	// TTL is how long a denial is remembered at most. For as long, a Reset or a larger
-	// limit in another process may go unnoticed, and one in another Limiter of this process
-	// (but see [Limiter.ForgetDenials]). Zero: a second.
+	// limit in another process may go unnoticed. Zero: a second.
 	TTL time.Duration
 
 	// Keys is how many keys are remembered at most. Each takes about 200 bytes plus the
@@ -186,6 +186,17 @@ const (
 	minLeaseTTL     = 10 * time.Millisecond
 	maxLeaseTTL     = 10 * time.Second
 )
+
+// setDefaults fills in what is left out, but for the Timeout: on a session of the caller's it has another
+// default.
+func (c *Config) setDefaults() {
+	c.MaxWaiting = orDefault(c.MaxWaiting, defaultMaxWaiting)
+	c.IDTTL = orDefault(c.IDTTL, defaultIDTTL)
+	c.Combine.Lanes = orDefault(c.Combine.Lanes, defaultLanes)
+	c.Memory.TTL = orDefault(c.Memory.TTL, defaultDenialTTL)
+	c.Memory.Keys = orDefault(c.Memory.Keys, defaultDenialKeys)
+	c.Leases.TTL = orDefault(c.Leases.TTL, defaultLeaseTTL)
+}
 
 func orDefault[T int | time.Duration](value, otherwise T) T {
 	if value == 0 {

@@ -28,7 +28,7 @@
 // # Stages
 //
 // Between the Limiter and the strategy a request passes stages. Each is a package below
-// internal; decide.go calls them in order:
+// internal; road.go calls them in order:
 //
 //   - Leases (off): tokens of a busy key are fetched in advance and spent without asking.
 //
@@ -40,7 +40,7 @@
 //   - Combining (on): while a call is under way, requests queue up. They go out together
 //     when it returns. The more callers, the less a decision costs.
 //
-// Groups of [Limiter.AllowAll] pass the memory, the breaker and a queue of their own. A request with
+// Groups of [Limiter.DoAll] are combined with each other, and spend no lease. A request with
 // an ID, and with [Config].Block any, passes the breaker and goes out by itself.
 //
 // The stages call Postgres from goroutines of their own, which end when nobody waits, and at

@@ -9,21 +9,65 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/local"
 )
 
-// fallback counts and logs a failed request, and calls OnError if the failure may be an outage.
-func (l *Limiter) fallback(ctx context.Context, r Request, err error) (Decision, error) {
-	if errors.As(err, new(*RequestError)) { // an ID that was granted something else: only Postgres knows
-		return Decision{}, err
+// fallback makes of the unit's error what the caller gets. It counts and logs the failure, and calls
+// OnError for each request if it may be an outage. A group is granted if all of its requests are.
+func (l *Limiter) fallback(ctx context.Context, u *unit) {
+	if errors.As(u.Err, new(*RequestError)) { // an ID that was granted something else: only Postgres knows
+		return
 	}
-	final, err := l.failed(ctx, r.Key, err)
+	final, why := l.failed(ctx, u.Requests[0].Key, u.Err)
+	u.Fail(why)
 	if final {
-		return Decision{}, err
+		return
 	}
-	d, err := l.config.OnError(ctx, r, err)
-	if err != nil {
-		return Decision{}, err
+	if u.IsGroup() {
+		ctx = context.WithValue(ctx, groupKey{}, &failedGroup{requests: u.Requests})
 	}
-	d.Source = FromFallback
-	return d, nil
+	all := true
+	for i := range u.Requests {
+		d, err := l.config.OnError(ctx, u.Requests[i], why)
+		if err != nil {
+			u.Fail(err)
+			return
+		}
+		d.Source = FromFallback
+		u.Decisions[i], all = d, all && d.Allowed
+	}
+	u.Err = nil
+	for i := range u.Decisions {
+		if d := &u.Decisions[i]; u.IsGroup() {
+			d.Granted = 0
+			if all {
+				d.Granted = u.Requests[i].Tokens
+			}
+		}
+	}
+}
+
+// failedGroup is in the context that OnError gets for a group: FailLocal decides all of it when it
+// is asked for the first request.
+type failedGroup struct {
+	requests  []Request
+	decisions []Decision
+}
+
+type groupKey struct{}
+
+// groupDecision decides the request as one of its group, if it is one of a group.
+func groupDecision(ctx context.Context, r *Request, buckets *local.Buckets) (d Decision, of bool) {
+	g, of := ctx.Value(groupKey{}).(*failedGroup)
+	if !of {
+		return Decision{}, false
+	}
+	for i := range g.requests {
+		if g.requests[i] == *r {
+			if g.decisions == nil {
+				g.decisions = buckets.TakeAll(g.requests, time.Now())
+			}
+			return g.decisions[i], true
+		}
+	}
+	return Decision{}, false
 }
 
 // failed counts and logs a failure. final says that the caller gets the error, as it is returned.
@@ -41,7 +85,7 @@ func (l *Limiter) failed(ctx context.Context, key string, err error) (final bool
 	if cause == CauseClosed {
 		return true, err
 	}
-	l.failures.hear(ctx, key, cause, err)
+	l.failures.failed(ctx, key, cause, err)
 	return l.config.OnError == nil || cause.isSetUp(), err
 }
 
@@ -66,7 +110,7 @@ func FailClosed(context.Context, Request, error) (Decision, error) {
 // instances, that burst is one token for each instance.) While Postgres answers only some
 // instances, the others grant their shares on top.
 //
-// A group of [Limiter.AllowAll] is granted whole or not at all: give each call of the function the
+// A group of [Limiter.DoAll] is granted whole or not at all: give each call of the function the
 // context that OnError got.
 //
 // An all-or-nothing request for more than the share of the burst is denied. FailLocal remembers

@@ -370,7 +370,7 @@ func TestWhatHasToBeDurableIsNotSpentFromALease(t *testing.T) {
 		}
 		leased := limiter.Stats().LeasedTokens
 		for ; left > 0; left-- {
-			decisions, err := limiter.Take(t.Context(), pglimit.Request{Key: "a", Tokens: 1, Durability: pglimit.Durable})
+			decisions, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "a", Tokens: 1, Durability: pglimit.Durable})
 			if err != nil || !decisions[0].Allowed || decisions[0].Source != pglimit.FromDatabase {
 				t.Fatalf("with %d left: %+v, %v", left, decisions, err)
 			}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"sync/atomic"
 	"time"
@@ -13,10 +12,9 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
-	"github.com/pglimit/ratelimit/pglimit/internal/group"
 	"github.com/pglimit/ratelimit/pglimit/internal/lease"
+	"github.com/pglimit/ratelimit/pglimit/internal/queue"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Limiter is a named limit over a database: the type most callers want. Make one
@@ -27,7 +25,6 @@ type Limiter struct {
 	leases   *lease.Leases
 	denials  *denials.Memory
 	combiner *combine.Combiner
-	groups   *group.Lane // of AllowAll
 	circuit  *circuit.Breaker
 
 	session  Session
@@ -35,11 +32,12 @@ type Limiter struct {
 	config   Config
 	limit    *atomic.Pointer[Limit] // shared with the Limiters that On makes
 	timeout  time.Duration          // of one decision
-	failures *complaints
-	waiting  *wait.Crowd // for Postgres; closed with the Limiter
-	sleepers *sleepers   // the callers of Wait
+	failures *failureLog
+	waiting  *wait.Callers // for Postgres; closed with the Limiter
+	queue    *queue.Queue  // the callers of Wait
 	counters *counters
 	parent   *Limiter // of which this one is On a session; else nil
+	shared   shared   // with other Limiters of this process
 }
 
 // New makes a limiter that decides with the strategy, on the pool: a *pgxpool.Pool. It does
@@ -56,16 +54,18 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 	if err := config.Validate(strategy); err != nil {
 		return nil, err
 	}
+	timeout := orDefault(config.Timeout, defaultTimeout)
+	config.setDefaults()
 	l := &Limiter{
 		session: session, strategy: strategy, config: config,
 		limit:    new(atomic.Pointer[Limit]),
-		timeout:  orDefault(config.Timeout, defaultTimeout),
-		failures: &complaints{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
+		timeout:  timeout,
+		failures: &failureLog{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
 		counters: new(counters),
-		waiting:  wait.NewCrowd(orDefault(config.MaxWaiting, defaultMaxWaiting)),
+		waiting:  wait.NewCallers(config.MaxWaiting),
 	}
 	l.limit.Store(&config.Limit)
-	l.sleepers = newSleepers(l.giveBack)
+	l.queue = queue.New(l.giveBack)
 	if err := l.makeStages(pool); err != nil {
 		return nil, err
 	}
@@ -81,13 +81,14 @@ func isNil(value any) bool {
 func (l *Limiter) makeStages(pool any) (err error) {
 	c := l.config
 	if !c.Memory.Off {
-		if l.denials, err = denials.New(orDefault(c.Memory.Keys, defaultDenialKeys), orDefault(c.Memory.TTL, defaultDenialTTL)); err != nil {
+		if l.denials, err = denials.New(c.Memory.Keys, c.Memory.TTL); err != nil {
 			return &ConfigError{"Memory", err}
 		}
+		l.share(pool)
 	}
 	if c.Leases.On {
-		whose := lease.Config{Durability: c.Durability, TTL: orDefault(c.Leases.TTL, defaultLeaseTTL)}
-		if l.leases, err = lease.New(whose, lease.Calls{Lease: l.lease, Forget: l.denials.Forget}); err != nil {
+		whose := lease.Config{Durability: c.Durability, TTL: c.Leases.TTL}
+		if l.leases, err = lease.New(whose, lease.Calls{Lease: l.lease, Forget: l.forget}); err != nil {
 			return &ConfigError{"Leases", err}
 		}
 	}
@@ -96,12 +97,11 @@ func (l *Limiter) makeStages(pool any) (err error) {
 		if timeout == NoTimeout {
 			timeout = defaultTimeout
 		}
-		l.circuit = circuit.New(timeout, l.signOfLife(pool), l.failures.circuit)
+		l.circuit = circuit.New(timeout, l.ping(pool), l.failures.circuit)
 	}
 	if !c.Combine.Off {
-		l.combiner = combine.New(orDefault(c.Combine.Lanes, defaultLanes),
-			combine.Calls{Send: l.send, GiveBack: l.giveBack, Learned: l.denials.Learned, Recall: l.denials.Recall})
-		l.groups = group.New(group.Calls{Send: l.sendGroups, GiveBack: l.giveBack, Recall: l.knownGroup})
+		l.combiner = combine.New(c.Combine.Lanes,
+			combine.Functions{Send: l.roundTrip, GiveBack: l.giveBack, Learned: l.denials.Learned, Recall: l.recall})
 	}
 	return nil
 }
@@ -118,91 +118,12 @@ func (l *Limiter) Close(ctx context.Context) error {
 	if l.parent != nil {
 		return nil
 	}
-	asleep := l.sleepers.Close(ctx)
+	reserved := l.queue.Close(ctx)
 	unanswered := l.waiting.Close(ctx)
 	unsettled := l.leases.Close(ctx)
-	givenUp := errors.Join(l.combiner.Close(ctx), l.groups.Close(ctx))
+	givenUp := l.combiner.Close(ctx)
 	l.circuit.Close()
-	return errors.Join(unsettled, cmp.Or(asleep, unanswered, givenUp))
-}
-
-// Allow takes one token of the key's bucket, if it is there.
-//
-// A denial is a Decision, not an error. A [*RequestError] means that the key is not
-// valid. Any other error means that no decision is known; [Config.OnError] may have
-// chosen it.
-func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
-	return l.AllowN(ctx, key, 1)
-}
-
-// AllowN takes n tokens of the key's bucket, all or none. If n is more than the
-// burst, or less than one, the error is a [*RequestError].
-func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
-	return l.AllowLimitN(ctx, key, Limit{}, n)
-}
-
-// AllowLimit is Allow under a limit of the caller's, such as that of a customer's plan. The zero
-// Limit means the Limiter's own. If the limit is not valid, or is one that the strategy cannot
-// keep, the error is a [*LimitError].
-//
-// Each key has one bucket, whatever the limits: what was used under one limit is used under
-// another. So use a key under one limit at a time. For several limits on one key, such as one per
-// second and one per day, give each a name: see [Limiter.Take].
-func (l *Limiter) AllowLimit(ctx context.Context, key string, limit Limit) (Decision, error) {
-	return l.AllowLimitN(ctx, key, limit, 1)
-}
-
-// AllowLimitN is [Limiter.AllowLimit] for n tokens, all or none.
-func (l *Limiter) AllowLimitN(ctx context.Context, key string, limit Limit, n int64) (Decision, error) {
-	if n < 1 {
-		return Decision{}, tooFew(n)
-	}
-	return l.decide(ctx, Request{Key: key, Limit: limit, Tokens: n})
-}
-
-func tooFew(n int64) error {
-	return &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: it must be at least 1 (to look without taking, use Peek)", n)}
-}
-
-// Peek looks at the key's bucket and takes nothing. Allowed says whether Allow
-// would have been granted.
-func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
-	return l.decide(ctx, Request{Key: key})
-}
-
-// Reset fills the key's bucket, and ends its block (see [Config.Block]). A call that is under way may be granted
-// behind it and be dated up to 100 ms earlier. Other processes keep the tokens that they have leased
-// (see [Config.Leases]), and can spend them besides the full bucket. The strategy must be
-// a [Resetter]; else the error satisfies errors.Is(err, [errors.ErrUnsupported]). A bad key is a
-// [*RequestError].
-func (l *Limiter) Reset(ctx context.Context, key string) error {
-	if err := rate.CheckKey(key); err != nil {
-		return err
-	}
-	strategy, able := l.strategy.(Resetter)
-	if !able {
-		return fmt.Errorf("pglimit: the strategy %s cannot reset a key: %w", l.strategy.Name(), errors.ErrUnsupported)
-	}
-	bucket := rate.Bucket{Limiter: l.config.Name, Key: key}
-	err := l.asCaller(ctx, 1, func(ctx context.Context) error {
-		defer l.leases.Pause(bucket)() // until the bucket is full: a lease could be spent on top of that
-		if err := l.leases.Drop(ctx, bucket); err != nil {
-			return err
-		}
-		return l.call(ctx, "reset", 0, func(ctx context.Context) error { return strategy.Reset(ctx, l.session, l.config.Name, key) })
-	})
-	l.denials.Forget(bucket) // also after an error: the reset may have been done
-	if err != nil {
-		return fmt.Errorf("pglimit: reset of %q: %w", key, err)
-	}
-	return nil
-}
-
-// ForgetDenials makes this Limiter ask Postgres again about a bucket, of whatever Limiter name. Its
-// own Reset, Refund and Settle do that by themselves. It is for the others of this process, which
-// may remember the bucket as one of a group, or of a Take. Leases stay as they are.
-func (l *Limiter) ForgetDenials(limiter, key string) {
-	l.denials.Forget(rate.Bucket{Limiter: limiter, Key: key})
+	return errors.Join(unsettled, cmp.Or(reserved, unanswered, givenUp))
 }
 
 // Limit is the limit of each key, as of now: see [Limiter.SetLimit].
@@ -222,3 +143,13 @@ func (l *Limiter) SetLimit(limit Limit) error {
 	l.limit.Store(&limit)
 	return nil
 }
+
+// Config is what the Limiter was made with, its defaults filled in, and with the limit of now.
+func (l *Limiter) Config() Config {
+	c := l.config
+	c.Timeout, c.Limit = l.timeout, l.Limit()
+	return c
+}
+
+// Strategy is what decides for the Limiter.
+func (l *Limiter) Strategy() Strategy { return l.strategy }

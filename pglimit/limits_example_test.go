@@ -10,7 +10,7 @@ import (
 )
 
 // Customers have plans, and one has a limit of her own.
-func ExampleLimiter_AllowLimit() {
+func ExampleLimiter_Do_limit() {
 	ctx := context.Background()
 	limiter, _ := pglimit.New(noDB{}, pglimittest.Memory(), pglimit.Config{Name: "api", Limit: pglimit.PerMinute(10)})
 
@@ -19,7 +19,7 @@ func ExampleLimiter_AllowLimit() {
 		"pro:alice": pglimit.PerMinute(500),
 	}
 	for _, customer := range []struct{ name, plan string }{{"bob", "free"}, {"carol", "pro"}, {"alice", "pro:alice"}} {
-		d, _ := limiter.AllowLimit(ctx, customer.name, plans[customer.plan]) // a plan that is not listed has the Limiter's limit
+		d, _ := limiter.Do(ctx, pglimit.Request{Key: customer.name, Limit: plans[customer.plan], Tokens: 1}) // a plan that is not listed has the Limiter's limit
 		fmt.Println(customer.name, d.Allowed, d.Remaining, "of", d.Limit)
 	}
 	// Output:
@@ -29,9 +29,9 @@ func ExampleLimiter_AllowLimit() {
 }
 
 // One round trip for the user and the user's tenant, each with a limit of its own.
-func ExampleLimiter_Take_limits() {
+func ExampleLimiter_DoEach_limits() {
 	limiter, _ := pglimit.New(noDB{}, pglimittest.Memory(), pglimit.Config{Name: "user", Limit: pglimit.PerSecond(10)})
-	decisions, _ := limiter.Take(context.Background(),
+	decisions, _ := limiter.DoEach(context.Background(),
 		pglimit.Request{Key: "alice", Tokens: 1},
 		pglimit.Request{Limiter: "tenant", Key: "acme", Tokens: 1, Limit: pglimit.PerSecond(1000)},
 	)

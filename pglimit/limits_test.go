@@ -37,20 +37,20 @@ func TestALimitAndALimiterNameOfTheRequest(t *testing.T) {
 	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
 		strategy := &fake{take: grantAll}
 		limiter := newLimiter(t, strategy, change)
-		if d, err := limiter.AllowLimit(t.Context(), "a", pro); err != nil || !d.Allowed || d.Limit != pro || d.Limiter != "api" || d.Key != "a" {
+		if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "a", Limit: pro, Tokens: 1}); err != nil || !d.Allowed || d.Limit != pro || d.Limiter != "api" || d.Key != "a" {
 			t.Errorf("%+v, %v", d, err)
 		}
-		if d, err := limiter.AllowLimitN(t.Context(), "a", pro, 100); err != nil || d.Granted != 100 || d.Limit != pro {
+		if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "a", Limit: pro, Tokens: 100}); err != nil || d.Granted != 100 || d.Limit != pro {
 			t.Errorf("%+v, %v", d, err)
 		}
-		if d, err := limiter.AllowLimit(t.Context(), "a", pglimit.Limit{}); err != nil || !d.Allowed || d.Limit != limiter.Limit() {
+		if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "a", Limit: pglimit.Limit{}, Tokens: 1}); err != nil || !d.Allowed || d.Limit != limiter.Limit() {
 			t.Errorf("%+v, %v", d, err)
 		}
 		requests := []pglimit.Request{
 			{Key: "a", Tokens: 1}, {Key: "b", Tokens: 50, Limit: pro}, {Key: "b", Limit: pro}, {Limiter: "daily", Key: "a", Tokens: 1, Limit: pglimit.PerHour(7)}, {Limiter: "api", Key: "a", Tokens: 2},
 		}
 		before := slices.Clone(requests)
-		decisions, err := limiter.Take(t.Context(), requests...)
+		decisions, err := limiter.DoEach(t.Context(), requests...)
 		if err != nil || !slices.Equal(requests, before) {
 			t.Errorf("%v; the requests are %+v", err, requests)
 		}
@@ -79,7 +79,7 @@ func TestOneBucketUnderTwoLimitsInOneTake(t *testing.T) {
 	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
 		strategy := &fake{take: buckets(map[string]int64{"a": 6})}
 		limiter := newLimiter(t, strategy, change)
-		decisions, err := limiter.Take(t.Context(),
+		decisions, err := limiter.DoEach(t.Context(),
 			pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "a", Tokens: 2, Limit: pro}, pglimit.Request{Key: "a", Tokens: 3}, pglimit.Request{Limiter: "other", Key: "a", Limit: pro})
 		if err != nil || granted(decisions[:3]) != "1/5 2/3 3/0" {
 			t.Errorf("%s, %v", granted(decisions), err)
@@ -101,7 +101,7 @@ func TestOneOfSeveralCallsOfATakeFails(t *testing.T) {
 		return grantAll(ctx, requests)
 	}}
 	limiter := newLimiter(t, strategy, nil)
-	decisions, err := limiter.Take(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "a", Tokens: 1, Limit: pro})
+	decisions, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "a", Tokens: 1, Limit: pro})
 	if !errors.Is(err, errDown) || err.Error() != "request 0: "+errDown.Error() || decisions[0].Allowed || !decisions[1].Allowed {
 		t.Errorf("%+v, %v", decisions, err)
 	}
@@ -126,8 +126,8 @@ func TestALimitThatCannotBeKept(t *testing.T) {
 		{pglimit.PerSecond(10).WithBurst(0), "pglimit: Limit.Burst is 0: it must be at least 1 (Tokens, 10, is usual)"},
 		{pglimit.PerSecond(21), "pglimit: Limit.Burst is 21: it must be at most 20"},
 	} {
-		_, allow := limiter.AllowLimit(t.Context(), "a", test.limit)
-		_, take := limiter.Take(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "a", Tokens: 1, Limit: test.limit})
+		_, allow := limiter.Do(t.Context(), pglimit.Request{Key: "a", Limit: test.limit, Tokens: 1})
+		_, take := limiter.DoEach(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "a", Tokens: 1, Limit: test.limit})
 		set := limiter.SetLimit(test.limit)
 		for _, got := range []struct {
 			err  error
@@ -142,10 +142,7 @@ func TestALimitThatCannotBeKept(t *testing.T) {
 	if err := limiter.SetLimit(pglimit.Limit{}); err == nil {
 		t.Error("no limit")
 	}
-	if _, err := limiter.AllowLimitN(t.Context(), "a", own, 0); err == nil || err.Error() != "pglimit: Request.Tokens is 0: it must be at least 1 (to look without taking, use Peek)" {
-		t.Error(err)
-	}
-	if _, err := limiter.AllowLimitN(t.Context(), "a", pglimit.PerSecond(5), 6); err == nil || err.Error() != "pglimit: Request.Tokens is 6: more than the burst of 5 (5/1s) could never be granted" {
+	if _, err := limiter.Do(t.Context(), pglimit.Request{Key: "a", Limit: pglimit.PerSecond(5), Tokens: 6}); err == nil || err.Error() != "pglimit: Request.Tokens is 6: more than the burst of 5 (5/1s) could never be granted" {
 		t.Error(err)
 	}
 	if len(strategy.taken) != 0 || limiter.Limit() != own {
@@ -201,7 +198,7 @@ func TestALargerLimitIsNotDeniedFromMemory(t *testing.T) {
 		limiter := remembering(t, strategy, nil)
 		ask := func(what string, limit pglimit.Limit, allowed bool, source pglimit.Source) {
 			t.Helper()
-			if d, err := limiter.AllowLimit(t.Context(), "a", limit); err != nil || d.Allowed != allowed || d.Source != source {
+			if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "a", Limit: limit, Tokens: 1}); err != nil || d.Allowed != allowed || d.Source != source {
 				t.Errorf("%s: %+v, %v", what, d, err)
 			}
 		}
@@ -231,7 +228,7 @@ func TestTakeKnowsLimitsApart(t *testing.T) {
 		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.Memory.Off = false })
 		ask := func(want ...pglimit.Source) {
 			t.Helper()
-			decisions, err := limiter.Take(t.Context(),
+			decisions, err := limiter.DoEach(t.Context(),
 				pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Limiter: "other", Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1, Limit: pro})
 			for i, source := range want {
 				if err != nil || decisions[i].Source != source {

@@ -114,8 +114,8 @@ func TestALimiterSaysWhatItIs(t *testing.T) {
 	strategy := &fake{}
 	limiter := newLimiter(t, strategy, nil)
 	for _, l := range []*pglimit.Limiter{limiter, limiter.On(pglimit.InTx(pglimitTx{}))} {
-		if l.Name() != "api" || l.Strategy() != pglimit.Strategy(strategy) {
-			t.Error(l.Name(), l.Strategy())
+		if l.Config().Name != "api" || l.Strategy() != pglimit.Strategy(strategy) {
+			t.Error(l.Config().Name, l.Strategy())
 		}
 	}
 }

@@ -75,7 +75,7 @@ func TestAStrategyThatPanicsFailsItsOwnCallers(t *testing.T) {
 				if _, err := limiter.Peek(t.Context(), "a"); !saysSo(err) {
 					t.Error(err)
 				}
-				if _, err := limiter.Take(t.Context(), wants(t, "a:1 b:1")...); !saysSo(err) || strings.Count(err.Error(), "request ") != 2 {
+				if _, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1")...); !saysSo(err) || strings.Count(err.Error(), "request ") != 2 {
 					t.Error(err)
 				}
 				if err := limiter.Reset(t.Context(), "a"); !saysSo(err) || !strings.HasPrefix(err.Error(), `pglimit: reset of "a": `) {

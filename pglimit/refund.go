@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -34,65 +35,83 @@ func (l *Limiter) Refund(ctx context.Context, decision Decision, n int64) error 
 	if n < 1 || n > decision.Granted {
 		return &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: the decision granted %d, of which 1 to %[2]d can be given back", n, decision.Granted)}
 	}
-	return l.refund(ctx, refundOf(r, decision, n))
+	return l.refund(ctx, []Refund{refundOf(r, decision, n)})
 }
 
 // Settle charges what a request really cost, after it was granted an estimate: of the tokens that
 // the decision granted, those beyond actual are given back, as by [Limiter.Refund]. If actual is
 // more, the rest is charged too, also if it is not there: the bucket then owes it, and grants
-// nothing until it is paid. Granted of the returned Decision says how much was charged in all. actual
-// may exceed what was granted by a burst at most; else the error is a [*RequestError], and nothing is
-// charged.
+// nothing until it is paid. Granted of the returned Decision says how much was charged in all.
+//
+// others are further decisions, of the same group for instance, whose requests cost actual too: all are
+// settled in one round trip (or two, if some are given back and others charged). The returned Decision is
+// the one that charged least, by default the first.
 //
 // A bucket owes one more burst at most. What is beyond that is not charged: the Decision comes with
 // [ErrNotCharged]. The rest is the caller's loss, unless it takes it with WaitN or AllowN later, in
 // parts of a burst at most. (Do not Settle again.)
 //
 // Settle a decision once, and do not Refund it too: the returned one has no Limiter and Key any more,
-// so that neither can be done by mistake. To charge more, the strategy must be a [Reserver].
+// so that neither can be done by mistake. To charge more, the strategy must know Ahead.
 // OnError is not called.
-func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64) (Decision, error) {
-	r, err := l.granted(&decision)
-	more := actual - decision.Granted
-	switch {
-	case err != nil:
-		return Decision{}, err
-	case actual < 0:
+func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, others ...Decision) (Decision, error) {
+	if actual < 0 {
 		return Decision{}, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: what a request cost must not be negative", actual)}
-	case more > r.Limit.Burst:
-		return Decision{}, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: more than the %d that were granted and a burst of %d", actual, decision.Granted, r.Limit.Burst)}
-	case more < 0:
-		if err := l.refund(ctx, refundOf(r, decision, -more)); err != nil {
-			return Decision{}, err
-		}
-	case more > 0:
-		charged, err := l.charge(ctx, r, more)
+	}
+	settled := append([]Decision{decision}, others...)
+	var refunds []Refund
+	charges := make(map[*Decision]*unit)
+	var units []*unit
+	for i := range settled {
+		d := &settled[i]
+		r, err := l.granted(d)
 		if err != nil {
 			return Decision{}, err
 		}
-		charged.Granted += decision.Granted
-		decision = charged
+		switch more := actual - d.Granted; {
+		case more < 0:
+			refunds = append(refunds, refundOf(r, *d, -more))
+		case more > 0:
+			most := r.Limit.Burst // that is there, and as much that is not
+			most += min(most, math.MaxInt64-most)
+			r.Tokens, r.Unit, r.Ahead = min(more, most), 1, min(r.Limit.Window(), MaxWindow-r.Limit.Window())
+			if err := l.finish(&r, r.Limit); err != nil {
+				return Decision{}, err
+			}
+			charges[d] = &unit{Requests: []Request{r}, Decisions: make([]Decision, 1)}
+			units = append(units, charges[d])
+		}
 	}
-	decision.Allowed, decision.Granted = true, decision.Granted+min(more, 0)
-	decision.Limiter, decision.Key = "", "" // it is settled: there is nothing to give back
-	if decision.Granted < actual {
-		return decision, fmt.Errorf("%w: %d of %d tokens of %q, whose bucket owes a burst already (take the rest later, with WaitN or AllowN)", ErrNotCharged, decision.Granted, actual, r.Key)
-	}
-	return decision, nil
-}
-
-// charge takes tokens that were used already, if need be before they are there.
-func (l *Limiter) charge(ctx context.Context, r Request, tokens int64) (Decision, error) {
-	r.Tokens, r.Unit, r.Ahead = tokens, 1, min(r.Limit.Window(), MaxWindow-r.Limit.Window())
-	if err := l.check(&r); err != nil {
+	if err := l.refund(ctx, refunds); err != nil {
 		return Decision{}, err
 	}
-	d, err := l.ask(ctx, r)
-	if err != nil {
-		return Decision{}, err
+	l.ask(ctx, units)
+	least := 0
+	for i := range settled {
+		d := &settled[i]
+		if u := charges[d]; u != nil {
+			if u.Err != nil {
+				return Decision{}, u.Err
+			}
+			u.Decisions[0].Granted += d.Granted
+			limit := d.Limit
+			*d = u.Decisions[0]
+			d.Delay, d.Limit = 0, limit
+		} else {
+			d.Granted = actual
+		}
+		if d.Granted < settled[least].Granted {
+			least = i
+		}
 	}
-	d.Delay, d.Limit = 0, r.Limit
-	return d, nil
+	answer := settled[least]
+	answer.Allowed = true
+	answer.Limiter, answer.Key = "", "" // it is settled: there is nothing to give back
+	if answer.Granted < actual {
+		key := append([]Decision{decision}, others...)[least].Key
+		return answer, fmt.Errorf("%w: %d of %d tokens of %q, whose bucket owes a burst already (take the rest later, with WaitN or AllowN)", ErrNotCharged, answer.Granted, actual, key)
+	}
+	return answer, nil
 }
 
 // granted returns the request that the decision granted.
@@ -119,11 +138,16 @@ func refundOf(r Request, d Decision, n int64) Refund {
 }
 
 // refund makes the round trip within the time limit.
-func (l *Limiter) refund(ctx context.Context, refund Refund) error {
-	err := l.asCaller(ctx, 1, func(ctx context.Context) error { return l.giveBack(ctx, []Refund{refund}) })
-	if err != nil {
-		return fmt.Errorf("pglimit: refund of %q: %w", refund.Key, err)
+func (l *Limiter) refund(ctx context.Context, refunds []Refund) error {
+	if len(refunds) == 0 {
+		return nil
 	}
-	l.counters.refundedTokens.Add(refund.Tokens)
+	err := l.asCaller(ctx, 1, func(ctx context.Context) error { return l.giveBack(ctx, refunds) })
+	if err != nil {
+		return fmt.Errorf("pglimit: refund of %q: %w", refunds[0].Key, err)
+	}
+	for i := range refunds {
+		l.counters.refundedTokens.Add(refunds[i].Tokens)
+	}
 	return nil
 }

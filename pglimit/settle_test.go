@@ -62,6 +62,64 @@ func TestRefund(t *testing.T) {
 	})
 }
 
+// What cost more than may be charged is charged as far as it may: overspending does not pay.
+func TestSettleChargesWhatItMay(t *testing.T) {
+	t.Parallel()
+	for actual, want := range map[int64]int64{16: 16, 20: 20, 21: 20, 1 << 62: 20} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter := costly(t, newReserving(), nil)
+			d, err := limiter.Settle(t.Context(), allowN(t, limiter, 5), actual)
+			if d.Granted != want || errors.Is(err, pglimit.ErrNotCharged) != (want < actual) {
+				t.Errorf("%d: %+v, %v; want %d", actual, d, err, want)
+			}
+			if d := allowN(t, limiter, 1); d.Allowed {
+				t.Errorf("%d: nothing is owed: %+v", actual, d)
+			}
+		})
+	}
+}
+
+// The decisions of a group are settled in one round trip.
+func TestSettleAGroup(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	var trips []pglimit.RoundTrip
+	limiter, err := pglimittest.New(memory, config(func(c *pglimit.Config) {
+		c.Limit = pglimit.PerHour(10)
+		c.OnRoundTrip = func(_ context.Context, trip pglimit.RoundTrip) { trips = append(trips, trip) }
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := func(want int64) {
+		t.Helper()
+		for _, key := range []string{"user", "org"} {
+			if d, err := limiter.Peek(t.Context(), key); err != nil || d.Remaining != want {
+				t.Errorf("%s: %+v, %v; want %d", key, d, err, want)
+			}
+		}
+	}
+	for _, test := range []struct {
+		actual, charged, left int64
+		operation             string
+	}{{3, 3, 7, "give_back"}, {7, 7, 3, "take"}, {30, 20, 0, "take"}} {
+		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "user", Tokens: 5}, pglimit.Request{Key: "org", Tokens: 5})
+		if err != nil || !g.Allowed {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		trips = nil
+		d, err := limiter.Settle(t.Context(), g.Decisions[0], test.actual, g.Decisions[1:]...)
+		if d.Granted != test.charged || errors.Is(err, pglimit.ErrNotCharged) != (test.charged < test.actual) {
+			t.Errorf("%d: %+v, %v", test.actual, d, err)
+		}
+		if len(trips) != 1 || trips[0].Operation != test.operation {
+			t.Errorf("%d: %+v", test.actual, trips)
+		}
+		left(test.left)
+		memory.Advance(24 * time.Hour)
+	}
+}
+
 // What cannot be given back, or settled, is an error that says why, and changes nothing.
 func TestBadRefunds(t *testing.T) {
 	t.Parallel()
@@ -85,7 +143,7 @@ func TestBadRefunds(t *testing.T) {
 	}{
 		{denied, 1, "Tokens", 1}, {fallback, 1, "Source", 1}, {settled, 1, "Limiter", 1},
 		{undated, 1, "At", 6}, {undue, 1, "At", 6},
-		{pglimit.Decision{}, 1, "Limiter", 1}, {granted, 0, "Tokens", -1}, {granted, -1, "Tokens", 16}, {granted, 6, "Tokens", 1 << 62},
+		{pglimit.Decision{}, 1, "Limiter", 1}, {granted, 0, "Tokens", -1}, {granted, -1, "Tokens", -9},
 	} {
 		var request *pglimit.RequestError
 		if err := limiter.Refund(t.Context(), test.decision, test.n); !errors.As(err, &request) || request.Field != test.field {

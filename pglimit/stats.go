@@ -2,16 +2,16 @@ package pglimit
 
 import (
 	"iter"
+	"math/rand/v2"
 	"reflect"
 	"sync/atomic"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/count"
-	"github.com/pglimit/ratelimit/pglimit/internal/flight"
+	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Stats counts the answers that a [Limiter] gave since New, also through [Limiter.On], and
-// what they cost. An answer of AllowAll counts as one. Each field's tag says what it counts. To export them, range over [Stats.All].
+// Stats counts the answers that a [Limiter] gave since New, also through InTx and OnConn, and
+// what they cost. An answer of DoAll counts as one. Each field's tag says what it counts. To export them, range over [Stats.All].
 type Stats struct {
 	Allowed   BySource `name:"allowed" label:"source" help:"Requests granted, and peeks that found the tokens, by where the decision came from."`
 	Denied    BySource `name:"denied" label:"source" help:"Requests denied, and peeks that did not find the tokens, by where the decision came from."`
@@ -139,7 +139,7 @@ func (l *Limiter) Stats() Stats {
 		Blocked:    c.blocked.Load(),
 		Canceled:   c.canceled.Load(),
 		Waiting:    l.waiting.Size(),
-		Asleep:     l.sleepers.asleep(),
+		Asleep:     l.queue.Len(),
 		RoundTrips: c.roundTrips.Load(),
 		Requests:   c.requests.Load(),
 
@@ -159,9 +159,9 @@ func (l *Limiter) Stats() Stats {
 		of := &l.leases.Stats
 		s.LeaseTrips, s.LeasedTokens, s.UnspentTokens = of.Trips.Load(), of.LeasedTokens.Load(), of.UnspentTokens.Load()
 	}
-	gone := []*flight.Stats{&l.sleepers.stats} // of callers who had left
+	gone := []*wait.Stats{&l.queue.Stats} // of callers who had left
 	if l.combiner != nil {
-		gone = append(gone, &l.combiner.Stats, &l.groups.Stats)
+		gone = append(gone, &l.combiner.Stats)
 	}
 	for _, of := range gone {
 		s.PassedOnTokens += of.PassedOn.Load()
@@ -173,12 +173,12 @@ func (l *Limiter) Stats() Stats {
 
 // counters count the answers to callers, and round trips. The stages count the rest.
 type counters struct {
-	allowed, denied      [len(rate.Sources)]count.Often
+	allowed, denied      [len(rate.Sources)]busyCounter
 	contended, blocked   atomic.Int64
 	canceled             atomic.Int64
 	failed               [len(causes)]atomic.Int64
 	roundTrips, requests atomic.Int64
-	grantedTokens        count.Often
+	grantedTokens        busyCounter
 	refundedTokens       atomic.Int64
 }
 
@@ -195,4 +195,22 @@ func (c *counters) tell(d *Decision) {
 	if d.Blocked {
 		c.blocked.Add(1)
 	}
+}
+
+// busyCounter counts what happens millions of times a second on all cores. At a single memory
+// cell the cores would wait for one another.
+type busyCounter [16]struct {
+	atomic.Int64
+	_ [56]byte // a cache line each
+}
+
+// Add adds n.
+func (c *busyCounter) Add(n int64) { c[rand.Uint32()%uint32(len(c))].Add(n) }
+
+// Load is how many were added.
+func (c *busyCounter) Load() (total int64) {
+	for i := range c {
+		total += c[i].Load()
+	}
+	return total
 }

@@ -60,7 +60,7 @@ var ways = map[string]func(ctx context.Context, l *pglimit.Limiter, key string) 
 		return 1, []pglimit.Decision{d}, err
 	},
 	"Take": func(ctx context.Context, l *pglimit.Limiter, key string) (int, []pglimit.Decision, error) {
-		ds, err := l.Take(ctx, pglimit.Request{Key: key, Tokens: 1}, pglimit.Request{Key: key}, pglimit.Request{Key: key, Tokens: 4, Unit: 2})
+		ds, err := l.DoEach(ctx, pglimit.Request{Key: key, Tokens: 1}, pglimit.Request{Key: key}, pglimit.Request{Key: key, Tokens: 4, Unit: 2})
 		return 3, ds, err
 	},
 }
@@ -169,13 +169,13 @@ func TestWhatElseIsCounted(t *testing.T) {
 		if s := limiter.Stats(); s.Waiting != 1 || s.Allowed.Total() != 0 {
 			t.Errorf("while one waits: %+v", s)
 		}
-		if _, err := limiter.Take(t.Context(), pglimit.Request{Key: "b", Tokens: 1}, pglimit.Request{Key: "c", Tokens: 1}, pglimit.Request{Key: "d", Tokens: 1}); err != nil {
+		if _, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "b", Tokens: 1}, pglimit.Request{Key: "c", Tokens: 1}, pglimit.Request{Key: "d", Tokens: 1}); err != nil {
 			t.Error(err)
 		}
 		later(time.Second)
 		_, _ = limiter.Allow(t.Context(), "")
-		_, _ = limiter.Take(t.Context(), pglimit.Request{Key: "k"}, pglimit.Request{})
-		_, _ = limiter.Take(t.Context())
+		_, _ = limiter.DoEach(t.Context(), pglimit.Request{Key: "k"}, pglimit.Request{})
+		_, _ = limiter.DoEach(t.Context())
 		s := limiter.Stats()
 		if s.Waiting != 0 || s.Allowed[pglimit.FromDatabase] != 1 || s.Allowed[pglimit.FromFallback] != 3 || s.Failed[pglimit.CauseOverloaded] != 3 ||
 			s.Allowed.Total() != 4 || s.Denied.Total() != 0 || s.Failed.Total() != 3 {

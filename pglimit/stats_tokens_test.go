@@ -21,7 +21,7 @@ func TestTokensThatTheLimitBounds(t *testing.T) {
 	var granted, refundable pglimit.Decision
 	take := func(r pglimit.Request) func() error {
 		return func() error {
-			ds, err := limiter.Take(t.Context(), r)
+			ds, err := limiter.DoEach(t.Context(), r)
 			if err == nil {
 				granted = ds[0]
 			}
@@ -43,10 +43,14 @@ func TestTokensThatTheLimitBounds(t *testing.T) {
 		{"a part", take(pglimit.Request{Key: "b", Tokens: 9, Unit: 1}), 5, 0},
 		{"a denial", func() error { return allow(limiter.AllowN(t.Context(), "b", 5)) }, 0, 0},
 		{"Peek", func() error { return allow(limiter.Peek(t.Context(), "c")) }, 0, 0},
-		{"its own limit by name", func() error { return allow(limiter.AllowLimit(t.Context(), "d", pglimit.PerSecond(10))) }, 1, 0},
-		{"another limit", func() error { return allow(limiter.AllowLimit(t.Context(), "d", twice)) }, 0, 0},
+		{"its own limit by name", func() error {
+			return allow(limiter.Do(t.Context(), pglimit.Request{Key: "d", Limit: pglimit.PerSecond(10), Tokens: 1}))
+		}, 1, 0},
+		{"another limit", func() error {
+			return allow(limiter.Do(t.Context(), pglimit.Request{Key: "d", Limit: twice, Tokens: 1}))
+		}, 0, 0},
 		{"another limiter", take(pglimit.Request{Limiter: "other", Key: "d", Tokens: 1}), 0, 0},
-		{"an ID", func() error { return allow(limiter.AllowOnce(t.Context(), "e", "id")) }, 0, 0},
+		{"an ID", func() error { return allow(limiter.Do(t.Context(), pglimit.Request{Key: "e", Tokens: 1, ID: "id"})) }, 0, 0},
 		{"ahead of its time", take(pglimit.Request{Key: "f", Tokens: 1, Ahead: time.Second}), 1, 0},
 		{"Refund", func() error { return limiter.Refund(t.Context(), granted, 1) }, 0, 1},
 		{"all of the burst", take(pglimit.Request{Key: "g", Tokens: 10}), 10, 0},
@@ -54,7 +58,7 @@ func TestTokensThatTheLimitBounds(t *testing.T) {
 		{"a burst to settle", take(pglimit.Request{Key: "h", Tokens: 10}), 10, 0},
 		{"Settle for less", func() error { return allow(limiter.Settle(t.Context(), granted, 4)) }, 0, 6},
 		{"SetLimit", func() error {
-			return errors.Join(limiter.SetLimit(twice), allow(limiter.AllowLimit(t.Context(), "i", pglimit.PerSecond(10))))
+			return errors.Join(limiter.SetLimit(twice), allow(limiter.Do(t.Context(), pglimit.Request{Key: "i", Limit: pglimit.PerSecond(10), Tokens: 1})))
 		}, 0, 0},
 		{"the new limit", func() error { return allow(limiter.Allow(t.Context(), "j")) }, 1, 0},
 		{"to be refunded", func() (err error) {
@@ -99,8 +103,8 @@ func TestALimiterSaysItsBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if limiter.Timeout() != test.timeout || limiter.MaxWaiting() != test.waiting {
-			t.Errorf("%v, %d of %+v", limiter.Timeout(), limiter.MaxWaiting(), test.config)
+		if limiter.Config().Timeout != test.timeout || limiter.Config().MaxWaiting != test.waiting {
+			t.Errorf("%v, %d of %+v", limiter.Config().Timeout, limiter.Config().MaxWaiting, test.config)
 		}
 	}
 }

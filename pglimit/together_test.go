@@ -53,11 +53,11 @@ func TestEveryoneGetsWhatThisProcessHasLeased(t *testing.T) {
 	looser := pglimit.PerHour(100).WithBurst(101)
 	for name, all := range map[string]func(t *testing.T, l *pglimit.Limiter, left int64) (granted int64, err error){
 		"with an ID": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
-			d, err := l.Take(t.Context(), pglimit.Request{Key: "k", Tokens: left, ID: "id"})
+			d, err := l.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: left, ID: "id"})
 			return d[0].Granted, err
 		},
 		"in a group": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
-			g, err := l.AllowAll(t.Context(), pglimit.Request{Key: "k", Tokens: left})
+			g, err := l.DoAll(t.Context(), pglimit.Request{Key: "k", Tokens: left})
 			return g.Decisions[0].Granted, err
 		},
 		"waiting": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
@@ -71,7 +71,7 @@ func TestEveryoneGetsWhatThisProcessHasLeased(t *testing.T) {
 			return left, errors.Join(err, map[bool]error{true: errors.New("they are due later")}[r.Delay() > 0])
 		},
 		"under another limit": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
-			d, err := l.AllowLimitN(t.Context(), "k", looser, left+1)
+			d, err := l.Do(t.Context(), pglimit.Request{Key: "k", Limit: looser, Tokens: left + 1})
 			return d.Granted - 1, err
 		},
 		"after SetLimit": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
@@ -86,7 +86,7 @@ func TestEveryoneGetsWhatThisProcessHasLeased(t *testing.T) {
 			return d.Remaining, err
 		},
 		"in one Take with others": func(t *testing.T, l *pglimit.Limiter, left int64) (granted int64, err error) {
-			decisions, err := l.Take(t.Context(),
+			decisions, err := l.DoEach(t.Context(),
 				pglimit.Request{Key: "k", Tokens: 10}, pglimit.Request{Key: "k"}, pglimit.Request{Key: "k", Tokens: 10, ID: "id"},
 				pglimit.Request{Key: "k", Tokens: 10, Ahead: time.Second}, pglimit.Request{Key: "k", Tokens: left - 29, Limit: looser})
 			for _, d := range decisions {
@@ -174,16 +174,16 @@ func TestWhateverWasGrantedCanBeGivenBack(t *testing.T) {
 	plan := pglimit.PerHour(50)
 	for name, take := range map[string]func(*testing.T, *pglimit.Limiter) (pglimit.Decision, error){
 		"AllowN": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) { return l.AllowN(t.Context(), "k", 3) },
-		"AllowAll": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
-			g, err := l.AllowAll(t.Context(), pglimit.Request{Key: "other"}, pglimit.Request{Key: "k", Limiter: "day", Limit: plan, Tokens: 3})
+		"DoAll": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			g, err := l.DoAll(t.Context(), pglimit.Request{Key: "other"}, pglimit.Request{Key: "k", Limiter: "day", Limit: plan, Tokens: 3})
 			return g.Decisions[1], err
 		},
 		"an ID": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
-			d, err := l.Take(t.Context(), pglimit.Request{Key: "k", Tokens: 3, ID: "id"})
+			d, err := l.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 3, ID: "id"})
 			return d[0], err
 		},
-		"AllowLimitN": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
-			return l.AllowLimitN(t.Context(), "k", plan, 3)
+		"Do": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			return l.Do(t.Context(), pglimit.Request{Key: "k", Limit: plan, Tokens: 3})
 		},
 		"ReserveN": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
 			r, err := l.ReserveN(t.Context(), "k", 3)
@@ -199,7 +199,7 @@ func TestWhateverWasGrantedCanBeGivenBack(t *testing.T) {
 					t.Fatalf("%+v, %v", granted, err)
 				}
 				owed := func() time.Duration {
-					d, err := limiter.Take(t.Context(), pglimit.Request{Limiter: granted.Limiter, Key: granted.Key, Limit: granted.Limit})
+					d, err := limiter.DoEach(t.Context(), pglimit.Request{Limiter: granted.Limiter, Key: granted.Key, Limit: granted.Limit})
 					if err != nil {
 						t.Error(err)
 					}
@@ -228,7 +228,7 @@ func TestAGrantOfAnIDUnderAnotherLimitEndsADenial(t *testing.T) {
 			}
 		}
 		fast := pglimit.PerSecond(1000)
-		if d, err := limiter.Take(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id", Limit: fast}); err != nil || !d[0].Allowed {
+		if d, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id", Limit: fast}); err != nil || !d[0].Allowed {
 			t.Errorf("%+v, %v", d, err)
 		}
 		time.Sleep(2 * time.Millisecond) // both have flowed back, at the faster rate
@@ -277,12 +277,12 @@ func TestWhatALimiterThatBlocksCannotDo(t *testing.T) {
 		"Wait":    func(ctx context.Context) error { _, err := limiter.Wait(ctx, "k"); return err },
 		"Reserve": func(ctx context.Context) error { _, err := limiter.Reserve(ctx, "k"); return err },
 		"Ahead": func(ctx context.Context) error {
-			_, err := limiter.Take(ctx, pglimit.Request{Key: "k", Tokens: 1, Ahead: time.Second})
+			_, err := limiter.DoEach(ctx, pglimit.Request{Key: "k", Tokens: 1, Ahead: time.Second})
 			return err
 		},
 		"Settle": func(ctx context.Context) error { _, err := limiter.Settle(ctx, d, 6); return err },
-		"AllowAll": func(ctx context.Context) error {
-			_, err := limiter.AllowAll(ctx, pglimit.Request{Key: "k"})
+		"DoAll": func(ctx context.Context) error {
+			_, err := limiter.DoAll(ctx, pglimit.Request{Key: "k"})
 			return err
 		},
 	} {
@@ -324,20 +324,26 @@ func TestEveryCallIsCountedAndHeardOnce(t *testing.T) {
 		}{
 			{"Allow", 1, 1, func(l *pglimit.Limiter) error { _, err := l.Allow(ctx, "k"); return err }},
 			{"Peek", 1, 1, func(l *pglimit.Limiter) error { _, err := l.Peek(ctx, "k"); return err }},
-			{"AllowLimit", 1, 1, func(l *pglimit.Limiter) error { _, err := l.AllowLimit(ctx, "k", pglimit.PerHour(6)); return err }},
-			{"AllowOnce", 1, 1, func(l *pglimit.Limiter) error { _, err := l.AllowOnce(ctx, "k", "id"); return err }},
+			{"Do with a limit", 1, 1, func(l *pglimit.Limiter) error {
+				_, err := l.Do(ctx, pglimit.Request{Key: "k", Limit: pglimit.PerHour(6), Tokens: 1})
+				return err
+			}},
+			{"Do with an ID", 1, 1, func(l *pglimit.Limiter) error {
+				_, err := l.Do(ctx, pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
+				return err
+			}},
 			{"Reserve", 1, 1, func(l *pglimit.Limiter) error { _, err := l.Reserve(ctx, "k"); return err }},
 			{"Wait", 1, 1, func(l *pglimit.Limiter) error {
 				_, err := l.Wait(ctx, "k")
 				return err
 			}},
 			{"Take", 4, 4, func(l *pglimit.Limiter) error {
-				_, err := l.Take(ctx, pglimit.Request{Key: "k", Tokens: 1, ID: "i"}, pglimit.Request{Key: "k"},
+				_, err := l.DoEach(ctx, pglimit.Request{Key: "k", Tokens: 1, ID: "i"}, pglimit.Request{Key: "k"},
 					pglimit.Request{Key: "l", Tokens: 2, Unit: 1, Ahead: time.Hour}, pglimit.Request{Key: "l", Tokens: 1, Limit: pglimit.PerHour(9)})
 				return err
 			}},
-			{"AllowAll", 1, 2, func(l *pglimit.Limiter) error {
-				_, err := l.AllowAll(ctx, pglimit.Request{Key: "k", Tokens: 4}, pglimit.Request{Key: "m"})
+			{"DoAll", 1, 2, func(l *pglimit.Limiter) error {
+				_, err := l.DoAll(ctx, pglimit.Request{Key: "k", Tokens: 4}, pglimit.Request{Key: "m"})
 				return err
 			}},
 			{"Refund", 0, 0, func(l *pglimit.Limiter) error {
@@ -374,8 +380,8 @@ func TestEveryMethodRefusesNonsense(t *testing.T) {
 			_, err := l.AllowN(ctx, key, n)
 			return err
 		},
-		"AllowLimitN": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
-			_, err := l.AllowLimitN(ctx, key, pglimit.PerHour(5), n)
+		"Do": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
+			_, err := l.Do(ctx, pglimit.Request{Key: key, Limit: pglimit.PerHour(5), Tokens: n})
 			return err
 		},
 		"WaitN": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
@@ -386,20 +392,16 @@ func TestEveryMethodRefusesNonsense(t *testing.T) {
 			_, err := l.ReserveN(ctx, key, n)
 			return err
 		},
-		"Take": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
-			_, err := l.Take(ctx, pglimit.Request{Key: "good", Tokens: 1}, pglimit.Request{Key: key, Tokens: n})
+		"DoEach": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
+			_, err := l.DoEach(ctx, pglimit.Request{Key: "good", Tokens: 1}, pglimit.Request{Key: key, Tokens: n})
 			return err
 		},
-		"AllowOnceN": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
-			_, err := l.AllowOnceN(ctx, key, "id", n)
+		"with an ID": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
+			_, err := l.DoEach(ctx, pglimit.Request{Key: "good", Tokens: 1, ID: "id"}, pglimit.Request{Key: key, Tokens: n, ID: "id"})
 			return err
 		},
-		"Take with an ID": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
-			_, err := l.Take(ctx, pglimit.Request{Key: "good", Tokens: 1, ID: "id"}, pglimit.Request{Key: key, Tokens: n, ID: "id"})
-			return err
-		},
-		"AllowAll": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
-			_, err := l.AllowAll(ctx, pglimit.Request{Key: "good"}, pglimit.Request{Key: key, Tokens: n})
+		"DoAll": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
+			_, err := l.DoAll(ctx, pglimit.Request{Key: "good"}, pglimit.Request{Key: key, Tokens: n})
 			return err
 		},
 		"Refund": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
@@ -421,7 +423,7 @@ func TestEveryMethodRefusesNonsense(t *testing.T) {
 			{"k", 0, "Tokens", "is 0"},
 			{"k", 6, "Tokens", "is 6"},
 		} {
-			if name == "Refund" && bad.field == "Key" || bad.n == 0 && (name == "Take" || name == "AllowAll") {
+			if name == "Refund" && bad.field == "Key" || bad.n == 0 && (name == "Do" || name == "DoEach" || name == "DoAll") {
 				continue // the key is that of the decision; 0 is a peek, and in a group 1
 			}
 			memory := pglimittest.Memory()
@@ -431,7 +433,7 @@ func TestEveryMethodRefusesNonsense(t *testing.T) {
 			}
 			err = call(t.Context(), limiter, bad.key, bad.n)
 			field := bad.field
-			if name == "Take with an ID" && bad.n == 0 {
+			if name == "with an ID" && bad.n == 0 {
 				field, bad.value = "ID", `is "id"`
 			}
 			var refused *pglimit.RequestError

@@ -1,19 +1,22 @@
 package pglimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"sync/atomic"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/flight"
+	"github.com/pglimit/ratelimit/pglimit/internal/queue"
 	"github.com/pglimit/ratelimit/pglimit/internal/skew"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 )
 
 // ErrWaitTooLong: the tokens come too late for a Wait, which has taken nothing, or given back what it had
 // reserved. RetryAfter of the Decision that comes with it says how long it would have been.
-var ErrWaitTooLong = errors.New("pglimit: the wait would be too long")
+var ErrWaitTooLong = queue.ErrTooLong
 
 var errWaitWithoutEnd = errors.New("pglimit: a wait without end: give the context of Wait a deadline, or set Config.MaxWait")
 
@@ -30,131 +33,134 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Decision, error) {
 // deadline of ctx, or than [Config].MaxWait; one of the two must be set. (Only if the round trip uses up
 // that time, the tokens are reserved and given back. Config.Timeout is for the round trip, and once more
 // for a wait before it, while reservations of others are given back.) If ctx ends while it waits, or the
-// Limiter is closed, the tokens are given back: later waiters of this process, for as many tokens of the key, move up, and who comes takes the
-// place that is empty then. If nobody does, the tokens go back to the bucket, unless others are
+// Limiter is closed, the tokens are given back: later waiters of this process, for as many tokens of the key, move up, and a new caller takes the
+// place that is vacant then. If nobody does, the tokens go back to the bucket, unless others are
 // reserved behind them: by another process, by a Reserve, or for a waiter under another limit or for
 // another number of tokens. That takes up to a second more.
 //
 // More tokens than a burst are a [*RequestError]. If no decision is known and OnError denies, the error
-// satisfies errors.Is(err, [ErrUnavailable]). The strategy must be a [Reserver], without Config.Block; and a
-// Limiter that [Limiter.On] made cannot wait, because the row would stay locked. Else the error satisfies
+// satisfies errors.Is(err, [ErrUnavailable]). The strategy must know Ahead, as TokenBucket and Upsert do, without Config.Block; and a
+// Limiter of InTx or OnConn cannot wait, because the row would stay locked. Else the error satisfies
 // errors.Is(err, [errors.ErrUnsupported]).
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Decision, error) {
-	return l.waitN(ctx, key, n, l.config.MaxWait)
+	return l.wait(ctx, Request{Key: key, Tokens: n}, l.config.MaxWait)
 }
 
-// WaitUpTo is [Limiter.WaitN] with a [Config].MaxWait of the call's own, which must be positive; the
-// smaller of both counts. Unlike a deadline of ctx it bounds only the wait, not the round trip before
-// it, for which Config.Timeout is: tokens that are there are granted, however short longest is.
-func (l *Limiter) WaitUpTo(ctx context.Context, key string, n int64, longest time.Duration) (Decision, error) {
-	if longest <= 0 {
-		return Decision{}, &RequestError{Field: "Ahead", Why: fmt.Sprintf("is %v: a wait must be positive (to take without waiting, use Allow)", longest)}
+// wait for the tokens of a request, for longest at most; zero: until the deadline of ctx.
+func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (Decision, error) {
+	if err := l.canWait(&r); err != nil {
+		return Decision{}, err
 	}
-	if l.config.MaxWait > 0 {
+	if r.MaxWait > 0 && l.config.MaxWait > 0 {
 		longest = min(longest, l.config.MaxWait)
 	}
-	return l.waitN(ctx, key, n, longest)
-}
-
-// waitN waits for longest at most; zero: until the deadline of ctx.
-func (l *Limiter) waitN(ctx context.Context, key string, n int64, longest time.Duration) (Decision, error) {
-	if n < 1 {
-		return Decision{}, tooFew(n)
+	if r.MaxWait = 0; r.Limit == (Limit{}) {
+		r.Limit = l.Limit()
 	}
-	if err := l.canWait(); err != nil {
+	closed := l.queue.Enter(1)
+	if closed == nil {
+		defer l.queue.Leave(1)
+		ahead, err := l.longestWait(ctx, r.Limit, longest)
+		if err != nil {
+			return Decision{}, err
+		}
+		r.Ahead = ahead
+	}
+	if err := l.complete(&r, r.Limit); err != nil {
 		return Decision{}, err
 	}
-	r := l.request(key, n)
-	err := l.sleepers.Enter(1)
-	if err != nil {
-		var d Decision
-		err = l.tell(ctx, &r, &d, err)
-		return d, err
-	}
-	defer l.sleepers.Leave(1)
-	if r.Ahead, err = l.longestWait(ctx, r.Limit, longest); err != nil {
-		return Decision{}, err
-	}
-	if err = l.complete(&r, r.Limit); err != nil {
-		return Decision{}, err
-	}
-	var own *sleeper
-	d, known := l.known(&r)
-	if !known {
-		own, d, err = l.findPlace(ctx, &r)
+	u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1), Err: closed}
+	var own *queue.Waiter
+	if closed == nil && !l.known(u) {
+		own = l.findPlace(ctx, u)
 	}
 	told := false
 	defer func() {
 		if own != nil && !told { // a hook of the user's panics
-			l.sleepers.giveUp(ctx, r, own)
+			l.queue.GiveUp(ctx, r, own)
 		}
 	}()
-	err = l.tell(ctx, &r, &d, err)
+	l.tell(ctx, u)
 	told = true
-	switch {
+	switch d := u.Decisions[0]; {
 	case own != nil:
-		return l.sitOut(ctx, r, own, d)
-	case err != nil:
-		return Decision{}, err
+		return l.waitUntilDue(ctx, r, own, d)
+	case u.Err != nil:
+		return Decision{}, u.Err
 	case d.Allowed && d.Delay > 0: // by the fallback
-		return l.sitOut(ctx, r, l.sleepers.join(r, d), d)
+		return l.waitUntilDue(ctx, r, l.queue.Add(r, d), d)
 	case d.Allowed:
 		return d, nil
 	case d.Source == FromFallback:
 		return d, fmt.Errorf("%w: so nobody can wait in turn, and OnError denied the request", ErrUnavailable)
+	default:
+		return d, queue.TooLong(d.RetryAfter, u.Requests[0].Ahead)
 	}
-	return d, tooLong(d.RetryAfter, r.Ahead)
 }
 
-// findPlace takes an empty place, or asks Postgres for one. own is nil if there is none, or the tokens
+// findPlace takes a vacant place, or asks Postgres for one. own is nil if there is none, or the tokens
 // are not Postgres's.
-func (l *Limiter) findPlace(ctx context.Context, r *Request) (own *sleeper, d Decision, err error) {
-	atDoor, cancel := l.timed(ctx)
-	own, d, err = l.sleepers.come(atDoor, r)
-	err = l.late(ctx, atDoor, err)
+func (l *Limiter) findPlace(ctx context.Context, u *unit) (own *queue.Waiter) {
+	joining, cancel := l.timed(ctx)
+	own, err := l.queue.Join(joining, &u.Requests[0])
+	err = l.late(ctx, joining, err)
 	cancel()
-	if err != nil || own != nil {
-		return own, d, err
+	if own != nil {
+		u.Decisions[0] = own.First
+	} else if err == nil {
+		own, u.Decisions[0], err = l.askForPlace(ctx, u.Requests[0])
 	}
-	return l.askForPlace(ctx, *r)
+	u.Err = err
+	return own
 }
 
 // askForPlace asks Postgres. Who leaves meanwhile need not wait for the answer, but it is heard: what
 // was reserved is given back in its turn.
-func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *sleeper, d Decision, err error) {
+func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *queue.Waiter, d Decision, err error) {
 	type answer struct {
-		own      *sleeper
+		own      *queue.Waiter
 		decision Decision
 	}
 	var caller wait.Caller[Request, answer]
 	caller.Begin(r)
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(max(flight.SettleTime, l.timeout), cancel) }) // sooner, it would not be known what it took
-	l.sleepers.Stay(1)
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(max(wait.SettleTime, l.timeout), cancel) }) // sooner, it would not be known what it took
+	l.queue.Stay(1)
 	go func() {
-		defer l.sleepers.Leave(1)
+		defer l.queue.Leave(1)
 		defer cancel()
 		defer stop()
-		d, err := l.ask(longer, r)
-		own := l.sleepers.answered(r, d)
+		u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1)}
+		l.ask(longer, []*unit{u})
+		d := u.Decisions[0]
+		own := l.queue.Answered(r, d)
 		if own != nil {
-			d = own.first
+			d = own.First
 		}
-		switch heard := caller.Answer(answer{own, d}, err); {
+		switch heard := caller.Answer(answer{own, d}, u.Err); {
 		case heard:
 		case own != nil:
-			l.sleepers.giveUp(longer, r, own)
+			l.queue.GiveUp(longer, r, own)
 		default:
-			l.sleepers.stats.Lost.Add(d.Granted) // of a lease
+			l.queue.Stats.Lost.Add(d.Granted) // of a lease
 		}
 	}()
 	got, err := caller.Await(ctx, caller.Leave)
 	return got.own, got.decision, err
 }
 
-func (l *Limiter) canWait() error {
+func (l *Limiter) canWait(r *Request) error {
+	switch {
+	case r.Tokens < 1:
+		return tooFew(r.Tokens)
+	case r.MaxWait < 0:
+		return &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: a wait must be positive (to take without waiting, leave it out)", r.MaxWait)}
+	}
 	if err := l.canReserve(); err != nil {
 		return err
+	}
+	if r.Unit != 0 && r.Unit != r.Tokens || r.Ahead != 0 || r.ID != "" {
+		return &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: only a request that takes all or nothing, without Ahead or ID, can wait", r.MaxWait)}
 	}
 	if l.parent != nil {
 		return fmt.Errorf("pglimit: a wait in a transaction would hold the row locked: Reserve, or Wait on the Limiter itself: %w", errors.ErrUnsupported)
@@ -186,20 +192,96 @@ func (l *Limiter) longestWait(ctx context.Context, limit Limit, longest time.Dur
 	return most, nil
 }
 
-func tooLong(wait, most time.Duration) error {
-	return fmt.Errorf("%w: the tokens are due in %v, and the context's deadline, Config.MaxWait or the caller allows %v", ErrWaitTooLong, wait, most)
-}
-
-// sitOut waits until the tokens are due, by the database's clock, or gives them back.
-func (l *Limiter) sitOut(ctx context.Context, r Request, own *sleeper, d Decision) (Decision, error) {
-	err := l.sleepers.sleep(ctx, own)
+// waitUntilDue waits until the tokens are due, by the database's clock, or gives them back.
+func (l *Limiter) waitUntilDue(ctx context.Context, r Request, own *queue.Waiter, d Decision) (Decision, error) {
+	err := l.queue.Wait(ctx, own)
 	if err == nil {
-		return l.sleepers.leave(r, own), nil
+		return l.queue.Done(r, own), nil
 	}
-	l.sleepers.giveUp(ctx, r, own)
+	l.queue.GiveUp(ctx, r, own)
 	if !errors.Is(err, ErrWaitTooLong) {
 		return Decision{}, err
 	}
 	d.Allowed, d.Granted, d.RetryAfter, d.Delay = false, 0, d.Delay, 0
 	return d, err
+}
+
+// Reservation is what [Limiter.Reserve] returns: tokens that may be used after Delay, as in
+// golang.org/x/time/rate.
+type Reservation struct {
+	limiter  *Limiter
+	request  Request
+	decision Decision
+	due      time.Time // by this process's clock
+	over     atomic.Bool
+}
+
+// Reserve takes one token of the key's bucket, if need be before it is there: see
+// [Limiter.ReserveN].
+func (l *Limiter) Reserve(ctx context.Context, key string) (*Reservation, error) {
+	return l.ReserveN(ctx, key, 1)
+}
+
+// ReserveN takes n tokens of the key's bucket, which may be used after the Reservation's Delay. Nobody else
+// gets them. If they come back later than [Config].MaxAhead from now, nothing is taken and
+// the Reservation is not OK. More tokens than a burst are a [*RequestError]. The strategy must know Ahead, as TokenBucket and Upsert do, without Config.Block; else the error satisfies errors.Is(err, [errors.ErrUnsupported]). If
+// OnError granted them, the Reservation is OK, and Cancel has nothing to give back.
+func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservation, error) {
+	if n < 1 {
+		return nil, tooFew(n)
+	}
+	if err := l.canReserve(); err != nil {
+		return nil, err
+	}
+	r := l.request(key, n)
+	r.Ahead = min(cmp.Or(l.config.MaxAhead, r.Limit.Window()), MaxWindow-r.Limit.Window())
+	if err := l.complete(&r, r.Limit); err != nil {
+		return nil, err
+	}
+	d, err := l.decideOne(ctx, &r)
+	if err != nil {
+		return nil, err
+	}
+	return &Reservation{limiter: l, request: r, decision: d, due: time.Now().Add(skew.AtMost(d.Delay))}, nil
+}
+
+// request for n tokens of the key under the Limiter's own limit, all or nothing.
+func (l *Limiter) request(key string, n int64) Request {
+	return Request{Limiter: l.config.Name, Key: key, Limit: l.Limit(), Tokens: n, Unit: n, Durability: l.config.Durability}
+}
+
+func (l *Limiter) canReserve() error {
+	if err := l.strategy.Check(&Request{Limit: l.Limit(), Ahead: 1}); err != nil {
+		return err
+	}
+	if l.blocks() {
+		return errBlocks
+	}
+	return nil
+}
+
+// OK says whether the tokens are reserved.
+func (r *Reservation) OK() bool { return r.decision.Allowed }
+
+// Decision is the answer to the request. If it is not OK, RetryAfter says when the tokens would be
+// there.
+func (r *Reservation) Decision() Decision { return r.decision }
+
+// Delay is how long to wait from now until the tokens may be used: zero if they may be used at
+// once, and the longest Duration if the Reservation is not OK.
+func (r *Reservation) Delay() time.Duration {
+	if !r.OK() {
+		return math.MaxInt64
+	}
+	return max(0, time.Until(r.due))
+}
+
+// Cancel gives the tokens back, as [Limiter.Refund] does: all of them, unless some were refilled since they
+// were due, or others have reserved behind them. A Reservation that is not OK, or was cancelled
+// already, has nothing to give back: after an error too, because the tokens may have been given back.
+func (r *Reservation) Cancel(ctx context.Context) error {
+	if !r.OK() || r.decision.Source == FromFallback || r.over.Swap(true) {
+		return nil
+	}
+	return r.limiter.refund(ctx, []Refund{refundOf(r.request, r.decision, r.decision.Granted)})
 }

@@ -186,31 +186,29 @@ func TestCloseEndsWaits(t *testing.T) {
 }
 
 // How long a caller would wait does not bound the round trip, which is as slow as it is.
-func TestWaitUpToBoundsTheWaitOnly(t *testing.T) {
+func TestMaxWaitBoundsTheWaitOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newReserving()
 		s.latency = 20 * ms
 		limiter := waiting(t, s, func(c *pglimit.Config) { c.MaxWait = 150 * ms })
-		if d, err := limiter.WaitUpTo(t.Context(), "k", 1, 1); err != nil || !d.Allowed {
+		if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, MaxWait: 1}); err != nil || !d.Allowed {
 			t.Errorf("%+v, %v", d, err)
 		}
 		// It is decided 40 ms after the grant, of which a token is due after 100 ms.
-		if d, err := limiter.WaitUpTo(t.Context(), "k", 1, 59*ms); !errors.Is(err, pglimit.ErrWaitTooLong) || d.Granted != 0 {
+		if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, MaxWait: 59 * ms}); !errors.Is(err, pglimit.ErrWaitTooLong) || d.Granted != 0 {
 			t.Errorf("%+v, %v", d, err)
 		}
-		if d, err := limiter.WaitUpTo(t.Context(), "k", 1, 81*ms); err != nil || d.Granted != 1 {
+		if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, MaxWait: 81 * ms}); err != nil || d.Granted != 1 {
 			t.Errorf("%+v, %v", d, err)
 		}
-		limiter.WaitUpTo(t.Context(), "k", 1, time.Hour) //nolint:errcheck // whatever is left of it
-		if d, err := limiter.WaitUpTo(t.Context(), "k", 1, time.Hour); err != nil || d.Delay > 150*ms {
+		limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, MaxWait: time.Hour}) //nolint:errcheck // whatever is left of it
+		if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, MaxWait: time.Hour}); err != nil || d.Delay > 150*ms {
 			t.Errorf("%+v, %v", d, err)
 		}
 		var request *pglimit.RequestError
-		for _, longest := range []time.Duration{-1, 0} {
-			if _, err := limiter.WaitUpTo(t.Context(), "k", 1, longest); !errors.As(err, &request) || request.Field != "Ahead" {
-				t.Errorf("%v: %v", longest, err)
-			}
+		if _, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, MaxWait: -1}); !errors.As(err, &request) || request.Field != "MaxWait" {
+			t.Error(err)
 		}
 	})
 }
@@ -279,7 +277,7 @@ func TestWhoCannotWaitOrReserve(t *testing.T) {
 	plain := newLimiter(t, &fake{}, func(c *pglimit.Config) { c.MaxWait = time.Hour })
 	_, wait := plain.Wait(t.Context(), "k")
 	_, reserve := plain.Reserve(t.Context(), "k")
-	_, take := plain.Take(t.Context(), pglimit.Request{Key: "k", Tokens: 1, Ahead: 1})
+	_, take := plain.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 1, Ahead: 1})
 	able := waiting(t, newReserving(), func(c *pglimit.Config) { c.MaxWait = time.Hour })
 	_, inTx := able.On(pglimit.InTx(pglimitTx{})).Wait(t.Context(), "k")
 	for name, err := range map[string]error{"Wait": wait, "Reserve": reserve, "Take": take, "InTx": inTx} {

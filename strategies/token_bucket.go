@@ -23,7 +23,7 @@ import (
 //     meanwhile, that call may take nothing and fail with ErrNothingTaken. In the caller's
 //     transaction each request is a call of its own.
 //   - Rows: one per key that took tokens since it was last full and swept. One more for each ID
-//     that was granted tokens (TakeOnce), and for each key with denials (TakeOrBlock).
+//     that was granted tokens (Request.ID), and for each key with denials (Request.Block).
 //   - Good at: being the default. Any limit, many keys in one call, a clock that is read
 //     only shortly before the row is locked, leases, and groups of buckets that are taken
 //     from all or nothing.

@@ -41,10 +41,10 @@ type Config struct {
 	// Limit is the limit of the call, such as that of the customer's plan. The zero Limit, and
 	// nil, mean the Limiter's own. A key has one bucket, whatever its limit: for a limit per
 	// method, the key must name the method, as that of Join(Method, …) does. See
-	// [pglimit.Limiter.AllowLimit].
+	// [pglimit.Limiter.Do].
 	Limit func(ctx context.Context, call Call) pglimit.Limit
 
-	// Requests asks for several limits, all or nothing: see [pglimit.Limiter.AllowAll]. The key is
+	// Requests asks for several limits, all or nothing: see [pglimit.Limiter.DoAll]. The key is
 	// that of Key. Each of the requests must have a Key; Tokens that are left out are the Cost,
 	// negative ones are an error, and a Limiter and Limit that are left out are the Limiter's own.
 	// The strategy must be one that knows groups, such as strategies.TokenBucket{}. Nil: one limit. With Requests, Limit must be nil.

@@ -135,7 +135,7 @@ func (i *Interceptor) decide(ctx context.Context, call Call) (pglimit.Group, err
 	if i.config.Limit != nil {
 		limit = i.config.Limit(ctx, call)
 	}
-	d, err := i.limiter.AllowLimitN(ctx, key, limit, cost)
+	d, err := i.limiter.Do(ctx, pglimit.Request{Key: key, Limit: limit, Tokens: cost})
 	return pglimit.Group{Allowed: d.Allowed, RetryAfter: d.RetryAfter, Decisions: []pglimit.Decision{d}}, err
 }
 
@@ -159,7 +159,7 @@ func (i *Interceptor) decideAll(ctx context.Context, call Call, key string, cost
 			return pglimit.Group{}, &usageError{fmt.Errorf("Config.Requests: the Tokens of request %d are %d: they must be at least 1, or 0 for the Cost", n, tokens)}
 		}
 	}
-	answer, err := i.limiter.AllowAll(ctx, requests...)
+	answer, err := i.limiter.DoAll(ctx, requests...)
 	var request *pglimit.RequestError
 	if errors.As(err, &request) && request.Field == "Key" { // each is valid: one is asked for twice
 		err = &usageError{fmt.Errorf("Config.Requests: %w", err)}

@@ -89,7 +89,7 @@ func (m *middleware) decide(r *http.Request, a *answer) error {
 	if m.Limit != nil {
 		limit = m.Limit(r)
 	}
-	d, err := m.limiter.AllowLimitN(r.Context(), key, limit, cost)
+	d, err := m.limiter.Do(r.Context(), pglimit.Request{Key: key, Limit: limit, Tokens: cost})
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (m *middleware) decideAll(r *http.Request, key string, cost int64, a *answe
 			return &configError{"Requests", fmt.Errorf("request %d: Tokens is %d: it must be at least 1, or 0 for the Cost", i, tokens)}
 		}
 	}
-	group, err := m.limiter.AllowAll(r.Context(), requests...)
+	group, err := m.limiter.DoAll(r.Context(), requests...)
 	if err != nil {
 		return err
 	}

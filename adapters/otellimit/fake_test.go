@@ -15,7 +15,7 @@ type noDB struct{ pglimit.Pool }
 // fake is a strategy that does what the key says.
 type fake string // its name
 
-func (f fake) Name() string            { return string(f) }
+func (f fake) Name() string               { return string(f) }
 func (fake) Check(*pglimit.Request) error { return nil }
 
 func (fake) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {

@@ -93,7 +93,7 @@ func join(attributes map[string]string) string {
 func want(limiters ...*pglimit.Limiter) map[point]float64 {
 	points := map[point]float64{}
 	for _, l := range limiters {
-		of := map[string]string{"pglimit.limiter": l.Name(), "pglimit.strategy": l.Strategy().Name()}
+		of := map[string]string{"pglimit.limiter": l.Config().Name, "pglimit.strategy": l.Strategy().Name()}
 		points[point{name: "pglimit.limit.tokens_per_second", help: "The limit of each key: tokens that come back in a second.", attributes: join(of)}] = 10
 		points[point{name: "pglimit.limit.burst_tokens", help: "The limit of each key: tokens that can be taken at once.", attributes: join(of)}] = 20
 		points[point{name: "pglimit.timeout", help: "The time limit of a decision.", unit: "s", attributes: join(of)}] = 1

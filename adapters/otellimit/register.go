@@ -51,7 +51,7 @@ func check(limiters []*pglimit.Limiter) (err error) {
 			err = errors.Join(err, fmt.Errorf("otellimit: limiter %d of Register is nil", i))
 			continue
 		}
-		name, strategy := limiter.Name(), limiter.Strategy().Name()
+		name, strategy := limiter.Config().Name, limiter.Strategy().Name()
 		if seen[[2]string{name, strategy}] {
 			err = errors.Join(err, fmt.Errorf("otellimit: limiter %d of Register is the second with the name %q and the strategy %s: name each once", i, name, strategy))
 		}
@@ -95,15 +95,16 @@ func (i *instruments) make(meter metric.Meter) ([]metric.Observable, error) {
 }
 
 func (i *instruments) observe(observer metric.Observer, limiter *pglimit.Limiter) {
-	of := []attribute.KeyValue{attribute.String("pglimit.limiter", limiter.Name()), attribute.String("pglimit.strategy", limiter.Strategy().Name())}
+	config := limiter.Config()
+	of := []attribute.KeyValue{attribute.String("pglimit.limiter", config.Name), attribute.String("pglimit.strategy", limiter.Strategy().Name())}
 	whole := metric.WithAttributes(of...)
-	limit := limiter.Limit()
+	limit := config.Limit
 	observer.ObserveFloat64(i.rate, float64(limit.Tokens)/limit.Period.Seconds(), whole)
 	observer.ObserveInt64(i.burst, limit.Burst, whole)
-	if timeout := limiter.Timeout(); timeout != pglimit.NoTimeout {
+	if timeout := config.Timeout; timeout != pglimit.NoTimeout {
 		observer.ObserveFloat64(i.timeout, timeout.Seconds(), whole)
 	}
-	observer.ObserveInt64(i.maxWaiting, int64(limiter.MaxWaiting()), whole)
+	observer.ObserveInt64(i.maxWaiting, int64(config.MaxWaiting), whole)
 	for stat := range limiter.Stats().All() {
 		with := whole
 		if stat.Label != "" {

@@ -50,7 +50,7 @@ func New(limiters ...*pglimit.Limiter) *Collector {
 			c.err = errors.Join(c.err, fmt.Errorf("promlimit: limiter %d of New is nil", i))
 			continue
 		}
-		name, strategy := limiter.Name(), limiter.Strategy().Name()
+		name, strategy := limiter.Config().Name, limiter.Strategy().Name()
 		if seen[[2]string{name, strategy}] {
 			c.err = errors.Join(c.err, fmt.Errorf("promlimit: limiter %d of New is the second with the name %q and the strategy %s: name each once", i, name, strategy))
 			continue
@@ -106,11 +106,12 @@ func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	for _, e := range c.limiters {
-		limit := e.Limit()
+		config := e.Config()
+		limit := config.Limit
 		metrics <- prometheus.MustNewConstMetric(e.rate, prometheus.GaugeValue, float64(limit.Tokens)/limit.Period.Seconds())
 		metrics <- prometheus.MustNewConstMetric(e.burst, prometheus.GaugeValue, float64(limit.Burst))
-		metrics <- prometheus.MustNewConstMetric(e.timeout, prometheus.GaugeValue, seconds(e.Timeout()))
-		metrics <- prometheus.MustNewConstMetric(e.maxWaiting, prometheus.GaugeValue, float64(e.MaxWaiting()))
+		metrics <- prometheus.MustNewConstMetric(e.timeout, prometheus.GaugeValue, seconds(config.Timeout))
+		metrics <- prometheus.MustNewConstMetric(e.maxWaiting, prometheus.GaugeValue, float64(config.MaxWaiting))
 		for stat := range e.Stats().All() {
 			kind, own := prometheus.CounterValue, []string(nil)
 			if stat.Gauge {

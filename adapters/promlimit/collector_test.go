@@ -72,7 +72,7 @@ func line(name, help string, kind dto.MetricType, labels map[string]string) stri
 func want(limiters ...*pglimit.Limiter) series {
 	s := series{}
 	for _, l := range limiters {
-		of := map[string]string{"limiter": l.Name(), "strategy": l.Strategy().Name()}
+		of := map[string]string{"limiter": l.Config().Name, "strategy": l.Strategy().Name()}
 		s[line("pglimit_limit_tokens_per_second", "The limit of each key: tokens that come back in a second.", dto.MetricType_GAUGE, of)] = 10
 		s[line("pglimit_limit_burst_tokens", "The limit of each key: tokens that can be taken at once.", dto.MetricType_GAUGE, of)] = 20
 		s[line("pglimit_timeout_seconds", "The time limit of a decision.", dto.MetricType_GAUGE, of)] = 1

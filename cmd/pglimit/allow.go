@@ -158,7 +158,7 @@ func (f *allowFlags) take(ctx context.Context, a *app, key string, limits []pgli
 				err = nil
 			}
 		case f.id != "":
-			d, err = limiter.AllowOnceN(ctx, key, f.id, f.tokens)
+			d, err = limiter.Do(ctx, pglimit.Request{Key: key, Tokens: f.tokens, ID: f.id})
 		default:
 			d, err = limiter.AllowN(ctx, key, f.tokens)
 		}
@@ -183,7 +183,7 @@ func (f *allowFlags) takeAll(ctx context.Context, a *app, key string, limits []p
 	}
 	var g pglimit.Group
 	err := f.ask(ctx, a, pglimit.Config{Limit: limits[0]}, func(ctx context.Context, limiter *pglimit.Limiter) (err error) {
-		g, err = limiter.AllowAll(ctx, requests...)
+		g, err = limiter.DoAll(ctx, requests...)
 		return err
 	})
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/advice"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/gate"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/report"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
@@ -158,7 +157,7 @@ func reserve(name string) (unused func(), err error) {
 
 func (a *app) writeReport(name string, measured result.Report) error {
 	var page strings.Builder
-	if err := report.Write(&page, measured, advice.Of(measured)); err != nil {
+	if err := report.Write(&page, measured, text.Advice(measured)); err != nil {
 		return fmt.Errorf("--report: %w", err)
 	}
 	if err := os.WriteFile(name, []byte(page.String()), 0o644); err != nil { //nolint:gosec // a page for others to read
@@ -182,7 +181,7 @@ func (a *app) printBench(r result.Report, b *benchFlags) error {
 	case len(r.Scenarios) == 1:
 		parts = append(parts, text.Details(r))
 	default:
-		parts = append(parts, text.Suite(r, advice.Of(r), a.textOptions()))
+		parts = append(parts, text.Suite(r, text.Advice(r), a.textOptions()))
 	}
 	_, err := fmt.Fprintln(a.stdout, strings.TrimRight(strings.Join(parts, "\n"), "\n"))
 	return err

@@ -46,7 +46,7 @@ func newBenchCompareCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := compare.Of(before, after)
+			c, err := compare.Reports(before, after)
 			if err != nil {
 				return err
 			}

@@ -9,8 +9,7 @@
 -- ParseLimit reads it in Go, or numbers; without a burst, the burst equals the tokens.
 --
 -- A key that a Go Limiter with Config.Block has blocked is denied. This function itself counts no
--- denials, and so blocks no key. It looks for a block before it takes: a call that waits for the row
--- when a block begins may still be granted.
+-- denials, and so blocks no key.
 --
 -- A grant waits for any call that holds the row, and locks it until the transaction ends. (A transaction
 -- that takes from several keys must name them in one order, as every other does.) A denial locks and
@@ -31,30 +30,16 @@ create or replace function pglimit.allow(
 )
 language plpgsql
 set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
-set jit = off
 as $$
 declare
-    -- With the collation of the columns, whatever the caller's is.
-    _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
-    _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
-    asked record;
-    looked bigint[];
+    asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
     taken bigint[];
 begin
-    asked := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
-    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-    lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
-    looked := pglimit.token_bucket_look(_key, _limiter);
-    if looked[2] > 0 then
-        if looked[8] > looked[1] + pglimit.step_ns() then
-            perform pglimit.token_bucket_count_denial(_key, _limiter, null, null, null, null, null); -- moves such a row
-        end if;
-        taken := looked[1:1] || 0::bigint || looked[3:7];
-    else
-        taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null);
-    end if;
+    taken := pglimit.token_bucket_take_or_block(
+        -- With the collation of the columns, whatever the caller's is.
+        pglimit.valid_name('key', key, 1024) collate "C", pglimit.valid_name('limiter', limiter, 128) collate "C", asked.token_ns, asked.window_ns, n,
+        null, null, null, null, null, null);
     select d.* into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(taken[1], taken[2], taken[3:7], n, asked.token_ns, asked.window_ns, looked[2]) d;
+    from pglimit.token_bucket_decision(taken[1], taken[2], taken[3:7], n, asked.token_ns, asked.window_ns, taken[8]) d;
 end
 $$;

@@ -8,17 +8,12 @@ create or replace function pglimit.peek(
 )
 language plpgsql
 set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
-set jit = off
 as $$
 declare
-    _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
-    _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
-    asked record;
+    asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
     looked bigint[];
 begin
-    asked := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
-    looked := pglimit.token_bucket_look(_key, _limiter);
+    looked := pglimit.token_bucket_look(pglimit.valid_name('key', key, 1024) collate "C", pglimit.valid_name('limiter', limiter, 128) collate "C");
     select d.remaining >= n and looked[2] = 0, 0, d.remaining, d.retry_after, d.reset_after, d.at
     into allowed, granted, remaining, retry_after, reset_after, at
     from pglimit.token_bucket_decision(looked[1], 0, looked[3:7], n, asked.token_ns, asked.window_ns, looked[2]) d;

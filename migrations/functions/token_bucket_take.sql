@@ -27,29 +27,31 @@ begin
     if patience is not null then
         perform pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    if want <= _window_ns / _token_ns and pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
-        update pglimit.token_bucket t
-        set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null
-            and want <= (now_ns + _window_ns - greatest(t.full_ns, now_ns)) / _token_ns
-            and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
-            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait: now_ns may be too old then
-        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
-    end if;
-    if result is null then
-        select array[t.at_ns, 0, t.full_ns, t.token_ns, t.at_ns, t.leased_ns, 0] into result
-        from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
-        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-        if result is null and unit between 1 and want and want % unit = 0 and want <= _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() then
-            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-            values (_key, _limiter, now_ns + want * _token_ns, _token_ns, now_ns)
-            on conflict do nothing
+    if want <= _window_ns / _token_ns then
+        if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
+            update pglimit.token_bucket t
+            set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+            where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null
+                and want <= (now_ns + _window_ns - greatest(t.full_ns, now_ns)) / _token_ns
+                and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
+                and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait: now_ns may be too old then
             returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
-        elsif result[4] = _token_ns and result[6] is null and result[5] <= now_ns + pglimit.step_ns()
-            and unit > (greatest(result[5], now_ns) + _window_ns - greatest(result[3], now_ns)) / _token_ns then
-            return array[greatest(result[5], now_ns), 0, result[3], _token_ns, result[5], 0, 0];
-        else
-            result := null;
+        end if;
+        if result is null then
+            select array[t.at_ns, 0, t.full_ns, t.token_ns, t.at_ns, t.leased_ns, 0] into result
+            from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
+            now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+            if result is null and unit between 1 and want and want % unit = 0 and _window_ns <= pglimit.max_window_ns() then
+                insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+                values (_key, _limiter, now_ns + want * _token_ns, _token_ns, now_ns)
+                on conflict do nothing
+                returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
+            elsif result[4] = _token_ns and result[6] is null and result[5] <= now_ns + pglimit.step_ns()
+                and unit > (greatest(result[5], now_ns) + _window_ns - greatest(result[3], now_ns)) / _token_ns then
+                return array[greatest(result[5], now_ns), 0, result[3], _token_ns, result[5], 0, 0];
+            else
+                result := null;
+            end if;
         end if;
     end if;
     if result is null then

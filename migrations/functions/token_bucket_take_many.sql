@@ -2,18 +2,18 @@
 -- if that is later.
 --
 -- The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough for
--- all that is asked. A row that does not have enough is not locked, and what is locked is checked again. If
--- lasts is not null, this happens only if a look finds all buckets to be the usual case, so that all groups are
--- granted. All other buckets are decided by token_bucket_decide.
+-- all that is asked. A row that does not have enough is not locked, and what is locked is checked again. With
+-- groups (lasts), it happens only if a look finds that all rows are so, and all groups are granted. Otherwise,
+-- if each bucket has one request, a look inserts what is missing, and denies where tokens are lacking. All else is for token_bucket_decide.
 --
 -- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
 -- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
--- is asked, or nothing. sure: skips the usual case.
+-- is asked, or nothing. sure: leaves everything to token_bucket_decide.
 -- patience: gives up with SQLSTATE 55P03 after that time if another call holds a row. Changes lock_timeout
--- until the transaction ends. Null: it waits; then sure must be true.
+-- until the transaction ends. Null: it waits; then there is one bucket, or sure is true.
 --
--- Rows that are not the usual case are locked after the others, and inserted after that: this is not the order of
--- the keys. So the call waits for them for 1 ms only: calls that wait for each other would deadlock.
+-- What is locked behind the usual case is not in the order of the keys. So the call waits for that for
+-- 1 ms only: calls that wait for each other would deadlock.
 --
 -- Fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed meanwhile, the clock stepped back, or
 -- 100 ms have passed. Then call once more, or ask for each bucket by itself.
@@ -37,25 +37,21 @@ declare
     n constant int := cardinality(_keys);
     left_over int := n; -- buckets that are not decided yet
     writable constant boolean := not sure and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
-    usual_case boolean := writable and n > 1;
-    taken bigint[];
+    updates boolean := writable and n > 1;
     missing bigint;
     inserted bigint;
 begin
-    if (n > 0 and sure is not null) is not true then
-        raise exception 'token_bucket_take_many: an argument is null' using errcode = 'invalid_parameter_value';
-    end if;
     if patience is not null then
         perform pg_catalog.set_config('lock_timeout', patience, true);
     end if;
     if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
         and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
-        taken := pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience);
-        if taken[2] > 0 then
-            rest := array[1 || taken];
+        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience)];
+        if rest[1][3] > 0 then
             return;
         end if;
-    elsif usual_case and lasts is not null then
+        rest := null;
+    elsif updates and lasts is not null then
         lock table pglimit.token_bucket in row exclusive mode; -- see token_bucket_decide
         select bool_and(exists (
             select from pglimit.token_bucket t
@@ -63,36 +59,37 @@ begin
                 and k.ask between 1 and (now_ns + k.window_ns - greatest(t.full_ns, now_ns)) / k.token_ns and t.at_ns <= now_ns + pglimit.step_ns()
             offset 0 -- keeps this a look for each bucket
         ))
-        into usual_case
+        into updates
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k;
     end if;
-    if usual_case then
+    if updates then
         -- It takes the lock that a write takes, before anything is read: see token_bucket_decide.
-        with updates as (
+        with updated as (
             update pglimit.token_bucket t
             set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
             from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
             where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns and t.leased_ns is null
                 and k.ask between 1 and (greatest(t.at_ns, now_ns) + k.window_ns - greatest(t.full_ns, t.at_ns, now_ns)) / k.token_ns
                 and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
-                and pglimit.clock_ns() between now_ns - pglimit.step_ns() and now_ns + 100000000 -- else this fails below: lock no more rows
             returning array[k.number, t.full_ns, t.at_ns] as "row"
         )
-        select array_agg(u."row"), n - count(*) into usual, left_over from updates u;
+        select array_agg(u."row"), n - count(*) into usual, left_over from updated u;
+        perform pglimit.in_time(now_ns);
         if left_over < n and left_over > 0 and lasts is not null then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
         end if;
     end if;
-    if left_over > 0 and (array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)) is not true then
+    if left_over = 0 and n > 0 then
+        return;
+    elsif (n > 0 and sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
-    end if;
-    if left_over > 0 and writable and n > 1 then
+    elsif writable and n > 1 then
         perform pg_catalog.set_config('lock_timeout', '1ms', true);
         for i in 1 .. n - left_over loop
             _keys[usual[i][1]] := null; -- it is done
         end loop;
     end if;
-    if left_over > 0 and writable and coalesce(members, wants, units, aheads_ns, lasts) is null then
+    if writable and coalesce(members, wants, units, aheads_ns, lasts) is null then
         with seen as materialized (
             select k.*, t.key is null as missing, t.full_ns, t.at_ns
             from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
@@ -115,21 +112,19 @@ begin
         end)
         into left_over, missing, inserted, rest
         from seen s;
+        perform pglimit.in_time(now_ns);
         if inserted < missing then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+        elsif left_over = 0 then
+            return;
         end if;
-    end if;
-    if left_over > 0 then
         for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
             _keys[rest[i][1]] := null;
         end loop;
-        select d.grants, d.buckets || rest into grants, rest
-        from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
-            coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k)),
-            units, aheads_ns, lasts, sure) d;
     end if;
-    if writable then
-        perform pglimit.in_time(now_ns);
-    end if;
+    select d.grants, d.buckets || rest into grants, rest
+    from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
+        coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k)),
+        units, aheads_ns, lasts, sure) d;
 end
 $$;

@@ -1,6 +1,6 @@
 -- Takes want tokens from one bucket, all or nothing, as token_bucket_take does, unless the key is
 -- blocked. A denial is counted, and may block the key: see token_bucket_count_denial, which also
--- explains the parameters behind want.
+-- explains the parameters behind want. If these are null, it is not counted.
 --
 -- A call for a blocked key locks and writes nothing, unless the clock has stepped back since it was
 -- blocked: then once. Other denials write, to count. A grant looks once more behind the lock of the
@@ -25,7 +25,7 @@ declare
     counted bigint[];
 begin
     if (_after > 0 and within_ns between 1 and 315360000000000000 and for_ns between 1 and max_ns and max_ns <= 315360000000000000
-        and _forget_ns between 0 and 315360000000000000) is not true then
+        and _forget_ns between 0 and 315360000000000000 or coalesce(_after, within_ns, for_ns, max_ns, _forget_ns) is null) is not true then
         raise exception 'token_bucket_take_or_block: after %, within_ns %, for_ns %, max_ns %, forget_ns %', _after, within_ns, for_ns, max_ns, _forget_ns
             using errcode = 'invalid_parameter_value';
     end if;
@@ -35,27 +35,25 @@ begin
     -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
     lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
     looked := pglimit.token_bucket_look(_key, _limiter);
-    if looked[2] > 0 then
-        if looked[8] > looked[1] + pglimit.step_ns() then
-            perform pglimit.token_bucket_count_denial(_key, _limiter, null, within_ns, for_ns, max_ns, _forget_ns); -- moves such a row
+    if looked[2] = 0 then
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
+        if taken[2] = 0 then
+            counted := array[0, 0];
+            if _after > 0 then
+                counted := pglimit.token_bucket_count_denial(_key, _limiter, _after, within_ns, for_ns, max_ns, _forget_ns);
+            end if;
+            return case when counted[2] > 0 then counted[1] else taken[1] end || taken[2:7] || counted[2];
         end if;
-        return looked[1:1] || 0::bigint || looked[3:7] || looked[2];
-    end if;
-
-    taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
-    if taken[2] = 0 then
-        counted := pglimit.token_bucket_count_denial(_key, _limiter, _after, within_ns, for_ns, max_ns, _forget_ns);
-        if counted[2] > 0 then
-            taken[1] := counted[1];
+        looked := pglimit.token_bucket_look(_key, _limiter);
+        if looked[2] = 0 then
+            return taken || 0::bigint;
         end if;
-        return taken || counted[2];
-    end if;
-    looked := pglimit.token_bucket_look(_key, _limiter);
-    if looked[2] > 0 then
         update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
-        taken[2] := 0;
-        taken[3] := taken[3] - want * _token_ns;
+        looked[3] := looked[3] - want * _token_ns;
     end if;
-    return taken || looked[2];
+    if looked[8] > looked[1] + pglimit.step_ns() then
+        perform pglimit.token_bucket_count_denial(_key, _limiter, null, null, null, null, null); -- moves such a row
+    end if;
+    return looked[1:1] || 0::bigint || looked[3:7] || looked[2];
 end
 $$;

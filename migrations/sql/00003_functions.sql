@@ -192,78 +192,6 @@ create or replace function pglimit.step_ns() returns bigint
 language sql immutable parallel safe
 return 10000000::bigint;
 
--- functions/clock_ns.sql
--- The database's clock: nanoseconds since 1970, in steps of a microsecond. Every decision
--- is dated by it. It may step back; no function here assumes the contrary.
-create or replace function pglimit.clock_ns() returns bigint
-language sql volatile parallel safe
-return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
-
--- functions/token_bucket_count_denial.sql
--- +goose StatementBegin
--- Counts a denial of a key, and blocks the key if it is one too many.
---
--- Denials are counted in spans of within_ns; a span begins with the first denial behind the one
--- before. The denial that makes them _after in a span blocks the key, and the next count begins
--- behind the block. A block lasts for_ns, and each further one twice as long as the one before, up
--- to max_ns. If the last block ended forget_ns ago or earlier, the next one lasts for_ns again.
---
--- Waits for the row of token_bucket_blocks, locks it (inserts it if it is missing), and reads the clock after that,
--- so that each denial is counted. If another call has just blocked the key, it is not. If the clock has stepped
--- back since the row was written, all its times are moved by as much, so that nobody is blocked for the length of
--- the step. With a null for _after it only does that.
---
--- Whoever locks the bucket's row too, locks that first. Must be called with enable_seqscan and jit off.
---
--- Returns two numbers: when it was counted, and for how long the key is blocked from then on (0: it is not).
-create or replace function pglimit.token_bucket_count_denial(
-    _key text, _limiter text, _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint
-) returns bigint[]
-language plpgsql
-set search_path = ''
-as $$
-declare
-    now_ns bigint := pglimit.clock_ns();
-    block record;
-    by_ns bigint; -- the clock's step
-    blocked_ns bigint;
-begin
-    insert into pglimit.token_bucket_blocks as t (key, limiter, denials, since_ns, level, forget_ns, at_ns)
-    values (_key, _limiter, 0, now_ns, 0, now_ns, now_ns)
-    on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
-    now_ns := pglimit.clock_ns();
-    select t.denials, t.since_ns, t.level, t.until_ns, t.at_ns into block from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
-    by_ns := case when block.at_ns > now_ns + pglimit.step_ns() then block.at_ns - now_ns else 0 end;
-    block.since_ns := block.since_ns - by_ns;
-    block.until_ns := block.until_ns - by_ns;
-    blocked_ns := greatest(0, block.until_ns - now_ns);
-    if blocked_ns = 0 and _after is not null then
-        if block.denials = 0 or now_ns - block.since_ns >= within_ns then
-            block.denials := 0;
-            block.since_ns := now_ns;
-        end if;
-        if block.denials < _after - 1 then
-            block.denials := block.denials + 1;
-        else
-            block.level := case when now_ns - block.until_ns < _forget_ns then least(block.level, 9223372036854775806) + 1 else 1 end;
-            blocked_ns := least(max_ns, for_ns * power(2::numeric, least(block.level - 1, 62)))::bigint;
-            block.until_ns := now_ns + blocked_ns;
-            block.denials := 0;
-        end if;
-    elsif by_ns = 0 then
-        return array[now_ns, blocked_ns];
-    end if;
-    update pglimit.token_bucket_blocks t
-    set denials = block.denials, since_ns = greatest(1, block.since_ns), level = block.level, at_ns = now_ns,
-        until_ns = case when block.until_ns is not null then greatest(1, block.until_ns) end,
-        forget_ns = greatest(1, t.forget_ns - by_ns, case when _after > 0 then
-            least(9223372036854775807, greatest(block.since_ns::numeric + within_ns, block.until_ns::numeric + _forget_ns)) end)
-    where t.key = _key and t.limiter = _limiter;
-    return array[now_ns, blocked_ns];
-end
-$$;
--- +goose StatementEnd
-
 -- functions/time_of.sql
 -- The time that is ns nanoseconds after the beginning of 1970, rounded down to a microsecond:
 -- timestamptz is no finer.
@@ -425,6 +353,78 @@ begin
     retry_after := ceil(greatest(blocked_ns, pglimit.token_bucket_wait_ns(b, now_ns, n, token_ns, window_ns)) / 1000.0)::double precision * interval '1 microsecond';
     reset_after := ceil(pglimit.token_bucket_wait_ns(b, now_ns, window_ns / token_ns, token_ns, window_ns) / 1000.0)::double precision * interval '1 microsecond';
     at := pglimit.time_of(now_ns);
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/clock_ns.sql
+-- The database's clock: nanoseconds since 1970, in steps of a microsecond. Every decision
+-- is dated by it. It may step back; no function here assumes the contrary.
+create or replace function pglimit.clock_ns() returns bigint
+language sql volatile parallel safe
+return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
+
+-- functions/token_bucket_count_denial.sql
+-- +goose StatementBegin
+-- Counts a denial of a key, and blocks the key if it is one too many.
+--
+-- Denials are counted in spans of within_ns; a span begins with the first denial behind the one
+-- before. The denial that makes them _after in a span blocks the key, and the next count begins
+-- behind the block. A block lasts for_ns, and each further one twice as long as the one before, up
+-- to max_ns. If the last block ended forget_ns ago or earlier, the next one lasts for_ns again.
+--
+-- Waits for the row of token_bucket_blocks, locks it (inserts it if it is missing), and reads the clock after that,
+-- so that each denial is counted. If another call has just blocked the key, it is not. If the clock has stepped
+-- back since the row was written, all its times are moved by as much, so that nobody is blocked for the length of
+-- the step. With a null for _after it only does that.
+--
+-- Whoever locks the bucket's row too, locks that first. Must be called with enable_seqscan and jit off.
+--
+-- Returns two numbers: when it was counted, and for how long the key is blocked from then on (0: it is not).
+create or replace function pglimit.token_bucket_count_denial(
+    _key text, _limiter text, _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint
+) returns bigint[]
+language plpgsql
+set search_path = ''
+as $$
+declare
+    now_ns bigint := pglimit.clock_ns();
+    block record;
+    by_ns bigint; -- the clock's step
+    blocked_ns bigint;
+begin
+    insert into pglimit.token_bucket_blocks as t (key, limiter, denials, since_ns, level, forget_ns, at_ns)
+    values (_key, _limiter, 0, now_ns, 0, now_ns, now_ns)
+    on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+    now_ns := pglimit.clock_ns();
+    select t.denials, t.since_ns, t.level, t.until_ns, t.at_ns into block from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
+    by_ns := case when block.at_ns > now_ns + pglimit.step_ns() then block.at_ns - now_ns else 0 end;
+    block.since_ns := block.since_ns - by_ns;
+    block.until_ns := block.until_ns - by_ns;
+    blocked_ns := greatest(0, block.until_ns - now_ns);
+    if blocked_ns = 0 and _after is not null then
+        if block.denials = 0 or now_ns - block.since_ns >= within_ns then
+            block.denials := 0;
+            block.since_ns := now_ns;
+        end if;
+        if block.denials < _after - 1 then
+            block.denials := block.denials + 1;
+        else
+            block.level := case when now_ns - block.until_ns < _forget_ns then least(block.level, 9223372036854775806) + 1 else 1 end;
+            blocked_ns := least(max_ns, for_ns * power(2::numeric, least(block.level - 1, 62)))::bigint;
+            block.until_ns := now_ns + blocked_ns;
+            block.denials := 0;
+        end if;
+    elsif by_ns = 0 then
+        return array[now_ns, blocked_ns];
+    end if;
+    update pglimit.token_bucket_blocks t
+    set denials = block.denials, since_ns = greatest(1, block.since_ns), level = block.level, at_ns = now_ns,
+        until_ns = case when block.until_ns is not null then greatest(1, block.until_ns) end,
+        forget_ns = greatest(1, t.forget_ns - by_ns, case when _after > 0 then
+            least(9223372036854775807, greatest(block.since_ns::numeric + within_ns, block.until_ns::numeric + _forget_ns)) end)
+    where t.key = _key and t.limiter = _limiter;
+    return array[now_ns, blocked_ns];
 end
 $$;
 -- +goose StatementEnd
@@ -678,29 +678,31 @@ begin
     if patience is not null then
         perform pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    if want <= _window_ns / _token_ns and pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
-        update pglimit.token_bucket t
-        set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null
-            and want <= (now_ns + _window_ns - greatest(t.full_ns, now_ns)) / _token_ns
-            and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
-            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait: now_ns may be too old then
-        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
-    end if;
-    if result is null then
-        select array[t.at_ns, 0, t.full_ns, t.token_ns, t.at_ns, t.leased_ns, 0] into result
-        from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
-        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-        if result is null and unit between 1 and want and want % unit = 0 and want <= _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() then
-            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-            values (_key, _limiter, now_ns + want * _token_ns, _token_ns, now_ns)
-            on conflict do nothing
+    if want <= _window_ns / _token_ns then
+        if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
+            update pglimit.token_bucket t
+            set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+            where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null
+                and want <= (now_ns + _window_ns - greatest(t.full_ns, now_ns)) / _token_ns
+                and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
+                and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait: now_ns may be too old then
             returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
-        elsif result[4] = _token_ns and result[6] is null and result[5] <= now_ns + pglimit.step_ns()
-            and unit > (greatest(result[5], now_ns) + _window_ns - greatest(result[3], now_ns)) / _token_ns then
-            return array[greatest(result[5], now_ns), 0, result[3], _token_ns, result[5], 0, 0];
-        else
-            result := null;
+        end if;
+        if result is null then
+            select array[t.at_ns, 0, t.full_ns, t.token_ns, t.at_ns, t.leased_ns, 0] into result
+            from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
+            now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+            if result is null and unit between 1 and want and want % unit = 0 and _window_ns <= pglimit.max_window_ns() then
+                insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+                values (_key, _limiter, now_ns + want * _token_ns, _token_ns, now_ns)
+                on conflict do nothing
+                returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
+            elsif result[4] = _token_ns and result[6] is null and result[5] <= now_ns + pglimit.step_ns()
+                and unit > (greatest(result[5], now_ns) + _window_ns - greatest(result[3], now_ns)) / _token_ns then
+                return array[greatest(result[5], now_ns), 0, result[3], _token_ns, result[5], 0, 0];
+            else
+                result := null;
+            end if;
         end if;
     end if;
     if result is null then
@@ -720,6 +722,69 @@ begin
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
     end if;
     return result;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_take_or_block.sql
+-- +goose StatementBegin
+-- Takes want tokens from one bucket, all or nothing, as token_bucket_take does, unless the key is
+-- blocked. A denial is counted, and may block the key: see token_bucket_count_denial, which also
+-- explains the parameters behind want. If these are null, it is not counted.
+--
+-- A call for a blocked key locks and writes nothing, unless the clock has stepped back since it was
+-- blocked: then once. Other denials write, to count. A grant looks once more behind the lock of the
+-- bucket's row: if the key was blocked while it waited, it is undone there.
+--
+-- _key, _limiter, _token_ns, _window_ns, patience: as for token_bucket_take.
+--
+-- Returns eight numbers: the time of the decision; the tokens granted; full_ns, token_ns, at_ns, leased_ns and
+-- until_ns of the bucket's row after it (0: null, or there is no row); and for how long the key is blocked (0: it is not).
+create or replace function pglimit.token_bucket_take_or_block(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint,
+    _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint, patience text
+) returns bigint[]
+language plpgsql
+set search_path = ''
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+    looked bigint[];
+    taken bigint[];
+    counted bigint[];
+begin
+    if (_after > 0 and within_ns between 1 and 315360000000000000 and for_ns between 1 and max_ns and max_ns <= 315360000000000000
+        and _forget_ns between 0 and 315360000000000000 or coalesce(_after, within_ns, for_ns, max_ns, _forget_ns) is null) is not true then
+        raise exception 'token_bucket_take_or_block: after %, within_ns %, for_ns %, max_ns %, forget_ns %', _after, within_ns, for_ns, max_ns, _forget_ns
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if patience is not null then
+        perform pg_catalog.set_config('lock_timeout', patience, true);
+    end if;
+    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
+    lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
+    looked := pglimit.token_bucket_look(_key, _limiter);
+    if looked[2] = 0 then
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
+        if taken[2] = 0 then
+            counted := array[0, 0];
+            if _after > 0 then
+                counted := pglimit.token_bucket_count_denial(_key, _limiter, _after, within_ns, for_ns, max_ns, _forget_ns);
+            end if;
+            return case when counted[2] > 0 then counted[1] else taken[1] end || taken[2:7] || counted[2];
+        end if;
+        looked := pglimit.token_bucket_look(_key, _limiter);
+        if looked[2] = 0 then
+            return taken || 0::bigint;
+        end if;
+        update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
+        looked[3] := looked[3] - want * _token_ns;
+    end if;
+    if looked[8] > looked[1] + pglimit.step_ns() then
+        perform pglimit.token_bucket_count_denial(_key, _limiter, null, null, null, null, null); -- moves such a row
+    end if;
+    return looked[1:1] || 0::bigint || looked[3:7] || looked[2];
 end
 $$;
 -- +goose StatementEnd
@@ -760,8 +825,7 @@ $$;
 -- ParseLimit reads it in Go, or numbers; without a burst, the burst equals the tokens.
 --
 -- A key that a Go Limiter with Config.Block has blocked is denied. This function itself counts no
--- denials, and so blocks no key. It looks for a block before it takes: a call that waits for the row
--- when a block begins may still be granted.
+-- denials, and so blocks no key.
 --
 -- A grant waits for any call that holds the row, and locks it until the transaction ends. (A transaction
 -- that takes from several keys must name them in one order, as every other does.) A denial locks and
@@ -782,31 +846,17 @@ create or replace function pglimit.allow(
 )
 language plpgsql
 set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
-set jit = off
 as $$
 declare
-    -- With the collation of the columns, whatever the caller's is.
-    _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
-    _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
-    asked record;
-    looked bigint[];
+    asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
     taken bigint[];
 begin
-    asked := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
-    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-    lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
-    looked := pglimit.token_bucket_look(_key, _limiter);
-    if looked[2] > 0 then
-        if looked[8] > looked[1] + pglimit.step_ns() then
-            perform pglimit.token_bucket_count_denial(_key, _limiter, null, null, null, null, null); -- moves such a row
-        end if;
-        taken := looked[1:1] || 0::bigint || looked[3:7];
-    else
-        taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null);
-    end if;
+    taken := pglimit.token_bucket_take_or_block(
+        -- With the collation of the columns, whatever the caller's is.
+        pglimit.valid_name('key', key, 1024) collate "C", pglimit.valid_name('limiter', limiter, 128) collate "C", asked.token_ns, asked.window_ns, n,
+        null, null, null, null, null, null);
     select d.* into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(taken[1], taken[2], taken[3:7], n, asked.token_ns, asked.window_ns, looked[2]) d;
+    from pglimit.token_bucket_decision(taken[1], taken[2], taken[3:7], n, asked.token_ns, asked.window_ns, taken[8]) d;
 end
 $$;
 -- +goose StatementEnd
@@ -871,17 +921,12 @@ create or replace function pglimit.peek(
 )
 language plpgsql
 set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
-set jit = off
 as $$
 declare
-    _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
-    _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
-    asked record;
+    asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
     looked bigint[];
 begin
-    asked := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
-    looked := pglimit.token_bucket_look(_key, _limiter);
+    looked := pglimit.token_bucket_look(pglimit.valid_name('key', key, 1024) collate "C", pglimit.valid_name('limiter', limiter, 128) collate "C");
     select d.remaining >= n and looked[2] = 0, 0, d.remaining, d.retry_after, d.reset_after, d.at
     into allowed, granted, remaining, retry_after, reset_after, at
     from pglimit.token_bucket_decision(looked[1], 0, looked[3:7], n, asked.token_ns, asked.window_ns, looked[2]) d;
@@ -1064,18 +1109,18 @@ $$;
 -- if that is later.
 --
 -- The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough for
--- all that is asked. A row that does not have enough is not locked, and what is locked is checked again. If
--- lasts is not null, this happens only if a look finds all buckets to be the usual case, so that all groups are
--- granted. All other buckets are decided by token_bucket_decide.
+-- all that is asked. A row that does not have enough is not locked, and what is locked is checked again. With
+-- groups (lasts), it happens only if a look finds that all rows are so, and all groups are granted. Otherwise,
+-- if each bucket has one request, a look inserts what is missing, and denies where tokens are lacking. All else is for token_bucket_decide.
 --
 -- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
 -- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
--- is asked, or nothing. sure: skips the usual case.
+-- is asked, or nothing. sure: leaves everything to token_bucket_decide.
 -- patience: gives up with SQLSTATE 55P03 after that time if another call holds a row. Changes lock_timeout
--- until the transaction ends. Null: it waits; then sure must be true.
+-- until the transaction ends. Null: it waits; then there is one bucket, or sure is true.
 --
--- Rows that are not the usual case are locked after the others, and inserted after that: this is not the order of
--- the keys. So the call waits for them for 1 ms only: calls that wait for each other would deadlock.
+-- What is locked behind the usual case is not in the order of the keys. So the call waits for that for
+-- 1 ms only: calls that wait for each other would deadlock.
 --
 -- Fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed meanwhile, the clock stepped back, or
 -- 100 ms have passed. Then call once more, or ask for each bucket by itself.
@@ -1099,25 +1144,21 @@ declare
     n constant int := cardinality(_keys);
     left_over int := n; -- buckets that are not decided yet
     writable constant boolean := not sure and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
-    usual_case boolean := writable and n > 1;
-    taken bigint[];
+    updates boolean := writable and n > 1;
     missing bigint;
     inserted bigint;
 begin
-    if (n > 0 and sure is not null) is not true then
-        raise exception 'token_bucket_take_many: an argument is null' using errcode = 'invalid_parameter_value';
-    end if;
     if patience is not null then
         perform pg_catalog.set_config('lock_timeout', patience, true);
     end if;
     if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
         and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
-        taken := pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience);
-        if taken[2] > 0 then
-            rest := array[1 || taken];
+        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience)];
+        if rest[1][3] > 0 then
             return;
         end if;
-    elsif usual_case and lasts is not null then
+        rest := null;
+    elsif updates and lasts is not null then
         lock table pglimit.token_bucket in row exclusive mode; -- see token_bucket_decide
         select bool_and(exists (
             select from pglimit.token_bucket t
@@ -1125,36 +1166,37 @@ begin
                 and k.ask between 1 and (now_ns + k.window_ns - greatest(t.full_ns, now_ns)) / k.token_ns and t.at_ns <= now_ns + pglimit.step_ns()
             offset 0 -- keeps this a look for each bucket
         ))
-        into usual_case
+        into updates
         from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k;
     end if;
-    if usual_case then
+    if updates then
         -- It takes the lock that a write takes, before anything is read: see token_bucket_decide.
-        with updates as (
+        with updated as (
             update pglimit.token_bucket t
             set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
             from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
             where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns and t.leased_ns is null
                 and k.ask between 1 and (greatest(t.at_ns, now_ns) + k.window_ns - greatest(t.full_ns, t.at_ns, now_ns)) / k.token_ns
                 and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
-                and pglimit.clock_ns() between now_ns - pglimit.step_ns() and now_ns + 100000000 -- else this fails below: lock no more rows
             returning array[k.number, t.full_ns, t.at_ns] as "row"
         )
-        select array_agg(u."row"), n - count(*) into usual, left_over from updates u;
+        select array_agg(u."row"), n - count(*) into usual, left_over from updated u;
+        perform pglimit.in_time(now_ns);
         if left_over < n and left_over > 0 and lasts is not null then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
         end if;
     end if;
-    if left_over > 0 and (array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)) is not true then
+    if left_over = 0 and n > 0 then
+        return;
+    elsif (n > 0 and sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
-    end if;
-    if left_over > 0 and writable and n > 1 then
+    elsif writable and n > 1 then
         perform pg_catalog.set_config('lock_timeout', '1ms', true);
         for i in 1 .. n - left_over loop
             _keys[usual[i][1]] := null; -- it is done
         end loop;
     end if;
-    if left_over > 0 and writable and coalesce(members, wants, units, aheads_ns, lasts) is null then
+    if writable and coalesce(members, wants, units, aheads_ns, lasts) is null then
         with seen as materialized (
             select k.*, t.key is null as missing, t.full_ns, t.at_ns
             from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
@@ -1177,22 +1219,20 @@ begin
         end)
         into left_over, missing, inserted, rest
         from seen s;
+        perform pglimit.in_time(now_ns);
         if inserted < missing then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+        elsif left_over = 0 then
+            return;
         end if;
-    end if;
-    if left_over > 0 then
         for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
             _keys[rest[i][1]] := null;
         end loop;
-        select d.grants, d.buckets || rest into grants, rest
-        from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
-            coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k)),
-            units, aheads_ns, lasts, sure) d;
     end if;
-    if writable then
-        perform pglimit.in_time(now_ns);
-    end if;
+    select d.grants, d.buckets || rest into grants, rest
+    from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
+        coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k)),
+        units, aheads_ns, lasts, sure) d;
 end
 $$;
 -- +goose StatementEnd
@@ -1270,71 +1310,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_take_or_block.sql
--- +goose StatementBegin
--- Takes want tokens from one bucket, all or nothing, as token_bucket_take does, unless the key is
--- blocked. A denial is counted, and may block the key: see token_bucket_count_denial, which also
--- explains the parameters behind want.
---
--- A call for a blocked key locks and writes nothing, unless the clock has stepped back since it was
--- blocked: then once. Other denials write, to count. A grant looks once more behind the lock of the
--- bucket's row: if the key was blocked while it waited, it is undone there.
---
--- _key, _limiter, _token_ns, _window_ns, patience: as for token_bucket_take.
---
--- Returns eight numbers: the time of the decision; the tokens granted; full_ns, token_ns, at_ns, leased_ns and
--- until_ns of the bucket's row after it (0: null, or there is no row); and for how long the key is blocked (0: it is not).
-create or replace function pglimit.token_bucket_take_or_block(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint,
-    _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint, patience text
-) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set jit = off
-as $$
-declare
-    looked bigint[];
-    taken bigint[];
-    counted bigint[];
-begin
-    if (_after > 0 and within_ns between 1 and 315360000000000000 and for_ns between 1 and max_ns and max_ns <= 315360000000000000
-        and _forget_ns between 0 and 315360000000000000) is not true then
-        raise exception 'token_bucket_take_or_block: after %, within_ns %, for_ns %, max_ns %, forget_ns %', _after, within_ns, for_ns, max_ns, _forget_ns
-            using errcode = 'invalid_parameter_value';
-    end if;
-    if patience is not null then
-        perform pg_catalog.set_config('lock_timeout', patience, true);
-    end if;
-    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-    lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
-    looked := pglimit.token_bucket_look(_key, _limiter);
-    if looked[2] > 0 then
-        if looked[8] > looked[1] + pglimit.step_ns() then
-            perform pglimit.token_bucket_count_denial(_key, _limiter, null, within_ns, for_ns, max_ns, _forget_ns); -- moves such a row
-        end if;
-        return looked[1:1] || 0::bigint || looked[3:7] || looked[2];
-    end if;
-
-    taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
-    if taken[2] = 0 then
-        counted := pglimit.token_bucket_count_denial(_key, _limiter, _after, within_ns, for_ns, max_ns, _forget_ns);
-        if counted[2] > 0 then
-            taken[1] := counted[1];
-        end if;
-        return taken || counted[2];
-    end if;
-    looked := pglimit.token_bucket_look(_key, _limiter);
-    if looked[2] > 0 then
-        update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
-        taken[2] := 0;
-        taken[3] := taken[3] - want * _token_ns;
-    end if;
-    return taken || looked[2];
-end
-$$;
--- +goose StatementEnd
-
 -- functions/token_bucket_wait.sql
 -- +goose StatementBegin
 -- Waits until each of the rows was free for a moment, one after another, and holds none of them
@@ -1378,7 +1353,6 @@ $$;
 
 -- +goose Down
 drop function pglimit.token_bucket_wait;
-drop function pglimit.token_bucket_take_or_block;
 drop function pglimit.token_bucket_take_once;
 drop function pglimit.token_bucket_take_many;
 drop function pglimit.token_bucket_lease;
@@ -1391,12 +1365,15 @@ drop view pglimit.buckets;
 drop view pglimit.blocks;
 drop function pglimit.allow;
 drop function pglimit.valid_name;
+drop function pglimit.token_bucket_take_or_block;
 drop function pglimit.token_bucket_take;
 drop function pglimit.token_bucket_decide;
 drop function pglimit.in_time;
 drop function pglimit.max_window_ns;
 drop function pglimit.token_bucket_look;
 drop function pglimit.token_bucket_blocked_ns;
+drop function pglimit.token_bucket_count_denial;
+drop function pglimit.clock_ns;
 drop function pglimit.token_bucket_decision;
 drop function pglimit.token_bucket_wait_ns;
 drop function pglimit.repaid_ns;
@@ -1404,8 +1381,6 @@ drop function pglimit.token_bucket_read;
 drop function pglimit.read_full_ns;
 drop function pglimit.converted_full_ns;
 drop function pglimit.time_of;
-drop function pglimit.token_bucket_count_denial;
-drop function pglimit.clock_ns;
 drop function pglimit.step_ns;
 drop function pglimit.request_ns;
 drop function pglimit.limit_token_ns;

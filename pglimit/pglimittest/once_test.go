@@ -63,7 +63,7 @@ func TestAnIDIsChargedOnceWhenTheLimitChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = limiter.Close(t.Context()) }()
-	first, err := limiter.AllowOnceN(t.Context(), "k", "req-1", 2)
+	first, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 2, ID: "req-1"})
 	if err != nil || first.Limit != limit || first.Remaining != 3 {
 		t.Fatalf("%+v, %v", first, err)
 	}
@@ -71,10 +71,10 @@ func TestAnIDIsChargedOnceWhenTheLimitChanges(t *testing.T) {
 		if err := limiter.SetLimit(changed); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := limiter.AllowOnceN(t.Context(), "k", "req-1", 2); err != nil || again != first {
+		if again, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 2, ID: "req-1"}); err != nil || again != first {
 			t.Errorf("under %v: %+v, %v; the first was %+v", changed, again, err, first)
 		}
-		if d, err := limiter.AllowOnceN(t.Context(), "k", "req-1", 3); err == nil {
+		if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 3, ID: "req-1"}); err == nil {
 			t.Errorf("of 3 tokens: %+v", d)
 		}
 	}

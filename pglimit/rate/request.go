@@ -63,6 +63,9 @@ type Request struct {
 	// so many tokens are used on top of what the larger limit grants.
 	Ahead time.Duration
 
+	// MaxWait is for the Do of a Limiter, which waits for the tokens, so long at most. A Strategy gets zero.
+	MaxWait time.Duration
+
 	// Group: requests of one call of Take with the same Group stand or fall together. They follow
 	// one another and are for different buckets, each all or nothing, without Ahead, ID or
 	// Block. If one of them cannot be granted, nothing is taken for the group, and nothing written:
@@ -136,7 +139,7 @@ func (r *Request) Plain() bool {
 // which it knows: an error that satisfies errors.Is(err, errors.ErrUnsupported). It is nil if the
 // request has none of these.
 func Unsupported(strategy string, r *Request) error {
-	what := ""
+	var what string
 	switch {
 	case r.Ahead != 0:
 		what = "reserve tokens (token_bucket and upsert can)"

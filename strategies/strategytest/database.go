@@ -10,43 +10,12 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-func callersTransaction(s *suite) {
-	limit := s.needs(slow(1))
-	for _, end := range []struct {
-		name  string
-		end   func(Tx) error
-		after bool
-	}{
-		{"rolled back", func(tx Tx) error { return tx.Rollback(s.Context()) }, true},
-		{"committed", func(tx Tx) error { return tx.Commit(s.Context()) }, false},
-	} {
+// joins checks that a call joins the caller's transaction: what it does is gone after a rollback
+// and there after a commit, and the transaction keeps its settings and has no savepoint of ours.
+func (s *suite) joins(call func(Tx), look func(committed bool)) {
+	s.Helper()
+	for _, commit := range []bool{false, true} {
 		tx := s.begin()
-		s.wants(s.takeAll(tx, s.ask("k", limit, 1, 1))[0], 1, 0)
-		s.wants(s.takeAll(tx, s.ask("k", limit, 1, 1))[0], 0, 0)
-		if several := s.takeAll(tx, s.ask("b", limit, 1, 1), s.ask("a", limit, 1, 1)); !several[0].Allowed || !several[1].Allowed {
-			s.Errorf("several keys in a transaction: %+v", several)
-		}
-		if err := end.end(tx); err != nil {
-			s.Fatal(err)
-		}
-		for _, key := range []string{"k", "a", "b"} {
-			if d := s.peek(key, limit); d.Allowed != end.after {
-				s.Errorf("%s: key %s is available: %v", end.name, key, d.Allowed)
-			}
-		}
-	}
-}
-
-// A caller's transaction keeps its settings and its savepoints, and survives a
-// row that is locked by another.
-func callersSettings(s *suite) {
-	limit := s.needs(slow(1))
-	holder, err := s.pool.Begin(s.Context())
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer func() { _ = holder.Rollback(context.WithoutCancel(s.Context())) }()
-	err = s.inTransaction(func(tx Tx) error {
 		settings := func() (all string) {
 			s.Helper()
 			err := tx.Row(s.Context(), `select string_agg(name || '=' || setting, ' ' order by name) from pg_settings
@@ -57,20 +26,45 @@ func callersSettings(s *suite) {
 			return all
 		}
 		before := settings()
-		s.takeAll(tx, s.ask("k", limit, 1, 1))
-		s.takeAll(tx, s.ask("k", limit, 1, 1), s.ask("l", limit, 1, 1))
+		call(tx)
 		if after := settings(); after != before {
 			s.Errorf("settings were %s, are %s", before, after)
 		}
-		if _, err := tx.Exec(s.Context(), "rollback to savepoint pglimit"); err == nil {
-			s.Error("a savepoint was left behind")
+		end := tx.Commit
+		if !commit {
+			if _, err := tx.Exec(s.Context(), "rollback to savepoint pglimit"); err == nil {
+				s.Error("a savepoint was left behind")
+			}
+			end = tx.Rollback
 		}
-		return errRollback
-	})
-	if !errors.Is(err, errRollback) {
-		s.Error(err)
+		if err := end(s.Context()); err != nil {
+			s.Fatal(err)
+		}
+		look(commit)
 	}
-	// On a connection of the caller's, outside and inside a transaction.
+}
+
+func callersTransaction(s *suite) {
+	limit := s.needs(slow(1))
+	s.joins(func(tx Tx) {
+		s.wants(s.takeAll(tx, s.ask("k", limit, 1, 1))[0], 1, 0)
+		s.wants(s.takeAll(tx, s.ask("k", limit, 1, 1))[0], 0, 0)
+		if several := s.takeAll(tx, s.ask("b", limit, 1, 1), s.ask("a", limit, 1, 1)); !several[0].Allowed || !several[1].Allowed {
+			s.Errorf("several keys in a transaction: %+v", several)
+		}
+	}, func(committed bool) {
+		for _, key := range []string{"k", "a", "b"} {
+			if d := s.peek(key, limit); d.Allowed == committed {
+				s.Errorf("committed %v: key %s is available: %v", committed, key, d.Allowed)
+			}
+		}
+	})
+}
+
+// A connection of the caller's keeps its settings, and a transaction that was begun on it by a
+// plain statement goes on.
+func callersConnection(s *suite) {
+	limit := s.needs(slow(1))
 	conn, release, err := s.driver.Conn(s.Context())
 	if err != nil {
 		s.Fatal(err)
@@ -215,6 +209,21 @@ func (s *suite) capabilitiesIn(mode pgx.QueryExecMode, session rate.Session, key
 		}
 		if d := s.blockOn(session, s.ask(key, limit, 0, 1), blocking(1)); !d.Blocked {
 			s.Errorf("%v: a peek: %+v", mode, d)
+		}
+	}
+	if _, is := s.strategy.(rate.Leaser); is && s.strategy.Check(&rate.Request{Limit: slow(10)}) == nil {
+		ten, leased := slow(10), key+"d"
+		lease := s.leaseOn(session, s.leaseOf(leased, ten, 4))
+		s.has(leased, ten, 6)
+		s.leaseOn(session, s.settling(leased, ten, lease, 1))
+		s.has(leased, ten, 9)
+	}
+	if able, is := s.strategy.(rate.AllResetter); is {
+		for i := range 2 {
+			if removed, err := able.ResetAll(s.Context(), session, s.limiter); err != nil || i == 1 && removed != 1 {
+				s.Errorf("%v: ResetAll of one key: %d, %v", mode, removed, err)
+			}
+			s.wants(s.takeAll(s.session, s.ask(key, limit, 1, 1))[0], 1, 0)
 		}
 	}
 	if able, is := s.strategy.(rate.Sweeper); is {

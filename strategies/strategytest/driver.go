@@ -62,9 +62,6 @@ func (s *suite) begin() Tx {
 	return tx
 }
 
-// inTransaction calls f in a transaction of the caller's.
-func (s *suite) inTransaction(f func(Tx) error) error { return within(s.Context(), s.driver, f) }
-
 // within calls f in a transaction, and commits it, or rolls back if f fails or ends the test.
 func within(ctx context.Context, driver Driver, f func(Tx) error) error {
 	tx, err := driver.Begin(ctx)

@@ -1,7 +1,6 @@
 package strategytest
 
 import (
-	"errors"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -93,19 +92,14 @@ func givenBackLate(s *suite) {
 
 func badRefunds(s *suite) {
 	limit := s.needs(slow(1))
-	taken := s.take("k", limit, 1, 1)
-	for name, spoil := range map[string]func(*rate.Refund){
-		"NUL in the key":  func(r *rate.Refund) { r.Key = "\x00" },
-		"no limiter":      func(r *rate.Refund) { r.Limiter = "" },
-		"negative tokens": func(r *rate.Refund) { r.Tokens, r.Unit = -1, 1 },
-	} {
-		bad := s.refund("k", limit, 1, taken)
-		spoil(&bad)
-		var request *rate.RequestError
-		if err := capable[rate.GiveBacker](s).GiveBack(s.Context(), s.session, []rate.Refund{s.refund("k", limit, 1, taken), bad}); !errors.As(err, &request) {
-			s.Errorf("%s: the error is %v", name, err)
-		}
-	}
+	good := s.refund("k", limit, 1, s.take("k", limit, 1, 1))
+	refuses(s, good, map[string]func(*rate.Refund){
+		"Key: NUL":         func(r *rate.Refund) { r.Key = "\x00" },
+		"Limiter: none":    func(r *rate.Refund) { r.Limiter = "" },
+		"Tokens: negative": func(r *rate.Refund) { r.Tokens, r.Unit = -1, 1 },
+	}, func(bad rate.Refund) error {
+		return capable[rate.GiveBacker](s).GiveBack(s.Context(), s.session, []rate.Refund{good, bad})
+	})
 	s.wants(s.take("k", limit, 1, 1), 0, 0) // none of the calls gave anything back
 }
 
@@ -113,24 +107,13 @@ func badRefunds(s *suite) {
 func givenBackInTransaction(s *suite) {
 	limit, strategy := s.needs(slow(1)), capable[rate.GiveBacker](s)
 	taken := s.take("k", limit, 1, 1)
-	for _, keep := range []bool{false, true} {
-		tx := s.begin()
+	s.joins(func(tx Tx) {
 		if err := strategy.GiveBack(s.Context(), tx, []rate.Refund{s.refund("k", limit, 1, taken)}); err != nil {
 			s.Error(err)
 		}
-		var commit string
-		if err := tx.Row(s.Context(), "show synchronous_commit", nil, &commit); err != nil || commit == "off" {
-			s.Errorf("synchronous_commit of the transaction is %s (%v)", commit, err)
+	}, func(committed bool) {
+		if d := s.peek("k", limit); d.Allowed != committed {
+			s.Errorf("committed %v: available %v", committed, d.Allowed)
 		}
-		end := tx.Rollback
-		if keep {
-			end = tx.Commit
-		}
-		if err := end(s.Context()); err != nil {
-			s.Fatal(err)
-		}
-		if d := s.peek("k", limit); d.Allowed != keep {
-			s.Errorf("committed %v: available %v", keep, d.Allowed)
-		}
-	}
+	})
 }

@@ -16,55 +16,37 @@ func leasesUnderLoad(s *suite) {
 	const holders, callers, duration = 6, 24, 250 * time.Millisecond
 	capable[rate.Leaser](s)
 	limit := s.needs(rate.Limit{Tokens: 97, Period: 200 * time.Millisecond, Burst: 60})
-	var histories [callers]audit.History
-	load := newLoad(duration)
-	leased := &load.granted
-	var work sync.WaitGroup
-	for i := range histories {
-		work.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(i), 43))
-			var held rate.Lease
-			for load.goesOn() {
-				if i >= holders {
-					r := s.ask("k", limit, 1+random.Int64N(6), 1)
-					decisions, err := s.strategy.Take(s.Context(), s.session, []rate.Request{r})
-					if err != nil {
-						s.Error(err)
-						return
-					}
-					histories[i].Add(audit.FromDecision(r, decisions[0]))
-					continue
-				}
-				r := s.leaseOf("k", limit, 1+random.Int64N(20))
-				r.Share, r.TTL = 1+random.Int64N(4), time.Duration(1+random.IntN(30))*time.Millisecond
-				r.Settle, r.Spent = held, random.Int64N(held.Tokens+1)
-				next, err := capable[rate.Leaser](s).Lease(s.Context(), s.session, r)
-				if err != nil {
-					s.Error(err)
-					return
-				}
-				// It was spent at once, or just before it was settled or over.
-				at := held.At
-				if end := next.At; random.IntN(2) == 0 {
-					if end.After(held.Until) {
-						end = held.Until
-					}
-					at = end
-				}
-				histories[i].Add(audit.Event{At: at.UnixNano(), Wanted: r.Spent, Unit: 1, Granted: r.Spent})
-				leased.Add(r.Spent)
-				held = next
+	var held [holders]rate.Lease
+	var spent atomic.Int64
+	all := s.underLoad(callers, duration, func(i int, random *rand.Rand, record func(audit.Event)) (int64, bool) {
+		if i >= holders {
+			_, goOn := s.recordedTake(s.session, s.ask("k", limit, 1+random.Int64N(6), 1), record)
+			return 0, goOn
+		}
+		r, last := s.leaseOf("k", limit, 1+random.Int64N(20)), held[i]
+		r.Share, r.TTL = 1+random.Int64N(4), time.Duration(1+random.IntN(30))*time.Millisecond
+		r.Settle, r.Spent = last, random.Int64N(last.Tokens+1)
+		next, err := capable[rate.Leaser](s).Lease(s.Context(), s.session, r)
+		if err != nil {
+			s.Error(err)
+			return 0, false
+		}
+		// It was spent at once, or just before it was settled or over.
+		at := last.At
+		if random.IntN(2) == 0 {
+			at = next.At
+			if at.After(last.Until) {
+				at = last.Until
 			}
-		})
-	}
-	work.Wait()
-	var all audit.History
-	for i := range histories {
-		all.Merge(&histories[i])
-	}
+		}
+		record(audit.Event{At: at.UnixNano(), Wanted: r.Spent, Unit: 1, Granted: r.Spent})
+		held[i] = next
+		spent.Add(r.Spent)
+		return r.Spent, true
+	})
 	// What others have set aside denies what the grants would leave room for.
-	if report := all.Check(limit); report.Over.Tokens > 0 || report.Err != nil || leased.Load() == 0 || report.Granted == leased.Load() {
-		s.Errorf("%d tokens of leases were spent: %v", leased.Load(), report)
+	if report := all.Check(limit); report.Over.Tokens > 0 || report.Err != nil || spent.Load() == 0 || report.Granted == spent.Load() {
+		s.Errorf("%d tokens of leases were spent: %v", spent.Load(), report)
 	}
 }
 

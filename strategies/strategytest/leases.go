@@ -1,10 +1,7 @@
 package strategytest
 
 import (
-	"errors"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -172,9 +169,7 @@ func leaseExpires(s *suite) {
 	full := lease.Until.Add(quick.Window())
 	before, at := s.until("all tokens of a lease that is over", func() rate.Decision { return s.take("quick", quick, 20, 20) },
 		func(d rate.Decision) bool { return d.Allowed })
-	if at.At.Before(full) || !before.At.IsZero() && before.At.After(full.Add(time.Microsecond)) {
-		s.Errorf("full between %v and %v, want %v after the end of the lease, which is %v", before.At, at.At, quick.Window(), full)
-	}
+	s.onTime(before, at, full, 2*time.Microsecond)
 }
 
 // A bucket that was reset has forgotten its leases: to settle one gives nothing back.
@@ -197,43 +192,29 @@ func leaseAfterReset(s *suite) {
 func badLeases(s *suite) {
 	limit := s.leasable(10)
 	lease := s.leases(s.leaseOf("k", limit, 4), 4, 6)
-	for name, test := range map[string]struct {
-		field string
-		spoil func(*rate.LeaseRequest)
-	}{
-		"more spent than was leased": {"Spent", func(r *rate.LeaseRequest) { r.Spent = 5 }},
-		"spent, and no lease":        {"Spent", func(r *rate.LeaseRequest) { r.Settle, r.Spent = rate.Lease{}, 1 }},
-		"negative spent":             {"Spent", func(r *rate.LeaseRequest) { r.Spent = -1 }},
-		"negative tokens":            {"Tokens", func(r *rate.LeaseRequest) { r.Tokens = -1 }},
-		"no share":                   {"Share", func(r *rate.LeaseRequest) { r.Share = 0 }},
-		"negative share":             {"Share", func(r *rate.LeaseRequest) { r.Share = -1 }},
-		"no time":                    {"TTL", func(r *rate.LeaseRequest) { r.TTL = 0 }},
-		"too little time":            {"TTL", func(r *rate.LeaseRequest) { r.TTL = time.Millisecond - 1 }},
-		"negative time":              {"TTL", func(r *rate.LeaseRequest) { r.TTL = -time.Second }},
-		"no key":                     {"Key", func(r *rate.LeaseRequest) { r.Key = "" }},
-		"NUL in the key":             {"Key", func(r *rate.LeaseRequest) { r.Key = "k\x00" }},
-		"no limiter":                 {"Limiter", func(r *rate.LeaseRequest) { r.Limiter = "" }},
-		"no such durability":         {"Durability", func(r *rate.LeaseRequest) { r.Durability = 7 }},
-		"a limit of zero":            {"Tokens", func(r *rate.LeaseRequest) { r.Limit = rate.PerSecond(0) }},
-		"negative burst":             {"Burst", func(r *rate.LeaseRequest) { r.Limit.Burst = -1 }},
-	} {
-		bad := s.settling("k", limit, lease, 0)
-		bad.Tokens = 1
-		test.spoil(&bad)
+	good := s.settling("k", limit, lease, 0)
+	good.Tokens = 1
+	refuses(s, good, map[string]func(*rate.LeaseRequest){
+		"Spent: more spent than was leased": func(r *rate.LeaseRequest) { r.Spent = 5 },
+		"Spent: spent, and no lease":        func(r *rate.LeaseRequest) { r.Settle, r.Spent = rate.Lease{}, 1 },
+		"Spent: negative spent":             func(r *rate.LeaseRequest) { r.Spent = -1 },
+		"Tokens: negative tokens":           func(r *rate.LeaseRequest) { r.Tokens = -1 },
+		"Share: no share":                   func(r *rate.LeaseRequest) { r.Share = 0 },
+		"Share: negative share":             func(r *rate.LeaseRequest) { r.Share = -1 },
+		"TTL: no time":                      func(r *rate.LeaseRequest) { r.TTL = 0 },
+		"TTL: too little time":              func(r *rate.LeaseRequest) { r.TTL = time.Millisecond - 1 },
+		"TTL: negative time":                func(r *rate.LeaseRequest) { r.TTL = -time.Second },
+		"Key: no key":                       func(r *rate.LeaseRequest) { r.Key = "" },
+		"Key: NUL in the key":               func(r *rate.LeaseRequest) { r.Key = "k\x00" },
+		"Limiter: no limiter":               func(r *rate.LeaseRequest) { r.Limiter = "" },
+		"Durability: no such durability":    func(r *rate.LeaseRequest) { r.Durability = 7 },
+		"Tokens: a limit of zero":           func(r *rate.LeaseRequest) { r.Limit = rate.PerSecond(0) },
+		"Burst: negative burst":             func(r *rate.LeaseRequest) { r.Limit.Burst = -1 },
+	}, func(bad rate.LeaseRequest) error {
 		_, err := capable[rate.Leaser](s).Lease(s.Context(), s.session, bad)
-		var request *rate.RequestError
-		var limited *rate.LimitError
-		field := ""
-		if errors.As(err, &request) {
-			field = request.Field
-		} else if errors.As(err, &limited) {
-			field = limited.Field
-		}
-		if field != test.field {
-			s.Errorf("%s: the error is %v", name, err)
-		}
 		s.has("k", limit, 6)
-	}
+		return err
+	})
 	s.leases(s.settling("k", limit, lease, 1), 0, 9)
 }
 
@@ -241,44 +222,25 @@ func badLeases(s *suite) {
 func leaseInTransaction(s *suite) {
 	limit := s.leasable(10)
 	var lease rate.Lease
-	inTransaction := func(r rate.LeaseRequest, result error) {
-		s.Helper()
-		err := s.inTransaction(func(tx Tx) error {
-			lease = s.leaseOn(tx, r)
-			if d := s.takeAll(tx, s.ask(r.Key, limit, 0, 1))[0]; d.Remaining != lease.Left.Remaining {
-				s.Errorf("%d remain in the transaction, want %d", d.Remaining, lease.Left.Remaining)
-			}
-			var commit string
-			if err := tx.Row(s.Context(), "show synchronous_commit", nil, &commit); err != nil || commit == "off" {
-				s.Errorf("synchronous_commit of the transaction is %s (%v)", commit, err)
-			}
-			return result
-		})
-		if !errors.Is(err, result) {
-			s.Fatal(err)
+	leased := func(tx Tx, r rate.LeaseRequest) {
+		lease = s.leaseOn(tx, r)
+		if d := s.takeAll(tx, s.ask(r.Key, limit, 0, 1))[0]; d.Remaining != lease.Left.Remaining {
+			s.Errorf("%d remain in the transaction, want %d", d.Remaining, lease.Left.Remaining)
 		}
 	}
-	inTransaction(s.leaseOf("k", limit, 4), errRollback)
-	s.has("k", limit, 10)
-	s.leases(s.settling("k", limit, lease, 0), 0, 10)
-	inTransaction(s.leaseOf("k", limit, 4), nil)
-	s.has("k", limit, 6)
-	committed := lease
-	inTransaction(s.settling("k", limit, committed, 1), errRollback)
-	s.has("k", limit, 6)
-	inTransaction(s.settling("k", limit, committed, 1), nil)
-	s.has("k", limit, 9)
-}
-
-func leaseQueryModes(s *suite) {
-	limit := s.leasable(10)
-	for _, mode := range []pgx.QueryExecMode{
-		pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-	} {
-		session, key := s.connected(mode), mode.String()+`'\"%🔑`
-		lease := s.leaseOn(session, s.leaseOf(key, limit, 4))
-		s.has(key, limit, 6)
-		s.leaseOn(session, s.settling(key, limit, lease, 1))
-		s.has(key, limit, 9)
-	}
+	s.joins(func(tx Tx) { leased(tx, s.leaseOf("k", limit, 4)) }, func(committed bool) {
+		if committed {
+			s.has("k", limit, 6)
+		} else {
+			s.leases(s.settling("k", limit, lease, 0), 0, 10)
+		}
+	})
+	settled := s.settling("k", limit, lease, 1)
+	s.joins(func(tx Tx) { leased(tx, settled) }, func(committed bool) {
+		left := int64(6)
+		if committed {
+			left = 9
+		}
+		s.has("k", limit, left)
+	})
 }

@@ -36,6 +36,42 @@ func (l *load) goesOn() bool {
 	return lasted < l.duration || l.granted.Load() == 0 && lasted < patience
 }
 
+// underLoad has so many callers record what they were granted, each until the load is over or one
+// reports false. call returns how many tokens that were.
+func (s *suite) underLoad(callers int, duration time.Duration, call func(i int, random *rand.Rand, record func(audit.Event)) (granted int64, goOn bool)) (all audit.History) {
+	histories := make([]audit.History, callers)
+	load := newLoad(duration)
+	var work sync.WaitGroup
+	for i := range histories {
+		work.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 43))
+			for load.goesOn() {
+				granted, goOn := call(i, random, histories[i].Add)
+				load.granted.Add(granted)
+				if !goOn {
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+	for i := range histories {
+		all.Merge(&histories[i])
+	}
+	return all
+}
+
+// recordedTake is one of a caller of underLoad.
+func (s *suite) recordedTake(session rate.Session, r rate.Request, record func(audit.Event)) (granted int64, goOn bool) {
+	decisions, err := s.strategy.Take(s.Context(), session, []rate.Request{r})
+	if err != nil {
+		s.Error(err)
+		return 0, false
+	}
+	record(audit.FromDecision(r, decisions[0]))
+	return decisions[0].Granted, true
+}
+
 // 48 callers, of whom half want the same key: never over the limit, no denial that was not
 // due, unless it says that it was contended, and all of it while it happened.
 func exactUnderLoad(s *suite) {

@@ -45,41 +45,54 @@ func apart(s *suite) {
 	}
 }
 
-func badRequests(s *suite) {
-	limit := s.needs(slow(1))
-	good := s.ask("good", limit, 1, 1)
-	for name, spoil := range map[string]func(*rate.Request){
-		"NUL in the key":     func(r *rate.Request) { r.Key = "a\x00b" },
-		"key not UTF-8":      func(r *rate.Request) { r.Key = "\xff" },
-		"no key":             func(r *rate.Request) { r.Key = "" },
-		"key too long":       func(r *rate.Request) { r.Key = strings.Repeat("k", rate.MaxKeyBytes+1) },
-		"NUL in the limiter": func(r *rate.Request) { r.Limiter = "\x00" },
-		"no limiter":         func(r *rate.Request) { r.Limiter = "" },
-		"limiter too long":   func(r *rate.Request) { r.Limiter = strings.Repeat("k", rate.MaxLimiterBytes+1) },
-		"negative cost":      func(r *rate.Request) { r.Tokens, r.Unit = -1, -1 },
-		"negative unit":      func(r *rate.Request) { r.Unit = -1 },
-		"no unit":            func(r *rate.Request) { r.Unit = 0 },
-		"more than burst":    func(r *rate.Request) { r.Tokens, r.Unit = 2, 2 },
-		"a limit of zero":    func(r *rate.Request) { r.Limit = rate.PerSecond(0) },
-		"no period":          func(r *rate.Request) { r.Limit.Period = 0 },
-		"negative burst":     func(r *rate.Request) { r.Limit.Burst = -1 },
-		"too fast":           func(r *rate.Request) { r.Limit = rate.Limit{Tokens: 2, Period: 1, Burst: 1} },
-		"no such durability": func(r *rate.Request) { r.Durability = 7 },
-	} {
+// refuses checks that a call with a request that makes no sense is an error that names the
+// field. Spoils are named for it: "Key: too long".
+func refuses[R any](s *suite, good R, spoils map[string]func(*R), call func(R) error) {
+	s.Helper()
+	for name, spoil := range spoils {
 		bad := good
 		spoil(&bad)
-		_, err := s.strategy.Take(s.Context(), s.session, []rate.Request{good, bad})
-		var request *rate.RequestError
-		var limited *rate.LimitError
-		if !errors.As(err, &request) && !errors.As(err, &limited) {
+		err, field := call(bad), ""
+		if request := (*rate.RequestError)(nil); errors.As(err, &request) {
+			field = request.Field
+		} else if limited := (*rate.LimitError)(nil); errors.As(err, &limited) {
+			field = limited.Field
+		}
+		if want, _, _ := strings.Cut(name, ":"); field != want {
 			s.Errorf("%s: the error is %v", name, err)
 		}
 	}
+}
+
+func badRequests(s *suite) {
+	limit := s.needs(slow(1))
+	good := s.ask("good", limit, 1, 1)
+	refuses(s, good, map[string]func(*rate.Request){
+		"Key: NUL":                func(r *rate.Request) { r.Key = "a\x00b" },
+		"Key: not UTF-8":          func(r *rate.Request) { r.Key = "\xff" },
+		"Key: none":               func(r *rate.Request) { r.Key = "" },
+		"Key: too long":           func(r *rate.Request) { r.Key = strings.Repeat("k", rate.MaxKeyBytes+1) },
+		"Limiter: NUL":            func(r *rate.Request) { r.Limiter = "\x00" },
+		"Limiter: none":           func(r *rate.Request) { r.Limiter = "" },
+		"Limiter: too long":       func(r *rate.Request) { r.Limiter = strings.Repeat("k", rate.MaxLimiterBytes+1) },
+		"Tokens: negative":        func(r *rate.Request) { r.Tokens, r.Unit = -1, -1 },
+		"Unit: negative":          func(r *rate.Request) { r.Unit = -1 },
+		"Unit: none":              func(r *rate.Request) { r.Unit = 0 },
+		"Tokens: more than burst": func(r *rate.Request) { r.Tokens, r.Unit = 2, 2 },
+		"Tokens: of the limit":    func(r *rate.Request) { r.Limit = rate.PerSecond(0) },
+		"Period: none":            func(r *rate.Request) { r.Limit.Period = 0 },
+		"Burst: negative":         func(r *rate.Request) { r.Limit.Burst = -1 },
+		"Tokens: too fast":        func(r *rate.Request) { r.Limit = rate.Limit{Tokens: 2, Period: 1, Burst: 1} },
+		"Durability: no such":     func(r *rate.Request) { r.Durability = 7 },
+	}, func(bad rate.Request) error {
+		_, err := s.strategy.Take(s.Context(), s.session, []rate.Request{good, bad})
+		return err
+	})
 	s.wants(s.take("good", limit, 1, 1), 1, 0) // none of the calls took it
-	able, is := s.strategy.(rate.Resetter)
-	for _, key := range []string{"", "a\x00b"} {
-		if is && able.Reset(s.Context(), s.session, s.limiter, key) == nil {
-			s.Errorf("Reset of %q is not an error", key)
-		}
+	if able, is := s.strategy.(rate.Resetter); is {
+		refuses(s, "good", map[string]func(*string){
+			"Key: none": func(key *string) { *key = "" },
+			"Key: NUL":  func(key *string) { *key = "a\x00b" },
+		}, func(key string) error { return able.Reset(s.Context(), s.session, s.limiter, key) })
 	}
 }

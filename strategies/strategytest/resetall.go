@@ -1,10 +1,7 @@
 package strategytest
 
 import (
-	"errors"
 	"strconv"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -39,31 +36,16 @@ func resetAll(s *suite) {
 	}
 }
 
-// Also in query modes that prepare nothing.
-func resetAllQueryModes(s *suite) {
-	limit, strategy := s.needs(slow(1)), capable[rate.AllResetter](s)
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
-		session := s.connected(mode)
-		for range 2 {
-			s.takeAll(s.session, s.ask("a", limit, 1, 1), s.ask("b", limit, 1, 1))
-			if removed, err := strategy.ResetAll(s.Context(), session, s.limiter); removed != 2 || err != nil {
-				s.Errorf("%v: %d, %v", mode, removed, err)
-			}
-		}
-	}
-}
-
 func resetAllInTransaction(s *suite) {
 	limit, strategy := s.needs(slow(1)), capable[rate.AllResetter](s)
 	s.wants(s.take("k", limit, 1, 1), 1, 0)
-	err := s.inTransaction(func(tx Tx) error {
+	s.joins(func(tx Tx) {
 		if removed, err := strategy.ResetAll(s.Context(), tx, s.limiter); removed != 1 || err != nil {
 			s.Errorf("%d, %v", removed, err)
 		}
-		return errRollback
+	}, func(committed bool) {
+		if d := s.peek("k", limit); d.Allowed != committed {
+			s.Errorf("committed %v: available %v", committed, d.Allowed)
+		}
 	})
-	if !errors.Is(err, errRollback) {
-		s.Error(err)
-	}
-	s.wants(s.take("k", limit, 1, 1), 0, 0)
 }

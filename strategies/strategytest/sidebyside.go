@@ -2,7 +2,6 @@ package strategytest
 
 import (
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -25,48 +24,19 @@ func sideBySide(s *suite) {
 			continue
 		}
 		key := limits[0].String() + " beside " + limits[1].String()
-		var histories [16]audit.History
-		var callers sync.WaitGroup
-		load := newLoad(150 * time.Millisecond)
-		for i := range histories {
-			callers.Go(func() {
-				random := rand.New(rand.NewPCG(uint64(i), 29))
-				limit := limits[i%2]
-				for load.goesOn() {
-					r := s.ask(key, limit, 1, 1)
-					if limit.Burst > 1 {
-						r.Tokens = 1 + random.Int64N(3)
-						r.Unit = 1 + random.Int64N(r.Tokens)
-					}
-					d, err := s.strategy.Take(s.Context(), sessions[i/2%2], []rate.Request{r})
-					if err != nil {
-						s.Error(err)
-						return
-					}
-					histories[i].Add(audit.FromDecision(r, d[0]))
-					load.granted.Add(d[0].Granted)
-				}
-			})
-		}
-		callers.Wait()
-		var all audit.History
-		for i := range histories {
-			all.Merge(&histories[i])
-		}
+		all := s.underLoad(16, 150*time.Millisecond, func(i int, random *rand.Rand, record func(audit.Event)) (int64, bool) {
+			r := s.ask(key, limits[i%2], 1, 1)
+			if r.Limit.Burst > 1 {
+				r.Tokens = 1 + random.Int64N(3)
+				r.Unit = 1 + random.Int64N(r.Tokens)
+			}
+			return s.recordedTake(sessions[i/2%2], r, record)
+		})
 		report := all.Check(limits[0], limits[1])
 		if report.Over.Tokens > 0 || report.Err != nil || report.Granted == 0 {
 			s.Errorf("%s: %v", key, report)
 		}
 	}
-}
-
-// A raised limit can be used at once: used tokens stay used, and the difference is there.
-func raisedLimit(s *suite) {
-	s.needs(slow(10))
-	s.wants(s.take("k", slow(10), 10, 10), 10, 0)
-	s.wants(s.take("k", slow(10), 1, 1), 0, 0)
-	s.wants(s.take("k", slow(1000), 990, 1), 990, 0)
-	s.wants(s.take("k", slow(1000), 1, 1), 0, 0)
 }
 
 // A lowered limit denies nobody for longer than the longer of the two windows, even if
@@ -82,12 +52,7 @@ func loweredLimit(s *suite) {
 		s.peek("k", large)
 		return s.take("k", small, 2, 2)
 	}, func(d rate.Decision) bool { return d.Allowed })
-	if granted.At.Before(due) {
-		s.Errorf("granted %v after it was emptied: too early", granted.At.Sub(emptied.At))
-	}
-	if !before.At.IsZero() && before.At.After(due.Add(time.Microsecond)) {
-		s.Errorf("denied %v after it was emptied, want at most %v", before.At.Sub(emptied.At), window)
-	}
+	s.onTime(before, granted, due, 2*time.Microsecond)
 }
 
 // After a change of the limit a denial says when to retry as truly as before.
@@ -126,11 +91,6 @@ func retryAfterAChange(s *suite) {
 		}
 		before, granted := s.until(name+": a grant", func() rate.Decision { return s.take(name, c.after, 1, 1) },
 			func(d rate.Decision) bool { return d.Allowed })
-		if granted.At.Before(due) {
-			s.Errorf("%s: granted %v before RetryAfter", name, due.Sub(granted.At))
-		}
-		if !before.At.IsZero() && !before.At.Before(due) {
-			s.Errorf("%s: denied %v after RetryAfter", name, before.At.Sub(due))
-		}
+		s.onTime(before, granted, due, 0)
 	}
 }

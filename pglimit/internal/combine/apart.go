@@ -10,8 +10,8 @@ import (
 // a piece has several, and is divided again if it fails.
 const maxPieces = 32
 
-// askApart asks about pieces of the batch, in the end about each bucket alone. Only the callers
-// of the bucket to blame get an error.
+// askApart asks about pieces of the batch, in the end about each bucket or group alone. Only the
+// callers of what is to blame get an error.
 func (l *lane) askApart(b *batch) error {
 	pieces := b.apart()
 	for i := range pieces {
@@ -25,26 +25,34 @@ func (l *lane) askApart(b *batch) error {
 	return nil
 }
 
-// severalBuckets says whether the batch asks for more than one bucket.
-func (b *batch) severalBuckets() bool {
-	return slices.ContainsFunc(b.requests, func(r rate.Request) bool { return r.Bucket() != b.requests[0].Bucket() })
+// isOne says whether the batch asks for one bucket or one group only.
+func (b *batch) isOne() bool {
+	if isGroup(b.waiters[0].Request) {
+		return len(b.waiters) == 1
+	}
+	return !slices.ContainsFunc(b.requests, func(r rate.Request) bool { return r.Bucket() != b.requests[0].Bucket() })
 }
 
-// apart divides the waiters among batches of the same flight. The waiters of one bucket stay
-// together, in order.
+// apart divides the waiters among batches of the same call. The waiters of one bucket stay
+// together, in order. Each group is by itself.
 func (b *batch) apart() []batch {
 	places := make(map[rate.Bucket]int)
-	for _, w := range b.waiters {
-		if _, known := places[w.Request.Bucket()]; !known {
-			places[w.Request.Bucket()] = len(places)
+	of, n := make([]int, len(b.waiters)), 0 // the place of each waiter
+	for i, w := range b.waiters {
+		place, known := places[w.Request[0].Bucket()]
+		if !known || isGroup(w.Request) {
+			place = n
+			places[w.Request[0].Bucket()] = n
+			n++
 		}
+		of[i] = place
 	}
-	pieces := make([]batch, min(len(places), maxPieces))
+	pieces := make([]batch, min(n, maxPieces))
 	for i := range pieces {
-		pieces[i].flight = b.flight
+		pieces[i].call, pieces[i].patient = b.call, b.patient
 	}
-	for _, w := range b.waiters {
-		piece := &pieces[places[w.Request.Bucket()]*len(pieces)/len(places)]
+	for i, w := range b.waiters {
+		piece := &pieces[of[i]*len(pieces)/n]
 		piece.waiters = append(piece.waiters, w)
 	}
 	return pieces

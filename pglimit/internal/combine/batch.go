@@ -4,24 +4,27 @@ import (
 	"math"
 	"slices"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/flight"
+	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // batch is what one call answers: the waiters, in order of arrival, and the requests
-// that they are combined into.
+// that their units are combined into.
 type batch struct {
-	flight  *flight.Flight
+	call    *wait.Call
+	patient bool // the call waits for held rows as long as it takes
 	waiters []*waiter
 
 	later  []*waiter            // left for the next batch, because this one has other limits for their buckets
 	closed map[rate.Bucket]bool // their buckets
 
 	requests []rate.Request
+	groups   int
 	slots    map[rate.Bucket]int // the last request of each bucket
 	leftOver []int64             // how many of each request's granted tokens no caller has got yet
 
-	denied    bool // at least one caller was denied
+	comeAgain bool // nobody was denied: those who were answered may ask again at once
 	unclaimed bool // tokens were granted to a caller who has left
 	refunds   []rate.Refund
 }
@@ -32,74 +35,112 @@ const few = 8
 func (b *batch) reset() {
 	clear(b.waiters)
 	clear(b.later)
+	clear(b.refunds)
+	b.call = nil
+	b.waiters, b.later, b.refunds = b.waiters[:0], b.later[:0], b.refunds[:0]
+	b.resetRequests()
+}
+
+func (b *batch) resetRequests() {
 	clear(b.closed)
 	clear(b.requests) // or their strings would stay in memory
-	clear(b.refunds)
 	clear(b.slots)
-	b.flight = nil
-	b.denied, b.unclaimed = false, false
-	b.waiters, b.later, b.requests, b.leftOver, b.refunds = b.waiters[:0], b.later[:0], b.requests[:0], b.leftOver[:0], b.refunds[:0]
+	b.unclaimed, b.groups = false, 0
+	b.requests, b.leftOver = b.requests[:0], b.leftOver[:0]
 }
 
-// combine makes requests of the waiters. Callers who have left are dropped, and not charged.
-func (b *batch) combine(impatient bool) {
-	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool { return w.Left() || !b.add(w, impatient) })
+// combine makes requests of the waiters' units. Callers who have left are dropped, and not charged.
+func (b *batch) combine() {
+	b.resetRequests()
+	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool { return w.Left() || !b.add(w) })
 }
 
-// add makes the waiter's request a part of the batch. Requests for one bucket become one if they
+// add makes the waiter's unit a part of the batch. Requests for one bucket become one if they
 // follow one another, have the same Unit and Ahead, and are not a peek and a take: the order of a
-// bucket's requests is kept.
+// bucket's requests is kept. Groups stay as they are.
 //
 // A call has one limit for each bucket. From the first waiter on that asks for a bucket under
 // another limit, those of that bucket are left for the next batch, and add returns false.
-func (b *batch) add(w *waiter, impatient bool) bool {
-	r, bucket := &w.Request, w.Request.Bucket()
-	slot, same := b.find(bucket)
-	if same {
-		last := &b.requests[slot]
-		if last.Limit != r.Limit || b.closed[bucket] {
-			b.postpone(w)
-			return false
-		}
-		if last.Unit == r.Unit && last.Ahead == r.Ahead && (last.Tokens == 0) == (r.Tokens == 0) && last.Tokens <= math.MaxInt64-r.Tokens {
-			last.Tokens += r.Tokens
-			last.Durability = max(last.Durability, r.Durability)
-			w.slot = slot
-			return true
-		}
+func (b *batch) add(w *waiter) bool {
+	if !b.agrees(w) {
+		b.postpone(w)
+		return false
+	}
+	if isGroup(w.Request) {
+		b.groups++
+	} else if b.merge(w) {
+		return true
 	}
 	w.slot = len(b.requests)
-	b.requests = append(b.requests, *r)
-	b.requests[w.slot].Impatient = impatient
-	if b.slots != nil {
-		b.slots[bucket] = w.slot
+	for _, r := range w.Request {
+		r.Impatient = !b.patient
+		if r.Group != 0 {
+			r.Group = b.groups
+		}
+		if b.slots != nil {
+			b.slots[r.Bucket()] = len(b.requests)
+		}
+		b.requests = append(b.requests, r)
 	}
 	return true
 }
 
-// postpone leaves the waiter for the next batch, and all that follow it for its bucket.
+// agrees says whether the unit's buckets have the limits that they have in the batch.
+func (b *batch) agrees(w *waiter) bool {
+	for i := range w.Request {
+		r := &w.Request[i]
+		slot, same := b.find(r.Bucket())
+		if same && b.requests[slot].Limit != r.Limit || len(b.closed) > 0 && b.closed[r.Bucket()] {
+			return false
+		}
+	}
+	return true
+}
+
+// merge makes the waiter's request a part of the last one for its bucket, if that is alike.
+func (b *batch) merge(w *waiter) bool {
+	r := &w.Request[0]
+	slot, same := b.find(r.Bucket())
+	if !same {
+		return false
+	}
+	last := &b.requests[slot]
+	if last.Unit != r.Unit || last.Ahead != r.Ahead || (last.Tokens == 0) != (r.Tokens == 0) || last.Tokens > math.MaxInt64-r.Tokens {
+		return false
+	}
+	last.Tokens += r.Tokens
+	last.Durability = max(last.Durability, r.Durability)
+	w.slot = slot
+	return true
+}
+
+// postpone leaves the waiter for the next batch, and all that follow it for its buckets.
 func (b *batch) postpone(w *waiter) {
 	if b.closed == nil {
 		b.closed = make(map[rate.Bucket]bool)
 	}
-	b.closed[w.Request.Bucket()] = true
+	for i := range w.Request {
+		b.closed[w.Request[i].Bucket()] = true
+	}
 	b.later = append(b.later, w)
 }
 
 // find returns the last request for the bucket.
-func (b *batch) find(bucket rate.Bucket) (slot int, found bool) {
-	if b.slots == nil && len(b.requests) > few {
-		b.slots = make(map[rate.Bucket]int, len(b.waiters))
+func (b *batch) find(of rate.Bucket) (slot int, found bool) {
+	if len(b.requests) > few && len(b.slots) == 0 {
+		if b.slots == nil {
+			b.slots = make(map[rate.Bucket]int, len(b.waiters))
+		}
 		for i := range b.requests {
 			b.slots[b.requests[i].Bucket()] = i
 		}
 	}
-	if b.slots != nil {
-		slot, found = b.slots[bucket]
+	if len(b.slots) > 0 {
+		slot, found = b.slots[of]
 		return slot, found
 	}
 	for slot := len(b.requests) - 1; slot >= 0; slot-- {
-		if b.requests[slot].Bucket() == bucket {
+		if b.requests[slot].Bucket() == of {
 			return slot, true
 		}
 	}
@@ -110,8 +151,8 @@ func (b *batch) find(bucket rate.Bucket) (slot int, found bool) {
 // callers who have left, and so do not get the error.
 func (b *batch) fail(err error) (lost int64) {
 	for _, w := range b.waiters {
-		if tokens := w.Request.Tokens; w.Answer(rate.Decision{}, err) {
-			b.flight.Waiting.Add(-1)
+		if tokens := w.tokens(); w.Answer(nil, err) {
+			b.call.Waiting.Add(-1)
 		} else {
 			lost += tokens
 		}
@@ -126,28 +167,49 @@ func (b *batch) share(decisions []rate.Decision) {
 		b.leftOver = append(b.leftOver, decisions[i].Granted)
 	}
 	for _, w := range b.waiters {
-		slot, tokens := w.slot, w.Request.Tokens
-		if tokens > b.leftOver[slot] && b.unclaimed {
-			slot = b.unclaimedBefore(slot, &w.Request, decisions)
+		var heard bool
+		if isGroup(w.Request) {
+			heard = b.shareGroup(w, decisions)
+		} else {
+			heard = b.shareOne(w, decisions)
 		}
-		answer, peek := decisions[slot], tokens == 0
-		tokens = min(tokens, b.leftOver[slot])
-		tokens -= tokens % max(w.Request.Unit, 1) // whole units, or nothing
-		switch {
-		case peek:
-		case tokens > 0:
-			answer = answer.Before(b.leftOver[slot]-tokens, &b.requests[slot], &w.Request)
-			answer.Granted = tokens
-		default:
-			answer.Allowed, answer.Granted, answer.Delay, b.denied = false, 0, 0, true
-		}
-		if w.Answer(answer, nil) {
-			b.leftOver[slot] -= tokens
-			b.flight.Waiting.Add(-1)
-		} else if tokens > 0 {
-			b.unclaimed = true
+		if heard {
+			b.call.Waiting.Add(-1)
 		}
 	}
+}
+
+func (b *batch) shareGroup(w *waiter, decisions []rate.Decision) (heard bool) {
+	from, to := w.slot, w.slot+len(w.Request)
+	if heard = w.answer(decisions[from:to]...); heard {
+		clear(b.leftOver[from:to])
+	}
+	return heard
+}
+
+func (b *batch) shareOne(w *waiter, decisions []rate.Decision) (heard bool) {
+	r, slot := &w.Request[0], w.slot
+	tokens := r.Tokens
+	if tokens > b.leftOver[slot] && b.unclaimed {
+		slot = b.unclaimedBefore(slot, r, decisions)
+	}
+	answer, peek := decisions[slot], tokens == 0
+	tokens = min(tokens, b.leftOver[slot])
+	tokens -= tokens % max(r.Unit, 1) // whole units, or nothing
+	switch {
+	case peek:
+	case tokens > 0:
+		answer = before(answer, b.leftOver[slot]-tokens, &b.requests[slot], r)
+		answer.Granted = tokens
+	default:
+		answer.Allowed, answer.Granted, answer.Delay, b.comeAgain = false, 0, 0, false
+	}
+	if heard = w.answer(answer); heard {
+		b.leftOver[slot] -= tokens
+	} else if tokens > 0 {
+		b.unclaimed = true
+	}
+	return heard
 }
 
 // unclaimedBefore finds an earlier request for the same bucket that has enough tokens left over
@@ -165,5 +227,28 @@ func (b *batch) unclaimedBefore(slot int, r *rate.Request, decisions []rate.Deci
 // than it may wait.
 func (b *batch) fits(slot int, r *rate.Request, decisions []rate.Decision) bool {
 	others := b.leftOver[slot] - r.Tokens
-	return others >= 0 && decisions[slot].Before(others, &b.requests[slot], r).Delay <= r.Ahead
+	return others >= 0 && before(decisions[slot], others, &b.requests[slot], r).Delay <= r.Ahead
+}
+
+// before returns the decision for r, one of several requests that were sent together as all,
+// from the decision d for all. others tokens went to requests after r: the result shows the
+// bucket before they got them, and r's own tokens are due that much earlier.
+func before(d rate.Decision, others int64, all, r *rate.Request) rate.Decision {
+	if others > 0 || r.Unit != all.Unit {
+		d = bucket.WithMore(d, others, r)
+	}
+	d.Allowed, d.Granted = true, r.Tokens
+	return d
+}
+
+// unused makes refunds of the tokens that are left over.
+func (b *batch) unused(decisions []rate.Decision) []rate.Refund {
+	for slot, left := range b.leftOver {
+		if left > 0 {
+			refund := rate.Refund{Request: b.requests[slot], At: decisions[slot].At, Delay: decisions[slot].Delay}
+			refund.Tokens, refund.Unit, refund.Group = left, min(left, refund.Unit), 0
+			b.refunds = append(b.refunds, refund)
+		}
+	}
+	return b.refunds
 }

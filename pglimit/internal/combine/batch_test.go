@@ -104,8 +104,8 @@ func TestWhoHasLeftAlreadyIsNotSent(t *testing.T) {
 		ended := slow{ctx}
 		s := &calls{}
 		c := s.combiner(1)
-		_, err := c.Decide(ended, request("a", 1))
-		_, errs := c.DecideAll(ended, []rate.Request{request("a", 1), request("b", 1)})
+		_, err := decide(ended, c, request("a", 1))
+		_, errs := decideAll(ended, c, []rate.Request{request("a", 1), request("b", 1)})
 		later(time.Second)
 		for _, err := range append(errs, err) {
 			if err != context.Canceled { //nolint:errorlint // as it is, not wrapped

@@ -7,109 +7,132 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/flight"
+	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// maxBatch bounds how many callers one call answers, and so how long the next callers have to wait.
+// maxBatch bounds how many requests one call decides, and so how long the next callers have to wait.
 const maxBatch = 1024
 
-// Calls are what a Combiner calls.
-type Calls struct {
-	// Send asks the strategy.
+// Unit is one request, or a group of requests that stand or fall together, and the answer.
+type Unit struct {
+	Requests []rate.Request // of a group: each has a Group
+
+	Decisions []rate.Decision // as many
+	Err       error           // no decision is known
+}
+
+// Fail makes the error the answer.
+func (u *Unit) Fail(err error) {
+	clear(u.Decisions)
+	u.Err = err
+}
+
+// IsGroup says whether the unit is a group.
+func (u *Unit) IsGroup() bool { return isGroup(u.Requests) }
+
+func isGroup(unit []rate.Request) bool { return unit[0].Group != 0 }
+
+// Functions are what a Combiner calls.
+type Functions struct {
+	// Send asks the strategy. The requests of a group have one Group.
 	Send func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error)
 
 	// GiveBack returns tokens to their buckets.
 	GiveBack func(ctx context.Context, refunds []rate.Refund) error
 
-	// Recall answers a request that is known to be denied. Learned counts how often
+	// Recall answers the requests of a unit that is known to be denied. Learned counts how often
 	// something new was learned for it.
 	Learned func() uint64
-	Recall  func(request *rate.Request) (rate.Decision, bool)
+	Recall  func(requests []rate.Request, decisions []rate.Decision) bool
 }
 
-// Combiner sends requests together that arrive while a call is under way.
+// Combiner sends units together that arrive while a call is under way.
 //
-// Keys are spread over a few lanes. A lane has one call under way at most: a request
-// that finds its lane idle goes out at once. Later requests form a queue, which is the
+// Keys are spread over a few lanes; groups have one more. A lane has one call under way at most: a
+// unit that finds its lane idle goes out at once. Later units form a queue, which is the
 // next call when this one returns. So no request waits for a timer, callers are served
 // in order of arrival, and a process never contends with itself for a row. The busier it
 // gets, the larger the batches: their callers share the cost of a round trip, and with
 // Durable of a flush to disk.
 type Combiner struct {
-	flight.Stage
+	wait.Calls
 
-	calls   Calls
+	do      Functions
 	seed    maphash.Seed
-	lanes   []lane
+	lanes   []lane    // the last is that of groups
 	waiters sync.Pool // of *waiter that are not in use
 }
 
-// New is a Combiner with that many lanes.
-func New(lanes int, calls Calls) *Combiner {
-	c := &Combiner{calls: calls, seed: maphash.MakeSeed(), lanes: make([]lane, lanes)}
+// New is a Combiner with that many lanes for keys.
+func New(lanes int, do Functions) *Combiner {
+	c := &Combiner{do: do, seed: maphash.MakeSeed(), lanes: make([]lane, lanes+1)}
 	c.Begin()
+	ofKeys, ofGroups := make(chan struct{}, maxPatient), make(chan struct{}, maxPatient)
 	for i := range c.lanes {
-		c.lanes[i].combiner, c.lanes[i].mu = c, new(sync.Mutex)
+		c.lanes[i] = lane{combiner: c, number: i, mu: new(sync.Mutex), patience: ofKeys}
 	}
+	c.lanes[lanes].patience = ofGroups
 	return c
 }
 
-// Decide waits for the answer in the caller's goroutine. The call is made in the lane's
-// goroutine, so that a caller whose context ends can leave while the call goes on.
-func (c *Combiner) Decide(ctx context.Context, request rate.Request) (rate.Decision, error) {
+// Decide waits for the answers in the caller's goroutine. Calls are made in a lane's
+// goroutine, so that a caller whose context ends can leave while the call goes on. The units of one
+// lane join its queue together.
+func (c *Combiner) Decide(ctx context.Context, units []*Unit) {
 	if err := ctx.Err(); err != nil {
-		return rate.Decision{}, err
-	}
-	w, l := c.newWaiter(ctx, request), c.laneOf(request.Key)
-	if err := l.join(w); err != nil {
-		c.recycle(w)
-		return rate.Decision{}, err
-	}
-	return c.await(ctx, l, w)
-}
-
-// DecideAll is Decide for several requests, which join the queues of their lanes together.
-// Each has a decision or an error.
-func (c *Combiner) DecideAll(ctx context.Context, requests []rate.Request) ([]rate.Decision, []error) {
-	decisions, errs := make([]rate.Decision, len(requests)), make([]error, len(requests))
-	if err := ctx.Err(); err != nil {
-		return decisions, slices.Repeat([]error{err}, len(requests))
-	}
-	waiters := make(map[*lane][]*waiter, len(c.lanes))
-	for _, r := range requests {
-		l := c.laneOf(r.Key)
-		waiters[l] = append(waiters[l], c.newWaiter(ctx, r))
-	}
-	closed := make(map[*lane]error, len(c.lanes))
-	for l, ws := range waiters {
-		closed[l] = l.join(ws...)
-	}
-	for i, r := range requests {
-		l := c.laneOf(r.Key)
-		if errs[i] = closed[l]; errs[i] == nil {
-			decisions[i], errs[i] = c.await(ctx, l, waiters[l][0])
-			waiters[l] = waiters[l][1:]
+		for _, u := range units {
+			u.Fail(err)
 		}
+		return
 	}
-	return decisions, errs
+	var one [1]*waiter
+	waiters := one[:0]
+	for _, u := range units {
+		waiters = append(waiters, c.newWaiter(ctx, u))
+	}
+	if len(units) > 1 {
+		inOrder := slices.Clone(waiters)
+		slices.SortStableFunc(inOrder, func(a, b *waiter) int { return a.home.number - b.home.number })
+		for len(inOrder) > 0 {
+			n := 1
+			for n < len(inOrder) && inOrder[n].home == inOrder[0].home {
+				n++
+			}
+			inOrder[0].home.join(inOrder[:n])
+			inOrder = inOrder[n:]
+		}
+	} else {
+		waiters[0].home.join(waiters)
+	}
+	for i, w := range waiters {
+		c.await(ctx, w, units[i])
+	}
 }
 
-func (c *Combiner) laneOf(key string) *lane {
-	return &c.lanes[maphash.String(c.seed, key)%uint64(len(c.lanes))]
+func (c *Combiner) laneOf(unit []rate.Request) *lane {
+	keys := len(c.lanes) - 1
+	if isGroup(unit) {
+		return &c.lanes[keys]
+	}
+	return &c.lanes[maphash.String(c.seed, unit[0].Key)%uint64(keys)]
 }
 
-// await the answer of a waiter that has joined the lane.
-func (c *Combiner) await(ctx context.Context, l *lane, w *waiter) (rate.Decision, error) {
+// await the answer of a waiter that has joined its lane.
+func (c *Combiner) await(ctx context.Context, w *waiter, u *Unit) {
 	left := false
-	decision, err := w.Await(ctx, func() bool {
-		left = l.leave(w)
+	decisions, err := w.Await(ctx, func() bool {
+		left = w.home.leave(w)
 		return left
 	})
+	if err != nil {
+		u.Fail(err)
+	} else {
+		copy(u.Decisions, decisions)
+	}
 	if !left {
 		c.recycle(w)
 	}
-	return decision, err
 }
 
 // Close lets waiting callers have their answers as long as ctx lasts, and returns when no
@@ -121,7 +144,7 @@ func (c *Combiner) Close(ctx context.Context) error {
 	for i := range c.lanes {
 		c.lanes[i].close()
 	}
-	return c.Stage.Close(ctx, func() (busy bool) {
+	return c.Calls.Close(ctx, func() (busy bool) {
 		for i := range c.lanes {
 			busy = c.lanes[i].abort() || busy
 		}

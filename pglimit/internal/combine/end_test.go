@@ -51,10 +51,10 @@ func TestCloseGivesUpEveryLane(t *testing.T) {
 						t.Errorf("number %d of %d keys: %+v", i, keys, h)
 					}
 				}
-				if _, err := c.Decide(t.Context(), request("a", 1)); !errors.Is(err, rate.ErrClosed) {
+				if _, err := decide(t.Context(), c, request("a", 1)); !errors.Is(err, rate.ErrClosed) {
 					t.Error(err)
 				}
-				_, errs := c.DecideAll(t.Context(), []rate.Request{request("a", 1), request("b", 1), request("a", 1)})
+				_, errs := decideAll(t.Context(), c, []rate.Request{request("a", 1), request("b", 1), request("a", 1)})
 				for _, err := range errs {
 					if !errors.Is(err, rate.ErrClosed) {
 						t.Error(err)
@@ -82,7 +82,7 @@ func TestWhatIsAskedTogether(t *testing.T) {
 	for _, lanes := range []int{1, 8} {
 		synctest.Test(t, func(t *testing.T) {
 			asked := make(chan string, 100)
-			c := combine.New(lanes, combine.Calls{
+			c := combine.New(lanes, combine.Functions{
 				Send: func(_ context.Context, requests []rate.Request) ([]rate.Decision, error) {
 					asked <- text(requests)
 					decisions := grant(requests)
@@ -100,7 +100,7 @@ func TestWhatIsAskedTogether(t *testing.T) {
 				requests = append(requests, request(key, int64(1+i)))
 			}
 			for range 3 {
-				decisions, errs := c.DecideAll(t.Context(), requests)
+				decisions, errs := decideAll(t.Context(), c, requests)
 				for i, r := range requests {
 					want := rate.Decision{Allowed: true, Granted: r.Tokens}
 					if r.Key == "poor" {

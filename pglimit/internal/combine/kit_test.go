@@ -27,7 +27,7 @@ type calls struct {
 }
 
 func (c *calls) combiner(lanes int) *combine.Combiner {
-	return combine.New(lanes, combine.Calls{
+	return combine.New(lanes, combine.Functions{
 		Send: func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
 			c.mu.Lock()
 			c.asked = append(c.asked, text(requests))
@@ -52,11 +52,11 @@ func (c *calls) combiner(lanes int) *combine.Combiner {
 			}
 			return 0
 		},
-		Recall: func(request *rate.Request) (rate.Decision, bool) {
+		Recall: func(requests []rate.Request, decisions []rate.Decision) (known bool) {
 			if c.recall != nil {
-				return c.recall(request)
+				decisions[0], known = c.recall(&requests[0])
 			}
-			return rate.Decision{}, false
+			return known
 		},
 	})
 }
@@ -102,6 +102,26 @@ type heard struct {
 
 var errNoAnswer = errors.New("no answer yet")
 
+// decide asks about a request.
+func decide(ctx context.Context, c *combine.Combiner, r rate.Request) (rate.Decision, error) {
+	decisions, errs := decideAll(ctx, c, []rate.Request{r})
+	return decisions[0], errs[0]
+}
+
+// decideAll asks about requests, each by itself.
+func decideAll(ctx context.Context, c *combine.Combiner, requests []rate.Request) ([]rate.Decision, []error) {
+	var units []*combine.Unit
+	for i := range requests {
+		units = append(units, &combine.Unit{Requests: requests[i : i+1], Decisions: make([]rate.Decision, 1)})
+	}
+	c.Decide(ctx, units)
+	decisions, errs := make([]rate.Decision, len(units)), make([]error, len(units))
+	for i, u := range units {
+		decisions[i], errs[i] = u.Decisions[0], u.Err
+	}
+	return decisions, errs
+}
+
 // ask in a goroutine of its own, behind all who have asked before.
 func ask(ctx context.Context, c *combine.Combiner, key string, tokens int64) *heard {
 	return askFor(ctx, c, request(key, tokens))
@@ -110,7 +130,7 @@ func ask(ctx context.Context, c *combine.Combiner, key string, tokens int64) *he
 // askFor is ask for any request.
 func askFor(ctx context.Context, c *combine.Combiner, r rate.Request) *heard {
 	h := &heard{err: errNoAnswer}
-	go func() { h.Decision, h.err = c.Decide(ctx, r) }()
+	go func() { h.Decision, h.err = decide(ctx, c, r) }()
 	synctest.Wait()
 	return h
 }

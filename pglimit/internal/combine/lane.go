@@ -9,40 +9,39 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// lane serves its share of the keys, with at most one call under way.
+// lane serves its share of the keys, or the groups, with at most one call under way.
 type lane struct {
 	combiner *Combiner
+	number   int
 
 	mu      *sync.Mutex // shared with the lanes of its held buckets
 	queue   queue
 	serving bool // a goroutine serves the queue until it is empty
 	closed  bool
 
-	learned uint64 // Calls.Learned when the last batch was formed
+	learned uint64 // Functions.Learned when the last batch was formed
 
 	// held has a lane for each bucket of this lane whose row somebody else holds locked. No
-	// requests for these buckets are in this lane's queue.
+	// units for these buckets are in this lane's queue.
 	held map[rate.Bucket]*lane
 
 	heldLane // the fields that only the lane of a held bucket uses
+	patience chan struct{}
 }
 
-// join the queue. If the lane is idle, the requests go out at once. The error is ErrClosed.
-func (l *lane) join(waiters ...*waiter) error {
+// join the queue. If the lane is idle, the units go out at once. After Close, the answer is ErrClosed.
+func (l *lane) join(waiters []*waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
-		return rate.ErrClosed
-	}
 	for _, w := range waiters {
-		to := l
-		if own := l.held[w.Request.Bucket()]; own != nil {
-			to = own
+		if l.closed {
+			w.Answer(nil, rate.ErrClosed)
+			continue
 		}
+		to := l.laneFor(w)
 		to.queue.push(w)
 		to.start()
 	}
-	return nil
 }
 
 // start serving the queue, unless it is empty. The lane is locked.
@@ -66,15 +65,12 @@ func (l *lane) leave(w *waiter) bool {
 	if !w.Leave() {
 		return false
 	}
-	if w.queued {
-		if own := l.held[w.Request.Bucket()]; own != nil {
-			l = own
-		}
-		l.queue.remove(w)
-		l.combiner.recycle(w)
+	if w.queue == nil {
+		w.call.Leave()
 		return true
 	}
-	w.flight.Leave()
+	w.queue.remove(w)
+	l.combiner.recycle(w)
 	return true
 }
 
@@ -84,7 +80,7 @@ func (l *lane) serve() {
 	var b batch
 	for l.gather(&b) {
 		l.send(&b)
-		if !b.denied {
+		if b.comeAgain {
 			// Other goroutines run first, so that callers who have just been answered and
 			// ask again at once join the next batch, not the one after it. Denied callers
 			// do not join: the memory answers them. When that memory ends, the first
@@ -101,40 +97,47 @@ func (l *lane) gather(b *batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.home != nil {
-		l.goHome()
+		l.endHeld()
 	}
 	if l.queue.first == nil {
 		l.serving = false
 		return false
 	}
-	for w := l.queue.first; w != nil && len(b.waiters) < maxBatch; w = l.queue.first {
+	b.patient = l.patient
+	requests := 0
+	for w := l.queue.first; w != nil; w = l.queue.first {
+		requests += len(w.Request)
+		if first := len(b.waiters) == 0; !first && (requests > maxBatch || b.patient && isGroup(w.Request)) {
+			break
+		}
 		l.queue.remove(w)
 		b.waiters = append(b.waiters, w)
 	}
-	b.flight = l.combiner.TakeOff(b.waiters[0].ctx, len(b.waiters))
+	b.comeAgain = !isGroup(b.waiters[0].Request)
+	b.call = l.combiner.Start(b.waiters[0].ctx, len(b.waiters))
 	for _, w := range b.waiters {
-		w.flight = b.flight
+		w.call = b.call
 	}
 	return true
 }
 
 // send makes the call and tells the callers.
 func (l *lane) send(b *batch) {
-	defer b.flight.Land()
+	defer b.call.End()
 	l.denyKnown(b)
 	_ = l.ask(b) // the callers have been told of the error
 }
 
-// ask asks the strategy and answers the callers. If the strategy takes nothing because of one
-// bucket among several, ask divides the batch. The error is one for which no bucket is to
-// blame: asking about other buckets would fail too.
+// ask asks the strategy and answers the callers. If the strategy takes nothing because of some of
+// the units, ask divides the batch. The error is one for which no unit is to
+// blame: asking about others would fail too.
 func (l *lane) ask(b *batch) error {
-	b.combine(!l.patient)
+	b.combine()
 	l.putBack(b)
-	if len(b.requests) == 0 || b.flight.Waiting.Load() == 0 {
+	if len(b.requests) == 0 || b.call.Waiting.Load() == 0 {
 		return nil // everybody has an answer, or has left and is not charged
 	}
-	decisions, err := l.combiner.calls.Send(b.flight.Ctx, b.requests)
+	decisions, err := l.combiner.do.Send(b.call.Ctx, b.requests)
 	if err == nil {
 		l.tell(b, decisions)
 		return nil
@@ -144,10 +147,10 @@ func (l *lane) ask(b *batch) error {
 		err = l.combiner.Blame(err)
 		l.combiner.Stats.Lost.Add(b.fail(err))
 		return err
-	case b.severalBuckets():
+	case errors.Is(err, rate.ErrLocked) && l.hold(b, err):
+		return l.ask(b) // those for other buckets
+	case !b.isOne():
 		return l.askApart(b)
-	case errors.Is(err, rate.ErrLocked) && !l.patient && l.hold(b):
-		return nil
 	}
 	b.fail(l.combiner.Blame(err))
 	return nil
@@ -164,42 +167,71 @@ func (l *lane) putBack(b *batch) {
 		switch {
 		case w.Left():
 		case l.combiner.Aborted(): // nobody sends them any more
-			w.Answer(rate.Decision{}, rate.ErrClosed)
-			b.flight.Waiting.Add(-1)
+			w.Answer(nil, rate.ErrClosed)
+			b.call.Waiting.Add(-1)
 		default:
 			l.queue.pushFront(w)
-			b.flight.Waiting.Add(-1)
+			b.call.Waiting.Add(-1)
 		}
 	}
+	b.later = b.later[:0]
 }
 
 // tell the callers. Tokens granted to callers who have left are passed on, or given back.
 func (l *lane) tell(b *batch, decisions []rate.Decision) {
 	b.share(decisions)
-	l.answered()
+	l.answered(b)
 	if b.unclaimed {
 		l.passOn(b, decisions)
 	}
-	b.refund(decisions)
-	// The next requests for these buckets are in this lane, so they are sent after it.
-	l.combiner.GiveBack(b.flight, b.refunds, l.combiner.calls.GiveBack)
+	// The next units for these buckets are in this lane, so they are sent after it.
+	l.combiner.GiveBack(b.call, b.unused(decisions), l.combiner.do.GiveBack)
 }
 
-// denyKnown answers waiters whose bucket the previous call found empty, without sending them.
+// passOn gives tokens of callers who have left to callers who wait for the same bucket now, in
+// order of arrival.
+func (l *lane) passOn(b *batch, decisions []rate.Decision) {
+	slots := make(map[rate.Bucket]int)
+	for slot, tokens := range b.leftOver {
+		if tokens > 0 {
+			slots[b.requests[slot].Bucket()] = slot
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w := l.queue.first; w != nil && len(slots) > 0; {
+		next, r := w.next, &w.Request[0]
+		if slot, wanted := slots[r.Bucket()]; wanted {
+			tokens, bucket := r.Tokens, r.Bucket()
+			lessDurable := b.requests[slot].Durability < r.Durability
+			if tokens == 0 || lessDurable || b.requests[slot].Limit != r.Limit || !b.fits(slot, r, decisions) {
+				delete(slots, bucket) // later waiters for this bucket must not overtake it
+			} else {
+				b.leftOver[slot] -= tokens
+				l.queue.remove(w)
+				l.combiner.Stats.PassedOn.Add(tokens)
+				w.answer(before(decisions[slot], b.leftOver[slot], &b.requests[slot], r))
+			}
+		}
+		w = next
+	}
+}
+
+// denyKnown answers waiters whose buckets the previous call found empty, without sending them.
 func (l *lane) denyKnown(b *batch) {
-	learned := l.combiner.calls.Learned()
+	learned := l.combiner.do.Learned()
 	if learned == l.learned {
 		return // nothing new: the callers have asked the memory already
 	}
 	l.learned = learned
 	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool {
-		decision, known := l.combiner.calls.Recall(&w.Request)
-		if !known {
+		w.answers = append(w.answers[:0], make([]rate.Decision, len(w.Request))...)
+		if !l.combiner.do.Recall(w.Request, w.answers) {
 			return false
 		}
-		b.denied = true
-		if w.Answer(decision, nil) { // else leave has counted it out
-			b.flight.Waiting.Add(-1)
+		b.comeAgain = false
+		if w.Answer(w.answers, nil) { // else leave has counted it out
+			b.call.Waiting.Add(-1)
 		}
 		return true
 	})
@@ -227,7 +259,7 @@ func (l *lane) abort() bool {
 func (l *lane) end() bool {
 	for w := l.queue.first; w != nil; w = l.queue.first {
 		l.queue.remove(w)
-		w.Answer(rate.Decision{}, rate.ErrClosed)
+		w.Answer(nil, rate.ErrClosed)
 	}
 	return l.serving
 }

@@ -68,7 +68,7 @@ func TestManyBucketsUnderTwoLimits(t *testing.T) {
 		}
 		for range 2 {
 			var errs []error
-			go func() { _, errs = c.DecideAll(t.Context(), requests) }()
+			go func() { _, errs = decideAll(t.Context(), c, requests) }()
 			synctest.Wait()
 			for range 3 {
 				g.open()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
+	arithmetic "github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/internal/skew"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -138,7 +139,7 @@ func (s *Leases) now() time.Duration  { return time.Since(s.start) }
 func (s *Leases) hold() time.Duration { return s.config.TTL / holds }
 
 // Spend answers a request out of the bucket's lease if it has the same limit and enough tokens
-// left. If not, left says whether the lease has any.
+// left, and is none of a group. If not, left says whether the lease has any.
 func (s *Leases) Spend(request *rate.Request) (decision rate.Decision, spent, left bool) {
 	if s == nil {
 		return rate.Decision{}, false, false
@@ -147,7 +148,7 @@ func (s *Leases) Spend(request *rate.Request) (decision rate.Decision, spent, le
 	if !known {
 		return rate.Decision{}, false, false
 	}
-	if !s.tooDurable(request) {
+	if request.Group == 0 && !s.tooDurable(request) {
 		if decision, spent = h.spend(request, s.now); spent {
 			return decision, true, true
 		}
@@ -185,7 +186,7 @@ func (s *Leases) BeforePeek(bucket rate.Bucket) func(rate.Request, rate.Decision
 		if terms == nil || terms != h.terms.Load() || s.now() >= terms.until {
 			return decision
 		}
-		decision = decision.Plus(terms.unspent.Load(), &request)
+		decision = arithmetic.WithMore(decision, terms.unspent.Load(), &request)
 		decision.Allowed = decision.Remaining >= request.Unit
 		return decision
 	}
@@ -217,7 +218,7 @@ func (t *terms) decision(request *rate.Request, unspent int64, now time.Duration
 	d := t.Left
 	d.ResetAfter = max(0, d.ResetAfter-age)
 	d.At = t.At.Add(age)
-	d = d.Plus(unspent, request)
+	d = arithmetic.WithMore(d, unspent, request)
 	d.Allowed, d.Granted, d.Source = true, request.Tokens, rate.FromLease
 	return d
 }

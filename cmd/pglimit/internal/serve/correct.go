@@ -18,7 +18,6 @@ func (s *Server) reset(w http.ResponseWriter, r *http.Request) *problem {
 	if p != nil {
 		return p
 	}
-	defer s.forget(body.Limiter, body.Key)
 	if err := l.Reset(r.Context(), body.Key); err != nil {
 		return problemOf(err)
 	}
@@ -32,7 +31,6 @@ func (s *Server) refund(w http.ResponseWriter, r *http.Request) *problem {
 	if p != nil {
 		return p
 	}
-	defer s.forget(d.Limiter, d.Key)
 	if err := l.Refund(r.Context(), d, tokens); err != nil {
 		return problemOf(err)
 	}
@@ -46,21 +44,12 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) *problem {
 	if p != nil {
 		return p
 	}
-	defer s.forget(d.Limiter, d.Key)
 	charged, err := l.Settle(r.Context(), d, tokens)
 	if err != nil && !errors.Is(err, pglimit.ErrNotCharged) { // the answer says how much was charged
 		return problemOf(err)
 	}
 	writeJSON(w, http.StatusOK, "application/json", settled{d.Limiter, d.Key, charged.Granted})
 	return nil
-}
-
-// forget the denials of a bucket that has got more tokens, or may have: each limiter may have asked
-// for it, in a group.
-func (s *Server) forget(limiter, key string) {
-	for _, l := range s.limiters {
-		l.ForgetDenials(limiter, key)
-	}
 }
 
 // correction reads a decision that was answered before, and a number of tokens.

@@ -58,11 +58,11 @@ func (s *Server) peek(w http.ResponseWriter, r *http.Request) *problem {
 	if p != nil {
 		return p
 	}
-	decided, err := limiter.Take(r.Context(), request)
+	d, err := limiter.Do(r.Context(), request)
 	if err != nil {
 		return problemOf(err)
 	}
-	writeJSON(w, http.StatusOK, "application/json", newDecision(decided[0]))
+	writeJSON(w, http.StatusOK, "application/json", newDecision(d))
 	return nil
 }
 
@@ -142,10 +142,7 @@ func (s *Server) allowOne(w http.ResponseWriter, r *http.Request, body *asks, de
 	if body.WaitMS > 0 {
 		d, err = wait(r.Context(), limiter, request, time.Duration(body.WaitMS)*time.Millisecond)
 	} else {
-		var decided []pglimit.Decision
-		if decided, err = limiter.Take(r.Context(), request); err == nil {
-			d = decided[0]
-		}
+		d, err = limiter.Do(r.Context(), request)
 	}
 	if err != nil {
 		return problemOf(err)
@@ -161,7 +158,7 @@ func (s *Server) allowOne(w http.ResponseWriter, r *http.Request, body *asks, de
 
 // wait in line for the tokens. If they come too late, or on_error denies them, that is a denial.
 func wait(ctx context.Context, limiter limiter, r pglimit.Request, longest time.Duration) (pglimit.Decision, error) {
-	d, err := limiter.WaitUpTo(ctx, r.Key, r.Tokens, longest)
+	d, err := limiter.Do(ctx, pglimit.Request{Key: r.Key, Tokens: r.Tokens, MaxWait: longest})
 	if errors.Is(err, pglimit.ErrWaitTooLong) || d.Source == pglimit.FromFallback {
 		err = nil
 	}
@@ -185,15 +182,15 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 		case request.ID != "":
 			return invalid("id", "goes with a request that is decided by itself, not with all").in(at)
 		case l.config.Block != pglimit.Block{}:
-			return invalid("limiter", fmt.Sprintf("is %q, which blocks keys: it decides requests one by one, not with all", l.Name())).in(at)
+			return invalid("limiter", fmt.Sprintf("is %q, which blocks keys: it decides requests one by one, not with all", l.Config().Name)).in(at)
 		case l.Strategy() != first.Strategy():
 			return invalid("limiter", fmt.Sprintf("is %q, with the strategy %s, and the first is %q, with %s: all must have one strategy",
-				l.Name(), l.Strategy().Name(), first.Name(), first.Strategy().Name())).in(at)
+				l.Config().Name, l.Strategy().Name(), first.Config().Name, first.Strategy().Name())).in(at)
 		}
 		request.Durability = l.config.Durability
 		requests[i] = request
 	}
-	g, err := first.AllowAll(r.Context(), requests...)
+	g, err := first.DoAll(r.Context(), requests...)
 	if err != nil {
 		return problemOf(err)
 	}
@@ -219,7 +216,7 @@ func (s *Server) takeEach(w http.ResponseWriter, r *http.Request, list []ask, pe
 		if p != nil {
 			return p.in(fmt.Sprintf("requests[%d]", i))
 		}
-		name := limiterName(l.Name())
+		name := limiterName(l.Config().Name)
 		requests[name], indexes[name] = append(requests[name], request), append(indexes[name], i)
 	}
 	answers, errs := make([]either, len(list)), make([]error, len(list))
@@ -249,9 +246,9 @@ func (s *Server) takeEach(w http.ResponseWriter, r *http.Request, list []ask, pe
 
 type limiterName string
 
-// takeOf is Limiter.Take with an error, or nil, for each request.
+// takeOf is Limiter.DoEach with an error, or nil, for each request.
 func takeOf(ctx context.Context, l limiter, requests []pglimit.Request) ([]pglimit.Decision, []error) {
-	decided, err := l.Take(ctx, requests...)
+	decided, err := l.DoEach(ctx, requests...)
 	errs := make([]error, len(requests))
 	if decided == nil { // one of them is not valid
 		for i := range errs {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -265,7 +266,7 @@ type heard struct {
 }
 
 func (h heard) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
-	*h.groups = append(*h.groups, requests)
+	*h.groups = append(*h.groups, slices.Clone(requests))
 	return h.Strategy.Take(ctx, session, requests)
 }
 

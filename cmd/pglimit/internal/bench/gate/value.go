@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/text"
 )
 
 // kind of a metric's value.
@@ -28,14 +28,14 @@ func (k kind) write(f, beside float64) string {
 	}
 	switch k {
 	case duration:
-		return format.Micros(f)
+		return text.Micros(f)
 	case share:
-		return format.Percent(f)
+		return text.Percent(f)
 	}
 	if f != math.Trunc(f) {
-		return format.Small(f)
+		return text.Small(f)
 	}
-	return format.Count(int64(f))
+	return text.Count(int64(f))
 }
 
 func (k kind) exactly(f float64) string {

@@ -54,10 +54,10 @@ func newCriterion(g result.Group) *criterion {
 		shown := criterionRow{
 			Strategy: row.Strategy, Least: int64(granted.Low), Most: int64(granted.High),
 			Share:      chart.Percent.Text(100 * row.Figure(ofPossible(c.AtMost)).Low),
-			Deadlocks:  most(chart.Number, func(r result.Run) float64 { return known(r.Deadlocks) }),
+			Deadlocks:  most(chart.Number, func(r result.Run) float64 { return result.Known(r.Deadlocks) }),
 			Failed:     most(chart.Percent, func(r result.Run) float64 { return 100 * r.FailedShare() }),
-			WorstGrant: most(chart.Micros, func(r result.Run) float64 { return latency(r.GrantLatency, r.GrantLatency.Max) }),
-			WorstDeny:  most(chart.Micros, func(r result.Run) float64 { return latency(r.DenialLatency, r.DenialLatency.Max) }),
+			WorstGrant: most(chart.Micros, func(r result.Run) float64 { return r.GrantLatency.Known(r.GrantLatency.Max) }),
+			WorstDeny:  most(chart.Micros, func(r result.Run) float64 { return r.DenialLatency.Known(r.DenialLatency.Max) }),
 		}
 		switch over, failed := shown.Most-c.AtMost, row.Figure(result.Run.FailedShare).High; {
 		case over > 0:

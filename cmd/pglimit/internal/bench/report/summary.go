@@ -1,7 +1,6 @@
 package report
 
 import (
-	"math"
 	"slices"
 	"strings"
 
@@ -35,30 +34,15 @@ var columns = []struct {
 }{
 	{"grants/s", "requests granted per second", chart.Number, func(r result.Run) float64 { return r.GrantsPerSecond }},
 	{"denials/s", "requests denied per second", chart.Number, func(r result.Run) float64 { return r.DenialsPerSecond }},
-	{"grant p50", "half of the grants were no slower", chart.Micros, func(r result.Run) float64 { return latency(r.GrantLatency, r.GrantLatency.P50) }},
-	{"grant p99", "99 of 100 grants were no slower", chart.Micros, func(r result.Run) float64 { return latency(r.GrantLatency, r.GrantLatency.P99) }},
-	{"denial p50", "half of the denials were no slower", chart.Micros, func(r result.Run) float64 { return latency(r.DenialLatency, r.DenialLatency.P50) }},
-	{"denial p99", "99 of 100 denials were no slower", chart.Micros, func(r result.Run) float64 { return latency(r.DenialLatency, r.DenialLatency.P99) }},
+	{"grant p50", "half of the grants were no slower", chart.Micros, func(r result.Run) float64 { return r.GrantLatency.Known(r.GrantLatency.P50) }},
+	{"grant p99", "99 of 100 grants were no slower", chart.Micros, func(r result.Run) float64 { return r.GrantLatency.Known(r.GrantLatency.P99) }},
+	{"denial p50", "half of the denials were no slower", chart.Micros, func(r result.Run) float64 { return r.DenialLatency.Known(r.DenialLatency.P50) }},
+	{"denial p99", "99 of 100 denials were no slower", chart.Micros, func(r result.Run) float64 { return r.DenialLatency.Known(r.DenialLatency.P99) }},
 	{"trips", "round trips on the wire per decision", chart.Number, result.Run.TripsPerDecision},
-	{"WAL", "bytes of write-ahead log per decision", chart.Bytes, func(r result.Run) float64 { return known(r.WALBytesPerDecision) }},
+	{"WAL", "bytes of write-ahead log per decision", chart.Bytes, func(r result.Run) float64 { return result.Known(r.WALBytesPerDecision) }},
 	{"contended", "decisions that were denied because another request held the row", chart.Percent, func(r result.Run) float64 { return 100 * r.ContendedShare() }},
 	{"errors", "requests that failed", chart.Number, func(r result.Run) float64 { return float64(r.Failed()) }},
-	{"deadlocks", "deadlocks that the database counted", chart.Number, func(r result.Run) float64 { return known(r.Deadlocks) }},
-}
-
-// latency that is not known if there was no such decision.
-func latency(l result.Latency, v float64) float64 {
-	if l.Count == 0 {
-		return math.NaN()
-	}
-	return v
-}
-
-func known[T int64 | float64](v *T) float64 {
-	if v == nil {
-		return math.NaN()
-	}
-	return float64(*v)
+	{"deadlocks", "deadlocks that the database counted", chart.Number, func(r result.Run) float64 { return result.Known(r.Deadlocks) }},
 }
 
 func newSummary(g result.Group) summary {

@@ -134,12 +134,12 @@ var (
 	walOverTime = timeline{
 		title: "Write-ahead log over time", label: "bytes of WAL per second", unit: chart.Bytes,
 		caption: "What replicas and backups have to carry. Denials should write next to nothing.",
-		of:      func(i interval) float64 { return known(i.WALBytes) / i.Length },
+		of:      func(i interval) float64 { return result.Known(i.WALBytes) / i.Length },
 	}
 	deadlocksOverTime = timeline{
 		title: "Deadlocks since the start", label: "deadlocks so far", unit: chart.Number,
 		caption: "There should be none. Each one is a request that waited about a second and then failed.",
-		of:      func(i interval) float64 { return float64(i.DeadlocksSoFar) + 0*known(i.Deadlocks) },
+		of:      func(i interval) float64 { return float64(i.DeadlocksSoFar) + 0*result.Known(i.Deadlocks) },
 	}
 )
 

@@ -29,7 +29,7 @@ var (
 	meanInAll = total{
 		title: "Mean time of a request, in all", caption: "Over the whole run, and in its last interval. Bad if it is longer at the end: the run had not settled.",
 		label: "mean of a request", unit: chart.Micros,
-		of:   func(r result.Run) float64 { return latency(r.Latency, r.Latency.Mean) },
+		of:   func(r result.Run) float64 { return r.Latency.Known(r.Latency.Mean) },
 		last: requestMean.of,
 	}
 	grantedInAll = total{

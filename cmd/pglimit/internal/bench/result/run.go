@@ -1,5 +1,7 @@
 package result
 
+import "math"
+
 // Run is one strategy under one scenario, once.
 type Run struct {
 	Scenario string `json:"scenario"` // its name
@@ -174,4 +176,23 @@ func perDecision(n, decisions int64) float64 {
 		return 0
 	}
 	return float64(n) / float64(decisions)
+}
+
+// WALPerDecision in bytes. NaN: it is not known.
+func (r Run) WALPerDecision() float64 { return Known(r.WALBytesPerDecision) }
+
+// Known is the figure. NaN: it is not known.
+func Known[T int64 | float64](figure *T) float64 {
+	if figure == nil {
+		return math.NaN()
+	}
+	return float64(*figure)
+}
+
+// Known is a figure of the latency. NaN: there is none, because nothing had it.
+func (l Latency) Known(us float64) float64 {
+	if l.Count == 0 {
+		return math.NaN()
+	}
+	return us
 }

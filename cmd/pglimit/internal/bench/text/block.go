@@ -6,8 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -16,31 +15,31 @@ import (
 type block struct {
 	title     string
 	rows      [][]string
-	standings []rank.Standing
+	standings []compare.Standing
 	best      int
 }
 
 var blockHead = []string{"", "grants", "denials", "grant ms", "denial ms", "trips", "WAL"}
 
 func newBlock(g result.Group) block {
-	b := block{title: g.Scenario.Title + ": " + load(g.Scenario.Parameters), standings: rank.Of(g)}
-	b.best = rank.Best(b.standings)
+	b := block{title: g.Scenario.Title + ": " + load(g.Scenario.Parameters), standings: compare.Rank(g)}
+	b.best = compare.Best(b.standings)
 	for i, s := range b.standings {
 		name := short(s.Strategy)
 		switch {
 		case i == b.best:
 			name += " *"
-		case b.best >= 0 && rank.Level(s, b.standings[b.best]):
+		case b.best >= 0 && compare.Level(s, b.standings[b.best]):
 			name += " ~"
 		}
 		b.rows = append(b.rows, []string{
 			name,
-			format.Number(s.Figure(func(run result.Run) float64 { return run.GrantsPerSecond }).Median),
-			format.Number(s.Figure(func(run result.Run) float64 { return run.DenialsPerSecond }).Median),
+			Number(s.Figure(func(run result.Run) float64 { return run.GrantsPerSecond }).Median),
+			Number(s.Figure(func(run result.Run) float64 { return run.DenialsPerSecond }).Median),
 			millis(s.Row, func(run result.Run) (result.Latency, int64) { return run.GrantLatency, run.Allowed }),
 			millis(s.Row, func(run result.Run) (result.Latency, int64) { return run.DenialLatency, run.Denied }),
 			trips(s.Figure(result.Run.TripsPerDecision).Median),
-			format.Number(s.Figure(walPerDecision).Median),
+			Number(s.Figure(result.Run.WALPerDecision).Median),
 		})
 	}
 	return b
@@ -76,13 +75,13 @@ func (b block) lines(wide []int, repeated bool, o Options) []string {
 
 // verdict of a row: as much of it as there is room for, the worst first, and what goes on
 // a line below.
-func verdict(s rank.Standing, room int) (right, below string) {
-	parts := append([]string{s.Verdict()}, s.Faults.Words(true)...)
+func verdict(s compare.Standing, room int) (right, below string) {
+	parts := append([]string{s.Verdict()}, faultWords(s.Faults, true)...)
 	if s.Faults.Over > 0 || s.Faults.NotDue > 0 {
-		parts = s.Faults.Words(false) // those of the audit one by one
+		parts = faultWords(s.Faults, false) // those of the audit one by one
 	}
 	if s.OftenContended() {
-		parts = slices.Insert(parts, 1, format.Share(s.Contended)+" contended")
+		parts = slices.Insert(parts, 1, Share(s.Contended)+" contended")
 	}
 	whole := strings.Join(parts, ", ")
 	for _, text := range []string{whole, strings.Replace(whole, " contended", " cont.", 1)} {
@@ -101,12 +100,9 @@ func verdict(s rank.Standing, room int) (right, below string) {
 func millis(row result.Row, of func(result.Run) (l result.Latency, n int64)) string {
 	n := int64(0)
 	percentile := func(which func(result.Latency) float64) string {
-		return format.Millis(row.Figure(func(run result.Run) float64 {
+		return Millis(row.Figure(func(run result.Run) float64 {
 			l, _ := of(run)
-			if l.Count == 0 {
-				return math.NaN()
-			}
-			return which(l)
+			return l.Known(which(l))
 		}).Median)
 	}
 	for _, run := range row.Runs {
@@ -116,9 +112,9 @@ func millis(row result.Row, of func(result.Run) (l result.Latency, n int64)) str
 	p50 := percentile(func(l result.Latency) float64 { return l.P50 })
 	switch {
 	case n == 0:
-		return format.None
-	case p50 == format.Unknown:
-		return format.Unknown
+		return None
+	case p50 == Unknown:
+		return Unknown
 	}
 	return p50 + "/" + percentile(func(l result.Latency) float64 { return l.P99 })
 }
@@ -127,21 +123,11 @@ func millis(row result.Row, of func(result.Run) (l result.Latency, n int64)) str
 func trips(f float64) string {
 	switch {
 	case math.IsNaN(f):
-		return format.Unknown
+		return Unknown
 	case f == 0 || f >= 0.01:
 		return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(f, 'f', 2, 64), "0"), ".")
 	case f >= 0.001:
 		return strconv.FormatFloat(f, 'f', 3, 64)
 	}
 	return "<.001"
-}
-
-func walPerDecision(run result.Run) float64 { return known(run.WALBytesPerDecision) }
-
-// known is NaN where the figure is not.
-func known[T int64 | float64](n *T) float64 {
-	if n == nil {
-		return math.NaN()
-	}
-	return float64(*n)
 }

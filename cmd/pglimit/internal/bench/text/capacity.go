@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -36,17 +35,17 @@ func highest(list []result.Capacity) []string {
 	})
 	rows := [][]string{{"highest arrival rate", "per second", "p99 there", "bound", "probes", "verdict"}}
 	for _, c := range ordered {
-		rate, p99, verdict := "none", format.None, format.None
+		rate, p99, verdict := "none", None, None
 		if len(c.Probes) == 0 { // interrupted
-			rate = format.Unknown
+			rate = Unknown
 		}
 		if c.Rate > 0 {
-			rate = format.Number(c.Rate)
+			rate = Number(c.Rate)
 			if at := probe(c); at != nil {
-				p99, verdict = format.Micros(at.P99), at.Verdict
+				p99, verdict = Micros(at.P99), at.Verdict
 			}
 		}
-		rows = append(rows, []string{short(c.Strategy), rate, p99, format.Micros(c.P99Bound), format.Count(int64(len(c.Probes))), verdict})
+		rows = append(rows, []string{short(c.Strategy), rate, p99, Micros(c.P99Bound), Count(int64(len(c.Probes))), verdict})
 	}
 	return paged(rows)
 }
@@ -79,7 +78,7 @@ func sweep(list []result.Capacity) []string {
 	slices.Sort(callers)
 	rows := [][]string{top}
 	for _, n := range callers {
-		cells := []string{format.Count(int64(n))}
+		cells := []string{Count(int64(n))}
 		for _, c := range list {
 			cells = append(cells, swept(c.Sweep, n))
 		}
@@ -91,10 +90,10 @@ func sweep(list []result.Capacity) []string {
 func swept(points []result.CapacityPoint, callers int) string {
 	i := slices.IndexFunc(points, func(p result.CapacityPoint) bool { return p.Callers == callers })
 	if i < 0 {
-		return format.None
+		return None
 	}
 	p := points[i]
-	cell := fmt.Sprintf("%s (%s)", format.Number(p.DecisionsPerSecond), format.Millis(p.P99))
+	cell := fmt.Sprintf("%s (%s)", Number(p.DecisionsPerSecond), Millis(p.P99))
 	if p.FailedShare > 0 {
 		cell += " !"
 	}

@@ -5,8 +5,6 @@ import (
 	"math"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
 )
 
 // Compare prints old and new beside each other: medians, how far the rounds lie apart,
@@ -44,8 +42,8 @@ func tally(c compare.Comparison) []string {
 			n[judged(f)]++
 		}
 	}
-	return []string{fmt.Sprintf("%s: %s better, %s worse, %s noise", format.Plural(n[better]+n[worse]+n[noise]+n[format.None], "figure"),
-		format.Count(n[better]), format.Count(n[worse]), format.Count(n[noise]))}
+	return []string{fmt.Sprintf("%s: %s better, %s worse, %s noise", Plural(n[better]+n[worse]+n[noise]+n[None], "figure"),
+		Count(n[better]), Count(n[worse]), Count(n[noise]))}
 }
 
 const (
@@ -69,27 +67,27 @@ func differs(c compare.Comparison) (lines []string) {
 
 func written(f compare.Figure, s compare.Summary) string {
 	if s.Runs == 0 {
-		return format.Unknown
+		return Unknown
 	}
 	switch f.Unit {
 	case compare.Latency:
-		return format.Micros(s.Median)
+		return Micros(s.Median)
 	case compare.Trips:
-		return format.Small(s.Median)
+		return Small(s.Median)
 	}
-	return format.Number(s.Median)
+	return Number(s.Median)
 }
 
 func spread(s compare.Summary) string {
 	if s.Runs < 2 {
 		return ""
 	}
-	return format.Spread(s.Figure().Spread())
+	return Spread(s.Figure().Spread())
 }
 
 func ratio(f compare.Figure) string {
 	if f.Ratio == 0 && f.New.Median != 0 || f.Old.Runs == 0 || f.New.Runs == 0 {
-		return format.Unknown
+		return Unknown
 	}
 	return fmt.Sprintf("%.2f", f.Ratio)
 }
@@ -98,7 +96,7 @@ func ratio(f compare.Figure) string {
 func judged(f compare.Figure) string {
 	switch {
 	case f.Old.Runs == 0 || f.New.Runs == 0:
-		return format.None
+		return None
 	case f.Noise:
 		return noise
 	case f.New.Median > f.Old.Median == f.MoreBetter:
@@ -110,7 +108,7 @@ func judged(f compare.Figure) string {
 func compareNotes(c compare.Comparison, single bool) (lines []string) {
 	lines = wrap("noise: the ranges of the rounds overlap. ±: half the range, of the median.", Width, 0)
 	if single {
-		percent := math.Round(100 * rank.SingleRun)
+		percent := math.Round(100 * compare.SingleRun)
 		lines = wrap(fmt.Sprintf("noise: a difference below %.0f %% cannot be told from noise with one run each (--repeat 3), nor one where the ranges of the rounds overlap.", percent), Width, 0)
 	}
 	for _, name := range c.OnlyOld {

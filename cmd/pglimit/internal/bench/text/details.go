@@ -8,7 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	pretty "github.com/jedib0t/go-pretty/v6/text"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -41,30 +41,30 @@ func Details(r result.Report) string {
 // loadLines describe the load of a scenario in full.
 func loadLines(g result.Group) []string {
 	p := g.Scenario.Parameters
-	loop := "closed loop of " + format.Plural(int64(p.Callers), "caller")
+	loop := "closed loop of " + Plural(int64(p.Callers), "caller")
 	switch {
 	case len(p.Phases) > 0:
-		loop = fmt.Sprintf("%s loop, %s, up to %s at once", p.Loop, phases(p.Phases), format.Count(int64(p.Callers)))
+		loop = fmt.Sprintf("%s loop, %s, up to %s at once", p.Loop, phases(p.Phases), Count(int64(p.Callers)))
 	case p.RPS > 0:
-		loop = fmt.Sprintf("open loop, %s arrivals/s (%s), up to %s at once", format.Number(p.RPS), p.Arrivals, format.Count(int64(p.Callers)))
+		loop = fmt.Sprintf("open loop, %s arrivals/s (%s), up to %s at once", Number(p.RPS), p.Arrivals, Count(int64(p.Callers)))
 	}
-	keys := format.Plural(int64(p.Keys), "key")
+	keys := Plural(int64(p.Keys), "key")
 	if p.Keys > 1 {
 		keys += " (" + p.Distribution
 		if p.Exponent > 0 {
-			keys += " " + format.Small(p.Exponent)
+			keys += " " + Small(p.Exponent)
 		}
 		keys += ")"
 	}
 	keys += fmt.Sprintf(", limit %s each, %s, %s", p.Limit, cost(p), p.Durability)
 	if p.TimeoutSeconds > 0 {
-		keys += ", timeout " + format.Seconds(p.TimeoutSeconds)
+		keys += ", timeout " + Seconds(p.TimeoutSeconds)
 	}
 	lines := []string{loop + "; " + pools(p), keys, stagesText(p)}
 	if made := trouble(p); len(made) > 0 {
 		lines = append(lines, strings.Join(made, ", "))
 	}
-	last := fmt.Sprintf("%s each after %s of warm-up, seed %d", format.Seconds(p.DurationSeconds), format.Seconds(p.WarmupSeconds), p.Seed)
+	last := fmt.Sprintf("%s each after %s of warm-up, seed %d", Seconds(p.DurationSeconds), Seconds(p.WarmupSeconds), p.Seed)
 	if n := roundsIn(g); n > 1 {
 		last += fmt.Sprintf("; medians of %d rounds, ± half their range", n)
 	}
@@ -74,11 +74,11 @@ func loadLines(g result.Group) []string {
 func phases(list []result.Phase) string {
 	var parts []string
 	for _, p := range list {
-		rate := format.Number(p.From)
+		rate := Number(p.From)
 		if p.To != p.From {
-			rate += " to " + format.Number(p.To)
+			rate += " to " + Number(p.To)
 		}
-		parts = append(parts, rate+"/s for "+format.Seconds(p.Seconds))
+		parts = append(parts, rate+"/s for "+Seconds(p.Seconds))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -100,7 +100,7 @@ func detailTable(g result.Group) string {
 	top := table.Row{""}
 	columns := []table.ColumnConfig{{Number: 1, Align: pretty.AlignLeft}}
 	for i, row := range g.Rows {
-		top = append(top, strings.Replace(row.Strategy, publishedPrefix, "published\n", 1))
+		top = append(top, strings.Replace(row.Strategy, compare.PublishedPrefix, "published\n", 1))
 		columns = append(columns, table.ColumnConfig{Number: i + 2, Align: pretty.AlignRight, AlignHeader: pretty.AlignRight})
 	}
 	t.AppendHeader(top)

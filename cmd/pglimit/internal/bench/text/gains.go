@@ -3,8 +3,7 @@ package text
 import (
 	"strings"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -15,7 +14,7 @@ func gains(base, staged []result.Group, o Options) []string {
 		return nil
 	}
 	names := strategies(staged)
-	top := []string{"with " + stageNames(staged[0].Scenario.Parameters)}
+	top := []string{"with " + strings.Join(stageNames(staged[0].Scenario.Parameters, "combining", "memory", "leases"), ", ")}
 	if width(top[0]) > Width/3 {
 		top[0] = "with all stages"
 	}
@@ -24,7 +23,7 @@ func gains(base, staged []result.Group, o Options) []string {
 	}
 	rows := [][]string{top}
 	for _, g := range staged {
-		without, _ := rank.Base(base, g)
+		without, _ := compare.Base(base, g)
 		cells := []string{without.Scenario.Title}
 		for _, name := range names {
 			cells = append(cells, gain(without, g, name))
@@ -47,25 +46,24 @@ func gain(without, with result.Group, strategy string) string {
 	before, had := without.Row(strategy)
 	after, has := with.Row(strategy)
 	if !had || !has {
-		return format.None
+		return None
 	}
-	cell := format.Factor(rank.Pace(with.Scenario, after).Median / rank.Pace(without.Scenario, before).Median)
-	if rank.FaultsOf(with.Scenario, after).Any() {
+	cell := Factor(compare.Pace(with.Scenario, after).Median / compare.Pace(without.Scenario, before).Median)
+	if compare.FaultsOf(with.Scenario, after).Any() {
 		cell += " !"
 	}
 	return cell
 }
 
-// stageNames says which stages are on: combining, memory.
-func stageNames(p result.Parameters) string {
-	var on []string
+// stageNames of the stages that are on, each by the name that is given for it.
+func stageNames(p result.Parameters, combining, memory, leases string) (on []string) {
 	for _, stage := range []struct {
 		on   bool
 		name string
-	}{{p.Combining, "combining"}, {p.Memory, "memory"}, {p.Leases, "leases"}} {
+	}{{p.Combining, combining}, {p.Memory, memory}, {p.Leases, leases}} {
 		if stage.on {
 			on = append(on, stage.name)
 		}
 	}
-	return strings.Join(on, ", ")
+	return on
 }

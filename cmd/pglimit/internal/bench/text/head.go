@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -33,7 +32,7 @@ func server(s result.Server) string {
 		return s.Source
 	}
 	number, _, _ := strings.Cut(s.Version, " ") // without the packager's name for it
-	return "PostgreSQL " + cmp.Or(number, format.Unknown) + ": " + s.Source
+	return "PostgreSQL " + cmp.Or(number, Unknown) + ": " + s.Source
 }
 
 // setUp is what all scenarios have in common.
@@ -55,7 +54,7 @@ func setUp(r result.Report, groups []result.Group) string {
 		parts = append(parts, p.Durability+" durability")
 	}
 	if r.Client.CPUs > 0 {
-		parts = append(parts, format.Plural(int64(r.Client.CPUs), "CPU"))
+		parts = append(parts, Plural(int64(r.Client.CPUs), "CPU"))
 	}
 	const bare = "one call per decision"
 	if same(func(p result.Parameters) any { return stagesOn(p) }) && !stagesOn(p) && len(strings.Join(parts, ", ")+", "+bare) <= Width {
@@ -75,13 +74,13 @@ func severalInstances(groups []result.Group) string {
 		fewest, most = min(fewest, g.Scenario.Parameters.Instances), max(most, g.Scenario.Parameters.Instances)
 	}
 	if fewest == most {
-		return format.Plural(int64(most), "instance")
+		return Plural(int64(most), "instance")
 	}
-	return fmt.Sprintf("%d to %s", fewest, format.Plural(int64(most), "instance"))
+	return fmt.Sprintf("%d to %s", fewest, Plural(int64(most), "instance"))
 }
 
 func pools(p result.Parameters) string {
-	return format.Plural(int64(p.Instances), "instance") + " of " + format.Plural(int64(p.Conns), "connection")
+	return Plural(int64(p.Instances), "instance") + " of " + Plural(int64(p.Conns), "connection")
 }
 
 func rounds(r result.Report, groups []result.Group) string {
@@ -90,15 +89,15 @@ func rounds(r result.Report, groups []result.Group) string {
 		p := g.Scenario.Parameters
 		shortest, longest, warmup = min(shortest, p.DurationSeconds), max(longest, p.DurationSeconds), max(warmup, p.WarmupSeconds)
 	}
-	each := format.Seconds(longest)
+	each := Seconds(longest)
 	if shortest != longest {
-		each = format.Seconds(shortest) + " to " + each
+		each = Seconds(shortest) + " to " + each
 	}
 	text := "1 round"
 	if n := roundsOf(r); n > 1 {
 		text = fmt.Sprintf("medians of %d rounds in turn", n)
 	}
-	return fmt.Sprintf("%s, %s each after %s of warm-up", text, each, format.Seconds(warmup))
+	return fmt.Sprintf("%s, %s each after %s of warm-up", text, each, Seconds(warmup))
 }
 
 func roundsOf(r result.Report) (n int) {
@@ -117,13 +116,13 @@ func load(p result.Parameters) string {
 		for _, phase := range p.Phases {
 			highest = max(highest, phase.From, phase.To)
 		}
-		parts = append(parts, fmt.Sprintf("%s, up to %s/s", format.Plural(int64(len(p.Phases)), "phase"), format.Number(highest)))
+		parts = append(parts, fmt.Sprintf("%s, up to %s/s", Plural(int64(len(p.Phases)), "phase"), Number(highest)))
 	case p.RPS > 0:
-		parts = append(parts, format.Number(p.RPS)+" arrivals/s")
+		parts = append(parts, Number(p.RPS)+" arrivals/s")
 	default:
-		parts = append(parts, format.Plural(int64(p.Callers), "caller"))
+		parts = append(parts, Plural(int64(p.Callers), "caller"))
 	}
-	keys := format.Plural(int64(p.Keys), "key")
+	keys := Plural(int64(p.Keys), "key")
 	if p.Keys > 1 && p.Distribution != "" && p.Distribution != uniform {
 		keys += " (" + p.Distribution + ")"
 	}
@@ -138,11 +137,11 @@ const uniform = "uniform" // every key is as likely, which goes without saying
 
 func cost(p result.Parameters) string {
 	if len(p.Costs) == 0 {
-		return "cost " + format.Count(p.Cost)
+		return "cost " + Count(p.Cost)
 	}
 	var parts []string
 	for _, c := range p.Costs {
-		parts = append(parts, fmt.Sprintf("%s (%s)", format.Count(c.Tokens), format.Share(c.Share)))
+		parts = append(parts, fmt.Sprintf("%s (%s)", Count(c.Tokens), Share(c.Share)))
 	}
 	return "cost " + strings.Join(parts, ", ")
 }
@@ -150,13 +149,13 @@ func cost(p result.Parameters) string {
 // trouble that was made on purpose.
 func trouble(p result.Parameters) (parts []string) {
 	if p.AddedLatencySeconds > 0 {
-		parts = append(parts, format.Seconds(p.AddedLatencySeconds)+" added to each round trip")
+		parts = append(parts, Seconds(p.AddedLatencySeconds)+" added to each round trip")
 	}
 	if p.LockedShare > 0 {
-		parts = append(parts, format.Percent(p.LockedShare)+" of the keys held locked")
+		parts = append(parts, Percent(p.LockedShare)+" of the keys held locked")
 	}
 	if p.RestartAfterSeconds > 0 {
-		parts = append(parts, "server restarted after "+format.Seconds(p.RestartAfterSeconds))
+		parts = append(parts, "server restarted after "+Seconds(p.RestartAfterSeconds))
 	}
 	return parts
 }

@@ -7,8 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -63,11 +62,11 @@ func troubleNotes(row result.Row) (notes []string) {
 			continue
 		}
 		if t.Restarted {
-			notes = append(notes, fmt.Sprintf("%s: the server was away for %s.", row.Strategy, format.Seconds(t.AwaySeconds)))
+			notes = append(notes, fmt.Sprintf("%s: the server was away for %s.", row.Strategy, Seconds(t.AwaySeconds)))
 		}
 		if t.LockedKeys > 0 {
 			notes = append(notes, fmt.Sprintf("%s: of %s at a time somebody else held the rows that there were, %s in all.",
-				row.Strategy, format.Plural(int64(t.LockedKeys), "key"), format.Count(t.RowLocks)))
+				row.Strategy, Plural(int64(t.LockedKeys), "key"), Count(t.RowLocks)))
 		}
 	}
 	return notes
@@ -97,13 +96,13 @@ func auditNotes(row result.Row) (notes []string) {
 	}
 	if sampled > 1 {
 		note("every grant was checked, but only 1 denial of %s: up to %s wrong denials may have been missed, more would most likely have shown.",
-			format.Number(sampled), format.Count(missed(sampled)))
+			Number(sampled), Count(missed(sampled)))
 	}
 	if incomplete {
 		note("there was no more room to keep every grant: the audit ends at that time, after %s; --audit keeps more.", whole(kept))
 	}
 	if lost > 0 {
-		note("an answer was lost that may have been a grant, of %s; later denials there are not judged.", format.Plural(int64(lost), "key"))
+		note("an answer was lost that may have been a grant, of %s; later denials there are not judged.", Plural(int64(lost), "key"))
 	}
 	switch leases := row.Runs[0].Stages.Leases; {
 	case leases && row.Runs[0].Audit != nil:
@@ -155,7 +154,7 @@ func errorNotes(g result.Group, row result.Row) (notes []string) {
 	note := func(format string, args ...any) {
 		notes = append(notes, row.Strategy+": "+fmt.Sprintf(format, args...))
 	}
-	if share := rank.FaultsOf(g.Scenario, row).FailedShare(); share > notableErrors {
+	if share := compare.FaultsOf(g.Scenario, row).FailedShare(); share > notableErrors {
 		note("%.1f %% of the requests ended in an error. They are not among the decisions, "+
 			"but what they cost the server is in its numbers per decision.", 100*share)
 	}
@@ -171,16 +170,16 @@ func errorNotes(g result.Group, row result.Row) (notes []string) {
 		}
 	}
 	if n := counts["unserved"]; n > 0 {
-		note("%s arrivals were never sent, up to %s. They are in the latencies with the time they had waited.", format.Count(n), drained)
+		note("%s arrivals were never sent, up to %s. They are in the latencies with the time they had waited.", Count(n), drained)
 	}
 	if n := counts["unanswered"]; n > 0 {
-		note("%s requests had no answer %s and were given up. They are in the latencies with the time they had taken.", format.Count(n), drained)
+		note("%s requests had no answer %s and were given up. They are in the latencies with the time they had taken.", Count(n), drained)
 	}
 	if n := counts["overloaded"]; n > 0 {
-		note("%s requests were turned away because as many as --max-waiting says waited already.", format.Count(n))
+		note("%s requests were turned away because as many as --max-waiting says waited already.", Count(n))
 	}
 	if n := counts["timeout"]; n > 0 {
-		note("%s requests were given up after %s (--timeout). They are in the latencies with that time.", format.Count(n), format.Seconds(g.Scenario.Parameters.TimeoutSeconds))
+		note("%s requests were given up after %s (--timeout). They are in the latencies with that time.", Count(n), Seconds(g.Scenario.Parameters.TimeoutSeconds))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(first)) {
 		notes = append(notes, fmt.Sprintf("%s, first error %s: %s", row.Strategy, kind, strings.Join(strings.Fields(first[kind]), " ")))

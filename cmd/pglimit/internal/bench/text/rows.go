@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -22,7 +21,7 @@ func median(name string, write func(float64) string, of func(result.Run) float64
 		f := row.Figure(of)
 		cell := write(f.Median)
 		if f.Runs > 1 {
-			cell += " (" + format.Spread(f.Spread()) + ")"
+			cell += " (" + Spread(f.Spread()) + ")"
 		}
 		return cell
 	}}
@@ -45,9 +44,9 @@ func sum(g result.Group, name string, of func(result.Run) float64) figure {
 // whole writes a count.
 func whole(f float64) string {
 	if math.IsNaN(f) {
-		return format.Unknown
+		return Unknown
 	}
-	return format.Count(int64(f))
+	return Count(int64(f))
 }
 
 // middle is the lower of two runs in the middle, for a count that says more as it is than
@@ -66,9 +65,9 @@ func figures(g result.Group) [][]figure {
 	blocks := [][]figure{
 		ran,
 		{
-			median("decisions/s", format.Number, func(run result.Run) float64 { return run.DecisionsPerSecond }),
-			median("grants/s", format.Number, func(run result.Run) float64 { return run.GrantsPerSecond }),
-			median("denials/s", format.Number, func(run result.Run) float64 { return run.DenialsPerSecond }),
+			median("decisions/s", Number, func(run result.Run) float64 { return run.DecisionsPerSecond }),
+			median("grants/s", Number, func(run result.Run) float64 { return run.GrantsPerSecond }),
+			median("denials/s", Number, func(run result.Run) float64 { return run.DenialsPerSecond }),
 		},
 		latencies("latency", func(run result.Run) (result.Latency, int64) { return run.Latency, run.Latency.Count }),
 		latencies("grant", func(run result.Run) (result.Latency, int64) { return run.GrantLatency, run.Allowed }),
@@ -81,11 +80,11 @@ func figures(g result.Group) [][]figure {
 		}, errorFigures(g)...),
 		stageFigures(g),
 		{
-			sum(g, "deadlocks", func(run result.Run) float64 { return known(run.Deadlocks) }),
-			median("WAL bytes/decision", format.Number, walPerDecision),
-			median("transaction ids/decision", decimals, func(run result.Run) float64 { return known(run.TransactionIDsPerDecision) }),
+			sum(g, "deadlocks", func(run result.Run) float64 { return result.Known(run.Deadlocks) }),
+			median("WAL bytes/decision", Number, result.Run.WALPerDecision),
+			median("transaction ids/decision", decimals, func(run result.Run) float64 { return result.Known(run.TransactionIDsPerDecision) }),
 			{"dead tuples", func(row result.Row) string {
-				return whole(row.Figure(func(run result.Run) float64 { return known(run.DeadTuples) }).Median)
+				return whole(row.Figure(func(run result.Run) float64 { return result.Known(run.DeadTuples) }).Median)
 			}},
 			{"HOT updates", hot},
 		},
@@ -98,16 +97,13 @@ func figures(g result.Group) [][]figure {
 
 func latencies(of string, latency func(result.Run) (l result.Latency, n int64)) []figure {
 	line := func(name string, which func(result.Latency) float64) figure {
-		f := median(name, format.Micros, func(run result.Run) float64 {
+		f := median(name, Micros, func(run result.Run) float64 {
 			l, _ := latency(run)
-			if l.Count == 0 {
-				return math.NaN()
-			}
-			return which(l)
+			return l.Known(which(l))
 		})
 		return figure{name, func(row result.Row) string {
 			if !slices.ContainsFunc(row.Runs, func(run result.Run) bool { _, n := latency(run); return n > 0 }) {
-				return format.None
+				return None
 			}
 			return f.cell(row)
 		}}
@@ -160,7 +156,7 @@ func oneOf(sampling float64) string {
 	if !(sampling > 1) {
 		return ""
 	}
-	return " (1 of " + format.Number(sampling) + ")"
+	return " (1 of " + Number(sampling) + ")"
 }
 
 // ofAudit writes the median of a figure of the audits.
@@ -174,14 +170,14 @@ func ofAudit(row result.Row, of func(result.Audit) float64, write func(float64) 
 	if text := write(f.Median); f.Runs > 0 || text == "" {
 		return text
 	}
-	return format.None
+	return None
 }
 
 func storage(row result.Row) string {
 	if s := row.Runs[0].Storage; s != nil && *s != "" {
 		return *s
 	}
-	return format.Unknown
+	return Unknown
 }
 
 // limit says which limit the strategy ran under, and its cost if that is not the others'.
@@ -198,19 +194,19 @@ func limit(cost int64) func(result.Row) string {
 // hot is the share of updates that touched no index. There is none without updates, which
 // the server has said if it has said anything.
 func hot(row result.Row) string {
-	ratio := row.Figure(func(run result.Run) float64 { return known(run.HOTUpdateRatio) })
+	ratio := row.Figure(func(run result.Run) float64 { return result.Known(run.HOTUpdateRatio) })
 	switch {
 	case ratio.Runs > 0:
 		return fmt.Sprintf("%.1f %%", 100*ratio.Median)
 	case slices.ContainsFunc(row.Runs, func(run result.Run) bool { return run.DeadTuples != nil }):
 		return "no updates"
 	}
-	return format.Unknown
+	return Unknown
 }
 
 func decimals(f float64) string {
 	if math.IsNaN(f) {
-		return format.Unknown
+		return Unknown
 	}
 	return fmt.Sprintf("%.3f", f)
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -20,12 +19,12 @@ func stagesText(p result.Parameters) string {
 	}
 	return strings.Join([]string{
 		stageText(p.Combining, "combining",
-			setting(p.Lanes > 0, format.Plural(int64(p.Lanes), "lane")),
-			setting(p.MaxWaiting > 0, "at most "+format.Count(int64(p.MaxWaiting))+" waiting")),
+			setting(p.Lanes > 0, Plural(int64(p.Lanes), "lane")),
+			setting(p.MaxWaiting > 0, "at most "+Count(int64(p.MaxWaiting))+" waiting")),
 		stageText(p.Memory, "memory of denials",
-			setting(p.DenialTTLSeconds > 0, format.Seconds(p.DenialTTLSeconds)),
-			setting(p.DenialKeys > 0, format.Plural(int64(p.DenialKeys), "key"))),
-		stageText(p.Leases, "leases", setting(p.LeaseTTLSeconds > 0, format.Seconds(p.LeaseTTLSeconds)), ""),
+			setting(p.DenialTTLSeconds > 0, Seconds(p.DenialTTLSeconds)),
+			setting(p.DenialKeys > 0, Plural(int64(p.DenialKeys), "key"))),
+		stageText(p.Leases, "leases", setting(p.LeaseTTLSeconds > 0, Seconds(p.LeaseTTLSeconds)), ""),
 	}, ", ")
 }
 
@@ -58,7 +57,7 @@ func stageFigures(g result.Group) (lines []figure) {
 		})
 		lines = append(lines, figure{name, func(row result.Row) string {
 			if row.Figure(func(run result.Run) float64 { return presence(there(run.Stages)) }).Runs == 0 {
-				return format.None
+				return None
 			}
 			return f.cell(row)
 		}})
@@ -68,17 +67,17 @@ func stageFigures(g result.Group) (lines []figure) {
 	leavers := func(s result.Stages) bool { return s.PassedOnTokens+s.GivenBackTokens+s.LostTokens > 0 }
 
 	lines = append(lines,
-		median("wire round trips/decision", format.Small, result.Run.TripsPerDecision),
-		median("round trips/decision", format.Small, func(run result.Run) float64 { return run.Stages.RoundTripsPerDecision }),
+		median("wire round trips/decision", Small, result.Run.TripsPerDecision),
+		median("round trips/decision", Small, func(run result.Run) float64 { return run.Stages.RoundTripsPerDecision }),
 	)
-	stage("from memory", func(s result.Stages) bool { return s.Memory }, format.Percent, func(s result.Stages) float64 { return s.RememberedRatio })
-	stage("from leases", leases, format.Percent, func(s result.Stages) float64 { return s.LeasedRatio })
+	stage("from memory", func(s result.Stages) bool { return s.Memory }, Percent, func(s result.Stages) float64 { return s.RememberedRatio })
+	stage("from leases", leases, Percent, func(s result.Stages) float64 { return s.LeasedRatio })
 	stage("trips for leases", leases, whole, func(s result.Stages) float64 { return float64(s.LeaseTrips) })
-	stage("leased tokens unspent", leases, format.Percent, func(s result.Stages) float64 {
+	stage("leased tokens unspent", leases, Percent, func(s result.Stages) float64 {
 		return float64(s.UnspentTokens) / float64(max(1, s.LeasedTokens))
 	})
-	stage("callers/round trip", combining, format.Number, func(s result.Stages) float64 { return s.CallersPerRoundTrip })
-	stage("requests/round trip", combining, format.Number, func(s result.Stages) float64 { return s.RequestsPerRoundTrip })
+	stage("callers/round trip", combining, Number, func(s result.Stages) float64 { return s.CallersPerRoundTrip })
+	stage("requests/round trip", combining, Number, func(s result.Stages) float64 { return s.RequestsPerRoundTrip })
 	stage("tokens of leavers passed on", leavers, whole, func(s result.Stages) float64 { return float64(s.PassedOnTokens) })
 	stage("given back", leavers, whole, func(s result.Stages) float64 { return float64(s.GivenBackTokens) })
 	stage("lost", leavers, whole, func(s result.Stages) float64 { return float64(s.LostTokens) })

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/rank"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -14,9 +13,10 @@ import (
 const screen = 60
 
 // Suite is what the default run prints: what was run on what, a block per scenario, what
-// the stages make of each, and the advice, a paragraph each.
+// the stages make of each, and the advice, a paragraph each. If that makes it fit a
+// screen, the least important advice is left out.
 func Suite(r result.Report, advice []string, o Options) string {
-	base, staged := rank.Split(r.Groups())
+	base, staged := compare.Split(r.Groups())
 	if len(base) == 0 {
 		return text(suiteNotes(r, nil), recommendation(advice, o))
 	}
@@ -49,7 +49,16 @@ func Suite(r result.Report, advice []string, o Options) string {
 			return out
 		}
 	}
-	return text(allTogether...)
+	// Then the least important advice is left out: the last says how sure all is, so what is before it.
+	for shorter := slices.Clone(advice); len(shorter) > 2; {
+		shorter = slices.Delete(shorter, len(shorter)-2, len(shorter)-1)
+		allTogether[2] = recommendation(shorter, o)
+		if out := text(allTogether...); strings.Count(out, "\n") <= screen {
+			return out
+		}
+	}
+	allTogether[2] = said
+	return text(allTogether...) // more strategies than fit
 }
 
 // recommendation has a paragraph for each of the advice.
@@ -86,7 +95,7 @@ func suiteNotes(r result.Report, blocks []block) []string {
 	note(strings.Contains(printed, result.VerdictNoFault), "no fault seen: grants are missing from the audit.")
 	note(strings.Contains(printed, " ~ "), "~: too close to the fastest (*) to call.")
 	note(contended, "cont(ended): denied because another caller held the row.")
-	note(strings.Contains(printed, " "+format.Unknown), "?: not known.")
+	note(strings.Contains(printed, " "+Unknown), "?: not known.")
 	note(strings.Contains(printed, "pub. "), "pub.: published_, the write-up's own statement.")
 	note(true, adapted(r))
 	return wrap(strings.Join(notes, " "), Width, 0)
@@ -109,9 +118,9 @@ func adapted(r result.Report) string {
 // faulty lists the staged runs with a fault, which have no verdict of their own.
 func faulty(staged []result.Group) (lines []string) {
 	for _, g := range staged {
-		for _, s := range rank.Of(g) {
+		for _, s := range compare.Rank(g) {
 			if s.Faults.Any() {
-				lines = append(lines, fmt.Sprintf("! %s, %s: %s", s.Strategy, g.Scenario.Title, strings.Join(s.Faults.Words(false), ", ")))
+				lines = append(lines, fmt.Sprintf("! %s, %s: %s", s.Strategy, g.Scenario.Title, strings.Join(faultWords(s.Faults, false), ", ")))
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-// Package text prints what was measured, for people.
+// Package text prints what was measured, and what package compare makes of it, for people.
 //
 //	suite.go    the default run: a block per scenario, the stages, the recommendation
 //	block.go    one of those blocks
@@ -8,6 +8,10 @@
 //	writeup.go  the write-up's own criterion
 //	capacity.go the highest rates, and the sweep over callers
 //	compare.go  two reports beside each other
+//	advice.go   the recommendation: for a kind of load in advice_loads.go, what spoils the
+//	            others in advice_others.go, how sure it is in advice_certainty.go
+//	faults.go   what speaks against a strategy
+//	format.go   figures
 //	columns.go  columns and wrapping, within [Width]
 //
 // A figure that is not known is printed as "?", and one that there cannot be as "-".
@@ -20,6 +24,7 @@ import (
 
 	pretty "github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -74,10 +79,8 @@ func strategies(groups []result.Group) (names []string) {
 
 // short is the name of a strategy where columns are narrow.
 func short(strategy string) string {
-	if as, found := strings.CutPrefix(strategy, publishedPrefix); found {
+	if as, found := strings.CutPrefix(strategy, compare.PublishedPrefix); found {
 		return "pub. " + as
 	}
 	return strategy
 }
-
-const publishedPrefix = "published_"

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/advice"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
@@ -125,7 +125,7 @@ func compared(t *testing.T, rounds int) string {
 		}
 	}
 	after.Runs = after.Runs[:len(after.Runs)-1]
-	c, err := compare.Of(before, after)
+	c, err := compare.Reports(before, after)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,11 +139,11 @@ func everything(t *testing.T, o Options) map[string]string {
 	one := suite(3)
 	one.Scenarios = one.Scenarios[:1]
 	return map[string]string{
-		"suite.txt":           Suite(suite(1), advice.Of(suite(1)), o),
-		"suite_rounds.txt":    Suite(suite(3), advice.Of(suite(3)), o),
-		"suite_trouble.txt":   Suite(troubled(), advice.Of(troubled()), o),
-		"suite_published.txt": Suite(withPublished(), advice.Of(withPublished()), o),
-		"suite_one.txt":       Suite(one, advice.Of(one), o),
+		"suite.txt":           Suite(suite(1), Advice(suite(1)), o),
+		"suite_rounds.txt":    Suite(suite(3), Advice(suite(3)), o),
+		"suite_trouble.txt":   Suite(troubled(), Advice(troubled()), o),
+		"suite_published.txt": Suite(withPublished(), Advice(withPublished()), o),
+		"suite_one.txt":       Suite(one, Advice(one), o),
 		"writeup.txt":         WriteUp(writeUpReport(), o),
 		"capacity.txt":        Capacity(capacity()),
 		"scenarios.txt":       Scenarios(suite(1).Scenarios[:5]),
@@ -177,7 +177,7 @@ func TestNoLineIsWiderThanATerminal(t *testing.T) {
 func TestTheSuiteFitsAScreen(t *testing.T) {
 	t.Parallel()
 	for _, rounds := range []int{1, 3} {
-		for name, words := range map[string][]string{"its own": advice.Of(suite(rounds)), "as long as may be": manyAdvice()} {
+		for name, words := range map[string][]string{"its own": Advice(suite(rounds)), "as long as may be": manyAdvice()} {
 			if lines := strings.Count(Suite(suite(rounds), words, Options{}), "\n"); lines > screen {
 				t.Errorf("%d rounds, advice %s: %d lines, at most %d", rounds, name, lines, screen)
 			}
@@ -188,13 +188,18 @@ func TestTheSuiteFitsAScreen(t *testing.T) {
 // On a noisy machine there is more to say, and strategies are often contended.
 func TestANoisySuiteFitsAScreen(t *testing.T) {
 	t.Parallel()
-	for more := range 8 {
+	for more := range 30 {
 		words := manyAdvice()
-		for range more {
-			words = append(words, "one line")
+		for i := range more {
+			words = append(words, fmt.Sprint("one line ", i))
 		}
-		if lines := strings.Count(Suite(suite(3), words, Options{}), "\n"); lines > screen {
+		words = append(words, "how sure it is")
+		got := Suite(suite(3), words, Options{})
+		if lines := strings.Count(got, "\n"); lines > screen {
 			t.Errorf("%d more lines of advice: %d lines, at most %d", more, lines, screen)
+		}
+		if !strings.Contains(got, "- "+words[0][:20]) || !strings.HasSuffix(got, "- how sure it is\n") {
+			t.Errorf("%d more lines of advice: the first or the last is not there:\n%s", more, got)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -34,9 +33,9 @@ func writeUp(g result.Group, o Options) [][]string {
 			}
 			possible := possible(g.Scenario.Parameters, run)
 			rows = append(rows, []string{
-				name, format.Count(run.Granted), format.Count(g.Scenario.AtMost), whole(possible),
-				format.Count(run.Denied), format.Count(run.Failed()), whole(known(run.Deadlocks)),
-				format.Micros(worst(run)), format.Micros(p99(run)),
+				name, Count(run.Granted), Count(g.Scenario.AtMost), whole(possible),
+				Count(run.Denied), Count(run.Failed()), whole(result.Known(run.Deadlocks)),
+				Micros(worst(run)), Micros(p99(run)),
 			})
 			text, fine := keptText(g.Scenario, run, possible)
 			for _, line := range wrap(name+" "+text, Width, 2) {
@@ -116,19 +115,19 @@ const notablyLess = 0.95
 // those who should have been granted.
 func keptText(s result.Scenario, run result.Run, possible float64) (text string, fine bool) {
 	if tooMany := run.Granted - s.AtMost; tooMany > 0 {
-		return fmt.Sprintf("did not keep to it: %s granted, %s more than the %s allowed", format.Count(run.Granted), format.Count(tooMany), format.Count(s.AtMost)), false
+		return fmt.Sprintf("did not keep to it: %s granted, %s more than the %s allowed", Count(run.Granted), Count(tooMany), Count(s.AtMost)), false
 	}
-	text, fine = fmt.Sprintf("kept to it: %s granted of at most %s", format.Count(run.Granted), format.Count(s.AtMost)), true
+	text, fine = fmt.Sprintf("kept to it: %s granted of at most %s", Count(run.Granted), Count(s.AtMost)), true
 	if most := min(possible, float64(s.AtMost)); float64(run.Granted) < notablyLess*most {
-		text += fmt.Sprintf(", but only %s of what was possible", format.Share(float64(run.Granted)/most))
+		text += fmt.Sprintf(", but only %s of what was possible", Share(float64(run.Granted)/most))
 		fine = false
 	}
 	if failed := run.Failed(); failed > 0 {
-		text += fmt.Sprintf("; %s of the requests failed", format.Share(run.FailedShare()))
+		text += fmt.Sprintf("; %s of the requests failed", Share(run.FailedShare()))
 		fine = false
 	}
 	if n := run.Deadlocks; n != nil && *n > 0 {
-		text += "; " + format.Plural(*n, "deadlock")
+		text += "; " + Plural(*n, "deadlock")
 		fine = false
 	}
 	return text, fine

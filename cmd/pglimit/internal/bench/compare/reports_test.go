@@ -1,0 +1,136 @@
+package compare
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// report of one scenario, with grants per second of a strategy, a round each.
+func report(scenario, strategy string, rates ...float64) result.Report {
+	r := result.Report{Scenarios: []result.Scenario{{Name: scenario, Parameters: result.Parameters{Keys: 20, Limit: "20/1s"}}}}
+	for i, f := range rates {
+		r.Runs = append(r.Runs, result.Run{
+			Scenario: scenario, Strategy: strategy, Round: i + 1, GrantsPerSecond: f, DecisionsPerSecond: f, Decisions: 100, RoundTrips: 100, Allowed: 100,
+			GrantLatency: result.Latency{Count: 100, P50: 1e6 / f, P99: 2e6 / f}, WALBytesPerDecision: new(230.0),
+		})
+	}
+	return r
+}
+
+func of(t *testing.T, before, after result.Report) Comparison {
+	t.Helper()
+	c, err := Reports(before, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (p Pair) figure(t *testing.T, name string) Figure {
+	t.Helper()
+	for _, f := range p.Figures {
+		if f.Name == name {
+			return f
+		}
+	}
+	t.Fatalf("there is no %s in %+v", name, p.Figures)
+	return Figure{}
+}
+
+func TestNoiseIsTold(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what   string
+		before []float64
+		after  []float64
+		ratio  float64
+		noise  bool
+	}{
+		{"one run each, below 15 %", []float64{100}, []float64{110}, 1.1, true},
+		{"one run each, above 15 %", []float64{100}, []float64{150}, 1.5, false},
+		{"rounds that overlap", []float64{90, 100, 120}, []float64{110, 125, 130}, 1.25, true},
+		{"rounds that do not", []float64{99, 100, 101}, []float64{109, 110, 111}, 1.1, false},
+	} {
+		got := of(t, report("s", "a", c.before...), report("s", "a", c.after...)).Pairs[0].figure(t, "grants/s")
+		if got.Ratio != c.ratio || got.Noise != c.noise || got.Old.Runs != len(c.before) || !got.MoreBetter {
+			t.Errorf("%s: %+v, want a ratio of %v, and noise %v", c.what, got, c.ratio, c.noise)
+		}
+	}
+}
+
+func TestWhatIsCompared(t *testing.T) {
+	t.Parallel()
+	pair := of(t, report("s", "a", 100), report("s", "a", 200)).Pairs[0]
+	var names []string
+	for _, f := range pair.Figures {
+		names = append(names, f.Name)
+	}
+	if got, want := strings.Join(names, " "), "decisions/s grants/s grant p50 grant p99 WAL/decision trips/decision"; got != want {
+		t.Errorf("%s, want %s: nothing was denied", got, want)
+	}
+	if f := pair.figure(t, "grant p99"); f.Ratio != 0.5 || f.MoreBetter {
+		t.Errorf("%+v", f)
+	}
+}
+
+// What one of the reports does not know is not zero, and JSON can write it.
+func TestUnknownFigures(t *testing.T) {
+	t.Parallel()
+	after := report("s", "a", 100)
+	after.Runs[0].WALBytesPerDecision = nil
+	c := of(t, report("s", "a", 100), after)
+	if f := c.Pairs[0].figure(t, "WAL/decision"); f.New.Runs != 0 || f.Old.Runs != 1 || f.Noise || f.Ratio != 0 {
+		t.Errorf("%+v", f)
+	}
+	if _, err := json.Marshal(c); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatIsNotInBothIsNamed(t *testing.T) {
+	t.Parallel()
+	before, after := report("s", "a", 100), report("s", "a", 100)
+	gone, come := report("s", "b", 1), report("t", "a", 1)
+	before.Runs = append(before.Runs, gone.Runs...)
+	after.Runs, after.Scenarios = append(after.Runs, come.Runs...), append(after.Scenarios, come.Scenarios...)
+	c := of(t, before, after)
+	if len(c.Pairs) != 1 || strings.Join(c.OnlyOld, ";") != "b, s" || strings.Join(c.OnlyNew, ";") != "a, t" {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestWhatDiffersIsNamed(t *testing.T) {
+	t.Parallel()
+	before, after := report("s", "a", 100), report("s", "a", 100)
+	if c := of(t, before, after); len(c.Differs) != 0 {
+		t.Errorf("nothing differs, but %q", c.Differs)
+	}
+	p := &after.Scenarios[0].Parameters
+	p.Keys, p.Callers, p.Limit, p.Seed, p.RPS = 100, 64, "1/1h", 7, 500
+	after.Server = result.Server{Version: "18.1", Settings: map[string]string{"fsync": "off"}}
+	after.Client.CPUs, after.Interrupted = 8, true
+	got := strings.Join(of(t, before, after).Differs, "\n")
+	want := "server version: none, now 18.1\nserver's fsync: none, now off\nCPUs: 0, now 8\nthe new report was interrupted\n" +
+		"s: callers 0, now 64\ns: keys 20, now 100\ns: limit 20/1s, now 1/1h\ns: rps none, now 500"
+	if got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+func TestNothingInCommonSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	for want, pair := range map[string][2]result.Report{
+		"the old one begins with a, s, the new one with b, s; run both with the same": {report("s", "a", 1), report("s", "b", 1)},
+		"the new one with a, t": {report("s", "a", 1), report("t", "a", 1)},
+		"the old report has no runs: compare what \"pglimit bench --output json\"": {{}, report("s", "a", 1)},
+		"the new report has no runs": {report("s", "a", 1), {}},
+		"of an earlier pglimit":      {{Runs: make([]result.Run, 1)}, {Runs: make([]result.Run, 1)}},
+	} {
+		if _, err := Reports(pair[0], pair[1]); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

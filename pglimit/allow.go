@@ -1,0 +1,274 @@
+package pglimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// Allow takes one token of the key's bucket, if it is there.
+//
+// A denial is a Decision, not an error. A [*RequestError] means that the key is not
+// valid. Any other error means that no decision is known; [Config.OnError] may have
+// chosen it.
+func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
+	return l.AllowN(ctx, key, 1)
+}
+
+// AllowN takes n tokens of the key's bucket, all or none. If n is more than the
+// burst, or less than one, the error is a [*RequestError].
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
+	if n < 1 {
+		return Decision{}, tooFew(n)
+	}
+	return l.Do(ctx, Request{Key: key, Tokens: n})
+}
+
+func tooFew(n int64) error {
+	return &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: it must be at least 1 (to look without taking, use Peek)", n)}
+}
+
+// Peek looks at the key's bucket and takes nothing. Allowed says whether Allow
+// would have been granted.
+func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
+	return l.Do(ctx, Request{Key: key})
+}
+
+// Do decides a request. It needs a Key; these fields may be left out:
+//
+//   - Tokens: 0 is a peek. A Unit smaller than Tokens takes as many whole units as there are; else the
+//     request is all or nothing.
+//   - Limit, such as that of a customer's plan: the Limiter's own. Each key has one bucket, whatever
+//     the limits: what was used under one limit is used under another. So use a key under one limit
+//     at a time. For several limits on one key, such as one per second and one per day, give each a
+//     Limiter name: see [Limiter.DoAll].
+//   - Limiter, a name: the Limiter's own. [Limiter.Reset] and [Limiter.ResetAll] are for that only: to
+//     reset a bucket of another name, make a Limiter of that name.
+//   - Durability: the stronger of the request's and the Limiter's.
+//   - Ahead: tokens that come back within this time are granted too, and Decision.Delay says when they
+//     may be used.
+//   - MaxWait: Do waits for the tokens, as [Limiter.WaitN] does, but so long at most.
+//   - ID: the request is charged once. If it is sent again within IDTTL, or [Config].IDTTL, because its
+//     outcome was not known, it gets its first decision and is not charged again, also if the limit has
+//     changed since (Decision.Limit is then the earlier one). A denial is not kept: the next try is
+//     decided again. An ID belongs to a key; make one for each request, such as a UUID. If it was
+//     granted another number of tokens before, the error is a [*RequestError]. A Reset
+//     forgives tokens and keeps IDs. What [Config.OnError] decides is not kept. The request costs a round trip: it is
+//     neither combined nor answered by a lease or the memory of denials.
+//
+// An invalid request is a [*RequestError], or a [*LimitError] if the strategy cannot keep its limit. If the
+// strategy does not know Ahead or ID, the error satisfies errors.Is(err, [errors.ErrUnsupported]).
+func (l *Limiter) Do(ctx context.Context, request Request) (Decision, error) {
+	if request.MaxWait != 0 {
+		return l.wait(ctx, request, request.MaxWait)
+	}
+	if err := l.complete(&request, l.Limit()); err != nil {
+		return Decision{}, err
+	}
+	return l.decideOne(ctx, &request)
+}
+
+// DoEach decides several requests, for one key or many, each by itself, as [Limiter.Do] does, without
+// MaxWait. Some can be answered in this process; the others are sent together, and decided in their order
+// for each bucket. Requests for one bucket under different limits go out in different calls. Requests with an
+// ID, and with [Config].Block all of them, are round trips of their own, and the others are decided behind them.
+//
+// Each request that is sent counts as a waiting caller: if [Config].MaxWaiting has no room for
+// all of them, none is sent. The error says of which requests no decision is known. The other
+// decisions hold, and their tokens are taken. If a request is not valid, none is sent, and the
+// decisions are nil. So they are if there are no requests.
+func (l *Limiter) DoEach(ctx context.Context, requests ...Request) ([]Decision, error) {
+	all, own := slices.Clone(requests), l.Limit()
+	for i := range all {
+		if err := l.complete(&all[i], own); err != nil {
+			return nil, fmt.Errorf("request %d: %w", i, err)
+		}
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	decisions, units, list := make([]Decision, len(all)), make([]unit, len(all)), make([]*unit, len(all))
+	for i := range all {
+		units[i] = unit{Requests: all[i : i+1], Decisions: decisions[i : i+1]}
+		list[i] = &units[i]
+	}
+	l.decide(ctx, list)
+	var errs []error
+	for i := range units {
+		if err := units[i].Err; err != nil {
+			errs = append(errs, fmt.Errorf("request %d: %w", i, err))
+		}
+	}
+	return decisions, errors.Join(errs...)
+}
+
+// maxGroup is how many requests a group may have: its call holds all their rows.
+const maxGroup = 1000
+
+// Group is the answer to [Limiter.DoAll].
+type Group struct {
+	// Allowed says that all requests were granted. Else nothing was taken, for any of them.
+	Allowed bool
+
+	// RetryAfter is the time until all of them could be granted if nobody else took any: the
+	// longest of the Decisions. FromMemory it is a lower bound: a bucket of which nothing is known
+	// may need longer.
+	RetryAfter time.Duration
+
+	// Denied is the Decision with that RetryAfter, which names the Limiter, Key and Limit.
+	// FromMemory it is the longest that is known. If the group is Allowed, it is zero.
+	Denied Decision
+
+	// Decisions about the requests, in their order. If the group is denied, Granted is zero, and
+	// Allowed says that this bucket had the tokens.
+	//
+	// If the group is denied FromMemory, only buckets that lack tokens are known. A bucket of which
+	// nothing is known is Allowed with a Remaining of zero; one that had the tokens has some left.
+	Decisions []Decision
+}
+
+// DoAll takes for several requests, for different buckets, all or nothing: per user and per
+// organisation and for all together, or ten per second and a thousand per day. It is one round
+// trip.
+//
+// A [Request] needs a Key. Limiter and Limit are the Limiter's own if they are left out, and Tokens
+// is one. A bucket is a Limiter and a Key, and has one limit at a time: two limits on one key need
+// two Limiter names. Durability is the stronger of the request's and the Limiter's.
+//
+// A denial is no error. After a [*RequestError] or [*LimitError] nothing is taken. If the strategy
+// does not know groups, the error satisfies errors.Is(err, [errors.ErrUnsupported]).
+//
+// Groups do not spend leases (see [Config.Leases]): those of their buckets that this process has
+// are given back first.
+func (l *Limiter) DoAll(ctx context.Context, requests ...Request) (Group, error) {
+	group, err := l.completeGroup(requests)
+	if err != nil {
+		return Group{}, err
+	}
+	u := &unit{Requests: group, Decisions: make([]Decision, len(group))}
+	l.decide(ctx, []*unit{u})
+	if u.Err != nil {
+		return Group{}, u.Err
+	}
+	g := Group{Allowed: u.Decisions[0].Granted > 0, Decisions: u.Decisions}
+	for _, d := range g.Decisions {
+		if !g.Allowed && (g.Denied.Key == "" || d.RetryAfter > g.RetryAfter || g.Denied.Allowed && !d.Allowed) {
+			g.Denied = d
+		}
+		g.RetryAfter = max(g.RetryAfter, d.RetryAfter)
+	}
+	return g, nil
+}
+
+// complete fills in what the request leaves out, and checks it. own is the Limiter's own limit.
+func (l *Limiter) complete(r *Request, own Limit) error {
+	switch {
+	case r.Group != 0:
+		return &RequestError{Field: "Group", Why: fmt.Sprintf("is %d: leave it out, and use DoAll", r.Group)}
+	case r.Block != nil:
+		return &RequestError{Field: "Block", Why: "is set: leave it out, and set Config.Block"}
+	case r.MaxWait != 0:
+		return &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: only a request that is alone can wait, see Do", r.MaxWait)}
+	case r.ID != "" && l.blocks():
+		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a Limiter with Config.Block decides requests without one", r.ID)}
+	}
+	return l.finish(r, own)
+}
+
+// finish completes the request of a caller or a group.
+func (l *Limiter) finish(r *Request, own Limit) error {
+	if r.Limiter == "" {
+		r.Limiter = l.config.Name
+	}
+	foreign := r.Limit != Limit{}
+	if !foreign {
+		r.Limit = own
+	}
+	if r.Unit == 0 {
+		r.Unit = max(r.Tokens, 1)
+	}
+	if r.Durability == Relaxed {
+		r.Durability = l.config.Durability
+	}
+	r.Impatient = false // the stages decide that
+	if r.ID != "" && r.IDTTL == 0 {
+		r.IDTTL = l.config.IDTTL
+	}
+	if l.blocks() {
+		switch {
+		case r.Ahead != 0 || r.Group != 0:
+			return errBlocks
+		case r.Unit < r.Tokens:
+			return &RequestError{Field: "Unit", Why: fmt.Sprintf("is %d: with Config.Block it must be Tokens, %d, for all or nothing", r.Unit, r.Tokens)}
+		}
+		r.Block = &l.config.Block
+	}
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if foreign || !r.Plain() {
+		unusual := *r // so that r need not be on the heap
+		if err := l.strategy.Check(&unusual); err != nil {
+			return err
+		}
+	}
+	r.Tokens -= r.Tokens % r.Unit // nobody gets a part of a unit: the parts of several requests must not add up to one
+	return nil
+}
+
+func (l *Limiter) blocks() bool { return l.config.Block != Block{} }
+
+var errBlocks = fmt.Errorf("pglimit: a Limiter with Config.Block decides requests one by one, and grants no tokens ahead of their time: ask another Limiter: %w", errors.ErrUnsupported)
+
+// completeGroup completes the requests of a group, and checks them.
+func (l *Limiter) completeGroup(requests []Request) ([]Request, error) {
+	if err := l.strategy.Check(&Request{Limit: l.Limit(), Tokens: 1, Unit: 1, Group: 1}); err != nil {
+		return nil, err
+	}
+	if len(requests) == 0 || len(requests) > maxGroup {
+		return nil, fmt.Errorf("pglimit: DoAll of %d requests: a group has 1 to %d", len(requests), maxGroup)
+	}
+	group, own, seen := slices.Clone(requests), l.Limit(), make(map[rate.Bucket]*Request, len(requests))
+	for i := range group {
+		r := &group[i]
+		err := l.completeMember(r, own)
+		if before := seen[r.Bucket()]; err == nil && before != nil {
+			err = twiceError(before, r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("request %d: %w", i, err)
+		}
+		seen[r.Bucket()] = r
+	}
+	return group, nil
+}
+
+func (l *Limiter) completeMember(r *Request, own Limit) error {
+	switch {
+	case r.Unit != 0 && r.Unit != r.Tokens:
+		return &RequestError{Field: "Unit", Why: fmt.Sprintf("is %d: leave it out, a group is all or nothing (Tokens is %d, and 0 means 1 here: to look without taking, use Peek or DoEach)", r.Unit, r.Tokens)}
+	case r.Ahead != 0:
+		return &RequestError{Field: "Ahead", Why: fmt.Sprintf("is %v: a group takes only tokens that are there", r.Ahead)}
+	case r.MaxWait != 0:
+		return &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: a group does not wait", r.MaxWait)}
+	case r.ID != "":
+		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a request of a group cannot have one", r.ID)}
+	}
+	if r.Tokens == 0 {
+		r.Tokens = 1
+	}
+	r.Unit, r.Group, r.Block = r.Tokens, 1, nil
+	return l.finish(r, own)
+}
+
+// twiceError says of two requests for one bucket what to do instead.
+func twiceError(before, r *Request) error {
+	if before.Limit == r.Limit {
+		return &RequestError{Field: "Key", Why: fmt.Sprintf("%q is asked for twice: ask once, for the Tokens of both (%d and %d)", r.Key, before.Tokens, r.Tokens)}
+	}
+	return &RequestError{Field: "Limit", Why: fmt.Sprintf("is %v and %v for the same key %q: a bucket has one limit; give one of them another Request.Limiter, such as %q", before.Limit, r.Limit, r.Key, r.Limiter+"/day")}
+}

@@ -1,0 +1,388 @@
+package pglimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// grouping is a fake that takes for groups. As it is, it grants all of them.
+type grouping struct {
+	*fake
+	answer func(ctx context.Context, groups [][]pglimit.Request) ([][]pglimit.Decision, error)
+
+	mu    sync.Mutex
+	asked []string // such as "api/a:1 org/b:2, api/c:1" of each call
+}
+
+func newGrouping() *grouping { return &grouping{fake: &fake{}} }
+
+func (g *grouping) Check(r *pglimit.Request) error {
+	return g.checkBut(r, func(r *pglimit.Request) { r.Group = 0 })
+}
+
+func (g *grouping) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	if requests[0].Group == 0 {
+		return g.fake.Take(ctx, session, requests)
+	}
+	var groups [][]pglimit.Request
+	for i, r := range requests {
+		if i == 0 || r.Group != requests[i-1].Group {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], r)
+	}
+	decisions, err := g.TakeGroups(ctx, session, groups)
+	return slices.Concat(decisions...), err
+}
+
+func (g *grouping) TakeGroups(ctx context.Context, _ pglimit.Session, groups [][]pglimit.Request) ([][]pglimit.Decision, error) {
+	var texts []string
+	decisions := make([][]pglimit.Decision, len(groups))
+	for i := range groups {
+		var text []string
+		for _, r := range groups[i] {
+			text = append(text, fmt.Sprintf("%s/%s:%d", r.Limiter, r.Key, r.Tokens))
+			decisions[i] = append(decisions[i], pglimit.Decision{Allowed: true, Granted: r.Tokens, Remaining: 7})
+		}
+		texts = append(texts, strings.Join(text, " "))
+	}
+	g.mu.Lock()
+	g.asked = append(g.asked, strings.Join(texts, ", "))
+	g.mu.Unlock()
+	if g.answer != nil {
+		return g.answer(ctx, groups)
+	}
+	return decisions, nil
+}
+
+// denies makes an answer: those with RetryAfter lack tokens.
+func denies(retryAfter ...time.Duration) func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) {
+	return func(_ context.Context, groups [][]pglimit.Request) ([][]pglimit.Decision, error) {
+		decisions := make([][]pglimit.Decision, len(groups))
+		for i := range groups {
+			for _, after := range retryAfter {
+				decisions[i] = append(decisions[i], pglimit.Decision{Allowed: after == 0, RetryAfter: after, ResetAfter: after})
+			}
+		}
+		return decisions, nil
+	}
+}
+
+func TestDoAllCompletesItsRequests(t *testing.T) {
+	t.Parallel()
+	for _, off := range []bool{true, false} {
+		s := newGrouping()
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Durability = off, pglimit.Durable })
+		day := pglimit.PerHour(24)
+		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "a", Limiter: "api/day", Limit: day, Tokens: 3}, pglimit.Request{Key: "b", Tokens: 2, Unit: 2})
+		if err != nil || !g.Allowed || g.RetryAfter != 0 || g.Denied != (pglimit.Decision{}) || len(g.Decisions) != 3 {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		if want := "api/a:1 api/day/a:3 api/b:2"; len(s.asked) != 1 || s.asked[0] != want {
+			t.Errorf("asked %q, want %q", s.asked, want)
+		}
+		if d := g.Decisions[1]; d.Granted != 3 || d.Remaining != 7 || d.Limiter != "api/day" || d.Key != "a" || d.Limit != day || d.Source != pglimit.FromDatabase {
+			t.Errorf("%+v", d)
+		}
+		stats := limiter.Stats()
+		if stats.Allowed.Total() != 1 || stats.Denied.Total() != 0 || stats.RoundTrips != 1 || stats.Requests != 3 {
+			t.Errorf("%+v", stats)
+		}
+	}
+}
+
+// The answer says which limit denied, and when all would grant.
+func TestDoAllSaysWhoDenied(t *testing.T) {
+	t.Parallel()
+	s := newGrouping()
+	s.answer = denies(time.Second, time.Minute, 0)
+	limiter := newLimiter(t, s, nil)
+	g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "org"}, pglimit.Request{Key: "all"})
+	if err != nil || g.Allowed || g.RetryAfter != time.Minute || g.Denied.Key != "org" || g.Denied.Limiter != "api" || g.Decisions[0].RetryAfter != time.Second || !g.Decisions[2].Allowed {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if stats := limiter.Stats(); stats.Denied.Total() != 1 || stats.Allowed.Total() != 0 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+func TestBadGroupsAreErrors(t *testing.T) {
+	t.Parallel()
+	s := newGrouping()
+	s.check = func(limit pglimit.Limit) error {
+		if limit.Burst == 99 {
+			return &pglimit.LimitError{Limit: limit, Field: "Burst", Why: "is 99"}
+		}
+		return nil
+	}
+	limiter := newLimiter(t, s, nil)
+	day := pglimit.PerHour(24)
+	for says, requests := range map[string][]pglimit.Request{
+		"DoAll of 0 requests: a group has 1 to 1000":                                     nil,
+		"DoAll of 1001 requests":                                                         make([]pglimit.Request, 1001),
+		"request 1: pglimit: Request.Key is empty":                                       {{Key: "a"}, {}},
+		`Request.Key "a" is asked for twice: ask once, for the Tokens of both (1 and 2)`: {{Key: "a"}, {Key: "b"}, {Key: "a", Tokens: 2}},
+		`give one of them another Request.Limiter, such as "api/day"`:                    {{Key: "a"}, {Key: "a", Limit: day}},
+		"Request.Unit is 1: leave it out":                                                {{Key: "a", Unit: 1}},
+		"Request.Unit is 2: leave it out":                                                {{Key: "a", Tokens: 4, Unit: 2}},
+		"Request.Ahead is 1s: a group takes only tokens that are there":                  {{Key: "a", Ahead: time.Second}},
+		`Request.ID is "x": a request of a group cannot have one`:                        {{Key: "a", ID: "x"}},
+		"Request.Tokens is 21: more than the burst of 20":                                {{Key: "a", Tokens: 21}},
+		"Request.Tokens is -1: it must not be negative":                                  {{Key: "a", Tokens: -1}},
+		"Limit.Burst is 99":                                                              {{Key: "a", Limit: day.WithBurst(99)}},
+		"Limit.Period is -1ns":                                                           {{Key: "a", Limit: pglimit.Limit{Tokens: 1, Period: -1, Burst: 1}}},
+	} {
+		if g, err := limiter.DoAll(t.Context(), requests...); err == nil || !strings.Contains(err.Error(), says) || g.Allowed {
+			t.Errorf("%.500s: %v: want %q", fmt.Sprint(requests), err, says)
+		}
+	}
+	if len(s.asked) > 0 {
+		t.Errorf("asked %q", s.asked)
+	}
+	if _, err := newLimiter(t, &fake{}, nil).DoAll(t.Context(), pglimit.Request{Key: "a"}); !errors.Is(err, errors.ErrUnsupported) {
+		t.Error(err)
+	}
+}
+
+// A group is denied from memory if one of its buckets is known to lack tokens: the buckets that
+// lacked them in the denial of a group, and no others.
+func TestTheMemoryDeniesGroups(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newGrouping()
+		s.answer = denies(time.Second, 0)
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Memory.Off, c.Memory.TTL = false, time.Minute })
+		allowAll := func(keys ...string) pglimit.Group {
+			t.Helper()
+			var requests []pglimit.Request
+			for _, key := range keys {
+				requests = append(requests, pglimit.Request{Key: key})
+			}
+			g, err := limiter.DoAll(t.Context(), requests...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		allowAll("empty", "full")
+		s.answer = nil
+		later(300 * time.Millisecond)
+		g := allowAll("other", "empty")
+		if g.Allowed || g.Denied.Key != "empty" || g.Denied.Source != pglimit.FromMemory || g.RetryAfter > 701*time.Millisecond || g.RetryAfter < 699*time.Millisecond || g.RetryAfter != g.Denied.RetryAfter {
+			t.Errorf("%+v", g)
+		}
+		if unknown := g.Decisions[0]; !unknown.Allowed || unknown.Remaining != 0 || unknown.Granted != 0 {
+			t.Errorf("%+v", unknown)
+		}
+		if g := allowAll("other", "full"); !g.Allowed {
+			t.Errorf("%+v", g)
+		}
+		if d, err := limiter.Allow(t.Context(), "empty"); err != nil || d.Source != pglimit.FromMemory {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if stats := limiter.Stats(); stats.Denied[pglimit.FromMemory] != 2 || len(s.asked) != 2 {
+			t.Errorf("%+v, asked %q", stats, s.asked)
+		}
+		// Another limiter's bucket of the same key is another bucket.
+		if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "empty", Limiter: "other"}); err != nil || !g.Allowed {
+			t.Errorf("%+v, %v", g, err)
+		}
+		later(time.Second)
+		if g := allowAll("other", "empty"); !g.Allowed {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
+// What OnError makes of the requests of a group is made of the group: granted, if all are.
+func TestTheFallbackOfAGroup(t *testing.T) {
+	t.Parallel()
+	away := fmt.Errorf("%w: away", pglimit.ErrUnavailable)
+	partly := func(_ context.Context, r pglimit.Request, _ error) (pglimit.Decision, error) {
+		return pglimit.Decision{Allowed: r.Key == "a", Granted: r.Tokens}, nil
+	}
+	for name, test := range map[string]struct {
+		onError func(context.Context, pglimit.Request, error) (pglimit.Decision, error)
+		allowed bool
+		after   time.Duration
+	}{
+		"open":   {pglimit.FailOpen, true, 0},
+		"closed": {pglimit.FailClosed, false, time.Second},
+		"partly": {partly, false, 0},
+	} {
+		s := newGrouping()
+		s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { return nil, away }
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.OnError = test.onError })
+		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "b", Tokens: 2})
+		if err != nil || g.Allowed != test.allowed || g.RetryAfter != test.after || g.Decisions[0].Source != pglimit.FromFallback {
+			t.Errorf("%s: %+v, %v", name, g, err)
+		}
+		for i, n := range []int64{1, 2} {
+			if got := g.Decisions[i].Granted; got != n && test.allowed || got != 0 && !test.allowed {
+				t.Errorf("%s: %d granted", name, got)
+			}
+		}
+		if stats := limiter.Stats(); stats.Failed[pglimit.CauseUnavailable] != 1 || stats.Allowed.Total()+stats.Denied.Total() != 1 {
+			t.Errorf("%s: %+v", name, stats)
+		}
+	}
+	s := newGrouping()
+	s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { return nil, away }
+	if _, err := newLimiter(t, s, nil).DoAll(t.Context(), pglimit.Request{Key: "a"}); !errors.Is(err, away) {
+		t.Error(err)
+	}
+	refuses := newLimiter(t, s, func(c *pglimit.Config) {
+		c.OnError = func(context.Context, pglimit.Request, error) (pglimit.Decision, error) {
+			return pglimit.Decision{}, errNothing
+		}
+	})
+	if _, err := refuses.DoAll(t.Context(), pglimit.Request{Key: "a"}); !errors.Is(err, errNothing) {
+		t.Error(err)
+	}
+}
+
+var errNothing = errors.New("nothing")
+
+// FailLocal takes a group whole or not at all, whoever else takes.
+func TestFailLocalTakesNoPartOfAGroup(t *testing.T) {
+	t.Parallel()
+	s := newGrouping()
+	s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) {
+		return nil, pglimit.ErrUnavailable
+	}
+	s.take = fail(pglimit.ErrUnavailable)
+	slow := pglimit.Every(1000 * time.Hour)
+	limiter := newLimiter(t, s, func(c *pglimit.Config) { c.OnError, c.Limit = pglimit.FailLocal(1), slow.WithBurst(1000) })
+	var work sync.WaitGroup
+	var allowed [8]int64
+	for i := range allowed {
+		work.Go(func() {
+			for range 100 {
+				g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "plenty"}, pglimit.Request{Key: "few", Limit: slow.WithBurst(50)})
+				if err != nil {
+					t.Error(err)
+				}
+				if g.Allowed {
+					allowed[i]++
+				} else if g.Denied.Key != "few" || !g.Decisions[0].Allowed {
+					t.Errorf("%+v", g)
+				}
+			}
+		})
+	}
+	work.Wait()
+	var total int64
+	for _, n := range allowed {
+		total += n
+	}
+	if total != 50 {
+		t.Errorf("%d groups were granted, want 50", total)
+	}
+	if d, err := limiter.Peek(t.Context(), "plenty"); err != nil || d.Remaining != 950 {
+		t.Errorf("%+v, %v: want 950 remaining", d, err)
+	}
+}
+
+// Decisions that cannot be are errors.
+func TestNonsenseAboutAGroupIsAnError(t *testing.T) {
+	t.Parallel()
+	granted := pglimit.Decision{Allowed: true, Granted: 1}
+	for name, decisions := range map[string][][]pglimit.Decision{
+		"no groups":    {},
+		"no decisions": {nil},
+		"a part":       {{granted, {}}},
+		"too many":     {{granted, granted, granted}},
+		"too much":     {{granted, {Allowed: true, Granted: 2}}},
+		"negative":     {{{RetryAfter: -1}, {}}},
+	} {
+		s := newGrouping()
+		s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { return decisions, nil }
+		if g, err := newLimiter(t, s, nil).DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "b"}); err == nil {
+			t.Errorf("%s: %+v", name, g)
+		}
+	}
+	s := newGrouping()
+	s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { panic("nonsense") }
+	limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off = false })
+	if _, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}); err == nil || !strings.Contains(err.Error(), "panicked: nonsense") {
+		t.Error(err)
+	}
+	s.answer = nil
+	if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}); err != nil || !g.Allowed {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+// A group counts as one caller. Its time is limited, and the end of the Limiter is its end.
+func TestAGroupWaitsAsOneCaller(t *testing.T) {
+	t.Parallel()
+	for _, off := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newGrouping()
+			s.answer = func(ctx context.Context, _ [][]pglimit.Request) ([][]pglimit.Decision, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Timeout, c.MaxWaiting = off, time.Second, 1 })
+			group := []pglimit.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}}
+			failed := make(chan error, 1)
+			go func() {
+				_, err := limiter.DoAll(t.Context(), group...)
+				failed <- err
+			}()
+			synctest.Wait()
+			if waiting := limiter.Stats().Waiting; waiting != 1 {
+				t.Errorf("%d are waiting", waiting)
+			}
+			if _, err := limiter.DoAll(t.Context(), group...); !errors.Is(err, pglimit.ErrOverloaded) {
+				t.Error(err)
+			}
+			if err := <-failed; !errors.Is(err, pglimit.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			if err := limiter.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if _, err := limiter.DoAll(t.Context(), group...); !errors.Is(err, pglimit.ErrClosed) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Tokens of a group whose caller has left are given back, and forgotten by the memory.
+func TestAGroupThatNobodyWaitsForIsGivenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newGrouping()
+		s.answer = func(_ context.Context, groups [][]pglimit.Request) ([][]pglimit.Decision, error) {
+			time.Sleep(time.Second)
+			return [][]pglimit.Decision{{{Allowed: true, Granted: 1}, {Allowed: true, Granted: 4, RetryAfter: time.Minute}}}, nil
+		}
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Memory.Off = false, false })
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := limiter.DoAll(ctx, pglimit.Request{Key: "a"}, pglimit.Request{Key: "b", Tokens: 4}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		later(2 * time.Second)
+		if len(s.refunds) != 2 || s.refunds[0].Tokens != 1 || s.refunds[1].Tokens != 4 {
+			t.Errorf("%+v", s.refunds)
+		}
+		if stats := limiter.Stats(); stats.GivenBack != 5 || stats.LostTokens != 0 {
+			t.Errorf("%+v", stats)
+		}
+		if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "b", Tokens: 4}); err != nil || !g.Allowed {
+			t.Errorf("%+v, %v", g, err)
+		}
+	})
+}

@@ -1,0 +1,574 @@
+package pglimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// wants so many tokens of each key, in order: "a:2 b:0 c:6/2" is 2 of a, a peek at b, and of c
+// as many units of 2 as there are of 6.
+func wants(t *testing.T, text string) (requests []pglimit.Request) {
+	t.Helper()
+	for word := range strings.FieldsSeq(text) {
+		var r pglimit.Request
+		key, rest, _ := strings.Cut(word, ":")
+		if n, err := fmt.Sscanf(rest, "%d/%d", &r.Tokens, &r.Unit); n == 0 {
+			t.Fatal(err)
+		}
+		r.Key = key
+		requests = append(requests, r)
+	}
+	return requests
+}
+
+// granted of each request: "2 - 4/3" is 2, denied, 4 with 3 remaining.
+func granted(decisions []pglimit.Decision) string {
+	var texts []string
+	for _, d := range decisions {
+		text := "-"
+		if d.Allowed {
+			text = fmt.Sprint(d.Granted)
+		}
+		texts = append(texts, fmt.Sprintf("%s/%d", text, d.Remaining))
+	}
+	return strings.Join(texts, " ")
+}
+
+// bothWays is a test of a Limiter whose requests go out by themselves, and of one that combines.
+func bothWays(t *testing.T, test func(t *testing.T, change func(*pglimit.Config))) {
+	for name, off := range map[string]bool{"alone": true, "combining": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				test(t, func(c *pglimit.Config) { c.Combine.Off, c.Combine.Lanes = off, 1 })
+			})
+		})
+	}
+}
+
+func TestTakeDecidesInOrderAndInOneCall(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ ask, alone, combined, want string }{
+		{"a:1 b:2 c:0", "a:1 b:2 c:0/1", "a:1 b:2 c:0/1", "1/2 2/18 0/7"},
+		{"c:7 b:1 a:1", "c:7 b:1 a:1", "c:7 b:1 a:1", "7/0 1/19 1/2"},
+		{"a:2 b:1 a:2 a:1 a:1", "a:2 b:1 a:2 a:1 a:1", "a:4/2 b:1 a:2/1", "2/1 1/19 -/1 1/0 -/0"}, // of one key in their order
+		{"a:4", "a:4", "a:4", "-/3"}, // Unit 0: all or nothing
+		{"c:10/2 a:3/2 b:20/1", "c:10/2 a:2 b:20/1", "c:10/2 a:2 b:20/1", "6/1 2/1 20/0"}, // as many units as there are
+		{"c:3/2 c:3/2 c:2/1", "c:2 c:2 c:2/1", "c:4/2 c:2/1", "2/5 2/3 2/1"},              // whole ones
+		{"c:0/7 c:0/8 z:0", "c:0/7 c:0/8 z:0/1", "c:0/7 c:0/8 z:0/1", "0/7 -/7 -/0"},
+	} {
+		bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+			there := map[string]int64{"a": 3, "b": 20, "c": 7}
+			strategy := &fake{take: func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+				decisions, err := buckets(there)(ctx, requests)
+				for i, r := range requests {
+					if r.Tokens == 0 {
+						decisions[i].Allowed = there[r.Key] >= r.Unit
+					}
+				}
+				return decisions, err
+			}}
+			limiter := newLimiter(t, strategy, change)
+			decisions, err := limiter.DoEach(t.Context(), wants(t, test.ask)...)
+			if got := granted(decisions); err != nil || got != test.want {
+				t.Errorf("%s: %s, %v; want %s", test.ask, got, err, test.want)
+			}
+			want := test.combined
+			var c pglimit.Config
+			if change(&c); c.Combine.Off {
+				want = test.alone
+			}
+			if len(strategy.taken) != 1 || strategy.asked(0) != want {
+				t.Errorf("%s: %d calls, asked %s, want %s", test.ask, len(strategy.taken), strategy.asked(0), want)
+			}
+			for _, d := range decisions {
+				if d.Source != pglimit.FromDatabase || d.Limit != limiter.Limit() {
+					t.Errorf("%+v", d)
+				}
+			}
+		})
+	}
+}
+
+// What is asked in one Take arrives at once, so a lane needs one call for its share of it.
+func TestTakeNeedsOneCallOfEachLane(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lanes, keys = 8, 200
+		strategy := &fake{take: func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+			time.Sleep(time.Millisecond)
+			decisions := make([]pglimit.Decision, len(requests))
+			for i, r := range requests {
+				_, _ = fmt.Sscanf(r.Key, "k%d", &decisions[i].Remaining)
+			}
+			return decisions, nil
+		}}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Combine.Off, c.Combine.Lanes = false, lanes })
+		var requests []pglimit.Request
+		for key := range keys {
+			requests = append(requests, pglimit.Request{Key: fmt.Sprint("k", key), Tokens: 1})
+		}
+		began := time.Now()
+		decisions, err := limiter.DoEach(t.Context(), requests...)
+		if took := time.Since(began); err != nil || took != time.Millisecond || len(strategy.taken) != lanes {
+			t.Errorf("%d calls, one after another, in %v, %v", len(strategy.taken), took, err)
+		}
+		for key, d := range decisions {
+			if d.Remaining != int64(key) {
+				t.Errorf("k%d has the decision of k%d", key, d.Remaining)
+			}
+		}
+	})
+}
+
+// Several who want the same key, one of them as many units as there are.
+func TestWhatIsTakenInPartIsSharedOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(buckets(map[string]int64{"a": 7, "b": 5}))
+		c := combining(t, s, nil)
+		c.ask(t.Context(), "z", 1)
+		first := c.ask(t.Context(), "a", 2)
+		var part []pglimit.Decision
+		var err error
+		go func() { part, err = c.limiter.DoEach(t.Context(), wants(t, "a:6/2 b:9/3")...) }()
+		synctest.Wait()
+		last := c.ask(t.Context(), "a", 2)
+		s.finish()
+		if s.asked(1) != "a:10/2 b:9/3" {
+			t.Errorf("asked %s", s.asked(1))
+		}
+		s.finish()
+		if !first.Allowed || first.Granted != 2 || first.Remaining != 5 {
+			t.Errorf("first: %+v", first)
+		}
+		if got := granted(part); err != nil || got != "4/1 3/2" {
+			t.Errorf("in part: %s, %v", got, err)
+		}
+		if last.err != nil || last.Allowed || last.Granted != 0 || last.Remaining != 1 {
+			t.Errorf("last: %+v", last)
+		}
+		if stats := c.limiter.Stats(); len(s.refunds) > 0 || stats.LostTokens+stats.GivenBack+stats.PassedOnTokens > 0 {
+			t.Errorf("gave back %v: %+v", s.refunds, stats)
+		}
+	})
+}
+
+// What this process knows goes nowhere, the rest is asked.
+func TestTakeAnswersWhatIsKnownWithoutACall(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		strategy := &fake{take: buckets(map[string]int64{"a": 20, "few": 3})}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.Memory.Off = false })
+		if d, err := limiter.AllowN(t.Context(), "few", 5); err != nil || d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "few:5 a:1 few:6 few:0")...)
+		if err != nil || granted(decisions) != "-/3 1/19 -/3 -/3" || strategy.asked(1) != "a:1 few:0/1" {
+			t.Errorf("%s, %v, asked %s", granted(decisions), err, strategy.asked(1))
+		}
+		for i, source := range []pglimit.Source{pglimit.FromMemory, pglimit.FromDatabase, pglimit.FromMemory, pglimit.FromDatabase} {
+			if decisions[i].Source != source {
+				t.Errorf("%d: %v", i, decisions[i].Source)
+			}
+		}
+		if decisions, err := limiter.DoEach(t.Context(), wants(t, "few:5 few:7")...); err != nil || len(decisions) != 2 || len(strategy.taken) != 2 {
+			t.Errorf("%+v, %v, %d calls", decisions, err, len(strategy.taken))
+		}
+		// That five are not there says nothing of two: of six in units of two there are some.
+		if decisions, err := limiter.DoEach(t.Context(), wants(t, "few:6/2")...); err != nil || granted(decisions) != "2/1" {
+			t.Errorf("%s, %v", granted(decisions), err)
+		}
+		// Now it is known that two are not, and so no units of two, or of more.
+		if decisions, err := limiter.DoEach(t.Context(), wants(t, "few:6/2 few:9/3")...); err != nil || granted(decisions) != "-/1 -/1" || len(strategy.taken) != 3 ||
+			decisions[0].RetryAfter > 100*time.Millisecond || decisions[1].RetryAfter < 100*time.Millisecond || decisions[1].RetryAfter > 200*time.Millisecond {
+			t.Errorf("%+v, %v, %d calls", decisions, err, len(strategy.taken))
+		}
+	})
+}
+
+func TestTakeSpendsLeases(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank()
+		limiter := leasing(t, b, pglimit.PerSecond(1000))
+		load(t, limiter, 2*time.Millisecond, time.Second)
+		calls, before, began := len(b.taken), limiter.Stats(), time.Now()
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 a:2")...)
+		if err != nil || len(decisions) != 2 || decisions[0].Source != pglimit.FromLease || decisions[1].Source != pglimit.FromLease || decisions[1].Granted != 2 {
+			t.Errorf("%+v, %v", decisions, err)
+		}
+		if since := limiter.Stats().Since(before); len(b.taken) != calls || time.Since(began) > 0 || since.Allowed[pglimit.FromLease] != 2 || since.Allowed.Total() != 2 {
+			t.Errorf("%d calls, %+v", len(b.taken)-calls, since)
+		}
+		// A peek says what this process could have: what it has set aside, too.
+		decisions, err = limiter.DoEach(t.Context(), wants(t, "a:0")...)
+		peek, _ := limiter.Peek(t.Context(), "a")
+		if err != nil || len(decisions) != 1 || !decisions[0].Allowed || peek.Remaining-decisions[0].Remaining > 10 || decisions[0].Remaining-b.left(limiter.Limit()) < 5 {
+			t.Errorf("%+v, %v; the other way %+v, %d in the bucket", decisions, err, peek, b.left(limiter.Limit()))
+		}
+	})
+}
+
+// The request that is at fault is named, and nothing is sent.
+func TestTakeTurnsAwayWhatCannotBeAnswered(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		bad         pglimit.Request
+		field, says string
+	}{
+		{pglimit.Request{Key: "k", Tokens: 1, Limiter: "w\x00b"}, "Limiter", `pglimit: Request.Limiter "w\x00b" has a NUL byte, which Postgres cannot store`},
+		{pglimit.Request{Key: "k", Tokens: 3, Limit: pglimit.PerSecond(2)}, "Tokens", "pglimit: Request.Tokens is 3: more than the burst of 2 (2/1s) could never be granted"},
+		{pglimit.Request{Tokens: 1}, "Key", "pglimit: Request.Key is empty: name it, with a constant if there is only one"},
+		{pglimit.Request{Key: "a\x00b", Tokens: 1}, "Key", `pglimit: Request.Key "a\x00b" has a NUL byte, which Postgres cannot store`},
+		{pglimit.Request{Key: "\xff", Tokens: 1}, "Key", `pglimit: Request.Key "\xff" is not valid UTF-8: encode bytes, as hex for instance`},
+		{pglimit.Request{Key: "k", Tokens: -1}, "Tokens", "pglimit: Request.Tokens is -1: it must not be negative"},
+		{pglimit.Request{Key: "k", Tokens: 21}, "Tokens", "pglimit: Request.Tokens is 21: more than the burst of 20 (10/1s burst 20) could never be granted"},
+		{pglimit.Request{Key: "k", Tokens: 2, Unit: -1}, "Unit", "pglimit: Request.Unit is -1: it must not be negative"},
+		{pglimit.Request{Key: "k", Tokens: 2, Unit: 3}, "Unit", "pglimit: Request.Unit is 3: it must not be larger than Tokens, which is 2"},
+		{pglimit.Request{Key: "k", Tokens: 1, Durability: 7}, "Durability", "pglimit: Request.Durability is 7: it must be Relaxed or Durable"},
+		{pglimit.Request{Key: "k", Tokens: 1, Durability: -1}, "Durability", "pglimit: Request.Durability is -1: it must be Relaxed or Durable"},
+	} {
+		strategy := &fake{}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
+		good := pglimit.Request{Limiter: "api", Key: "k", Limit: limiter.Limit(), Tokens: 1, Unit: 1}
+		decisions, err := limiter.DoEach(t.Context(), good, good, test.bad, good)
+		var bad *pglimit.RequestError
+		if !errors.As(err, &bad) || bad.Field != test.field || err.Error() != "request 2: "+test.says || decisions != nil {
+			t.Errorf("%v, %v\nwant request 2: %s", decisions, err, test.says)
+		}
+		if stats := limiter.Stats(); len(strategy.taken) > 0 || stats.Allowed.Total()+stats.Denied.Total()+stats.Failed.Total() > 0 {
+			t.Errorf("sent %v: %+v", strategy.taken, stats)
+		}
+	}
+}
+
+func TestTakeOfNothingIsNothing(t *testing.T) {
+	t.Parallel()
+	strategy := &fake{take: fail(errDown)}
+	limiter := newLimiter(t, strategy, nil)
+	if decisions, err := limiter.DoEach(t.Context()); decisions != nil || err != nil || len(strategy.taken) > 0 {
+		t.Errorf("%v, %v, %d calls", decisions, err, len(strategy.taken))
+	}
+}
+
+// A bucket that is to blame fails its own request.
+func TestOneRequestsFaultIsItsOwn(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		errRow := fmt.Errorf("%w: a bad row", pglimit.ErrNothingTaken)
+		there := map[string]int64{"a": 3, "b": 20, "c": 7}
+		strategy := &fake{take: func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+			if slices.ContainsFunc(requests, func(r pglimit.Request) bool { return r.Key == "bad" }) {
+				return nil, errRow
+			}
+			return buckets(there)(ctx, requests)
+		}}
+		limiter := newLimiter(t, strategy, change)
+		ask := wants(t, "a:2 bad:1 a:2 c:7 bad:2")
+		decisions, err := limiter.DoEach(t.Context(), ask...)
+		if got := granted(decisions); got != "2/1 -/0 -/1 7/0 -/0" || decisions[1] != (pglimit.Decision{}) {
+			t.Errorf("%s", got)
+		}
+		if !errors.Is(err, errRow) || err.Error() != fmt.Sprintf("request 1: %v\nrequest 4: %v", errRow, errRow) {
+			t.Error(err)
+		}
+		if stats := limiter.Stats(); stats.Failed[pglimit.CauseRefused] != 2 || stats.Failed.Total() != 2 || decided(stats) != 3 {
+			t.Errorf("%+v", stats)
+		}
+		// And OnError is asked of it alone.
+		onError := asked{answer: pglimit.FailOpen}
+		limiter = newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.OnError = onError.onError })
+		decisions, err = limiter.DoEach(t.Context(), wants(t, "bad:4/2 b:1 bad:3")...)
+		if got := granted(decisions); err != nil || got != "4/0 1/19 3/0" || decisions[0].Source != pglimit.FromFallback || decisions[1].Source != pglimit.FromDatabase {
+			t.Errorf("%s, %v", got, err)
+		}
+		if len(onError.requests) != 2 || onError.requests[0].Key != "bad" || onError.requests[0].Tokens != 4 || onError.requests[0].Unit != 2 || onError.requests[1].Tokens != 3 || !errors.Is(onError.errs[0], errRow) {
+			t.Errorf("%+v", onError)
+		}
+	})
+}
+
+// A row that somebody holds is waited for, and the others do not wait with it.
+func TestTakeOfAKeyThatIsLocked(t *testing.T) {
+	t.Parallel()
+	for _, breaker := range []bool{true, false} {
+		bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+			s := newTable(t)
+			s.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+				if err := ctx.Err(); err != nil {
+					return nil, err
+				}
+				return s.decide(ctx, requests)
+			}
+			limiter := newLimiter(t, s, func(c *pglimit.Config) { change(c); c.Timeout, c.Breaker.Off = time.Second, !breaker })
+			release := s.hold("held")
+			time.AfterFunc(500*time.Millisecond, release)
+			decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 held:1 b:2 held:2")...)
+			if got := granted(decisions); err != nil || got != "1/0 1/0 2/0 2/0" {
+				t.Errorf("%s, %v", got, err)
+			}
+			var order []int64
+			for _, call := range s.taken {
+				if call[0].Key == "held" && len(call) == 1 && !call[0].Impatient {
+					order = append(order, call[0].Tokens)
+				}
+			}
+			var c pglimit.Config
+			if change(&c); c.Combine.Off && !slices.Equal(order, []int64{1, 2}) {
+				t.Errorf("patiently asked for %v", order)
+			}
+			defer s.hold("held")()
+			decisions, err = limiter.DoEach(t.Context(), wants(t, "held:1 a:1 b:2")...)
+			if got := granted(decisions); got != "-/0 1/0 2/0" || err == nil || !strings.HasPrefix(err.Error(), "request 0: ") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s, %v", got, err)
+			}
+			if stats := limiter.Stats(); stats.Open != 0 {
+				t.Errorf("%+v", stats)
+			}
+			later(time.Second)
+		})
+	}
+}
+
+// An outage is not asked about request by request.
+func TestTakeInAnOutageIsOneCall(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		strategy := &fake{take: fail(errDown)}
+		limiter := newLimiter(t, strategy, change)
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1 c:1")...)
+		if !errors.Is(err, errDown) || strings.Count(err.Error(), "request ") != 3 || len(decisions) != 3 || decisions[0] != (pglimit.Decision{}) || len(strategy.taken) != 1 {
+			t.Errorf("%v, %v, %d calls", decisions, err, len(strategy.taken))
+		}
+	})
+}
+
+func TestTakeHasOneTimeLimit(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		strategy := &fake{take: func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+			if len(requests) > 1 {
+				time.Sleep(600 * time.Millisecond)
+				return nil, pglimit.ErrNothingTaken
+			}
+			select {
+			case <-time.After(600 * time.Millisecond):
+				return grantAll(ctx, requests)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.Timeout = 1500 * time.Millisecond })
+		began := time.Now()
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1 c:1")...)
+		if took := time.Since(began); took != 1500*time.Millisecond {
+			t.Errorf("after %v", took)
+		}
+		timeout := "pglimit: no decision within Config.Timeout (1.5s): context deadline exceeded"
+		if got := granted(decisions); got != "1/0 -/0 -/0" || err == nil || err.Error() != "request 1: "+timeout+"\nrequest 2: "+timeout {
+			t.Errorf("%s, %v", got, err)
+		}
+		later(time.Minute)
+	})
+}
+
+func TestTakeWhenTheCallerLeaves(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		onError := asked{answer: pglimit.FailOpen}
+		limiter := newLimiter(t, &fake{take: until(context.Context.Err)}, func(c *pglimit.Config) { change(c); c.OnError = onError.onError })
+		ctx, leave := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, leave)
+		began := time.Now()
+		decisions, err := limiter.DoEach(ctx, wants(t, "a:1 b:1")...)
+		if took := time.Since(began); took != time.Second || !errors.Is(err, context.Canceled) || granted(decisions) != "-/0 -/0" || len(onError.errs) > 0 {
+			t.Errorf("%v, %v after %v, asked %v", decisions, err, took, onError.errs)
+		}
+		if stats := limiter.Stats(); stats.Canceled != 2 || stats.Failed.Total() != 0 || stats.Waiting != 0 {
+			t.Errorf("%+v", stats)
+		}
+		later(time.Minute)
+	})
+}
+
+func TestTakeAfterClose(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		strategy := &fake{}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.OnError = pglimit.FailOpen })
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1")...)
+		if !errors.Is(err, pglimit.ErrClosed) || strings.Count(err.Error(), "request ") != 2 || len(strategy.taken) > 0 || limiter.Stats().Waiting != 0 {
+			t.Errorf("%v, %d calls, %+v", err, len(strategy.taken), limiter.Stats())
+		}
+	})
+}
+
+// Where there is no room for all of its requests, none is asked about: each of them waits.
+func TestTakeOfMoreThanMayWait(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		strategy := &fake{take: grantAll}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.MaxWaiting = 2 })
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1 c:1 d:1")...)
+		if got := granted(decisions); got != "-/0 -/0 -/0 -/0" || !errors.Is(err, pglimit.ErrOverloaded) || strings.Count(err.Error(), "request ") != 4 || len(strategy.taken) > 0 {
+			t.Errorf("%s, %v", got, err)
+		}
+		if decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1")...); err != nil || granted(decisions) != "1/0 1/0" {
+			t.Errorf("when there is room again: %v, %v", decisions, err)
+		}
+		if stats := limiter.Stats(); stats.Waiting != 0 || stats.Failed[pglimit.CauseOverloaded] != 4 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// A transaction that has failed decides nothing more: no request is asked about again.
+func TestTakeInATransaction(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []error{nil, fmt.Errorf("%w: a bad row", pglimit.ErrNothingTaken), errDown} {
+		strategy := &fake{take: grantAll}
+		if fails != nil {
+			strategy.take = fail(fails)
+		}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) {
+			c.Combine.Off, c.Memory.Off, c.Breaker.Off, c.OnError = false, false, false, pglimit.FailOpen
+		})
+		decisions, err := limiter.On(pglimit.InTx(pglimitTx{})).DoEach(t.Context(), wants(t, "a:1 b:2 a:3")...)
+		if len(strategy.taken) != 1 || strategy.asked(0) != "a:1 b:2 a:3" || strategy.taken[0][0].Impatient {
+			t.Errorf("%d calls, %v", len(strategy.taken), strategy.taken)
+		}
+		if fails == nil {
+			if got := granted(decisions); err != nil || got != "1/0 2/0 3/0" {
+				t.Errorf("%s, %v", got, err)
+			}
+			continue
+		}
+		if got := granted(decisions); got != "-/0 -/0 -/0" || !errors.Is(err, fails) || strings.Count(err.Error(), "request ") != 3 {
+			t.Errorf("%s, %v", got, err)
+		}
+	}
+	if _, err := newLimiter(t, &fake{}, nil).On(pglimit.InTx(nil)).DoEach(t.Context(), wants(t, "a:1 b:1")...); err == nil || !strings.Contains(err.Error(), "got nil") {
+		t.Errorf("on nothing: %v", err)
+	}
+}
+
+func TestTheDurabilityOfATakeIsTheStronger(t *testing.T) {
+	t.Parallel()
+	for _, own := range []pglimit.Durability{pglimit.Relaxed, pglimit.Durable} {
+		strategy := &fake{}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Durability = own })
+		_, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1, Durability: pglimit.Durable})
+		if err != nil || strategy.taken[0][0].Durability != own || strategy.taken[0][1].Durability != pglimit.Durable {
+			t.Errorf("%v: %+v, %v", own, strategy.taken, err)
+		}
+	}
+}
+
+// What the caller wrote stays as it was, and what it may not say is not believed.
+func TestTakeLeavesTheRequestsAlone(t *testing.T) {
+	t.Parallel()
+	strategy := &fake{}
+	limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Breaker.Off = false })
+	requests := []pglimit.Request{{Key: "a", Tokens: 2}, {Key: "b", Tokens: 1, Impatient: true}}
+	before := slices.Clone(requests)
+	if _, err := limiter.DoEach(t.Context(), requests...); err != nil || !slices.Equal(requests, before) {
+		t.Errorf("%+v, %v", requests, err)
+	}
+	if strategy.taken[0][1].Impatient {
+		t.Errorf("%+v", strategy.taken)
+	}
+}
+
+// Once a request of a key has to be sent, those behind it are sent behind it, whatever of them
+// this process could have answered.
+func TestTakeKeepsTheOrderOfAKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // what the memory knows
+		strategy := &fake{take: buckets(map[string]int64{"a": 3, "b": 9})}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Memory.Off = false })
+		if d, err := limiter.AllowN(t.Context(), "a", 5); err != nil || d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:5 a:1 b:1 a:5")...)
+		if err != nil || granted(decisions) != "-/3 1/2 1/8 -/2" || strategy.asked(1) != "a:1 b:1 a:5" || decisions[0].Source != pglimit.FromMemory || decisions[3].Source != pglimit.FromDatabase {
+			t.Errorf("%+v, %v, asked %s", decisions, err, strategy.asked(1))
+		}
+	})
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { // what is leased
+		b := newBank()
+		limiter := newLimiter(t, b, func(c *pglimit.Config) { change(c); c.Leases.On, c.Limit = true, perHour(1000) })
+		load(t, limiter, time.Millisecond, 100*time.Millisecond)
+		if b.setAside() == 0 {
+			t.Fatal("there is no lease")
+		}
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 a:300 a:1")...)
+		if err != nil || granted(decisions[1:]) != "300/599 1/598" || b.asked(len(b.taken)-1) != "a:300 a:1" {
+			t.Errorf("%+v, %v, asked %s", decisions, err, b.asked(len(b.taken)-1))
+		}
+		for i, source := range []pglimit.Source{pglimit.FromLease, pglimit.FromDatabase, pglimit.FromDatabase} {
+			if decisions[i].Source != source {
+				t.Errorf("%d: %v", i, decisions[i].Source)
+			}
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { // what becomes busy by the Take itself
+		b := newBank()
+		limiter := newLimiter(t, b, func(c *pglimit.Config) { change(c); c.Leases.On, c.Limit = true, perHour(1000) })
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 a:1 a:1 a:1 a:1 a:1 a:1")...)
+		if got := granted(decisions); err != nil || got != "1/999 1/998 1/997 1/996 1/995 1/994 1/993" {
+			t.Errorf("%s, %v", got, err)
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// As many leases are fetched at once as may be under way, which is four.
+func TestTakeFetchesLeasesAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		strategy := creditor{&fake{take: grantAll}, func(r pglimit.LeaseRequest) pglimit.Lease {
+			time.Sleep(20 * time.Millisecond)
+			now := time.Now()
+			return pglimit.Lease{Tokens: r.Tokens, At: now, Until: now.Add(r.TTL)}
+		}}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.Leases.On = true })
+		keys := strings.Fields("a b c d e f g h")
+		for _, key := range keys {
+			for range 4 { // the next makes it busy
+				if d, err := limiter.Allow(t.Context(), key); err != nil || d.Source != pglimit.FromDatabase {
+					t.Errorf("%+v, %v", d, err)
+				}
+			}
+		}
+		began := time.Now()
+		decisions, err := limiter.DoEach(t.Context(), wants(t, strings.Join(keys, ":1 ")+":1")...)
+		if took := time.Since(began); err != nil || took != 40*time.Millisecond {
+			t.Errorf("%v after %v", err, took)
+		}
+		for i, d := range decisions {
+			if !d.Allowed || d.Source != pglimit.FromLease {
+				t.Errorf("%s: %+v", keys[i], d)
+			}
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,337 @@
+package pglimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// onceFake charges once, and blocks, in name: it does as it is told, and remembers what it was asked.
+type onceFake struct {
+	*fake
+	alone func(context.Context, pglimit.Request) (pglimit.Decision, error)
+
+	mu    sync.Mutex
+	asked []pglimit.Request
+	ttl   time.Duration
+	block pglimit.Block
+	most  int // calls under way at once
+	now   int
+}
+
+func (f *onceFake) decide(ctx context.Context, r pglimit.Request) (pglimit.Decision, error) {
+	f.mu.Lock()
+	f.asked = append(f.asked, r)
+	f.now++
+	f.most = max(f.most, f.now)
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		f.now--
+		f.mu.Unlock()
+	}()
+	if f.alone == nil {
+		return pglimit.Decision{Allowed: r.Tokens > 0, Granted: r.Tokens}, nil
+	}
+	return f.alone(ctx, r)
+}
+
+func (f *onceFake) Check(r *pglimit.Request) error {
+	return f.checkBut(r, func(r *pglimit.Request) { r.ID, r.Block = "", nil })
+}
+
+func (f *onceFake) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	if len(requests) > 1 || requests[0].ID == "" && requests[0].Block == nil {
+		return f.fake.Take(ctx, session, requests)
+	}
+	r := requests[0]
+	f.mu.Lock()
+	f.ttl = r.IDTTL
+	if r.Block != nil {
+		f.block = *r.Block
+	}
+	f.mu.Unlock()
+	r.IDTTL, r.Block = 0, nil
+	d, err := f.decide(ctx, r)
+	return []pglimit.Decision{d}, err
+}
+
+// then answers with the decision.
+func then(d pglimit.Decision) func(context.Context, pglimit.Request) (pglimit.Decision, error) {
+	return func(context.Context, pglimit.Request) (pglimit.Decision, error) { return d, nil }
+}
+
+var loginBlock = pglimit.Block{After: 3, Within: time.Minute, For: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}
+
+func withBlock(c *pglimit.Config) { c.Block, c.Memory.Off, c.Combine.Off = loginBlock, false, false }
+
+// A request with an ID reaches the strategy as it is, in a round trip of its own.
+func TestARequestWithAnIDGoesOutAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &onceFake{fake: &fake{take: grantAll}}
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Memory.Off, c.Combine.Off, c.IDTTL = false, false, time.Hour })
+		d, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
+		want := pglimit.Request{Limiter: "api", Key: "k", Limit: limiter.Limit(), Tokens: 1, Unit: 1, ID: "id"}
+		if err != nil || !d.Allowed || d.Limit != limiter.Limit() || len(s.asked) != 1 || s.asked[0] != want || s.ttl != time.Hour {
+			t.Errorf("%+v, %v; asked %+v for %v", d, err, s.asked, s.ttl)
+		}
+		decisions, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 2, ID: "id"}, pglimit.Request{Key: "c", Tokens: 3})
+		if err != nil || decisions[0].Granted != 1 || decisions[1].Granted != 2 || decisions[2].Granted != 3 {
+			t.Errorf("%+v, %v", decisions, err)
+		}
+		if stats := limiter.Stats(); len(s.asked) != 2 || s.asked[1].ID != "id" || s.asked[1].Tokens != 2 || stats.Requests != 4 || decided(stats) != 4 {
+			t.Errorf("asked alone: %+v, together: %+v; %+v", s.asked, s.taken, stats)
+		}
+		for _, together := range s.taken {
+			for _, r := range together {
+				if r.ID != "" {
+					t.Errorf("sent with others: %+v", r)
+				}
+			}
+		}
+	})
+}
+
+// Neither the memory of denials answers it, nor is its grant remembered, which may be an earlier
+// one. Its denial is.
+func TestWhatIsRememberedOfARequestWithAnID(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		empty := pglimit.Decision{RetryAfter: time.Second, ResetAfter: 3 * time.Second}
+		s := &onceFake{fake: &fake{take: answer(empty)}}
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Memory.Off = false })
+		granted := empty
+		granted.Allowed, granted.Granted = true, 1
+		s.alone = then(granted)
+		ask := func(what string, ask func() (pglimit.Decision, error), source pglimit.Source, allowed bool) {
+			t.Helper()
+			if d, err := ask(); err != nil || d.Source != source || d.Allowed != allowed {
+				t.Errorf("%s: %+v, %v", what, d, err)
+			}
+		}
+		withID := func() (pglimit.Decision, error) {
+			return limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
+		}
+		without := func() (pglimit.Decision, error) { return limiter.Allow(t.Context(), "k") }
+		ask("a grant", withID, pglimit.FromDatabase, true)
+		ask("it is not remembered", without, pglimit.FromDatabase, false)
+		ask("that denial is", without, pglimit.FromMemory, false)
+		ask("but not for an ID", withID, pglimit.FromDatabase, true)
+		time.Sleep(2 * time.Second)
+		s.alone = then(empty)
+		ask("a denial", withID, pglimit.FromDatabase, false)
+		ask("is remembered", without, pglimit.FromMemory, false)
+	})
+}
+
+func TestIDsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	// What another request was granted is no outage: OnError is not asked.
+	clash := &onceFake{fake: &fake{}, alone: func(context.Context, pglimit.Request) (pglimit.Decision, error) {
+		return pglimit.Decision{}, &pglimit.RequestError{Field: "ID", Why: "is taken"}
+	}}
+	limiter := newLimiter(t, clash, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
+	for id, want := range map[string]string{
+		"\x00":                   `pglimit: Request.ID "\x00" has a NUL byte, which Postgres cannot store`,
+		strings.Repeat("i", 129): "pglimit: Request.ID has 129 bytes: at most 128 are allowed (hash what is longer)",
+		"id":                     "pglimit: Request.ID is taken",
+	} {
+		_, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: id})
+		if bad := (*pglimit.RequestError)(nil); !errors.As(err, &bad) || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if stats := limiter.Stats(); stats.Failed.Total() != 0 {
+		t.Errorf("%+v", stats)
+	}
+	unable := newLimiter(t, &fake{}, nil)
+	_, err := unable.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
+	_, several := unable.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 1}, pglimit.Request{Key: "l", Tokens: 1, ID: "id"})
+	for _, err := range []error{err, several} {
+		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "the strategy fake cannot charge a request with an ID once") {
+			t.Error(err)
+		}
+	}
+	blocking := newLimiter(t, &onceFake{fake: &fake{}}, withBlock)
+	for what, r := range map[string]pglimit.Request{
+		`ID is "id": a Limiter with Config.Block`: {Key: "k", Tokens: 1, ID: "id"},
+		"Unit is 1: with Config.Block":            {Key: "k", Tokens: 2, Unit: 1},
+	} {
+		_, err := blocking.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 1}, r)
+		if bad := (*pglimit.RequestError)(nil); !errors.As(err, &bad) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v: want it to say %s", err, what)
+		}
+	}
+}
+
+// It waits no longer than others do, and counts as one who waits. A panic is its own.
+func TestARequestThatGoesAloneIsWatched(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &onceFake{fake: &fake{}, alone: func(ctx context.Context, r pglimit.Request) (pglimit.Decision, error) {
+			if r.ID == "panic" {
+				panic("at the strategy")
+			}
+			<-ctx.Done()
+			return pglimit.Decision{}, ctx.Err()
+		}}
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Timeout, c.MaxWaiting, c.Breaker.Off = time.Second, 1, false })
+		if _, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "panic"}); err == nil || !strings.Contains(err.Error(), "panicked") {
+			t.Error(err)
+		}
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			began := time.Now()
+			if _, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"}); !errors.Is(err, pglimit.ErrUnavailable) || time.Since(began) > time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+		})
+		synctest.Wait()
+		if _, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"}); !errors.Is(err, pglimit.ErrOverloaded) {
+			t.Error(err)
+		}
+		waiting.Wait()
+	})
+}
+
+// Those of a Take go out on as many connections as there are lanes, and one after another for a key
+// and in a transaction.
+func TestHowManyGoAloneAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &onceFake{fake: &fake{}, alone: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
+			time.Sleep(time.Millisecond)
+			return pglimit.Decision{Allowed: true, Granted: r.Tokens}, nil
+		}}
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Lanes = 3 })
+		var requests []pglimit.Request
+		for i := range 9 {
+			requests = append(requests, pglimit.Request{Key: fmt.Sprint("k", i/2), Tokens: 1, ID: fmt.Sprint(i)})
+		}
+		for limiter, most := range map[*pglimit.Limiter]int{limiter: 3, limiter.On(pglimit.InTx(pglimitTx{})): 1} {
+			s.most, s.asked = 0, nil
+			if decisions, err := limiter.DoEach(t.Context(), requests...); err != nil || len(decisions) != 9 {
+				t.Error(err)
+			}
+			last := make(map[string]string)
+			for _, r := range s.asked {
+				if r.ID < last[r.Key] {
+					t.Errorf("%s: %s behind %s", r.Key, r.ID, last[r.Key])
+				}
+				last[r.Key] = r.ID
+			}
+			if s.most != most || len(s.asked) != 9 {
+				t.Errorf("%d at once, want %d; %d in all", s.most, most, len(s.asked))
+			}
+		}
+	})
+}
+
+// In a transaction the rows stay locked, so those of a Take are locked in one order: two transactions
+// that name the same keys in different orders do not deadlock.
+func TestTheOrderOfThoseThatGoAlone(t *testing.T) {
+	t.Parallel()
+	s := &onceFake{fake: &fake{}}
+	in := newLimiter(t, s, nil).On(pglimit.InTx(pglimitTx{}))
+	for range 20 {
+		s.asked = nil
+		var requests []pglimit.Request
+		for i, name := range strings.Fields("b/z c/a a/z b/a a/a b/z") {
+			key, limiter, _ := strings.Cut(name, "/")
+			requests = append(requests, pglimit.Request{Key: key, Limiter: limiter, Tokens: 1, ID: fmt.Sprint(i)})
+		}
+		if _, err := in.DoEach(t.Context(), requests...); err != nil {
+			t.Error(err)
+		}
+		var order string
+		for _, r := range s.asked {
+			order += " " + r.Key + "/" + r.Limiter + ":" + r.ID
+		}
+		if want := " a/a:4 a/z:2 b/a:3 b/z:0 b/z:5 c/a:1"; order != want {
+			t.Fatalf("asked%s, want%s", order, want)
+		}
+	}
+}
+
+// With Config.Block every request goes out by itself, and the memory knows only of blocks.
+func TestOnlyABlockIsRemembered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &onceFake{fake: &fake{}}
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { withBlock(c); c.Memory.TTL = 10 * time.Second })
+		// The bucket of 10/1s burst 20 is empty, and full again in 2 s.
+		denied := pglimit.Decision{RetryAfter: 5 * time.Second, ResetAfter: 7 * time.Second}
+		blocked := pglimit.Decision{RetryAfter: 5 * time.Second, ResetAfter: 7 * time.Second, Blocked: true, BlockedFor: 4 * time.Second, At: time.Unix(1000, 0)}
+		s.alone = then(denied)
+		for range 2 {
+			if d, err := limiter.AllowN(t.Context(), "k", 3); err != nil || d.Source != pglimit.FromDatabase {
+				t.Errorf("a denial: %+v, %v", d, err)
+			}
+		}
+		s.alone = then(blocked)
+		if d, err := limiter.AllowN(t.Context(), "k", 3); err != nil || d.Source != pglimit.FromDatabase || !d.Blocked {
+			t.Errorf("a block: %+v, %v", d, err)
+		}
+		time.Sleep(3 * time.Second)
+		// For fewer tokens the bucket would be ready sooner, but the key is blocked.
+		d, err := limiter.Allow(t.Context(), "k")
+		if about := d.BlockedFor.Round(10 * time.Millisecond); err != nil || d.Source != pglimit.FromMemory || !d.Blocked || about != time.Second || d.RetryAfter.Round(10*time.Millisecond) != 2100*time.Millisecond {
+			t.Errorf("while it is blocked: %+v, %v", d, err)
+		}
+		trips := len(s.asked)
+		s.alone = then(pglimit.Decision{RetryAfter: 2 * time.Second, ResetAfter: 4 * time.Second, Blocked: true, BlockedFor: time.Second})
+		if d, err := limiter.Peek(t.Context(), "k"); err != nil || !d.Blocked || len(s.asked) != trips+1 {
+			t.Errorf("a peek: %+v, %v", d, err)
+		}
+		time.Sleep(1100 * time.Millisecond)
+		s.alone = then(denied)
+		if d, err := limiter.AllowN(t.Context(), "k", 3); err != nil || d.Source != pglimit.FromDatabase || d.Blocked {
+			t.Errorf("after the block, before the bucket is ready: %+v, %v", d, err)
+		}
+		if s.block != loginBlock || len(s.taken) > 0 {
+			t.Errorf("asked by %+v; together %+v", s.block, s.taken)
+		}
+		if stats := limiter.Stats(); stats.Blocked != 3 || stats.Denied[pglimit.FromMemory] != 1 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+func TestNewRefusesABlock(t *testing.T) {
+	t.Parallel()
+	able := &onceFake{fake: &fake{}}
+	for want, test := range map[string]struct {
+		strategy pglimit.Strategy
+		change   func(*pglimit.Config)
+	}{
+		"pglimit: Config.Block.After is 0: it must be at least 1":                                                           {able, func(c *pglimit.Config) { c.Block.After = 0 }},
+		"pglimit: Config.Block.Within is 0s: it must be positive, and at most 87600h0m0s":                                   {able, func(c *pglimit.Config) { c.Block.Within = 0 }},
+		"pglimit: Config.Block.For is -1ns: it must be positive, and at most 87600h0m0s":                                    {able, func(c *pglimit.Config) { c.Block.For = -1 }},
+		"pglimit: Config.Block.Max is 1s: it must be from For, 1m0s, to 87600h0m0s":                                         {able, func(c *pglimit.Config) { c.Block.Max = time.Second }},
+		"pglimit: Config.Block.Forget is -1ns: it must be from 0 to 87600h0m0s":                                             {able, func(c *pglimit.Config) { c.Block.Forget = -1 }},
+		"pglimit: Config.Leases.On is true: with Config.Block it must be false, because Postgres counts the denials":        {able, func(c *pglimit.Config) { c.Leases.On = true }},
+		"pglimit: Config.Block is more than the strategy fake can do (use strategies.TokenBucket{}): unsupported operation": {&fake{}, nil},
+	} {
+		_, err := pglimit.New(noDB{}, test.strategy, config(func(c *pglimit.Config) {
+			withBlock(c)
+			if test.change != nil {
+				test.change(c)
+			}
+		}))
+		var refused *pglimit.ConfigError
+		if !errors.As(err, &refused) || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+		if _, unable := test.strategy.(*fake); unable != errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%v: unsupported?", err)
+		}
+	}
+}
