@@ -23,7 +23,7 @@ import (
 type viaSQL struct{ strategies.TokenBucket }
 
 func (s viaSQL) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	if len(requests) != 1 || requests[0].Tokens != 0 && requests[0].Tokens != requests[0].Unit || requests[0].Ahead != 0 || requests[0].ID != "" {
+	if len(requests) != 1 || requests[0].Tokens != 0 && requests[0].Tokens != requests[0].Unit || !requests[0].Plain() {
 		return s.TokenBucket.Take(ctx, session, requests)
 	}
 	r := requests[0]
@@ -37,6 +37,9 @@ func (s viaSQL) Take(ctx context.Context, session rate.Session, requests []rate.
 
 func (viaSQL) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
 	_, err := session.Exec(ctx, "select pglimit.reset($1::text, $2::text)", limiter, key)
+	if strings.HasPrefix(sqlState(err), "22") { // the functions know one field that may be bad here
+		err = &rate.RequestError{Field: "Key", Why: err.Error()}
+	}
 	return err
 }
 

@@ -90,7 +90,7 @@ func newMany(requests []rate.Request) (*many, error) {
 			m.plain = false
 		}
 		m.members[i] = int64(k + 1)
-		m.asks[k] += min(r.Tokens/m.units[i]*m.units[i], math.MaxInt64/2-m.asks[k]) // which is more than any bucket has
+		m.asks[k] += min(r.Tokens/m.units[i]*m.units[i], math.MaxInt64-m.asks[k]) // which is more than any bucket has
 		m.plain = m.plain && r.Group == 0 && r.Ahead == 0 && (r.Tokens == 0 || r.Unit == r.Tokens)
 	}
 	if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Ahead > 0 }) {
