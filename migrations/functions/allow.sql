@@ -4,25 +4,20 @@
 --     select * from pglimit.allow('api', 'user:42', '10/s burst 20', n => 3);
 --     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20);
 --
--- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy
--- token_bucket. limiter and key name the bucket: what is limited, and for whom. The limit is a text as
--- ParseLimit reads it in Go, or numbers; without a burst, the burst equals the tokens.
+-- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy token_bucket.
+-- limiter and key name the bucket: what is limited, and for whom. The limit is a text as ParseLimit reads it in Go,
+-- or numbers; without a burst, the burst equals the tokens. A key that a Go Limiter with Config.Block has blocked is
+-- denied; this function counts no denials.
 --
--- A key that a Go Limiter with Config.Block has blocked is denied. This function itself counts no
--- denials, and so blocks no key.
+-- A grant waits for any call that holds the row, and locks it until the transaction ends; a rollback undoes it. (A
+-- transaction that takes from several keys must name them in one order, as every other does.) A denial locks and
+-- writes nothing, unless another call took the tokens meanwhile, or, once, the clock has stepped back since the key's
+-- last write. Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
 --
--- A grant waits for any call that holds the row, and locks it until the transaction ends. (A transaction
--- that takes from several keys must name them in one order, as every other does.) A denial locks and
--- writes nothing, unless another call took the tokens between the look and the lock, or, once, the
--- clock has stepped back since the key's last write. The grant is undone if the transaction is rolled
--- back. synchronous_commit stays as it is.
---
--- Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
---
--- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it.
--- retry_after: the time from "at" until n tokens are there, if nobody takes any, and the key is not
--- blocked; zero if that is so now. reset_after: until the bucket is full. "at": the database's clock at
--- the decision. Fails with SQLSTATE 22023, and has taken nothing, if an argument is null or nonsense.
+-- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it. retry_after: the
+-- time from "at" until n tokens are there, if nobody takes any, and the key is not blocked. reset_after: until the
+-- bucket is full. "at": the database's clock at the decision. Fails with SQLSTATE 22023, and has taken nothing, if an
+-- argument is null or nonsense.
 create or replace function pglimit.allow(
     limiter text, key text, limit_text text default null, n bigint default 1,
     tokens bigint default null, period interval default null, burst bigint default null,

@@ -1,18 +1,15 @@
 -- Counts a denial of a key, and blocks the key if it is one too many.
 --
--- Denials are counted in spans of within_ns; a span begins with the first denial behind the one
--- before. The denial that makes them _after in a span blocks the key, and the next count begins
--- behind the block. A block lasts for_ns, and each further one twice as long as the one before, up
--- to max_ns. If the last block ended forget_ns ago or earlier, the next one lasts for_ns again.
+-- Denials are counted in spans of within_ns; a span begins with the first denial behind the one before. The denial
+-- that makes them _after in a span blocks the key. A block lasts for_ns, and each further one twice as long as the
+-- one before, up to max_ns. If the last block ended _forget_ns ago or earlier, the next one lasts for_ns again.
 --
 -- Waits for the row of token_bucket_blocks, locks it (inserts it if it is missing), and reads the clock after that,
--- so that each denial is counted. If another call has just blocked the key, it is not. If the clock has stepped
--- back since the row was written, all its times are moved by as much, so that nobody is blocked for the length of
--- the step. With a null for _after it only does that.
+-- so that each denial is counted, unless another call has just blocked the key. If the clock has stepped back since
+-- the row was written, all its times move by as much. With a null for _after it only does that.
 --
--- Whoever locks the bucket's row too, locks that first. Must be called with enable_seqscan and jit off.
---
--- Returns two numbers: when it was counted, and for how long the key is blocked from then on (0: it is not).
+-- Whoever locks the bucket's row too, locks that first. Must be called with enable_seqscan and jit off. Returns two
+-- numbers: when it was counted, and for how long the key is blocked from then on (0: it is not).
 create or replace function pglimit.token_bucket_count_denial(
     _key text, _limiter text, _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint
 ) returns bigint[]

@@ -4,24 +4,21 @@
 -- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, it returns:
 -- it has locked and written nothing. Otherwise it writes, in the order of the keys: updates the rows that are
 -- still the versions that it saw, and inserts those that were missing. If another call has changed one
--- meanwhile, it fails with SQLSTATE 40001, and has taken nothing: call again.
+-- meanwhile, or 100 ms have passed, it fails with SQLSTATE 40001, and has taken nothing: call again.
 --
 -- If sure is true, or there is only one bucket, it does not write by that look, but locks the rows of which tokens
--- are asked, in that order, and inserts the missing ones, full. Then it looks again, decides again, and nobody can be faster.
+-- are asked, in that order, and inserts the missing ones, full. Then it looks and decides again, and nobody can be faster.
 --
--- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, and
--- whose requests are left out. _limiters, _tokens_ns (price of a token), _windows_ns (price of a burst): an
--- element for each, or one for all.
+-- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
+-- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst): an element for each, or one for all.
 -- wants: how many tokens each request asks for, in the order in which they are decided; 0 is a peek. members: the
 -- number of its bucket (null: request i is for bucket i). units: it is granted in whole multiples of that (null:
 -- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
 -- lasts: group i has the requests lasts[i - 1] + 1 to lasts[i]; if they are several, they are for different
 -- buckets, each all or nothing, and if one is not granted, none is. (Null: each request is by itself.)
 --
--- grants: tokens for each request. buckets: eight numbers for each bucket: its number, the time of the decision, the
--- tokens taken, and full_ns, token_ns, at_ns, leased_ns and until_ns of its row (0: null, or there is no row).
---
--- Must be called with enable_seqscan and jit off.
+-- grants: tokens for each request. buckets: eight numbers for each bucket: its number, and the seven of
+-- token_bucket_take. Must be called with enable_seqscan and jit off.
 create or replace function pglimit.token_bucket_decide(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean,
@@ -113,13 +110,9 @@ begin
                     grants[j] := 0;
                 end if;
                 asked[i] := asked[i] or wants[j] > 0 and _keys[i] is not null;
-                if grants[j] > 0 then
-                    news[i][1] := news[i][1] + grants[j] * news[i][2];
-                    buckets[i][3] := buckets[i][3] + grants[j];
-                    writes[i] := true;
-                elsif wants[j] > 0 and buckets[i][6] > now_ns + pglimit.step_ns() then -- it is corrected once, by a denial too
-                    writes[i] := true;
-                end if;
+                news[i][1] := news[i][1] + grants[j] * news[i][2];
+                buckets[i][3] := buckets[i][3] + grants[j];
+                writes[i] := writes[i] or grants[j] > 0 or wants[j] > 0 and buckets[i][6] > now_ns + pglimit.step_ns(); -- once, by a denial too
             end loop;
             first := last + 1;
         end loop;
@@ -146,7 +139,7 @@ begin
             end if;
             buckets[i:i] := array[array[i, bucket[3], buckets[i][3]] || bucket];
         end loop;
-        if not pglimit.in_time(now_ns) then null; end if;
+        perform pglimit.in_time(now_ns);
         exit;
     end loop;
 end

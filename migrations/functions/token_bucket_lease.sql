@@ -1,24 +1,19 @@
 -- Settles a lease of one bucket, if settle_tokens is not zero, and takes the next one.
 --
--- A lease sets a part of the window, leased_ns, aside until until_ns: nobody else can take it and
--- it is not refilled. All leases of a bucket share the until_ns of the first. Otherwise a lease
--- that nobody settles would last as long as other processes take new ones. If less than a fifth
--- of ttl_ns is left until then, no new lease is granted. A lease that is not settled counts as
--- spent when it expires.
+-- A lease sets a part of the window, leased_ns, aside until until_ns: nobody else can take it and it is not
+-- refilled. If it is not settled until then, it counts as spent. All leases of a bucket end with the first: else one
+-- that nobody settles would last as long as other processes take new ones. If less than a fifth of ttl_ns is left
+-- until then, no new lease is granted.
 --
--- Settling takes the lease out of leased_ns, and the bucket owes the spent tokens from then on. It
--- uses the price of a token in the row, so that it loses nothing that was written under another
--- limit. A lease that the row does not know (it has expired, or the bucket was reset) is left alone.
+-- Settling takes the lease out of leased_ns, and the bucket owes the spent tokens from then on, at the price in the
+-- row. A lease that the row does not know (it has expired, or the bucket was reset) is left alone.
 --
--- _key, _limiter, _token_ns, _window_ns: as in token_bucket_take. want: tokens of the new
--- lease at most. share: at most one in that many of the tokens that are there. ttl_ns: how long
--- the new lease lasts at most. settle_tokens, settle_spent, settle_until_ns: the lease to settle,
--- how many of its tokens were spent, and when it expires.
+-- _key, _limiter, _token_ns, _window_ns: as in token_bucket_take. want: tokens of the new lease at most. share: at
+-- most one in that many of the tokens that are there. ttl_ns: how long it lasts at most. settle_tokens,
+-- settle_spent, settle_until_ns: the lease to settle, how many of its tokens were spent, and when it expires.
 --
--- Waits for the row, locks it, and inserts it if it is missing.
---
--- Returns seven numbers: the time of the decision; the tokens of the new lease, which expires at until_ns; and
--- full_ns, token_ns, at_ns, leased_ns (0: nothing is leased) and until_ns of the row after it.
+-- Waits for the row, locks it, and inserts it if it is missing. Returns the seven numbers of token_bucket_take: the
+-- tokens are those of the new lease, which expires at until_ns.
 create or replace function pglimit.token_bucket_lease(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, share bigint, ttl_ns bigint,
     settle_tokens bigint, settle_spent bigint, settle_until_ns bigint

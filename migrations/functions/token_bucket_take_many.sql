@@ -3,24 +3,20 @@
 --
 -- The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough for
 -- all that is asked. A row that does not have enough is not locked, and what is locked is checked again. With
--- groups (lasts), it happens only if a look finds that all rows are so, and all groups are granted. Otherwise,
--- if each bucket has one request, a look inserts what is missing, and denies where tokens are lacking. All else is for token_bucket_decide.
+-- groups (lasts), it happens only if a look finds that all rows are so. Otherwise, if each bucket has one request, a
+-- look inserts what is missing, and denies where tokens are lacking. All else is for token_bucket_decide.
 --
 -- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
 -- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
--- is asked, or nothing. sure: leaves everything to token_bucket_decide.
--- patience: gives up with SQLSTATE 55P03 after that time if another call holds a row. Changes lock_timeout
--- until the transaction ends. Null: it waits; then there is one bucket, or sure is true.
+-- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
+-- for one bucket, or with sure.
 --
--- What is locked behind the usual case is not in the order of the keys. So the call waits for that for
--- 1 ms only: calls that wait for each other would deadlock.
---
--- Fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed meanwhile, the clock stepped back, or
--- 100 ms have passed. Then call once more, or ask for each bucket by itself.
+-- What is locked behind the usual case is not in the order of the keys: the call waits 1 ms for it, because calls that
+-- wait for each other would deadlock. It fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
+-- meanwhile, the clock stepped back, or 100 ms have passed: call once more, or ask for each bucket by itself.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns, and at_ns, which is the time of the
--- decision. rest, grants: buckets (the others at least) and grants, as token_bucket_decide returns them. Without wants,
--- grants mean nothing.
+-- decision. rest, grants: buckets (the others at least) and grants, as of token_bucket_decide (without wants, grants mean nothing).
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text,

@@ -2,19 +2,14 @@
 -- does. If that ID was granted tokens of this bucket before, takes nothing, and returns what it was
 -- granted then: compare that with the request, which may be another one.
 --
--- A grant is kept for _ttl_ns, in the transaction of the take. A denial is not kept, and writes
--- nothing. If the clock has stepped back since a grant was kept, it is kept for _ttl_ns from now on, once: how
--- much of that has passed is not known. (After a step forward an ID is free too early. Nothing shows that.)
+-- A grant is kept for _ttl_ns, in the transaction of the take; a denial is not kept. If the clock has stepped
+-- back since, it is kept for _ttl_ns from now on, once. (After a step forward an ID is free too early.)
 --
--- Two calls with the same ID at the same time: the second one waits for the bucket's row, which
--- the first one has locked or inserted. Then it finds what the first one was granted, or nothing
--- if that was rolled back.
+-- Two calls with the same ID at the same time: the second one waits for the bucket's row, which the first one has
+-- locked or inserted. Then it finds what the first one was granted, or nothing if that was rolled back.
 --
--- _key, _limiter, _token_ns, _window_ns, want, patience: as for token_bucket_take.
---
--- Returns eight numbers: the time of the decision; the tokens granted to the ID, now or before; full_ns, token_ns,
--- at_ns, leased_ns and until_ns of the bucket's row after that grant, or as it is; and the window of that grant
--- (0: it was denied).
+-- _key, _limiter, _token_ns, _window_ns, want, patience: as for token_bucket_take. Returns the seven numbers of
+-- token_bucket_take, of that grant or this, and its window (0: it was denied).
 create or replace function pglimit.token_bucket_take_once(
     _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text
 ) returns bigint[]

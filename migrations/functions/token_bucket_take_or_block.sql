@@ -2,14 +2,12 @@
 -- blocked. A denial is counted, and may block the key: see token_bucket_count_denial, which also
 -- explains the parameters behind want. If these are null, it is not counted.
 --
--- A call for a blocked key locks and writes nothing, unless the clock has stepped back since it was
--- blocked: then once. Other denials write, to count. A grant looks once more behind the lock of the
--- bucket's row: if the key was blocked while it waited, it is undone there.
+-- A call for a blocked key locks and writes nothing, unless the clock has stepped back since it was blocked:
+-- then once. Other denials write, to count. A grant looks once more behind the lock of the bucket's row: if the key
+-- was blocked while it waited, it is undone there.
 --
--- _key, _limiter, _token_ns, _window_ns, patience: as for token_bucket_take.
---
--- Returns eight numbers: the time of the decision; the tokens granted; full_ns, token_ns, at_ns, leased_ns and
--- until_ns of the bucket's row after it (0: null, or there is no row); and for how long the key is blocked (0: it is not).
+-- _key, _limiter, _token_ns, _window_ns, patience: as for token_bucket_take. Returns the seven numbers of
+-- token_bucket_take, and for how long the key is blocked (0: it is not).
 create or replace function pglimit.token_bucket_take_or_block(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint,
     _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint, patience text

@@ -368,19 +368,16 @@ return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 -- +goose StatementBegin
 -- Counts a denial of a key, and blocks the key if it is one too many.
 --
--- Denials are counted in spans of within_ns; a span begins with the first denial behind the one
--- before. The denial that makes them _after in a span blocks the key, and the next count begins
--- behind the block. A block lasts for_ns, and each further one twice as long as the one before, up
--- to max_ns. If the last block ended forget_ns ago or earlier, the next one lasts for_ns again.
+-- Denials are counted in spans of within_ns; a span begins with the first denial behind the one before. The denial
+-- that makes them _after in a span blocks the key. A block lasts for_ns, and each further one twice as long as the
+-- one before, up to max_ns. If the last block ended _forget_ns ago or earlier, the next one lasts for_ns again.
 --
 -- Waits for the row of token_bucket_blocks, locks it (inserts it if it is missing), and reads the clock after that,
--- so that each denial is counted. If another call has just blocked the key, it is not. If the clock has stepped
--- back since the row was written, all its times are moved by as much, so that nobody is blocked for the length of
--- the step. With a null for _after it only does that.
+-- so that each denial is counted, unless another call has just blocked the key. If the clock has stepped back since
+-- the row was written, all its times move by as much. With a null for _after it only does that.
 --
--- Whoever locks the bucket's row too, locks that first. Must be called with enable_seqscan and jit off.
---
--- Returns two numbers: when it was counted, and for how long the key is blocked from then on (0: it is not).
+-- Whoever locks the bucket's row too, locks that first. Must be called with enable_seqscan and jit off. Returns two
+-- numbers: when it was counted, and for how long the key is blocked from then on (0: it is not).
 create or replace function pglimit.token_bucket_count_denial(
     _key text, _limiter text, _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint
 ) returns bigint[]
@@ -498,24 +495,21 @@ $$;
 -- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, it returns:
 -- it has locked and written nothing. Otherwise it writes, in the order of the keys: updates the rows that are
 -- still the versions that it saw, and inserts those that were missing. If another call has changed one
--- meanwhile, it fails with SQLSTATE 40001, and has taken nothing: call again.
+-- meanwhile, or 100 ms have passed, it fails with SQLSTATE 40001, and has taken nothing: call again.
 --
 -- If sure is true, or there is only one bucket, it does not write by that look, but locks the rows of which tokens
--- are asked, in that order, and inserts the missing ones, full. Then it looks again, decides again, and nobody can be faster.
+-- are asked, in that order, and inserts the missing ones, full. Then it looks and decides again, and nobody can be faster.
 --
--- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, and
--- whose requests are left out. _limiters, _tokens_ns (price of a token), _windows_ns (price of a burst): an
--- element for each, or one for all.
+-- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
+-- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst): an element for each, or one for all.
 -- wants: how many tokens each request asks for, in the order in which they are decided; 0 is a peek. members: the
 -- number of its bucket (null: request i is for bucket i). units: it is granted in whole multiples of that (null:
 -- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
 -- lasts: group i has the requests lasts[i - 1] + 1 to lasts[i]; if they are several, they are for different
 -- buckets, each all or nothing, and if one is not granted, none is. (Null: each request is by itself.)
 --
--- grants: tokens for each request. buckets: eight numbers for each bucket: its number, the time of the decision, the
--- tokens taken, and full_ns, token_ns, at_ns, leased_ns and until_ns of its row (0: null, or there is no row).
---
--- Must be called with enable_seqscan and jit off.
+-- grants: tokens for each request. buckets: eight numbers for each bucket: its number, and the seven of
+-- token_bucket_take. Must be called with enable_seqscan and jit off.
 create or replace function pglimit.token_bucket_decide(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean,
@@ -607,13 +601,9 @@ begin
                     grants[j] := 0;
                 end if;
                 asked[i] := asked[i] or wants[j] > 0 and _keys[i] is not null;
-                if grants[j] > 0 then
-                    news[i][1] := news[i][1] + grants[j] * news[i][2];
-                    buckets[i][3] := buckets[i][3] + grants[j];
-                    writes[i] := true;
-                elsif wants[j] > 0 and buckets[i][6] > now_ns + pglimit.step_ns() then -- it is corrected once, by a denial too
-                    writes[i] := true;
-                end if;
+                news[i][1] := news[i][1] + grants[j] * news[i][2];
+                buckets[i][3] := buckets[i][3] + grants[j];
+                writes[i] := writes[i] or grants[j] > 0 or wants[j] > 0 and buckets[i][6] > now_ns + pglimit.step_ns(); -- once, by a denial too
             end loop;
             first := last + 1;
         end loop;
@@ -640,7 +630,7 @@ begin
             end if;
             buckets[i:i] := array[array[i, bucket[3], buckets[i][3]] || bucket];
         end loop;
-        if not pglimit.in_time(now_ns) then null; end if;
+        perform pglimit.in_time(now_ns);
         exit;
     end loop;
 end
@@ -732,14 +722,12 @@ $$;
 -- blocked. A denial is counted, and may block the key: see token_bucket_count_denial, which also
 -- explains the parameters behind want. If these are null, it is not counted.
 --
--- A call for a blocked key locks and writes nothing, unless the clock has stepped back since it was
--- blocked: then once. Other denials write, to count. A grant looks once more behind the lock of the
--- bucket's row: if the key was blocked while it waited, it is undone there.
+-- A call for a blocked key locks and writes nothing, unless the clock has stepped back since it was blocked:
+-- then once. Other denials write, to count. A grant looks once more behind the lock of the bucket's row: if the key
+-- was blocked while it waited, it is undone there.
 --
--- _key, _limiter, _token_ns, _window_ns, patience: as for token_bucket_take.
---
--- Returns eight numbers: the time of the decision; the tokens granted; full_ns, token_ns, at_ns, leased_ns and
--- until_ns of the bucket's row after it (0: null, or there is no row); and for how long the key is blocked (0: it is not).
+-- _key, _limiter, _token_ns, _window_ns, patience: as for token_bucket_take. Returns the seven numbers of
+-- token_bucket_take, and for how long the key is blocked (0: it is not).
 create or replace function pglimit.token_bucket_take_or_block(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint,
     _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint, patience text
@@ -820,25 +808,20 @@ $$;
 --     select * from pglimit.allow('api', 'user:42', '10/s burst 20', n => 3);
 --     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20);
 --
--- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy
--- token_bucket. limiter and key name the bucket: what is limited, and for whom. The limit is a text as
--- ParseLimit reads it in Go, or numbers; without a burst, the burst equals the tokens.
+-- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy token_bucket.
+-- limiter and key name the bucket: what is limited, and for whom. The limit is a text as ParseLimit reads it in Go,
+-- or numbers; without a burst, the burst equals the tokens. A key that a Go Limiter with Config.Block has blocked is
+-- denied; this function counts no denials.
 --
--- A key that a Go Limiter with Config.Block has blocked is denied. This function itself counts no
--- denials, and so blocks no key.
+-- A grant waits for any call that holds the row, and locks it until the transaction ends; a rollback undoes it. (A
+-- transaction that takes from several keys must name them in one order, as every other does.) A denial locks and
+-- writes nothing, unless another call took the tokens meanwhile, or, once, the clock has stepped back since the key's
+-- last write. Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
 --
--- A grant waits for any call that holds the row, and locks it until the transaction ends. (A transaction
--- that takes from several keys must name them in one order, as every other does.) A denial locks and
--- writes nothing, unless another call took the tokens between the look and the lock, or, once, the
--- clock has stepped back since the key's last write. The grant is undone if the transaction is rolled
--- back. synchronous_commit stays as it is.
---
--- Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
---
--- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it.
--- retry_after: the time from "at" until n tokens are there, if nobody takes any, and the key is not
--- blocked; zero if that is so now. reset_after: until the bucket is full. "at": the database's clock at
--- the decision. Fails with SQLSTATE 22023, and has taken nothing, if an argument is null or nonsense.
+-- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it. retry_after: the
+-- time from "at" until n tokens are there, if nobody takes any, and the key is not blocked. reset_after: until the
+-- bucket is full. "at": the database's clock at the decision. Fails with SQLSTATE 22023, and has taken nothing, if an
+-- argument is null or nonsense.
 create or replace function pglimit.allow(
     limiter text, key text, limit_text text default null, n bigint default 1,
     tokens bigint default null, period interval default null, burst bigint default null,
@@ -1026,25 +1009,20 @@ $$;
 -- +goose StatementBegin
 -- Settles a lease of one bucket, if settle_tokens is not zero, and takes the next one.
 --
--- A lease sets a part of the window, leased_ns, aside until until_ns: nobody else can take it and
--- it is not refilled. All leases of a bucket share the until_ns of the first. Otherwise a lease
--- that nobody settles would last as long as other processes take new ones. If less than a fifth
--- of ttl_ns is left until then, no new lease is granted. A lease that is not settled counts as
--- spent when it expires.
+-- A lease sets a part of the window, leased_ns, aside until until_ns: nobody else can take it and it is not
+-- refilled. If it is not settled until then, it counts as spent. All leases of a bucket end with the first: else one
+-- that nobody settles would last as long as other processes take new ones. If less than a fifth of ttl_ns is left
+-- until then, no new lease is granted.
 --
--- Settling takes the lease out of leased_ns, and the bucket owes the spent tokens from then on. It
--- uses the price of a token in the row, so that it loses nothing that was written under another
--- limit. A lease that the row does not know (it has expired, or the bucket was reset) is left alone.
+-- Settling takes the lease out of leased_ns, and the bucket owes the spent tokens from then on, at the price in the
+-- row. A lease that the row does not know (it has expired, or the bucket was reset) is left alone.
 --
--- _key, _limiter, _token_ns, _window_ns: as in token_bucket_take. want: tokens of the new
--- lease at most. share: at most one in that many of the tokens that are there. ttl_ns: how long
--- the new lease lasts at most. settle_tokens, settle_spent, settle_until_ns: the lease to settle,
--- how many of its tokens were spent, and when it expires.
+-- _key, _limiter, _token_ns, _window_ns: as in token_bucket_take. want: tokens of the new lease at most. share: at
+-- most one in that many of the tokens that are there. ttl_ns: how long it lasts at most. settle_tokens,
+-- settle_spent, settle_until_ns: the lease to settle, how many of its tokens were spent, and when it expires.
 --
--- Waits for the row, locks it, and inserts it if it is missing.
---
--- Returns seven numbers: the time of the decision; the tokens of the new lease, which expires at until_ns; and
--- full_ns, token_ns, at_ns, leased_ns (0: nothing is leased) and until_ns of the row after it.
+-- Waits for the row, locks it, and inserts it if it is missing. Returns the seven numbers of token_bucket_take: the
+-- tokens are those of the new lease, which expires at until_ns.
 create or replace function pglimit.token_bucket_lease(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, share bigint, ttl_ns bigint,
     settle_tokens bigint, settle_spent bigint, settle_until_ns bigint
@@ -1110,24 +1088,20 @@ $$;
 --
 -- The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough for
 -- all that is asked. A row that does not have enough is not locked, and what is locked is checked again. With
--- groups (lasts), it happens only if a look finds that all rows are so, and all groups are granted. Otherwise,
--- if each bucket has one request, a look inserts what is missing, and denies where tokens are lacking. All else is for token_bucket_decide.
+-- groups (lasts), it happens only if a look finds that all rows are so. Otherwise, if each bucket has one request, a
+-- look inserts what is missing, and denies where tokens are lacking. All else is for token_bucket_decide.
 --
 -- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
 -- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
--- is asked, or nothing. sure: leaves everything to token_bucket_decide.
--- patience: gives up with SQLSTATE 55P03 after that time if another call holds a row. Changes lock_timeout
--- until the transaction ends. Null: it waits; then there is one bucket, or sure is true.
+-- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
+-- for one bucket, or with sure.
 --
--- What is locked behind the usual case is not in the order of the keys. So the call waits for that for
--- 1 ms only: calls that wait for each other would deadlock.
---
--- Fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed meanwhile, the clock stepped back, or
--- 100 ms have passed. Then call once more, or ask for each bucket by itself.
+-- What is locked behind the usual case is not in the order of the keys: the call waits 1 ms for it, because calls that
+-- wait for each other would deadlock. It fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
+-- meanwhile, the clock stepped back, or 100 ms have passed: call once more, or ask for each bucket by itself.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns, and at_ns, which is the time of the
--- decision. rest, grants: buckets (the others at least) and grants, as token_bucket_decide returns them. Without wants,
--- grants mean nothing.
+-- decision. rest, grants: buckets (the others at least) and grants, as of token_bucket_decide (without wants, grants mean nothing).
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text,
@@ -1243,19 +1217,14 @@ $$;
 -- does. If that ID was granted tokens of this bucket before, takes nothing, and returns what it was
 -- granted then: compare that with the request, which may be another one.
 --
--- A grant is kept for _ttl_ns, in the transaction of the take. A denial is not kept, and writes
--- nothing. If the clock has stepped back since a grant was kept, it is kept for _ttl_ns from now on, once: how
--- much of that has passed is not known. (After a step forward an ID is free too early. Nothing shows that.)
+-- A grant is kept for _ttl_ns, in the transaction of the take; a denial is not kept. If the clock has stepped
+-- back since, it is kept for _ttl_ns from now on, once. (After a step forward an ID is free too early.)
 --
--- Two calls with the same ID at the same time: the second one waits for the bucket's row, which
--- the first one has locked or inserted. Then it finds what the first one was granted, or nothing
--- if that was rolled back.
+-- Two calls with the same ID at the same time: the second one waits for the bucket's row, which the first one has
+-- locked or inserted. Then it finds what the first one was granted, or nothing if that was rolled back.
 --
--- _key, _limiter, _token_ns, _window_ns, want, patience: as for token_bucket_take.
---
--- Returns eight numbers: the time of the decision; the tokens granted to the ID, now or before; full_ns, token_ns,
--- at_ns, leased_ns and until_ns of the bucket's row after that grant, or as it is; and the window of that grant
--- (0: it was denied).
+-- _key, _limiter, _token_ns, _window_ns, want, patience: as for token_bucket_take. Returns the seven numbers of
+-- token_bucket_take, of that grant or this, and its window (0: it was denied).
 create or replace function pglimit.token_bucket_take_once(
     _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text
 ) returns bigint[]
