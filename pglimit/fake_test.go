@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -42,7 +43,8 @@ type fake struct {
 
 var _ pglimit.Strategy = (*fake)(nil)
 
-func (*fake) Name() string { return "fake" }
+func (*fake) Name() string       { return "fake" }
+func (*fake) Rule() pglimit.Rule { return bucket.Rule{} }
 
 func (f *fake) Check(limit pglimit.Limit) error {
 	if f.check == nil {

@@ -123,7 +123,7 @@ func (l *Limiter) on(session Session) *Limiter {
 func (l *Limiter) makeStages(pool any) (err error) {
 	c := l.config
 	if !c.Memory.Off {
-		if l.denials, err = denials.New(orDefault(c.Memory.Keys, defaultDenialKeys), orDefault(c.Memory.TTL, defaultDenialTTL)); err != nil {
+		if l.denials, err = denials.New(orDefault(c.Memory.Keys, defaultDenialKeys), orDefault(c.Memory.TTL, defaultDenialTTL), l.strategy.Rule()); err != nil {
 			return &ConfigError{"Memory", err}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -245,6 +246,7 @@ type silent struct{ pglimit.Strategy }
 
 func (silent) Name() string              { return "silent" }
 func (silent) Check(pglimit.Limit) error { return nil }
+func (silent) Rule() pglimit.Rule        { return bucket.Rule{} }
 func (silent) Take(context.Context, pglimit.Session, []pglimit.Request) ([]pglimit.Decision, error) {
 	return nil, nil
 }
@@ -280,6 +282,7 @@ type onlyTakes struct{}
 
 func (*onlyTakes) Name() string              { return "only takes" }
 func (*onlyTakes) Check(pglimit.Limit) error { return nil }
+func (*onlyTakes) Rule() pglimit.Rule        { return bucket.Rule{} }
 func (*onlyTakes) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))
 	for i, r := range requests {

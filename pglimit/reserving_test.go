@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies/strategytest/model"
 )
@@ -27,6 +28,7 @@ func newReserving() *reserving { return &reserving{buckets: map[string]*model.Bu
 
 func (*reserving) Name() string              { return "reserving" }
 func (*reserving) Check(pglimit.Limit) error { return nil }
+func (*reserving) Rule() pglimit.Rule        { return bucket.Rule{} }
 func (*reserving) TakesAhead()               {}
 
 func (s *reserving) of(key string) *model.Bucket {

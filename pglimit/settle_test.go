@@ -168,6 +168,7 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%d thousandths of a token are owed", owed)
 		}
 		// OnError decides nothing here.
+		time.Sleep(5 * time.Second) // or the memory knows that no more can be charged
 		s.down = errDown
 		if d, err := limiter.Settle(t.Context(), one, 12); !errors.Is(err, errDown) || d != (pglimit.Decision{}) {
 			t.Errorf("%+v, %v", d, err)

@@ -59,6 +59,9 @@ func (TokenBucket) Name() string { return "token_bucket" }
 // Check takes any limit.
 func (TokenBucket) Check(rate.Limit) error { return nil }
 
+// Rule is that of a token bucket.
+func (TokenBucket) Rule() rate.Rule { return bucket.Rule{} }
+
 // TakesAhead makes it a Reserver. While tokens are leased, a request for more than the rest of the
 // burst takes none ahead.
 func (TokenBucket) TakesAhead() {}

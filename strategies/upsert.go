@@ -47,6 +47,9 @@ func (Upsert) Name() string { return "upsert" }
 // Check takes any limit.
 func (Upsert) Check(rate.Limit) error { return nil }
 
+// Rule is that of a token bucket.
+func (Upsert) Rule() rate.Rule { return bucket.Rule{} }
+
 // TakesAhead makes it a Reserver: a request that may take tokens ahead has a longer window.
 func (Upsert) TakesAhead() {}
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -17,6 +18,7 @@ type fake string // its name
 
 func (f fake) Name() string            { return string(f) }
 func (fake) Check(pglimit.Limit) error { return nil }
+func (fake) Rule() pglimit.Rule        { return bucket.Rule{} }
 
 func (fake) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))

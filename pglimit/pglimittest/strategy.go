@@ -128,5 +128,8 @@ func (*Strategy) Name() string { return "memory" }
 // Check takes any limit.
 func (*Strategy) Check(rate.Limit) error { return nil }
 
+// Rule is that of a token bucket.
+func (*Strategy) Rule() rate.Rule { return bucket.Rule{} }
+
 // TakesAhead does nothing: Take obeys Request.Ahead.
 func (*Strategy) TakesAhead() {}

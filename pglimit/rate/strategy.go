@@ -21,6 +21,9 @@ type Strategy interface {
 	// limit is valid.
 	Check(limit Limit) error
 
+	// Rule is how its buckets fill. That of a token bucket is any strategy's of package strategies.
+	Rule() Rule
+
 	// Take decides the requests and returns the decisions in the same order. Only
 	// Postgres's clock counts. Requests for different buckets may come in any order and
 	// do not deadlock with other calls. Requests for the same bucket have the same limit
