@@ -79,12 +79,11 @@ func (l *Limiter) sendAlone(ctx context.Context, r Request) (d Decision, err err
 		return Decision{}, err
 	}
 	d.Source = FromDatabase
-	if d.Blocked || !l.blocks() { // Postgres has to count the denials of a key that is not blocked
-		learned := d
-		if d.Allowed { // the grant may be an earlier one, of the ID: how much is left is not known
-			learned.RetryAfter = 0
-		}
-		l.denials.Learn(requests, []Decision{learned}, asked)
+	switch {
+	case r.ID != "" && d.Allowed: // the grant may be an earlier one, of the ID: how much is left is not known
+		l.denials.Forget(r.Bucket())
+	case d.Blocked || !l.blocks(): // Postgres has to count the denials of a key that is not blocked
+		l.denials.Learn(requests, []Decision{d}, asked)
 	}
 	return d, nil
 }

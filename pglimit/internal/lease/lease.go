@@ -47,7 +47,7 @@ type Calls struct {
 	// Lease asks the strategy.
 	Lease func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error)
 
-	// Forget drops the denials that were made while tokens of the bucket were set aside.
+	// Forget drops what the memory of denials knows of the bucket.
 	Forget func(bucket rate.Bucket)
 }
 
