@@ -129,7 +129,7 @@ func (l *Limiter) makeStages(pool any) (err error) {
 	}
 	if c.Leases.On {
 		whose := lease.Config{Durability: c.Durability, TTL: orDefault(c.Leases.TTL, defaultLeaseTTL)}
-		if l.leases, err = lease.New(whose, lease.Calls{Lease: l.lease, Forget: l.denials.Forget}); err != nil {
+		if l.leases, err = lease.New(whose, lease.Calls{Lease: l.lease, Rule: l.strategy.Rule(), Forget: l.denials.Forget}); err != nil {
 			return &ConfigError{"Leases", err}
 		}
 	}
@@ -142,7 +142,7 @@ func (l *Limiter) makeStages(pool any) (err error) {
 	}
 	if !c.Combine.Off {
 		l.combiner = combine.New(orDefault(c.Combine.Lanes, defaultLanes),
-			combine.Calls{Send: l.send, GiveBack: l.giveBack, Learned: l.denials.Learned, Recall: l.denials.Recall})
+			combine.Calls{Send: l.send, GiveBack: l.giveBack, Rule: l.strategy.Rule(), Learned: l.denials.Learned, Recall: l.denials.Recall})
 		l.groups = group.New(group.Calls{Send: l.sendGroups, GiveBack: l.giveBack, Recall: l.knownGroup})
 	}
 	return nil

@@ -53,32 +53,3 @@ type Decision struct {
 	Limiter, Key string
 	Limit        Limit
 }
-
-// Before returns the decision for r, one of several requests that were sent together as all,
-// from the decision d for all. others tokens went to requests after r: the result shows the
-// bucket before they got them, and r's own tokens are due that much earlier.
-func (d Decision) Before(others int64, all, r *Request) Decision {
-	if others > 0 || r.Unit != all.Unit {
-		d = d.Plus(others, r)
-	}
-	d.Allowed, d.Granted = true, r.Tokens
-	return d
-}
-
-// Plus returns d as it would read for r if the bucket held that many more tokens.
-func (d Decision) Plus(tokens int64, r *Request) Decision {
-	if tokens > 0 {
-		if more := r.Limit.RefillTime(tokens); d.Delay >= more { // the bucket owed more than its burst
-			d.Delay -= more
-		} else {
-			d.Remaining = min(d.Remaining+tokens-r.Limit.Refilled(d.Delay), r.Limit.Burst)
-			d.Delay = 0
-		}
-		d.ResetAfter = max(0, d.ResetAfter-r.Limit.RefillTime(tokens))
-	}
-	d.RetryAfter = 0
-	if d.Remaining < r.Unit {
-		d.RetryAfter = max(0, d.ResetAfter-r.Limit.RefillTime(r.Limit.Burst-r.Unit))
-	}
-	return d
-}

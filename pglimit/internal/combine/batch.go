@@ -121,14 +121,14 @@ func (b *batch) fail(err error) (lost int64) {
 
 // share answers the callers with their parts of the grants, in order of arrival. Tokens of
 // callers who have left go to later callers, or are left over.
-func (b *batch) share(decisions []rate.Decision) {
+func (b *batch) share(decisions []rate.Decision, rule rate.Rule) {
 	for i := range decisions {
 		b.leftOver = append(b.leftOver, decisions[i].Granted)
 	}
 	for _, w := range b.waiters {
 		slot, tokens := w.slot, w.Request.Tokens
 		if tokens > b.leftOver[slot] && b.unclaimed {
-			slot = b.unclaimedBefore(slot, &w.Request, decisions)
+			slot = b.unclaimedBefore(slot, &w.Request, decisions, rule)
 		}
 		answer, peek := decisions[slot], tokens == 0
 		tokens = min(tokens, b.leftOver[slot])
@@ -136,7 +136,7 @@ func (b *batch) share(decisions []rate.Decision) {
 		switch {
 		case peek:
 		case tokens > 0:
-			answer = answer.Before(b.leftOver[slot]-tokens, &b.requests[slot], &w.Request)
+			answer = part(rule, answer, &b.requests[slot], &w.Request, b.leftOver[slot]-tokens)
 			answer.Granted = tokens
 		default:
 			answer.Allowed, answer.Granted, answer.Delay, b.denied = false, 0, 0, true
@@ -150,11 +150,22 @@ func (b *batch) share(decisions []rate.Decision) {
 	}
 }
 
+// part returns the decision for r, one of the callers who share the decision about all. The bucket reads
+// as before those behind r got their tokens, others in number, and r's own are due that much earlier.
+func part(rule rate.Rule, d rate.Decision, all, r *rate.Request, others int64) rate.Decision {
+	if others > 0 || r.Unit != all.Unit {
+		d.Limit = r.Limit
+		d = rule.Later(d, all.Unit, r.Unit, 0, others)
+	}
+	d.Allowed, d.Granted = true, r.Tokens
+	return d
+}
+
 // unclaimedBefore finds an earlier request for the same bucket that has enough tokens left over
 // from callers who have left. If there is none, it returns the slot itself.
-func (b *batch) unclaimedBefore(slot int, r *rate.Request, decisions []rate.Decision) int {
+func (b *batch) unclaimedBefore(slot int, r *rate.Request, decisions []rate.Decision, rule rate.Rule) int {
 	for earlier := range slot {
-		if b.requests[earlier].Bucket() == r.Bucket() && b.fits(earlier, r, decisions) {
+		if b.requests[earlier].Bucket() == r.Bucket() && b.fits(earlier, r, decisions, rule) {
 			return earlier
 		}
 	}
@@ -163,7 +174,7 @@ func (b *batch) unclaimedBefore(slot int, r *rate.Request, decisions []rate.Deci
 
 // fits says whether the tokens left over in the slot are enough for the request, and not due later
 // than it may wait.
-func (b *batch) fits(slot int, r *rate.Request, decisions []rate.Decision) bool {
+func (b *batch) fits(slot int, r *rate.Request, decisions []rate.Decision, rule rate.Rule) bool {
 	others := b.leftOver[slot] - r.Tokens
-	return others >= 0 && decisions[slot].Before(others, &b.requests[slot], r).Delay <= r.Ahead
+	return others >= 0 && part(rule, decisions[slot], &b.requests[slot], r, others).Delay <= r.Ahead
 }

@@ -22,6 +22,9 @@ type Calls struct {
 	// GiveBack returns tokens to their buckets.
 	GiveBack func(ctx context.Context, refunds []rate.Refund) error
 
+	// Rule is the strategy's: it divides a decision among callers.
+	Rule rate.Rule
+
 	// Recall answers a request that is known to be denied. Learned counts how often
 	// something new was learned for it.
 	Learned func() uint64

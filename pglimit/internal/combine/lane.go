@@ -175,7 +175,7 @@ func (l *lane) putBack(b *batch) {
 
 // tell the callers. Tokens granted to callers who have left are passed on, or given back.
 func (l *lane) tell(b *batch, decisions []rate.Decision) {
-	b.share(decisions)
+	b.share(decisions, l.combiner.calls.Rule)
 	l.answered()
 	if b.unclaimed {
 		l.passOn(b, decisions)

@@ -8,7 +8,7 @@ import "github.com/pglimit/ratelimit/pglimit/rate"
 // passOn gives tokens of callers who have left to callers who wait for the same bucket now, in
 // order of arrival.
 func (l *lane) passOn(b *batch, decisions []rate.Decision) {
-	slots := make(map[rate.Bucket]int)
+	slots, rule := make(map[rate.Bucket]int), l.combiner.calls.Rule
 	for slot, tokens := range b.leftOver {
 		if tokens > 0 {
 			slots[b.requests[slot].Bucket()] = slot
@@ -21,13 +21,13 @@ func (l *lane) passOn(b *batch, decisions []rate.Decision) {
 		if slot, wanted := slots[w.Request.Bucket()]; wanted {
 			tokens := w.Request.Tokens
 			lessDurable := b.requests[slot].Durability < w.Request.Durability
-			if tokens == 0 || lessDurable || b.requests[slot].Limit != w.Request.Limit || !b.fits(slot, &w.Request, decisions) {
+			if tokens == 0 || lessDurable || b.requests[slot].Limit != w.Request.Limit || !b.fits(slot, &w.Request, decisions, rule) {
 				delete(slots, w.Request.Bucket()) // later waiters for this bucket must not overtake it
 			} else {
 				b.leftOver[slot] -= tokens
 				l.queue.remove(w)
 				l.combiner.Stats.PassedOn.Add(tokens)
-				w.Answer(decisions[slot].Before(b.leftOver[slot], &b.requests[slot], &w.Request), nil)
+				w.Answer(part(rule, decisions[slot], &b.requests[slot], &w.Request, b.leftOver[slot]), nil)
 			}
 		}
 		w = next

@@ -250,7 +250,7 @@ func TestWhatAGrantSays(t *testing.T) {
 		unspent := leases.BeforePeek(bucket("a"))
 		d, served, err := ask(t.Context(), leases, "a", 1)
 		want := rate.Decision{
-			Allowed: true, Granted: 1, Remaining: 93, Source: rate.FromLease, At: begun.Add(age),
+			Allowed: true, Granted: 1, Remaining: 93 + int64(age/limit.Token()), Source: rate.FromLease, At: begun.Add(age), Limit: limit,
 			ResetAfter: time.Duration(limit.Burst-93)*limit.Token() - age,
 		}
 		if err != nil || !served || d != want {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/skew"
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -34,7 +34,7 @@ func (s *Leases) renew(h *holder, next want) error {
 	s.calls.Forget(h.bucket) // the bucket has more tokens by those unspent, and fewer by the new ones
 
 	lasts := lease.Until.Sub(lease.At)
-	got := &terms{Lease: lease, limit: request.Limit, asked: asked, got: s.now(), until: asked + skew.AtLeast(lasts)}
+	got := &terms{Lease: lease, limit: request.Limit, rule: s.calls.Rule, asked: asked, got: s.now(), until: asked + bucket.AtLeast(lasts)}
 	late := got.got >= got.until
 	if late {
 		s.Stats.UnspentTokens.Add(lease.Tokens)
