@@ -40,9 +40,7 @@ func (l *Limiter) Refund(ctx context.Context, decision Decision, n int64) error 
 // Settle charges what a request really cost, after it was granted an estimate: of the tokens that
 // the decision granted, those beyond actual are given back, as by [Limiter.Refund]. If actual is
 // more, the rest is charged too, also if it is not there: the bucket then owes it, and grants
-// nothing until it is paid. Granted of the returned Decision says how much was charged in all. actual
-// may exceed what was granted by a burst at most; else the error is a [*RequestError], and nothing is
-// charged.
+// nothing until it is paid. Granted of the returned Decision says how much was charged in all.
 //
 // A bucket owes one more burst at most. What is beyond that is not charged: the Decision comes with
 // [ErrNotCharged]. The rest is the caller's loss, unless it takes it with WaitN or AllowN later, in
@@ -59,8 +57,6 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64) (
 		return Decision{}, err
 	case actual < 0:
 		return Decision{}, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: what a request cost must not be negative", actual)}
-	case more > r.Limit.Burst:
-		return Decision{}, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: more than the %d that were granted and a burst of %d", actual, decision.Granted, r.Limit.Burst)}
 	case more < 0:
 		if err := l.refund(ctx, refundOf(r, decision, -more)); err != nil {
 			return Decision{}, err
@@ -81,9 +77,11 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64) (
 	return decision, nil
 }
 
-// charge takes tokens that were used already, if need be before they are there.
+// charge takes tokens that were used already, if need be before they are there: as many as a full bucket
+// has and may owe, at most.
 func (l *Limiter) charge(ctx context.Context, r Request, tokens int64) (Decision, error) {
-	r.Tokens, r.Unit, r.Ahead = tokens, 1, min(r.Limit.Window(), MaxWindow-r.Limit.Window())
+	r.Unit, r.Ahead = 1, min(r.Limit.Window(), MaxWindow-r.Limit.Window())
+	r.Tokens = min(tokens, int64((r.Limit.Window()+r.Ahead)/r.Limit.Token()))
 	if err := l.check(&r); err != nil {
 		return Decision{}, err
 	}
