@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/skew"
+	"github.com/pglimit/ratelimit/internal/bucket"
 )
 
 // Reservation is what [Limiter.Reserve] returns: tokens that may be used after Delay, as in
@@ -46,7 +46,7 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservati
 	if err != nil {
 		return nil, err
 	}
-	return &Reservation{limiter: l, request: r, decision: d, due: time.Now().Add(skew.AtMost(d.Delay))}, nil
+	return &Reservation{limiter: l, request: r, decision: d, due: time.Now().Add(bucket.AtMost(d.Delay))}, nil
 }
 
 // request for n tokens of the key under the Limiter's own limit, all or nothing.

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/internal/flight"
-	"github.com/pglimit/ratelimit/pglimit/internal/skew"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -46,7 +46,7 @@ type place struct {
 
 func placeOf(r Request, d Decision) place {
 	d.Limiter, d.Key, d.Limit = r.Limiter, r.Key, r.Limit
-	return place{d, time.Now().Add(skew.AtMost(d.Delay))}
+	return place{d, time.Now().Add(bucket.AtMost(d.Delay))}
 }
 
 // inLine is the request by which its line is known: how long one may wait does not matter there.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/internal/flight"
-	"github.com/pglimit/ratelimit/pglimit/internal/skew"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 )
 
@@ -178,7 +178,7 @@ func (l *Limiter) longestWait(ctx context.Context, limit Limit, longest time.Dur
 		if left <= 0 {
 			return 0, context.DeadlineExceeded
 		}
-		most = min(most, skew.AtLeast(left).Truncate(time.Millisecond))
+		most = min(most, bucket.AtLeast(left).Truncate(time.Millisecond))
 	}
 	if longest > 0 {
 		most = min(most, longest)
