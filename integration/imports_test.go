@@ -104,7 +104,7 @@ func TestWhoImportsWhom(t *testing.T) {
 			"a stage knows neither the Limiter nor another stage",
 			func(p string) bool { return isOf(p, stages) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, vocabulary, stages+"/count", stages+"/wait", stages+"/flight", ours+"/internal/bucket")
+				return isOf(p, ours) && !isOf(p, vocabulary, stages+"/wait", stages+"/flight", ours+"/internal/bucket")
 			},
 			false,
 		},
@@ -218,7 +218,7 @@ func TestNoArrowRunsBack(t *testing.T) {
 	t.Parallel()
 	house := []string{
 		"pglimit/rate", "internal/bucket",
-		"pglimit/internal/count", "pglimit/internal/wait", "pglimit/internal/flight",
+		"pglimit/internal/wait", "pglimit/internal/flight",
 		"pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/group", "pglimit/internal/circuit", "pglimit/internal/local",
 		"pglimit",
 		"pglimit/pglimittest",
