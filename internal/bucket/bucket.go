@@ -33,6 +33,16 @@ const StepNS = int64(10 * time.Millisecond)
 // Fields returns pointers to the columns of a row, in the order in which statements return them.
 func (b *Bucket) Fields() []any { return []any{&b.FullNS, &b.TokenNS, &b.AtNS} }
 
+// FullBy is when the bucket is full if nobody takes any: leases that are not settled count as spent
+// when they expire.
+func (b Bucket) FullBy() int64 {
+	if b.LeasedNS == 0 {
+		return b.FullNS
+	}
+	fromNS := max(b.FullNS, b.UntilNS)
+	return fromNS + min(b.LeasedNS, math.MaxInt64-fromNS)
+}
+
 // Ahead says that the clock has stepped back since the row was written.
 func (b Bucket) Ahead(nowNS int64) bool { return b.AtNS > nowNS+StepNS }
 
@@ -60,8 +70,7 @@ func (b Bucket) Stepped(nowNS int64) Bucket {
 func (b Bucket) owes(nowNS, tokenNS int64) (owedNS, leasedNS int64) {
 	b = b.Stepped(nowNS)
 	if b.LeasedNS > 0 && b.UntilNS <= nowNS { // an expired lease counts as spent when it expired
-		b.FullNS = max(b.FullNS, b.UntilNS)
-		b.FullNS += min(b.LeasedNS, math.MaxInt64-b.FullNS)
+		b.FullNS = b.FullBy()
 		b.AtNS = max(b.AtNS, b.UntilNS)
 		b.LeasedNS = 0
 	}

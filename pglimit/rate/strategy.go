@@ -21,7 +21,8 @@ type Strategy interface {
 	// limit is valid.
 	Check(limit Limit) error
 
-	// Rule is how its buckets fill. That of a token bucket is any strategy's of package strategies.
+	// Rule is how its buckets fill. A token bucket has that of the strategies in package strategies:
+	// it may return strategies.TokenBucket{}.Rule().
 	Rule() Rule
 
 	// Take decides the requests and returns the decisions in the same order. Only

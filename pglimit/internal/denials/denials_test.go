@@ -360,3 +360,42 @@ func TestABlockIsKnownForTheTTLAtMost(t *testing.T) {
 		m.knows("after the ttl", ask("a", 1, 1), false)
 	})
 }
+
+// windows is a rule of fixed windows: all tokens come back at once.
+type windows struct{}
+
+func (windows) Later(d rate.Decision, _, n int64, passed time.Duration, more int64) rate.Decision {
+	if d.Remaining = min(d.Remaining+more, d.Limit.Burst); passed >= d.ResetAfter {
+		d.Remaining = d.Limit.Burst
+	}
+	d.ResetAfter = max(0, d.ResetAfter-passed)
+	if d.RetryAfter = 0; d.Remaining < n {
+		d.RetryAfter = d.ResetAfter
+	}
+	d.At = d.At.Add(passed)
+	return d
+}
+
+func (windows) Denies(d rate.Decision, _, n int64, passed time.Duration) bool {
+	return d.Remaining < n && passed < d.ResetAfter
+}
+
+// The memory knows no rule but the strategy's.
+func TestTheMemoryAsksTheRule(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, err := denials.New(100, ttl, windows{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Of 20 in a window that ends in a second, 15 are used.
+		memory{m, t}.learn(ask("a", 8, 8), rate.Decision{Remaining: 5, RetryAfter: time.Second, ResetAfter: time.Second}, m.Now())
+		time.Sleep(512 * time.Millisecond)
+		for n, want := range map[int64]bool{5: false, 6: true, 8: true, 20: true} {
+			d, known := m.Recall(ask("a", n, n))
+			if known != want || known && (d.Remaining != 5 || d.RetryAfter != 488_500*time.Microsecond || d.ResetAfter != d.RetryAfter) {
+				t.Errorf("%d: %t, %+v", n, known, d)
+			}
+		}
+	})
+}
