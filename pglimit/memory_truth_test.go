@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
 // distant is a bucket behind a network of some latency, there and back: the time at which it
@@ -126,4 +127,37 @@ func TestTheMemoryDoesNotPromiseWhatIsSetAside(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What the process has taken since a denial counts in what the memory says of it.
+func TestTheMemoryCountsWhatWasTakenSince(t *testing.T) {
+	t.Parallel()
+	for _, combine := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter := remembering(t, pglimittest.MemoryOn(time.Now), func(c *pglimit.Config) {
+				c.Limit, c.Combine.Off = pglimit.PerSecond(10).WithBurst(1000), !combine
+			})
+			ask := func(n int64, allowed bool, source pglimit.Source) pglimit.Decision {
+				t.Helper()
+				d, err := limiter.AllowN(t.Context(), "a", n)
+				if err != nil || d.Allowed != allowed || d.Source != source {
+					t.Fatalf("%d: %+v, %v", n, d, err)
+				}
+				return d
+			}
+			ask(504, true, pglimit.FromDatabase)
+			for range 40 {
+				ask(10, true, pglimit.FromDatabase)
+			}
+			d := ask(504, false, pglimit.FromMemory)
+			if d.RetryAfter != 40_800*time.Millisecond || d.ResetAfter != 90_400*time.Millisecond || d.Remaining != 96 {
+				t.Errorf("%+v", d)
+			}
+			time.Sleep(d.RetryAfter)
+			ask(504, true, pglimit.FromDatabase)
+			if err := limiter.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

@@ -18,7 +18,8 @@ import (
 // strategy's rule says what the answer means for later requests. That is exact, because this process
 // hears of what it takes, and tokens only come back with time. The exceptions are what other processes
 // do: tokens that they take are not counted, and a Reset, a larger limit, or tokens given back, are
-// noticed after the ttl at the latest.
+// noticed after the ttl at the latest. (A denial may also miss a grant whose answer overtook it, until the
+// next answer: a grant is not kept where nothing was known. Combining prevents that.)
 //
 // An answer says nothing about a request under another limit. And what is taken under another limit
 // may come back faster than was predicted. So an answer is recalled under its own limit only, and
