@@ -146,7 +146,7 @@ func outcome(ctx context.Context, err error) string {
 // guard turns a panic of the strategy into an error for its callers. Nobody else is affected.
 func (l *Limiter) guard(strategy func() error) (err error) {
 	if l.session == nil {
-		return errors.New("pglimit: InTx, OnConn, InSQLTx and OnSQLConn need a transaction or a connection, and got nil")
+		return errors.New("pglimit: On needs a transaction or a connection, and got nil")
 	}
 	defer func() {
 		if what := recover(); what != nil {
