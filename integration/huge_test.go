@@ -62,3 +62,29 @@ func TestRetryAfterOfTheSlowestLimit(t *testing.T) {
 		}
 	})
 }
+
+// Tokens that are there within 200 years, though the bucket is full only after the latest time that a row
+// can hold: the strategies that decide in SQL say the same as those that do it in Go.
+func TestRetryAfterUnderAMuchSlowerLimit(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+		cheap, dear := pglimit.Every(year).WithBurst(200), pglimit.Every(100*year).WithBurst(2)
+		if strategy.Check(&pglimit.Request{Limit: cheap}) != nil {
+			t.Skip("it has one token")
+		}
+		ask := func(tokens int64, limit pglimit.Limit) pglimit.Decision {
+			r := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: tokens, Unit: tokens}
+			d, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{r})
+			must(t, err)
+			return d[0]
+		}
+		took := ask(200, cheap)
+		for tokens, after := range map[int64]time.Duration{1: 199 * year, 2: 200 * year} {
+			d, want := ask(tokens, dear), took.At.Add(after)
+			if off := d.At.Add(d.RetryAfter).Sub(want); !took.Allowed || d.Allowed || off < 0 || off > time.Microsecond {
+				t.Errorf("%d: %+v: may retry at %v, want %v", tokens, d, d.At.Add(d.RetryAfter), want)
+			}
+		}
+	})
+}

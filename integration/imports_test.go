@@ -106,7 +106,7 @@ func TestWhoImportsWhom(t *testing.T) {
 			"a stage knows neither the Limiter nor another stage",
 			func(p string) bool { return isOf(p, stages) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, vocabulary, stages+"/count", stages+"/skew", stages+"/wait", stages+"/flight", ours+"/internal/bucket")
+				return isOf(p, ours) && !isOf(p, vocabulary, stages+"/wait", ours+"/internal/bucket")
 			},
 			false,
 		},
@@ -228,8 +228,7 @@ func TestNoArrowRunsBack(t *testing.T) {
 	t.Parallel()
 	house := []string{
 		"pglimit/rate", "internal/bucket", "internal/session",
-		"pglimit/internal/skew", "pglimit/internal/count", "pglimit/internal/wait", "pglimit/internal/flight",
-		"pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/group", "pglimit/internal/circuit", "pglimit/internal/local",
+		"pglimit/internal/wait", "pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/queue", "pglimit/internal/circuit", "pglimit/internal/local",
 		"pglimit",
 		"pglimit/pglimittest",
 		"adapters/httplimit", "adapters/promlimit",

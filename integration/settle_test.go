@@ -2,6 +2,7 @@ package integration
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/pglimit/ratelimit/pglimit"
@@ -38,9 +39,29 @@ func TestSettleSaysWhatWasNotCharged(t *testing.T) {
 			settle(two, 5, 4, pglimit.ErrNotCharged)   // a part of it
 			settle(three, 7, 2, pglimit.ErrNotCharged) // nothing
 			settle(three, 2, 2, nil)
+			must(t, limiter.Reset(t.Context(), "k"))
+			settle(granted(2), math.MaxInt64, 2*burst, pglimit.ErrNotCharged) // all that may be owed
 			if d, err := limiter.Peek(t.Context(), "k"); err != nil || d.ResetAfter <= (2*burst-1)*hours.Period || d.ResetAfter > 2*burst*hours.Period {
 				t.Errorf("%+v, %v: want a debt of a burst", d, err)
 			}
 		})
+	}
+}
+
+// Numbers at the end of what a bigint holds are charged like any others.
+func TestSettleOfHugeNumbers(t *testing.T) {
+	t.Parallel()
+	limit := pglimit.Every(1).WithBurst(int64(pglimit.MaxWindow) / 2)
+	pool, memory := newMigrated(t), pglimittest.Memory()
+	for _, strategy := range []pglimit.Strategy{strategies.TokenBucket{}, strategies.Upsert{}, memory} {
+		limiter, err := pglimit.New(pool, strategy, pglimit.Config{Name: "test", Limit: limit})
+		must(t, err)
+		d, err := limiter.AllowN(t.Context(), "k", limit.Burst)
+		must(t, err)
+		settled, err := limiter.Settle(t.Context(), d, math.MaxInt64)
+		if most := 2 * limit.Burst; !errors.Is(err, pglimit.ErrNotCharged) || settled.Granted < most || settled.Granted > most+1e11 { // a token a nanosecond flows back
+			t.Errorf("%s: %d of %d, %v", strategy.Name(), settled.Granted, most, err)
+		}
+		must(t, limiter.Close(t.Context()))
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
@@ -248,7 +249,7 @@ func TestWaitersWhoGiveUpLoseNothingAndAreNeverOver(t *testing.T) {
 func owed(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, limit pglimit.Limit) int64 {
 	t.Helper()
 	d := takeAll(t, pool, strategy, pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Unit: 1})[0]
-	return limit.Refilled(d.ResetAfter)
+	return bucket.Refilled(limit, d.ResetAfter)
 }
 
 // At a rate at which nothing flows back, tokens add up: what was reserved, less what was
@@ -321,7 +322,7 @@ func TestWaitersWhoComeAndGiveUpLoseNothing(t *testing.T) {
 			work.Wait()
 			must(t, limiter.Close(t.Context())) // those who left while they asked, too
 			d := takeAll(t, pool, strategy, pglimit.Request{Limiter: "test " + name, Key: "k", Limit: limit, Unit: 1})[0]
-			if left := limit.Refilled(d.ResetAfter); left != used {
+			if left := bucket.Refilled(limit, d.ResetAfter); left != used {
 				t.Errorf("%s: %d are owed, want %d: %+v", name, left, used, limiter.Stats())
 			}
 		}

@@ -41,17 +41,15 @@ func operation(requests []Request) string {
 	return "take"
 }
 
-// learn remembers denials.
+// learn lets the memory of denials know what was decided.
 func (l *Limiter) learn(requests []Request, decisions []Decision, asked time.Duration) {
 	switch r := &requests[0]; {
 	case r.Block != nil && !decisions[0].Blocked: // Postgres has to count the denials of a key that is not blocked
-		return
 	case r.ID != "" && decisions[0].Allowed: // the grant may be an earlier one: how much is left is not known
-		granted := decisions[0]
-		granted.RetryAfter = 0
-		decisions = []Decision{granted}
+		l.denials.Forget(r.Bucket())
+	default:
+		l.denials.Learn(requests, decisions, asked)
 	}
-	l.denials.Learn(requests, decisions, asked)
 }
 
 // lease is the round trip of leases. New has checked that the strategy is a Leaser.
@@ -148,7 +146,7 @@ func outcome(ctx context.Context, err error) string {
 // guard turns a panic of the strategy into an error for its callers. Nobody else is affected.
 func (l *Limiter) guard(strategy func() error) (err error) {
 	if l.session == nil {
-		return errors.New("pglimit: InTx, OnConn, InSQLTx and OnSQLConn need a transaction or a connection, and got nil")
+		return errors.New("pglimit: On needs a transaction or a connection, and got nil")
 	}
 	defer func() {
 		if what := recover(); what != nil {

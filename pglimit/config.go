@@ -206,10 +206,13 @@ func orDefault[T int | time.Duration](value, otherwise T) T {
 }
 
 // Validate returns nil if a limiter with the strategy can have this configuration, else a
-// [*ConfigError]. [New] calls it too.
+// [*ConfigError], unless the strategy or its Rule is nil. [New] calls it too.
 func (c Config) Validate(strategy Strategy) error {
 	if strategy == nil {
 		return errNoStrategy
+	}
+	if strategy.Rule() == nil {
+		return fmt.Errorf("pglimit: Rule of the strategy %s is nil: a token bucket returns strategies.TokenBucket{}.Rule()", strategy.Name())
 	}
 	if err := rate.CheckLimiter(c.Name); err != nil {
 		var request *RequestError

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -43,7 +44,8 @@ type fake struct {
 
 var _ pglimit.Strategy = (*fake)(nil)
 
-func (*fake) Name() string { return "fake" }
+func (*fake) Name() string       { return "fake" }
+func (*fake) Rule() pglimit.Rule { return bucket.Rule{} }
 
 func (f *fake) Check(r *pglimit.Request) error {
 	if f.check != nil {

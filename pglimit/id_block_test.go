@@ -122,9 +122,11 @@ func TestWhatIsRememberedOfARequestWithAnID(t *testing.T) {
 		}
 		without := func() (pglimit.Decision, error) { return limiter.Allow(t.Context(), "k") }
 		ask("a grant", withID, pglimit.FromDatabase, true)
+		time.Sleep(time.Microsecond)
 		ask("it is not remembered", without, pglimit.FromDatabase, false)
 		ask("that denial is", without, pglimit.FromMemory, false)
 		ask("but not for an ID", withID, pglimit.FromDatabase, true)
+		ask("whose grant changes what is left", without, pglimit.FromDatabase, false)
 		time.Sleep(2 * time.Second)
 		s.alone = then(empty)
 		ask("a denial", withID, pglimit.FromDatabase, false)

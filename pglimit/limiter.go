@@ -41,8 +41,8 @@ type Limiter struct {
 }
 
 // New makes a limiter that decides with the strategy, on the pool: a *pgxpool.Pool. It does
-// not connect. The error is a [*ConfigError], unless pool or strategy is nil. [Limiter.On]
-// takes in a transaction or on a connection of yours. For a *sql.DB, see [NewSQL].
+// not connect. The error is a [*ConfigError], unless pool, strategy or the strategy's Rule is nil.
+// [Limiter.On] takes in a transaction or on a connection of yours. For a *sql.DB, see [NewSQL].
 func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
 	if isNil(pool) {
 		return nil, errors.New("pglimit: New needs a pool, such as a *pgxpool.Pool")
@@ -79,16 +79,16 @@ func isNil(value any) bool {
 }
 
 func (l *Limiter) makeStages(pool any) (err error) {
-	c := l.config
+	c, rule := l.config, l.strategy.Rule()
 	if !c.Memory.Off {
-		if l.denials, err = denials.New(c.Memory.Keys, c.Memory.TTL); err != nil {
+		if l.denials, err = denials.New(c.Memory.Keys, c.Memory.TTL, rule); err != nil {
 			return &ConfigError{"Memory", err}
 		}
 		l.share(pool)
 	}
 	if c.Leases.On {
 		whose := lease.Config{Durability: c.Durability, TTL: c.Leases.TTL}
-		if l.leases, err = lease.New(whose, lease.Calls{Lease: l.lease, Forget: l.forget}); err != nil {
+		if l.leases, err = lease.New(whose, lease.Calls{Lease: l.lease, Rule: rule, Forget: l.forget}); err != nil {
 			return &ConfigError{"Leases", err}
 		}
 	}
@@ -101,7 +101,7 @@ func (l *Limiter) makeStages(pool any) (err error) {
 	}
 	if !c.Combine.Off {
 		l.combiner = combine.New(c.Combine.Lanes,
-			combine.Functions{Send: l.roundTrip, GiveBack: l.giveBack, Learned: l.denials.Learned, Recall: l.recall})
+			combine.Functions{Send: l.roundTrip, GiveBack: l.giveBack, Rule: rule, Learned: l.denials.Learned, Recall: l.recall})
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -127,7 +128,18 @@ func TestNewNeedsADatabaseAndAStrategy(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	_, err = pglimit.New(noDB{}, ruleless{&fake{}}, config(nil))
+	for _, err := range []error{err, config(nil).Validate(ruleless{&fake{}})} {
+		if err == nil || err.Error() != "pglimit: Rule of the strategy fake is nil: a token bucket returns strategies.TokenBucket{}.Rule()" {
+			t.Error(err)
+		}
+	}
 }
+
+// ruleless is a strategy that names no rule.
+type ruleless struct{ *fake }
+
+func (ruleless) Rule() pglimit.Rule { return nil }
 
 func TestWhatTheStrategyIsAsked(t *testing.T) {
 	t.Parallel()
@@ -245,6 +257,7 @@ type silent struct{ pglimit.Strategy }
 
 func (silent) Name() string                 { return "silent" }
 func (silent) Check(*pglimit.Request) error { return nil }
+func (silent) Rule() pglimit.Rule           { return bucket.Rule{} }
 func (silent) Take(context.Context, pglimit.Session, []pglimit.Request) ([]pglimit.Decision, error) {
 	return nil, nil
 }
@@ -280,6 +293,7 @@ type onlyTakes struct{}
 
 func (*onlyTakes) Name() string                 { return "only takes" }
 func (*onlyTakes) Check(*pglimit.Request) error { return nil }
+func (*onlyTakes) Rule() pglimit.Rule           { return bucket.Rule{} }
 func (*onlyTakes) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))
 	for i, r := range requests {

@@ -190,7 +190,7 @@ func TestAResetForgets(t *testing.T) {
 func TestWhoWaitsIsDeniedByWhatTheCallBeforeHasShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(answer(pglimit.Decision{Allowed: true, Granted: 1, RetryAfter: time.Minute, At: time.Unix(1000, 0)}))
+		s := newServer(answer(pglimit.Decision{Allowed: true, Granted: 1, RetryAfter: 100 * time.Millisecond, ResetAfter: 2 * time.Second, At: time.Unix(1000, 0)}))
 		c := combining(t, s, func(c *pglimit.Config) { c.Memory.Off = false })
 		c.ask(t.Context(), "a", 1)
 		ctx, leave := context.WithCancel(t.Context())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
 // distant is a bucket behind a network of some latency, there and back: the time at which it
@@ -103,32 +104,60 @@ func TestTheMemoryOfADenialTellsTheTruth(t *testing.T) {
 }
 
 // Of 20 tokens 18 are set aside for a second, and one is used. Two are there when that has
-// flowed back, after 100 ms; five only when the others were spent, and some have flowed back.
+// flowed back, after 100 ms. When more are there, only Postgres knows.
 func TestTheMemoryDoesNotPromiseWhatIsSetAside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const lasts = time.Second
-		limiter := remembering(t, &fake{take: answer(pglimit.Decision{
-			Remaining: 1, RetryAfter: 100 * time.Millisecond, ResetAfter: lasts + 1800*time.Millisecond,
-		})}, nil)
-		for tokens, want := range map[int64]time.Duration{2: 100 * time.Millisecond, 5: lasts + 300*time.Millisecond} {
-			_, _ = limiter.AllowN(t.Context(), "a", 2)
-			d, err := limiter.AllowN(t.Context(), "a", tokens)
-			if err != nil || d.RetryAfter != want || d.Remaining != 1 {
-				t.Errorf("%d: %+v, %v", tokens, d, err)
+		limiter := remembering(t, &fake{take: func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+			retry := map[int64]time.Duration{2: 100 * time.Millisecond, 5: lasts + 300*time.Millisecond}[requests[0].Unit]
+			return []pglimit.Decision{{Remaining: 1, RetryAfter: retry, ResetAfter: lasts + 1800*time.Millisecond}}, nil
+		}}, nil)
+		for _, test := range []struct {
+			tokens int64
+			source pglimit.Source
+			want   time.Duration
+		}{
+			{2, pglimit.FromDatabase, 100 * time.Millisecond}, {2, pglimit.FromMemory, 100 * time.Millisecond},
+			{5, pglimit.FromDatabase, lasts + 300*time.Millisecond}, {5, pglimit.FromMemory, lasts + 300*time.Millisecond},
+		} {
+			d, err := limiter.AllowN(t.Context(), "a", test.tokens)
+			if err != nil || d.Source != test.source || d.RetryAfter != test.want || d.Remaining != 1 {
+				t.Errorf("%d: %+v, %v", test.tokens, d, err)
 			}
 		}
 	})
 }
 
-// Nor does it say that they remain, though the rest of the bucket be all but full.
-func TestAKnownDenialNeverSaysThatEnoughRemains(t *testing.T) {
+// What the process has taken since a denial counts in what the memory says of it.
+func TestTheMemoryCountsWhatWasTakenSince(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		limiter := remembering(t, &fake{take: answer(pglimit.Decision{Remaining: 1, RetryAfter: time.Second, ResetAfter: 100 * time.Millisecond})}, nil)
-		_, _ = limiter.AllowN(t.Context(), "a", 2)
-		if d, err := limiter.AllowN(t.Context(), "a", 3); err != nil || d.Allowed || d.Remaining != 1 {
-			t.Errorf("%+v, %v", d, err)
-		}
-	})
+	for _, combine := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter := remembering(t, pglimittest.MemoryOn(time.Now), func(c *pglimit.Config) {
+				c.Limit, c.Combine.Off = pglimit.PerSecond(10).WithBurst(1000), !combine
+			})
+			ask := func(n int64, allowed bool, source pglimit.Source) pglimit.Decision {
+				t.Helper()
+				d, err := limiter.AllowN(t.Context(), "a", n)
+				if err != nil || d.Allowed != allowed || d.Source != source {
+					t.Fatalf("%d: %+v, %v", n, d, err)
+				}
+				return d
+			}
+			ask(504, true, pglimit.FromDatabase)
+			for range 40 {
+				ask(10, true, pglimit.FromDatabase)
+			}
+			d := ask(504, false, pglimit.FromMemory)
+			if d.RetryAfter != 40_800*time.Millisecond || d.ResetAfter != 90_400*time.Millisecond || d.Remaining != 96 {
+				t.Errorf("%+v", d)
+			}
+			time.Sleep(d.RetryAfter)
+			ask(504, true, pglimit.FromDatabase)
+			if err := limiter.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

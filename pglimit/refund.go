@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -72,9 +71,8 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 		case more < 0:
 			refunds = append(refunds, refundOf(r, *d, -more))
 		case more > 0:
-			most := r.Limit.Burst // that is there, and as much that is not
-			most += min(most, math.MaxInt64-most)
-			r.Tokens, r.Unit, r.Ahead = min(more, most), 1, min(r.Limit.Window(), MaxWindow-r.Limit.Window())
+			r.Unit, r.Ahead = 1, min(r.Limit.Window(), MaxWindow-r.Limit.Window())
+			r.Tokens = min(more, int64((r.Limit.Window()+r.Ahead)/r.Limit.Token())) // at most what a full bucket has, and may owe
 			if err := l.finish(&r, r.Limit); err != nil {
 				return Decision{}, err
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/strategytest/model"
@@ -26,7 +27,8 @@ type reserving struct {
 
 func newReserving() *reserving { return &reserving{buckets: map[string]*model.Bucket{}} }
 
-func (*reserving) Name() string { return "reserving" }
+func (*reserving) Name() string       { return "reserving" }
+func (*reserving) Rule() pglimit.Rule { return bucket.Rule{} }
 
 func (*reserving) Check(r *pglimit.Request) error {
 	but := *r

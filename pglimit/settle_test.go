@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -143,7 +144,7 @@ func TestBadRefunds(t *testing.T) {
 	}{
 		{denied, 1, "Tokens", 1}, {fallback, 1, "Source", 1}, {settled, 1, "Limiter", 1},
 		{undated, 1, "At", 6}, {undue, 1, "At", 6},
-		{pglimit.Decision{}, 1, "Limiter", 1}, {granted, 0, "Tokens", -1}, {granted, -1, "Tokens", -9},
+		{pglimit.Decision{}, 1, "Limiter", 1}, {granted, 0, "Tokens", -1}, {granted, -1, "Tokens", -1}, {granted, 6, "Tokens", math.MinInt64},
 	} {
 		var request *pglimit.RequestError
 		if err := limiter.Refund(t.Context(), test.decision, test.n); !errors.As(err, &request) || request.Field != test.field {
@@ -225,7 +226,23 @@ func TestSettle(t *testing.T) {
 		if owed := s.owes("k", limiter.Limit()); owed != 20_000 {
 			t.Errorf("%d thousandths of a token are owed", owed)
 		}
+		// One that cost far more: it is charged all that the bucket may owe, and not less than if it had cost less.
+		for _, actual := range []int64{20, 21, 1000, math.MaxInt64} {
+			s := newReserving()
+			limiter := costly(t, s, nil)
+			var notCharged error
+			if actual > 20 {
+				notCharged = pglimit.ErrNotCharged
+			}
+			if d, err := limiter.Settle(t.Context(), allowN(t, limiter, 4), actual); !errors.Is(err, notCharged) || d.Granted != 20 || !d.Allowed {
+				t.Errorf("%d: %+v, %v", actual, d, err)
+			}
+			if owed := s.owes("k", limiter.Limit()); owed != 20_000 {
+				t.Errorf("%d: %d thousandths of a token are owed", actual, owed)
+			}
+		}
 		// OnError decides nothing here.
+		time.Sleep(5 * time.Second) // or the memory knows that no more can be charged
 		s.down = errDown
 		if d, err := limiter.Settle(t.Context(), one, 12); !errors.Is(err, errDown) || d != (pglimit.Decision{}) {
 			t.Errorf("%+v, %v", d, err)

@@ -33,7 +33,11 @@ func byKey(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision,
 		<-ctx.Done()
 		return nil, ctx.Err()
 	case "denied":
-		return answer(pglimit.Decision{RetryAfter: time.Minute, ResetAfter: time.Minute})(ctx, requests)
+		decisions := make([]pglimit.Decision, len(requests))
+		for i, r := range requests { // an empty bucket
+			decisions[i] = pglimit.Decision{RetryAfter: time.Duration(r.Unit) * r.Limit.Token(), ResetAfter: r.Limit.Window()}
+		}
+		return decisions, nil
 	case "contended":
 		return answer(pglimit.Decision{Contended: true, RetryAfter: time.Minute})(ctx, requests)
 	}

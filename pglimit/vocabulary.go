@@ -56,6 +56,7 @@ type (
 // the interfaces of what else it may be able to do.
 type (
 	Strategy     = rate.Strategy
+	Rule         = rate.Rule
 	Session      = rate.Session
 	GiveBacker   = rate.GiveBacker
 	Refund       = rate.Refund

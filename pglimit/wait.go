@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/internal/queue"
-	"github.com/pglimit/ratelimit/pglimit/internal/skew"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 )
 
@@ -184,7 +184,7 @@ func (l *Limiter) longestWait(ctx context.Context, limit Limit, longest time.Dur
 		if left <= 0 {
 			return 0, context.DeadlineExceeded
 		}
-		most = min(most, skew.AtLeast(left).Truncate(time.Millisecond))
+		most = min(most, bucket.AtLeast(left).Truncate(time.Millisecond))
 	}
 	if longest > 0 {
 		most = min(most, longest)
@@ -242,7 +242,7 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservati
 	if err != nil {
 		return nil, err
 	}
-	return &Reservation{limiter: l, request: r, decision: d, due: time.Now().Add(skew.AtMost(d.Delay))}, nil
+	return &Reservation{limiter: l, request: r, decision: d, due: time.Now().Add(bucket.AtMost(d.Delay))}, nil
 }
 
 // request for n tokens of the key under the Limiter's own limit, all or nothing.

@@ -76,6 +76,9 @@ func (s ExclusionRange) Check(r *rate.Request) error {
 	return rate.Unsupported(s.Name(), r)
 }
 
+// Rule is that of a token bucket.
+func (ExclusionRange) Rule() rate.Rule { return bucket.Rule{} }
+
 // Take decides in one round trip.
 func (s ExclusionRange) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	decisions, err := call.Each(ctx, session, s, requests, insertRange)

@@ -62,6 +62,9 @@ func (ForUpdateNowait) Name() string { return "for_update_nowait" }
 // Check takes any limit.
 func (s ForUpdateNowait) Check(r *rate.Request) error { return rate.Unsupported(s.Name(), r) }
 
+// Rule is that of a token bucket.
+func (ForUpdateNowait) Rule() rate.Rule { return bucket.Rule{} }
+
 // Take decides in two round trips.
 func (s ForUpdateNowait) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	return call.Each(ctx, session, s, requests, lockAndTake)

@@ -59,6 +59,9 @@ func (TokenBucket) Name() string { return "token_bucket" }
 // of the burst takes none ahead.
 func (TokenBucket) Check(*rate.Request) error { return nil }
 
+// Rule is that of a token bucket.
+func (TokenBucket) Rule() rate.Rule { return bucket.Rule{} }
+
 // Take decides in one round trip. In the caller's transaction each request takes one of its
 // own, so that none fails because another transaction was faster; a group takes one, too.
 func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {

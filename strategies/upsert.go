@@ -51,6 +51,9 @@ func (s Upsert) Check(r *rate.Request) error {
 	return rate.Unsupported(s.Name(), &but)
 }
 
+// Rule is that of a token bucket.
+func (Upsert) Rule() rate.Rule { return bucket.Rule{} }
+
 // Take decides in one round trip.
 func (s Upsert) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	return call.Each(ctx, session, s, requests, upsertOne)

@@ -108,7 +108,7 @@ func (a *answer) appendPolicy(i int) {
 // or is empty, t is when to come back. Else it is the time in which r tokens come back.
 func (a *answer) appendRate(i int) {
 	d := &a.decisions[i]
-	left, within := d.Remaining, d.Limit.RefillTime(d.Remaining)
+	left, within := d.Remaining, d.Limit.WithBurst(d.Remaining).Window()
 	if d.Blocked {
 		left = 0
 	}

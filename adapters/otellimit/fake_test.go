@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
 // noDB stands in for a *pgxpool.Pool; fake never uses it.
@@ -17,6 +18,7 @@ type fake string // its name
 
 func (f fake) Name() string               { return string(f) }
 func (fake) Check(*pglimit.Request) error { return nil }
+func (fake) Rule() pglimit.Rule           { return pglimittest.Memory().Rule() }
 
 func (fake) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))

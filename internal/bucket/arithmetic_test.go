@@ -106,10 +106,22 @@ func sameRow(b Bucket, m model.Bucket) bool {
 }
 
 // sameWait says whether a time to wait is the true one, rounded up to the clock's
-// microsecond. What takes more than a century may be any longer time.
-func sameWait(got, want time.Duration) bool {
-	const century = 100 * 365 * 24 * time.Hour
-	return got >= want && got-want < time.Microsecond || got > century && want > century
+// microsecond.
+func sameWait(got, want time.Duration) bool { return got >= want && got-want < time.Microsecond }
+
+// A bucket that is full only after the latest time that a row can hold, under the limit of whoever asks,
+// may have tokens before: of 200 tokens, each back in a year, one of 100 years after 199 of them.
+func TestAWaitWithinTwoCenturies(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	cheap, dear := rate.Every(year).WithBurst(200), rate.Every(100*year).WithBurst(2)
+	b := Bucket{}.Take(nowNS, 200, cheap)
+	for passed, want := range map[time.Duration]time.Duration{0: 199 * year, 150 * year: 49 * year, 199 * year: 0, 199*year - 1: time.Microsecond} {
+		d := b.Decision(&rate.Request{Limit: dear, Unit: 1}, nowNS+int64(passed), 0)
+		if d.RetryAfter != want || d.ResetAfter != (200*year-passed+time.Microsecond-1).Truncate(time.Microsecond) {
+			t.Errorf("after %v: %+v, want %v", passed, d, want)
+		}
+	}
 }
 
 // A lease is settled and the next one granted as the model does it.

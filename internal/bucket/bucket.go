@@ -33,6 +33,16 @@ const StepNS = int64(10 * time.Millisecond)
 // Fields returns pointers to the columns of a row, in the order in which statements return them.
 func (b *Bucket) Fields() []any { return []any{&b.FullNS, &b.TokenNS, &b.AtNS} }
 
+// FullBy is when the bucket is full if nobody takes any: leases that are not settled count as spent
+// when they expire.
+func (b Bucket) FullBy() int64 {
+	if b.LeasedNS == 0 {
+		return b.FullNS
+	}
+	fromNS := max(b.FullNS, b.UntilNS)
+	return fromNS + min(b.LeasedNS, math.MaxInt64-fromNS)
+}
+
 // Ahead says that the clock has stepped back since the row was written.
 func (b Bucket) Ahead(nowNS int64) bool { return b.AtNS > nowNS+StepNS }
 
@@ -54,18 +64,18 @@ func (b Bucket) Stepped(nowNS int64) Bucket {
 	return b
 }
 
-// read returns when the bucket is full, not counting leases, and what leases set aside. Both
-// are as of nowNS, converted to the price tokenNS of a token.
-func (b Bucket) read(nowNS, tokenNS int64) (fullNS, leasedNS int64) {
+// owes returns how long after nowNS the bucket is full, not counting leases, and what leases set aside. Both
+// are as of nowNS, converted to the price tokenNS of a token. The first is negative if it was full earlier,
+// and at most the largest integer, which is more than any window.
+func (b Bucket) owes(nowNS, tokenNS int64) (owedNS, leasedNS int64) {
 	b = b.Stepped(nowNS)
 	if b.LeasedNS > 0 && b.UntilNS <= nowNS { // an expired lease counts as spent when it expired
-		b.FullNS = max(b.FullNS, b.UntilNS)
-		b.FullNS += min(b.LeasedNS, math.MaxInt64-b.FullNS)
+		b.FullNS = b.FullBy()
 		b.AtNS = max(b.AtNS, b.UntilNS)
 		b.LeasedNS = 0
 	}
 	if b.TokenNS == tokenNS || b.TokenNS == 0 {
-		return b.FullNS, b.LeasedNS
+		return b.FullNS - nowNS, b.LeasedNS
 	}
 	// Used tokens stay used, as tokens. Since the last write they have been refilled at the
 	// faster of both rates.
@@ -76,8 +86,8 @@ func (b Bucket) read(nowNS, tokenNS int64) (fullNS, leasedNS int64) {
 	if asAsked.Cmp(asWritten) < 0 {
 		asWritten = asAsked
 	}
-	owedNS := ratio(asWritten, b.TokenNS)
-	return laterNS + min(owedNS, math.MaxInt64-laterNS), ratio(product(b.LeasedNS, tokenNS), b.TokenNS)
+	aheadNS := laterNS - nowNS
+	return aheadNS + min(ratio(asWritten, b.TokenNS), math.MaxInt64-aheadNS), ratio(product(b.LeasedNS, tokenNS), b.TokenNS)
 }
 
 // product does not overflow.
@@ -111,9 +121,9 @@ func (b Bucket) tokens(nowNS int64, limit rate.Limit) int64 {
 // counts as a little more than it, so that no sum overflows.
 func (b Bucket) free(nowNS int64, limit rate.Limit) (freeNS, roomNS int64) {
 	windowNS := int64(limit.Window())
-	fullNS, leasedNS := b.read(nowNS, int64(limit.Token()))
+	owedNS, leasedNS := b.owes(nowNS, int64(limit.Token()))
 	roomNS = windowNS - min(windowNS+1, leasedNS)
-	return roomNS - max(0, fullNS-nowNS), roomNS
+	return roomNS - max(0, owedNS), roomNS
 }
 
 // Within returns how many tokens can be taken at nowNS or come back within the request's Ahead.
@@ -128,9 +138,9 @@ func (b Bucket) Within(nowNS int64, r *rate.Request) int64 {
 
 // asOf returns the row as it would be written at nowNS, at the price tokenNS of a token.
 func (b Bucket) asOf(nowNS, tokenNS int64) Bucket {
-	fullNS, leasedNS := b.read(nowNS, tokenNS)
+	owedNS, leasedNS := b.owes(nowNS, tokenNS)
 	b = b.Stepped(nowNS)
-	seen := Bucket{FullNS: fullNS, TokenNS: tokenNS, AtNS: max(b.AtNS, nowNS)}
+	seen := Bucket{FullNS: nowNS + min(owedNS, math.MaxInt64-nowNS), TokenNS: tokenNS, AtNS: max(b.AtNS, nowNS)}
 	if leasedNS > 0 {
 		seen.LeasedNS, seen.UntilNS = leasedNS, b.UntilNS
 	}

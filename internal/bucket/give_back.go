@@ -7,7 +7,7 @@ import "github.com/pglimit/ratelimit/pglimit/rate"
 // nothing if its last write was at another price of a token, or if the grant is dated after both
 // the row and the clock, because the clock has stepped back since.
 func (b Bucket) GiveBack(nowNS int64, r *rate.Refund) Bucket {
-	windowNS, backNS := int64(r.Limit.Window()), int64(r.Limit.RefillTime(r.Tokens))
+	windowNS, backNS := int64(r.Limit.Window()), int64(RefillTime(r.Limit, r.Tokens))
 	laterNS := max(b.AtNS, nowNS)
 	if b.TokenNS != int64(r.Limit.Token()) || b.FullNS <= nowNS || laterNS < r.At.UnixNano() {
 		return b

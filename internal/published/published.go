@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -90,6 +91,9 @@ func (t table) Check(r *rate.Request) error {
 	}
 	return rate.Unsupported(t.Name(), r)
 }
+
+// Rule is that of a token bucket.
+func (t table) Rule() rate.Rule { return bucket.Rule{} }
 
 // takeEach decides the requests one by one. The At of a denial is zero: none of the statements
 // tells when the denial was decided.

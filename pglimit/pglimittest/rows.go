@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
@@ -87,7 +86,7 @@ func (s *Strategy) Sweep(ctx context.Context, _ rate.Session, from rate.Cursor, 
 	}
 	err = s.locked(ctx, func(nowNS int64) error {
 		before := nowNS - int64(time.Minute)
-		swept.Removed = forget(s.buckets, func(_ rate.Bucket, b bucket.Bucket) bool { return fullBy(b) <= before }) +
+		swept.Removed = forget(s.buckets, func(_ rate.Bucket, b bucket.Bucket) bool { return b.FullBy() <= before }) +
 			forget(s.answers, func(_ id, a answer) bool { return a.untilNS <= before }) +
 			forget(s.denied, func(_ rate.Bucket, k denied) bool { return k.forgetNS <= before })
 		return nil
@@ -101,13 +100,4 @@ func forget[K comparable, V any](from map[K]V, these func(K, V) bool) int64 {
 	before := len(from)
 	maps.DeleteFunc(from, these)
 	return int64(before - len(from))
-}
-
-// fullBy is when the bucket is full: leases that are not settled count as spent when they expire.
-func fullBy(b bucket.Bucket) int64 {
-	if b.LeasedNS == 0 {
-		return b.FullNS
-	}
-	from := max(b.FullNS, b.UntilNS)
-	return from + min(b.LeasedNS, math.MaxInt64-from)
 }

@@ -123,3 +123,6 @@ func (*Strategy) Name() string { return "memory" }
 
 // Check takes any request.
 func (*Strategy) Check(*rate.Request) error { return nil }
+
+// Rule is that of a token bucket.
+func (*Strategy) Rule() rate.Rule { return bucket.Rule{} }

@@ -2,8 +2,6 @@ package rate
 
 import (
 	"fmt"
-	"math"
-	"math/bits"
 	"time"
 )
 
@@ -93,25 +91,4 @@ func (l Limit) Validate() error {
 		return &LimitError{l, "Burst", fmt.Sprintf("is %d, which take longer than 200 years to come back at this rate: it must be at most %d", l.Burst, longest)}
 	}
 	return nil
-}
-
-// RefillTime is the time in which that many tokens come back, at most the longest Duration
-// (292 years). Defined for a valid Limit only.
-func (l Limit) RefillTime(tokens int64) time.Duration {
-	high, low := bits.Mul64(uint64(tokens), uint64(l.Token()))
-	if high > 0 || low > math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return time.Duration(low)
-}
-
-// Refilled is how many tokens come back in that time, rounded up. Defined for a valid
-// Limit only.
-func (l Limit) Refilled(in time.Duration) int64 {
-	token := l.Token()
-	tokens := in / token
-	if in%token > 0 {
-		tokens++
-	}
-	return int64(tokens)
 }

@@ -22,6 +22,10 @@ type Strategy interface {
 	// fields may be missing.
 	Check(request *Request) error
 
+	// Rule is how its buckets fill. A token bucket has that of the strategies in package strategies:
+	// it may return strategies.TokenBucket{}.Rule().
+	Rule() Rule
+
 	// Take decides the requests and returns the decisions in the same order. Only
 	// Postgres's clock counts. Requests for different buckets may come in any order and
 	// do not deadlock with other calls. Requests for the same bucket have the same limit

@@ -278,7 +278,7 @@ func reservesUnderLoad(s *suite) {
 // used records the units of a grant, each when it is due.
 func (s *suite) used(h *audit.Histories, r rate.Request, d rate.Decision) {
 	for left := d.Granted; left > 0; left -= r.Unit {
-		due := max(0, d.Delay-r.Limit.RefillTime(left-r.Unit))
+		due := max(0, d.Delay-time.Duration(left-r.Unit)*r.Limit.Token())
 		h.Add(r.Key, audit.Event{At: d.At.Add(due).UnixNano(), Granted: r.Unit})
 	}
 }

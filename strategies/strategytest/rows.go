@@ -174,9 +174,9 @@ func (a *account) check(d rate.Decision, tokens, unit int64) {
 	if d.Granted+d.Remaining != there || !d.Allowed && there >= unit || d.Granted%max(1, unit) != 0 || d.Granted > tokens {
 		a.Errorf("%d tokens were there, and %d were wanted in units of %d: %+v", there, tokens, unit, d)
 	}
-	a.full = a.full.Add(a.limit.RefillTime(d.Granted))
+	a.full = a.full.Add(time.Duration(d.Granted) * a.limit.Token())
 	a.says("ResetAfter", d.ResetAfter, a.full.Sub(d.At))
-	a.says("RetryAfter", d.RetryAfter, a.full.Add(-a.limit.Window()+a.limit.RefillTime(unit)).Sub(d.At))
+	a.says("RetryAfter", d.RetryAfter, a.full.Add(-a.limit.Window()+time.Duration(unit)*a.limit.Token()).Sub(d.At))
 }
 
 // says checks a time in a decision, which is rounded up to the clock's microsecond.

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -162,7 +161,7 @@ func (b *batch) fail(err error) (lost int64) {
 
 // share answers the callers with their parts of the grants, in order of arrival. Tokens of
 // callers who have left go to later callers, or are left over.
-func (b *batch) share(decisions []rate.Decision) {
+func (b *batch) share(decisions []rate.Decision, rule rate.Rule) {
 	for i := range decisions {
 		b.leftOver = append(b.leftOver, decisions[i].Granted)
 	}
@@ -171,7 +170,7 @@ func (b *batch) share(decisions []rate.Decision) {
 		if isGroup(w.Request) {
 			heard = b.shareGroup(w, decisions)
 		} else {
-			heard = b.shareOne(w, decisions)
+			heard = b.shareOne(w, decisions, rule)
 		}
 		if heard {
 			b.call.Waiting.Add(-1)
@@ -187,11 +186,11 @@ func (b *batch) shareGroup(w *waiter, decisions []rate.Decision) (heard bool) {
 	return heard
 }
 
-func (b *batch) shareOne(w *waiter, decisions []rate.Decision) (heard bool) {
+func (b *batch) shareOne(w *waiter, decisions []rate.Decision, rule rate.Rule) (heard bool) {
 	r, slot := &w.Request[0], w.slot
 	tokens := r.Tokens
 	if tokens > b.leftOver[slot] && b.unclaimed {
-		slot = b.unclaimedBefore(slot, r, decisions)
+		slot = b.unclaimedBefore(slot, r, decisions, rule)
 	}
 	answer, peek := decisions[slot], tokens == 0
 	tokens = min(tokens, b.leftOver[slot])
@@ -199,7 +198,7 @@ func (b *batch) shareOne(w *waiter, decisions []rate.Decision) (heard bool) {
 	switch {
 	case peek:
 	case tokens > 0:
-		answer = before(answer, b.leftOver[slot]-tokens, &b.requests[slot], r)
+		answer = part(rule, answer, b.leftOver[slot]-tokens, &b.requests[slot], r)
 		answer.Granted = tokens
 	default:
 		answer.Allowed, answer.Granted, answer.Delay, b.comeAgain = false, 0, 0, false
@@ -214,9 +213,9 @@ func (b *batch) shareOne(w *waiter, decisions []rate.Decision) (heard bool) {
 
 // unclaimedBefore finds an earlier request for the same bucket that has enough tokens left over
 // from callers who have left. If there is none, it returns the slot itself.
-func (b *batch) unclaimedBefore(slot int, r *rate.Request, decisions []rate.Decision) int {
+func (b *batch) unclaimedBefore(slot int, r *rate.Request, decisions []rate.Decision, rule rate.Rule) int {
 	for earlier := range slot {
-		if b.requests[earlier].Bucket() == r.Bucket() && b.fits(earlier, r, decisions) {
+		if b.requests[earlier].Bucket() == r.Bucket() && b.fits(earlier, r, decisions, rule) {
 			return earlier
 		}
 	}
@@ -225,17 +224,18 @@ func (b *batch) unclaimedBefore(slot int, r *rate.Request, decisions []rate.Deci
 
 // fits says whether the tokens left over in the slot are enough for the request, and not due later
 // than it may wait.
-func (b *batch) fits(slot int, r *rate.Request, decisions []rate.Decision) bool {
+func (b *batch) fits(slot int, r *rate.Request, decisions []rate.Decision, rule rate.Rule) bool {
 	others := b.leftOver[slot] - r.Tokens
-	return others >= 0 && before(decisions[slot], others, &b.requests[slot], r).Delay <= r.Ahead
+	return others >= 0 && part(rule, decisions[slot], others, &b.requests[slot], r).Delay <= r.Ahead
 }
 
-// before returns the decision for r, one of several requests that were sent together as all,
+// part returns the decision for r, one of several requests that were sent together as all,
 // from the decision d for all. others tokens went to requests after r: the result shows the
 // bucket before they got them, and r's own tokens are due that much earlier.
-func before(d rate.Decision, others int64, all, r *rate.Request) rate.Decision {
+func part(rule rate.Rule, d rate.Decision, others int64, all, r *rate.Request) rate.Decision {
 	if others > 0 || r.Unit != all.Unit {
-		d = bucket.WithMore(d, others, r)
+		d.Limit = r.Limit
+		d = rule.Later(d, all.Unit, r.Unit, 0, others)
 	}
 	d.Allowed, d.Granted = true, r.Tokens
 	return d

@@ -41,6 +41,9 @@ type Functions struct {
 	// GiveBack returns tokens to their buckets.
 	GiveBack func(ctx context.Context, refunds []rate.Refund) error
 
+	// Rule is the strategy's: it divides a decision among callers.
+	Rule rate.Rule
+
 	// Recall answers the requests of a unit that is known to be denied. Learned counts how often
 	// something new was learned for it.
 	Learned func() uint64

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -83,6 +84,7 @@ func TestWhatIsAskedTogether(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			asked := make(chan string, 100)
 			c := combine.New(lanes, combine.Functions{
+				Rule: bucket.Rule{},
 				Send: func(_ context.Context, requests []rate.Request) ([]rate.Decision, error) {
 					asked <- text(requests)
 					decisions := grant(requests)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -28,6 +29,7 @@ type calls struct {
 
 func (c *calls) combiner(lanes int) *combine.Combiner {
 	return combine.New(lanes, combine.Functions{
+		Rule: bucket.Rule{},
 		Send: func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
 			c.mu.Lock()
 			c.asked = append(c.asked, text(requests))

@@ -179,7 +179,7 @@ func (l *lane) putBack(b *batch) {
 
 // tell the callers. Tokens granted to callers who have left are passed on, or given back.
 func (l *lane) tell(b *batch, decisions []rate.Decision) {
-	b.share(decisions)
+	b.share(decisions, l.combiner.do.Rule)
 	l.answered(b)
 	if b.unclaimed {
 		l.passOn(b, decisions)
@@ -191,7 +191,7 @@ func (l *lane) tell(b *batch, decisions []rate.Decision) {
 // passOn gives tokens of callers who have left to callers who wait for the same bucket now, in
 // order of arrival.
 func (l *lane) passOn(b *batch, decisions []rate.Decision) {
-	slots := make(map[rate.Bucket]int)
+	slots, rule := make(map[rate.Bucket]int), l.combiner.do.Rule
 	for slot, tokens := range b.leftOver {
 		if tokens > 0 {
 			slots[b.requests[slot].Bucket()] = slot
@@ -204,13 +204,13 @@ func (l *lane) passOn(b *batch, decisions []rate.Decision) {
 		if slot, wanted := slots[r.Bucket()]; wanted {
 			tokens, bucket := r.Tokens, r.Bucket()
 			lessDurable := b.requests[slot].Durability < r.Durability
-			if tokens == 0 || lessDurable || b.requests[slot].Limit != r.Limit || !b.fits(slot, r, decisions) {
+			if tokens == 0 || lessDurable || b.requests[slot].Limit != r.Limit || !b.fits(slot, r, decisions, rule) {
 				delete(slots, bucket) // later waiters for this bucket must not overtake it
 			} else {
 				b.leftOver[slot] -= tokens
 				l.queue.remove(w)
 				l.combiner.Stats.PassedOn.Add(tokens)
-				w.answer(before(decisions[slot], b.leftOver[slot], &b.requests[slot], r))
+				w.answer(part(rule, decisions[slot], b.leftOver[slot], &b.requests[slot], r))
 			}
 		}
 		w = next

@@ -8,66 +8,57 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/skew"
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Memory answers requests that are known to be denied.
 //
-// A decision says when its Unit of tokens could be granted at the earliest. Until then, a
-// request for as many tokens or more is denied without asking Postgres again. That is exact,
-// because tokens only come back with time. The exceptions are changes by other processes (a
-// Reset, a larger limit, tokens given back): they are noticed after the ttl at the latest.
+// It keeps the newest answer about a bucket, if that denied a request or left less than its Unit. The
+// strategy's rule says what the answer means for later requests. That is exact, because this process
+// hears of what it takes, and tokens only come back with time. The exceptions are what other processes
+// do: tokens that they take are not counted, and a Reset, a larger limit, or tokens given back, are
+// noticed after the ttl at the latest. (A denial may also miss a grant whose answer overtook it, until the
+// next answer: a grant is not kept where nothing was known. Combining prevents that.)
 //
-// A decision says nothing about a request under another limit. And what is taken under another
-// limit may come back faster than was predicted. So a bucket's denial is recalled under its own
-// limit only, and dropped by any later answer under another.
+// An answer says nothing about a request under another limit. And what is taken under another limit
+// may come back faster than was predicted. So an answer is recalled under its own limit only, and
+// replaced by any later answer under another.
 type Memory struct {
-	denials *otter.Cache[rate.Bucket, *denial]
+	answers *otter.Cache[rate.Bucket, *answer]
+	rule    rate.Rule
 	ttl     time.Duration
 	start   time.Time
-	learned atomic.Uint64 // how often something new was learned
+	learned atomic.Uint64 // how often a denial was learned
 
 	forgotten atomic.Int64 // answers to questions before this time are not recalled, see ForgetAll
 }
 
-// denial is what is known of a bucket. It is never changed, only replaced by a newer one.
-type denial struct {
-	tokens   int64         // requests for as many or more are denied
+// answer is what is known of a bucket. It is never changed, only replaced by a newer one.
+type answer struct {
+	unit     int64         // of the request
 	asked    time.Duration // when the question was sent, since the memory's start
 	told     time.Duration // when the answer came
-	until    time.Duration // when to ask again
-	decision rate.Decision // under decision.Limit
+	until    time.Duration // when it means nothing any more
+	decision rate.Decision // as for a denial, under decision.Limit
 }
 
-// New is a memory of that many buckets at most, each for ttl at most.
-func New(keys int, ttl time.Duration) (*Memory, error) {
-	denials, err := otter.New(&otter.Options[rate.Bucket, *denial]{
+// New is a memory of that many buckets at most, each for ttl at most, of a strategy with that rule.
+func New(keys int, ttl time.Duration, rule rate.Rule) (*Memory, error) {
+	answers, err := otter.New(&otter.Options[rate.Bucket, *answer]{
 		MaximumSize: keys,
 		Executor:    func(task func()) { task() }, // no goroutines
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Memory{denials: denials, ttl: ttl, start: time.Now()}, nil
+	return &Memory{answers: answers, rule: rule, ttl: ttl, start: time.Now()}, nil
 }
 
 // now counts from the memory's start: cheaper to read than the time of day, and never steps.
 func (m *Memory) now() time.Duration { return time.Since(m.start) }
 
-// Recall answers a request that is known to be denied. A nil Memory knows of none.
-func (m *Memory) Recall(request *rate.Request) (rate.Decision, bool) {
-	if m == nil {
-		return rate.Decision{}, false
-	}
-	denial, known := m.get(request.Bucket())
-	if !known {
-		return rate.Decision{}, false
-	}
-	return denial.recall(request, m.now())
-}
-
-// Learned is how often something new was learned.
+// Learned is how often a denial was learned.
 func (m *Memory) Learned() uint64 {
 	if m == nil {
 		return 0
@@ -83,9 +74,9 @@ func (m *Memory) Now() time.Duration {
 	return m.now()
 }
 
-// Learn remembers decisions that were made at some time between asked and now. The memory ends
-// as if they were made at asked, rather too soon than too late. A caller is told to come back
-// as if they were made now, rather too late than too soon.
+// Learn remembers decisions that were made at some time between asked and now, in their order.
+// Requests are denied as if they were made at asked, rather too short than too long. A caller is told
+// to come back as if they were made now, rather too late than too soon.
 func (m *Memory) Learn(requests []rate.Request, decisions []rate.Decision, asked time.Duration) {
 	if m == nil {
 		return
@@ -96,51 +87,60 @@ func (m *Memory) Learn(requests []rate.Request, decisions []rate.Decision, asked
 	}
 }
 
-// learn remembers a denial, or a grant that left less than its Unit.
 func (m *Memory) learn(request *rate.Request, decision *rate.Decision, asked, told time.Duration) {
-	switch {
-	case decision.Contended:
-		return
-	case decision.RetryAfter <= 0:
-		m.unlearn(request)
+	if decision.Contended {
 		return
 	}
-	tokens, known := max(request.Unit, 1), min(decision.RetryAfter, m.ttl)
-	if decision.Blocked { // whatever is asked for
-		tokens, known = 1, min(decision.BlockedFor, m.ttl)
+	of, denies := request.Bucket(), decision.RetryAfter > 0
+	if !denies {
+		// A grant that leaves enough is remembered in the place of an older answer only. So the grants
+		// of keys that are never denied do not crowd out the denials of others.
+		if old, known := m.get(of); !known || told >= old.until { // a forgotten one has none
+			return
+		}
 	}
-	d := &denial{tokens: tokens, asked: asked, told: told, until: asked + skew.AtLeast(known), decision: *decision}
-	d.decision.Allowed, d.decision.Granted, d.decision.Delay, d.decision.Source, d.decision.Limit = false, 0, 0, rate.FromMemory, request.Limit
+	lasts := min(m.ttl, max(decision.RetryAfter, decision.ResetAfter, decision.BlockedFor))
+	a := &answer{unit: request.Unit, asked: asked, told: told, until: asked + bucket.AtLeast(lasts), decision: *decision}
+	d := &a.decision
+	d.Allowed, d.Granted, d.Source, d.Limit = false, 0, rate.FromMemory, request.Limit
+	if d.Blocked {
+		d.RetryAfter = 0 // it says when the block ends, perhaps not when the tokens are there
+	}
 
 	// In one step, so that a bucket that is forgotten meanwhile stays forgotten.
-	m.denials.Compute(request.Bucket(), func(old *denial, found bool) (*denial, otter.ComputeOp) {
-		if found && old.asked >= m.forgottenBefore() && (old.asked > asked || old.covers(d)) {
-			return old, otter.CancelOp // the old one is newer, or denies as much for as long
+	m.answers.Compute(of, func(old *answer, found bool) (*answer, otter.ComputeOp) {
+		if found && old.asked >= m.forgottenBefore() && old.newer(a) {
+			return old, otter.CancelOp
 		}
-		m.learned.Add(1)
-		return d, otter.WriteOp
+		if denies {
+			m.learned.Add(1)
+		}
+		return a, otter.WriteOp
 	})
 }
 
-// covers says whether whatever the other denies is denied already.
-func (d *denial) covers(other *denial) bool {
-	return d.decision.Limit == other.decision.Limit && d.tokens <= other.tokens && d.until >= other.until
-}
-
-// unlearn drops what was learned under another limit than that of the request, which was granted.
-func (m *Memory) unlearn(request *rate.Request) {
-	if old, known := m.get(request.Bucket()); known && old.tokens > 0 && old.decision.Limit != request.Limit {
-		m.Forget(request.Bucket())
+// newer says whether the answer was decided after the other one, which came later. If both were under
+// way at the same time, only Postgres's clock shows it.
+func (a *answer) newer(other *answer) bool {
+	switch {
+	case other.asked >= a.told || a.forgotten():
+		return other.asked < a.asked
+	case !other.decision.At.Equal(a.decision.At):
+		return other.decision.At.Before(a.decision.At)
 	}
+	return other.asked < a.asked
 }
 
-// Forget drops what is known of a bucket that has got more tokens. Answers to earlier questions
-// are not learned after it.
-func (m *Memory) Forget(bucket rate.Bucket) {
+// forgotten says that the bucket was forgotten, at asked.
+func (a *answer) forgotten() bool { return a.decision.Limit == rate.Limit{} }
+
+// Forget drops what is known of a bucket that has got more tokens, or lost some that no answer tells of.
+// Answers to earlier questions are not learned after it.
+func (m *Memory) Forget(of rate.Bucket) {
 	if m == nil {
 		return
 	}
-	m.denials.Set(bucket, &denial{asked: m.now() + 1})
+	m.answers.Set(of, &answer{asked: m.now() + 1})
 }
 
 // ForgetAll is Forget for every bucket.
@@ -152,45 +152,46 @@ func (m *Memory) ForgetAll() {
 
 func (m *Memory) forgottenBefore() time.Duration { return time.Duration(m.forgotten.Load()) }
 
-// get returns what is known of a bucket and not forgotten.
-func (m *Memory) get(bucket rate.Bucket) (*denial, bool) {
-	denial, known := m.denials.GetIfPresent(bucket)
-	if known && denial.asked < m.forgottenBefore() {
+// get returns what is known of a bucket, and not forgotten.
+func (m *Memory) get(of rate.Bucket) (a *answer, known bool) {
+	a, known = m.answers.GetIfPresent(of)
+	if !known || a.asked < m.forgottenBefore() {
 		return nil, false
 	}
-	return denial, known
+	return a, true
 }
 
-// recall returns the decision as of now, if it still holds and covers the request.
-func (d *denial) recall(request *rate.Request, now time.Duration) (rate.Decision, bool) {
-	// This many must be there for a grant. A peek wants none, and is never answered here.
-	wanted := min(request.Unit, request.Tokens)
-	if now >= d.until || wanted < d.tokens || request.Limit != d.decision.Limit {
-		return rate.Decision{}, false
+// Recall answers a request that is known to be denied. A nil Memory knows of none.
+func (m *Memory) Recall(request *rate.Request) (d rate.Decision, known bool) {
+	if m == nil || request.Tokens == 0 { // a peek is never answered here
+		return d, false
 	}
-	age := skew.AtLeast(max(0, now-d.told))
-	decision := d.decision
-	decision.At = decision.At.Add(age)
-	decision.RetryAfter -= age
-	decision.ResetAfter = max(0, decision.ResetAfter-age)
-	if decision.Blocked {
-		decision.BlockedFor -= age
-		decision.RetryAfter = max(decision.BlockedFor, decision.ResetAfter-request.Limit.RefillTime(request.Limit.Burst-wanted))
-		decision.Remaining = max(decision.Remaining, request.Limit.Burst-request.Limit.Refilled(decision.ResetAfter))
-		return decision, true
+	a, known := m.get(request.Bucket())
+	if !known || request.Limit != a.decision.Limit {
+		return d, false
 	}
-	if more := wanted - d.tokens; more > 0 {
-		// If tokens are leased, the caller has to wait for them too, not only for the next
-		// ones. ResetAfter includes them all.
-		decision.RetryAfter += min(request.Limit.RefillTime(more), math.MaxInt64-decision.RetryAfter)
-		decision.RetryAfter = max(decision.RetryAfter, decision.ResetAfter-request.Limit.RefillTime(request.Limit.Burst-wanted))
+	now := m.now()
+	if now >= a.until || !a.denies(request, m.rule, bucket.AtMost(max(0, now-a.asked))) {
+		return d, false
 	}
-	// The tokens come too late also if the decision was made when it was asked for, and that
-	// clock is faster.
-	if request.Ahead > 0 && skew.AtLeast(decision.RetryAfter)+skew.AtLeast(age)-(now-d.asked) <= request.Ahead {
-		return rate.Decision{}, false
+	passed := bucket.AtLeast(max(0, now-a.told))
+	d = m.rule.Later(a.decision, a.unit, request.Unit, passed, 0)
+	d.Delay = 0
+	if d.Blocked {
+		d.BlockedFor -= passed
+		d.RetryAfter = max(d.RetryAfter, d.BlockedFor)
 	}
-	decision.Remaining = max(decision.Remaining, request.Limit.Burst-request.Limit.Refilled(decision.ResetAfter))
-	decision.Remaining = min(decision.Remaining, d.tokens-1) // with more, the request would not have been denied
-	return decision, true
+	return d, true
+}
+
+// denies says whether the request is denied as long as no more time has passed.
+func (a *answer) denies(request *rate.Request, rule rate.Rule, passed time.Duration) bool {
+	within := passed + min(request.Ahead, math.MaxInt64-passed)
+	switch {
+	case a.decision.Blocked:
+		return passed < a.decision.BlockedFor
+	case request.Unit == a.unit:
+		return within < a.decision.RetryAfter
+	}
+	return rule.Denies(a.decision, a.unit, request.Unit, within)
 }

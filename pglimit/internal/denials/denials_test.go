@@ -1,11 +1,11 @@
 package denials_test
 
 import (
-	"math"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -18,9 +18,9 @@ func ask(key string, tokens, unit int64) *rate.Request {
 	return &rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
 }
 
-// denied is the answer that so many tokens come back after a while.
+// denied is the answer that so many tokens come back after a while. learn completes it.
 func denied(after time.Duration) rate.Decision {
-	return rate.Decision{RetryAfter: after, ResetAfter: 2 * time.Second, At: time.Unix(1000, 0)}
+	return rate.Decision{RetryAfter: after, At: time.Unix(1000, 0)}
 }
 
 type memory struct {
@@ -30,7 +30,7 @@ type memory struct {
 
 func remembering(t *testing.T) memory {
 	t.Helper()
-	m, err := denials.New(100, ttl)
+	m, err := denials.New(100, ttl, bucket.Rule{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +38,9 @@ func remembering(t *testing.T) memory {
 }
 
 func (m memory) learn(r *rate.Request, d rate.Decision, asked time.Duration) {
+	if d.ResetAfter == 0 && d.RetryAfter > 0 {
+		d.ResetAfter = d.RetryAfter + time.Duration(r.Limit.Burst-max(r.Unit, 1))*r.Limit.Token()
+	}
 	m.Learn([]rate.Request{*r}, []rate.Decision{d}, asked)
 }
 
@@ -48,22 +51,25 @@ func (m memory) knows(what string, r *rate.Request, want bool) {
 	}
 }
 
-// Whoever asks for as much as was denied, or more, is denied until it is due, and not at that
-// instant; who asks for less, or peeks, is not.
+// A request for more than is there is denied until that is due, and not at that instant. One for less, or
+// a peek, is not.
 func TestWhoIsDenied(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := remembering(t)
-		m.learn(ask("a", 9, 3), denied(time.Second), m.Now()) // as for three callers who want three each
-		for tokens, want := range map[int64]bool{0: false, 2: false, 3: true, 9: true, 20: true} {
+		const wait = 50 * time.Millisecond
+		few := denied(wait) // 2.5 are there
+		few.Remaining = 2
+		m.learn(ask("a", 9, 3), few, m.Now()) // as for three callers who want three each
+		for tokens, want := range map[int64]bool{0: false, 1: false, 2: false, 3: true, 9: true, 20: true} {
 			m.knows("at once", ask("a", tokens, tokens), want)
 		}
 		m.knows("another key", ask("b", 3, 3), false)
-		const due = time.Second - time.Second/1024
-		time.Sleep(due - 1)
+		time.Sleep(bucket.AtLeast(wait) - 2)
 		m.knows("a moment before it is due", ask("a", 3, 3), true)
-		time.Sleep(time.Nanosecond)
+		time.Sleep(2 * time.Nanosecond)
 		m.knows("when it is due", ask("a", 3, 3), false)
+		m.knows("when it is due, more", ask("a", 5, 5), true)
 	})
 }
 
@@ -78,8 +84,7 @@ func TestAPeekIsLearnedOfAndNotAnswered(t *testing.T) {
 	})
 }
 
-// Of two answers the one to the later question counts, in whatever order they come. If both
-// say the same nothing new was learned.
+// Of two answers the one to the later question counts, in whatever order they come.
 func TestTheLaterQuestionCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -96,13 +101,6 @@ func TestTheLaterQuestionCounts(t *testing.T) {
 		if n := m.Learned(); n != 5 {
 			t.Errorf("learned %d times", n)
 		}
-		m.learn(ask("a", 1, 1), denied(50*time.Millisecond), second)
-		m.learn(ask("c", 1, 1), denied(500*time.Millisecond), second)
-		m.learn(ask("c", 2, 2), denied(400*time.Millisecond), second)
-		if n := m.Learned(); n != 5 {
-			t.Errorf("learned %d times, though the last said nothing new", n)
-		}
-		m.knows("one, where five were denied first", ask("c", 1, 1), true)
 		time.Sleep(100 * time.Millisecond)
 		m.knows("the earlier answer came last", ask("a", 1, 1), false)
 		m.knows("the later answer came last", ask("b", 1, 1), true)
@@ -132,33 +130,89 @@ func TestWhatWasAskedBeforeItWasForgotten(t *testing.T) {
 	}
 }
 
-// What is told ages with the time that has passed since the answer, and never below nothing;
-// and a wait that no Duration can hold is as long as one can be.
+// Of two questions that were under way at the same time, the one that was decided last counts.
+func TestTheLaterDecisionCounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := remembering(t)
+		asked := m.Now()
+		time.Sleep(time.Millisecond)
+		later := denied(2 * time.Second)
+		later.At = later.At.Add(time.Microsecond)
+		m.learn(ask("a", 1, 1), later, asked)
+		m.learn(ask("a", 1, 1), denied(time.Second), m.Now()-1)
+		m.learn(ask("b", 1, 1), denied(time.Second), m.Now()-1)
+		m.learn(ask("b", 1, 1), later, asked)
+		// Postgres's clock has stepped back between two that were not.
+		m.learn(ask("c", 1, 1), later, m.Now())
+		m.learn(ask("c", 1, 1), denied(time.Second), m.Now())
+		for key, want := range map[string]time.Duration{"a": 2 * time.Second, "b": 2 * time.Second, "c": time.Second} {
+			if d, known := m.Recall(ask(key, 1, 1)); !known || d.RetryAfter != want {
+				t.Errorf("%s: %t, %+v", key, known, d)
+			}
+		}
+	})
+}
+
+// A smaller request that was granted since is not forgotten in what a larger one is told.
+func TestAGrantChangesWhatIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := remembering(t)
+		// 10/s burst 1000; 504 are taken, then 40 times 10.
+		ask := func(n int64) *rate.Request {
+			return &rate.Request{Limiter: "test", Key: "a", Limit: rate.PerSecond(10).WithBurst(1000), Tokens: n, Unit: n}
+		}
+		m.learn(ask(504), rate.Decision{Allowed: true, Granted: 504, Remaining: 496, RetryAfter: 800 * time.Millisecond, ResetAfter: 50_400 * time.Millisecond}, m.Now())
+		for i := range int64(40) {
+			used := 504 + 10*(i+1)
+			m.learn(ask(10), rate.Decision{Allowed: true, Granted: 10, Remaining: 1000 - used, ResetAfter: time.Duration(used) * 100 * time.Millisecond}, m.Now())
+		}
+		for n, want := range map[int64]time.Duration{504: 40_800 * time.Millisecond, 97: 100 * time.Millisecond} {
+			if d, known := m.Recall(ask(n)); !known || d.RetryAfter != want || d.Remaining != 96 || d.ResetAfter != 90_400*time.Millisecond {
+				t.Errorf("%d: %t, %+v", n, known, d)
+			}
+		}
+		if d, known := m.Recall(ask(96)); known {
+			t.Errorf("96 are there: %+v", d)
+		}
+	})
+}
+
+// What is told ages with the time that has passed since the answer.
 func TestWhatIsTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := remembering(t)
 		asked := m.Now()
 		time.Sleep(10 * time.Millisecond)
-		m.learn(ask("a", 2, 2), rate.Decision{Allowed: true, Granted: 2, RetryAfter: time.Second, ResetAfter: 1900 * time.Millisecond, At: time.Unix(1000, 0)}, asked)
-		m.learn(ask("odd", 2, 2), rate.Decision{RetryAfter: time.Second, ResetAfter: 100 * time.Millisecond}, asked)
+		m.learn(ask("a", 8, 8), rate.Decision{Allowed: true, Granted: 8, Remaining: 1, RetryAfter: 700 * time.Millisecond, ResetAfter: 1900 * time.Millisecond, At: time.Unix(1000, 0)}, asked)
 		const passed = 512 * time.Millisecond
 		const age = passed - passed/1024
 		time.Sleep(passed)
-		d, known := m.Recall(ask("a", 2, 2))
-		// 1,388.5 ms until it is full: 13.9 of 20 are missing, and 6 are there; but not two.
-		want := rate.Decision{RetryAfter: time.Second - age, ResetAfter: 1900*time.Millisecond - age, At: time.Unix(1000, 0).Add(age), Remaining: 1, Source: rate.FromMemory, Limit: limit}
-		if !known || d != want {
-			t.Errorf("%t, %+v\nwant %+v", known, d, want)
+		// 1,388.5 ms until it is full: 13.9 of 20 are missing, and 6 are there.
+		want := rate.Decision{ResetAfter: 1900*time.Millisecond - age, At: time.Unix(1000, 0).Add(age), Remaining: 6, Source: rate.FromMemory, Limit: limit}
+		for n, retry := range map[int64]time.Duration{8: 700 * time.Millisecond, 9: 800 * time.Millisecond} {
+			want.RetryAfter = retry - age
+			if d, known := m.Recall(ask("a", n, n)); !known || d != want {
+				t.Errorf("%t, %+v\nwant %+v", known, d, want)
+			}
 		}
-		if d, known := m.Recall(ask("odd", 2, 2)); !known || d.ResetAfter != 0 || d.Remaining != 1 {
-			t.Errorf("%t, %+v", known, d)
+	})
+}
+
+// Where tokens are leased, only as many as were asked for are known to be there after RetryAfter.
+func TestWhatIsSetAsideIsNotPromised(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := remembering(t)
+		// Of 20, 10 are leased, for longer, and 9 are used.
+		m.learn(ask("a", 3, 3), rate.Decision{Remaining: 1, RetryAfter: 200 * time.Millisecond, ResetAfter: 10 * time.Second}, m.Now())
+		for n, want := range map[int64]bool{2: false, 3: true, 4: false, 20: false} {
+			m.knows("leased", ask("a", n, n), want)
 		}
-		long := ask("long", 1, 1)
-		long.Limit = rate.Limit{Tokens: 1, Period: 100 * 365 * 24 * time.Hour, Burst: 2}
-		m.learn(long, rate.Decision{RetryAfter: math.MaxInt64 - 1}, m.Now())
-		long.Tokens = 2
-		if d, known := m.Recall(long); !known || d.RetryAfter < math.MaxInt64-1 {
+		time.Sleep(102 * time.Millisecond)
+		if d, known := m.Recall(ask("a", 3, 3)); !known || d.Remaining != 2 || d.ResetAfter < 9*time.Second {
 			t.Errorf("%t, %+v", known, d)
 		}
 	})
@@ -230,15 +284,19 @@ func TestADenialHoldsUnderItsLimitOnly(t *testing.T) {
 	}
 }
 
-// A grant says nothing new about a bucket of which nothing is known under another limit.
-func TestAGrantLeavesTheMemoryAlone(t *testing.T) {
+// A grant that leaves enough says nothing of a bucket of which nothing is known, and an earlier one
+// nothing of one that has denied since.
+func TestAGrantThatLeavesEnough(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := remembering(t)
 		asked := m.Now()
+		time.Sleep(time.Millisecond)
 		m.learn(ask("a", 1, 1), denied(time.Second), asked)
-		m.learn(ask("a", 1, 1), rate.Decision{Allowed: true, Granted: 1}, asked) // the earlier of two answers, say
-		m.knows("the same limit", ask("a", 1, 1), true)
+		m.learn(ask("a", 1, 1), rate.Decision{Allowed: true, Granted: 1, ResetAfter: time.Second, At: time.Unix(999, 0)}, asked)
+		m.knows("an earlier grant", ask("a", 1, 1), true)
+		m.learn(ask("b", 1, 1), rate.Decision{Allowed: true, Granted: 1, Remaining: 10, ResetAfter: time.Second}, asked)
+		m.knows("nothing was known", ask("b", 20, 20), false)
 
 		m.Forget(ask("a", 1, 1).Bucket())
 		time.Sleep(time.Millisecond)
@@ -286,5 +344,58 @@ func TestWhatIsKnownOfABlock(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 		m.knows("after the block", ask("a", 17, 17), false)
+	})
+}
+
+// A block is known for as long as the memory lasts, like any other answer: so a reset by another process
+// is noticed.
+func TestABlockIsKnownForTheTTLAtMost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := remembering(t)
+		m.learn(ask("a", 1, 1), rate.Decision{RetryAfter: time.Hour, ResetAfter: time.Second, Blocked: true, BlockedFor: time.Hour}, m.Now())
+		time.Sleep(ttl - ttl/1024 - 1)
+		m.knows("a moment before", ask("a", 1, 1), true)
+		time.Sleep(time.Nanosecond)
+		m.knows("after the ttl", ask("a", 1, 1), false)
+	})
+}
+
+// windows is a rule of fixed windows: all tokens come back at once.
+type windows struct{}
+
+func (windows) Later(d rate.Decision, _, n int64, passed time.Duration, more int64) rate.Decision {
+	if d.Remaining = min(d.Remaining+more, d.Limit.Burst); passed >= d.ResetAfter {
+		d.Remaining = d.Limit.Burst
+	}
+	d.ResetAfter = max(0, d.ResetAfter-passed)
+	if d.RetryAfter = 0; d.Remaining < n {
+		d.RetryAfter = d.ResetAfter
+	}
+	d.At = d.At.Add(passed)
+	return d
+}
+
+func (windows) Denies(d rate.Decision, _, n int64, passed time.Duration) bool {
+	return d.Remaining < n && passed < d.ResetAfter
+}
+
+// The memory knows no rule but the strategy's.
+func TestTheMemoryAsksTheRule(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, err := denials.New(100, ttl, windows{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Of 20 in a window that ends in a second, 15 are used.
+		memory{m, t}.learn(ask("a", 8, 8), rate.Decision{Remaining: 5, RetryAfter: time.Second, ResetAfter: time.Second}, m.Now())
+		time.Sleep(512 * time.Millisecond)
+		for n, want := range map[int64]bool{5: false, 6: true, 8: true, 20: true} {
+			d, known := m.Recall(ask("a", n, n))
+			if known != want || known && (d.Remaining != 5 || d.RetryAfter != 488_500*time.Microsecond || d.ResetAfter != d.RetryAfter) {
+				t.Errorf("%d: %t, %+v", n, known, d)
+			}
+		}
 	})
 }

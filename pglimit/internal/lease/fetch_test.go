@@ -218,7 +218,7 @@ func TestWhenALeaseIsAskedForAgain(t *testing.T) {
 			if last := s.asked()[len(s.asked())-1]; last.Tokens != 0 || last.Spent != 1 {
 				t.Fatalf("it was idle, and is not settled: %+v", last)
 			}
-			if len(s.forgotten()) != len(s.asked())/2 {
+			if len(s.forgotten()) != len(s.asked()) {
 				t.Errorf("forgot %q", s.forgotten())
 			}
 		}

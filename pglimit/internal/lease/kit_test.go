@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	rule "github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/internal/lease"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -46,6 +47,7 @@ func (l *lender) leases(t *testing.T) *lease.Leases {
 		durability = rate.Relaxed
 	}
 	s, err := lease.New(lease.Config{Durability: durability, TTL: ttl}, lease.Calls{
+		Rule: rule.Rule{},
 		Lease: func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error) {
 			lends := l.begin(request)
 			defer l.end()

@@ -9,8 +9,7 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
-	arithmetic "github.com/pglimit/ratelimit/internal/bucket"
-	"github.com/pglimit/ratelimit/pglimit/internal/skew"
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -48,7 +47,10 @@ type Calls struct {
 	// Lease asks the strategy.
 	Lease func(ctx context.Context, request rate.LeaseRequest) (rate.Lease, error)
 
-	// Forget drops the denials that were made while tokens of the bucket were set aside.
+	// Rule is the strategy's: it says what the answer about a lease means later.
+	Rule rate.Rule
+
+	// Forget drops what the memory of denials knows of the bucket.
 	Forget func(bucket rate.Bucket)
 }
 
@@ -112,6 +114,7 @@ type holder struct {
 type terms struct {
 	rate.Lease
 	limit   rate.Limit
+	rule    rate.Rule
 	unspent atomic.Int64 // callers spend it without a lock
 
 	asked time.Duration // when it was asked for, since the start
@@ -186,7 +189,8 @@ func (s *Leases) BeforePeek(bucket rate.Bucket) func(rate.Request, rate.Decision
 		if terms == nil || terms != h.terms.Load() || s.now() >= terms.until {
 			return decision
 		}
-		decision = arithmetic.WithMore(decision, terms.unspent.Load(), &request)
+		decision.Limit = request.Limit
+		decision = s.calls.Rule.Later(decision, request.Unit, request.Unit, 0, terms.unspent.Load())
 		decision.Allowed = decision.Remaining >= request.Unit
 		return decision
 	}
@@ -210,15 +214,13 @@ func (h *holder) spend(request *rate.Request, now func() time.Duration) (rate.De
 	return rate.Decision{}, false
 }
 
-// decision of a grant out of the lease. It shows the rest of the bucket as when the lease was
-// made. At is rather too early than too late: any time between the making and the settling of
+// decision of a grant out of the lease. It shows the rest of the bucket as if nobody else had taken from
+// it since the lease was made. At is rather too early than too late: any time between the making and the settling of
 // the lease is right, but none after.
 func (t *terms) decision(request *rate.Request, unspent int64, now time.Duration) rate.Decision {
-	age := skew.AtLeast(now - t.got)
 	d := t.Left
-	d.ResetAfter = max(0, d.ResetAfter-age)
-	d.At = t.At.Add(age)
-	d = arithmetic.WithMore(d, unspent, request)
+	d.At, d.Limit = t.At, t.limit
+	d = t.rule.Later(d, 1, request.Unit, bucket.AtLeast(now-t.got), unspent)
 	d.Allowed, d.Granted, d.Source = true, request.Tokens, rate.FromLease
 	return d
 }

@@ -43,7 +43,7 @@ func TestALeaseServesOneLimit(t *testing.T) {
 		}
 		asked := l.asked()
 		settled := asked[len(asked)-1]
-		if len(asked) != 2 || settled.Tokens != 0 || settled.Settle.Tokens != 5 || settled.Spent != 2 || settled.Limit != limit || len(l.forgotten()) != 1 {
+		if len(asked) != 2 || settled.Tokens != 0 || settled.Settle.Tokens != 5 || settled.Spent != 2 || settled.Limit != limit || len(l.forgotten()) != 2 {
 			t.Errorf("%+v", asked)
 		}
 		later(hold)

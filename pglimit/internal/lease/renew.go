@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/skew"
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -31,12 +31,10 @@ func (s *Leases) renew(h *holder, next want) error {
 	lease, err := s.call(ctx, request)
 	s.Stats.UnspentTokens.Add(unspent)
 	s.Stats.LeasedTokens.Add(lease.Tokens)
-	if unspent > 0 {
-		s.calls.Forget(h.bucket) // denials made while these tokens were set aside
-	}
+	s.calls.Forget(h.bucket) // the bucket has more tokens by those unspent, and fewer by the new ones
 
 	lasts := lease.Until.Sub(lease.At)
-	got := &terms{Lease: lease, limit: request.Limit, asked: asked, got: s.now(), until: asked + skew.AtLeast(lasts)}
+	got := &terms{Lease: lease, limit: request.Limit, rule: s.calls.Rule, asked: asked, got: s.now(), until: asked + bucket.AtLeast(lasts)}
 	late := got.got >= got.until
 	if late {
 		s.Stats.UnspentTokens.Add(lease.Tokens)

@@ -34,7 +34,7 @@ func New(instances int) *Buckets {
 
 // share is this instance's share of the limit.
 func (b *Buckets) share(limit rate.Limit) rate.Limit {
-	share := rate.Every(limit.RefillTime(b.instances)).WithBurst(max(1, limit.Burst/b.instances))
+	share := rate.Every(arithmetic.RefillTime(limit, b.instances)).WithBurst(max(1, limit.Burst/b.instances))
 	share.Period = min(share.Period, rate.MaxWindow)
 	return share
 }
@@ -84,7 +84,7 @@ func (b *Buckets) takeFrom(bucket arithmetic.Bucket, r *rate.Request, nowNS int6
 	}
 	d := bucket.Decision(&mine, nowNS, granted)
 	if unit, burst := r.Unit, mine.Limit.Burst; unit > burst { // it can never be granted
-		d.RetryAfter = min(mine.Limit.RefillTime(unit-d.Remaining), rate.MaxWindow)
+		d.RetryAfter = min(arithmetic.RefillTime(mine.Limit, unit-d.Remaining), rate.MaxWindow)
 	}
 	d.At = time.Time{} // it is not Postgres's clock
 	return d

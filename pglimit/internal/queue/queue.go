@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/skew"
+	arithmetic "github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -57,7 +57,7 @@ type place struct {
 
 func placeOf(r rate.Request, d rate.Decision) place {
 	d.Limiter, d.Key, d.Limit = r.Limiter, r.Key, r.Limit
-	return place{d, time.Now().Add(skew.AtMost(d.Delay))}
+	return place{d, time.Now().Add(arithmetic.AtMost(d.Delay))}
 }
 
 // inLine is the request by which its line is known: how long a caller may wait does not matter there.

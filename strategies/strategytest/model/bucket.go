@@ -131,25 +131,43 @@ func (b *Bucket) convert(now int64, l Limit) {
 		return
 	}
 	if b.fault != noConversion {
-		// In token × token nanoseconds: both prices are factors, so nothing is rounded yet.
-		owed := product(max(0, b.Full-b.At), l.Token)
-		if now > b.At {
-			asOld := product(max(0, b.Full-now), l.Token)
-			asNew := owed.Sub(owed, product(now-b.At, b.Token))
-			if owed = asNew; asOld.Cmp(asNew) < 0 {
-				owed = asOld
-			}
-			if owed.Sign() < 0 {
-				owed = new(big.Int)
-			}
-		}
-		b.Full = plus(max(now, b.At), dividedUp(owed, b.Token))
+		b.Full = plus(max(now, b.At), dividedUp(b.owed(now, l), b.Token))
 		b.Leased = dividedUp(product(b.Leased, l.Token), b.Token)
 	}
 	if b.fault == clamps {
 		b.Full = min(b.Full, plus(b.At, l.Window()))
 	}
 	b.Token = l.Token
+}
+
+// owed is what the bucket owes at the later of now and At, to somebody who pays another price. It is in
+// token × token nanoseconds: both prices are factors, so nothing is rounded yet.
+func (b *Bucket) owed(now int64, l Limit) *big.Int {
+	owed := product(max(0, b.Full-b.At), l.Token)
+	if now > b.At {
+		asOld := product(max(0, b.Full-now), l.Token)
+		asNew := owed.Sub(owed, product(now-b.At, b.Token))
+		if owed = asNew; asOld.Cmp(asNew) < 0 {
+			owed = asOld
+		}
+		if owed.Sign() < 0 {
+			owed = new(big.Int)
+		}
+	}
+	return owed
+}
+
+// has says whether the bucket has that much of the window at now, or more. It asks the row itself: at
+// another price, the time at which it is full may be later than what a row can hold.
+func (b Bucket) has(now int64, l Limit, part int64) bool {
+	b.expire(now)
+	used := product(max(b.Full, now)-now, 1)
+	if b.Exists && b.Token != l.Token {
+		used = product(dividedUp(b.owed(now, l), b.Token), 1)
+		used.Add(used, product(max(now, b.At)-now, 1))
+	}
+	used.Add(used, product(b.Seen(now, l).Leased, 1))
+	return used.Add(used, product(part, 1)).Cmp(product(l.Window(), 1)) <= 0
 }
 
 // Left is how many whole tokens can be taken. The row must be at the price of l.

@@ -7,7 +7,7 @@ type Report struct {
 	Remaining int64
 	At        int64
 
-	// RetryAfter and ResetAfter count from At. A longer time is the longest Duration.
+	// RetryAfter and ResetAfter count from At. They end at the latest time that a row can hold.
 	RetryAfter, ResetAfter time.Duration
 }
 
@@ -18,24 +18,11 @@ func (b Bucket) Report(now int64, l Limit, unit int64) Report {
 	b.redate(now) // b is a copy: a look writes nothing
 	seen := b.Seen(now, l)
 	return Report{
-		Remaining: seen.Left(now, l),
-		At:        now,
-		RetryAfter: until(now, b.first(now, func(at int64) bool {
-			seen := b.Seen(at, l)
-			return seen.Left(at, l) >= unit
-		})),
-		ResetAfter: until(now, b.first(now, func(at int64) bool {
-			seen := b.Seen(at, l)
-			return seen.Full <= at && seen.Leased == 0
-		})),
+		Remaining:  seen.Left(now, l),
+		At:         now,
+		RetryAfter: time.Duration(b.first(now, func(at int64) bool { return b.has(at, l, times(unit, l.Token)) }) - now),
+		ResetAfter: time.Duration(b.first(now, func(at int64) bool { return b.has(at, l, l.Window()) }) - now),
 	}
-}
-
-func until(now, at int64) time.Duration {
-	if at == Forever {
-		return Forever
-	}
-	return time.Duration(max(0, at-now))
 }
 
 // first returns the first moment from now on at which holds is true. Once true it stays true,

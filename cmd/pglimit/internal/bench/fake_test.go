@@ -9,6 +9,7 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -23,6 +24,8 @@ type fake struct {
 var _ pglimit.Strategy = fake{}
 
 func (f fake) Name() string { return f.name }
+
+func (fake) Rule() pglimit.Rule { return bucket.Rule{} }
 
 func (f fake) Check(r *pglimit.Request) error {
 	l := r.Limit

@@ -1,11 +1,12 @@
 package bench
 
 import (
-	"math"
 	"slices"
 	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/pglimit"
 )
 
 // possible is how many tokens a perfect limiter would grant: one that decides each request
@@ -30,12 +31,11 @@ func possible(s scenario.Scenario, subject scenario.Subject, seed uint64) (token
 	}
 	slices.Sort(arrivals)
 	cost := subject.Costs[0].Tokens
-	price := subject.Limit.Token() * time.Duration(cost)
-	window := subject.Limit.Window()
-	full := time.Duration(math.MinInt64) // when the bucket is full again
+	request := pglimit.Request{Limit: subject.Limit, Tokens: cost, Unit: cost}
+	var b bucket.Bucket
 	for _, now := range arrivals {
-		if next := max(full, now) + price; next <= now+window {
-			full = next
+		if b.Grantable(now.Nanoseconds(), &request) > 0 {
+			b = b.Take(now.Nanoseconds(), cost, subject.Limit)
 			tokens += cost
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -137,3 +138,5 @@ type anything struct{ pglimit.Leaser }
 func (anything) Name() string { return "anything" }
 
 func (anything) Check(*pglimit.Request) error { return nil }
+
+func (anything) Rule() pglimit.Rule { return bucket.Rule{} }

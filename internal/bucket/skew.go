@@ -1,10 +1,10 @@
-// Package skew allows for clocks of two machines that do not run at the same speed.
-package skew
+package bucket
 
 import "time"
 
-// AtLeast is the least time that passes on one machine's clock while d passes on another's. Two
-// clocks may run apart by up to 0.05 % while one of them is being adjusted.
+// Two clocks may run apart by up to 0.05 % while one of them is being adjusted.
+
+// AtLeast is the least time that passes on one machine's clock while d passes on another's.
 func AtLeast(d time.Duration) time.Duration { return d - d/1024 }
 
 // AtMost is the most time that passes on one machine's clock while d passes on another's: wait so
