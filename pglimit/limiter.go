@@ -1,9 +1,6 @@
 package pglimit
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"reflect"
 	"sync/atomic"
 	"time"
@@ -39,40 +36,8 @@ type Limiter struct {
 	queue    *queue.Queue  // the callers of Wait
 	counters *counters
 	parent   *Limiter // of which this one is InTx or OnConn; else nil
-	shared   shared   // with other Limiters of this process
-}
 
-// New makes a limiter that decides with the strategy, on the pool: a *pgxpool.Pool. It does
-// not connect. The error is a [*ConfigError], unless pool or strategy is nil. [Limiter.InTx]
-// and [Limiter.OnConn] take in a transaction or on a connection of yours. For a *sql.DB, see
-// [NewSQL].
-func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
-	if isNil(pool) {
-		return nil, errors.New("pglimit: New needs a pool, such as a *pgxpool.Pool")
-	}
-	return newLimiter(pool, rate.OnPool(pool), strategy, config)
-}
-
-func newLimiter(pool any, session Session, strategy Strategy, config Config) (*Limiter, error) {
-	if err := config.Validate(strategy); err != nil {
-		return nil, err
-	}
-	timeout := orDefault(config.Timeout, defaultTimeout)
-	config.setDefaults()
-	l := &Limiter{
-		session: session, strategy: strategy, config: config,
-		limit:    new(atomic.Pointer[Limit]),
-		timeout:  timeout,
-		failures: &failureLog{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
-		counters: new(counters),
-		waiting:  wait.NewCallers(config.MaxWaiting),
-	}
-	l.limit.Store(&config.Limit)
-	l.queue = queue.New(l.giveBack)
-	if err := l.makeStages(pool); err != nil {
-		return nil, err
-	}
-	return l, nil
+	eachMemory func(do func(*denials.Memory)) // of all Limiters of this process that share its buckets
 }
 
 // isNil says whether value is nil or a nil pointer.
@@ -116,57 +81,10 @@ func (l *Limiter) on(session Session) *Limiter {
 		session: session, strategy: l.strategy, config: l.config, limit: l.limit,
 		timeout:  orDefault(l.config.Timeout, NoTimeout),
 		failures: l.failures, waiting: l.waiting, queue: l.queue, counters: l.counters, parent: l,
+		eachMemory: func(func(*denials.Memory)) {},
 	}
 	in.config.OnError = nil
 	return in
-}
-
-func (l *Limiter) makeStages(pool any) (err error) {
-	c := l.config
-	if !c.Memory.Off {
-		if l.denials, err = denials.New(c.Memory.Keys, c.Memory.TTL); err != nil {
-			return &ConfigError{"Memory", err}
-		}
-		l.share(pool)
-	}
-	if c.Leases.On {
-		whose := lease.Config{Durability: c.Durability, TTL: c.Leases.TTL}
-		if l.leases, err = lease.New(whose, lease.Calls{Lease: l.lease, Forget: l.forget}); err != nil {
-			return &ConfigError{"Leases", err}
-		}
-	}
-	if !c.Breaker.Off {
-		timeout := l.timeout
-		if timeout == NoTimeout {
-			timeout = defaultTimeout
-		}
-		l.circuit = circuit.New(timeout, l.ping(pool), l.failures.circuit)
-	}
-	if !c.Combine.Off {
-		l.combiner = combine.New(c.Combine.Lanes,
-			combine.Functions{Send: l.roundTrip, GiveBack: l.giveBack, Learned: l.denials.Learned, Recall: l.recall})
-	}
-	return nil
-}
-
-// Close lets waiting callers have their answers, but ends what is longer: callers of Wait who wait for
-// their tokens to come get ErrClosed, and the tokens are given back. It gives leases back and ends every goroutine of
-// the limiter's. Close the pool after it. Calls after Close get ErrClosed, except those
-// answered from memory.
-//
-// When ctx ends, Close stops waiting. Callers still waiting then get ErrClosed (with
-// Combine.Off and Breaker.Off, when their own calls fail). The error says how many leases could
-// not be given back, or is that of ctx. Of a Limiter of InTx or OnConn, Close does nothing.
-func (l *Limiter) Close(ctx context.Context) error {
-	if l.parent != nil {
-		return nil
-	}
-	reserved := l.queue.Close(ctx)
-	unanswered := l.waiting.Close(ctx)
-	unsettled := l.leases.Close(ctx)
-	givenUp := l.combiner.Close(ctx)
-	l.circuit.Close()
-	return errors.Join(unsettled, cmp.Or(reserved, unanswered, givenUp))
 }
 
 // Limit is the limit of each key, as of now: see [Limiter.SetLimit].
@@ -196,3 +114,10 @@ func (l *Limiter) Config() Config {
 
 // Strategy is what decides for the Limiter.
 func (l *Limiter) Strategy() Strategy { return l.strategy }
+
+// forget what is remembered of a bucket that has got more tokens, or may have.
+func (l *Limiter) forget(bucket rate.Bucket) {
+	l.eachMemory(func(m *denials.Memory) { m.Forget(bucket) })
+}
+
+func (l *Limiter) blocks() bool { return l.config.Block != Block{} }

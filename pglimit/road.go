@@ -7,12 +7,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
-
-// unit is what stands or falls together: one request or a group, the decisions, or an error.
-type unit = combine.Unit
 
 // single is a unit of one request, to be used again.
 type single struct {
