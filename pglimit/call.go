@@ -6,7 +6,12 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 )
+
+// unit is what stands or falls together: one request or a group, the decisions, or an error.
+type unit = combine.Unit
 
 // roundTrip asks the strategy. It checks the decisions, and remembers denials.
 func (l *Limiter) roundTrip(ctx context.Context, requests []Request) (decisions []Decision, err error) {
@@ -77,31 +82,6 @@ func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
 		l.forget(refunds[i].Bucket())
 	}
 	return err
-}
-
-// RoundTrip is one call of the strategy, which [Config].OnRoundTrip gets. It may have served
-// many callers.
-type RoundTrip struct {
-	Limiter, Strategy string // names
-
-	// Operation is "take", "take_groups" (of DoAll), "take_once" (with an ID), "take_or_block",
-	// "lease", "give_back", "reset" or "reset_all".
-	Operation string
-
-	// Requests is how many requests a take sent: identical requests of several callers count
-	// as one. Of any other operation it is 0.
-	Requests int
-
-	// Duration from the call to the answer, with the time that it waited for a connection of
-	// the pool.
-	Duration time.Duration
-
-	// Outcome is "ok" if the call succeeded; "canceled" if nobody waited for the answer any more,
-	// because the callers cancelled or (with Combine) ran out of time; else the [Cause], such as
-	// "unavailable".
-	Outcome string
-
-	Err error // nil if the call succeeded
 }
 
 // call Postgres through the circuit breaker, and tell OnRoundTrip. If the call decides requests, they

@@ -107,6 +107,31 @@ type Config struct {
 	Breaker Breaker
 }
 
+// RoundTrip is one call of the strategy, which [Config].OnRoundTrip gets. It may have served
+// many callers.
+type RoundTrip struct {
+	Limiter, Strategy string // names
+
+	// Operation is "take", "take_groups" (of DoAll), "take_once" (with an ID), "take_or_block",
+	// "lease", "give_back", "reset" or "reset_all".
+	Operation string
+
+	// Requests is how many requests a take sent: identical requests of several callers count
+	// as one. Of any other operation it is 0.
+	Requests int
+
+	// Duration from the call to the answer, with the time that it waited for a connection of
+	// the pool.
+	Duration time.Duration
+
+	// Outcome is "ok" if the call succeeded; "canceled" if nobody waited for the answer any more,
+	// because the callers cancelled or (with Combine) ran out of time; else the [Cause], such as
+	// "unavailable".
+	Outcome string
+
+	Err error // nil if the call succeeded
+}
+
 // Combine configures the stage that sends requests together if they arrive while a call is
 // under way. It is on unless Off.
 type Combine struct {

@@ -1,20 +1,17 @@
 package pglimit
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"reflect"
 	"sync/atomic"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
 	"github.com/pglimit/ratelimit/pglimit/internal/lease"
 	"github.com/pglimit/ratelimit/pglimit/internal/queue"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Limiter is a named limit over a database: the type most callers want. Make one
@@ -37,93 +34,14 @@ type Limiter struct {
 	queue    *queue.Queue  // the callers of Wait
 	counters *counters
 	parent   *Limiter // of which this one is On a session; else nil
-	shared   shared   // with other Limiters of this process
-}
 
-// New makes a limiter that decides with the strategy, on the pool: a *pgxpool.Pool. It does
-// not connect. The error is a [*ConfigError], unless pool, strategy or the strategy's Rule is nil.
-// [Limiter.On] takes in a transaction or on a connection of yours. For a *sql.DB, see [NewSQL].
-func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
-	if isNil(pool) {
-		return nil, errors.New("pglimit: New needs a pool, such as a *pgxpool.Pool")
-	}
-	return newLimiter(pool, session.OnPool(pool), strategy, config)
-}
-
-func newLimiter(pool any, session Session, strategy Strategy, config Config) (*Limiter, error) {
-	if err := config.Validate(strategy); err != nil {
-		return nil, err
-	}
-	timeout := orDefault(config.Timeout, defaultTimeout)
-	config.setDefaults()
-	l := &Limiter{
-		session: session, strategy: strategy, config: config,
-		limit:    new(atomic.Pointer[Limit]),
-		timeout:  timeout,
-		failures: &failureLog{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
-		counters: new(counters),
-		waiting:  wait.NewCallers(config.MaxWaiting),
-	}
-	l.limit.Store(&config.Limit)
-	l.queue = queue.New(l.giveBack)
-	if err := l.makeStages(pool); err != nil {
-		return nil, err
-	}
-	return l, nil
+	eachMemory func(do func(*denials.Memory)) // of all Limiters of this process that share its buckets
 }
 
 // isNil says whether value is nil or a nil pointer.
 func isNil(value any) bool {
 	v := reflect.ValueOf(value)
 	return value == nil || v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-func (l *Limiter) makeStages(pool any) (err error) {
-	c, rule := l.config, l.strategy.Rule()
-	if !c.Memory.Off {
-		if l.denials, err = denials.New(c.Memory.Keys, c.Memory.TTL, rule); err != nil {
-			return &ConfigError{"Memory", err}
-		}
-		l.share(pool)
-	}
-	if c.Leases.On {
-		whose := lease.Config{Durability: c.Durability, TTL: c.Leases.TTL}
-		if l.leases, err = lease.New(whose, lease.Calls{Lease: l.lease, Rule: rule, Forget: l.forget}); err != nil {
-			return &ConfigError{"Leases", err}
-		}
-	}
-	if !c.Breaker.Off {
-		timeout := l.timeout
-		if timeout == NoTimeout {
-			timeout = defaultTimeout
-		}
-		l.circuit = circuit.New(timeout, l.ping(pool), l.failures.circuit)
-	}
-	if !c.Combine.Off {
-		l.combiner = combine.New(c.Combine.Lanes,
-			combine.Functions{Send: l.roundTrip, GiveBack: l.giveBack, Rule: rule, Learned: l.denials.Learned, Recall: l.recall})
-	}
-	return nil
-}
-
-// Close lets waiting callers have their answers, but ends what is longer: callers of Wait who wait for
-// their tokens to come get ErrClosed, and the tokens are given back. It gives leases back and ends every goroutine of
-// the limiter's. Close the pool after it. Calls after Close get ErrClosed, except those
-// answered from memory.
-//
-// When ctx ends, Close stops waiting. Callers still waiting then get ErrClosed (with
-// Combine.Off and Breaker.Off, when their own calls fail). The error says how many leases could
-// not be given back, or is that of ctx. Of a Limiter that [Limiter.On] made, Close does nothing.
-func (l *Limiter) Close(ctx context.Context) error {
-	if l.parent != nil {
-		return nil
-	}
-	reserved := l.queue.Close(ctx)
-	unanswered := l.waiting.Close(ctx)
-	unsettled := l.leases.Close(ctx)
-	givenUp := l.combiner.Close(ctx)
-	l.circuit.Close()
-	return errors.Join(unsettled, cmp.Or(reserved, unanswered, givenUp))
 }
 
 // Limit is the limit of each key, as of now: see [Limiter.SetLimit].
@@ -153,3 +71,10 @@ func (l *Limiter) Config() Config {
 
 // Strategy is what decides for the Limiter.
 func (l *Limiter) Strategy() Strategy { return l.strategy }
+
+// forget what is remembered of a bucket that has got more tokens, or may have.
+func (l *Limiter) forget(bucket rate.Bucket) {
+	l.eachMemory(func(m *denials.Memory) { m.Forget(bucket) })
+}
+
+func (l *Limiter) blocks() bool { return l.config.Block != Block{} }

@@ -8,12 +8,8 @@ import (
 	"sync"
 
 	"github.com/pglimit/ratelimit/internal/session"
-	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
-
-// unit is what stands or falls together: one request or a group, the decisions, or an error.
-type unit = combine.Unit
 
 // single is a unit of one request, to be used again.
 type single struct {
@@ -107,7 +103,8 @@ func (l *Limiter) ask(parent context.Context, units []*unit) {
 		return
 	}
 	err := l.asCaller(parent, len(units), func(ctx context.Context) error {
-		for _, u := range l.leased(ctx, units) {
+		l.obtain(ctx, units)
+		for _, u := range units {
 			u.Err = l.late(parent, ctx, u.Err)
 		}
 		return nil
@@ -155,12 +152,11 @@ func (l *Limiter) late(parent, ctx context.Context, err error) error {
 	return err
 }
 
-// leased takes for the units out of leases that are fetched for busy keys, or else sends them. It
-// returns all of them.
-func (l *Limiter) leased(ctx context.Context, units []*unit) []*unit {
+// obtain takes for the units out of leases that are fetched for busy keys, or else sends them.
+func (l *Limiter) obtain(ctx context.Context, units []*unit) {
 	if l.leases == nil && !slices.ContainsFunc(units, isApart) {
 		l.take(ctx, units)
-		return units
+		return
 	}
 	var mu sync.Mutex
 	served := make(map[*unit]bool)
@@ -202,7 +198,6 @@ func (l *Limiter) leased(ctx context.Context, units []*unit) []*unit {
 			u.Decisions[0] = add(u.Requests[0], u.Decisions[0])
 		}
 	}
-	return units
 }
 
 // isApart says that the unit is sent by itself: it has an ID, or its denial has to be counted.

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/pglimit/internal/denials"
 )
 
 // On returns the limiter in a transaction or on a connection of the caller's. [InTx], [OnConn],
@@ -36,6 +37,7 @@ func (l *Limiter) On(session Session) *Limiter {
 		session: session, strategy: l.strategy, config: l.config, limit: l.limit,
 		timeout:  orDefault(l.config.Timeout, NoTimeout),
 		failures: l.failures, waiting: l.waiting, queue: l.queue, counters: l.counters, parent: l,
+		eachMemory: func(func(*denials.Memory)) {},
 	}
 	in.config.OnError = nil
 	return in

@@ -245,21 +245,6 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservati
 	return &Reservation{limiter: l, request: r, decision: d, due: time.Now().Add(bucket.AtMost(d.Delay))}, nil
 }
 
-// request for n tokens of the key under the Limiter's own limit, all or nothing.
-func (l *Limiter) request(key string, n int64) Request {
-	return Request{Limiter: l.config.Name, Key: key, Limit: l.Limit(), Tokens: n, Unit: n, Durability: l.config.Durability}
-}
-
-func (l *Limiter) canReserve() error {
-	if err := l.strategy.Check(&Request{Limit: l.Limit(), Ahead: 1}); err != nil {
-		return err
-	}
-	if l.blocks() {
-		return errBlocks
-	}
-	return nil
-}
-
 // OK says whether the tokens are reserved.
 func (r *Reservation) OK() bool { return r.decision.Allowed }
 

@@ -21,7 +21,7 @@ import (
 type Interceptor struct {
 	config           Config
 	limiter          *pglimit.Limiter
-	failures, unpaid complaints // what the Logger was told of
+	failures, unpaid failureLog // what the Logger was told of
 }
 
 // New makes an Interceptor. The error is that of [Config.Validate].
@@ -192,7 +192,7 @@ func (i *Interceptor) fail(ctx context.Context, call Call, err error) error {
 		return status.FromContextError(gone).Err()
 	}
 	if s.Code() == codes.Internal || s.Code() == codes.Unavailable {
-		i.failures.hear(ctx, i.config.Logger, "call not decided", call.Method, err)
+		i.failures.log(ctx, i.config.Logger, "call not decided", call.Method, err)
 	}
 	if i.config.Failed != nil {
 		if chosen := i.config.Failed(ctx, call, err); chosen != nil {

@@ -39,7 +39,7 @@ func (i *Interceptor) giveBack(ctx context.Context, call Call, taken []pglimit.D
 	defer cancel()
 	for _, d := range taken {
 		if err := i.limiter.Refund(ctx, d, d.Granted); err != nil {
-			i.unpaid.hear(ctx, i.config.Logger, "tokens not given back", call.Method, err)
+			i.unpaid.log(ctx, i.config.Logger, "tokens not given back", call.Method, err)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func New(limiter *pglimit.Limiter, config Config) func(http.Handler) http.Handle
 type middleware struct {
 	Config
 	limiter          *pglimit.Limiter
-	failures, unpaid complaints // what the Logger was told of
+	failures, unpaid failureLog // what the Logger was told of
 }
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -154,7 +154,7 @@ func (m *middleware) deny(w http.ResponseWriter, r *http.Request, a *answer) {
 func (m *middleware) fail(w http.ResponseWriter, r *http.Request, err error, retryAfter time.Duration) {
 	status := StatusOf(err)
 	if status >= http.StatusInternalServerError && r.Context().Err() == nil { // else nobody waits for the answer
-		m.failures.hear(r.Context(), m.Logger, "request not decided", err)
+		m.failures.log(r.Context(), m.Logger, "request not decided", err)
 	}
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")

@@ -61,7 +61,7 @@ func (m *middleware) giveBack(r *http.Request, taken []pglimit.Decision) {
 	defer cancel()
 	for _, d := range taken {
 		if err := m.limiter.Refund(ctx, d, d.Granted); err != nil {
-			m.unpaid.hear(ctx, m.Logger, "tokens not given back", err)
+			m.unpaid.log(ctx, m.Logger, "tokens not given back", err)
 		}
 	}
 }

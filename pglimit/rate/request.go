@@ -197,10 +197,12 @@ func ValidateCall(strategy Strategy, requests []Request) error {
 			return &RequestError{"ID", fmt.Sprintf("is %q: a request with an ID or a Block is alone in its call (this one has %d)", r.ID, len(requests))}
 		}
 	}
-	if len(requests) < 2 {
-		return nil
+	for i := range requests {
+		if r := &requests[i]; r.Group != 0 || r.Limit != requests[0].Limit {
+			return validateBuckets(requests)
+		}
 	}
-	return validateBuckets(requests)
+	return nil
 }
 
 // validateBuckets checks that each bucket has one limit in the call, and each group different buckets.

@@ -29,7 +29,8 @@ type Strategy interface {
 	// Take decides the requests and returns the decisions in the same order. Only
 	// Postgres's clock counts. Requests for different buckets may come in any order and
 	// do not deadlock with other calls. Requests for the same bucket have the same limit
-	// and are decided in the order given. Groups, IDs and blocks are as [Request] says.
+	// and are decided in the order given. Groups, IDs and blocks are as [Request] says. The
+	// caller uses the requests again after the call: Take keeps a copy of what it keeps.
 	//
 	// The call is one transaction: after an error from Postgres nothing was taken. If the
 	// error is ErrNothingTaken, asking for each bucket alone may help. After an error of

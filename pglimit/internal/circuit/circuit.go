@@ -128,7 +128,7 @@ func (b *Breaker) revive(done func(error)) error {
 		b.report(done, errNoAnswer)
 		return nil
 	}
-	err := b.askForLife()
+	err := b.ping()
 	if b.ended.Err() != nil {
 		b.report(done, errNoAnswer)
 		return rate.ErrClosed
@@ -140,8 +140,8 @@ func (b *Breaker) revive(done func(error)) error {
 	return err
 }
 
-// askForLife asks for a sign of life. Close gives the question up.
-func (b *Breaker) askForLife() error {
+// ping asks for a sign of life. Close gives the question up.
+func (b *Breaker) ping() error {
 	ctx, cancel := context.WithTimeout(b.ended, b.signTime)
 	defer cancel()
 	return b.sign(ctx)
@@ -270,7 +270,7 @@ func (b *Breaker) listen() {
 // doubt the server: ask for a sign of life. If there is none, and no call has been answered
 // since, the circuit opens.
 func (b *Breaker) doubt(calls context.Context, quiet time.Time) {
-	err := b.askForLife()
+	err := b.ping()
 	pg := (*pgconn.PgError)(nil)
 	alive := err == nil || errors.As(err, &pg) && isAlive(pg)
 

@@ -46,14 +46,24 @@ func (c *Calls) Begin() {
 // Start a Call for that many callers. It has the values of the first caller's context, such
 // as a trace, but does not end with that context.
 func (c *Calls) Start(first context.Context, callers int) *Call {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(first))
-	stop := context.AfterFunc(c.aborted, cancel)
-	if c.Aborted() {
-		cancel() // at once: AfterFunc takes its time
-	}
-	call := &Call{Ctx: ctx, End: func() { stop(); cancel() }}
+	ctx, cancel := context.WithCancel(c.aborted)
+	call := &Call{Ctx: withValues{ctx, first}, End: cancel}
 	call.Waiting.Store(int64(callers))
 	return call
+}
+
+// withValues is a context that has the values of another one too, but does not end with it. It is
+// cheaper than context.WithoutCancel and AfterFunc, which every call would need.
+type withValues struct {
+	context.Context
+	values context.Context //nolint:containedctx // it is a context
+}
+
+func (c withValues) Value(key any) any {
+	if value := c.Context.Value(key); value != nil {
+		return value
+	}
+	return c.values.Value(key)
 }
 
 // Leave notes that a caller has left.
@@ -69,10 +79,7 @@ func (c *Calls) GiveBack(call *Call, refunds []rate.Refund, giveBack func(contex
 	if len(refunds) == 0 {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(call.Ctx))
-	defer cancel()
-	defer context.AfterFunc(c.aborted, cancel)()
-	c.Stats.GiveBack(ctx, refunds, giveBack)
+	c.Stats.GiveBack(withValues{c.aborted, call.Ctx}, refunds, giveBack)
 }
 
 // GiveBack makes the call that gives tokens back, and counts them.

@@ -10,24 +10,24 @@ import (
 // quiet is how long a kind of failure is not logged again: clients may cause any number.
 const quiet = 10 * time.Second
 
-// complaints of one kind. The zero value is ready for use.
-type complaints struct {
+// failureLog logs failures of one kind. The zero value is ready for use.
+type failureLog struct {
 	mutex  sync.Mutex
 	until  time.Time // when the next may be logged
 	missed int       // since the last one that was
 }
 
-// hear of a failure, and log it unless one was logged just before.
-func (c *complaints) hear(ctx context.Context, logger *slog.Logger, message, method string, err error) {
-	c.mutex.Lock()
+// log a failure, unless one was logged just before.
+func (f *failureLog) log(ctx context.Context, logger *slog.Logger, message, method string, err error) {
+	f.mutex.Lock()
 	now := time.Now()
-	if now.Before(c.until) {
-		c.missed++
-		c.mutex.Unlock()
+	if now.Before(f.until) {
+		f.missed++
+		f.mutex.Unlock()
 		return
 	}
-	missed := c.missed
-	c.until, c.missed = now.Add(quiet), 0
-	c.mutex.Unlock()
+	missed := f.missed
+	f.until, f.missed = now.Add(quiet), 0
+	f.mutex.Unlock()
 	logger.ErrorContext(ctx, "grpclimit: "+message, "method", method, "error", err, "more_before", missed)
 }

@@ -1,0 +1,83 @@
+package pglimit
+
+import (
+	"errors"
+	"fmt"
+)
+
+// complete fills in what the request leaves out, and checks it. own is the Limiter's own limit.
+func (l *Limiter) complete(r *Request, own Limit) error {
+	switch {
+	case r.Group != 0:
+		return &RequestError{Field: "Group", Why: fmt.Sprintf("is %d: leave it out, and use DoAll", r.Group)}
+	case r.Block != nil:
+		return &RequestError{Field: "Block", Why: "is set: leave it out, and set Config.Block"}
+	case r.MaxWait != 0:
+		return &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: only a request that is alone can wait, see Do", r.MaxWait)}
+	case r.ID != "" && l.blocks():
+		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a Limiter with Config.Block decides requests without one", r.ID)}
+	}
+	return l.finish(r, own)
+}
+
+// finish completes the request of a caller or a group.
+func (l *Limiter) finish(r *Request, own Limit) error {
+	if r.Limiter == "" {
+		r.Limiter = l.config.Name
+	}
+	foreign := r.Limit != Limit{}
+	if !foreign {
+		r.Limit = own
+	}
+	if r.Unit == 0 {
+		r.Unit = max(r.Tokens, 1)
+	}
+	if r.Durability == Relaxed {
+		r.Durability = l.config.Durability
+	}
+	r.Impatient = false // the stages decide that
+	if r.ID != "" && r.IDTTL == 0 {
+		r.IDTTL = l.config.IDTTL
+	}
+	if l.blocks() {
+		switch {
+		case r.Ahead != 0 || r.Group != 0:
+			return errBlocks
+		case r.Unit < r.Tokens:
+			return &RequestError{Field: "Unit", Why: fmt.Sprintf("is %d: with Config.Block it must be Tokens, %d, for all or nothing", r.Unit, r.Tokens)}
+		}
+		r.Block = &l.config.Block
+	}
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if foreign || !r.Plain() {
+		unusual := *r // so that r need not be on the heap
+		if err := l.strategy.Check(&unusual); err != nil {
+			return err
+		}
+	}
+	r.Tokens -= r.Tokens % r.Unit // nobody gets a part of a unit: the parts of several requests must not add up to one
+	return nil
+}
+
+var errBlocks = fmt.Errorf("pglimit: a Limiter with Config.Block decides requests one by one, and grants no tokens ahead of their time: ask another Limiter: %w", errors.ErrUnsupported)
+
+func tooFew(n int64) error {
+	return &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: it must be at least 1 (to look without taking, use Peek)", n)}
+}
+
+// request for n tokens of the key under the Limiter's own limit, all or nothing.
+func (l *Limiter) request(key string, n int64) Request {
+	return Request{Limiter: l.config.Name, Key: key, Limit: l.Limit(), Tokens: n, Unit: n, Durability: l.config.Durability}
+}
+
+func (l *Limiter) canReserve() error {
+	if err := l.strategy.Check(&Request{Limit: l.Limit(), Ahead: 1}); err != nil {
+		return err
+	}
+	if l.blocks() {
+		return errBlocks
+	}
+	return nil
+}
