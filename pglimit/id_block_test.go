@@ -105,7 +105,7 @@ func TestARequestWithAnIDGoesOutAlone(t *testing.T) {
 func TestWhatIsRememberedOfARequestWithAnID(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		empty := pglimit.Decision{RetryAfter: time.Second, ResetAfter: 3 * time.Second}
+		empty := pglimit.Decision{RetryAfter: 100 * time.Millisecond, ResetAfter: 2 * time.Second}
 		s := &onceFake{fake: &fake{take: answer(empty)}}
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Memory.Off = false })
 		granted := empty
@@ -121,12 +121,15 @@ func TestWhatIsRememberedOfARequestWithAnID(t *testing.T) {
 			return limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
 		}
 		without := func() (pglimit.Decision, error) { return limiter.Allow(t.Context(), "k") }
+		two := func() (pglimit.Decision, error) { return limiter.AllowN(t.Context(), "k", 2) }
 		ask("a grant", withID, pglimit.FromDatabase, true)
 		time.Sleep(time.Microsecond)
 		ask("it is not remembered", without, pglimit.FromDatabase, false)
 		ask("that denial is", without, pglimit.FromMemory, false)
 		ask("but not for an ID", withID, pglimit.FromDatabase, true)
 		ask("whose grant changes what is left", without, pglimit.FromDatabase, false)
+		ask("though it may be an earlier one", withID, pglimit.FromDatabase, true)
+		ask("which does not say what is left", two, pglimit.FromDatabase, false)
 		time.Sleep(2 * time.Second)
 		s.alone = then(empty)
 		ask("a denial", withID, pglimit.FromDatabase, false)
