@@ -97,15 +97,12 @@ func benchBreaks(t *testing.T, pool *pgxpool.Pool, decision, owedNS string) {
 	t.Helper()
 	run(t, pool, `
 		create or replace function pglimit.token_bucket_take(
-			_key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, wants bigint[], units bigint[], aheads_ns bigint[], impatient boolean,
-			out granted bigint, out now_ns bigint, out bucket pglimit.token_bucket
-		) language plpgsql set search_path = '' as $$
+			_key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text
+		) returns bigint[] language plpgsql set search_path = '' as $$
+		declare
+			now_ns bigint := pglimit.clock_ns();
 		begin
-			now_ns := pglimit.clock_ns();
-			granted := `+decision+`;
-			bucket.full_ns := now_ns + `+owedNS+`;
-			bucket.token_ns := _token_ns;
-			bucket.at_ns := now_ns;
+			return array[now_ns, `+decision+`, now_ns + `+owedNS+`, _token_ns, now_ns, 0, 0];
 		end $$`)
 }
 

@@ -13,7 +13,8 @@
 --
 -- What is locked behind the usual case is not in the order of the keys: the call waits 1 ms for it, because calls that
 -- wait for each other would deadlock. It fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
--- meanwhile, the clock stepped back, or 100 ms have passed: call once more, or ask for each bucket by itself.
+-- meanwhile, the clock stepped back, or 100 ms have passed, or with 55P03 behind that millisecond: call once more, or
+-- ask for each bucket by itself.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns, and at_ns, which is the time of the
 -- decision. rest, grants: buckets (the others at least) and grants, as of token_bucket_decide (without wants, grants mean nothing).
@@ -43,7 +44,7 @@ begin
     if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
         and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
         rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience)];
-        if rest[1][3] > 0 then
+        if rest[1][3] > 0 or coalesce(members, wants, units, aheads_ns, lasts) is null then
             return;
         end if;
         rest := null;
@@ -70,7 +71,9 @@ begin
             returning array[k.number, t.full_ns, t.at_ns] as "row"
         )
         select array_agg(u."row"), n - count(*) into usual, left_over from updated u;
-        perform pglimit.in_time(now_ns);
+        if left_over < n then -- it may have waited
+            perform pglimit.in_time(now_ns);
+        end if;
         if left_over < n and left_over > 0 and lasts is not null then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
         end if;
@@ -108,7 +111,9 @@ begin
         end)
         into left_over, missing, inserted, rest
         from seen s;
-        perform pglimit.in_time(now_ns);
+        if inserted > 0 then
+            perform pglimit.in_time(now_ns);
+        end if;
         if inserted < missing then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
         elsif left_over = 0 then

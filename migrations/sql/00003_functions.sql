@@ -492,13 +492,14 @@ $$;
 -- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of
 -- buckets and requests, by themselves or in groups.
 --
--- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, it returns:
+-- First it looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, it returns:
 -- it has locked and written nothing. Otherwise it writes, in the order of the keys: updates the rows that are
--- still the versions that it saw, and inserts those that were missing. If another call has changed one
--- meanwhile, or 100 ms have passed, it fails with SQLSTATE 40001, and has taken nothing: call again.
+-- still as it saw them, and inserts those that were missing. If another call has changed one meanwhile, or 100 ms
+-- have passed, it fails with SQLSTATE 40001, and has taken nothing: call again.
 --
--- If sure is true, or there is only one bucket, it does not write by that look, but locks the rows of which tokens
--- are asked, in that order, and inserts the missing ones, full. Then it looks and decides again, and nobody can be faster.
+-- If sure is true, and always if there is only one bucket, it does not write by that look, but locks the rows of
+-- which tokens are asked, in that order, and inserts the missing ones, full. Then, a second time, it looks, decides and
+-- writes; nobody can be faster now.
 --
 -- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
 -- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst): an element for each, or one for all.
@@ -523,13 +524,11 @@ declare
     n constant int := cardinality(_keys);
     m constant int := cardinality(wants);
     now_ns bigint := pglimit.clock_ns();
-    version tid;
-    versions tid[]; -- of the rows that were seen
     bucket bigint[];
     news bigint[]; -- what the rows mean now, as of token_bucket_read, and with what is taken
     ends_ns bigint[]; -- full_ns may be as late as that
-    writes boolean[]; -- rows to write
     asked boolean[]; -- buckets of which tokens are asked
+    writes boolean; -- to any row
     first bigint; -- request of a group
     last bigint;
     fallen boolean; -- one of its requests cannot be granted
@@ -557,9 +556,8 @@ begin
                 values (_keys[i], coalesce(_limiters[i], _limiters[1]), now_ns, coalesce(_tokens_ns[i], _tokens_ns[1]), now_ns)
                 on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
             end if;
-            select t.ctid, array[i, 0, 0, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into version, bucket
+            select array[i, 0, 0, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into bucket
             from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
-            versions[i] := version;
             buckets := buckets || array[coalesce(bucket, array[i, 0, 0, 0, 0, 0, 0, 0])];
         end loop;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
@@ -568,7 +566,7 @@ begin
         for i in 1 .. n loop
             token_ns := coalesce(_tokens_ns[i], _tokens_ns[1]);
             bucket := case
-                when versions[i] is null then array[now_ns, token_ns, now_ns, 0, 0]
+                when buckets[i][6] = 0 then array[now_ns, token_ns, now_ns, 0, 0]
                 when buckets[i][5] = token_ns and buckets[i][7] = 0 and buckets[i][6] <= now_ns + pglimit.step_ns()
                     then array[greatest(buckets[i][4], buckets[i][6], now_ns), token_ns, greatest(buckets[i][6], now_ns), 0, 0]
                 else pglimit.token_bucket_read(array[buckets[i][4], buckets[i][5], buckets[i][6], buckets[i][7], buckets[i][8]], now_ns, token_ns)
@@ -579,7 +577,6 @@ begin
         end loop;
 
         grants := array_fill(0::bigint, array[m]);
-        writes := array_fill(false, array[n]);
         asked := array_fill(false, array[n]);
         first := 1;
         for g in 1 .. coalesce(cardinality(lasts), m) loop
@@ -593,44 +590,50 @@ begin
                 if unit <= (ends_ns[i] - news[i][3]) / token_ns and _keys[i] is not null then
                     grants[j] := least(wants[j], greatest(0, ends_ns[i] - news[i][1] + coalesce(aheads_ns[j], 0)) / token_ns) / unit * unit;
                 end if;
+                asked[i] := asked[i] or wants[j] > 0 and _keys[i] is not null;
+                news[i][1] := news[i][1] + grants[j] * token_ns;
+                buckets[i][3] := buckets[i][3] + grants[j];
                 fallen := fallen or last > first and grants[j] < wants[j];
             end loop;
-            for j in first .. last loop
+            for j in first .. case when fallen then last else 0 end loop
                 i := coalesce(members[j], j);
-                if fallen then
-                    grants[j] := 0;
-                end if;
-                asked[i] := asked[i] or wants[j] > 0 and _keys[i] is not null;
-                news[i][1] := news[i][1] + grants[j] * news[i][2];
-                buckets[i][3] := buckets[i][3] + grants[j];
-                writes[i] := writes[i] or grants[j] > 0 or wants[j] > 0 and buckets[i][6] > now_ns + pglimit.step_ns(); -- once, by a denial too
+                news[i][1] := news[i][1] - grants[j] * news[i][2];
+                buckets[i][3] := buckets[i][3] - grants[j];
+                grants[j] := 0;
             end loop;
             first := last + 1;
         end loop;
-        exit when not true = any (writes);
+        writes := false;
+        for i in 1 .. n loop -- a row that is ahead of the clock is corrected, once, by a denial too
+            writes := writes or buckets[i][3] > 0 or asked[i] and buckets[i][6] > now_ns + pglimit.step_ns();
+        end loop;
+        exit when not writes;
         continue when try = 1 and (sure or n = 1);
 
         for i in 1 .. n loop
-            continue when not writes[i];
+            continue when not (buckets[i][3] > 0 or asked[i] and buckets[i][6] > now_ns + pglimit.step_ns());
             bucket := array[news[i][1], news[i][2], news[i][3], news[i][4], case when news[i][4] > 0 then news[i][5] else 0 end];
             if buckets[i][3] = 0 then -- after a step of the clock: it keeps its price
                 bucket := pglimit.token_bucket_read(array[buckets[i][4], buckets[i][5], buckets[i][6], buckets[i][7], buckets[i][8]], now_ns, buckets[i][5]);
             end if;
-            if versions[i] is null then
+            if buckets[i][6] = 0 then
                 insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
                 values (_keys[i], coalesce(_limiters[i], _limiters[1]), bucket[1], bucket[2], bucket[3])
                 on conflict do nothing;
             else
                 update pglimit.token_bucket t
                 set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
-                where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]) and t.ctid = versions[i];
+                where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]) -- and it is as it was seen
+                    and t.full_ns = buckets[i][4] and t.token_ns = buckets[i][5] and t.at_ns = buckets[i][6] and coalesce(t.leased_ns, 0) = buckets[i][7];
             end if;
             if not found then
                 raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
             end if;
             buckets[i:i] := array[array[i, bucket[3], buckets[i][3]] || bucket];
         end loop;
-        perform pglimit.in_time(now_ns);
+        if try = 1 then -- it may have waited
+            perform pglimit.in_time(now_ns);
+        end if;
         exit;
     end loop;
 end
@@ -1098,7 +1101,8 @@ $$;
 --
 -- What is locked behind the usual case is not in the order of the keys: the call waits 1 ms for it, because calls that
 -- wait for each other would deadlock. It fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
--- meanwhile, the clock stepped back, or 100 ms have passed: call once more, or ask for each bucket by itself.
+-- meanwhile, the clock stepped back, or 100 ms have passed, or with 55P03 behind that millisecond: call once more, or
+-- ask for each bucket by itself.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns, and at_ns, which is the time of the
 -- decision. rest, grants: buckets (the others at least) and grants, as of token_bucket_decide (without wants, grants mean nothing).
@@ -1128,7 +1132,7 @@ begin
     if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
         and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
         rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience)];
-        if rest[1][3] > 0 then
+        if rest[1][3] > 0 or coalesce(members, wants, units, aheads_ns, lasts) is null then
             return;
         end if;
         rest := null;
@@ -1155,7 +1159,9 @@ begin
             returning array[k.number, t.full_ns, t.at_ns] as "row"
         )
         select array_agg(u."row"), n - count(*) into usual, left_over from updated u;
-        perform pglimit.in_time(now_ns);
+        if left_over < n then -- it may have waited
+            perform pglimit.in_time(now_ns);
+        end if;
         if left_over < n and left_over > 0 and lasts is not null then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
         end if;
@@ -1193,7 +1199,9 @@ begin
         end)
         into left_over, missing, inserted, rest
         from seen s;
-        perform pglimit.in_time(now_ns);
+        if inserted > 0 then
+            perform pglimit.in_time(now_ns);
+        end if;
         if inserted < missing then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
         elsif left_over = 0 then

@@ -128,3 +128,27 @@ func TestACallerWhoLeavesIsNotAskedAboutAgain(t *testing.T) {
 		}
 	})
 }
+
+// Of two groups whose call met a held row, one leaves. The other is not to blame for what both asked: it is asked
+// about alone.
+func TestACallerWhoStaysIsAskedAboutAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &groupCalls{send: func(_ context.Context, groups [][]rate.Request) error {
+			time.Sleep(time.Second)
+			if len(groups) > 1 {
+				return errors.Join(rate.ErrNothingTaken, rate.ErrLocked)
+			}
+			return nil
+		}}
+		l := c.lane()
+		askGroup(t.Context(), l, groupOf("first"))
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		stays, leaves := askGroup(t.Context(), l, groupOf("a")), askGroup(ctx, l, groupOf("b"))
+		later(10 * time.Second)
+		stays.granted(t)
+		leaves.wants(t, context.DeadlineExceeded)
+		c.wants(t, "first", "a b", "a")
+	})
+}

@@ -142,6 +142,7 @@ func (l *lane) ask(b *batch) error {
 		l.tell(b, decisions)
 		return nil
 	}
+	one := b.isOne() // hold drops callers who have left
 	switch {
 	case !errors.Is(err, rate.ErrNothingTaken):
 		err = l.combiner.Blame(err)
@@ -149,7 +150,7 @@ func (l *lane) ask(b *batch) error {
 		return err
 	case errors.Is(err, rate.ErrLocked) && l.hold(b, err):
 		return l.ask(b) // those for other buckets
-	case !b.isOne():
+	case !one:
 		return l.askApart(b)
 	}
 	b.fail(l.combiner.Blame(err))
