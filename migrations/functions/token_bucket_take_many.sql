@@ -1,18 +1,19 @@
 -- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row
 -- if that is later.
 --
--- The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough for
--- all that is asked. A row that does not have enough is not locked, and what is locked is checked again. With
--- groups (lasts), it happens only if a look finds that all rows are so. Otherwise, if each bucket has one request, a
--- look inserts what is missing, and denies where tokens are lacking. All else is for token_bucket_decide.
+-- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
+--    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
+--    wait. With groups (lasts), this happens only if a look finds that all rows are so.
+-- 2. If each bucket has one request, a look inserts rows that are missing, and denies where tokens are lacking.
+-- 3. All else is for token_bucket_decide.
 --
 -- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
 -- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
 -- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
 -- for one bucket, or with sure.
 --
--- What is locked behind the usual case is not in the order of the keys: the call waits 1 ms for it, because calls that
--- wait for each other would deadlock. It fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
+-- What 2 and 3 lock is not in the order of the keys, behind 1: they wait for 1 ms only, because calls that wait for each
+-- other would deadlock. The call fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
 -- meanwhile, the clock stepped back, or 100 ms have passed, or with 55P03 behind that millisecond: call once more, or
 -- ask for each bucket by itself.
 --

@@ -645,8 +645,8 @@ $$;
 -- Takes want tokens from one bucket, in whole multiples of unit (all or nothing, if the two are equal).
 --
 -- The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
--- have enough is not locked, and if another call has changed a row while this one waited for it, Postgres checks it
--- again. Otherwise a look (a plain read, and the clock behind it) may show that there is no row, which is
+-- have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
+-- again, and it stays locked even if it lacks tokens then. Otherwise a look (a plain read, and the clock behind it) may show that there is no row, which is
 -- inserted, or that it lacks tokens: then it locks and writes nothing. All else is for token_bucket_decide: see
 -- there for what that locks.
 --
@@ -666,12 +666,13 @@ set jit = off
 as $$
 declare
     now_ns bigint := pglimit.clock_ns();
+    seen bigint[];
     result bigint[];
 begin
     if patience is not null then
         perform pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    if want <= _window_ns / _token_ns then
+    if want <= _window_ns / _token_ns then -- else it may be granted a part: token_bucket_decide
         if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
             update pglimit.token_bucket t
             set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
@@ -682,19 +683,17 @@ begin
             returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
         end if;
         if result is null then
-            select array[t.at_ns, 0, t.full_ns, t.token_ns, t.at_ns, t.leased_ns, 0] into result
+            select array[t.full_ns, t.token_ns, t.at_ns, t.leased_ns] into seen
             from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
             now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-            if result is null and unit between 1 and want and want % unit = 0 and _window_ns <= pglimit.max_window_ns() then
+            if seen is null and unit between 1 and want and want % unit = 0 and _window_ns <= pglimit.max_window_ns() then
                 insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
                 values (_key, _limiter, now_ns + want * _token_ns, _token_ns, now_ns)
                 on conflict do nothing
                 returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
-            elsif result[4] = _token_ns and result[6] is null and result[5] <= now_ns + pglimit.step_ns()
-                and unit > (greatest(result[5], now_ns) + _window_ns - greatest(result[3], now_ns)) / _token_ns then
-                return array[greatest(result[5], now_ns), 0, result[3], _token_ns, result[5], 0, 0];
-            else
-                result := null;
+            elsif seen[2] = _token_ns and seen[4] is null and seen[3] <= now_ns + pglimit.step_ns()
+                and unit > (greatest(seen[3], now_ns) + _window_ns - greatest(seen[1], now_ns)) / _token_ns then
+                return array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, 0];
             end if;
         end if;
     end if;
@@ -1089,18 +1088,19 @@ $$;
 -- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row
 -- if that is later.
 --
--- The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough for
--- all that is asked. A row that does not have enough is not locked, and what is locked is checked again. With
--- groups (lasts), it happens only if a look finds that all rows are so. Otherwise, if each bucket has one request, a
--- look inserts what is missing, and denies where tokens are lacking. All else is for token_bucket_decide.
+-- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
+--    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
+--    wait. With groups (lasts), this happens only if a look finds that all rows are so.
+-- 2. If each bucket has one request, a look inserts rows that are missing, and denies where tokens are lacking.
+-- 3. All else is for token_bucket_decide.
 --
 -- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
 -- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
 -- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
 -- for one bucket, or with sure.
 --
--- What is locked behind the usual case is not in the order of the keys: the call waits 1 ms for it, because calls that
--- wait for each other would deadlock. It fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
+-- What 2 and 3 lock is not in the order of the keys, behind 1: they wait for 1 ms only, because calls that wait for each
+-- other would deadlock. The call fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
 -- meanwhile, the clock stepped back, or 100 ms have passed, or with 55P03 behind that millisecond: call once more, or
 -- ask for each bucket by itself.
 --
