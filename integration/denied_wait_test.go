@@ -87,7 +87,7 @@ func TestAPlanForARowThatChangedIsNotKept(t *testing.T) {
 				take(t, pool, s, "a", limit)
 			}
 			// It waits behind the look.
-			rewrite(t, pool, "token_bucket_decide", "writes := array_fill", "perform pg_catalog.pg_advisory_xact_lock_shared(1); writes := array_fill")
+			rewrite(t, pool, "token_bucket_decide", "asked := array_fill", "perform pg_catalog.pg_advisory_xact_lock_shared(1); asked := array_fill")
 			holder := begin(t, pool)
 			execute(t, holder, "select pg_catalog.pg_advisory_xact_lock(1)")
 			want := []pglimit.Request{{Limiter: "test", Key: "a", Limit: limit, Tokens: 10, Unit: 1}, {Limiter: "test", Key: "b", Limit: limit, Tokens: 10, Unit: 1}}
