@@ -227,13 +227,6 @@ var windows = strategytest.Table{
 	Rule:  windowRule{},
 	Check: checkWindows,
 	Rows: []strategytest.Row{
-		{Name: "AWindowHasItsBurst", Parts: []strategytest.Part{{Limit: rate.Every(1000 * time.Hour).WithBurst(5), Steps: []strategytest.Step{
-			{Tokens: 3, Unit: 3, Granted: 3, Left: 2},
-			{Tokens: 3, Unit: 3, Granted: 0, Left: 2},
-			{Tokens: 0, Unit: 2, Granted: 0, Left: 2},
-			{Tokens: 9, Unit: 1, Granted: 2, Left: 0},
-			{Tokens: 1, Unit: 1, Granted: 0, Left: 0},
-		}}}},
 		{Name: "ANewWindowHasAllAtOnce", Parts: []strategytest.Part{{Limit: rate.Every(30 * time.Millisecond).WithBurst(5), Steps: slices.Repeat([]strategytest.Step{
 			{At: strategytest.Eventually, Tokens: 5, Unit: 5, Granted: 5, Left: 0},
 		}, 5)}}},
