@@ -13,7 +13,6 @@ import (
 
 	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
 // takeGroups decides groups of requests. On a busy machine a call may take nothing, and is repeated.
@@ -309,15 +308,21 @@ func groupsUnderLoad(s *suite) {
 	const callers, duration = 64, 300 * time.Millisecond
 	limits := []rate.Limit{s.needs(rate.Limit{Tokens: 97, Period: 300 * time.Millisecond, Burst: 20}), slow(300)}
 	pools := []*pgxpool.Pool{s.pool, s.looksForDeadlocks()}
-	var histories [callers][2]audit.Histories
+	var recorded [2][]histories // for each limit, of each caller
+	for which := range recorded {
+		for range callers {
+			recorded[which] = append(recorded[which], make(histories))
+		}
+	}
+	of := func(i int) [2]histories { return [2]histories{recorded[0][i], recorded[1][i]} }
 	for key := range 20 { // The rows are there: see noDeadlock.
 		r := s.ask(strconv.Itoa(key), limits[key%2], 1, 1)
-		s.record(histories[0][:], []rate.Request{r}, s.takeAll(s.session, r))
+		s.record(of(0), []rate.Request{r}, s.takeAll(s.session, r))
 	}
 	var answers, refusals atomic.Int64
 	var work sync.WaitGroup
 	began := time.Now()
-	for i := range histories {
+	for i := range callers {
 		work.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 43))
 			for time.Since(began) < duration && !s.Failed() {
@@ -332,18 +337,14 @@ func groupsUnderLoad(s *suite) {
 				}
 				answers.Add(1)
 				for g, group := range groups {
-					s.record(histories[i][:], group, decisions[g])
+					s.record(of(i), group, decisions[g])
 				}
 			}
 		})
 	}
 	work.Wait()
 	for which, limit := range limits {
-		var all audit.Histories
-		for i := range histories {
-			all.Merge(&histories[i][which])
-		}
-		if report := all.Check(limit); !report.OK() || report.Granted == 0 {
+		if report := s.check(limit, recorded[which]); !report.OK() || report.Granted == 0 {
 			s.Errorf("%v: %v", limit, report)
 		}
 	}
@@ -389,7 +390,7 @@ func (s *suite) takeSomehow(strategy units, pool *pgxpool.Pool, how int, groups 
 }
 
 // record a group: grants of all, or denials by the buckets that lacked tokens.
-func (s *suite) record(histories []audit.Histories, group []rate.Request, decisions []rate.Decision) {
+func (s *suite) record(of [2]histories, group []rate.Request, decisions []rate.Decision) {
 	s.Helper()
 	granted, lacking := 0, 0
 	for i, r := range group[:len(decisions)] {
@@ -408,7 +409,7 @@ func (s *suite) record(histories []audit.Histories, group []rate.Request, decisi
 		if r.Limit.Burst == 300 {
 			which = 1
 		}
-		histories[which].Record(r.Key, r, d)
+		of[which].record(r, d)
 	}
 	if granted > 0 && granted < len(decisions) || granted == 0 && lacking == 0 {
 		s.Errorf("%d of %d requests of a group were granted, %d had no tokens: %+v", granted, len(decisions), lacking, decisions)

@@ -72,6 +72,29 @@ func (s *suite) recordedTake(session rate.Session, r rate.Request, record func(a
 	return decisions[0].Granted, true
 }
 
+// histories are the events of buckets, by key.
+type histories map[string][]audit.Event
+
+func (h histories) record(r rate.Request, d rate.Decision) {
+	h[r.Key] = append(h[r.Key], audit.FromDecision(r, d))
+}
+
+// check merges what the callers recorded, and checks each bucket by the strategy's rule.
+func (s *suite) check(limit rate.Limit, callers []histories) (report audit.Report) {
+	all := make(histories)
+	for _, caller := range callers {
+		for key, events := range caller {
+			all[key] = append(all[key], events...)
+		}
+	}
+	for key, events := range all {
+		one := s.table.Check(limit, events)
+		one.Over.Bucket = key
+		report.Add(one)
+	}
+	return report
+}
+
 // 48 callers, of whom half want the same key: never over the limit, no denial that was not
 // due, unless it says that it was contended, and all of it while it happened.
 func exactUnderLoad(s *suite) {
@@ -83,13 +106,14 @@ func exactUnderLoad(s *suite) {
 		if s.strategy.Check(&rate.Request{Limit: limit}) != nil {
 			continue
 		}
-		var histories [callers]audit.Histories
+		recorded := make([]histories, callers)
 		var answers, refusals atomic.Int64
 		before := s.clock()
 		var first, last [callers]time.Time
 		var work sync.WaitGroup
 		load := newLoad(duration)
-		for i := range histories {
+		for i := range recorded {
+			recorded[i] = make(histories)
 			work.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(i), 41))
 				for load.goesOn() {
@@ -104,7 +128,7 @@ func exactUnderLoad(s *suite) {
 					}
 					answers.Add(1)
 					for j, d := range decisions {
-						histories[i].Record(requests[j].Key, requests[j], d)
+						recorded[i].record(requests[j], d)
 						load.granted.Add(d.Granted)
 						if first[i].IsZero() || d.At.Before(first[i]) {
 							first[i] = d.At
@@ -118,14 +142,12 @@ func exactUnderLoad(s *suite) {
 		}
 		work.Wait()
 		after := s.clock()
-		var all audit.Histories
-		for i := range histories {
-			all.Merge(&histories[i])
+		for i := range first {
 			if !first[i].IsZero() && (first[i].Before(before) || last[i].After(after)) {
 				s.Errorf("%s: decisions are from %v to %v, the calls were from %v to %v", name, first[i], last[i], before, after)
 			}
 		}
-		if report := all.Check(limit); !report.OK() || report.Granted == 0 {
+		if report := s.check(limit, recorded); !report.OK() || report.Granted == 0 {
 			s.Errorf("%s: %v", name, report)
 		}
 		if refusals.Load() > answers.Load() {

@@ -5,39 +5,15 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
-// row of the table of conformance: what is asked of one bucket, and what must be decided. The
-// limit that is asked with changes from part to part. Beside what a row says, every decision of
-// the first part is compared with the rule of a bucket, see [account].
-type row struct {
-	name  string
-	parts []part
-}
-
-type part struct {
-	limit rate.Limit
-	steps []step
-}
-
-// step asks for tokens in units, at a time, and says how many of them must be granted and how
-// many must be left then. Zero tokens are a peek.
-type step struct {
-	at            time.Duration
-	tokens, unit  int64
-	granted, left int64
-}
-
-// Times of a step: it is asked once, or again and again until it is allowed. That must be when so
-// much time has passed since the row's first decision (30 * time.Millisecond), or when the rule
-// says.
+// Short names keep a row on a line.
 const (
-	now        time.Duration = 0
-	eventually time.Duration = -1
+	now        = Now
+	eventually = Eventually
+	some       = Some
 )
-
-// some: one at least of the tokens granted, or any number of those that are left.
-const some = -1
 
 // slow refills so slowly that nothing comes back during a test.
 func slow(burst int64) rate.Limit {
@@ -49,94 +25,134 @@ const (
 	year = 365 * 24 * time.Hour
 )
 
-// rows about a limit that does not change. A strategy without bursts skips those that need one.
-var rows = []row{
-	{"BurstIsGrantedAtOnceAndNoMore", []part{{slow(5), []step{
+// always has the rows that hold for every rule: nothing comes back meanwhile. A strategy without bursts skips
+// those that need one.
+var always = []Row{
+	{"BurstIsGrantedAtOnceAndNoMore", []Part{{slow(5), []Step{
 		{now, 1, 1, 1, 4}, {now, 1, 1, 1, 3}, {now, 1, 1, 1, 2}, {now, 1, 1, 1, 1}, {now, 1, 1, 1, 0},
 		{now, 1, 1, 0, 0}, {now, 1, 1, 0, 0}, {now, 1, 1, 0, 0},
 	}}}},
-	{"CostIsAllOrNothing", []part{{slow(5), []step{{now, 3, 3, 3, 2}, {now, 3, 3, 0, 2}, {now, 2, 2, 2, 0}}}}},
-	{"AllOfABurstAtOnce", []part{{slow(5), []step{{now, 5, 5, 5, 0}}}}},
-	{"UnitGrantsWholeMultiples", []part{{slow(7), []step{{now, 10, 2, 6, 1}, {now, 10, 2, 0, 1}, {now, 10, 1, 1, 0}}}}},
-	{"NoMoreThanTheTokensAskedFor", []part{{slow(7), []step{{now, 5, 2, 4, 3}}}}},
-	{"MoreTokensThanAnyBucketHas", []part{{slow(7), []step{{now, 1 << 60, 1, 7, 0}}}}},
-	{"PeekTakesNothing", []part{{slow(1), []step{
+	{"CostIsAllOrNothing", []Part{{slow(5), []Step{{now, 3, 3, 3, 2}, {now, 3, 3, 0, 2}, {now, 2, 2, 2, 0}}}}},
+	{"AllOfABurstAtOnce", []Part{{slow(5), []Step{{now, 5, 5, 5, 0}}}}},
+	{"UnitGrantsWholeMultiples", []Part{{slow(7), []Step{{now, 10, 2, 6, 1}, {now, 10, 2, 0, 1}, {now, 10, 1, 1, 0}}}}},
+	{"NoMoreThanTheTokensAskedFor", []Part{{slow(7), []Step{{now, 5, 2, 4, 3}}}}},
+	{"MoreTokensThanAnyBucketHas", []Part{{slow(7), []Step{{now, 1 << 60, 1, 7, 0}}}}},
+	{"PeekTakesNothing", []Part{{slow(1), []Step{
 		{now, 0, 1, 0, 1}, {now, 0, 1, 0, 1}, {now, 0, 1, 0, 1}, {now, 1, 1, 1, 0}, {now, 0, 1, 0, 0}, {now, 1, 1, 0, 0},
 	}}}},
-	{"PeekForSeveral", []part{{slow(5), []step{{now, 2, 2, 2, 3}, {now, 0, 0, 0, 3}, {now, 0, 3, 0, 3}, {now, 0, 4, 0, 3}}}}},
+	{"PeekForSeveral", []Part{{slow(5), []Step{{now, 2, 2, 2, 3}, {now, 0, 0, 0, 3}, {now, 0, 3, 0, 3}, {now, 0, 4, 0, 3}}}}},
+}
 
-	{"OnePerPeriodIsTheWriteUpsRule", []part{{rate.Every(20 * ms), slices.Concat(
-		[]step{{now, 1, 1, 1, 0}, {20 * ms, 1, 1, 1, 0}}, slices.Repeat([]step{{eventually, 1, 1, 1, 0}}, 8))}}},
-	{"TheNextOfOne", []part{{rate.PerSecond(17).WithBurst(1), []step{{now, 1, 1, 1, 0}, {58_823_530, 1, 1, 1, 0}}}}},
-	{"TheNextOfFive", []part{{rate.PerSecond(70).WithBurst(5), []step{{now, 5, 5, 5, 0}, {14_285_715, 1, 1, 1, some}, {eventually, 2, 2, 2, some}}}}},
-	{"AllOfFive", []part{{rate.PerSecond(70).WithBurst(5), []step{{now, 5, 5, 5, 0}, {71_428_575, 5, 5, 5, some}}}}},
-	{"AFullBucketOfOne", []part{{rate.Every(30 * ms), []step{{now, 1, 1, 1, 0}, {30 * ms, 0, 1, 0, 1}}}}},
-	{"AFullBucketOfTen", []part{{rate.PerSecond(300).WithBurst(10), []step{{now, 10, 10, 10, 0}, {33_333_340, 0, 10, 0, 10}}}}},
+// rows of token buckets, about a limit that does not change.
+var rows = []Row{
+	{"OnePerPeriodIsTheWriteUpsRule", []Part{{rate.Every(20 * ms), slices.Concat(
+		[]Step{{now, 1, 1, 1, 0}, {20 * ms, 1, 1, 1, 0}}, slices.Repeat([]Step{{eventually, 1, 1, 1, 0}}, 8))}}},
+	{"TheNextOfOne", []Part{{rate.PerSecond(17).WithBurst(1), []Step{{now, 1, 1, 1, 0}, {58_823_530, 1, 1, 1, 0}}}}},
+	{"TheNextOfFive", []Part{{rate.PerSecond(70).WithBurst(5), []Step{{now, 5, 5, 5, 0}, {14_285_715, 1, 1, 1, some}, {eventually, 2, 2, 2, some}}}}},
+	{"AllOfFive", []Part{{rate.PerSecond(70).WithBurst(5), []Step{{now, 5, 5, 5, 0}, {71_428_575, 5, 5, 5, some}}}}},
+	{"AFullBucketOfOne", []Part{{rate.Every(30 * ms), []Step{{now, 1, 1, 1, 0}, {30 * ms, 0, 1, 0, 1}}}}},
+	{"AFullBucketOfTen", []Part{{rate.PerSecond(300).WithBurst(10), []Step{{now, 10, 10, 10, 0}, {33_333_340, 0, 10, 0, 10}}}}},
 
-	{"OnePerYear", []part{{rate.Every(year), []step{{now, 1, 1, 1, 0}, {now, 1, 1, 0, 0}}}}},
-	{"OnePerYearFor200Years", []part{{rate.Every(year).WithBurst(200), []step{{now, 200, 200, 200, 0}, {now, 200, 200, 0, 0}}}}},
-	{"ABillionPerSecondOneAtATime", []part{{rate.PerSecond(rate.MaxRate).WithBurst(1), []step{{now, 1, 1, 1, 0}, {eventually, 1, 1, 1, some}}}}},
+	{"OnePerYear", []Part{{rate.Every(year), []Step{{now, 1, 1, 1, 0}, {now, 1, 1, 0, 0}}}}},
+	{"OnePerYearFor200Years", []Part{{rate.Every(year).WithBurst(200), []Step{{now, 200, 200, 200, 0}, {now, 200, 200, 0, 0}}}}},
+	{"ABillionPerSecondOneAtATime", []Part{{rate.PerSecond(rate.MaxRate).WithBurst(1), []Step{{now, 1, 1, 1, 0}, {eventually, 1, 1, 1, some}}}}},
 	// A thousand tokens come back each microsecond, to the token.
-	{"ABillionPerSecond", []part{{rate.PerSecond(rate.MaxRate), []step{{now, rate.MaxRate, rate.MaxRate, rate.MaxRate, 0}, {now, rate.MaxRate, 1, some, some}}}}},
+	{"ABillionPerSecond", []Part{{rate.PerSecond(rate.MaxRate), []Step{{now, rate.MaxRate, rate.MaxRate, rate.MaxRate, 0}, {now, rate.MaxRate, 1, some, some}}}}},
 	// A token of this rate takes no whole number of microseconds: the fraction of a microsecond is
 	// neither dropped nor credited twice.
-	{"UnevenRatesLoseNothing", []part{{rate.Limit{Tokens: 997, Period: 1300 * ms, Burst: 1500}, slices.Concat(
-		[]step{{now, 1500, 1500, 1500, 0}}, slices.Repeat([]step{{eventually, 1500, 1, some, some}}, 80))}}},
+	{"UnevenRatesLoseNothing", []Part{{rate.Limit{Tokens: 997, Period: 1300 * ms, Burst: 1500}, slices.Concat(
+		[]Step{{now, 1500, 1500, 1500, 0}}, slices.Repeat([]Step{{eventually, 1500, 1, some, some}}, 80))}}},
 }
 
 // changes of the limit: what was used stays used.
-var changes = []row{
-	{"ARaisedLimit", []part{{slow(10), []step{{now, 4, 4, 4, 6}}}, {slow(20), []step{{now, 1, 1, 1, 15}}}}},
-	{"ARaisedLimitTakesEffectAtOnce", []part{{slow(10), []step{{now, 10, 10, 10, 0}, {now, 1, 1, 0, 0}}}, {slow(1000), []step{{now, 990, 1, 990, 0}, {now, 1, 1, 0, 0}}}}},
-	{"ALoweredLimit", []part{{slow(10), []step{{now, 8, 8, 8, 2}}}, {slow(3), []step{{now, 1, 1, 0, 0}}}}},
-	{"AnEmptiedBucketRefillsByTheNewLimit", []part{{slow(10), []step{{now, 10, 10, 10, 0}}}, {rate.Every(ms).WithBurst(2), []step{{eventually, 1, 1, 1, some}}}}},
-	{"AFasterRate", []part{{slow(10), []step{{now, 4, 4, 4, 6}}}, {rate.PerHour(7).WithBurst(10), []step{{now, 1, 1, 1, 5}}}, {slow(10), []step{{now, 1, 1, 1, 4}}}}},
-	{"BeforeTheChangeTokensCameBackAtTheOldRate", []part{{rate.Every(ms).WithBurst(10), []step{{now, 10, 10, 10, 0}, {10 * ms, 0, 10, 0, 10}}}, {slow(10), []step{{now, 10, 10, 10, 0}}}}},
+var changes = []Row{
+	{"ARaisedLimit", []Part{{slow(10), []Step{{now, 4, 4, 4, 6}}}, {slow(20), []Step{{now, 1, 1, 1, 15}}}}},
+	{"ARaisedLimitTakesEffectAtOnce", []Part{{slow(10), []Step{{now, 10, 10, 10, 0}, {now, 1, 1, 0, 0}}}, {slow(1000), []Step{{now, 990, 1, 990, 0}, {now, 1, 1, 0, 0}}}}},
+	{"ALoweredLimit", []Part{{slow(10), []Step{{now, 8, 8, 8, 2}}}, {slow(3), []Step{{now, 1, 1, 0, 0}}}}},
+	{"AnEmptiedBucketRefillsByTheNewLimit", []Part{{slow(10), []Step{{now, 10, 10, 10, 0}}}, {rate.Every(ms).WithBurst(2), []Step{{eventually, 1, 1, 1, some}}}}},
+	{"AFasterRate", []Part{{slow(10), []Step{{now, 4, 4, 4, 6}}}, {rate.PerHour(7).WithBurst(10), []Step{{now, 1, 1, 1, 5}}}, {slow(10), []Step{{now, 1, 1, 1, 4}}}}},
+	{"BeforeTheChangeTokensCameBackAtTheOldRate", []Part{{rate.Every(ms).WithBurst(10), []Step{{now, 10, 10, 10, 0}, {10 * ms, 0, 10, 0, 10}}}, {slow(10), []Step{{now, 10, 10, 10, 0}}}}},
 }
 
 // tests of the rows.
-func tests(rows []row) (list []test) {
+func tests(rows []Row) (list []test) {
 	for _, r := range rows {
-		list = append(list, test{r.name, func(s *suite) { s.follow(r.parts) }})
+		list = append(list, test{r.Name, func(s *suite) { s.follow(r.Parts) }})
 	}
 	return list
 }
 
 // follow the parts of a row, with one bucket.
-func (s *suite) follow(parts []part) {
+func (s *suite) follow(parts []Part) {
 	for _, part := range parts {
-		s.needs(part.limit)
+		s.needs(part.Limit)
 	}
 	var first time.Time
-	account := account{suite: s, limit: parts[0].limit}
+	account, foretold := account{suite: s, limit: parts[0].Limit}, s.foretold()
+	var events []audit.Event
 	for p, part := range parts {
-		for i, step := range part.steps {
+		for i, step := range part.Steps {
 			ask := func() rate.Decision {
-				d := s.take("k", part.limit, step.tokens, step.unit)
+				r := s.ask("k", part.Limit, step.Tokens, step.Unit)
+				d := s.takeAll(s.session, r)[0]
 				if p == 0 { // what is used under one limit comes back by two rules under another
-					account.check(d, step.tokens, step.unit)
+					foretold(r, d)
+					if s.fillsAsATokenBucket() {
+						account.check(r, d)
+						return d
+					}
+					events = append(events, audit.FromDecision(r, d))
 				}
 				return d
 			}
 			var d rate.Decision
-			if step.at == now {
+			if step.At == Now {
 				d = ask()
 			} else {
 				var before rate.Decision
 				before, d = s.until("an allowed step", ask, func(d rate.Decision) bool { return d.Allowed })
-				if step.at != eventually {
-					s.onTime(before, d, first.Add(step.at), 0)
+				if step.At != Eventually {
+					s.onTime(before, d, first.Add(step.At), 0)
 				}
 			}
 			if first.IsZero() {
 				first = d.At
 			}
-			allowed := d.Granted > 0 || step.tokens == 0 && d.Remaining >= step.unit
-			if step.granted == some && d.Granted == 0 || step.granted != some && d.Granted != step.granted ||
-				step.left != some && d.Remaining != step.left || d.Allowed != allowed || d.Contended || d.Delay != 0 {
-				s.Errorf("step %d, %+v with %v: %+v", i, step, part.limit, d)
+			allowed := d.Granted > 0 || step.Tokens == 0 && d.Remaining >= step.Unit
+			if step.Granted == Some && d.Granted == 0 || step.Granted != Some && d.Granted != step.Granted ||
+				step.Left != Some && d.Remaining != step.Left || d.Allowed != allowed || d.Contended || d.Delay != 0 {
+				s.Errorf("step %d, %+v with %v: %+v", i, step, part.Limit, d)
 			}
 		}
+	}
+	if report := s.table.Check(parts[0].Limit, events); !report.OK() {
+		s.Error(report)
+	}
+}
+
+// foretold returns a check of the decisions about one bucket under one limit, of which the test is the
+// only caller. By the strategy's rule each decision says what the next one finds: never tokens that
+// are not there then, and never a denial of tokens that are.
+func (s *suite) foretold() func(rate.Request, rate.Decision) {
+	rule := s.strategy.Rule()
+	var last rate.Decision
+	var lastUnit int64
+	return func(r rate.Request, d rate.Decision) {
+		s.Helper()
+		d.Limit = r.Limit // as the limiter completes it
+		unit, before := max(1, r.Unit), last
+		if !before.At.IsZero() {
+			passed := d.At.Sub(before.At)
+			told := rule.Later(before, lastUnit, unit, passed, 0)
+			denied := before.RetryAfter > passed
+			if unit != lastUnit {
+				denied = rule.Denies(before, lastUnit, unit, passed)
+			}
+			if there := d.Granted + d.Remaining; told.Remaining > there || told.RetryAfter == 0 && !d.Allowed || denied && d.Allowed {
+				s.Errorf("%+v says that %v later it is %+v (denied: %v), but it is %+v", before, passed, told, denied, d)
+			}
+		}
+		last, lastUnit = d, unit
 	}
 }
 
@@ -162,8 +178,9 @@ type account struct {
 
 // check the next decision against the rule: no token is lost and none is there twice, a denial was
 // due, and all times are true.
-func (a *account) check(d rate.Decision, tokens, unit int64) {
+func (a *account) check(r rate.Request, d rate.Decision) {
 	a.Helper()
+	tokens, unit := r.Tokens, r.Unit
 	if d.At.IsZero() || d.At.Location() != time.UTC {
 		a.Errorf("At is %v: want the database's time in UTC", d.At)
 	}

@@ -7,8 +7,8 @@
 //
 // Only the database's time counts: the tests compare the times in decisions, and never sleep.
 //
-// What is decided for one bucket is a table of limits, times and decisions, in rows.go: add to it
-// what is to hold of another limit.
+// What is decided for one bucket is a table of limits, times and decisions. That of token buckets is
+// in rows.go: add a row for another limit. A strategy with another rate.Rule brings a [Table] of its own.
 package strategytest
 
 import (
@@ -31,16 +31,21 @@ import (
 // Run tests the strategy against its contract. newDB is called once. It returns a pool of at
 // least 16 connections to a database in which the strategy is installed. If the strategy's
 // Check refuses limits with a burst, the tests that need one are skipped.
-func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strategy) {
+//
+// If the strategy's rule is not that of a token bucket, tables must have a table of it. Tests about how
+// token buckets fill are skipped then. The other tests suppose only this of a rule: a full bucket grants its
+// burst at once and, if the limit is one token in 1000 hours, nothing more during a test.
+func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strategy, tables ...Table) {
 	t.Helper()
-	RunOn(t, newDB, strategy, onPgx)
+	RunOn(t, newDB, strategy, onPgx, tables...)
 }
 
 // RunOn is Run through another way to Postgres than a pool of pgx: through the Driver that open
 // opens on the database of the pool, and that ends with the test. The suite looks at the database
 // through the pool.
-func RunOn(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strategy, open func(*testing.T, *pgxpool.Pool) Driver) {
+func RunOn(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strategy, open func(*testing.T, *pgxpool.Pool) Driver, tables ...Table) {
 	t.Helper()
+	table := tableOf(t, strategy, tables)
 	pool := newDB(t)
 	driver := open(t, pool)
 	beside, err := pgxpool.NewWithConfig(t.Context(), pool.Config()) // one for all tests: connecting takes longer than most of them
@@ -49,8 +54,8 @@ func RunOn(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Str
 	}
 	t.Cleanup(beside.Close)
 	another := open(t, beside).Session()
-	run(t, append(decisions(), inPostgres()...), func() suite {
-		return suite{pool: pool, open: open, driver: driver, session: driver.Session(), another: another, strategy: strategy}
+	run(t, append(decisions(table), inPostgres()...), func() suite {
+		return suite{table: table, pool: pool, open: open, driver: driver, session: driver.Session(), another: another, strategy: strategy}
 	})
 }
 
@@ -60,10 +65,12 @@ func RunOn(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Str
 // newStrategy is called for each test, and also returns the clock of the strategy, which must be
 // safe for concurrent use. The tests never sleep: the clock must move on by itself, by some
 // microseconds from one decision to the next, and by less than a millisecond.
-func RunInMemory(t *testing.T, newStrategy func() (rate.Strategy, func() time.Time)) {
+func RunInMemory(t *testing.T, newStrategy func() (rate.Strategy, func() time.Time), tables ...Table) {
 	t.Helper()
-	run(t, decisions(), func() suite {
-		s := suite{session: session.OnPool(nil)}
+	one, _ := newStrategy()
+	table := tableOf(t, one, tables)
+	run(t, decisions(table), func() suite {
+		s := suite{table: table, session: session.OnPool(nil)}
 		s.another = s.session
 		s.strategy, s.inMemory = newStrategy()
 		return s
@@ -95,8 +102,8 @@ func run(t *testing.T, tests []test, newSuite func() suite) {
 }
 
 // decisions are the tests about what is decided, wherever that is.
-func decisions() []test {
-	return slices.Concat(tests(rows), tests(changes), []test{
+func decisions(table *Table) []test {
+	return slices.Concat(tests(always), tests(table.Rows), []test{
 		{"ResetFillsTheBucket", reset},
 		{"SeveralKeysInOneCallInAnyOrder", severalKeys},
 		{"TheSameKeyTwiceInOneCall", sameKeyTwice},
@@ -105,33 +112,33 @@ func decisions() []test {
 		{"KeysInAnyScript", anyScript},
 		{"KeysAndLimitersAreApart", apart},
 		{"BadRequestsAreErrorsAndTakeNothing", badRequests},
-		{"LimitsSideBySideGrantNoMoreThanTheLooser", sideBySide},
-		{"ALoweredLimitLocksNobodyOut", loweredLimit},
-		{"RetryAfterIsTrueAfterAChangeOfTheLimit", retryAfterAChange},
+		{"LimitsSideBySideGrantNoMoreThanTheLooser", onlyTokenBucket(sideBySide)},
+		{"ALoweredLimitLocksNobodyOut", onlyTokenBucket(loweredLimit)},
+		{"RetryAfterIsTrueAfterAChangeOfTheLimit", onlyTokenBucket(retryAfterAChange)},
 		{"ACancelledCallTakesNothing", cancelled},
 		{"EveryDurability", durability},
 		{"SweepChangesNoDecision", sweep},
 		{"WhatIsGivenBackCanBeHadAgain", givenBack},
 		{"NothingIsGivenBackAfterAReset", givenBackAfterReset},
-		{"NothingIsGivenBackToAnotherLimit", givenBackToAnotherLimit},
-		{"WhatFlowedBackIsNotGivenBackToo", givenBackLate},
+		{"NothingIsGivenBackToAnotherLimit", onlyTokenBucket(givenBackToAnotherLimit)},
+		{"WhatFlowedBackIsNotGivenBackToo", onlyTokenBucket(givenBackLate)},
 		{"BadRefundsAreErrorsAndGiveNothing", badRefunds},
 		{"ExactUnderConcurrentLoad", exactUnderLoad},
 		{"ALeaseIsSetAsideAndSettledOnce", leaseSetsAside},
 		{"ALeaseIsOneInShareOfWhatIsLeft", leaseShares},
 		{"ALeaseOfNothingOnlySettles", leaseOfNothing},
 		{"SeveralLeasesOfOneBucket", leasesOfOneBucket},
-		{"ALeaseThatExpiresIsSpent", leaseExpires},
+		{"ALeaseThatExpiresIsSpent", onlyTokenBucket(leaseExpires)},
 		{"ALeaseIsForgottenByAReset", leaseAfterReset},
 		{"BadLeasesAreErrorsAndChangeNothing", badLeases},
-		{"LeasesAreNeverOver", leasesUnderLoad},
+		{"LeasesAreNeverOver", onlyTokenBucket(leasesUnderLoad)},
 		{"LeasesLoseNoToken", leasesLoseNothing},
-		{"WhatIsReservedIsDueInTurn", reserves},
-		{"AheadIsExact", reservesExactly},
-		{"EachRequestOfACallHasItsOwnAhead", reservesInOneCall},
-		{"BadReservationsAreErrorsAndTakeNothing", badReservations},
-		{"ReservationsAreGivenBackFromTheEnd", reservationsGivenBack},
-		{"ReservationsAreNeverOver", reservesUnderLoad},
+		{"WhatIsReservedIsDueInTurn", onlyTokenBucket(reserves)},
+		{"AheadIsExact", onlyTokenBucket(reservesExactly)},
+		{"EachRequestOfACallHasItsOwnAhead", onlyTokenBucket(reservesInOneCall)},
+		{"BadReservationsAreErrorsAndTakeNothing", onlyTokenBucket(badReservations)},
+		{"ReservationsAreGivenBackFromTheEnd", onlyTokenBucket(reservationsGivenBack)},
+		{"ReservationsAreNeverOver", onlyTokenBucket(reservesUnderLoad)},
 		{"AheadIsRefusedByWhoCannotReserve", reservesOrSaysSo},
 		{"ResetAllFillsEveryBucketOfOneLimiter", resetAll},
 		{"AGroupIsTakenWholeOrNotAtAll", groupsAllOrNothing},
@@ -190,6 +197,7 @@ type suite struct {
 	another  rate.Session     // of another process: on another pool
 	inMemory func() time.Time // the clock of a strategy in memory, for which pool is nil
 	strategy rate.Strategy
+	table    *Table // of the strategy's rule
 	limiter  string
 }
 

@@ -1,0 +1,97 @@
+package strategytest
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/audit"
+)
+
+// Table says what must hold for the strategies of one rule.
+type Table struct {
+	// Rule of these strategies. Only its type counts.
+	Rule rate.Rule
+
+	// Rows about what is special about the rule. What holds for every rule is tested without them.
+	Rows []Row
+
+	// Check returns whether the events of one bucket, in any order, include grants of more than the
+	// limit allows, or denials of tokens that were there. It is audit.Check for another rule than that
+	// of a token bucket.
+	Check func(limit rate.Limit, events []audit.Event) audit.Report
+}
+
+// Row of a [Table]: what is asked of one bucket, and what must be decided. The limit that is asked
+// with changes from part to part. Beside what a row says, the decisions of the first part must agree
+// with one another by the strategy's rate.Rule, and with the table's Check.
+type Row struct {
+	Name  string
+	Parts []Part
+}
+
+// Part of a row: steps under one limit.
+type Part struct {
+	Limit rate.Limit
+	Steps []Step
+}
+
+// Step asks for Tokens in units, at a time, and says how many of them must be granted and how
+// many must be left then. Zero tokens are a peek.
+type Step struct {
+	At            time.Duration // Now, Eventually, or since the row's first decision
+	Tokens, Unit  int64
+	Granted, Left int64 // or Some
+}
+
+// Times of a step: it is asked once, or again and again until it is allowed. That must be when so
+// much time has passed since the row's first decision (30 * time.Millisecond), or when the rule
+// says.
+const (
+	Now        time.Duration = 0
+	Eventually time.Duration = -1
+)
+
+// Some: one at least of the tokens granted, or any number of the tokens that are left.
+const Some = -1
+
+// tokenBuckets is the table of the strategies of package strategies.
+var tokenBuckets = Table{
+	Rule:  bucket.Rule{},
+	Rows:  slices.Concat(rows, changes),
+	Check: func(limit rate.Limit, events []audit.Event) audit.Report { return audit.Check(limit, events) },
+}
+
+// known has the tables of the rules of this module.
+var known = []Table{tokenBuckets}
+
+// tableOf returns the table for the strategy's rule.
+func tableOf(t *testing.T, strategy rate.Strategy, tables []Table) *Table {
+	t.Helper()
+	rule := strategy.Rule()
+	for _, table := range slices.Concat(tables, known) {
+		if reflect.TypeOf(table.Rule) == reflect.TypeOf(rule) {
+			return &table
+		}
+	}
+	t.Fatalf("%s has the rule %T, for which strategytest needs a Table", strategy.Name(), rule)
+	return nil
+}
+
+func (s *suite) fillsAsATokenBucket() bool {
+	return reflect.TypeOf(s.table.Rule) == reflect.TypeOf(tokenBuckets.Rule)
+}
+
+// onlyTokenBucket skips a test for other rules: what it wants follows from how a token bucket fills, or
+// what another limit does to it. For other rules, the rows of their table say that.
+func onlyTokenBucket(run func(*suite)) func(*suite) {
+	return func(s *suite) {
+		if !s.fillsAsATokenBucket() {
+			s.Skipf("about token buckets: %s has the rule %T", s.strategy.Name(), s.table.Rule)
+		}
+		run(s)
+	}
+}
