@@ -37,6 +37,7 @@ var chosenValues = []value{
 // leftOut are settings that say nothing of how a statement is read or run, with the beginnings of their names.
 var leftOut = []string{
 	"log_", "debug_print_", "debug_pretty_print", "trace_", // how much is written to the server's log
+	"icu_validation_level",                    // how much is said of a bad ICU locale (16)
 	"client_min_messages", "jit_dump_bitcode", // all values would be as many megabytes
 	"transaction_",                  // of one transaction: each begins with what default_transaction_... says
 	"default_transaction_read_only", // see TestAReadOnlyRoleIsToldSo
