@@ -65,7 +65,7 @@ func (TokenBucket) Rule() rate.Rule { return bucket.Rule{} }
 // Take decides in one round trip. In the caller's transaction each request takes one of its
 // own, so that none fails because another transaction was faster; a group takes one, too.
 func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	if err := call.Validate(s, requests); err != nil || len(requests) == 0 {
+	if err := rate.ValidateCall(s, requests); err != nil || len(requests) == 0 {
 		return nil, err
 	}
 	grouped := slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Group != 0 })

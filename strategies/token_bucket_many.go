@@ -42,10 +42,7 @@ type many struct {
 // again, because the next one sees the change that made it fail; one for groups then locks its rows
 // first, so that nobody can be faster.
 func takeMany(ctx context.Context, session rate.Session, requests []rate.Request, grouped bool) (decisions []rate.Decision, err error) {
-	m, err := newMany(requests)
-	if err != nil {
-		return nil, err
-	}
+	m := newMany(requests)
 	how, tries, sure := call.MannerOf(session, requests), 2, !session.Autocommits()
 	if grouped || len(m.keys) == 1 {
 		tries = 5
@@ -66,11 +63,8 @@ func takeMany(ctx context.Context, session rate.Session, requests []rate.Request
 }
 
 // newMany sorts the requests into buckets.
-func newMany(requests []rate.Request) (*many, error) {
+func newMany(requests []rate.Request) *many {
 	n, order := len(requests), call.Order(requests)
-	if err := call.SameBucket(requests, order); err != nil {
-		return nil, err
-	}
 	numbers := make([]int64, 6*n) // one allocation for six columns
 	column := func(i int) []int64 { return numbers[i*n : (i+1)*n : (i+1)*n] }
 	m := &many{
@@ -105,7 +99,7 @@ func newMany(requests []rate.Request) (*many, error) {
 			}
 		}
 	}
-	return m, nil
+	return m
 }
 
 // oneForAll shortens a column to one element if all its elements are the same: reading a

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -14,23 +13,6 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
-
-// Validate returns an error for requests that the strategy cannot decide, before anything is sent.
-func Validate(strategy rate.Strategy, requests []rate.Request) error {
-	return rate.ValidateCall(strategy, requests)
-}
-
-// SameBucket returns an error if two requests name one bucket with different limits. order is
-// their [Order].
-func SameBucket(requests []rate.Request, order []int) error {
-	for n := 1; n < len(order); n++ {
-		r, before := &requests[order[n]], &requests[order[n-1]]
-		if r.Key == before.Key && r.Limiter == before.Limiter && r.Limit != before.Limit {
-			return &rate.RequestError{Field: "Limit", Why: fmt.Sprintf("is %v and %v for the same key %q in one call: a bucket has one limit at a time (use another limiter name)", before.Limit, r.Limit, r.Key)}
-		}
-	}
-	return nil
-}
 
 // Manner says how a call commits and waits. In the caller's transaction it is zero: that
 // transaction keeps its own synchronous_commit and lock_timeout.
@@ -121,7 +103,7 @@ func Alone(ctx context.Context, session rate.Session, request *rate.Request, one
 // fails. In the caller's transaction that is a savepoint, also for a single request, so that it can
 // be tried again; but not for a peek.
 func Each(ctx context.Context, session rate.Session, strategy rate.Strategy, requests []rate.Request, one One) ([]rate.Decision, error) {
-	if err := Validate(strategy, requests); err != nil || len(requests) == 0 {
+	if err := rate.ValidateCall(strategy, requests); err != nil || len(requests) == 0 {
 		return nil, err
 	}
 	decisions := make([]rate.Decision, len(requests))
@@ -136,9 +118,6 @@ func Each(ctx context.Context, session rate.Session, strategy rate.Strategy, req
 		}
 		decisions[0] = d
 		return decisions, nil
-	}
-	if err := SameBucket(requests, Order(requests)); err != nil {
-		return nil, err
 	}
 	how := MannerOf(session, requests)
 	err := tryAgain(ctx, again, 5, func() error {

@@ -26,7 +26,7 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 	requests := make([]rate.Request, len(refunds))
 	for i := range refunds {
 		requests[i] = refunds[i].Request
-		if err := call.Validate(strategy, requests[i:i+1]); err != nil { // two of one bucket may be under different limits
+		if err := rate.ValidateCall(strategy, requests[i:i+1]); err != nil { // two of one bucket may be under different limits
 			return err
 		}
 	}
