@@ -4,7 +4,7 @@
 --   - The row is ahead of the clock: the clock has stepped back since the write. The bucket owes now what it
 --     owed then, so all times of the row move by the step.
 --   - Its lease has expired: its tokens count as spent when it expired.
---   - It has another price of a token: used tokens stay used, see converted_full_ns.sql.
+--   - It has another price of a token: used tokens stay used, see read_full_ns.sql.
 --
 -- b and the result are five numbers: full_ns, token_ns, at_ns, leased_ns (0: no lease) and until_ns. full_ns of the
 -- result is not before its at_ns, and that is not before now_ns. What does not fit a bigint becomes the largest

@@ -20,7 +20,7 @@ end;
 -- or a whole number of days or weeks ("2w"). A number 1 before the unit may be left out. Null if the
 -- text is no period, or one that does not fit a bigint.
 --
--- The period may be zero or negative: pglimit.limit_token_ns refuses that.
+-- The period may be zero or negative: pglimit.request_ns refuses that.
 create or replace function pglimit.period_ns_of(period text) returns bigint
 language plpgsql immutable parallel safe
 set search_path = ''
@@ -66,53 +66,59 @@ language sql immutable parallel safe
 return regexp_replace($1 collate "C", replace(
     '^[!u0009-!u000d !u0085!u00a0!u1680!u2000-!u200a!u2028!u2029!u202f!u205f!u3000]+|[!u0009-!u000d !u0085!u00a0!u1680!u2000-!u200a!u2028!u2029!u202f!u205f!u3000]+$', '!', chr(92)), '', 'g');
 
--- functions/limit_of.sql
+-- functions/request_ns.sql
 -- +goose StatementBegin
--- Returns the limit that a text spells, as rate.ParseLimit reads it in Go: "100/1m burst 20", "10/s",
--- "5/1d". Without "burst N" the burst equals the tokens. Fails with SQLSTATE 22023 if it cannot be
--- read. Whether such a limit can be kept is checked by pglimit.limit_token_ns.
-create or replace function pglimit.limit_of(limit_text text, out tokens bigint, out period_ns bigint, out burst bigint)
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
-declare
-    words constant text collate "C" := lower(pglimit.trimmed(limit_text) collate "C");
-    rate constant text collate "C" := split_part(words, 'burst', 1);
-    tokens_word constant text := pglimit.trimmed(split_part(rate, '/', 1));
-    period_word constant text := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
-    burst_word constant text := pglimit.trimmed(substr(words, nullif(strpos(words, 'burst'), 0) + 5)); -- null: there is none
-    why text;
-begin
-    tokens := pglimit.whole_number(replace(tokens_word, '_', ''));
-    period_ns := pglimit.period_ns_of(period_word);
-    burst := case when burst_word is null then tokens else pglimit.whole_number(replace(burst_word, '_', '')) end;
-    why := case
-        when strpos(rate, '/') = 0 then 'there is no "/" between tokens and period'
-        when tokens is null then format('tokens %s is not a whole number', to_json(tokens_word))
-        when period_ns is null then format('period %s is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d', to_json(period_word))
-        when burst is null then format('burst %s is not a whole number', to_json(burst_word))
-        when burst_word is not null and burst = 0 then 'the burst must be at least 1'
-    end;
-    if why is not null then
-        raise exception 'pglimit: limit %: %', to_json(limit_text), why using errcode = 'invalid_parameter_value', hint = 'Nothing was taken. Write it like ''100/1m burst 20''.';
-    end if;
-end
-$$;
--- +goose StatementEnd
-
--- functions/limit_token_ns.sql
--- +goose StatementBegin
--- Returns the price of a token in nanoseconds: the time in which one token is refilled, rounded up.
--- Fails with SQLSTATE 22023 if the limit cannot be kept. The rules are those of rate.Limit.Validate
--- in Go. The price times the burst is the window, which fits a bigint.
-create or replace function pglimit.limit_token_ns(tokens bigint, period_ns bigint, burst bigint) returns bigint
+-- Checks the limit and n of a request. The limit is limit_text, or tokens, period and burst (null: as many as
+-- tokens). Returns the price of a token in nanoseconds (the time in which one token is refilled, rounded up), and
+-- the window, which is the price of a burst and fits a bigint. Fails with SQLSTATE 22023.
+--
+-- The text is read as rate.ParseLimit does in Go: "100/1m burst 20", "10/s", "5/1d". The rules are those of
+-- rate.Limit.Validate.
+create or replace function pglimit.request_ns(
+    limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint
+)
 language plpgsql immutable parallel safe
 set search_path = ''
 as $$
 declare
     longest_ns constant bigint := 200 * 365 * 86400000000000;
-    token_ns constant bigint := case when tokens > 0 and period_ns > 0 then (period_ns - 1) / tokens + 1 end;
-    why constant text := case
+    words constant text collate "C" := lower(pglimit.trimmed(limit_text) collate "C");
+    rate constant text collate "C" := split_part(words, 'burst', 1);
+    tokens_word constant text := pglimit.trimmed(split_part(rate, '/', 1));
+    period_word constant text := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
+    burst_word constant text := pglimit.trimmed(substr(words, nullif(strpos(words, 'burst'), 0) + 5)); -- null: there is none
+    period_ns bigint;
+    why text := case
+        when limit_text is not null and num_nonnulls(tokens, period, burst) > 0 then 'the limit is given twice: give it as limit_text, or as tokens, period and burst'
+        when limit_text is not null then null
+        when num_nonnulls(tokens, period, burst) = 0 then 'limit_text is null: give the limit as a text, or as tokens, period and burst'
+        when tokens is null then 'tokens is null: it must be at least 1'
+        when period is null then 'period is null: it must be longer than zero'
+        when not isfinite(period) or extract(epoch from period) not between -9223372036 and 9223372036
+            then format('period is %s: it must be at most 200 years', period)
+        when extract(year from period) <> 0 or extract(month from period) <> 0
+            then format('period is %s: write it in days, hours or less, because months differ in length', period)
+    end;
+begin
+    if limit_text is not null and why is null then
+        tokens := pglimit.whole_number(replace(tokens_word, '_', ''));
+        period_ns := pglimit.period_ns_of(period_word);
+        burst := case when burst_word is null then tokens else pglimit.whole_number(replace(burst_word, '_', '')) end;
+        why := 'limit ' || to_json(limit_text) || ': ' || case
+            when strpos(rate, '/') = 0 then 'there is no "/" between tokens and period'
+            when tokens is null then format('tokens %s is not a whole number', to_json(tokens_word))
+            when period_ns is null then format('period %s is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d', to_json(period_word))
+            when burst is null then format('burst %s is not a whole number', to_json(burst_word))
+            when burst_word is not null and burst = 0 then 'the burst must be at least 1'
+        end;
+    elsif why is null then
+        period_ns := extract(epoch from period) * 1000000000;
+        burst := coalesce(burst, tokens);
+    end if;
+    if tokens > 0 and period_ns > 0 then
+        token_ns := (period_ns - 1) / tokens + 1;
+    end if;
+    why := coalesce(why, case
         when tokens < 1 then format('tokens is %s: it must be at least 1', tokens)
         when period_ns < 1 then format('period is %sns: it must be longer than zero', period_ns)
         when tokens > period_ns then format('tokens is %s in %sns: the rate must be at most 1000000000 tokens per second', tokens, period_ns)
@@ -124,62 +130,15 @@ declare
         when token_ns > longest_ns then format('period is %sns for %s tokens: a token must come back within 200 years', period_ns, tokens)
         when burst > longest_ns / token_ns
             then format('burst is %s, which take longer than 200 years to come back at this rate: it must be at most %s', burst, longest_ns / token_ns)
-    end;
-begin
+        when n is null then 'n is null: it must be at least 1'
+        when n < 1 then format('n is %s: it must be at least 1', n)
+        when n > burst then format('n is %s: more than the burst of %s could never be granted', n, burst)
+    end);
     if why is not null then
-        raise exception 'pglimit: %', why using errcode = 'invalid_parameter_value', hint = 'Nothing was taken. A limit is the tokens, the period and the burst: ''100/1m burst 20''.';
+        raise exception 'pglimit: %', why using errcode = 'invalid_parameter_value',
+            hint = 'Nothing was taken. The limit is a text such as ''100/1m burst 20'', or numbers: tokens => 100, period => ''1 minute'', burst => 20.';
     end if;
-    return token_ns;
-end
-$$;
--- +goose StatementEnd
-
--- functions/request_ns.sql
--- +goose StatementBegin
--- Checks the limit and n of a request. Returns the price of a token and the window in nanoseconds, or
--- fails with SQLSTATE 22023. The limit is limit_text, or tokens, period and burst (null: as many as
--- tokens).
-create or replace function pglimit.request_ns(
-    limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint
-)
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
-declare
-    said record;
-    period_ns bigint;
-    why text := case
-        when limit_text is not null and num_nonnulls(tokens, period, burst) > 0 then 'the limit is given twice: give it as limit_text, or as tokens, period and burst'
-        when limit_text is null and num_nonnulls(tokens, period, burst) = 0 then 'limit_text is null: give the limit as a text, or as tokens, period and burst'
-        when limit_text is null and tokens is null then 'tokens is null: it must be at least 1'
-        when limit_text is null and period is null then 'period is null: it must be longer than zero'
-        when not isfinite(period) or extract(epoch from period) not between -9223372036 and 9223372036
-            then format('period is %s: it must be at most 200 years', period)
-        when extract(year from period) <> 0 or extract(month from period) <> 0
-            then format('period is %s: write it in days, hours or less, because months differ in length', period)
-    end;
-begin
-    if why is null then
-        if limit_text is null then
-            period_ns := extract(epoch from period) * 1000000000;
-            burst := coalesce(burst, tokens);
-        else
-            said := pglimit.limit_of(limit_text);
-            tokens := said.tokens;
-            period_ns := said.period_ns;
-            burst := said.burst;
-        end if;
-        token_ns := pglimit.limit_token_ns(tokens, period_ns, burst);
-        window_ns := token_ns * burst;
-        why := case
-            when n is null then 'n is null: it must be at least 1'
-            when n < 1 then format('n is %s: it must be at least 1', n)
-            when n > burst then format('n is %s: more than the burst of %s could never be granted', n, burst)
-        end;
-    end if;
-    if why is not null then
-        raise exception 'pglimit: %', why using errcode = 'invalid_parameter_value', hint = 'Nothing was taken. The limit is a text such as ''100/1m burst 20'', or numbers: tokens => 100, period => ''1 minute'', burst => 20.';
-    end if;
+    window_ns := token_ns * burst;
 end
 $$;
 -- +goose StatementEnd
@@ -199,29 +158,15 @@ create or replace function pglimit.time_of(ns bigint) returns timestamptz
 language sql immutable parallel safe
 return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microsecond';
 
--- functions/converted_full_ns.sql
--- Converts full_ns of a row to another price of a token. full_ns, its_token_ns (the old price)
--- and at_ns are the row's; now_ns is the clock; token_ns is the new price.
---
--- Used tokens stay used, as tokens, rounded up. Since at_ns they have been refilled at the faster of both
--- rates, so the bucket owes the less of two: what it owes at the old price, and what it owed at at_ns, less
--- what was refilled since then at the new one. (Both in tokens times both prices, divided at the end.)
--- Returns at most the largest bigint, which denies every request. Reckons in numeric, because the
--- product of a time and a price does not fit a bigint.
-create or replace function pglimit.converted_full_ns(
-    full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint
-) returns bigint
-language sql immutable parallel safe
-return least(9223372036854775807, greatest(now_ns, at_ns) + div(
-    greatest(0, least(
-        (full_ns - greatest(now_ns, at_ns)) * token_ns::numeric,
-        (full_ns - at_ns) * token_ns::numeric - greatest(0, now_ns - at_ns) * its_token_ns::numeric
-    )) + its_token_ns - 1, its_token_ns))::bigint;
-
 -- functions/read_full_ns.sql
 -- Returns when a bucket is full again, as of now_ns and at the price token_ns of a token. That is
 -- full_ns of its row, converted if the row was written at another price (its_token_ns). Without
 -- a row (nulls) the bucket is full: 0.
+--
+-- Used tokens stay used, as tokens, rounded up. Since at_ns they have been refilled at the faster of both
+-- rates, so the bucket owes the less of two: what it owes at the old price, and what it owed at at_ns, less
+-- what was refilled since then at the new one. (Both in tokens times both prices, divided at the end: numeric,
+-- because that does not fit a bigint. The largest bigint denies every request.)
 --
 -- A single expression, so that the planner inlines it.
 create or replace function pglimit.read_full_ns(
@@ -231,7 +176,11 @@ language sql immutable parallel safe
 return case
     when its_token_ns = token_ns then full_ns
     when full_ns is null then 0
-    else pglimit.converted_full_ns(full_ns, its_token_ns, at_ns, now_ns, token_ns)
+    else least(9223372036854775807, greatest(now_ns, at_ns) + div(
+        greatest(0, least(
+            (full_ns - greatest(now_ns, at_ns)) * token_ns::numeric,
+            (full_ns - at_ns) * token_ns::numeric - greatest(0, now_ns - at_ns) * its_token_ns::numeric
+        )) + its_token_ns - 1, its_token_ns))::bigint
 end;
 
 -- functions/token_bucket_read.sql
@@ -242,7 +191,7 @@ end;
 --   - The row is ahead of the clock: the clock has stepped back since the write. The bucket owes now what it
 --     owed then, so all times of the row move by the step.
 --   - Its lease has expired: its tokens count as spent when it expired.
---   - It has another price of a token: used tokens stay used, see converted_full_ns.sql.
+--   - It has another price of a token: used tokens stay used, see read_full_ns.sql.
 --
 -- b and the result are five numbers: full_ns, token_ns, at_ns, leased_ns (0: no lease) and until_ns. full_ns of the
 -- result is not before its at_ns, and that is not before now_ns. What does not fit a bigint becomes the largest
@@ -275,19 +224,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/repaid_ns.sql
--- Returns when a bucket owes no more than rest_ns, at the price token_ns of a token, if nobody takes
--- any; a time before at_ns means at_ns. full_ns, its_token_ns and at_ns are of its row. Null without a
--- row (nulls): it owes nothing.
---
--- It is the inverse of pglimit.converted_full_ns: since at_ns the bucket has been refilled at the
--- faster of both prices, so the earlier of two times counts.
-create or replace function pglimit.repaid_ns(full_ns bigint, its_token_ns bigint, at_ns bigint, rest_ns bigint, token_ns bigint) returns numeric
-language sql immutable parallel safe
-return least(
-    full_ns - div(rest_ns::numeric * its_token_ns::numeric, token_ns::numeric),
-    at_ns - rest_ns::numeric + div(greatest(0, full_ns - at_ns) * token_ns::numeric + its_token_ns - 1, its_token_ns::numeric));
-
 -- functions/token_bucket_wait_ns.sql
 -- +goose StatementBegin
 -- Returns how long it takes from now_ns, in nanoseconds, until a bucket has ask tokens, if nobody takes
@@ -298,25 +234,21 @@ language plpgsql immutable parallel safe
 set search_path = ''
 as $$
 declare
-    rest_ns constant bigint := window_ns - ask * token_ns; -- the bucket may owe that much
-    leased_ns bigint; -- at the price token_ns
-    there_ns numeric;
+    rest_ns numeric; -- the bucket may owe that much
     from_ns bigint := now_ns;
+    there_ns numeric := now_ns;
 begin
-    if b[2] = 0 then
-        return 0;
-    end if;
-    if b[4] > 0 then
-        leased_ns := pglimit.read_full_ns(b[4], b[2], 0, 0, token_ns);
-        there_ns := case when leased_ns <= rest_ns then greatest(now_ns, pglimit.repaid_ns(b[1], b[2], b[3], rest_ns - leased_ns, token_ns)) end;
-        if there_ns < b[5] then
-            return there_ns - now_ns;
-        end if;
+    while b[2] > 0 loop
+        rest_ns := window_ns - ask * token_ns - pglimit.read_full_ns(b[4], b[2], 0, 0, token_ns);
+        -- The inverse of read_full_ns: the bucket has been refilled at the faster of both prices, so the earlier of two times counts.
+        there_ns := greatest(from_ns, least(
+            b[1] - div(rest_ns * b[2], token_ns),
+            b[3] - rest_ns + div(greatest(0, b[1] - b[3]) * token_ns::numeric + b[2] - 1, b[2])));
+        exit when b[4] = 0 or rest_ns >= 0 and there_ns < b[5];
         -- Not while the lease is out. It counts as spent when it expires.
         from_ns := greatest(now_ns, b[5]);
         b := pglimit.token_bucket_read(b, b[5], b[2]);
-    end if;
-    there_ns := greatest(from_ns, pglimit.repaid_ns(b[1], b[2], b[3], rest_ns, token_ns));
+    end loop;
     return least(there_ns, 9223372036854775807) - now_ns;
 end
 $$;
@@ -1352,15 +1284,11 @@ drop function pglimit.token_bucket_count_denial;
 drop function pglimit.clock_ns;
 drop function pglimit.token_bucket_decision;
 drop function pglimit.token_bucket_wait_ns;
-drop function pglimit.repaid_ns;
 drop function pglimit.token_bucket_read;
 drop function pglimit.read_full_ns;
-drop function pglimit.converted_full_ns;
 drop function pglimit.time_of;
 drop function pglimit.step_ns;
 drop function pglimit.request_ns;
-drop function pglimit.limit_token_ns;
-drop function pglimit.limit_of;
 drop function pglimit.trimmed;
 drop function pglimit.period_ns_of;
 drop function pglimit.whole_number;
