@@ -23,9 +23,7 @@ create or replace function pglimit.allow(
     tokens bigint default null, period interval default null, burst bigint default null,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
-language plpgsql
-set search_path = ''
-as $$
+language plpgsql set search_path = '' as $$
 declare
     asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
     taken bigint[];

@@ -3,9 +3,7 @@
 -- the time that its insert waited, on top of its grant. Also fails if the clock has stepped back
 -- since at_ns: the insert may have missed a row that was corrected after the step.
 create or replace function pglimit.in_time(at_ns bigint) returns boolean
-language plpgsql volatile
-set search_path = ''
-as $$
+language plpgsql volatile set search_path = '' as $$
 begin
     if pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
         raise exception 'pglimit: had to wait for another call' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';

@@ -4,9 +4,7 @@
 --
 -- The period may be zero or negative: pglimit.request_ns refuses that.
 create or replace function pglimit.period_ns_of(period text) returns bigint
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     word constant text collate "C" := case when left(period, 1) collate "C" between 'a' and 'z' then '1' else '' end || period;
     ns numeric := 0;

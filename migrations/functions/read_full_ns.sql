@@ -8,9 +8,7 @@
 -- because that does not fit a bigint. The largest bigint denies every request.)
 --
 -- A single expression, so that the planner inlines it.
-create or replace function pglimit.read_full_ns(
-    full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint
-) returns bigint
+create or replace function pglimit.read_full_ns(full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint) returns bigint
 language sql immutable parallel safe
 return case
     when its_token_ns = token_ns then full_ns

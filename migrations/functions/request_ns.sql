@@ -7,9 +7,7 @@
 create or replace function pglimit.request_ns(
     limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint
 )
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     longest_ns constant bigint := 200 * 365 * 86400000000000;
     words constant text collate "C" := lower(pglimit.trimmed(limit_text) collate "C");
@@ -45,9 +43,7 @@ begin
         period_ns := extract(epoch from period) * 1000000000;
         burst := coalesce(burst, tokens);
     end if;
-    if tokens > 0 and period_ns > 0 then
-        token_ns := (period_ns - 1) / tokens + 1;
-    end if;
+    token_ns := (greatest(period_ns, 1) - 1) / nullif(greatest(tokens, 0), 0) + 1;
     why := coalesce(why, case
         when tokens < 1 then format('tokens is %s: it must be at least 1', tokens)
         when period_ns < 1 then format('period is %sns: it must be longer than zero', period_ns)

@@ -10,9 +10,7 @@
 -- result is not before its at_ns, and that is not before now_ns. What does not fit a bigint becomes the largest
 -- one, which denies every request.
 create or replace function pglimit.token_bucket_read(b bigint[], now_ns bigint, token_ns bigint) returns bigint[]
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     full_ns bigint := b[1];
     at_ns bigint := b[3];

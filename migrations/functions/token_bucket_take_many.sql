@@ -3,19 +3,19 @@
 --
 -- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
---    wait. With groups (lasts), a look before it must have found that all rows are so, and none is done otherwise.
+--    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
 -- 2. If each bucket has one request, a look inserts rows that are missing, and denies where tokens are lacking.
 -- 3. All else is for token_bucket_decide.
---
--- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
--- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
--- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
--- for one bucket, or with sure.
 --
 -- What 2 and 3 lock is not in the order of the keys, behind 1: they wait for 1 ms only, because calls that wait for each
 -- other would deadlock. The call fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
 -- meanwhile, the clock stepped back, or 100 ms have passed, or with 55P03 behind that millisecond: call once more, or
 -- ask for each bucket by itself.
+--
+-- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
+-- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
+-- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
+-- for one bucket, or with sure.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns, and at_ns, which is the time of the
 -- decision. rest, grants: buckets (the others at least) and grants, as of token_bucket_decide (without wants, grants mean nothing).
@@ -24,12 +24,7 @@ create or replace function pglimit.token_bucket_take_many(
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text,
     out usual bigint[], out rest bigint[], out grants bigint[]
 )
-language plpgsql
-set search_path = ''
-set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of call and table
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
     now_ns constant bigint := pglimit.clock_ns();
     n constant int := cardinality(_keys);
@@ -39,7 +34,7 @@ declare
     inserted int;
 begin
     if patience is not null then
-        patience := pg_catalog.set_config('lock_timeout', patience, true); -- "perform" would be a whole query
+        patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
     if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
         and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then

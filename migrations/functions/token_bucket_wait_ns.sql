@@ -2,9 +2,7 @@
 -- any: at most the largest bigint. b is its row as of token_bucket_read, not ahead of the clock by more than
 -- step_ns; zeros: there is none. token_ns and window_ns are prices of a token and of a burst. ask is at most a burst.
 create or replace function pglimit.token_bucket_wait_ns(b bigint[], now_ns bigint, ask bigint, token_ns bigint, window_ns bigint) returns bigint
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     rest_ns numeric; -- the bucket may owe that much
     from_ns bigint := now_ns;

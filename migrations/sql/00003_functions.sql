@@ -22,9 +22,7 @@ end;
 --
 -- The period may be zero or negative: pglimit.request_ns refuses that.
 create or replace function pglimit.period_ns_of(period text) returns bigint
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     word constant text collate "C" := case when left(period, 1) collate "C" between 'a' and 'z' then '1' else '' end || period;
     ns numeric := 0;
@@ -77,9 +75,7 @@ return regexp_replace($1 collate "C", replace(
 create or replace function pglimit.request_ns(
     limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint
 )
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     longest_ns constant bigint := 200 * 365 * 86400000000000;
     words constant text collate "C" := lower(pglimit.trimmed(limit_text) collate "C");
@@ -115,9 +111,7 @@ begin
         period_ns := extract(epoch from period) * 1000000000;
         burst := coalesce(burst, tokens);
     end if;
-    if tokens > 0 and period_ns > 0 then
-        token_ns := (period_ns - 1) / tokens + 1;
-    end if;
+    token_ns := (greatest(period_ns, 1) - 1) / nullif(greatest(tokens, 0), 0) + 1;
     why := coalesce(why, case
         when tokens < 1 then format('tokens is %s: it must be at least 1', tokens)
         when period_ns < 1 then format('period is %sns: it must be longer than zero', period_ns)
@@ -144,9 +138,8 @@ $$;
 -- +goose StatementEnd
 
 -- functions/step_ns.sql
--- A row that is dated more than 10 ms ahead of the clock was written before the clock stepped
--- back. (Less is no step: a statement may read the clock before another one does, and reach
--- the row after it.)
+-- A row that is dated more than 10 ms ahead of the clock was written before the clock stepped back. (Less is no
+-- step: a statement may read the clock before another one does, and reach the row after it.)
 create or replace function pglimit.step_ns() returns bigint
 language sql immutable parallel safe
 return 10000000::bigint;
@@ -169,9 +162,7 @@ return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microse
 -- because that does not fit a bigint. The largest bigint denies every request.)
 --
 -- A single expression, so that the planner inlines it.
-create or replace function pglimit.read_full_ns(
-    full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint
-) returns bigint
+create or replace function pglimit.read_full_ns(full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint) returns bigint
 language sql immutable parallel safe
 return case
     when its_token_ns = token_ns then full_ns
@@ -197,9 +188,7 @@ end;
 -- result is not before its at_ns, and that is not before now_ns. What does not fit a bigint becomes the largest
 -- one, which denies every request.
 create or replace function pglimit.token_bucket_read(b bigint[], now_ns bigint, token_ns bigint) returns bigint[]
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     full_ns bigint := b[1];
     at_ns bigint := b[3];
@@ -230,9 +219,7 @@ $$;
 -- any: at most the largest bigint. b is its row as of token_bucket_read, not ahead of the clock by more than
 -- step_ns; zeros: there is none. token_ns and window_ns are prices of a token and of a burst. ask is at most a burst.
 create or replace function pglimit.token_bucket_wait_ns(b bigint[], now_ns bigint, ask bigint, token_ns bigint, window_ns bigint) returns bigint
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     rest_ns numeric; -- the bucket may owe that much
     from_ns bigint := now_ns;
@@ -268,15 +255,11 @@ create or replace function pglimit.token_bucket_decision(
     now_ns bigint, _granted bigint, b bigint[], n bigint, token_ns bigint, window_ns bigint, blocked_ns bigint,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     bucket bigint[];
 begin
-    if b[3] > now_ns + pglimit.step_ns() then
-        b := pglimit.token_bucket_read(b, now_ns, b[2]);
-    end if;
+    b := case when b[3] > now_ns + pglimit.step_ns() then pglimit.token_bucket_read(b, now_ns, b[2]) else b end;
     now_ns := greatest(now_ns, b[3]); -- not dated before the grants that it counts
     bucket := case when b[2] > 0 then pglimit.token_bucket_read(b, now_ns, token_ns) end;
     allowed := _granted > 0;
@@ -313,9 +296,7 @@ return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 create or replace function pglimit.token_bucket_count_denial(
     _key text, _limiter text, _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-as $$
+language plpgsql set search_path = '' as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     block record;
@@ -373,11 +354,7 @@ return greatest(0, until_ns - case when at_ns > now_ns + pglimit.step_ns() then 
 -- at_ns, leased_ns and until_ns of the bucket's row (0: null, or there is no row); and at_ns of the block's row. If
 -- the clock has stepped back since the block was written, the key is blocked for as long as it was then.
 create or replace function pglimit.token_bucket_look(_key text, _limiter text) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off -- a plan that was made while the tables were small must be good when they are large
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     bucket bigint[];
     block_until_ns bigint;
@@ -407,9 +384,7 @@ return 6400000000000000000;
 -- the time that its insert waited, on top of its grant. Also fails if the clock has stepped back
 -- since at_ns: the insert may have missed a row that was corrected after the step.
 create or replace function pglimit.in_time(at_ns bigint) returns boolean
-language plpgsql volatile
-set search_path = ''
-as $$
+language plpgsql volatile set search_path = '' as $$
 begin
     if pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
         raise exception 'pglimit: had to wait for another call' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
@@ -431,7 +406,7 @@ $$;
 --
 -- If sure is true, and always if there is only one bucket, it does not write by that look, but locks the rows of
 -- which tokens are asked, in that order, and inserts the missing ones, full. Then, a second time, it looks, decides and
--- writes; nobody can be faster now.
+-- writes; nobody can be faster now. A row that is ahead of the clock is corrected, once, by a denial too.
 --
 -- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
 -- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst): an element for each, or one for all.
@@ -448,10 +423,7 @@ create or replace function pglimit.token_bucket_decide(
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean,
     out grants bigint[], out buckets bigint[]
 )
-language plpgsql
-set search_path = ''
-set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of call and table
-as $$
+language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
 declare
     n constant int := cardinality(_keys);
     m constant int := cardinality(wants);
@@ -460,7 +432,7 @@ declare
     news bigint[]; -- what the rows mean now, as of token_bucket_read, and with what is taken
     ends_ns bigint[]; -- full_ns may be as late as that
     asked boolean[]; -- buckets of which tokens are asked
-    writes boolean; -- to any row
+    writes boolean[]; -- rows to write
     first bigint; -- request of a group
     last bigint;
     fallen boolean; -- one of its requests cannot be granted
@@ -477,8 +449,7 @@ begin
         raise exception 'token_bucket_decide: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
     if 0 < any (wants) then
-        -- The lock that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-        lock table pglimit.token_bucket in row exclusive mode;
+        lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
     end if;
     for try in 1 .. 2 loop
         buckets := '{}';
@@ -516,38 +487,35 @@ begin
             fallen := false;
             for j in first .. last loop
                 i := coalesce(members[j], j);
-                token_ns := news[i][2];
                 unit := coalesce(units[j], greatest(1, wants[j]));
                 -- A unit that is larger than the room would be used before leased tokens have come back.
-                if unit <= (ends_ns[i] - news[i][3]) / token_ns and _keys[i] is not null then
-                    grants[j] := least(wants[j], greatest(0, ends_ns[i] - news[i][1] + coalesce(aheads_ns[j], 0)) / token_ns) / unit * unit;
+                if unit <= (ends_ns[i] - news[i][3]) / news[i][2] and _keys[i] is not null then
+                    grants[j] := least(wants[j], greatest(0, ends_ns[i] - news[i][1] + coalesce(aheads_ns[j], 0)) / news[i][2]) / unit * unit;
                 end if;
                 asked[i] := asked[i] or wants[j] > 0 and _keys[i] is not null;
-                news[i][1] := news[i][1] + grants[j] * token_ns;
-                buckets[i][3] := buckets[i][3] + grants[j];
                 fallen := fallen or last > first and grants[j] < wants[j];
             end loop;
-            for j in first .. case when fallen then last else 0 end loop
+            for j in first .. last loop
                 i := coalesce(members[j], j);
-                news[i][1] := news[i][1] - grants[j] * news[i][2];
-                buckets[i][3] := buckets[i][3] - grants[j];
-                grants[j] := 0;
+                grants[j] := case when fallen then 0 else grants[j] end;
+                news[i][1] := news[i][1] + grants[j] * news[i][2];
+                buckets[i][3] := buckets[i][3] + grants[j];
             end loop;
             first := last + 1;
         end loop;
-        writes := false;
-        for i in 1 .. n loop -- a row that is ahead of the clock is corrected, once, by a denial too
-            writes := writes or buckets[i][3] > 0 or asked[i] and buckets[i][6] > now_ns + pglimit.step_ns();
+        for i in 1 .. n loop
+            writes[i] := buckets[i][3] > 0 or asked[i] and buckets[i][6] > now_ns + pglimit.step_ns();
         end loop;
-        exit when not writes;
+        exit when not true = any (writes);
         continue when try = 1 and (sure or n = 1);
 
         for i in 1 .. n loop
-            continue when not (buckets[i][3] > 0 or asked[i] and buckets[i][6] > now_ns + pglimit.step_ns());
-            bucket := array[news[i][1], news[i][2], news[i][3], news[i][4], case when news[i][4] > 0 then news[i][5] else 0 end];
-            if buckets[i][3] = 0 then -- after a step of the clock: it keeps its price
-                bucket := pglimit.token_bucket_read(array[buckets[i][4], buckets[i][5], buckets[i][6], buckets[i][7], buckets[i][8]], now_ns, buckets[i][5]);
-            end if;
+            continue when not writes[i];
+            bucket := case
+                when buckets[i][3] > 0 then array[news[i][1], news[i][2], news[i][3], news[i][4], case when news[i][4] > 0 then news[i][5] else 0 end]
+                -- After a step of the clock: it keeps its price.
+                else pglimit.token_bucket_read(array[buckets[i][4], buckets[i][5], buckets[i][6], buckets[i][7], buckets[i][8]], now_ns, buckets[i][5])
+            end;
             if buckets[i][6] = 0 then
                 insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
                 values (_keys[i], coalesce(_limiters[i], _limiters[1]), bucket[1], bucket[2], bucket[3])
@@ -578,9 +546,9 @@ $$;
 --
 -- The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
 -- have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
--- again, and it stays locked even if it lacks tokens then. Otherwise a look (a plain read, and the clock behind it) may show that there is no row, which is
--- inserted, or that it lacks tokens: then it locks and writes nothing. All else is for token_bucket_decide: see
--- there for what that locks.
+-- again, and it stays locked even if it lacks tokens then. Otherwise a look (a plain read, and the clock behind it)
+-- may show that there is no row, which is inserted, or that it lacks tokens: then it locks and writes nothing. All
+-- else is for token_bucket_decide: see there for what that locks.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
@@ -588,21 +556,21 @@ $$;
 --
 -- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
 -- until_ns of the row after it (0: null, or there is no row).
+--
+-- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
+-- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
+-- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
 create or replace function pglimit.token_bucket_take(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     seen bigint[];
     result bigint[];
 begin
     if patience is not null then
-        perform pg_catalog.set_config('lock_timeout', patience, true);
+        patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
     if want <= _window_ns / _token_ns then -- else it may be granted a part: token_bucket_decide
         if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
@@ -660,43 +628,36 @@ $$;
 -- then once. Other denials write, to count. A grant looks once more behind the lock of the bucket's row: if the key
 -- was blocked while it waited, it is undone there.
 --
--- _key, _limiter, _token_ns, _window_ns, patience: as for token_bucket_take. Returns the seven numbers of
--- token_bucket_take, and for how long the key is blocked (0: it is not).
+-- Returns the seven numbers of token_bucket_take, and for how long the key is blocked (0: it is not).
 create or replace function pglimit.token_bucket_take_or_block(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint,
     _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint, patience text
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
+    longest_ns constant bigint := 3650 * 86400000000000;
     looked bigint[];
     taken bigint[];
     counted bigint[];
 begin
-    if (_after > 0 and within_ns between 1 and 315360000000000000 and for_ns between 1 and max_ns and max_ns <= 315360000000000000
-        and _forget_ns between 0 and 315360000000000000 or coalesce(_after, within_ns, for_ns, max_ns, _forget_ns) is null) is not true then
+    if (_after > 0 and within_ns between 1 and longest_ns and for_ns between 1 and max_ns and max_ns <= longest_ns and _forget_ns between 0 and longest_ns
+        or coalesce(_after, within_ns, for_ns, max_ns, _forget_ns) is null) is not true then
         raise exception 'token_bucket_take_or_block: after %, within_ns %, for_ns %, max_ns %, forget_ns %', _after, within_ns, for_ns, max_ns, _forget_ns
             using errcode = 'invalid_parameter_value';
     end if;
     if patience is not null then
-        perform pg_catalog.set_config('lock_timeout', patience, true);
+        patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-    lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
+    lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode; -- before the read: see token_bucket_take
     looked := pglimit.token_bucket_look(_key, _limiter);
     if looked[2] = 0 then
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
-        if taken[2] = 0 then
-            counted := array[0, 0];
-            if _after > 0 then
-                counted := pglimit.token_bucket_count_denial(_key, _limiter, _after, within_ns, for_ns, max_ns, _forget_ns);
-            end if;
+        if taken[2] > 0 then
+            looked := pglimit.token_bucket_look(_key, _limiter);
+        elsif _after > 0 then
+            counted := pglimit.token_bucket_count_denial(_key, _limiter, _after, within_ns, for_ns, max_ns, _forget_ns);
             return case when counted[2] > 0 then counted[1] else taken[1] end || taken[2:7] || counted[2];
         end if;
-        looked := pglimit.token_bucket_look(_key, _limiter);
         if looked[2] = 0 then
             return taken || 0::bigint;
         end if;
@@ -716,9 +677,7 @@ $$;
 -- Returns the name, of a limiter or a key as field says. Fails with SQLSTATE 22023 if it is null, empty,
 -- or longer than that many bytes.
 create or replace function pglimit.valid_name(field text, name text, longest int) returns text
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     why constant text := case
         when name is null then 'is null: name it, with a constant if there is only one'
@@ -761,9 +720,7 @@ create or replace function pglimit.allow(
     tokens bigint default null, period interval default null, burst bigint default null,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
-language plpgsql
-set search_path = ''
-as $$
+language plpgsql set search_path = '' as $$
 declare
     asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
     taken bigint[];
@@ -828,17 +785,14 @@ return (extract(epoch from "time") * 1000000)::bigint * 1000;
 
 -- functions/peek.sql
 -- +goose StatementBegin
--- Looks at a bucket without taking anything. Parameters and result are as for pglimit.allow; allowed
--- says whether n tokens are there and the key is not blocked, and granted is 0. A plain read: locks
--- nothing, waits for nobody.
+-- Looks at a bucket without taking anything. Parameters and result are as for pglimit.allow; allowed says whether n
+-- tokens are there and the key is not blocked, and granted is 0. A plain read: locks nothing, waits for nobody.
 create or replace function pglimit.peek(
     limiter text, key text, limit_text text default null, n bigint default 1,
     tokens bigint default null, period interval default null, burst bigint default null,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
-language plpgsql
-set search_path = ''
-as $$
+language plpgsql set search_path = '' as $$
 declare
     asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
     looked bigint[];
@@ -858,11 +812,7 @@ $$;
 -- row, and locks it until the transaction ends. Filling a full bucket does nothing. Fails with SQLSTATE
 -- 22023 if an argument is null or nonsense.
 create or replace function pglimit.reset(limiter text, key text) returns void
-language plpgsql
-set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
     _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
@@ -899,20 +849,13 @@ end;
 -- _key, _limiter, _token_ns, _window_ns: as for token_bucket_take. tokens: how many. granted_ns: when
 -- they were granted. delay_ns: how much later they were due.
 --
--- Waits for any call that holds the row, locks it, and only then reads the clock. Fails with SQLSTATE
--- 22023 if an argument is null, negative or too large.
+-- Waits for any call that holds the row, locks it, and only then reads the clock.
 create or replace function pglimit.token_bucket_give_back(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, tokens bigint, granted_ns bigint, delay_ns bigint
 ) returns void
-language plpgsql
-set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
-    held_full_ns bigint;
-    held_at_ns bigint;
-    held_leased_ns bigint;
+    held bigint[]; -- full_ns, at_ns, leased_ns
     now_ns bigint;
     used_ns bigint; -- refilled or reserved since they were due
     back_ns bigint;
@@ -922,18 +865,14 @@ begin
         raise exception 'token_bucket_give_back: % tokens, token_ns %, window_ns %, granted_ns %, delay_ns %', tokens, _token_ns, _window_ns, granted_ns, delay_ns
             using errcode = 'invalid_parameter_value';
     end if;
-    back_ns := tokens * _token_ns;
-    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-    lock table pglimit.token_bucket in row exclusive mode;
-    select t.full_ns, t.at_ns, coalesce(t.leased_ns, 0) into held_full_ns, held_at_ns, held_leased_ns
+    lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
+    select array[t.full_ns, t.at_ns, coalesce(t.leased_ns, 0)] into held
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns for no key update;
     now_ns := pglimit.clock_ns();
-    used_ns := greatest(0, greatest(held_at_ns, now_ns, held_full_ns - _window_ns + least(_window_ns, held_leased_ns)) - granted_ns - delay_ns);
-    if used_ns > 0 then
-        back_ns := least(back_ns, _window_ns);
-    end if;
-    if held_full_ns > now_ns and greatest(held_at_ns, now_ns) >= granted_ns and back_ns > used_ns then
-        update pglimit.token_bucket t set full_ns = greatest(now_ns, held_full_ns - (back_ns - used_ns)) where t.key = _key and t.limiter = _limiter;
+    used_ns := greatest(0, greatest(held[2], now_ns, held[1] - _window_ns + least(_window_ns, held[3])) - granted_ns - delay_ns);
+    back_ns := case when used_ns > 0 then least(tokens * _token_ns, _window_ns) else tokens * _token_ns end - used_ns;
+    if held[1] > now_ns and greatest(held[2], now_ns) >= granted_ns and back_ns > 0 then
+        update pglimit.token_bucket t set full_ns = greatest(now_ns, held[1] - back_ns) where t.key = _key and t.limiter = _limiter;
     end if;
 end
 $$;
@@ -951,9 +890,9 @@ $$;
 -- Settling takes the lease out of leased_ns, and the bucket owes the spent tokens from then on, at the price in the
 -- row. A lease that the row does not know (it has expired, or the bucket was reset) is left alone.
 --
--- _key, _limiter, _token_ns, _window_ns: as in token_bucket_take. want: tokens of the new lease at most. share: at
--- most one in that many of the tokens that are there. ttl_ns: how long it lasts at most. settle_tokens,
--- settle_spent, settle_until_ns: the lease to settle, how many of its tokens were spent, and when it expires.
+-- want: tokens of the new lease at most. share: at most one in that many of the tokens that are there. ttl_ns: how
+-- long it lasts at most. settle_tokens, settle_spent, settle_until_ns: the lease to settle, how many of its tokens were
+-- spent, and when it expires. The others: as for token_bucket_take.
 --
 -- Waits for the row, locks it, and inserts it if it is missing. Returns the seven numbers of token_bucket_take: the
 -- tokens are those of the new lease, which expires at until_ns.
@@ -961,11 +900,7 @@ create or replace function pglimit.token_bucket_lease(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, share bigint, ttl_ns bigint,
     settle_tokens bigint, settle_spent bigint, settle_until_ns bigint
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     granted bigint := 0;
@@ -983,18 +918,13 @@ begin
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    bucket := seen;
-    if seen[3] > now_ns + pglimit.step_ns() then
-        bucket := pglimit.token_bucket_read(seen, now_ns, seen[2]);
-    end if;
-
+    bucket := case when seen[3] > now_ns + pglimit.step_ns() then pglimit.token_bucket_read(seen, now_ns, seen[2]) else seen end;
     if settle_tokens > 0 and bucket[5] = settle_until_ns and settle_until_ns > now_ns
         and settle_tokens::numeric * bucket[2] <= bucket[4] then
         bucket[4] := bucket[4] - settle_tokens * bucket[2];
         bucket[1] := least(9223372036854775807, greatest(bucket[1], now_ns) + settle_spent::numeric * bucket[2]);
         bucket[3] := greatest(bucket[3], now_ns);
     end if;
-
     asked := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
     asked[5] := case when asked[4] > 0 then asked[5] else now_ns + ttl_ns end;
     if asked[5] - now_ns >= ttl_ns / 5 then
@@ -1022,19 +952,19 @@ $$;
 --
 -- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
---    wait. With groups (lasts), a look before it must have found that all rows are so, and none is done otherwise.
+--    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
 -- 2. If each bucket has one request, a look inserts rows that are missing, and denies where tokens are lacking.
 -- 3. All else is for token_bucket_decide.
---
--- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
--- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
--- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
--- for one bucket, or with sure.
 --
 -- What 2 and 3 lock is not in the order of the keys, behind 1: they wait for 1 ms only, because calls that wait for each
 -- other would deadlock. The call fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
 -- meanwhile, the clock stepped back, or 100 ms have passed, or with 55P03 behind that millisecond: call once more, or
 -- ask for each bucket by itself.
+--
+-- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
+-- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
+-- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
+-- for one bucket, or with sure.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns, and at_ns, which is the time of the
 -- decision. rest, grants: buckets (the others at least) and grants, as of token_bucket_decide (without wants, grants mean nothing).
@@ -1043,12 +973,7 @@ create or replace function pglimit.token_bucket_take_many(
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text,
     out usual bigint[], out rest bigint[], out grants bigint[]
 )
-language plpgsql
-set search_path = ''
-set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of call and table
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
     now_ns constant bigint := pglimit.clock_ns();
     n constant int := cardinality(_keys);
@@ -1058,7 +983,7 @@ declare
     inserted int;
 begin
     if patience is not null then
-        patience := pg_catalog.set_config('lock_timeout', patience, true); -- "perform" would be a whole query
+        patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
     if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
         and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
@@ -1162,44 +1087,36 @@ $$;
 -- Two calls with the same ID at the same time: the second one waits for the bucket's row, which the first one has
 -- locked or inserted. Then it finds what the first one was granted, or nothing if that was rolled back.
 --
--- _key, _limiter, _token_ns, _window_ns, want, patience: as for token_bucket_take. Returns the seven numbers of
--- token_bucket_take, of that grant or this, and its window (0: it was denied).
+-- The other parameters: as for token_bucket_take. Returns the seven numbers of token_bucket_take, of that grant or
+-- this, and its window (0: it was denied).
 create or replace function pglimit.token_bucket_take_once(
     _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     taken bigint[];
-    kept bigint[]; -- as it is returned
+    kept bigint[]; -- as it is returned, and until_ns and ttl_ns
     now_ns bigint;
-    kept_until_ns bigint;
-    kept_ttl_ns bigint;
 begin
     if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
         raise exception 'token_bucket_take_once: id %, ttl_ns %', _id, _ttl_ns using errcode = 'invalid_parameter_value';
     end if;
-    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-    lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode;
+    lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- before the read: see token_bucket_take
     for look in 1 .. 2 loop
-        select t.until_ns, t.ttl_ns, array[t.at_ns, t.granted, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.lease_until_ns, 0), t.window_ns]
-        into kept_until_ns, kept_ttl_ns, kept
-        from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
+        select array[t.at_ns, t.granted, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.lease_until_ns, 0), t.window_ns, t.until_ns, t.ttl_ns]
+        into kept from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
         now_ns := coalesce(taken[1], pglimit.clock_ns());
-        if kept_until_ns - kept_ttl_ns > now_ns + pglimit.step_ns() then
+        if kept[9] - kept[10] > now_ns + pglimit.step_ns() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
         end if;
-        if kept_until_ns > now_ns then
+        if kept[9] > now_ns then
             -- A second look may find what another call was granted while this one took, or between the first look
             -- and the denial.
             if taken[2] > 0 then
                 update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
             end if;
-            return kept;
+            return kept[1:8];
         end if;
         exit when look = 2;
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
@@ -1220,19 +1137,14 @@ $$;
 
 -- functions/token_bucket_wait.sql
 -- +goose StatementBegin
--- Waits until each of the rows was free for a moment, one after another, and holds none of them
--- while it waits for the next. If patient is false, it waits 5 ms for each, and changes lock_timeout
--- until the transaction ends. If it is true, it fails with SQLSTATE 55P03 where the role's
--- lock_timeout ends the wait. Changes no row.
+-- Waits until each of the rows was free for a moment, one after another, and holds none of them while it waits for
+-- the next. If patient is false, it waits 5 ms for each, and changes lock_timeout until the transaction ends. If it
+-- is true, it fails with SQLSTATE 55P03 where the role's lock_timeout ends the wait. Changes no row.
 --
--- _keys, _limiters: as for token_bucket_take_many. Returns the numbers of the buckets
--- for whose rows, there or in the making, 5 ms were not enough.
+-- _keys, _limiters: as for token_bucket_take_many. Returns the numbers of the buckets for whose rows, there or in
+-- the making, 5 ms were not enough.
 create or replace function pglimit.token_bucket_wait(_keys text[], _limiters text[], patient boolean) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     held bigint[] := '{}';
 begin
