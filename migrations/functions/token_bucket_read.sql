@@ -1,5 +1,5 @@
--- Returns what a row of token_bucket means as of now_ns, or of its last write if that is later, to a caller who pays token_ns for a token. This is
--- the one function that reads the notes of the last write:
+-- Returns what a row of token_bucket means as of now_ns, or of its last write if that is later, to a caller who pays
+-- token_ns for a token. This is the one function that reads the notes of the last write:
 --
 --   - The row is ahead of the clock: the clock has stepped back since the write. The bucket owes now what it
 --     owed then, so all times of the row move by the step.

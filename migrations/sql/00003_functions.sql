@@ -16,11 +16,9 @@ end;
 
 -- functions/period_ns_of.sql
 -- +goose StatementBegin
--- Returns the nanoseconds of the period of a limit, in lower case: a Go duration ("1m30s", "1.5h"),
--- or a whole number of days or weeks ("2w"). A number 1 before the unit may be left out. Null if the
--- text is no period, or one that does not fit a bigint.
---
--- The period may be zero or negative: pglimit.request_ns refuses that.
+-- Returns the nanoseconds of the period of a limit, in lower case: a Go duration ("1m30s", "1.5h"), or a whole number
+-- of days or weeks ("2w"). A number 1 before the unit may be left out. Null if the text is no period, or one that does
+-- not fit a bigint. A period may be zero or negative: pglimit.request_ns refuses that.
 create or replace function pglimit.period_ns_of(period text) returns bigint
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
@@ -141,15 +139,13 @@ $$;
 -- A row that is dated more than 10 ms ahead of the clock was written before the clock stepped back. (Less is no
 -- step: a statement may read the clock before another one does, and reach the row after it.)
 create or replace function pglimit.step_ns() returns bigint
-language sql immutable parallel safe
-return 10000000::bigint;
+language sql immutable parallel safe return 10000000::bigint;
 
 -- functions/time_of.sql
 -- The time that is ns nanoseconds after the beginning of 1970, rounded down to a microsecond:
 -- timestamptz is no finer.
 create or replace function pglimit.time_of(ns bigint) returns timestamptz
-language sql immutable parallel safe
-return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microsecond';
+language sql immutable parallel safe return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microsecond';
 
 -- functions/read_full_ns.sql
 -- Returns when a bucket is full again, as of now_ns and at the price token_ns of a token. That is
@@ -176,8 +172,8 @@ end;
 
 -- functions/token_bucket_read.sql
 -- +goose StatementBegin
--- Returns what a row of token_bucket means as of now_ns, or of its last write if that is later, to a caller who pays token_ns for a token. This is
--- the one function that reads the notes of the last write:
+-- Returns what a row of token_bucket means as of now_ns, or of its last write if that is later, to a caller who pays
+-- token_ns for a token. This is the one function that reads the notes of the last write:
 --
 --   - The row is ahead of the clock: the clock has stepped back since the write. The bucket owes now what it
 --     owed then, so all times of the row move by the step.
@@ -276,8 +272,7 @@ $$;
 -- The database's clock: nanoseconds since 1970, in steps of a microsecond. Every decision
 -- is dated by it. It may step back; no function here assumes the contrary.
 create or replace function pglimit.clock_ns() returns bigint
-language sql volatile parallel safe
-return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
+language sql volatile parallel safe return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 
 -- functions/token_bucket_count_denial.sql
 -- +goose StatementBegin
@@ -374,15 +369,13 @@ $$;
 -- functions/max_window_ns.sql
 -- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
 create or replace function pglimit.max_window_ns() returns bigint
-language sql immutable parallel safe
-return 6400000000000000000;
+language sql immutable parallel safe return 6400000000000000000;
 
 -- functions/in_time.sql
 -- +goose StatementBegin
--- Checks a row that was just inserted with the date at_ns. Returns true, or fails with SQLSTATE
--- 40001 if at_ns is more than 100 ms ago: a row that is dated too early would refill tokens for
--- the time that its insert waited, on top of its grant. Also fails if the clock has stepped back
--- since at_ns: the insert may have missed a row that was corrected after the step.
+-- Checks a row that was just written with the date at_ns. Returns true, or fails with SQLSTATE 40001 if at_ns is more
+-- than 100 ms ago: tokens would be refilled for the time that the write waited, on top of its grant. Also fails if
+-- the clock has stepped back since at_ns: the write may not know a row that was corrected after the step.
 create or replace function pglimit.in_time(at_ns bigint) returns boolean
 language plpgsql volatile set search_path = '' as $$
 begin
@@ -698,8 +691,7 @@ $$;
 -- Takes n tokens of a bucket, all or nothing, and returns the decision. For programs in any language:
 --
 --     select * from pglimit.allow('api', 'user:42', '10/s burst 20');
---     select * from pglimit.allow('api', 'user:42', '10/s burst 20', n => 3);
---     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20);
+--     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20, n => 3);
 --
 -- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy token_bucket.
 -- limiter and key name the bucket: what is limited, and for whom. The limit is a text as ParseLimit reads it in Go,
@@ -780,8 +772,7 @@ comment on view pglimit.buckets is 'One row per bucket that was taken from and n
 -- functions/ns_of.sql
 -- The time in nanoseconds since 1970.
 create or replace function pglimit.ns_of("time" timestamptz) returns bigint
-language sql immutable parallel safe
-return (extract(epoch from "time") * 1000000)::bigint * 1000;
+language sql immutable parallel safe return (extract(epoch from "time") * 1000000)::bigint * 1000;
 
 -- functions/peek.sql
 -- +goose StatementBegin
@@ -807,10 +798,9 @@ $$;
 
 -- functions/reset.sql
 -- +goose StatementBegin
--- Fills a bucket by deleting its row: no row means full. Deletes the row of the key's denials, too, which
--- ends its block. limiter and key name the bucket as for pglimit.allow. Waits for any call that holds a
--- row, and locks it until the transaction ends. Filling a full bucket does nothing. Fails with SQLSTATE
--- 22023 if an argument is null or nonsense.
+-- Fills a bucket by deleting its row: no row means full. Deletes the row of the key's denials, too, which ends its
+-- block. limiter and key: as for pglimit.allow. Waits for any call that holds a row, and locks it until the
+-- transaction ends. Filling a full bucket does nothing.
 create or replace function pglimit.reset(limiter text, key text) returns void
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
