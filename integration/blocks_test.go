@@ -12,11 +12,7 @@ var hourly = pglimit.Block{After: 1, Within: time.Hour, For: time.Hour, Max: 4 *
 
 func takeOrBlock(t *testing.T, db database, key string, limit pglimit.Limit, tokens int64, block pglimit.Block) pglimit.Decision {
 	t.Helper()
-	d, err := units{strategies.TokenBucket{}}.TakeOrBlock(t.Context(), on(db), pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1)}, block)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return takeAll(t, db, strategies.TokenBucket{}, pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1), Block: &block})[0]
 }
 
 // After the clock stepped back, a key is blocked for as long as it was when the block began, and

@@ -116,12 +116,12 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 	}
 	for name, tokens := range map[string]int64{"take or block": 1, "peek at a block": 0} {
 		acts[name] = func(ctx context.Context) error {
-			_, err := units{strategies.TokenBucket{}}.TakeOrBlock(ctx, on(pool), pglimit.Request{Limiter: "test", Key: "n", Limit: limit, Tokens: tokens, Unit: 1}, hourly)
+			_, err := strategies.TokenBucket{}.Take(ctx, on(pool), []pglimit.Request{{Limiter: "test", Key: "n", Limit: limit, Tokens: tokens, Unit: 1, Block: &hourly}})
 			return err
 		}
 	}
 	acts["take once"] = func(ctx context.Context) error {
-		_, err := units{strategies.TokenBucket{}}.TakeOnce(ctx, on(pool), pglimit.Request{Limiter: "test", Key: "o", Limit: limit, Tokens: 1, Unit: 1, ID: "id"}, time.Hour)
+		_, err := strategies.TokenBucket{}.Take(ctx, on(pool), []pglimit.Request{{Limiter: "test", Key: "o", Limit: limit, Tokens: 1, Unit: 1, ID: "id", IDTTL: time.Hour}})
 		return err
 	}
 	return acts

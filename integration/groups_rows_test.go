@@ -44,13 +44,13 @@ func TestAGroupThatWasOvertakenDecidesAnew(t *testing.T) {
 			} else {
 				execute(t, holder, "select from pglimit.token_bucket where key = 'b' for update")
 			}
-			var decisions [][]pglimit.Decision
+			var decisions []pglimit.Decision
 			var err error
 			var over time.Time
 			whileBlocked(t, pool, func() {
 				group := asks(limit, "c", "b", "a")
 				group[0].Impatient = true
-				decisions, err = units{strategies.TokenBucket{}}.TakeGroups(t.Context(), on(pool), [][]pglimit.Request{group})
+				decisions, err = strategies.TokenBucket{}.Take(t.Context(), on(pool), grouped(group))
 			}, func() {
 				passes(t, pool, test.waits)
 				over = query[time.Time](t, pool, "select clock_timestamp()")
@@ -63,7 +63,7 @@ func TestAGroupThatWasOvertakenDecidesAnew(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, d := range decisions[0] {
+			for _, d := range decisions {
 				if (d.Granted > 0) != test.allowed || d.At.Before(over) {
 					t.Errorf("%+v: want granted %v, and dated after %v", d, test.allowed, over)
 				}
@@ -87,8 +87,7 @@ func TestWhatComesBackBehindTheLookIsSeen(t *testing.T) {
 	s := strategies.TokenBucket{}
 	for function, call := range map[string]func(context.Context, database) ([]pglimit.Decision, error){
 		"token_bucket_take_groups": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
-			d, err := units{s}.TakeGroups(ctx, on(db), [][]pglimit.Request{{ask("k", 1, 1)}, {ask("k", 2, 2)}})
-			return slices.Concat(d...), err
+			return s.Take(ctx, on(db), grouped([]pglimit.Request{ask("k", 1, 1)}, []pglimit.Request{ask("k", 2, 2)}))
 		},
 		"token_bucket_take": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
 			return s.Take(ctx, on(db), []pglimit.Request{ask("k", 3, 1)})
@@ -143,10 +142,10 @@ func TestTokensComeBackBeforeTheRowsAreLocked(t *testing.T) {
 	holder := begin(t, pool)
 	execute(t, holder, "select from pglimit.token_bucket where key = 'held' for update")
 	execute(t, holder, "update pglimit.token_bucket set full_ns = at_ns where key = 'without tokens'")
-	var d [][]pglimit.Decision
+	var d []pglimit.Decision
 	caller := begin(t, pool)
 	whileBlocked(t, pool, func() { d = takeGroups(t, caller, asks(limit, "held"), asks(limit, "without tokens")) }, func() { commit(t, holder) })
-	if d[0][0].Granted != 1 || d[0][0].Remaining != 0 || d[1][0].Granted != 1 || d[1][0].Remaining != 1 {
+	if d[0].Granted != 1 || d[0].Remaining != 0 || d[1].Granted != 1 || d[1].Remaining != 1 {
 		t.Errorf("%+v", d)
 	}
 }
@@ -193,13 +192,13 @@ func TestGroupsWhenTheClockStepsBack(t *testing.T) {
 		step(t, pool, -time.Hour)
 		group := asks(limit, name+" empty", name+" used", name+" new")
 		in := db()
-		d := takeGroups(t, in, group)[0]
-		for due := d[0].At.Add(token); d[0].Granted == 0; d = takeGroups(t, in, group)[0] {
+		d := takeGroups(t, in, group)
+		for due := d[0].At.Add(token); d[0].Granted == 0; d = takeGroups(t, in, group) {
 			if d[0].Allowed || d[0].RetryAfter > token || !d[1].Allowed || d[1].RetryAfter > 0 || !d[2].Allowed || d[0].At.After(due) {
 				t.Fatalf("%s: %+v", name, d)
 			}
 		}
-		if d := takeGroups(t, in, asks(limit, name+" empty", name+" new"))[0]; d[0].Granted > 0 && d[1].Remaining > 1 {
+		if d := takeGroups(t, in, asks(limit, name+" empty", name+" new")); d[0].Granted > 0 && d[1].Remaining > 1 {
 			t.Errorf("%s: %+v", name, d)
 		}
 	}
@@ -247,7 +246,7 @@ func TestGroupsGiveUpOnALockedTable(t *testing.T) {
 	pool := newMigrated(t)
 	execute(t, begin(t, pool), "lock table pglimit.token_bucket in share mode") // until the end
 	ctx := soon(t, 10*time.Second)
-	_, err := units{strategies.TokenBucket{}}.TakeGroups(ctx, on(pool), [][]pglimit.Request{asks(plenty, "a"), asks(plenty, "b")})
+	_, err := strategies.TokenBucket{}.Take(ctx, on(pool), grouped(asks(plenty, "a"), asks(plenty, "b")))
 	if ctx.Err() != nil || sqlState(err) != "55P03" || !errors.Is(err, rate.ErrNothingTaken) {
 		t.Errorf("%v, %v", ctx.Err(), err)
 	}

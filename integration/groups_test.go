@@ -16,10 +16,10 @@ import (
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
-func takeGroups(t *testing.T, db database, groups ...[]pglimit.Request) [][]pglimit.Decision {
+func takeGroups(t *testing.T, db database, groups ...[]pglimit.Request) []pglimit.Decision {
 	t.Helper()
-	decisions, err := taken(db, func() ([][]pglimit.Decision, error) {
-		return units{strategies.TokenBucket{}}.TakeGroups(t.Context(), on(db), groups)
+	decisions, err := taken(db, func() ([]pglimit.Decision, error) {
+		return strategies.TokenBucket{}.Take(t.Context(), on(db), grouped(groups...))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestADeniedGroupMakesNoRowBesideGrantedOnes(t *testing.T) {
 	var keys string
 	for _, try := range []string{"1", "2", "3", "4", "5"} { // on a busy machine it may take 100 ms
 		decisions := takeGroups(t, pool, asks(limit, "granted"+try), asks(limit, "all", "unknown"+try))
-		if !decisions[0][0].Allowed || decisions[1][0].Allowed {
+		if !decisions[0].Allowed || decisions[1].Allowed {
 			t.Errorf("%+v", decisions)
 		}
 		keys = query[string](t, pool, "select string_agg(key, ' ') from pglimit.token_bucket where key like '%'||$1", try)
@@ -206,10 +206,10 @@ func TestGroupsWhereNothingCanBeWritten(t *testing.T) {
 	admin := newMigrated(t)
 	pool := newPool(t, withParameter(databaseURL(admin), "default_transaction_read_only", "on"), 2)
 	take(t, admin, strategies.TokenBucket{}, "k", hours)
-	if d := takeGroups(t, pool, asks(hours, "new", "k"))[0]; !d[0].Allowed || d[1].Allowed {
+	if d := takeGroups(t, pool, asks(hours, "new", "k")); !d[0].Allowed || d[1].Allowed {
 		t.Errorf("%+v", d)
 	}
-	if _, err := (units{strategies.TokenBucket{}}).TakeGroups(t.Context(), on(pool), [][]pglimit.Request{asks(hours, "new", "newer")}); sqlState(err) != "25006" {
+	if _, err := (strategies.TokenBucket{}).Take(t.Context(), on(pool), grouped(asks(hours, "new", "newer"))); sqlState(err) != "25006" {
 		t.Errorf("a grant where nothing can be written: %v", err)
 	}
 }
@@ -268,9 +268,9 @@ func TestGroupsThatAskForMoreThanABigint(t *testing.T) {
 	ask := func(key string, tokens int64) []pglimit.Request {
 		return []pglimit.Request{{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: tokens}}
 	}
-	for i, group := range takeGroups(t, pool, ask("a", 1<<62), ask("a", 1<<62), ask("b", 1)) {
-		if d := group[0]; d.Allowed != (i != 1) {
-			t.Errorf("group %d: %+v", i, d)
+	for i, d := range takeGroups(t, pool, ask("a", 1<<62), ask("a", 1<<62), ask("b", 1)) {
+		if d.Allowed != (i != 1) {
+			t.Errorf("group %d: %+v", i+1, d)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func TestARowThatIsALittleAhead(t *testing.T) {
 			for key, d := range map[string]pglimit.Decision{
 				"single":       takeAll(t, pool, s, as("single"))[0],
 				"first of two": takeAll(t, pool, s, as("first of two"), as("first of two"))[0],
-				"group":        takeGroups(t, pool, []pglimit.Request{as("group")})[0][0],
+				"group":        takeGroups(t, pool, []pglimit.Request{as("group")})[0],
 			} {
 				if d.Granted != test.granted || d.Remaining != 0 || d.At.UnixNano() != 1000009000000 {
 					t.Errorf("%s: %+v at %d", key, d, d.At.UnixNano())
@@ -202,7 +202,7 @@ func TestADeniedGroupIsDatedAfterTheGrantsThatItCounts(t *testing.T) {
 		('empty', 'test', 1000050000000, 1000000, 1000000000000), ('later', 'test', 1000038000000, 1000000, 1000028000000)`)
 	group := asks(limit, "empty", "later")
 	group[1].Tokens, group[1].Unit = 3, 3
-	for _, d := range takeGroups(t, pool, group)[0] {
+	for _, d := range takeGroups(t, pool, group) {
 		if d.Allowed || d.At.UnixNano() != 1000030000000 {
 			t.Errorf("%+v at %d", d, d.At.UnixNano())
 		}

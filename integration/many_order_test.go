@@ -25,6 +25,17 @@ func asks(limit pglimit.Limit, keys ...string) (requests []pglimit.Request) {
 	return requests
 }
 
+// grouped returns the requests of several groups as those of one call.
+func grouped(groups ...[]pglimit.Request) (requests []pglimit.Request) {
+	for i, group := range groups {
+		for _, r := range group {
+			r.Group = i + 1
+			requests = append(requests, r)
+		}
+	}
+	return requests
+}
+
 // patiently makes calls of many, which give up after a moment, wait for rows as long as it
 // takes: only then does it show who waits for whom.
 func patiently(t *testing.T, pool *pgxpool.Pool) {

@@ -15,11 +15,7 @@ import (
 
 func takeOnce(t *testing.T, db database, id, key string, limit pglimit.Limit, ttl time.Duration) pglimit.Decision {
 	t.Helper()
-	d, err := units{strategies.TokenBucket{}}.TakeOnce(t.Context(), on(db), pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1, ID: id}, ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return takeAll(t, db, strategies.TokenBucket{}, pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1, ID: id, IDTTL: ttl})[0]
 }
 
 // An ID is removed when it has been free for a minute, and not before, however long the walk over
@@ -108,11 +104,12 @@ func TestAnIDThatExpiresUnderLoad(t *testing.T) {
 	for range 16 {
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				d, err := units{s}.TakeOnce(context.WithoutCancel(ctx), on(pool), pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, ID: "id"}, ttl)
+				decisions, err := s.Take(context.WithoutCancel(ctx), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, ID: "id", IDTTL: ttl}})
 				if err != nil {
 					t.Error(err)
 					return
 				}
+				d := decisions[0]
 				mu.Lock()
 				if first, known := grants[d.At]; known && first != d {
 					t.Errorf("%+v and %+v", first, d)
@@ -172,14 +169,15 @@ func TestReindexDoesNotDeadlockWithIDsAndBlocks(t *testing.T) {
 				var err error
 				switch i % 4 {
 				case 0:
-					_, err = units{s}.TakeOrBlock(t.Context(), on(pool), r, block)
+					r.Block = &block
+					_, err = s.Take(t.Context(), on(pool), []pglimit.Request{r})
 				case 1:
 					err = s.Reset(t.Context(), on(pool), r.Limiter, r.Key)
 				case 2:
 					_, err = s.Sweep(t.Context(), on(pool), 0, 1000)
 				default:
-					r.ID = fmt.Sprint(n % 7)
-					_, err = units{s}.TakeOnce(t.Context(), on(pool), r, time.Millisecond)
+					r.ID, r.IDTTL = fmt.Sprint(n%7), time.Millisecond
+					_, err = s.Take(t.Context(), on(pool), []pglimit.Request{r})
 				}
 				if err != nil {
 					t.Error(err)

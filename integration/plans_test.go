@@ -52,11 +52,11 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 		group := asks(limit, names...)
 		if !inTransaction {
 			group[0].Impatient = true
-			_, err := units{strategy}.TakeGroups(t.Context(), on(session), [][]pglimit.Request{group})
+			_, err := strategy.Take(t.Context(), on(session), grouped(group))
 			return err
 		}
 		return pgx.BeginFunc(t.Context(), session, func(tx pgx.Tx) error {
-			_, err := units{strategy}.TakeGroups(t.Context(), on(tx), [][]pglimit.Request{group})
+			_, err := strategy.Take(t.Context(), on(tx), grouped(group))
 			return err
 		})
 	}

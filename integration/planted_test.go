@@ -75,21 +75,19 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 			}
 			takeAll(t, conn, strategy, ask("leased", 1, 1, slower))
 		}
-		if able := (units{strategy}); strategy.Check(&pglimit.Request{Limit: limit, ID: "id"}) == nil {
+		if strategy.Check(&pglimit.Request{Limit: limit, ID: "id"}) == nil {
 			r := ask("once", 1, 1, limit)
-			r.ID = "id"
+			r.ID, r.IDTTL = "id", time.Minute
 			for range 2 {
-				if _, err := able.TakeOnce(t.Context(), on(conn), r, time.Minute); err != nil {
-					t.Errorf("TakeOnce: %v", err)
-				}
+				takeAll(t, conn, strategy, r)
 			}
 		}
-		if able := (units{strategy}); strategy.Check(&pglimit.Request{Limit: limit, Block: &hourly}) == nil {
+		if strategy.Check(&pglimit.Request{Limit: limit, Block: &hourly}) == nil {
 			for range 10 {
 				for tokens := range int64(2) {
-					if _, err := able.TakeOrBlock(t.Context(), on(conn), ask("blocked", tokens, 1, limit), hourly); err != nil {
-						t.Errorf("TakeOrBlock: %v", err)
-					}
+					r := ask("blocked", tokens, 1, limit)
+					r.Block = &hourly
+					takeAll(t, conn, strategy, r)
 				}
 			}
 		}

@@ -30,10 +30,10 @@ func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 					key := fmt.Sprint(n % 5)
 					var err error
 					leaser, is := strategy.(pglimit.Leaser)
-					grouper, groups := units{strategy}, strategy.Check(&pglimit.Request{Limit: limit, Group: 1}) == nil
+					groups := strategy.Check(&pglimit.Request{Limit: limit, Group: 1}) == nil
 					switch {
 					case groups && i == 7:
-						_, err = grouper.TakeGroups(t.Context(), on(pool), [][]pglimit.Request{asks(limit, key, key+"b", key+"c")})
+						_, err = strategy.Take(t.Context(), on(pool), grouped(asks(limit, key, key+"b", key+"c")))
 					case is && i%4 == 0:
 						_, err = leaser.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: key, Limit: limit.WithBurst(10), Tokens: 1, Share: 1, TTL: time.Millisecond})
 					case i%4 == 1:

@@ -82,21 +82,20 @@ func strategyOutcomes(ctx context.Context, name string, session rate.Session, st
 	o.add(name+": refund", "done", strategy.GiveBack(ctx, session, []pglimit.Refund{{Request: back, At: granted.At}}))
 	take("after the refund", ask("k", 0))
 	if bucket, is := strategy.(strategies.TokenBucket); is {
-		s := units{bucket}
-		group, err := s.TakeGroups(ctx, session, [][]pglimit.Request{{ask("g", 2), ask("h", 5)}, {ask("g", 1), ask("h", 1)}, {ask("g", 3)}})
-		all("groups", err, slices.Concat(group...)...)
-		r := ask("once", 2)
-		r.ID, r.Unit = "an ID", r.Tokens
-		block := ask("block", 5)
-		block.Unit = block.Tokens
-		for range 2 {
-			d, err := s.TakeOnce(ctx, session, r, time.Hour)
-			all("once", err, d)
-			d, err = s.TakeOrBlock(ctx, session, block, hourly)
-			all("or block", err, d)
+		whole := func(key string, tokens int64) pglimit.Request {
+			r := ask(key, tokens)
+			r.Unit = max(r.Tokens, 1)
+			return r
 		}
-		d, err := s.TakeOrBlock(ctx, session, ask("block", 0), hourly)
-		all("blocked", err, d)
+		take("groups", grouped([]pglimit.Request{whole("g", 2), whole("h", 5)}, []pglimit.Request{whole("g", 1), whole("h", 1)}, []pglimit.Request{whole("g", 3)})...)
+		once, block, peek := whole("once", 2), whole("block", 5), whole("block", 0)
+		once.ID, once.IDTTL = "an ID", time.Hour
+		block.Block, peek.Block = &hourly, &hourly
+		for range 2 {
+			take("once", once)
+			take("or block", block)
+		}
+		take("blocked", peek)
 		lease := pglimit.LeaseRequest{Limiter: name, Key: "leased", Limit: limit, Tokens: 4, Share: 1, TTL: time.Hour}
 		for range 2 {
 			lease.Settle, err = bucket.Lease(ctx, session, lease)

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -13,13 +14,11 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// readLimit reads a limit in SQL, and returns it with the price of a token.
-func readLimit(t *testing.T, db database, text string) (l pglimit.Limit, token time.Duration, err error) {
+// readLimit reads a limit in SQL, and returns the price of a token and the window.
+func readLimit(t *testing.T, db database, text string) (token, window time.Duration, err error) {
 	t.Helper()
-	err = db.QueryRow(t.Context(), `
-		select l.tokens, l.period_ns, l.burst, pglimit.limit_token_ns(l.tokens, l.period_ns, l.burst) from pglimit.limit_of($1) l`, text).
-		Scan(&l.Tokens, &l.Period, &l.Burst, &token)
-	return l, token, err
+	err = db.QueryRow(t.Context(), "select token_ns, window_ns from pglimit.request_ns($1, 1, null, null, null)", text).Scan(&token, &window)
+	return token, window, err
 }
 
 // sameLimit reads a text in SQL and in Go: the same limit, or an error of both. The error
@@ -27,16 +26,16 @@ func readLimit(t *testing.T, db database, text string) (l pglimit.Limit, token t
 func sameLimit(t *testing.T, db database, text string) (problem string) {
 	t.Helper()
 	want, wantErr := pglimit.ParseLimit(text)
-	got, token, err := readLimit(t, db, text)
+	token, window, err := readLimit(t, db, text)
 	switch {
 	case wantErr == nil && err == nil:
-		if got != want || token != want.Token() {
-			return "is " + got.String() + ", a token takes " + token.String()
+		if token != want.Token() || window != want.Window() {
+			return "has a window of " + window.String() + ", and a token takes " + token.String()
 		}
 	case wantErr == nil:
 		return "is refused: " + err.Error()
 	case err == nil:
-		return "is " + got.String() + ", and in Go " + wantErr.Error()
+		return "is read, a token takes " + token.String() + ", and in Go " + wantErr.Error()
 	default:
 		return sameRefusal(err, wantErr)
 	}
@@ -142,19 +141,9 @@ func TestSQLValidatesALimitAsGoDoes(t *testing.T) {
 		if rapid.Bool().Draw(r, "at the longest window") && l.Tokens > 0 && l.Period > 0 && l.Token() > 0 {
 			l.Burst = int64(pglimit.MaxWindow/l.Token()) + rapid.Int64Range(-1, 1).Draw(r, "by")
 		}
-		var token time.Duration
-		err := pool.QueryRow(t.Context(), "select pglimit.limit_token_ns($1, $2, $3)", l.Tokens, int64(l.Period), l.Burst).Scan(&token)
-		switch want := l.Validate(); {
-		case (err == nil) != (want == nil):
-			r.Fatalf("%+v: %v, in Go %v", l, err, want)
-		case err == nil:
-			if token != l.Token() {
-				r.Fatalf("%+v: a token takes %v, in Go %v", l, token, l.Token())
-			}
-		default:
-			if problem := sameRefusal(err, want); problem != "" {
-				r.Fatalf("%+v %s", l, problem)
-			}
+		text := fmt.Sprintf("%d/%dns burst %d", l.Tokens, l.Period.Nanoseconds(), l.Burst)
+		if problem := sameLimit(t, pool, text); problem != "" {
+			r.Fatalf("%q %s", text, problem)
 		}
 	})
 }

@@ -62,7 +62,7 @@ func TestEveryCallGoesToTheTablesInOneOrder(t *testing.T) {
 		}
 	}
 	acts["groups"] = func(ctx context.Context) error {
-		_, err := units{strategies.TokenBucket{}}.TakeGroups(ctx, on(pool), [][]pglimit.Request{asks(hours, "g", "h"), asks(hours, "h", "i")})
+		_, err := strategies.TokenBucket{}.Take(ctx, on(pool), grouped(asks(hours, "g", "h"), asks(hours, "h", "i")))
 		return err
 	}
 	for name, act := range acts {

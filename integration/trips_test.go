@@ -100,7 +100,7 @@ func tripWays(t *testing.T, conn *pgx.Conn, strategy strategies.Strategy) map[st
 			return err
 		})
 		ways["a group"] = of(func() error {
-			_, err := units{strategy}.TakeGroups(t.Context(), on(conn), [][]pglimit.Request{asks(hours.WithBurst(5), "d", "e", "f")})
+			_, err := strategy.Take(t.Context(), on(conn), grouped(asks(hours.WithBurst(5), "d", "e", "f")))
 			return err
 		})
 	}

@@ -1,8 +1,7 @@
 -- Takes n tokens of a bucket, all or nothing, and returns the decision. For programs in any language:
 --
 --     select * from pglimit.allow('api', 'user:42', '10/s burst 20');
---     select * from pglimit.allow('api', 'user:42', '10/s burst 20', n => 3);
---     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20);
+--     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20, n => 3);
 --
 -- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy token_bucket.
 -- limiter and key name the bucket: what is limited, and for whom. The limit is a text as ParseLimit reads it in Go,
@@ -23,9 +22,7 @@ create or replace function pglimit.allow(
     tokens bigint default null, period interval default null, burst bigint default null,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
-language plpgsql
-set search_path = ''
-as $$
+language plpgsql set search_path = '' as $$
 declare
     asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
     taken bigint[];

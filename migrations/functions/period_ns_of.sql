@@ -1,12 +1,8 @@
--- Returns the nanoseconds of the period of a limit, in lower case: a Go duration ("1m30s", "1.5h"),
--- or a whole number of days or weeks ("2w"). A number 1 before the unit may be left out. Null if the
--- text is no period, or one that does not fit a bigint.
---
--- The period may be zero or negative: pglimit.limit_token_ns refuses that.
+-- Returns the nanoseconds of the period of a limit, in lower case: a Go duration ("1m30s", "1.5h"), or a whole number
+-- of days or weeks ("2w"). A number 1 before the unit may be left out. Null if the text is no period, or one that does
+-- not fit a bigint. A period may be zero or negative: pglimit.request_ns refuses that.
 create or replace function pglimit.period_ns_of(period text) returns bigint
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     word constant text collate "C" := case when left(period, 1) collate "C" between 'a' and 'z' then '1' else '' end || period;
     ns numeric := 0;

@@ -1,13 +1,8 @@
--- Fills a bucket by deleting its row: no row means full. Deletes the row of the key's denials, too, which
--- ends its block. limiter and key name the bucket as for pglimit.allow. Waits for any call that holds a
--- row, and locks it until the transaction ends. Filling a full bucket does nothing. Fails with SQLSTATE
--- 22023 if an argument is null or nonsense.
+-- Fills a bucket by deleting its row: no row means full. Deletes the row of the key's denials, too, which ends its
+-- block. limiter and key: as for pglimit.allow. Waits for any call that holds a row, and locks it until the
+-- transaction ends. Filling a full bucket does nothing.
 create or replace function pglimit.reset(limiter text, key text) returns void
-language plpgsql
-set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
     _key constant text collate "C" := pglimit.valid_name('key', key, 1024);

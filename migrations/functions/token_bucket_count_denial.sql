@@ -13,9 +13,7 @@
 create or replace function pglimit.token_bucket_count_denial(
     _key text, _limiter text, _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-as $$
+language plpgsql set search_path = '' as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     block record;

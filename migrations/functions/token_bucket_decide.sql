@@ -8,7 +8,7 @@
 --
 -- If sure is true, and always if there is only one bucket, it does not write by that look, but locks the rows of
 -- which tokens are asked, in that order, and inserts the missing ones, full. Then, a second time, it looks, decides and
--- writes; nobody can be faster now.
+-- writes; nobody can be faster now. A row that is ahead of the clock is corrected, once, by a denial too.
 --
 -- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
 -- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst): an element for each, or one for all.
@@ -25,10 +25,7 @@ create or replace function pglimit.token_bucket_decide(
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean,
     out grants bigint[], out buckets bigint[]
 )
-language plpgsql
-set search_path = ''
-set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of call and table
-as $$
+language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
 declare
     n constant int := cardinality(_keys);
     m constant int := cardinality(wants);
@@ -37,7 +34,7 @@ declare
     news bigint[]; -- what the rows mean now, as of token_bucket_read, and with what is taken
     ends_ns bigint[]; -- full_ns may be as late as that
     asked boolean[]; -- buckets of which tokens are asked
-    writes boolean; -- to any row
+    writes boolean[]; -- rows to write
     first bigint; -- request of a group
     last bigint;
     fallen boolean; -- one of its requests cannot be granted
@@ -54,8 +51,7 @@ begin
         raise exception 'token_bucket_decide: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
     if 0 < any (wants) then
-        -- The lock that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-        lock table pglimit.token_bucket in row exclusive mode;
+        lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
     end if;
     for try in 1 .. 2 loop
         buckets := '{}';
@@ -93,38 +89,35 @@ begin
             fallen := false;
             for j in first .. last loop
                 i := coalesce(members[j], j);
-                token_ns := news[i][2];
                 unit := coalesce(units[j], greatest(1, wants[j]));
                 -- A unit that is larger than the room would be used before leased tokens have come back.
-                if unit <= (ends_ns[i] - news[i][3]) / token_ns and _keys[i] is not null then
-                    grants[j] := least(wants[j], greatest(0, ends_ns[i] - news[i][1] + coalesce(aheads_ns[j], 0)) / token_ns) / unit * unit;
+                if unit <= (ends_ns[i] - news[i][3]) / news[i][2] and _keys[i] is not null then
+                    grants[j] := least(wants[j], greatest(0, ends_ns[i] - news[i][1] + coalesce(aheads_ns[j], 0)) / news[i][2]) / unit * unit;
                 end if;
                 asked[i] := asked[i] or wants[j] > 0 and _keys[i] is not null;
-                news[i][1] := news[i][1] + grants[j] * token_ns;
-                buckets[i][3] := buckets[i][3] + grants[j];
                 fallen := fallen or last > first and grants[j] < wants[j];
             end loop;
-            for j in first .. case when fallen then last else 0 end loop
+            for j in first .. last loop
                 i := coalesce(members[j], j);
-                news[i][1] := news[i][1] - grants[j] * news[i][2];
-                buckets[i][3] := buckets[i][3] - grants[j];
-                grants[j] := 0;
+                grants[j] := case when fallen then 0 else grants[j] end;
+                news[i][1] := news[i][1] + grants[j] * news[i][2];
+                buckets[i][3] := buckets[i][3] + grants[j];
             end loop;
             first := last + 1;
         end loop;
-        writes := false;
-        for i in 1 .. n loop -- a row that is ahead of the clock is corrected, once, by a denial too
-            writes := writes or buckets[i][3] > 0 or asked[i] and buckets[i][6] > now_ns + pglimit.step_ns();
+        for i in 1 .. n loop
+            writes[i] := buckets[i][3] > 0 or asked[i] and buckets[i][6] > now_ns + pglimit.step_ns();
         end loop;
-        exit when not writes;
+        exit when not true = any (writes);
         continue when try = 1 and (sure or n = 1);
 
         for i in 1 .. n loop
-            continue when not (buckets[i][3] > 0 or asked[i] and buckets[i][6] > now_ns + pglimit.step_ns());
-            bucket := array[news[i][1], news[i][2], news[i][3], news[i][4], case when news[i][4] > 0 then news[i][5] else 0 end];
-            if buckets[i][3] = 0 then -- after a step of the clock: it keeps its price
-                bucket := pglimit.token_bucket_read(array[buckets[i][4], buckets[i][5], buckets[i][6], buckets[i][7], buckets[i][8]], now_ns, buckets[i][5]);
-            end if;
+            continue when not writes[i];
+            bucket := case
+                when buckets[i][3] > 0 then array[news[i][1], news[i][2], news[i][3], news[i][4], case when news[i][4] > 0 then news[i][5] else 0 end]
+                -- After a step of the clock: it keeps its price.
+                else pglimit.token_bucket_read(array[buckets[i][4], buckets[i][5], buckets[i][6], buckets[i][7], buckets[i][8]], now_ns, buckets[i][5])
+            end;
             if buckets[i][6] = 0 then
                 insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
                 values (_keys[i], coalesce(_limiters[i], _limiters[1]), bucket[1], bucket[2], bucket[3])

@@ -10,15 +10,11 @@ create or replace function pglimit.token_bucket_decision(
     now_ns bigint, _granted bigint, b bigint[], n bigint, token_ns bigint, window_ns bigint, blocked_ns bigint,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     bucket bigint[];
 begin
-    if b[3] > now_ns + pglimit.step_ns() then
-        b := pglimit.token_bucket_read(b, now_ns, b[2]);
-    end if;
+    b := case when b[3] > now_ns + pglimit.step_ns() then pglimit.token_bucket_read(b, now_ns, b[2]) else b end;
     now_ns := greatest(now_ns, b[3]); -- not dated before the grants that it counts
     bucket := case when b[2] > 0 then pglimit.token_bucket_read(b, now_ns, token_ns) end;
     allowed := _granted > 0;

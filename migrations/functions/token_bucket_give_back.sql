@@ -4,20 +4,13 @@
 -- _key, _limiter, _token_ns, _window_ns: as for token_bucket_take. tokens: how many. granted_ns: when
 -- they were granted. delay_ns: how much later they were due.
 --
--- Waits for any call that holds the row, locks it, and only then reads the clock. Fails with SQLSTATE
--- 22023 if an argument is null, negative or too large.
+-- Waits for any call that holds the row, locks it, and only then reads the clock.
 create or replace function pglimit.token_bucket_give_back(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, tokens bigint, granted_ns bigint, delay_ns bigint
 ) returns void
-language plpgsql
-set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
-    held_full_ns bigint;
-    held_at_ns bigint;
-    held_leased_ns bigint;
+    held bigint[]; -- full_ns, at_ns, leased_ns
     now_ns bigint;
     used_ns bigint; -- refilled or reserved since they were due
     back_ns bigint;
@@ -27,18 +20,14 @@ begin
         raise exception 'token_bucket_give_back: % tokens, token_ns %, window_ns %, granted_ns %, delay_ns %', tokens, _token_ns, _window_ns, granted_ns, delay_ns
             using errcode = 'invalid_parameter_value';
     end if;
-    back_ns := tokens * _token_ns;
-    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-    lock table pglimit.token_bucket in row exclusive mode;
-    select t.full_ns, t.at_ns, coalesce(t.leased_ns, 0) into held_full_ns, held_at_ns, held_leased_ns
+    lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
+    select array[t.full_ns, t.at_ns, coalesce(t.leased_ns, 0)] into held
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns for no key update;
     now_ns := pglimit.clock_ns();
-    used_ns := greatest(0, greatest(held_at_ns, now_ns, held_full_ns - _window_ns + least(_window_ns, held_leased_ns)) - granted_ns - delay_ns);
-    if used_ns > 0 then
-        back_ns := least(back_ns, _window_ns);
-    end if;
-    if held_full_ns > now_ns and greatest(held_at_ns, now_ns) >= granted_ns and back_ns > used_ns then
-        update pglimit.token_bucket t set full_ns = greatest(now_ns, held_full_ns - (back_ns - used_ns)) where t.key = _key and t.limiter = _limiter;
+    used_ns := greatest(0, greatest(held[2], now_ns, held[1] - _window_ns + least(_window_ns, held[3])) - granted_ns - delay_ns);
+    back_ns := case when used_ns > 0 then least(tokens * _token_ns, _window_ns) else tokens * _token_ns end - used_ns;
+    if held[1] > now_ns and greatest(held[2], now_ns) >= granted_ns and back_ns > 0 then
+        update pglimit.token_bucket t set full_ns = greatest(now_ns, held[1] - back_ns) where t.key = _key and t.limiter = _limiter;
     end if;
 end
 $$;

@@ -8,9 +8,9 @@
 -- Settling takes the lease out of leased_ns, and the bucket owes the spent tokens from then on, at the price in the
 -- row. A lease that the row does not know (it has expired, or the bucket was reset) is left alone.
 --
--- _key, _limiter, _token_ns, _window_ns: as in token_bucket_take. want: tokens of the new lease at most. share: at
--- most one in that many of the tokens that are there. ttl_ns: how long it lasts at most. settle_tokens,
--- settle_spent, settle_until_ns: the lease to settle, how many of its tokens were spent, and when it expires.
+-- want: tokens of the new lease at most. share: at most one in that many of the tokens that are there. ttl_ns: how
+-- long it lasts at most. settle_tokens, settle_spent, settle_until_ns: the lease to settle, how many of its tokens were
+-- spent, and when it expires. The others: as for token_bucket_take.
 --
 -- Waits for the row, locks it, and inserts it if it is missing. Returns the seven numbers of token_bucket_take: the
 -- tokens are those of the new lease, which expires at until_ns.
@@ -18,11 +18,7 @@ create or replace function pglimit.token_bucket_lease(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, share bigint, ttl_ns bigint,
     settle_tokens bigint, settle_spent bigint, settle_until_ns bigint
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     granted bigint := 0;
@@ -40,18 +36,13 @@ begin
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    bucket := seen;
-    if seen[3] > now_ns + pglimit.step_ns() then
-        bucket := pglimit.token_bucket_read(seen, now_ns, seen[2]);
-    end if;
-
+    bucket := case when seen[3] > now_ns + pglimit.step_ns() then pglimit.token_bucket_read(seen, now_ns, seen[2]) else seen end;
     if settle_tokens > 0 and bucket[5] = settle_until_ns and settle_until_ns > now_ns
         and settle_tokens::numeric * bucket[2] <= bucket[4] then
         bucket[4] := bucket[4] - settle_tokens * bucket[2];
         bucket[1] := least(9223372036854775807, greatest(bucket[1], now_ns) + settle_spent::numeric * bucket[2]);
         bucket[3] := greatest(bucket[3], now_ns);
     end if;
-
     asked := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
     asked[5] := case when asked[4] > 0 then asked[5] else now_ns + ttl_ns end;
     if asked[5] - now_ns >= ttl_ns / 5 then

@@ -2,9 +2,9 @@
 --
 -- The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
 -- have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
--- again, and it stays locked even if it lacks tokens then. Otherwise a look (a plain read, and the clock behind it) may show that there is no row, which is
--- inserted, or that it lacks tokens: then it locks and writes nothing. All else is for token_bucket_decide: see
--- there for what that locks.
+-- again, and it stays locked even if it lacks tokens then. Otherwise a look (a plain read, and the clock behind it)
+-- may show that there is no row, which is inserted, or that it lacks tokens: then it locks and writes nothing. All
+-- else is for token_bucket_decide: see there for what that locks.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
@@ -12,21 +12,21 @@
 --
 -- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
 -- until_ns of the row after it (0: null, or there is no row).
+--
+-- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
+-- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
+-- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
 create or replace function pglimit.token_bucket_take(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     seen bigint[];
     result bigint[];
 begin
     if patience is not null then
-        perform pg_catalog.set_config('lock_timeout', patience, true);
+        patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
     if want <= _window_ns / _token_ns then -- else it may be granted a part: token_bucket_decide
         if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny

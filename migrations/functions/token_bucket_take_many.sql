@@ -3,19 +3,19 @@
 --
 -- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
---    wait. With groups (lasts), this happens only if a look finds that all rows are so.
+--    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
 -- 2. If each bucket has one request, a look inserts rows that are missing, and denies where tokens are lacking.
 -- 3. All else is for token_bucket_decide.
---
--- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
--- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
--- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
--- for one bucket, or with sure.
 --
 -- What 2 and 3 lock is not in the order of the keys, behind 1: they wait for 1 ms only, because calls that wait for each
 -- other would deadlock. The call fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
 -- meanwhile, the clock stepped back, or 100 ms have passed, or with 55P03 behind that millisecond: call once more, or
 -- ask for each bucket by itself.
+--
+-- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
+-- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
+-- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
+-- for one bucket, or with sure.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns, and at_ns, which is the time of the
 -- decision. rest, grants: buckets (the others at least) and grants, as of token_bucket_decide (without wants, grants mean nothing).
@@ -24,23 +24,17 @@ create or replace function pglimit.token_bucket_take_many(
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text,
     out usual bigint[], out rest bigint[], out grants bigint[]
 )
-language plpgsql
-set search_path = ''
-set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of call and table
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
     now_ns constant bigint := pglimit.clock_ns();
     n constant int := cardinality(_keys);
-    left_over int := n; -- buckets that are not decided yet
     writable constant boolean := not sure and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
-    updates boolean := writable and n > 1;
-    missing bigint;
-    inserted bigint;
+    done int := 0; -- buckets that are decided
+    missing int;
+    inserted int;
 begin
     if patience is not null then
-        perform pg_catalog.set_config('lock_timeout', patience, true);
+        patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
     if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
         and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
@@ -49,43 +43,43 @@ begin
             return;
         end if;
         rest := null;
-    elsif updates and lasts is not null then
-        lock table pglimit.token_bucket in row exclusive mode; -- see token_bucket_decide
-        select bool_and(exists (
-            select from pglimit.token_bucket t
-            where t.key = k.key and t.limiter = k.limiter and t.token_ns = k.token_ns and t.leased_ns is null
-                and k.ask between 1 and (now_ns + k.window_ns - greatest(t.full_ns, now_ns)) / k.token_ns and t.at_ns <= now_ns + pglimit.step_ns()
-            offset 0 -- keeps this a look for each bucket
-        ))
-        into updates
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k;
-    end if;
-    if updates then
+    elsif writable and n > 1 then
         -- It takes the lock that a write takes, before anything is read: see token_bucket_decide.
-        with updated as (
+        with asked as materialized (
+            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks)
+        ), updates as (
             update pglimit.token_bucket t
             set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
+            from asked k
             where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns and t.leased_ns is null
                 and k.ask between 1 and (greatest(t.at_ns, now_ns) + k.window_ns - greatest(t.full_ns, t.at_ns, now_ns)) / k.token_ns
                 and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and (lasts is null or n = (
+                    select count(*)
+                    from asked k
+                    join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
+                    where t.leased_ns is null and t.at_ns <= now_ns + pglimit.step_ns()
+                        and k.ask between 1 and (now_ns + k.window_ns - greatest(t.full_ns, now_ns)) / k.token_ns
+                ))
             returning array[k.number, t.full_ns, t.at_ns] as "row"
         )
-        select array_agg(u."row"), n - count(*) into usual, left_over from updated u;
-        if left_over < n then -- it may have waited
-            perform pglimit.in_time(now_ns);
-        end if;
-        if left_over < n and left_over > 0 and lasts is not null then
-            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+        select array_agg(u."row"), count(*) into usual, done from updates u;
+        if done > 0 then
+            if abs(pglimit.clock_ns() - now_ns) > pglimit.step_ns() then -- it may have waited
+                perform pglimit.in_time(now_ns);
+            end if;
+            if done = n then
+                return;
+            elsif lasts is not null then
+                raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+            end if;
         end if;
     end if;
-    if left_over = 0 and n > 0 then
-        return;
-    elsif (n > 0 and sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)) is not true then
+    if (n > 0 and sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
     elsif writable and n > 1 then
-        perform pg_catalog.set_config('lock_timeout', '1ms', true);
-        for i in 1 .. n - left_over loop
+        patience := pg_catalog.set_config('lock_timeout', '1ms', true);
+        for i in 1 .. done loop
             _keys[usual[i][1]] := null; -- it is done
         end loop;
     end if;
@@ -106,18 +100,18 @@ begin
             on conflict do nothing
             returning 1
         )
-        select left_over - count(*), count(*) filter (where s.missing), (select count(*) from inserts), array_agg(case
+        select done + count(*), count(*) filter (where s.missing), (select count(*) from inserts), array_agg(case
             when s.missing then array[s.number, now_ns, s.ask, now_ns + s.ask * s.token_ns, s.token_ns, now_ns, 0, 0]
             else array[s.number, greatest(s.at_ns, now_ns), 0, s.full_ns, s.token_ns, s.at_ns, 0, 0]
         end)
-        into left_over, missing, inserted, rest
+        into done, missing, inserted, rest
         from seen s;
-        if inserted > 0 then
+        if inserted > 0 and abs(pglimit.clock_ns() - now_ns) > pglimit.step_ns() then
             perform pglimit.in_time(now_ns);
         end if;
         if inserted < missing then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-        elsif left_over = 0 then
+        elsif done = n then
             return;
         end if;
         for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop

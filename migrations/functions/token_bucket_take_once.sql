@@ -8,44 +8,36 @@
 -- Two calls with the same ID at the same time: the second one waits for the bucket's row, which the first one has
 -- locked or inserted. Then it finds what the first one was granted, or nothing if that was rolled back.
 --
--- _key, _limiter, _token_ns, _window_ns, want, patience: as for token_bucket_take. Returns the seven numbers of
--- token_bucket_take, of that grant or this, and its window (0: it was denied).
+-- The other parameters: as for token_bucket_take. Returns the seven numbers of token_bucket_take, of that grant or
+-- this, and its window (0: it was denied).
 create or replace function pglimit.token_bucket_take_once(
     _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     taken bigint[];
-    kept bigint[]; -- as it is returned
+    kept bigint[]; -- as it is returned, and until_ns and ttl_ns
     now_ns bigint;
-    kept_until_ns bigint;
-    kept_ttl_ns bigint;
 begin
     if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
         raise exception 'token_bucket_take_once: id %, ttl_ns %', _id, _ttl_ns using errcode = 'invalid_parameter_value';
     end if;
-    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-    lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode;
+    lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- before the read: see token_bucket_take
     for look in 1 .. 2 loop
-        select t.until_ns, t.ttl_ns, array[t.at_ns, t.granted, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.lease_until_ns, 0), t.window_ns]
-        into kept_until_ns, kept_ttl_ns, kept
-        from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
+        select array[t.at_ns, t.granted, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.lease_until_ns, 0), t.window_ns, t.until_ns, t.ttl_ns]
+        into kept from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
         now_ns := coalesce(taken[1], pglimit.clock_ns());
-        if kept_until_ns - kept_ttl_ns > now_ns + pglimit.step_ns() then
+        if kept[9] - kept[10] > now_ns + pglimit.step_ns() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
         end if;
-        if kept_until_ns > now_ns then
+        if kept[9] > now_ns then
             -- A second look may find what another call was granted while this one took, or between the first look
             -- and the denial.
             if taken[2] > 0 then
                 update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
             end if;
-            return kept;
+            return kept[1:8];
         end if;
         exit when look = 2;
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);

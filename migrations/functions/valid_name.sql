@@ -1,9 +1,7 @@
 -- Returns the name, of a limiter or a key as field says. Fails with SQLSTATE 22023 if it is null, empty,
 -- or longer than that many bytes.
 create or replace function pglimit.valid_name(field text, name text, longest int) returns text
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     why constant text := case
         when name is null then 'is null: name it, with a constant if there is only one'

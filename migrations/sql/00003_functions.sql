@@ -16,15 +16,11 @@ end;
 
 -- functions/period_ns_of.sql
 -- +goose StatementBegin
--- Returns the nanoseconds of the period of a limit, in lower case: a Go duration ("1m30s", "1.5h"),
--- or a whole number of days or weeks ("2w"). A number 1 before the unit may be left out. Null if the
--- text is no period, or one that does not fit a bigint.
---
--- The period may be zero or negative: pglimit.limit_token_ns refuses that.
+-- Returns the nanoseconds of the period of a limit, in lower case: a Go duration ("1m30s", "1.5h"), or a whole number
+-- of days or weeks ("2w"). A number 1 before the unit may be left out. Null if the text is no period, or one that does
+-- not fit a bigint. A period may be zero or negative: pglimit.request_ns refuses that.
 create or replace function pglimit.period_ns_of(period text) returns bigint
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     word constant text collate "C" := case when left(period, 1) collate "C" between 'a' and 'z' then '1' else '' end || period;
     ns numeric := 0;
@@ -66,53 +62,55 @@ language sql immutable parallel safe
 return regexp_replace($1 collate "C", replace(
     '^[!u0009-!u000d !u0085!u00a0!u1680!u2000-!u200a!u2028!u2029!u202f!u205f!u3000]+|[!u0009-!u000d !u0085!u00a0!u1680!u2000-!u200a!u2028!u2029!u202f!u205f!u3000]+$', '!', chr(92)), '', 'g');
 
--- functions/limit_of.sql
+-- functions/request_ns.sql
 -- +goose StatementBegin
--- Returns the limit that a text spells, as rate.ParseLimit reads it in Go: "100/1m burst 20", "10/s",
--- "5/1d". Without "burst N" the burst equals the tokens. Fails with SQLSTATE 22023 if it cannot be
--- read. Whether such a limit can be kept is checked by pglimit.limit_token_ns.
-create or replace function pglimit.limit_of(limit_text text, out tokens bigint, out period_ns bigint, out burst bigint)
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+-- Checks the limit and n of a request. The limit is limit_text, or tokens, period and burst (null: as many as
+-- tokens). Returns the price of a token in nanoseconds (the time in which one token is refilled, rounded up), and
+-- the window, which is the price of a burst and fits a bigint. Fails with SQLSTATE 22023.
+--
+-- The text is read as rate.ParseLimit does in Go: "100/1m burst 20", "10/s", "5/1d". The rules are those of
+-- rate.Limit.Validate.
+create or replace function pglimit.request_ns(
+    limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint
+)
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
+    longest_ns constant bigint := 200 * 365 * 86400000000000;
     words constant text collate "C" := lower(pglimit.trimmed(limit_text) collate "C");
     rate constant text collate "C" := split_part(words, 'burst', 1);
     tokens_word constant text := pglimit.trimmed(split_part(rate, '/', 1));
     period_word constant text := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
     burst_word constant text := pglimit.trimmed(substr(words, nullif(strpos(words, 'burst'), 0) + 5)); -- null: there is none
-    why text;
-begin
-    tokens := pglimit.whole_number(replace(tokens_word, '_', ''));
-    period_ns := pglimit.period_ns_of(period_word);
-    burst := case when burst_word is null then tokens else pglimit.whole_number(replace(burst_word, '_', '')) end;
-    why := case
-        when strpos(rate, '/') = 0 then 'there is no "/" between tokens and period'
-        when tokens is null then format('tokens %s is not a whole number', to_json(tokens_word))
-        when period_ns is null then format('period %s is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d', to_json(period_word))
-        when burst is null then format('burst %s is not a whole number', to_json(burst_word))
-        when burst_word is not null and burst = 0 then 'the burst must be at least 1'
+    period_ns bigint;
+    why text := case
+        when limit_text is not null and num_nonnulls(tokens, period, burst) > 0 then 'the limit is given twice: give it as limit_text, or as tokens, period and burst'
+        when limit_text is not null then null
+        when num_nonnulls(tokens, period, burst) = 0 then 'limit_text is null: give the limit as a text, or as tokens, period and burst'
+        when tokens is null then 'tokens is null: it must be at least 1'
+        when period is null then 'period is null: it must be longer than zero'
+        when not isfinite(period) or extract(epoch from period) not between -9223372036 and 9223372036
+            then format('period is %s: it must be at most 200 years', period)
+        when extract(year from period) <> 0 or extract(month from period) <> 0
+            then format('period is %s: write it in days, hours or less, because months differ in length', period)
     end;
-    if why is not null then
-        raise exception 'pglimit: limit %: %', to_json(limit_text), why using errcode = 'invalid_parameter_value', hint = 'Nothing was taken. Write it like ''100/1m burst 20''.';
+begin
+    if limit_text is not null and why is null then
+        tokens := pglimit.whole_number(replace(tokens_word, '_', ''));
+        period_ns := pglimit.period_ns_of(period_word);
+        burst := case when burst_word is null then tokens else pglimit.whole_number(replace(burst_word, '_', '')) end;
+        why := 'limit ' || to_json(limit_text) || ': ' || case
+            when strpos(rate, '/') = 0 then 'there is no "/" between tokens and period'
+            when tokens is null then format('tokens %s is not a whole number', to_json(tokens_word))
+            when period_ns is null then format('period %s is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d', to_json(period_word))
+            when burst is null then format('burst %s is not a whole number', to_json(burst_word))
+            when burst_word is not null and burst = 0 then 'the burst must be at least 1'
+        end;
+    elsif why is null then
+        period_ns := extract(epoch from period) * 1000000000;
+        burst := coalesce(burst, tokens);
     end if;
-end
-$$;
--- +goose StatementEnd
-
--- functions/limit_token_ns.sql
--- +goose StatementBegin
--- Returns the price of a token in nanoseconds: the time in which one token is refilled, rounded up.
--- Fails with SQLSTATE 22023 if the limit cannot be kept. The rules are those of rate.Limit.Validate
--- in Go. The price times the burst is the window, which fits a bigint.
-create or replace function pglimit.limit_token_ns(tokens bigint, period_ns bigint, burst bigint) returns bigint
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
-declare
-    longest_ns constant bigint := 200 * 365 * 86400000000000;
-    token_ns constant bigint := case when tokens > 0 and period_ns > 0 then (period_ns - 1) / tokens + 1 end;
-    why constant text := case
+    token_ns := (greatest(period_ns, 1) - 1) / nullif(greatest(tokens, 0), 0) + 1;
+    why := coalesce(why, case
         when tokens < 1 then format('tokens is %s: it must be at least 1', tokens)
         when period_ns < 1 then format('period is %sns: it must be longer than zero', period_ns)
         when tokens > period_ns then format('tokens is %s in %sns: the rate must be at most 1000000000 tokens per second', tokens, period_ns)
@@ -124,133 +122,69 @@ declare
         when token_ns > longest_ns then format('period is %sns for %s tokens: a token must come back within 200 years', period_ns, tokens)
         when burst > longest_ns / token_ns
             then format('burst is %s, which take longer than 200 years to come back at this rate: it must be at most %s', burst, longest_ns / token_ns)
-    end;
-begin
+        when n is null then 'n is null: it must be at least 1'
+        when n < 1 then format('n is %s: it must be at least 1', n)
+        when n > burst then format('n is %s: more than the burst of %s could never be granted', n, burst)
+    end);
     if why is not null then
-        raise exception 'pglimit: %', why using errcode = 'invalid_parameter_value', hint = 'Nothing was taken. A limit is the tokens, the period and the burst: ''100/1m burst 20''.';
+        raise exception 'pglimit: %', why using errcode = 'invalid_parameter_value',
+            hint = 'Nothing was taken. The limit is a text such as ''100/1m burst 20'', or numbers: tokens => 100, period => ''1 minute'', burst => 20.';
     end if;
-    return token_ns;
-end
-$$;
--- +goose StatementEnd
-
--- functions/request_ns.sql
--- +goose StatementBegin
--- Checks the limit and n of a request. Returns the price of a token and the window in nanoseconds, or
--- fails with SQLSTATE 22023. The limit is limit_text, or tokens, period and burst (null: as many as
--- tokens).
-create or replace function pglimit.request_ns(
-    limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint
-)
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
-declare
-    said record;
-    period_ns bigint;
-    why text := case
-        when limit_text is not null and num_nonnulls(tokens, period, burst) > 0 then 'the limit is given twice: give it as limit_text, or as tokens, period and burst'
-        when limit_text is null and num_nonnulls(tokens, period, burst) = 0 then 'limit_text is null: give the limit as a text, or as tokens, period and burst'
-        when limit_text is null and tokens is null then 'tokens is null: it must be at least 1'
-        when limit_text is null and period is null then 'period is null: it must be longer than zero'
-        when not isfinite(period) or extract(epoch from period) not between -9223372036 and 9223372036
-            then format('period is %s: it must be at most 200 years', period)
-        when extract(year from period) <> 0 or extract(month from period) <> 0
-            then format('period is %s: write it in days, hours or less, because months differ in length', period)
-    end;
-begin
-    if why is null then
-        if limit_text is null then
-            period_ns := extract(epoch from period) * 1000000000;
-            burst := coalesce(burst, tokens);
-        else
-            said := pglimit.limit_of(limit_text);
-            tokens := said.tokens;
-            period_ns := said.period_ns;
-            burst := said.burst;
-        end if;
-        token_ns := pglimit.limit_token_ns(tokens, period_ns, burst);
-        window_ns := token_ns * burst;
-        why := case
-            when n is null then 'n is null: it must be at least 1'
-            when n < 1 then format('n is %s: it must be at least 1', n)
-            when n > burst then format('n is %s: more than the burst of %s could never be granted', n, burst)
-        end;
-    end if;
-    if why is not null then
-        raise exception 'pglimit: %', why using errcode = 'invalid_parameter_value', hint = 'Nothing was taken. The limit is a text such as ''100/1m burst 20'', or numbers: tokens => 100, period => ''1 minute'', burst => 20.';
-    end if;
+    window_ns := token_ns * burst;
 end
 $$;
 -- +goose StatementEnd
 
 -- functions/step_ns.sql
--- A row that is dated more than 10 ms ahead of the clock was written before the clock stepped
--- back. (Less is no step: a statement may read the clock before another one does, and reach
--- the row after it.)
+-- A row that is dated more than 10 ms ahead of the clock was written before the clock stepped back. (Less is no
+-- step: a statement may read the clock before another one does, and reach the row after it.)
 create or replace function pglimit.step_ns() returns bigint
-language sql immutable parallel safe
-return 10000000::bigint;
+language sql immutable parallel safe return 10000000::bigint;
 
 -- functions/time_of.sql
 -- The time that is ns nanoseconds after the beginning of 1970, rounded down to a microsecond:
 -- timestamptz is no finer.
 create or replace function pglimit.time_of(ns bigint) returns timestamptz
-language sql immutable parallel safe
-return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microsecond';
-
--- functions/converted_full_ns.sql
--- Converts full_ns of a row to another price of a token. full_ns, its_token_ns (the old price)
--- and at_ns are the row's; now_ns is the clock; token_ns is the new price.
---
--- Used tokens stay used, as tokens, rounded up. Since at_ns they have been refilled at the faster of both
--- rates, so the bucket owes the less of two: what it owes at the old price, and what it owed at at_ns, less
--- what was refilled since then at the new one. (Both in tokens times both prices, divided at the end.)
--- Returns at most the largest bigint, which denies every request. Reckons in numeric, because the
--- product of a time and a price does not fit a bigint.
-create or replace function pglimit.converted_full_ns(
-    full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint
-) returns bigint
-language sql immutable parallel safe
-return least(9223372036854775807, greatest(now_ns, at_ns) + div(
-    greatest(0, least(
-        (full_ns - greatest(now_ns, at_ns)) * token_ns::numeric,
-        (full_ns - at_ns) * token_ns::numeric - greatest(0, now_ns - at_ns) * its_token_ns::numeric
-    )) + its_token_ns - 1, its_token_ns))::bigint;
+language sql immutable parallel safe return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microsecond';
 
 -- functions/read_full_ns.sql
 -- Returns when a bucket is full again, as of now_ns and at the price token_ns of a token. That is
 -- full_ns of its row, converted if the row was written at another price (its_token_ns). Without
 -- a row (nulls) the bucket is full: 0.
 --
+-- Used tokens stay used, as tokens, rounded up. Since at_ns they have been refilled at the faster of both
+-- rates, so the bucket owes the less of two: what it owes at the old price, and what it owed at at_ns, less
+-- what was refilled since then at the new one. (Both in tokens times both prices, divided at the end: numeric,
+-- because that does not fit a bigint. The largest bigint denies every request.)
+--
 -- A single expression, so that the planner inlines it.
-create or replace function pglimit.read_full_ns(
-    full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint
-) returns bigint
+create or replace function pglimit.read_full_ns(full_ns bigint, its_token_ns bigint, at_ns bigint, now_ns bigint, token_ns bigint) returns bigint
 language sql immutable parallel safe
 return case
     when its_token_ns = token_ns then full_ns
     when full_ns is null then 0
-    else pglimit.converted_full_ns(full_ns, its_token_ns, at_ns, now_ns, token_ns)
+    else least(9223372036854775807, greatest(now_ns, at_ns) + div(
+        greatest(0, least(
+            (full_ns - greatest(now_ns, at_ns)) * token_ns::numeric,
+            (full_ns - at_ns) * token_ns::numeric - greatest(0, now_ns - at_ns) * its_token_ns::numeric
+        )) + its_token_ns - 1, its_token_ns))::bigint
 end;
 
 -- functions/token_bucket_read.sql
 -- +goose StatementBegin
--- Returns what a row of token_bucket means as of now_ns, or of its last write if that is later, to a caller who pays token_ns for a token. This is
--- the one function that reads the notes of the last write:
+-- Returns what a row of token_bucket means as of now_ns, or of its last write if that is later, to a caller who pays
+-- token_ns for a token. This is the one function that reads the notes of the last write:
 --
 --   - The row is ahead of the clock: the clock has stepped back since the write. The bucket owes now what it
 --     owed then, so all times of the row move by the step.
 --   - Its lease has expired: its tokens count as spent when it expired.
---   - It has another price of a token: used tokens stay used, see converted_full_ns.sql.
+--   - It has another price of a token: used tokens stay used, see read_full_ns.sql.
 --
 -- b and the result are five numbers: full_ns, token_ns, at_ns, leased_ns (0: no lease) and until_ns. full_ns of the
 -- result is not before its at_ns, and that is not before now_ns. What does not fit a bigint becomes the largest
 -- one, which denies every request.
 create or replace function pglimit.token_bucket_read(b bigint[], now_ns bigint, token_ns bigint) returns bigint[]
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     full_ns bigint := b[1];
     at_ns bigint := b[3];
@@ -275,48 +209,29 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/repaid_ns.sql
--- Returns when a bucket owes no more than rest_ns, at the price token_ns of a token, if nobody takes
--- any; a time before at_ns means at_ns. full_ns, its_token_ns and at_ns are of its row. Null without a
--- row (nulls): it owes nothing.
---
--- It is the inverse of pglimit.converted_full_ns: since at_ns the bucket has been refilled at the
--- faster of both prices, so the earlier of two times counts.
-create or replace function pglimit.repaid_ns(full_ns bigint, its_token_ns bigint, at_ns bigint, rest_ns bigint, token_ns bigint) returns numeric
-language sql immutable parallel safe
-return least(
-    full_ns - div(rest_ns::numeric * its_token_ns::numeric, token_ns::numeric),
-    at_ns - rest_ns::numeric + div(greatest(0, full_ns - at_ns) * token_ns::numeric + its_token_ns - 1, its_token_ns::numeric));
-
 -- functions/token_bucket_wait_ns.sql
 -- +goose StatementBegin
 -- Returns how long it takes from now_ns, in nanoseconds, until a bucket has ask tokens, if nobody takes
 -- any: at most the largest bigint. b is its row as of token_bucket_read, not ahead of the clock by more than
 -- step_ns; zeros: there is none. token_ns and window_ns are prices of a token and of a burst. ask is at most a burst.
 create or replace function pglimit.token_bucket_wait_ns(b bigint[], now_ns bigint, ask bigint, token_ns bigint, window_ns bigint) returns bigint
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
-    rest_ns constant bigint := window_ns - ask * token_ns; -- the bucket may owe that much
-    leased_ns bigint; -- at the price token_ns
-    there_ns numeric;
+    rest_ns numeric; -- the bucket may owe that much
     from_ns bigint := now_ns;
+    there_ns numeric := now_ns;
 begin
-    if b[2] = 0 then
-        return 0;
-    end if;
-    if b[4] > 0 then
-        leased_ns := pglimit.read_full_ns(b[4], b[2], 0, 0, token_ns);
-        there_ns := case when leased_ns <= rest_ns then greatest(now_ns, pglimit.repaid_ns(b[1], b[2], b[3], rest_ns - leased_ns, token_ns)) end;
-        if there_ns < b[5] then
-            return there_ns - now_ns;
-        end if;
+    while b[2] > 0 loop
+        rest_ns := window_ns - ask * token_ns - pglimit.read_full_ns(b[4], b[2], 0, 0, token_ns);
+        -- The inverse of read_full_ns: the bucket has been refilled at the faster of both prices, so the earlier of two times counts.
+        there_ns := greatest(from_ns, least(
+            b[1] - div(rest_ns * b[2], token_ns),
+            b[3] - rest_ns + div(greatest(0, b[1] - b[3]) * token_ns::numeric + b[2] - 1, b[2])));
+        exit when b[4] = 0 or rest_ns >= 0 and there_ns < b[5];
         -- Not while the lease is out. It counts as spent when it expires.
         from_ns := greatest(now_ns, b[5]);
         b := pglimit.token_bucket_read(b, b[5], b[2]);
-    end if;
-    there_ns := greatest(from_ns, pglimit.repaid_ns(b[1], b[2], b[3], rest_ns, token_ns));
+    end loop;
     return least(there_ns, 9223372036854775807) - now_ns;
 end
 $$;
@@ -336,15 +251,11 @@ create or replace function pglimit.token_bucket_decision(
     now_ns bigint, _granted bigint, b bigint[], n bigint, token_ns bigint, window_ns bigint, blocked_ns bigint,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     bucket bigint[];
 begin
-    if b[3] > now_ns + pglimit.step_ns() then
-        b := pglimit.token_bucket_read(b, now_ns, b[2]);
-    end if;
+    b := case when b[3] > now_ns + pglimit.step_ns() then pglimit.token_bucket_read(b, now_ns, b[2]) else b end;
     now_ns := greatest(now_ns, b[3]); -- not dated before the grants that it counts
     bucket := case when b[2] > 0 then pglimit.token_bucket_read(b, now_ns, token_ns) end;
     allowed := _granted > 0;
@@ -361,8 +272,7 @@ $$;
 -- The database's clock: nanoseconds since 1970, in steps of a microsecond. Every decision
 -- is dated by it. It may step back; no function here assumes the contrary.
 create or replace function pglimit.clock_ns() returns bigint
-language sql volatile parallel safe
-return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
+language sql volatile parallel safe return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 
 -- functions/token_bucket_count_denial.sql
 -- +goose StatementBegin
@@ -381,9 +291,7 @@ return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 create or replace function pglimit.token_bucket_count_denial(
     _key text, _limiter text, _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-as $$
+language plpgsql set search_path = '' as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     block record;
@@ -441,11 +349,7 @@ return greatest(0, until_ns - case when at_ns > now_ns + pglimit.step_ns() then 
 -- at_ns, leased_ns and until_ns of the bucket's row (0: null, or there is no row); and at_ns of the block's row. If
 -- the clock has stepped back since the block was written, the key is blocked for as long as it was then.
 create or replace function pglimit.token_bucket_look(_key text, _limiter text) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off -- a plan that was made while the tables were small must be good when they are large
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     bucket bigint[];
     block_until_ns bigint;
@@ -465,19 +369,15 @@ $$;
 -- functions/max_window_ns.sql
 -- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
 create or replace function pglimit.max_window_ns() returns bigint
-language sql immutable parallel safe
-return 6400000000000000000;
+language sql immutable parallel safe return 6400000000000000000;
 
 -- functions/in_time.sql
 -- +goose StatementBegin
--- Checks a row that was just inserted with the date at_ns. Returns true, or fails with SQLSTATE
--- 40001 if at_ns is more than 100 ms ago: a row that is dated too early would refill tokens for
--- the time that its insert waited, on top of its grant. Also fails if the clock has stepped back
--- since at_ns: the insert may have missed a row that was corrected after the step.
+-- Checks a row that was just written with the date at_ns. Returns true, or fails with SQLSTATE 40001 if at_ns is more
+-- than 100 ms ago: tokens would be refilled for the time that the write waited, on top of its grant. Also fails if
+-- the clock has stepped back since at_ns: the write may not know a row that was corrected after the step.
 create or replace function pglimit.in_time(at_ns bigint) returns boolean
-language plpgsql volatile
-set search_path = ''
-as $$
+language plpgsql volatile set search_path = '' as $$
 begin
     if pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
         raise exception 'pglimit: had to wait for another call' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
@@ -499,7 +399,7 @@ $$;
 --
 -- If sure is true, and always if there is only one bucket, it does not write by that look, but locks the rows of
 -- which tokens are asked, in that order, and inserts the missing ones, full. Then, a second time, it looks, decides and
--- writes; nobody can be faster now.
+-- writes; nobody can be faster now. A row that is ahead of the clock is corrected, once, by a denial too.
 --
 -- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
 -- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst): an element for each, or one for all.
@@ -516,10 +416,7 @@ create or replace function pglimit.token_bucket_decide(
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean,
     out grants bigint[], out buckets bigint[]
 )
-language plpgsql
-set search_path = ''
-set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of call and table
-as $$
+language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
 declare
     n constant int := cardinality(_keys);
     m constant int := cardinality(wants);
@@ -528,7 +425,7 @@ declare
     news bigint[]; -- what the rows mean now, as of token_bucket_read, and with what is taken
     ends_ns bigint[]; -- full_ns may be as late as that
     asked boolean[]; -- buckets of which tokens are asked
-    writes boolean; -- to any row
+    writes boolean[]; -- rows to write
     first bigint; -- request of a group
     last bigint;
     fallen boolean; -- one of its requests cannot be granted
@@ -545,8 +442,7 @@ begin
         raise exception 'token_bucket_decide: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
     if 0 < any (wants) then
-        -- The lock that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-        lock table pglimit.token_bucket in row exclusive mode;
+        lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
     end if;
     for try in 1 .. 2 loop
         buckets := '{}';
@@ -584,38 +480,35 @@ begin
             fallen := false;
             for j in first .. last loop
                 i := coalesce(members[j], j);
-                token_ns := news[i][2];
                 unit := coalesce(units[j], greatest(1, wants[j]));
                 -- A unit that is larger than the room would be used before leased tokens have come back.
-                if unit <= (ends_ns[i] - news[i][3]) / token_ns and _keys[i] is not null then
-                    grants[j] := least(wants[j], greatest(0, ends_ns[i] - news[i][1] + coalesce(aheads_ns[j], 0)) / token_ns) / unit * unit;
+                if unit <= (ends_ns[i] - news[i][3]) / news[i][2] and _keys[i] is not null then
+                    grants[j] := least(wants[j], greatest(0, ends_ns[i] - news[i][1] + coalesce(aheads_ns[j], 0)) / news[i][2]) / unit * unit;
                 end if;
                 asked[i] := asked[i] or wants[j] > 0 and _keys[i] is not null;
-                news[i][1] := news[i][1] + grants[j] * token_ns;
-                buckets[i][3] := buckets[i][3] + grants[j];
                 fallen := fallen or last > first and grants[j] < wants[j];
             end loop;
-            for j in first .. case when fallen then last else 0 end loop
+            for j in first .. last loop
                 i := coalesce(members[j], j);
-                news[i][1] := news[i][1] - grants[j] * news[i][2];
-                buckets[i][3] := buckets[i][3] - grants[j];
-                grants[j] := 0;
+                grants[j] := case when fallen then 0 else grants[j] end;
+                news[i][1] := news[i][1] + grants[j] * news[i][2];
+                buckets[i][3] := buckets[i][3] + grants[j];
             end loop;
             first := last + 1;
         end loop;
-        writes := false;
-        for i in 1 .. n loop -- a row that is ahead of the clock is corrected, once, by a denial too
-            writes := writes or buckets[i][3] > 0 or asked[i] and buckets[i][6] > now_ns + pglimit.step_ns();
+        for i in 1 .. n loop
+            writes[i] := buckets[i][3] > 0 or asked[i] and buckets[i][6] > now_ns + pglimit.step_ns();
         end loop;
-        exit when not writes;
+        exit when not true = any (writes);
         continue when try = 1 and (sure or n = 1);
 
         for i in 1 .. n loop
-            continue when not (buckets[i][3] > 0 or asked[i] and buckets[i][6] > now_ns + pglimit.step_ns());
-            bucket := array[news[i][1], news[i][2], news[i][3], news[i][4], case when news[i][4] > 0 then news[i][5] else 0 end];
-            if buckets[i][3] = 0 then -- after a step of the clock: it keeps its price
-                bucket := pglimit.token_bucket_read(array[buckets[i][4], buckets[i][5], buckets[i][6], buckets[i][7], buckets[i][8]], now_ns, buckets[i][5]);
-            end if;
+            continue when not writes[i];
+            bucket := case
+                when buckets[i][3] > 0 then array[news[i][1], news[i][2], news[i][3], news[i][4], case when news[i][4] > 0 then news[i][5] else 0 end]
+                -- After a step of the clock: it keeps its price.
+                else pglimit.token_bucket_read(array[buckets[i][4], buckets[i][5], buckets[i][6], buckets[i][7], buckets[i][8]], now_ns, buckets[i][5])
+            end;
             if buckets[i][6] = 0 then
                 insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
                 values (_keys[i], coalesce(_limiters[i], _limiters[1]), bucket[1], bucket[2], bucket[3])
@@ -646,9 +539,9 @@ $$;
 --
 -- The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
 -- have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
--- again, and it stays locked even if it lacks tokens then. Otherwise a look (a plain read, and the clock behind it) may show that there is no row, which is
--- inserted, or that it lacks tokens: then it locks and writes nothing. All else is for token_bucket_decide: see
--- there for what that locks.
+-- again, and it stays locked even if it lacks tokens then. Otherwise a look (a plain read, and the clock behind it)
+-- may show that there is no row, which is inserted, or that it lacks tokens: then it locks and writes nothing. All
+-- else is for token_bucket_decide: see there for what that locks.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
@@ -656,21 +549,21 @@ $$;
 --
 -- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
 -- until_ns of the row after it (0: null, or there is no row).
+--
+-- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
+-- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
+-- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
 create or replace function pglimit.token_bucket_take(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     seen bigint[];
     result bigint[];
 begin
     if patience is not null then
-        perform pg_catalog.set_config('lock_timeout', patience, true);
+        patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
     if want <= _window_ns / _token_ns then -- else it may be granted a part: token_bucket_decide
         if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
@@ -728,43 +621,36 @@ $$;
 -- then once. Other denials write, to count. A grant looks once more behind the lock of the bucket's row: if the key
 -- was blocked while it waited, it is undone there.
 --
--- _key, _limiter, _token_ns, _window_ns, patience: as for token_bucket_take. Returns the seven numbers of
--- token_bucket_take, and for how long the key is blocked (0: it is not).
+-- Returns the seven numbers of token_bucket_take, and for how long the key is blocked (0: it is not).
 create or replace function pglimit.token_bucket_take_or_block(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint,
     _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint, patience text
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
+    longest_ns constant bigint := 3650 * 86400000000000;
     looked bigint[];
     taken bigint[];
     counted bigint[];
 begin
-    if (_after > 0 and within_ns between 1 and 315360000000000000 and for_ns between 1 and max_ns and max_ns <= 315360000000000000
-        and _forget_ns between 0 and 315360000000000000 or coalesce(_after, within_ns, for_ns, max_ns, _forget_ns) is null) is not true then
+    if (_after > 0 and within_ns between 1 and longest_ns and for_ns between 1 and max_ns and max_ns <= longest_ns and _forget_ns between 0 and longest_ns
+        or coalesce(_after, within_ns, for_ns, max_ns, _forget_ns) is null) is not true then
         raise exception 'token_bucket_take_or_block: after %, within_ns %, for_ns %, max_ns %, forget_ns %', _after, within_ns, for_ns, max_ns, _forget_ns
             using errcode = 'invalid_parameter_value';
     end if;
     if patience is not null then
-        perform pg_catalog.set_config('lock_timeout', patience, true);
+        patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-    lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
+    lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode; -- before the read: see token_bucket_take
     looked := pglimit.token_bucket_look(_key, _limiter);
     if looked[2] = 0 then
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
-        if taken[2] = 0 then
-            counted := array[0, 0];
-            if _after > 0 then
-                counted := pglimit.token_bucket_count_denial(_key, _limiter, _after, within_ns, for_ns, max_ns, _forget_ns);
-            end if;
+        if taken[2] > 0 then
+            looked := pglimit.token_bucket_look(_key, _limiter);
+        elsif _after > 0 then
+            counted := pglimit.token_bucket_count_denial(_key, _limiter, _after, within_ns, for_ns, max_ns, _forget_ns);
             return case when counted[2] > 0 then counted[1] else taken[1] end || taken[2:7] || counted[2];
         end if;
-        looked := pglimit.token_bucket_look(_key, _limiter);
         if looked[2] = 0 then
             return taken || 0::bigint;
         end if;
@@ -784,9 +670,7 @@ $$;
 -- Returns the name, of a limiter or a key as field says. Fails with SQLSTATE 22023 if it is null, empty,
 -- or longer than that many bytes.
 create or replace function pglimit.valid_name(field text, name text, longest int) returns text
-language plpgsql immutable parallel safe
-set search_path = ''
-as $$
+language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     why constant text := case
         when name is null then 'is null: name it, with a constant if there is only one'
@@ -807,8 +691,7 @@ $$;
 -- Takes n tokens of a bucket, all or nothing, and returns the decision. For programs in any language:
 --
 --     select * from pglimit.allow('api', 'user:42', '10/s burst 20');
---     select * from pglimit.allow('api', 'user:42', '10/s burst 20', n => 3);
---     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20);
+--     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20, n => 3);
 --
 -- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy token_bucket.
 -- limiter and key name the bucket: what is limited, and for whom. The limit is a text as ParseLimit reads it in Go,
@@ -829,9 +712,7 @@ create or replace function pglimit.allow(
     tokens bigint default null, period interval default null, burst bigint default null,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
-language plpgsql
-set search_path = ''
-as $$
+language plpgsql set search_path = '' as $$
 declare
     asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
     taken bigint[];
@@ -891,22 +772,18 @@ comment on view pglimit.buckets is 'One row per bucket that was taken from and n
 -- functions/ns_of.sql
 -- The time in nanoseconds since 1970.
 create or replace function pglimit.ns_of("time" timestamptz) returns bigint
-language sql immutable parallel safe
-return (extract(epoch from "time") * 1000000)::bigint * 1000;
+language sql immutable parallel safe return (extract(epoch from "time") * 1000000)::bigint * 1000;
 
 -- functions/peek.sql
 -- +goose StatementBegin
--- Looks at a bucket without taking anything. Parameters and result are as for pglimit.allow; allowed
--- says whether n tokens are there and the key is not blocked, and granted is 0. A plain read: locks
--- nothing, waits for nobody.
+-- Looks at a bucket without taking anything. Parameters and result are as for pglimit.allow; allowed says whether n
+-- tokens are there and the key is not blocked, and granted is 0. A plain read: locks nothing, waits for nobody.
 create or replace function pglimit.peek(
     limiter text, key text, limit_text text default null, n bigint default 1,
     tokens bigint default null, period interval default null, burst bigint default null,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
-language plpgsql
-set search_path = ''
-as $$
+language plpgsql set search_path = '' as $$
 declare
     asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
     looked bigint[];
@@ -921,16 +798,11 @@ $$;
 
 -- functions/reset.sql
 -- +goose StatementBegin
--- Fills a bucket by deleting its row: no row means full. Deletes the row of the key's denials, too, which
--- ends its block. limiter and key name the bucket as for pglimit.allow. Waits for any call that holds a
--- row, and locks it until the transaction ends. Filling a full bucket does nothing. Fails with SQLSTATE
--- 22023 if an argument is null or nonsense.
+-- Fills a bucket by deleting its row: no row means full. Deletes the row of the key's denials, too, which ends its
+-- block. limiter and key: as for pglimit.allow. Waits for any call that holds a row, and locks it until the
+-- transaction ends. Filling a full bucket does nothing.
 create or replace function pglimit.reset(limiter text, key text) returns void
-language plpgsql
-set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
     _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
@@ -967,20 +839,13 @@ end;
 -- _key, _limiter, _token_ns, _window_ns: as for token_bucket_take. tokens: how many. granted_ns: when
 -- they were granted. delay_ns: how much later they were due.
 --
--- Waits for any call that holds the row, locks it, and only then reads the clock. Fails with SQLSTATE
--- 22023 if an argument is null, negative or too large.
+-- Waits for any call that holds the row, locks it, and only then reads the clock.
 create or replace function pglimit.token_bucket_give_back(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, tokens bigint, granted_ns bigint, delay_ns bigint
 ) returns void
-language plpgsql
-set search_path = ''
-set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
-    held_full_ns bigint;
-    held_at_ns bigint;
-    held_leased_ns bigint;
+    held bigint[]; -- full_ns, at_ns, leased_ns
     now_ns bigint;
     used_ns bigint; -- refilled or reserved since they were due
     back_ns bigint;
@@ -990,18 +855,14 @@ begin
         raise exception 'token_bucket_give_back: % tokens, token_ns %, window_ns %, granted_ns %, delay_ns %', tokens, _token_ns, _window_ns, granted_ns, delay_ns
             using errcode = 'invalid_parameter_value';
     end if;
-    back_ns := tokens * _token_ns;
-    -- The lock that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-    lock table pglimit.token_bucket in row exclusive mode;
-    select t.full_ns, t.at_ns, coalesce(t.leased_ns, 0) into held_full_ns, held_at_ns, held_leased_ns
+    lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
+    select array[t.full_ns, t.at_ns, coalesce(t.leased_ns, 0)] into held
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns for no key update;
     now_ns := pglimit.clock_ns();
-    used_ns := greatest(0, greatest(held_at_ns, now_ns, held_full_ns - _window_ns + least(_window_ns, held_leased_ns)) - granted_ns - delay_ns);
-    if used_ns > 0 then
-        back_ns := least(back_ns, _window_ns);
-    end if;
-    if held_full_ns > now_ns and greatest(held_at_ns, now_ns) >= granted_ns and back_ns > used_ns then
-        update pglimit.token_bucket t set full_ns = greatest(now_ns, held_full_ns - (back_ns - used_ns)) where t.key = _key and t.limiter = _limiter;
+    used_ns := greatest(0, greatest(held[2], now_ns, held[1] - _window_ns + least(_window_ns, held[3])) - granted_ns - delay_ns);
+    back_ns := case when used_ns > 0 then least(tokens * _token_ns, _window_ns) else tokens * _token_ns end - used_ns;
+    if held[1] > now_ns and greatest(held[2], now_ns) >= granted_ns and back_ns > 0 then
+        update pglimit.token_bucket t set full_ns = greatest(now_ns, held[1] - back_ns) where t.key = _key and t.limiter = _limiter;
     end if;
 end
 $$;
@@ -1019,9 +880,9 @@ $$;
 -- Settling takes the lease out of leased_ns, and the bucket owes the spent tokens from then on, at the price in the
 -- row. A lease that the row does not know (it has expired, or the bucket was reset) is left alone.
 --
--- _key, _limiter, _token_ns, _window_ns: as in token_bucket_take. want: tokens of the new lease at most. share: at
--- most one in that many of the tokens that are there. ttl_ns: how long it lasts at most. settle_tokens,
--- settle_spent, settle_until_ns: the lease to settle, how many of its tokens were spent, and when it expires.
+-- want: tokens of the new lease at most. share: at most one in that many of the tokens that are there. ttl_ns: how
+-- long it lasts at most. settle_tokens, settle_spent, settle_until_ns: the lease to settle, how many of its tokens were
+-- spent, and when it expires. The others: as for token_bucket_take.
 --
 -- Waits for the row, locks it, and inserts it if it is missing. Returns the seven numbers of token_bucket_take: the
 -- tokens are those of the new lease, which expires at until_ns.
@@ -1029,11 +890,7 @@ create or replace function pglimit.token_bucket_lease(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, share bigint, ttl_ns bigint,
     settle_tokens bigint, settle_spent bigint, settle_until_ns bigint
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     granted bigint := 0;
@@ -1051,18 +908,13 @@ begin
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    bucket := seen;
-    if seen[3] > now_ns + pglimit.step_ns() then
-        bucket := pglimit.token_bucket_read(seen, now_ns, seen[2]);
-    end if;
-
+    bucket := case when seen[3] > now_ns + pglimit.step_ns() then pglimit.token_bucket_read(seen, now_ns, seen[2]) else seen end;
     if settle_tokens > 0 and bucket[5] = settle_until_ns and settle_until_ns > now_ns
         and settle_tokens::numeric * bucket[2] <= bucket[4] then
         bucket[4] := bucket[4] - settle_tokens * bucket[2];
         bucket[1] := least(9223372036854775807, greatest(bucket[1], now_ns) + settle_spent::numeric * bucket[2]);
         bucket[3] := greatest(bucket[3], now_ns);
     end if;
-
     asked := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
     asked[5] := case when asked[4] > 0 then asked[5] else now_ns + ttl_ns end;
     if asked[5] - now_ns >= ttl_ns / 5 then
@@ -1090,19 +942,19 @@ $$;
 --
 -- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
---    wait. With groups (lasts), this happens only if a look finds that all rows are so.
+--    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
 -- 2. If each bucket has one request, a look inserts rows that are missing, and denies where tokens are lacking.
 -- 3. All else is for token_bucket_decide.
---
--- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
--- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
--- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
--- for one bucket, or with sure.
 --
 -- What 2 and 3 lock is not in the order of the keys, behind 1: they wait for 1 ms only, because calls that wait for each
 -- other would deadlock. The call fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
 -- meanwhile, the clock stepped back, or 100 ms have passed, or with 55P03 behind that millisecond: call once more, or
 -- ask for each bucket by itself.
+--
+-- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
+-- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
+-- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
+-- for one bucket, or with sure.
 --
 -- usual: three numbers for each bucket of the usual case: its number, full_ns, and at_ns, which is the time of the
 -- decision. rest, grants: buckets (the others at least) and grants, as of token_bucket_decide (without wants, grants mean nothing).
@@ -1111,23 +963,17 @@ create or replace function pglimit.token_bucket_take_many(
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text,
     out usual bigint[], out rest bigint[], out grants bigint[]
 )
-language plpgsql
-set search_path = ''
-set plan_cache_mode = force_generic_plan -- one plan, whatever the sizes of call and table
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
     now_ns constant bigint := pglimit.clock_ns();
     n constant int := cardinality(_keys);
-    left_over int := n; -- buckets that are not decided yet
     writable constant boolean := not sure and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
-    updates boolean := writable and n > 1;
-    missing bigint;
-    inserted bigint;
+    done int := 0; -- buckets that are decided
+    missing int;
+    inserted int;
 begin
     if patience is not null then
-        perform pg_catalog.set_config('lock_timeout', patience, true);
+        patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
     if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
         and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
@@ -1136,43 +982,43 @@ begin
             return;
         end if;
         rest := null;
-    elsif updates and lasts is not null then
-        lock table pglimit.token_bucket in row exclusive mode; -- see token_bucket_decide
-        select bool_and(exists (
-            select from pglimit.token_bucket t
-            where t.key = k.key and t.limiter = k.limiter and t.token_ns = k.token_ns and t.leased_ns is null
-                and k.ask between 1 and (now_ns + k.window_ns - greatest(t.full_ns, now_ns)) / k.token_ns and t.at_ns <= now_ns + pglimit.step_ns()
-            offset 0 -- keeps this a look for each bucket
-        ))
-        into updates
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k;
-    end if;
-    if updates then
+    elsif writable and n > 1 then
         -- It takes the lock that a write takes, before anything is read: see token_bucket_decide.
-        with updated as (
+        with asked as materialized (
+            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks)
+        ), updates as (
             update pglimit.token_bucket t
             set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
+            from asked k
             where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns and t.leased_ns is null
                 and k.ask between 1 and (greatest(t.at_ns, now_ns) + k.window_ns - greatest(t.full_ns, t.at_ns, now_ns)) / k.token_ns
                 and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and (lasts is null or n = (
+                    select count(*)
+                    from asked k
+                    join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
+                    where t.leased_ns is null and t.at_ns <= now_ns + pglimit.step_ns()
+                        and k.ask between 1 and (now_ns + k.window_ns - greatest(t.full_ns, now_ns)) / k.token_ns
+                ))
             returning array[k.number, t.full_ns, t.at_ns] as "row"
         )
-        select array_agg(u."row"), n - count(*) into usual, left_over from updated u;
-        if left_over < n then -- it may have waited
-            perform pglimit.in_time(now_ns);
-        end if;
-        if left_over < n and left_over > 0 and lasts is not null then
-            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+        select array_agg(u."row"), count(*) into usual, done from updates u;
+        if done > 0 then
+            if abs(pglimit.clock_ns() - now_ns) > pglimit.step_ns() then -- it may have waited
+                perform pglimit.in_time(now_ns);
+            end if;
+            if done = n then
+                return;
+            elsif lasts is not null then
+                raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+            end if;
         end if;
     end if;
-    if left_over = 0 and n > 0 then
-        return;
-    elsif (n > 0 and sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)) is not true then
+    if (n > 0 and sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
     elsif writable and n > 1 then
-        perform pg_catalog.set_config('lock_timeout', '1ms', true);
-        for i in 1 .. n - left_over loop
+        patience := pg_catalog.set_config('lock_timeout', '1ms', true);
+        for i in 1 .. done loop
             _keys[usual[i][1]] := null; -- it is done
         end loop;
     end if;
@@ -1193,18 +1039,18 @@ begin
             on conflict do nothing
             returning 1
         )
-        select left_over - count(*), count(*) filter (where s.missing), (select count(*) from inserts), array_agg(case
+        select done + count(*), count(*) filter (where s.missing), (select count(*) from inserts), array_agg(case
             when s.missing then array[s.number, now_ns, s.ask, now_ns + s.ask * s.token_ns, s.token_ns, now_ns, 0, 0]
             else array[s.number, greatest(s.at_ns, now_ns), 0, s.full_ns, s.token_ns, s.at_ns, 0, 0]
         end)
-        into left_over, missing, inserted, rest
+        into done, missing, inserted, rest
         from seen s;
-        if inserted > 0 then
+        if inserted > 0 and abs(pglimit.clock_ns() - now_ns) > pglimit.step_ns() then
             perform pglimit.in_time(now_ns);
         end if;
         if inserted < missing then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-        elsif left_over = 0 then
+        elsif done = n then
             return;
         end if;
         for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
@@ -1231,44 +1077,36 @@ $$;
 -- Two calls with the same ID at the same time: the second one waits for the bucket's row, which the first one has
 -- locked or inserted. Then it finds what the first one was granted, or nothing if that was rolled back.
 --
--- _key, _limiter, _token_ns, _window_ns, want, patience: as for token_bucket_take. Returns the seven numbers of
--- token_bucket_take, of that grant or this, and its window (0: it was denied).
+-- The other parameters: as for token_bucket_take. Returns the seven numbers of token_bucket_take, of that grant or
+-- this, and its window (0: it was denied).
 create or replace function pglimit.token_bucket_take_once(
     _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text
 ) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     taken bigint[];
-    kept bigint[]; -- as it is returned
+    kept bigint[]; -- as it is returned, and until_ns and ttl_ns
     now_ns bigint;
-    kept_until_ns bigint;
-    kept_ttl_ns bigint;
 begin
     if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
         raise exception 'token_bucket_take_once: id %, ttl_ns %', _id, _ttl_ns using errcode = 'invalid_parameter_value';
     end if;
-    -- The locks that a write takes, before the read: a read that becomes a write can deadlock with REINDEX.
-    lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode;
+    lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- before the read: see token_bucket_take
     for look in 1 .. 2 loop
-        select t.until_ns, t.ttl_ns, array[t.at_ns, t.granted, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.lease_until_ns, 0), t.window_ns]
-        into kept_until_ns, kept_ttl_ns, kept
-        from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
+        select array[t.at_ns, t.granted, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.lease_until_ns, 0), t.window_ns, t.until_ns, t.ttl_ns]
+        into kept from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
         now_ns := coalesce(taken[1], pglimit.clock_ns());
-        if kept_until_ns - kept_ttl_ns > now_ns + pglimit.step_ns() then
+        if kept[9] - kept[10] > now_ns + pglimit.step_ns() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
         end if;
-        if kept_until_ns > now_ns then
+        if kept[9] > now_ns then
             -- A second look may find what another call was granted while this one took, or between the first look
             -- and the denial.
             if taken[2] > 0 then
                 update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
             end if;
-            return kept;
+            return kept[1:8];
         end if;
         exit when look = 2;
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
@@ -1289,19 +1127,14 @@ $$;
 
 -- functions/token_bucket_wait.sql
 -- +goose StatementBegin
--- Waits until each of the rows was free for a moment, one after another, and holds none of them
--- while it waits for the next. If patient is false, it waits 5 ms for each, and changes lock_timeout
--- until the transaction ends. If it is true, it fails with SQLSTATE 55P03 where the role's
--- lock_timeout ends the wait. Changes no row.
+-- Waits until each of the rows was free for a moment, one after another, and holds none of them while it waits for
+-- the next. If patient is false, it waits 5 ms for each, and changes lock_timeout until the transaction ends. If it
+-- is true, it fails with SQLSTATE 55P03 where the role's lock_timeout ends the wait. Changes no row.
 --
--- _keys, _limiters: as for token_bucket_take_many. Returns the numbers of the buckets
--- for whose rows, there or in the making, 5 ms were not enough.
+-- _keys, _limiters: as for token_bucket_take_many. Returns the numbers of the buckets for whose rows, there or in
+-- the making, 5 ms were not enough.
 create or replace function pglimit.token_bucket_wait(_keys text[], _limiters text[], patient boolean) returns bigint[]
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set jit = off
-as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     held bigint[] := '{}';
 begin
@@ -1353,15 +1186,11 @@ drop function pglimit.token_bucket_count_denial;
 drop function pglimit.clock_ns;
 drop function pglimit.token_bucket_decision;
 drop function pglimit.token_bucket_wait_ns;
-drop function pglimit.repaid_ns;
 drop function pglimit.token_bucket_read;
 drop function pglimit.read_full_ns;
-drop function pglimit.converted_full_ns;
 drop function pglimit.time_of;
 drop function pglimit.step_ns;
 drop function pglimit.request_ns;
-drop function pglimit.limit_token_ns;
-drop function pglimit.limit_of;
 drop function pglimit.trimmed;
 drop function pglimit.period_ns_of;
 drop function pglimit.whole_number;

@@ -1,14 +1,10 @@
 package strategytest
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -19,10 +15,8 @@ func blocking(after int64) rate.Block {
 
 func (s *suite) blockOn(session rate.Session, r rate.Request, block rate.Block) rate.Decision {
 	s.Helper()
-	d, err := s.knows(aBlock).TakeOrBlock(s.Context(), session, r, block)
-	if err != nil {
-		s.Fatalf("TakeOrBlock: %v", err)
-	}
+	r.Block = &block
+	d := s.takeAll(session, r)[0]
 	if d.Blocked != (d.BlockedFor > 0) || d.Blocked && (d.Allowed || d.Granted > 0 || d.RetryAfter < d.BlockedFor) {
 		s.Errorf("%+v: blocked for %v", d, d.BlockedFor)
 	}
@@ -119,43 +113,17 @@ func blocksWithin(s *suite) {
 	s.until("a block", func() rate.Decision { return s.orBlock("k", limit, 1, block) }, func(d rate.Decision) bool { return d.Blocked })
 }
 
-// A denial of a blocked key, and a peek, write nothing and lock nothing; one that is counted does.
-func blockedWritesNothing(s *suite) {
-	s.knows(aBlock)
-	limit, block := s.needs(slow(1)), blocking(1)
-	s.take("k", limit, 1, 1)
-	w := s.watch()
-	if d := s.blockOn(w, s.ask("k", limit, 1, 1), block); !d.Blocked || len(w.did) == 0 {
-		s.Errorf("the denial that blocks: %+v, %q", d, w.did)
-	}
-	for _, begin := range []string{"", "begin"} {
-		w.exec(s, begin)
-		for tokens := range int64(2) {
-			w.did = nil
-			if d := s.blockOn(w, s.ask("k", limit, tokens, 1), block); !d.Blocked {
-				s.Errorf("%d tokens: %+v", tokens, d)
-			}
-			s.blockOn(w, s.ask("new", limit, 0, 1), block)
-			if len(w.did) > 0 {
-				s.Errorf("%d tokens: it %s", tokens, w.did[0])
-			}
-		}
-	}
-}
-
 // Each denial is counted, whoever else is denied at the same time.
 func blocksUnderLoad(s *suite) {
 	const callers, each, after = 32, 10, 25
-	strategy, limit := s.knows(aBlock), s.needs(slow(9))
+	s.knows(aBlock)
+	limit := s.needs(slow(9))
 	var granted, denied, blocked atomic.Int64
 	var work sync.WaitGroup
 	for range callers {
 		work.Go(func() {
 			for range each {
-				d, err := strategy.TakeOrBlock(s.Context(), s.session, s.ask("k", limit, 1, 1), blocking(after))
-				switch {
-				case err != nil:
-					s.Error(err)
+				switch d := s.orBlock("k", limit, 1, blocking(after)); {
 				case d.Blocked:
 					blocked.Add(1)
 				case d.Allowed:
@@ -177,26 +145,19 @@ func blockedWhileItWaits(s *suite) {
 	s.knows(aBlock)
 	limit, block := s.needs(slow(5)), blocking(1)
 	s.take("k", limit, 2, 2)
-	waiter, decided := s.connect(), make(chan rate.Decision, 1)
-	var call sync.WaitGroup
-	err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-		s.takeAll(session.InTx(tx), s.ask("k", limit, 1, 1))
-		call.Go(func() {
-			d, err := s.knows(aBlock).TakeOrBlock(s.Context(), session.OnConn(waiter), s.ask("k", limit, 1, 1), block)
-			if err != nil {
-				s.Error(err)
-			}
-			decided <- d
-		})
-		s.waits(waiter.PgConn().PID())
+	tx, waiting := s.begin(), s.ask("k", limit, 1, 1)
+	waiting.Block = &block
+	s.takeAll(tx, s.ask("k", limit, 1, 1))
+	d := s.whileItWaits([]rate.Request{waiting}, func() {
 		if d := s.orBlock("k", limit, 4, block); !d.Blocked {
 			s.Errorf("4 of 3 tokens: %+v", d)
 		}
-		return nil
-	})
-	call.Wait()
-	if d := <-decided; err != nil || !d.Blocked || d.Remaining != 2 {
-		s.Errorf("%+v, %v: want it blocked, with 2 tokens left", d, err)
+		if err := tx.Commit(s.Context()); err != nil {
+			s.Fatal(err)
+		}
+	})[0]
+	if !d.Blocked || d.Remaining != 2 {
+		s.Errorf("%+v: want it blocked, with 2 tokens left", d)
 	}
 	s.has("k", limit, 2)
 }
@@ -229,53 +190,47 @@ func blocksInTransaction(s *suite) {
 	s.knows(aBlock)
 	limit, block := s.needs(slow(1)), blocking(2)
 	s.take("k", limit, 1, 1)
-	for _, end := range []error{errRollback, nil} {
-		err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-			if d := s.blockOn(session.InTx(tx), s.ask("k", limit, 1, 1), block); d.Blocked {
-				s.Errorf("%v: the first denial that counts: %+v", end, d)
-			}
-			return end
-		})
-		if !errors.Is(err, end) {
-			s.Error(err)
+	s.joins(func(tx Tx) {
+		if d := s.blockOn(tx, s.ask("k", limit, 1, 1), block); d.Blocked {
+			s.Errorf("the first denial that counts: %+v", d)
 		}
-	}
-	if d := s.orBlock("k", limit, 1, block); !d.Blocked {
-		s.Errorf("the second denial that counts: %+v", d)
-	}
+	}, func(committed bool) {
+		if committed {
+			if d := s.orBlock("k", limit, 1, block); !d.Blocked {
+				s.Errorf("the second denial that counts: %+v", d)
+			}
+		}
+	})
 }
 
 func badBlocks(s *suite) {
-	strategy, limit := s.knows(aBlock), s.needs(slow(5))
-	for field, spoil := range map[string][]func(*rate.Block){
-		"After":  {func(b *rate.Block) { b.After = 0 }, func(b *rate.Block) { b.After = -1 }, func(b *rate.Block) { *b = rate.Block{} }},
-		"Within": {func(b *rate.Block) { b.Within = 0 }, func(b *rate.Block) { b.Within = rate.MaxBlock + 1 }},
-		"For":    {func(b *rate.Block) { b.For = 0 }, func(b *rate.Block) { b.For = rate.MaxBlock + 1 }},
-		"Max":    {func(b *rate.Block) { b.Max = b.For - 1 }, func(b *rate.Block) { b.Max = rate.MaxBlock + 1 }},
-		"Forget": {func(b *rate.Block) { b.Forget = -1 }, func(b *rate.Block) { b.Forget = rate.MaxBlock + 1 }},
-	} {
-		for i, spoil := range spoil {
-			block := blocking(1)
-			spoil(&block)
-			_, err := strategy.TakeOrBlock(s.Context(), s.session, s.ask("k", limit, 1, 1), block)
-			if bad := (*rate.BlockError)(nil); !errors.As(err, &bad) || bad.Field != field {
-				s.Errorf("%s %d: %v", field, i, err)
-			}
-		}
+	s.knows(aBlock)
+	limit := s.needs(slow(5))
+	take := func(r rate.Request, block rate.Block) error {
+		r.Block = &block
+		_, err := s.strategy.Take(s.Context(), s.session, []rate.Request{r})
+		return err
 	}
-	for what, spoil := range map[string]func(*rate.Request){
-		"in parts": func(r *rate.Request) { r.Unit = 1 },
-		"an ID":    func(r *rate.Request) { r.ID = "id" },
-		"no key":   func(r *rate.Request) { r.Key = "" },
-		"too many": func(r *rate.Request) { r.Tokens, r.Unit = 6, 6 },
-		"ahead":    func(r *rate.Request) { r.Ahead = time.Second },
-	} {
-		r := s.ask("k", limit, 2, 2)
-		spoil(&r)
-		if _, err := strategy.TakeOrBlock(s.Context(), s.session, r, blocking(1)); err == nil || !errors.As(err, new(*rate.RequestError)) {
-			s.Errorf("%s: %v", what, err)
-		}
-	}
+	refuses(s, blocking(1), map[string]func(*rate.Block){
+		"After: none":      func(b *rate.Block) { b.After = 0 },
+		"After: negative":  func(b *rate.Block) { b.After = -1 },
+		"After: all zero":  func(b *rate.Block) { *b = rate.Block{} },
+		"Within: none":     func(b *rate.Block) { b.Within = 0 },
+		"Within: too long": func(b *rate.Block) { b.Within = rate.MaxBlock + 1 },
+		"For: none":        func(b *rate.Block) { b.For = 0 },
+		"For: too long":    func(b *rate.Block) { b.For = rate.MaxBlock + 1 },
+		"Max: below For":   func(b *rate.Block) { b.Max = b.For - 1 },
+		"Max: too long":    func(b *rate.Block) { b.Max = rate.MaxBlock + 1 },
+		"Forget: negative": func(b *rate.Block) { b.Forget = -1 },
+		"Forget: too long": func(b *rate.Block) { b.Forget = rate.MaxBlock + 1 },
+	}, func(bad rate.Block) error { return take(s.ask("k", limit, 1, 1), bad) })
+	refuses(s, s.ask("k", limit, 2, 2), map[string]func(*rate.Request){
+		"Block: in parts":  func(r *rate.Request) { r.Unit = 1 },
+		"ID: beside it":    func(r *rate.Request) { r.ID = "id" },
+		"Key: none":        func(r *rate.Request) { r.Key = "" },
+		"Tokens: too many": func(r *rate.Request) { r.Tokens, r.Unit = 6, 6 },
+		"Block: ahead":     func(r *rate.Request) { r.Ahead = time.Second },
+	}, func(bad rate.Request) error { return take(bad, blocking(1)) })
 	s.has("k", limit, 5)
 
 	// The longest times that are allowed.

@@ -46,14 +46,38 @@ func (s *suite) joins(call func(Tx), look func(committed bool)) {
 
 func callersTransaction(s *suite) {
 	limit := s.needs(slow(1))
+	keys := []string{"k", "a", "b"}
+	groups, ids := s.strategy.Check(aGroup()) == nil, s.strategy.Check(anID()) == nil
+	if groups {
+		keys = append(keys, "c", "d")
+	}
+	if ids {
+		keys = append(keys, "e")
+	}
+	named, inside := s.named("id", "e", limit, 1), rate.Decision{}
 	s.joins(func(tx Tx) {
 		s.wants(s.takeAll(tx, s.ask("k", limit, 1, 1))[0], 1, 0)
 		s.wants(s.takeAll(tx, s.ask("k", limit, 1, 1))[0], 0, 0)
 		if several := s.takeAll(tx, s.ask("b", limit, 1, 1), s.ask("a", limit, 1, 1)); !several[0].Allowed || !several[1].Allowed {
 			s.Errorf("several keys in a transaction: %+v", several)
 		}
+		if groups {
+			group := []rate.Request{s.ask("d", limit, 1, 1), s.ask("c", limit, 1, 1)}
+			d := s.takeAll(tx, grouped(group, group)...)
+			s.wantsMember(d[0], 1, 0, true)
+			s.wantsMember(d[3], 0, 0, false)
+		}
+		if ids {
+			before := inside
+			if inside = s.once(tx, named); inside == before || inside != s.once(tx, named) {
+				s.Errorf("an ID was rolled back, or is asked again: %+v, then %+v", before, inside)
+			}
+		}
 	}, func(committed bool) {
-		for _, key := range []string{"k", "a", "b"} {
+		if ids && committed && s.once(s.session, named) != inside {
+			s.Error("after the commit, the ID gets another answer")
+		}
+		for _, key := range keys {
 			if d := s.peek(key, limit); d.Allowed == committed {
 				s.Errorf("committed %v: key %s is available: %v", committed, key, d.Allowed)
 			}
@@ -92,8 +116,6 @@ func callersConnection(s *suite) {
 		s.Errorf("synchronous_commit of the connection is %s (%v)", commit, err)
 	}
 }
-
-var errRollback = errors.New("roll back")
 
 func cancelled(s *suite) {
 	limit := s.needs(slow(1))
@@ -196,6 +218,12 @@ func (s *suite) capabilitiesIn(mode pgx.QueryExecMode, session rate.Session, key
 		if err := able.Reset(s.Context(), session, s.limiter, key); err != nil {
 			s.Errorf("%v: Reset: %v", mode, err)
 		}
+	}
+	if s.strategy.Check(aGroup()) == nil {
+		group := []rate.Request{s.ask(key+"e", limit, 1, 1), s.ask(key+"f", limit, 1, 1)}
+		d := s.takeAll(session, grouped(group, group)...)
+		s.wantsMember(d[0], 1, 0, true)
+		s.wantsMember(d[3], 0, 0, false)
 	}
 	if s.strategy.Check(anID()) == nil {
 		r := s.named(key, key, limit, 1)

@@ -82,10 +82,10 @@ func noDeadlock(s *suite) {
 			return err
 		},
 	}
-	if grouper := (units{s.strategy}); s.strategy.Check(aGroup()) == nil {
+	if s.strategy.Check(aGroup()) == nil {
 		calls = append(calls, func(requests []rate.Request) error {
 			return within(s.Context(), driver, func(tx Tx) error {
-				_, err := grouper.TakeGroups(s.Context(), tx, [][]rate.Request{requests})
+				_, err := s.strategy.Take(s.Context(), tx, grouped(requests))
 				return err
 			})
 		})

@@ -34,13 +34,34 @@ func denialWritesNothing(s *suite) {
 		calls["in larger units"] = []rate.Request{s.ask("some", five, 9, 4)}
 		calls["several, more than there is"] = []rate.Request{s.ask("empty", limit, 1, 1), s.ask("some", five, 4, 4), s.ask("some", five, 5, 5)}
 	}
+	if s.strategy.Check(aGroup()) == nil {
+		calls["a group"] = grouped([]rate.Request{s.ask("new", limit, 1, 1), s.ask("empty", limit, 1, 1)})
+		calls["groups"] = grouped(calls["a group"], []rate.Request{s.ask("empty", limit, 1, 1), s.ask("another", limit, 1, 1)})
+	}
+	const again = "an answer that is given again"
+	if s.strategy.Check(anID()) == nil {
+		calls["an ID"] = []rate.Request{s.named("id", "empty", limit, 1)}
+		calls[again] = []rate.Request{s.named("id", "named", limit, 1)}
+		s.takeAll(s.session, calls[again]...)
+	}
+	if s.strategy.Check(aBlock()) == nil {
+		block := blocking(1)
+		for what, r := range map[string]rate.Request{
+			"a blocked key": s.ask("blocked", limit, 1, 1), "a peek at a blocked key": s.ask("blocked", limit, 0, 1), "a peek for blocks": s.ask("new", limit, 0, 1),
+		} {
+			r.Block = &block
+			calls[what] = []rate.Request{r}
+		}
+		s.take("blocked", limit, 1, 1)
+		s.takeAll(s.session, calls["a blocked key"]...)
+	}
 	for _, transaction := range []struct{ whose, begin, end string }{{"a transaction of its own", "", ""}, {"the caller's transaction", "begin", "rollback"}} {
 		w := s.watch()
 		for name, requests := range calls {
 			w.exec(s, transaction.begin)
 			w.did = nil
 			for _, d := range s.takeAll(w, requests...) {
-				if d.Granted > 0 || d.Contended {
+				if d.Granted > 0 != (name == again) || d.Contended {
 					s.Fatalf("%s: %+v: want a denial, or a peek", name, d)
 				}
 			}
@@ -96,10 +117,14 @@ func durableCalls(s *suite) {
 		check("a refund")
 	}
 	if s.strategy.Check(anID()) == nil {
-		r := durable("j")
-		r.ID = "id"
+		r := s.named("id", "j", limit, 1)
+		r.Durability = rate.Durable
 		s.once(w, r)
 		check("a take with an ID")
+	}
+	if s.strategy.Check(aGroup()) == nil {
+		s.takeAll(w, grouped([]rate.Request{s.ask("l", limit, 1, 1)}, []rate.Request{durable("m")})...)
+		check("a take for groups")
 	}
 	if s.strategy.Check(aBlock()) == nil {
 		for _, what := range []string{"a take that may block", "a denial that counts"} {

@@ -65,10 +65,10 @@ func givenBackAfterReset(s *suite) {
 	s.wants(s.take("k", limit, 1, 1), 0, 0)
 }
 
-// A bucket whose limit has changed since gets nothing back.
+// A bucket whose limit has changed since gets nothing back, though the rates are nearly the same.
 func givenBackToAnotherLimit(s *suite) {
 	before := s.needs(slow(10))
-	after := rate.Every(3000 * time.Hour).WithBurst(10)
+	after := rate.Every(1001 * time.Hour).WithBurst(10)
 	old := s.take("k", before, 5, 5)
 	s.wants(s.take("k", after, 1, 1), 1, 4)
 	s.giveBack(s.refund("k", before, 5, old))

@@ -18,18 +18,16 @@ func leasesUnderLoad(s *suite) {
 	limit := s.needs(rate.Limit{Tokens: 97, Period: 200 * time.Millisecond, Burst: 60})
 	var held [holders]rate.Lease
 	var spent atomic.Int64
-	all := s.underLoad(callers, duration, func(i int, random *rand.Rand, record func(audit.Event)) (int64, bool) {
+	all := s.underLoad(callers, duration, func(i int, random *rand.Rand, recorded histories) (int64, error) {
 		if i >= holders {
-			_, goOn := s.recordedTake(s.session, s.ask("k", limit, 1+random.Int64N(6), 1), record)
-			return 0, goOn
+			return s.recordedTake(s.session, []rate.Request{s.ask("k", limit, 1+random.Int64N(6), 1)}, recorded)
 		}
 		r, last := s.leaseOf("k", limit, 1+random.Int64N(20)), held[i]
 		r.Share, r.TTL = 1+random.Int64N(4), time.Duration(1+random.IntN(30))*time.Millisecond
 		r.Settle, r.Spent = last, random.Int64N(last.Tokens+1)
 		next, err := capable[rate.Leaser](s).Lease(s.Context(), s.session, r)
 		if err != nil {
-			s.Error(err)
-			return 0, false
+			return 0, err
 		}
 		// It was spent at once, or just before it was settled or over.
 		at := last.At
@@ -39,14 +37,14 @@ func leasesUnderLoad(s *suite) {
 				at = last.Until
 			}
 		}
-		record(audit.Event{At: at.UnixNano(), Wanted: r.Spent, Unit: 1, Granted: r.Spent})
+		recorded["k"] = append(recorded["k"], audit.Event{At: at.UnixNano(), Granted: r.Spent})
 		held[i] = next
 		spent.Add(r.Spent)
-		return r.Spent, true
+		return 0, nil
 	})
 	// What others have set aside denies what the grants would leave room for.
-	if report := all.Check(limit); report.Over.Tokens > 0 || report.Err != nil || spent.Load() == 0 || report.Granted == spent.Load() {
-		s.Errorf("%d tokens of leases were spent: %v", spent.Load(), report)
+	if granted := s.neverOver("leases", all, limit); spent.Load() == 0 || granted == spent.Load() {
+		s.Errorf("%d tokens were granted, with %d spent of leases", granted, spent.Load())
 	}
 }
 

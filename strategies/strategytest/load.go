@@ -22,54 +22,55 @@ func (s *suite) clock() (now time.Time) {
 	return now
 }
 
-// load is what callers do for a while, and on a busy machine until they were granted something.
-type load struct {
-	began    time.Time
-	duration time.Duration
-	granted  atomic.Int64
-}
-
-func newLoad(duration time.Duration) *load { return &load{began: time.Now(), duration: duration} }
-
-func (l *load) goesOn() bool {
-	lasted := time.Since(l.began)
-	return lasted < l.duration || l.granted.Load() == 0 && lasted < patience
-}
-
-// underLoad has so many callers record what they were granted, each until the load is over or one
-// reports false. call returns how many tokens that were.
-func (s *suite) underLoad(callers int, duration time.Duration, call func(i int, random *rand.Rand, record func(audit.Event)) (granted int64, goOn bool)) (all audit.History) {
-	histories := make([]audit.History, callers)
-	load := newLoad(duration)
+// underLoad has so many callers call, for a while, and on a busy machine until something was granted. A
+// call returns how many tokens it was granted. underLoad returns what was recorded.
+func (s *suite) underLoad(callers int, duration time.Duration, call func(i int, random *rand.Rand, recorded histories) (granted int64, err error)) histories {
+	s.Helper()
+	recorded := make([]histories, callers)
+	var granted, answers, refusals atomic.Int64
 	var work sync.WaitGroup
-	for i := range histories {
+	began := time.Now()
+	goesOn := func() bool {
+		lasted := time.Since(began)
+		return !s.Failed() && (lasted < duration || granted.Load() == 0 && lasted < patience)
+	}
+	for i := range recorded {
+		recorded[i] = make(histories)
 		work.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 43))
-			for load.goesOn() {
-				granted, goOn := call(i, random, histories[i].Add)
-				load.granted.Add(granted)
-				if !goOn {
+			for goesOn() {
+				n, err := call(i, random, recorded[i])
+				switch {
+				case err == nil:
+					granted.Add(n)
+					answers.Add(1)
+				case s.refused(err):
+					refusals.Add(1)
+				default:
 					return
 				}
 			}
 		})
 	}
 	work.Wait()
-	for i := range histories {
-		all.Merge(&histories[i])
+	if granted.Load() == 0 || refusals.Load() > answers.Load() {
+		s.Errorf("%d tokens were granted, %d calls were answered, %d took nothing", granted.Load(), answers.Load(), refusals.Load())
+	}
+	all := make(histories)
+	for _, of := range recorded {
+		all.merge(of)
 	}
 	return all
 }
 
 // recordedTake is one of a caller of underLoad.
-func (s *suite) recordedTake(session rate.Session, r rate.Request, record func(audit.Event)) (granted int64, goOn bool) {
-	decisions, err := s.strategy.Take(s.Context(), session, []rate.Request{r})
-	if err != nil {
-		s.Error(err)
-		return 0, false
+func (s *suite) recordedTake(session rate.Session, requests []rate.Request, recorded histories) (granted int64, err error) {
+	decisions, err := s.strategy.Take(s.Context(), session, requests)
+	for i, d := range decisions {
+		recorded.record(requests[i], d)
+		granted += d.Granted
 	}
-	record(audit.FromDecision(r, decisions[0]))
-	return decisions[0].Granted, true
+	return granted, err
 }
 
 // histories are the events of buckets, by key.
@@ -79,26 +80,28 @@ func (h histories) record(r rate.Request, d rate.Decision) {
 	h[r.Key] = append(h[r.Key], audit.FromDecision(r, d))
 }
 
-// check merges what the callers recorded, and checks each bucket by the strategy's rule.
-func (s *suite) check(limit rate.Limit, callers []histories) (report audit.Report) {
-	all := make(histories)
-	for _, caller := range callers {
-		for key, events := range caller {
-			all[key] = append(all[key], events...)
-		}
+func (h histories) merge(other histories) {
+	for key, events := range other {
+		h[key] = append(h[key], events...)
 	}
+}
+
+// neverOver checks that grants alone are within the limit, or the looser of several.
+func (s *suite) neverOver(name string, all histories, limit rate.Limit, beside ...rate.Limit) (granted int64) {
+	s.Helper()
 	for key, events := range all {
-		one := s.table.Check(limit, events)
-		one.Over.Bucket = key
-		report.Add(one)
+		report := audit.Check(limit, events, beside...)
+		if report.Over.Tokens > 0 || report.Err != nil {
+			s.Errorf("%s: %s: %v", name, key, report)
+		}
+		granted += report.Granted
 	}
-	return report
+	return granted
 }
 
 // 48 callers, of whom half want the same key: never over the limit, no denial that was not
 // due, unless it says that it was contended, and all of it while it happened.
 func exactUnderLoad(s *suite) {
-	const callers, duration = 48, 250 * time.Millisecond
 	for name, limit := range map[string]rate.Limit{
 		"one per interval": rate.Every(15 * time.Millisecond),
 		"mixed costs":      {Tokens: 97, Period: 300 * time.Millisecond, Burst: 20},
@@ -106,52 +109,20 @@ func exactUnderLoad(s *suite) {
 		if s.strategy.Check(&rate.Request{Limit: limit}) != nil {
 			continue
 		}
-		recorded := make([]histories, callers)
-		var answers, refusals atomic.Int64
-		before := s.clock()
-		var first, last [callers]time.Time
-		var work sync.WaitGroup
-		load := newLoad(duration)
-		for i := range recorded {
-			recorded[i] = make(histories)
-			work.Go(func() {
-				random := rand.New(rand.NewPCG(uint64(i), 41))
-				for load.goesOn() {
-					requests := s.mixed(name, random, limit)
-					decisions, err := s.strategy.Take(s.Context(), s.session, requests)
-					if err != nil {
-						if !s.refused(err) {
-							return
-						}
-						refusals.Add(1)
-						continue
-					}
-					answers.Add(1)
-					for j, d := range decisions {
-						recorded[i].record(requests[j], d)
-						load.granted.Add(d.Granted)
-						if first[i].IsZero() || d.At.Before(first[i]) {
-							first[i] = d.At
-						}
-						if d.At.After(last[i]) {
-							last[i] = d.At
-						}
-					}
-				}
-			})
-		}
-		work.Wait()
-		after := s.clock()
-		for i := range first {
-			if !first[i].IsZero() && (first[i].Before(before) || last[i].After(after)) {
-				s.Errorf("%s: decisions are from %v to %v, the calls were from %v to %v", name, first[i], last[i], before, after)
+		before := s.clock().UnixNano()
+		all := s.underLoad(48, 250*time.Millisecond, func(_ int, random *rand.Rand, recorded histories) (int64, error) {
+			return s.recordedTake(s.session, s.mixed(name, random, limit), recorded)
+		})
+		after := s.clock().UnixNano()
+		for key, events := range all {
+			if report := s.table.Check(limit, events); !report.OK() {
+				s.Errorf("%s: %v", key, report)
 			}
-		}
-		if report := s.check(limit, recorded); !report.OK() || report.Granted == 0 {
-			s.Errorf("%s: %v", name, report)
-		}
-		if refusals.Load() > answers.Load() {
-			s.Errorf("%s: %d calls were answered, %d took nothing", name, answers.Load(), refusals.Load())
+			for _, e := range events {
+				if e.At < before || e.At > after {
+					s.Errorf("%s: a decision %v after the beginning of the load, and %v before its end", key, time.Duration(e.At-before), time.Duration(after-e.At))
+				}
+			}
 		}
 	}
 }

@@ -57,6 +57,8 @@ func refuses[R any](s *suite, good R, spoils map[string]func(*R), call func(R) e
 			field = request.Field
 		} else if limited := (*rate.LimitError)(nil); errors.As(err, &limited) {
 			field = limited.Field
+		} else if block := (*rate.BlockError)(nil); errors.As(err, &block) {
+			field = block.Field
 		}
 		if want, _, _ := strings.Cut(name, ":"); field != want {
 			s.Errorf("%s: the error is %v", name, err)

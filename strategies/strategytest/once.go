@@ -18,17 +18,13 @@ import (
 // named is a request that is all or nothing, with an ID.
 func (s *suite) named(id, key string, limit rate.Limit, tokens int64) rate.Request {
 	r := s.ask(key, limit, tokens, tokens)
-	r.ID = id
+	r.ID, r.IDTTL = id, time.Hour
 	return r
 }
 
 func (s *suite) once(session rate.Session, r rate.Request) rate.Decision {
 	s.Helper()
-	d, err := s.knows(anID).TakeOnce(s.Context(), session, r, time.Hour)
-	if err != nil {
-		s.Fatalf("TakeOnce: %v", err)
-	}
-	return d
+	return s.takeAll(session, r)[0]
 }
 
 // The second request with an ID gets the first one's decision, and takes nothing. An ID is one of
@@ -98,16 +94,14 @@ func onceDenied(s *suite) {
 // An ID can be used again when its time has passed, and not before.
 func onceExpires(s *suite) {
 	const ttl = 30 * time.Millisecond
-	strategy, limit := s.knows(anID), s.needs(slow(9))
+	s.knows(anID)
+	limit := s.needs(slow(9))
+	r := s.named("id", "k", limit, 1)
+	r.IDTTL = ttl
 	last := rate.Decision{}
 	for range 3 {
-		_, next := s.until("a decision of its own", func() rate.Decision {
-			d, err := strategy.TakeOnce(s.Context(), s.session, s.named("id", "k", limit, 1), ttl)
-			if err != nil {
-				s.Fatal(err)
-			}
-			return d
-		}, func(d rate.Decision) bool { return d != last })
+		_, next := s.until("a decision of its own", func() rate.Decision { return s.once(s.session, r) },
+			func(d rate.Decision) bool { return d != last })
 		if passed := next.At.Sub(last.At); passed < ttl || next.Granted != 1 {
 			s.Errorf("%+v, %v after the last: want a grant after %v", next, passed, ttl)
 		}
@@ -117,85 +111,42 @@ func onceExpires(s *suite) {
 }
 
 func badOnce(s *suite) {
-	strategy, limit := s.knows(anID), s.needs(slow(9))
+	s.knows(anID)
+	limit := s.needs(slow(9))
 	good := s.named("id", "k", limit, 2)
-	wrong := func(what string, r rate.Request, ttl time.Duration, says string) {
-		s.Helper()
-		d, err := strategy.TakeOnce(s.Context(), s.session, r, ttl)
-		if err == nil || !strings.Contains(err.Error(), says) {
-			s.Errorf("%s: %+v, %v: want an error about %s", what, d, err, says)
-		}
-	}
-	for what, spoil := range map[string]func(*rate.Request){
-		"no ID":               func(r *rate.Request) { r.ID = "" },
-		"too long":            func(r *rate.Request) { r.ID = strings.Repeat("i", rate.MaxIDBytes+1) },
-		"NUL":                 func(r *rate.Request) { r.ID = "a\x00" },
-		"not UTF-8":           func(r *rate.Request) { r.ID = "\xff" },
-		"a peek":              func(r *rate.Request) { r.Tokens, r.Unit = 0, 1 },
-		"as much as there is": func(r *rate.Request) { r.Tokens, r.Unit = 2, 1 },
-	} {
-		r := good
-		spoil(&r)
-		wrong(what, r, time.Hour, "Request.ID")
-	}
-	for _, ttl := range []time.Duration{-1, 0, rate.MinIDTTL - 1, rate.MaxIDTTL + 1} {
-		wrong("a ttl of "+ttl.String(), good, ttl, "TTL")
-	}
-	if _, err := s.strategy.Take(s.Context(), s.session, []rate.Request{good}); err == nil || !strings.Contains(err.Error(), "Request.ID") {
-		s.Errorf("Take of a request with an ID: %v", err)
+	refuses(s, good, map[string]func(*rate.Request){
+		"IDTTL: none of an ID":    func(r *rate.Request) { r.ID = "" },
+		"ID: too long":            func(r *rate.Request) { r.ID = strings.Repeat("i", rate.MaxIDBytes+1) },
+		"ID: NUL":                 func(r *rate.Request) { r.ID = "a\x00" },
+		"ID: not UTF-8":           func(r *rate.Request) { r.ID = "\xff" },
+		"ID: a peek":              func(r *rate.Request) { r.Tokens, r.Unit = 0, 1 },
+		"ID: as much as there is": func(r *rate.Request) { r.Tokens, r.Unit = 2, 1 },
+		"IDTTL: negative":         func(r *rate.Request) { r.IDTTL = -1 },
+		"IDTTL: none":             func(r *rate.Request) { r.IDTTL = 0 },
+		"IDTTL: too short":        func(r *rate.Request) { r.IDTTL = rate.MinIDTTL - 1 },
+		"IDTTL: too long":         func(r *rate.Request) { r.IDTTL = rate.MaxIDTTL + 1 },
+	}, func(bad rate.Request) error {
+		_, err := s.strategy.Take(s.Context(), s.session, []rate.Request{bad})
+		return err
+	})
+	if _, err := s.strategy.Take(s.Context(), s.session, []rate.Request{good, s.ask("l", limit, 1, 1)}); err == nil {
+		s.Error("a request with an ID was decided beside another one")
 	}
 	s.has("k", limit, 9)
 
 	// The ID was granted something else. In the caller's transaction, that goes on.
 	s.wants(s.once(s.session, good), 2, 7)
-	err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-		for _, on := range []rate.Session{s.session, session.InTx(tx)} {
-			for _, r := range []rate.Request{s.named("id", "k", limit, 1), s.named("id", "k", limit.WithBurst(8), 3)} {
-				_, err := strategy.TakeOnce(s.Context(), on, r, time.Hour)
-				if bad := (*rate.RequestError)(nil); !errors.As(err, &bad) || bad.Field != "ID" {
-					s.Errorf("%d tokens of %v under an ID that was granted 2 of %v: %v", r.Tokens, r.Limit, limit, err)
-				}
-			}
-			s.wants(s.once(on, good), 2, 7)
-		}
-		return nil
-	})
-	if err != nil {
-		s.Error(err)
+	for _, on := range []rate.Session{s.session, s.begin()} {
+		refuses(s, good, map[string]func(*rate.Request){
+			"ID: fewer tokens": func(r *rate.Request) { r.Tokens, r.Unit = 1, 1 },
+			"ID: more tokens":  func(r *rate.Request) { r.Limit, r.Tokens, r.Unit = limit.WithBurst(8), 3, 3 },
+		}, func(bad rate.Request) error {
+			_, err := s.strategy.Take(s.Context(), on, []rate.Request{bad})
+			return err
+		})
+		s.wants(s.once(on, good), 2, 7)
 	}
 	s.has("k", limit, 7)
-}
-
-func onceInTransaction(s *suite) {
-	s.knows(anID)
-	limit := s.needs(slow(9))
-	for _, commit := range []bool{false, true} {
-		var inside rate.Decision
-		err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
-			inside = s.once(session.InTx(tx), s.named("id", "k", limit, 2))
-			s.wants(inside, 2, 7)
-			if again := s.once(session.InTx(tx), s.named("id", "k", limit, 2)); again != inside {
-				s.Errorf("in the same transaction: %+v, then %+v", inside, again)
-			}
-			if !commit {
-				return errRollback
-			}
-			return nil
-		})
-		if commit != (err == nil) {
-			s.Error(err)
-		}
-		if after := s.once(s.session, s.named("id", "k", limit, 2)); (after == inside) != commit || after.Remaining != 7 {
-			s.Errorf("committed %v: %+v in the transaction, %+v after it", commit, inside, after)
-		}
-		if err := capable[rate.Resetter](s).Reset(s.Context(), s.session, s.limiter, "k"); err != nil {
-			s.Fatal(err)
-		}
-		limit.Burst = 9
-		if !commit { // the next round begins anew, with an ID that was granted after the rollback
-			s.limiter += "2"
-		}
-	}
 }
 
 // Of two requests with the same ID at the same time, the second waits for the first one's
@@ -211,33 +162,19 @@ func onceWaits(s *suite) {
 			} else {
 				burst = 9
 			}
-			tx, err := s.pool.Begin(s.Context())
-			if err != nil {
-				s.Fatal(err)
-			}
-			defer func() { _ = tx.Rollback(context.WithoutCancel(s.Context())) }()
-			first := s.once(session.InTx(tx), s.named("id", key, limit, 1))
+			tx := s.begin()
+			first := s.once(tx, s.named("id", key, limit, 1))
 			s.wants(first, 1, burst-1)
-			second := make(chan rate.Decision, 1)
-			conn := s.connect()
-			var call sync.WaitGroup
-			call.Go(func() {
-				d, err := s.knows(anID).TakeOnce(s.Context(), session.OnConn(conn), s.named("id", key, limit, 1), time.Hour)
-				if err != nil {
-					s.Errorf("%s: %v", key, err)
+			d := s.whileItWaits([]rate.Request{s.named("id", key, limit, 1)}, func() {
+				end := tx.Rollback
+				if commit {
+					end = tx.Commit
 				}
-				second <- d
-			})
-			s.waits(conn.PgConn().PID())
-			end := tx.Rollback
-			if commit {
-				end = tx.Commit
-			}
-			if err := end(s.Context()); err != nil {
-				s.Fatal(err)
-			}
-			call.Wait()
-			if d := <-second; commit && d != first || d.Granted != 1 {
+				if err := end(s.Context()); err != nil {
+					s.Fatal(err)
+				}
+			})[0]
+			if commit && d != first || d.Granted != 1 {
 				s.Errorf("%s: first %+v, then %+v", key, first, d)
 			}
 			s.has(key, limit, burst-1)
@@ -245,15 +182,27 @@ func onceWaits(s *suite) {
 	}
 }
 
-// connect opens a connection of the test's own.
-func (s *suite) connect() *pgx.Conn {
+// whileItWaits sends a call on a connection of its own, and calls meanwhile when it waits for a lock, which
+// must end that. It returns the decisions.
+func (s *suite) whileItWaits(requests []rate.Request, meanwhile func()) []rate.Decision {
 	s.Helper()
 	conn, err := pgx.ConnectConfig(s.Context(), s.pool.Config().ConnConfig)
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() { _ = conn.Close(context.WithoutCancel(s.Context())) })
-	return conn
+	decided := make(chan []rate.Decision, 1)
+	go func() {
+		decisions, err := s.strategy.Take(s.Context(), session.OnConn(conn), requests)
+		if err != nil {
+			s.Errorf("while a row was held: %v", err)
+			decisions = make([]rate.Decision, len(requests))
+		}
+		decided <- decisions
+	}()
+	s.waits(conn.PgConn().PID())
+	meanwhile()
+	return <-decided
 }
 
 // waits returns when that server process waits for a lock.
@@ -271,32 +220,12 @@ func (s *suite) waits(pid uint32) {
 	s.Fatalf("process %d does not wait", pid)
 }
 
-// A denial of a request with an ID writes and locks nothing, and nor does an answer that is given
-// again.
-func onceWritesNothing(s *suite) {
-	s.knows(anID)
-	limit := s.needs(slow(1))
-	s.once(s.session, s.named("granted", "k", limit, 1))
-	for _, begin := range []string{"", "begin"} {
-		w := s.watch()
-		w.exec(s, begin)
-		for id, granted := range map[string]int64{"granted": 1, "denied": 0} {
-			w.did = nil
-			if d := s.once(w, s.named(id, "k", limit, 1)); d.Granted != granted {
-				s.Fatalf("%s: %+v", id, d)
-			}
-			if len(w.did) > 0 {
-				s.Errorf("%s: it %s", id, w.did[0])
-			}
-		}
-	}
-}
-
 // Callers on two pools send requests with IDs, two of them each, give up at random and send them
 // again until they have an answer: each is charged once, and all its answers are the same.
 func onceUnderLoad(s *suite) {
 	const callers, each = 32, 6
-	strategy, limit := s.knows(anID), s.needs(slow(callers*each*2/3))
+	s.knows(anID)
+	limit := s.needs(slow(callers * each * 2 / 3))
 	sessions := []rate.Session{s.session, session.OnPool(s.looksForDeadlocks())}
 	var mu sync.Mutex
 	answers := make(map[string]rate.Decision)
@@ -308,7 +237,7 @@ func onceUnderLoad(s *suite) {
 			for n := range each {
 				id := fmt.Sprintf("%d-%d", i/2, n) // shared with a neighbour
 				r := s.named(id, "k", limit, 1+int64(i/2+n)%3)
-				d, sent, err := s.insist(random, strategy, sessions[(i+n)%2], r)
+				d, sent, err := s.insist(random, sessions[(i+n)%2], r)
 				if err != nil {
 					s.Errorf("%s, sent %d times: %v", id, sent, err)
 					return
@@ -333,23 +262,23 @@ func onceUnderLoad(s *suite) {
 	}
 }
 
-// insist sends the request until it is answered. It gives up at random.
-func (s *suite) insist(random *rand.Rand, strategy units, session rate.Session, r rate.Request) (d rate.Decision, sent int, err error) {
+// insist sends the request until it is answered, and returns how often. It gives up at random.
+func (s *suite) insist(random *rand.Rand, session rate.Session, r rate.Request) (d rate.Decision, sent int, err error) {
 	for began := time.Now(); ; {
 		sent++
 		ctx, cancel := context.WithCancel(s.Context())
 		if random.IntN(3) == 0 && time.Since(began) < patience/2 {
 			ctx, cancel = context.WithTimeout(s.Context(), time.Duration(random.IntN(5000))*time.Microsecond)
 		}
-		d, err = strategy.TakeOnce(ctx, session, r, time.Hour)
+		decisions, err := s.strategy.Take(ctx, session, []rate.Request{r})
 		_, hurried := ctx.Deadline() // a driver may give up a little before the context does
 		gaveUp := ctx.Err() != nil || hurried && err != nil
 		cancel()
-		if !gaveUp && !errors.Is(err, rate.ErrNothingTaken) || time.Since(began) > patience {
+		switch {
+		case err == nil:
+			return decisions[0], sent, nil
+		case !gaveUp && !errors.Is(err, rate.ErrNothingTaken) || time.Since(began) > patience:
 			return d, sent, err
-		}
-		if err == nil {
-			return d, sent, nil
 		}
 	}
 }

@@ -3,7 +3,6 @@ package strategytest
 import (
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -146,17 +145,15 @@ func reservesInOneCall(s *suite) {
 func badReservations(s *suite) {
 	s.knows(ahead)
 	limit := s.needs(slow(1))
-	for name, r := range map[string]rate.Request{
-		"negative":     s.ahead("k", limit, 1, 1, -1),
-		"a peek":       s.ahead("k", limit, 0, 1, 1),
-		"too far":      s.ahead("k", limit, 1, 1, rate.MaxWindow-limit.Window()+1),
-		"as 200 years": s.ahead("k", limit, 1, 1, rate.MaxWindow),
-	} {
-		var request *rate.RequestError
-		if _, err := s.strategy.Take(s.Context(), s.session, []rate.Request{s.ask("l", limit, 1, 1), r}); !errors.As(err, &request) || request.Field != "Ahead" {
-			s.Errorf("%s: %v", name, err)
-		}
-	}
+	refuses(s, s.ask("k", limit, 1, 1), map[string]func(*rate.Request){
+		"Ahead: negative":     func(r *rate.Request) { r.Ahead = -1 },
+		"Ahead: a peek":       func(r *rate.Request) { r.Tokens, r.Ahead = 0, 1 },
+		"Ahead: too far":      func(r *rate.Request) { r.Ahead = rate.MaxWindow - limit.Window() + 1 },
+		"Ahead: as 200 years": func(r *rate.Request) { r.Ahead = rate.MaxWindow },
+	}, func(bad rate.Request) error {
+		_, err := s.strategy.Take(s.Context(), s.session, []rate.Request{s.ask("l", limit, 1, 1), bad})
+		return err
+	})
 	s.wants(s.take("l", limit, 1, 1), 1, 0)
 	// As far as that is possible, and back again.
 	first := s.take("k", limit, 1, 1)
@@ -216,7 +213,6 @@ func reservationsGivenBack(s *suite) {
 // than was asked for, and no two tokens are due at once, in the order in which they were granted.
 func reservesUnderLoad(s *suite) {
 	s.knows(ahead)
-	const callers, duration = 64, 200 * time.Millisecond
 	for name, limit := range map[string]rate.Limit{
 		"one per interval": rate.Every(5 * time.Millisecond),
 		"mixed costs":      {Tokens: 97, Period: 300 * time.Millisecond, Burst: 20},
@@ -225,61 +221,41 @@ func reservesUnderLoad(s *suite) {
 			continue
 		}
 		giver, gives := s.strategy.(rate.GiveBacker)
-		var histories [callers]audit.Histories
-		var work sync.WaitGroup
-		load := newLoad(duration)
-		for i := range histories {
-			work.Go(func() {
-				random := rand.New(rand.NewPCG(uint64(i), 43))
-				for load.goesOn() {
-					requests := s.mixed(name, random, limit)
-					for j := range requests {
-						if requests[j].Tokens > 0 && random.IntN(3) > 0 {
-							requests[j].Ahead = time.Duration(random.Int64N(int64(3 * limit.Window())))
-						}
-					}
-					decisions, err := s.strategy.Take(s.Context(), s.session, requests)
-					if err != nil {
-						if !s.refused(err) {
-							return
-						}
-						continue
-					}
-					for j, d := range decisions {
-						r := requests[j]
-						if d.Delay > r.Ahead || d.Delay < 0 || d.Granted == 0 && d.Delay > 0 {
-							s.Errorf("%s: %+v: want a delay of at most %v", name, d, r.Ahead)
-						}
-						if d.Granted > 0 && gives && random.IntN(4) == 0 {
-							back := r
-							back.Tokens, back.Unit, back.Ahead = d.Granted, min(d.Granted, limit.Burst), 0
-							if err := giver.GiveBack(s.Context(), s.session, []rate.Refund{{Request: back, At: d.At, Delay: d.Delay}}); err != nil {
-								s.Error(err)
-							}
-							continue
-						}
-						s.used(&histories[i], r, d)
-						load.granted.Add(d.Granted)
-					}
+		all := s.underLoad(64, 200*time.Millisecond, func(_ int, random *rand.Rand, recorded histories) (granted int64, err error) {
+			requests := s.mixed(name, random, limit)
+			for j := range requests {
+				if requests[j].Tokens > 0 && random.IntN(3) > 0 {
+					requests[j].Ahead = time.Duration(random.Int64N(int64(3 * limit.Window())))
 				}
-			})
-		}
-		work.Wait()
-		var all audit.Histories
-		for i := range histories {
-			all.Merge(&histories[i])
-		}
-		if report := all.Check(limit); report.Over.Tokens > 0 || report.Err != nil || report.Granted == 0 {
-			s.Errorf("%s: %v", name, report)
-		}
+			}
+			decisions, err := s.strategy.Take(s.Context(), s.session, requests)
+			for j, d := range decisions {
+				r := requests[j]
+				if d.Delay > r.Ahead || d.Delay < 0 || d.Granted == 0 && d.Delay > 0 {
+					s.Errorf("%s: %+v: want a delay of at most %v", name, d, r.Ahead)
+				}
+				if d.Granted > 0 && gives && random.IntN(4) == 0 {
+					back := r
+					back.Tokens, back.Unit, back.Ahead = d.Granted, min(d.Granted, limit.Burst), 0
+					if err := giver.GiveBack(s.Context(), s.session, []rate.Refund{{Request: back, At: d.At, Delay: d.Delay}}); err != nil {
+						s.Error(err)
+					}
+					continue
+				}
+				recorded.used(r, d)
+				granted += d.Granted
+			}
+			return granted, err
+		})
+		s.neverOver(name, all, limit)
 	}
 }
 
 // used records the units of a grant, each when it is due.
-func (s *suite) used(h *audit.Histories, r rate.Request, d rate.Decision) {
+func (h histories) used(r rate.Request, d rate.Decision) {
 	for left := d.Granted; left > 0; left -= r.Unit {
 		due := max(0, d.Delay-time.Duration(left-r.Unit)*r.Limit.Token())
-		h.Add(r.Key, audit.Event{At: d.At.Add(due).UnixNano(), Granted: r.Unit})
+		h[r.Key] = append(h[r.Key], audit.Event{At: d.At.Add(due).UnixNano(), Granted: r.Unit})
 	}
 }
 

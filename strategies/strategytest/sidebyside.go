@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
 // Two versions of a limit side by side, as during a rolling deploy: 16 callers of two
@@ -24,18 +23,15 @@ func sideBySide(s *suite) {
 			continue
 		}
 		key := limits[0].String() + " beside " + limits[1].String()
-		all := s.underLoad(16, 150*time.Millisecond, func(i int, random *rand.Rand, record func(audit.Event)) (int64, bool) {
+		all := s.underLoad(16, 150*time.Millisecond, func(i int, random *rand.Rand, recorded histories) (int64, error) {
 			r := s.ask(key, limits[i%2], 1, 1)
 			if r.Limit.Burst > 1 {
 				r.Tokens = 1 + random.Int64N(3)
 				r.Unit = 1 + random.Int64N(r.Tokens)
 			}
-			return s.recordedTake(sessions[i/2%2], r, record)
+			return s.recordedTake(sessions[i/2%2], []rate.Request{r}, recorded)
 		})
-		report := all.Check(limits[0], limits[1])
-		if report.Over.Tokens > 0 || report.Err != nil || report.Granted == 0 {
-			s.Errorf("%s: %v", key, report)
-		}
+		s.neverOver(key, all, limits[0], limits[1])
 	}
 }
 
