@@ -2,12 +2,13 @@
 -- buckets and requests, by themselves or in groups.
 --
 -- First it looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, it returns:
--- it has locked and written nothing. Otherwise it writes, in the order of the keys: updates the rows that are
--- still as it saw them, and inserts those that were missing. If another call has changed one meanwhile, or 100 ms
--- have passed, it fails with SQLSTATE 40001, and has taken nothing: call again.
+-- it has locked and written nothing. Otherwise it writes: updates the rows that are still as it saw them, and inserts
+-- those that were missing, each in the order of the keys. If another call has changed one meanwhile, or 100 ms
+-- have passed, it fails with SQLSTATE 40001, and has taken nothing: call again. (Who inserts waits for inserts only, so
+-- two such calls cannot wait for each other. With one that has locked in order, that ends with lock_timeout.)
 --
 -- If sure is true, and always if there is only one bucket, it does not write by that look, but locks the rows of
--- which tokens are asked, in that order, and inserts the missing ones, full. Then, a second time, it looks, decides and
+-- which tokens are asked, in the order of the keys, and inserts the missing ones, full. Then, a second time, it looks, decides and
 -- writes; nobody can be faster now. A row that is ahead of the clock is corrected, once, by a denial too.
 --
 -- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
@@ -30,17 +31,18 @@ declare
     n constant int := cardinality(_keys);
     m constant int := cardinality(wants);
     now_ns bigint := pglimit.clock_ns();
-    bucket bigint[];
-    news bigint[]; -- what the rows mean now, as of token_bucket_read, and with what is taken
-    ends_ns bigint[]; -- full_ns may be as late as that
+    seen bigint[]; -- the rows; zeros where there is none
+    news bigint[]; -- what they mean now, as of token_bucket_read, and with what is taken
+    granted bigint[]; -- tokens of each bucket
     asked boolean[]; -- buckets of which tokens are asked
-    writes boolean[]; -- rows to write
+    writes int[]; -- buckets whose rows are to be written
+    written int;
     first bigint; -- request of a group
     last bigint;
     fallen boolean; -- one of its requests cannot be granted
     i bigint; -- bucket
+    room_ns bigint;
     unit bigint;
-    token_ns bigint;
 begin
     if (n > 0 and m > 0 and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n)
         and array_position(_limiters, null) is null and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and pglimit.max_window_ns() >= all (_windows_ns)
@@ -54,89 +56,88 @@ begin
         lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
     end if;
     for try in 1 .. 2 loop
-        buckets := '{}';
-        for i in 1 .. n loop
-            if try = 2 and asked[i] then
-                insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-                values (_keys[i], coalesce(_limiters[i], _limiters[1]), now_ns, coalesce(_tokens_ns[i], _tokens_ns[1]), now_ns)
-                on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
-            end if;
-            select array[i, 0, 0, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into bucket
-            from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
-            buckets := buckets || array[coalesce(bucket, array[i, 0, 0, 0, 0, 0, 0, 0])];
-        end loop;
+        if try = 2 then
+            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+            select k.key, k.limiter, now_ns, k.token_ns, now_ns
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}') k where asked[k.number]
+            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+        end if;
+        select array_agg(array[coalesce(t.full_ns, 0), coalesce(t.token_ns, 0), coalesce(t.at_ns, 0), coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)])
+        into seen
+        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}') k
+        left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-
-        news := '{}';
-        for i in 1 .. n loop
-            token_ns := coalesce(_tokens_ns[i], _tokens_ns[1]);
-            bucket := case
-                when buckets[i][6] = 0 then array[now_ns, token_ns, now_ns, 0, 0]
-                when buckets[i][5] = token_ns and buckets[i][7] = 0 and buckets[i][6] <= now_ns + pglimit.step_ns()
-                    then array[greatest(buckets[i][4], buckets[i][6], now_ns), token_ns, greatest(buckets[i][6], now_ns), 0, 0]
-                else pglimit.token_bucket_read(array[buckets[i][4], buckets[i][5], buckets[i][6], buckets[i][7], buckets[i][8]], now_ns, token_ns)
-            end;
-            news := news || array[bucket];
-            buckets[i][2] := bucket[3];
-            ends_ns[i] := bucket[3] + greatest(0, coalesce(_windows_ns[i], _windows_ns[1]) - bucket[4]);
-        end loop;
-
+        select array_agg(case
+            when seen[k.number][3] = 0 then array[now_ns, k.token_ns, now_ns, 0, 0]
+            when seen[k.number][2] = k.token_ns and seen[k.number][4] = 0 and seen[k.number][3] <= now_ns + pglimit.step_ns()
+                then array[greatest(seen[k.number][1], seen[k.number][3], now_ns), k.token_ns, greatest(seen[k.number][3], now_ns), 0, 0]
+            else pglimit.token_bucket_read(array[seen[k.number][1], seen[k.number][2], seen[k.number][3], seen[k.number][4], seen[k.number][5]], now_ns, k.token_ns)
+        end)
+        into news
+        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}') k;
         grants := array_fill(0::bigint, array[m]);
+        granted := array_fill(0::bigint, array[n]);
         asked := array_fill(false, array[n]);
-        first := 1;
         for g in 1 .. coalesce(cardinality(lasts), m) loop
+            first := coalesce(lasts[g - 1], g - 1) + 1;
             last := coalesce(lasts[g], g);
             fallen := false;
             for j in first .. last loop
                 i := coalesce(members[j], j);
+                continue when _keys[i] is null;
+                room_ns := greatest(0, coalesce(_windows_ns[i], _windows_ns[1]) - news[i][4]);
                 unit := coalesce(units[j], greatest(1, wants[j]));
                 -- A unit that is larger than the room would be used before leased tokens have come back.
-                if unit <= (ends_ns[i] - news[i][3]) / news[i][2] and _keys[i] is not null then
-                    grants[j] := least(wants[j], greatest(0, ends_ns[i] - news[i][1] + coalesce(aheads_ns[j], 0)) / news[i][2]) / unit * unit;
+                if unit <= room_ns / news[i][2] then
+                    grants[j] := least(wants[j], greatest(0, news[i][3] + room_ns - news[i][1] + coalesce(aheads_ns[j], 0)) / news[i][2]) / unit * unit;
                 end if;
-                asked[i] := asked[i] or wants[j] > 0 and _keys[i] is not null;
+                asked[i] := asked[i] or wants[j] > 0;
                 fallen := fallen or last > first and grants[j] < wants[j];
             end loop;
             for j in first .. last loop
                 i := coalesce(members[j], j);
                 grants[j] := case when fallen then 0 else grants[j] end;
                 news[i][1] := news[i][1] + grants[j] * news[i][2];
-                buckets[i][3] := buckets[i][3] + grants[j];
+                granted[i] := granted[i] + grants[j];
             end loop;
-            first := last + 1;
         end loop;
-        for i in 1 .. n loop
-            writes[i] := buckets[i][3] > 0 or asked[i] and buckets[i][6] > now_ns + pglimit.step_ns();
-        end loop;
-        exit when not true = any (writes);
+        writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and seen[b][3] > now_ns + pglimit.step_ns());
+        exit when writes = '{}';
         continue when try = 1 and (sure or n = 1);
 
-        for i in 1 .. n loop
-            continue when not writes[i];
-            bucket := case
-                when buckets[i][3] > 0 then array[news[i][1], news[i][2], news[i][3], news[i][4], case when news[i][4] > 0 then news[i][5] else 0 end]
-                -- After a step of the clock: it keeps its price.
-                else pglimit.token_bucket_read(array[buckets[i][4], buckets[i][5], buckets[i][6], buckets[i][7], buckets[i][8]], now_ns, buckets[i][5])
-            end;
-            if buckets[i][6] = 0 then
-                insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
-                values (_keys[i], coalesce(_limiters[i], _limiters[1]), bucket[1], bucket[2], bucket[3])
-                on conflict do nothing;
-            else
-                update pglimit.token_bucket t
-                set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
-                where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]) -- and it is as it was seen
-                    and t.full_ns = buckets[i][4] and t.token_ns = buckets[i][5] and t.at_ns = buckets[i][6] and coalesce(t.leased_ns, 0) = buckets[i][7];
-            end if;
-            if not found then
-                raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-            end if;
-            buckets[i:i] := array[array[i, bucket[3], buckets[i][3]] || bucket];
+        foreach i in array writes loop
+            continue when granted[i] > 0;
+            -- After a step of the clock: it keeps its price.
+            news[i:i] := array[pglimit.token_bucket_read(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns, seen[i][2])];
         end loop;
-        if try = 1 then -- it may have waited
-            perform pglimit.in_time(now_ns);
+        with updates as (
+            update pglimit.token_bucket t
+            set full_ns = news[b][1], token_ns = news[b][2], at_ns = news[b][3], leased_ns = nullif(news[b][4], 0), until_ns = nullif(news[b][5], 0), padding = null
+            from unnest(writes) b
+            where t.key = any (array[_keys[b]]) and t.limiter = any (array[coalesce(_limiters[b], _limiters[1])]) -- and it is as it was seen
+                and (t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0)) is not distinct from (seen[b][1], seen[b][2], seen[b][3], seen[b][4])
+            returning 1
+        ), inserts as (
+            insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
+            select _keys[b], coalesce(_limiters[b], _limiters[1]), news[b][1], news[b][2], news[b][3]
+            from unnest(writes) b
+            where seen[b][3] = 0
+            order by b
+            on conflict do nothing
+            returning 1
+        )
+        select (select count(*) from updates) + (select count(*) from inserts) into written;
+        if written < cardinality(writes) then
+            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
         end if;
+        perform pglimit.in_time(now_ns); -- it may have waited
         exit;
     end loop;
+    select array_agg(case
+        when b = any (writes) then array[b, news[b][3], granted[b], news[b][1], news[b][2], news[b][3], news[b][4], news[b][5]]
+        else array[b, news[b][3], 0, seen[b][1], seen[b][2], seen[b][3], seen[b][4], seen[b][5]]
+    end)
+    into buckets from generate_series(1, n) b
+    where _keys[b] is not null;
 end
 $$;

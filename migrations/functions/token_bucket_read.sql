@@ -30,6 +30,6 @@ begin
     end if;
     return array[
         greatest(pglimit.read_full_ns(full_ns, b[2], at_ns, now_ns, token_ns), now_ns), token_ns, now_ns,
-        pglimit.read_full_ns(leased_ns, b[2], 0, 0, token_ns), until_ns]; -- a lease is a debt of which nothing is refilled
+        pglimit.read_full_ns(leased_ns, b[2], 0, 0, token_ns), case when leased_ns > 0 then until_ns else 0 end]; -- a lease is a debt of which nothing is refilled
 end
 $$;

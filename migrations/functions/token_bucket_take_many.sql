@@ -4,7 +4,8 @@
 -- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
 --    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
--- 2. If each bucket has one request, a look inserts rows that are missing, and denies where tokens are lacking.
+-- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are lacking
+--    for the one request of a bucket. Not with groups.
 -- 3. All else is for token_bucket_decide.
 --
 -- What 2 and 3 lock is not in the order of the keys, behind 1: they wait for 1 ms only, because calls that wait for each
@@ -83,13 +84,13 @@ begin
             _keys[usual[i][1]] := null; -- it is done
         end loop;
     end if;
-    if writable and coalesce(members, wants, units, aheads_ns, lasts) is null then
+    if writable and lasts is null then
         with seen as materialized (
             select k.*, t.key is null as missing, t.full_ns, t.at_ns
             from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
             left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
             where t.key is null and k.key is not null and k.ask between 1 and k.window_ns / k.token_ns
-                or t.token_ns = k.token_ns and t.leased_ns is null and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                or wants is null and t.token_ns = k.token_ns and t.leased_ns is null and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
                 and k.ask > (greatest(t.at_ns, now_ns) + k.window_ns - greatest(t.full_ns, t.at_ns, now_ns)) / k.token_ns
         ), inserts as (
             insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
