@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"bufio"
 	"context"
+	"io"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -67,7 +68,8 @@ func look(t *testing.T) {
 	}
 }
 
-func ask(t *testing.T, method, url, body string) *http.Response {
+// ask and return what is answered.
+func ask(t *testing.T, method, url, body string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -79,15 +81,19 @@ func ask(t *testing.T, method, url, body string) *http.Response {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = answer.Body.Close() })
-	return answer
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // scrapeOf a program.
 func scrapeOf(t *testing.T, url string) scraped {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(ask(t, http.MethodGet, url+"/metrics", "").Body)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(ask(t, http.MethodGet, url+"/metrics", "")))
 	if err != nil {
 		t.Fatal(err)
 	}

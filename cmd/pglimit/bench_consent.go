@@ -16,24 +16,23 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// mayLoad names the server that is about to be loaded, and asks unless it is on this machine: others
-// may depend on it. DATABASE_URL may be that of production, set long ago.
-func (a *app) mayLoad(ctx context.Context, config *pgx.ConnConfig, source string, yes bool) error {
+// mayLoad asks before a server is loaded that is not on this machine: others may depend on it. DATABASE_URL
+// may be that of production, set long ago. It returns what is loaded, in words.
+func (a *app) mayLoad(ctx context.Context, config *pgx.ConnConfig, source string, yes bool) (what string, err error) {
 	servers, local := serversOf(config)
-	name := "the database " + config.Database + " on " + strings.Join(servers, ", ")
-	a.say(fmt.Sprintf("the load is for %s (%s)", name, source))
+	what = fmt.Sprintf("the database %s on %s (%s)", config.Database, strings.Join(servers, ", "), source)
 	switch {
 	case local || yes:
-		return nil
+		return what, nil
 	case !isTerminal(os.Stdin) || !isTerminal(a.stderr):
-		return fmt.Errorf("%s is not on this machine: --yes loads it all the same; where %s is not set, a throwaway is loaded", name, source)
+		return what, fmt.Errorf("%s is not on this machine: --yes loads it all the same; where %s is not set, a throwaway is loaded", what, source)
 	}
-	return a.confirm(ctx, os.Stdin)
+	return what, a.confirm(ctx, os.Stdin, what)
 }
 
 // confirm asks on stderr, and returns nil if the answer is yes.
-func (a *app) confirm(ctx context.Context, in io.Reader) error {
-	_, _ = fmt.Fprint(a.stderr, "pglimit: it is not on this machine, and slows down whoever depends on it. Load it? [y/N] ")
+func (a *app) confirm(ctx context.Context, in io.Reader, what string) error {
+	_, _ = fmt.Fprintf(a.stderr, "pglimit: %s is not on this machine, and a load slows down whoever depends on it. Load it? [y/N] ", what)
 	answered := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(in).ReadString('\n') // none is no

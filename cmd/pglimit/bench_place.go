@@ -36,7 +36,8 @@ func (a *app) findBenchPlace(ctx context.Context, connections int, yes bool) (pl
 		if place.own, err = a.poolConfig(); err != nil {
 			return place, err
 		}
-		if err := a.mayLoad(ctx, place.own.ConnConfig, source, yes); err != nil {
+		what, err := a.mayLoad(ctx, place.own.ConnConfig, source, yes)
+		if err != nil {
 			return place, err
 		}
 		pool, err := a.pool(ctx) // its error says well why a server cannot be reached
@@ -44,6 +45,7 @@ func (a *app) findBenchPlace(ctx context.Context, connections int, yes bool) (pl
 			return place, err
 		}
 		pool.Close()
+		a.say("the load is for " + what)
 		place.source = "the database of " + source
 		place.database = a.loadConfig(place.own)
 		return place, nil

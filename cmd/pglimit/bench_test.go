@@ -227,7 +227,7 @@ func TestBenchAsksBeforeItLoadsAServerElsewhere(t *testing.T) {
 			args := append(strings.Fields(command), "--database-url", url)
 			code, _, stderr := call(t.Context(), args...)
 			if asks := strings.Contains(stderr, "on this machine: --yes"); code != 2 || asks != elsewhere ||
-				!strings.Contains(stderr, "the load is for the database app on ") || strings.Contains(stderr, "secret") {
+				asks != strings.Contains(stderr, "pglimit: the database app on ") || strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, "secret") {
 				t.Errorf("%s of %s: %d, %s", command, url, code, stderr)
 			}
 			if _, _, stderr := call(t.Context(), append(args, "--yes")...); strings.Contains(stderr, "--yes") || !strings.Contains(stderr, "cannot connect") {
@@ -237,14 +237,14 @@ func TestBenchAsksBeforeItLoadsAServerElsewhere(t *testing.T) {
 	}
 	for answer, yes := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "n\n": false, "": false, "maybe": false} {
 		var stderr bytes.Buffer
-		if err := (&app{stderr: &stderr}).confirm(t.Context(), strings.NewReader(answer)); (err == nil) != yes || !strings.Contains(stderr.String(), "[y/N]") {
+		if err := (&app{stderr: &stderr}).confirm(t.Context(), strings.NewReader(answer), "it"); (err == nil) != yes || !strings.Contains(stderr.String(), "[y/N]") {
 			t.Errorf("after %q: %v, %s", answer, err, stderr.String())
 		}
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	silent, _ := io.Pipe()
-	if err := (&app{stderr: io.Discard}).confirm(ended, silent); !errors.Is(err, context.Canceled) {
+	if err := (&app{stderr: io.Discard}).confirm(ended, silent, "it"); !errors.Is(err, context.Canceled) {
 		t.Errorf("after Ctrl-C: %v", err)
 	}
 }

@@ -144,7 +144,7 @@ func panels(instances []string, limit pglimit.Limit) []panel {
 		},
 		{
 			Title: "Write-ahead log", Unit: "kB per second", Lines: []string{"of the whole server"},
-			Caption: "What a grant makes durable, and replicas receive. A denial adds nothing.",
+			Caption: "What grants write, and what replicas receive. A denial adds nothing.",
 			values: ofDatabase(1, func(now, before *reading) []*float64 {
 				return perSecond(now, before, (now.database.WAL-before.database.WAL)/1000)
 			}),

@@ -58,7 +58,7 @@ func TestUsersLeave(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			go l.Run(ctx)
-			time.Sleep(29 * time.Second)
+			<-time.After(29 * time.Second)
 			if got := l.Users(); got != 1 {
 				t.Errorf("%d users before the time is over", got)
 			}
@@ -67,7 +67,7 @@ func TestUsersLeave(t *testing.T) {
 				form.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 				l.ServeHTTP(httptest.NewRecorder(), form)
 			}
-			time.Sleep(2 * time.Second)
+			<-time.After(2 * time.Second)
 			if got := l.Users(); got != want {
 				t.Errorf("set %t: %d users after it", set, got)
 			}
