@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -130,6 +134,11 @@ func TestTheNumbersOfTheDatabase(t *testing.T) {
 		t.Error("a cleanup ran that nobody started")
 	}
 
+	// With an index on what it changes, an update is not HOT.
+	run(t, pool, `create index on pglimit.upsert (full_ns)`)
+	run(t, pool, `update pglimit.upsert set full_ns = full_ns + 1 where key = 'a'`)
+	become(t, pool, map[string]float64{"updates_total upsert": 5, "hot_updates_total upsert": 4})
+
 	run(t, pool, `vacuum pglimit.upsert`)
 	if err := migrations.SetStorage(t.Context(), pool, migrations.Unlogged); err != nil {
 		t.Fatal(err)
@@ -176,14 +185,89 @@ func TestLocksAreCounted(t *testing.T) {
 		_, err := limiter.Allow(t.Context(), "k")
 		decided <- err
 	}()
-	become(t, pool, map[string]float64{"lock_waiters": 1})
+	// Somebody waits for the whole table. A lock that is waited for is not held.
+	table := make(chan error, 1)
+	go func() {
+		_, err := pool.Exec(t.Context(), `do 'begin lock table pglimit.upsert in share mode; end'`)
+		table <- err
+	}()
+	become(t, pool, map[string]float64{"lock_waiters": 2, "locks ShareLock": 0})
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-decided; err != nil {
+	if err := errors.Join(<-decided, <-table); err != nil {
 		t.Error(err)
 	}
 	become(t, pool, map[string]float64{"lock_waiters": 0, "locks RowExclusiveLock": 0})
+}
+
+// Tables of a database that was copied from another one have the same numbers in pg_locks.
+func TestLocksOfAnotherDatabaseAreNotCounted(t *testing.T) {
+	t.Parallel()
+	pool, urlFor := newDatabase(t)
+	if err := migrations.Up(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	config := pool.Config().ConnConfig
+	pool.Close() // nobody may use what is copied
+	run(t, shop.pool, "create database "+config.Database+"_copy template "+config.Database)
+	url := urlFor(config.User)
+	copied := newPool(t, strings.Replace(url, config.Database, config.Database+"_copy", 1))
+	tx, err := copied.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	const lock = "lock table pglimit.upsert in exclusive mode"
+	if _, err := tx.Exec(t.Context(), lock); err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan error, 1)
+	go func() {
+		_, err := copied.Exec(t.Context(), "do 'begin "+lock+"; end'")
+		waits <- err
+	}()
+	become(t, copied, map[string]float64{"locks ExclusiveLock": 1, "lock_waiters": 1})
+	if got := numbers(t, newPool(t, url), nil); got["locks ExclusiveLock"] != 0 || got["lock_waiters"] != 0 {
+		t.Errorf("of another database: %v", got)
+	}
+	if err := errors.Join(tx.Rollback(t.Context()), <-waits); err != nil {
+		t.Error(err)
+	}
+}
+
+// blocked is a database that does not answer until it is released.
+type blocked struct {
+	asked    atomic.Int32
+	released chan struct{}
+}
+
+func (b *blocked) Query(context.Context, string, ...any) (pgx.Rows, error) {
+	b.asked.Add(1)
+	<-b.released
+	return nil, errors.New("released")
+}
+
+// Anybody who reaches /metrics may ask, and takes no more than one connection from the decisions.
+func TestScrapesShareTheQueries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := &blocked{released: make(chan struct{})}
+		collector, metrics := promlimit.NewDatabase(db, nil), make(chan prometheus.Metric, 10)
+		var scrapes sync.WaitGroup
+		for range cap(metrics) {
+			scrapes.Go(func() { collector.Collect(metrics) })
+		}
+		synctest.Wait()
+		if asked := db.asked.Load(); asked != 1 {
+			t.Errorf("%d queries", asked)
+		}
+		close(db.released)
+		scrapes.Wait()
+		if len(metrics) != cap(metrics) {
+			t.Errorf("%d scrapes have a number", len(metrics))
+		}
+	})
 }
 
 // A role sees what its rights let it see, and the rest does not fail.

@@ -21,6 +21,9 @@ func benchRunsTheSuite(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	page := filepath.Join(t.TempDir(), "bench.html")
 	r := c.run(t, append([]string{"bench", "--scenario", "suite", "--report", page}, benchQuick...)...).exits(t, 0)
+	if said := "pglimit: the load is for the database "; !strings.HasPrefix(r.stderr, said) {
+		t.Errorf("before anything else it says %q: %s", said, r.stderr)
+	}
 	lines := strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n")
 	if len(lines) > 72 { // 60, unless a short run of a busy machine has verdicts that need a line of their own
 		t.Errorf("%d lines:\n%s", len(lines), r.stdout)

@@ -69,6 +69,8 @@ func cliRefusesWrongCommandLines(t *testing.T, c cli) {
 		{`takes no arguments`, []string{"cleanup", "now"}},
 		{`--interval is 0s`, []string{"cleanup", "--interval", "0"}},
 		{`--grace is -1s`, []string{"cleanup", "--grace", "-1s"}},
+		{`--metrics goes without --once`, []string{"cleanup", "--once", "--metrics", ":9187"}},
+		{`--metrics is "9187": it must be host:port`, []string{"cleanup", "--metrics", "9187"}},
 	} {
 		c.run(t, test.args...).fails(t, test.says)
 	}

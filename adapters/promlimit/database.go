@@ -9,12 +9,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
 )
 
 // Database exports what the schema pglimit costs the database: see [NewDatabase].
 type Database struct {
-	db     Querier
-	logger *slog.Logger
+	db      Querier
+	logger  *slog.Logger
+	reading singleflight.Group
 }
 
 var _ prometheus.Collector = (*Database)(nil)
@@ -34,7 +36,8 @@ type Querier interface {
 //   - the deadlocks of the whole database, and the WAL of the whole server.
 //
 // If that takes longer than two seconds, or fails, the gauge pglimit_database_up is 0 and the others
-// are missing. The logger hears why; nil: nothing is logged.
+// are missing. The logger hears why; nil: nothing is logged. Scrapes at the same time share the queries,
+// so however many there are, they use one connection.
 //
 // One for each database is enough, in any process. If several instances export the same numbers, take
 // their maximum. For several databases in one process, register each with a label of its own:
@@ -43,7 +46,7 @@ func NewDatabase(db Querier, logger *slog.Logger) *Database {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Database{db, logger}
+	return &Database{db: db, logger: logger}
 }
 
 const (
@@ -128,16 +131,17 @@ func (*Database) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (d *Database) Collect(metrics chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
-	defer cancel()
-	read, err := d.read(ctx)
-	if err != nil {
-		d.logger.ErrorContext(ctx, "pglimit: the numbers of the database could not be read for a scrape", "error", err)
-		metrics <- up.is(0)
-		return
-	}
-	metrics <- up.is(1)
-	for _, metric := range read {
+	read, _, _ := d.reading.Do("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
+		defer cancel()
+		read, err := d.read(ctx)
+		if err != nil {
+			d.logger.ErrorContext(ctx, "pglimit: the numbers of the database could not be read for a scrape", "error", err)
+			return []prometheus.Metric{up.is(0)}, nil
+		}
+		return append(read, up.is(1)), nil
+	})
+	for _, metric := range read.([]prometheus.Metric) {
 		metrics <- metric
 	}
 }

@@ -117,7 +117,7 @@ func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, wo
 	if restart && a.namesServer() {
 		return measured, usagef(cmd, "--restart is for a throwaway server: name no database")
 	}
-	place, err := a.findBenchPlace(ctx, connections)
+	place, err := a.findBenchPlace(ctx, connections, b.yes)
 	defer a.leave(place, &err)
 	if err != nil {
 		return measured, err
@@ -157,7 +157,7 @@ func reserve(name string) (unused func(), err error) {
 
 func (a *app) writeReport(name string, measured result.Report) error {
 	var page strings.Builder
-	if err := report.Write(&page, measured, text.Advice(measured)); err != nil {
+	if err := report.Write(&page, measured, text.Headline(measured), text.Advice(measured)); err != nil {
 		return fmt.Errorf("--report: %w", err)
 	}
 	if err := os.WriteFile(name, []byte(page.String()), 0o644); err != nil { //nolint:gosec // a page for others to read

@@ -31,6 +31,7 @@ type benchFlags struct {
 	unlogged   bool
 	details    bool
 	report     string
+	yes        bool
 	fail       []string
 
 	// own is a load of the user's own, before flags change it, and onlyOwn says that there is
@@ -63,6 +64,7 @@ func (b *benchFlags) addTo(cmd *cobra.Command) {
 	flags.StringSliceVar(&b.strategies, "strategies", names, "`NAMES` of the strategies to run")
 	flags.BoolVar(&b.published, "published", false, "also run the write-up's three statements as published, for comparison")
 	flags.StringVar(&b.report, "report", "", "write an HTML report with pictures to this `FILE`; it needs no network to be read")
+	flags.BoolVar(&b.yes, "yes", false, "load a database that is named and not on this machine, without asking")
 	complete(cmd, "strategies", cobra.FixedCompletions(append(names, publishedNames()...), cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "report", cobra.FixedCompletions([]string{"html"}, cobra.ShellCompDirectiveFilterFileExt))
 }

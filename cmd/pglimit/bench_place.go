@@ -28,20 +28,25 @@ type benchPlace struct {
 	restart  func(context.Context) error
 }
 
-// findBenchPlace returns the database that the user named, or else a throwaway server,
-// migrated. The caller must call leave, also after an error.
-func (a *app) findBenchPlace(ctx context.Context, connections int) (place benchPlace, err error) {
+// findBenchPlace returns the database that the user named, and agrees to load, or else a throwaway
+// server, migrated. The caller must call leave, also after an error.
+func (a *app) findBenchPlace(ctx context.Context, connections int, yes bool) (place benchPlace, err error) {
 	if a.namesServer() {
 		_, source := a.connString()
+		if place.own, err = a.poolConfig(); err != nil {
+			return place, err
+		}
+		what, err := a.mayLoad(ctx, place.own.ConnConfig, source, yes)
+		if err != nil {
+			return place, err
+		}
 		pool, err := a.pool(ctx) // its error says well why a server cannot be reached
 		if err != nil {
 			return place, err
 		}
 		pool.Close()
+		a.say("the load is for " + what)
 		place.source = "the database of " + source
-		if place.own, err = a.poolConfig(); err != nil {
-			return place, err
-		}
 		place.database = a.loadConfig(place.own)
 		return place, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -210,6 +211,41 @@ func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("bench %s: exit code %d, stdout %q, stderr %q; want one line with %q", args, code, stdout, stderr, want)
 		}
+	}
+}
+
+// DATABASE_URL may be that of production: nothing connects there before somebody says yes.
+func TestBenchAsksBeforeItLoadsAServerElsewhere(t *testing.T) {
+	t.Parallel()
+	for url, elsewhere := range map[string]bool{
+		"postgres://u:secret@db.invalid:5432/app":               true,
+		"postgres://u:secret@localhost:1,db.invalid:5432/app":   true,
+		"postgres://u:secret@127.0.0.1:1,[::1]:1/app":           false,
+		"host=/nosuch user=u password=secret dbname=app port=1": false,
+	} {
+		for _, command := range []string{"bench", "bench capacity"} {
+			args := append(strings.Fields(command), "--database-url", url)
+			code, _, stderr := call(t.Context(), args...)
+			if asks := strings.Contains(stderr, "on this machine: --yes"); code != 2 || asks != elsewhere ||
+				asks != strings.Contains(stderr, "pglimit: the database app on ") || strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, "secret") {
+				t.Errorf("%s of %s: %d, %s", command, url, code, stderr)
+			}
+			if _, _, stderr := call(t.Context(), append(args, "--yes")...); strings.Contains(stderr, "--yes") || !strings.Contains(stderr, "cannot connect") {
+				t.Errorf("%s of %s with --yes: %s", command, url, stderr)
+			}
+		}
+	}
+	for answer, yes := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "n\n": false, "": false, "maybe": false} {
+		var stderr bytes.Buffer
+		if err := (&app{stderr: &stderr}).confirm(t.Context(), strings.NewReader(answer), "it"); (err == nil) != yes || !strings.Contains(stderr.String(), "[y/N]") {
+			t.Errorf("after %q: %v, %s", answer, err, stderr.String())
+		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	silent, _ := io.Pipe()
+	if err := (&app{stderr: io.Discard}).confirm(ended, silent, "it"); !errors.Is(err, context.Canceled) {
+		t.Errorf("after Ctrl-C: %v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -24,7 +25,8 @@ Any number of instances may run, here or inside services: one of them does each
 run. What happens is logged to stderr (as JSON with --output json). After Ctrl-C
 or SIGTERM the exit code is 0. It is 2 if the database cannot be connected to at
 the start or is not migrated; later failures are logged, and the next run tries
-again.
+again. With --metrics it exports what the tables cost and when it ran, for
+Prometheus, where no instance of "pglimit serve" or of a service does.
 
 With --once it prints what was removed. The exit code is 2 if anything failed,
 and 0 if another run is under way, which then does the work.`
@@ -37,6 +39,7 @@ type cleanupFlags struct {
 	pause     time.Duration
 	timeout   time.Duration
 	grace     time.Duration
+	metrics   string
 }
 
 func newCleanupCommand(a *app) *cobra.Command {
@@ -47,6 +50,7 @@ func newCleanupCommand(a *app) *cobra.Command {
 		Long:  cleanupLong,
 		Example: lines(
 			"pglimit cleanup --interval 5m",
+			"pglimit cleanup --metrics :9187",
 			"pglimit cleanup --once --output json",
 		),
 		Args:              noArgs,
@@ -74,8 +78,9 @@ func newCleanupCommand(a *app) *cobra.Command {
 	flags.DurationVar(&f.pause, "pause", 10*time.Millisecond, "`TIME` between two batches, on average; 0 for none")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest `TIME` of a batch: one that takes longer is tried again at half the size")
 	flags.DurationVar(&f.grace, "grace", 10*time.Second, "`TIME` that the batch under way may still take when told to stop (not with --once); 0 for none")
+	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS` to answer GET /metrics on: host:port, or :port for everybody who reaches this machine; not with --once")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log runs that removed nothing, too")
-	noFiles(cmd, "interval", "batch-size", "pause", "timeout", "grace")
+	noFiles(cmd, "interval", "batch-size", "pause", "timeout", "grace", "metrics")
 	return cmd
 }
 
@@ -91,6 +96,11 @@ func (f cleanupFlags) check() error {
 		return fmt.Errorf("--timeout is %v: it must be longer than zero", f.timeout)
 	case f.grace < 0:
 		return fmt.Errorf("--grace is %v: it must not be negative", f.grace)
+	case f.metrics != "" && f.once:
+		return errors.New("--metrics goes without --once: Prometheus finds nobody when the run is over")
+	}
+	if _, _, err := net.SplitHostPort(f.metrics); f.metrics != "" && err != nil {
+		return fmt.Errorf("--metrics is %q: it must be host:port, such as 127.0.0.1:9187, or :port for everybody who reaches this machine", f.metrics)
 	}
 	return nil
 }
@@ -144,6 +154,13 @@ func (a *app) clean(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) err
 	cleaner, err := cleanup.New(pool, strategies.All(), config)
 	if err != nil {
 		return err
+	}
+	if f.metrics != "" {
+		stop, err := serveMetrics(ctx, f.metrics, pool, log)
+		if err != nil {
+			return err
+		}
+		defer stop()
 	}
 	if err := cleaner.Start(ctx); err != nil {
 		return err

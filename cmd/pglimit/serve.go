@@ -130,7 +130,7 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) error {
 // serveOn answers until ctx ends. Then nothing uses the pool any more.
 func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Limit, tokens []string, f *serveFlags) (err error) {
 	log := a.logger(0)
-	server, err := serve.New(serve.Config{Limits: limits, Pool: pool, Tokens: tokens, Logger: log})
+	server, err := serve.New(serve.Config{Limits: limits, Pool: pool, Database: pool, Tokens: tokens, Logger: log})
 	if err != nil {
 		return err
 	}

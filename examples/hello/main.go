@@ -43,7 +43,10 @@ func main() {
 	// Behind a load balancer say so, or all clients are one: httplimit.Proxies{Count: 1}.
 	limit := httplimit.New(limiter, httplimit.Config{Key: httplimit.ClientIP(httplimit.Proxies{})})
 	http.HandleFunc("/hello", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello\n")) })
-	server := &http.Server{Addr: "localhost:8080", Handler: limit(http.DefaultServeMux), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{
+		Addr: "localhost:8080", Handler: limit(http.DefaultServeMux),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: 30 * time.Second,
+	}
 	check(server.ListenAndServe())
 }
 

@@ -2,7 +2,10 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +65,42 @@ func TestCompose(t *testing.T) {
 		if _, there := compose.Services[name]; !there || port != "8080" {
 			t.Errorf("there is no %s", target)
 		}
+	}
+}
+
+// What an image is built from leaves out the history, and nothing that the programs need.
+func TestDockerignore(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../.dockerignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	needed, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
+		`{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}{{range .EmbedFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}`, ".", "../../cmd/pglimit").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ignored := strings.Fields(regexp.MustCompile(`(?m)^#.*`).ReplaceAllString(string(text), ""))
+	ours := 0
+	for file := range strings.Lines(string(needed)) {
+		path, is := strings.CutPrefix(strings.TrimSpace(file), root+"/")
+		if !is {
+			continue
+		}
+		ours++
+		for _, pattern := range ignored {
+			end, anywhere := strings.CutPrefix(pattern, "**/")
+			if anywhere && strings.HasSuffix(path, strings.TrimPrefix(end, "*")) || path == pattern || strings.HasPrefix(path, pattern+"/") {
+				t.Errorf("%s leaves out %s", pattern, path)
+			}
+		}
+	}
+	if ours < 100 || !slices.Contains(ignored, ".git") {
+		t.Errorf("%d files are needed, and %q left out", ours, ignored)
 	}
 }
 

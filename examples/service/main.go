@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
@@ -47,7 +48,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.Lookup("database-url").DefValue = "" // its password is not for the help
 	listen := flags.String("listen", "127.0.0.1:8081", "`address` to serve on; a second instance takes the next port")
 	users := -1
-	flags.Func("load", "make requests as so many `users` do, and let the page change how many; 0: none at first (default 50 on a throwaway Postgres, else no load)", func(text string) (err error) {
+	flags.Func("load", "make requests as so many `users` do, and let the page change how many; 0: none at first (default 50 for half a minute on a throwaway Postgres, else no load)", func(text string) (err error) {
 		users, err = load.ParseUsers(text)
 		return err
 	})
@@ -98,7 +99,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		})
 		to := config.ConnConfig
 		say(out, "using the database of %s, %s on %s: migrating its schema pglimit, and cleaning up there", from, to.Database, net.JoinHostPort(to.Host, strconv.Itoa(int(to.Port))))
-		return serve(ctx, *database, listeners, users, out)
+		return serve(ctx, *database, listeners, users, 0, out)
 	}
 	say(out, "no database is named (--database-url, DATABASE_URL): starting a throwaway Postgres")
 	url, remove, err := throwaway(ctx)
@@ -113,15 +114,17 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		say(out, "the throwaway Postgres was removed")
 	}()
 	say(out, "buckets: psql '%s' -c 'select * from pglimit.buckets'", url)
+	lasts := time.Duration(0)
 	if users < 0 {
-		users = 50
+		users, lasts = 50, 30*time.Second
+		say(out, "50 users make requests for half a minute; set how many there are on the page, to go on")
 	}
-	return serve(ctx, url, listeners, users, out)
+	return serve(ctx, url, listeners, users, lasts, out)
 }
 
 // serve runs an instance per listener, and the page about them, until ctx ends or one of them
-// fails. The load begins when the database is migrated.
-func serve(ctx context.Context, database string, listeners []net.Listener, users int, out io.Writer) error {
+// fails. The load begins when the database is migrated: see [load.New].
+func serve(ctx context.Context, database string, listeners []net.Listener, users int, lasts time.Duration, out io.Writer) error {
 	var services []*service
 	var shown []live.Instance
 	var endpoints []string
@@ -140,7 +143,7 @@ func serve(ctx context.Context, database string, listeners []net.Listener, users
 	config := live.Config{Pool: services[0].pool, Limit: limit, Instances: shown}
 	makeLoad := func(context.Context) {}
 	if users >= 0 {
-		l, err := load.New(users, endpoints...)
+		l, err := load.New(users, lasts, endpoints...)
 		if err != nil {
 			return err
 		}

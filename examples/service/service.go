@@ -49,7 +49,12 @@ func newService(ctx context.Context, database string) (*service, error) {
 }
 
 func (s *service) open(ctx context.Context, database string) (err error) {
-	if s.pool, err = pgxpool.New(ctx, database); err != nil {
+	config, err := pgxpool.ParseConfig(database)
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 12 // 5 for each limiter, and 2 for the cleanup: see docs/operations.md
+	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
 	}
 	// Each instance has a Cleaner. One of them does each run.
@@ -125,7 +130,8 @@ func (s *service) serve(ctx context.Context, listener net.Listener) error {
 	defer stop()
 	preparing.Go(func() { s.prepare(preparation) })
 
-	server := &http.Server{Handler: s.mux, ReadHeaderTimeout: 5 * time.Second}
+	// Behind a gateway, IdleTimeout has to be longer than the gateway keeps connections.
+	server := &http.Server{Handler: s.mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: 30 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {

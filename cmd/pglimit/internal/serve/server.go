@@ -32,10 +32,11 @@ import (
 
 // Config of a [Server].
 type Config struct {
-	Limits []Limit      // at least one, each name once
-	Pool   pglimit.Pool // stays the caller's
-	Tokens []string     // one of them is needed below /v1; none: anybody may ask
-	Logger *slog.Logger
+	Limits   []Limit           // at least one, each name once
+	Pool     pglimit.Pool      // stays the caller's
+	Database promlimit.Querier // the same pool, for the metrics of the database
+	Tokens   []string          // one of them is needed below /v1; none: anybody may ask
+	Logger   *slog.Logger
 }
 
 // Server answers requests. Make one with [New], and [Server.Run] it.
@@ -83,13 +84,13 @@ func New(config Config) (*Server, error) {
 		s.tokens = append(s.tokens, sha256.Sum256([]byte(token)))
 	}
 	requests := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "pglimit_http_request_duration_seconds",
+		Name:    "http_request_duration_seconds", // as most services call theirs, and the dashboard
 		Help:    "HTTP requests, from the header to the answer, with the time that a request waited for its tokens.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
-	}, []string{"path", "code"})
+	}, []string{"handler", "code"})
 	registry := prometheus.NewRegistry()
 	for _, collector := range []prometheus.Collector{
-		promlimit.New(all...), trips, requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		promlimit.New(all...), trips, promlimit.NewDatabase(config.Database, config.Logger), requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := registry.Register(collector); err != nil {
 			return nil, err
@@ -108,7 +109,7 @@ func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler)
 		"/v1/refund": s.refund,
 		"/v1/settle": s.settle,
 	} {
-		mux.Handle(path, promhttp.InstrumentHandlerDuration(requests.MustCurryWith(prometheus.Labels{"path": path}), s.post(answer)))
+		mux.Handle(path, promhttp.InstrumentHandlerDuration(requests.MustCurryWith(prometheus.Labels{"handler": path}), s.post(answer)))
 	}
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, "application/json", map[string]string{"status": "ok"})

@@ -199,8 +199,8 @@ func TestMetricsCountAndTellNoKey(t *testing.T) {
 		`pglimit_allowed_total{limiter="login",source="database",strategy="memory"} 1`,
 		`pglimit_denied_total{limiter="login",source="database",strategy="memory"} 1`,
 		`pglimit_round_trip_duration_seconds_count{limiter="login",operation="take",outcome="ok",strategy="memory"} 2`,
-		`pglimit_http_request_duration_seconds_count{code="200",path="/v1/allow"} 2`,
-		`pglimit_http_request_duration_seconds_count{code="404",path="/v1/allow"} 1`,
+		`http_request_duration_seconds_count{code="200",handler="/v1/allow"} 2`,
+		`http_request_duration_seconds_count{code="404",handler="/v1/allow"} 1`,
 		`go_goroutines `, `process_open_fds `,
 	} {
 		if !strings.Contains(text, line) {

@@ -174,6 +174,8 @@ func (p *Page) page(w http.ResponseWriter, _ *http.Request) {
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
+	stream := http.NewResponseController(w)
+	_ = stream.SetReadDeadline(time.Time{})                            // the server's ReadTimeout would end it
 	last, _ := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64) // none: 0
 	for {
 		samples, changed, ended := p.after(last)
@@ -183,7 +185,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 			}
 			last = s.id
 		}
-		if err := http.NewResponseController(w).Flush(); err != nil || ended {
+		if err := stream.Flush(); err != nil || ended {
 			return
 		}
 		select {

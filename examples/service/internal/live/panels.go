@@ -85,17 +85,10 @@ func panels(instances []string, limit pglimit.Limit) []panel {
 			},
 		},
 		{
-			Title: "Time to a grant", Unit: "seconds", Log: true, Lines: []string{"p50", "p99"},
-			Caption: "In the HTTP handler. A line that keeps rising is a queue that grows.",
+			Title: "Time to an answer", Unit: "seconds", Log: true, Lines: []string{"grant, p50", "grant, p99", "denial, p99"},
+			Caption: "In the HTTP handler. A line that keeps rising is a queue that grows. Bad if refusing a request costs more than serving it.",
 			values: func(now, _ *reading) []*float64 {
-				return []*float64{percentile(now.grants, 50), percentile(now.grants, 99)}
-			},
-		},
-		{
-			Title: "Time to a denial", Unit: "seconds", Log: true, Lines: []string{"p50", "p99"},
-			Caption: "Bad if refusing a request costs more than serving it.",
-			values: func(now, _ *reading) []*float64 {
-				return []*float64{percentile(now.denials, 50), percentile(now.denials, 99)}
+				return []*float64{percentile(now.grants, 50), percentile(now.grants, 99), percentile(now.denials, 99)}
 			},
 		},
 		{
@@ -142,11 +135,18 @@ func panels(instances []string, limit pglimit.Limit) []panel {
 			}),
 		},
 		{
-			Title: "Writes", Unit: "per second", Lines: []string{"updates", "HOT updates", "WAL, in kB"},
+			Title: "Writes", Unit: "rows per second", Lines: []string{"updates", "HOT updates"},
 			Caption: "They follow the grants: a denial writes nothing. HOT updates leave the indexes alone.",
-			values: ofDatabase(3, func(now, before *reading) []*float64 {
+			values: ofDatabase(2, func(now, before *reading) []*float64 {
 				n, b := now.database, before.database
-				return perSecond(now, before, n.Updates-b.Updates, n.HOTUpdates-b.HOTUpdates, (n.WAL-b.WAL)/1000)
+				return perSecond(now, before, n.Updates-b.Updates, n.HOTUpdates-b.HOTUpdates)
+			}),
+		},
+		{
+			Title: "Write-ahead log", Unit: "kB per second", Lines: []string{"of the whole server"},
+			Caption: "What grants write, and what replicas receive. A denial adds nothing.",
+			values: ofDatabase(1, func(now, before *reading) []*float64 {
+				return perSecond(now, before, (now.database.WAL-before.database.WAL)/1000)
 			}),
 		},
 	}

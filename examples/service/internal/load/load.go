@@ -26,16 +26,18 @@ const (
 // Load is some users. It is safe for concurrent use.
 type Load struct {
 	urls  []string
-	users atomic.Int64
+	lasts time.Duration
+	users atomic.Pointer[int]
 }
 
-// New makes a load on the URLs, of so many users: from 0 to MostUsers. It begins with [Load.Run].
-func New(users int, urls ...string) (*Load, error) {
+// New makes a load on the URLs, of so many users: from 0 to MostUsers. It begins with [Load.Run], and
+// lasts so long, or, if that is 0, until Run ends. A number that is set later lasts until Run ends.
+func New(users int, lasts time.Duration, urls ...string) (*Load, error) {
 	if users < 0 || users > MostUsers {
 		return nil, fmt.Errorf("load: there cannot be %d users: from 0 to %d", users, MostUsers)
 	}
-	l := &Load{urls: urls}
-	l.users.Store(int64(users))
+	l := &Load{urls: urls, lasts: lasts}
+	l.users.Store(&users)
 	return l, nil
 }
 
@@ -49,7 +51,7 @@ func ParseUsers(text string) (int, error) {
 }
 
 // Users is how many there are.
-func (l *Load) Users() int { return int(l.users.Load()) }
+func (l *Load) Users() int { return *l.users.Load() }
 
 // ServeHTTP sets the number of users to that of a form, and leads back to the page.
 func (l *Load) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -58,13 +60,17 @@ func (l *Load) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	l.users.Store(int64(users))
+	l.users.Store(&users)
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
 // Run makes requests until ctx ends. A user stays for half a minute; then another one comes, so
 // that there are always new keys, and rows for the cleanup.
 func (l *Load) Run(ctx context.Context) {
+	if l.lasts > 0 {
+		first := l.users.Load()
+		defer time.AfterFunc(l.lasts, func() { l.users.CompareAndSwap(first, new(int)) }).Stop()
+	}
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: mostBusy}}
 	defer client.CloseIdleConnections()
 	var requests sync.WaitGroup

@@ -4,8 +4,10 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -28,7 +30,7 @@ func TestUsers(t *testing.T) {
 	}))
 	defer server.Close()
 
-	l, err := New(MostUsers, server.URL+"/search", server.URL+"/export")
+	l, err := New(MostUsers, 0, server.URL+"/search", server.URL+"/export")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +40,39 @@ func TestUsers(t *testing.T) {
 		t.Errorf("users %v at %v", users, paths)
 	}
 	for _, users := range []int{-1, MostUsers + 1} {
-		if _, err := New(users, server.URL); err == nil {
+		if _, err := New(users, 0, server.URL); err == nil {
 			t.Errorf("there may be %d users", users)
 		}
+	}
+}
+
+// The first users leave when their time is over, unless somebody has set how many there are.
+func TestUsersLeave(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[bool]int{false: 0, true: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := New(1, 30*time.Second, "http://nobody.invalid:port") // whom the client does not ask
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			go l.Run(ctx)
+			<-time.After(29 * time.Second)
+			if got := l.Users(); got != 1 {
+				t.Errorf("%d users before the time is over", got)
+			}
+			if set {
+				form := httptest.NewRequest(http.MethodPost, "/load", strings.NewReader("users=1"))
+				form.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+				l.ServeHTTP(httptest.NewRecorder(), form)
+			}
+			<-time.After(2 * time.Second)
+			if got := l.Users(); got != want {
+				t.Errorf("set %t: %d users after it", set, got)
+			}
+			cancel()
+			synctest.Wait()
+		})
 	}
 }

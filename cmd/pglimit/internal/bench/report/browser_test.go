@@ -27,7 +27,7 @@ import (
 func file(t *testing.T, r result.Report) string {
 	t.Helper()
 	var page bytes.Buffer
-	if err := report.Write(&page, r, advice); err != nil {
+	if err := report.Write(&page, r, headline, advice); err != nil {
 		t.Fatal(err)
 	}
 	name := filepath.Join(t.TempDir(), "report.html")
@@ -141,6 +141,14 @@ func fits(t *testing.T, ctx context.Context) { //nolint:revive // as above
 		do(t, ctx, chromedp.EmulateViewport(width, 900))
 		if wide := evaluate[int64](t, ctx, `document.scrollingElement.scrollWidth`); wide > width {
 			t.Errorf("the page is %d wide on a screen of %d", wide, width)
+		}
+		if width == 1280 { // on a small screen a table may be scrolled
+			const cut = `[...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth).map(e => e.innerText.slice(0, 60) + " by " + (e.scrollWidth - e.clientWidth))`
+			open := `document.querySelectorAll("details").forEach(d => { d.open = true }), `
+			if tables := evaluate[[]string](t, ctx, open+cut); len(tables) > 0 {
+				t.Errorf("columns are cut: %q", tables)
+			}
+			evaluate[int](t, ctx, `document.querySelectorAll("details").forEach(d => { d.open = false }), 0`)
 		}
 		for _, fault := range evaluate[[]string](t, ctx, `[...document.querySelectorAll("svg.plot")].flatMap(svg => {
 			const frame = svg.getBoundingClientRect(), title = svg.querySelector("title").textContent

@@ -59,7 +59,7 @@ func sweepRate(all []result.Capacity) chart.Lines {
 
 func sweepP99(all []result.Capacity) chart.Lines {
 	return chart.Lines{
-		ID: "c-2", Title: "p99 by callers (closed loop)",
+		ID: "c-2", Title: "p99 by callers",
 		Caption: "What the callers pay for it: 99 of 100 requests took no longer. It rises with the queue in front of the server.",
 		X:       byCallers, Y: chart.Axis{Label: "p99 of a request", Unit: chart.Micros, Scale: chart.Log},
 		Series: capacitySeries(all, sweep, func(p result.CapacityPoint) chart.Point {

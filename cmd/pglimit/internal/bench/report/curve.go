@@ -28,7 +28,7 @@ var (
 
 func (c curve) draw(a *album, id, number string) chart.Picture {
 	l := chart.Lines{
-		ID: id, Title: a.title(number, c.title), Caption: c.caption,
+		ID: id, Title: titled(number, c.title), Caption: c.caption,
 		X: chart.Axis{Label: "percent that were no slower", Unit: chart.Percent, Scale: chart.Percentile},
 		Y: chart.Axis{Label: c.label, Unit: chart.Micros, Scale: chart.Log},
 	}

@@ -27,6 +27,9 @@ func facts(r result.Report) []fact {
 	if !r.Started.IsZero() {
 		add("Started", r.Started.Format("2 January 2006, 15:04:05 MST"), false)
 	}
+	if loop := oneLoop(r); loop != "" {
+		add("Loop", loop+": "+map[string]string{"closed": "callers, "}[loop]+loops[loop], false)
+	}
 	server := r.Server.Source
 	if r.Server.Version != "" {
 		server = strings.TrimSuffix("PostgreSQL "+r.Server.Version+", "+r.Server.Source, ", ")

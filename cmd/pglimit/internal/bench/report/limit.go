@@ -48,7 +48,7 @@ func (limitPicture) draw(a *album, id, number string) chart.Picture {
 	for _, bound := range bounds {
 		l.Limits = append(l.Limits, chart.Limit{Y: float64(bound), Label: label + count(bound)})
 	}
-	l.Title = a.title(number, "Tokens granted in each "+each+", against the limit")
+	l.Title = titled(number, "Tokens granted in each "+each+", against the limit")
 	l.Caption = "The most that any one key was granted. " + allowed + " The warm-up is there too."
 	return l
 }

@@ -34,8 +34,8 @@ func loads(scenarios []result.Scenario) []load {
 	return rows
 }
 
-// words say the load in one or two sentences.
-func words(p result.Parameters) string {
+// words say the load in one or two sentences. The loop is explained where it is not the same everywhere.
+func words(p result.Parameters, explain bool) string {
 	instances := plural(p.Instances, "instance")
 	asks := ""
 	if p.Limit != "" {
@@ -47,10 +47,21 @@ func words(p result.Parameters) string {
 	if bad := trouble(p); bad != "none" {
 		asks += " Trouble on purpose: " + bad + "."
 	}
-	if p.Loop == "open" {
-		return fmt.Sprintf("Open loop: requests arrive on a schedule, whether or not earlier ones have been answered: %s, to %s.", arrivals(p), instances) + asks
+	switch {
+	case p.Loop == "open" && explain:
+		return fmt.Sprintf("Open loop: %s: %s, to %s.", loops["open"], arrivals(p), instances) + asks
+	case p.Loop == "open":
+		return fmt.Sprintf("Requests arrive at %s, to %s.", arrivals(p), instances) + asks
+	case explain:
+		return fmt.Sprintf("Closed loop: %s on %s, %s.", plural(p.Callers, "caller"), instances, loops["closed"]) + asks
 	}
-	return fmt.Sprintf("Closed loop: %s on %s, each asking again when it has its answer.", plural(p.Callers, "caller"), instances) + asks
+	return fmt.Sprintf("%s on %s.", plural(p.Callers, "caller"), instances) + asks
+}
+
+// loops, and what they are.
+var loops = map[string]string{
+	"open":   "requests arrive on a schedule, whether or not earlier ones have been answered",
+	"closed": "each asking again when it has its answer",
 }
 
 // arrivals of an open loop.

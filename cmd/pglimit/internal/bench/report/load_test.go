@@ -20,15 +20,18 @@ func TestLoadInWords(t *testing.T) {
 		DurationSeconds: 90, Combining: true, Leases: true, AddedLatencySeconds: 0.002, LockedShare: 0.01, RestartAfterSeconds: 5,
 	}
 	for _, c := range []struct {
-		p    result.Parameters
-		want string
+		p       result.Parameters
+		explain bool
+		want    string
 	}{
-		{closed, "Closed loop: 1 caller on 1 instance, each asking again when it has its answer. The limit of 20,000 keys, zipf 1.1: 10/1s."},
-		{open, "Open loop: requests arrive on a schedule, whether or not earlier ones have been answered: 10 to 100/s for 60 s, then 100/s for 30 s (constant), to 2 instances." +
+		{closed, false, "1 caller on 1 instance. The limit of 20,000 keys, zipf 1.1: 10/1s."},
+		{result.Parameters{Loop: "open", RPS: 55, Instances: 1}, false, "Requests arrive at 55/s, to 1 instance."},
+		{closed, true, "Closed loop: 1 caller on 1 instance, each asking again when it has its answer. The limit of 20,000 keys, zipf 1.1: 10/1s."},
+		{open, true, "Open loop: requests arrive on a schedule, whether or not earlier ones have been answered: 10 to 100/s for 60 s, then 100/s for 30 s (constant), to 2 instances." +
 			" The limit of 1 key: 10/1s, tokens asked for: 1 for 90 % of the requests, 5 for 10 % of the requests. The stages that are on: combining, leases." +
 			" Trouble on purpose: each round trip takes 2 ms more, 1 % of the keys are held locked, the server restarts after 5 s."},
 	} {
-		if got := plainSpaces(words(c.p)); got != c.want {
+		if got := plainSpaces(words(c.p, c.explain)); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)
 		}
 	}

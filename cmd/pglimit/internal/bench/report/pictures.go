@@ -99,13 +99,10 @@ func (a *album) draw(all []numbered) ([]template.HTML, error) {
 	return figures, nil
 }
 
-// title with its number, and with the loop, without which no latency can be judged.
-func (a *album) title(number, text string) string {
+// title with its number.
+func titled(number, text string) string {
 	if number != "" {
-		text = number + ". " + text
-	}
-	if a.scenario.Parameters.Loop != "" {
-		text += " (" + a.scenario.Parameters.Loop + " loop)"
+		return number + ". " + text
 	}
 	return text
 }

@@ -57,9 +57,6 @@ func TestTwelvePanelsInTheWriteUpsOrder(t *testing.T) {
 		if number, _, numbered := strings.Cut(p.title, ". "); numbered {
 			numbers = append(numbers, number)
 		}
-		if !strings.HasSuffix(p.title, " (open loop)") {
-			t.Errorf("%q does not say which loop", p.title)
-		}
 	}
 	want := strings.Fields("1a 1b 2a 2b 3a 3b 4 5 6 7 8 9 10 11 12")
 	if !slices.Equal(numbers, want) {
@@ -76,26 +73,26 @@ func TestTablesHaveTheFiguresOfTheRuns(t *testing.T) {
 		title string
 		of    func(result.Run, int) float64
 	}{
-		{"1b. Longest time to a denial (open loop)", func(r result.Run, i int) float64 { return r.Series[i].Denials.Max }},
-		{"2a. Time to a grant, p99 (open loop)", func(r result.Run, i int) float64 { return r.Series[i].Grants.P99 }},
-		{"3b. Mean time to a denial (open loop)", func(r result.Run, i int) float64 { return r.Series[i].Denials.Mean }},
-		{"10. Requests denied over time (open loop)", func(r result.Run, i int) float64 { return float64(r.Series[i].Denied) / 5 }},
-		{"9. Requests granted so far (open loop)", func(r result.Run, i int) float64 {
+		{"1b. Longest time to a denial", func(r result.Run, i int) float64 { return r.Series[i].Denials.Max }},
+		{"2a. Time to a grant, p99", func(r result.Run, i int) float64 { return r.Series[i].Grants.P99 }},
+		{"3b. Mean time to a denial", func(r result.Run, i int) float64 { return r.Series[i].Denials.Mean }},
+		{"10. Requests denied over time", func(r result.Run, i int) float64 { return float64(r.Series[i].Denied) / 5 }},
+		{"9. Requests granted so far", func(r result.Run, i int) float64 {
 			var n int64
 			for _, p := range r.Series[:i+1] {
 				n += p.Granted
 			}
 			return float64(n)
 		}},
-		{"Deadlocks since the start (open loop)", func(r result.Run, i int) float64 {
+		{"Deadlocks since the start", func(r result.Run, i int) float64 {
 			var n int64
 			for _, p := range r.Series[:i+1] {
 				n += *p.Deadlocks
 			}
 			return float64(n)
 		}},
-		{"Write-ahead log over time (open loop)", func(r result.Run, i int) float64 { return float64(*r.Series[i].WALBytes) / 5 }},
-		{"Round trips over time (open loop)", func(r result.Run, i int) float64 { return float64(r.Series[i].RoundTrips) / 5 }},
+		{"Write-ahead log over time", func(r result.Run, i int) float64 { return float64(*r.Series[i].WALBytes) / 5 }},
+		{"Round trips over time", func(r result.Run, i int) float64 { return float64(r.Series[i].RoundTrips) / 5 }},
 	} {
 		p := find(t, all, c.title)
 		if len(p.table) != 121 {
@@ -123,7 +120,7 @@ func TestTablesHaveTheFiguresOfTheRuns(t *testing.T) {
 // Tokens of the busiest key are drawn beside what its limit allows.
 func TestLimitIsDrawn(t *testing.T) {
 	t.Parallel()
-	p := find(t, pictures(t, seven()), "Tokens granted in each 10\u00a0s, against the limit (open loop)")
+	p := find(t, pictures(t, seven()), "Tokens granted in each 10\u00a0s, against the limit")
 	if !strings.Contains(p.text, `class="limit"`) || !strings.Contains(p.text, "the limit: at most 6") {
 		t.Error("there is no line for the limit")
 	}
@@ -138,7 +135,7 @@ func TestLimitIsDrawn(t *testing.T) {
 
 func TestTwoLimitsAreToldApart(t *testing.T) {
 	t.Parallel()
-	p := find(t, pictures(t, twoLimits()), "Tokens granted in each 10\u00a0s, against the limit (open loop)")
+	p := find(t, pictures(t, twoLimits()), "Tokens granted in each 10\u00a0s, against the limit")
 	for _, want := range []string{
 		">at most 1,000,001<", ">at most 1,100,000<",
 		": 1,000,001 for exclusion_range; 1,100,000 for token_bucket, upsert, for_update_nowait. No line may cross its own.",
@@ -166,7 +163,7 @@ func TestWhatDidNotHappenIsSaid(t *testing.T) {
 	if strings.Contains(write(t, loud), "No request failed") {
 		t.Error("it is said that nothing failed, although something did")
 	}
-	find(t, pictures(t, loud), "Requests failed over time (open loop)")
+	find(t, pictures(t, loud), "Requests failed over time")
 	for i := range quiet.Runs {
 		quiet.Runs[i].Deadlocks = nil
 	}

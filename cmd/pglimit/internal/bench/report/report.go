@@ -2,6 +2,7 @@
 // and nothing from elsewhere.
 //
 //	report.go     the page and its sections
+//	answer.go     the picture at the top: which strategy, and by how much
 //	facts.go      what was run on what
 //	load.go       a load in words
 //	summary.go    the table of a scenario; criterion.go the write-up's own measure;
@@ -34,21 +35,24 @@ var (
 	//go:embed page.css
 	pageCSS string
 
-	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"parts": parts}).Parse(pageText))
+	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"parts": parts, "clauses": clauses}).Parse(pageText))
 )
 
-// Write writes the report with its recommendation, which is one paragraph per string, and
-// may be empty. It is in UTF-8, and under 1 MB for a run of ten minutes with seven
+// Write writes the report: first the headline, then the recommendation, which is one paragraph per
+// string. Both may be empty. It is in UTF-8, and under 1 MB for a run of ten minutes with seven
 // strategies.
-func Write(w io.Writer, r result.Report, advice []string) error {
+func Write(w io.Writer, r result.Report, headline string, advice []string) error {
 	p := page{
-		Title: title(r), ChartCSS: chart.CSS(), PageCSS: template.CSS(pageCSS), //nolint:gosec // the text is embedded
+		Title: title(r), Headline: headline, Loop: oneLoop(r), ChartCSS: chart.CSS(), PageCSS: template.CSS(pageCSS), //nolint:gosec // the text is embedded
 		Advice: advice, Interrupted: r.Interrupted, Facts: facts(r), Loads: loads(r.Scenarios),
 	}
-	if err := p.addSections(r.Groups()); err != nil {
+	if err := p.addSections(r.Groups(), p.Loop); err != nil {
 		return err
 	}
 	var err error
+	if p.Answer, err = answer(r); err != nil {
+		return err
+	}
 	if p.Capacity, err = newCapacity(r.Capacity); err != nil {
 		return err
 	}
@@ -62,7 +66,9 @@ func Write(w io.Writer, r result.Report, advice []string) error {
 
 // page is what the template shows.
 type page struct {
-	Title             string
+	Title, Headline   string
+	Loop              string // of all scenarios: open or closed. Empty: they differ
+	Answer            template.HTML
 	ChartCSS, PageCSS template.CSS
 	Advice            []string
 	Interrupted       bool
@@ -93,10 +99,10 @@ type pictures struct {
 	Figures      []template.HTML
 }
 
-func (p *page) addSections(groups []result.Group) error {
+func (p *page) addSections(groups []result.Group, loop string) error {
 	byName := map[string]*section{}
 	for i, g := range groups {
-		s, err := newSection("s"+strconv.Itoa(i+1), g)
+		s, err := newSection("s"+strconv.Itoa(i+1), g, loop)
 		if err != nil {
 			return err
 		}
@@ -111,10 +117,10 @@ func (p *page) addSections(groups []result.Group) error {
 	return nil
 }
 
-func newSection(id string, g result.Group) (*section, error) {
+func newSection(id string, g result.Group, loop string) (*section, error) {
 	a := newAlbum(id, g)
 	s := &section{
-		ID: id, Title: heading(g.Scenario), About: g.Scenario.About, Load: words(g.Scenario.Parameters),
+		ID: id, Title: heading(g.Scenario), About: g.Scenario.About, Load: words(g.Scenario.Parameters, loop == ""),
 		Summary: newSummary(g), Failures: failures(g), Criterion: newCriterion(g), Statements: statements(g),
 		Quiet: a.quiet(), Thinned: a.thinned(),
 	}
@@ -132,6 +138,39 @@ func newSection(id string, g result.Group) (*section, error) {
 
 // parts of a name, between which a line may break.
 func parts(name string) []string { return strings.SplitAfter(name, "_") }
+
+// clauses of a paragraph, which are read more easily in a line each: they end with a semicolon or a full
+// stop that is in no parentheses.
+func clauses(paragraph string) (lines []string) {
+	depth, begin := 0, 0
+	for i, c := range paragraph {
+		switch {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case depth == 0 && (strings.HasPrefix(paragraph[i:], "; ") || strings.HasPrefix(paragraph[i:], ". ")):
+			lines = append(lines, paragraph[begin:i])
+			begin = i + 2
+		}
+	}
+	return append(lines, paragraph[begin:])
+}
+
+// oneLoop is the loop of all scenarios. Empty: they differ, it is not known, or capacity was measured,
+// which has both.
+func oneLoop(r result.Report) (loop string) {
+	if len(r.Capacity) > 0 {
+		return ""
+	}
+	for i, s := range r.Scenarios {
+		if i > 0 && s.Parameters.Loop != loop {
+			return ""
+		}
+		loop = s.Parameters.Loop
+	}
+	return loop
+}
 
 // heading begins with a capital letter.
 func heading(s result.Scenario) string {

@@ -17,7 +17,7 @@ import (
 func write(t *testing.T, r result.Report) string {
 	t.Helper()
 	var page bytes.Buffer
-	if err := report.Write(&page, r, advice); err != nil {
+	if err := report.Write(&page, r, headline, advice); err != nil {
 		t.Fatal(err)
 	}
 	return page.String()
@@ -129,7 +129,7 @@ func TestHostileNamesAreText(t *testing.T) {
 		r.Runs[i].Audit.Verdict = hostile
 	}
 	var page bytes.Buffer
-	if err := report.Write(&page, r, []string{hostile}); err != nil {
+	if err := report.Write(&page, r, hostile, []string{hostile}); err != nil {
 		t.Fatal(err)
 	}
 	text := page.String()
@@ -172,7 +172,7 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, errPipe }
 
 func TestWriteSaysThatItCouldNot(t *testing.T) {
 	t.Parallel()
-	if err := report.Write(brokenPipe{}, resulttest.Capacity(), nil); !errors.Is(err, errPipe) {
+	if err := report.Write(brokenPipe{}, resulttest.Capacity(), "", nil); !errors.Is(err, errPipe) {
 		t.Errorf("got %v, want %v", err, errPipe)
 	}
 }
@@ -182,7 +182,8 @@ func TestTop(t *testing.T) {
 	page := write(t, seven())
 	at := -1
 	for _, text := range []string{
-		"<h2 id=\"recommendation\">", advice[0], advice[1], "<h2 id=\"what\">", "pglimit bench --scenario write-up --published --report write-up.html",
+		"(open loop)", "<h1>" + headline + "</h1>", `<figure class="chart" id="answer">`, "<h2 id=\"recommendation\">", advice[0], "for_update_nowait is only for code that must not change<br>How sure",
+		"<nav", "How to read", "<h2 id=\"s1\">", "<h2 id=\"what\">", "pglimit bench --scenario write-up --published --report write-up.html",
 		"20 November 2026", "PostgreSQL 17.6 (Debian 17.6-1.pgdg12&#43;1), a throwaway server of this machine", "synchronous_commit = on",
 		"8 CPUs, linux/amd64", "pglimit v0.4.0, go1.26.8", "5/s for 3\u00a0min, then 50/s for 3\u00a0min, then 100/s for 4\u00a0min (poisson); at most 256 callers, 2 instances, 16 connections",
 	} {
@@ -199,6 +200,51 @@ func TestTop(t *testing.T) {
 	r.Interrupted = true
 	if !strings.Contains(write(t, r), "The bench was interrupted") {
 		t.Error("an interrupted run is not called so")
+	}
+}
+
+// The loop is said once, not in the title of each picture, unless the loads differ in it.
+func TestTheLoopIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	for name, of := range fixtures {
+		for _, loop := range []string{"open", "closed"} {
+			if said := regexp.MustCompile(`<(h1|p class="kind"|strong)>[^<]*\(`+loop+` loop\)`).FindAllString(write(t, of()), -1); len(said) > 1 {
+				t.Errorf("%s: %q", name, said)
+			}
+		}
+	}
+	mixed := resulttest.Report()
+	mixed.Scenarios[0].Parameters.Loop = "open"
+	page := write(t, mixed)
+	if strings.Contains(page, "closed loop)") || !strings.Contains(page, "Open loop: ") || !strings.Contains(page, "Closed loop: ") || !strings.Contains(page, `<th scope="col">loop`) {
+		t.Error("two loops are not told apart")
+	}
+}
+
+// The picture at the top has how fast each strategy was beside the best, over all loads.
+func TestTheAnswer(t *testing.T) {
+	t.Parallel()
+	r := resulttest.Report()
+	r.Scenarios = slices.DeleteFunc(r.Scenarios, func(s result.Scenario) bool { return s.StagesOf != "" })[:2]
+	pace := map[string][2]float64{"token_bucket": {1000, 400}, "upsert": {500, 200}, "for_update_nowait": {1000, 100}, "exclusion_range": {250, 400}}
+	for i, run := range r.Runs {
+		for j, s := range r.Scenarios {
+			if s.Name == run.Scenario {
+				at := pace[run.Strategy][j]
+				r.Runs[i].GrantsPerSecond, r.Runs[i].DenialsPerSecond, r.Runs[i].DecisionsPerSecond, r.Runs[i].Contended = at, at, at, 0
+			}
+		}
+	}
+	table := find(t, pictures(t, r), "How fast each strategy was, beside the fastest").table
+	for i, want := range [][]string{{"token_bucket", "100", "100", "100"}, {"upsert", "50", "50", "50"}, {"for_update_nowait", "50", "25", "100"}, {"exclusion_range", "50", "25", "100"}} {
+		if !slices.Equal(table[i+1], want) {
+			t.Errorf("got %q, want %q", table[i+1], want)
+		}
+	}
+	for name, want := range map[string]string{"write-up": "Tokens granted, of what a perfect limiter would have granted", "capacity": "The highest rate of each strategy"} {
+		if got := pictures(t, fixtures[name]())[0].title; got != want {
+			t.Errorf("%s begins with %q", name, got)
+		}
 	}
 }
 

@@ -102,8 +102,8 @@ func TestCapacity(t *testing.T) {
 		}
 	}
 	all := pictures(t, r)
-	if len(all) != 3 {
-		t.Fatalf("there are %d pictures, want 3", len(all))
+	if len(all) != 4 {
+		t.Fatalf("there are %d pictures, want 4", len(all))
 	}
 	if rows := find(t, all, "Decisions per second by callers (closed loop)").table; len(rows) != 8 || rows[1][0] != "1" || rows[7][0] != "64" {
 		t.Errorf("the sweep is %v", rows)

@@ -160,7 +160,7 @@ func share(n int64, i interval) float64 {
 
 func (t timeline) draw(a *album, id, number string) chart.Picture {
 	l := chart.Lines{
-		ID: id, Title: a.title(number, t.title), Caption: t.caption + a.either(t.open, t.closed),
+		ID: id, Title: titled(number, t.title), Caption: t.caption + a.either(t.open, t.closed),
 		X:       chart.Axis{Label: "time since the start", Unit: chart.Seconds},
 		Y:       chart.Axis{Label: t.label, Unit: t.unit, Scale: t.scale},
 		Changes: a.changes(),

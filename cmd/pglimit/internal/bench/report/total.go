@@ -74,7 +74,7 @@ func ofRequests(n int64, r result.Run) float64 {
 }
 
 func (t total) draw(a *album, id, number string) chart.Picture {
-	b := chart.Bars{ID: id, Title: a.title(number, t.title), Caption: t.caption + a.either(t.open, t.closed), Label: t.label, Unit: t.unit}
+	b := chart.Bars{ID: id, Title: titled(number, t.title), Caption: t.caption + a.either(t.open, t.closed), Label: t.label, Unit: t.unit}
 	if t.last != nil {
 		b.NoteLabel = "end"
 	}

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,23 +22,62 @@ type advice struct {
 // Advice says which strategy to take, why, and how sure that is: a paragraph each, the most
 // important first. There is none if nothing was measured.
 func Advice(r result.Report) []string {
-	a := advice{Evidence: compare.EvidenceOf(r), report: r}
-	if len(a.Base) == 0 {
-		return nil
-	}
+	a := adviceOn(r)
 	paragraphs := []string{a.ruledOut()}
-	if l := a.Base[0]; len(a.Base) == 1 && l.Scenario.AtMost > 0 && len(a.Names) > 1 {
-		return sentences(append(paragraphs, a.bound(), a.equals(l)))
-	}
-	if len(a.Candidates) == 0 {
+	switch {
+	case len(a.Base) == 0:
+		return nil
+	case a.byBound():
+		return sentences(append(paragraphs, a.bound(), a.equals(a.Base[0])))
+	case len(a.Candidates) == 0:
 		return sentences(append(paragraphs, a.bound(), a.certainty()))
 	}
-	a.Choice = a.Choose()
-	a.take = a.Strategy
+	return sentences(append(paragraphs, a.choice(), a.many(), a.hot(), a.bound(), a.stages(), a.others(), a.certainty()))
+}
+
+func adviceOn(r result.Report) advice {
+	a := advice{Evidence: compare.EvidenceOf(r), report: r}
+	if len(a.Candidates) > 0 && !a.byBound() {
+		a.Choice = a.Choose()
+		a.take = a.Strategy
+	}
 	if a.take == "" && slices.Contains(a.Between, compare.Default) {
 		a.take = compare.Default
 	}
-	return sentences(append(paragraphs, a.choice(), a.many(), a.hot(), a.bound(), a.stages(), a.others(), a.certainty()))
+	return a
+}
+
+// byBound says that what counts is whether each kept to the write-up's number of tokens.
+func (a advice) byBound() bool {
+	return len(a.Base) == 1 && a.Base[0].Scenario.AtMost > 0 && len(a.Names) > 1
+}
+
+// Headline is the advice in one line: which strategy. It is empty if nothing was measured.
+func Headline(r result.Report) string {
+	a := adviceOn(r)
+	switch {
+	case len(r.Capacity) > 0:
+		best := slices.MaxFunc(r.Capacity, func(x, y result.Capacity) int { return cmp.Compare(x.Rate, y.Rate) })
+		if best.Rate == 0 {
+			return "No strategy kept p99 under the bound"
+		}
+		return fmt.Sprintf("%s keeps p99 under %s up to the highest rate, %s/s", best.Strategy, Micros(best.P99Bound), Count(int64(best.Rate)))
+	case len(a.Base) == 0:
+		return ""
+	case a.byBound():
+		return a.bound()
+	case len(a.Candidates) == 0:
+		return "No strategy can be recommended: all had faults"
+	case len(a.Names) == 1:
+		return "Only " + a.take + " was run"
+	case a.take == "":
+		return "Nothing decides between " + strings.Join(a.Between, ", ")
+	case a.Strategy == "":
+		return "Nothing decides: take the default, " + a.take
+	case len(a.Base) == 1:
+		return "For this load take " + a.take
+	}
+	return "Take " + a.take
 }
 
 // sentences leaves out what is empty.

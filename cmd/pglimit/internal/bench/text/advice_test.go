@@ -270,6 +270,29 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
+// The headline of the report says in one line what the advice says first.
+func TestHeadline(t *testing.T) {
+	t.Parallel()
+	one := func(f float64) []float64 { return []float64{f} }
+	bounded := func(s *result.Scenario, _ *result.Run) { s.AtMost = 300 }
+	for want, r := range map[string]result.Report{
+		"":                             {},
+		"Take b":                       fabricated(manyUsers(speeds{"a": one(100), "b": one(200)}), hotKey(speeds{"a": one(100), "b": one(300)})),
+		"For this load take b":         fabricated(manyUsers(speeds{"a": one(100), "b": one(300)})),
+		"Only a was run":               fabricated(manyUsers(speeds{"a": one(100)})),
+		"Nothing decides between a, b": fabricated(manyUsers(speeds{"a": one(100), "b": one(110)})),
+		"Nothing decides: take the default, token_bucket": fabricated(manyUsers(speeds{"a": one(100), "token_bucket": one(110), "c": one(20)})),
+		"At most 300 tokens: all kept to it":              fabricated(loadOf("write-up", result.ByDecisions, 1, speeds{"a": one(100), "b": one(100)}, bounded)),
+		"b keeps p99 under 10.0 ms up to the highest rate, 900/s": {Capacity: []result.Capacity{
+			{Strategy: "a", P99Bound: 10_000, Rate: 800}, {Strategy: "b", P99Bound: 10_000, Rate: 900},
+		}},
+	} {
+		if got := Headline(r); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func TestAdviceIsTheSameEachTime(t *testing.T) {
 	t.Parallel()
 	of := speeds{"a": {100, 90}, "b": {100, 90}, "c": {100, 90}, "d": {50}}

@@ -1,0 +1,173 @@
+package deploy_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/pglimit/ratelimit/migrations"
+)
+
+// start a program on the database, and return the URL that it says it listens on.
+func start(t *testing.T, database, binary string, listens *regexp.Regexp, args ...string) (url string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+database)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() }) // t.Context has ended, and with it the process
+	var said strings.Builder
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		said.WriteString(lines.Text() + "\n")
+		if found := listens.FindStringSubmatch(lines.Text()); found != nil {
+			go func() {
+				for lines.Scan() { // a full pipe would stop it
+				}
+			}()
+			return "http://" + found[1]
+		}
+	}
+	t.Fatalf("%s %v ended:\n%s", binary, args, said.String())
+	return ""
+}
+
+// look at what the programs are made of. "go test" repeats a result that it has kept only if the files
+// that the test has looked at are the same, and does not see those that a test compiles.
+func look(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && entry.Name() == ".git" {
+			return fs.SkipDir
+		}
+		if err == nil && !entry.IsDir() {
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask and return what is answered.
+func ask(t *testing.T, method, url, body string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-User", "ann")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// scrapeOf a program.
+func scrapeOf(t *testing.T, url string) scraped {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(ask(t, http.MethodGet, url+"/metrics", "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newScraped(maps.Values(families))
+}
+
+// One scrape of whatever runs pglimit feeds every alert and every panel. The cleanup has no limiter:
+// it feeds those about the database.
+func TestEveryWayToRunFeedsAlertsAndDashboard(t *testing.T) {
+	t.Parallel()
+	look(t)
+	folder := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", folder, "../cmd/pglimit", "../examples/service").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	pool, urlFor := newDatabase(t)
+	if err := migrations.Up(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	command, service := filepath.Join(folder, "pglimit"), filepath.Join(folder, "service")
+	database, listens := urlFor(pool.Config().ConnConfig.User), regexp.MustCompile(`listen=(\S+)`)
+	ways := map[string]string{
+		"cleanup": start(t, database, command, listens, "cleanup", "--metrics", "127.0.0.1:0"),
+		"serve":   start(t, database, command, listens, "serve", "--listen", "127.0.0.1:0", "--limit", "api=1/1h"),
+		"service": start(t, database, service, regexp.MustCompile(`metrics http://(\S+)/metrics`), "--listen", "127.0.0.1:0"),
+	}
+	use := map[string]func(){
+		"cleanup": func() {},
+		"serve": func() {
+			ask(t, http.MethodPost, ways["serve"]+"/v1/allow?denied=429", `{"limiter":"api","key":"ann"}`)
+		},
+		"service": func() { ask(t, http.MethodGet, ways["service"]+"/search", "") },
+	}
+	everything, ofDatabase := expressions(t, readDashboard(t)), map[string]string{}
+	for where, expr := range everything {
+		if strings.HasPrefix(where, "The tables: ") {
+			ofDatabase[where] = expr
+		}
+	}
+	for _, r := range readRules(t) {
+		if everything[r.Alert] = r.Expr; r.Group == "pglimit-database" {
+			ofDatabase[r.Alert] = r.Expr
+		}
+	}
+	if len(ofDatabase) < 20 {
+		t.Errorf("of the database there are %d expressions", len(ofDatabase))
+	}
+	for way, url := range ways {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			wanted := everything
+			if way == "cleanup" {
+				wanted = ofDatabase
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			for { // until something was granted, something was denied, and the cleanup has run
+				use[way]()
+				s, faults := scrapeOf(t, url), []string(nil)
+				for where, expr := range wanted {
+					for _, fault := range s.faults(expr) {
+						faults = append(faults, where+": "+fault)
+					}
+				}
+				if len(faults) == 0 {
+					return
+				}
+				select {
+				case <-time.After(50 * time.Millisecond):
+				case <-ctx.Done():
+					slices.Sort(faults)
+					t.Fatal(strings.Join(faults, "\n"))
+				}
+			}
+		})
+	}
+}
