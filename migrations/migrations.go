@@ -99,9 +99,8 @@ func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 
 // DownTo undoes every migration above the version, the last applied first.
 //
-// DownTo 0 leaves nothing behind: it also removes the schema, and the extension
-// btree_gist if that came with it (if others use the extension by now, it moves to the
-// schema public). If the role may not create schemas, an administrator made this one: it
+// DownTo 0 also removes the schema. The extension btree_gist stays, because others may use
+// it by now. If the role may not create schemas, an administrator made this one: it
 // stays, empty. If it holds objects of others, they and the schema stay, and the error
 // names them; everything of pglimit is gone then.
 func DownTo(ctx context.Context, pool *pgxpool.Pool, version int64, opts ...Option) error {
