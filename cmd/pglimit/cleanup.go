@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,7 +23,8 @@ database's clock steps back by more than that.
 
 Any number of instances may run, here or inside services: one of them does each
 run. What happens is logged to stderr (as JSON with --output json). After Ctrl-C
-or SIGTERM the exit code is 0. It is 2 if the database cannot be connected to at
+or SIGTERM the exit code is 0. After SIGHUP it is 129, so that a service manager
+starts it again: it reads no file. It is 2 if the database cannot be connected to at
 the start or is not migrated; later failures are logged, and the next run tries
 again.
 
@@ -159,6 +161,10 @@ func (a *app) clean(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) err
 		return err
 	}
 	log.Info("pglimit cleanup stopped")
+	var ended endedBySignal
+	if errors.As(context.Cause(ctx), &ended) && ended.Signal == syscall.SIGHUP {
+		return ended
+	}
 	return failed
 }
 
