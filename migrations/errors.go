@@ -34,6 +34,7 @@ const (
 	undefinedFile         = "58P01" // the same, in older servers
 	cannotConnectNow      = "57P03" // the server is starting or stopping
 	tooManyConnections    = "53300"
+	readOnlyTransaction   = "25006"
 	noSuchStatement       = "26000"
 	duplicateStatement    = "42P05"
 )

@@ -73,7 +73,12 @@ func inTransaction(ctx context.Context, db handle.Handle, o options, do func(*se
 	// Read committed: each statement after the lock sees what the last holder did.
 	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	if err != nil {
-		return fail("cannot begin a transaction", err)
+		f := fail("cannot begin a transaction", err)
+		// A standby refuses to begin one that may write.
+		if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && (pgErr.Code == featureNotSupported || pgErr.Code == readOnlyTransaction) {
+			f.advice = "this server is a standby, which cannot be changed: connect to the primary (several hosts in the URL, and target_session_attrs=read-write)"
+		}
+		return f
 	}
 	defer func() {
 		// Also if ctx is cancelled; after the commit it has no effect. If it fails, the

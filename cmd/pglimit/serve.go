@@ -140,6 +140,9 @@ func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Li
 		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	if address := (*net.AddrError)(nil); errors.As(err, &address) {
+		return fmt.Errorf("--listen is %q: %s: write it like 127.0.0.1:8080, or :8080 for everybody who reaches this machine", f.listen, address.Err)
+	}
 	if err != nil {
 		return fmt.Errorf("--listen %s: %w", f.listen, err)
 	}
