@@ -10,6 +10,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -67,11 +68,16 @@ func New[D DB, S rate.Sweeper](db D, strategies []S, config Config) (*Cleaner, e
 			return nil, fmt.Errorf("cleanup: strategy %d is nil", i)
 		}
 	}
-	locker, err := newLocker(handle.Of(db), LockerConfig{Interval: config.Interval})
+	from := handle.Of(db)
+	locker, err := newLocker(from, LockerConfig{Interval: config.Interval})
 	if err != nil {
 		return nil, err
 	}
-	return newCleaner(handle.Of(db).Session(), locker, sweepers, config), nil
+	on := session.OnPool(from.Pool)
+	if from.SQL != nil {
+		on = session.OnSQLDB(from.SQL)
+	}
+	return newCleaner(on, locker, sweepers, config), nil
 }
 
 func newCleaner(session rate.Session, locker locker, strategies []rate.Sweeper, config Config) *Cleaner {

@@ -8,61 +8,50 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
-
-	"github.com/pglimit/ratelimit/internal/session"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // DB is a pool of pgx, or a *sql.DB with pgx's driver, github.com/jackc/pgx/v5/stdlib.
 type DB interface{ *pgxpool.Pool | *sql.DB }
 
-// Handle is one of the two.
+// Handle is one of the two; the other is nil.
 type Handle struct {
-	pool *pgxpool.Pool
-	db   *sql.DB
+	Pool *pgxpool.Pool
+	SQL  *sql.DB
 }
 
 // Of returns the Handle of db.
 func Of[D DB](db D) Handle {
 	switch db := any(db).(type) {
 	case *pgxpool.Pool:
-		return Handle{pool: db}
+		return Handle{Pool: db}
 	case *sql.DB:
-		return Handle{db: db}
+		return Handle{SQL: db}
 	}
 	return Handle{}
 }
 
 // IsNil says whether it was made of a nil.
-func (h Handle) IsNil() bool { return h.pool == nil && h.db == nil }
+func (h Handle) IsNil() bool { return h.Pool == nil && h.SQL == nil }
 
 // MaxConns is how many connections there may be at once, zero if as many as are asked for.
 func (h Handle) MaxConns() int {
-	if h.db != nil {
-		return h.db.Stats().MaxOpenConnections
+	if h.SQL != nil {
+		return h.SQL.Stats().MaxOpenConnections
 	}
-	return int(h.pool.Config().MaxConns)
-}
-
-// Session sends each call on a free connection.
-func (h Handle) Session() rate.Session {
-	if h.db != nil {
-		return session.OnSQLDB(h.db)
-	}
-	return session.OnPool(h.pool)
+	return int(h.Pool.Config().MaxConns)
 }
 
 // Acquire returns a connection that is the caller's until release is called. One that is broken then, or
 // in a transaction, is not used again.
 func (h Handle) Acquire(ctx context.Context) (conn *stdlib.Conn, release func(), err error) {
-	if h.db == nil {
-		acquired, err := stdlib.GetPoolConnector(h.pool).Connect(ctx)
+	if h.SQL == nil {
+		acquired, err := stdlib.GetPoolConnector(h.Pool).Connect(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
 		return acquired.(*stdlib.Conn), func() { _ = acquired.Close() }, nil //nolint:forcetypeassert // see Connect
 	}
-	acquired, err := h.db.Conn(ctx)
+	acquired, err := h.SQL.Conn(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
