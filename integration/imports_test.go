@@ -135,7 +135,9 @@ func TestWhoImportsWhom(t *testing.T) {
 		{
 			"cleanup imports the vocabulary and the sessions at most",
 			func(p string) bool { return isOf(p, cleanup) },
-			func(p string) bool { return isOf(p, ours) && !isOf(p, cleanup, vocabulary, sessions, ours+"/internal/handle") },
+			func(p string) bool {
+				return isOf(p, ours) && !isOf(p, cleanup, vocabulary, sessions, ours+"/internal/handle")
+			},
 			false,
 		},
 		{
