@@ -43,10 +43,7 @@ func TestLibrariesOnDatabaseSQL(t *testing.T) {
 	must(t, err)
 	limiter, cleaner, err := Start(t.Context(), db)
 	must(t, err)
-	defer func() {
-		must(t, limiter.Close(t.Context()))
-		must(t, cleaner.Stop(t.Context()))
-	}()
+	defer func() { must(t, limiter.Close(t.Context())) }()
 
 	onGORM, err := gorm.Open(postgres.New(postgres.Config{Conn: db}), &gorm.Config{})
 	must(t, err)
@@ -74,6 +71,7 @@ func TestLibrariesOnDatabaseSQL(t *testing.T) {
 		}
 	}
 
+	must(t, cleaner.Stop(t.Context())) // its run would be in the way of others
 	// What each of them has, or is, is enough for everything.
 	fromGORM, err := onGORM.DB()
 	must(t, err)
