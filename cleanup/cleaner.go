@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/handle"
 	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -46,10 +46,15 @@ type locker interface {
 	hold(ctx context.Context, job string, onLost func(error)) (gocron.Lock, error)
 }
 
+// DB is what an application has: a *pgxpool.Pool, or a *sql.DB with pgx's driver,
+// github.com/jackc/pgx/v5/stdlib. GORM, sqlx, Bun and ent have a *sql.DB: see
+// pglimit.NewSQL.
+type DB interface{ handle.DB }
+
 // New makes a [Cleaner] for the strategies, usually strategies.All(). It asks Postgres
-// nothing yet. The pool must have room for two connections: one holds the lock while
+// nothing yet. db must have room for two connections: one holds the lock while
 // another sweeps.
-func New[S rate.Sweeper](pool *pgxpool.Pool, strategies []S, config Config) (*Cleaner, error) {
+func New[D DB, S rate.Sweeper](db D, strategies []S, config Config) (*Cleaner, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -63,11 +68,16 @@ func New[S rate.Sweeper](pool *pgxpool.Pool, strategies []S, config Config) (*Cl
 			return nil, fmt.Errorf("cleanup: strategy %d is nil", i)
 		}
 	}
-	locker, err := NewLocker(pool, LockerConfig{Interval: config.Interval})
+	from := handle.Of(db)
+	locker, err := newLocker(from, LockerConfig{Interval: config.Interval})
 	if err != nil {
 		return nil, err
 	}
-	return newCleaner(session.OnPool(pool), locker, sweepers, config), nil
+	on := session.OnPool(from.Pool)
+	if from.SQL != nil {
+		on = session.OnSQLDB(from.SQL)
+	}
+	return newCleaner(on, locker, sweepers, config), nil
 }
 
 func newCleaner(session rate.Session, locker locker, strategies []rate.Sweeper, config Config) *Cleaner {

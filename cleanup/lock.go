@@ -13,6 +13,7 @@ import (
 // server that this process is alive, and this process that it still has the connection.
 type lock struct {
 	tx      pgx.Tx
+	release func() // its connection
 	timeout time.Duration
 
 	stop    chan struct{} // closed: no more heartbeats
@@ -23,9 +24,10 @@ type lock struct {
 	err  error // of Unlock
 }
 
-func keep(tx pgx.Tx, config LockerConfig, onLost func(error)) *lock {
+func keep(tx pgx.Tx, release func(), config LockerConfig, onLost func(error)) *lock {
 	l := &lock{
 		tx:      tx,
+		release: release,
 		timeout: config.Timeout,
 		stop:    make(chan struct{}),
 		beating: make(chan struct{}),
@@ -71,8 +73,8 @@ func (l *lock) Unlock(ctx context.Context) error {
 	l.once.Do(func() {
 		close(l.stop)
 		<-l.beating
-		// Also after a loss: the rollback returns the connection to the pool.
 		err := rollback(ctx, l.tx, l.timeout)
+		l.release()
 		switch {
 		case l.lost != nil:
 			l.err = l.lost

@@ -39,7 +39,7 @@ func (f *fakeTx) Rollback(ctx context.Context) error {
 func TestUnlockEndsTheTransactionAlthoughItsContextIsCancelled(t *testing.T) {
 	t.Parallel()
 	tx := &fakeTx{beats: make(chan struct{}, 2)}
-	l := keep(tx, LockerConfig{Timeout: time.Second, Heartbeat: time.Millisecond}, func(err error) { t.Errorf("lost: %v", err) })
+	l := keep(tx, func() {}, LockerConfig{Timeout: time.Second, Heartbeat: time.Millisecond}, func(err error) { t.Errorf("lost: %v", err) })
 	within(t, "a heartbeat", tx.beats)
 	within(t, "another", tx.beats)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -59,7 +59,7 @@ func TestHeartbeatFindsThatTheLockIsLost(t *testing.T) {
 	broken := errors.New("broken")
 	tx := &fakeTx{beatErr: broken, rollbackErr: errors.New("also broken")}
 	lost := make(chan error, 1)
-	l := keep(tx, LockerConfig{Timeout: time.Second, Heartbeat: time.Millisecond}, func(err error) { lost <- err })
+	l := keep(tx, func() {}, LockerConfig{Timeout: time.Second, Heartbeat: time.Millisecond}, func(err error) { lost <- err })
 	if err := within(t, "OnLost is called", lost); !errors.Is(err, ErrLost) || !errors.Is(err, broken) {
 		t.Errorf("OnLost: got %v, want ErrLost and the cause", err)
 	}
@@ -74,7 +74,7 @@ func TestHeartbeatFindsThatTheLockIsLost(t *testing.T) {
 func TestUnlockFindsThatTheLockIsLost(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	l := keep(&fakeTx{rollbackErr: broken}, LockerConfig{Timeout: time.Second, Heartbeat: time.Hour}, nil)
+	l := keep(&fakeTx{rollbackErr: broken}, func() {}, LockerConfig{Timeout: time.Second, Heartbeat: time.Hour}, nil)
 	if err := l.Unlock(t.Context()); !errors.Is(err, ErrLost) || !errors.Is(err, broken) {
 		t.Errorf("got %v, want ErrLost and the cause", err)
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/internal/handle"
 )
 
 var (
@@ -45,7 +46,7 @@ var _ gocron.Locker = (*Locker)(nil)
 // The lock is released when the run ends or the process dies. If the machine
 // vanishes, the server releases it after four heartbeats without a sign of life.
 type Locker struct {
-	pool   *pgxpool.Pool
+	db     handle.Handle
 	config LockerConfig
 }
 
@@ -94,14 +95,17 @@ func setDefault[T comparable](field *T, value T) {
 // NewLocker makes a [Locker], which needs the migrated schema pglimit. Each lock
 // that is held occupies a connection of the pool, which must have room for two:
 // with one, a job that asks Postgres anything would wait for itself.
-func NewLocker(pool *pgxpool.Pool, config LockerConfig) (*Locker, error) {
+func NewLocker[D DB](db D, config LockerConfig) (*Locker, error) {
+	return newLocker(handle.Of(db), config)
+}
+
+func newLocker(db handle.Handle, config LockerConfig) (*Locker, error) {
 	config = config.withDefaults()
 	switch {
-	case pool == nil:
+	case db.IsNil():
 		return nil, errors.New("cleanup: the pool is nil")
-	case pool.Config().MaxConns < 2:
-		return nil, fmt.Errorf("cleanup: the pool has room for %d connection: give it pool_max_conns=2 at least, one holds the lock while another does the work",
-			pool.Config().MaxConns)
+	case db.MaxConns() == 1:
+		return nil, errors.New("cleanup: the pool has room for 1 connection: give it pool_max_conns=2 (or SetMaxOpenConns(2)) at least, one holds the lock while another does the work")
 	case config.Interval < time.Millisecond:
 		return nil, fmt.Errorf("cleanup: LockerConfig.Interval is %v: it must be at least 1ms, or 0 for one minute", config.Interval)
 	case config.Timeout < 0:
@@ -109,7 +113,7 @@ func NewLocker(pool *pgxpool.Pool, config LockerConfig) (*Locker, error) {
 	case config.Heartbeat < time.Millisecond:
 		return nil, fmt.Errorf("cleanup: LockerConfig.Heartbeat is %v: it must be at least 1ms, or 0 for 15s", config.Heartbeat)
 	}
-	return &Locker{pool: pool, config: config}, nil
+	return &Locker{db: db, config: config}, nil
 }
 
 // Lock claims a run of the job and takes its lock. It returns [ErrNotDue] or [ErrLocked],
@@ -129,7 +133,12 @@ func (l *Locker) claim(ctx context.Context, job string) error {
 	interval := l.config.Interval.Seconds()
 	var claimed pgconn.CommandTag
 	// Who claims at the same time as another is told that it is not due, at READ COMMITTED only.
-	err := pgx.BeginTxFunc(ctx, l.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+	conn, release, err := l.db.Acquire(ctx)
+	if err != nil {
+		return explain("could not claim a run of "+strconv.Quote(job), err)
+	}
+	defer release()
+	err = pgx.BeginTxFunc(ctx, conn.Conn(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
 		claimed, err = tx.Exec(ctx, claimSQL, job, interval, interval/10)
 		return err
 	})
@@ -148,8 +157,13 @@ func (l *Locker) hold(ctx context.Context, job string, onLost func(error)) (gocr
 	defer cancel()
 	// Read committed releases its snapshot after each statement, and a read-only
 	// transaction never gets an id. The pool's defaults may be otherwise.
-	tx, err := l.pool.BeginTx(step, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly})
+	conn, release, err := l.db.Acquire(step)
 	if err != nil {
+		return nil, explain("could not ask for the lock of "+strconv.Quote(job), err)
+	}
+	tx, err := conn.Conn().BeginTx(step, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		release()
 		return nil, explain("could not ask for the lock of "+strconv.Quote(job), err)
 	}
 	silence := strconv.FormatInt((4 * l.config.Heartbeat).Milliseconds(), 10)
@@ -157,10 +171,11 @@ func (l *Locker) hold(ctx context.Context, job string, onLost func(error)) (gocr
 	err = tx.QueryRow(step, lockSQL, job, silence).Scan(&locked, nil, nil)
 	if err == nil && locked {
 		if err = heartbeat(step, tx); err == nil {
-			return keep(tx, l.config, onLost), nil
+			return keep(tx, release, l.config, onLost), nil
 		}
 	}
 	_ = rollback(ctx, tx, l.config.Timeout)
+	release()
 	if err != nil {
 		return nil, explain("could not ask for the lock of "+strconv.Quote(job), err)
 	}

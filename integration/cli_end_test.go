@@ -159,6 +159,15 @@ func cliEndsOnHangup(t *testing.T, c cli) {
 	if stderr := endsSoonBy(t, process, wait, syscall.SIGHUP, 129); stderr != "" {
 		t.Errorf("it complains:\n%s", stderr)
 	}
+
+	// A service that ends with 0 is not started again.
+	c, _ = c.onMigrated(t)
+	signal.Notify(handled, syscall.SIGHUP)
+	process, wait = c.started(t, "cleanup started", "cleanup")
+	signal.Stop(handled)
+	if stderr := endsSoonBy(t, process, wait, syscall.SIGHUP, 129); !strings.Contains(stderr, "cleanup stopped") {
+		t.Errorf("it does not end tidily:\n%s", stderr)
+	}
 }
 
 func cliOutlivesHangupUnderNohup(t *testing.T, c cli) {

@@ -70,7 +70,7 @@ func cliRefusesWrongCommandLines(t *testing.T, c cli) {
 		{`--interval is 0s`, []string{"cleanup", "--interval", "0"}},
 		{`--grace is -1s`, []string{"cleanup", "--grace", "-1s"}},
 		{`--metrics goes without --once`, []string{"cleanup", "--once", "--metrics", ":9187"}},
-		{`--metrics is "9187": it must be host:port`, []string{"cleanup", "--metrics", "9187"}},
+		{`--metrics is "9187": missing port in address: write it like 127.0.0.1:8080`, []string{"cleanup", "--metrics", "9187"}},
 	} {
 		c.run(t, test.args...).fails(t, test.says)
 	}

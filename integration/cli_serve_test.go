@@ -20,6 +20,13 @@ var listens = regexp.MustCompile(`serve started" listen=(\S+)`)
 // serves starts the server on a free port.
 func (c cli) serves(t *testing.T, args ...string) (process *os.Process, url string, wait func() (code int, stderr string)) {
 	t.Helper()
+	process, url, _, wait = c.servesAndSays(t, args...)
+	return process, url, wait
+}
+
+// servesAndSays is serves; said returns its stderr up to now.
+func (c cli) servesAndSays(t *testing.T, args ...string) (process *os.Process, url string, said func() string, wait func() (code int, stderr string)) {
+	t.Helper()
 	log := filepath.Join(t.TempDir(), "log")
 	file, err := os.Create(log)
 	must(t, err)
@@ -36,7 +43,7 @@ func (c cli) serves(t *testing.T, args ...string) (process *os.Process, url stri
 		_ = command.Process.Kill()
 		<-ended
 	})
-	said := func() string {
+	said = func() string {
 		text, err := os.ReadFile(log)
 		must(t, err)
 		return string(text)
@@ -50,7 +57,7 @@ func (c cli) serves(t *testing.T, args ...string) (process *os.Process, url stri
 			t.Fatalf("it does not start:\n%s", said())
 		}
 	}
-	return command.Process, url, func() (int, string) {
+	return command.Process, url, said, func() (int, string) {
 		<-ended
 		return command.ProcessState.ExitCode(), said()
 	}
@@ -139,6 +146,61 @@ func cliServesUntilSIGTERM(t *testing.T, c cli) {
 		where application_name = 'pglimit' and datname = current_database())`)
 }
 
+// SIGHUP reads the files again, without a request lost. Bad ones change nothing.
+func cliServeReadsItsFilesAgain(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	dir := t.TempDir()
+	config, tokens := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "tokens")
+	write := func(name, text string) { must(t, os.WriteFile(name, []byte(text), 0o600)) }
+	write(config, "limiters:\n  old: {limit: 2/1h}\n")
+	write(tokens, "0123456789abcdef\n")
+	process, url, said, wait := c.servesAndSays(t, "--config", config, "--token-file", tokens, "--drain", "0s")
+	asked := func(token, limiter string) (status int) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/allow", strings.NewReader(`{"limiter":"`+limiter+`","key":"k"}`))
+		must(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer "+token)
+		got, err := http.DefaultClient.Do(r)
+		must(t, err)
+		must(t, got.Body.Close())
+		return got.StatusCode
+	}
+	hup := func(says string) {
+		t.Helper()
+		before := strings.Count(said(), says)
+		must(t, process.Signal(syscall.SIGHUP))
+		for begin := time.Now(); strings.Count(said(), says) == before; <-soon(t, 5*time.Millisecond).Done() {
+			if time.Since(begin) > 20*time.Second {
+				t.Fatalf("it does not say %q:\n%s", says, said())
+			}
+		}
+	}
+	wants := func(token, limiter string, status int) {
+		t.Helper()
+		if got := asked(token, limiter); got != status {
+			t.Errorf("%s: %d, not %d", limiter, got, status)
+		}
+	}
+	const first, second = "0123456789abcdef", "fedcba9876543210"
+	wants(first, "old", http.StatusOK)
+	write(config, "limiters:\n  bad: {limit: 5/fortnight}\n")
+	write(tokens, second+"\n")
+	hup("nothing is changed")
+	wants(first, "old", http.StatusOK)
+	write(config, "limiters:\n  new: {limit: 5/1h}\n")
+	write(tokens, "short\n")
+	hup("nothing is changed")
+	wants(first, "old", http.StatusOK)
+	write(tokens, second+"\n")
+	hup("read again")
+	wants(second, "new", http.StatusOK)
+	wants(second, "old", http.StatusNotFound)
+	wants(first, "new", http.StatusUnauthorized)
+	if stderr := endsSoonBy(t, process, wait, syscall.SIGTERM, 0); !strings.Contains(stderr, "fortnight") || !strings.Contains(stderr, "at least 16 characters") {
+		t.Errorf("it says\n%s", stderr)
+	}
+}
+
 func cliServeStartsWithoutDatabase(t *testing.T, c cli) {
 	c, _ = c.on(t)
 	process, url, wait := c.serves(t, "--limit", "api=1/1m", "--no-cleanup", "--drain", "0")
@@ -182,7 +244,8 @@ func cliServeRefuses(t *testing.T, c cli) {
 		{[]string{"--limit", "api=1/s", "--conns", "many"}, "whole number"},
 		{[]string{"--limit", "api=1/s", "--drain", "-1s"}, "--drain is -1s"},
 		{[]string{"--limit", "api=1/s", "--grace", "-1s"}, "--grace is -1s"},
-		{[]string{"--limit", "api=1/s", "--listen", "nowhere"}, "--listen nowhere"},
+		{[]string{"--limit", "api=1/s", "--listen", "8080"}, `--listen is "8080": missing port in address: write it like 127.0.0.1:8080`},
+		{[]string{"--limit", "api=1/s", "--listen", "127.0.0.1:99999"}, "invalid port: write it like"},
 		{[]string{"--limit", "api=1/s", "--token-file", file}, "file, line 2: a token must have at least 16 characters"},
 		{[]string{"--limit", "api=1/s", "--token-file", os.DevNull}, "has no token"},
 		{[]string{"--limit", "api=1/s", "--database-url", "postgres://h:x/y"}, "--database-url"},

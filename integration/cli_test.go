@@ -46,6 +46,7 @@ func TestCLI(t *testing.T) {
 		"cleanup ends at once without migrations":     cliCleanupNeedsMigrations,
 		"serve answers until SIGTERM, loses nothing":  cliServesUntilSIGTERM,
 		"serve starts without its database":           cliServeStartsWithoutDatabase,
+		"serve reads its files again at SIGHUP":       cliServeReadsItsFilesAgain,
 		"serve refuses what it cannot serve":          cliServeRefuses,
 		"the commands of docs/serve.md run":           cliRunsServeDocs,
 		"works behind PgBouncer":                      cliWorksBehindPgBouncer,

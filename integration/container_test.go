@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/testcontainers/testcontainers-go"
-	"github.com/testcontainers/testcontainers-go/log"
 	"github.com/testcontainers/testcontainers-go/modules/postgres"
 
 	"github.com/pglimit/ratelimit/internal/pgserver"
@@ -30,11 +29,19 @@ func startContainer(ctx context.Context) (_ *testServer, err error) {
 			err = fmt.Errorf("testcontainers: %v", odd)
 		}
 	}()
-	log.SetDefault(log.NewNoopLogger()) // what matters is in the errors
 	image := cmp.Or(os.Getenv(envImage), pgserver.DefaultImage)
 	if err := haveImage(ctx, image); err != nil {
 		return nil, err
 	}
+	s, err := runContainer(ctx, image)
+	if err == nil {
+		removeOnSignal(s.halt)
+	}
+	return s, err
+}
+
+// runContainer runs a server of an image that the engine has.
+func runContainer(ctx context.Context, image string) (*testServer, error) {
 	var args []string
 	for name, value := range serverSettings {
 		args = append(args, "-c", name+"="+value)
@@ -48,8 +55,7 @@ func startContainer(ctx context.Context) (_ *testServer, err error) {
 	if err != nil {
 		return nil, errors.Join(err, remove())
 	}
-	removeOnSignal(remove)
-	return &testServer{url: url, what: "in a container of " + image, halt: remove}, nil
+	return &testServer{url: url, what: "in a container of " + image, halt: remove, container: container}, nil
 }
 
 // haveImage returns once the engine has the image.

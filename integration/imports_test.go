@@ -127,15 +127,17 @@ func TestWhoImportsWhom(t *testing.T) {
 			false,
 		},
 		{
-			"migrations imports no sibling",
+			"migrations imports no sibling but the handle of a database",
 			func(p string) bool { return isOf(p, migrations) },
-			func(p string) bool { return isOf(p, ours) && !isOf(p, migrations) },
+			func(p string) bool { return isOf(p, ours) && !isOf(p, migrations, ours+"/internal/handle") },
 			false,
 		},
 		{
 			"cleanup imports the vocabulary and the sessions at most",
 			func(p string) bool { return isOf(p, cleanup) },
-			func(p string) bool { return isOf(p, ours) && !isOf(p, cleanup, vocabulary, sessions) },
+			func(p string) bool {
+				return isOf(p, ours) && !isOf(p, cleanup, vocabulary, sessions, ours+"/internal/handle")
+			},
 			false,
 		},
 		{
@@ -227,7 +229,7 @@ func TestWhoImportsWhom(t *testing.T) {
 func TestNoArrowRunsBack(t *testing.T) {
 	t.Parallel()
 	house := []string{
-		"pglimit/rate", "internal/bucket", "internal/session",
+		"pglimit/rate", "internal/bucket", "internal/session", "internal/handle",
 		"pglimit/internal/registry", "pglimit/internal/wait", "pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/queue", "pglimit/internal/circuit", "pglimit/internal/local",
 		"pglimit",
 		"pglimit/pglimittest",

@@ -7,10 +7,13 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+
+	"github.com/testcontainers/testcontainers-go/log"
 )
 
 func TestMain(m *testing.M) {
 	runMoreAtOnce()
+	log.SetDefault(log.NewNoopLogger()) // of testcontainers: what matters is in the errors
 	code := m.Run()
 	if err := stopServer(); err != nil {
 		fmt.Fprintln(os.Stderr, "integration:", err)

@@ -3,6 +3,7 @@ package integration
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,19 +130,46 @@ func TestForeignObjectKeepsTheSchema(t *testing.T) {
 	must(t, migrations.Up(t.Context(), pool))
 }
 
-// An extension that came with the schema goes with it, unless somebody uses it by now.
-func TestBtreeGistInUseMovesOut(t *testing.T) {
+// Where the extension lives is the operator's: in public, unless it is somewhere already, whatever
+// the role may do there. It stays when pglimit goes.
+func TestBtreeGistIsTheDatabases(t *testing.T) {
 	t.Parallel()
-	pool := migrationPool(t, newDatabase(t))
-	must(t, migrations.Up(t.Context(), pool))
-	run(t, pool, `create table booking (room text, during tstzrange, exclude using gist (room with =, during with &&))`)
-	must(t, migrations.DownTo(t.Context(), pool, 0))
-	if got := texts(t, pool, `select extnamespace::regnamespace::text from pg_extension where extname = 'btree_gist'`); fmt.Sprint(got) != "[public]" {
-		t.Errorf("btree_gist is in %v, not in public", got)
+	for name, c := range map[string]struct{ prepare, want string }{
+		"nobody made it":          {``, "public"},
+		"a schema nobody may use": {`create schema extensions; create extension btree_gist schema extensions; revoke all on schema extensions from public`, "extensions"},
+		"in pglimit":              {`create schema pglimit authorization %[1]s; create extension btree_gist schema pglimit`, "pglimit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := newDatabase(t)
+			admin, role := migrationPool(t, url), newRole(t, url)
+			run(t, admin, strings.ReplaceAll(c.prepare, "%[1]s", role)+`; grant create on database `+admin.Config().ConnConfig.Database+` to `+role)
+			pool := migrationPool(t, url, as(role))
+			must(t, migrations.Up(t.Context(), pool))
+			wantApplied(t, pool, "1 2 3")
+			run(t, pool, `insert into pglimit.exclusion_range values ('k', 'l', '[2026-01-01,2026-01-02)')`)
+			if err := migrations.DownTo(t.Context(), pool, 0); c.want == "pglimit" {
+				wantLine(t, err, "extension btree_gist depends on schema pglimit")
+			} else {
+				must(t, err)
+			}
+			if got := texts(t, pool, `select extnamespace::regnamespace::text from pg_extension where extname = 'btree_gist'`); fmt.Sprint(got) != "["+c.want+"]" {
+				t.Errorf("btree_gist is in %v, not in %s", got, c.want)
+			}
+			must(t, migrations.Up(t.Context(), pool))
+		})
 	}
-	if got := texts(t, pool, `select nspname::text from pg_namespace where nspname = 'pglimit'`); len(got) > 0 {
-		t.Error("the schema stays")
+
+	// No schema public, and so nowhere to put it.
+	url := newDatabase(t)
+	pool := migrationPool(t, url)
+	run(t, pool, `drop schema public`)
+	err := migrations.Up(t.Context(), pool)
+	if !errors.Is(err, migrations.ErrBtreeGist) {
+		t.Fatalf("got %v, not ErrBtreeGist", err)
 	}
+	wantLine(t, err, `schema "public" does not exist`, "create extension btree_gist")
+	wantApplied(t, pool, "1 3")
 }
 
 // What somebody built upon our tables is not torn down, and nothing else is then.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/testcontainers/testcontainers-go/modules/postgres"
 
 	"github.com/pglimit/ratelimit/internal/pgserver"
 )
@@ -57,6 +58,8 @@ type testServer struct {
 	url  string // of a database on it
 	what string // in words, what "PostgreSQL 17.6" is followed by
 	halt func() error
+
+	container *postgres.PostgresContainer // if it is in one
 
 	version  string
 	admin    *pgxpool.Pool          // on url, to make and drop databases

@@ -22,6 +22,7 @@ var errNoPool = errors.New("migrations: the pool is nil")
 // The SQLSTATEs that mean something here.
 const (
 	insufficientPrivilege = "42501"
+	invalidSchemaName     = "3F000" // there is no schema public, for the extension
 	undefinedTable        = "42P01"
 	duplicateTable        = "42P07"
 	duplicateFunction     = "42723"
@@ -33,6 +34,7 @@ const (
 	undefinedFile         = "58P01" // the same, in older servers
 	cannotConnectNow      = "57P03" // the server is starting or stopping
 	tooManyConnections    = "53300"
+	readOnlyTransaction   = "25006"
 	noSuchStatement       = "26000"
 	duplicateStatement    = "42P05"
 )
@@ -83,7 +85,7 @@ func reason(err error) string {
 // be created, else nil.
 func (s *session) refused(ctx context.Context, err error) error {
 	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) || !slices.Contains([]string{insufficientPrivilege, featureNotSupported, undefinedFile}, pgErr.Code) {
+	if !errors.As(err, &pgErr) || !slices.Contains([]string{insufficientPrivilege, featureNotSupported, undefinedFile, invalidSchemaName}, pgErr.Code) {
 		return nil
 	}
 	if there, err := ask(ctx, s.tx, btreeGistExists); err != nil || there {

@@ -8,7 +8,7 @@
 // the others wait for it. If there is nothing to do, Up only reads.
 //
 // Each of these functions makes its changes in one transaction, on one connection
-// of the pool: all of them or none. An advisory lock that lasts as long as the
+// of the pool or of the *sql.DB: all of them or none. An advisory lock that lasts as long as the
 // transaction lets one process migrate at a time. So a connection comes back as it
 // was, a pool of one connection is enough, and a PgBouncer in transaction mode may
 // be in between.
@@ -29,8 +29,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/pglimit/ratelimit/internal/handle"
 )
+
+// DB is what an application has: a *pgxpool.Pool, or a *sql.DB with pgx's driver,
+// github.com/jackc/pgx/v5/stdlib. GORM, sqlx, Bun and ent have a *sql.DB: see
+// pglimit.NewSQL.
+type DB interface{ handle.DB }
 
 // Up brings the database to the schema of this release. If it is there already, Up only
 // reads, and needs only the right to read.
@@ -41,16 +46,16 @@ import (
 //
 // A database that a newer release has migrated is left as it is, without an error:
 // while that release rolls out, the instances of this one go on working.
-func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
+func Up[D DB](ctx context.Context, db D, opts ...Option) error {
 	o := newOptions(opts)
 	if !o.waitForServer {
-		return up(ctx, pool, o)
+		return up(ctx, handle.Of(db), o)
 	}
-	return untilReached(ctx, o, func() error { return up(ctx, pool, o) })
+	return untilReached(ctx, o, func() error { return up(ctx, handle.Of(db), o) })
 }
 
-func up(ctx context.Context, pool *pgxpool.Pool, o options) error {
-	applied, err := readApplied(ctx, pool)
+func up(ctx context.Context, db handle.Handle, o options) error {
+	applied, err := readApplied(ctx, db)
 	if err != nil {
 		return err
 	}
@@ -59,7 +64,7 @@ func up(ctx context.Context, pool *pgxpool.Pool, o options) error {
 		o.log.InfoContext(ctx, "pglimit: nothing to migrate", "version", applied.highest())
 		return nil
 	}
-	return inTransaction(ctx, pool, o, func(s *session) error {
+	return inTransaction(ctx, db, o, func(s *session) error {
 		if err := s.createSchema(ctx); err != nil {
 			return err
 		}
@@ -91,33 +96,32 @@ func up(ctx context.Context, pool *pgxpool.Pool, o options) error {
 // pool, 0) then removes a version table that was left behind empty.
 //
 // The buckets go with the tables: afterwards every bucket is full.
-func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
-	return down(ctx, pool, opts, func(applied appliedList) (undo appliedList, all bool) {
+func Down[D DB](ctx context.Context, db D, opts ...Option) error {
+	return down(ctx, handle.Of(db), opts, func(applied appliedList) (undo appliedList, all bool) {
 		return applied[max(0, len(applied)-1):], len(applied) == 1
 	})
 }
 
 // DownTo undoes every migration above the version, the last applied first.
 //
-// DownTo 0 leaves nothing behind: it also removes the schema, and the extension
-// btree_gist if that came with it (if others use the extension by now, it moves to the
-// schema public). If the role may not create schemas, an administrator made this one: it
+// DownTo 0 also removes the schema. The extension btree_gist stays, because others may use
+// it by now. If the role may not create schemas, an administrator made this one: it
 // stays, empty. If it holds objects of others, they and the schema stay, and the error
 // names them; everything of pglimit is gone then.
-func DownTo(ctx context.Context, pool *pgxpool.Pool, version int64, opts ...Option) error {
+func DownTo[D DB](ctx context.Context, db D, version int64, opts ...Option) error {
 	if version < 0 {
 		return fmt.Errorf("migrations: version %d is negative: 0 undoes everything", version)
 	}
-	return down(ctx, pool, opts, func(applied appliedList) (undo appliedList, all bool) {
+	return down(ctx, handle.Of(db), opts, func(applied appliedList) (undo appliedList, all bool) {
 		return applied.above(version), version == 0
 	})
 }
 
 // down undoes the applied migrations that choose returns. If choose says that these are
 // all, it also removes the version table and the schema.
-func down(ctx context.Context, pool *pgxpool.Pool, opts []Option, choose func(appliedList) (undo appliedList, all bool)) error {
+func down(ctx context.Context, db handle.Handle, opts []Option, choose func(appliedList) (undo appliedList, all bool)) error {
 	o := newOptions(opts)
-	return inTransaction(ctx, pool, o, func(s *session) error {
+	return inTransaction(ctx, db, o, func(s *session) error {
 		applied, err := s.applied(ctx)
 		if err != nil {
 			return err

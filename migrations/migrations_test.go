@@ -166,7 +166,7 @@ func TestNilPoolIsAnErrorNotAPanic(t *testing.T) {
 
 func TestDownToANegativeVersionIsRefused(t *testing.T) {
 	t.Parallel()
-	if err := DownTo(t.Context(), nil, -1); err == nil || !strings.Contains(err.Error(), "-1 is negative") {
+	if err := DownTo(t.Context(), (*pgxpool.Pool)(nil), -1); err == nil || !strings.Contains(err.Error(), "-1 is negative") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
+
+	"github.com/pglimit/ratelimit/internal/handle"
 )
 
 // lockKey is the advisory lock under which migrations run: "pglimit" in ASCII and a
@@ -57,24 +57,28 @@ type session struct {
 
 // inTransaction runs do in a transaction, one at a time. What do has not committed is
 // rolled back. do may run more than once: see [untilUnlocked].
-func inTransaction(ctx context.Context, pool *pgxpool.Pool, o options, do func(*session) error) error {
-	if pool == nil {
+func inTransaction(ctx context.Context, db handle.Handle, o options, do func(*session) error) error {
+	if db.IsNil() {
 		return errNoPool
 	}
 	if o.lockTimeout < 0 {
 		return fmt.Errorf("migrations: WithLockTimeout(%v): it must not be negative; 0 waits as long as the context lets it", o.lockTimeout)
 	}
-	connection, err := stdlib.GetPoolConnector(pool).Connect(ctx)
+	conn, release, err := db.Acquire(ctx)
 	if err != nil {
 		return fail("cannot connect to the database", err)
 	}
-	defer func() { _ = connection.Close() }() // gives it back to the pool
-	conn := connection.(*stdlib.Conn)
+	defer release()
 
 	// Read committed: each statement after the lock sees what the last holder did.
 	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	if err != nil {
-		return fail("cannot begin a transaction", err)
+		f := fail("cannot begin a transaction", err)
+		// A standby refuses to begin one that may write.
+		if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && (pgErr.Code == featureNotSupported || pgErr.Code == readOnlyTransaction) {
+			f.advice = "this server is a standby, which cannot be changed: connect to the primary (several hosts in the URL, and target_session_attrs=read-write)"
+		}
+		return f
 	}
 	defer func() {
 		// Also if ctx is cancelled; after the commit it has no effect. If it fails, the
@@ -95,15 +99,15 @@ func inTransaction(ctx context.Context, pool *pgxpool.Pool, o options, do func(*
 		return fail("cannot prepare the transaction", err)
 	}
 
-	db := sql.OpenDB(&transaction{Conn: conn, tx: tx})
-	defer func() { _ = db.Close() }()
+	inside := sql.OpenDB(&transaction{Conn: conn, tx: tx})
+	defer func() { _ = inside.Close() }()
 	files, err := fs.Sub(FS, "sql")
 	if err != nil {
 		return fail("cannot read the migrations", err)
 	}
 	return untilUnlocked(ctx, tx, o, func() error {
 		// A new Provider each time: one that failed once stays broken.
-		provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
+		provider, err := goose.NewProvider(goose.DialectPostgres, inside, files,
 			goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true))
 		if err != nil {
 			return fail("cannot read the migrations", err)

@@ -8,14 +8,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/internal/handle"
 )
 
 // Status lists the migrations by version, and whether the database has them: all of this
 // release, and the applied ones that only a newer release knows. It writes nothing, and
 // needs no right but to read pglimit.goose_db_version, if that exists.
-func Status(ctx context.Context, pool *pgxpool.Pool) ([]Migration, error) {
-	applied, err := readApplied(ctx, pool)
+func Status[D DB](ctx context.Context, db D) ([]Migration, error) {
+	applied, err := readApplied(ctx, handle.Of(db))
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +36,8 @@ func Status(ctx context.Context, pool *pgxpool.Pool) ([]Migration, error) {
 // Pending lists the migrations that [Up], called with the same options, would apply, in
 // that order. Like [Status] it only reads. It is for services that do not migrate by
 // themselves.
-func Pending(ctx context.Context, pool *pgxpool.Pool, opts ...Option) ([]Migration, error) {
-	applied, err := readApplied(ctx, pool)
+func Pending[D DB](ctx context.Context, db D, opts ...Option) ([]Migration, error) {
+	applied, err := readApplied(ctx, handle.Of(db))
 	if err != nil {
 		return nil, err
 	}
@@ -45,8 +46,8 @@ func Pending(ctx context.Context, pool *pgxpool.Pool, opts ...Option) ([]Migrati
 
 // Version is the highest version that the database has, 0 if it has none. A lower
 // one may be missing if it is optional: see [Status]. Like Status it only reads.
-func Version(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
-	applied, err := readApplied(ctx, pool)
+func Version[D DB](ctx context.Context, db D) (int64, error) {
+	applied, err := readApplied(ctx, handle.Of(db))
 	if err != nil {
 		return 0, err
 	}
@@ -77,26 +78,40 @@ func (l appliedList) above(version int64) appliedList {
 	return slices.DeleteFunc(slices.Clone(l), func(a appliedMigration) bool { return a.version <= version })
 }
 
-// querier can read: a *pgxpool.Pool or a pgx.Tx.
+// querier can read: a *pgx.Conn or a pgx.Tx.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // readApplied reads, without the lock, which migrations the database has.
-func readApplied(ctx context.Context, pool *pgxpool.Pool) (appliedList, error) {
-	if pool == nil {
-		return nil, errNoPool
+func readApplied(ctx context.Context, db handle.Handle) (appliedList, error) {
+	conn, release, err := reader(ctx, db)
+	if err != nil {
+		return nil, err
 	}
-	applied, err := queryApplied(ctx, pool)
+	defer release()
+	applied, err := queryApplied(ctx, conn)
 	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == undefinedTable {
 		// A DownTo removed the table between the two queries of queryApplied.
 		return nil, nil
 	}
 	if err != nil {
-		return nil, explain(ctx, pool, "cannot read which migrations are applied", err)
+		return nil, explain(ctx, conn, "cannot read which migrations are applied", err)
 	}
 	return applied, nil
+}
+
+// reader is a connection on which to read, until release is called.
+func reader(ctx context.Context, db handle.Handle) (_ *pgx.Conn, release func(), _ error) {
+	if db.IsNil() {
+		return nil, nil, errNoPool
+	}
+	conn, release, err := db.Acquire(ctx)
+	if err != nil {
+		return nil, nil, fail("cannot connect to the database", err)
+	}
+	return conn.Conn(), release, nil
 }
 
 // queryApplied looks into the catalog first: reading a table that does not exist would be

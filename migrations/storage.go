@@ -9,7 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/internal/handle"
 )
 
 // Storage is how Postgres keeps the tables of the buckets.
@@ -52,11 +53,11 @@ var errNoTables = errors.New("migrations: there are no tables of buckets in this
 //
 // Only the owner of the tables may do this. Tables that have this storage already are
 // left alone.
-func SetStorage(ctx context.Context, pool *pgxpool.Pool, storage Storage, opts ...Option) error {
+func SetStorage[D DB](ctx context.Context, db D, storage Storage, opts ...Option) error {
 	if storage != Logged && storage != Unlogged {
 		return fmt.Errorf("migrations: the storage is %q: it must be %q or %q", string(storage), Logged, Unlogged)
 	}
-	return inTransaction(ctx, pool, newOptions(opts), func(s *session) error {
+	return inTransaction(ctx, handle.Of(db), newOptions(opts), func(s *session) error {
 		todo, err := readStorage(ctx, s.tx)
 		if err != nil {
 			return err
@@ -97,11 +98,13 @@ func (s *session) lockTables(ctx context.Context, tables []TableStorage) (names 
 
 // ReadStorage says how the strategies' tables in this database are kept. It only reads,
 // and needs no right.
-func ReadStorage(ctx context.Context, pool *pgxpool.Pool) ([]TableStorage, error) {
-	if pool == nil {
-		return nil, errNoPool
+func ReadStorage[D DB](ctx context.Context, db D) ([]TableStorage, error) {
+	conn, release, err := reader(ctx, handle.Of(db))
+	if err != nil {
+		return nil, err
 	}
-	return readStorage(ctx, pool)
+	defer release()
+	return readStorage(ctx, conn)
 }
 
 func readStorage(ctx context.Context, db querier) ([]TableStorage, error) {

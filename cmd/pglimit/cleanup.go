@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,7 +23,8 @@ database's clock steps back by more than that.
 
 Any number of instances may run, here or inside services: one of them does each
 run. What happens is logged to stderr (as JSON with --output json). After Ctrl-C
-or SIGTERM the exit code is 0. It is 2 if the database cannot be connected to at
+or SIGTERM the exit code is 0. After SIGHUP it is 129, so that a service manager
+starts it again: it reads no file. It is 2 if the database cannot be connected to at
 the start or is not migrated; later failures are logged, and the next run tries
 again. With --metrics it exports what the tables cost and when it ran, for
 Prometheus, where no instance of "pglimit serve" or of a service does.
@@ -99,9 +100,6 @@ func (f cleanupFlags) check() error {
 	case f.metrics != "" && f.once:
 		return errors.New("--metrics goes without --once: Prometheus finds nobody when the run is over")
 	}
-	if _, _, err := net.SplitHostPort(f.metrics); f.metrics != "" && err != nil {
-		return fmt.Errorf("--metrics is %q: it must be host:port, such as 127.0.0.1:9187, or :port for everybody who reaches this machine", f.metrics)
-	}
 	return nil
 }
 
@@ -176,6 +174,10 @@ func (a *app) clean(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) err
 		return err
 	}
 	log.Info("pglimit cleanup stopped")
+	var ended endedBySignal
+	if errors.As(context.Cause(ctx), &ended) && ended.Signal == syscall.SIGHUP {
+		return ended
+	}
 	return failed
 }
 

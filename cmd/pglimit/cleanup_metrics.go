@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -18,9 +16,9 @@ import (
 
 // serveMetrics of the database at /metrics until stop is called.
 func serveMetrics(ctx context.Context, address string, pool *pgxpool.Pool, log *slog.Logger) (stop func(), err error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	listener, err := listen(ctx, "--metrics", address)
 	if err != nil {
-		return nil, fmt.Errorf("--metrics %s: %w", address, err)
+		return nil, err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(promlimit.NewDatabase(pool, log), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -49,6 +52,8 @@ front of it.
 The database is migrated by "pglimit migrate up". The server starts without
 it, too, and is ready once it is there. It removes rows that are no longer
 needed, as "pglimit cleanup" does, unless --no-cleanup is given.
+
+At SIGHUP it reads both files again. Bad ones change nothing, which is logged.
 
 After Ctrl-C or SIGTERM, /readyz fails, and requests are answered as before
 for --drain, in which a load balancer sends them elsewhere. Then those under
@@ -134,9 +139,9 @@ func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Li
 	if err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	listener, err := listen(ctx, "--listen", f.listen)
 	if err != nil {
-		return fmt.Errorf("--listen %s: %w", f.listen, err)
+		return err
 	}
 	if address, ok := listener.Addr().(*net.TCPAddr); ok && !address.IP.IsLoopback() && len(tokens) == 0 {
 		log.Warn("pglimit serve: everybody who reaches this address may take, and reset keys: use --token-file, or let a firewall see to it", "listen", address.String())
@@ -152,7 +157,36 @@ func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Li
 		// The Cleaner has a grace period of its own, which began when ctx ended.
 		defer func() { err = errors.Join(err, cleaner.Stop(context.WithoutCancel(ctx))) }()
 	}
+	defer f.reloadAtHUP(server, log)()
 	return server.Run(ctx, listener, f.stop)
+}
+
+// reloadAtHUP reads the files again at each SIGHUP, until stop is called. Bad ones change nothing.
+func (f *serveFlags) reloadAtHUP(server *serve.Server, log *slog.Logger) (stop func()) {
+	signal.Reset(syscall.SIGHUP) // to other commands it says that the terminal was closed
+	hups := make(chan os.Signal, 1)
+	signal.Notify(hups, syscall.SIGHUP)
+	go func() {
+		for range hups {
+			limits, err := f.readLimits(nil)
+			var tokens []string
+			if err == nil {
+				tokens, err = f.readTokens()
+			}
+			if err == nil {
+				err = server.Reload(limits, tokens)
+			}
+			if err != nil {
+				log.Error("pglimit serve: SIGHUP: nothing is changed", "error", err)
+				continue
+			}
+			log.Info("pglimit serve: SIGHUP: the files are read again", "limiters", len(limits))
+		}
+	}()
+	return func() {
+		signal.Stop(hups)
+		close(hups)
+	}
 }
 
 func (f *serveFlags) readLimits(cmd *cobra.Command) (limits []serve.Limit, err error) {

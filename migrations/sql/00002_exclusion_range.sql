@@ -2,6 +2,10 @@
 -- key overlap. To compare text in a GiST index needs the extension btree_gist. It comes with
 -- PostgreSQL, but this role may not be allowed to create it: then this migration fails, and no
 -- other does.
+--
+-- The extension belongs to the database, not to pglimit. It may be in any schema, because nothing
+-- here names its operators. It is created in public if it is missing: in the schema pglimit, a dump
+-- without that schema could not be restored. Down leaves it, because others may use it by then.
 
 -- +goose Up
 -- +goose StatementBegin
@@ -10,7 +14,7 @@
 do $$
 begin
     if not exists (select from pg_catalog.pg_extension where extname = 'btree_gist') then
-        create extension btree_gist with schema pglimit;
+        create extension btree_gist with schema public;
     end if;
 end
 $$;
@@ -26,6 +30,8 @@ create table pglimit.exclusion_range (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0
 );
+-- There is no primary key. Without this, a publication for all tables would refuse every delete.
+alter table pglimit.exclusion_range replica identity full;
 
 -- The state of this strategy, for a person in psql.
 create view pglimit.ranges as
@@ -45,22 +51,3 @@ from (
 -- +goose Down
 drop view pglimit.ranges;
 drop table pglimit.exclusion_range;
-
--- +goose StatementBegin
--- Drops the extension only if it is in the schema pglimit, where this migration creates it. If other
--- objects depend on it by now, it moves to the schema public instead.
-do $$
-begin
-    if exists (
-        select from pg_catalog.pg_extension e join pg_catalog.pg_namespace n on n.oid = e.extnamespace
-        where e.extname = 'btree_gist' and n.nspname = 'pglimit'
-    ) then
-        begin
-            drop extension btree_gist;
-        exception when dependent_objects_still_exist then
-            alter extension btree_gist set schema public;
-        end;
-    end if;
-end
-$$;
--- +goose StatementEnd

@@ -128,6 +128,8 @@ func explainYAML(err error) error {
 	text = strings.NewReplacer("into time.Duration", "into a duration such as 500ms or 1m30s", "into int64", "into a whole number",
 		"into int", "into a whole number", "into bool", "into true or false", "into serve.settings", "into the settings of a limiter: write them like {limit: 10/s burst 20}",
 		"into serve.block", "into the settings of a block", "into map[string]serve.settings", "into limiters by name").Replace(text)
+	text = strings.NewReplacer("found a tab character that violates indentation", "indent with spaces, not with a tab",
+		"found character that cannot start any token", "nothing can begin with this character: indent with spaces, not with a tab, and quote text that begins with @, ` or %").Replace(text)
 	lines := strings.Split(text, "\n")
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])

@@ -59,6 +59,7 @@ func TestBadFilesAreRefusedByLineAndField(t *testing.T) {
 		"limiters: [a]":                        "line 1: cannot unmarshal !!seq into limiters by name",
 		"limiters:\n  a: 10/s":                 "line 2: cannot unmarshal !!str `10/s` into the settings of a limiter: write them like {limit: 10/s burst 20}",
 		"limiters:\n  a: {limit":               "did not find expected",
+		"limiters:\n\ta: {limit: 1/s}":         "line 2: nothing can begin with this character: indent with spaces, not with a tab",
 		"limiters:\n  a:\n":                    "line 2: limiters.a: limit is missing",
 		"limiters: {a: {limit: 1/s}}\n---\n{}": "more than one YAML document",
 		"limiters:\n  a: {limit: 1/s}\n  a: {limit: 2/s}": `line 3: mapping key "a" already defined at line 2`,

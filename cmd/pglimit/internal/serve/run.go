@@ -38,7 +38,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, stop Stop) erro
 		s.loopback = address.IP.IsLoopback()
 	}
 	server := &http.Server{
-		Handler:           s.leaving(s.handler),
+		Handler:           s,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
 		WriteTimeout:   s.writeTimeout(),
 		MaxHeaderBytes: 64 << 10,
@@ -74,17 +74,6 @@ func (s *Server) writeTimeout() time.Duration {
 		longest = max(longest, l.config.Timeout)
 	}
 	return bodyTimeout + 2*longest + maxWait + answerTimeout
-}
-
-// leaving tells clients, once the server is stopping, to connect anew for their next request, which
-// leads them elsewhere. (SetKeepAlivesEnabled would cut connections on which one is on its way.)
-func (s *Server) leaving(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.stopping.Load() {
-			w.Header().Set("Connection", "close")
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // drain ends the server when all requests are answered, or the time is over.

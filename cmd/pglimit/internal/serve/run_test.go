@@ -7,10 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
@@ -203,4 +206,45 @@ func TestNameOfAnotherSiteIsRefused(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// A request that waits for its tokens while the limits are replaced gets them, by the limits that it met. Then
+// those limiters are closed. A request after that meets the new ones.
+func TestReloadLosesNoRequest(t *testing.T) {
+	inBubble(t, "limiters: {login: {limit: 1/1s}}", func(b bench) {
+		answer := func(body string) int {
+			w := httptest.NewRecorder()
+			b.ServeHTTP(w, request(http.MethodPost, "/v1/allow", body))
+			return w.Code
+		}
+		old := b.limiters["login"]
+		answer(`{"limiter":"login","key":"ann"}`)
+		waiting := make(chan int)
+		go func() { waiting <- answer(`{"limiter":"login","key":"ann","wait_ms":5000}`) }()
+		synctest.Wait()
+		limits, err := parse([]byte("limiters: {other: {limit: 1/1s}}"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		limits[0].Strategy = b.memory
+		if err := b.Reload(append(limits, limits...), nil); err == nil {
+			b.Error("a name twice is not refused")
+		}
+		if err := b.Reload(limits, nil); err != nil {
+			b.Fatal(err)
+		}
+		if code := answer(`{"limiter":"other","key":"ann"}`); code != http.StatusOK {
+			b.Errorf("the new limiter answers %d", code)
+		}
+		if code := answer(`{"limiter":"login","key":"ann"}`); code != http.StatusNotFound {
+			b.Errorf("the old one answers %d", code)
+		}
+		if code := <-waiting; code != http.StatusOK {
+			b.Errorf("who waited is answered %d", code)
+		}
+		synctest.Wait()
+		if _, err := old.Allow(b.Context(), "bob"); !errors.Is(err, pglimit.ErrClosed) {
+			b.Errorf("the old limiter is not closed: %v", err)
+		}
+	})
 }

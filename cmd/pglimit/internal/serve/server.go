@@ -41,14 +41,17 @@ type Config struct {
 
 // Server answers requests. Make one with [New], and [Server.Run] it.
 type Server struct {
-	limiters map[string]limiter
-	names    string // of the limiters, for errors
-	session  rate.Session
-	tokens   [][sha256.Size]byte
-	logger   *slog.Logger
-	handler  http.Handler
-	stopping atomic.Bool
-	loopback bool // listens on an address of this machine only
+	config      Config
+	limiters    map[string]limiter
+	names       string // of the limiters, for errors
+	session     rate.Session
+	tokens      [][sha256.Size]byte
+	logger      *slog.Logger
+	handler     http.Handler
+	stopping    atomic.Bool
+	loopback    bool // listens on an address of this machine only
+	generations generations
+	users       sync.WaitGroup // requests that this Server answers
 
 	probes  singleflight.Group
 	checked time.Time // by the last of the probes
@@ -63,7 +66,7 @@ type limiter struct {
 
 // New makes the limiters and what answers for them. It asks nothing of Postgres.
 func New(config Config) (*Server, error) {
-	s := &Server{limiters: make(map[string]limiter), session: session.OnPool(config.Pool), logger: config.Logger}
+	s := &Server{config: config, limiters: make(map[string]limiter), session: session.OnPool(config.Pool), logger: config.Logger}
 	trips := promlimit.NewRoundTrips()
 	var all []*pglimit.Limiter
 	for _, limit := range config.Limits {
@@ -97,6 +100,7 @@ func New(config Config) (*Server, error) {
 		}
 	}
 	s.handler = s.routes(requests, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	s.generations.now, s.generations.alive = s, map[*Server]bool{s: true}
 	return s, nil
 }
 
@@ -187,9 +191,7 @@ func (s *Server) limiter(name string) (limiter, *problem) {
 	return found, nil
 }
 
-// Close closes the limiters, which gives their leases back. Requests that wait for tokens are
-// answered 503. Close the pool after it.
-func (s *Server) Close(ctx context.Context) error {
+func (s *Server) closeLimiters(ctx context.Context) error {
 	errs := make([]error, len(s.limiters))
 	var closing sync.WaitGroup
 	for i, name := range slices.Sorted(maps.Keys(s.limiters)) {

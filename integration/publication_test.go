@@ -1,0 +1,80 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/cleanup"
+	"github.com/pglimit/ratelimit/internal/pgserver"
+	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// A publication for all tables refuses updates and deletes of a table whose rows it cannot identify.
+// Everything goes on under one, and reaches a subscriber.
+func TestEveryTableIsReplicatedLogically(t *testing.T) {
+	t.Parallel()
+	server, err := pgserver.Start(t.Context(), pgserver.Options{Prefer: pgserver.Local, Settings: map[string]string{"fsync": "off", "wal_level": "logical"}})
+	if err != nil {
+		t.Skipf("no server of its own: %v", err)
+	}
+	t.Cleanup(func() { must(t, server.Stop()) })
+	source := newPool(t, server.URL(""), 8)
+	run(t, source, `create database subscriber`)
+	target := newPool(t, server.URL("subscriber"), 4)
+	for _, pool := range []*pgxpool.Pool{source, target} {
+		must(t, migrations.Up(t.Context(), pool))
+	}
+	fillEveryTable(t, source)
+
+	run(t, source, `create publication p for all tables`)
+	execute(t, source, `select pg_create_logical_replication_slot('p', 'pgoutput')`) // within one server, the subscription cannot
+	run(t, target, `truncate pglimit.goose_db_version`)                              // as the handbook says
+	run(t, target, `create subscription p connection '`+server.URL("")+`' publication p with (create_slot = false)`)
+	arrives := func(what string) {
+		t.Helper()
+		eventually(t, target, `select not exists (select from pg_subscription_rel where srsubstate <> 'r')`)
+		lsn := query[string](t, source, `select pg_current_wal_lsn()::text`)
+		eventually(t, source, fmt.Sprintf(`select confirmed_flush_lsn >= '%s' from pg_replication_slots where slot_name = 'p'`, lsn))
+		t.Log(what)
+		wantRows(t, rowsOf(t, source), target)
+	}
+	arrives("the first copy")
+
+	for _, strategy := range strategies.All() {
+		take(t, source, strategy, "later", hours)
+		limiter := newLimiter(t, source, strategy, pglimit.Config{Name: "test", Limit: hours})
+		must(t, limiter.Reset(t.Context(), "k"))
+	}
+	arrives("takes and resets")
+
+	// Rows of every table that are long expired go.
+	run(t, source, `
+		update pglimit.token_bucket set full_ns = 1000, at_ns = 1, until_ns = null, leased_ns = null;
+		update pglimit.token_bucket_answers set until_ns = 1000;
+		update pglimit.token_bucket_blocks set forget_ns = 1000;
+		update pglimit.upsert set full_ns = 1000, at_ns = 1;
+		update pglimit.for_update_nowait set full_ns = 1000, at_ns = 1;
+		update pglimit.exclusion_range set during = '[2020-01-01,2020-01-02)' where key = 'later'`)
+	cleaner, err := cleanup.New(source, strategies.All(), cleanup.Config{})
+	must(t, err)
+	report, err := cleaner.RunOnce(t.Context())
+	must(t, err)
+	if len(report.Strategies) != len(strategies.All()) {
+		t.Errorf("swept %+v", report)
+	}
+	for _, s := range report.Strategies {
+		if s.Removed == 0 {
+			t.Errorf("nothing of %s was removed", s.Strategy)
+		}
+	}
+	arrives("a sweep")
+	must(t, migrations.SetStorage(t.Context(), source, migrations.Unlogged))
+	must(t, migrations.SetStorage(t.Context(), source, migrations.Logged))
+	must(t, migrations.DownTo(t.Context(), source, 0))
+	run(t, target, `alter subscription p disable; alter subscription p set (slot_name = none); drop subscription p`)
+	execute(t, source, `select pg_drop_replication_slot('p')`)
+}
