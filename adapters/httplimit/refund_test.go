@@ -319,7 +319,7 @@ func TestAClientThatHangsUpOnAProxyIsCounted(t *testing.T) {
 type givingUp struct{ *pglimittest.Strategy }
 
 func (g givingUp) GiveBack(ctx context.Context, session pglimit.Session, refunds []pglimit.Refund) error {
-	if ctx.Err() != nil || refunds[0].Request.Limiter == "first" {
+	if ctx.Err() != nil || refunds[0].Limiter == "first" {
 		return errors.Join(pglimit.ErrUnavailable, ctx.Err())
 	}
 	return g.Strategy.GiveBack(ctx, session, refunds)
