@@ -173,7 +173,7 @@ func TestBlocksOfALimiter(t *testing.T) {
 	pool := newMigrated(t)
 	block := hourly
 	block.After = 3
-	config := pglimit.Config{Name: "login", Limit: hours.WithBurst(5), Block: block, Memory: pglimit.Memory{TTL: time.Hour}}
+	config := pglimit.Config{Name: "login", Limit: pglimit.PerHour(1).WithBurst(5), Block: block, Memory: pglimit.Memory{TTL: time.Hour}}
 	limiter, other := newLimiter(t, pool, strategies.TokenBucket{}, config), newLimiter(t, pool, strategies.TokenBucket{}, config)
 	allow := func(l *pglimit.Limiter) pglimit.Decision {
 		t.Helper()

@@ -232,7 +232,9 @@ func cliTakesAllOrNothing(t *testing.T, c cli) {
 	c.run(t, "allow", "k", "--limit", "2/1h", "--limit", "2/60m").exits(t, 2)
 	c.run(t, append(both, "--burst", "3")...).exits(t, 2)
 	c.run(t, append(both, "--wait", "3s")...).exits(t, 2)
-	c.run(t, append(both, "--strategy", "upsert")...).exits(t, 2)
+	if r := c.run(t, append(both, "--strategy", "upsert")...).exits(t, 2); !strings.HasSuffix(r.stderr, "(token_bucket can)\n") {
+		t.Errorf("it says %s", r.stderr)
+	}
 	c.run(t, "peek", "k", "--limit", "2/1h", "--limit", "5/24h").exits(t, 2)
 }
 
@@ -281,12 +283,14 @@ func cliBlocks(t *testing.T, c cli) {
 		"--block-after is -1: it must be at least 1":       {"--block-after", "-1"},
 		"--block-within is 0s: it must be positive":        {"--block-after", "2", "--block-within", "0s"},
 		"--block-max is 1s: it must be from --block-for, ": {"--block-after", "2", "--block-max", "1s"},
-		"without --wait and --id":                          {"--block-after", "2", "--wait", "1s"},
-		"with one --limit":                                 {"--block-after", "2", "--limit", "5/24h"},
-		"--block-after is more than the strategy upsert":   {"--block-after", "2", "--strategy", "upsert"},
+		"--block-for is 1m0s: it must be at least 1h0m0s":  {"--block-after", "2"},
+		"--block-after without --wait: leave --wait out":   {"--block-after", "2", "--wait", "1s"},
+		"--block-after without --id: leave --id out":       {"--block-after", "2", "--id", "x"},
+		"and here are 2: ask with --block-after first":     {"--block-after", "2", "--limit", "5/24h"},
+		"--block-after with --strategy token_bucket only":  {"--block-after", "2", "--strategy", "upsert"},
 	} {
 		bad := c.run(t, append([]string{"allow", "k", "--limit", "1/1h"}, flags...)...).exits(t, 2)
-		if !strings.Contains(bad.stderr, says) {
+		if !strings.Contains(bad.stderr, says) || strings.Contains(bad.stderr, "Config") {
 			t.Errorf("%q: %s", says, bad.stderr)
 		}
 	}

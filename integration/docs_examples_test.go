@@ -10,10 +10,13 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/pglimit/ratelimit/adapters/httplimit"
 	"github.com/pglimit/ratelimit/cleanup"
@@ -103,11 +106,14 @@ func docsStop(pool *pgxpool.Pool) error {
 	}()
 }
 
-func docsKey() string {
+func docsKeys(people ...string) (keys []string) {
 	key := func(secret []byte, person string) string {
 		mac := hmac.New(sha256.New, secret)
-		mac.Write([]byte(person))
+		mac.Write([]byte(norm.NFC.String(cases.Fold().String(strings.TrimSpace(person)))))
 		return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 	}
-	return key([]byte("16 random bytes."), "ann@example.com")
+	for _, person := range people {
+		keys = append(keys, key([]byte("16 random bytes."), person))
+	}
+	return keys
 }

@@ -76,7 +76,7 @@ func TestReservationsBlocksAndSQLAddUp(t *testing.T) {
 	}
 	var ahead, blocking [2]*pglimit.Limiter
 	for i, pool := range twoPools(t, admin, 24) {
-		blocks := config("blocking", slowly[0])
+		blocks := config("blocking", pglimit.PerSecond(1000)) // blocks of a millisecond; the requests bring a limit of their own
 		blocks.Block = pglimit.Block{After: 3, Within: time.Minute, For: time.Millisecond, Max: time.Millisecond}
 		ahead[i], blocking[i] = newLimiter(t, pool, strategies.TokenBucket{}, config("ahead", far)), newLimiter(t, pool, strategies.TokenBucket{}, blocks)
 	}
@@ -90,7 +90,7 @@ func TestReservationsBlocksAndSQLAddUp(t *testing.T) {
 	crowded := &tally{limiter: "ahead", key: "crowded", limit: far}
 	blocked := &tally{limiter: "blocking", key: "k", limit: slowly[0]}
 	bySQL := &tally{limiter: "sql", key: "k", limit: slowly[0]}
-	d, err := blocking[0].Allow(t.Context(), blocked.key)
+	d, err := blocking[0].Do(t.Context(), pglimit.Request{Key: blocked.key, Limit: blocked.limit, Tokens: 1})
 	must(t, blocked.note(d, 1, err))
 	var alone [callers]*tally // buckets of one caller each
 	// Until each has seen what it is there for: on a busy machine a call may take longer than its caller stays.
@@ -126,10 +126,10 @@ func TestReservationsBlocksAndSQLAddUp(t *testing.T) {
 					err = alone[i].reserve(t.Context(), ahead[i%2], n, random.IntN(2) == 0)
 				case 3:
 					if random.IntN(2) == 0 { // denied for sure, and counted
-						_, err = blocking[i%2].AllowN(ctx, blocked.key, blocked.limit.Burst)
+						_, err = blocking[i%2].Do(ctx, pglimit.Request{Key: blocked.key, Limit: blocked.limit, Tokens: blocked.limit.Burst})
 						break
 					}
-					d, failed := blocking[i%2].AllowN(ctx, blocked.key, n)
+					d, failed := blocking[i%2].Do(ctx, pglimit.Request{Key: blocked.key, Limit: blocked.limit, Tokens: n})
 					err = blocked.note(d, n, failed)
 				case 4:
 					d, failed := onSQL[i%2].AllowN(ctx, bySQL.key, n)

@@ -45,7 +45,7 @@ func TestLimiterAndStrategiesCostNothingButPgx(t *testing.T) {
 		t.Fatalf("go list -deps says no more than: %q", deps)
 	}
 	for _, path := range deps {
-		if !isOf(path, module+"/pglimit", module+"/strategies", module+"/internal/bucket", module+"/internal/session", module+"/adapters/httplimit", "github.com/jackc",
+		if !isOf(path, module+"/pglimit", module+"/strategies", module+"/internal/bucket", module+"/internal/session", module+"/adapters/httplimit", module+"/adapters/internal", "github.com/jackc",
 			"github.com/maypok86/otter", "github.com/sony/gobreaker", "golang.org/x/text", "golang.org/x/crypto", "golang.org/x/sync") {
 			t.Errorf("pglimit, strategies and httplimit depend on %s", path)
 		}
@@ -233,7 +233,7 @@ func TestNoArrowRunsBack(t *testing.T) {
 		"pglimit/internal/registry", "pglimit/internal/wait", "pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/queue", "pglimit/internal/circuit", "pglimit/internal/local",
 		"pglimit",
 		"pglimit/pglimittest",
-		"adapters/httplimit", "adapters/promlimit",
+		"adapters/internal/failures", "adapters/internal/passed", "adapters/httplimit", "adapters/promlimit",
 		"strategies/internal/call", "strategies/internal/rows", "strategies",
 		"strategies/audit", "strategies/strategytest/model", "strategies/strategytest",
 		"migrations/internal/functions", "migrations/internal/generate", "migrations",

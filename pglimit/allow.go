@@ -74,14 +74,14 @@ func (l *Limiter) Do(ctx context.Context, request Request) (Decision, error) {
 // ID, and with [Config].Block all of them, are round trips of their own, and the others are decided behind them.
 //
 // Each request that is sent counts as a waiting caller: if [Config].MaxWaiting has no room for
-// all of them, none is sent. The error says of which requests no decision is known. The other
-// decisions hold, and their tokens are taken. If a request is not valid, none is sent, and the
+// all of them, none is sent. The error says of which requests no decision is known: it joins an [*IndexError] of
+// each. The other decisions hold, and their tokens are taken. If a request is not valid, none is sent, and the
 // decisions are nil. So they are if there are no requests.
 func (l *Limiter) DoEach(ctx context.Context, requests ...Request) ([]Decision, error) {
 	all, own := slices.Clone(requests), l.Limit()
 	for i := range all {
 		if err := l.complete(&all[i], own); err != nil {
-			return nil, fmt.Errorf("request %d: %w", i, err)
+			return nil, &IndexError{i, err}
 		}
 	}
 	if len(all) == 0 {
@@ -96,7 +96,7 @@ func (l *Limiter) DoEach(ctx context.Context, requests ...Request) ([]Decision, 
 	var errs []error
 	for i := range units {
 		if err := units[i].Err; err != nil {
-			errs = append(errs, fmt.Errorf("request %d: %w", i, err))
+			errs = append(errs, &IndexError{i, err})
 		}
 	}
 	return decisions, errors.Join(errs...)
@@ -165,6 +165,9 @@ func (l *Limiter) completeGroup(requests []Request) ([]Request, error) {
 	if err := l.strategy.Check(&Request{Limit: l.Limit(), Tokens: 1, Unit: 1, Group: 1}); err != nil {
 		return nil, err
 	}
+	if l.blocks() {
+		return nil, errBlocksGroup
+	}
 	if len(requests) == 0 || len(requests) > maxGroup {
 		return nil, fmt.Errorf("pglimit: DoAll of %d requests: a group has 1 to %d", len(requests), maxGroup)
 	}
@@ -176,7 +179,7 @@ func (l *Limiter) completeGroup(requests []Request) ([]Request, error) {
 			err = twiceError(before, r)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("request %d: %w", i, err)
+			return nil, &IndexError{i, err}
 		}
 		seen[r.Bucket()] = r
 	}

@@ -15,7 +15,7 @@ func (l *Limiter) complete(r *Request, own Limit) error {
 	case r.MaxWait != 0:
 		return &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: only a request that is alone can wait, see Do", r.MaxWait)}
 	case r.ID != "" && l.blocks():
-		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a Limiter with Config.Block decides requests without one", r.ID)}
+		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a Limiter with Config.Block takes none: leave it out, or ask a Limiter of another Name (without an ID, a request that is sent again is charged again)", r.ID)}
 	}
 	return l.finish(r, own)
 }
@@ -41,8 +41,8 @@ func (l *Limiter) finish(r *Request, own Limit) error {
 	}
 	if l.blocks() {
 		switch {
-		case r.Ahead != 0 || r.Group != 0:
-			return errBlocks
+		case r.Ahead != 0:
+			return errBlocksAhead
 		case r.Unit < r.Tokens:
 			return &RequestError{Field: "Unit", Why: fmt.Sprintf("is %d: with Config.Block it must be Tokens, %d, for all or nothing", r.Unit, r.Tokens)}
 		}
@@ -61,7 +61,12 @@ func (l *Limiter) finish(r *Request, own Limit) error {
 	return nil
 }
 
-var errBlocks = fmt.Errorf("pglimit: a Limiter with Config.Block decides requests one by one, and grants no tokens ahead of their time: ask another Limiter: %w", errors.ErrUnsupported)
+// What a Limiter with Config.Block cannot do, and what to do instead.
+var (
+	errBlocksAhead  = fmt.Errorf("pglimit: a Limiter with Config.Block grants no tokens ahead of their time: use Allow, and try again after Decision.RetryAfter: %w", errors.ErrUnsupported)
+	errBlocksGroup  = fmt.Errorf("pglimit: a Limiter with Config.Block takes no groups: use Allow, and then, if it is allowed, DoAll of another Limiter for the other buckets (Refund if these deny): %w", errors.ErrUnsupported)
+	errBlocksSettle = fmt.Errorf("pglimit: a Limiter with Config.Block charges no more than it granted: ask for the most that the request may cost, and Settle less: %w", errors.ErrUnsupported)
+)
 
 func tooFew(n int64) error {
 	return &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: it must be at least 1 (to look without taking, use Peek)", n)}
@@ -77,7 +82,7 @@ func (l *Limiter) canReserve() error {
 		return err
 	}
 	if l.blocks() {
-		return errBlocks
+		return errBlocksAhead
 	}
 	return nil
 }

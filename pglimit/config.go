@@ -92,11 +92,12 @@ type Config struct {
 
 	// Block keys that are denied too often: see [Block]. All Limiters of this Name should have the
 	// same. The zero Block blocks nobody. The strategy must know blocks, as TokenBucket
-	// does, and Leases must be off.
+	// does, and Leases must be off. Block.For must not be shorter than a token of the Limit takes to come back: an
+	// empty bucket denies the key for as long anyway.
 	//
 	// Each request is then a round trip of its own, because Postgres counts the denials, and must
-	// be all or nothing, without Ahead or ID; so DoAll, Wait and Reserve are errors that satisfy
-	// errors.Is(err, [errors.ErrUnsupported]). The memory of denials knows only of blocks. Peek says
+	// be all or nothing, without Ahead or ID; so DoAll, Wait, Reserve, and a Settle that would charge more, are
+	// errors that satisfy errors.Is(err, [errors.ErrUnsupported]) and say what to do instead. The memory of denials knows only of blocks. Peek says
 	// whether the key is blocked; Reset ends its block. A denial in a transaction counts if that commits.
 	Block Block
 
@@ -287,6 +288,17 @@ func (c Config) validateBlock(strategy Strategy) error {
 	}
 	if c.Leases.On {
 		return &ConfigError{"Leases.On", errors.New("is true: with Config.Block it must be false, because Postgres counts the denials")}
+	}
+	if err := checkBlock(c.Block, c.Limit); err != nil {
+		return &ConfigError{"Block", err}
+	}
+	return nil
+}
+
+// checkBlock returns nil if the block keeps a key out for longer than an empty bucket of the limit does, else a *BlockError.
+func checkBlock(block Block, limit Limit) error {
+	if least := min(limit.Token(), MaxBlock); block != (Block{}) && block.For < least {
+		return &BlockError{Block: block, Field: "For", Why: fmt.Sprintf("is %v: it must be at least %v, which a token of %v takes to come back: an empty bucket denies the key for as long anyway", block.For, least, limit)}
 	}
 	return nil
 }

@@ -52,6 +52,17 @@ func (e *ConfigError) Error() string {
 // Unwrap returns what is wrong with the field.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
+// IndexError is an error of one of the requests of a [Limiter.DoEach] or [Limiter.DoAll].
+type IndexError struct {
+	Index int // of the request, from 0
+	Err   error
+}
+
+func (e *IndexError) Error() string { return fmt.Sprintf("request %d: %v", e.Index, e.Err) }
+
+// Unwrap returns Err.
+func (e *IndexError) Unwrap() error { return e.Err }
+
 // Cause says why no decision was known.
 type Cause int
 

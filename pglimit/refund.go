@@ -70,6 +70,8 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 		switch more := actual - d.Granted; {
 		case more < 0:
 			refunds = append(refunds, refundOf(r, *d, -more))
+		case more > 0 && l.blocks():
+			return Decision{}, errBlocksSettle
 		case more > 0:
 			r.Unit, r.Ahead = 1, min(r.Limit.Window(), MaxWindow-r.Limit.Window())
 			r.Tokens = min(more, int64((r.Limit.Window()+r.Ahead)/r.Limit.Token())) // at most what a full bucket has, and may owe

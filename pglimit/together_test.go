@@ -273,6 +273,8 @@ func TestWhatALimiterThatBlocksCannotDo(t *testing.T) {
 	if err != nil || !d.Allowed {
 		t.Fatalf("%+v, %v", d, err)
 	}
+	const waits, settles, groups = "try again after Decision.RetryAfter", "Settle less", "DoAll of another Limiter"
+	instead := map[string]string{"Wait": waits, "Reserve": waits, "Ahead": waits, "Settle": settles, "DoAll": groups}
 	for what, call := range map[string]func(context.Context) error{
 		"Wait":    func(ctx context.Context) error { _, err := limiter.Wait(ctx, "k"); return err },
 		"Reserve": func(ctx context.Context) error { _, err := limiter.Reserve(ctx, "k"); return err },
@@ -288,7 +290,7 @@ func TestWhatALimiterThatBlocksCannotDo(t *testing.T) {
 	} {
 		for _, patience := range []time.Duration{time.Hour, 500 * time.Microsecond} {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			if err := call(ctx); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "a Limiter with Config.Block") {
+			if err := call(ctx); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "a Limiter with Config.Block") || !strings.Contains(err.Error(), instead[what]) {
 				t.Errorf("%s: %v", what, err)
 			}
 			cancel()

@@ -27,7 +27,7 @@ type Call struct {
 // default. The functions are called concurrently.
 type Config struct {
 	// Key says whom a call is counted for: [Subject], [PeerIP], [ClientIP], [Metadata], [Method], [Constant],
-	// [Join], [FirstOf], [Hashed], or a function of yours. Calls with the same key share a bucket.
+	// [Join], [FirstOf], [Hashed], [Unauthenticated], or a function of yours. Calls with the same key share a bucket.
 	// An error, or an empty key, is answered by Failed: nothing passes without a limit.
 	Key KeyFunc
 
@@ -47,7 +47,8 @@ type Config struct {
 	// Requests asks for several limits, all or nothing: see [pglimit.Limiter.DoAll]. The key is
 	// that of Key. Each of the requests must have a Key; Tokens that are left out are the Cost,
 	// negative ones are an error, and a Limiter and Limit that are left out are the Limiter's own.
-	// The strategy must be one that knows groups, such as strategies.TokenBucket{}. Nil: one limit. With Requests, Limit must be nil.
+	// The strategy must be one that knows groups, such as strategies.TokenBucket{}, and the Limiter without a
+	// Block. Nil: one limit. With Requests, Limit must be nil.
 	//
 	//	func(_ context.Context, _ grpclimit.Call, key string) []pglimit.Request {
 	//		return []pglimit.Request{{Key: key}, {Limiter: "api/day", Key: key, Limit: daily}}
@@ -61,7 +62,8 @@ type Config struct {
 	PerMessage bool
 
 	// Refund says, after a call ended with the code, whether its tokens are given back:
-	// [OnFailure], [OnSuccess], [OnCodes], or a function of yours. Messages that PerMessage
+	// [OnFailure], [OnSuccess], [OnCodes], or a function of yours. See [Failed] for handlers that answer
+	// failures with OK, and [Decision] for handlers that give back themselves. Messages that PerMessage
 	// charged stay charged. A call whose handler panicked has the code Internal. The strategy must
 	// be a [pglimit.GiveBacker]. Nil: all calls count.
 	//
@@ -113,6 +115,9 @@ func (c *Config) Validate(limiter *pglimit.Limiter) error {
 	if c.Requests != nil {
 		if err := strategy.Check(&pglimit.Request{Limit: limiter.Limit(), Group: 1}); err != nil {
 			return fmt.Errorf("grpclimit: Config.Requests is set, but %w", err)
+		}
+		if config := limiter.Config(); config.Block != (pglimit.Block{}) {
+			return fmt.Errorf("grpclimit: Config.Requests is set, but the limiter %s has a Block, and takes no groups: chain two interceptors, one of it with Refund: grpclimit.OnFailure before one with the other Requests", config.Name)
 		}
 	}
 	if _, able := strategy.(pglimit.GiveBacker); c.Refund != nil && !able {

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/pglimit/ratelimit/adapters/internal/failures"
+	"github.com/pglimit/ratelimit/adapters/internal/passed"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -21,7 +23,7 @@ import (
 type Interceptor struct {
 	config           Config
 	limiter          *pglimit.Limiter
-	failures, unpaid failureLog // what the Logger was told of
+	failures, unpaid failures.Log // what the Logger was told of
 }
 
 // New makes an Interceptor. The error is that of [Config.Validate].
@@ -48,6 +50,7 @@ func (i *Interceptor) Unary(ctx context.Context, request any, info *grpc.UnarySe
 	if err != nil {
 		return nil, err
 	}
+	ctx = passed.With(ctx, taken)
 	err = i.pass(ctx, call, taken, func() (err error) {
 		response, err = handler(ctx, request)
 		return err
@@ -66,6 +69,8 @@ func (i *Interceptor) Stream(server any, stream grpc.ServerStream, info *grpc.St
 	if err != nil {
 		return err
 	}
+	ctx = passed.With(ctx, taken)
+	stream = &limited{stream, ctx}
 	if i.config.PerMessage && info.IsClientStream {
 		stream = &messages{ServerStream: stream, interceptor: i, method: info.FullMethod}
 	}
@@ -192,7 +197,7 @@ func (i *Interceptor) fail(ctx context.Context, call Call, err error) error {
 		return status.FromContextError(gone).Err()
 	}
 	if s.Code() == codes.Internal || s.Code() == codes.Unavailable {
-		i.failures.log(ctx, i.config.Logger, "call not decided", call.Method, err)
+		i.failures.Add(ctx, i.config.Logger, "grpclimit: call not decided", err, "method", call.Method)
 	}
 	if i.config.Failed != nil {
 		if chosen := i.config.Failed(ctx, call, err); chosen != nil {

@@ -138,6 +138,8 @@ func TestCallWithoutAValidRequestIsNotLetThrough(t *testing.T) {
 		"empty key":        {grpclimit.Config{Key: grpclimit.Constant("")}, codes.Internal, "the key is empty"},
 		"key fails":        {grpclimit.Config{Key: func(context.Context, grpclimit.Call) (string, error) { return "k", errors.New("no such user") }}, codes.Internal, "no such user"},
 		"status of key":    {grpclimit.Config{Key: grpclimit.Metadata("x-api-key")}, codes.InvalidArgument, ""},
+		"nobody":           {grpclimit.Config{Key: grpclimit.FirstOf(grpclimit.Subject("user", userOf), grpclimit.Unauthenticated)}, codes.Unauthenticated, ""},
+		"status OK of key": {grpclimit.Config{Key: func(context.Context, grpclimit.Call) (string, error) { return "k", okError{} }, Refund: grpclimit.OnSuccess}, codes.Internal, "all is well"},
 		"long key":         {grpclimit.Config{Key: grpclimit.Constant(strings.Repeat("k", pglimit.MaxKeyBytes+1))}, codes.InvalidArgument, ""},
 		"binary key":       {grpclimit.Config{Key: grpclimit.Constant("secret\xff")}, codes.InvalidArgument, ""},
 		"key with NUL":     {grpclimit.Config{Key: grpclimit.Constant("secret\x00")}, codes.InvalidArgument, ""},
@@ -172,6 +174,49 @@ func TestCallWithoutAValidRequestIsNotLetThrough(t *testing.T) {
 				t.Errorf("the log says %q; it should say %q, and only once", log.String(), c.logged)
 			}
 		})
+	}
+}
+
+// okError is an error whose status is OK: it lets no call through.
+type okError struct{}
+
+func (okError) Error() string              { return "all is well" }
+func (okError) GRPCStatus() *status.Status { return status.New(codes.OK, "") }
+
+// A handler charges what the call cost, of a unary call and of a stream, by the decisions in its context. Tokens that
+// Requests leaves out are the Cost, and its slice is not written to.
+func TestAHandlerSettles(t *testing.T) {
+	t.Parallel()
+	limiter := newLimiter(t, pglimittest.Memory(), perHour(100))
+	shared := []pglimit.Request{{Key: "anybody"}, {Key: "org:7"}}
+	settle := func(ctx context.Context) error {
+		nearest, _ := grpclimit.Decision(ctx)
+		all := grpclimit.Decisions(ctx)
+		if len(all) != 2 || nearest != all[0] || nearest.Granted != 30 {
+			t.Errorf("%+v; %+v", nearest, all)
+			return nil
+		}
+		_, err := limiter.Settle(context.WithoutCancel(ctx), all[0], 10, all[1])
+		return err
+	}
+	client := serve(t, limiter, grpclimit.Config{
+		Key:        anybody,
+		Cost:       func(context.Context, grpclimit.Call) int64 { return 30 },
+		Requests:   func(context.Context, grpclimit.Call, string) []pglimit.Request { return shared },
+		Skip:       grpclimit.Methods("grpc.testing.TestService/UnaryCall"),
+		PerMessage: true,
+	}, &service{answer: settle})
+	wantCode(t, client, codes.OK)
+	if ended, _ := send(t, client, 0); ended.Code() != codes.OK {
+		t.Errorf("the stream ended with %v", ended)
+	}
+	wantLeft(t, limiter, "anybody", 80)
+	wantLeft(t, limiter, "org:7", 80)
+	if shared[0].Tokens != 0 {
+		t.Errorf("the caller's requests are %+v", shared)
+	}
+	if d, ok := grpclimit.Decision(t.Context()); ok || grpclimit.Decisions(t.Context()) != nil {
+		t.Errorf("without a limit: %+v", d)
 	}
 }
 
@@ -348,6 +393,12 @@ func TestBlockedKey(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	limiter := newLimiter(t, pglimittest.Memory(), perHour(1))
+	blocking, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{
+		Name: "login", Limit: pglimit.PerSecond(1), Block: pglimit.Block{After: 1, Within: time.Minute, For: time.Hour, Max: time.Hour},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	plain := newLimiter(t, onlyTakes{pglimittest.Memory()}, perHour(1))
 	requests := func(context.Context, grpclimit.Call, string) []pglimit.Request { return nil }
 	limit := func(context.Context, grpclimit.Call) pglimit.Limit { return pglimit.Limit{} }
@@ -355,11 +406,12 @@ func TestConfigIsChecked(t *testing.T) {
 		limiter *pglimit.Limiter
 		config  grpclimit.Config
 	}{
-		"limiter is nil":                     {nil, grpclimit.Config{Key: anybody}},
-		"Config.Key is nil":                  {limiter, grpclimit.Config{}},
-		"Limit and Config.Requests are both": {limiter, grpclimit.Config{Key: anybody, Limit: limit, Requests: requests}},
-		"Config.Requests is set, but":        {plain, grpclimit.Config{Key: anybody, Requests: requests}},
-		"Config.Refund is set, but":          {plain, grpclimit.Config{Key: anybody, Refund: grpclimit.OnFailure}},
+		"limiter is nil":                                           {nil, grpclimit.Config{Key: anybody}},
+		"Config.Key is nil":                                        {limiter, grpclimit.Config{}},
+		"Limit and Config.Requests are both":                       {limiter, grpclimit.Config{Key: anybody, Limit: limit, Requests: requests}},
+		"Config.Requests is set, but":                              {plain, grpclimit.Config{Key: anybody, Requests: requests}},
+		"has a Block, and takes no groups: chain two interceptors": {blocking, grpclimit.Config{Key: anybody, Requests: requests}},
+		"Config.Refund is set, but":                                {plain, grpclimit.Config{Key: anybody, Refund: grpclimit.OnFailure}},
 	} {
 		if _, err := grpclimit.New(c.limiter, c.config); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, and should say %q", err, want)

@@ -27,9 +27,11 @@ type KeyFunc func(ctx context.Context, call Call) (string, error)
 // Subject counts calls for what authentication has found out: a user, a tenant, an organisation. of
 // returns it from the context, or "" if there is none: then the error is [ErrNoKey] and the answer
 // INTERNAL, because the interceptor that authenticates, and turns away clients that it does not
-// know, belongs in front. For calls without a subject, see [FirstOf].
+// know, belongs in front. For calls without a subject, see [FirstOf]: FirstOf(Subject(…), Unauthenticated) ends
+// them with UNAUTHENTICATED.
 //
-// The key is kind, a colon and the subject: "user:42".
+// The key is kind, a colon and the subject: "user:42". "Ann" and "ann" are two: return the subject as it is
+// stored, not as the client has spelt it.
 func Subject(kind string, of func(ctx context.Context) string) KeyFunc {
 	return func(ctx context.Context, _ Call) (string, error) {
 		subject := of(ctx)
@@ -96,6 +98,12 @@ func ClientIP(proxies httplimit.Proxies) KeyFunc {
 // On a server with [grpc.UnknownServiceHandler], such as a proxy, clients choose the method, and
 // with it a new bucket each time: there let a function of yours map what is not known to one key.
 func Method(_ context.Context, call Call) (string, error) { return "method:" + call.Method, nil }
+
+// Unauthenticated gives no call a key: each ends with UNAUTHENTICATED. It is for the end of a [FirstOf], where
+// nobody authenticates in front of the limiter.
+func Unauthenticated(context.Context, Call) (string, error) {
+	return "", status.Error(codes.Unauthenticated, "this needs credentials: log in first")
+}
 
 // Constant counts all calls together, for a limit of the whole service.
 func Constant(key string) KeyFunc {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/pglimit/ratelimit/adapters/internal/passed"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -39,7 +40,7 @@ func (i *Interceptor) giveBack(ctx context.Context, call Call, taken []pglimit.D
 	defer cancel()
 	for _, d := range taken {
 		if err := i.limiter.Refund(ctx, d, d.Granted); err != nil {
-			i.unpaid.log(ctx, i.config.Logger, "tokens not given back", call.Method, err)
+			i.unpaid.Add(ctx, i.config.Logger, "grpclimit: tokens not given back", err, "method", call.Method)
 		}
 	}
 }
@@ -52,18 +53,25 @@ func codeOf(err error) codes.Code {
 	return status.FromContextError(err).Code()
 }
 
-// OnFailure, as [Config].Refund, gives the tokens back of calls that ended with an error: only
+// OnFailure, as [Config].Refund, gives the tokens back of calls that ended with an error, or by [Failed]: only
 // successes count. Canceled and DeadlineExceeded count too, because they are up to the client. Do
 // not use it for streams whose clients can make them fail after they got what they wanted, by a
 // message that is not valid, for instance.
-func OnFailure(_ context.Context, _ Call, code codes.Code) bool {
-	return code != codes.OK && code != codes.Canceled && code != codes.DeadlineExceeded
+func OnFailure(ctx context.Context, _ Call, code codes.Code) bool {
+	return !succeeded(ctx, code) && ctx.Err() == nil && code != codes.Canceled && code != codes.DeadlineExceeded
 }
 
-// OnSuccess, as [Config].Refund, gives the tokens back of calls that ended with OK: only failures
-// count, such as wrong passwords. The token is taken while the call runs: the burst is also how
-// many may run at once.
-func OnSuccess(_ context.Context, _ Call, code codes.Code) bool { return code == codes.OK }
+// OnSuccess, as [Config].Refund, gives the tokens back of calls that ended with OK, and without [Failed]: only
+// failures count, such as wrong passwords. The token is taken while the call runs: the burst is also how
+// many may run at once. Calls that their client has cancelled, or whose deadline is over, count too, whatever the
+// handler returned: it may have stopped before it knew.
+func OnSuccess(ctx context.Context, _ Call, code codes.Code) bool {
+	return succeeded(ctx, code) && ctx.Err() == nil
+}
+
+func succeeded(ctx context.Context, code codes.Code) bool {
+	return code == codes.OK && !passed.Failed(ctx)
+}
 
 // OnCodes, as [Config].Refund, gives the tokens back of calls that ended with one of the codes, such
 // as codes.Internal and codes.Unavailable. A client that can bring about one of them has no limit:

@@ -65,12 +65,12 @@ func TestRefundAfterTheClientHasLeft(t *testing.T) {
 		ended  error
 		left   int64
 	}{
-		"asked for":       {grpclimit.OnCodes(codes.Canceled), context.Canceled, 5},
-		"asked for too":   {grpclimit.OnCodes(codes.Canceled), status.Error(codes.Unavailable, ""), 5},
-		"another code":    {grpclimit.OnCodes(codes.Unavailable), status.Error(codes.Unavailable, ""), 4},
-		"failure":         {grpclimit.OnFailure, status.Error(codes.Unavailable, ""), 4},
-		"success":         {grpclimit.OnFailure, nil, 4},
-		"success, wanted": {grpclimit.OnSuccess, nil, 5},
+		"asked for":     {grpclimit.OnCodes(codes.Canceled), context.Canceled, 5},
+		"asked for too": {grpclimit.OnCodes(codes.Canceled), status.Error(codes.Unavailable, ""), 5},
+		"another code":  {grpclimit.OnCodes(codes.Unavailable), status.Error(codes.Unavailable, ""), 4},
+		"failure":       {grpclimit.OnFailure, status.Error(codes.Unavailable, ""), 4},
+		"success":       {grpclimit.OnFailure, nil, 4},
+		"stopped":       {grpclimit.OnSuccess, nil, 4}, // before it knew whether it would succeed
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,6 +89,39 @@ func TestRefundAfterTheClientHasLeft(t *testing.T) {
 			}
 			wantLeft(t, limiter, "anybody", c.left)
 		})
+	}
+}
+
+// An answer with OK may say that the call failed.
+func TestAHandlerSaysThatItFailed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		refund func(context.Context, grpclimit.Call, codes.Code) bool
+		leaves bool
+		left   int64
+	}{
+		"success":           {grpclimit.OnSuccess, false, 4},
+		"failure":           {grpclimit.OnFailure, false, 5},
+		"failure, and left": {grpclimit.OnFailure, true, 4},
+	} {
+		limiter := newLimiter(t, pglimittest.Memory(), perHour(5))
+		limits, err := grpclimit.New(limiter, grpclimit.Config{Key: anybody, Refund: c.refund})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		_, err = limits.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: emptyCall}, func(ctx context.Context, _ any) (any, error) {
+			grpclimit.Failed(ctx)
+			if c.leaves {
+				leave()
+			}
+			return nil, nil
+		})
+		leave()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		wantLeft(t, limiter, "anybody", c.left)
 	}
 }
 

@@ -2,6 +2,7 @@ package grpclimit_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -80,6 +81,25 @@ func TestClientDoesNotRetryInVain(t *testing.T) {
 				t.Errorf("RetryInfo is %v, not %v", retry, c.limit.Period)
 			}
 		})
+	}
+}
+
+// A whole millisecond is told as it is, and of the longest time that is told nothing is left out.
+func TestPushbackAtItsBounds(t *testing.T) {
+	t.Parallel()
+	for every, want := range map[time.Duration]string{
+		1:                    "1",
+		time.Millisecond:     "1",
+		time.Millisecond + 1: "2",
+		10 * time.Second:     "10000",
+		10*time.Second + 1:   "-1",
+	} {
+		client := serve(t, newLimiter(t, pglimittest.Memory(), pglimit.Every(every)), grpclimit.Config{Key: anybody}, new(service))
+		wantCode(t, client, codes.OK)
+		denied, trailer := call(t.Context(), client)
+		if retry, _ := details(t, denied); len(trailer) != 1 || trailer[0] != want || want != "-1" && trailer[0] != fmt.Sprint(retry.GetRetryDelay().AsDuration().Milliseconds()) {
+			t.Errorf("%v: %q, %v, want %s", every, trailer, retry, want)
+		}
 	}
 }
 

@@ -163,6 +163,8 @@ func TestNothingPassesWithoutAKey(t *testing.T) {
 		"too long":       {httplimit.Constant(strings.Repeat("x", 1025)), 400, `"the key of this request has 1025 bytes: at most 1024 are allowed"`},
 		"not UTF-8":      {httplimit.Constant("secret\xff"), 400, `"the key of this request is not valid UTF-8, or has a NUL byte"`},
 		"NUL":            {httplimit.Constant("secret\x00"), 400, `"the key of this request is not valid UTF-8, or has a NUL byte"`},
+		"nobody":         {httplimit.FirstOf(httplimit.Subject("user", func(*http.Request) string { return "" }), httplimit.Unauthorized("Bearer")), 401, "log in first"},
+		"you chose 401":  {func(*http.Request) (string, error) { return "", httplimit.ErrUnauthorized }, 401, "the request has no valid credentials"},
 		"what you chose": {func(*http.Request) (string, error) { return "", fmt.Errorf("%w: no tenant", httplimit.ErrBadRequest) }, 400, "no tenant"},
 	} {
 		log := &logged{}
@@ -171,7 +173,11 @@ func TestNothingPassesWithoutAKey(t *testing.T) {
 		url := served(t, httplimit.New(limiter, httplimit.Config{Key: c.key, Logger: log.logger()})(next))
 		for range 3 {
 			answer := get(t, url)
-			answer.expect(t, c.status, "RateLimit", "", "RateLimit-Policy", "", "Retry-After", "")
+			challenge := ""
+			if name == "nobody" {
+				challenge = "Bearer"
+			}
+			answer.expect(t, c.status, "RateLimit", "", "RateLimit-Policy", "", "Retry-After", "", "WWW-Authenticate", challenge)
 			if p := answer.problem(t); p.Type != "about:blank" || !strings.Contains(strconv.Quote(p.Detail), c.detail) || strings.Contains(answer.body, "secret") {
 				t.Errorf("%s: %s", name, answer.body)
 			}
@@ -179,7 +185,7 @@ func TestNothingPassesWithoutAKey(t *testing.T) {
 		if stats := limiter.Stats(); stats.Allowed.Total()+stats.Denied.Total()+stats.Failed.Total() != 0 {
 			t.Errorf("%s: %+v", name, stats)
 		}
-		if lines := strings.Count(log.String(), "\n"); c.status == 500 && lines != 1 || c.status == 400 && lines != 0 {
+		if lines := strings.Count(log.String(), "\n"); (c.status == 500) != (lines == 1) || lines > 1 {
 			t.Errorf("%s: logged %q", name, log.String())
 		}
 	}
@@ -307,6 +313,7 @@ func TestStatusOfAnError(t *testing.T) {
 		{&pglimit.RequestError{Field: "Limiter", Why: "is empty"}, 500},
 		{fmt.Errorf("request 1: %w", &pglimit.LimitError{Field: "Burst"}), 500},
 		{fmt.Errorf("no groups: %w", errors.ErrUnsupported), 500},
+		{fmt.Errorf("%w: not today", httplimit.ErrUnauthorized), 401},
 		{httplimit.ErrFallback, 503},
 		{pglimit.ErrUnavailable, 503},
 		{pglimit.ErrPermission, 503},
@@ -361,6 +368,44 @@ func TestConfigIsChecked(t *testing.T) {
 			}()
 			httplimit.New(c.limiter, c.config)
 		}()
+	}
+}
+
+// A limiter that blocks keys takes no groups: the refusal comes at the start, and says what to nest.
+func TestABlockGoesAroundSeveralLimits(t *testing.T) {
+	t.Parallel()
+	block := pglimit.Block{After: 1, Within: time.Minute, For: time.Hour, Max: time.Hour}
+	memory := pglimittest.Memory()
+	blocking := newLimiter(t, memory, pglimit.Config{Name: "login", Limit: pglimit.PerHour(3).WithBurst(3), Block: block})
+	others := newLimiter(t, memory, pglimit.Config{Limit: pglimit.PerHour(1)})
+	several, outer := everybody, everybody
+	several.Requests = func(_ *http.Request, key string) []pglimit.Request {
+		return []pglimit.Request{{Key: key}, {Limiter: "day", Key: key}}
+	}
+	if err := several.Validate(blocking); err == nil || !strings.Contains(err.Error(), "the limiter login has a Block, and takes no groups: nest two middlewares") {
+		t.Error(err)
+	}
+	outer.Refund = httplimit.OnFailure
+	url := served(t, httplimit.New(blocking, outer)(httplimit.New(others, several)(fine)))
+	get(t, url).expect(t, 200)
+	get(t, url).expect(t, 429) // by the others, and what the outer one took is given back
+	if n := left(t, blocking); n != 2 {
+		t.Errorf("%d left, want 2", n)
+	}
+}
+
+// Tokens that are left out are the Cost of this request, and the caller's requests are not written to.
+func TestTheCostOfSeveralLimits(t *testing.T) {
+	t.Parallel()
+	shared := []pglimit.Request{{Key: "all"}, {Limiter: "two", Key: "all", Tokens: 2}}
+	config := everybody
+	config.Requests = func(*http.Request, string) []pglimit.Request { return shared }
+	config.Cost = func(r *http.Request) int64 { n, _ := strconv.ParseInt(r.URL.Query().Get("cost"), 10, 64); return n }
+	url := served(t, httplimit.New(limited(t, pglimit.PerHour(10)), config)(fine))
+	get(t, url+"?cost=3").expect(t, 200, "RateLimit", `"api";r=7;t=2520, "two";r=8;t=2880`)
+	get(t, url+"?cost=1").expect(t, 200, "RateLimit", `"api";r=6;t=2160, "two";r=6;t=2160`)
+	if shared[0].Tokens != 0 || shared[1].Tokens != 2 {
+		t.Errorf("the caller's requests are %+v", shared)
 	}
 }
 

@@ -25,7 +25,8 @@ type Proxies struct {
 
 	// Count of proxies that each request passes, where their addresses are not known. If it is too
 	// low, all clients share the address of a proxy; if it is too high, clients choose theirs.
-	// Whoever can reach this server without a proxy chooses one too. Not together with Prefixes.
+	// Whoever can reach this server without a proxy chooses one too. Not together with Prefixes. It is also for
+	// a server on a Unix socket, where the caller has no address that Prefixes could have.
 	Count int
 
 	// Field of the header. Empty: X-Forwarded-For. Another one, such as CF-Connecting-IP, may hold
@@ -95,7 +96,7 @@ func (p *Proxies) client(remote string, lines []string) (netip.Addr, error) {
 	}
 	addr, err := parseAddr(remote)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("Request.RemoteAddr: %w", err)
+		return netip.Addr{}, fmt.Errorf("Request.RemoteAddr: %w (of a Unix socket: set Proxies.Count to the number of proxies, without Prefixes)", err)
 	}
 	chain := hops{lines: lines}
 	for p.trusts(addr) {
@@ -176,15 +177,20 @@ func (h *hops) next() (hop string, more bool) {
 
 // parseAddr reads an address, with or without a port: some proxies write one.
 func parseAddr(text string) (addr netip.Addr, err error) {
-	if strings.HasPrefix(text, "[") || strings.Count(text, ":") == 1 {
+	switch {
+	case strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]"): // IPv6 as in a URL, without a port
+		var withPort netip.AddrPort
+		withPort, err = netip.ParseAddrPort(text + ":0")
+		addr = withPort.Addr()
+	case strings.HasPrefix(text, "[") || strings.Count(text, ":") == 1:
 		var withPort netip.AddrPort
 		withPort, err = netip.ParseAddrPort(text)
 		addr = withPort.Addr()
-	} else {
+	default:
 		addr, err = netip.ParseAddr(text)
 	}
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("%q is not an IP address", text)
+		return netip.Addr{}, fmt.Errorf("%.64q is not an IP address", text) // clients may send a megabyte
 	}
 	return addr.WithZone("").Unmap(), nil
 }

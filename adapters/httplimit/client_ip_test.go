@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -41,6 +42,10 @@ func TestClientIP(t *testing.T) {
 		"a zone":                        {direct, "[fe80::1%eth0]:5000", nil, "ip:fe80::/64"},
 		"a socket of the file system":   {direct, "@", nil, ""},
 		"no address":                    {direct, "", nil, ""},
+		"IPv6 in brackets":              {direct, "[2001:db8:1:2:3:4:5:6]", nil, "ip:2001:db8:1:2::/64"},
+		"IPv6 in brackets, with a zone": {direct, "[fe80::1%eth0]", nil, "ip:fe80::/64"},
+		"IPv4 in brackets":              {direct, "[192.0.2.7]", nil, ""},
+		"brackets":                      {direct, "[]", nil, ""},
 		"a name":                        {direct, "localhost:80", nil, ""},
 
 		"from a proxy":                        {inside, "10.0.0.1:1", []string{"192.0.2.7"}, "ip:192.0.2.7"},
@@ -55,6 +60,8 @@ func TestClientIP(t *testing.T) {
 		"a proxy with a zone":                 {inside, "[fd00::1%eth0]:1", []string{"192.0.2.7"}, "ip:192.0.2.7"},
 		"a client with a port":                {inside, "10.0.0.1:1", []string{"192.0.2.7:4711"}, "ip:192.0.2.7"},
 		"an IPv6 client with a port":          {inside, "10.0.0.1:1", []string{"[2001:db8::1]:4711"}, "ip:2001:db8::/64"},
+		"an IPv6 client in brackets":          {inside, "10.0.0.1:1", []string{"[2001:db8::1]"}, "ip:2001:db8::/64"},
+		"a proxy in brackets":                 {inside, "10.0.0.1:1", []string{"192.0.2.7, [fd00::2]"}, "ip:192.0.2.7"},
 		"a client of the inside":              {inside, "10.0.0.1:1", []string{"10.2.2.2"}, "ip:10.2.2.2"},
 		"a client of the inside, directly":    {inside, "10.2.2.2:1", nil, "ip:10.2.2.2"},
 		"garbage from a proxy":                {inside, "10.0.0.1:1", []string{"192.0.2.7, unknown"}, ""},
@@ -89,6 +96,35 @@ func TestClientIP(t *testing.T) {
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
 		}
+	}
+}
+
+// Behind a proxy on a Unix socket, the error says what works there. And a megabyte that a client sends is neither
+// quoted nor logged.
+func TestAnAddressThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	behind := httplimit.ClientIP(httplimit.Proxies{Prefixes: prefixes("10.0.0.0/8")})
+	request := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	request.RemoteAddr = "@"
+	if _, err := behind(request); err == nil || !strings.Contains(err.Error(), "Unix socket: set Proxies.Count") {
+		t.Error(err)
+	}
+	request.RemoteAddr = "10.0.0.1:1"
+	request.Header.Set("X-Forwarded-For", strings.Repeat("\xff", 900_000))
+	if _, err := behind(request); err == nil || len(err.Error()) > 500 {
+		t.Errorf("an error of %d bytes", len(err.Error()))
+	}
+	log := &logged{}
+	yours := func(r *http.Request) (string, error) { return "", errors.New(r.Header.Get("X-Forwarded-For")) }
+	httplimit.New(limited(t, pglimit.PerHour(1)), httplimit.Config{Key: yours, Logger: log.logger()})(fine).ServeHTTP(httptest.NewRecorder(), request)
+	if text := log.String(); len(text) > 5000 || len(text) == 0 {
+		t.Errorf("%d bytes are logged", len(text))
+	}
+	request.Header.Set("X-Forwarded-For", strings.Repeat("ö", 1000))
+	log = &logged{}
+	httplimit.New(limited(t, pglimit.PerHour(1)), httplimit.Config{Key: yours, Logger: log.logger()})(fine).ServeHTTP(httptest.NewRecorder(), request)
+	if text := log.String(); !strings.Contains(text, "ö… (2023 bytes)") {
+		t.Errorf("logged: %s", text)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // The functions are called concurrently.
 type Config struct {
 	// Key says whom a request is counted for: [Subject], [ClientIP], [Header], [Route], [Constant],
-	// [Join], [FirstOf], [Hashed], or a function of yours. Requests with the same key share a
+	// [Join], [FirstOf], [Hashed], [Unauthorized], or a function of yours. Requests with the same key share a
 	// bucket. An error, or an empty key, is answered by Failed: nothing passes without a limit.
 	Key KeyFunc
 
@@ -32,7 +32,8 @@ type Config struct {
 	// Requests asks for several limits, all or nothing: see [pglimit.Limiter.DoAll]. The key is
 	// that of Key. Each of the requests must have a Key; Tokens that are left out are the Cost,
 	// negative ones are an error, and a Limiter and Limit that are left out are the Limiter's own.
-	// The strategy must be one that knows groups, such as strategies.TokenBucket{}. Nil: one limit. With Requests, Limit must be nil.
+	// The strategy must be one that knows groups, such as strategies.TokenBucket{}, and the Limiter without a
+	// Block. Nil: one limit. With Requests, Limit must be nil.
 	//
 	//	func(r *http.Request, key string) []pglimit.Request {
 	//		return []pglimit.Request{{Key: key}, {Limiter: "api/day", Key: key, Limit: pglimit.Per(1000, 24*time.Hour)}}
@@ -40,12 +41,13 @@ type Config struct {
 	Requests func(r *http.Request, key string) []pglimit.Request
 
 	// Refund says, after a request was answered with the status, whether its tokens are given back:
-	// [OnFailure], [OnServerError], [OnSuccess], or a function of yours. A request that
+	// [OnFailure], [OnServerError], [OnSuccess], or a function of yours. See [Failed] for handlers that answer
+	// failures with 200, and [Decision] for handlers that give back themselves. A request that
 	// panicked has the status that was sent before, or 500 if none was, a connection that was
 	// hijacked 101. The strategy must be a [pglimit.GiveBacker]. Nil: all requests count.
 	//
-	// A client may hang up when it likes, whereupon handlers fail: then r.Context().Err() is
-	// context.Canceled. A function of yours that gives back for that leaves such clients without a limit.
+	// A client may hang up when it likes, whereupon handlers fail, or stop without a status: then r.Context().Err()
+	// is context.Canceled. A function of yours that gives back for that leaves such clients without a limit.
 	//
 	// Giving back is a round trip for each decision, when the handler has returned: a client that
 	// has seen the whole answer has its tokens back, unless the handler sent a Content-Length and the
@@ -112,6 +114,9 @@ func (c Config) Validate(limiter *pglimit.Limiter) error {
 	if c.Requests != nil {
 		if err := strategy.Check(&pglimit.Request{Limit: limiter.Limit(), Group: 1}); err != nil {
 			return fmt.Errorf("httplimit: Config.Requests is set, but %w", err)
+		}
+		if config := limiter.Config(); config.Block != (pglimit.Block{}) {
+			return fmt.Errorf("httplimit: Config.Requests is set, but the limiter %s has a Block, and takes no groups: nest two middlewares, one of it with Refund: httplimit.OnFailure around one with the other Requests", config.Name)
 		}
 	}
 	if _, able := strategy.(pglimit.GiveBacker); c.Refund != nil && !able {

@@ -1,8 +1,7 @@
 package httplimit_test
 
 import (
-	"errors"
-	"fmt"
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -36,6 +35,7 @@ func snippetKeys(secret []byte) []httplimit.KeyFunc {
 		httplimit.Constant("all"),
 		httplimit.Join(httplimit.Subject("user", userID), httplimit.Route),
 		httplimit.FirstOf(httplimit.Subject("user", userID), httplimit.ClientIP(httplimit.Proxies{})),
+		httplimit.FirstOf(httplimit.Subject("user", userID), httplimit.Unauthorized("Bearer")),
 	}
 }
 
@@ -99,7 +99,15 @@ func snippetRefund(logins *pglimit.Limiter) func(http.Handler) http.Handler {
 	})
 }
 
-var errAnonymous = fmt.Errorf("%w: nobody is logged in", httplimit.ErrBadRequest)
+func snippetFailed(_ http.ResponseWriter, r *http.Request) {
+	httplimit.Failed(r.Context())
+}
+
+func snippetSettle(r *http.Request, limiter *pglimit.Limiter, tokens int64) error {
+	d, _ := httplimit.Decision(r.Context())
+	_, err := limiter.Settle(context.WithoutCancel(r.Context()), d, tokens) // also if the client has gone
+	return err
+}
 
 func snippetAnswers(limiter *pglimit.Limiter, key httplimit.KeyFunc) func(http.Handler) http.Handler {
 	return httplimit.New(limiter, httplimit.Config{
@@ -107,12 +115,8 @@ func snippetAnswers(limiter *pglimit.Limiter, key httplimit.KeyFunc) func(http.H
 		Denied: func(w http.ResponseWriter, _ *http.Request, denial httplimit.Denial) {
 			http.Error(w, "Slow down: again in "+denial.RetryAfter.Round(time.Second).String(), http.StatusTooManyRequests)
 		},
-		Failed: func(w http.ResponseWriter, r *http.Request, err error) {
-			if errors.Is(err, errAnonymous) { // what your key function returns, an ErrBadRequest
-				http.Error(w, "Log in first.", http.StatusUnauthorized)
-				return
-			}
-			httplimit.WriteFailed(w, r, err)
+		Failed: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "Sorry.", httplimit.StatusOf(err))
 		},
 	})
 }
@@ -153,10 +157,18 @@ func TestTheSnippetsWork(t *testing.T) {
 			t.Errorf("%d: %d %s", i, recorder.Code, recorder.Body)
 		}
 	}
-	anonymous := func(*http.Request) (string, error) { return "", errAnonymous }
 	recorder := httptest.NewRecorder()
-	if snippetAnswers(limiter, anonymous)(fine).ServeHTTP(recorder, request); recorder.Code != http.StatusUnauthorized {
-		t.Error(recorder.Code)
+	if snippetAnswers(limiter, httplimit.Unauthorized("Bearer"))(fine).ServeHTTP(recorder, request); recorder.Code != http.StatusUnauthorized || recorder.Body.String() != "Sorry.\n" {
+		t.Error(recorder.Code, recorder.Body)
 	}
-	snippetRefund(limiter)
+	before := left(t, limiter)
+	httplimit.New(limiter, everybody)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if err := snippetSettle(r, limiter, 3); err != nil {
+			t.Error(err)
+		}
+	})).ServeHTTP(httptest.NewRecorder(), request)
+	if n := left(t, limiter); n != before-3 {
+		t.Errorf("%d left of %d", n, before)
+	}
+	snippetRefund(limiter)(http.HandlerFunc(snippetFailed))
 }

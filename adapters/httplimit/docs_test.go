@@ -36,7 +36,6 @@ func documented(t *testing.T, memory *pglimittest.Strategy) http.Handler {
 		})))
 	}
 	handle("/hello", limiter, httplimit.Config{})
-	handle("/plans", limiter, httplimit.Config{Limit: func(*http.Request) pglimit.Limit { return pglimit.PerMinute(600) }})
 	handle("/several", limiter, httplimit.Config{Requests: severalLimits})
 	handle("/legacy", limiter, httplimit.Config{Headers: httplimit.Legacy})
 	handle("/keyed", limiter, httplimit.Config{Key: httplimit.Header("X-Api-Key")})

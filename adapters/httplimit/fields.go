@@ -31,7 +31,7 @@ type field struct {
 
 // setFields tells the client of its limits and, if it is denied, when to come back.
 func (m *middleware) setFields(h http.Header, a *answer) {
-	if a.fallback() {
+	if fallback(a.decisions) {
 		return
 	}
 	if m.Headers == Draft11 || !a.allowed {

@@ -201,11 +201,12 @@ func TestLegacyFieldsOfSeveralLimits(t *testing.T) {
 // Of a blocked key the reset is the end of the block, or when the bucket is full, if that is later.
 func TestLegacyFieldsOfABlockedKey(t *testing.T) {
 	t.Parallel()
-	for limit, reset := range map[pglimit.Limit]string{pglimit.PerSecond(1): "946684860", pglimit.PerHour(1): "946688400"} {
+	for limit, reset := range map[pglimit.Limit]string{pglimit.PerSecond(1): "946684860", pglimit.PerMinute(60).WithBurst(600): "946685400"} {
 		memory := pglimittest.Memory() // at 946684800
 		block := pglimit.Block{After: 1, Within: time.Minute, For: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}
 		config := everybody
 		config.Headers = httplimit.Legacy
+		config.Cost = func(*http.Request) int64 { return limit.Burst }
 		url := served(t, httplimit.New(newLimiter(t, memory, pglimit.Config{Limit: limit, Block: block}), config)(fine))
 		get(t, url).expect(t, 200)
 		get(t, url).expect(t, 429) // blocks

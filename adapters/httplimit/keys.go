@@ -15,14 +15,15 @@ import (
 // organisation. of returns it, usually from the context of the request, and "" if there is none:
 // then the error is [ErrNoKey] and the answer 500, because the middleware that authenticates, and
 // turns away those whom it does not know, belongs in front. For requests without a subject, see
-// [FirstOf].
+// [FirstOf]: FirstOf(Subject(…), Unauthorized("Bearer")) answers them with 401.
 //
-// The key is kind, a colon and the subject: "user:42".
+// The key is kind, a colon and the subject: "user:42". "Ann" and "ann" are two: return the subject as it is
+// stored, not as the client has spelt it.
 func Subject(kind string, of func(r *http.Request) string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		subject := of(r)
 		if subject == "" {
-			return "", &keyError{"there is no " + kind + ": put the middleware that authenticates in front of the limiter", []error{ErrNoKey}}
+			return "", &keyError{why: "there is no " + kind + ": put the middleware that authenticates in front of the limiter", is: []error{ErrNoKey}}
 		}
 		return kind + ":" + subject, nil
 	}
@@ -40,9 +41,9 @@ func Header(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		switch values := r.Header[field]; {
 		case len(values) == 0 || len(values) == 1 && values[0] == "":
-			return "", &keyError{"the header field " + name + " is missing", []error{ErrNoKey, ErrBadRequest}}
+			return "", &keyError{why: "the header field " + name + " is missing", is: []error{ErrNoKey, ErrBadRequest}}
 		case len(values) > 1:
-			return "", &keyError{fmt.Sprintf("the header field %s is there %d times", name, len(values)), []error{ErrBadRequest}}
+			return "", &keyError{why: fmt.Sprintf("the header field %s is there %d times", name, len(values)), is: []error{ErrBadRequest}}
 		default:
 			return prefix + values[0], nil
 		}
@@ -54,9 +55,17 @@ func Header(name string) KeyFunc {
 // the error is [ErrNoKey]. (The path is no key: clients choose it.)
 func Route(r *http.Request) (string, error) {
 	if r.Pattern == "" {
-		return "", &keyError{"no pattern of a http.ServeMux was matched yet: wrap the handlers of the mux, not the mux", []error{ErrNoKey}}
+		return "", &keyError{why: "no pattern of a http.ServeMux was matched yet: wrap the handlers of the mux, not the mux", is: []error{ErrNoKey}}
 	}
 	return "route:" + r.Pattern, nil
+}
+
+// Unauthorized gives no request a key: each is answered with 401 Unauthorized, and the challenge, such as
+// "Bearer", in WWW-Authenticate. It is for the end of a [FirstOf], where nobody authenticates in front of the limiter.
+func Unauthorized(challenge string) KeyFunc {
+	return func(*http.Request) (string, error) {
+		return "", &keyError{why: "this needs credentials: log in first", is: []error{ErrUnauthorized}, challenge: challenge}
+	}
 }
 
 // Constant counts all requests together, for a limit of the whole service.
@@ -75,7 +84,7 @@ func Join(keys ...KeyFunc) KeyFunc {
 				return "", err
 			}
 			if part == "" {
-				return "", &keyError{fmt.Sprintf("part %d of Join is empty", i), []error{ErrNoKey}}
+				return "", &keyError{why: fmt.Sprintf("part %d of Join is empty", i), is: []error{ErrNoKey}}
 			}
 			parts[i] = escape.Replace(part)
 		}
@@ -90,7 +99,7 @@ var escape = strings.NewReplacer("%", "%25", "|", "%7C")
 // in by user, and all others by address. Another error than [ErrNoKey] ends the search.
 func FirstOf(keys ...KeyFunc) KeyFunc {
 	return func(r *http.Request) (string, error) {
-		var err error = &keyError{"FirstOf has no key functions", []error{ErrNoKey}}
+		var err error = &keyError{why: "FirstOf has no key functions", is: []error{ErrNoKey}}
 		for _, of := range keys {
 			var key string
 			if key, err = of(r); !errors.Is(err, ErrNoKey) {

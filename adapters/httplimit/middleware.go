@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglimit/ratelimit/adapters/internal/failures"
+	"github.com/pglimit/ratelimit/adapters/internal/passed"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -36,7 +38,7 @@ func New(limiter *pglimit.Limiter, config Config) func(http.Handler) http.Handle
 type middleware struct {
 	Config
 	limiter          *pglimit.Limiter
-	failures, unpaid failureLog // what the Logger was told of
+	failures, unpaid failures.Log // what the Logger was told of
 }
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -49,19 +51,18 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	switch {
 	case err != nil:
 		m.fail(w, r, err, time.Second)
-	case !a.allowed && a.fallback():
+	case !a.allowed && fallback(a.decisions):
 		m.fail(w, r, ErrFallback, a.retryAfter)
 	case !a.allowed:
 		m.setFields(w.Header(), a)
 		m.deny(w, r, a)
 	default:
 		m.setFields(w.Header(), a)
-		var taken []pglimit.Decision
-		if m.Refund != nil && !a.fallback() { // what a fallback granted was not taken
-			taken = slices.Clone(a.decisions)
-		}
+		taken := slices.Clone(a.decisions)
 		a.release()
-		m.pass(w, r, next, taken)
+		inner := r.WithContext(passed.With(r.Context(), taken))
+		m.pass(w, inner, next, taken)
+		r.Pattern = inner.Pattern // which a mux inside has set, for middlewares outside that name a request by it
 		return
 	}
 	a.release()
@@ -111,7 +112,7 @@ func checkKey(key string) error {
 	if len(key) > rate.MaxKeyBytes {
 		why = fmt.Sprintf("has %d bytes: at most %d are allowed", len(key), rate.MaxKeyBytes)
 	}
-	return &keyError{"the key of this request " + why, []error{ErrBadRequest}}
+	return &keyError{why: "the key of this request " + why, is: []error{ErrBadRequest}}
 }
 
 // decideAll asks for several limits.
@@ -154,10 +155,13 @@ func (m *middleware) deny(w http.ResponseWriter, r *http.Request, a *answer) {
 func (m *middleware) fail(w http.ResponseWriter, r *http.Request, err error, retryAfter time.Duration) {
 	status := StatusOf(err)
 	if status >= http.StatusInternalServerError && r.Context().Err() == nil { // else nobody waits for the answer
-		m.failures.log(r.Context(), m.Logger, "request not decided", err)
+		m.failures.Add(r.Context(), m.Logger, "httplimit: request not decided", err)
 	}
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
+	if refused := (*keyError)(nil); errors.As(err, &refused) && refused.challenge != "" {
+		h.Set("WWW-Authenticate", refused.challenge)
+	}
 	if status == http.StatusServiceUnavailable {
 		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(retryAfter), 10))
 	}
@@ -190,4 +194,4 @@ func (a *answer) release() {
 }
 
 // fallback says that the limit has not decided, but Config.OnError of the Limiter.
-func (a *answer) fallback() bool { return a.decisions[0].Source == pglimit.FromFallback }
+func fallback(decisions []pglimit.Decision) bool { return decisions[0].Source == pglimit.FromFallback }

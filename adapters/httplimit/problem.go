@@ -103,7 +103,7 @@ func appendProblem(b []byte, blocked bool, retryAfter time.Duration, policies []
 	return append(b, "}\n"...)
 }
 
-// clientsFault is what an error of the status 400 says, without where in the server it comes from.
+// clientsFault is what an error of the status 400 or 401 says, without where in the server it comes from.
 func clientsFault(err error) string {
 	var request *pglimit.RequestError
 	if errors.As(err, &request) && !errors.Is(err, ErrBadRequest) { // of the Tokens, see StatusOf
@@ -113,7 +113,8 @@ func clientsFault(err error) string {
 	if errors.As(err, &config) {
 		err = config.err
 	}
-	return strings.TrimPrefix(err.Error(), ErrBadRequest.Error()+": ")
+	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), ErrBadRequest.Error()+": "), ErrUnauthorized.Error()+": ")
+	return strings.TrimPrefix(text, "httplimit: ")
 }
 
 // problem of RFC 9457.

@@ -14,12 +14,12 @@ type recorder struct {
 	status int // 0: none yet
 }
 
-// as returns the recorder with those optional interfaces that w has, for handlers that ask for
-// them. http.ResponseController finds the others by Unwrap.
-func (r *recorder) as(w http.ResponseWriter) http.ResponseWriter {
-	_, flushes := w.(http.Flusher)
-	_, hijacks := w.(http.Hijacker)
-	pusher, pushes := w.(http.Pusher)
+// withOptions returns the recorder with those optional interfaces that its ResponseWriter has, or one that
+// is wrapped in it, for handlers that ask for them. http.ResponseController finds the others by Unwrap.
+func (r *recorder) withOptions() http.ResponseWriter {
+	_, flushes := find[http.Flusher](r.ResponseWriter)
+	_, hijacks := find[http.Hijacker](r.ResponseWriter)
+	pusher, pushes := find[http.Pusher](r.ResponseWriter)
 	switch {
 	case flushes && hijacks: // HTTP/1
 		return struct {
@@ -45,6 +45,21 @@ func (r *recorder) as(w http.ResponseWriter) http.ResponseWriter {
 		}{r, hijacker{r}}
 	}
 	return r
+}
+
+// find the interface as http.ResponseController does: through all wrappers. What the recorder did not offer, a
+// handler would find behind it, and use unnoticed.
+func find[T any](w http.ResponseWriter) (found T, is bool) {
+	for {
+		if found, is = w.(T); is {
+			return found, true
+		}
+		wrapper, wraps := w.(interface{ Unwrap() http.ResponseWriter })
+		if !wraps {
+			return found, false
+		}
+		w = wrapper.Unwrap()
+	}
 }
 
 // final is the status once the handler has returned.
@@ -110,7 +125,7 @@ func (f flusher) Flush() { _ = f.to.FlushError() } // there is nowhere to tell
 type hijacker struct{ to *recorder }
 
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffer, err := h.to.ResponseWriter.(http.Hijacker).Hijack()
+	conn, buffer, err := http.NewResponseController(h.to.ResponseWriter).Hijack()
 	if err == nil {
 		h.to.sends(http.StatusSwitchingProtocols)
 	}

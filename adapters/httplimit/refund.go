@@ -6,14 +6,15 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/pglimit/ratelimit/adapters/internal/passed"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
 // OnFailure, as [Config].Refund, gives the tokens back of requests that failed, with a status of
-// 400 or more: only successes count. Requests whose client has gone count too, whatever their
+// 400 or more, or by [Failed]: only successes count. Requests whose client has gone count too, whatever their
 // status: a client could bring that about as often as it likes.
 func OnFailure(r *http.Request, status int) bool {
-	return status >= http.StatusBadRequest && !gone(r)
+	return failed(r, status) && !gone(r)
 }
 
 // OnServerError, as [Config].Refund, gives the tokens back of requests that failed by a fault of the
@@ -24,9 +25,14 @@ func OnServerError(r *http.Request, status int) bool {
 }
 
 // OnSuccess, as [Config].Refund, gives the tokens back of requests that succeeded, with a status
-// below 400: only failures count, such as wrong passwords. The token is taken while the request
-// runs: the burst is also how many may run at once.
-func OnSuccess(_ *http.Request, status int) bool { return status < http.StatusBadRequest }
+// below 400 and without [Failed]: only failures count, such as wrong passwords. The token is taken while
+// the request runs: the burst is also how many may run at once. Requests whose client has gone count: their
+// handlers stop without a status, or before they know one, and have worked all the same.
+func OnSuccess(r *http.Request, status int) bool { return !failed(r, status) && !gone(r) }
+
+func failed(r *http.Request, status int) bool {
+	return status >= http.StatusBadRequest || passed.Failed(r.Context())
+}
 
 // gone: the client has closed its connection or its stream. A deadline is of the server's own making.
 func gone(r *http.Request) bool { return errors.Is(r.Context().Err(), context.Canceled) }
@@ -36,7 +42,7 @@ const refundTimeout = 5 * time.Second
 
 // pass the request on. What was taken for it is given back if Config.Refund says so.
 func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, taken []pglimit.Decision) {
-	if len(taken) == 0 {
+	if m.Refund == nil || fallback(taken) { // what a fallback granted was not taken
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -51,7 +57,7 @@ func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Hand
 			m.giveBack(r, taken)
 		}
 	}()
-	next.ServeHTTP(record.as(w), r)
+	next.ServeHTTP(record.withOptions(), r)
 	returned = true
 }
 
@@ -61,7 +67,7 @@ func (m *middleware) giveBack(r *http.Request, taken []pglimit.Decision) {
 	defer cancel()
 	for _, d := range taken {
 		if err := m.limiter.Refund(ctx, d, d.Granted); err != nil {
-			m.unpaid.log(ctx, m.Logger, "tokens not given back", err)
+			m.unpaid.Add(ctx, m.Logger, "httplimit: tokens not given back", err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -150,6 +151,7 @@ func TestAClientThatGoesIsCounted(t *testing.T) {
 	t.Parallel()
 	fails := func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }
 	aborts := func(http.ResponseWriter) { panic(http.ErrAbortHandler) }
+	stops := func(http.ResponseWriter) {} // after the work, when it sees that nobody waits
 	yours := func(_ *http.Request, status int) bool { return status >= 500 }
 	for name, c := range map[string]struct {
 		refund  func(*http.Request, int) bool
@@ -164,6 +166,10 @@ func TestAClientThatGoesIsCounted(t *testing.T) {
 		"failure, still here": {httplimit.OnFailure, aborts, nil, 1},
 		"failure, late":       {httplimit.OnFailure, fails, context.DeadlineExceeded, 1},
 		"server error, late":  {httplimit.OnServerError, fails, context.DeadlineExceeded, 1},
+		"success, stops":      {httplimit.OnSuccess, stops, context.Canceled, 0},
+		"success, abort":      {httplimit.OnSuccess, aborts, context.Canceled, 0},
+		"success, still here": {httplimit.OnSuccess, stops, nil, 1},
+		"success, late":       {httplimit.OnSuccess, stops, context.DeadlineExceeded, 1},
 		"your own":            {yours, fails, context.Canceled, 1},
 		"your own, abort":     {yours, aborts, context.Canceled, 1},
 	} {
@@ -181,6 +187,81 @@ func TestAClientThatGoesIsCounted(t *testing.T) {
 		}()
 		if n := left(t, limiter); n != c.left {
 			t.Errorf("%s: %d left, want %d", name, n, c.left)
+		}
+	}
+}
+
+// A client that hangs up while its password is hashed, through a server: no more hashes than the limit.
+func TestAClientThatHangsUpBuysNoWork(t *testing.T) {
+	t.Parallel()
+	limiter := limited(t, pglimit.Per(2, 24*time.Hour))
+	config := everybody
+	config.Refund = httplimit.OnSuccess
+	hashing, ended, hashes := make(chan struct{}), make(chan struct{}, 5), 0
+	login := httplimit.New(limiter, config)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		hashes++
+		_, _ = io.ReadAll(r.Body) // before that, a server does not look whether the client is there
+		hashing <- struct{}{}
+		<-r.Context().Done()
+	}))
+	url := served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		login.ServeHTTP(w, r)
+		ended <- struct{}{}
+	}))
+	for range 5 {
+		ctx, hangUp := context.WithCancel(t.Context())
+		go func() {
+			select {
+			case <-hashing:
+				hangUp()
+			case <-ctx.Done():
+			}
+		}()
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("password=x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response, err := http.DefaultClient.Do(request); err == nil {
+			_ = response.Body.Close()
+		}
+		<-ended
+		hangUp()
+	}
+	if hashes != 2 || left(t, limiter) != 0 {
+		t.Errorf("%d hashes, want 2; %d left", hashes, left(t, limiter))
+	}
+}
+
+// A login form that comes again with 200 says that it failed, to all limits around it.
+func TestAHandlerSaysThatItFailed(t *testing.T) {
+	t.Parallel()
+	says := func(failed bool) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if failed {
+				httplimit.Failed(r.Context())
+			}
+			_, _ = io.WriteString(w, "<form>")
+		})
+	}
+	says(true).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)) // without a limit
+	for name, c := range map[string]struct {
+		refund func(*http.Request, int) bool
+		failed bool
+		left   int64
+	}{
+		"success, failed":      {httplimit.OnSuccess, true, 0},
+		"success, not failed":  {httplimit.OnSuccess, false, 1},
+		"failure, failed":      {httplimit.OnFailure, true, 1},
+		"failure, not failed":  {httplimit.OnFailure, false, 0},
+		"server error, failed": {httplimit.OnServerError, true, 0},
+	} {
+		outer, inner := limited(t, pglimit.PerHour(1)), limited(t, pglimit.PerHour(1))
+		config := everybody
+		config.Refund = c.refund
+		handler := httplimit.New(outer, config)(httplimit.New(inner, config)(says(c.failed)))
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		if left(t, outer) != c.left || left(t, inner) != c.left {
+			t.Errorf("%s: %d and %d left, want %d", name, left(t, outer), left(t, inner), c.left)
 		}
 	}
 }
@@ -231,6 +312,38 @@ func TestAClientThatHangsUpOnAProxyIsCounted(t *testing.T) {
 		if n := left(t, limiter); n != 0 {
 			t.Errorf("%s: %d left, want 0", name, n)
 		}
+	}
+}
+
+// givingUp is a strategy that gives back as long as its context does not end, and not for limiter "first".
+type givingUp struct{ *pglimittest.Strategy }
+
+func (g givingUp) GiveBack(ctx context.Context, session pglimit.Session, refunds []pglimit.Refund) error {
+	if ctx.Err() != nil || refunds[0].Limiter == "first" {
+		return errors.Join(pglimit.ErrUnavailable, ctx.Err())
+	}
+	return g.Strategy.GiveBack(ctx, session, refunds)
+}
+
+// A refund outlives the request's context, and one that fails does not stop the others.
+func TestEachRefundIsByItself(t *testing.T) {
+	t.Parallel()
+	strategy, log := givingUp{pglimittest.Memory()}, &logged{}
+	limiter, err := pglimittest.New(strategy, pglimit.Config{Name: "api", Limit: pglimit.PerHour(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := everybody
+	config.Logger = log.logger()
+	config.Refund = func(*http.Request, int) bool { return true }
+	config.Requests = func(_ *http.Request, key string) []pglimit.Request {
+		return []pglimit.Request{{Limiter: "first", Key: key}, {Key: key}}
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	handler := httplimit.New(limiter, config)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { leave() }))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody))
+	if text := log.String(); left(t, limiter) != 1 || strings.Count(text, "tokens not given back") != 1 || strings.Contains(text, "canceled") {
+		t.Errorf("%d left; %s", left(t, limiter), text)
 	}
 }
 
@@ -288,7 +401,7 @@ func TestTheWriterKeepsWhatItCanDo(t *testing.T) {
 		limit := httplimit.New(limited(t, pglimit.PerHour(5)), config)
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			bare = can(w)
-			limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { wrapped = can(w) })).ServeHTTP(w, r)
+			limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { wrapped = can(w) })).ServeHTTP(wrapper{w}, r)
 		}))
 		server.EnableHTTP2 = http2
 		server.StartTLS()
@@ -321,6 +434,59 @@ func TestTheWriterKeepsWhatItCanDo(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, wrapped, bare)
 			}
 		})).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	}
+}
+
+// wrapper is a ResponseWriter of a middleware that only lets http.ResponseController through.
+type wrapper struct{ http.ResponseWriter }
+
+func (w wrapper) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Behind such wrappers too the recorder sees who takes the connection: then a panic gives nothing back.
+func TestWhatIsTakenThroughWrappersIsSeen(t *testing.T) {
+	t.Parallel()
+	statuses := make(chan int, 1)
+	config := everybody
+	config.Refund = func(_ *http.Request, status int) bool { statuses <- status; return false }
+	for name, c := range map[string]struct {
+		use  func(http.ResponseWriter) error
+		want int
+	}{
+		"controlled hijack": {func(w http.ResponseWriter) error {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err
+		}, 101},
+		"hijack": {func(w http.ResponseWriter) error {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err
+		}, 101},
+		"controlled flush": {func(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() }, 200},
+		"flush":            {func(w http.ResponseWriter) error { w.(http.Flusher).Flush(); return nil }, 200},
+		"deadline":         {func(w http.ResponseWriter) error { return http.NewResponseController(w).SetReadDeadline(time.Time{}) }, 500},
+	} {
+		limit := httplimit.New(limited(t, pglimit.PerHour(1)), config)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if err := c.use(w); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			panic(http.ErrAbortHandler)
+		}))
+		url := served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { limit.ServeHTTP(wrapper{wrapper{w}}, r) }))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response, err := http.DefaultClient.Do(request); err == nil {
+			_ = response.Body.Close()
+		}
+		if status := <-statuses; status != c.want {
+			t.Errorf("%s: %d, want %d", name, status, c.want)
+		}
 	}
 }
 

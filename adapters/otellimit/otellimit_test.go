@@ -182,6 +182,39 @@ func TestUnregisterEndsIt(t *testing.T) {
 	compare(t, got, want(two))
 }
 
+// The SDK would add up what two registrations observe.
+func TestALimiterIsRegisteredOnce(t *testing.T) {
+	t.Parallel()
+	limiter, same := newLimiter(t, "api", "token_bucket", nil), newLimiter(t, "api", "token_bucket", nil)
+	use(t, limiter, 3)
+	meter, reader := newMeter()
+	other, _ := newMeter()
+	registration := register(t, meter, limiter)
+	register(t, other, limiter)
+	for _, again := range []*pglimit.Limiter{limiter, same, limiter.On(pglimit.InTx(noTx{}))} {
+		_, err := otellimit.Register(meter, newLimiter(t, "login", "token_bucket", nil), again)
+		if err == nil || err.Error() != `otellimit: limiter 1 of Register, with the name "api" and the strategy token_bucket, is registered with this meter already: register it once, or Unregister it first` {
+			t.Error(err)
+		}
+	}
+	got, _ := collect(t, reader)
+	compare(t, got, want(limiter))
+	for range 2 { // the second time it does nothing
+		if err := registration.Unregister(); err != nil {
+			t.Error(err)
+		}
+		got, _ = collect(t, reader)
+		compare(t, got, nil)
+	}
+	register(t, meter, limiter)
+	_ = registration.Unregister()
+	if _, err := otellimit.Register(meter, same); err == nil {
+		t.Error("the end of an earlier registration was taken for that of a later one")
+	}
+	got, _ = collect(t, reader)
+	compare(t, got, want(limiter))
+}
+
 func TestALimiterThatIsClosedKeepsItsNumbers(t *testing.T) {
 	t.Parallel()
 	limiter := newLimiter(t, "api", "token_bucket", nil)

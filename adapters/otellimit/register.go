@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -25,39 +27,83 @@ import (
 // Register may be called again, for a Limiter that is made later. A Limiter that is closed keeps
 // its numbers.
 //
-// The error says that a limiter is nil, that two have the same name and strategy, which would be
-// exported as one, or what the meter refused.
+// The error says that a limiter is nil, that two of the meter have the same name and strategy, whose numbers the SDK
+// would add up as those of one, or what the meter refused.
 func Register(meter metric.Meter, limiters ...*pglimit.Limiter) (metric.Registration, error) {
-	if err := check(limiters); err != nil {
+	r := &registration{}
+	if err := r.claim(meter, limiters); err != nil {
+		r.release()
 		return nil, err
 	}
 	i := instruments{stats: make(map[string]metric.Int64Observable)}
 	all, err := i.make(meter)
+	if err == nil {
+		r.Registration, err = meter.RegisterCallback(func(_ context.Context, observer metric.Observer) error {
+			for _, limiter := range limiters {
+				i.observe(observer, limiter)
+			}
+			return nil
+		}, all...)
+	}
 	if err != nil {
+		r.release()
 		return nil, fmt.Errorf("otellimit: %w", err)
 	}
-	return meter.RegisterCallback(func(_ context.Context, observer metric.Observer) error {
-		for _, limiter := range limiters {
-			i.observe(observer, limiter)
-		}
-		return nil
-	}, all...)
+	return r, nil
 }
 
-func check(limiters []*pglimit.Limiter) (err error) {
-	seen := make(map[[2]string]bool)
+// series are the numbers of a limiter that a meter exports.
+type series struct {
+	meter          any
+	name, strategy string
+}
+
+// exported has the registration of each series. A meter does not say what is registered with it.
+var exported sync.Map
+
+// registration of some series, which it has to itself.
+type registration struct {
+	metric.Registration
+	claimed []series
+}
+
+// claim the series of the limiters. Also after an error, release those that were claimed.
+func (r *registration) claim(meter metric.Meter, limiters []*pglimit.Limiter) (err error) {
 	for i, limiter := range limiters {
 		if limiter == nil {
 			err = errors.Join(err, fmt.Errorf("otellimit: limiter %d of Register is nil", i))
 			continue
 		}
-		name, strategy := limiter.Config().Name, limiter.Strategy().Name()
-		if seen[[2]string{name, strategy}] {
-			err = errors.Join(err, fmt.Errorf("otellimit: limiter %d of Register is the second with the name %q and the strategy %s: name each once", i, name, strategy))
+		s := series{meter, limiter.Config().Name, limiter.Strategy().Name()}
+		if !reflect.ValueOf(meter).Comparable() { // it cannot be told from others
+			s.meter = r
 		}
-		seen[[2]string{name, strategy}] = true
+		by, twice := exported.LoadOrStore(s, r)
+		switch {
+		case !twice:
+			r.claimed = append(r.claimed, s)
+		case by == r:
+			err = errors.Join(err, fmt.Errorf("otellimit: limiter %d of Register is the second with the name %q and the strategy %s: name each once", i, s.name, s.strategy))
+		default:
+			err = errors.Join(err, fmt.Errorf("otellimit: limiter %d of Register, with the name %q and the strategy %s, is registered with this meter already: register it once, or Unregister it first", i, s.name, s.strategy))
+		}
 	}
 	return err
+}
+
+func (r *registration) release() {
+	for _, s := range r.claimed {
+		exported.CompareAndDelete(s, r)
+	}
+}
+
+// Unregister ends the export. Then the limiters can be registered again.
+func (r *registration) Unregister() error {
+	if err := r.Registration.Unregister(); err != nil {
+		return err
+	}
+	r.release()
+	return nil
 }
 
 type instruments struct {

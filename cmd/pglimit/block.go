@@ -34,8 +34,15 @@ func (b *blockFlags) check(cmd *cobra.Command, f *allowFlags, limits int) error 
 		b.Block = pglimit.Block{}
 		return nil
 	}
-	if limits > 1 || f.wait > 0 || f.id != "" {
-		return usagef(cmd, "allow takes --block-after with one --limit, without --wait and --id")
+	switch {
+	case limits > 1:
+		return usagef(cmd, "allow takes --block-after with one --limit, and here are %d: ask with --block-after first and, if it is allowed, a second time for the others", limits)
+	case f.wait > 0:
+		return usagef(cmd, "allow takes --block-after without --wait: leave --wait out, and ask again after the time that the answer says")
+	case f.id != "":
+		return usagef(cmd, "allow takes --block-after without --id: leave --id out (what is sent again is charged again), or use another --limiter")
+	case f.strategy != (strategies.TokenBucket{}).Name():
+		return usagef(cmd, "allow takes --block-after with --strategy %s only, not %s", (strategies.TokenBucket{}).Name(), f.strategy)
 	}
 	return inFlags(b.Validate())
 }
@@ -46,7 +53,7 @@ func anyBlock(strategy string) pglimit.Block {
 	if strategy != (strategies.TokenBucket{}).Name() {
 		return pglimit.Block{}
 	}
-	return pglimit.Block{After: 1, Within: 1, For: 1, Max: 1}
+	return pglimit.Block{After: 1, Within: 1, For: pglimit.MaxBlock, Max: pglimit.MaxBlock}
 }
 
 // inBlockFlags says what is wrong with a Block in the words of the command line.

@@ -165,6 +165,8 @@ func inFlags(err error) error {
 			return err
 		}
 		return fmt.Errorf("%s %s", name, request.Why)
+	case errors.Is(err, errors.ErrUnsupported):
+		return errors.New(strings.TrimSuffix(err.Error(), ": "+errors.ErrUnsupported.Error()))
 	}
 	return err
 }

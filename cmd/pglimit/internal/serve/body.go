@@ -32,7 +32,15 @@ func read(w http.ResponseWriter, r *http.Request, into any) *problem {
 	if !utf8.Valid(body) || halfSurrogate(body) {
 		return newProblem(http.StatusBadRequest, "the body is not valid UTF-8, or has half of a surrogate pair (\\ud800 to \\udfff): encode bytes, as hex for instance")
 	}
-	decoder := json.NewDecoder(bytes.NewReader(body))
+	if p := decode(body, into); p != nil {
+		return p
+	}
+	return checkNames(json.NewDecoder(bytes.NewReader(body)), "")
+}
+
+// decode the JSON value, and nothing behind it.
+func decode(text []byte, into any) *problem {
+	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
 		return explainJSON(err)
@@ -40,31 +48,33 @@ func read(w http.ResponseWriter, r *http.Request, into any) *problem {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return newProblem(http.StatusBadRequest, "the body has more than one JSON value")
 	}
-	return checkNames(json.NewDecoder(bytes.NewReader(body)))
+	return nil
 }
 
-// checkNames of the fields in the next value, which was decoded before. Package json takes "KEY" for
+// checkNames of the fields in the next value, which is known to be JSON and is called path. Package json takes "KEY" for
 // "key", and merges what is there twice.
-func checkNames(decoder *json.Decoder) *problem {
+func checkNames(decoder *json.Decoder, path string) *problem {
 	token, _ := decoder.Token() // the text is known to be JSON
 	open, _ := token.(json.Delim)
 	if open == 0 {
 		return nil
 	}
 	seen := make(map[string]bool)
-	for decoder.More() {
+	for i := 0; decoder.More(); i++ {
+		inner := fmt.Sprintf("%s[%d]", path, i)
 		if open == '{' {
 			token, _ = decoder.Token()
 			name, _ := token.(string)
+			inner = strings.TrimPrefix(path+"."+name, ".")
 			if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") != "" { // as ours are, and none that fold to them
-				return unknownField(name)
+				return unknownField(inner)
 			}
 			if seen[name] {
-				return invalid(name, "is there twice: each field must be there once")
+				return invalid(inner, "is there twice: each field must be there once")
 			}
 			seen[name] = true
 		}
-		if p := checkNames(decoder); p != nil {
+		if p := checkNames(decoder, inner); p != nil {
 			return p
 		}
 	}

@@ -44,6 +44,9 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) *problem {
 	if p != nil {
 		return p
 	}
+	if l.blocks() && tokens > d.Granted {
+		return invalid("tokens", fmt.Sprintf("is %d: limiter %s blocks keys, and charges no more than the %d that were granted: ask for the most that a request may cost, and settle for less", tokens, d.Limiter, d.Granted))
+	}
 	charged, err := l.Settle(r.Context(), d, tokens)
 	if err != nil && !errors.Is(err, pglimit.ErrNotCharged) { // the answer says how much was charged
 		return problemOf(err)
@@ -58,15 +61,21 @@ func (s *Server) correction(w http.ResponseWriter, r *http.Request) (l limiter, 
 	if p = read(w, r, &body); p != nil {
 		return l, d, 0, p
 	}
+	var answered *decision
+	if body.Decision != nil {
+		if p = decode(body.Decision, &answered); p != nil {
+			return l, d, 0, p.in("decision")
+		}
+	}
 	switch {
-	case body.Decision == nil:
+	case answered == nil:
 		return l, d, 0, invalid("decision", "is missing: send the decision as it was answered")
 	case body.Tokens == nil:
-		return l, d, 0, invalid("tokens", fmt.Sprintf("is missing: say how many, of the %d that were granted", body.Decision.Granted))
+		return l, d, 0, invalid("tokens", fmt.Sprintf("is missing: say how many, of the %d that were granted", answered.Granted))
 	}
-	if l, p = s.limiter(body.Decision.Limiter); p != nil {
+	if l, p = s.limiter(answered.Limiter); p != nil {
 		return l, d, 0, p.in("decision")
 	}
-	d, p = body.Decision.granted()
+	d, p = answered.granted()
 	return l, d, *body.Tokens, p
 }

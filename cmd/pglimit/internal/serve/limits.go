@@ -259,5 +259,5 @@ func bare(err error) string {
 		return strings.ToLower(blocked.Field) + " " + blocked.Why
 	}
 	return strings.NewReplacer("pglimit: ", "", "strategies: ", "", ": use a Leaser, such as strategies.TokenBucket{}", ": only token_bucket can",
-		" (use strategies.TokenBucket{}): unsupported operation", ": only token_bucket can").Replace(err.Error())
+		" (use strategies.TokenBucket{}): unsupported operation", ": only token_bucket can", ": unsupported operation", "", "Config.Block", "block").Replace(err.Error())
 }

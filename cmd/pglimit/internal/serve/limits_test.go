@@ -19,7 +19,7 @@ func TestEveryFieldOfTheFileIsHeeded(t *testing.T) {
 	text := `
 limiters:
   leases: {limit: 100/1m burst 20, timeout: 2s, durability: durable, id_ttl: 10m, max_waiting: 7, lanes: 3, memory_ttl: 3s, leases: true, lease_ttl: 4s}
-  blocks: {limit: 1/1d, block: {after: 1, within: 2s, for: 3s, max: 4s, forget: 5s}}
+  blocks: {limit: 1/3s, block: {after: 1, within: 2s, for: 3s, max: 4s, forget: 5s}}
   upsert: {limit: 10/s, strategy: upsert}
 `
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -31,7 +31,7 @@ limiters:
 	}
 	want := []Limit{
 		{strategies.TokenBucket{}, pglimit.Config{
-			Name: "blocks", Limit: pglimit.Every(24 * time.Hour),
+			Name: "blocks", Limit: pglimit.Every(3 * time.Second),
 			Block: pglimit.Block{After: 1, Within: 2 * time.Second, For: 3 * time.Second, Max: 4 * time.Second, Forget: 5 * time.Second},
 		}},
 		{strategies.TokenBucket{}, pglimit.Config{
@@ -89,6 +89,8 @@ func TestBadFilesAreRefusedByLineAndField(t *testing.T) {
 		"limit: 1/s\n    lease_ttl: 1m":                      "line 4: limiters.a: lease_ttl is 1m0s",
 		"limit: 1/s\n    strategy: upsert\n    leases: true": "line 5: limiters.a: leases is more than the strategy upsert can do: only token_bucket can",
 		"limit: 1/s\n    strategy: upsert\n    block: {after: 1, within: 1s, for: 1s, max: 1s}": "line 5: limiters.a: block is more than the strategy upsert can do: only token_bucket can",
+		"limit: 1/s\n    block: {after: 1, within: 1s, for: 999ms, max: 1s}":                    "line 4: limiters.a: block for is 999ms: it must be at least 1s, which a token of 1/1s takes",
+		"limit: 1/s\n    leases: true\n    block: {after: 1, within: 1s, for: 1s, max: 1s}":     "line 4: limiters.a: leases is true: with block it must be false",
 		"limit: 1/s\n    block: {after: 1}":                                                     "line 4: limiters.a: block within is 0s",
 		"limit: 1/s\n    block: {befor: 1}":                                                     "line 4: there is no field befor here, only after, within, for, max, forget",
 		"limit: 1/s\n    bust: 1":                                                               "line 4: there is no field bust here, only limit, strategy",

@@ -34,6 +34,9 @@ func invalid(field, why string) *problem {
 	return p
 }
 
+// requestAt names one of several requests.
+func requestAt(i int) string { return fmt.Sprintf("requests[%d]", i) }
+
 // in puts the field of one of several requests below that request.
 func (p *problem) in(parent string) *problem {
 	if p.Field != "" {
@@ -58,9 +61,12 @@ var failures = map[pglimit.Cause]string{
 
 // problemOf says why the request got no decision.
 func problemOf(err error) *problem {
+	var one *pglimit.IndexError
 	var request *pglimit.RequestError
 	var limit *pglimit.LimitError
 	switch {
+	case errors.As(err, &one):
+		return problemOf(one.Err).in(requestAt(one.Index))
 	case errors.As(err, &request):
 		return invalid(fieldOf(request.Field), request.Why)
 	case errors.As(err, &limit):

@@ -64,6 +64,8 @@ type limiter struct {
 	config pglimit.Config
 }
 
+func (l limiter) blocks() bool { return l.config.Block != pglimit.Block{} }
+
 // New makes the limiters and what answers for them. It asks nothing of Postgres.
 func New(config Config) (*Server, error) {
 	s := &Server{config: config, limiters: make(map[string]limiter), session: session.OnPool(config.Pool), logger: config.Logger}

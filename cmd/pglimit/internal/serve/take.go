@@ -1,11 +1,11 @@
 package serve
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,12 +32,12 @@ func (s *Server) allow(w http.ResponseWriter, r *http.Request) *problem {
 		return p
 	}
 	switch {
-	case body.Requests == nil:
+	case body.requests == nil:
 		return s.allowOne(w, r, &body, denied)
 	case body.All:
-		return s.allowAll(w, r, body.Requests, denied)
+		return s.allowAll(w, r, body.requests, denied)
 	}
-	return s.takeEach(w, r, body.Requests, false)
+	return s.takeEach(w, r, body.requests, false)
 }
 
 // peek answers /v1/peek. Whether the tokens are there is no more than a fact: it is always 200.
@@ -51,8 +51,8 @@ func (s *Server) peek(w http.ResponseWriter, r *http.Request) *problem {
 		return invalid("wait_ms", "goes with /v1/allow only: a peek does not wait")
 	case body.All:
 		return invalid("all", "goes with /v1/allow only: of peeks, each is answered by itself")
-	case body.Requests != nil:
-		return s.takeEach(w, r, body.Requests, true)
+	case body.requests != nil:
+		return s.takeEach(w, r, body.requests, true)
 	}
 	limiter, request, p := s.request(&body.ask, true)
 	if p != nil {
@@ -72,18 +72,24 @@ func (b *asks) read(w http.ResponseWriter, r *http.Request) *problem {
 		return p
 	}
 	switch {
-	case b.Requests != nil && b.ask != (ask{}):
+	case b.Each != nil && b.ask != (ask{}):
 		return invalid("requests", "goes alone: put limiter, key and what else is asked into each of them")
-	case b.Requests != nil && len(b.Requests) == 0:
+	case b.Each != nil && len(b.Each) == 0:
 		return invalid("requests", "is empty: it must have at least one")
-	case len(b.Requests) > maxRequests:
-		return invalid("requests", fmt.Sprintf("are %d: at most %d are allowed", len(b.Requests), maxRequests))
-	case b.Requests == nil && b.All:
+	case len(b.Each) > maxRequests:
+		return invalid("requests", fmt.Sprintf("are %d: at most %d are allowed", len(b.Each), maxRequests))
+	case b.Each == nil && b.All:
 		return invalid("all", "goes with requests only")
 	case b.WaitMS < 0 || b.WaitMS > maxWait.Milliseconds():
 		return invalid("wait_ms", fmt.Sprintf("is %d: it must be from 0 to %d", b.WaitMS, maxWait.Milliseconds()))
-	case b.WaitMS != 0 && (b.Requests != nil || b.ID != "" || b.Limit != ""):
+	case b.WaitMS != 0 && (b.Each != nil || b.ID != "" || b.Limit != ""):
 		return invalid("wait_ms", "goes without requests, id and limit")
+	}
+	for i, text := range b.Each {
+		b.requests = append(b.requests, ask{})
+		if p := decode(text, &b.requests[i]); p != nil {
+			return p.in(requestAt(i))
+		}
 	}
 	return nil
 }
@@ -109,8 +115,11 @@ func (s *Server) request(a *ask, peek bool) (limiter, pglimit.Request, *problem)
 		r.Tokens = 0
 	}
 	if a.ID != "" {
-		if err := l.Strategy().Check(&pglimit.Request{Limit: l.Limit(), ID: a.ID}); err != nil || l.config.Block != (pglimit.Block{}) {
-			return l, r, invalid("id", fmt.Sprintf("is %q: limiter %s must have the strategy token_bucket, and block no keys", a.ID, a.Limiter))
+		if l.blocks() {
+			return l, r, invalid("id", fmt.Sprintf("is %q: limiter %s blocks keys, and takes none: leave it out (what is sent again is charged again), or ask a limiter without block", a.ID, a.Limiter))
+		}
+		if l.Strategy().Check(&pglimit.Request{Limit: l.Limit(), ID: a.ID}) != nil {
+			return l, r, invalid("id", fmt.Sprintf("is %q: limiter %s must have the strategy token_bucket", a.ID, a.Limiter))
 		}
 	}
 	if a.Limit != "" {
@@ -140,6 +149,12 @@ func (s *Server) allowOne(w http.ResponseWriter, r *http.Request, body *asks, de
 	var d pglimit.Decision
 	var err error
 	if body.WaitMS > 0 {
+		if limiter.blocks() {
+			return invalid("wait_ms", fmt.Sprintf("is %d: limiter %s blocks keys, and waits for nobody: leave it out, and ask again after retry_after_ms", body.WaitMS, body.Limiter))
+		}
+		if limiter.Strategy().Check(&pglimit.Request{Limit: limiter.Limit(), Ahead: 1}) != nil {
+			return invalid("wait_ms", fmt.Sprintf("is %d: limiter %s must have the strategy token_bucket or upsert", body.WaitMS, body.Limiter))
+		}
 		d, err = wait(r.Context(), limiter, request, time.Duration(body.WaitMS)*time.Millisecond)
 	} else {
 		d, err = limiter.Do(r.Context(), request)
@@ -170,7 +185,7 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 	requests := make([]pglimit.Request, len(list))
 	var first limiter
 	for i := range list {
-		at := fmt.Sprintf("requests[%d]", i)
+		at := requestAt(i)
 		l, request, p := s.request(&list[i], false)
 		if p != nil {
 			return p.in(at)
@@ -181,8 +196,8 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 		switch {
 		case request.ID != "":
 			return invalid("id", "goes with a request that is decided by itself, not with all").in(at)
-		case l.config.Block != pglimit.Block{}:
-			return invalid("limiter", fmt.Sprintf("is %q, which blocks keys: it decides requests one by one, not with all", l.Config().Name)).in(at)
+		case l.blocks():
+			return invalid("limiter", fmt.Sprintf("is %q, which blocks keys and goes with no others: ask it first and, if it has allowed, for the others with all; if these are denied, refund it", l.Config().Name)).in(at)
 		case l.Strategy() != first.Strategy():
 			return invalid("limiter", fmt.Sprintf("is %q, with the strategy %s, and the first is %q, with %s: all must have one strategy",
 				l.Config().Name, l.Strategy().Name(), first.Config().Name, first.Strategy().Name())).in(at)
@@ -214,19 +229,20 @@ func (s *Server) takeEach(w http.ResponseWriter, r *http.Request, list []ask, pe
 	for i := range list {
 		l, request, p := s.request(&list[i], peek)
 		if p != nil {
-			return p.in(fmt.Sprintf("requests[%d]", i))
+			return p.in(requestAt(i))
 		}
 		name := limiterName(l.Config().Name)
 		requests[name], indexes[name] = append(requests[name], request), append(indexes[name], i)
 	}
-	answers, errs := make([]either, len(list)), make([]error, len(list))
+	answers, problems := make([]either, len(list)), make([]*problem, len(list))
 	var calls sync.WaitGroup
 	for name := range requests {
 		calls.Go(func() {
 			decided, failed := takeOf(r.Context(), s.limiters[string(name)], requests[name])
 			for n, i := range indexes[name] {
-				if errs[i] = failed[n]; errs[i] != nil {
-					answers[i].failure = &failure{list[i].Limiter, list[i].Key, problemOf(errs[i])}
+				if failed[n] != nil {
+					problems[i] = problemOf(failed[n]).in(requestAt(i))
+					answers[i].failure = &failure{list[i].Limiter, list[i].Key, problems[i]}
 					continue
 				}
 				d := newDecision(decided[n])
@@ -235,13 +251,11 @@ func (s *Server) takeEach(w http.ResponseWriter, r *http.Request, list []ask, pe
 		})
 	}
 	calls.Wait()
-	for _, err := range errs {
-		if err == nil { // else the tokens that were taken would be lost to the client
-			writeJSON(w, http.StatusOK, "application/json", decisions{answers})
-			return nil
-		}
+	if slices.Contains(problems, nil) { // else the tokens that were taken would be lost to the client
+		writeJSON(w, http.StatusOK, "application/json", decisions{answers})
+		return nil
 	}
-	return problemOf(cmp.Or(errs...))
+	return problems[0]
 }
 
 type limiterName string
@@ -250,21 +264,15 @@ type limiterName string
 func takeOf(ctx context.Context, l limiter, requests []pglimit.Request) ([]pglimit.Decision, []error) {
 	decided, err := l.DoEach(ctx, requests...)
 	errs := make([]error, len(requests))
-	if decided == nil { // one of them is not valid
-		for i := range errs {
-			errs[i] = err
-		}
-		return make([]pglimit.Decision, len(requests)), errs
+	var one *pglimit.IndexError
+	if decided == nil { // one of them is not valid, and none was sent
+		errors.As(err, &one)
+		return make([]pglimit.Decision, len(requests)), slices.Repeat([]error{one.Err}, len(requests))
 	}
-	var each []error // joined, in the order of the requests that failed
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		each = joined.Unwrap()
-	}
-	for i := range decided {
-		if decided[i].Limiter == "" { // no decision is known
-			if errs[i] = err; len(each) > 0 {
-				errs[i], each = each[0], each[1:]
-			}
+		for _, err := range joined.Unwrap() {
+			errors.As(err, &one)
+			errs[one.Index] = one.Err
 		}
 	}
 	return decided, errs

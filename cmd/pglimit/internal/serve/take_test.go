@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -110,6 +111,19 @@ func TestSeveralAreDecidedEachByItself(t *testing.T) {
 	})
 }
 
+// Times are rounded up: whole ones stay as they are, and Retry-After is a second at least.
+func TestTimesAreRoundedUp(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration][2]int64{
+		0: {0, 1}, 1: {1, 1}, time.Millisecond: {1, 1}, time.Millisecond + 1: {2, 1},
+		time.Second: {1000, 1}, time.Second + 1: {1001, 2}, 2 * time.Second: {2000, 2},
+	} {
+		if got := [2]int64{milliseconds(d), seconds(d)}; got != want {
+			t.Errorf("%v: %v, want %v", d, got, want)
+		}
+	}
+}
+
 // down fails the requests of one limiter.
 type down struct{ *pglimittest.Strategy }
 
@@ -142,9 +156,63 @@ func TestOneOfSeveralThatFailsKeepsTheOthers(t *testing.T) {
 	})
 }
 
+// picky takes nothing for certain keys.
+type picky struct{ *pglimittest.Strategy }
+
+func (p picky) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	if slices.ContainsFunc(requests, func(r pglimit.Request) bool { return strings.HasPrefix(r.Key, "held") }) {
+		return nil, pglimit.ErrNothingTaken
+	}
+	return p.Strategy.Take(ctx, session, requests)
+}
+
+// Each request of a batch has the answer that is its own; one that is not valid keeps all from being decided.
+func TestErrorsOfABatchAreOfTheirRequests(t *testing.T) {
+	inBubble(t, limits, func(b bench) {
+		made, err := parse([]byte(limits))
+		if err != nil {
+			b.Fatal(err)
+		}
+		made[0].Strategy = picky{b.memory} // api
+		s, err := New(Config{Limits: made[:1], Pool: b.memory.Pool()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		var answer struct {
+			Decisions []struct {
+				Key     string
+				Granted int64
+				Error   *problem
+			}
+		}
+		w := s.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"api","key":"a"},{"limiter":"api","key":"held"},{"limiter":"api","key":"b"},{"limiter":"api","key":"held, too"},{"limiter":"api","key":"c"}]}`))
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != 200 || len(answer.Decisions) != 5 {
+			b.Fatalf("%v: %d %s", err, w.Code, w.Body)
+		}
+		for i, want := range []string{"a", "held", "b", "held, too", "c"} {
+			d := answer.Decisions[i]
+			if failed := i%2 == 1; d.Key != want || d.Granted == 1 == failed || (d.Error != nil) != failed || failed && d.Error.Cause != "refused" {
+				b.Errorf("%d: %+v, %+v", i, d, d.Error)
+			}
+		}
+		if err := s.Close(b.Context()); err != nil {
+			b.Error(err)
+		}
+		isProblem(b.T, b.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"api","key":"new"},{"limiter":"api","key":"k","limit":"1/0s"}]}`)), 400, "requests[1].limit")
+		b.post("/v1/peek", `{"limiter":"api","key":"new"}`, 200,
+			`{"limiter":"api","key":"new","allowed":true,"granted":0,"remaining":20,"retry_after_ms":0,"reset_after_ms":0,"limit":"10/1s burst 20","at":"2000-01-01T00:00:00Z","source":"database"}`)
+		// An ID that another request had: one fails, and says which.
+		b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"api","key":"k","id":"x"}`))
+		w = b.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"login","key":"k"},{"limiter":"api","key":"k","id":"x","tokens":2}]}`))
+		if w.Code != 200 || !strings.Contains(w.Body.String(), `"field":"requests[1].id"`) {
+			b.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
 func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, limits+"  upsert: {limit: 10/s, strategy: upsert}", pglimittest.Memory())
+	s := newServer(t, limits+"  nowait: {limit: 10/s, strategy: for_update_nowait}\n  range: {limit: 1/s, strategy: exclusion_range}\n  upsert: {limit: 10/s, strategy: upsert}", pglimittest.Memory())
 	long := strings.Repeat("k", pglimit.MaxKeyBytes+1)
 	for _, test := range []struct {
 		path, body string
@@ -152,7 +220,7 @@ func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
 		field      string
 		words      string
 	}{
-		{"/v1/allow", `{"key":"k"}`, 400, "limiter", "one of api, blocks, login, upsert"},
+		{"/v1/allow", `{"key":"k"}`, 400, "limiter", "one of api, blocks, login, nowait, range, upsert"},
 		{"/v1/allow", `{"limiter":"nosuch","key":"k"}`, 404, "limiter", `"nosuch"`},
 		{"/v1/allow", `{"limiter":"api"}`, 400, "key", "empty"},
 		{"/v1/allow", `{"limiter":"api","key":"` + long + `"}`, 400, "key", "1025 bytes"},
@@ -167,13 +235,15 @@ func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
 		{"/v1/allow", `{"limiter":"api","key":"k","limit":"1/0s"}`, 400, "limit", "period is 0s"},
 		{"/v1/allow", `{"limiter":"api","key":"k","id":"` + long + `"}`, 400, "id", "at most 128"},
 		{"/v1/allow", `{"limiter":"upsert","key":"k","id":"x"}`, 400, "id", "token_bucket"},
-		{"/v1/allow", `{"limiter":"blocks","key":"k","id":"x"}`, 400, "id", "block no keys"},
+		{"/v1/allow", `{"limiter":"blocks","key":"k","id":"x"}`, 400, "id", "blocks keys, and takes none: leave it out"},
 		{"/v1/peek", `{"limiter":"api","key":"k","id":"x"}`, 400, "id", "/v1/allow only"},
 		{"/v1/allow", `{"limiter":"api","key":"k","wait_ms":-1}`, 400, "wait_ms", "from 0 to 60000"},
 		{"/v1/allow", `{"limiter":"api","key":"k","wait_ms":60001}`, 400, "wait_ms", "from 0 to 60000"},
 		{"/v1/allow", `{"limiter":"api","key":"k","wait_ms":1,"id":"x"}`, 400, "wait_ms", "goes without"},
 		{"/v1/peek", `{"limiter":"api","key":"k","wait_ms":1}`, 400, "wait_ms", "does not wait"},
-		{"/v1/allow", `{"limiter":"blocks","key":"k","wait_ms":1}`, 400, "", "ahead of their time"},
+		{"/v1/allow", `{"limiter":"blocks","key":"k","wait_ms":1}`, 400, "wait_ms", "ask again after retry_after_ms"},
+		{"/v1/allow", `{"limiter":"nowait","key":"k","wait_ms":1}`, 400, "wait_ms", "token_bucket or upsert"},
+		{"/v1/settle", `{"decision":{"limiter":"blocks","key":"k","granted":1,"limit":"1/1m","at":"2000-01-01T00:00:00Z"},"tokens":2}`, 400, "tokens", "settle for less"},
 		{"/v1/allow", `{"limiter":"api","key":"k","all":true}`, 400, "all", "goes with requests"},
 		{"/v1/peek", `{"requests":[{"limiter":"api","key":"k"}],"all":true}`, 400, "all", "/v1/allow only"},
 		{"/v1/allow", `{"limiter":"api","requests":[{"limiter":"api","key":"k"}]}`, 400, "requests", "goes alone"},
@@ -182,18 +252,29 @@ func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
 		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"api"}]}`, 400, "requests[1].key", "empty"},
 		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"no","key":"k"}]}`, 404, "requests[1].limiter", "one of"},
 		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"upsert","key":"k"}],"all":true}`, 400, "requests[1].limiter", "one strategy"},
-		{"/v1/allow", `{"requests":[{"limiter":"blocks","key":"k"}],"all":true}`, 400, "requests[0].limiter", "blocks keys"},
+		{"/v1/allow", `{"requests":[{"limiter":"blocks","key":"k"}],"all":true}`, 400, "requests[0].limiter", "ask it first"},
+		{"/v1/allow", `{"requests":[{"limiter":"upsert","key":"k"}],"all":true}`, 400, "", "cannot take all or nothing from several buckets (token_bucket can)"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"range","key":"k","limit":"2/s"}]}`, 400, "requests[1].limit", "burst is 2"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"api","key":"l","tokens":"2"}]}`, 400, "requests[1].tokens", "is a string: it must be a whole number"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"api","key":"l","tokens":21}]}`, 400, "requests[1].tokens", "burst of 20"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"api","key":"l","tokns":2}]}`, 400, "requests[1].tokns", "not a field"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"api","key":"l","Tokens":2}]}`, 400, "requests[1].Tokens", "not a field"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},7]}`, 400, "", "must be an object"},
+		{"/v1/peek", `{"requests":[{"limiter":"api","key":7}]}`, 400, "requests[0].key", "must be a string"},
 		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k","id":"x"}],"all":true}`, 400, "requests[0].id", "by itself"},
-		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"api","key":"k"}],"all":true}`, 400, "key", "asked for twice"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"k"},{"limiter":"api","key":"k"}],"all":true}`, 400, "requests[1].key", "asked for twice"},
 		{"/v1/allow", `{"limiter":"api","key":"k","tokns":1}`, 400, "tokns", "not a field"},
 		{"/v1/allow", `{"limiter":"api","key":"k","TOKENS":1}`, 400, "TOKENS", "not a field"},
 		{"/v1/allow", `{"limiter":"api","\u212aey":"k"}`, 400, "\u212aey", "not a field"}, // a sign that folds to k
 		{"/v1/allow", `{"limiter":"api","key":"a","key":"b"}`, 400, "key", "twice"},
 		{"/v1/allow", `{"limiter":"api","key":"a","k\u0065y":"b"}`, 400, "key", "twice"},
 		{"/v1/allow", `{"requests":[{"limiter":"api","key":"a","tokens":4}],"requests":[{"limiter":"api","key":"b"}]}`, 400, "requests", "twice"},
-		{"/v1/allow", `{"requests":[{"limiter":"api","key":"a"},{"limiter":"api","key":"a","key":"b"}]}`, 400, "key", "twice"},
+		{"/v1/allow", `{"requests":[{"limiter":"api","key":"a"},{"limiter":"api","key":"a","key":"b"}]}`, 400, "requests[1].key", "twice"},
 		{"/v1/refund", `{"decision":{"limiter":"api","key":"k"},"decision":{"granted":5},"tokens":1}`, 400, "decision", "twice"},
-		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":1,"granted":5},"tokens":1}`, 400, "granted", "twice"},
+		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":1,"granted":5},"tokens":1}`, 400, "decision.granted", "twice"},
+		{"/v1/refund", `{"decision":{"limiter":"api","key":"k","granted":"1"},"tokens":1}`, 400, "decision.granted", "whole number"},
+		{"/v1/refund", `{"decision":{"limiter":"api","kye":"k"},"tokens":1}`, 400, "decision.kye", "not a field"},
+		{"/v1/refund", `{"decision":[],"tokens":1}`, 400, "", "must be an object"},
 		{"/v1/allow?denied=403", `{"limiter":"api","key":"k"}`, 400, "", "200 or 429"},
 		{"/v1/allow?denied", `{"limiter":"api","key":"k"}`, 400, "", "200 or 429"},
 		{"/v1/allow?denied=429&denied=429", `{"limiter":"api","key":"k"}`, 400, "", "denied twice"},
@@ -234,6 +315,11 @@ func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
 	} {
 		w := s.answers(request(http.MethodPost, test.path, test.body))
 		isProblem(t, w, test.status, test.field, test.words)
+		for _, ours := range []string{"Config", "Limiter", "Request", "Decision", "Allow", "DoAll", "pglimit:", "strategies.", "unsupported"} {
+			if strings.Contains(strings.Replace(w.Body.String(), "Bad Request", "", 1), ours) {
+				t.Errorf("it speaks of %s, which is Go's", ours)
+			}
+		}
 		if t.Failed() {
 			t.Fatalf("%s %s\n%s", test.path, test.body, w.Body)
 		}

@@ -22,9 +22,11 @@ type ask struct {
 // asks is the body of /v1/allow and /v1/peek: one request, or several.
 type asks struct {
 	ask
-	WaitMS   int64 `json:"wait_ms"`
-	Requests []ask `json:"requests"`
-	All      bool  `json:"all"`
+	WaitMS int64             `json:"wait_ms"`
+	Each   []json.RawMessage `json:"requests"` // decoded one by one, so that an error can name the one
+	All    bool              `json:"all"`
+
+	requests []ask
 }
 
 // bucket is the body of /v1/reset.
@@ -35,8 +37,8 @@ type bucket struct {
 
 // correction is the body of /v1/refund and /v1/settle.
 type correction struct {
-	Decision *decision `json:"decision"`
-	Tokens   *int64    `json:"tokens"`
+	Decision json.RawMessage `json:"decision"`
+	Tokens   *int64          `json:"tokens"`
 }
 
 // decision is an answer. Times are milliseconds, rounded up: a client that waits that long has
