@@ -68,7 +68,7 @@ func givenBackAfterReset(s *suite) {
 // A bucket whose limit has changed since gets nothing back.
 func givenBackToAnotherLimit(s *suite) {
 	before := s.needs(slow(10))
-	after := rate.Every(3000 * time.Hour).WithBurst(10)
+	after := rate.Every(1001 * time.Hour).WithBurst(10) // nearly the same, so that a wrong refund is worth tokens
 	old := s.take("k", before, 5, 5)
 	s.wants(s.take("k", after, 1, 1), 1, 4)
 	s.giveBack(s.refund("k", before, 5, old))
