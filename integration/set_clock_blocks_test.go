@@ -42,9 +42,11 @@ func (b setClock) free(after time.Duration) {
 // inSQL takes one of ten tokens, which must be there or not.
 func (b setClock) inSQL(allowed bool) {
 	b.Helper()
+	before, err := askSQL(b.Context(), on(b.pool), "pglimit.peek('test', $1, $2)", b.key, tenPer.String())
+	must(b.T, err)
 	d, err := askSQL(b.Context(), on(b.pool), "pglimit.allow('test', $1, $2)", b.key, tenPer.String())
-	if err != nil || d.Allowed != allowed {
-		b.Errorf("%+v, %v: want %t", d, err, allowed)
+	if err != nil || d.Allowed != allowed || !d.At.Equal(before.At) {
+		b.Errorf("%+v, %v: want %t at %v", d, err, allowed, before.At)
 	}
 }
 
@@ -93,7 +95,7 @@ func blocksOnSetClock() map[string]func(b setClock) {
 			b.take(hours, 1)
 			b.orBlock(login, 0)
 			for range 3 {
-				if d, err := askSQL(b.Context(), on(b.pool), "pglimit.allow('test', $1, $2)", b.key, hours.String()); err != nil || d.Allowed {
+				if d, err := askSQL(b.Context(), on(b.pool), "pglimit.allow('test', $1, $2)", b.key, hours.String()); err != nil || d.Allowed || !d.At.Equal(b.time(0)) {
 					b.Errorf("%+v, %v", d, err)
 				}
 				grants()
@@ -249,8 +251,9 @@ func TestADenialThatWaitedBehindABlockDoesNotCount(t *testing.T) {
 	}()
 	waitsForALock(t, pool)
 	must(t, first.Commit(context.WithoutCancel(t.Context())))
-	if d := <-told; !d.Blocked || d.BlockedFor > block.For {
-		t.Errorf("%+v: want it blocked for %v at most", d, block.For)
+	until := query[int64](t, pool, "select until_ns from pglimit.token_bucket_blocks where key = 'k'")
+	if d := <-told; !d.Blocked || d.At.Add(d.BlockedFor).UnixNano() != until {
+		t.Errorf("%+v: want it blocked until %v", d, time.Unix(0, until).UTC())
 	}
 	if state := query[string](t, pool, "select denials || ' denials, level ' || level from pglimit.blocks where key = 'k'"); state != "0 denials, level 1" {
 		t.Error(state)
