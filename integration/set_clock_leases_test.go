@@ -92,12 +92,12 @@ func leasesOnSetClock() map[string]func(b setClock) {
 			b.lease(perSecond, 4, 10*s)
 			b.at(10 * s)
 			b.has(perSecond, 6, 4*s)
+			b.at(30 * s)
+			b.has(perSecond, 10, 0)
 			b.at(11 * s)
 			b.has(perSecond, 7, 3*s)
 			b.take(perSecond, 7)
 			b.has(perSecond, 0, 10*s)
-			b.at(30 * s)
-			b.has(perSecond, 10, 0)
 		},
 		"an expired lease comes on top of what is owed then": func(b setClock) {
 			b.take(perSecond, 8)

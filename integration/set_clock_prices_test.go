@@ -38,6 +38,7 @@ func pricesOnSetClock() map[string]func(b setClock) {
 			b.at(100 * ms)
 			b.take(threePer, 1)
 			b.has(tenPer, 8, 170*ms+us) // 1.7000000006 tokens
+			b.retries(tenPer, 10, 170*ms+us)
 		},
 		"a take under another limit is dated now": func(b setClock) {
 			b.take(tenPer, 1)
