@@ -182,7 +182,7 @@ func blockedWhileItWaits(s *suite) {
 	err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
 		s.takeAll(session.InTx(tx), s.ask("k", limit, 1, 1))
 		call.Go(func() {
-			d, err := s.knows(aBlock).TakeOrBlock(s.Context(), session.OnConn(waiter), s.ask("k", limit, 1, 1), block)
+			d, err := s.knows(aBlock).TakeOrBlock(s.Context(), session.OnConn(waiter), s.ask("k", limit, 2, 2), block)
 			if err != nil {
 				s.Error(err)
 			}
