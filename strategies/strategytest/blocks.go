@@ -145,7 +145,7 @@ func blockedWhileItWaits(s *suite) {
 	s.knows(aBlock)
 	limit, block := s.needs(slow(5)), blocking(1)
 	s.take("k", limit, 2, 2)
-	tx, waiting := s.begin(), s.ask("k", limit, 1, 1)
+	tx, waiting := s.begin(), s.ask("k", limit, 2, 2)
 	waiting.Block = &block
 	s.takeAll(tx, s.ask("k", limit, 1, 1))
 	d := s.whileItWaits([]rate.Request{waiting}, func() {

@@ -43,7 +43,12 @@ func (b *Buckets) share(limit rate.Limit) rate.Limit {
 func (b *Buckets) Take(r *rate.Request, now time.Time) rate.Decision {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.take(r, b.clock(now))
+	nowNS := b.clock(now)
+	bucket, known := b.keys[r.Bucket()]
+	if !known && b.room([]rate.Request{*r}, nowNS) < 1 {
+		return noRoom
+	}
+	return b.takeFrom(bucket, r, nowNS)
 }
 
 // TakeAll decides a group of requests for different buckets: all are granted, or none. If not,
@@ -53,9 +58,17 @@ func (b *Buckets) TakeAll(group []rate.Request, now time.Time) []rate.Decision {
 	defer b.mu.Unlock()
 	nowNS := b.clock(now)
 	decisions, all := make([]rate.Decision, len(group)), true
+	room := b.room(group, nowNS)
 	for i, peek := range group {
 		peek.Tokens = 0
-		decisions[i] = b.take(&peek, nowNS)
+		bucket, known := b.keys[peek.Bucket()]
+		if !known {
+			room--
+		}
+		decisions[i] = noRoom
+		if known || room >= 0 {
+			decisions[i] = b.takeFrom(bucket, &peek, nowNS)
+		}
 		all = all && decisions[i].Allowed
 	}
 	for i := range group {
@@ -66,12 +79,21 @@ func (b *Buckets) TakeAll(group []rate.Request, now time.Time) []rate.Decision {
 	return decisions
 }
 
-func (b *Buckets) take(r *rate.Request, nowNS int64) rate.Decision {
-	bucket, known := b.keys[r.Bucket()]
-	if !known && len(b.keys) >= maxKeys && !b.sweep(nowNS) {
-		return rate.Decision{RetryAfter: sweepEvery}
+// noRoom is the denial of a new key.
+var noRoom = rate.Decision{RetryAfter: sweepEvery}
+
+// room is for how many new keys there is room. It sweeps if those of the requests are more.
+func (b *Buckets) room(requests []rate.Request, nowNS int64) int {
+	newcomers := 0
+	for i := range requests {
+		if _, known := b.keys[requests[i].Bucket()]; !known {
+			newcomers++
+		}
 	}
-	return b.takeFrom(bucket, r, nowNS)
+	if len(b.keys)+newcomers > maxKeys {
+		b.sweep(nowNS)
+	}
+	return maxKeys - len(b.keys)
 }
 
 func (b *Buckets) takeFrom(bucket arithmetic.Bucket, r *rate.Request, nowNS int64) rate.Decision {
@@ -99,10 +121,10 @@ func (b *Buckets) clock(now time.Time) int64 {
 	return b.latest
 }
 
-// sweep forgets buckets that are full, and says whether there is room.
-func (b *Buckets) sweep(nowNS int64) bool {
+// sweep forgets buckets that are full.
+func (b *Buckets) sweep(nowNS int64) {
 	if nowNS-b.swept < int64(sweepEvery) {
-		return false
+		return
 	}
 	b.swept = nowNS
 	for of, bucket := range b.keys {
@@ -110,5 +132,4 @@ func (b *Buckets) sweep(nowNS int64) bool {
 			delete(b.keys, of)
 		}
 	}
-	return len(b.keys) < maxKeys
 }
