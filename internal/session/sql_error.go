@@ -19,8 +19,6 @@ type sqlError struct {
 
 func (e *sqlError) Unwrap() []error { return []error{e.pg, e.error} }
 
-const queryCanceled = "57014" // SQLSTATE
-
 // sqlErr returns an error of a driver's, or of database/sql's, in pgx's terms, with the original
 // in the chain.
 func sqlErr(ctx context.Context, err error) error {

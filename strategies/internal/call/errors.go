@@ -60,7 +60,7 @@ func Explain(err error) error {
 	case insufficientPrivilege:
 		return fmt.Errorf("%w: \"pglimit migrate grants ROLE\" prints what it needs: %w", rate.ErrPermission, err)
 	case ReadOnlyTransaction:
-		return fmt.Errorf("%w: nothing was taken; this server or transaction is read-only (a standby, or default_transaction_read_only), connect to the primary (target_session_attrs=read-write): %w", rate.ErrUnavailable, err)
+		return fmt.Errorf("%w, or this transaction, and nothing was taken (a standby, or default_transaction_read_only): connect to the primary (target_session_attrs=read-write): %w", rate.ErrReadOnly, err)
 	case LockNotAvailable:
 		return fmt.Errorf("%w: %w: %w", rate.ErrLocked, rate.ErrNothingTaken, err)
 	case serializationFailure:
