@@ -3,7 +3,6 @@ package pglimit_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"

@@ -64,7 +64,7 @@ func (p pgxPool) forget(context.Context) {
 
 func (p pgxPool) open() int {
 	if stat := p.stat(); stat != nil {
-		return int(stat.TotalConns())
+		return int(stat.IdleConns() + stat.AcquiredConns())
 	}
 	return 0
 }

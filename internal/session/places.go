@@ -16,6 +16,7 @@ type places struct {
 	room  int // for so many connections; 0: for all
 	slow  int // so many calls may begin with; 0: all
 	grown time.Time
+	woken bool      // somebody waits, and is looked after
 	queue list.List // of chan struct{}, closed with a place
 }
 
@@ -76,23 +77,31 @@ func (p *places) leave(answered bool) {
 	}
 }
 
-// wait for one of the connections that are open: there is no room for another.
-func (p *places) wait(ctx context.Context, open int) error {
+// wait for one of the connections that there are, because there is no room for another. If there are
+// none, it leaves.
+func (p *places) wait(ctx context.Context, works bool) (waited bool, err error) {
 	p.mu.Lock()
 	p.taken--
-	p.room, p.grown = max(1, min(open, p.taken)), time.Now()
-	if p.taken > 0 {
-		return p.await(ctx, p.queue.PushFront(make(chan struct{})))
+	p.room, p.grown = max(1, p.taken), time.Now()
+	switch {
+	case p.taken > 0:
+		err = p.await(ctx, p.queue.PushFront(make(chan struct{})))
+		return err == nil, err
+	case !works:
+		p.wake()
+		p.mu.Unlock()
+		return false, nil
 	}
 	p.mu.Unlock() // others have them: nobody of ours gives one back
 	timer := time.NewTimer(soon)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return p.enter(ctx)
+		err = p.enter(ctx)
 	case <-ctx.Done():
-		return ctx.Err()
+		err = ctx.Err()
 	}
+	return err == nil, err
 }
 
 // startSlowly lets one call begin, and one more with each that is answered.
@@ -118,6 +127,15 @@ func (p *places) wake() {
 		p.queue.Remove(e)
 		p.taken++
 		close(e.Value.(chan struct{})) //nolint:forcetypeassert // nothing else is in it
+	}
+	if p.queue.Len() > 0 && !p.woken {
+		p.woken = true
+		time.AfterFunc(pause, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.woken = false
+			p.wake()
+		})
 	}
 }
 

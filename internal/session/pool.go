@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -18,7 +19,7 @@ type connections interface {
 	// forget closes all connections: those that are in use at once, or when they have failed.
 	forget(ctx context.Context)
 
-	// open is how many connections there are, with those that are being made.
+	// open is how many connections there are that nobody uses, or others.
 	open() int
 
 	// busy is how many connections there may be, if all of them are in use; else 0.
@@ -33,7 +34,11 @@ type pooled struct {
 	connections
 	places places
 	stale  stale
+	used   atomic.Int64 // connections
 }
+
+// works says that there are connections.
+func (p *pooled) works() bool { return p.used.Load() > 0 || p.open() > 0 }
 
 // Sign asks the server of a session for a sign of life. It returns nil if Postgres answers and could
 // write, or says what somebody has to set right, which calls will hear too.
@@ -44,7 +49,7 @@ func Sign(ctx context.Context, session rate.Session) error {
 		return err
 	}
 	err := p.sign(ctx)
-	if isAnswer(err) || isFull(err) && p.open() > 0 { // it works with those it has
+	if isAnswer(err) || isFull(err) && p.works() { // with those it has
 		return nil
 	}
 	return err
@@ -117,19 +122,16 @@ func (p *pooled) inPlace(ctx context.Context, f func(rate.Session) error) error 
 		reached := false
 		err := p.use(ctx, func(conn rate.Session) error {
 			reached = true
+			p.used.Add(1)
+			defer p.used.Add(-1)
 			return f(conn)
 		})
 		if reached || !isFull(err) {
 			p.places.leave(reached && err == nil)
 			return err
 		}
-		open := p.open()
-		if open == 0 {
-			p.places.leave(false)
-			return err
-		}
-		if err := p.places.wait(ctx, open); err != nil {
-			return err
+		if waited, ended := p.places.wait(ctx, p.works()); !waited {
+			return cmp.Or(ended, err)
 		}
 	}
 }

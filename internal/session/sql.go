@@ -106,7 +106,7 @@ func (p sqlPool) forget(ctx context.Context) {
 	}
 }
 
-func (p sqlPool) open() int { return p.stats().OpenConnections }
+func (p sqlPool) open() int { return p.stats().Idle }
 
 func (p sqlPool) busy() int {
 	if stats := p.stats(); stats.InUse >= stats.MaxOpenConnections {
