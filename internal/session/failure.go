@@ -19,8 +19,9 @@ import (
 
 // connError is an error for which the connection is to blame.
 type connError struct {
-	err   error
-	taken bool // what the call did before may have changed something
+	err      error
+	taken    bool // what the call did may have changed something
+	readOnly bool // the connection works, but cannot write
 }
 
 func (e *connError) Error() string { return e.err.Error() }
@@ -49,11 +50,11 @@ func blame(ctx context.Context, err error, broken, before bool, address func() s
 	pg := new(pgconn.PgError)
 	switch errors.As(err, &pg); {
 	case pg.Code == readOnlyTransaction:
-		return &connError{fmt.Errorf("server %s: %w", address(), err), before}
+		return &connError{fmt.Errorf("server %s: %w", address(), err), before, true}
 	case isFatal(pg):
-		return &connError{err, before || pg.Code != adminShutdown && pg.Code != idleSessionTimeout}
+		return &connError{err, before || pg.Code != adminShutdown && pg.Code != idleSessionTimeout, false}
 	case broken:
-		return &connError{err, before || !pgconn.SafeToRetry(err)}
+		return &connError{err, before || !pgconn.SafeToRetry(err), false}
 	}
 	return err
 }
@@ -78,7 +79,7 @@ func cannotWrite(address func() string, why string) error {
 	if why == "" {
 		return nil
 	}
-	return &connError{fmt.Errorf("%w: server %s: %s", rate.ErrReadOnly, address(), why), false}
+	return &connError{fmt.Errorf("%w: server %s: %s", rate.ErrReadOnly, address(), why), false, true}
 }
 
 // isAnswer says that a server that says this, when it is connected to or asked, answers. It is neither

@@ -60,7 +60,7 @@ func Sign(ctx context.Context, session rate.Session) error {
 func Recovered(session rate.Session) {
 	if p, ok := session.(*pooled); ok {
 		p.places.startSlowly()
-		p.stale.forget(p.stale.ages.Load(), func() { p.forget(context.Background()) })
+		p.stale.forget(p.stale.ages.Load(), 0, func() { p.forget(context.Background()) })
 	}
 }
 
@@ -95,18 +95,26 @@ func (p *pooled) Pipeline(ctx context.Context, statements ...rate.Statement) (do
 	return done, err
 }
 
-// OneConnection calls f once more, on a fresh connection, if the first one was to blame and nothing was
-// taken for certain.
+// maxTries is how many connections a call meets at most that are to blame. The second one is fresh, unless it
+// is one of database/sql's.
+const maxTries = 4
+
+// OneConnection calls f again, on a fresh connection, if the one before was to blame and nothing was taken
+// for certain.
 func (p *pooled) OneConnection(ctx context.Context, f func(rate.Session) error) error {
-	for again := true; ; again = false {
+	for tries := 1; ; tries++ {
 		age := p.stale.ages.Load()
 		err := p.inPlace(ctx, f)
 		var conn *connError
 		if !errors.As(err, &conn) {
 			return err
 		}
-		forgotten := p.stale.forget(age, func() { p.forget(ctx) })
-		if !again || !forgotten || conn.taken || ctx.Err() != nil {
+		wait := time.Duration(0)
+		if conn.readOnly { // it costs a connection each time to see that a server is
+			wait = pause
+		}
+		forgotten := p.stale.forget(age, wait, func() { p.forget(ctx) })
+		if tries == maxTries || !forgotten || conn.taken || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -144,17 +152,16 @@ type stale struct {
 	last time.Time // when
 }
 
-// pause is how long what a fresh connection met is believed: as long as callers would not ask the
-// server again.
+// pause is the time between attempts to find out whether the server has room again, or can write again.
 const pause = 200 * time.Millisecond
 
-// forget the connections of that age, unless that was done, or a fresh connection has just met the same.
+// forget the connections of that age, unless that was done since, or others were within the wait.
 // It returns whether the next connection is a fresh one.
-func (s *stale) forget(age int64, forget func()) bool {
+func (s *stale) forget(age int64, wait time.Duration, forget func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if age == s.ages.Load() {
-		if !s.last.IsZero() && time.Since(s.last) < pause {
+		if time.Since(s.last) < wait {
 			return false
 		}
 		forget()

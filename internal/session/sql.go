@@ -97,6 +97,8 @@ func isBroken(err error) bool {
 
 // forget what is idle. What is in use is discarded when it fails.
 func (p sqlPool) forget(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, soon) // others may take what was idle
+	defer cancel()
 	for range p.stats().Idle {
 		conn, err := p.Conn(ctx)
 		if err != nil {
