@@ -443,6 +443,7 @@ return greatest(0, until_ns - case when at_ns > now_ns + pglimit.step_ns() then 
 create or replace function pglimit.token_bucket_look(_key text, _limiter text) returns bigint[]
 language plpgsql
 set search_path = ''
+set row_security = off -- an error is better than rows that are not seen
 set enable_seqscan = off -- a plan that was made while the tables were small must be good when they are large
 set jit = off
 as $$
@@ -928,6 +929,7 @@ $$;
 create or replace function pglimit.reset(limiter text, key text) returns void
 language plpgsql
 set search_path = ''
+set row_security = off -- an error is better than rows that are not seen
 set enable_seqscan = off -- a plan that was made while the table was small must be good when it is large
 set jit = off
 as $$
