@@ -176,7 +176,7 @@ func cliServeStartsWithoutDatabase(t *testing.T, c cli) {
 		}
 	}
 	must(t, process.Signal(os.Interrupt))
-	if code, stderr := wait(); code != 0 || !strings.Contains(stderr, "read-only: server "+address(pool)) {
+	if code, stderr := wait(); code != 0 || !strings.Contains(stderr, "server "+address(pool)+": ERROR") {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
 }
