@@ -3,16 +3,20 @@ package integration
 import (
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 var listens = regexp.MustCompile(`serve started" listen=(\S+)`)
@@ -202,7 +206,7 @@ func cliServeReadsItsFilesAgain(t *testing.T, c cli) {
 }
 
 func cliServeStartsWithoutDatabase(t *testing.T, c cli) {
-	c, _ = c.on(t)
+	c, pool := c.on(t)
 	process, url, wait := c.serves(t, "--limit", "api=1/1m", "--no-cleanup", "--drain", "0")
 	if status, answer, err := sends(t, url+"/readyz", ""); err != nil || status != http.StatusServiceUnavailable || !strings.Contains(answer, "pglimit migrate up") {
 		t.Errorf("%d %s %v", status, answer, err)
@@ -225,6 +229,24 @@ func cliServeStartsWithoutDatabase(t *testing.T, c cli) {
 	if code, stderr := wait(); code != 0 || !strings.Contains(stderr, "not ready yet") {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
+
+	// A server that cannot write is not ready, and says why to clients; to the operator also which server it is.
+	process, url, wait = c.serves(t, "--limit", "api=1/1m", "--no-cleanup", "--drain", "0", "--database-url", with(databaseURL(pool), "default_transaction_read_only", "on"))
+	for path, body := range map[string]string{"/readyz": "", "/v1/allow": `{"limiter":"api","key":"bob"}`} {
+		if status, answer, err := sends(t, url+path, body); err != nil || status != http.StatusServiceUnavailable || !strings.Contains(answer, "this Postgres is read-only") {
+			t.Errorf("%s: %d %s %v", path, status, answer, err)
+		}
+	}
+	must(t, process.Signal(os.Interrupt))
+	if code, stderr := wait(); code != 0 || !strings.Contains(stderr, "server "+address(pool)+": ERROR") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+}
+
+// address of the pool's server.
+func address(pool *pgxpool.Pool) string {
+	config := pool.Config().ConnConfig
+	return net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
 }
 
 func cliServeRefuses(t *testing.T, c cli) {

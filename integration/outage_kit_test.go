@@ -394,7 +394,7 @@ func (c *crowd) waits(from, to time.Time) (ofOne, ofAll, probes int, longest tim
 			longest = max(longest, a.took)
 			switch {
 			case a.took < c.timeout/2:
-			case a.why != nil && strings.Contains(a.why.Error(), "no sign of life"):
+			case a.why != nil && strings.Contains(a.why.Error(), "no sign of life") && pglimit.CauseOf(a.why) != pglimit.CauseBreaker:
 				probes++
 			default:
 				n++

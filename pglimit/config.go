@@ -180,9 +180,9 @@ type Leases struct {
 
 // Breaker configures the circuit breaker. It is on unless Off.
 //
-// It opens when Postgres refused two calls in a row as unavailable, or is silent: a call had
-// no answer for half of Config.Timeout (at least 50 ms), no other call had one meanwhile, and a
-// new connection got no sign of life in the other half (at least 200 ms). Then all requests
+// It opens when a call failed as unavailable, or had no answer for half of Config.Timeout (at least 50 ms), and
+// then a new connection got no sign of life in the other half (at least 200 ms), and no other call
+// an answer meanwhile. A server that answers and is read-only gives none. Then all requests
 // fail at once, also those under way. Every 200 ms (or Config.Timeout, if shorter) one caller
 // asks for a sign of life; the first caller that gets it closes the breaker. A row that
 // somebody holds locked does not open it, nor do callers who cancel.

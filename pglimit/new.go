@@ -70,7 +70,12 @@ func (l *Limiter) makeStages(pool any) (err error) {
 		if timeout == NoTimeout {
 			timeout = defaultTimeout
 		}
-		l.circuit = circuit.New(timeout, l.ping(pool), l.failures.circuit)
+		l.circuit = circuit.New(timeout, l.sign, func(open bool, why error) {
+			if !open {
+				session.Recovered(l.session)
+			}
+			l.failures.circuit(open, why)
+		})
 	}
 	if !c.Combine.Off {
 		l.combiner = combine.New(c.Combine.Lanes,

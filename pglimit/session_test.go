@@ -84,10 +84,9 @@ func TestASessionOfTheCallersPassesTheBreakerBy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &fake{take: fail(pglimit.ErrUnavailable)}
-		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Breaker.Off = false })
-		for range 5 {
-			_, _ = limiter.Allow(t.Context(), "a")
-		}
+		limiter := newOn(t, deadPool{}, s, func(c *pglimit.Config) { c.Breaker.Off = false })
+		_, _ = limiter.Allow(t.Context(), "a")
+		synctest.Wait()
 		if limiter.Stats().Open != 1 {
 			t.Fatalf("the circuit is closed: %+v", limiter.Stats())
 		}
@@ -124,10 +123,9 @@ func TestASessionOfTheCallersIsNotTheLimiter(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		limiter := newLimiter(t, &fake{take: fail(pglimit.ErrUnavailable)}, func(c *pglimit.Config) { c.Breaker.Off = false })
-		for range 2 {
-			_, _ = limiter.Allow(t.Context(), "a")
-		}
+		limiter := newOn(t, deadPool{}, &fake{take: fail(pglimit.ErrUnavailable)}, func(c *pglimit.Config) { c.Breaker.Off = false })
+		_, _ = limiter.Allow(t.Context(), "a")
+		synctest.Wait()
 		if stats := limiter.On(pglimit.InTx(pglimitTx{})).Stats(); stats.Open != 1 || stats != limiter.Stats() {
 			t.Errorf("%+v", stats)
 		}

@@ -17,9 +17,9 @@ import (
 // behind PgBouncer in transaction mode. ForUpdateNowait needs eight with either, because
 // database/sql has no pipelines. In a transaction of yours, a savepoint costs all but TokenBucket two
 // more. Over database/sql, signs of life for the [Breaker] come from
-// connections of db: leave room for them in MaxOpenConns. lib/pq notices that an idle
-// connection has broken only when a decision fails on it: after a restart of the server one
-// fails, as unavailable, for each idle connection.
+// connections of db: leave room for them in MaxOpenConns. lib/pq does not say why a
+// connection broke: when the server ends its sessions one decision fails, as unavailable, for each
+// connection that is in use.
 func NewSQL(db SQLDB, strategy Strategy, config Config) (*Limiter, error) {
 	if isNil(db) {
 		return nil, errors.New("pglimit: NewSQL needs a database, such as a *sql.DB")

@@ -3,7 +3,9 @@ package pglimit_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,13 +13,44 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// noSQL panics when it is used, but for a sign of life.
-type noSQL struct {
-	pglimit.SQLDB
-	ping func() error
+// noSQL panics when it is used.
+type noSQL struct{ pglimit.SQLDB }
+
+// signs is a database that answers a question for a sign of life, and nothing else, and not while it is down.
+type signs struct {
+	driver.Conn
+	down  bool
+	asked int
 }
 
-func (db noSQL) PingContext(context.Context) error { return db.ping() }
+func (*signs) Driver() driver.Driver { return nil }
+
+func (s *signs) Connect(context.Context) (driver.Conn, error) {
+	if s.asked++; s.down {
+		return nil, errors.New("connection refused")
+	}
+	return s, nil
+}
+
+func (s *signs) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+	return &row{}, nil
+}
+
+func (*signs) Close() error { return nil }
+
+// row is a row with an empty text.
+type row struct{ read bool }
+
+func (*row) Columns() []string { return []string{"why"} }
+func (*row) Close() error      { return nil }
+
+func (r *row) Next(to []driver.Value) error {
+	if r.read {
+		return io.EOF
+	}
+	to[0], r.read = "", true
+	return nil
+}
 
 // noSQLTx is a transaction that panics when it is used.
 type noSQLTx struct{ pglimit.SQLTx }
@@ -50,37 +83,35 @@ func TestNoSQLTransactionOrConnectionIsAnError(t *testing.T) {
 	}
 }
 
-// The circuit breaker of a Limiter on a *sql.DB pings it, and closes when that is answered.
-func TestSQLSignOfLifeIsAPing(t *testing.T) {
+// The circuit breaker of a Limiter on a *sql.DB asks for a sign of life through it.
+func TestSQLSignOfLife(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		down, pings := true, 0
+		server := &signs{down: true}
+		db := sql.OpenDB(server)
+		defer db.Close() //nolint:errcheck // there is nothing to close
 		s := &fake{take: func(ctx context.Context, r []pglimit.Request) ([]pglimit.Decision, error) {
-			if down {
+			if server.down {
 				return nil, pglimit.ErrUnavailable
 			}
 			return grantAll(ctx, r)
 		}}
-		limiter, err := pglimit.NewSQL(noSQL{ping: func() error {
-			if pings++; down {
-				return errors.New("connection refused")
-			}
-			return nil
-		}}, s, config(func(c *pglimit.Config) { c.Breaker.Off = false }))
+		limiter, err := pglimit.NewSQL(db, s, config(func(c *pglimit.Config) { c.Breaker.Off = false }))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 5 {
 			_, _ = limiter.Allow(t.Context(), "a")
+			synctest.Wait()
 		}
 		later(time.Second)
-		if _, err := limiter.Allow(t.Context(), "a"); !errors.Is(err, pglimit.ErrUnavailable) || pings != 1 || limiter.Stats().Open != 1 {
-			t.Errorf("%v, %d pings, open %d", err, pings, limiter.Stats().Open)
+		if _, err := limiter.Allow(t.Context(), "a"); !errors.Is(err, pglimit.ErrUnavailable) || server.asked != 2 || limiter.Stats().Open != 1 {
+			t.Errorf("%v, asked %d times, open %d", err, server.asked, limiter.Stats().Open)
 		}
-		down = false
+		server.down = false
 		later(time.Second)
-		if d, err := limiter.Allow(t.Context(), "a"); err != nil || !d.Allowed || pings != 2 || limiter.Stats().Open != 0 {
-			t.Errorf("%+v, %v, %d pings, open %d", d, err, pings, limiter.Stats().Open)
+		if d, err := limiter.Allow(t.Context(), "a"); err != nil || !d.Allowed || server.asked != 3 || limiter.Stats().Open != 0 {
+			t.Errorf("%+v, %v, asked %d times, open %d", d, err, server.asked, limiter.Stats().Open)
 		}
 		if err := limiter.Close(t.Context()); err != nil {
 			t.Error(err)

@@ -96,6 +96,10 @@ var (
 	// refuses for reasons of its own. The call may have taken its tokens or not.
 	ErrUnavailable = rate.ErrUnavailable
 
+	// ErrReadOnly: the server is a standby, or default_transaction_read_only is on. It is an
+	// ErrUnavailable, and nothing was taken.
+	ErrReadOnly = rate.ErrReadOnly
+
 	// ErrNotMigrated: the schema pglimit, or a part of it that the strategy needs, is missing.
 	ErrNotMigrated = rate.ErrNotMigrated
 

@@ -115,7 +115,11 @@ func (l lastRange) decision(r *rate.Request, granted bool) rate.Decision {
 func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
 	var last lastRange
 	if r.Tokens == 0 {
-		err := session.Row(ctx, exclusionRangeLook, []any{r.Key, r.Limiter}, &last.nowNS, &last.sinceNS, &last.untilNS)
+		var hidden bool
+		err := session.Row(ctx, exclusionRangeLook, []any{r.Key, r.Limiter}, &last.nowNS, &last.sinceNS, &last.untilNS, &hidden)
+		if err == nil && hidden {
+			err = call.ErrHidden
+		}
 		return last.decision(r, false), err
 	}
 	// Postgres stores times in microseconds. Rounded up, the rate is never exceeded.
@@ -157,6 +161,12 @@ func (ExclusionRange) Reset(ctx context.Context, session rate.Session, limiter, 
 func (ExclusionRange) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
 	removed, err := exclusionRangeTable.ResetAll(ctx, session, limiter)
 	return removed, explainRange(err)
+}
+
+// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
+// writes nothing.
+func (ExclusionRange) Ready(ctx context.Context, session rate.Session) error {
+	return explainRange(rows.Ready(ctx, session, exclusionRangeTable))
 }
 
 // Sweep walks the table by pages.

@@ -150,7 +150,7 @@ func (b nowait) lookAndLock(ctx context.Context, r *rate.Request) (seen sighting
 	done, err := b.Conn.Pipeline(ctx,
 		rate.Statement{SQL: b.Open},
 		call.LockForWrites("for_update_nowait"),
-		rate.Statement{SQL: nowaitTable.Look, Args: []any{r.Key, r.Limiter}, Into: append([]any{&seen.nowNS}, seen.bucket.Fields()...)},
+		rate.Statement{SQL: nowaitTable.Look, Args: []any{r.Key, r.Limiter}, Into: append(append([]any{&seen.nowNS}, seen.bucket.Fields()...), nil)},
 		rate.Statement{SQL: nowaitLock, Args: []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()) - unit*int64(r.Limit.Token())}, Into: row.bucket.Fields()},
 		rate.Statement{SQL: "select pglimit.clock_ns()", Into: []any{&row.nowNS}},
 	)
@@ -202,6 +202,12 @@ func (ForUpdateNowait) Reset(ctx context.Context, session rate.Session, limiter,
 // ResetAll deletes the rows of the limiter.
 func (ForUpdateNowait) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
 	return nowaitTable.ResetAll(ctx, session, limiter)
+}
+
+// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
+// writes nothing.
+func (ForUpdateNowait) Ready(ctx context.Context, session rate.Session) error {
+	return rows.Ready(ctx, session, nowaitTable)
 }
 
 // Sweep walks the table by pages.

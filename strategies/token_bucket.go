@@ -151,6 +151,12 @@ func (TokenBucket) ResetAll(ctx context.Context, session rate.Session, limiter s
 	return buckets + blocks, err
 }
 
+// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
+// writes nothing.
+func (TokenBucket) Ready(ctx context.Context, session rate.Session) error {
+	return rows.Ready(ctx, session, tokenBucketTable, tokenBucketAnswers, tokenBucketBlocks)
+}
+
 // Sweep walks the table by pages, together with those of IDs and blocks.
 func (TokenBucket) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
 	return tokenBucketTable.Sweep(ctx, session, from, limit, tokenBucketAnswers, tokenBucketBlocks)

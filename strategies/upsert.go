@@ -102,6 +102,12 @@ func (Upsert) ResetAll(ctx context.Context, session rate.Session, limiter string
 	return upsertTable.ResetAll(ctx, session, limiter)
 }
 
+// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
+// writes nothing.
+func (Upsert) Ready(ctx context.Context, session rate.Session) error {
+	return rows.Ready(ctx, session, upsertTable)
+}
+
 // Sweep walks the table by pages.
 func (Upsert) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
 	return upsertTable.Sweep(ctx, session, from, limit)

@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -64,16 +63,9 @@ func checkConn(conn *pgx.Conn) error {
 }
 
 // checked calls send with a connection that reads UTF-8.
-func (s pgxSession) checked(ctx context.Context, send func(pgxSender) error) error {
+func (s pgxSession) checked(send func(pgxSender) error) error {
 	var conn *pgx.Conn
 	switch db := s.pgxSender.(type) {
-	case Pool:
-		return db.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-			if err := checkConn(conn.Conn()); err != nil {
-				return err
-			}
-			return send(conn)
-		})
 	case *pgx.Conn:
 		conn = db
 	case interface{ Conn() *pgx.Conn }: // a pgx.Tx

@@ -6,16 +6,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
-
-// Pool is a *pgxpool.Pool, or a type that embeds one.
-type Pool interface {
-	pgxSender
-	AcquireFunc(ctx context.Context, f func(*pgxpool.Conn) error) error
-}
 
 // Tx is a pgx.Tx, or a type that embeds one. Only the caller calls Commit and Rollback: they
 // are listed here because they tell a transaction from a pool or a connection.
@@ -31,9 +24,6 @@ type pgxSender interface {
 	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 }
 
-// OnPool is a session that sends each call on a free connection of the pool.
-func OnPool(pool Pool) rate.Session { return poolSession{pgxSession{pool}, pool} }
-
 // OnConn is a session on the connection, which nobody else may use at the same time. Each call
 // looks up whether it is in a transaction. For a *pgxpool.Conn, pass its Conn().
 func OnConn(conn *pgx.Conn) rate.Session { return connSession{pgxSession{conn}, conn} }
@@ -45,7 +35,7 @@ type pgxSession struct{ pgxSender }
 
 func (s pgxSession) Exec(ctx context.Context, sql string, args ...any) (rows int64, err error) {
 	if !isASCII(args) {
-		err = s.checked(ctx, func(db pgxSender) error {
+		err = s.checked(func(db pgxSender) error {
 			tag, err := db.Exec(ctx, sql, args...)
 			rows = tag.RowsAffected()
 			return err
@@ -58,7 +48,7 @@ func (s pgxSession) Exec(ctx context.Context, sql string, args ...any) (rows int
 
 func (s pgxSession) Row(ctx context.Context, sql string, args []any, into ...any) error {
 	if !isASCII(args) {
-		return s.checked(ctx, func(db pgxSender) error { return db.QueryRow(ctx, sql, args...).Scan(into...) })
+		return s.checked(func(db pgxSender) error { return db.QueryRow(ctx, sql, args...).Scan(into...) })
 	}
 	return s.QueryRow(ctx, sql, args...).Scan(into...)
 }
@@ -66,7 +56,7 @@ func (s pgxSession) Row(ctx context.Context, sql string, args []any, into ...any
 func (s pgxSession) Pipeline(ctx context.Context, statements ...rate.Statement) (done int, err error) {
 	for _, statement := range statements {
 		if !isASCII(statement.Args) {
-			err = s.checked(ctx, func(db pgxSender) error {
+			err = s.checked(func(db pgxSender) error {
 				done, err = pipeline(ctx, db, statements)
 				return err
 			})
@@ -99,26 +89,6 @@ func pipeline(ctx context.Context, db pgxSender, statements []rate.Statement) (d
 		done++
 	}
 	return done, nil
-}
-
-type poolSession struct {
-	pgxSession
-	pool Pool
-}
-
-func (poolSession) Autocommits() bool { return true }
-
-func (s poolSession) OneConnection(ctx context.Context, f func(rate.Session) error) error {
-	return s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return f(OnConn(conn.Conn())) })
-}
-
-func (s poolSession) busyConns() int {
-	if pool, ok := s.pool.(interface{ Stat() *pgxpool.Stat }); ok {
-		if stat := pool.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
-			return int(stat.MaxConns())
-		}
-	}
-	return 0
 }
 
 type connSession struct {

@@ -5,6 +5,11 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -12,7 +17,6 @@ import (
 // SQLDB is a *sql.DB, or a type that embeds one.
 type SQLDB interface {
 	Conn(ctx context.Context) (*sql.Conn, error)
-	PingContext(ctx context.Context) error
 }
 
 // SQLTx is a *sql.Tx, or a type that embeds one. Only the caller calls Commit and Rollback: they
@@ -34,7 +38,7 @@ type sqlSender interface {
 // A call is sent once. (By itself, database/sql repeats a statement after driver.ErrBadConn, which
 // lib/pq also returns when a connection breaks before the answer: the take would be charged
 // twice. A statement on a connection is not repeated.)
-func OnSQLDB(db SQLDB) rate.Session { return sqlDBSession{db} }
+func OnSQLDB(db SQLDB) rate.Session { return &pooled{connections: sqlPool{db}} }
 
 // OnSQLConn is a session on the connection, which nobody else may use at the same time, and which
 // is in no transaction: database/sql cannot say whether it is. In a transaction, use [InSQLTx].
@@ -43,44 +47,12 @@ func OnSQLConn(conn *sql.Conn) rate.Session { return &sqlSession{sender: conn} }
 // InSQLTx is a session in the transaction: a take is charged only if the transaction commits.
 func InSQLTx(tx SQLTx) rate.Session { return &sqlSession{sender: tx, begun: true} }
 
-// sqlDBSession sends each call on a connection that it has to itself meanwhile.
-type sqlDBSession struct{ db SQLDB }
+type sqlPool struct{ SQLDB }
 
-func (sqlDBSession) Autocommits() bool { return true }
-
-func (s sqlDBSession) Exec(ctx context.Context, sql string, args ...any) (rows int64, err error) {
-	err = s.OneConnection(ctx, func(conn rate.Session) error {
-		rows, err = conn.Exec(ctx, sql, args...)
-		return err
-	})
-	return rows, err
-}
-
-func (s sqlDBSession) Row(ctx context.Context, sql string, args []any, into ...any) error {
-	return s.OneConnection(ctx, func(conn rate.Session) error { return conn.Row(ctx, sql, args, into...) })
-}
-
-func (s sqlDBSession) Pipeline(ctx context.Context, statements ...rate.Statement) (done int, err error) {
-	err = s.OneConnection(ctx, func(conn rate.Session) error {
-		done, err = conn.Pipeline(ctx, statements...)
-		return err
-	})
-	return done, err
-}
-
-func (s sqlDBSession) busyConns() int {
-	if db, ok := s.db.(interface{ Stats() sql.DBStats }); ok {
-		if stats := db.Stats(); stats.InUse >= stats.MaxOpenConnections {
-			return stats.MaxOpenConnections // zero: as many as are asked for
-		}
-	}
-	return 0
-}
-
-func (s sqlDBSession) OneConnection(ctx context.Context, f func(rate.Session) error) error {
+func (p sqlPool) use(ctx context.Context, f func(rate.Session) error) error {
 	var conn *sql.Conn
 	_, err := within(ctx, func() (err error) {
-		if conn, err = s.free(ctx); err == nil && ctx.Err() != nil { // perhaps nobody waits for it
+		if conn, err = p.free(ctx); err == nil && ctx.Err() != nil { // perhaps nobody waits for it
 			err = errors.Join(ctx.Err(), conn.Close())
 		}
 		return err
@@ -89,15 +61,67 @@ func (s sqlDBSession) OneConnection(ctx context.Context, f func(rate.Session) er
 		return sqlErr(ctx, err)
 	}
 	on := &sqlSession{sender: conn}
-	defer func() {
-		if !on.begun && !on.stuck {
-			_ = conn.Close()
+	err = f(on)
+	err = blame(ctx, err, isBroken(err), on.succeeded, sqlAddressOf(conn))
+	if useless := errors.As(err, new(*connError)); !on.begun && !on.stuck && !useless {
+		_ = conn.Close()
+		return err
+	}
+	// This waits for a statement that is still under way.
+	go discard(conn)
+	return err
+}
+
+// sqlAddressOf the server, if the driver says it.
+func sqlAddressOf(conn *sql.Conn) func() string {
+	return func() string {
+		address := "of the *sql.DB"
+		_ = conn.Raw(func(driver any) error {
+			if pgxDriver, is := driver.(interface{ Conn() *pgx.Conn }); is {
+				address = addressOf(pgxDriver.Conn())()
+			}
+			return nil
+		})
+		return address
+	}
+}
+
+// discard a connection: it is not to be used again.
+func discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }
+
+// isBroken says that the connection cannot be used any more.
+func isBroken(err error) bool {
+	var network net.Error
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) || pgconn.SafeToRetry(err)
+}
+
+// forget what is idle. What is in use is discarded when it fails.
+func (p sqlPool) forget(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, soon) // others may take what was idle
+	defer cancel()
+	for range p.stats().Idle {
+		conn, err := p.Conn(ctx)
+		if err != nil {
 			return
 		}
-		// Not to be used again. This waits for a statement that is still under way.
-		go func() { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }()
-	}()
-	return f(on)
+		discard(conn)
+	}
+}
+
+func (p sqlPool) open() int { return p.stats().Idle }
+
+func (p sqlPool) busy() int {
+	if stats := p.stats(); stats.InUse >= stats.MaxOpenConnections {
+		return stats.MaxOpenConnections // zero: as many as are asked for
+	}
+	return 0
+}
+
+func (p sqlPool) stats() sql.DBStats {
+	if db, ok := p.SQLDB.(interface{ Stats() sql.DBStats }); ok {
+		return db.Stats()
+	}
+	return sql.DBStats{}
 }
 
 // maxBroken is how many times in a row a caller asks for a connection and gets broken ones.
@@ -105,18 +129,29 @@ const maxBroken = 100
 
 // free is a connection that nobody uses. Callers who leave during a statement break theirs, and
 // database/sql gives up after three of those, although another one would do: nothing was sent yet.
-func (s sqlDBSession) free(ctx context.Context) (conn *sql.Conn, err error) {
+func (p sqlPool) free(ctx context.Context) (conn *sql.Conn, err error) {
 	for range maxBroken {
-		if conn, err = s.db.Conn(ctx); !errors.Is(err, driver.ErrBadConn) || ctx.Err() != nil {
+		if conn, err = p.Conn(ctx); !errors.Is(err, driver.ErrBadConn) || ctx.Err() != nil {
 			break
 		}
 	}
 	return conn, err
 }
 
-// Ping asks for a sign of life. database/sql asks on a new connection once two idle ones have
-// turned out to be broken.
-func (s sqlDBSession) Ping(ctx context.Context) error {
-	_, err := within(ctx, func() error { return s.db.PingContext(ctx) })
-	return sqlErr(ctx, err)
+// sign asks on a connection of the pool: there is no other.
+func (p sqlPool) sign(ctx context.Context) (err error) {
+	for range 2 { // a connection that is stale, and one that is not
+		err = p.use(ctx, func(on rate.Session) error {
+			var why string
+			if err := on.Row(ctx, canWrite, nil, &why); err != nil {
+				return err
+			}
+			return cannotWrite(sqlAddressOf(on.(*sqlSession).sender.(*sql.Conn)), why) //nolint:forcetypeassert // see use
+		})
+		if !errors.As(err, new(*connError)) || ctx.Err() != nil {
+			break
+		}
+		p.forget(ctx)
+	}
+	return err
 }

@@ -20,6 +20,8 @@ type sqlSession struct {
 	begun  bool // a transaction has been begun, by a statement or by the caller
 	stuck  bool // the driver has not returned, although the context had ended
 
+	succeeded bool // a statement has
+
 	readsUTF8 bool // known, see check
 }
 
@@ -137,7 +139,7 @@ func (s *sqlSession) send(ctx context.Context, statement func() error) error {
 		return errStuck
 	}
 	ended, err := within(ctx, statement)
-	s.stuck = s.stuck || !ended
+	s.stuck, s.succeeded = s.stuck || !ended, s.succeeded || err == nil
 	return sqlErr(ctx, err)
 }
 

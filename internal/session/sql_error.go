@@ -19,8 +19,6 @@ type sqlError struct {
 
 func (e *sqlError) Unwrap() []error { return []error{e.pg, e.error} }
 
-const queryCanceled = "57014" // SQLSTATE
-
 // sqlErr returns an error of a driver's, or of database/sql's, in pgx's terms, with the original
 // in the chain.
 func sqlErr(ctx context.Context, err error) error {
@@ -33,7 +31,7 @@ func sqlErr(ctx context.Context, err error) error {
 	if !errors.As(err, &pg) && errors.As(err, &theirs) {
 		pg = &pgconn.PgError{
 			Code: theirs.SQLState(), Severity: theirs.Get('S'), SeverityUnlocalized: theirs.Get('S'),
-			Message: theirs.Get('M'), Detail: theirs.Get('D'), Hint: theirs.Get('H'),
+			Message: theirs.Get('M'), Detail: theirs.Get('D'), Hint: theirs.Get('H'), Routine: theirs.Get('R'),
 		}
 		err = &sqlError{err, pg}
 	}

@@ -349,7 +349,8 @@ return greatest(0, until_ns - case when at_ns > now_ns + pglimit.step_ns() then 
 -- at_ns, leased_ns and until_ns of the bucket's row (0: null, or there is no row); and at_ns of the block's row. If
 -- the clock has stepped back since the block was written, the key is blocked for as long as it was then.
 create or replace function pglimit.token_bucket_look(_key text, _limiter text) returns bigint[]
-language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off
+set row_security = off as $$ -- an error is better than rows that are not seen
 declare
     bucket bigint[];
     block_until_ns bigint;
@@ -821,7 +822,8 @@ $$;
 -- block. limiter and key: as for pglimit.allow. Waits for any call that holds a row, and locks it until the
 -- transaction ends. Filling a full bucket does nothing.
 create or replace function pglimit.reset(limiter text, key text) returns void
-language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off
+set row_security = off as $$ -- an error is better than rows that are not seen
 declare
     _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
     _key constant text collate "C" := pglimit.valid_name('key', key, 1024);

@@ -45,6 +45,10 @@ func (e *HeldError) Unwrap() error { return e.Err }
 // own, such as a lack of connections. The call may have taken its tokens or not.
 var ErrUnavailable = errors.New("pglimit: Postgres is unavailable")
 
+// ErrReadOnly: the server, or the role's sessions there, cannot write. It is a standby, or
+// default_transaction_read_only is on. It is an [ErrUnavailable], and nothing was taken.
+var ErrReadOnly = fmt.Errorf("%w: this server is read-only", ErrUnavailable)
+
 // ErrOverloaded: as many callers as the Limiter's Config.MaxWaiting allows are already waiting.
 // Postgres is too slow for the load or does not answer, or Config.Timeout is too long.
 var ErrOverloaded = errors.New("pglimit: too many callers are waiting for Postgres (Config.MaxWaiting)")

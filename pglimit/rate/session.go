@@ -23,7 +23,8 @@ type Session interface {
 
 	// OneConnection calls f with a session of one connection, on which statements can begin
 	// and end a transaction: statements of their own, which start with begin or start
-	// transaction, commit, end or rollback. f must not keep the session.
+	// transaction, commit, end or rollback. f must not keep the session. A pool calls f again, on another
+	// connection, if the one before was to blame (it was ended, or cannot write) and changed nothing.
 	OneConnection(ctx context.Context, f func(Session) error) error
 }
 

@@ -5,23 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 const (
-	// failures in a row open the circuit. A single failure may be a connection that the server
-	// has closed in the meantime.
-	failures = 2
-
-	// maxPause is the longest time after a failure in which no caller asks for a sign of life.
+	// maxPause is the longest time after a question for a sign of life in which nobody asks again.
 	maxPause = 200 * time.Millisecond
 
 	// A server is doubted after a silence of half the time limit, or of minSilence.
@@ -38,10 +32,10 @@ var ErrOpen = fmt.Errorf("%w: it was not asked, because it has just not answered
 // errNoAnswer is the outcome of a call that says nothing about the server: its context ended.
 var errNoAnswer = errors.New("nobody waited for the answer")
 
-// Breaker is closed while Postgres answers. It opens when Postgres refused several calls in a
-// row, or when it was silent: calls were waiting, none was answered for half of the time that a
-// call may take, and a new connection got no sign of life in the other half. (Calls that wait
-// prove nothing: they may wait for rows that somebody holds locked.)
+// Breaker is closed while Postgres answers. It doubts that when a call has failed, or when there was
+// silence: calls were waiting, and none was answered for half of the time that a call may take. Then it
+// asks for a sign of life on a new connection, and opens if there is none. (Calls prove nothing: those that fail may
+// have met a connection that was closed, those that wait rows that somebody holds locked.)
 //
 // When it opens, calls under way are given up, and new ones fail at once. After a pause one
 // caller at a time asks for a sign of life; the first that gets it closes the circuit.
@@ -53,18 +47,20 @@ type Breaker struct {
 	sign     func(context.Context) error
 	hear     func(open bool, why error)
 	states   *gobreaker.TwoStepCircuitBreaker[struct{}]
-	open     atomic.Bool
+	refusal  atomic.Pointer[openError] // nil: it is closed
+	pause    time.Duration
 
 	mu     sync.Mutex
 	calls  context.Context // ends when the circuit opens, and with Close
 	giveUp context.CancelFunc
-	why    error // the last failure
 
 	underWay   int         // calls
 	unanswered bool        // a call has ended so, since the last answer
 	quiet      time.Time   // the last answer, or when the first call began after that
 	watch      *time.Timer // fires when the silence may have lasted too long
 	watching   bool
+	doubting   bool      // a question is under way
+	alive      time.Time // when the last one was answered
 
 	questions sync.WaitGroup  // for a sign of life, under way
 	ended     context.Context // ends with Close
@@ -72,22 +68,42 @@ type Breaker struct {
 }
 
 // New is a closed Breaker for calls that may take up to timeout. sign asks for a sign of life on
-// a new connection. hear is told when the circuit opens or closes, with the last failure.
+// a new connection. hear is told when the circuit opens, and why, and when it closes.
 func New(timeout time.Duration, sign func(context.Context) error, hear func(open bool, why error)) *Breaker {
 	silence := max(timeout/2, minSilence)
-	b := &Breaker{silence: silence, signTime: max(silence, minSignTime), sign: sign, hear: hear}
+	b := &Breaker{silence: silence, signTime: max(silence, minSignTime), sign: sign, hear: hear, pause: min(maxPause, timeout)}
 	b.ended, b.end = context.WithCancel(context.Background())
 	b.calls, b.giveUp = context.WithCancel(b.ended)
 	b.states = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Timeout:     min(maxPause, timeout),
-		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failures },
+		Timeout:     b.pause,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures > 0 },
 		IsExcluded:  func(err error) bool { return errors.Is(err, errNoAnswer) },
 	})
 	return b
 }
 
 // Open says whether callers are turned away.
-func (b *Breaker) Open() bool { return b != nil && b.open.Load() }
+func (b *Breaker) Open() bool { return b != nil && b.refusal.Load() != nil }
+
+// openError is an ErrOpen that says why.
+type openError struct{ why error }
+
+func (e *openError) Error() string { return ErrOpen.Error() + ": " + e.why.Error() }
+
+// Is an ErrOpen, and an ErrReadOnly if the server is. It is no other error that the sign of life was.
+func (e *openError) Is(target error) bool {
+	return target == rate.ErrReadOnly && errors.Is(e.why, target) //nolint:errorlint // that is what Is is for
+}
+
+func (*openError) Unwrap() error { return ErrOpen }
+
+// refuse returns the error of a call while the circuit is open, else nil.
+func (b *Breaker) refuse() error {
+	if why := b.refusal.Load(); why != nil {
+		return why
+	}
+	return nil
+}
 
 // Admit lets a caller go on, or fails it. While the circuit is open, the caller may have to wait
 // for a sign of life first.
@@ -107,7 +123,7 @@ func (b *Breaker) Admit(ctx context.Context) error {
 		return rate.ErrClosed
 	}
 	if refused != nil {
-		return ErrOpen
+		return b.refuse() // nil: it has just closed
 	}
 	select {
 	case err := <-answer:
@@ -133,9 +149,6 @@ func (b *Breaker) revive(done func(error)) error {
 		b.report(done, errNoAnswer)
 		return rate.ErrClosed
 	}
-	if !isOutage(err) {
-		err = nil
-	}
 	b.report(done, err)
 	return err
 }
@@ -152,23 +165,17 @@ func (b *Breaker) Call(ctx context.Context, call func(context.Context) error) er
 	if b == nil {
 		return call(ctx)
 	}
-	if b.Open() { // also after the pause, which only Admit can end
-		return ErrOpen
-	}
-	done, err := b.states.Allow()
-	if err != nil {
-		return ErrOpen
+	if err := b.refuse(); err != nil { // also after the pause, which only Admit can end
+		return err
 	}
 	calls := b.begin()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(calls, cancel)()
 
-	err = call(ctx)
+	err := call(ctx)
 	givenUp := calls.Err() != nil
-	outcome := outcome(ctx, err)
-	b.answered(outcome == nil)
-	b.report(done, outcome)
+	b.learn(outcome(ctx, err))
 	if err != nil && b.ended.Err() != nil {
 		return fmt.Errorf("%w: given up: %v", rate.ErrClosed, err) //nolint:errorlint // the caller has not cancelled
 	}
@@ -199,22 +206,11 @@ func isOver(ctx context.Context) bool {
 	return ends && !time.Now().Before(deadline)
 }
 
-// isOutage says that the server could not be reached, or has no place for a connection, or is
-// starting or stopping. Other errors of Postgres's are answers, whatever they say.
+// isOutage says that the call may have met an outage. Other errors are answers of Postgres's. The latter
+// is a time limit of the pool's own, for connecting.
 func isOutage(err error) bool {
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
-		return pg.Code == tooManyConnections || !isAlive(pg)
-	}
-	// The latter is a time limit of the pool's own, for connecting.
 	return errors.Is(err, rate.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
-
-// isAlive says that a server that answers so is neither starting nor stopping.
-func isAlive(pg *pgconn.PgError) bool {
-	return !strings.HasPrefix(pg.Code, "57P") && !strings.HasPrefix(pg.Code, "08")
-}
-
-const tooManyConnections = "53300" // SQLSTATE
 
 // begin notes that a call waits. The context ends when the circuit opens.
 func (b *Breaker) begin() context.Context {
@@ -224,20 +220,24 @@ func (b *Breaker) begin() context.Context {
 		b.quiet = time.Now()
 	}
 	b.underWay++
-	if !b.watching {
+	if !b.watching && !b.doubting {
 		b.watchFor(b.silence)
 	}
 	return b.calls
 }
 
-// answered notes that a call has ended, and whether it was answered.
-func (b *Breaker) answered(yes bool) {
+// learn from the outcome of a call that has ended. One that failed is a doubt, unless the server has just
+// answered another.
+func (b *Breaker) learn(outcome error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.underWay--
-	b.unanswered = !yes
-	if yes {
+	b.unanswered = outcome != nil
+	switch {
+	case outcome == nil:
 		b.quiet = time.Now()
+	case !errors.Is(outcome, errNoAnswer) && time.Since(b.alive) >= b.pause:
+		b.doubt()
 	}
 }
 
@@ -255,37 +255,49 @@ func (b *Breaker) watchFor(d time.Duration) {
 func (b *Breaker) listen() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if nobodyWaited := b.underWay == 0 && !b.unanswered; nobodyWaited || b.ended.Err() != nil || b.Open() {
-		b.watching = false
+	b.watching = false
+	if nobodyWaited := b.underWay == 0 && !b.unanswered; nobodyWaited || b.doubting {
 		return
 	}
 	if left := b.silence - time.Since(b.quiet); left > 0 {
 		b.watchFor(left)
 		return
 	}
-	calls, quiet := b.calls, b.quiet
-	b.questions.Go(func() { b.doubt(calls, quiet) })
+	b.doubt()
 }
 
-// doubt the server: ask for a sign of life. If there is none, and no call has been answered
-// since, the circuit opens.
-func (b *Breaker) doubt(calls context.Context, quiet time.Time) {
+// doubt the server: ask for a sign of life, one at a time. With the lock.
+func (b *Breaker) doubt() {
+	if b.doubting || b.ended.Err() != nil || b.Open() {
+		return
+	}
+	b.doubting = true
+	calls, quiet := b.calls, b.quiet
+	b.questions.Go(func() { b.question(calls, quiet) })
+}
+
+// question the server. If there is no sign of life, and no call has been answered since, the circuit opens.
+func (b *Breaker) question(calls context.Context, quiet time.Time) {
 	err := b.ping()
-	pg := (*pgconn.PgError)(nil)
-	alive := err == nil || errors.As(err, &pg) && isAlive(pg)
 
 	b.mu.Lock()
-	silent := !alive && b.quiet.Equal(quiet) && calls.Err() == nil && b.ended.Err() == nil
-	b.unanswered = false
-	if b.watching = !silent && b.underWay > 0 && b.ended.Err() == nil; b.watching {
+	dead := err != nil && b.quiet.Equal(quiet) && calls.Err() == nil && b.ended.Err() == nil
+	b.unanswered, b.doubting = false, false
+	if !dead {
 		b.quiet = time.Now() // another silence has to last as long
-		b.watchFor(b.silence)
+		if b.underWay > 0 && !b.watching && b.ended.Err() == nil {
+			b.watchFor(b.silence)
+		}
+	}
+	if err == nil {
+		b.alive = time.Now()
 	}
 	b.mu.Unlock()
-	for i := 0; silent && i < failures; i++ {
-		if done, refused := b.states.Allow(); refused == nil {
-			b.report(done, err)
-		}
+	if !dead {
+		return
+	}
+	if done, refused := b.states.Allow(); refused == nil {
+		b.report(done, err)
 	}
 }
 
@@ -300,16 +312,19 @@ func (b *Breaker) Close() {
 	b.questions.Wait()
 }
 
-// report the outcome of a call, or of asking for a sign of life, and tell if the circuit opens or
-// closes.
+// report the answer to a question for a sign of life, and tell if the circuit opens or closes.
 func (b *Breaker) report(done func(error), err error) {
 	b.mu.Lock()
-	if err != nil && !errors.Is(err, errNoAnswer) {
-		b.why = err
-	}
 	done(err)
-	open, why := b.states.State() != gobreaker.StateClosed, b.why
-	changed := b.open.Swap(open) != open
+	open := b.states.State() != gobreaker.StateClosed
+	changed := b.Open() != open
+	switch {
+	case errors.Is(err, errNoAnswer):
+	case open:
+		b.refusal.Store(&openError{err})
+	default:
+		b.refusal.Store(nil)
+	}
 	switch {
 	case changed && open:
 		b.giveUp()
@@ -319,6 +334,6 @@ func (b *Breaker) report(done func(error), err error) {
 	}
 	b.mu.Unlock()
 	if changed {
-		b.hear(open, why)
+		b.hear(open, err)
 	}
 }

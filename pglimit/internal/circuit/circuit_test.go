@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,79 +18,85 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// How calls end that follow one another: x an outage, d one that the pool notices, which has a
-// time limit of its own; c the caller cancels, t its deadline passes; . an answer, and errors
-// that are answers: n nothing taken, m not migrated, l locked, o any other.
-func TestOutagesInARowOpenIt(t *testing.T) {
+// How a call ends: x an outage, d one that the pool notices, which has a time limit of its own; c the
+// caller cancels, t its deadline passes; . an answer, and errors that are answers: n nothing taken, m not
+// migrated, l locked, o any other. After an outage it asks for a sign of life, which alone decides.
+func TestAFailureIsADoubt(t *testing.T) {
 	t.Parallel()
-	for calls, opens := range map[string]bool{
-		"": false, "x": false, "xx": true, "d": false, "dd": true, "xd": true, "dx": true,
-		"x.x": false, "x.x.x.x": false, "x.xx": true, "xnx": false, "xmx": false, "xlx": false, "xox": false, "xoxx": true,
-		"nnn": false, "mmm": false, "lll": false, "ooo": false, "...": false,
-		"ccc": false, "ttt": false, "xcx": true, "xtx": true, "xct": false, "xc.x": false,
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			b := circuit.New(late, returns(nil), deaf)
-			for i, letter := range calls {
-				ctx, cancel := context.WithTimeout(t.Context(), late/2)
-				err := map[rune]error{
-					'x': errGone, 'd': fmt.Errorf("connecting: %w", context.DeadlineExceeded), '.': nil,
-					'n': rate.ErrNothingTaken, 'm': rate.ErrNotMigrated, 'l': rate.ErrLocked, 'o': errOther,
-					'c': context.Canceled, 't': context.DeadlineExceeded,
-				}[letter]
-				got := b.Call(ctx, func(ctx context.Context) error {
-					switch letter {
-					case 'c':
-						cancel()
-						return silent(ctx)
-					case 't':
-						return silent(ctx)
+	for letter, doubts := range map[rune]bool{'x': true, 'd': true, 'c': false, 't': false, '.': false, 'n': false, 'm': false, 'l': false, 'o': false} {
+		for _, alive := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				b := circuit.New(late, func(context.Context) error {
+					asked++
+					if alive {
+						return nil
 					}
-					return err
-				})
-				if got != err { //nolint:errorlint // as it is, not wrapped
-					t.Errorf("%q: call %d: %v, want %v", calls, i, got, err)
+					return errLost
+				}, deaf)
+				for range 3 {
+					ctx, cancel := context.WithTimeout(t.Context(), late/20)
+					err := map[rune]error{
+						'x': errGone, 'd': fmt.Errorf("connecting: %w", context.DeadlineExceeded), '.': nil,
+						'n': rate.ErrNothingTaken, 'm': rate.ErrNotMigrated, 'l': rate.ErrLocked, 'o': errOther,
+						'c': context.Canceled, 't': context.DeadlineExceeded,
+					}[letter]
+					got := b.Call(ctx, func(ctx context.Context) error {
+						switch letter {
+						case 'c':
+							cancel()
+							return silent(ctx)
+						case 't':
+							return silent(ctx)
+						}
+						return err
+					})
+					if got != err && !b.Open() { //nolint:errorlint // as it is, not wrapped
+						t.Errorf("%c: %v, want %v", letter, got, err)
+					}
+					cancel()
+					synctest.Wait()
 				}
-				cancel()
-			}
-			if b.Open() != opens {
-				t.Errorf("%q: open %t", calls, b.Open())
-			}
-		})
+				if want := map[bool]int{true: 1}[doubts]; asked != want || b.Open() != (doubts && !alive) {
+					t.Errorf("%c, alive %t: asked %d times, open %t", letter, alive, asked, b.Open())
+				}
+				b.Close()
+			})
+		}
 	}
 }
 
-// Postgres may answer that it does not want to, which is an answer all the same: the next
-// request may be another. While it starts or stops, or has no place for a connection, it is not.
-func TestWhichAnswersAreOutages(t *testing.T) {
+// A server that is alive is not asked after each of the failures that follow, but after some time again.
+func TestDoubtsHaveAPause(t *testing.T) {
 	t.Parallel()
-	for code, outage := range map[string]bool{
-		"57P01": true, "57P03": true, "08006": true, "53300": true,
-		"25006": false, "53100": false, "58030": false, "28P01": false, "40001": false,
-	} {
-		b := circuit.New(late, returns(nil), deaf)
-		for range 2 {
-			_ = b.Call(t.Context(), returns(pgError(code)))
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		b := circuit.New(late, func(context.Context) error { asked++; return nil }, deaf)
+		for range 100 {
+			_ = b.Call(t.Context(), returns(errGone))
+			later(pause / 20)
 		}
-		if b.Open() != outage {
-			t.Errorf("%s: open %t", code, b.Open())
+		if asked != 5 {
+			t.Errorf("asked %d times", asked)
 		}
+		b.Close()
+	})
+}
+
+// While it is open, callers hear why.
+func TestAnOpenCircuitSaysWhy(t *testing.T) {
+	t.Parallel()
+	for _, why := range []error{errLost, fmt.Errorf("%w: here", rate.ErrReadOnly), fmt.Errorf("%w: %w", rate.ErrUnavailable, context.DeadlineExceeded)} {
 		synctest.Test(t, func(t *testing.T) {
-			b, l := open(t, late, deaf)
-			later(pause + 1)
-			if err := l.admit(t.Context(), b, returns(pgError(code))); (err != nil) != outage || b.Open() != outage {
-				t.Errorf("%s, as a sign of life: %v, open %t", code, err, b.Open())
+			b := circuit.New(late, returns(why), deaf)
+			_ = b.Call(t.Context(), returns(errGone))
+			synctest.Wait()
+			for _, err := range []error{b.Call(t.Context(), never(t)), b.Admit(t.Context())} {
+				if !errors.Is(err, circuit.ErrOpen) || !errors.Is(err, rate.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) ||
+					errors.Is(err, rate.ErrReadOnly) != errors.Is(why, rate.ErrReadOnly) || !strings.Contains(err.Error(), why.Error()) {
+					t.Errorf("%v: %v", why, err)
+				}
 			}
-			// A doubt asks whether the server is alive, and not whether it has a place for us.
-			b = circuit.New(late, returns(pgError(code)), deaf)
-			ctx, leave := context.WithCancel(t.Context())
-			go func() { _ = b.Call(ctx, silent) }()
-			later(2 * late)
-			if dead := outage && code != "53300"; b.Open() != dead {
-				t.Errorf("%s, in doubt: open %t", code, b.Open())
-			}
-			leave()
-			b.Close()
 		})
 	}
 }
@@ -97,7 +104,7 @@ func TestWhichAnswersAreOutages(t *testing.T) {
 func TestWhatIsUnderWayIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := &life{sign: returns(nil)}
+		l := &life{sign: returns(errGone)}
 		b := circuit.New(late, l.ask, deaf)
 		errs := make([]error, 6)
 		began := time.Now()
@@ -113,14 +120,12 @@ func TestWhatIsUnderWayIsGivenUp(t *testing.T) {
 				})
 			})
 		}
-		later(late / 2)
-		for range 2 {
-			if err := b.Call(t.Context(), returns(errGone)); err != errGone && !errors.Is(err, errGone) { //nolint:errorlint // the last opens it
-				t.Error(err)
-			}
+		later(late / 4)
+		if err := b.Call(t.Context(), returns(errGone)); !errors.Is(err, errGone) {
+			t.Error(err)
 		}
 		work.Wait()
-		if took := time.Since(began); took != late/2 {
+		if took := time.Since(began); took != late/4 {
 			t.Errorf("given up after %v", took)
 		}
 		for i, err := range errs {
@@ -164,7 +169,7 @@ func TestNoBreakerIsAlwaysClosed(t *testing.T) {
 	}
 }
 
-// Of each change once, with the failure before it, and free to ask the Breaker itself.
+// Of each change once, and why it opens, and free to ask the Breaker itself.
 func TestWhoHearsOfChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -184,13 +189,15 @@ func TestWhoHearsOfChanges(t *testing.T) {
 			}
 		})
 		errFirst, errSecond, errThird := fmt.Errorf("%w: 1", errGone), fmt.Errorf("%w: 2", errGone), fmt.Errorf("%w: 3", errGone)
+		l.sign = returns(errSecond)
 		var work sync.WaitGroup
 		for range 10 {
 			work.Go(func() { _ = b.Call(t.Context(), silent) }) // which end when it opens
 		}
 		synctest.Wait()
-		for _, err := range []error{nil, errFirst, errOther, errFirst, errSecond, errThird} {
+		for _, err := range []error{nil, errOther, errFirst, errThird} {
 			_ = b.Call(t.Context(), returns(err))
+			synctest.Wait()
 		}
 		work.Wait()
 		for _, err := range []error{errThird, errThird, nil, nil} {
@@ -200,7 +207,7 @@ func TestWhoHearsOfChanges(t *testing.T) {
 		if want := []bool{true, false}; !slices.Equal(e.open, want) {
 			t.Errorf("told %v", e.open)
 		}
-		if want := []error{errSecond, errThird}; !slices.Equal(e.why, want) {
+		if want := []error{errSecond, nil}; !slices.Equal(e.why, want) {
 			t.Errorf("because of %v, want %v", e.why, want)
 		}
 	})

@@ -79,7 +79,7 @@ func TestSilenceOpensIt(t *testing.T) {
 		{"answered before", nil, silent, late / 4, late + late/4},
 		{"answered while asking", nil, silent, late * 3 / 4, 2 * late},
 		{"after an answer and idle time", []error{nil}, silent, 0, late},
-		{"after an outage that nothing followed", []error{errGone}, silent, 0, late * 3 / 5},
+		{"after a failure, which was a doubt", []error{errGone}, silent, 0, late / 10},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
@@ -115,15 +115,13 @@ func TestAfterASignOfLifeSilenceBeginsAnew(t *testing.T) {
 	t.Parallel()
 	for _, lingers := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			l := &life{sign: returns(nil)}
+			l := &life{sign: returns(errGone)}
 			b := circuit.New(late, l.ask, deaf)
 			if lingers {
 				go func() { _ = b.Call(t.Context(), func(context.Context) error { time.Sleep(2 * late); return nil }) }()
 			}
 			synctest.Wait()
-			for range 2 {
-				_ = b.Call(t.Context(), returns(errGone))
-			}
+			_ = b.Call(t.Context(), returns(errGone))
 			later(late * 3 / 10)
 			if err := l.admit(t.Context(), b, returns(nil)); err != nil || b.Open() {
 				t.Errorf("lingers %t: %v, open %t", lingers, err, b.Open())

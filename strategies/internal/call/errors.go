@@ -31,6 +31,10 @@ const (
 	programLimit          = "54000" // more array dimensions than there can be: another statement read an argument as an array
 )
 
+// ErrHidden: row security is on for a table of ours, and this role does not pass it by. What is in rows that
+// are not seen is not known, so nothing is said of them.
+var ErrHidden = fmt.Errorf("%w: row security may hide rows of its tables from it: disable row level security there, or give the role BYPASSRLS", rate.ErrPermission)
+
 // Explain adds to an error what it means and what to do about it. The original stays in
 // the chain for errors.As.
 func Explain(err error) error {
@@ -38,6 +42,9 @@ func Explain(err error) error {
 		return nil
 	}
 	var pg *pgconn.PgError
+	if errors.Is(err, rate.ErrPermission) { // found out without an error of Postgres's
+		return err
+	}
 	if isMixedUp(err) {
 		return fmt.Errorf("%w: give this pool default_query_exec_mode=exec (with pgx's default, cache_statement, PgBouncer has to be 1.21 or later and have max_prepared_statements): %w", rate.ErrPooler, err)
 	}
@@ -58,9 +65,12 @@ func Explain(err error) error {
 	case invalidCatalogName:
 		return fmt.Errorf("%w: there is no such database: %w", rate.ErrNotMigrated, err)
 	case insufficientPrivilege:
+		if pg.Routine == "check_enable_rls" || pg.Routine == "ExecWithCheckOptions" { // in any language
+			return fmt.Errorf("%w: %w", ErrHidden, err)
+		}
 		return fmt.Errorf("%w: \"pglimit migrate grants ROLE\" prints what it needs: %w", rate.ErrPermission, err)
 	case ReadOnlyTransaction:
-		return fmt.Errorf("%w: nothing was taken; this server or transaction is read-only (a standby, or default_transaction_read_only), connect to the primary (target_session_attrs=read-write): %w", rate.ErrUnavailable, err)
+		return fmt.Errorf("%w, or this transaction, and nothing was taken (a standby, or default_transaction_read_only): connect to the primary (target_session_attrs=read-write): %w", rate.ErrReadOnly, err)
 	case LockNotAvailable:
 		return fmt.Errorf("%w: %w: %w", rate.ErrLocked, rate.ErrNothingTaken, err)
 	case serializationFailure:

@@ -30,8 +30,9 @@ const (
 )
 
 // noTimeouts is for the transaction alone. One step reads the whole table, and one waits for locked rows:
-// ResetAll takes as long as its context lets it, whatever the role's settings are.
-var noTimeouts = rate.Statement{SQL: `select pg_catalog.set_config(s.name, '0', true) from pg_catalog.unnest(array['statement_timeout', 'lock_timeout', 'transaction_timeout']) s (name)
+// ResetAll takes as long as its context lets it, whatever the role's settings are. And a row that it does
+// not see is an error.
+var noTimeouts = rate.Statement{SQL: `select pg_catalog.set_config(s.name, '0', true), pg_catalog.set_config('row_security', 'off', true) from pg_catalog.unnest(array['statement_timeout', 'lock_timeout', 'transaction_timeout']) s (name)
 	where pg_catalog.current_setting(s.name, true) is not null`}
 
 // ResetAll removes every row that the limiter had when ResetAll began. First it walks the

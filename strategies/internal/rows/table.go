@@ -64,8 +64,12 @@ func NewTable(name, sweep string) Table {
 func (t Table) Peek(ctx context.Context, session rate.Session, r *rate.Request) (rate.Decision, error) {
 	var nowNS int64
 	var b bucket.Bucket
-	if err := session.Row(ctx, t.Look, []any{r.Key, r.Limiter}, append([]any{&nowNS}, b.Fields()...)...); err != nil {
+	var hidden bool
+	if err := session.Row(ctx, t.Look, []any{r.Key, r.Limiter}, append(append([]any{&nowNS}, b.Fields()...), &hidden)...); err != nil {
 		return rate.Decision{}, err
+	}
+	if hidden {
+		return rate.Decision{}, call.ErrHidden
 	}
 	return b.Decision(r, nowNS, 0), nil
 }
@@ -87,7 +91,11 @@ func Reset(ctx context.Context, session rate.Session, limiter, key, sql string) 
 		return err
 	}
 	return call.Explain(call.Again(ctx, session, 5, func() error {
-		_, err := session.Exec(ctx, sql, key, limiter)
+		var hidden bool
+		err := session.Row(ctx, sql, []any{key, limiter}, &hidden)
+		if err == nil && hidden {
+			err = call.ErrHidden
+		}
 		return err
 	}))
 }

@@ -54,7 +54,7 @@ var failures = map[pglimit.Cause]string{
 	pglimit.CauseBreaker:     "Postgres did not answer the calls before, so it was not asked",
 	pglimit.CauseOverloaded:  "too many requests are waiting for Postgres",
 	pglimit.CauseNotMigrated: "the database is not migrated: run \"pglimit migrate up\"",
-	pglimit.CausePermission:  "the database role lacks a right: see \"pglimit migrate grants --help\"",
+	pglimit.CausePermission:  "the database role lacks a right, or row security hides rows from it: see \"pglimit migrate grants --help\"",
 	pglimit.CausePooler:      "a pooler such as PgBouncer mixes up prepared statements: add default_query_exec_mode=exec to the database's URL",
 	pglimit.CauseRefused:     "Postgres refused the request: somebody holds the key's row locked, or its encoding cannot hold the key",
 }
@@ -82,9 +82,17 @@ func problemOf(err error) *problem {
 	if needsRepair(cause) {
 		status = http.StatusInternalServerError
 	}
-	p := newProblem(status, "no decision is known: %s", failures[cause])
+	p := newProblem(status, "no decision is known: %s", failureText(err))
 	p.Cause = cause.String()
 	return p
+}
+
+// failureText says what keeps the server from deciding. It names no host: the log does.
+func failureText(err error) string {
+	if errors.Is(err, pglimit.ErrReadOnly) {
+		return "this Postgres is read-only: it is a standby, or default_transaction_read_only is on"
+	}
+	return failures[pglimit.CauseOf(err)]
 }
 
 // needsRepair says that the failure does not end by itself.

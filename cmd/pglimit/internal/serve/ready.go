@@ -27,12 +27,12 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if err := s.ready(r.Context()); err != nil {
 		cause := pglimit.CauseOf(err)
 		if needsRepair(cause) || !s.hasFallbacks() {
-			p := newProblem(http.StatusServiceUnavailable, "not ready: %s", failures[cause])
+			p := newProblem(http.StatusServiceUnavailable, "not ready: %s", failureText(err))
 			p.Cause = cause.String()
 			p.write(w)
 			return
 		}
-		answer["degraded"] = failures[cause]
+		answer["degraded"] = failureText(err)
 	}
 	writeJSON(w, http.StatusOK, "application/json", answer)
 }
@@ -52,8 +52,8 @@ func (s *Server) ready(ctx context.Context) error {
 	return err
 }
 
-// check peeks at a bucket by each strategy, past all stages: it needs the connection, the schema
-// and the rights that a decision needs.
+// check asks each strategy, past all stages, whether it could grant now: for the connection, the schema, the
+// rights, and a server that can write. A strategy that cannot say peeks at a bucket.
 func (s *Server) check(ctx context.Context) error {
 	asked := make(map[string]bool)
 	for name, l := range s.limiters {
@@ -61,12 +61,25 @@ func (s *Server) check(ctx context.Context) error {
 			continue
 		}
 		asked[l.Strategy().Name()] = true
-		peek := pglimit.Request{Limiter: name, Key: "readyz", Limit: l.Limit(), Unit: 1}
-		if _, err := l.Strategy().Take(ctx, s.session, []pglimit.Request{peek}); err != nil {
+		if err := s.couldGrant(ctx, name, l.Limiter); err != nil {
 			return fmt.Errorf("%s: %w", l.Strategy().Name(), errors.Join(err, ctx.Err()))
 		}
 	}
 	return nil
+}
+
+func (s *Server) couldGrant(ctx context.Context, name string, l *pglimit.Limiter) error {
+	peek := pglimit.Request{Limiter: name, Key: "readyz", Limit: l.Limit(), Unit: 1}
+	if _, err := l.Strategy().Take(ctx, s.session, []pglimit.Request{peek}); err != nil {
+		return err
+	}
+	strategy, able := l.Strategy().(interface {
+		Ready(context.Context, pglimit.Session) error
+	})
+	if !able {
+		return nil
+	}
+	return strategy.Ready(ctx, s.session)
 }
 
 func (s *Server) hasFallbacks() bool {

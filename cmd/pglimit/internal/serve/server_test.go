@@ -89,6 +89,8 @@ func TestReadyWhileItCanDecide(t *testing.T) {
 	}{
 		{fallbacks, nil, 200, `{"status":"ready"}`},
 		{fallbacks, pglimit.ErrUnavailable, 200, `{"degraded":"Postgres cannot be reached","status":"ready"}`},
+		{fallbacks, pglimit.ErrReadOnly, 200, `{"degraded":"this Postgres is read-only`},
+		{fallbacks + "  plain: {limit: 1/s}", pglimit.ErrReadOnly, 503, "not ready: this Postgres is read-only"},
 		{fallbacks, pglimit.ErrNotMigrated, 503, `"cause":"not_migrated"`},
 		{fallbacks + "  plain: {limit: 1/s}", pglimit.ErrUnavailable, 503, `"cause":"unavailable"`},
 		{fallbacks + "  plain: {limit: 1/s}", nil, 200, `{"status":"ready"}`},

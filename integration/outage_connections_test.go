@@ -1,0 +1,175 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// newLogin makes a role that may log in and decide. It returns its name, and the URL of its sessions.
+func newLogin(t *testing.T, admin *pgxpool.Pool) (role, address string) {
+	t.Helper()
+	role = newRole(t, databaseURL(admin))
+	grants, err := migrations.Grants(role, migrations.ToDecide)
+	must(t, err)
+	execute(t, admin, grants+"; alter role "+role+" login password 'secret'")
+	u, err := url.Parse(databaseURL(admin))
+	must(t, err)
+	u.User = url.UserPassword(role, "secret")
+	return role, u.String()
+}
+
+// users are callers of a Limiter, as fast as they are answered.
+type users struct {
+	limiter        *pglimit.Limiter
+	served, failed atomic.Int64
+	last, readOnly atomic.Pointer[error]
+	leave          func()
+}
+
+func newUsers(t *testing.T, callers int, limiter *pglimit.Limiter) *users {
+	t.Helper()
+	u := &users{limiter: limiter}
+	ctx, cancel := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	for i := range callers {
+		work.Go(func() {
+			for n := i; ctx.Err() == nil; n += callers {
+				d, err := limiter.Allow(context.WithoutCancel(ctx), "key:"+strconv.Itoa(n%200))
+				if err == nil && d.Source == pglimit.FromDatabase {
+					u.served.Add(1)
+				}
+				if err != nil {
+					u.failed.Add(1)
+					u.last.Store(&err)
+					if errors.Is(err, pglimit.ErrReadOnly) {
+						u.readOnly.Store(&err)
+					}
+				}
+			}
+		})
+	}
+	u.leave = sync.OnceFunc(func() {
+		cancel()
+		work.Wait()
+	})
+	t.Cleanup(u.leave)
+	return u
+}
+
+// await so many more answers of Postgres's.
+func (u *users) await(t *testing.T, more int64) {
+	t.Helper()
+	for deadline, from := time.Now().Add(20*time.Second), u.served.Load(); u.served.Load() < from+more; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("nobody is served: %+v, %v", u.limiter.Stats(), *u.last.Load())
+		}
+	}
+}
+
+// want that few calls failed, and none of them because of the breaker.
+func (u *users) want(t *testing.T, failures int64) {
+	t.Helper()
+	u.leave()
+	stats := u.limiter.Stats()
+	t.Logf("%d served, failed %v", u.served.Load(), stats.Failed)
+	if u.failed.Load() > failures || stats.Failed[pglimit.CauseBreaker] > 0 || stats.Open > 0 {
+		t.Errorf("%d failed, %v, open %d: %v", u.failed.Load(), stats.Failed, stats.Open, *u.last.Load())
+	}
+}
+
+// eachPool runs the test with each kind of pool, of ten connections, and for 32 callers.
+func eachPool(t *testing.T, test func(t *testing.T, admin *pgxpool.Pool, role string, start func() *users)) {
+	t.Helper()
+	config := pglimit.Config{Name: "api", Limit: plenty, Timeout: 5 * time.Second}
+	type open func(t *testing.T, address string, config pglimit.Config) *pglimit.Limiter
+	onPool := func(t *testing.T, address string, config pglimit.Config) *pglimit.Limiter {
+		return newLimiter(t, newPool(t, address, 10), strategies.TokenBucket{}, config)
+	}
+	for name, open := range map[string]open{
+		"pgx": onPool,
+		"pgx, alone": func(t *testing.T, address string, config pglimit.Config) *pglimit.Limiter {
+			config.Combine.Off = true
+			return onPool(t, address, config)
+		},
+		"pgx, alone, no breaker": func(t *testing.T, address string, config pglimit.Config) *pglimit.Limiter {
+			config.Combine.Off, config.Breaker.Off = true, true
+			return onPool(t, address, config)
+		},
+		"database/sql": func(t *testing.T, address string, config pglimit.Config) *pglimit.Limiter {
+			config.Combine.Off = true
+			return newSQLLimiter(t, openSQL(t, sqlDrivers[0].open, address, 10), config)
+		},
+		"lib/pq": func(t *testing.T, address string, config pglimit.Config) *pglimit.Limiter {
+			config.Combine.Off = true
+			return newSQLLimiter(t, openSQL(t, sqlDrivers[1].open, address, 10), config)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			admin := newMigrated(t)
+			role, address := newLogin(t, admin)
+			test(t, admin, role, func() *users { return newUsers(t, 32, open(t, address, config)) })
+		})
+	}
+}
+
+// A role may have two connections, and the pool asks for ten: its callers share the two.
+func TestAPoolWorksWithTheConnectionsItGets(t *testing.T) {
+	t.Parallel()
+	eachPool(t, func(t *testing.T, admin *pgxpool.Pool, role string, start func() *users) {
+		execute(t, admin, "alter role "+role+" connection limit 2")
+		u := start()
+		u.await(t, 2000)
+		u.want(t, 0)
+	})
+}
+
+// An administrator ends all sessions of a healthy server, again and again.
+func TestSessionsThatAreEndedAreNoOutage(t *testing.T) {
+	t.Parallel()
+	eachPool(t, func(t *testing.T, admin *pgxpool.Pool, role string, start func() *users) {
+		u, ended := start(), int64(0)
+		for range 5 {
+			u.await(t, 500)
+			ended += query[int64](t, admin, "select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = $1", role)
+		}
+		u.await(t, 500)
+		if !strings.HasSuffix(t.Name(), "pq") {
+			ended = 0 // lib/pq does not say why the connection broke: the outcome is not known
+		}
+		u.want(t, ended)
+	})
+}
+
+// All connections of a pool are to a server that cannot write any more, as after a failover, and fresh ones
+// are to one that can. Before, callers are told which server it is.
+func TestConnectionsThatCannotWriteAreReplaced(t *testing.T) {
+	t.Parallel()
+	eachPool(t, func(t *testing.T, admin *pgxpool.Pool, role string, start func() *users) {
+		execute(t, admin, "alter role "+role+" set default_transaction_read_only = on")
+		u := start()
+		for deadline := time.Now().Add(20 * time.Second); u.readOnly.Load() == nil || u.failed.Load() < 100; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d failed, the last with %v", u.failed.Load(), *u.last.Load())
+			}
+		}
+		if err := *u.readOnly.Load(); !errors.Is(err, pglimit.ErrUnavailable) || !strings.Contains(err.Error(), "server ") {
+			t.Error(err)
+		}
+		execute(t, admin, "alter role "+role+" reset default_transaction_read_only")
+		u.await(t, 500)
+	})
+}

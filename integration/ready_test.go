@@ -1,0 +1,94 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// Where a strategy says that it is ready, it grants; where not, it does not, for the same reason. (The owner of the
+// tables passes by row security that is not forced.) It takes nothing to find out.
+func TestReadyMeansThatItCouldGrant(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range strategies.All() {
+		t.Run(strategy.Name(), func(t *testing.T) {
+			t.Parallel()
+			table := "pglimit." + strategy.Name()
+			admin := newMigrated(t)
+			url := databaseURL(admin)
+			role := newRole(t, url)
+			grants, err := migrations.Grants(role, migrations.ToDecide)
+			must(t, err)
+			reads, err := migrations.Grants(role, migrations.ToRead)
+			must(t, err)
+			for _, test := range []struct {
+				name, do, undo string
+				want           error
+			}{
+				{"nothing granted", "select", "select", rate.ErrPermission},
+				{"may only read", reads, "select", rate.ErrPermission},
+				{"all granted", grants, "select", nil},
+				{"may not insert", "revoke insert on " + table + " from " + role, grants, rate.ErrPermission},
+				{"row security", "alter table " + table + " enable row level security", "alter table " + table + " disable row level security", rate.ErrPermission},
+				{"read-only", "alter database " + admin.Config().ConnConfig.Database + " set default_transaction_read_only = on", "set default_transaction_read_only = off; alter database " + admin.Config().ConnConfig.Database + " reset default_transaction_read_only", rate.ErrReadOnly},
+				{"all granted again", "select", "select", nil},
+			} {
+				execute(t, admin, test.do)
+				on := session.OnPool(migrationPool(t, url, as(role)))
+				ready := strategy.(interface {
+					Ready(context.Context, rate.Session) error
+				}).Ready(t.Context(), on)
+				_, took := strategy.Take(t.Context(), on, asks(pglimit.PerSecond(1000).WithBurst(1), test.name))
+				for what, err := range map[string]error{"ready": ready, "took": took} {
+					if (err == nil) != (test.want == nil) || !errors.Is(err, test.want) {
+						t.Errorf("%s: %s %v, want %v", test.name, what, err, test.want)
+					}
+				}
+				execute(t, admin, test.undo)
+			}
+		})
+	}
+}
+
+// A role that row security hides rows from is not told that a bucket is full, nor that it was reset.
+func TestWhatIsHiddenIsNotSaid(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy) {
+		limit := pglimit.Every(hours.Period)
+		take(t, admin, strategy, "k", limit)
+		url := databaseURL(admin)
+		role := newRole(t, url)
+		grants, err := migrations.Grants(role, migrations.ToDecide)
+		must(t, err)
+		execute(t, admin, grants+"; alter table pglimit."+strategy.Name()+" enable row level security")
+		pool := migrationPool(t, url, as(role))
+		limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: limit})
+		for name, act := range map[string]func() error{
+			"peek":      func() error { return second(limiter.Peek(t.Context(), "k")) },
+			"reset":     func() error { return limiter.Reset(t.Context(), "k") },
+			"reset all": func() error { return second(limiter.ResetAll(t.Context())) },
+			"allow":     func() error { return second(limiter.Allow(t.Context(), "k")) },
+		} {
+			if err := act(); !errors.Is(err, pglimit.ErrPermission) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if strategy.Name() == "token_bucket" {
+			for _, sql := range []string{"select pglimit.peek('test', 'k', '1/1h')", "select pglimit.reset('test', 'k')"} {
+				_, err := pool.Exec(t.Context(), sql)
+				wantCode(t, err, "42501")
+			}
+		}
+		if d := take(t, admin, strategy, "k", limit); d.Allowed {
+			t.Error("it was reset")
+		}
+	})
+}
