@@ -192,6 +192,12 @@ func TestWhoImportsWhom(t *testing.T) {
 			true,
 		},
 		{
+			"embedded-postgres is for pgserver only, and pgserver for commands, examples and tests",
+			func(p string) bool { return !isOf(p, internal+"/pgserver", cmd, examples) },
+			func(p string) bool { return isOf(p, "github.com/fergusstrange", internal+"/pgserver") },
+			false,
+		},
+		{
 			"lib/pq is for tests only",
 			func(string) bool { return true },
 			func(p string) bool { return isOf(p, "github.com/lib/pq") },

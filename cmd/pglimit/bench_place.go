@@ -29,8 +29,8 @@ type benchPlace struct {
 }
 
 // findBenchPlace returns the database that the user named, or else a throwaway server,
-// migrated. The caller must call leave, also after an error.
-func (a *app) findBenchPlace(ctx context.Context, connections int) (place benchPlace, err error) {
+// from the sources, migrated. The caller must call leave, also after an error.
+func (a *app) findBenchPlace(ctx context.Context, connections int, from []pgserver.Source) (place benchPlace, err error) {
 	if a.namesServer() {
 		_, source := a.connString()
 		pool, err := a.pool(ctx) // its error says well why a server cannot be reached
@@ -48,9 +48,9 @@ func (a *app) findBenchPlace(ctx context.Context, connections int) (place benchP
 	a.say("no database is named (--database-url, DATABASE_URL, PGHOST, PGDATABASE, PGSERVICE): starting a throwaway Postgres")
 	// Postgres's defaults, except for room for our connections and the reserved ones.
 	settings := map[string]string{"max_connections": strconv.Itoa(max(100, connections+20))}
-	server, err := pgserver.Start(ctx, pgserver.Options{Settings: settings})
+	server, err := pgserver.Start(ctx, pgserver.Options{From: from, Settings: settings, Notice: a.say})
 	if err != nil {
-		return place, fmt.Errorf("no throwaway Postgres: %w (or name a database with --database-url)", err)
+		return place, fmt.Errorf("%w, or name a database with --database-url", err)
 	}
 	a.say("started " + server.Describe())
 	place = benchPlace{source: server.Describe(), remove: server.Stop, restart: server.Restart}
