@@ -159,7 +159,7 @@ func benchRestartsItsServer(t *testing.T, c cli) {
 
 // Where pg_stat_statements is, it says what the server's time was spent on.
 func benchReadsPgStatStatements(t *testing.T, c cli) {
-	server, err := pgserver.Start(t.Context(), pgserver.Options{Prefer: pgserver.Local, Settings: map[string]string{"shared_preload_libraries": "pg_stat_statements"}})
+	server, err := pgserver.Start(t.Context(), pgserver.Options{From: []pgserver.Source{pgserver.Local}, Settings: map[string]string{"shared_preload_libraries": "pg_stat_statements"}})
 	if err != nil {
 		t.Skipf("no local server with pg_stat_statements: %v", err)
 	}

@@ -151,7 +151,7 @@ func TestWhoImportsWhom(t *testing.T) {
 			"an example is written with what users can import",
 			func(p string) bool { return isOf(p, examples) },
 			func(p string) bool {
-				return isOf(p, ours) && p != pglimit && p != strategies && p != migrations && p != cleanup && p != internal+"/pgserver" && p != internal+"/browsertest" &&
+				return isOf(p, ours) && p != pglimit && p != strategies && p != migrations && p != cleanup && p != forTests && p != internal+"/pgserver" && p != internal+"/browsertest" &&
 					!isOf(p, ours+"/adapters", examples)
 			},
 			true,
@@ -192,6 +192,12 @@ func TestWhoImportsWhom(t *testing.T) {
 			func(p string) bool { return !isOf(p, cleanup, integration) },
 			func(p string) bool { return isOf(p, gocron) },
 			true,
+		},
+		{
+			"embedded-postgres is for pgserver only, and pgserver for commands, examples and tests",
+			func(p string) bool { return !isOf(p, internal+"/pgserver", cmd, examples) },
+			func(p string) bool { return isOf(p, "github.com/fergusstrange", internal+"/pgserver") },
+			false,
 		},
 		{
 			"lib/pq is for tests only",
@@ -244,7 +250,7 @@ func TestNoArrowRunsBack(t *testing.T) {
 		"cmd/pglimit/internal/bench/chart", "cmd/pglimit/internal/bench/report",
 		"cmd/pglimit/internal/bench/wire", "cmd/pglimit/internal/bench/trouble", "cmd/pglimit/internal/bench/scenario",
 		"cmd/pglimit/internal/bench", "cmd/pglimit/internal/serve", "cmd/pglimit",
-		"examples/hello", "examples/service/internal/live", "examples/service/internal/load", "examples/service",
+		"examples/hello", "examples/plans", "examples/login", "examples/worker", "examples/llm", "examples/nodatabase", "examples/service/internal/live", "examples/service/internal/load", "examples/service",
 		"deploy",
 		"integration",
 	}

@@ -48,7 +48,7 @@ func newPatient(t *testing.T, settings map[string]string) *patient {
 	}
 	all := map[string]string{"fsync": "off"}
 	maps.Copy(all, settings)
-	server, err := pgserver.Start(t.Context(), pgserver.Options{Prefer: pgserver.Local, Settings: all})
+	server, err := pgserver.Start(t.Context(), pgserver.Options{From: []pgserver.Source{pgserver.Local, pgserver.Embedded}, Settings: all})
 	if err != nil {
 		t.Skipf("no server of its own: %v", err)
 	}

@@ -17,7 +17,7 @@ import (
 // Everything goes on under one, and reaches a subscriber.
 func TestEveryTableIsReplicatedLogically(t *testing.T) {
 	t.Parallel()
-	server, err := pgserver.Start(t.Context(), pgserver.Options{Prefer: pgserver.Local, Settings: map[string]string{"fsync": "off", "wal_level": "logical"}})
+	server, err := pgserver.Start(t.Context(), pgserver.Options{From: []pgserver.Source{pgserver.Local, pgserver.Embedded}, Settings: map[string]string{"fsync": "off", "wal_level": "logical"}})
 	if err != nil {
 		t.Skipf("no server of its own: %v", err)
 	}

@@ -26,8 +26,8 @@ const (
 	// envImage is what a container is made of; the official image if it is not set.
 	envImage = "PGLIMIT_TEST_IMAGE"
 
-	// envSource forces one rung: url, docker or local.
-	envSource = "PGLIMIT_TEST_POSTGRES"
+	// envSource forces one rung: url, docker, local or embedded.
+	envSource = pgserver.EnvSource
 )
 
 // rungs of the ladder on which the tests look for a server, in order. Each says
@@ -38,7 +38,8 @@ var rungs = []struct {
 }{
 	{"url", startFromURL},
 	{"docker", startContainer},
-	{"local", startFromBinaries},
+	{"local", startFrom(pgserver.Local)},
+	{"embedded", startFrom(pgserver.Embedded)},
 }
 
 // serverSettings of the servers that we start. Nothing here outlives the tests, so
@@ -116,9 +117,9 @@ func climb(ctx context.Context) (*testServer, error) {
 		return s, nil
 	}
 	if !known {
-		return nil, fmt.Errorf("%s is %q: it must be url, docker or local", envSource, source)
+		return nil, fmt.Errorf("%s is %q: it must be url, docker, local or embedded", envSource, source)
 	}
-	return nil, errors.New("no Postgres to test on: " + strings.Join(failures, "; "))
+	return nil, errors.New("no Postgres to test on: " + strings.Join(failures, "; ") + ": install PostgreSQL or Docker, or name a server in " + envURL)
 }
 
 func startFromURL(context.Context) (*testServer, error) {
@@ -129,12 +130,14 @@ func startFromURL(context.Context) (*testServer, error) {
 	return &testServer{url: url, what: "named by " + envURL, halt: func() error { return nil }}, nil
 }
 
-func startFromBinaries(ctx context.Context) (*testServer, error) {
-	s, err := pgserver.Start(ctx, pgserver.Options{Prefer: pgserver.Local, Settings: serverSettings})
-	if err != nil {
-		return nil, err
+func startFrom(source pgserver.Source) func(context.Context) (*testServer, error) {
+	return func(ctx context.Context) (*testServer, error) {
+		s, err := pgserver.Start(ctx, pgserver.Options{From: []pgserver.Source{source}, Settings: serverSettings})
+		if err != nil {
+			return nil, err
+		}
+		return &testServer{url: s.URL(""), what: s.Origin(), halt: s.Stop}, nil
 	}
-	return &testServer{url: s.URL(""), what: s.Origin(), halt: s.Stop}, nil
 }
 
 // open connects; it halts a server to which it cannot.

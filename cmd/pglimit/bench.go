@@ -117,7 +117,7 @@ func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, wo
 	if restart && a.namesServer() {
 		return measured, usagef(cmd, "--restart is for a throwaway server: name no database")
 	}
-	place, err := a.findBenchPlace(ctx, connections, b.yes)
+	place, err := a.findBenchPlace(ctx, connections, b)
 	defer a.leave(place, &err)
 	if err != nil {
 		return measured, err

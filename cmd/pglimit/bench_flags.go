@@ -12,6 +12,7 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/gate"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/internal/pgserver"
 	"github.com/pglimit/ratelimit/internal/published"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
@@ -32,6 +33,7 @@ type benchFlags struct {
 	details    bool
 	report     string
 	yes        bool
+	noDownload bool
 	fail       []string
 
 	// own is a load of the user's own, before flags change it, and onlyOwn says that there is
@@ -65,8 +67,17 @@ func (b *benchFlags) addTo(cmd *cobra.Command) {
 	flags.BoolVar(&b.published, "published", false, "also run the write-up's three statements as published, for comparison")
 	flags.StringVar(&b.report, "report", "", "write an HTML report with pictures to this `FILE`; it needs no network to be read")
 	flags.BoolVar(&b.yes, "yes", false, "load a database that is named and not on this machine, without asking")
+	flags.BoolVar(&b.noDownload, "no-download", false, "do not fetch a Postgres where neither PostgreSQL nor Docker is installed")
 	complete(cmd, "strategies", cobra.FixedCompletions(append(names, publishedNames()...), cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "report", cobra.FixedCompletions([]string{"html"}, cobra.ShellCompDirectiveFilterFileExt))
+}
+
+// sources of a throwaway server.
+func (b *benchFlags) sources() []pgserver.Source {
+	if b.noDownload {
+		return []pgserver.Source{pgserver.Local, pgserver.Docker}
+	}
+	return nil
 }
 
 // addSuiteTo defines what chooses loads, repeats them and judges them.

@@ -12,11 +12,12 @@ or --callers, makes it a load of your own, or changes those that are named.
 loads in phases from a YAML file.
 
 Where no database is named it starts a Postgres of its own (from local
-binaries, else with the docker command) and removes it at the end. A database
-that is named must be migrated; the rows made in it are removed again. Mind
-that the load is real: do not point it at a server that others depend on. It
-says on stderr which server it loads; one that is not on this machine only
-after a yes, at the terminal or by --yes.
+binaries, else with the docker command, else from binaries that it fetches:
+about 10 MB, once) and removes it at the end. A database that is named must be
+migrated; the rows made in it are removed again. Mind that the load is real: do
+not point it at a server that others depend on. It says on stderr which server
+it loads; one that is not on this machine only after a yes, at the terminal or
+by --yes.
 
 In a closed loop, the default, each caller waits for its answer before it asks
 again: this shows how much the server can do. With --rps requests arrive on a

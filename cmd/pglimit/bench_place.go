@@ -30,13 +30,13 @@ type benchPlace struct {
 
 // findBenchPlace returns the database that the user named, and agrees to load, or else a throwaway
 // server, migrated. The caller must call leave, also after an error.
-func (a *app) findBenchPlace(ctx context.Context, connections int, yes bool) (place benchPlace, err error) {
+func (a *app) findBenchPlace(ctx context.Context, connections int, b *benchFlags) (place benchPlace, err error) {
 	if a.namesServer() {
 		_, source := a.connString()
 		if place.own, err = a.poolConfig(); err != nil {
 			return place, err
 		}
-		what, err := a.mayLoad(ctx, place.own.ConnConfig, source, yes)
+		what, err := a.mayLoad(ctx, place.own.ConnConfig, source, b.yes)
 		if err != nil {
 			return place, err
 		}
@@ -53,9 +53,9 @@ func (a *app) findBenchPlace(ctx context.Context, connections int, yes bool) (pl
 	a.say("no database is named (--database-url, DATABASE_URL, PGHOST, PGDATABASE, PGSERVICE): starting a throwaway Postgres")
 	// Postgres's defaults, except for room for our connections and the reserved ones.
 	settings := map[string]string{"max_connections": strconv.Itoa(max(100, connections+20))}
-	server, err := pgserver.Start(ctx, pgserver.Options{Settings: settings})
+	server, err := pgserver.Start(ctx, pgserver.Options{From: b.sources(), Settings: settings, Notice: a.say})
 	if err != nil {
-		return place, fmt.Errorf("no throwaway Postgres: %w (or name a database with --database-url)", err)
+		return place, fmt.Errorf("%w, or name a database with --database-url", err)
 	}
 	a.say("started " + server.Describe())
 	place = benchPlace{source: server.Describe(), remove: server.Stop, restart: server.Restart}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/internal/pgserver"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -246,6 +247,31 @@ func TestBenchAsksBeforeItLoadsAServerElsewhere(t *testing.T) {
 	silent, _ := io.Pipe()
 	if err := (&app{stderr: io.Discard}).confirm(ended, silent, "it"); !errors.Is(err, context.Canceled) {
 		t.Errorf("after Ctrl-C: %v", err)
+	}
+}
+
+// What is fetched, and why it cannot be, is said in a line each; --no-download fetches nothing.
+func TestBenchFetchesPostgres(t *testing.T) {
+	home := t.TempDir()
+	if err := os.Chmod(filepath.Dir(home), 0o755); err != nil { // or root takes /var/cache
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"DATABASE_URL": "", "PGHOST": "", "PGDATABASE": "", "HOME": home, "XDG_CACHE_HOME": home,
+		pgserver.EnvSource: string(pgserver.Embedded), pgserver.EnvRepository: "http://127.0.0.1:1",
+	} {
+		t.Setenv(name, value)
+	}
+	code, _, stderr := call(t.Context(), "bench")
+	said := strings.Split(strings.TrimSpace(stderr), "\n")
+	if code != 2 || len(said) != 3 || !strings.HasPrefix(said[1], "pglimit: fetching PostgreSQL 17.") ||
+		!strings.Contains(said[2], "cannot be fetched: unable to connect to http://127.0.0.1:1): install PostgreSQL or Docker, or name a database with --database-url") {
+		t.Errorf("exit code %d, it says %s", code, stderr)
+	}
+	b := newBenchFlags(scenario.Custom())
+	b.noDownload = true
+	if from := b.sources(); len(from) == 0 || slices.Contains(from, pgserver.Embedded) {
+		t.Errorf("with --no-download it starts a server from %v", from)
 	}
 }
 

@@ -47,6 +47,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	database := flags.String("database-url", os.Getenv("DATABASE_URL"), "`URL` of the database to run one instance on, by default DATABASE_URL; if there is none, two instances on a throwaway Postgres")
 	flags.Lookup("database-url").DefValue = "" // its password is not for the help
 	listen := flags.String("listen", "127.0.0.1:8081", "`address` to serve on; a second instance takes the next port")
+	noDownload := flags.Bool("no-download", false, "do not fetch a Postgres where neither PostgreSQL nor Docker is installed")
 	users := -1
 	flags.Func("load", "make requests as so many `users` do, and let the page change how many; 0: none at first (default 50 for half a minute on a throwaway Postgres, else no load)", func(text string) (err error) {
 		users, err = load.ParseUsers(text)
@@ -102,7 +103,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return serve(ctx, *database, listeners, users, 0, out)
 	}
 	say(out, "no database is named (--database-url, DATABASE_URL): starting a throwaway Postgres")
-	url, remove, err := throwaway(ctx)
+	url, remove, err := throwaway(ctx, !*noDownload, out)
 	if err != nil {
 		return err
 	}

@@ -3,18 +3,23 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 
 	"github.com/pglimit/ratelimit/internal/pgserver"
 )
 
-// throwaway starts a Postgres on this machine, in a container or from the binaries that are
-// installed. remove leaves nothing of it.
-func throwaway(ctx context.Context) (url string, remove func() error, err error) {
-	server, err := pgserver.Start(ctx, pgserver.Options{})
+// throwaway starts a Postgres on this machine: from the binaries that are installed, in a container,
+// or, if it may download, from binaries that it fetches. remove leaves nothing of it but those.
+func throwaway(ctx context.Context, download bool, out io.Writer) (url string, remove func() error, err error) {
+	o := pgserver.Options{Notice: func(what string) { say(out, "%s", what) }}
+	if !download {
+		o.From = []pgserver.Source{pgserver.Local, pgserver.Docker}
+	}
+	server, err := pgserver.Start(ctx, o)
 	if err != nil {
-		return "", nil, fmt.Errorf("%w (or name a database with --database-url)", err)
+		return "", nil, fmt.Errorf("%w, or name a database with --database-url", err)
 	}
 	return server.URL(""), server.Stop, nil
 }

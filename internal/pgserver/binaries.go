@@ -27,10 +27,9 @@ var binaryFolders = []string{
 	"/opt/local/lib/postgresql*/bin",                     // MacPorts
 }
 
-// findBinaries lists the folders that have both initdb and postgres, best first, and
-// where it looked. Debian's folder comes first, because the programs that Debian has on
+// findBinaries lists the folders that have both initdb and postgres, best first. Debian's folder comes first, because the programs that Debian has on
 // the PATH are wrappers.
-func findBinaries(ctx context.Context) (folders, looked []string) {
+func findBinaries(ctx context.Context) (folders []string) {
 	add := func(folder string) {
 		if target, err := filepath.EvalSymlinks(folder); err == nil {
 			folder = target
@@ -40,7 +39,6 @@ func findBinaries(ctx context.Context) (folders, looked []string) {
 		}
 	}
 	addPattern := func(pattern string) {
-		looked = append(looked, pattern)
 		matches, _ := filepath.Glob(pattern) // the patterns are well-formed
 		newestFirst(matches)
 		for _, folder := range matches {
@@ -49,7 +47,6 @@ func findBinaries(ctx context.Context) (folders, looked []string) {
 	}
 
 	addPattern(binaryFolders[0])
-	looked = append(looked, "pg_config --bindir", "PATH")
 	if folder, err := pgConfig(ctx); err == nil {
 		add(folder)
 	}
@@ -62,7 +59,7 @@ func findBinaries(ctx context.Context) (folders, looked []string) {
 	for _, pattern := range binaryFolders[1:] {
 		addPattern(pattern)
 	}
-	return folders, looked
+	return folders
 }
 
 func pgConfig(ctx context.Context) (string, error) {

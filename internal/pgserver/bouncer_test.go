@@ -16,7 +16,7 @@ func TestBouncer(t *testing.T) {
 	if _, err := findBouncer(); errors.Is(err, ErrNoBouncer) && os.Getenv("CI") != "true" {
 		t.Skipf("%v: apt-get install pgbouncer", err)
 	}
-	server, err := Start(t.Context(), Options{Prefer: Local})
+	server, err := Start(t.Context(), Options{From: []Source{Local}})
 	if err != nil {
 		t.Fatal(err)
 	}

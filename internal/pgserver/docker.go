@@ -33,7 +33,7 @@ type container struct {
 
 func startDocker(ctx context.Context, o Options) (*Server, error) {
 	if err := haveImage(ctx, o.Image, o.Log); err != nil {
-		return nil, fmt.Errorf("docker: %w", err)
+		return nil, err
 	}
 	c := &container{name: "pglimit-" + strings.ToLower(rand.Text()), log: o.Log}
 	server, err := c.start(ctx, o)

@@ -28,9 +28,9 @@ type local struct {
 }
 
 func startLocal(ctx context.Context, o Options) (*Server, error) {
-	folders, looked := findBinaries(ctx)
+	folders := findBinaries(ctx)
 	if len(folders) == 0 {
-		return nil, fmt.Errorf("local binaries: no initdb and postgres in %s: install PostgreSQL", strings.Join(looked, ", "))
+		return nil, errors.New("PostgreSQL is not installed")
 	}
 	var failures []string
 	for _, bin := range folders {
@@ -39,7 +39,7 @@ func startLocal(ctx context.Context, o Options) (*Server, error) {
 		if err == nil {
 			return server, nil
 		}
-		failures = append(failures, fmt.Sprintf("local binaries in %s: %v", bin, err))
+		failures = append(failures, fmt.Sprintf("%s: %v", bin, err))
 		if ctx.Err() != nil {
 			break
 		}

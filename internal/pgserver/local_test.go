@@ -25,7 +25,7 @@ import (
 func newLocal(t *testing.T) *local {
 	t.Helper()
 	needsLocal(t)
-	folders, _ := findBinaries(t.Context())
+	folders := findBinaries(t.Context())
 	return &local{bin: folders[0], freePort: freePort}
 }
 
@@ -64,7 +64,7 @@ func processesIn(dir string) (pids []string) {
 func TestLocalServer(t *testing.T) {
 	t.Parallel()
 	l := newLocal(t)
-	serves(t, Options{Prefer: Local}, "from "+l.bin)
+	serves(t, Options{From: []Source{Local}}, "from "+l.bin)
 }
 
 func TestStopLeavesNothing(t *testing.T) {
@@ -167,7 +167,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("PGSERVER_TEST_CHILD") == "" {
 		os.Exit(m.Run())
 	}
-	folders, _ := findBinaries(context.Background())
+	folders := findBinaries(context.Background())
 	l := &local{bin: folders[0], freePort: freePort}
 	s, err := l.start(context.Background())
 	if err != nil {

@@ -33,3 +33,9 @@ func (*account) runs(*exec.Cmd) {}
 func (*account) own(string) error { return nil }
 
 func (*account) tempDir() (string, error) { return os.MkdirTemp("", "pglimit-postgres-") }
+
+func (*account) cacheDir() (string, error) { return os.UserCacheDir() }
+
+func openToAll(string) error { return nil }
+
+func lockFile(string) (unlock func(), err error) { return func() {}, nil }

@@ -90,6 +90,35 @@ func (a *account) tempDir() (string, error) {
 	return "", fmt.Errorf("the user %s can get to none of %s, /tmp and /var/tmp: set TMPDIR to a folder that it can", a.name, os.TempDir())
 }
 
+// cacheDir is where binaries are kept that the account can run: root's own cache may be in a folder
+// that others cannot enter.
+func (a *account) cacheDir() (string, error) {
+	dir, err := os.UserCacheDir()
+	if a != nil && (err != nil || !isOpenToAll(dir)) {
+		dir, err = "/var/cache", nil
+	}
+	return filepath.Join(dir, "pglimit"), err
+}
+
+// openToAll lets everybody read and run what is in the folder, whatever our umask is.
+func openToAll(folder string) error {
+	_, err := run(exec.Command("chmod", "-R", "a+rX", folder), nil)
+	return err
+}
+
+// lockFile makes the file, and holds it locked against other processes until unlock.
+func lockFile(path string) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	// Unlike flock, it is on every Unix.
+	if err := syscall.FcntlFlock(file.Fd(), syscall.F_SETLKW, &syscall.Flock_t{Type: syscall.F_WRLCK}); err != nil {
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), file.Close())
+	}
+	return func() { _ = file.Close() }, nil
+}
+
 // isOpenToAll says whether anybody may pass through the folder.
 func isOpenToAll(folder string) bool {
 	folder, err := filepath.EvalSymlinks(folder)

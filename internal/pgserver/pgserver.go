@@ -11,11 +11,11 @@ package pgserver
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,16 +29,21 @@ import (
 type Source string
 
 const (
-	// Auto: Local, and if that fails, Docker.
-	Auto Source = ""
-
 	// Local: initdb and postgres of this machine. They refuse to run as root: if this
 	// process is root, they run as the user postgres, or else as nobody.
 	Local Source = "local"
 
 	// Docker: a container, through the docker command.
 	Docker Source = "docker"
+
+	// Embedded: as Local, with binaries from Maven Central, or from the mirror that
+	// [EnvRepository] names. They are fetched once, into this user's cache, or for root
+	// into /var/cache.
+	Embedded Source = "embedded"
 )
+
+// EnvSource forces Embedded, where it is among the sources; any other value refuses it.
+const EnvSource = "PGLIMIT_TEST_POSTGRES"
 
 // DefaultImage is the image of a [Docker] server.
 const DefaultImage = "postgres:17-alpine"
@@ -48,8 +53,8 @@ const readyWithin = time.Minute
 
 // Options of a throwaway server. The zero value of each field is its default.
 type Options struct {
-	// Prefer one source; with any but Auto, no other is tried.
-	Prefer Source
+	// From these sources, in order. Nil: Local, Docker, Embedded.
+	From []Source
 
 	// Settings of the server, as in postgresql.conf: "max_connections": "400". They
 	// must not say where it listens. Nil: Postgres's own defaults, which are durable.
@@ -57,6 +62,9 @@ type Options struct {
 
 	// Image for Docker. Empty: DefaultImage. It is pulled if it is not there.
 	Image string
+
+	// Notice is told what is fetched, before it is. Nil: stderr is.
+	Notice func(string)
 
 	// Log gets what the server and the commands around it print. Nil: only the part
 	// that an error quotes is kept. Writes come one at a time.
@@ -82,21 +90,17 @@ type Server struct {
 // Start runs a server and returns once it answers. The context bounds the start, not
 // the server's life, which the caller must end with [Server.Stop]. After an error
 // nothing is left running. The error names every source that was tried and why it
-// failed.
+// failed, and says what to do.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	starters := map[Source][]func(context.Context, Options) (*Server, error){
-		Auto:   {startLocal, startDocker},
-		Local:  {startLocal},
-		Docker: {startDocker},
-	}[o.Prefer]
-	if starters == nil {
-		return nil, fmt.Errorf("pgserver: Options.Prefer is %q: it must be %q, %q or empty", o.Prefer, Local, Docker)
-	}
 	if o.Image == "" {
 		o.Image = DefaultImage
 	}
 	var failures []string
-	for _, start := range starters {
+	for _, source := range o.sources() {
+		start := starters[source]
+		if start == nil {
+			return nil, fmt.Errorf("pgserver: Options.From has %q: it must be %q, %q or %q", source, Local, Docker, Embedded)
+		}
 		server, err := start(ctx, o)
 		if err == nil {
 			return server, nil
@@ -106,7 +110,35 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		}
 		failures = append(failures, err.Error())
 	}
-	return nil, errors.New("pgserver: no Postgres could be started: " + strings.Join(failures, "; "))
+	return nil, fmt.Errorf("no Postgres can be started (%s): install PostgreSQL or Docker", strings.Join(failures, "; "))
+}
+
+var starters = map[Source]func(context.Context, Options) (*Server, error){
+	Local:    startLocal,
+	Docker:   startDocker,
+	Embedded: startEmbedded,
+}
+
+// sources in the order in which they are tried, as the tester's environment has it.
+func (o Options) sources() []Source {
+	sources := o.From
+	if sources == nil {
+		sources = []Source{Local, Docker, Embedded}
+	}
+	forced := Source(os.Getenv(EnvSource))
+	if forced == "" || len(sources) == 1 || !slices.Contains(sources, Embedded) {
+		return sources
+	}
+	return slices.DeleteFunc(slices.Clone(sources), func(s Source) bool { return (s == Embedded) != (forced == Embedded) })
+}
+
+func (o Options) notice(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	if o.Notice == nil {
+		fmt.Fprintln(os.Stderr, line)
+		return
+	}
+	o.Notice(line)
 }
 
 // URL of a database on the server, for its superuser. Empty: the database postgres.

@@ -17,8 +17,8 @@ import (
 // needsLocal skips where this machine has no Postgres.
 func needsLocal(t *testing.T) {
 	t.Helper()
-	if folders, looked := findBinaries(t.Context()); len(folders) == 0 {
-		t.Skipf("no initdb and postgres in %s", strings.Join(looked, ", "))
+	if len(findBinaries(t.Context())) == 0 {
+		t.Skip("PostgreSQL is not installed")
 	}
 }
 
@@ -96,7 +96,7 @@ func serves(t *testing.T, o Options, describes string) *Server {
 func TestDockerServer(t *testing.T) {
 	t.Parallel()
 	image := needsImage(t)
-	serves(t, Options{Prefer: Docker, Image: image}, "in a container of "+image)
+	serves(t, Options{From: []Source{Docker}, Image: image}, "in a container of "+image)
 }
 
 func TestNothingOfAContainerIsLeft(t *testing.T) {
@@ -128,18 +128,18 @@ func TestNothingOfAContainerIsLeft(t *testing.T) {
 func TestErrorNamesWhatWasTried(t *testing.T) {
 	// Not parallel: the environment is changed.
 	t.Setenv("PATH", t.TempDir())
-	_, err := Start(t.Context(), Options{Prefer: Docker})
-	if want := "pgserver: no Postgres could be started: docker: no docker command in PATH"; err == nil || err.Error() != want {
+	_, err := Start(t.Context(), Options{From: []Source{Docker}})
+	if want := "no Postgres can be started (no docker command in PATH): install PostgreSQL or Docker"; err == nil || err.Error() != want {
 		t.Errorf("the error is %q, want %q", err, want)
 	}
-	if _, err := Start(t.Context(), Options{Prefer: "podman"}); err == nil || !strings.Contains(err.Error(), `"podman"`) {
+	if _, err := Start(t.Context(), Options{From: []Source{"podman"}}); err == nil || !strings.Contains(err.Error(), `"podman"`) {
 		t.Errorf("an unknown source: %v", err)
 	}
 	fake := filepath.Join(os.Getenv("PATH"), "docker")
 	if err := os.WriteFile(fake, []byte("#!/bin/sh\n[ $1 = version ] && exit\necho Error response from daemon: no such host; exit 1\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Start(t.Context(), Options{Prefer: Docker})
+	_, err = Start(t.Context(), Options{From: []Source{Docker}})
 	if err == nil || !strings.Contains(err.Error(), "the image "+DefaultImage+" is not there and cannot be pulled") || !strings.Contains(err.Error(), "no such host") {
 		t.Errorf("an image that cannot be had: %v", err)
 	}

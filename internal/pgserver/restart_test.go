@@ -114,7 +114,7 @@ func TestRestart(t *testing.T) {
 
 func TestRestartOfAContainer(t *testing.T) {
 	t.Parallel()
-	s, err := Start(t.Context(), Options{Prefer: Docker, Image: needsImage(t), Settings: forty2})
+	s, err := Start(t.Context(), Options{From: []Source{Docker}, Image: needsImage(t), Settings: forty2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,27 @@
+// Package nodatabase is a handler with a limit, whose test needs no database and waits for nothing.
+package nodatabase
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// NewHandler sends a code by text message, which costs money: each number gets as many as the limiter
+// allows, and none while nobody knows how many it had.
+func NewHandler(limiter *pglimit.Limiter, send func(number string)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		number := r.FormValue("number")
+		d, err := limiter.Allow(r.Context(), number)
+		switch {
+		case err != nil:
+			http.Error(w, "try again later", http.StatusServiceUnavailable)
+		case !d.Allowed:
+			w.Header().Set("Retry-After", fmt.Sprintf("%.0f", d.RetryAfter.Seconds()+1))
+			http.Error(w, "too many codes for this number", http.StatusTooManyRequests)
+		default:
+			send(number)
+		}
+	})
+}
