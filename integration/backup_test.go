@@ -79,7 +79,7 @@ func fillEveryTable(t *testing.T, pool *pgxpool.Pool) {
 	limiter := newLimiter(t, pool, strategies.TokenBucket{}, config)
 	_, err := limiter.Do(t.Context(), pglimit.Request{Key: "answered", Tokens: 1, ID: "id"})
 	must(t, err)
-	config.Block = pglimit.Block{After: 1, Within: time.Hour, For: time.Hour, Max: time.Hour, Forget: 2 * time.Hour}
+	config.Block = pglimit.Block{After: 1, Within: time.Hour, For: 1000 * time.Hour, Max: 1000 * time.Hour, Forget: 2000 * time.Hour}
 	blocking := newLimiter(t, pool, strategies.TokenBucket{}, config)
 	for range 4 {
 		_, err := blocking.Allow(t.Context(), "blocked")

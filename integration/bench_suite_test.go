@@ -75,7 +75,7 @@ func benchJudges(t *testing.T, c cli) {
 	args := []string{"bench", "--strategies", "token_bucket", "--keys", "10", "--limit", "1000000/1s", "--duration", "200ms", "--warmup", "0s", "--callers", "4", "--conns", "2"}
 	c.run(t, append(args, "--fail", "over=0", "--fail", "p99(grant)<1m", "--fail", "errors<1%")...).exits(t, 0)
 	r := c.run(t, append(args, "--fail", "over=0", "--fail", "p99(grant)<1us")...).exits(t, 1)
-	if strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "token_bucket, custom: p99(grant) is ") {
+	if strings.Count(r.stderr, "\n") != 2 || !strings.Contains(r.stderr, "\npglimit: token_bucket, custom: p99(grant) is ") {
 		t.Errorf("stderr is %s", r.stderr)
 	}
 	r = c.run(t, append(args, "--timeout", "1us")...).exits(t, 1) // one may be answered before its timer has fired

@@ -45,7 +45,7 @@ func TestExamples(t *testing.T) {
 		}
 		text, err := os.ReadFile(file)
 		must(t, err)
-		if lines := bytes.Count(text, []byte("\n")); name != "service" && !strings.HasSuffix(file, "_test.go") && lines > 60 {
+		if lines := bytes.Count(text, []byte("\n")); name != "service" && name != "databasesql" && !strings.HasSuffix(file, "_test.go") && lines > 60 {
 			t.Errorf("%s has %d lines, more than 60", file, lines)
 		}
 	}

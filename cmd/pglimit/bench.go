@@ -130,6 +130,9 @@ func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, wo
 			return measured, err
 		}
 	}
+	if place.loads != "" {
+		a.say("the load is for " + place.loads)
+	}
 	config.Command = a.commandLine()
 	measured, err = work(ctx, bench.Place{Database: place.database, Source: place.source, Restart: place.restart}, config, newBenchProgress(a.stderr))
 	if b.report != "" && len(measured.Runs)+len(measured.Capacity) > 0 {

@@ -24,6 +24,7 @@ type benchPlace struct {
 	database *pgxpool.Config // for the load
 	own      *pgxpool.Config // for all other queries
 	source   string          // names the database, in words
+	loads    string          // and the user's, where it is
 	remove   func() error    // nil: the place is the user's
 	restart  func(context.Context) error
 }
@@ -36,7 +37,7 @@ func (a *app) findBenchPlace(ctx context.Context, connections int, b *benchFlags
 		if place.own, err = a.poolConfig(); err != nil {
 			return place, err
 		}
-		what, err := a.mayLoad(ctx, place.own.ConnConfig, source, b.yes)
+		place.loads, err = a.mayLoad(ctx, place.own.ConnConfig, source, b.yes)
 		if err != nil {
 			return place, err
 		}
@@ -45,7 +46,6 @@ func (a *app) findBenchPlace(ctx context.Context, connections int, b *benchFlags
 			return place, err
 		}
 		pool.Close()
-		a.say("the load is for " + what)
 		place.source = "the database of " + source
 		place.database = a.loadConfig(place.own)
 		return place, nil

@@ -49,7 +49,7 @@ func main() {
 			_, _ = fmt.Fprintln(w, answer)
 		}
 	})
-	check((&http.Server{Addr: cmp.Or(os.Getenv("ADDR"), "localhost:8080"), ReadTimeout: 10 * time.Second}).ListenAndServe())
+	check((&http.Server{Addr: cmp.Or(os.Getenv("ADDR"), "localhost:8080"), ReadTimeout: 10 * time.Second, IdleTimeout: 30 * time.Second}).ListenAndServe())
 }
 
 func check(err error) {

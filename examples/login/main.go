@@ -37,7 +37,7 @@ func main() {
 	byName := httplimit.New(names, httplimit.Config{Key: name, Refund: httplimit.OnSuccess})
 	byAddress := httplimit.New(addresses, httplimit.Config{Key: httplimit.ClientIP(httplimit.Proxies{}), Refund: httplimit.OnSuccess})
 	http.Handle("POST /login", byAddress(byName(http.HandlerFunc(login))))
-	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), "localhost:8080"), ReadTimeout: 10 * time.Second}
+	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), "localhost:8080"), ReadTimeout: 10 * time.Second, IdleTimeout: 30 * time.Second}
 	check(server.ListenAndServe())
 }
 

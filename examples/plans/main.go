@@ -47,7 +47,7 @@ func main() {
 		},
 	})
 	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprintln(w, "hello", userOf(r)) })
-	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), "localhost:8080"), Handler: limit(hello), ReadTimeout: 10 * time.Second}
+	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), "localhost:8080"), Handler: limit(hello), ReadTimeout: 10 * time.Second, IdleTimeout: 30 * time.Second}
 	check(server.ListenAndServe())
 }
 

@@ -44,12 +44,7 @@ declare
     room_ns bigint;
     unit bigint;
 begin
-    if (n > 0 and m > 0 and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n)
-        and array_position(_limiters, null) is null and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and pglimit.max_window_ns() >= all (_windows_ns)
-        and 0 <= all (wants) and sure is not null and (units is null or cardinality(units) = m and 1 <= all (units))
-        and (aheads_ns is null or cardinality(aheads_ns) = m and 0 <= all (aheads_ns) and pglimit.max_window_ns() >= all (aheads_ns))
-        and (members is null and m = n or cardinality(members) = m and 1 <= all (members) and n >= all (members))
-        and (lasts is null or lasts[cardinality(lasts)] = m and 0 <= all (lasts) and m >= all (lasts))) is not true then
+    if pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, members, wants, units, aheads_ns, lasts) is not true then
         raise exception 'token_bucket_decide: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
     if 0 < any (wants) then

@@ -76,7 +76,8 @@ begin
             end if;
         end if;
     end if;
-    if (n > 0 and sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)) is not true then
+    if (sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)
+        and pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, members, wants, units, aheads_ns, lasts)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
     elsif writable and n > 1 then
         patience := pg_catalog.set_config('lock_timeout', '1ms', true);

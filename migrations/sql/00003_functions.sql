@@ -406,6 +406,28 @@ begin atomic
 end;
 -- +goose StatementEnd
 
+-- functions/token_bucket_valid.sql
+-- +goose StatementBegin
+-- Returns true if these can be parameters of token_bucket_decide. Without wants, each bucket has one request.
+create or replace function pglimit.token_bucket_valid(
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[]
+) returns boolean
+language plpgsql immutable parallel safe set search_path = '' as $$
+declare
+    n constant int := cardinality(_keys);
+    m constant int := coalesce(cardinality(wants), n);
+begin
+    return n > 0 and m > 0 and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n)
+        and array_position(_limiters, null) is null and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and pglimit.max_window_ns() >= all (_windows_ns)
+        and (wants is null or 0 <= all (wants)) and (units is null or cardinality(units) = m and 1 <= all (units))
+        and (aheads_ns is null or cardinality(aheads_ns) = m and 0 <= all (aheads_ns) and pglimit.max_window_ns() >= all (aheads_ns))
+        and (members is null and m = n or cardinality(members) = m and 1 <= all (members) and n >= all (members))
+        and (lasts is null or lasts[cardinality(lasts)] = m and 0 <= all (lasts) and m >= all (lasts));
+end
+$$;
+-- +goose StatementEnd
+
 -- functions/token_bucket_decide.sql
 -- +goose StatementBegin
 -- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of
@@ -454,12 +476,7 @@ declare
     room_ns bigint;
     unit bigint;
 begin
-    if (n > 0 and m > 0 and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n)
-        and array_position(_limiters, null) is null and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and pglimit.max_window_ns() >= all (_windows_ns)
-        and 0 <= all (wants) and sure is not null and (units is null or cardinality(units) = m and 1 <= all (units))
-        and (aheads_ns is null or cardinality(aheads_ns) = m and 0 <= all (aheads_ns) and pglimit.max_window_ns() >= all (aheads_ns))
-        and (members is null and m = n or cardinality(members) = m and 1 <= all (members) and n >= all (members))
-        and (lasts is null or lasts[cardinality(lasts)] = m and 0 <= all (lasts) and m >= all (lasts))) is not true then
+    if pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, members, wants, units, aheads_ns, lasts) is not true then
         raise exception 'token_bucket_decide: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
     end if;
     if 0 < any (wants) then
@@ -1018,7 +1035,8 @@ begin
             end if;
         end if;
     end if;
-    if (n > 0 and sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)) is not true then
+    if (sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)
+        and pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, members, wants, units, aheads_ns, lasts)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
     elsif writable and n > 1 then
         patience := pg_catalog.set_config('lock_timeout', '1ms', true);
@@ -1181,6 +1199,7 @@ drop function pglimit.valid_name;
 drop function pglimit.token_bucket_take_or_block;
 drop function pglimit.token_bucket_take;
 drop function pglimit.token_bucket_decide;
+drop function pglimit.token_bucket_valid;
 drop function pglimit.token_bucket_asked;
 drop function pglimit.in_time;
 drop function pglimit.max_window_ns;
