@@ -72,7 +72,7 @@ func newUsers(t *testing.T, callers int, limiter *pglimit.Limiter) *users {
 // await so many more answers of Postgres's.
 func (u *users) await(t *testing.T, more int64) {
 	t.Helper()
-	for deadline, from := time.Now().Add(20*time.Second), u.served.Load(); u.served.Load() < from+more; time.Sleep(time.Millisecond) {
+	for deadline, from := time.Now().Add(20*time.Second), u.served.Load(); u.served.Load() < from+more; time.Sleep(time.Millisecond) { //nolint:forbidigo // between two looks
 		if time.Now().After(deadline) {
 			t.Fatalf("nobody is served: %+v, %v", u.limiter.Stats(), *u.last.Load())
 		}
@@ -161,7 +161,7 @@ func TestConnectionsThatCannotWriteAreReplaced(t *testing.T) {
 	eachPool(t, func(t *testing.T, admin *pgxpool.Pool, role string, start func() *users) {
 		execute(t, admin, "alter role "+role+" set default_transaction_read_only = on")
 		u := start()
-		for deadline := time.Now().Add(20 * time.Second); u.readOnly.Load() == nil || u.failed.Load() < 100; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(20 * time.Second); u.readOnly.Load() == nil || u.failed.Load() < 100; time.Sleep(time.Millisecond) { //nolint:forbidigo // between two looks
 			if time.Now().After(deadline) {
 				t.Fatalf("%d failed, the last with %v", u.failed.Load(), *u.last.Load())
 			}

@@ -12,7 +12,7 @@ import (
 func TestMigrationsNameAStandby(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t, nil)
-	must(t, os.WriteFile(filepath.Join(p.data, "standby.signal"), nil, 0o644)) //nolint:gosec // the server reads it as another user
+	must(t, os.WriteFile(filepath.Join(p.data, "standby.signal"), nil, 0o644))
 	must(t, p.Restart(t.Context()))
 	pool := newPool(t, p.URL(""), 2)
 	for name, change := range map[string]func() error{

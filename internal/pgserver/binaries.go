@@ -70,7 +70,7 @@ func pgConfig(ctx context.Context) (string, error) {
 }
 
 func isExecutable(folder, name string) bool {
-	info, err := os.Stat(filepath.Join(folder, name))
+	info, err := os.Stat(filepath.Join(folder, name)) //nolint:gosec // G703: folders that the environment names are meant
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 

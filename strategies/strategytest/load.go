@@ -67,7 +67,7 @@ func (s *suite) underLoad(callers int, duration time.Duration, call func(i int, 
 func (s *suite) recordedTake(session rate.Session, requests []rate.Request, recorded histories) (granted int64, err error) {
 	decisions, err := s.strategy.Take(s.Context(), session, requests)
 	for i, d := range decisions {
-		recorded.record(requests[i], d)
+		recorded.record(requests[i], d) //nolint:gosec // G602: Take returns as many
 		granted += d.Granted
 	}
 	return granted, err

@@ -92,7 +92,7 @@ func (e *openError) Error() string { return ErrOpen.Error() + ": " + e.why.Error
 
 // Is an ErrOpen, and an ErrReadOnly if the server is. It is no other error that the sign of life was.
 func (e *openError) Is(target error) bool {
-	return target == rate.ErrReadOnly && errors.Is(e.why, target) //nolint:errorlint // that is what Is is for
+	return target == rate.ErrReadOnly && errors.Is(e.why, target)
 }
 
 func (*openError) Unwrap() error { return ErrOpen }
