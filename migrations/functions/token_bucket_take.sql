@@ -74,13 +74,15 @@ begin
         from pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns], null, array[want], array[unit], null, null, false) d;
         return result;
     end if;
-    -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early:
-    -- tokens refilled during the wait would come on top of it. Later it would have been granted as well; so date it later.
+    -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
+    -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.
     now_ns := pglimit.clock_ns();
     if now_ns > result[1] + 10000000 then -- 10 ms
-        update pglimit.token_bucket t set full_ns = greatest(t.full_ns, now_ns + result[2] * _token_ns), at_ns = now_ns
+        result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
+        there := least(want - result[2], (now_ns + _window_ns - result[3]) / _token_ns) / unit * unit;
+        update pglimit.token_bucket t set full_ns = result[3] + there * _token_ns, at_ns = now_ns
         where t.key = _key and t.limiter = _limiter
-        returning array[t.at_ns, result[2], t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
+        returning array[t.at_ns, result[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
     end if;
     return result;
 end
