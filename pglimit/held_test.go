@@ -163,7 +163,7 @@ func TestAKeyIsBackInItsLaneWhenItIsReleased(t *testing.T) {
 		clear(s.alone)
 		s.mu.Unlock()
 		work.Wait()
-		if alone := s.alone["a"]; alone > 40 { // of about 800 calls
+		if alone := s.alone["a"]; alone > 120 { // of about 800 calls; some are by chance
 			t.Errorf("it was asked for alone %d times after it was released", alone)
 		}
 	})

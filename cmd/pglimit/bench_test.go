@@ -257,7 +257,7 @@ func TestBenchFetchesPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, value := range map[string]string{
-		"DATABASE_URL": "", "PGHOST": "", "PGDATABASE": "", "HOME": home, "XDG_CACHE_HOME": home,
+		"DATABASE_URL": "", "PGHOST": "", "PGDATABASE": "", "HOME": home, "XDG_CACHE_HOME": home, "TMPDIR": home,
 		pgserver.EnvSource: string(pgserver.Embedded), pgserver.EnvRepository: "http://127.0.0.1:1",
 	} {
 		t.Setenv(name, value)
