@@ -153,7 +153,7 @@ func sqlOutcomes(ctx context.Context, db database, name string) (o outcomes) {
 	}
 	for _, sql := range []string{
 		"select pglimit.reset('" + name + "', '0')::pg_catalog.text",
-		"select string_agg(concat_ws(' ', strategy, limiter, key, tokens_owed, tokens_leased, seconds_per_token, extract(epoch from full_at - last_taken_at)::bigint), ',' order by key collate \"C\") from pglimit.buckets where limiter = '" + name + "'",
+		"select string_agg(concat_ws(' ', strategy, limiter, key, tokens_leased, seconds_per_token, extract(epoch from full_at - last_taken_at)::bigint), ',' order by key collate \"C\") from pglimit.buckets where limiter = '" + name + "'",
 		"select string_agg(concat_ws(' ', strategy, limiter, key, denials, level, blocked_until > now()), ',' order by key collate \"C\") from pglimit.blocks",
 		"select string_agg(concat_ws(' ', limiter, key, available, full_at > last_taken_at), ',' order by key collate \"C\") from pglimit.ranges",
 	} {

@@ -184,7 +184,7 @@ func TestNothingToStart(t *testing.T) {
 			}
 			_, err := Start(ctx, Options{Notice: quiet})
 			close(sent)
-			fetching.Lock() // until what was given up has ended too
+			fetching.Lock()   // until what was given up has ended too
 			fetching.Unlock() //nolint:gocritic,staticcheck // nothing is guarded
 			if err == nil || !strings.HasPrefix(err.Error(), start) || !strings.Contains(err.Error(), why) || len(err.Error()) > 250 || strings.Contains(err.Error(), "\n") {
 				t.Errorf("it says: %v", err)
