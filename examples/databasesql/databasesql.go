@@ -33,7 +33,8 @@ func Start(ctx context.Context, db *sql.DB) (*pglimit.Limiter, *cleanup.Cleaner,
 	if err != nil {
 		return nil, nil, err
 	}
-	return limiter, cleaner, cleaner.Start(ctx)
+	err = cleaner.Start(ctx)
+	return limiter, cleaner, err
 }
 
 // take takes a token in the transaction: if that is rolled back, so is the take.

@@ -193,8 +193,12 @@ func ValidateCall(strategy Strategy, requests []Request) error {
 		if err := strategy.Check(r); err != nil {
 			return err
 		}
-		if len(requests) > 1 && (r.ID != "" || r.Block != nil) {
-			return &RequestError{"ID", fmt.Sprintf("is %q: a request with an ID or a Block is alone in its call (this one has %d)", r.ID, len(requests))}
+		switch {
+		case len(requests) == 1:
+		case r.ID != "":
+			return &RequestError{"ID", fmt.Sprintf("is %q: a request with an ID is alone in its call (this one has %d)", r.ID, len(requests))}
+		case r.Block != nil:
+			return &RequestError{"Block", fmt.Sprintf("is set: a request with a Block is alone in its call (this one has %d)", len(requests))}
 		}
 	}
 	for i := range requests {
