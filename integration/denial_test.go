@@ -77,6 +77,19 @@ func TestDenialWritesNothing(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a group, one of whose buckets has enough", func(t *testing.T) {
+		pool := newMigrated(t)
+		group := append(asks(hours.WithBurst(100), "enough"), asks(hours, "taken")...)
+		takeGroups(t, pool, group)
+		busy := writes(t, pool, func() {
+			if takeGroups(t, pool, group)[1].Allowed {
+				t.Fatal("allowed")
+			}
+		})
+		if busy > rounds/4 {
+			t.Errorf("something was written in %d of %d rounds", busy, rounds)
+		}
+	})
 }
 
 // token_bucket answers peeks and denials in read-only transactions, so on a standby
