@@ -31,6 +31,20 @@ func (p *slowPool) travel() error {
 	return nil
 }
 
+func (p *slowPool) goes(down bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = down
+}
+
+// peak is how many were in use or made at once since it was last asked.
+func (p *slowPool) peak() (most int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	most, p.most = p.most, 0
+	return most
+}
+
 func (p *slowPool) Exec(context.Context, string, ...any) (tag pgconn.CommandTag, err error) {
 	return tag, p.travel()
 }
@@ -81,17 +95,17 @@ func TestAfterAnOutageCallsBeginSlowly(t *testing.T) {
 			work.Wait()
 			return failed
 		}
-		if failed := ask(); failed > 0 || pool.most != 50 {
-			t.Errorf("before: %d failed, %d at once", failed, pool.most)
+		if failed, most := ask(), pool.peak(); failed > 0 || most != 50 {
+			t.Errorf("before: %d failed, %d at once", failed, most)
 		}
-		pool.down = true
+		pool.goes(true)
 		_ = ask()
-		pool.down = false
+		pool.goes(false)
 		later(time.Second)
 		_, _ = limiter.Allow(t.Context(), "k") // which asks for the sign of life
-		pool.most = 0
-		if failed := ask(); failed > 0 || pool.most > 10 {
-			t.Errorf("after: %d failed, %d at once", failed, pool.most)
+		_ = pool.peak()
+		if failed, most := ask(), pool.peak(); failed > 0 || most > 10 {
+			t.Errorf("after: %d failed, %d at once", failed, most)
 		}
 		if err := limiter.Close(t.Context()); err != nil {
 			t.Error(err)
