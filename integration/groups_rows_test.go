@@ -130,7 +130,8 @@ func TestWhatComesBackBehindTheLookIsSeen(t *testing.T) {
 }
 
 // In a transaction of the caller's, which locks the rows, a group is granted if the tokens come back
-// while it waits for a row, and says what is left.
+// while it waits for a row, and says what is left. It cannot be late, however slow the machine is: an
+// error would end that transaction.
 func TestTokensComeBackBeforeTheRowsAreLocked(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
@@ -139,6 +140,7 @@ func TestTokensComeBackBeforeTheRowsAreLocked(t *testing.T) {
 	take(t, pool, s, "held", limit)
 	empty := []pglimit.Request{{Limiter: "test", Key: "without tokens", Limit: limit, Tokens: 2, Unit: 2}}
 	takeGroups(t, pool, empty)
+	rewrite(t, pool, "in_time", "100000000", "-1")
 	holder := begin(t, pool)
 	execute(t, holder, "select from pglimit.token_bucket where key = 'held' for update")
 	execute(t, holder, "update pglimit.token_bucket set full_ns = at_ns where key = 'without tokens'")

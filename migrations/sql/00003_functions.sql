@@ -557,7 +557,9 @@ begin
         if written < cardinality(writes) then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
         end if;
-        perform pglimit.in_time(now_ns); -- it may have waited
+        if try = 1 then -- it may have waited; behind a lock it has not
+            perform pglimit.in_time(now_ns);
+        end if;
         exit;
     end loop;
     select array_agg(case
