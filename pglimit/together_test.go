@@ -112,7 +112,7 @@ func TestEveryoneGetsWhatThisProcessHasLeased(t *testing.T) {
 // used is never over.
 func TestRefundsOfLeasesAreNeverOver(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(10) {
+	for seed := range uint64(3) {
 		synctest.Test(t, func(t *testing.T) {
 			memory, limit := pglimittest.MemoryOn(time.Now), pglimit.PerSecond(400).WithBurst(200)
 			var limiters []*pglimit.Limiter
