@@ -320,16 +320,21 @@ func TestFolderIsOnlyForTheServersUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = os.Remove(dir) }()
-	info, err := os.Stat(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info.Mode().Perm() != 0o700 {
-		t.Errorf("its mode is %v, want 0700", info.Mode())
-	}
-	if a != nil && info.Sys().(*syscall.Stat_t).Uid != a.uid {
-		t.Errorf("it does not belong to %s", a.name)
+	for _, dir := range []string{dir, a.memoryDir()} {
+		if dir == "" {
+			continue // there is no room in memory
+		}
+		defer func() { _ = os.Remove(dir) }()
+		info, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: its mode is %v, want 0700", dir, info.Mode())
+		}
+		if a != nil && info.Sys().(*syscall.Stat_t).Uid != a.uid {
+			t.Errorf("%s does not belong to %s", dir, a.name)
+		}
 	}
 }
 
