@@ -10,7 +10,6 @@ import (
 
 	"github.com/pglimit/ratelimit/adapters/httplimit"
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
 // The snippets of docs/http.md, each as it stands there.
@@ -119,27 +118,6 @@ func snippetAnswers(limiter *pglimit.Limiter, key httplimit.KeyFunc) func(http.H
 			http.Error(w, "Sorry.", httplimit.StatusOf(err))
 		},
 	})
-}
-
-func TestMyHandler(t *testing.T) {
-	memory := pglimittest.Memory()
-	limiter, err := pglimittest.New(memory, pglimit.Config{Name: "api", Limit: pglimit.PerMinute(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	handler := newHandler(limiter) // yours
-	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-		if recorder.Code != want {
-			t.Errorf("%d, want %d", recorder.Code, want)
-		}
-	}
-	memory.Advance(time.Minute) // and it passes again
-}
-
-func newHandler(limiter *pglimit.Limiter) http.Handler {
-	return httplimit.New(limiter, everybody)(fine)
 }
 
 // The snippets are valid, and answer.
