@@ -46,7 +46,7 @@ type Config struct {
 
 	// Requests asks for several limits, all or nothing: see [pglimit.Limiter.DoAll]. The key is
 	// that of Key. Each of the requests must have a Key; Tokens that are left out are the Cost,
-	// negative ones are an error, and a Limiter and Limit that are left out are the Limiter's own.
+	// never a peek; negative ones are an error. A Limiter and Limit that are left out are the Limiter's own.
 	// The strategy must be one that knows groups, such as strategies.TokenBucket{}, and the Limiter without a
 	// Block. Nil: one limit. With Requests, Limit must be nil.
 	//
