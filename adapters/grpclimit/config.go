@@ -63,7 +63,7 @@ type Config struct {
 
 	// Refund says, after a call ended with the code, whether its tokens are given back:
 	// [OnFailure], [OnSuccess], [OnCodes], or a function of yours. See [Failed] for handlers that answer
-	// failures with OK, and [Decision] for handlers that give back themselves. Messages that PerMessage
+	// failures with OK, and [Settle] for handlers that know what a call cost: then Refund is not asked. Messages that PerMessage
 	// charged stay charged. A call whose handler panicked has the code Internal. The strategy must
 	// be a [pglimit.GiveBacker]. Nil: all calls count.
 	//

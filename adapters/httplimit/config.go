@@ -42,7 +42,7 @@ type Config struct {
 
 	// Refund says, after a request was answered with the status, whether its tokens are given back:
 	// [OnFailure], [OnServerError], [OnSuccess], or a function of yours. See [Failed] for handlers that answer
-	// failures with 200, and [Decision] for handlers that give back themselves. A request that
+	// failures with 200, and [Settle] for handlers that know what a request cost: then Refund is not asked. A request that
 	// panicked has the status that was sent before, or 500 if none was, a connection that was
 	// hijacked 101. The strategy must be a [pglimit.GiveBacker]. Nil: all requests count.
 	//
