@@ -53,7 +53,7 @@ func TestEveryCallIsCountedAndHeardOnce(t *testing.T) {
 				return err
 			}},
 			{"DoAll", 1, 2, func(l *pglimit.Limiter) error {
-				_, err := l.DoAll(ctx, pglimit.Request{Key: "k", Tokens: 4}, pglimit.Request{Key: "m"})
+				_, err := l.DoAll(ctx, pglimit.Request{Key: "k", Tokens: 4}, pglimit.Request{Key: "m", Tokens: 1})
 				return err
 			}},
 			{"Refund", 0, 0, func(l *pglimit.Limiter) error {
@@ -111,7 +111,7 @@ func TestEveryMethodRefusesNonsense(t *testing.T) {
 			return err
 		},
 		"DoAll": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
-			_, err := l.DoAll(ctx, pglimit.Request{Key: "good"}, pglimit.Request{Key: key, Tokens: n})
+			_, err := l.DoAll(ctx, pglimit.Request{Key: "good", Tokens: 1}, pglimit.Request{Key: key, Tokens: n})
 			return err
 		},
 		"Refund": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
@@ -133,8 +133,8 @@ func TestEveryMethodRefusesNonsense(t *testing.T) {
 			{"k", 0, "Tokens", "is 0"},
 			{"k", 6, "Tokens", "is 6"},
 		} {
-			if name == "Refund" && bad.field == "Key" || bad.n == 0 && (name == "Do" || name == "DoEach" || name == "DoAll") {
-				continue // the key is that of the decision; 0 is a peek, and in a group 1
+			if name == "Refund" && bad.field == "Key" || bad.n == 0 && (name == "Do" || name == "DoEach") {
+				continue // the key is that of the decision; 0 is a peek
 			}
 			memory := pglimittest.Memory()
 			limiter, err := pglimittest.New(memory, config(func(c *pglimit.Config) { c.Limit, c.MaxWait = pglimit.PerHour(5), time.Hour }))

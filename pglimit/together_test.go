@@ -175,7 +175,7 @@ func TestWhateverWasGrantedCanBeGivenBack(t *testing.T) {
 	for name, take := range map[string]func(*testing.T, *pglimit.Limiter) (pglimit.Decision, error){
 		"AllowN": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) { return l.AllowN(t.Context(), "k", 3) },
 		"DoAll": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
-			g, err := l.DoAll(t.Context(), pglimit.Request{Key: "other"}, pglimit.Request{Key: "k", Limiter: "day", Limit: plan, Tokens: 3})
+			g, err := l.DoAll(t.Context(), pglimit.Request{Key: "other", Tokens: 1}, pglimit.Request{Key: "k", Limiter: "day", Limit: plan, Tokens: 3})
 			return g.Decisions[1], err
 		},
 		"an ID": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
@@ -284,7 +284,7 @@ func TestWhatALimiterThatBlocksCannotDo(t *testing.T) {
 		},
 		"Settle": func(ctx context.Context) error { _, err := limiter.Settle(ctx, d, 6); return err },
 		"DoAll": func(ctx context.Context) error {
-			_, err := limiter.DoAll(ctx, pglimit.Request{Key: "k"})
+			_, err := limiter.DoAll(ctx, pglimit.Request{Key: "k", Tokens: 1})
 			return err
 		},
 	} {

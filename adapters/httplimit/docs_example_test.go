@@ -1,7 +1,6 @@
 package httplimit_test
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -102,10 +101,9 @@ func snippetFailed(_ http.ResponseWriter, r *http.Request) {
 	httplimit.Failed(r.Context())
 }
 
-func snippetSettle(r *http.Request, limiter *pglimit.Limiter, tokens int64) error {
-	d, _ := httplimit.Decision(r.Context())
-	_, err := limiter.Settle(context.WithoutCancel(r.Context()), d, tokens) // also if the client has gone
-	return err
+func snippetSettle(r *http.Request, tokens int64) (int64, error) {
+	charged, err := httplimit.Settle(r.Context(), tokens)
+	return charged.Granted, err
 }
 
 func snippetAnswers(limiter *pglimit.Limiter, key httplimit.KeyFunc) func(http.Handler) http.Handler {
@@ -141,8 +139,8 @@ func TestTheSnippetsWork(t *testing.T) {
 	}
 	before := left(t, limiter)
 	httplimit.New(limiter, everybody)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if err := snippetSettle(r, limiter, 3); err != nil {
-			t.Error(err)
+		if charged, err := snippetSettle(r, 3); err != nil || charged != 3 {
+			t.Error(charged, err)
 		}
 	})).ServeHTTP(httptest.NewRecorder(), request)
 	if n := left(t, limiter); n != before-3 {
