@@ -202,7 +202,7 @@ func TestCleanupLostLockIsNoticed(t *testing.T) {
 	lost := make(chan error, 1)
 	locker, err := cleanup.NewLocker(cleanupPool(t, pool), cleanup.LockerConfig{
 		Interval:  time.Millisecond,
-		Heartbeat: 10 * time.Millisecond,
+		Heartbeat: 500 * time.Millisecond, // four of them are the lock's own timeout, which must not end it on a busy machine
 		OnLost:    func(_ string, err error) { lost <- err },
 	})
 	if err != nil {

@@ -51,14 +51,16 @@ func TestAHeldKeyStallsNobodyElse(t *testing.T) {
 			}
 			take(t, admin, test.strategy, "key:0", config.Limit)
 			before := query[int64](t, admin, deadlocks)
-			const wanted = 50 * time.Millisecond
-			// A stall would be there each time, a busy machine is not.
-			p99, worst := h.hold()
-			for tries := 1; tries < 5 && (p99 > wanted || worst > held); tries++ {
-				p99, worst = h.hold()
+			wanted, longest := 50*time.Millisecond, held
+			p99, worst := h.hold(true)
+			for tries := 1; tries < 5 && (p99 > wanted || worst > longest); tries++ {
+				// A stall would be there each time, and only while the key is held; a busy machine is busy without it, too.
+				usual, longestUsual := h.hold(false)
+				wanted, longest = max(wanted, 3*usual), max(longest, 3*longestUsual)
+				p99, worst = h.hold(true)
 			}
-			if p99 > wanted || worst > held {
-				t.Errorf("p99 of the others is %v, worst %v, want at most %v and %v", p99, worst, wanted, held)
+			if p99 > wanted || worst > longest {
+				t.Errorf("p99 of the others is %v, worst %v, want at most %v and %v", p99, worst, wanted, longest)
 			}
 			for _, l := range h.limiters {
 				if err := l.Close(t.Context()); err != nil {
@@ -84,16 +86,19 @@ type heldKey struct {
 // held is for how long a key is held.
 const held = 800 * time.Millisecond
 
-// hold the key for a while. It returns the highest p99 that the others have in one of the processes, and their
-// longest wait.
-func (h *heldKey) hold() (p99, worst time.Duration) {
+// hold the key for a while, or, to compare, let the others ask without that. It returns the highest p99 that the
+// others have in one of the processes, and their longest wait.
+func (h *heldKey) hold(really bool) (p99, worst time.Duration) {
 	h.t.Helper()
 	holder := begin(h.t, h.admin)
-	execute(h.t, holder, "select from pglimit."+h.strategy.Name()+" where key = 'key:0' for update")
 	began := time.Now()
 	var callers sync.WaitGroup
-	for i := range 4 {
-		callers.Go(func() { h.askHeld(h.limiters[i%2], began) })
+	if really {
+		execute(h.t, holder, "select from pglimit."+h.strategy.Name()+" where key = 'key:0' for update")
+		began = time.Now()
+		for i := range 4 {
+			callers.Go(func() { h.askHeld(h.limiters[i%2], began) })
+		}
 	}
 	var latencies [18]*hdrhistogram.Histogram
 	ctx := soon(h.t, held)

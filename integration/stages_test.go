@@ -191,23 +191,29 @@ func TestEveryTokenOfImpatientCallersIsAccountedFor(t *testing.T) {
 				warmUp(t, pool, 16)
 				var used, left atomic.Int64
 				var work sync.WaitGroup
-				for i := range callers {
-					work.Go(func() {
-						random := rand.New(rand.NewPCG(uint64(i), 17))
-						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(150_000))*time.Microsecond)
-						defer cancel()
-						d, err := limiter.AllowN(ctx, "key:"+strconv.Itoa(random.IntN(keys)), 1+random.Int64N(3))
-						switch {
-						case err == nil:
-							used.Add(d.Granted)
-						case errors.Is(err, context.DeadlineExceeded):
-							left.Add(1)
-						default:
-							t.Error(err)
-						}
-					})
+				leftInTime := func() bool {
+					s := limiter.Stats()
+					return left.Load() > 0 && (leases || s.GivenBack+s.PassedOnTokens > 0)
 				}
-				work.Wait()
+				for round := 0; round == 0 || round < 20 && !leftInTime(); round++ { // a machine that is short of time may need more
+					for i := range callers {
+						work.Go(func() {
+							random := rand.New(rand.NewPCG(uint64(i), 17+uint64(round)))
+							ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(150_000))*time.Microsecond)
+							defer cancel()
+							d, err := limiter.AllowN(ctx, "key:"+strconv.Itoa(random.IntN(keys)), 1+random.Int64N(3))
+							switch {
+							case err == nil:
+								used.Add(d.Granted)
+							case errors.Is(err, context.DeadlineExceeded):
+								left.Add(1)
+							default:
+								t.Error(err)
+							}
+						})
+					}
+					work.Wait()
+				}
 				if err := limiter.Close(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -226,7 +232,7 @@ func TestEveryTokenOfImpatientCallersIsAccountedFor(t *testing.T) {
 				if missing := taken - used.Load(); missing < 0 || missing > stats.LostTokens+keys {
 					t.Errorf("%d tokens are neither used nor in the bucket", missing)
 				}
-				if left.Load() == 0 || stats.GivenBack+stats.PassedOnTokens == 0 && !leases {
+				if !leftInTime() {
 					t.Error("nobody left in time to be given back to")
 				}
 				// The pool's are not ours either: its check, and who reads ahead where a write was slow, until
