@@ -15,6 +15,9 @@ var (
 	// jobTables say when the cleanup is due next.
 	jobTables = []table{{name: "schedule"}}
 
+	// limitTables are the limits as a table, and their history.
+	limitTables = []table{{name: "limits"}, {name: "limits_history"}}
+
 	// views show the state to a person.
 	views = []table{{name: "buckets"}, {name: "blocks"}, {name: "ranges", optional: true}}
 )

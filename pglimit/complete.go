@@ -17,6 +17,7 @@ func (l *Limiter) complete(r *Request, own Limit) error {
 	case r.ID != "" && l.blocks():
 		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a Limiter with Config.Block takes none: leave it out, or ask a Limiter of another Name (without an ID, a request that is sent again is charged again)", r.ID)}
 	}
+	l.applyRule(r)
 	return l.finish(r, own)
 }
 
@@ -50,6 +51,12 @@ func (l *Limiter) finish(r *Request, own Limit) error {
 	}
 	if err := r.Validate(); err != nil {
 		return err
+	}
+	if r.Rule != nil && r.Rule.Action == Enforce && r.Limit == r.Rule.Limit {
+		if err := l.unfit(r.Rule); err != nil {
+			return err
+		}
+		foreign = false
 	}
 	if foreign || !r.Plain() {
 		unusual := *r // so that r need not be on the heap

@@ -101,6 +101,11 @@ type Config struct {
 	// whether the key is blocked; Reset ends its block. A denial in a transaction counts if that commits.
 	Block Block
 
+	// Limits are the rules of the table pglimit.limits, which operators change while services run: see
+	// [LimitsFrom]. A rule for a key, or for the keys that begin with a prefix, comes before a request's own
+	// Limit, that before a rule for all keys, and Limit holds where there is none. Nil: the table is not read.
+	Limits *Limits
+
 	// The stages between the callers and Postgres.
 	Combine Combine
 	Memory  Memory
@@ -261,6 +266,9 @@ func (c Config) Validate(strategy Strategy) error {
 	}
 	if c.IDTTL != 0 && (c.IDTTL < MinIDTTL || c.IDTTL > MaxIDTTL) {
 		return &ConfigError{"IDTTL", fmt.Errorf("is %v: it must be from %v to %v; 0 means %v", c.IDTTL, MinIDTTL, MaxIDTTL, defaultIDTTL)}
+	}
+	if err := c.Limits.validate(); err != nil {
+		return err
 	}
 	if err := c.validateBlock(strategy); err != nil {
 		return err

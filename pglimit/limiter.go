@@ -35,6 +35,8 @@ type Limiter struct {
 	counters *counters
 	parent   *Limiter // of which this one is On a session; else nil
 
+	unfitRules *atomic.Pointer[map[*LimitRule]error] // those of Config.Limits that the strategy cannot keep
+
 	eachMemory func(do func(*denials.Memory)) // of all Limiters of this process that share its buckets
 }
 

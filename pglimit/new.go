@@ -37,14 +37,15 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 		limit:    new(atomic.Pointer[Limit]),
 		timeout:  timeout,
 		failures: &failureLog{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
-		counters: new(counters),
-		waiting:  wait.NewCallers(config.MaxWaiting),
+		counters: new(counters), unfitRules: new(atomic.Pointer[map[*LimitRule]error]),
+		waiting: wait.NewCallers(config.MaxWaiting),
 	}
 	l.limit.Store(&config.Limit)
 	l.queue = queue.New(l.giveBack)
 	if err := l.makeStages(pool); err != nil {
 		return nil, err
 	}
+	config.Limits.enter(l)
 	return l, nil
 }
 
@@ -101,5 +102,6 @@ func (l *Limiter) Close(ctx context.Context) error {
 	unsettled := l.leases.Close(ctx)
 	givenUp := l.combiner.Close(ctx)
 	l.circuit.Close()
+	l.config.Limits.leave(l)
 	return errors.Join(unsettled, cmp.Or(reserved, unanswered, givenUp))
 }

@@ -125,6 +125,8 @@ func (l *Limiter) granted(d *Decision) (Request, error) {
 		return r, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: the decision granted nothing", d.Granted)}
 	case d.Source == FromFallback:
 		return r, &RequestError{Field: "Source", Why: "is fallback: Postgres has not granted the tokens"}
+	case d.Source == FromRule:
+		return r, &RequestError{Field: "Source", Why: "is rule: nothing was charged"}
 	case d.At.Before(time.Unix(0, 0)) || d.Delay < 0:
 		return r, &RequestError{Field: "At", Why: fmt.Sprintf("is %v, and Delay %v: keep the decision as it was granted", d.At, d.Delay)}
 	}

@@ -37,8 +37,13 @@ func (l *Limiter) decideOne(ctx context.Context, r *Request) (Decision, error) {
 // decide is the road of every unit. Each line is a stage, which answers some of the units and passes on
 // the others. If no stage in this process knows the answer, Postgres is asked.
 func (l *Limiter) decide(ctx context.Context, units []*unit) {
-	unknown := l.unknown(units)
+	unknown := l.unknown(l.unruled(units))
+	observed := l.observed(units)
+	if observed != nil {
+		unknown = append(slices.Clone(unknown), l.unknown(observed.units)...)
+	}
 	l.ask(ctx, unknown)
+	observed.note()
 	for _, u := range units {
 		l.tell(ctx, u)
 	}
@@ -47,10 +52,10 @@ func (l *Limiter) decide(ctx context.Context, units []*unit) {
 // unknown answers the units that this process knows, and returns the others. What follows an unknown
 // request for its bucket is decided behind it.
 func (l *Limiter) unknown(units []*unit) (unknown []*unit) {
-	if len(units) == 1 {
-		if l.known(units[0]) {
-			return nil
-		}
+	switch {
+	case len(units) == 0 || len(units) == 1 && l.known(units[0]):
+		return nil
+	case len(units) == 1:
 		return units
 	}
 	asked := make(map[rate.Bucket]bool)
@@ -336,6 +341,10 @@ func (l *Limiter) tell(ctx context.Context, u *unit) {
 		r, d := &u.Requests[i], &u.Decisions[i]
 		if u.Err == nil {
 			d.Limiter, d.Key = r.Limiter, r.Key
+			if r.Rule != nil {
+				d.Rule = r.Rule
+				l.counters.ruled[r.Rule.Action].Add(1)
+			}
 			if r.ID == "" || d.Source == FromFallback || d.Limit == (Limit{}) { // else the ID was granted its tokens under an earlier limit
 				d.Limit = r.Limit
 			}
@@ -364,5 +373,5 @@ func (l *Limiter) tell(ctx context.Context, u *unit) {
 // be rolled back, one with an ID may be told twice, one ahead of its time belongs to a later span, and
 // that of a group is another's as well.
 func (l *Limiter) bounds(r *Request, d *Decision) bool {
-	return l.parent == nil && d.Source != FromFallback && d.Delay == 0 && r.ID == "" && r.Group == 0 && r.Limiter == l.config.Name && r.Limit == l.Limit()
+	return l.parent == nil && d.Source != FromFallback && d.Source != FromRule && d.Delay == 0 && r.ID == "" && r.Group == 0 && r.Limiter == l.config.Name && r.Limit == l.Limit()
 }

@@ -3,6 +3,7 @@ package pglimit
 import (
 	"iter"
 	"reflect"
+	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -17,6 +18,11 @@ type Stats struct {
 	Blocked   int64    `name:"blocked" help:"Requests denied, and peeks, because the key was blocked. They also count as denied."`
 	Failed    ByCause  `name:"failed" label:"cause" help:"Requests of which no decision was known. If OnError decided, they also count as allowed or denied from fallback."`
 	Canceled  int64    `name:"canceled" help:"Requests whose callers cancelled them before the answer."`
+
+	Ruled          ByAction `name:"ruled" label:"action" help:"Requests for which a rule of the table pglimit.limits held, by its action. Those with observe are counted beside what was decided."`
+	ObservedDenied int64    `name:"observed_denied" help:"Requests that a rule which is only observed would have denied."`
+	LimitsVersion  int64    `name:"limits_version" kind:"gauge" help:"The version of the table pglimit.limits that holds. It grows with every change."`
+	LimitsAge      int64    `name:"limits_age_seconds" kind:"gauge" help:"How long ago the table pglimit.limits was read, in whole seconds. -1: it never was."`
 
 	Waiting int64 `name:"waiting" kind:"gauge" help:"Requests that wait for an answer now."`
 	Asleep  int64 `name:"asleep" kind:"gauge" help:"Callers of Wait whose tokens are reserved and still to come."`
@@ -40,6 +46,9 @@ type BySource [len(rate.Sources)]int64
 
 // ByCause is indexed by [Cause].
 type ByCause [len(causes)]int64
+
+// ByAction is indexed by [Action].
+type ByAction [len(rate.Actions)]int64
 
 // Total of all sources.
 func (b BySource) Total() int64 { return sum(b[:]) }
@@ -92,8 +101,11 @@ func numbers(field reflect.Value) iter.Seq2[string, reflect.Value] {
 		}
 		for i := range field.Len() {
 			label := Cause(i).String()
-			if field.Type() == reflect.TypeFor[BySource]() {
+			switch field.Type() {
+			case reflect.TypeFor[BySource]():
 				label = Source(i).String()
+			case reflect.TypeFor[ByAction]():
+				label = Action(i).String()
 			}
 			if !yield(label, field.Index(i)) {
 				return
@@ -133,19 +145,27 @@ func (l *Limiter) Stats() Stats {
 	}
 	c := l.counters
 	s := Stats{
-		Contended:  c.contended.Load(),
-		Blocked:    c.blocked.Load(),
-		Canceled:   c.canceled.Load(),
-		Waiting:    l.waiting.Size(),
-		Asleep:     l.queue.Len(),
-		RoundTrips: c.roundTrips.Load(),
-		Requests:   c.requests.Load(),
+		Contended:      c.contended.Load(),
+		Blocked:        c.blocked.Load(),
+		ObservedDenied: c.observedDenied.Load(),
+		Canceled:       c.canceled.Load(),
+		Waiting:        l.waiting.Size(),
+		Asleep:         l.queue.Len(),
+		RoundTrips:     c.roundTrips.Load(),
+		Requests:       c.requests.Load(),
 
 		GrantedTokens:  c.grantedTokens.Load(),
 		RefundedTokens: c.refundedTokens.Load(),
 	}
 	for i := range c.allowed {
 		s.Allowed[i], s.Denied[i] = c.allowed[i].Load(), c.denied[i].Load()
+	}
+	for i := range c.ruled {
+		s.Ruled[i] = c.ruled[i].Load()
+	}
+	if l.config.Limits != nil {
+		status := l.config.Limits.Status()
+		s.LimitsVersion, s.LimitsAge = status.Version, int64(max(status.Age, -time.Second)/time.Second)
 	}
 	for i := range c.failed {
 		s.Failed[i] = c.failed[i].Load()

@@ -48,6 +48,12 @@ type (
 	// [rate.Block].
 	Block = rate.Block
 
+	// LimitRule is a row of the table pglimit.limits: see [rate.LimitRule] and [Limits].
+	LimitRule = rate.LimitRule
+
+	// Action of a LimitRule: Enforce, Observe, Allow, Deny or Off, see [rate.Action].
+	Action = rate.Action
+
 	// BlockError says why a Block is not valid. It names the field.
 	BlockError = rate.BlockError
 )
@@ -80,6 +86,12 @@ const (
 	FromMemory      = rate.FromMemory
 	FromLease       = rate.FromLease
 	FromFallback    = rate.FromFallback
+	FromRule        = rate.FromRule
+	Enforce         = rate.Enforce
+	Observe         = rate.Observe
+	Allow           = rate.Allow
+	Deny            = rate.Deny
+	Off             = rate.Off
 	MaxRate         = rate.MaxRate
 	MaxWindow       = rate.MaxWindow
 	MaxKeyBytes     = rate.MaxKeyBytes

@@ -54,8 +54,14 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 	if r.MaxWait > 0 && l.config.MaxWait > 0 {
 		longest = min(longest, l.config.MaxWait)
 	}
-	if r.MaxWait = 0; r.Limit == (Limit{}) {
-		r.Limit = l.Limit()
+	r.MaxWait = 0
+	limit := l.ready(ctx)
+	l.applyRule(&r)
+	if r.Rule != nil && r.Rule.MaxWait > 0 && (longest == 0 || r.Rule.MaxWait < longest) {
+		longest = r.Rule.MaxWait
+	}
+	if r.Limit == (Limit{}) {
+		r.Limit = limit
 	}
 	closed := l.queue.Enter(1)
 	if closed == nil {
@@ -71,8 +77,12 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 	}
 	u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1), Err: closed}
 	var own *queue.Waiter
-	if closed == nil && !l.known(u) {
+	if closed == nil && !l.ruled(u) && !l.known(u) {
 		own = l.findPlace(ctx, u)
+	}
+	if observed := l.observed([]*unit{u}); observed != nil {
+		l.ask(ctx, l.unknown(observed.units))
+		observed.note()
 	}
 	told := false
 	defer func() {
@@ -233,7 +243,11 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservati
 	if err := l.canReserve(); err != nil {
 		return nil, err
 	}
-	r := l.request(key, n)
+	own, r := l.ready(ctx), l.request(key, n)
+	r.Limit = Limit{}
+	if l.applyRule(&r); r.Limit == (Limit{}) {
+		r.Limit = own
+	}
 	r.Ahead = min(cmp.Or(l.config.MaxAhead, r.Limit.Window()), MaxWindow-r.Limit.Window())
 	if err := l.complete(&r, r.Limit); err != nil {
 		return nil, err
@@ -265,7 +279,7 @@ func (r *Reservation) Delay() time.Duration {
 // were due, or others have reserved behind them. A Reservation that is not OK, or was cancelled
 // already, has nothing to give back: after an error too, because the tokens may have been given back.
 func (r *Reservation) Cancel(ctx context.Context) error {
-	if !r.OK() || r.decision.Source == FromFallback || r.over.Swap(true) {
+	if !r.OK() || isFree(r.decision.Source) || r.over.Swap(true) {
 		return nil
 	}
 	return r.limiter.refund(ctx, []Refund{refundOf(r.request, r.decision, r.decision.Granted)})
