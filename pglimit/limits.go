@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,10 +77,10 @@ func LimitsFromSQL(db SQLDB, config LimitsConfig) *Limits {
 	return newLimits(session.OnSQLDB(db), config)
 }
 
-// FixedLimits are these rules, which never change: for tests. It panics if two are for the same keys.
+// FixedLimits are these rules, which never change: for tests.
 func FixedLimits(rules ...LimitRule) *Limits {
 	l := newLimits(nil, LimitsConfig{})
-	l.set.Store(limits.New(nil, rules))
+	l.set.Store(limits.New(nil, slices.Clone(rules)))
 	close(l.loaded)
 	return l
 }
