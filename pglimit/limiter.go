@@ -16,7 +16,7 @@ import (
 
 // Limiter is a named limit over a database: the type most callers want. Make one
 // with [New] or [NewSQL], once, and share it; it is safe for concurrent use, and holds no connection
-// and no goroutine while idle. [Limiter.Close] it before its pool.
+// and no goroutine while idle, but for the [Limits] that it reads. [Limiter.Close] it before its pool.
 type Limiter struct {
 	// The stages. A stage that is nil is switched off.
 	leases   *lease.Leases

@@ -219,10 +219,15 @@ func (l *Limits) await(ctx context.Context, timeout time.Duration) error {
 		return nil
 	case <-ctx.Done():
 	}
+	return l.unread()
+}
+
+// unread is why there are no limits yet.
+func (l *Limits) unread() error {
 	if why := l.why.Load(); why != nil {
 		return fmt.Errorf("%w: %w", ErrNoLimits, *why)
 	}
-	return fmt.Errorf("%w: %w: %w", ErrNoLimits, ErrUnavailable, ctx.Err())
+	return fmt.Errorf("%w: %w: no answer", ErrNoLimits, ErrUnavailable)
 }
 
 // explainLimits says what the error means and what to do.

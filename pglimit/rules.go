@@ -100,7 +100,7 @@ func (l *Limiter) ruled(u *unit) bool {
 		switch r := &u.Requests[i]; {
 		case r.Rule == nil:
 		case r.Rule == notRead:
-			u.Fail(l.config.Limits.await(canceled, NoTimeout))
+			u.Fail(l.config.Limits.unread())
 			return true
 		case r.Rule.Action == Deny:
 			for j := range u.Decisions { // the other buckets of a group may have the tokens
@@ -115,13 +115,6 @@ func (l *Limiter) ruled(u *unit) bool {
 	}
 	return false
 }
-
-// canceled is a context that has ended.
-var canceled = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
 
 func (l *Limits) now() time.Time { return l.set.Load().Now() }
 
