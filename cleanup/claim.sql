@@ -2,7 +2,7 @@
 --
 -- $1 job, $2 interval and $3 slack in seconds.
 -- Locks and writes the job's row; only reads it if the job is not due.
--- Affects one row if the run is the caller's, none if it is not due.
+-- Returns true if the run is the caller's, no row if it is not due.
 --
 -- Due means outside of (now, now + interval]. A time further ahead than that was
 -- written before the interval was shortened or the clock stepped back: it does
@@ -18,3 +18,4 @@ where not exists (
 on conflict (job) do update
 set ran_at = pg_catalog.clock_timestamp(), due_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $2::float8 - $3::float8)
 where not (s.due_at > pg_catalog.clock_timestamp() and s.due_at <= pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $2::float8))
+returning true

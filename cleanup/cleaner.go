@@ -10,7 +10,6 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/pglimit/ratelimit/internal/handle"
-	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -46,9 +45,9 @@ type locker interface {
 	hold(ctx context.Context, job string, onLost func(error)) (gocron.Lock, error)
 }
 
-// DB is what an application has: a *pgxpool.Pool, or a *sql.DB with pgx's driver,
-// github.com/jackc/pgx/v5/stdlib. GORM, sqlx, Bun and ent have a *sql.DB: see
-// pglimit.NewSQL.
+// DB is what an application has: a *pgxpool.Pool, or a *sql.DB with the driver
+// github.com/jackc/pgx/v5/stdlib or github.com/lib/pq. GORM, sqlx, Bun and ent have a *sql.DB:
+// see pglimit.NewSQL. Of a type that embeds one, such as sqlx.DB, pass the field DB.
 type DB interface{ handle.DB }
 
 // New makes a [Cleaner] for the strategies, usually strategies.All(). It asks Postgres
@@ -73,11 +72,7 @@ func New[D DB, S rate.Sweeper](db D, strategies []S, config Config) (*Cleaner, e
 	if err != nil {
 		return nil, err
 	}
-	on := session.OnPool(from.Pool)
-	if from.SQL != nil {
-		on = session.OnSQLDB(from.SQL)
-	}
-	return newCleaner(on, locker, sweepers, config), nil
+	return newCleaner(from.Session(), locker, sweepers, config), nil
 }
 
 func newCleaner(session rate.Session, locker locker, strategies []rate.Sweeper, config Config) *Cleaner {

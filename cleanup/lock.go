@@ -3,65 +3,82 @@ package cleanup
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// lock is a held lock: an open transaction, and a goroutine whose heartbeats show the
-// server that this process is alive, and this process that it still has the connection.
+// lock is a lock of a job: a transaction, whose heartbeats show the server that this process is
+// alive, and this process that it still has the connection.
 type lock struct {
-	tx      pgx.Tx
-	release func() // its connection
-	timeout time.Duration
+	job    string
+	config LockerConfig
+	onLost func(error)
 
-	stop    chan struct{} // closed: no more heartbeats
-	beating chan struct{} // closed: the goroutine has ended
-	lost    error         // set before beating is closed
+	taken chan struct{} // closed: it is held
+	stop  chan struct{} // closed: it is to be released
+	ended chan error    // how the transaction ended
 
 	once sync.Once
 	err  error // of Unlock
 }
 
-func keep(tx pgx.Tx, release func(), config LockerConfig, onLost func(error)) *lock {
-	l := &lock{
-		tx:      tx,
-		release: release,
-		timeout: config.Timeout,
-		stop:    make(chan struct{}),
-		beating: make(chan struct{}),
+// hold holds the lock on the connection until it is stopped, or lost.
+func (l *lock) hold(ctx context.Context, conn rate.Session) error {
+	step, cancel := context.WithTimeout(ctx, l.config.Timeout)
+	defer cancel()
+	// Read committed releases its snapshot after each statement, and a read-only
+	// transaction never gets an id. The pool's defaults may be otherwise.
+	_, err := conn.Exec(step, "begin isolation level read committed read only")
+	if err != nil {
+		return err
 	}
-	go l.beat(config.Heartbeat, onLost)
-	return l
+	silence := strconv.FormatInt((4 * l.config.Heartbeat).Milliseconds(), 10)
+	var locked bool
+	if err = conn.Row(step, lockSQL, []any{l.job, silence}, &locked, nil, nil); err == nil && locked {
+		if err = heartbeat(step, conn); err == nil {
+			close(l.taken)
+			err = l.beat(conn)
+		}
+	} else if err == nil {
+		err = ErrLocked
+	}
+	// At shutdown ctx is cancelled. If it fails, the connection is not used again, which ends the transaction too.
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.Timeout)
+	defer cancel()
+	if _, failed := conn.Exec(undo, "rollback"); err == nil && failed != nil {
+		err = fmt.Errorf("%w: %w", ErrLost, failed)
+	}
+	return err
 }
 
-func (l *lock) beat(every time.Duration, onLost func(error)) {
-	defer close(l.beating)
-	ticker := time.NewTicker(every)
+// beat returns an ErrLost, or nil once the lock is to be released.
+func (l *lock) beat(conn rate.Session) error {
+	ticker := time.NewTicker(l.config.Heartbeat)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-l.stop:
-			return
+			return nil
 		case <-ticker.C:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
-		err := heartbeat(ctx, l.tx)
+		ctx, cancel := context.WithTimeout(context.Background(), l.config.Timeout)
+		err := heartbeat(ctx, conn)
 		cancel()
 		if err != nil {
-			l.lost = fmt.Errorf("%w: %w", ErrLost, err)
-			onLost(l.lost)
-			return
+			err = fmt.Errorf("%w: %w", ErrLost, err)
+			l.onLost(err)
+			return err
 		}
 	}
 }
 
-// heartbeat shows the server that the holder is alive, and releases the snapshot of the
-// statement before it. It uses the simple protocol: a statement sent by the extended one
-// leaves its portal open, which would hold back vacuum.
-func heartbeat(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, "select 1", pgx.QueryExecModeSimpleProtocol)
+// heartbeat shows the server that the holder is alive, and ends the statement before it: a driver may
+// have left that open, and its snapshot would hold back vacuum. This statement has none.
+func heartbeat(ctx context.Context, conn rate.Session) error {
+	_, err := conn.Exec(ctx, "set transaction read only")
 	return err
 }
 
@@ -69,26 +86,10 @@ func heartbeat(ctx context.Context, tx pgx.Tx) error {
 // because at shutdown gocron's is, and takes at most twice LockerConfig.Timeout. The
 // error is an [ErrLost] if the lock was gone before. Calling it again does nothing and
 // returns the same.
-func (l *lock) Unlock(ctx context.Context) error {
+func (l *lock) Unlock(context.Context) error {
 	l.once.Do(func() {
 		close(l.stop)
-		<-l.beating
-		err := rollback(ctx, l.tx, l.timeout)
-		l.release()
-		switch {
-		case l.lost != nil:
-			l.err = l.lost
-		case err != nil:
-			l.err = fmt.Errorf("%w: %w", ErrLost, err)
-		}
+		l.err = <-l.ended
 	})
 	return l.err
-}
-
-// rollback ends a transaction, also when ctx is cancelled. If it fails, pgx closes the
-// connection, which ends the transaction too.
-func rollback(ctx context.Context, tx pgx.Tx, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	defer cancel()
-	return tx.Rollback(ctx)
 }

@@ -3,17 +3,19 @@ package cleanup
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// fakeTx is a transaction that says when it is asked something, and answers what
-// it is told.
-type fakeTx struct {
-	pgx.Tx
+// fakeConn is a connection that says when it is asked something, and answers what
+// it is told. It has the lock.
+type fakeConn struct {
+	rate.Session
 	beats       chan struct{}
 	beatErr     error
 	rollbackErr error
@@ -21,27 +23,46 @@ type fakeTx struct {
 	rollbackCtx error
 }
 
-func (f *fakeTx) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
-	select {
-	case f.beats <- struct{}{}:
-	default:
-	}
-	return pgconn.CommandTag{}, f.beatErr
+func (f *fakeConn) OneConnection(_ context.Context, do func(rate.Session) error) error { return do(f) }
+
+func (*fakeConn) Row(_ context.Context, _ string, _ []any, into ...any) error {
+	*into[0].(*bool) = true
+	return nil
 }
 
-func (f *fakeTx) Rollback(ctx context.Context) error {
-	f.rollbacks++
-	f.rollbackCtx = ctx.Err()
-	return f.rollbackErr
+func (f *fakeConn) Exec(ctx context.Context, statement string, _ ...any) (int64, error) {
+	switch {
+	case statement == "rollback":
+		f.rollbacks++
+		f.rollbackCtx = ctx.Err()
+		return 0, f.rollbackErr
+	case strings.HasPrefix(statement, "begin"):
+		return 0, nil
+	}
+	select {
+	case f.beats <- struct{}{}:
+		return 0, nil
+	default:
+		return 0, f.beatErr
+	}
+}
+
+func (f *fakeConn) lock(t *testing.T, heartbeat time.Duration, onLost func(error)) gocron.Lock {
+	t.Helper()
+	l, err := (&Locker{f, LockerConfig{Timeout: time.Second, Heartbeat: heartbeat}}).hold(t.Context(), "job", onLost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // That no goroutine is left is for TestMain to see.
 func TestUnlockEndsTheTransactionAlthoughItsContextIsCancelled(t *testing.T) {
 	t.Parallel()
-	tx := &fakeTx{beats: make(chan struct{}, 2)}
-	l := keep(tx, func() {}, LockerConfig{Timeout: time.Second, Heartbeat: time.Millisecond}, func(err error) { t.Errorf("lost: %v", err) })
-	within(t, "a heartbeat", tx.beats)
-	within(t, "another", tx.beats)
+	conn := &fakeConn{beats: make(chan struct{}, 3)} // one of them takes the lock
+	l := conn.lock(t, time.Millisecond, func(err error) { t.Errorf("lost: %v", err) })
+	within(t, "a heartbeat", conn.beats)
+	within(t, "another", conn.beats)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
@@ -49,32 +70,32 @@ func TestUnlockEndsTheTransactionAlthoughItsContextIsCancelled(t *testing.T) {
 			t.Errorf("Unlock: %v", err)
 		}
 	}
-	if tx.rollbacks != 1 || tx.rollbackCtx != nil {
-		t.Errorf("got %d rollbacks, with a context that says %v; want one, with a live context", tx.rollbacks, tx.rollbackCtx)
+	if conn.rollbacks != 1 || conn.rollbackCtx != nil {
+		t.Errorf("got %d rollbacks, with a context that says %v; want one, with a live context", conn.rollbacks, conn.rollbackCtx)
 	}
 }
 
 func TestHeartbeatFindsThatTheLockIsLost(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	tx := &fakeTx{beatErr: broken, rollbackErr: errors.New("also broken")}
+	conn := &fakeConn{beats: make(chan struct{}, 1), beatErr: broken, rollbackErr: errors.New("also broken")}
 	lost := make(chan error, 1)
-	l := keep(tx, func() {}, LockerConfig{Timeout: time.Second, Heartbeat: time.Millisecond}, func(err error) { lost <- err })
+	l := conn.lock(t, time.Millisecond, func(err error) { lost <- err })
 	if err := within(t, "OnLost is called", lost); !errors.Is(err, ErrLost) || !errors.Is(err, broken) {
 		t.Errorf("OnLost: got %v, want ErrLost and the cause", err)
 	}
 	if err := l.Unlock(t.Context()); !errors.Is(err, ErrLost) || !errors.Is(err, broken) {
 		t.Errorf("Unlock: got %v, want ErrLost and the cause", err)
 	}
-	if tx.rollbacks != 1 {
-		t.Errorf("got %d rollbacks, want the one that returns the connection", tx.rollbacks)
+	if conn.rollbacks != 1 {
+		t.Errorf("got %d rollbacks, want the one that returns the connection", conn.rollbacks)
 	}
 }
 
 func TestUnlockFindsThatTheLockIsLost(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	l := keep(&fakeTx{rollbackErr: broken}, func() {}, LockerConfig{Timeout: time.Second, Heartbeat: time.Hour}, nil)
+	l := (&fakeConn{beats: make(chan struct{}, 1), rollbackErr: broken}).lock(t, time.Hour, nil)
 	if err := l.Unlock(t.Context()); !errors.Is(err, ErrLost) || !errors.Is(err, broken) {
 		t.Errorf("got %v, want ErrLost and the cause", err)
 	}

@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 var (
@@ -46,8 +45,8 @@ var _ gocron.Locker = (*Locker)(nil)
 // The lock is released when the run ends or the process dies. If the machine
 // vanishes, the server releases it after four heartbeats without a sign of life.
 type Locker struct {
-	db     handle.Handle
-	config LockerConfig
+	session rate.Session
+	config  LockerConfig
 }
 
 // LockerConfig says how a [Locker] works. The zero value of each field is its
@@ -113,7 +112,7 @@ func newLocker(db handle.Handle, config LockerConfig) (*Locker, error) {
 	case config.Heartbeat < time.Millisecond:
 		return nil, fmt.Errorf("cleanup: LockerConfig.Heartbeat is %v: it must be at least 1ms, or 0 for 15s", config.Heartbeat)
 	}
-	return &Locker{db: db, config: config}, nil
+	return &Locker{session: db.Session(), config: config}, nil
 }
 
 // Lock claims a run of the job and takes its lock. It returns [ErrNotDue] or [ErrLocked],
@@ -131,21 +130,16 @@ func (l *Locker) claim(ctx context.Context, job string) error {
 	ctx, cancel := context.WithTimeout(ctx, l.config.Timeout)
 	defer cancel()
 	interval := l.config.Interval.Seconds()
-	var claimed pgconn.CommandTag
+	claimed := false
 	// Who claims at the same time as another is told that it is not due, at READ COMMITTED only.
-	conn, release, err := l.db.Acquire(ctx)
-	if err != nil {
+	_, err := l.session.Pipeline(ctx,
+		rate.Statement{SQL: "begin isolation level read committed"},
+		rate.Statement{SQL: claimSQL, Args: []any{job, interval, interval / 10}, Into: []any{&claimed}},
+		rate.Statement{SQL: "commit"})
+	switch {
+	case err != nil:
 		return explain("could not claim a run of "+strconv.Quote(job), err)
-	}
-	defer release()
-	err = pgx.BeginTxFunc(ctx, conn.Conn(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
-		claimed, err = tx.Exec(ctx, claimSQL, job, interval, interval/10)
-		return err
-	})
-	if err != nil {
-		return explain("could not claim a run of "+strconv.Quote(job), err)
-	}
-	if claimed.RowsAffected() == 0 {
+	case !claimed:
 		return ErrNotDue
 	}
 	return nil
@@ -153,31 +147,22 @@ func (l *Locker) claim(ctx context.Context, job string) error {
 
 // hold takes the lock, whether or not a run is due.
 func (l *Locker) hold(ctx context.Context, job string, onLost func(error)) (gocron.Lock, error) {
-	step, cancel := context.WithTimeout(ctx, l.config.Timeout)
-	defer cancel()
-	// Read committed releases its snapshot after each statement, and a read-only
-	// transaction never gets an id. The pool's defaults may be otherwise.
-	conn, release, err := l.db.Acquire(step)
-	if err != nil {
-		return nil, explain("could not ask for the lock of "+strconv.Quote(job), err)
+	held := &lock{
+		job: job, config: l.config, onLost: onLost,
+		taken: make(chan struct{}), stop: make(chan struct{}), ended: make(chan error, 1),
 	}
-	tx, err := conn.Conn().BeginTx(step, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly})
-	if err != nil {
-		release()
-		return nil, explain("could not ask for the lock of "+strconv.Quote(job), err)
-	}
-	silence := strconv.FormatInt((4 * l.config.Heartbeat).Milliseconds(), 10)
-	var locked bool
-	err = tx.QueryRow(step, lockSQL, job, silence).Scan(&locked, nil, nil)
-	if err == nil && locked {
-		if err = heartbeat(step, tx); err == nil {
-			return keep(tx, release, l.config, onLost), nil
+	go func() {
+		free, cancel := context.WithTimeout(ctx, l.config.Timeout)
+		defer cancel()
+		held.ended <- l.session.OneConnection(free, func(conn rate.Session) error { return held.hold(ctx, conn) })
+	}()
+	select {
+	case <-held.taken:
+		return held, nil
+	case err := <-held.ended:
+		if errors.Is(err, ErrLocked) {
+			return nil, ErrLocked
 		}
-	}
-	_ = rollback(ctx, tx, l.config.Timeout)
-	release()
-	if err != nil {
 		return nil, explain("could not ask for the lock of "+strconv.Quote(job), err)
 	}
-	return nil, ErrLocked
 }

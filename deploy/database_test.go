@@ -24,11 +24,11 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// newDatabase on the server of the shop, and its URL. It is gone with the server.
-func newDatabase(t *testing.T) (pool *pgxpool.Pool, urlFor func(user string) string) {
+// newDatabase on the server of the shop, and its URL: a copy of migrated, or of template1. It is gone with the server.
+func newDatabase(t *testing.T, template string) (pool *pgxpool.Pool, urlFor func(user string) string) {
 	t.Helper()
 	name := "test_" + strings.ToLower(rand.Text())
-	if _, err := shop.pool.Exec(t.Context(), "create database "+name); err != nil {
+	if _, err := shop.pool.Exec(t.Context(), "create database "+name+" template "+template); err != nil {
 		t.Fatal(err)
 	}
 	config := shop.pool.Config().ConnConfig
@@ -78,9 +78,10 @@ func numbers(t *testing.T, db promlimit.Querier, logger *slog.Logger) map[string
 	return all
 }
 
-// become waits until the numbers are these: the server counts with a delay.
-func become(t *testing.T, db promlimit.Querier, want map[string]float64) map[string]float64 {
+// become waits until the numbers are these: the server counts with a delay of a second, or when a connection ends.
+func become(t *testing.T, db *pgxpool.Pool, want map[string]float64) map[string]float64 {
 	t.Helper()
+	db.Reset()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for {
@@ -103,7 +104,7 @@ func become(t *testing.T, db promlimit.Querier, want map[string]float64) map[str
 
 func TestTheNumbersOfTheDatabase(t *testing.T) {
 	t.Parallel()
-	pool, _ := newDatabase(t)
+	pool, _ := newDatabase(t, "template1")
 	if got := numbers(t, pool, nil); got["up"] != 1 || len(got) != 1+4+8 {
 		t.Errorf("before it is migrated: %v", got)
 	}
@@ -160,10 +161,7 @@ func TestTheNumbersOfTheDatabase(t *testing.T) {
 // A take waits for a row that somebody else holds.
 func TestLocksAreCounted(t *testing.T) {
 	t.Parallel()
-	pool, _ := newDatabase(t)
-	if err := migrations.Up(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	pool, _ := newDatabase(t, "migrated")
 	limiter, err := pglimit.New(pool, strategies.Upsert{}, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(1000), Timeout: pglimit.NoTimeout})
 	if err != nil {
 		t.Fatal(err)
@@ -204,10 +202,7 @@ func TestLocksAreCounted(t *testing.T) {
 // Tables of a database that was copied from another one have the same numbers in pg_locks.
 func TestLocksOfAnotherDatabaseAreNotCounted(t *testing.T) {
 	t.Parallel()
-	pool, urlFor := newDatabase(t)
-	if err := migrations.Up(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	pool, urlFor := newDatabase(t, "migrated")
 	config := pool.Config().ConnConfig
 	pool.Close() // nobody may use what is copied
 	run(t, shop.pool, "create database "+config.Database+"_copy template "+config.Database)
@@ -273,10 +268,7 @@ func TestScrapesShareTheQueries(t *testing.T) {
 // A role sees what its rights let it see, and the rest does not fail.
 func TestWhatARoleMaySee(t *testing.T) {
 	t.Parallel()
-	pool, urlFor := newDatabase(t)
-	if err := migrations.Up(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	pool, urlFor := newDatabase(t, "migrated")
 	password := shop.pool.Config().ConnConfig.Password
 	run(t, pool, `insert into pglimit.schedule values ('pglimit.cleanup', now(), now())`)
 	run(t, pool, `insert into pglimit.upsert select n::text, 'api', 1, 1, 1 from generate_series(1, 7) n`)
@@ -308,7 +300,7 @@ func TestWhatARoleMaySee(t *testing.T) {
 // A scrape does not fail with the database.
 func TestADatabaseThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	pool, urlFor := newDatabase(t)
+	pool, urlFor := newDatabase(t, "migrated")
 	gone := newPool(t, urlFor(shop.pool.Config().ConnConfig.User))
 	gone.Close()
 	var log bytes.Buffer
@@ -316,9 +308,6 @@ func TestADatabaseThatCannotBeRead(t *testing.T) {
 		t.Errorf("%v %s", got, log.String())
 	}
 	// A migration holds a table: the scrape gives up.
-	if err := migrations.Up(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), "lock table pglimit.upsert in access exclusive mode")
 		began := time.Now()

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"slices"
@@ -137,8 +138,15 @@ func TestTheDashboard(t *testing.T) {
 			refs = append(refs, target.RefID)
 		}
 	}
-	if len(d.Panels) < 40 || rows[0] != "Granted, denied, failed" || d.Panels[0].Title != rows[0] {
+	if len(d.Panels) < 40 || !slices.Equal(rows, []string{"Granted, denied, failed", "How long callers wait", "Is the limit kept?", "Does Postgres answer?",
+		"What a decision costs", "The tables: writes, vacuum, cleanup, locks"}) {
 		t.Errorf("%d panels, rows %q", len(d.Panels), rows)
+	}
+	slices.SortFunc(d.Panels, func(a, b panel) int { return cmp.Or(a.GridPos.Y-b.GridPos.Y, a.GridPos.X-b.GridPos.X) })
+	for i, title := range []string{rows[0], "Requests granted", "Requests denied", "Requests without a decision, by cause"} {
+		if d.Panels[i].Title != title {
+			t.Errorf("in place %d stands %q, not %q", i, d.Panels[i].Title, title)
+		}
 	}
 	for _, v := range d.Templating.List[1:] {
 		if v.Datasource.UID != chosen || !strings.Contains(string(v.Query), `"query": `) {

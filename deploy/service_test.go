@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -39,12 +40,38 @@ func testMain(m *testing.M) int {
 		return 0 // as other tests that need a Postgres are skipped
 	}
 	defer func() { _ = server.Stop() }()
-	if shop, err = open(ctx, server.URL("")); err != nil {
+	if err := migrate(ctx, server); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if shop, err = open(ctx, server.URL("shop")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer shop.close()
 	return m.Run()
+}
+
+// migrate makes the database migrated, of which all others are copies.
+func migrate(ctx context.Context, server *pgserver.Server) error {
+	first, err := pgx.Connect(ctx, server.URL(""))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = first.Close(ctx) }()
+	if _, err := first.Exec(ctx, "create database migrated"); err != nil {
+		return err
+	}
+	pool, err := pgxpool.New(ctx, server.URL("migrated"))
+	if err != nil {
+		return err
+	}
+	err = migrations.Up(ctx, pool)
+	pool.Close() // nobody may use what is copied
+	if err == nil {
+		_, err = first.Exec(ctx, "create database shop template migrated")
+	}
+	return err
 }
 
 // service has two endpoints, each with a limiter, and exports all metrics that there are.
@@ -63,9 +90,6 @@ type service struct {
 func open(ctx context.Context, url string) (*service, error) {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
-		return nil, err
-	}
-	if err := migrations.Up(ctx, pool); err != nil {
 		return nil, err
 	}
 	s := &service{

@@ -18,8 +18,6 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-
-	"github.com/pglimit/ratelimit/migrations"
 )
 
 // start a program on the database, and return the URL that it says it listens on.
@@ -106,13 +104,10 @@ func TestEveryWayToRunFeedsAlertsAndDashboard(t *testing.T) {
 	t.Parallel()
 	look(t)
 	folder := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", folder, "../cmd/pglimit", "../examples/service").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", folder, "../cmd/pglimit", "../examples/service").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	pool, urlFor := newDatabase(t)
-	if err := migrations.Up(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	pool, urlFor := newDatabase(t, "migrated")
 	command, service := filepath.Join(folder, "pglimit"), filepath.Join(folder, "service")
 	database, listens := urlFor(pool.Config().ConnConfig.User), regexp.MustCompile(`listen=(\S+)`)
 	ways := map[string]string{

@@ -46,7 +46,9 @@ func runContainer(ctx context.Context, image string) (*testServer, error) {
 	for name, value := range serverSettings {
 		args = append(args, "-c", name+"="+value)
 	}
-	container, err := postgres.Run(ctx, image, testcontainers.WithCmdArgs(args...), postgres.BasicWaitStrategies())
+	const data = "/in-memory" // as pgserver has it, and no volume of the image's
+	container, err := postgres.Run(ctx, image, testcontainers.WithCmdArgs(args...), postgres.BasicWaitStrategies(),
+		testcontainers.WithTmpfs(map[string]string{data: "rw"}), testcontainers.WithEnv(map[string]string{"PGDATA": data + "/data"}))
 	remove := func() error { return testcontainers.TerminateContainer(container, testcontainers.StopTimeout(0)) }
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("a container of %s: %w", image, err), remove())

@@ -27,7 +27,7 @@ func TestPagesOfTheDocs(t *testing.T) {
 		}
 		text, err := os.ReadFile(file)
 		must(t, err)
-		longest := 300
+		longest := 250
 		if name == "../README.md" {
 			longest = 150
 		}

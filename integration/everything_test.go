@@ -103,7 +103,7 @@ func (e *everything) slowly(ctx context.Context) (err error) {
 		return r.Cancel(e.t.Context())
 	case 7:
 		var g pglimit.Group
-		g, err = e.slow.DoAll(ctx, pglimit.Request{Key: "key:0", Tokens: n}, pglimit.Request{Key: "key:1"}, pglimit.Request{Key: key, Limiter: "slow/day", Limit: slowly[0]})
+		g, err = e.slow.DoAll(ctx, pglimit.Request{Key: "key:0", Tokens: n}, pglimit.Request{Key: "key:1", Tokens: 1}, pglimit.Request{Key: key, Limiter: "slow/day", Limit: slowly[0], Tokens: 1})
 		for _, d := range g.Decisions {
 			e.note(d)
 		}
@@ -136,7 +136,7 @@ func (e *everything) inTx(key string, n int64) error {
 	in, granted := e.slow.On(pglimit.InTx(tx)), int64(0)
 	switch e.random.IntN(3) {
 	case 0:
-		g, failed := in.DoAll(e.t.Context(), pglimit.Request{Key: "key:0", Tokens: n}, pglimit.Request{Key: "key:2"})
+		g, failed := in.DoAll(e.t.Context(), pglimit.Request{Key: "key:0", Tokens: n}, pglimit.Request{Key: "key:2", Tokens: 1})
 		for _, d := range g.Decisions {
 			granted += d.Granted
 		}
@@ -313,7 +313,7 @@ func TestEveryWayToTakeIsRolledBack(t *testing.T) {
 	if d, err := in.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"}); err != nil || d.Remaining != 2 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if g, err := in.DoAll(t.Context(), pglimit.Request{Key: "k"}, pglimit.Request{Key: "l"}); err != nil || !g.Allowed {
+	if g, err := in.DoAll(t.Context(), pglimit.Request{Key: "k", Tokens: 1}, pglimit.Request{Key: "l", Tokens: 1}); err != nil || !g.Allowed {
 		t.Errorf("%+v, %v", g, err)
 	}
 	if d, err := in.Settle(t.Context(), r.Decision(), 3); err != nil || d.Remaining != 0 {

@@ -158,7 +158,7 @@ func (fixedWindow) one(ctx context.Context, session rate.Session, r *rate.Reques
 		}
 		ends := time.Duration(period - nowNS%period)
 		d := rate.Decision{Granted: *granted, Remaining: max(0, r.Limit.Burst-used), At: time.Unix(0, nowNS).UTC()}
-		d.Allowed = d.Granted > 0 || r.Tokens == 0 && d.Remaining >= r.Unit
+		d.Allowed = d.Granted > 0 || r.Tokens == 0 && d.Remaining >= max(1, r.Unit)
 		if used > 0 {
 			d.ResetAfter = ends
 		}

@@ -21,7 +21,7 @@ func BenchmarkDoAll(b *testing.B) {
 	limiter := newLimiter(b, pool, strategies.TokenBucket{}, pglimit.Config{Name: "bench", Limit: pglimit.PerSecond(1_000_000_000)})
 	groups := make([][]pglimit.Request, 64) // of each user
 	for user := range groups {
-		groups[user] = []pglimit.Request{{Key: fmt.Sprint("user:", user)}, {Key: fmt.Sprint("org:", user%10)}, {Key: "all"}}
+		groups[user] = []pglimit.Request{{Key: fmt.Sprint("user:", user), Tokens: 1}, {Key: fmt.Sprint("org:", user%10), Tokens: 1}, {Key: "all", Tokens: 1}}
 	}
 	ask := func(user int, all bool) (err error) {
 		if all {

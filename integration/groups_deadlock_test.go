@@ -40,7 +40,7 @@ func TestGroupsBesideResetsWithASmallDeadlockTimeout(t *testing.T) {
 				default:
 					var group []pglimit.Request
 					for _, k := range random.Perm(keys)[:8] {
-						group = append(group, pglimit.Request{Key: strconv.Itoa(k)})
+						group = append(group, pglimit.Request{Key: strconv.Itoa(k), Tokens: 1})
 					}
 					_, err = limiter.DoAll(t.Context(), group...)
 				}

@@ -122,7 +122,7 @@ func TestAHeldRowStallsNoOtherGroup(t *testing.T) {
 				limiters = append(limiters, newLimiter(t, newPool(t, databaseURL(admin), 8), strategies.TokenBucket{}, config))
 			}
 			group := func(user int) []pglimit.Request {
-				return []pglimit.Request{{Key: "user:" + strconv.Itoa(user)}, {Key: "org:" + strconv.Itoa(user%3)}, {Key: "all"}}
+				return []pglimit.Request{{Key: "user:" + strconv.Itoa(user), Tokens: 1}, {Key: "org:" + strconv.Itoa(user%3), Tokens: 1}, {Key: "all", Tokens: 1}}
 			}
 			if known {
 				take(t, admin, strategies.TokenBucket{}, "user:0", config.Limit)
@@ -228,7 +228,7 @@ func TestAGroupGetsWhatThisProcessHasLeased(t *testing.T) {
 		}
 		taken++
 	}
-	g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "k", Tokens: 100 - taken}, pglimit.Request{Key: "other"})
+	g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "k", Tokens: 100 - taken}, pglimit.Request{Key: "other", Tokens: 1})
 	if err != nil || !g.Allowed || g.Decisions[0].Remaining != 0 {
 		t.Errorf("%+v, %v", g, err)
 	}
@@ -242,7 +242,7 @@ func TestDoAllInATransaction(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours})
-	group := []pglimit.Request{{Key: "b"}, {Key: "a"}, {Key: "a", Limiter: "test/day", Limit: hours.WithBurst(3)}}
+	group := []pglimit.Request{{Key: "b", Tokens: 1}, {Key: "a", Tokens: 1}, {Key: "a", Limiter: "test/day", Limit: hours.WithBurst(3), Tokens: 1}}
 	tx := begin(t, pool)
 	for i, want := range []bool{true, false} {
 		if g, err := limiter.On(pglimit.InTx(tx)).DoAll(t.Context(), group...); err != nil || g.Allowed != want || g.Decisions[2].Remaining != 2 {

@@ -57,6 +57,7 @@ func newUsers(t *testing.T, callers int, limiter *pglimit.Limiter) *users {
 					if errors.Is(err, pglimit.ErrReadOnly) {
 						u.readOnly.Store(&err)
 					}
+					time.Sleep(time.Millisecond) //nolint:forbidigo // while a breaker is open, an error costs nothing, and others are to have the machine too
 				}
 			}
 		})
@@ -79,6 +80,19 @@ func (u *users) await(t *testing.T, more int64) {
 	}
 }
 
+// awaitReadOnly waits until somebody has been told that the server cannot write, and which it is.
+func (u *users) awaitReadOnly(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); u.readOnly.Load() == nil; time.Sleep(time.Millisecond) { //nolint:forbidigo // between two looks
+		if time.Now().After(deadline) {
+			t.Fatalf("%d failed, none because it cannot write", u.failed.Load())
+		}
+	}
+	if err := *u.readOnly.Load(); !errors.Is(err, pglimit.ErrUnavailable) || !strings.Contains(err.Error(), "server ") {
+		t.Error(err)
+	}
+}
+
 // want that few calls failed, and none of them because of the breaker.
 func (u *users) want(t *testing.T, failures int64) {
 	t.Helper()
@@ -90,38 +104,44 @@ func (u *users) want(t *testing.T, failures int64) {
 	}
 }
 
-// eachPool runs the test with each kind of pool, of ten connections, and for 32 callers.
+// pools are kinds of pools, of ten connections.
+var pools = map[string]func(t *testing.T, url string, config pglimit.Config) *pglimit.Limiter{
+	"pgx": onPool,
+	"pgx, alone": func(t *testing.T, url string, config pglimit.Config) *pglimit.Limiter {
+		config.Combine.Off = true
+		return onPool(t, url, config)
+	},
+	"pgx, alone, no breaker": func(t *testing.T, url string, config pglimit.Config) *pglimit.Limiter {
+		config.Combine.Off, config.Breaker.Off = true, true
+		return onPool(t, url, config)
+	},
+	"database/sql": func(t *testing.T, url string, config pglimit.Config) *pglimit.Limiter {
+		config.Combine.Off = true
+		return newSQLLimiter(t, openSQL(t, sqlDrivers[0].open, url, 10), config)
+	},
+	"lib/pq": func(t *testing.T, url string, config pglimit.Config) *pglimit.Limiter {
+		config.Combine.Off = true
+		return newSQLLimiter(t, openSQL(t, sqlDrivers[1].open, url, 10), config)
+	},
+}
+
+func onPool(t *testing.T, url string, config pglimit.Config) *pglimit.Limiter {
+	t.Helper()
+	return newLimiter(t, newPool(t, url, 10), strategies.TokenBucket{}, config)
+}
+
+// many is the limiter of users.
+var many = pglimit.Config{Name: "api", Limit: plenty, Timeout: 5 * time.Second}
+
+// eachPool runs the test with each kind of pool, and for 32 callers.
 func eachPool(t *testing.T, test func(t *testing.T, admin *pgxpool.Pool, role string, start func() *users)) {
 	t.Helper()
-	config := pglimit.Config{Name: "api", Limit: plenty, Timeout: 5 * time.Second}
-	type open func(t *testing.T, address string, config pglimit.Config) *pglimit.Limiter
-	onPool := func(t *testing.T, address string, config pglimit.Config) *pglimit.Limiter {
-		return newLimiter(t, newPool(t, address, 10), strategies.TokenBucket{}, config)
-	}
-	for name, open := range map[string]open{
-		"pgx": onPool,
-		"pgx, alone": func(t *testing.T, address string, config pglimit.Config) *pglimit.Limiter {
-			config.Combine.Off = true
-			return onPool(t, address, config)
-		},
-		"pgx, alone, no breaker": func(t *testing.T, address string, config pglimit.Config) *pglimit.Limiter {
-			config.Combine.Off, config.Breaker.Off = true, true
-			return onPool(t, address, config)
-		},
-		"database/sql": func(t *testing.T, address string, config pglimit.Config) *pglimit.Limiter {
-			config.Combine.Off = true
-			return newSQLLimiter(t, openSQL(t, sqlDrivers[0].open, address, 10), config)
-		},
-		"lib/pq": func(t *testing.T, address string, config pglimit.Config) *pglimit.Limiter {
-			config.Combine.Off = true
-			return newSQLLimiter(t, openSQL(t, sqlDrivers[1].open, address, 10), config)
-		},
-	} {
+	for name, open := range pools {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			admin := newMigrated(t)
-			role, address := newLogin(t, admin)
-			test(t, admin, role, func() *users { return newUsers(t, 32, open(t, address, config)) })
+			role, url := newLogin(t, admin)
+			test(t, admin, role, func() *users { return newUsers(t, 32, open(t, url, many)) })
 		})
 	}
 }
@@ -154,22 +174,14 @@ func TestSessionsThatAreEndedAreNoOutage(t *testing.T) {
 	})
 }
 
-// All connections of a pool are to a server that cannot write any more, as after a failover, and fresh ones
-// are to one that can. Before, callers are told which server it is.
+// A role that may not write any more may do so later. See also TestAFailover.
 func TestConnectionsThatCannotWriteAreReplaced(t *testing.T) {
 	t.Parallel()
-	eachPool(t, func(t *testing.T, admin *pgxpool.Pool, role string, start func() *users) {
-		execute(t, admin, "alter role "+role+" set default_transaction_read_only = on")
-		u := start()
-		for deadline := time.Now().Add(20 * time.Second); u.readOnly.Load() == nil || u.failed.Load() < 100; time.Sleep(time.Millisecond) { //nolint:forbidigo // between two looks
-			if time.Now().After(deadline) {
-				t.Fatalf("%d failed, the last with %v", u.failed.Load(), *u.last.Load())
-			}
-		}
-		if err := *u.readOnly.Load(); !errors.Is(err, pglimit.ErrUnavailable) || !strings.Contains(err.Error(), "server ") {
-			t.Error(err)
-		}
-		execute(t, admin, "alter role "+role+" reset default_transaction_read_only")
-		u.await(t, 500)
-	})
+	admin := newMigrated(t)
+	role, url := newLogin(t, admin)
+	execute(t, admin, "alter role "+role+" set default_transaction_read_only = on")
+	u := newUsers(t, 32, onPool(t, url, many))
+	u.awaitReadOnly(t)
+	execute(t, admin, "alter role "+role+" reset default_transaction_read_only")
+	u.await(t, 500)
 }

@@ -112,13 +112,32 @@ var argument = regexp.MustCompile(`"([^"]*)"`)
 // start it again, as it was started before, and return as soon as it lets somebody in.
 func (p *patient) start(t *testing.T) {
 	t.Helper()
+	binary, args := p.started(t)
+	cmd := p.command(t, binary, args...)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGQUIT)
+		_ = cmd.Wait()
+	})
+	answers(t, p.URL(""))
+}
+
+// started is how it was started.
+func (p *patient) started(t *testing.T) (binary string, args []string) {
+	t.Helper()
 	options, err := os.ReadFile(filepath.Join(p.data, "postmaster.opts"))
 	must(t, err)
 	binary, rest, _ := strings.Cut(string(options), " ")
-	cmd := exec.Command(binary)
 	for _, found := range argument.FindAllStringSubmatch(rest, -1) {
-		cmd.Args = append(cmd.Args, found[1])
+		args = append(args, found[1])
 	}
+	return binary, args
+}
+
+// command is a program of Postgres, in the server's process group, and as its user.
+func (p *patient) command(t *testing.T, binary string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(binary, args...)
 	cmd.Dir = p.data
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: p.group}
 	info, err := os.Stat(p.data)
@@ -126,20 +145,15 @@ func (p *patient) start(t *testing.T) {
 	if owner := info.Sys().(*syscall.Stat_t); os.Geteuid() == 0 { // as whom it refuses to run
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
 	}
-	must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGQUIT)
-		_ = cmd.Wait()
-	})
-	p.answers(t)
+	return cmd
 }
 
 // answers waits until the server lets somebody in.
-func (p *patient) answers(t *testing.T) {
+func answers(t *testing.T, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	config, err := pgxpool.ParseConfig(p.URL(""))
+	config, err := pgxpool.ParseConfig(url)
 	must(t, err)
 	config.MaxConns = 1
 	pool, err := pgxpool.NewWithConfig(ctx, config)

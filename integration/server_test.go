@@ -51,7 +51,7 @@ var serverSettings = map[string]string{
 	"synchronous_commit": "on",
 	"max_connections":    "500",
 	"shared_buffers":     "256MB",
-	"max_wal_size":       "4GB", // no checkpoints but those that databases cause by going
+	"max_wal_size":       "1GB", // no checkpoints but those that databases cause by going
 }
 
 // testServer is the one server of this test binary.

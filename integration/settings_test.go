@@ -13,12 +13,13 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// settingOutcomes is everything, over every driver, and in every mode in which pgx can send a query.
+// settingOutcomes is everything, over every driver, and in the modes of pgx that send a query, or what goes
+// with it, in another form: prepared and binary, unprepared, and as one text. (The others prepare, too.)
 func settingOutcomes(t *testing.T, pool *pgxpool.Pool) (o outcomes) {
 	t.Helper()
 	ctx := t.Context()
 	for _, mode := range []pgx.QueryExecMode{
-		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 	} {
 		config := pool.Config().Copy()
 		config.ConnConfig.DefaultQueryExecMode = mode

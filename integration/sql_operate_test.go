@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"strings"
 	"testing"
@@ -17,8 +18,23 @@ import (
 // connections come back as they were.
 func TestSQLDBIsEnough(t *testing.T) {
 	t.Parallel()
-	url := newDatabase(t)
-	db := openSQL(t, sqlDrivers[0].open, with(url, "search_path", "nowhere"), 1)
+	for _, driver := range sqlDrivers {
+		t.Run(driver.name, func(t *testing.T) {
+			t.Parallel()
+			sqlDBIsEnough(t, openSQL(t, driver.open, with(newDatabase(t), "search_path", "nowhere"), 1))
+
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			err := migrations.Up(ctx, openSQL(t, driver.open, "postgres://127.0.0.1:1/none", 1), migrations.WaitForServer())
+			if wantLine(t, err, "cannot connect to the database", "gave up in try 1"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func sqlDBIsEnough(t *testing.T, db *sql.DB) {
+	t.Helper()
 	must(t, migrations.Up(t.Context(), db))
 	status, err := migrations.Status(t.Context(), db)
 	must(t, err)
@@ -58,6 +74,23 @@ func TestSQLDBIsEnough(t *testing.T) {
 	}
 	cleanupStop(t, cleaner)
 
+	// The lock holds back nobody, and a loss is noticed.
+	locker, err := cleanup.NewLocker(db, cleanup.LockerConfig{})
+	must(t, err)
+	lock, err := locker.Lock(t.Context(), "job")
+	must(t, err)
+	var pid, snapshots int
+	must(t, db.QueryRowContext(t.Context(), `select pid, (select count(*) from pg_stat_activity a where a.pid = l.pid and (backend_xid is not null or backend_xmin is not null))
+		from pg_locks l where `+cleanupAdvisory).Scan(&pid, &snapshots))
+	if snapshots != 0 {
+		t.Error("the lock's transaction has a snapshot or an id")
+	}
+	_, err = db.ExecContext(t.Context(), `select pg_terminate_backend($1)`, pid)
+	must(t, err)
+	if err := lock.Unlock(t.Context()); !errors.Is(err, cleanup.ErrLost) {
+		t.Errorf("Unlock: %v", err)
+	}
+
 	// One that is held up is cancelled, and leaves no lock.
 	blocker, err := db.BeginTx(t.Context(), nil)
 	must(t, err)
@@ -70,18 +103,14 @@ func TestSQLDBIsEnough(t *testing.T) {
 	}
 	must(t, blocker.Rollback())
 	must(t, migrations.DownTo(t.Context(), db, 0))
+
+	// What Postgres refuses is told as with pgx.
+	_, err = db.ExecContext(t.Context(), `create schema pglimit create table upsert ()`)
+	must(t, err)
+	wantLine(t, migrations.Up(t.Context(), db), "cannot apply migration tables", "migrated with another tool")
 	var path string
 	must(t, db.QueryRowContext(t.Context(), "show search_path").Scan(&path))
 	if n := db.Stats().InUse; path != "nowhere" || n != 0 {
 		t.Errorf("search_path %s, %d connections in use", path, n)
 	}
-
-	// Another driver is refused in words.
-	other := openSQL(t, openPQ, url, 2)
-	err = migrations.Up(t.Context(), other)
-	wantLine(t, err, "pq.conn", "github.com/jackc/pgx/v5/stdlib")
-	cleaner, err = cleanup.New(other, strategies.All(), cleanup.Config{})
-	must(t, err)
-	_, err = cleaner.RunOnce(t.Context())
-	wantLine(t, err, "pq.conn", "github.com/jackc/pgx/v5/stdlib")
 }

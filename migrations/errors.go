@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/pressly/goose/v3"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // ErrBtreeGist: the strategy exclusion_range was not migrated, because the
@@ -58,7 +60,8 @@ func (f *failure) Error() string {
 func (f *failure) Unwrap() error { return f.cause }
 
 func fail(what string, cause error) *failure {
-	if connect := (*pgconn.ConnectError)(nil); errors.As(cause, &connect) {
+	dial := (*net.OpError)(nil) // of a driver that says no more
+	if connect := (*pgconn.ConnectError)(nil); errors.As(cause, &connect) || errors.As(cause, &dial) && dial.Op == "dial" {
 		what = "cannot connect to the database"
 	}
 	f := &failure{what: what, cause: cause}
@@ -96,10 +99,7 @@ func (s *session) refused(ctx context.Context, err error) error {
 }
 
 // explain adds to the error what to do about it. It may query the database.
-func explain(ctx context.Context, db querier, what string, err error) error {
-	if partial := (*goose.PartialError)(nil); errors.As(err, &partial) {
-		err = partial.Err // goose's types stay in here
-	}
+func explain(ctx context.Context, db rate.Session, what string, err error) error {
 	f := fail(what, err)
 	pgErr := (*pgconn.PgError)(nil)
 	if !errors.As(err, &pgErr) {
@@ -117,21 +117,21 @@ func explain(ctx context.Context, db querier, what string, err error) error {
 
 // missingRight says which role lacks which right and what grants it, as far as the
 // catalog tells.
-func missingRight(ctx context.Context, db querier) string {
+func missingRight(ctx context.Context, db rate.Session) string {
 	var (
 		role, database          string
 		schemaOwner, tableOwner *string
 		uses, reads             bool
 	)
-	err := db.QueryRow(ctx, `
+	err := db.Row(ctx, `
 		select current_user::text, pg_catalog.current_database()::text,
 			pg_catalog.pg_get_userbyid(n.nspowner)::text, pg_catalog.pg_get_userbyid(c.relowner)::text,
 			coalesce(pg_catalog.has_schema_privilege(n.oid, 'usage'), false),
 			coalesce(pg_catalog.has_table_privilege(c.oid, 'select'), false)
 		from (select) one
 		left join pg_catalog.pg_namespace n on n.nspname = 'pglimit'
-		left join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = 'goose_db_version'`,
-	).Scan(&role, &database, &schemaOwner, &tableOwner, &uses, &reads)
+		left join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = 'goose_db_version'`, nil,
+		&role, &database, &schemaOwner, &tableOwner, &uses, &reads)
 	if err != nil {
 		return ""
 	}

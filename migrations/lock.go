@@ -9,8 +9,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // defaultLockTimeout is how long a statement of a migration waits for a lock.
@@ -24,7 +25,7 @@ const defaultLockTimeout = time.Second
 // which lets the others through, and made again after a pause, until ctx ends. In the
 // pause the transaction stays open and keeps the lock under which migrations run: of many
 // that are to migrate, one at a time disturbs the others.
-func untilUnlocked(ctx context.Context, tx pgx.Tx, o options, attempt func() error) error {
+func untilUnlocked(ctx context.Context, tx rate.Session, o options, attempt func() error) error {
 	var locked *lockedError
 	for tries := 1; ; tries++ {
 		if _, err := tx.Exec(ctx, "savepoint attempt"); err != nil && locked == nil {
@@ -58,7 +59,7 @@ func (e *lockedError) Unwrap() error { return e.failure }
 
 // explainLock turns an error that says that a lock could not be had into a *lockedError,
 // and rolls back the attempt. It returns any other err as it is.
-func explainLock(ctx context.Context, tx pgx.Tx, err error) error {
+func explainLock(ctx context.Context, tx rate.Session, err error) error {
 	var (
 		f     *failure
 		pgErr *pgconn.PgError
@@ -72,7 +73,7 @@ func explainLock(ctx context.Context, tx pgx.Tx, err error) error {
 		return f
 	}
 	var holders *string
-	if err := tx.QueryRow(ctx, lockHolders).Scan(&holders); err == nil && holders != nil {
+	if err := tx.Row(ctx, lockHolders, nil, &holders); err == nil && holders != nil {
 		f.advice = *holders
 	}
 	return &lockedError{f}

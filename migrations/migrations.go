@@ -32,9 +32,9 @@ import (
 	"github.com/pglimit/ratelimit/internal/handle"
 )
 
-// DB is what an application has: a *pgxpool.Pool, or a *sql.DB with pgx's driver,
-// github.com/jackc/pgx/v5/stdlib. GORM, sqlx, Bun and ent have a *sql.DB: see
-// pglimit.NewSQL.
+// DB is what an application has: a *pgxpool.Pool, or a *sql.DB with the driver
+// github.com/jackc/pgx/v5/stdlib or github.com/lib/pq. GORM, sqlx, Bun and ent have a *sql.DB:
+// see pglimit.NewSQL. Of a type that embeds one, such as sqlx.DB, pass the field DB.
 type DB interface{ handle.DB }
 
 // Up brings the database to the schema of this release. If it is there already, Up only

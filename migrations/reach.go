@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	sessions "github.com/pglimit/ratelimit/internal/session"
 )
 
 // untilReached runs attempt until it succeeds or fails for another reason than a server
@@ -37,5 +39,5 @@ func isUnreachable(err error) bool {
 		return slices.Contains([]string{cannotConnectNow, tooManyConnections}, pg.Code)
 	}
 	connect := (*pgconn.ConnectError)(nil)
-	return errors.As(err, &connect)
+	return errors.As(err, &connect) || sessions.IsBroken(err)
 }

@@ -10,11 +10,12 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pressly/goose/v3"
 
 	"github.com/pglimit/ratelimit/internal/handle"
+	sessions "github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // lockKey is the advisory lock under which migrations run: "pglimit" in ASCII and a
@@ -49,7 +50,7 @@ const ownSettings = `
 // through PgBouncer in transaction mode stays on a connection that nobody finds again. So
 // goose gets the transaction as its database.
 type session struct {
-	tx    pgx.Tx
+	tx    rate.Session
 	goose *goose.Provider
 	log   *slog.Logger
 	done  []func() // each logs something that was done, after the commit
@@ -64,15 +65,24 @@ func inTransaction(ctx context.Context, db handle.Handle, o options, do func(*se
 	if o.lockTimeout < 0 {
 		return fmt.Errorf("migrations: WithLockTimeout(%v): it must not be negative; 0 waits as long as the context lets it", o.lockTimeout)
 	}
-	conn, release, err := db.Acquire(ctx)
-	if err != nil {
-		return fail("cannot connect to the database", err)
-	}
+	connections, release := db.SQL()
 	defer release()
+	var err error
+	reached := false
+	failed := sessions.OnSQLDB(connections).OneConnection(ctx, func(tx rate.Session) error {
+		reached = true
+		err = begin(ctx, tx, o, do)
+		return err
+	})
+	if !reached {
+		return fail("cannot connect to the database", failed)
+	}
+	return err
+}
 
+func begin(ctx context.Context, tx rate.Session, o options, do func(*session) error) error {
 	// Read committed: each statement after the lock sees what the last holder did.
-	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
-	if err != nil {
+	if _, err := tx.Exec(ctx, "begin isolation level read committed read write"); err != nil {
 		f := fail("cannot begin a transaction", err)
 		// A standby refuses to begin one that may write.
 		if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && (pgErr.Code == featureNotSupported || pgErr.Code == readOnlyTransaction) {
@@ -81,11 +91,14 @@ func inTransaction(ctx context.Context, db handle.Handle, o options, do func(*se
 		return f
 	}
 	defer func() {
-		// Also if ctx is cancelled; after the commit it has no effect. If it fails, the
-		// connection is broken, and the pool closes it: that undoes everything too.
+		if tx.Autocommits() {
+			return // it is committed
+		}
+		// Also if ctx is cancelled. If it fails, the connection is not used again: that undoes
+		// everything too.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		_ = tx.Rollback(ctx)
+		_, _ = tx.Exec(ctx, "rollback")
 	}()
 	if _, err := tx.Exec(ctx, ownSettings); err != nil {
 		return fail("cannot prepare the transaction", err)
@@ -99,7 +112,11 @@ func inTransaction(ctx context.Context, db handle.Handle, o options, do func(*se
 		return fail("cannot prepare the transaction", err)
 	}
 
-	inside := sql.OpenDB(&transaction{Conn: conn, tx: tx})
+	connector, err := newTransaction(tx)
+	if err != nil {
+		return fail("cannot prepare the transaction", err)
+	}
+	inside := sql.OpenDB(connector)
 	defer func() { _ = inside.Close() }()
 	files, err := fs.Sub(FS, "sql")
 	if err != nil {
@@ -171,13 +188,16 @@ func (s *session) dropSchema(ctx context.Context) (foreign, err error) {
 	return nil, nil
 }
 
-// try runs statements without arguments; if one fails, the transaction can go on.
+// try runs statements; if one fails, the transaction can go on.
 func (s *session) try(ctx context.Context, statements string) error {
-	return pgx.BeginFunc(ctx, s.tx, func(tx pgx.Tx) error {
-		// The simple protocol, because there may be several statements.
-		_, err := tx.Exec(ctx, statements, pgx.QueryExecModeSimpleProtocol)
+	if _, err := s.tx.Exec(ctx, "savepoint try"); err != nil {
 		return err
-	})
+	}
+	_, err := s.tx.Exec(ctx, statements) // several may be one text, because it has no arguments
+	if err != nil {
+		_, _ = s.tx.Exec(ctx, "rollback to savepoint try") // else what follows fails
+	}
+	return err
 }
 
 // apply runs one migration, up or down. If it fails, the transaction can go on. The error
@@ -188,6 +208,10 @@ func (s *session) apply(ctx context.Context, m Migration, up bool) error {
 		verb, did = "apply", "applied"
 	}
 	result, err := s.goose.ApplyVersion(ctx, m.Version, up)
+	if partial := (*goose.PartialError)(nil); errors.As(err, &partial) {
+		err = partial.Err // goose's types stay in here
+	}
+	err = sessions.Err(ctx, err)
 	if err == nil {
 		s.done = append(s.done, func() {
 			s.log.InfoContext(ctx, "pglimit: migration "+did, "version", m.Version, "name", m.Name,
@@ -205,7 +229,7 @@ func (s *session) apply(ctx context.Context, m Migration, up bool) error {
 
 // commit commits, and then logs what was done.
 func (s *session) commit(ctx context.Context) error {
-	if err := s.tx.Commit(ctx); err != nil {
+	if _, err := s.tx.Exec(ctx, "commit"); err != nil {
 		return fail("cannot commit", err)
 	}
 	for _, say := range s.done {

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Status lists the migrations by version, and whether the database has them: all of this
@@ -78,63 +78,40 @@ func (l appliedList) above(version int64) appliedList {
 	return slices.DeleteFunc(slices.Clone(l), func(a appliedMigration) bool { return a.version <= version })
 }
 
-// querier can read: a *pgx.Conn or a pgx.Tx.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
 // readApplied reads, without the lock, which migrations the database has.
 func readApplied(ctx context.Context, db handle.Handle) (appliedList, error) {
-	conn, release, err := reader(ctx, db)
-	if err != nil {
-		return nil, err
+	if db.IsNil() {
+		return nil, errNoPool
 	}
-	defer release()
-	applied, err := queryApplied(ctx, conn)
+	on := db.Session()
+	applied, err := queryApplied(ctx, on)
 	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == undefinedTable {
 		// A DownTo removed the table between the two queries of queryApplied.
 		return nil, nil
 	}
 	if err != nil {
-		return nil, explain(ctx, conn, "cannot read which migrations are applied", err)
+		return nil, explain(ctx, on, "cannot read which migrations are applied", err)
 	}
 	return applied, nil
 }
 
-// reader is a connection on which to read, until release is called.
-func reader(ctx context.Context, db handle.Handle) (_ *pgx.Conn, release func(), _ error) {
-	if db.IsNil() {
-		return nil, nil, errNoPool
-	}
-	conn, release, err := db.Acquire(ctx)
-	if err != nil {
-		return nil, nil, fail("cannot connect to the database", err)
-	}
-	return conn.Conn(), release, nil
-}
-
 // queryApplied looks into the catalog first: reading a table that does not exist would be
 // an error, which would end the transaction and be noise in the server's log.
-func queryApplied(ctx context.Context, db querier) (appliedList, error) {
+func queryApplied(ctx context.Context, db rate.Session) (appliedList, error) {
 	there, err := ask(ctx, db, versionTableExists)
 	if err != nil || !there {
 		return nil, err
 	}
 	// The time as a number: as text it depends on the role's DateStyle.
-	rows, err := db.Query(ctx, `
-		select version_id, (extract(epoch from tstamp) * 1000000.0)::bigint
-		from pglimit.goose_db_version where version_id > 0 and is_applied order by id`)
-	if err != nil {
-		return nil, err
+	var versions, microseconds []int64
+	err = db.Row(ctx, `
+		select pg_catalog.array_agg(version_id order by id), pg_catalog.array_agg((extract(epoch from tstamp) * 1000000.0)::bigint order by id)
+		from pglimit.goose_db_version where version_id > 0 and is_applied`, nil, &versions, &microseconds)
+	var applied appliedList
+	for i, version := range versions {
+		applied = append(applied, appliedMigration{version, time.UnixMicro(microseconds[i]).UTC()})
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (appliedMigration, error) {
-		var a appliedMigration
-		var microseconds int64
-		err := row.Scan(&a.version, &microseconds)
-		a.at = time.UnixMicro(microseconds).UTC()
-		return a, err
-	})
+	return applied, err
 }
 
 // Questions that the catalog answers to every role, whatever its rights.
@@ -147,8 +124,7 @@ const (
 	mayCreateSchema = `select pg_catalog.has_database_privilege(pg_catalog.current_database(), 'create')`
 )
 
-func ask(ctx context.Context, db querier, question string) (bool, error) {
-	var yes bool
-	err := db.QueryRow(ctx, question).Scan(&yes)
+func ask(ctx context.Context, db rate.Session, question string) (yes bool, err error) {
+	err = db.Row(ctx, question, nil, &yes)
 	return yes, err
 }

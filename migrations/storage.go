@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Storage is how Postgres keeps the tables of the buckets.
@@ -66,14 +66,12 @@ func SetStorage[D DB](ctx context.Context, db D, storage Storage, opts ...Option
 		if len(todo) == 0 {
 			return nil
 		}
-		var alter strings.Builder
-		for _, t := range todo {
-			fmt.Fprintf(&alter, "alter table %s set %s;\n", t.Table, storage)
-		}
 		// Lock all of them first, so that none is rewritten in vain.
 		names, err := s.lockTables(ctx, todo)
-		if err == nil {
-			_, err = s.tx.Exec(ctx, alter.String(), pgx.QueryExecModeSimpleProtocol)
+		for _, name := range names {
+			if err == nil {
+				_, err = s.tx.Exec(ctx, "alter table "+name+" set "+string(storage))
+			}
 		}
 		if err != nil {
 			f := fail("cannot make the tables "+string(storage), err)
@@ -99,31 +97,31 @@ func (s *session) lockTables(ctx context.Context, tables []TableStorage) (names 
 // ReadStorage says how the strategies' tables in this database are kept. It only reads,
 // and needs no right.
 func ReadStorage[D DB](ctx context.Context, db D) ([]TableStorage, error) {
-	conn, release, err := reader(ctx, handle.Of(db))
-	if err != nil {
-		return nil, err
+	from := handle.Of(db)
+	if from.IsNil() {
+		return nil, errNoPool
 	}
-	defer release()
-	return readStorage(ctx, conn)
+	return readStorage(ctx, from.Session())
 }
 
-func readStorage(ctx context.Context, db querier) ([]TableStorage, error) {
+func readStorage(ctx context.Context, db rate.Session) ([]TableStorage, error) {
 	var names []string
 	for _, t := range bucketTables {
 		names = append(names, t.name)
 	}
-	rows, err := db.Query(ctx, `
-		select 'pglimit.' || t.name, case when c.relpersistence = 'u' then 'unlogged' else 'logged' end
+	var tables, storages []string
+	err := db.Row(ctx, `
+		select pg_catalog.array_agg('pglimit.' || t.name order by t.place),
+			pg_catalog.array_agg(case when c.relpersistence = 'u' then 'unlogged' else 'logged' end order by t.place)
 		from pg_catalog.unnest($1::text[]) with ordinality t (name, place)
 		join pg_catalog.pg_class c on c.relname = t.name
-		join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'
-		order by t.place`, names)
-	var out []TableStorage
-	if err == nil {
-		out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[TableStorage])
-	}
+		join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'`, []any{names}, &tables, &storages)
 	if err != nil {
 		return nil, fail("cannot read how the tables are kept", err)
+	}
+	var out []TableStorage
+	for i, table := range tables {
+		out = append(out, TableStorage{table, Storage(storages[i])})
 	}
 	if len(out) == 0 {
 		return nil, errNoTables

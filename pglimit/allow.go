@@ -36,7 +36,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 
 // Do decides a request. It needs a Key; these fields may be left out:
 //
-//   - Tokens: 0 is a peek. A Unit smaller than Tokens takes as many whole units as there are; else the
+//   - Tokens: 0 is a peek, which takes nothing, and never 1: what has to take, such as DoAll, refuses it. A Unit smaller than Tokens takes as many whole units as there are; else the
 //     request is all or nothing.
 //   - Limit, such as that of a customer's plan: the Limiter's own. Each key has one bucket, whatever
 //     the limits: what was used under one limit is used under another. So use a key under one limit
@@ -131,8 +131,8 @@ type Group struct {
 // organisation and for all together, or ten per second and a thousand per day. It is one round
 // trip.
 //
-// A [Request] needs a Key. Limiter and Limit are the Limiter's own if they are left out, and Tokens
-// is one. A bucket is a Limiter and a Key, and has one limit at a time: two limits on one key need
+// A [Request] needs a Key and Tokens, at least 1: a group does not look. Limiter and Limit are the Limiter's own if they
+// are left out. A bucket is a Limiter and a Key, and has one limit at a time: two limits on one key need
 // two Limiter names. Durability is the stronger of the request's and the Limiter's.
 //
 // A denial is no error. After a [*RequestError] or [*LimitError] nothing is taken. If the strategy
@@ -187,17 +187,16 @@ func (l *Limiter) completeGroup(requests []Request, own Limit) ([]Request, error
 
 func (l *Limiter) completeMember(r *Request, own Limit) error {
 	switch {
+	case r.Tokens == 0:
+		return &RequestError{Field: "Tokens", Why: "is 0: it must be at least 1, because a group does not look (to look without taking, use Peek or DoEach)"}
 	case r.Unit != 0 && r.Unit != r.Tokens:
-		return &RequestError{Field: "Unit", Why: fmt.Sprintf("is %d: leave it out, a group is all or nothing (Tokens is %d, and 0 means 1 here: to look without taking, use Peek or DoEach)", r.Unit, r.Tokens)}
+		return &RequestError{Field: "Unit", Why: fmt.Sprintf("is %d: leave it out, a group is all or nothing (Tokens is %d)", r.Unit, r.Tokens)}
 	case r.Ahead != 0:
 		return &RequestError{Field: "Ahead", Why: fmt.Sprintf("is %v: a group takes only tokens that are there", r.Ahead)}
 	case r.MaxWait != 0:
 		return &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: a group does not wait", r.MaxWait)}
 	case r.ID != "":
 		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a request of a group cannot have one", r.ID)}
-	}
-	if r.Tokens == 0 {
-		r.Tokens = 1
 	}
 	r.Unit, r.Group, r.Block = r.Tokens, 1, nil
 	l.applyRule(r)

@@ -23,9 +23,9 @@ func ExampleLimiter_DoAll() {
 	}
 	for range 4 {
 		g, err := limiter.DoAll(ctx,
-			pglimit.Request{Key: "user:42"},
-			pglimit.Request{Key: "user:42", Limiter: "api/day", Limit: pglimit.Every(24 * time.Hour).WithBurst(3)},
-			pglimit.Request{Key: "org:7", Limit: pglimit.PerSecond(100)},
+			pglimit.Request{Key: "user:42", Tokens: 1},
+			pglimit.Request{Key: "user:42", Limiter: "api/day", Limit: pglimit.Every(24 * time.Hour).WithBurst(3), Tokens: 1},
+			pglimit.Request{Key: "org:7", Limit: pglimit.PerSecond(100), Tokens: 1},
 		)
 		switch {
 		case err != nil:

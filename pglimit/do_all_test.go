@@ -83,7 +83,7 @@ func TestDoAllCompletesItsRequests(t *testing.T) {
 		s := newGrouping()
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Durability = off, pglimit.Durable })
 		day := pglimit.PerHour(24)
-		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "a", Limiter: "api/day", Limit: day, Tokens: 3}, pglimit.Request{Key: "b", Tokens: 2, Unit: 2})
+		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "a", Limiter: "api/day", Limit: day, Tokens: 3}, pglimit.Request{Key: "b", Tokens: 2, Unit: 2})
 		if err != nil || !g.Allowed || g.RetryAfter != 0 || g.Denied != (pglimit.Decision{}) || len(g.Decisions) != 3 {
 			t.Fatalf("%+v, %v", g, err)
 		}
@@ -106,7 +106,7 @@ func TestDoAllSaysWhoDenied(t *testing.T) {
 	s := newGrouping()
 	s.answer = denies(time.Second, time.Minute, 0)
 	limiter := newLimiter(t, s, nil)
-	g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "org"}, pglimit.Request{Key: "all"})
+	g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "org", Tokens: 1}, pglimit.Request{Key: "all", Tokens: 1})
 	if err != nil || g.Allowed || g.RetryAfter != time.Minute || g.Denied.Key != "org" || g.Denied.Limiter != "api" || g.Decisions[0].RetryAfter != time.Second || !g.Decisions[2].Allowed {
 		t.Errorf("%+v, %v", g, err)
 	}
@@ -129,17 +129,18 @@ func TestBadGroupsAreErrors(t *testing.T) {
 	for says, requests := range map[string][]pglimit.Request{
 		"DoAll of 0 requests: a group has 1 to 1000":                                     nil,
 		"DoAll of 1001 requests":                                                         make([]pglimit.Request, 1001),
-		"request 1: pglimit: Request.Key is empty":                                       {{Key: "a"}, {}},
-		`Request.Key "a" is asked for twice: ask once, for the Tokens of both (1 and 2)`: {{Key: "a"}, {Key: "b"}, {Key: "a", Tokens: 2}},
-		`give one of them another Request.Limiter, such as "api/day"`:                    {{Key: "a"}, {Key: "a", Limit: day}},
-		"Request.Unit is 1: leave it out":                                                {{Key: "a", Unit: 1}},
+		"request 1: pglimit: Request.Key is empty":                                       {{Key: "a", Tokens: 1}, {Tokens: 1}},
+		`Request.Key "a" is asked for twice: ask once, for the Tokens of both (1 and 2)`: {{Key: "a", Tokens: 1}, {Key: "b", Tokens: 1}, {Key: "a", Tokens: 2}},
+		`give one of them another Request.Limiter, such as "api/day"`:                    {{Key: "a", Tokens: 1}, {Key: "a", Limit: day, Tokens: 1}},
+		"request 1: pglimit: Request.Tokens is 0: it must be at least 1":                 {{Key: "a", Tokens: 1}, {Key: "b", Unit: 1}},
+		"Request.Unit is 1: leave it out":                                                {{Key: "a", Tokens: 2, Unit: 1}},
 		"Request.Unit is 2: leave it out":                                                {{Key: "a", Tokens: 4, Unit: 2}},
-		"Request.Ahead is 1s: a group takes only tokens that are there":                  {{Key: "a", Ahead: time.Second}},
-		`Request.ID is "x": a request of a group cannot have one`:                        {{Key: "a", ID: "x"}},
+		"Request.Ahead is 1s: a group takes only tokens that are there":                  {{Key: "a", Tokens: 1, Ahead: time.Second}},
+		`Request.ID is "x": a request of a group cannot have one`:                        {{Key: "a", Tokens: 1, ID: "x"}},
 		"Request.Tokens is 21: more than the burst of 20":                                {{Key: "a", Tokens: 21}},
 		"Request.Tokens is -1: it must not be negative":                                  {{Key: "a", Tokens: -1}},
-		"Limit.Burst is 99":                                                              {{Key: "a", Limit: day.WithBurst(99)}},
-		"Limit.Period is -1ns":                                                           {{Key: "a", Limit: pglimit.Limit{Tokens: 1, Period: -1, Burst: 1}}},
+		"Limit.Burst is 99":                                                              {{Key: "a", Tokens: 1, Limit: day.WithBurst(99)}},
+		"Limit.Period is -1ns":                                                           {{Key: "a", Tokens: 1, Limit: pglimit.Limit{Tokens: 1, Period: -1, Burst: 1}}},
 	} {
 		if g, err := limiter.DoAll(t.Context(), requests...); err == nil || !strings.Contains(err.Error(), says) || g.Allowed {
 			t.Errorf("%.500s: %v: want %q", fmt.Sprint(requests), err, says)
@@ -148,7 +149,7 @@ func TestBadGroupsAreErrors(t *testing.T) {
 	if len(s.asked) > 0 {
 		t.Errorf("asked %q", s.asked)
 	}
-	if _, err := newLimiter(t, &fake{}, nil).DoAll(t.Context(), pglimit.Request{Key: "a"}); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := newLimiter(t, &fake{}, nil).DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
 }
@@ -165,7 +166,7 @@ func TestTheMemoryDeniesGroups(t *testing.T) {
 			t.Helper()
 			var requests []pglimit.Request
 			for _, key := range keys {
-				requests = append(requests, pglimit.Request{Key: key})
+				requests = append(requests, pglimit.Request{Key: key, Tokens: 1})
 			}
 			g, err := limiter.DoAll(t.Context(), requests...)
 			if err != nil {
@@ -193,7 +194,7 @@ func TestTheMemoryDeniesGroups(t *testing.T) {
 			t.Errorf("%+v, asked %q", stats, s.asked)
 		}
 		// Another limiter's bucket of the same key is another bucket.
-		if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "empty", Limiter: "other"}); err != nil || !g.Allowed {
+		if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "empty", Limiter: "other", Tokens: 1}); err != nil || !g.Allowed {
 			t.Errorf("%+v, %v", g, err)
 		}
 		later(time.Second)
@@ -222,7 +223,7 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 		s := newGrouping()
 		s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { return nil, away }
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.OnError = test.onError })
-		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "b", Tokens: 2})
+		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 2})
 		if err != nil || g.Allowed != test.allowed || g.RetryAfter != test.after || g.Decisions[0].Source != pglimit.FromFallback {
 			t.Errorf("%s: %+v, %v", name, g, err)
 		}
@@ -237,7 +238,7 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 	}
 	s := newGrouping()
 	s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { return nil, away }
-	if _, err := newLimiter(t, s, nil).DoAll(t.Context(), pglimit.Request{Key: "a"}); !errors.Is(err, away) {
+	if _, err := newLimiter(t, s, nil).DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}); !errors.Is(err, away) {
 		t.Error(err)
 	}
 	refuses := newLimiter(t, s, func(c *pglimit.Config) {
@@ -245,7 +246,7 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 			return pglimit.Decision{}, errNothing
 		}
 	})
-	if _, err := refuses.DoAll(t.Context(), pglimit.Request{Key: "a"}); !errors.Is(err, errNothing) {
+	if _, err := refuses.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}); !errors.Is(err, errNothing) {
 		t.Error(err)
 	}
 }
@@ -267,7 +268,7 @@ func TestFailLocalTakesNoPartOfAGroup(t *testing.T) {
 	for i := range allowed {
 		work.Go(func() {
 			for range 100 {
-				g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "plenty"}, pglimit.Request{Key: "few", Limit: slow.WithBurst(50)})
+				g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "plenty", Tokens: 1}, pglimit.Request{Key: "few", Limit: slow.WithBurst(50), Tokens: 1})
 				if err != nil {
 					t.Error(err)
 				}
@@ -306,18 +307,18 @@ func TestNonsenseAboutAGroupIsAnError(t *testing.T) {
 	} {
 		s := newGrouping()
 		s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { return decisions, nil }
-		if g, err := newLimiter(t, s, nil).DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "b"}); err == nil {
+		if g, err := newLimiter(t, s, nil).DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1}); err == nil {
 			t.Errorf("%s: %+v", name, g)
 		}
 	}
 	s := newGrouping()
 	s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { panic("nonsense") }
 	limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off = false })
-	if _, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}); err == nil || !strings.Contains(err.Error(), "panicked: nonsense") {
+	if _, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}); err == nil || !strings.Contains(err.Error(), "panicked: nonsense") {
 		t.Error(err)
 	}
 	s.answer = nil
-	if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}); err != nil || !g.Allowed {
+	if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}); err != nil || !g.Allowed {
 		t.Errorf("%+v, %v", g, err)
 	}
 }
@@ -333,7 +334,7 @@ func TestAGroupWaitsAsOneCaller(t *testing.T) {
 				return nil, ctx.Err()
 			}
 			limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Timeout, c.MaxWaiting = off, time.Second, 1 })
-			group := []pglimit.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}}
+			group := []pglimit.Request{{Key: "a", Tokens: 1}, {Key: "b", Tokens: 1}, {Key: "c", Tokens: 1}}
 			failed := make(chan error, 1)
 			go func() {
 				_, err := limiter.DoAll(t.Context(), group...)
@@ -371,7 +372,7 @@ func TestAGroupThatNobodyWaitsForIsGivenBack(t *testing.T) {
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Memory.Off = false, false })
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if _, err := limiter.DoAll(ctx, pglimit.Request{Key: "a"}, pglimit.Request{Key: "b", Tokens: 4}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := limiter.DoAll(ctx, pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 4}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		later(2 * time.Second)
@@ -381,7 +382,7 @@ func TestAGroupThatNobodyWaitsForIsGivenBack(t *testing.T) {
 		if stats := limiter.Stats(); stats.GivenBack != 5 || stats.LostTokens != 0 {
 			t.Errorf("%+v", stats)
 		}
-		if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a"}, pglimit.Request{Key: "b", Tokens: 4}); err != nil || !g.Allowed {
+		if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 4}); err != nil || !g.Allowed {
 			t.Errorf("%+v, %v", g, err)
 		}
 	})

@@ -27,8 +27,8 @@ func TestFailLocalOnAFlappingServer(t *testing.T) {
 			limiters = append(limiters, limiter)
 		}
 		granted := make(map[pglimit.Source]int64)
-		for n := range int64(length / time.Millisecond) {
-			if memory.Fail(nil); n%100 < 50 {
+		for n := range int64(length / (5 * time.Millisecond)) {
+			if memory.Fail(nil); n%20 < 10 {
 				memory.Fail(pglimit.ErrUnavailable)
 			}
 			for _, limiter := range limiters {
@@ -38,7 +38,7 @@ func TestFailLocalOnAFlappingServer(t *testing.T) {
 				}
 				granted[d.Source] += d.Granted
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(5 * time.Millisecond)
 		}
 		most := limit.Burst + int64(length.Seconds())*limit.Tokens
 		for _, source := range []pglimit.Source{pglimit.FromDatabase, pglimit.FromFallback} {

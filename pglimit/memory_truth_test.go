@@ -47,7 +47,7 @@ func (d *distant) take(_ context.Context, requests []pglimit.Request) ([]pglimit
 // and what is said to be in the bucket is there.
 func TestTheMemoryOfADenialTellsTheTruth(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(200) {
+	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			limit := pglimit.Limit{Tokens: 1, Period: time.Duration(1 + random.Int64N(int64(100*time.Millisecond))), Burst: 1 + random.Int64N(20)}

@@ -22,6 +22,9 @@ var ErrNotCharged = errors.New("pglimit: not all was charged")
 // again if it has an ID: it would be granted without a charge. If the decision granted fewer
 // tokens, or none, or was made FromFallback, the error is a [*RequestError].
 //
+// The tokens go back also if ctx ends, or has ended, because the client of the request has gone: the call goes
+// on for as long as [Config].Timeout allows, and with NoTimeout for a second.
+//
 // Do not refund what was granted in a transaction (InTx) that was rolled back: nothing was taken, and the
 // bucket would get back tokens that others used. If the bucket has taken under another limit since
 // the decision, it gets nothing back; if under the first limit again after that, perhaps tokens that had flowed
@@ -51,7 +54,7 @@ func (l *Limiter) Refund(ctx context.Context, decision Decision, n int64) error 
 // parts of a burst at most. (Do not Settle again.)
 //
 // Settle a decision once, and do not Refund it too: the returned one has no Limiter and Key any more,
-// so that neither can be done by mistake. To charge more, the strategy must know Ahead.
+// so that neither can be done by mistake. As Refund, it goes on if ctx ends. To charge more, the strategy must know Ahead.
 // OnError is not called.
 func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, others ...Decision) (Decision, error) {
 	if actual < 0 {
@@ -85,6 +88,8 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 	if err := l.refund(ctx, refunds); err != nil {
 		return Decision{}, err
 	}
+	ctx, cancel := l.outlasting(ctx)
+	defer cancel()
 	l.ask(ctx, units)
 	least := 0
 	for i := range settled {
@@ -139,11 +144,13 @@ func refundOf(r Request, d Decision, n int64) Refund {
 	return Refund{Request: r, At: d.At, Delay: d.Delay}
 }
 
-// refund makes the round trip within the time limit.
+// refund makes the round trip within the time limit, also for a caller who has left.
 func (l *Limiter) refund(ctx context.Context, refunds []Refund) error {
 	if len(refunds) == 0 {
 		return nil
 	}
+	ctx, cancel := l.outlasting(ctx)
+	defer cancel()
 	err := l.asCaller(ctx, 1, func(ctx context.Context) error { return l.giveBack(ctx, refunds) })
 	if err != nil {
 		return fmt.Errorf("pglimit: refund of %q: %w", refunds[0].Key, err)

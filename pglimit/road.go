@@ -6,8 +6,10 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -143,6 +145,14 @@ func (l *Limiter) timed(ctx context.Context) (context.Context, context.CancelFun
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, l.timeout)
+}
+
+// outlasting is ctx for a call that must not be lost when its caller leaves: it goes on after ctx has ended, for as
+// long as a decision may take, or for a second.
+func (l *Limiter) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(max(wait.SettleTime, l.timeout), cancel) })
+	return longer, func() { stop(); cancel() }
 }
 
 // late returns err as a timeoutError if the time limit ended the call. err alone may not show

@@ -250,6 +250,96 @@ func TestSettle(t *testing.T) {
 	})
 }
 
+// slowly is a strategy that takes its time once it is told to.
+type slowly struct {
+	*reserving
+	lasts time.Duration
+}
+
+func (s *slowly) wait(ctx context.Context) error {
+	select {
+	case <-time.After(s.lasts):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *slowly) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	if err := s.wait(ctx); err != nil {
+		return nil, err
+	}
+	return s.reserving.Take(ctx, session, requests)
+}
+
+func (s *slowly) GiveBack(ctx context.Context, session pglimit.Session, refunds []pglimit.Refund) error {
+	if err := s.wait(ctx); err != nil {
+		return err
+	}
+	return s.reserving.GiveBack(ctx, session, refunds)
+}
+
+// What was granted is given back and settled also when the caller leaves meanwhile, or has left, and it does not wait for ever.
+func TestWhoHasLeftSettlesAllTheSame(t *testing.T) {
+	t.Parallel()
+	for name, settle := range map[string]func(ctx context.Context, l *pglimit.Limiter, d pglimit.Decision, r *pglimit.Reservation) error{
+		"Refund": func(ctx context.Context, l *pglimit.Limiter, d pglimit.Decision, _ *pglimit.Reservation) error {
+			return l.Refund(ctx, d, 2)
+		},
+		"Settle for less": func(ctx context.Context, l *pglimit.Limiter, d pglimit.Decision, _ *pglimit.Reservation) error {
+			_, err := l.Settle(ctx, d, 3)
+			return err
+		},
+		"Settle for more": func(ctx context.Context, l *pglimit.Limiter, d pglimit.Decision, _ *pglimit.Reservation) error {
+			_, err := l.Settle(ctx, d, 7)
+			return err
+		},
+		"Cancel": func(ctx context.Context, _ *pglimit.Limiter, _ pglimit.Decision, r *pglimit.Reservation) error {
+			return r.Cancel(ctx)
+		},
+	} {
+		for leaves, lasts := range map[time.Duration]time.Duration{0: 0, ms: 900 * ms, 2 * ms: time.Hour} {
+			for _, timeout := range []time.Duration{3 * time.Second, pglimit.NoTimeout} {
+				t.Run(fmt.Sprintf("%s, which takes %v, Timeout %v", name, lasts, timeout), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						s := &slowly{reserving: newReserving()}
+						limiter := costly(t, s, func(c *pglimit.Config) { c.Timeout = timeout })
+						granted := allowN(t, limiter, 5)
+						reserved, err := limiter.ReserveN(t.Context(), "k", 2)
+						if err != nil {
+							t.Fatal(err)
+						}
+						s.lasts = lasts
+						ctx, leave := context.WithCancel(t.Context())
+						if leaves == 0 {
+							leave()
+						}
+						time.AfterFunc(leaves, leave)
+						began := time.Now()
+						err = settle(ctx, limiter, granted, reserved)
+						took := time.Since(began)
+						if lasts == time.Hour {
+							if longest := max(timeout, time.Second+leaves); err == nil || took != longest {
+								t.Errorf("%v after %v, want an error after %v", err, took, longest)
+							}
+							later(time.Second) // the call that nobody waits for ends too
+							return
+						}
+						want := int64(5000) // of seven tokens
+						if name == "Settle for more" {
+							want = 9000 - took.Milliseconds()
+						}
+						if owed := s.owes("k", limiter.Limit()); err != nil || owed != want {
+							t.Errorf("%v; %d thousandths of a token are owed, want %d", err, owed, want)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
 func ExampleLimiter_Refund() {
 	ctx := context.Background()
 	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{ // in production: pglimit.New(pool, strategies.TokenBucket{}, …)

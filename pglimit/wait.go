@@ -133,13 +133,11 @@ func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *queue.Waiter
 	}
 	var caller wait.Caller[Request, answer]
 	caller.Begin(r)
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(max(wait.SettleTime, l.timeout), cancel) }) // sooner, it would not be known what it took
+	longer, cancel := l.outlasting(ctx) // or it would not be known what it took
 	l.queue.Stay(1)
 	go func() {
 		defer l.queue.Leave(1)
 		defer cancel()
-		defer stop()
 		u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1)}
 		l.ask(longer, []*unit{u})
 		d := u.Decisions[0]

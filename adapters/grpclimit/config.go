@@ -46,7 +46,7 @@ type Config struct {
 
 	// Requests asks for several limits, all or nothing: see [pglimit.Limiter.DoAll]. The key is
 	// that of Key. Each of the requests must have a Key; Tokens that are left out are the Cost,
-	// negative ones are an error, and a Limiter and Limit that are left out are the Limiter's own.
+	// never a peek; negative ones are an error. A Limiter and Limit that are left out are the Limiter's own.
 	// The strategy must be one that knows groups, such as strategies.TokenBucket{}, and the Limiter without a
 	// Block. Nil: one limit. With Requests, Limit must be nil.
 	//
@@ -63,7 +63,7 @@ type Config struct {
 
 	// Refund says, after a call ended with the code, whether its tokens are given back:
 	// [OnFailure], [OnSuccess], [OnCodes], or a function of yours. See [Failed] for handlers that answer
-	// failures with OK, and [Decision] for handlers that give back themselves. Messages that PerMessage
+	// failures with OK, and [Settle] for handlers that know what a call cost: then Refund is not asked. Messages that PerMessage
 	// charged stay charged. A call whose handler panicked has the code Internal. The strategy must
 	// be a [pglimit.GiveBacker]. Nil: all calls count.
 	//

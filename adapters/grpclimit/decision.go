@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"context"
+	"fmt"
 
 	"google.golang.org/grpc"
 
@@ -11,23 +12,31 @@ import (
 
 // Decision returns the decision that let a call through, from the context of its handler: that of the nearest
 // interceptor, and with [Config].Requests the first. ok is false if there is none, because the call was
-// skipped. A handler can give tokens back by it, or charge what the call really cost:
-//
-//	d, _ := grpclimit.Decision(ctx)
-//	_, err := limiter.Settle(context.WithoutCancel(ctx), d, tokens) // also if the client has gone
-//
-// Do one of them, once, and not together with a [Config].Refund that gives back for the same call: its tokens
-// would come back twice. What Config.OnError of the Limiter let through (Source is [pglimit.FromFallback]) was
-// not taken: there Settle and Refund return an error. Of a stream, the decision is that of its opening.
+// skipped. A handler can tell its client what is left, for instance. To charge what the call really cost, use [Settle]. Give
+// nothing back by the decision, with Settle or Refund of the Limiter, where [Config].Refund may do so too: the tokens
+// would come back twice. Of a stream, the decision is that of its opening.
 func Decision(ctx context.Context) (d pglimit.Decision, ok bool) { return passed.Decision(ctx) }
 
 // Decisions returns those of all limits that let a call through, from the context of its handler: of interceptors in
 // a chain the first one's first, and of [Config].Requests in their order. Each names its Limiter and Key. Nil if there
-// are none. If the call cost the same of each, one round trip settles all of them:
-//
-//	ds := grpclimit.Decisions(ctx)
-//	_, err := limiter.Settle(ctx, ds[0], tokens, ds[1:]...)
+// are none.
 func Decisions(ctx context.Context) []pglimit.Decision { return passed.Decisions(ctx) }
+
+// Settle charges what the call really cost in place of its Cost, of every limit of the nearest interceptor, in one round
+// trip: see [pglimit.Limiter.Settle]. An actual cost of 0 gives everything back. It works also when the client has gone:
+//
+//	charged, err := grpclimit.Settle(ctx, tokens)
+//
+// Call it once, in the context of the handler and before that returns. [Config].Refund is not asked then, whatever the error is. Of
+// a stream, it settles the opening. If the call was not limited, or Config.OnError of the Limiter let it through, it does
+// nothing: there is nothing to settle.
+func Settle(ctx context.Context, actual int64) (charged pglimit.Decision, err error) {
+	charged, err = passed.Settle(ctx, actual)
+	if err != nil {
+		err = fmt.Errorf("grpclimit: %w", err)
+	}
+	return charged, err
+}
 
 // Failed says, in the context of the handler, that the call failed, although it ends with OK: [OnSuccess] keeps its
 // tokens, and [OnFailure] gives them back. It is for a login, say, whose answer has a field that says no. Call it

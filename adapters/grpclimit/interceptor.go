@@ -50,7 +50,7 @@ func (i *Interceptor) Unary(ctx context.Context, request any, info *grpc.UnarySe
 	if err != nil {
 		return nil, err
 	}
-	ctx = passed.With(ctx, taken)
+	ctx = passed.With(ctx, i.limiter, taken)
 	err = i.pass(ctx, call, taken, func() (err error) {
 		response, err = handler(ctx, request)
 		return err
@@ -69,7 +69,7 @@ func (i *Interceptor) Stream(server any, stream grpc.ServerStream, info *grpc.St
 	if err != nil {
 		return err
 	}
-	ctx = passed.With(ctx, taken)
+	ctx = passed.With(ctx, i.limiter, taken)
 	stream = &limited{stream, ctx}
 	if i.config.PerMessage && info.IsClientStream {
 		stream = &messages{ServerStream: stream, interceptor: i, method: info.FullMethod}

@@ -183,7 +183,7 @@ type okError struct{}
 func (okError) Error() string              { return "all is well" }
 func (okError) GRPCStatus() *status.Status { return status.New(codes.OK, "") }
 
-// A handler charges what the call cost, of a unary call and of a stream, by the decisions in its context. Tokens that
+// A handler charges what the call cost, of a unary call and of a stream, once, and then Refund is not asked. Tokens that
 // Requests leaves out are the Cost, and its slice is not written to.
 func TestAHandlerSettles(t *testing.T) {
 	t.Parallel()
@@ -196,14 +196,22 @@ func TestAHandlerSettles(t *testing.T) {
 			t.Errorf("%+v; %+v", nearest, all)
 			return nil
 		}
-		_, err := limiter.Settle(context.WithoutCancel(ctx), all[0], 10, all[1])
-		return err
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		if charged, err := grpclimit.Settle(gone, 10); err != nil || charged.Granted != 10 {
+			t.Errorf("%+v, %v", charged, err)
+		}
+		if charged, err := grpclimit.Settle(ctx, 1); err == nil || !strings.Contains(err.Error(), "settled before") {
+			t.Errorf("again: %+v, %v", charged, err)
+		}
+		return nil
 	}
 	client := serve(t, limiter, grpclimit.Config{
 		Key:        anybody,
 		Cost:       func(context.Context, grpclimit.Call) int64 { return 30 },
 		Requests:   func(context.Context, grpclimit.Call, string) []pglimit.Request { return shared },
 		Skip:       grpclimit.Methods("grpc.testing.TestService/UnaryCall"),
+		Refund:     func(context.Context, grpclimit.Call, codes.Code) bool { return true },
 		PerMessage: true,
 	}, &service{answer: settle})
 	wantCode(t, client, codes.OK)
@@ -217,6 +225,9 @@ func TestAHandlerSettles(t *testing.T) {
 	}
 	if d, ok := grpclimit.Decision(t.Context()); ok || grpclimit.Decisions(t.Context()) != nil {
 		t.Errorf("without a limit: %+v", d)
+	}
+	if charged, err := grpclimit.Settle(t.Context(), 1); err != nil || charged.Granted != 0 {
+		t.Errorf("without a limit: %+v, %v", charged, err)
 	}
 }
 

@@ -25,7 +25,7 @@ func (i *Interceptor) pass(ctx context.Context, call Call, taken []pglimit.Decis
 		if gone := ctx.Err(); gone != nil && code != codes.OK { // the handler failed of that, with any code
 			code = codeOf(gone)
 		}
-		if i.config.Refund(ctx, call, code) {
+		if !passed.Settled(ctx) && i.config.Refund(ctx, call, code) {
 			i.giveBack(ctx, call, taken)
 		}
 	}()

@@ -141,18 +141,41 @@ func TestRefundAfterAPanic(t *testing.T) {
 	_, _ = limits.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: emptyCall}, func(context.Context, any) (any, error) { panic("a fault") })
 }
 
-func TestRefundThatFailsIsLogged(t *testing.T) {
+// givingUp is a strategy that gives back as long as its context does not end, and not for limiter "first".
+type givingUp struct{ *pglimittest.Strategy }
+
+func (g givingUp) GiveBack(ctx context.Context, session pglimit.Session, refunds []pglimit.Refund) error {
+	if ctx.Err() != nil || refunds[0].Limiter == "first" {
+		return errors.Join(pglimit.ErrUnavailable, ctx.Err())
+	}
+	return g.Strategy.GiveBack(ctx, session, refunds)
+}
+
+// A refund outlives the call's context. One that fails is logged, and stops neither the others nor the answer.
+func TestEachRefundIsByItself(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	memory := pglimittest.Memory()
-	client := serve(t, newLimiter(t, memory, perHour(5)), grpclimit.Config{
-		Key: anybody, Refund: grpclimit.OnSuccess, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-	}, &service{answer: func(context.Context) error {
-		memory.Fail(pglimit.ErrUnavailable)
-		return nil
-	}})
-	wantCode(t, client, codes.OK) // the client's answer is not to blame
-	if !strings.Contains(log.String(), "tokens not given back") || !strings.Contains(log.String(), emptyCall) {
-		t.Errorf("the log says %q", log.String())
+	limiter, err := pglimittest.New(givingUp{pglimittest.Memory()}, pglimit.Config{Name: "api", Limit: pglimit.PerHour(1)})
+	if err != nil {
+		t.Fatal(err)
 	}
+	limits, err := grpclimit.New(limiter, grpclimit.Config{
+		Key: anybody, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Refund: func(context.Context, grpclimit.Call, codes.Code) bool { return true },
+		Requests: func(_ context.Context, _ grpclimit.Call, key string) []pglimit.Request {
+			return []pglimit.Request{{Limiter: "first", Key: key}, {Key: key}}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	_, err = limits.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: emptyCall}, func(context.Context, any) (any, error) {
+		leave()
+		return nil, nil
+	})
+	if text := log.String(); err != nil || strings.Count(text, "tokens not given back") != 1 || !strings.Contains(text, emptyCall) || strings.Contains(text, "canceled") {
+		t.Errorf("%v, and the log says %s", err, text)
+	}
+	wantLeft(t, limiter, "anybody", 1)
 }

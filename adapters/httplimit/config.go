@@ -31,7 +31,7 @@ type Config struct {
 
 	// Requests asks for several limits, all or nothing: see [pglimit.Limiter.DoAll]. The key is
 	// that of Key. Each of the requests must have a Key; Tokens that are left out are the Cost,
-	// negative ones are an error, and a Limiter and Limit that are left out are the Limiter's own.
+	// never a peek; negative ones are an error. A Limiter and Limit that are left out are the Limiter's own.
 	// The strategy must be one that knows groups, such as strategies.TokenBucket{}, and the Limiter without a
 	// Block. Nil: one limit. With Requests, Limit must be nil.
 	//
@@ -42,7 +42,7 @@ type Config struct {
 
 	// Refund says, after a request was answered with the status, whether its tokens are given back:
 	// [OnFailure], [OnServerError], [OnSuccess], or a function of yours. See [Failed] for handlers that answer
-	// failures with 200, and [Decision] for handlers that give back themselves. A request that
+	// failures with 200, and [Settle] for handlers that know what a request cost: then Refund is not asked. A request that
 	// panicked has the status that was sent before, or 500 if none was, a connection that was
 	// hijacked 101. The strategy must be a [pglimit.GiveBacker]. Nil: all requests count.
 	//

@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/pglimit/ratelimit/adapters/internal/passed"
 	"github.com/pglimit/ratelimit/pglimit"
@@ -9,23 +10,31 @@ import (
 
 // Decision returns the decision that let a request through, from the context of the request: that of the nearest
 // middleware around the handler, and with [Config].Requests the first. ok is false if there is none, because
-// the request was skipped. A handler can give tokens back by it, or charge what the request really cost:
-//
-//	d, _ := httplimit.Decision(r.Context())
-//	_, err := limiter.Settle(context.WithoutCancel(r.Context()), d, tokens) // also if the client has gone
-//
-// Do one of them, once, and not together with a [Config].Refund that gives back for the same request: its
-// tokens would come back twice. What Config.OnError of the Limiter let through (Source is
-// [pglimit.FromFallback]) was not taken: there Settle and Refund return an error.
+// the request was skipped. A handler can tell its client what is left, for instance. To charge what the request really
+// cost, use [Settle]. Give nothing back by the decision, with Settle or Refund of the Limiter, where [Config].Refund may do so
+// too: the tokens would come back twice.
 func Decision(ctx context.Context) (d pglimit.Decision, ok bool) { return passed.Decision(ctx) }
 
 // Decisions returns those of all limits that let a request through, from the context of the request: of nested
 // middlewares the outermost first, and of [Config].Requests in their order. Each names its Limiter and Key. Nil if
-// there are none. If the request cost the same of each, one round trip settles all of them:
-//
-//	ds := httplimit.Decisions(r.Context())
-//	_, err := limiter.Settle(ctx, ds[0], tokens, ds[1:]...)
+// there are none.
 func Decisions(ctx context.Context) []pglimit.Decision { return passed.Decisions(ctx) }
+
+// Settle charges what the request really cost in place of its Cost, of every limit of the nearest middleware around the
+// handler, in one round trip: see [pglimit.Limiter.Settle]. An actual cost of 0 gives everything back. It works also when
+// the client has gone:
+//
+//	charged, err := httplimit.Settle(r.Context(), tokens)
+//
+// Call it once, and before the handler returns. [Config].Refund is not asked then, whatever the error is. If the request was not
+// limited, or Config.OnError of the Limiter let it through, it does nothing: there is nothing to settle.
+func Settle(ctx context.Context, actual int64) (charged pglimit.Decision, err error) {
+	charged, err = passed.Settle(ctx, actual)
+	if err != nil {
+		err = fmt.Errorf("httplimit: %w", err)
+	}
+	return charged, err
+}
 
 // Failed says, in the context of the request, that it failed, whatever status it is answered with: [OnSuccess] keeps
 // its tokens, and [OnFailure] gives them back. It is for a login form, say, that is shown again with 200:

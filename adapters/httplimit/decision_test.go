@@ -2,9 +2,11 @@ package httplimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/pglimit/ratelimit/adapters/httplimit"
@@ -30,7 +32,7 @@ func TestAHandlerSettles(t *testing.T) {
 			t.Errorf("%+v; %+v", nearest, all)
 			return
 		}
-		charged, err := limiter.Settle(context.WithoutCancel(r.Context()), all[1], 20, all[2])
+		charged, err := httplimit.Settle(r.Context(), 20)
 		_, _ = fmt.Fprint(w, charged.Granted, err)
 		all[1].Key = "another" // the caller's own
 		if again, _ := httplimit.Decision(r.Context()); again != nearest {
@@ -50,6 +52,66 @@ func TestAHandlerSettles(t *testing.T) {
 	}
 }
 
+// Whatever Refund says, a request that its handler has settled is not given back again: also if it panics, and also if
+// what the handler asked was nonsense. A limit outside gives back its own.
+func TestASettledRequestIsNotRefunded(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		settle func(ctx context.Context) error
+		want   int64 // left of ten
+	}{
+		"nothing": {func(context.Context) error { return nil }, 10},
+		"less": {func(ctx context.Context) error {
+			_, err := httplimit.Settle(ctx, 3)
+			return err
+		}, 7},
+		"more, and the client has gone": {func(ctx context.Context) error {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			_, err := httplimit.Settle(ctx, 6)
+			return err
+		}, 4},
+		"twice": {func(ctx context.Context) error {
+			_, err := httplimit.Settle(ctx, 3)
+			if _, again := httplimit.Settle(ctx, 3); again == nil || !strings.Contains(again.Error(), "settled before") {
+				t.Error(again)
+			}
+			return err
+		}, 7},
+		"less than nothing": {func(ctx context.Context) error {
+			if _, err := httplimit.Settle(ctx, -1); !errors.As(err, new(*pglimit.RequestError)) {
+				return fmt.Errorf("it is no error: %w", err)
+			}
+			return nil
+		}, 5},
+	} {
+		for _, panics := range []bool{false, true} {
+			memory := pglimittest.Memory()
+			outer := newLimiter(t, memory, pglimit.Config{Name: "address", Limit: pglimit.PerHour(10)})
+			limiter := newLimiter(t, memory, pglimit.Config{Name: "api", Limit: pglimit.PerHour(10)})
+			config := everybody
+			config.Refund = func(*http.Request, int) bool { return true }
+			inner := config
+			inner.Cost = func(*http.Request) int64 { return 5 }
+			handler := httplimit.New(outer, config)(httplimit.New(limiter, inner)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if err := test.settle(r.Context()); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				if panics {
+					panic(http.ErrAbortHandler)
+				}
+			})))
+			func() {
+				defer func() { _ = recover() }()
+				handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+			}()
+			if n, outside := left(t, limiter), left(t, outer); n != test.want || outside != 10 {
+				t.Errorf("%s, panics %v: %d left, want %d; and %d outside", name, panics, n, test.want, outside)
+			}
+		}
+	}
+}
+
 // A request that was skipped has no decision, one that a fallback let through has that.
 func TestDecisionsOfOtherRequests(t *testing.T) {
 	t.Parallel()
@@ -59,10 +121,11 @@ func TestDecisionsOfOtherRequests(t *testing.T) {
 	limiter := newLimiter(t, memory, pglimit.Config{Limit: pglimit.PerHour(5), OnError: pglimit.FailOpen})
 	handler := httplimit.New(limiter, config)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		d, ok := httplimit.Decision(r.Context())
-		seen = fmt.Sprint(ok, d.Source, len(httplimit.Decisions(r.Context())))
+		charged, err := httplimit.Settle(r.Context(), 3) // nothing was taken
+		seen = fmt.Sprint(ok, d.Source, len(httplimit.Decisions(r.Context())), charged.Granted, err)
 	}))
 	memory.Fail(pglimit.ErrUnavailable)
-	for path, want := range map[string]string{"/skipped": "false database 0", "/": "true fallback 1"} {
+	for path, want := range map[string]string{"/skipped": "false database 0 0 <nil>", "/": "true fallback 1 0 <nil>"} {
 		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, http.NoBody))
 		if seen != want {
 			t.Errorf("%s: %s, want %s", path, seen, want)

@@ -1,7 +1,6 @@
 package httplimit_test
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/pglimit/ratelimit/adapters/httplimit"
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
 // The snippets of docs/http.md, each as it stands there.
@@ -103,10 +101,9 @@ func snippetFailed(_ http.ResponseWriter, r *http.Request) {
 	httplimit.Failed(r.Context())
 }
 
-func snippetSettle(r *http.Request, limiter *pglimit.Limiter, tokens int64) error {
-	d, _ := httplimit.Decision(r.Context())
-	_, err := limiter.Settle(context.WithoutCancel(r.Context()), d, tokens) // also if the client has gone
-	return err
+func snippetSettle(r *http.Request, tokens int64) (int64, error) {
+	charged, err := httplimit.Settle(r.Context(), tokens)
+	return charged.Granted, err
 }
 
 func snippetAnswers(limiter *pglimit.Limiter, key httplimit.KeyFunc) func(http.Handler) http.Handler {
@@ -119,27 +116,6 @@ func snippetAnswers(limiter *pglimit.Limiter, key httplimit.KeyFunc) func(http.H
 			http.Error(w, "Sorry.", httplimit.StatusOf(err))
 		},
 	})
-}
-
-func TestMyHandler(t *testing.T) {
-	memory := pglimittest.Memory()
-	limiter, err := pglimittest.New(memory, pglimit.Config{Name: "api", Limit: pglimit.PerMinute(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	handler := newHandler(limiter) // yours
-	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-		if recorder.Code != want {
-			t.Errorf("%d, want %d", recorder.Code, want)
-		}
-	}
-	memory.Advance(time.Minute) // and it passes again
-}
-
-func newHandler(limiter *pglimit.Limiter) http.Handler {
-	return httplimit.New(limiter, everybody)(fine)
 }
 
 // The snippets are valid, and answer.
@@ -163,8 +139,8 @@ func TestTheSnippetsWork(t *testing.T) {
 	}
 	before := left(t, limiter)
 	httplimit.New(limiter, everybody)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if err := snippetSettle(r, limiter, 3); err != nil {
-			t.Error(err)
+		if charged, err := snippetSettle(r, 3); err != nil || charged != 3 {
+			t.Error(charged, err)
 		}
 	})).ServeHTTP(httptest.NewRecorder(), request)
 	if n := left(t, limiter); n != before-3 {

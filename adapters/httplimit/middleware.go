@@ -60,7 +60,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.setFields(w.Header(), a)
 		taken := slices.Clone(a.decisions)
 		a.release()
-		inner := r.WithContext(passed.With(r.Context(), taken))
+		inner := r.WithContext(passed.With(r.Context(), m.limiter, taken))
 		m.pass(w, inner, next, taken)
 		r.Pattern = inner.Pattern // which a mux inside has set, for middlewares outside that name a request by it
 		return

@@ -53,7 +53,7 @@ func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Hand
 			record.sends(http.StatusInternalServerError)
 		}
 		status := record.final()
-		if m.Refund(r, status) {
+		if !passed.Settled(r.Context()) && m.Refund(r, status) {
 			m.giveBack(r, taken)
 		}
 	}()

@@ -56,8 +56,13 @@ func (l *local) start(ctx context.Context) (server *Server, err error) {
 	if l.account, err = unprivileged(); err != nil {
 		return nil, err
 	}
-	if l.dir, err = l.account.tempDir(); err != nil {
-		return nil, err
+	if l.settings["fsync"] == "off" { // what is not on a disk after a crash need not be on one before
+		l.dir = l.account.memoryDir()
+	}
+	if l.dir == "" {
+		if l.dir, err = l.account.tempDir(); err != nil {
+			return nil, err
+		}
 	}
 	if l.guard, err = newGuard(cleanUpLocal, l.dir); err != nil {
 		return nil, err

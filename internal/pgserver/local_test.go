@@ -11,9 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -29,6 +29,54 @@ func newLocal(t *testing.T) *local {
 	return &local{bin: folders[0], freePort: freePort}
 }
 
+// newPrepared is a server yet to be started, for tests of what comes after initdb, which takes longer than all the rest: its initdb
+// copies a cluster that is made once, and lets anybody in.
+func newPrepared(t *testing.T) *local {
+	t.Helper()
+	needsLocal(t)
+	bin, err := prepared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &local{bin: bin, freePort: freePort}
+}
+
+// preparedDir is what prepared has made.
+var preparedDir string
+
+// prepared makes a folder of binaries.
+var prepared = sync.OnceValues(func() (bin string, err error) {
+	installed := findBinaries(context.Background())[0]
+	account, err := unprivileged()
+	if err != nil {
+		return "", err
+	}
+	if preparedDir, err = account.tempDir(); err != nil {
+		return "", err
+	}
+	do := func(sql, program string, args ...string) error {
+		cmd := exec.Command(filepath.Join(installed, program), args...)
+		cmd.Dir, cmd.Stdin = preparedDir, strings.NewReader(sql)
+		joinGroup(cmd, 0)
+		account.runs(cmd)
+		_, err := run(cmd, nil)
+		return err
+	}
+	if err := do("", "initdb", "-D", "data", "-U", superuser, "-A", "trust", "--wal-segsize", "1", "--no-sync"); err != nil {
+		return "", err
+	}
+	if err := do("update pg_database set datistemplate = false;\ndrop database template0;\ndrop database template1;\n", // half of it
+		"postgres", "--single", "-D", "data", superuser); err != nil {
+		return "", err
+	}
+	copies := filepath.Join(preparedDir, "initdb")
+	return preparedDir, errors.Join(
+		os.Symlink(filepath.Join(installed, "postgres"), filepath.Join(preparedDir, "postgres")),
+		os.WriteFile(copies, []byte("#!/bin/sh\nexec cp -R "+preparedDir+"/data \"$2\"\n"), 0o700),
+		account.own(copies),
+	)
+})
+
 // nothingLeft fails the test if a process or a file of the server remains.
 func nothingLeft(t *testing.T, l *local) {
 	t.Helper()
@@ -37,10 +85,11 @@ func nothingLeft(t *testing.T, l *local) {
 	}
 	// What initdb had started is ended with it, but stays in the group until init has seen to it.
 	var err error
-	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); runtime.Gosched() {
+	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); {
 		if err = syscall.Kill(-l.guard.group(), 0); errors.Is(err, syscall.ESRCH) {
 			break
 		}
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between two looks: the kernel tells nobody but a parent
 	}
 	if !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("there are processes in the group of the server (%v)", err)
@@ -64,7 +113,7 @@ func processesIn(dir string) (pids []string) {
 func TestLocalServer(t *testing.T) {
 	t.Parallel()
 	l := newLocal(t)
-	serves(t, Options{From: []Source{Local}}, "from "+l.bin)
+	serves(t, Options{From: []Source{Local}}, "from "+l.bin, true)
 }
 
 func TestStopLeavesNothing(t *testing.T) {
@@ -86,17 +135,16 @@ func TestStopLeavesNothing(t *testing.T) {
 
 func TestCancelledStartLeavesNothing(t *testing.T) {
 	t.Parallel()
-	for _, when := range []string{
-		"creating subdirectories",
-		"running bootstrap script",
-		"Success.",
-		"starting PostgreSQL",
+	for when, l := range map[string]*local{
+		"creating subdirectories":  newLocal(t),
+		"running bootstrap script": newLocal(t),
+		"Success.":                 newLocal(t),
+		"starting PostgreSQL":      newPrepared(t),
 	} {
 		t.Run(when, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			l := newLocal(t)
 			l.log = &listener{words: when, then: cancel}
 			if _, err := l.start(ctx); err == nil {
 				t.Error("it started though it was given up")
@@ -109,7 +157,7 @@ func TestCancelledStartLeavesNothing(t *testing.T) {
 
 func TestFailedStartSaysWhyAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	l := newLocal(t)
+	l := newPrepared(t)
 	l.settings = map[string]string{"max_connections": "many"}
 	_, err := l.start(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "max_connections") {
@@ -120,7 +168,7 @@ func TestFailedStartSaysWhyAndLeavesNothing(t *testing.T) {
 
 func TestPortTakenMeanwhile(t *testing.T) {
 	t.Parallel()
-	l := newLocal(t)
+	l := newPrepared(t)
 	other, err := net.Listen("tcp", loopback+":0")
 	if err != nil {
 		t.Fatal(err)
@@ -148,16 +196,14 @@ func TestPortTakenMeanwhile(t *testing.T) {
 
 func TestSurroundingsHaveNoSay(t *testing.T) {
 	// Not parallel: the environment is changed.
-	t.Setenv("PGDATA", "/nowhere")
-	t.Setenv("PGPORT", "1")
-	t.Setenv("LC_ALL", "xx_YY.UTF-8")
-	l := newLocal(t)
-	s, err := l.start(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"PGDATA", "PGPORT", "LC_MESSAGES", "LC_ALL", "LANG", "LANGUAGE"} {
+		t.Setenv(name, "xx_YY.UTF-8")
 	}
-	if err := s.Stop(); err != nil {
-		t.Error(err)
+	l := &local{bin: "/nowhere"}
+	for _, variable := range l.command(t.Context(), "postgres").Env {
+		if strings.Contains(variable, "xx_YY") {
+			t.Errorf("the server gets %s", variable)
+		}
 	}
 }
 
@@ -165,10 +211,13 @@ func TestSurroundingsHaveNoSay(t *testing.T) {
 // server and is killed.
 func TestMain(m *testing.M) {
 	if os.Getenv("PGSERVER_TEST_CHILD") == "" {
-		os.Exit(m.Run())
+		code := m.Run()
+		if preparedDir != "" {
+			_ = os.RemoveAll(preparedDir)
+		}
+		os.Exit(code)
 	}
-	folders := findBinaries(context.Background())
-	l := &local{bin: folders[0], freePort: freePort}
+	l := &local{bin: os.Getenv("PGSERVER_TEST_BIN"), freePort: freePort}
 	s, err := l.start(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -186,9 +235,8 @@ func TestMain(m *testing.M) {
 // startedByChild starts a server in a process and process group of its own.
 func startedByChild(t *testing.T, that string) (child *exec.Cmd, url, dir string, server int) {
 	t.Helper()
-	needsLocal(t)
 	child = exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), "PGSERVER_TEST_CHILD="+that)
+	child.Env = append(os.Environ(), "PGSERVER_TEST_CHILD="+that, "PGSERVER_TEST_BIN="+newPrepared(t).bin)
 	child.Stderr = os.Stderr
 	joinGroup(child, 0)
 	out, err := child.StdoutPipe()
@@ -248,7 +296,7 @@ func isThere(path string) bool {
 // Ctrl-C goes to the process group of the terminal's foreground.
 func TestCtrlCDoesNotReachTheServer(t *testing.T) {
 	t.Parallel()
-	l := newLocal(t)
+	l := newPrepared(t)
 	s, err := l.start(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -272,16 +320,21 @@ func TestFolderIsOnlyForTheServersUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = os.Remove(dir) }()
-	info, err := os.Stat(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info.Mode().Perm() != 0o700 {
-		t.Errorf("its mode is %v, want 0700", info.Mode())
-	}
-	if a != nil && info.Sys().(*syscall.Stat_t).Uid != a.uid {
-		t.Errorf("it does not belong to %s", a.name)
+	for _, dir := range []string{dir, a.memoryDir()} {
+		if dir == "" {
+			continue // there is no room in memory
+		}
+		defer func() { _ = os.Remove(dir) }()
+		info, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: its mode is %v, want 0700", dir, info.Mode())
+		}
+		if a != nil && info.Sys().(*syscall.Stat_t).Uid != a.uid {
+			t.Errorf("%s does not belong to %s", dir, a.name)
+		}
 	}
 }
 

@@ -34,6 +34,8 @@ func (*account) own(string) error { return nil }
 
 func (*account) tempDir() (string, error) { return os.MkdirTemp("", "pglimit-postgres-") }
 
+func (*account) memoryDir() string { return "" }
+
 func (*account) cacheDir() (string, error) { return os.UserCacheDir() }
 
 func openToAll(string) error { return nil }

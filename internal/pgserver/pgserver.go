@@ -57,7 +57,8 @@ type Options struct {
 	From []Source
 
 	// Settings of the server, as in postgresql.conf: "max_connections": "400". They
-	// must not say where it listens. Nil: Postgres's own defaults, which are durable.
+	// must not say where it listens. Nil: Postgres's own defaults, which are durable. With
+	// fsync off the files of a Local or Embedded server are in memory, if Linux has 2 GiB there.
 	Settings map[string]string
 
 	// Image for Docker. Empty: DefaultImage. It is pulled if it is not there.

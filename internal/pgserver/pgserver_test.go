@@ -4,14 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // needsLocal skips where this machine has no Postgres.
@@ -35,68 +32,10 @@ func needsImage(t *testing.T) string {
 	return image
 }
 
-func connect(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
-// serves starts a server, uses it and stops it.
-func serves(t *testing.T, o Options, describes string) *Server {
-	t.Helper()
-	o.Settings = map[string]string{"max_connections": "42"}
-	s, err := Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Stop() })
-
-	conn := connect(t, s.URL(""))
-	var version, setting string
-	if err := conn.QueryRow(t.Context(), "select current_setting('server_version'), current_setting('max_connections')").Scan(&version, &setting); err != nil {
-		t.Fatal(err)
-	}
-	if setting != "42" {
-		t.Errorf("max_connections is %s, want 42", setting)
-	}
-	want := "PostgreSQL " + strings.Fields(version)[0] + " " + describes + ", a throwaway on 127.0.0.1:"
-	if got := s.Describe(); !strings.HasPrefix(got, want) {
-		t.Errorf("Describe() = %q, want %q and a port", got, want)
-	}
-	if _, err := conn.Exec(t.Context(), `create database "ö /?"`); err != nil {
-		t.Fatal(err)
-	}
-	connect(t, s.URL("ö /?"))
-	u, err := url.Parse(s.URL(""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.User = url.UserPassword(superuser, "guess")
-	if _, err := pgx.Connect(t.Context(), u.String()); err == nil {
-		t.Error("somebody without the password was let in")
-	}
-
-	// With connections open.
-	if err := s.Stop(); err != nil {
-		t.Error(err)
-	}
-	if err := s.Stop(); err != nil {
-		t.Errorf("stopped again: %v", err)
-	}
-	if _, err := pgx.Connect(t.Context(), s.URL("")); err == nil {
-		t.Error("it answers after Stop")
-	}
-	return s
-}
-
 func TestDockerServer(t *testing.T) {
 	t.Parallel()
 	image := needsImage(t)
-	serves(t, Options{From: []Source{Docker}, Image: image}, "in a container of "+image)
+	serves(t, Options{From: []Source{Docker}, Image: image}, "in a container of "+image, true)
 }
 
 func TestNothingOfAContainerIsLeft(t *testing.T) {

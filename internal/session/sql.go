@@ -47,6 +47,11 @@ func OnSQLConn(conn *sql.Conn) rate.Session { return &sqlSession{sender: conn} }
 // InSQLTx is a session in the transaction: a take is charged only if the transaction commits.
 func InSQLTx(tx SQLTx) rate.Session { return &sqlSession{sender: tx, begun: true} }
 
+// Raw calls f with the driver's connection, of one of the connections of OnSQLDB.
+func Raw(on rate.Session, f func(driver any) error) error {
+	return on.(*sqlSession).sender.(*sql.Conn).Raw(f) //nolint:forcetypeassert // see use
+}
+
 type sqlPool struct{ SQLDB }
 
 func (p sqlPool) use(ctx context.Context, f func(rate.Session) error) error {
@@ -58,11 +63,11 @@ func (p sqlPool) use(ctx context.Context, f func(rate.Session) error) error {
 		return err
 	})
 	if err != nil {
-		return sqlErr(ctx, err)
+		return Err(ctx, err)
 	}
 	on := &sqlSession{sender: conn}
 	err = f(on)
-	err = blame(ctx, err, isBroken(err), on.succeeded, sqlAddressOf(conn))
+	err = blame(ctx, err, IsBroken(err), on.succeeded, sqlAddressOf(conn))
 	if useless := errors.As(err, new(*connError)); !on.begun && !on.stuck && !useless {
 		_ = conn.Close()
 		return err
@@ -89,8 +94,8 @@ func sqlAddressOf(conn *sql.Conn) func() string {
 // discard a connection: it is not to be used again.
 func discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }
 
-// isBroken says that the connection cannot be used any more.
-func isBroken(err error) bool {
+// IsBroken says that the connection cannot be used any more.
+func IsBroken(err error) bool {
 	var network net.Error
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) || pgconn.SafeToRetry(err)
 }

@@ -140,7 +140,7 @@ func (s *sqlSession) send(ctx context.Context, statement func() error) error {
 	}
 	ended, err := within(ctx, statement)
 	s.stuck, s.succeeded = s.stuck || !ended, s.succeeded || err == nil
-	return sqlErr(ctx, err)
+	return Err(ctx, err)
 }
 
 // note whether a statement that succeeded has begun or ended a transaction.

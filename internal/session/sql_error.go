@@ -19,9 +19,9 @@ type sqlError struct {
 
 func (e *sqlError) Unwrap() []error { return []error{e.pg, e.error} }
 
-// sqlErr returns an error of a driver's, or of database/sql's, in pgx's terms, with the original
+// Err returns an error of a driver's, or of database/sql's, in pgx's terms, with the original
 // in the chain.
-func sqlErr(ctx context.Context, err error) error {
+func Err(ctx context.Context, err error) error {
 	var pg *pgconn.PgError
 	var theirs interface { // of *pq.Error, which this package does not import
 		error

@@ -171,7 +171,7 @@ func (r *Request) validateRest() error {
 		return &RequestError{"IDTTL", fmt.Sprintf("is %v: it must be from %v to %v", r.IDTTL, MinIDTTL, MaxIDTTL)}
 	case r.ID == "" && r.IDTTL != 0:
 		return &RequestError{"IDTTL", fmt.Sprintf("is %v: it is for a request with an ID", r.IDTTL)}
-	case r.Block != nil && r.Tokens > 0 && !allOrNothing:
+	case r.Block != nil && (r.Ahead != 0 || r.Tokens > 0 && !allOrNothing):
 		return &RequestError{"Block", fmt.Sprintf("is set, for %d tokens in units of %d, Ahead %v: with it, a request takes all or nothing, and nothing ahead", r.Tokens, r.Unit, r.Ahead)}
 	}
 	if r.Block != nil {

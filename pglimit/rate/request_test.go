@@ -46,6 +46,8 @@ func TestRequestsThatNoBucketCouldAnswer(t *testing.T) {
 		change func(*rate.Request)
 		want   string
 	}{
+		{func(r *rate.Request) { r.Tokens, r.Ahead, r.Block = 0, 1, &rate.Block{} },
+			`pglimit: Request.Block is set, for 0 tokens in units of 1, Ahead 1ns: with it, a request takes all or nothing, and nothing ahead`},
 		{func(r *rate.Request) { r.Limiter = "" },
 			`pglimit: Request.Limiter is empty: name it, with a constant if there is only one`},
 		{func(r *rate.Request) { r.Limiter = strings.Repeat("l", 129) },

@@ -67,76 +67,89 @@ func validate(limit rate.Limit, beside []rate.Limit) error {
 }
 
 // walk is a bucket that grants every request, and so may come to owe more than it can hold.
-// It owes nanoseconds. worst is the span at whose end it owed most.
 type walk struct {
-	token    uint64 // the price of a token: the time in which it comes back, rounded up
-	capacity wide
+	token int64 // the price of a token: the nanoseconds in which it comes back, rounded up
+	burst int64
 
 	at    int64 // of the last event; nothing is owed at first, so the zero value will do
-	debt  wide
+	owes  debt
 	busy  span // since the bucket was last full
 	worst span
-	peak  wide // debt at the end of worst
+	peak  debt // at the end of worst
+}
+
+// debt is a number of tokens, at most the largest, which is more than twice what any bucket holds; and the part of
+// one that has not come back yet, in nanoseconds.
+type debt struct {
+	tokens uint64
+	part   int64
 }
 
 type span struct{ from, to, granted int64 }
 
 func newWalk(limit rate.Limit, beside []rate.Limit) walk {
-	token, burst := price(limit), limit.Burst
+	w := walk{token: int64(limit.Token()), burst: limit.Burst}
 	for _, other := range beside {
-		token, burst = min(token, price(other)), max(burst, other.Burst)
+		w.token, w.burst = min(w.token, int64(other.Token())), max(w.burst, other.Burst)
 	}
-	return walk{token: token, capacity: product(uint64(burst), token)}
+	return w
 }
 
-// price is the price of a token in nanoseconds. The limit must be valid.
-func price(l rate.Limit) uint64 { return (uint64(l.Period)-1)/uint64(l.Tokens) + 1 }
-
 func (w *walk) settle(at int64) {
-	// The difference of two int64 always fits an uint64.
-	w.debt = w.debt.minus(wide{lo: uint64(at) - uint64(w.at)})
-	w.at = at
+	passed := uint64(at) - uint64(w.at) // the difference of two int64 always fits an uint64
+	back, part := passed/uint64(w.token), int64(passed%uint64(w.token))
+	if w.at = at; w.owes.part < part {
+		back, part = back+1, part-w.token
+	}
+	if w.owes.tokens < back {
+		w.owes = debt{}
+	} else {
+		w.owes.tokens, w.owes.part = w.owes.tokens-back, w.owes.part-part
+	}
 }
 
 func (w *walk) grant(e entry) {
 	w.settle(e.at)
-	if w.debt.isZero() {
+	if w.owes == (debt{}) {
 		w.busy = span{from: e.at}
 	}
-	w.debt = w.debt.plus(product(uint64(e.n), w.token))
+	if w.owes.tokens += uint64(e.n); w.owes.tokens < uint64(e.n) {
+		w.owes.tokens = math.MaxUint64
+	}
 	w.busy.to, w.busy.granted = e.at, addSaturated(w.busy.granted, e.n)
-	if w.peak.less(w.debt) {
-		w.peak, w.worst = w.debt, w.busy
+	if w.owes.tokens > w.peak.tokens || w.owes.tokens == w.peak.tokens && w.owes.part > w.peak.part {
+		w.peak, w.worst = w.owes, w.busy
 	}
 }
 
 func (w *walk) deny(e entry, report *Report) {
 	w.settle(e.at)
-	free := w.capacity.minus(w.debt)
-	need := product(uint64(e.n), w.token)
-	if free.less(need) {
+	if w.owes.tokens > uint64(w.burst) {
 		return
 	}
-	tokens, _ := free.divided(w.token)
-	nanos, _ := free.minus(need).divided(1)
+	spare := w.burst - int64(w.owes.tokens) - e.n // less a part of a token
+	if spare < 0 || spare == 0 && w.owes.part > 0 {
+		return
+	}
+	late := spare*w.token - w.owes.part
 	report.addNotDue(Denial{
 		At:   time.Unix(0, e.at).UTC(),
 		Unit: e.n,
-		Free: tokens,
-		Late: time.Duration(nanos),
+		Free: e.n + late/w.token,
+		Late: time.Duration(late),
 	})
 }
 
 func (w *walk) over() Over {
-	tokens, part := w.peak.minus(w.capacity).divided(w.token)
-	if part {
-		tokens = addSaturated(tokens, 1)
+	owes := w.peak.tokens
+	if w.peak.part > 0 {
+		owes = max(owes, owes+1)
 	}
-	if tokens == 0 {
+	if owes <= uint64(w.burst) {
 		return Over{}
 	}
 	return Over{
-		Tokens:  tokens,
+		Tokens:  int64(min(owes-uint64(w.burst), math.MaxInt64)),
 		Granted: w.worst.granted,
 		From:    time.Unix(0, w.worst.from).UTC(),
 		To:      time.Unix(0, w.worst.to).UTC(),

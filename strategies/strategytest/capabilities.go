@@ -1,30 +1,39 @@
 package strategytest
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Requests of which a strategy says by Check whether it can decide the like.
-func aGroup() *rate.Request { return &rate.Request{Limit: slow(1), Tokens: 1, Unit: 1, Group: 1} }
-func anID() *rate.Request {
-	return &rate.Request{Limit: slow(1), Tokens: 1, Unit: 1, ID: "id", IDTTL: time.Hour}
-}
-func aBlock() *rate.Request {
-	block := blocking(1)
-	return &rate.Request{Limit: slow(1), Tokens: 1, Unit: 1, Block: &block}
-}
-func ahead() *rate.Request {
-	return &rate.Request{Limit: slow(1), Tokens: 1, Unit: 1, Ahead: time.Second}
-}
+var (
+	aGroup = rate.Request{Limit: slow(1), Tokens: 1, Unit: 1, Group: 1}
+	anID   = rate.Request{Limit: slow(1), Tokens: 1, Unit: 1, ID: "id", IDTTL: time.Hour}
+	aBlock = rate.Request{Limit: slow(1), Tokens: 1, Unit: 1, Block: &rate.Block{After: 1, Within: 1, For: 1, Max: 1}}
+	ahead  = rate.Request{Limit: slow(1), Tokens: 1, Unit: 1, Ahead: time.Second}
+)
 
-// knows skips the test if the strategy does not decide such requests.
-func (s *suite) knows(such func() *rate.Request) {
+func (s *suite) can(such rate.Request) bool { return s.strategy.Check(&such) == nil }
+
+// needs skips the test if the strategy cannot decide such requests.
+func (s *suite) needs(such rate.Request) {
 	s.Helper()
-	if err := s.strategy.Check(such()); err != nil {
+	if err := s.strategy.Check(&such); err != nil {
 		s.Skipf("not for %s: %v", s.strategy.Name(), err)
 	}
+}
+
+// capable returns the strategy as a capability C, which not every strategy has. It skips the
+// test if this one does not have it.
+func capable[C rate.Strategy](s *suite) C {
+	s.Helper()
+	able, ok := s.strategy.(C)
+	if !ok {
+		s.Skipf("%s is no %v", s.strategy.Name(), reflect.TypeFor[C]())
+	}
+	return able
 }
 
 // grouped returns the requests of several groups as those of one call.
@@ -36,4 +45,17 @@ func grouped(groups ...[]rate.Request) (requests []rate.Request) {
 		}
 	}
 	return requests
+}
+
+// isWhole says that a group was granted, or denied because a bucket lacks tokens.
+func isWhole(group []rate.Decision) bool {
+	granted, lacking := 0, 0
+	for _, d := range group {
+		if d.Granted > 0 {
+			granted++
+		} else if !d.Allowed {
+			lacking++
+		}
+	}
+	return granted == len(group) || granted == 0 && lacking > 0
 }

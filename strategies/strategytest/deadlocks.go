@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
-	"sync/atomic"
-	"time"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -57,82 +55,93 @@ func (s *suite) refused(err error) bool {
 	return false
 }
 
-// Callers take from the same keys, each in an order of its own, and give back: by a call for
-// all of them, on its own and in a transaction of the caller's, where it waits as long as it
-// takes, by a call for each, and by a call for a group.
-func noDeadlock(s *suite) {
-	const duration = 300 * time.Millisecond
-	limit := s.needs(rate.PerSecond(1_000_000).WithBurst(1)) // there is a token each time
-	driver := s.open(s.T, s.looksForDeadlocks())
-	// The keys are there. (Where one is not, a strategy may break a circle by giving up after a moment,
-	// which a connection that looks so soon can be ahead of.)
-	for key := range 6 {
-		s.take(string(rune('a'+key)), limit, 1, 1)
+// Callers on two pools take from the same keys, each in an order of its own: as groups or each by itself, in one
+// call, in a transaction of their own or of the caller's, where a call waits as long as it takes, and in a call for
+// each. Others take and give back. Nobody deadlocks, every bucket is exact, and no group is taken in part.
+func keysInAnyOrder(s *suite) {
+	const keys = 20
+	limits := []rate.Limit{{Tokens: 97, Period: 300 * ms, Burst: 20}, slow(300)}
+	if !s.can(rate.Request{Limit: limits[0]}) {
+		limits = []rate.Limit{rate.Every(3 * ms), rate.Every(5 * ms)}
 	}
-	calls := []func([]rate.Request) error{
-		func(requests []rate.Request) error { return s.takeAndGiveBack(driver.Session(), requests) },
-		func(requests []rate.Request) error {
-			return within(s.Context(), driver, func(tx Tx) error { return s.takeAndGiveBack(tx, requests) })
-		},
-		func(requests []rate.Request) error {
-			var err error
-			for i := range requests {
-				err = errors.Join(err, s.takeAndGiveBack(driver.Session(), requests[i:i+1]))
+	drivers, beforehand := []Driver{s.driver, s.open(s.T, s.looksForDeadlocks())}, make(histories)
+	// The rows are there. (Where one is not, a strategy may break a circle by giving up after a moment, which a
+	// connection that looks so soon can be ahead of.)
+	for key := range keys {
+		r := s.ask(strconv.Itoa(key), limits[key%2], 1, 1)
+		beforehand.record(r, s.takeAll(s.session, r)[0])
+		s.take("back "+r.Key, rate.PerSecond(1_000_000).WithBurst(1), 1, 1)
+	}
+	all, _ := s.underLoad(64, 8, 300*ms, func(i int, random *rand.Rand, recorded histories) (granted int64, err error) {
+		driver := drivers[i%2]
+		var requests []rate.Request
+		for group := range 1 + random.IntN(2) {
+			for _, key := range random.Perm(keys)[:2+random.IntN(4)] {
+				r := s.ask(strconv.Itoa(key), limits[key%2], min(1+random.Int64N(3), limits[0].Burst), 0)
+				if r.Unit = r.Tokens; i/8%2 == 0 && s.can(aGroup) {
+					r.Group = 1 + group
+				}
+				requests = append(requests, r)
 			}
-			return err
-		},
-	}
-	if s.strategy.Check(aGroup()) == nil {
-		calls = append(calls, func(requests []rate.Request) error {
-			return within(s.Context(), driver, func(tx Tx) error {
-				_, err := s.strategy.Take(s.Context(), tx, grouped(requests))
+		}
+		var decisions []rate.Decision
+		switch i / 2 % 4 {
+		case 0:
+			decisions, err = s.strategy.Take(s.Context(), driver.Session(), requests)
+		case 1:
+			err = within(s.Context(), driver, func(tx Tx) error {
+				decisions, err = s.strategy.Take(s.Context(), tx, requests)
 				return err
 			})
-		})
-	}
-	done := make([]atomic.Int64, len(calls))
-	var callers sync.WaitGroup
-	began := time.Now()
-	for i := range 5 * len(calls) {
-		callers.Go(func() {
-			random, how := rand.New(rand.NewPCG(uint64(i), 37)), i%len(calls)
-			unfinished := func() bool { // on a busy machine it takes longer
-				return time.Since(began) < duration || done[how].Load() == 0 && time.Since(began) < patience
+		case 2:
+			requests = requests[:1]
+			requests[0].Group = 0
+			decisions, err = s.strategy.Take(s.Context(), driver.Session(), requests)
+		case 3:
+			return s.takeAndGiveBack(driver.Session(), requests)
+		}
+		if err != nil {
+			return 0, err
+		}
+		for len(requests) > 0 {
+			n := 1
+			for n < len(requests) && requests[n].Group != 0 && requests[n].Group == requests[0].Group {
+				n++
 			}
-			for unfinished() && !s.Failed() {
-				var requests []rate.Request
-				for _, key := range random.Perm(6)[:2+random.IntN(5)] {
-					requests = append(requests, s.ask(string(rune('a'+key)), limit, 1, 1))
-				}
-				switch err := calls[how](requests); {
-				case err == nil:
-					done[how].Add(1)
-				case !s.refused(err):
-					return
+			if !isWhole(decisions[:n]) {
+				s.Errorf("a part of a group: %+v\n%+v", requests[:n], decisions[:n])
+			}
+			for i, d := range decisions[:n] {
+				if granted += d.Granted; d.Granted > 0 || !d.Allowed { // else another bucket of the group lacked tokens
+					recorded.record(requests[i], d)
 				}
 			}
-		})
-	}
-	callers.Wait()
-	for how, what := range []string{"for all keys", "in the caller's transaction", "for each key", "for a group"}[:len(calls)] {
-		if done[how].Load() == 0 {
-			s.Errorf("of the calls %s, none was answered", what)
+			requests, decisions = requests[n:], decisions[n:]
+		}
+		return granted, nil
+	})
+	for key, events := range beforehand {
+		number, _ := strconv.Atoi(key)
+		if report := s.table.Check(limits[number%2], append(events, all[key]...)); !report.OK() {
+			s.Errorf("%s: %v", key, report)
 		}
 	}
 }
 
-// takeAndGiveBack does both in the order of the requests, or gives back in the other.
-func (s *suite) takeAndGiveBack(session rate.Session, requests []rate.Request) error {
-	decisions, err := s.strategy.Take(s.Context(), session, requests)
-	giver, gives := s.strategy.(rate.GiveBacker)
-	if err != nil || !gives || !session.Autocommits() { // in one transaction, two calls have no order
-		return err
+// takeAndGiveBack does both for keys of its own, of which each always has a token.
+func (s *suite) takeAndGiveBack(session rate.Session, requests []rate.Request) (granted int64, err error) {
+	for i, r := range requests {
+		requests[i] = s.ask("back "+r.Key, rate.PerSecond(1_000_000).WithBurst(1), 1, 1)
 	}
+	decisions, err := s.strategy.Take(s.Context(), session, requests)
 	var refunds []rate.Refund
 	for i, d := range decisions {
-		if d.Granted > 0 {
+		if granted += d.Granted; d.Granted > 0 {
 			refunds = append(refunds, rate.Refund{Request: requests[i], At: d.At})
 		}
 	}
-	return giver.GiveBack(s.Context(), session, refunds)
+	if giver, gives := s.strategy.(rate.GiveBacker); err == nil && gives {
+		err = giver.GiveBack(s.Context(), session, refunds)
+	}
+	return granted, err
 }

@@ -3,6 +3,7 @@ package passed
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 
@@ -12,8 +13,12 @@ import (
 // state is what the limits around a handler have in common.
 type state struct {
 	decisions []pglimit.Decision // of all limits so far, the outermost first
-	own       int                // index of the first of the nearest one
 	failed    *atomic.Bool       // shared by all of them
+
+	// Of the nearest one:
+	own     int // index of the first of its decisions
+	limiter *pglimit.Limiter
+	settled *atomic.Bool
 }
 
 type key struct{}
@@ -23,13 +28,13 @@ func stateOf(ctx context.Context) state {
 	return s
 }
 
-// With returns the context with the decisions behind those of limits outside.
-func With(ctx context.Context, decisions []pglimit.Decision) context.Context {
-	s := stateOf(ctx)
-	s.own = len(s.decisions)
+// With returns the context with the decisions of the limiter behind those of limits outside.
+func With(ctx context.Context, limiter *pglimit.Limiter, decisions []pglimit.Decision) context.Context {
+	s, marks := stateOf(ctx), new(struct{ failed, settled atomic.Bool })
+	s.own, s.limiter, s.settled = len(s.decisions), limiter, &marks.settled
 	s.decisions = append(slices.Clip(s.decisions), decisions...)
 	if s.failed == nil {
-		s.failed = new(atomic.Bool)
+		s.failed = &marks.failed
 	}
 	return context.WithValue(ctx, key{}, s)
 }
@@ -45,6 +50,27 @@ func Decision(ctx context.Context) (d pglimit.Decision, ok bool) {
 
 // Decisions of all limits, the outermost first.
 func Decisions(ctx context.Context) []pglimit.Decision { return slices.Clone(stateOf(ctx).decisions) }
+
+var errSettled = errors.New("the request was settled before: its tokens would come back, or be charged, twice")
+
+// Settle charges what the request cost, of all decisions of the nearest limit.
+func Settle(ctx context.Context, actual int64) (charged pglimit.Decision, err error) {
+	s := stateOf(ctx)
+	if len(s.decisions) == 0 || s.decisions[s.own].Source == pglimit.FromFallback { // nothing was taken
+		return pglimit.Decision{}, nil
+	}
+	if s.settled.Swap(true) { // also if it then fails: what came of it may not be known
+		return pglimit.Decision{}, errSettled
+	}
+	own := s.decisions[s.own:]
+	return s.limiter.Settle(ctx, own[0], actual, own[1:]...)
+}
+
+// Settled says whether Settle was called for the nearest limit.
+func Settled(ctx context.Context) bool {
+	settled := stateOf(ctx).settled
+	return settled != nil && settled.Load()
+}
 
 // Fail marks the request as failed, for all limits around it.
 func Fail(ctx context.Context) {

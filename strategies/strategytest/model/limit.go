@@ -3,6 +3,7 @@ package model
 import (
 	"math"
 	"math/big"
+	"math/bits"
 	"time"
 )
 
@@ -33,7 +34,13 @@ func plus(a, b int64) int64 {
 }
 
 // times is a × b, at most Forever. Neither may be negative.
-func times(a, b int64) int64 { return atMostForever(product(a, b)) }
+func times(a, b int64) int64 {
+	high, low := bits.Mul64(uint64(a), uint64(b)) // most of all that histories compute
+	if high > 0 || low > Forever {
+		return Forever
+	}
+	return int64(low)
+}
 
 func product(a, b int64) *big.Int { return new(big.Int).Mul(big.NewInt(a), big.NewInt(b)) }
 

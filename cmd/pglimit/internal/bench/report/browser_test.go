@@ -76,8 +76,10 @@ func TestInABrowser(t *testing.T) {
 
 			t.Run("fits the screen", func(t *testing.T) { fits(t, ctx) })
 			t.Run("is read aloud", func(t *testing.T) { aloud(t, ctx) })
-			t.Run("has two colour schemes", func(t *testing.T) { schemes(t, ctx) })
-			t.Run("prints", func(t *testing.T) { prints(t, ctx) })
+			if name == "suite" { // the others have the same style sheet, and printing takes longer than all the rest
+				t.Run("has two colour schemes", func(t *testing.T) { schemes(t, ctx) })
+				t.Run("prints", func(t *testing.T) { prints(t, ctx) })
+			}
 
 			seen.Lock()
 			defer seen.Unlock()

@@ -48,7 +48,7 @@ func TestADeadlineLosesNoAnswer(t *testing.T) {
 			t.Run(name+", "+when, func(t *testing.T) {
 				t.Parallel()
 				var m Meter
-				const latency, short = 2 * time.Second, 200 * time.Millisecond
+				const latency, short = 10 * time.Second, 50 * time.Millisecond
 				c := &far{conn: m.add(pipe(t)), latency: latency, pause: newPause()}
 				defer func() { must(t, c.Close()) }()
 				began := time.Now()
@@ -67,9 +67,11 @@ func TestADeadlineLosesNoAnswer(t *testing.T) {
 					t.Errorf("after %v: %d bytes and %v, want a timeout after %v", took, n, err, short)
 				}
 				if n, err := c.Read(buf); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("again: %d bytes and %v", n, err)
+					t.Fatalf("again: %d bytes and %v", n, err)
 				}
 				must(t, c.SetDeadline(time.Time{}))
+				due := time.Now().Add(short) // and not in ten seconds
+				c.due = due
 				if got := m.Count().SetUp; got != 0 {
 					t.Errorf("%d round trips before the answer was returned", got)
 				}
@@ -79,8 +81,8 @@ func TestADeadlineLosesNoAnswer(t *testing.T) {
 					must(t, err)
 					got += string(buf[:n])
 				}
-				if took := time.Since(began); got != "abc" || took < latency || m.Count().SetUp != 1 {
-					t.Errorf("then %q after %v in %d round trips", got, took, m.Count().SetUp)
+				if early := time.Until(due); got != "abc" || early > 0 || time.Since(began) >= latency || m.Count().SetUp != 1 {
+					t.Errorf("then %q, %v too early, in %d round trips", got, early, m.Count().SetUp)
 				}
 			})
 		}
@@ -115,12 +117,12 @@ func TestCloseEndsTheWait(t *testing.T) {
 // A read that waits while something is written gets the answer late too.
 func TestAReadThatWaitedBeforeTheQuestion(t *testing.T) {
 	t.Parallel()
-	const latency = 300 * time.Millisecond
+	const latency = 100 * time.Millisecond
 	var m Meter
 	c := &far{conn: m.add(pipe(t)), latency: latency, pause: newPause()}
 	defer func() { must(t, c.Close()) }()
 	asked := make(chan time.Time, 1)
-	time.AfterFunc(100*time.Millisecond, func() {
+	time.AfterFunc(50*time.Millisecond, func() {
 		asked <- time.Now()
 		_, _ = c.Write([]byte("?"))
 	})

@@ -14,7 +14,7 @@ import (
 
 func TestLatencyAddsUp(t *testing.T) {
 	t.Parallel()
-	const latency = 150 * time.Millisecond
+	const latency = 50 * time.Millisecond
 	pool, meter := open(t, serverURL(t), 1, latency)
 	ctx := t.Context()
 	began := time.Now()
@@ -101,7 +101,7 @@ func TestCancelledWhileAnAnswerIsHeldBack(t *testing.T) {
 // A pool whose caller went away goes on with another connection.
 func TestAPoolGoesOnAfterACancelledCall(t *testing.T) {
 	t.Parallel()
-	const latency = 100 * time.Millisecond
+	const latency = 40 * time.Millisecond
 	pool, _ := open(t, serverURL(t), 1, latency)
 	must(t, pool.Ping(t.Context()))
 	short, cancel := context.WithTimeout(t.Context(), latency/4)
@@ -137,7 +137,7 @@ func TestNoAnswerIsMixedUp(t *testing.T) {
 	for caller := range 8 {
 		asking.Go(func() {
 			patience := time.Millisecond // about as long as it takes, on any machine
-			for i := range 100 {
+			for i := range 40 {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				want, got := caller*1000+i, 0
 				err := pool.QueryRow(ctx, "select $1::int", want).Scan(&got)

@@ -1,0 +1,202 @@
+package pglimit_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// What becomes of requests while it is open is for OnError to say, which is asked of each.
+func TestOnErrorWhileTheBreakerIsOpen(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		o := newOutage()
+		onError := asked{answer: pglimit.FailLocal(4)} // 2.5 a second, 5 at once
+		var quiet bool
+		limiter := breaking(t, o, func(c *pglimit.Config) {
+			change(c)
+			c.OnError = func(ctx context.Context, r pglimit.Request, err error) (pglimit.Decision, error) {
+				if quiet {
+					return pglimit.Decision{}, err
+				}
+				return onError.onError(ctx, r, err)
+			}
+		})
+		o.is(true, false)
+		quiet = true
+		_, _ = limiter.Allow(t.Context(), "k")
+		synctest.Wait()
+		quiet = false
+		calls := o.calls()
+		for n := range 7 {
+			d, err := limiter.Allow(t.Context(), "k")
+			if err != nil || d.Allowed != (n < 5) || d.Source != pglimit.FromFallback || d.Limit != limiter.Limit() || !d.At.IsZero() {
+				t.Errorf("request %d: %+v, %v", n, d, err)
+			}
+			if n >= 5 && d.RetryAfter != 400*time.Millisecond {
+				t.Errorf("come back after %v", d.RetryAfter)
+			}
+		}
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "other:2 k:1 other:4/1")...)
+		if got := granted(decisions); err != nil || got != "2/3 -/0 3/0" {
+			t.Errorf("%s, %v", got, err)
+		}
+		if len(onError.errs) != 10 || o.calls() != calls || o.asked() != 1 {
+			t.Errorf("asked %d times, %d calls", len(onError.errs), o.calls()-calls)
+		}
+		for _, err := range onError.errs {
+			if pglimit.CauseOf(err) != pglimit.CauseBreaker {
+				t.Error(err)
+			}
+		}
+		stats := limiter.Stats()
+		if stats.Allowed[pglimit.FromFallback] != 7 || stats.Denied[pglimit.FromFallback] != 3 || stats.Failed[pglimit.CauseBreaker] != 10 || stats.Failed[pglimit.CauseUnavailable] != 1 {
+			t.Errorf("%+v", stats)
+		}
+		time.Sleep(400*time.Millisecond + time.Microsecond)
+		// This one asks for a sign of life, in vain.
+		if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed || o.asked() != 2 {
+			t.Errorf("a token later: %+v, %v", d, err)
+		}
+		if err := onError.errs[10]; pglimit.CauseOf(err) != pglimit.CauseUnavailable || !strings.Contains(err.Error(), "no sign of life: no connection") {
+			t.Error(err)
+		}
+		o.is(false, false)
+		later(250 * time.Millisecond)
+		if d, err := limiter.Allow(t.Context(), "k"); err != nil || d.Source != pglimit.FromDatabase {
+			t.Errorf("when it is back: %+v, %v", d, err)
+		}
+	})
+}
+
+func TestFailLocalNeedsAnInstance(t *testing.T) {
+	t.Parallel()
+	for _, instances := range []int{0, -1} {
+		func() {
+			defer func() {
+				if what, want := recover(), fmt.Sprintf("pglimit: FailLocal(%d): the number of instances that share the limit must be at least 1", instances); what != want {
+					t.Errorf("%v, want %s", what, want)
+				}
+			}()
+			pglimit.FailLocal(instances)
+		}()
+	}
+}
+
+// What the memory knows it says while the breaker is open, and in a transaction of the
+// caller's there is none.
+func TestWhatAnOpenBreakerDoesNotStop(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		o := newOutage()
+		limiter := breaking(t, o, func(c *pglimit.Config) { change(c); c.Memory.Off = false })
+		o.take = answer(pglimit.Decision{RetryAfter: time.Minute, ResetAfter: time.Minute})
+		_, _ = limiter.Allow(t.Context(), "denied")
+		o.take = fail(pglimit.ErrUnavailable)
+		o.is(true, false)
+		_, _ = limiter.Allow(t.Context(), "k")
+		synctest.Wait()
+		if limiter.Stats().Open != 1 {
+			t.Fatal("it is not open")
+		}
+		if d, err := limiter.Allow(t.Context(), "denied"); err != nil || d.Allowed || d.Source != pglimit.FromMemory {
+			t.Errorf("%+v, %v", d, err)
+		}
+		o.take = grantAll
+		if d, err := limiter.On(pglimit.InTx(pglimitTx{})).Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if _, err := limiter.Allow(t.Context(), "k"); pglimit.CauseOf(err) != pglimit.CauseBreaker {
+			t.Error(err)
+		}
+	})
+}
+
+// leasedOutage has the leases of a bank while it is not away.
+type leasedOutage struct {
+	*bank
+	o *outage
+}
+
+func (l leasedOutage) Lease(ctx context.Context, s pglimit.Session, r pglimit.LeaseRequest) (pglimit.Lease, error) {
+	if err := l.o.travel(ctx); err != nil {
+		return pglimit.Lease{}, err
+	}
+	return l.bank.Lease(ctx, s, r)
+}
+
+// What was set aside is spent still, and not beyond its time; nobody waits for a lease that
+// cannot be had; and when Postgres is back, there are leases again.
+func TestLeasesWithAnOpenBreaker(t *testing.T) {
+	t.Parallel()
+	for _, silent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			o := newOutage()
+			strategy := leasedOutage{newBank(), o}
+			strategy.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+				if err := o.travel(ctx); err != nil {
+					return nil, err
+				}
+				return strategy.decide(ctx, requests)
+			}
+			limiter, err := pglimit.New(o, strategy, config(func(c *pglimit.Config) {
+				c.Leases.On, c.Combine.Off, c.Breaker.Off, c.Timeout, c.Limit = true, false, false, time.Second, pglimit.PerSecond(1000)
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			load(t, limiter, 2*time.Millisecond, 2*time.Second)
+			o.is(!silent, silent)
+			before, began := limiter.Stats(), time.Now()
+			var work sync.WaitGroup
+			ask := func(length time.Duration) (last time.Duration) { // the last that was spent, since the outage began
+				var mu sync.Mutex
+				for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+					work.Go(func() {
+						d, err := limiter.Allow(t.Context(), "a")
+						if d.Allowed && d.Source != pglimit.FromLease {
+							t.Errorf("%+v, %v", d, err)
+						}
+						if d.Allowed {
+							mu.Lock()
+							last = time.Since(began)
+							mu.Unlock()
+						}
+					})
+				}
+				work.Wait()
+				return last
+			}
+			if last := ask(5 * time.Second); last > time.Second {
+				t.Errorf("silent %t: spent after %v", silent, last)
+			}
+			since := limiter.Stats().Since(before)
+			if since.Allowed[pglimit.FromLease] == 0 || since.Failed[pglimit.CauseBreaker] < 500 || since.Open != 1 {
+				t.Errorf("silent %t: %+v", silent, since)
+			}
+			before = limiter.Stats()
+			if ask(5 * time.Second); limiter.Stats().Since(before).Failed[pglimit.CauseBreaker] < 2000 {
+				t.Errorf("silent %t: somebody had to wait: %+v", silent, limiter.Stats().Since(before))
+			}
+			o.is(false, false)
+			later(250 * time.Millisecond)
+			before = limiter.Stats()
+			if allowed := load(t, limiter, 2*time.Millisecond, time.Second); allowed < 490 {
+				t.Errorf("silent %t: %d of 500 when it is back", silent, allowed)
+			}
+			if since := limiter.Stats().Since(before); since.Allowed[pglimit.FromLease] < 300 || since.Open != 0 {
+				t.Errorf("silent %t: %+v", silent, since)
+			}
+			if err := limiter.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			later(time.Minute)
+		})
+	}
+}
