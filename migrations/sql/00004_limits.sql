@@ -258,7 +258,7 @@ begin
                 is distinct from (a.action, a.limit_text, a.max_wait, a.note, a.enabled, a.expires_at)
             order by a.n
         loop
-            n := rule.n;
+            n := format('%s (%s)', rule.n, concat_ws(' ', rule.limiter, rule.key, rule.prefix));
             insert into pglimit.limits as l (limiter, limit_text, key, prefix, action, max_wait, note, enabled, expires_at, changed_by, changed_at)
             values (rule.limiter, rule.limit_text, rule.key, rule.prefix, rule.action, rule.max_wait, rule.note, rule.enabled, rule.expires_at, '', now())
             on conflict on constraint limits_match do update
