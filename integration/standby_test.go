@@ -24,7 +24,7 @@ func TestMigrationsNameAStandby(t *testing.T) {
 			wantLine(t, change(), "this server is a standby", "target_session_attrs=read-write")
 		})
 	}
-	wantApplied(t, pool, "1 3")
+	wantApplied(t, pool, "1 3 4")
 	if _, err := migrations.ReadStorage(t.Context(), pool); err != nil {
 		t.Error(err)
 	}
