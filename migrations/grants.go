@@ -26,7 +26,7 @@ const (
 	// ToRead: read the views, and peek.
 	ToRead Purpose = "read"
 
-	// ToLimit: change the limits in the table pglimit.limits, but not their history.
+	// ToLimit: change the limits in the table pglimit.limits, but not their history; and what ToRead allows.
 	ToLimit Purpose = "limits"
 )
 
@@ -50,7 +50,7 @@ func (p Purpose) grants() ([]grant, error) {
 	case ToRead:
 		return []grant{{"select", bucketTables}, {"select", views}, {"select", limitTables}}, nil
 	case ToLimit:
-		return []grant{{"select", limitTables}, {"insert, update, delete", limitTables[:1]}}, nil
+		return []grant{{"select", bucketTables}, {"select", views}, {"select", limitTables}, {"insert, update, delete", limitTables[:1]}}, nil
 	}
 	return nil, fmt.Errorf("migrations: the purpose is %q: it must be one of %q", string(p), Purposes())
 }

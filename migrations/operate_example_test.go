@@ -24,7 +24,9 @@ func ExampleGrants() {
 			fmt.Print(line)
 		}
 	}
-	// Output: grant select, insert, update, delete on pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert, pglimit.for_update_nowait to "app";
+	// Output:
+	// grant select, insert, update, delete on pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert, pglimit.for_update_nowait to "app";
+	// grant select on pglimit.limits, pglimit.limits_history to "app";
 }
 
 // Buckets need not survive a crash of the server: keep them out of the WAL.

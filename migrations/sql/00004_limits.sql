@@ -9,24 +9,29 @@
 -- last id of the history is the version of the limits. Nobody who decides locks or waits for anything here.
 
 -- +goose Up
+-- Of what kind a rule is, by its action. A limiter can have a rule of each kind for the same keys.
+create function pglimit.limit_kind(action text) returns text
+language sql immutable parallel safe set search_path = ''
+return case action when 'observe' then 'observe' when 'off' then 'off' else 'live' end;
+
 create table pglimit.limits (
     id         bigint generated always as identity primary key,
     limiter    text collate "C" check (limiter is null or pglimit.valid_name('limiter', limiter, 128) is not null), -- null: all, to switch them off
     key        text collate "C" check (key is null or pglimit.valid_name('key', key, 1024) is not null),
     prefix     text collate "C" check (prefix is null or pglimit.valid_name('prefix', prefix, 1024) is not null),
     action     text collate "C" not null default 'enforce' check (action in ('enforce', 'observe', 'allow', 'deny', 'off')),
-    -- A limiter can have a rule of each kind for the same keys.
-    kind       text collate "C" not null generated always as (case action when 'observe' then 'observe' when 'off' then 'off' else 'live' end) stored,
+    kind       text collate "C" not null generated always as (pglimit.limit_kind(action)) stored,
     limit_text text collate "C" check (limit_text is null or pglimit.request_ns(limit_text, 1, null, null, null) is not null),
     max_wait   text collate "C" constraint max_wait_is_a_duration_or_a_share_of_the_period check (case
         when max_wait is null then true
         when action <> 'enforce' then false
-        when max_wait ~ '^[0-9]{1,6}%$' then true
-        else coalesce(pglimit.period_ns_of(lower(max_wait)) > 0, false)
+        when max_wait ~ '^[1-9][0-9]{0,5}%$' then true
+        else coalesce(pglimit.period_ns_of(lower(max_wait)) between 1 and 200 * 365 * 86400000000000, false)
     end),
     note       text not null check (note <> '' and length(note) <= 1000), -- why
     enabled    boolean not null default true,
-    expires_at timestamptz check (isfinite(expires_at)), -- by the database's clock; null: never
+    -- By the database's clock; null: never. Any program can read a time in this span.
+    expires_at timestamptz check (expires_at between '1970-01-01 00:00+00' and '2262-01-01 00:00+00'),
     changed_by text not null,
     changed_at timestamptz not null,
     constraint a_key_or_a_prefix check (num_nonnulls(key, prefix) <= 1),
@@ -55,12 +60,18 @@ create table pglimit.limits_history (
 create index limits_history_id on pglimit.limits_history (id);
 alter table pglimit.limits_history replica identity full;
 
--- Who says to change limits, and why, until the transaction ends: pglimit.by, and pglimit.note of a delete.
+-- Plain statements say who changes limits, and why they delete, by two settings:
+--     begin; set local pglimit.by = 'ann'; set local pglimit.note = 'ticket 7'; delete from pglimit.limits where id = 7; commit;
+--
+-- The triggers that act as the owner do so for this table only: everybody may call them for a table of their own. (Its name is
+-- compared as text, because a type named here could be one of the caller's temporary schema.)
 -- +goose StatementBegin
 create function pglimit.limits_will_change() returns trigger
 language plpgsql security definer set search_path = '' as $$
 begin
-    if tg_op = 'TRUNCATE' then
+    if tg_table_schema <> 'pglimit' or tg_table_name <> 'limits' then
+        raise exception 'pglimit: this is a trigger of pglimit.limits only' using errcode = 'insufficient_privilege';
+    elsif tg_op = 'TRUNCATE' then
         raise exception 'pglimit: truncate leaves no history' using errcode = 'object_not_in_prerequisite_state', hint = 'Use: delete from pglimit.limits';
     end if;
     lock table pglimit.limits_history in share row exclusive mode;
@@ -86,6 +97,9 @@ language plpgsql security definer set search_path = '' as $$
 declare
     of pglimit.limits := case when tg_op = 'DELETE' then old else new end;
 begin
+    if tg_table_schema <> 'pglimit' or tg_table_name <> 'limits' then
+        raise exception 'pglimit: this is a trigger of pglimit.limits only' using errcode = 'insufficient_privilege';
+    end if;
     insert into pglimit.limits_history (at, role, by, note, limiter, key, prefix, before, after)
     values (
         clock_timestamp(), session_user, coalesce(nullif(current_setting('pglimit.by', true), ''), session_user),
@@ -120,13 +134,13 @@ declare
     _limiter constant text := limiter;
     _key constant text := key;
     _prefix constant text := prefix;
-    _kind constant text := case action when 'observe' then 'observe' when 'off' then 'off' else 'live' end;
+    _kind constant text := pglimit.limit_kind(action);
     replaced jsonb;
 begin
     if coalesce(note, '') = '' then
         raise exception 'pglimit: note is empty: say why' using errcode = 'invalid_parameter_value';
     end if;
-    lock table pglimit.limits in share row exclusive mode; -- what is replaced is what is returned
+    update pglimit.limits set note = '' where false; -- waits for other changes, so that what is returned is what is replaced
     perform set_config('pglimit.by', coalesce(by, ''), true);
     select to_jsonb(l) into replaced from pglimit.limits l
     where (l.limiter, l.key, l.prefix, l.kind) is not distinct from (_limiter, _key, _prefix, _kind);
@@ -153,12 +167,191 @@ declare
 begin
     if coalesce(note, '') = '' then
         raise exception 'pglimit: note is empty: say why' using errcode = 'invalid_parameter_value';
+    elsif (kind in ('live', 'observe', 'off')) is not true then
+        raise exception 'pglimit: kind is %: it must be live, observe or off', coalesce(kind, 'null') using errcode = 'invalid_parameter_value';
     end if;
+    delete from pglimit.limits where false; -- waits for other changes, so that a rule that they set is seen
     perform set_config('pglimit.by', coalesce(by, ''), true), set_config('pglimit.note', note, true);
     delete from pglimit.limits l where array[l.limiter, l.key, l.prefix, l.kind] = _rule returning to_jsonb(l) into removed;
     perform set_config('pglimit.by', '', true), set_config('pglimit.note', '', true);
     return removed;
 end
+$$;
+-- +goose StatementEnd
+
+-- Enables a rule, or disables it, and returns the row that it was, or null. Parameters are as for delete_limit.
+-- +goose StatementBegin
+create function pglimit.enable_limit(
+    limiter text, enabled boolean, key text default null, prefix text default null, kind text default 'live', note text default null, by text default null
+) returns jsonb
+language plpgsql set search_path = '' set row_security = off as $$
+declare
+    _rule constant text[] := array[limiter, key, prefix, kind];
+    changed jsonb;
+begin
+    if coalesce(note, '') = '' then
+        raise exception 'pglimit: note is empty: say why' using errcode = 'invalid_parameter_value';
+    elsif (kind in ('live', 'observe', 'off')) is not true then
+        raise exception 'pglimit: kind is %: it must be live, observe or off', coalesce(kind, 'null') using errcode = 'invalid_parameter_value';
+    end if;
+    update pglimit.limits set note = '' where false; -- as in set_limit
+    select to_jsonb(l) into changed from pglimit.limits l where array[l.limiter, l.key, l.prefix, l.kind] = _rule;
+    perform set_config('pglimit.by', coalesce(by, ''), true);
+    update pglimit.limits l set (enabled, note) = (enable_limit.enabled, enable_limit.note) where array[l.limiter, l.key, l.prefix, l.kind] = _rule;
+    perform set_config('pglimit.by', '', true);
+    return changed;
+end
+$$;
+-- +goose StatementEnd
+
+-- Sets all these rules, or none. rules is an array of rows as to_jsonb makes them; what is left out is as in set_limit. Rules that
+-- are so already are left alone. prune: delete all others. note: why, for rules without a note and for those that are deleted.
+-- dry_run: change nothing. Returns what was changed, or would be: an array of {"before": row or null, "after": row or null}.
+-- Fails with SQLSTATE 22023 or 23514, and the number of the rule, if one is none.
+-- +goose StatementBegin
+create function pglimit.set_limits(
+    rules jsonb, prune boolean default false, note text default null, by text default null, dry_run boolean default false
+) returns jsonb
+language plpgsql set search_path = '' set row_security = off as $$
+declare
+    rule record;
+    known bigint;
+    changes jsonb;
+    n text; -- of the rule that is set
+    why text;
+    state text;
+    violated text;
+begin
+    if prune and coalesce(note, '') = '' then
+        raise exception 'pglimit: note is empty: say why the other rules are deleted' using errcode = 'invalid_parameter_value';
+    end if;
+    for rule in
+        select format('rule %s has %s, which no rule has', i.n, to_json(field)) as why
+        from jsonb_array_elements(rules) with ordinality i (rule, n) cross join lateral jsonb_object_keys(i.rule) field
+        where field not in ('id', 'limiter', 'key', 'prefix', 'action', 'kind', 'limit_text', 'max_wait', 'note', 'enabled', 'expires_at', 'changed_by', 'changed_at')
+        union all
+        select format('rules %s and %s are for the same keys', min(i.n), max(i.n))
+        from jsonb_array_elements(rules) with ordinality i (rule, n)
+        group by i.rule ->> 'limiter', i.rule ->> 'key', i.rule ->> 'prefix', pglimit.limit_kind(i.rule ->> 'action')
+        having count(*) > 1
+    loop
+        raise exception 'pglimit: %', rule.why using errcode = 'invalid_parameter_value';
+    end loop;
+    update pglimit.limits set note = '' where false; -- as in set_limit
+    known := (select coalesce(max(h.id), 0) from pglimit.limits_history h);
+    perform set_config('pglimit.by', coalesce(by, ''), true), set_config('pglimit.note', coalesce(note, ''), true);
+    begin
+        if prune then
+            delete from pglimit.limits l where array[l.limiter, l.key, l.prefix, l.kind] not in (
+                select array[i ->> 'limiter', i ->> 'key', i ->> 'prefix', pglimit.limit_kind(i ->> 'action')] from jsonb_array_elements(rules) i
+            );
+        end if;
+        for rule in
+            with asked as (
+                select i.n, r.limiter, r.key, r.prefix, coalesce(r.action, 'enforce') as action, r.limit_text, r.max_wait,
+                    coalesce(r.note, set_limits.note, '') as note, coalesce(r.enabled, true) as enabled, r.expires_at
+                from jsonb_array_elements(rules) with ordinality i (rule, n) cross join lateral jsonb_populate_record(null::pglimit.limits, i.rule) r
+            )
+            select a.* from asked a
+            left join pglimit.limits l on array[l.limiter, l.key, l.prefix, l.kind] = array[a.limiter, a.key, a.prefix, pglimit.limit_kind(a.action)]
+            where l.id is null or (l.action, l.limit_text, l.max_wait, l.note, l.enabled, l.expires_at)
+                is distinct from (a.action, a.limit_text, a.max_wait, a.note, a.enabled, a.expires_at)
+            order by a.n
+        loop
+            n := format('%s (%s)', rule.n, concat_ws(' ', rule.limiter, rule.key, rule.prefix));
+            insert into pglimit.limits as l (limiter, limit_text, key, prefix, action, max_wait, note, enabled, expires_at, changed_by, changed_at)
+            values (rule.limiter, rule.limit_text, rule.key, rule.prefix, rule.action, rule.max_wait, rule.note, rule.enabled, rule.expires_at, '', now())
+            on conflict on constraint limits_match do update
+            set (action, limit_text, max_wait, note, enabled, expires_at)
+                = (excluded.action, excluded.limit_text, excluded.max_wait, excluded.note, excluded.enabled, excluded.expires_at);
+        end loop;
+        changes := (select jsonb_agg(jsonb_build_object('before', h.before, 'after', h.after) order by h.id) from pglimit.limits_history h where h.id > known);
+        if dry_run then
+            raise exception using errcode = 'PGLDR', message = 'pglimit: dry run'; -- undoes it
+        end if;
+    exception
+        when sqlstate 'PGLDR' then
+            null;
+        when others then
+            get stacked diagnostics why = message_text, state = returned_sqlstate, violated = constraint_name;
+            raise exception 'pglimit: %', coalesce('rule ' || n || ': ', '') || regexp_replace(why, '^pglimit: ', '') using errcode = state, constraint = violated;
+    end;
+    perform set_config('pglimit.by', '', true), set_config('pglimit.note', '', true);
+    return coalesce(changes, '[]');
+end
+$$;
+-- +goose StatementEnd
+
+-- How many buckets that are known, of whatever strategy, a rule for these keys would hold for: not those of keys that have a rule
+-- of that kind for themselves or for a longer prefix. A null limiter: of all limiters. Reads the tables of the buckets.
+-- +goose StatementBegin
+create function pglimit.limit_reaches(limiter text, key text default null, prefix text default null, kind text default 'live') returns bigint
+language plpgsql stable set search_path = '' set row_security = off as $$
+declare
+    view text;
+    n bigint;
+    reached bigint := 0;
+begin
+    foreach view in array array['pglimit.buckets', 'pglimit.ranges'] loop
+        continue when to_regclass(view) is null; -- exclusion_range is not migrated
+        execute format('
+            select count(*) from %s b
+            where ($1 is null or b.limiter = $1) and ($2 is null or b.key = $2) and ($3 is null or starts_with(b.key, $3))
+                and ($2 is not null or not exists (
+                    select from pglimit.limits l
+                    where l.limiter = b.limiter and l.kind = $4 and l.enabled and (l.expires_at > clock_timestamp()) is not false
+                        and (l.key = b.key or length(l.prefix) > coalesce(length($3), 0) and starts_with(b.key, l.prefix))
+                ))', view) into n using limiter, key, prefix, kind;
+        reached := reached + n;
+    end loop;
+    return reached;
+end
+$$;
+-- +goose StatementEnd
+
+-- The rules for a key, in the order in which they are looked at, and what becomes of each: it holds, or is overruled by one that
+-- does, disabled or expired. For one with a limit that holds, also what is left in the bucket (as pglimit.peek says, of the
+-- strategy token_bucket). Nothing is counted. If none holds that is live or off, the limit in the service's configuration does.
+-- +goose StatementBegin
+create function pglimit.explain_limit(limiter text, key text)
+returns table (state text, rule pglimit.limits, remaining bigint, retry_after interval, reset_after interval)
+language plpgsql set search_path = '' set row_security = off as $$
+declare
+    held text[] := '{}'; -- kinds
+begin
+    for rule in
+        select l.* from pglimit.limits l
+        where (l.limiter = explain_limit.limiter or l.limiter is null)
+            and (l.key = explain_limit.key or l.key is null and (l.prefix is null or starts_with(explain_limit.key, l.prefix)))
+        order by array_position(array['off', 'live', 'observe'], l.kind), l.limiter nulls first, l.key, length(l.prefix) desc nulls last
+    loop
+        remaining := null; retry_after := null; reset_after := null;
+        state := case
+            when not rule.enabled then 'disabled'
+            when rule.expires_at <= clock_timestamp() then 'expired'
+            when rule.kind = any (held) or rule.kind = 'live' and 'off' = any (held) then 'overruled'
+            else 'holds'
+        end;
+        if state = 'holds' then
+            held := held || rule.kind;
+            if rule.limit_text is not null then
+                select p.remaining, p.retry_after, p.reset_after into remaining, retry_after, reset_after
+                from pglimit.peek(rule.limiter || case rule.kind when 'observe' then ' (observed)' else '' end, explain_limit.key, rule.limit_text) p;
+            end if;
+        end if;
+        return next;
+    end loop;
+end
+$$;
+-- +goose StatementEnd
+
+-- The last changes, the latest first: of all limits, of those of a limiter, or of the rules of it that are for a key. Null: any.
+-- +goose StatementBegin
+create function pglimit.limit_history(limiter text default null, key text default null, last bigint default null) returns setof pglimit.limits_history
+language sql stable set search_path = '' set row_security = off as $$
+    select h.* from pglimit.limits_history h
+    where ($1 is null or h.limiter = $1 or h.limiter is null) and ($2 is null or h.key = $2 or h.key is null and (h.prefix is null or starts_with($2, h.prefix)))
+    order by h.id desc limit $3
 $$;
 -- +goose StatementEnd
 
@@ -219,5 +412,7 @@ $$;
 -- +goose StatementEnd
 
 -- +goose Down
+drop function pglimit.explain_limit, pglimit.limit_history;
 drop table pglimit.limits, pglimit.limits_history;
-drop function pglimit.limits_will_change, pglimit.limit_changes, pglimit.limit_changed, pglimit.set_limit, pglimit.delete_limit, pglimit.limits_since, pglimit.limits_of;
+drop function pglimit.limit_kind, pglimit.limits_will_change, pglimit.limit_changes, pglimit.limit_changed, pglimit.set_limit, pglimit.delete_limit, pglimit.enable_limit,
+    pglimit.set_limits, pglimit.limit_reaches, pglimit.limits_since, pglimit.limits_of;

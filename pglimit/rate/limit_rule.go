@@ -59,6 +59,15 @@ func ParseAction(text string) (Action, error) {
 	return 0, fmt.Errorf("the action is %q: it must be one of %q", text, actionNames)
 }
 
+// MarshalText writes what String does.
+func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads what [ParseAction] does.
+func (a *Action) UnmarshalText(text []byte) (err error) {
+	*a, err = ParseAction(string(text))
+	return err
+}
+
 // MatchesAll says whether the rule is for all keys of its limiter.
 func (r *LimitRule) MatchesAll() bool { return r.Key == "" && r.Prefix == "" }
 
