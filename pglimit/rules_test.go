@@ -281,30 +281,25 @@ func TestADenialUnderAnotherRuleIsNotRecalled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		memory := pglimittest.MemoryOn(time.Now)
-		var last *pglimit.Limiter
+		limiter, err := pglimit.New(memory.Pool(), memory, config(func(c *pglimit.Config) {
+			c.Limits, c.Memory = rules(pglimit.LimitRule{Limit: hourly(1)}), pglimit.Memory{TTL: time.Hour}
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		under, own := pglimit.Request{Key: "k", Tokens: 1}, pglimit.Request{Key: "k", Limit: hourly(1), Tokens: 1}
+		_, _ = limiter.Do(t.Context(), under)
 		for i, test := range []struct {
-			limits *pglimit.Limits
-			want   pglimit.Source
+			pglimit.Request
+			from pglimit.Source
 		}{
-			{rules(pglimit.LimitRule{Limit: hourly(1)}), pglimit.FromMemory},
-			{rules(pglimit.LimitRule{Key: "other", Limit: hourly(1)}, pglimit.LimitRule{Limit: hourly(1)}), pglimit.FromDatabase},
+			{under, pglimit.FromMemory}, {own, pglimit.FromDatabase}, {own, pglimit.FromMemory}, {under, pglimit.FromDatabase},
 		} {
-			limiter, err := pglimit.New(memory.Pool(), memory, config(func(c *pglimit.Config) {
-				c.Limit, c.Limits, c.Memory = hourly(1), test.limits, pglimit.Memory{TTL: time.Hour}
-			}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if i == 0 {
-				_, _ = limiter.Allow(t.Context(), "k")
-				_, _ = limiter.Allow(t.Context(), "k")
-			}
-			if d, err := limiter.Allow(t.Context(), "k"); err != nil || d.Allowed || d.Source != test.want || d.Rule == nil {
+			d, err := limiter.Do(t.Context(), test.Request)
+			if err != nil || d.Allowed || d.Source != test.from || (d.Rule == nil) != (test.Limit == hourly(1)) {
 				t.Errorf("%d: %+v, %v", i, d, err)
 			}
-			last = limiter
 		}
-		_ = last.Close(t.Context())
 	})
 }
 
