@@ -7,6 +7,15 @@ import (
 
 // complete fills in what the request leaves out, and checks it. own is the Limiter's own limit.
 func (l *Limiter) complete(r *Request, own Limit) error {
+	if err := l.checkFields(r); err != nil {
+		return err
+	}
+	l.applyRule(r)
+	return l.finish(r, own)
+}
+
+// checkFields refuses what only a Limiter fills in.
+func (l *Limiter) checkFields(r *Request) error {
 	switch {
 	case r.Group != 0:
 		return &RequestError{Field: "Group", Why: fmt.Sprintf("is %d: leave it out, and use DoAll", r.Group)}
@@ -17,8 +26,7 @@ func (l *Limiter) complete(r *Request, own Limit) error {
 	case r.ID != "" && l.blocks():
 		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a Limiter with Config.Block takes none: leave it out, or ask a Limiter of another Name (without an ID, a request that is sent again is charged again)", r.ID)}
 	}
-	l.applyRule(r)
-	return l.finish(r, own)
+	return nil
 }
 
 // finish completes the request of a caller or a group.

@@ -91,6 +91,8 @@ func TestNewRefusesAConfig(t *testing.T) {
 			want: "pglimit: Config.Leases.TTL is 1ms: it must be from 10ms to 10s; 0 means 1s"},
 		{field: "Leases.TTL", change: func(c *pglimit.Config) { c.Leases.TTL = time.Minute },
 			want: "pglimit: Config.Leases.TTL is 1m0s: it must be from 10ms to 10s; 0 means 1s"},
+		{field: "Limits", change: func(c *pglimit.Config) { c.Limits = pglimit.LimitsFrom(nil, pglimit.LimitsConfig{}) },
+			want: "pglimit: Config.Limits has no pool: LimitsFrom needs one, such as a *pgxpool.Pool"},
 		{field: "Leases.On", change: func(c *pglimit.Config) { c.Leases.On = true },
 			want: "pglimit: Config.Leases.On is more than the strategy fake can do: use a Leaser, such as strategies.TokenBucket{}"},
 	} {
@@ -117,7 +119,7 @@ func TestEveryConfigFieldIsKnown(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[pglimit.Config]()) {
 		names = append(names, field.Name)
 	}
-	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError OnDecision OnRoundTrip Logger LogKeys MaxWaiting MaxWait MaxAhead IDTTL Block Combine Memory Leases Breaker" {
+	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError OnDecision OnRoundTrip Logger LogKeys MaxWaiting MaxWait MaxAhead IDTTL Block Limits Combine Memory Leases Breaker" {
 		t.Errorf("%s: test what is new in TestNewRefusesAConfig", got)
 	}
 }

@@ -344,6 +344,11 @@ func (l *Limiter) send(ctx context.Context, impatient bool, units ...*unit) erro
 // tell completes and counts what the caller gets: the decisions, or after an error what OnError
 // makes of it.
 func (l *Limiter) tell(ctx context.Context, u *unit) {
+	for i := range u.Requests {
+		if r := &u.Requests[i]; r.Rule == notRead {
+			r.Rule = nil
+		}
+	}
 	if u.Err != nil {
 		l.fallback(ctx, u)
 	}

@@ -162,12 +162,21 @@ func (l *Limiter) decideGroup(ctx context.Context, group []Request) *unit {
 			granted = granted && u.Decisions[k].Granted > 0
 		}
 	}
+	free := new(unit)
+	for i := range group {
+		if all.Decisions[i].Limiter == "" { // not told
+			free.Requests = append(free.Requests, group[i])
+		}
+	}
+	free.Decisions = make([]Decision, len(free.Requests))
+	l.observe(ctx, free)
 	for i := range group {
 		r, d := &group[i], &all.Decisions[i]
-		if d.Limiter != "" { // told
+		if d.Limiter != "" {
 			continue
 		}
 		*d = l.config.Limits.grant(r)
+		d.Observed, free.Decisions = free.Decisions[0].Observed, free.Decisions[1:]
 		if !granted {
 			d.Granted = 0
 		}
@@ -230,6 +239,14 @@ func (l *Limiter) observed(units []*unit) *observed {
 		}
 	}
 	return o
+}
+
+// observe asks about the rule that is only observed, for a unit that is decided by itself.
+func (l *Limiter) observe(ctx context.Context, u *unit) {
+	if o := l.observed([]*unit{u}); o != nil {
+		l.ask(ctx, l.unknown(o.units))
+		o.note()
+	}
 }
 
 // note tells the answers, and counts them. What is not known is no answer.

@@ -165,7 +165,9 @@ func (l *Limiter) Stats() Stats {
 	}
 	if l.config.Limits != nil {
 		status := l.config.Limits.Status()
-		s.LimitsVersion, s.LimitsAge = status.Version, int64(max(status.Age, -time.Second)/time.Second)
+		if s.LimitsVersion, s.LimitsAge = status.Version, int64(status.Age/time.Second); status.Age < 0 {
+			s.LimitsAge = -1
+		}
 	}
 	for i := range c.failed {
 		s.Failed[i] = c.failed[i].Load()

@@ -55,6 +55,9 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 		longest = min(longest, l.config.MaxWait)
 	}
 	r.MaxWait = 0
+	if err := l.checkFields(&r); err != nil {
+		return Decision{}, err
+	}
 	limit := l.ready(ctx)
 	l.applyRule(&r)
 	if r.Rule != nil && r.Rule.MaxWait > 0 && (longest == 0 || r.Rule.MaxWait < longest) {
@@ -72,7 +75,7 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 		}
 		r.Ahead = ahead
 	}
-	if err := l.complete(&r, r.Limit); err != nil {
+	if err := l.finish(&r, r.Limit); err != nil {
 		return Decision{}, err
 	}
 	u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1), Err: closed}
@@ -80,10 +83,7 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 	if closed == nil && !l.ruled(u) && !l.known(u) {
 		own = l.findPlace(ctx, u)
 	}
-	if observed := l.observed([]*unit{u}); observed != nil {
-		l.ask(ctx, l.unknown(observed.units))
-		observed.note()
-	}
+	l.observe(ctx, u)
 	told := false
 	defer func() {
 		if own != nil && !told { // a hook of the user's panics
@@ -204,7 +204,9 @@ func (l *Limiter) longestWait(ctx context.Context, limit Limit, longest time.Dur
 func (l *Limiter) waitUntilDue(ctx context.Context, r Request, own *queue.Waiter, d Decision) (Decision, error) {
 	err := l.queue.Wait(ctx, own)
 	if err == nil {
-		return l.queue.Done(r, own), nil
+		done := l.queue.Done(r, own)
+		done.Observed = d.Observed
+		return done, nil
 	}
 	l.queue.GiveUp(ctx, r, own)
 	if !errors.Is(err, ErrWaitTooLong) {
@@ -247,7 +249,7 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservati
 		r.Limit = own
 	}
 	r.Ahead = min(cmp.Or(l.config.MaxAhead, r.Limit.Window()), MaxWindow-r.Limit.Window())
-	if err := l.complete(&r, r.Limit); err != nil {
+	if err := l.finish(&r, r.Limit); err != nil {
 		return nil, err
 	}
 	d, err := l.decideOne(ctx, &r)

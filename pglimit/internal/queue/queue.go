@@ -56,7 +56,7 @@ type place struct {
 }
 
 func placeOf(r rate.Request, d rate.Decision) place {
-	d.Limiter, d.Key, d.Limit = r.Limiter, r.Key, r.Limit
+	d.Limiter, d.Key, d.Limit, d.Rule = r.Limiter, r.Key, r.Limit, r.Rule
 	return place{d, time.Now().Add(arithmetic.AtMost(d.Delay))}
 }
 
