@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"log/slog"
 	"strings"
@@ -57,7 +59,7 @@ func run(t *testing.T, pool *pgxpool.Pool, sql string) {
 }
 
 // numbers of a collector, by name and value of the label, as in "rows upsert".
-func numbers(t *testing.T, db promlimit.Querier, logger *slog.Logger) map[string]float64 {
+func numbers[D promlimit.DB](t *testing.T, db D, logger *slog.Logger) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(promlimit.NewDatabase(db, logger))
@@ -237,28 +239,32 @@ type blocked struct {
 	released chan struct{}
 }
 
-func (b *blocked) Query(context.Context, string, ...any) (pgx.Rows, error) {
+func (b *blocked) Connect(context.Context) (driver.Conn, error) {
 	b.asked.Add(1)
 	<-b.released
 	return nil, errors.New("released")
 }
 
+func (*blocked) Driver() driver.Driver { return nil }
+
 // Anybody who reaches /metrics may ask, and takes no more than one connection from the decisions.
 func TestScrapesShareTheQueries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		db := &blocked{released: make(chan struct{})}
+		server := &blocked{released: make(chan struct{})}
+		db := sql.OpenDB(server)
 		collector, metrics := promlimit.NewDatabase(db, nil), make(chan prometheus.Metric, 10)
 		var scrapes sync.WaitGroup
 		for range cap(metrics) {
 			scrapes.Go(func() { collector.Collect(metrics) })
 		}
 		synctest.Wait()
-		if asked := db.asked.Load(); asked != 1 {
-			t.Errorf("%d queries", asked)
+		if asked := server.asked.Load(); asked != 1 {
+			t.Errorf("%d connections", asked)
 		}
-		close(db.released)
+		close(server.released)
 		scrapes.Wait()
+		_ = db.Close()
 		if len(metrics) != cap(metrics) {
 			t.Errorf("%d scrapes have a number", len(metrics))
 		}

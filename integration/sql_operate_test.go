@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/pglimit/ratelimit/adapters/promlimit"
 	"github.com/pglimit/ratelimit/cleanup"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
@@ -89,6 +92,10 @@ func sqlDBIsEnough(t *testing.T, db *sql.DB) {
 	must(t, err)
 	if err := lock.Unlock(t.Context()); !errors.Is(err, cleanup.ErrLost) {
 		t.Errorf("Unlock: %v", err)
+	}
+
+	if n := testutil.CollectAndCount(promlimit.NewDatabase(db, nil), "pglimit_database_rows"); n < 5 {
+		t.Errorf("the numbers of %d tables", n)
 	}
 
 	// One that is held up is cancelled, and leaves no lock.

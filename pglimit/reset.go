@@ -60,7 +60,7 @@ func (l *Limiter) ResetAll(ctx context.Context) (int64, error) {
 	err := l.circuit.Admit(ctx)
 	if err == nil {
 		defer l.leases.Pause(rate.Bucket{})() // until the buckets are full: it could be spent on top of that
-		err = l.leases.DropAll(ctx)
+		err = l.leases.Drop(ctx, rate.Bucket{})
 	}
 	if err == nil {
 		err = l.call(ctx, "reset_all", 0, func(ctx context.Context) error {

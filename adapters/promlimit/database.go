@@ -2,29 +2,31 @@ package promlimit
 
 import (
 	"context"
+	"database/sql"
 	_ "embed"
 	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
 )
 
 // Database exports what the schema pglimit costs the database: see [NewDatabase].
 type Database struct {
-	db      Querier
+	open    func() (db *sql.DB, release func())
 	logger  *slog.Logger
 	reading singleflight.Group
 }
 
 var _ prometheus.Collector = (*Database)(nil)
 
-// Querier is what [NewDatabase] reads from: a *pgxpool.Pool.
-type Querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
+// DB is what [NewDatabase] reads from: a *pgxpool.Pool, or a *sql.DB with the driver
+// github.com/jackc/pgx/v5/stdlib or github.com/lib/pq.
+type DB interface{ *pgxpool.Pool | *sql.DB }
 
 // NewDatabase makes a collector that asks the database at each scrape, in some ten short queries:
 //
@@ -42,11 +44,21 @@ type Querier interface {
 // One for each database is enough, in any process. If several instances export the same numbers, take
 // their maximum. For several databases in one process, register each with a label of its own:
 // prometheus.WrapRegistererWith.
-func NewDatabase(db Querier, logger *slog.Logger) *Database {
+func NewDatabase[D DB](db D, logger *slog.Logger) *Database {
+	d := &Database{logger: logger}
 	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
+		d.logger = slog.New(slog.DiscardHandler)
 	}
-	return &Database{db: db, logger: logger}
+	switch db := any(db).(type) {
+	case *sql.DB:
+		d.open = func() (*sql.DB, func()) { return db, func() {} }
+	case *pgxpool.Pool:
+		d.open = func() (*sql.DB, func()) {
+			onPool := stdlib.OpenDBFromPool(db)
+			return onPool, func() { _ = onPool.Close() }
+		}
+	}
+	return d
 }
 
 const (
@@ -148,15 +160,18 @@ func (d *Database) Collect(metrics chan<- prometheus.Metric) {
 
 // read all numbers, or none.
 func (d *Database) read(ctx context.Context) (all []prometheus.Metric, err error) {
-	tables, scheduled, err := d.tables(ctx)
+	db, release := d.open()
+	defer release()
+	from := reader{db}
+	tables, scheduled, err := from.tables(ctx)
 	if err != nil {
 		return nil, err
 	}
-	server, err := d.row(ctx, serverSQL, serverNumbers)
+	server, err := from.row(ctx, serverSQL, serverNumbers)
 	if err != nil {
 		return nil, err
 	}
-	held, err := d.locks(ctx)
+	held, err := from.locks(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -164,34 +179,50 @@ func (d *Database) read(ctx context.Context) (all []prometheus.Metric, err error
 	if !scheduled {
 		return all, nil
 	}
-	cleanup, err := d.row(ctx, cleanupSQL, cleanupNumbers)
-	if errors.Is(err, pgx.ErrNoRows) { // it never ran
+	cleanup, err := from.row(ctx, cleanupSQL, cleanupNumbers)
+	if errors.Is(err, sql.ErrNoRows) { // it never ran
 		return all, nil
 	}
 	return append(all, cleanup...), err
 }
 
+type reader struct{ *sql.DB }
+
+// each calls scan with each row of the query.
+func (r reader) each(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := r.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close() //nolint:errcheck // rows.Err has told it
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
 // tables returns their numbers, and whether the schedule of the cleanup may be read.
-func (d *Database) tables(ctx context.Context) (all []prometheus.Metric, scheduled bool, err error) {
+func (r reader) tables(ctx context.Context) (all []prometheus.Metric, scheduled bool, err error) {
 	type table struct {
 		name     string
 		numbers  []float64
 		readable bool
 	}
-	rows, err := d.db.Query(ctx, tablesSQL)
-	if err != nil {
-		return nil, false, err
-	}
-	tables, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (table, error) {
+	var tables []table
+	err = r.each(ctx, func(row *sql.Rows) error {
 		t := table{numbers: make([]float64, len(tableNumbers))}
-		return t, row.Scan(append(append([]any{&t.name}, pointers(t.numbers)...), &t.readable)...)
-	})
+		err := row.Scan(append(append([]any{&t.name}, pointers(t.numbers)...), &t.readable)...)
+		tables = append(tables, t)
+		return err
+	}, tablesSQL)
 	if err != nil {
 		return nil, false, err
 	}
 	for _, t := range tables {
 		if t.readable {
-			if t.numbers[0], err = d.count(ctx, t.name, t.numbers[0]); err != nil {
+			if t.numbers[0], err = r.count(ctx, t.name, t.numbers[0]); err != nil {
 				return nil, false, err
 			}
 			scheduled = scheduled || t.name == "schedule"
@@ -205,48 +236,35 @@ func (d *Database) tables(ctx context.Context) (all []prometheus.Metric, schedul
 
 // count the rows of a table. If there are more than countTo, it returns the larger of that and the
 // estimate.
-func (d *Database) count(ctx context.Context, table string, estimate float64) (float64, error) {
-	rows, err := d.db.Query(ctx, "select count(*)::float8 from (select from "+pgx.Identifier{"pglimit", table}.Sanitize()+" limit $1) r", countTo+1)
-	if err != nil {
-		return 0, err
-	}
-	counted, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[float64])
+func (r reader) count(ctx context.Context, table string, estimate float64) (counted float64, err error) {
+	err = r.QueryRowContext(ctx, "select count(*)::float8 from (select from "+pgx.Identifier{"pglimit", table}.Sanitize()+" limit $1) r", countTo+1).Scan(&counted)
 	if counted > countTo {
 		counted = max(counted, estimate)
 	}
 	return counted, err
 }
 
-func (d *Database) locks(ctx context.Context) ([]prometheus.Metric, error) {
-	rows, err := d.db.Query(ctx, locksSQL)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (prometheus.Metric, error) {
+func (r reader) locks(ctx context.Context) (all []prometheus.Metric, err error) {
+	err = r.each(ctx, func(row *sql.Rows) error {
 		var mode string
 		var held float64
 		err := row.Scan(&mode, &held)
-		return locks.is(held, mode), err
-	})
+		all = append(all, locks.is(held, mode))
+		return err
+	}, locksSQL)
+	return all, err
 }
 
 // row returns the numbers that are the columns of the query's only row.
-func (d *Database) row(ctx context.Context, sql string, numbers []number) ([]prometheus.Metric, error) {
-	rows, err := d.db.Query(ctx, sql)
-	if err != nil {
+func (r reader) row(ctx context.Context, query string, numbers []number) (all []prometheus.Metric, err error) {
+	values := make([]float64, len(numbers))
+	if err := r.QueryRowContext(ctx, query).Scan(pointers(values)...); err != nil {
 		return nil, err
 	}
-	return pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) ([]prometheus.Metric, error) {
-		values := make([]float64, len(numbers))
-		if err := row.Scan(pointers(values)...); err != nil {
-			return nil, err
-		}
-		var all []prometheus.Metric
-		for i, n := range numbers {
-			all = append(all, n.is(values[i]))
-		}
-		return all, nil
-	})
+	for i, n := range numbers {
+		all = append(all, n.is(values[i]))
+	}
+	return all, nil
 }
 
 func pointers(values []float64) []any {

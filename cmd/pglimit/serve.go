@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/pglimit/ratelimit/adapters/promlimit"
 	"github.com/pglimit/ratelimit/cleanup"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/serve"
 	"github.com/pglimit/ratelimit/strategies"
@@ -135,7 +136,7 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) error {
 // serveOn answers until ctx ends. Then nothing uses the pool any more.
 func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Limit, tokens []string, f *serveFlags) (err error) {
 	log := a.logger(0)
-	server, err := serve.New(serve.Config{Limits: limits, Pool: pool, Database: pool, Tokens: tokens, Logger: log})
+	server, err := serve.New(serve.Config{Limits: limits, Pool: pool, Database: promlimit.NewDatabase(pool, log), Tokens: tokens, Logger: log})
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ var drops = map[string]func(context.Context, *lease.Leases) error{
 	"one key": func(ctx context.Context, s *lease.Leases) error { return s.Drop(ctx, bucket("a")) },
 	"all keys": func(ctx context.Context, s *lease.Leases) error {
 		defer s.Pause(rate.Bucket{})()
-		return s.DropAll(ctx)
+		return s.Drop(ctx, rate.Bucket{})
 	},
 }
 
@@ -87,7 +87,7 @@ func TestNoKeyIsLeasedWhileAllAreDropped(t *testing.T) {
 		leases := s.leases(t)
 		defer closes(t, leases)
 		resume, again := leases.Pause(rate.Bucket{}), leases.Pause(rate.Bucket{})
-		if err := leases.DropAll(t.Context()); err != nil {
+		if err := leases.Drop(t.Context(), rate.Bucket{}); err != nil {
 			t.Error(err)
 		}
 		asks := func() {

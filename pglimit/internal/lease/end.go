@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -61,25 +63,28 @@ func (s *Leases) look(h *holder) {
 	}
 }
 
-// Drop settles the bucket's lease. No other is taken for a hold.
+// Drop settles the bucket's lease, or those of all buckets if it is the zero Bucket. No other is
+// taken for a hold.
 func (s *Leases) Drop(ctx context.Context, bucket rate.Bucket) error {
 	if s == nil {
 		return nil
 	}
-	h, known := s.known.GetIfPresent(bucket)
-	if !known {
-		return nil
+	var holders []*holder
+	if h, known := s.known.GetIfPresent(bucket); known {
+		holders = []*holder{h}
+	} else if bucket == (rate.Bucket{}) {
+		holders = s.holders()
 	}
-	return s.drop(ctx, h)
-}
-
-// drop settles the holder's lease.
-func (s *Leases) drop(ctx context.Context, h *holder) error {
-	for f := s.pause(h); f != nil; f = s.pause(h) {
-		select {
-		case <-f.done:
-		case <-ctx.Done():
-			return ctx.Err()
+	for _, h := range holders {
+		s.pause(h) // begins to settle them all, before any is waited for
+	}
+	for _, h := range holders {
+		for f := s.pause(h); f != nil; f = s.pause(h) {
+			select {
+			case <-f.done:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 	}
 	return nil
@@ -119,29 +124,20 @@ func (s *Leases) Close(ctx context.Context) error {
 	defer s.cancel()
 	defer context.AfterFunc(ctx, s.cancel)()
 
-	holders := make(chan *holder)
-	var settlers sync.WaitGroup
-	var mu sync.Mutex
-	var failed int
-	var why error
-	for range maxLeaseCalls {
-		settlers.Go(func() {
-			for h := range holders {
-				if err := s.settle(h); err != nil {
-					mu.Lock()
-					failed, why = failed+1, err
-					mu.Unlock()
-				}
+	var failed atomic.Int64
+	var settlers errgroup.Group
+	settlers.SetLimit(maxLeaseCalls)
+	for _, h := range s.holders() {
+		settlers.Go(func() error {
+			err := s.settle(h)
+			if err != nil {
+				failed.Add(1)
 			}
+			return err
 		})
 	}
-	for _, h := range s.holders() {
-		holders <- h
-	}
-	close(holders)
-	settlers.Wait()
-	if failed > 0 {
-		return fmt.Errorf("pglimit: %d leases could not be given back, their tokens are missed for up to %v: %w", failed, s.config.TTL, errors.Join(why, ctx.Err()))
+	if err := settlers.Wait(); err != nil {
+		return fmt.Errorf("pglimit: %d leases could not be given back, their tokens are missed for up to %v: %w", failed.Load(), s.config.TTL, errors.Join(err, ctx.Err()))
 	}
 	return nil
 }
@@ -169,23 +165,6 @@ func (s *Leases) settle(h *holder) error {
 		return nil
 	}
 	return s.renew(h, want{})
-}
-
-// DropAll settles the leases of all buckets.
-func (s *Leases) DropAll(ctx context.Context) error {
-	if s == nil {
-		return nil
-	}
-	holders := s.holders()
-	for _, h := range holders {
-		s.pause(h) // begins to settle them all, before any is waited for
-	}
-	for _, h := range holders {
-		if err := s.drop(ctx, h); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Pause lets no lease of the bucket, or of any if it is the zero Bucket, be taken until resume. One

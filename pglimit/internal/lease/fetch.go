@@ -117,7 +117,9 @@ func (s *Leases) fetch(h *holder, next want) *fetch {
 		f.err = s.renew(h, next)
 		if !s.serve(h, f) {
 			f.err = s.renew(h, want{})
+			h.mu.Lock()
 			h.end(f)
+			h.mu.Unlock()
 		}
 		close(f.done)
 	})
@@ -132,7 +134,7 @@ func (s *Leases) serve(h *holder, f *fetch) (stays bool) {
 	defer h.mu.Unlock()
 	terms := h.terms.Load()
 	if terms == nil {
-		h.ended(f)
+		h.end(f)
 		return true
 	}
 	left := terms.Tokens
@@ -150,22 +152,15 @@ func (s *Leases) serve(h *holder, f *fetch) (stays bool) {
 	}
 	if len(f.claims) == 0 || left == 0 {
 		terms.unspent.Store(left)
-		h.ended(f)
+		h.end(f)
 		return true
 	}
 	h.withheld, h.pause = left, s.now()+s.hold()
 	return false
 }
 
-// end ends the fetch. Callers that are not served ask Postgres, and get any error there.
+// end ends the fetch. Callers that are not served ask Postgres, and get any error there. The holder is locked.
 func (h *holder) end(f *fetch) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ended(f)
-}
-
-// ended is end with the holder's lock.
-func (h *holder) ended(f *fetch) {
 	for _, claim := range f.claims {
 		claim.Answer(rate.Decision{}, errNotServed)
 	}

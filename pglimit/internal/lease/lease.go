@@ -156,20 +156,13 @@ func (s *Leases) Spend(request *rate.Request) (decision rate.Decision, spent, le
 			return decision, true, true
 		}
 	}
-	return rate.Decision{}, false, h.spendable(s.now()) > 0
+	terms := h.terms.Load()
+	return rate.Decision{}, false, terms != nil && s.now() < terms.until && terms.unspent.Load() > 0
 }
 
 // tooDurable says that the grant has to outlast more than the lease does.
 func (s *Leases) tooDurable(request *rate.Request) bool {
 	return request.Durability > s.config.Durability
-}
-
-// spendable is how many tokens of the lease are unspent: none if it has expired.
-func (h *holder) spendable(now time.Duration) int64 {
-	if terms := h.terms.Load(); terms != nil && now < terms.until {
-		return terms.unspent.Load()
-	}
-	return 0
 }
 
 // BeforePeek is called before a peek is sent. It returns a function that adds the lease's

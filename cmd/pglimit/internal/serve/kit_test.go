@@ -1,9 +1,7 @@
 package serve
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -11,8 +9,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
@@ -34,13 +30,6 @@ func inBubble(t *testing.T, yaml string, test func(b bench)) {
 	})
 }
 
-// noDatabase has no metrics.
-type noDatabase struct{}
-
-func (noDatabase) Query(context.Context, string, ...any) (pgx.Rows, error) {
-	return nil, errors.New("no database")
-}
-
 func newServer(t *testing.T, yaml string, memory *pglimittest.Strategy, tokens ...string) *Server {
 	t.Helper()
 	limits, err := parse([]byte(yaml))
@@ -52,7 +41,7 @@ func newServer(t *testing.T, yaml string, memory *pglimittest.Strategy, tokens .
 			limits[i].Strategy = memory
 		}
 	}
-	s, err := New(Config{Limits: limits, Pool: memory.Pool(), Database: noDatabase{}, Tokens: tokens, Logger: slog.New(slog.DiscardHandler)})
+	s, err := New(Config{Limits: limits, Pool: memory.Pool(), Tokens: tokens, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

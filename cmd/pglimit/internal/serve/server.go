@@ -32,10 +32,10 @@ import (
 
 // Config of a [Server].
 type Config struct {
-	Limits   []Limit           // at least one, each name once
-	Pool     pglimit.Pool      // stays the caller's
-	Database promlimit.Querier // the same pool, for the metrics of the database
-	Tokens   []string          // one of them is needed below /v1; none: anybody may ask
+	Limits   []Limit              // at least one, each name once
+	Pool     pglimit.Pool         // stays the caller's
+	Database prometheus.Collector // the metrics of the database; nil: none
+	Tokens   []string             // one of them is needed below /v1; none: anybody may ask
 	Logger   *slog.Logger
 }
 
@@ -94,8 +94,11 @@ func New(config Config) (*Server, error) {
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"handler", "code"})
 	registry := prometheus.NewRegistry()
+	if config.Database != nil {
+		registry.MustRegister(config.Database)
+	}
 	for _, collector := range []prometheus.Collector{
-		promlimit.New(all...), trips, promlimit.NewDatabase(config.Database, config.Logger), requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		promlimit.New(all...), trips, requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := registry.Register(collector); err != nil {
 			return nil, err
