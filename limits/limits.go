@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/handle"
-	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
