@@ -22,8 +22,8 @@ import (
 type DB interface{ handle.DB }
 
 // Table is the table pglimit.limits. It is safe for concurrent use. A change waits for those of other transactions, and
-// holds in services within two seconds of its commit. Errors are [rate.ErrNotMigrated], [rate.ErrPermission],
-// [rate.ErrReadOnly] and [ErrNoRule], which errors.Is tells apart, or Postgres's own. After any of them nothing was changed, but
+// holds in services within two seconds of its commit. Errors are pglimit.ErrNotMigrated, pglimit.ErrPermission,
+// pglimit.ErrReadOnly and [ErrNoRule], which errors.Is tells apart, or Postgres's own. After any of them nothing was changed, but
 // if the connection broke before the answer, that is not known.
 type Table struct{ session rate.Session }
 
