@@ -190,10 +190,10 @@ func exampleLLM(t *testing.T, e example) {
 	}
 	chat("ann", 400, 200)
 	chat("bob", 200, 200)
-	if body := chat("ann", 10, 429); !strings.Contains(body, "of this user") { // who has 100 left
+	if body := chat("ann", 10, 429); !strings.Contains(body, `["user"]`) { // who has 100 left
 		t.Errorf("ann: %s", body)
 	}
-	if body := chat("carl", 10, 429); !strings.Contains(body, "of this org") { // which has 200 left
+	if body := chat("carl", 10, 429); !strings.Contains(body, `["org"]`) { // which has 200 left
 		t.Errorf("carl: %s", body)
 	}
 	chat("dora", 1500, 400) // more than she could ever have

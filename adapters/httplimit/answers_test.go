@@ -234,6 +234,58 @@ func TestWhatCannotBeDecided(t *testing.T) {
 	}
 }
 
+// A handler that asks the limiter itself answers as a middleware does: a denial, a block, and where no decision is known.
+func TestAHandlerAnswersAsTheMiddleware(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(memory *pglimittest.Strategy, c *pglimit.Config){
+		"over the limit": func(*pglimittest.Strategy, *pglimit.Config) {},
+		"blocked": func(_ *pglimittest.Strategy, c *pglimit.Config) {
+			c.Block = pglimit.Block{After: 1, Within: time.Hour, For: time.Hour, Max: time.Hour, Forget: time.Hour}
+		},
+		"fails": func(m *pglimittest.Strategy, _ *pglimit.Config) { m.Fail(pglimit.ErrUnavailable) },
+		"a fallback": func(m *pglimittest.Strategy, c *pglimit.Config) {
+			m.Fail(pglimit.ErrUnavailable)
+			c.OnError = pglimit.FailClosed
+		},
+		"costs too much":  func(_ *pglimittest.Strategy, c *pglimit.Config) { c.Limit = pglimit.PerHour(1) },
+		"a name to quote": func(_ *pglimittest.Strategy, c *pglimit.Config) { c.Name = `"ö"` },
+	} {
+		var answers []string
+		for _, asks := range []bool{true, false} {
+			memory := pglimittest.Memory()
+			config := pglimit.Config{Name: "api", Limit: pglimit.PerHour(3)}
+			change(memory, &config)
+			limiter := newLimiter(t, memory, config)
+			handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				d, err := limiter.AllowN(r.Context(), "all", 2)
+				switch {
+				case err != nil:
+					httplimit.WriteFailed(w, r, err)
+				case !d.Allowed:
+					httplimit.Deny(w, r, d)
+				}
+			}))
+			if !asks {
+				config := everybody
+				config.Cost, config.Logger = func(*http.Request) int64 { return 2 }, new(logged).logger()
+				handler = httplimit.New(limiter, config)(fine)
+			}
+			var recorder *httptest.ResponseRecorder
+			for range 3 {
+				recorder = httptest.NewRecorder()
+				handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+			}
+			if recorder.Code == http.StatusOK {
+				t.Errorf("%s: it passes", name)
+			}
+			answers = append(answers, fmt.Sprint(recorder.Code, recorder.Header(), recorder.Body))
+		}
+		if answers[0] != answers[1] {
+			t.Errorf("%s: the handler answers %s\nthe middleware %s", name, answers[0], answers[1])
+		}
+	}
+}
+
 func TestYourOwnAnswers(t *testing.T) {
 	t.Parallel()
 	memory := pglimittest.Memory()

@@ -254,6 +254,10 @@ func appendQuoted(b []byte, text string) []byte {
 	return append(b, '"')
 }
 
+func setRetryAfter(h http.Header, d time.Duration) {
+	h.Set("Retry-After", strconv.FormatInt(wholeSeconds(d), 10))
+}
+
 // wholeSeconds rounds up, to at least one.
 func wholeSeconds(d time.Duration) int64 {
 	return int64(max(0, d-1)/time.Second) + 1

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -163,7 +162,7 @@ func (m *middleware) fail(w http.ResponseWriter, r *http.Request, err error, ret
 		h.Set("WWW-Authenticate", refused.challenge)
 	}
 	if status == http.StatusServiceUnavailable {
-		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(retryAfter), 10))
+		setRetryAfter(h, retryAfter)
 	}
 	if m.Failed == nil {
 		WriteFailed(w, r, err)

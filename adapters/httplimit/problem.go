@@ -47,6 +47,33 @@ func WriteDenied(w http.ResponseWriter, _ *http.Request, denial Denial) {
 	_, _ = w.Write(appendProblem(nil, blocked, denial.RetryAfter, policies)) // nobody is left to tell
 }
 
+// Deny answers a request that a Limiter has denied, as a middleware without [Config].Denied does: with the status 429,
+// Retry-After, the fields of Draft11 and a problem in JSON. It is for a handler that asks the Limiter itself:
+//
+//	d, err := limiter.Allow(r.Context(), key)
+//	switch {
+//	case err != nil:
+//		httplimit.WriteFailed(w, r, err)
+//	case !d.Allowed:
+//		httplimit.Deny(w, r, d)
+//	default:
+//		…
+//
+// Of a [pglimit.Group], give it Denied. A denial by Config.OnError of the Limiter is answered with 503, as [ErrFallback]:
+// nothing is known of the limit.
+func Deny(w http.ResponseWriter, r *http.Request, denied pglimit.Decision) {
+	if denied.Source == pglimit.FromFallback {
+		setRetryAfter(w.Header(), denied.RetryAfter)
+		WriteFailed(w, r, ErrFallback)
+		return
+	}
+	a := answers.Get().(*answer)
+	defer a.release()
+	a.allowed, a.retryAfter, a.decisions = false, denied.RetryAfter, append(a.decisions, denied)
+	new(middleware).setFields(w.Header(), a)
+	a.writeDenied(w)
+}
+
 // denial of the answer, for a function that may keep it.
 func (a *answer) denial() Denial {
 	denial := Denial{RetryAfter: a.retryAfter}
@@ -125,8 +152,9 @@ type problem struct {
 	Detail string `json:"detail"`
 }
 
-// WriteFailed answers with the status of [StatusOf] and a problem in JSON: of the type
-// temporary-reduced-capacity if the status is 503. It is what [Config].Failed does if it is nil.
+// WriteFailed answers with the status of [StatusOf], Cache-Control and a problem in JSON: of the type
+// temporary-reduced-capacity if the status is 503, then with Retry-After, which is a second if it is not set already. It is what
+// [Config].Failed does if it is nil.
 func WriteFailed(w http.ResponseWriter, _ *http.Request, err error) {
 	p := problem{Type: "about:blank", Status: StatusOf(err)}
 	p.Title = http.StatusText(p.Status)
@@ -140,7 +168,12 @@ func WriteFailed(w http.ResponseWriter, _ *http.Request, err error) {
 		p.Detail = clientsFault(err)
 	}
 	body, _ := json.Marshal(p) //nolint:errchkjson // strings and a number
-	w.Header().Set("Content-Type", problemType)
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	if p.Status == http.StatusServiceUnavailable && h.Get("Retry-After") == "" {
+		setRetryAfter(h, time.Second)
+	}
+	h.Set("Content-Type", problemType)
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(body, '\n')) // nobody is left to tell
 }

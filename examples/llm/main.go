@@ -37,14 +37,13 @@ func main() {
 			pglimit.Request{Limiter: "org", Key: r.Header.Get("X-Org"), Tokens: estimate, Limit: pglimit.PerHour(1500)})
 		switch {
 		case err != nil:
-			http.Error(w, err.Error(), httplimit.StatusOf(err)) // 400 if it could never be granted
+			httplimit.WriteFailed(w, r, err) // 400 if it could never be granted
 		case !group.Allowed:
-			w.Header().Set("Retry-After", fmt.Sprintf("%.0f", group.RetryAfter.Seconds()+1))
-			http.Error(w, "too many tokens of this "+group.Denied.Limiter, http.StatusTooManyRequests)
+			httplimit.Deny(w, r, group.Denied) // 429, with Retry-After and the limit that denied
 		default:
-			// Yours asks the model, with r.Context(). A failure costs 0; a client who hangs up pays too, hence WithoutCancel.
+			// Yours asks the model, with r.Context(). A failure costs 0; a client who hangs up pays too.
 			answer, cost := prompt, int64(2*len(strings.Fields(prompt)))
-			charged, err := users.Settle(context.WithoutCancel(r.Context()), group.Decisions[0], cost, group.Decisions[1:]...)
+			charged, err := users.Settle(r.Context(), group.Decisions[0], cost, group.Decisions[1:]...)
 			slog.Info("settled", "key", r.Header.Get("X-User"), "charged", charged.Granted, "error", err)
 			_, _ = fmt.Fprintln(w, answer)
 		}

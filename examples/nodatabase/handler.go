@@ -2,9 +2,9 @@
 package nodatabase
 
 import (
-	"fmt"
 	"net/http"
 
+	"github.com/pglimit/ratelimit/adapters/httplimit"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -16,10 +16,9 @@ func NewHandler(limiter *pglimit.Limiter, send func(number string)) http.Handler
 		d, err := limiter.Allow(r.Context(), number)
 		switch {
 		case err != nil:
-			http.Error(w, "try again later", http.StatusServiceUnavailable)
+			httplimit.WriteFailed(w, r, err) // 503
 		case !d.Allowed:
-			w.Header().Set("Retry-After", fmt.Sprintf("%.0f", d.RetryAfter.Seconds()+1))
-			http.Error(w, "too many codes for this number", http.StatusTooManyRequests)
+			httplimit.Deny(w, r, d) // 429, with Retry-After
 		default:
 			send(number)
 		}
