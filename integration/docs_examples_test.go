@@ -20,6 +20,7 @@ import (
 
 	"github.com/pglimit/ratelimit/adapters/httplimit"
 	"github.com/pglimit/ratelimit/cleanup"
+	"github.com/pglimit/ratelimit/limits"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
@@ -59,6 +60,12 @@ func docsMigrateInTheBackground(ctx context.Context, pool *pgxpool.Pool) {
 			slog.Error("rate limits are not migrated", "error", err)
 		}
 	}()
+}
+
+func docsSetLimit(ctx context.Context, pool *pgxpool.Pool) (*limits.Rule, error) {
+	table := limits.New(pool)
+	replaced, err := table.Set(ctx, limits.Rule{Limiter: "api", Key: "user:42", Limit: "500/1m", Note: "ticket 7", By: "ann"})
+	return replaced, err
 }
 
 func docsMoving(ctx context.Context, limiter *pglimit.Limiter) error {

@@ -20,7 +20,7 @@ import (
 // handbook are the pages whose every block is tested here, by its language: sh and sql run, go is
 // compiled, yaml is parsed.
 var handbook = []string{
-	"alerts.md", "cli.md", "development.md", "exactness.md", "guide.md", "migrations.md", "moving.md", "operations.md", "outages.md", "README.md",
+	"alerts.md", "cli.md", "development.md", "exactness.md", "guide.md", "limits.md", "migrations.md", "moving.md", "operations.md", "outages.md", "README.md",
 	"security.md", "stages.md", "strategies.md", "../README.md",
 }
 
@@ -178,6 +178,8 @@ func TestGoOfTheDocs(t *testing.T) {
 	t.Setenv("DATABASE_URL", databaseURL(newMigrated(t)))
 	must(t, docsOwnPool(t.Context(), docsStop))
 	must(t, docsBehindPgBouncer(t.Context(), docsStop))
+	_, err = docsSetLimit(t.Context(), newMigrated(t))
+	must(t, err)
 	routes := new(chain)
 	_, err = docsHTTPRate(newMigrated(t), routes)
 	must(t, err)

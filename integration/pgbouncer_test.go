@@ -371,6 +371,14 @@ func cliWorksBehindPgBouncer(t *testing.T, c cli) {
 	for _, removed := range []string{`"removed":30`, `"removed":0`} {
 		c.run(t, "cleanup", "--once", "--output", "json").exits(t, 0).prints(t, removed)
 	}
+	for _, change := range [][]string{
+		{"set", "api", "k", "--limit", "1/h", "--note", "why", "--expires", "1h"}, {"set", "api", "k", "--limit", "2/h", "--note", "why", "--dry-run"},
+		{"set", "api", "k", "--limit", "2/h", "--note", "why"}, {"disable", "api", "k", "--note", "why"}, {"enable", "api", "k", "--note", "why"},
+		{"explain", "api", "k"}, {"list"}, {"history"}, {"export"}, {"off", "--all", "--note", "why"}, {"on", "--all", "--note", "why"},
+		{"delete", "api", "k", "--note", "why"},
+	} {
+		c.run(t, append([]string{"limits"}, change...)...).exits(t, 0)
+	}
 	c.run(t, "storage", "unlogged").exits(t, 0)
 	c.run(t, "storage", "status").exits(t, 0).prints(t, "unlogged")
 	c.run(t, "storage", "logged").exits(t, 0)
