@@ -163,6 +163,7 @@ func TestSQLSharesTheBucketOfALimiter(t *testing.T) {
 func TestSQLFunctionsRefuseBadInput(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
+	execute(t, pool, "select pglimit.set_limit('off', action => 'off', note => 'test')")
 	const good = "'10/1s burst 20'"
 	both := map[string]string{ // after "pglimit: ", by the arguments
 		"null, 'k', " + good:                                          "limiter is null",
@@ -171,8 +172,10 @@ func TestSQLFunctionsRefuseBadInput(t *testing.T) {
 		"'api', null, " + good:                                        "key is null",
 		"'api', '', " + good:                                          "key is empty",
 		"'api', repeat('k', 1025), " + good:                           "key has 1025 bytes: at most 1024",
-		"'api', 'k'":                                                  "limit_text is null",
-		"'api', 'k', null":                                            "limit_text is null",
+		"'api', 'k'":                                                  `no limit is given, and no rule of pglimit.limits holds for limiter "api" and key "k"`,
+		"null, '', null":                                              `no limit is given, and no rule of pglimit.limits holds for limiter null and key ""`,
+		"'off', ''":                                                   "key is empty",
+		"'off', 'k', n => 0":                                          "n is 0: it must be at least 1",
 		"'api', 'k', ''":                                              `limit "": there is no "/"`,
 		"'api', 'k', '10 a second'":                                   `limit "10 a second": there is no "/"`,
 		"'api', 'k', '10/1s burst lots'":                              `limit "10/1s burst lots": burst "lots" is not a whole number`,

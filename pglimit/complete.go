@@ -57,7 +57,7 @@ func (l *Limiter) finish(r *Request, own Limit) error {
 		}
 		r.Block = &l.config.Block
 	}
-	if err := r.Validate(); err != nil {
+	if err := validate(r); err != nil {
 		return err
 	}
 	if r.Rule != nil && r.Rule.Action == Enforce && r.Limit == r.Rule.Limit {
@@ -74,6 +74,16 @@ func (l *Limiter) finish(r *Request, own Limit) error {
 	}
 	r.Tokens -= r.Tokens % r.Unit // nobody gets a part of a unit: the parts of several requests must not add up to one
 	return nil
+}
+
+// validate is r.Validate, but a rule that grants all or nothing has no burst that a request could exceed.
+func validate(r *Request) error {
+	if r.Rule != nil && r.Rule.Action != Enforce {
+		fits := *r
+		fits.Tokens, fits.Unit = min(r.Tokens, r.Limit.Burst), min(r.Unit, r.Limit.Burst)
+		r = &fits
+	}
+	return r.Validate()
 }
 
 // What a Limiter with Config.Block cannot do, and what to do instead.

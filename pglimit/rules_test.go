@@ -147,8 +147,9 @@ func TestRulesThatNeedNoDecision(t *testing.T) {
 		}
 		for way, ask := range asks {
 			for key, allowed := range map[string]bool{"us": true, "bot:1": switchedOff, "until": switchedOff} {
-				d, err := ask(key, 70)
-				granted := int64(70)
+				const size = 107 // more than the burst
+				d, err := ask(key, size)
+				granted := int64(size)
 				if way == "peek" || !allowed {
 					granted = 0
 				}
@@ -159,7 +160,7 @@ func TestRulesThatNeedNoDecision(t *testing.T) {
 					t.Errorf("%s, %s %s: retry after %v", name, way, key, d.RetryAfter)
 				}
 				var refused *pglimit.RequestError
-				if _, err := limiter.Settle(t.Context(), d, 71); d.Granted > 0 && (!errors.As(err, &refused) || refused.Field != "Source") {
+				if _, err := limiter.Settle(t.Context(), d, 108); d.Granted > 0 && (!errors.As(err, &refused) || refused.Field != "Source") {
 					t.Errorf("settle: %v", err)
 				}
 				if err := limiter.Refund(t.Context(), d, 1); d.Granted > 0 && (!errors.As(err, &refused) || refused.Field != "Source") {

@@ -7,12 +7,20 @@ create or replace function pglimit.peek(
 )
 language plpgsql set search_path = '' as $$
 declare
-    asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
+    asked record;
     looked bigint[];
 begin
-    looked := pglimit.token_bucket_look(pglimit.valid_name('key', key, 1024) collate "C", pglimit.valid_name('limiter', limiter, 128) collate "C");
-    select d.remaining >= n and looked[2] = 0, 0, d.remaining, d.retry_after, d.reset_after, d.at
-    into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(looked[1], 0, looked[3:7], n, asked.token_ns, asked.window_ns, looked[2]) d;
+    if num_nonnulls(limit_text, tokens, period, burst) = 0 then
+        select r.allowed, 0, r.remaining, r.retry_after, r.retry_after, r.at, r.limit_text into allowed, granted, remaining, retry_after, reset_after, at, limit_text
+        from pglimit.limits_of(limiter collate "C", key collate "C") r;
+    end if;
+    asked := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
+    perform pglimit.valid_name('key', key, 1024), pglimit.valid_name('limiter', limiter, 128);
+    if allowed is null then
+        looked := pglimit.token_bucket_look(key collate "C", limiter collate "C");
+        select d.remaining >= n and looked[2] = 0, 0, d.remaining, d.retry_after, d.reset_after, d.at
+        into allowed, granted, remaining, retry_after, reset_after, at
+        from pglimit.token_bucket_decision(looked[1], 0, looked[3:7], n, asked.token_ns, asked.window_ns, looked[2]) d;
+    end if;
 end
 $$;

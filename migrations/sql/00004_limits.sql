@@ -382,11 +382,17 @@ end
 $$;
 -- +goose StatementEnd
 
--- The rules that hold for a key now, for pglimit.allow: that of the kind off, the live one, and the one that is observed.
+-- What the rules say about a key now, for pglimit.allow and pglimit.peek. allowed, remaining, retry_after and "at": the decision, if
+-- the live rule makes it; else nulls. limit_text: the limit to enforce; where there is a decision, one under which any n is possible.
+-- observed: the limit that is only observed, or null. Fails with SQLSTATE 22023 if no live rule holds.
 -- +goose StatementBegin
-create function pglimit.limits_of(_limiter text, _key text, out off bigint, out action text, out limit_text text, out observed text)
+create function pglimit.limits_of(
+    _limiter text, _key text,
+    out allowed boolean, out remaining bigint, out retry_after interval, out at timestamptz, out limit_text text, out observed text
+)
 language plpgsql stable set search_path = '' set row_security = off as $$
 declare
+    now constant timestamptz := clock_timestamp();
     prefixes constant text[] := array(select left(_key, n) from generate_series(1, length(_key)) n);
     rule record;
 begin
@@ -398,15 +404,25 @@ begin
             union all select * from pglimit.limits where limiter = _limiter and key is null and prefix is null
             union all select * from pglimit.limits where limiter is null
         ) l
-        where l.enabled and (l.expires_at > clock_timestamp()) is not false
-        order by l.kind, l.key, length(l.prefix) desc nulls last
+        where l.enabled and (l.expires_at > now) is not false
+        order by l.kind, l.key, length(l.prefix) desc nulls last -- "off" comes last: it is for all
     loop
-        case rule.kind
-            when 'off' then off := rule.id;
-            when 'live' then action := rule.action; limit_text := rule.limit_text;
-            else observed := rule.limit_text;
-        end case;
+        if rule.action = 'observe' then
+            observed := rule.limit_text;
+        elsif rule.action = 'enforce' then
+            limit_text := rule.limit_text;
+        else
+            allowed := rule.action <> 'deny';
+            remaining := case rule.action when 'deny' then 0 end;
+            retry_after := case rule.action when 'deny' then coalesce(rule.expires_at - now + interval '1 second', interval '1 hour') else interval '0' end;
+            at := now;
+            limit_text := '1000000000/s burst 6307200000000000000';
+        end if;
     end loop;
+    if limit_text is null then
+        raise exception 'pglimit: no limit is given, and no rule of pglimit.limits holds for limiter % and key %', coalesce(to_json(_limiter), 'null'), coalesce(to_json(_key), 'null')
+            using errcode = 'invalid_parameter_value', hint = 'Nothing was taken. Give a limit such as ''100/1m burst 20'', or set one for all: select pglimit.set_limit(''api'', ''100/1m burst 20'', note => ''why'')';
+    end if;
 end
 $$;
 -- +goose StatementEnd
