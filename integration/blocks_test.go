@@ -56,7 +56,7 @@ func TestAStepBackBeginsNoBlock(t *testing.T) {
 	pool := newMigrated(t)
 	execute(t, pool, `insert into pglimit.token_bucket_blocks (key, limiter, denials, since_ns, level, forget_ns, at_ns)
 		select 'k', 'test', 1, later, 0, later, later from (select pglimit.clock_ns() + 60000000000) ahead(later)`)
-	execute(t, pool, "select pglimit.token_bucket_count_denial('k', 'test', null, null, null, null, null)")
+	execute(t, pool, "select pglimit.token_bucket_count_denial('k', 'test', null)")
 	if !query[bool](t, pool, "select until_ns is null and at_ns <= pglimit.clock_ns() from pglimit.token_bucket_blocks") {
 		t.Error(query[string](t, pool, "select b::text from pglimit.token_bucket_blocks b"))
 	}

@@ -254,8 +254,8 @@ func TestSQLTakesALimitAsNumbers(t *testing.T) {
 		{"10/1000ns", "10", "0.000001 s", "null"},
 		{"1/73000d", "1", "73000 days", "null"},
 	} {
-		numbers := fmt.Sprintf("select r::text from pglimit.request_ns(null, 1, %s, '%s', %s) r", test.tokens, test.period, test.burst)
-		text := "select r::text from pglimit.request_ns($1, 1, null, null, null) r"
+		numbers := fmt.Sprintf("select r::text from pglimit.request_ns('limiter', 'key', null, 1, %s, '%s', %s) r", test.tokens, test.period, test.burst)
+		text := "select r::text from pglimit.request_ns('limiter', 'key', $1, 1, null, null, null) r"
 		if got, want := query[string](t, pool, numbers), query[string](t, pool, text, test.text); got != want {
 			t.Errorf("%+v: %s, want %s", test, got, want)
 		}

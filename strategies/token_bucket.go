@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"slices"
-	"time"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -91,8 +90,11 @@ func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how cal
 	case r.Block != nil:
 		return takeOrBlock(ctx, session, r, how)
 	case r.Tokens == 0:
-		d, _, err := look(ctx, session, r)
-		return d, err
+		var numbers []int64
+		if err := session.Row(ctx, tokenBucketLook, []any{r.Key, r.Limiter}, &numbers); err != nil {
+			return rate.Decision{}, err
+		}
+		return decisionOf(r, numbers), nil
 	case r.Ahead > 0: // in the caller's transaction
 		d, err := takeMany(ctx, session, []rate.Request{*r}, false)
 		if err != nil {
@@ -118,16 +120,6 @@ func decisionOf(r *rate.Request, numbers []int64) rate.Decision {
 // bucketOf reads a row.
 func bucketOf(numbers []int64) bucket.Bucket {
 	return bucket.Bucket{FullNS: numbers[0], TokenNS: numbers[1], AtNS: numbers[2], LeasedNS: numbers[3], UntilNS: numbers[4]}
-}
-
-// look reads the bucket of r, and for how long the key is blocked.
-func look(ctx context.Context, session rate.Session, r *rate.Request) (d rate.Decision, blocked time.Duration, err error) {
-	var numbers []int64
-	if err := session.Row(ctx, tokenBucketLook, []any{r.Key, r.Limiter}, &numbers); err != nil {
-		return rate.Decision{}, 0, err
-	}
-	b := bucketOf(numbers[2:])
-	return b.Decision(r, b.Dated(numbers[0]), 0), time.Duration(numbers[1]), nil
 }
 
 // GiveBack gives tokens back, with one call for each refund.

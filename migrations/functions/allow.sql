@@ -24,14 +24,11 @@ create or replace function pglimit.allow(
 )
 language plpgsql set search_path = '' as $$
 declare
-    asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
-    taken bigint[];
+    asked constant record := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
+    -- With the collation of the columns, whatever the caller's is.
+    taken constant bigint[] := pglimit.token_bucket_take(key collate "C", limiter collate "C", asked.token_ns, asked.window_ns, n, n, null, '{}');
 begin
-    taken := pglimit.token_bucket_take_or_block(
-        -- With the collation of the columns, whatever the caller's is.
-        pglimit.valid_name('key', key, 1024) collate "C", pglimit.valid_name('limiter', limiter, 128) collate "C", asked.token_ns, asked.window_ns, n,
-        null, null, null, null, null, null);
     select d.* into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(taken[1], taken[2], taken[3:7], n, asked.token_ns, asked.window_ns, taken[8]) d;
+    from pglimit.token_bucket_decision(taken, n, asked.token_ns, asked.window_ns) d;
 end
 $$;

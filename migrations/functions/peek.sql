@@ -7,12 +7,11 @@ create or replace function pglimit.peek(
 )
 language plpgsql set search_path = '' as $$
 declare
-    asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
-    looked bigint[];
+    asked constant record := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
+    looked constant bigint[] := pglimit.token_bucket_look(key collate "C", limiter collate "C");
 begin
-    looked := pglimit.token_bucket_look(pglimit.valid_name('key', key, 1024) collate "C", pglimit.valid_name('limiter', limiter, 128) collate "C");
-    select d.remaining >= n and looked[2] = 0, 0, d.remaining, d.retry_after, d.reset_after, d.at
+    select d.remaining >= n and looked[8] = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
     into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(looked[1], 0, looked[3:7], n, asked.token_ns, asked.window_ns, looked[2]) d;
+    from pglimit.token_bucket_decision(looked, n, asked.token_ns, asked.window_ns) d;
 end
 $$;

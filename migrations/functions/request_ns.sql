@@ -1,11 +1,11 @@
--- Checks the limit and n of a request. The limit is limit_text, or tokens, period and burst (null: as many as
--- tokens). Returns the price of a token in nanoseconds (the time in which one token is refilled, rounded up), and
--- the window, which is the price of a burst and fits a bigint. Fails with SQLSTATE 22023.
+-- Checks a request: the names of its bucket, its limit, and n. The limit is limit_text, or tokens, period and burst
+-- (null: as many as tokens). Returns the price of a token in nanoseconds (the time in which one token is refilled,
+-- rounded up), and the window, which is the price of a burst and fits a bigint. Fails with SQLSTATE 22023.
 --
 -- The text is read as rate.ParseLimit does in Go: "100/1m burst 20", "10/s", "5/1d". The rules are those of
--- rate.Limit.Validate.
+-- rate.Request.Validate and rate.Limit.Validate.
 create or replace function pglimit.request_ns(
-    limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint
+    limiter text, key text, limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint
 )
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
@@ -16,7 +16,7 @@ declare
     period_word constant text := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
     burst_word constant text := pglimit.trimmed(substr(words, nullif(strpos(words, 'burst'), 0) + 5)); -- null: there is none
     period_ns bigint;
-    why text := case
+    why text := coalesce(pglimit.bad_name('limiter', limiter, 128), pglimit.bad_name('key', key, 1024), case
         when limit_text is not null and num_nonnulls(tokens, period, burst) > 0 then 'the limit is given twice: give it as limit_text, or as tokens, period and burst'
         when limit_text is not null then null
         when num_nonnulls(tokens, period, burst) = 0 then 'limit_text is null: give the limit as a text, or as tokens, period and burst'
@@ -26,7 +26,7 @@ declare
             then format('period is %s: it must be at most 200 years', period)
         when extract(year from period) <> 0 or extract(month from period) <> 0
             then format('period is %s: write it in days, hours or less, because months differ in length', period)
-    end;
+    end);
 begin
     if limit_text is not null and why is null then
         tokens := pglimit.whole_number(replace(tokens_word, '_', ''));

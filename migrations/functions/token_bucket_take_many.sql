@@ -8,10 +8,10 @@
 --    for the one request of a bucket. Not with groups.
 -- 3. All else is for token_bucket_decide.
 --
--- What 2 and 3 lock is not in the order of the keys, behind 1: they wait for 1 ms only, because calls that wait for each
--- other would deadlock. The call fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
--- meanwhile, the clock stepped back, or 100 ms have passed, or with 55P03 behind that millisecond: call once more, or
--- ask for each bucket by itself.
+-- So two calls for the same keys wait for each other at the first of them. What 2 and 3 lock is not in the order of the
+-- keys, behind 1: they wait for 1 ms only, because calls that wait for each other would deadlock. The call fails with
+-- SQLSTATE 40001, and has taken nothing, if a bucket has changed meanwhile, the clock stepped back, or 100 ms have
+-- passed, or with 55P03 behind that millisecond: call once more, or ask for each bucket by itself.
 --
 -- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
 -- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
@@ -37,15 +37,7 @@ begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
-        and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
-        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience)];
-        if rest[1][3] > 0 or coalesce(members, wants, units, aheads_ns, lasts) is null then
-            return;
-        end if;
-        rest := null;
-    elsif writable and n > 1 then
-        -- It takes the lock that a write takes, before anything is read: see token_bucket_decide.
+    if writable and n > 1 then
         with asked as materialized (
             select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks)
         ), updates as (
@@ -66,18 +58,22 @@ begin
         )
         select array_agg(u."row"), count(*) into usual, done from updates u;
         if done > 0 then
-            if abs(pglimit.clock_ns() - now_ns) > pglimit.step_ns() then -- it may have waited
-                perform pglimit.in_time(now_ns);
-            end if;
-            if done = n then
+            if (abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() or pglimit.in_time(now_ns)) and done = n then -- it may have waited
                 return;
             elsif lasts is not null then
                 raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
             end if;
         end if;
+    elsif writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
+        and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
+        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience)];
+        if rest[1][3] > 0 or coalesce(members, wants, units, aheads_ns, lasts) is null then
+            return;
+        end if;
+        rest := null;
     end if;
-    if (sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)
-        and pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, members, wants, units, aheads_ns, lasts)) is not true then
+    if (sure is not null and pglimit.token_bucket_valid(
+        _keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, lasts)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
     elsif writable and n > 1 then
         patience := pg_catalog.set_config('lock_timeout', '1ms', true);
@@ -106,19 +102,18 @@ begin
             when s.missing then array[s.number, now_ns, s.ask, now_ns + s.ask * s.token_ns, s.token_ns, now_ns, 0, 0]
             else array[s.number, greatest(s.at_ns, now_ns), 0, s.full_ns, s.token_ns, s.at_ns, 0, 0]
         end)
-        into done, missing, inserted, rest
-        from seen s;
-        if inserted > 0 and abs(pglimit.clock_ns() - now_ns) > pglimit.step_ns() then
-            perform pglimit.in_time(now_ns);
-        end if;
+        into done, missing, inserted, rest from seen s;
         if inserted < missing then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-        elsif done = n then
+        elsif (inserted = 0 or abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() or pglimit.in_time(now_ns)) and done = n then
             return;
         end if;
         for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
             _keys[rest[i][1]] := null;
         end loop;
+    end if;
+    if 0 < any (coalesce(wants, asks)) then
+        lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
     end if;
     select d.grants, d.buckets || rest into grants, rest
     from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,

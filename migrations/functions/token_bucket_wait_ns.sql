@@ -1,14 +1,14 @@
 -- Returns how long it takes from now_ns, in nanoseconds, until a bucket has ask tokens, if nobody takes
 -- any: at most the largest bigint. b is its row as of token_bucket_read, not ahead of the clock by more than
--- step_ns; zeros: there is none. token_ns and window_ns are prices of a token and of a burst. ask is at most a burst.
+-- step_ns. token_ns and window_ns are prices of a token and of a burst. ask is at most a burst.
 create or replace function pglimit.token_bucket_wait_ns(b bigint[], now_ns bigint, ask bigint, token_ns bigint, window_ns bigint) returns bigint
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     rest_ns numeric; -- the bucket may owe that much
     from_ns bigint := now_ns;
-    there_ns numeric := now_ns;
+    there_ns numeric;
 begin
-    while b[2] > 0 loop
+    loop
         rest_ns := window_ns - ask * token_ns - pglimit.read_full_ns(b[4], b[2], 0, 0, token_ns);
         -- The inverse of read_full_ns: the bucket has been refilled at the faster of both prices, so the earlier of two times counts.
         there_ns := greatest(from_ns, least(

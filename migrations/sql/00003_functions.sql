@@ -4,6 +4,17 @@
 
 -- +goose Up
 
+-- functions/bad_name.sql
+-- Returns what is wrong with the name of a limiter or a key, as field says: null if nothing is. A single expression,
+-- so that the planner inlines it.
+create or replace function pglimit.bad_name(field text, name text, longest int) returns text
+language sql immutable parallel safe
+return field || case
+    when name is null then ' is null: name it, with a constant if there is only one'
+    when name = '' collate "C" then ' is empty: name it, with a constant if there is only one'
+    when octet_length(name) > longest then ' has ' || octet_length(name)::text || ' bytes: at most ' || longest::text || ' are allowed (hash what is longer)'
+end;
+
 -- functions/whole_number.sql
 -- Returns the number that digits spell, with or without a sign. Null if they spell no whole number,
 -- or one that does not fit a bigint.
@@ -64,14 +75,14 @@ return regexp_replace($1 collate "C", replace(
 
 -- functions/request_ns.sql
 -- +goose StatementBegin
--- Checks the limit and n of a request. The limit is limit_text, or tokens, period and burst (null: as many as
--- tokens). Returns the price of a token in nanoseconds (the time in which one token is refilled, rounded up), and
--- the window, which is the price of a burst and fits a bigint. Fails with SQLSTATE 22023.
+-- Checks a request: the names of its bucket, its limit, and n. The limit is limit_text, or tokens, period and burst
+-- (null: as many as tokens). Returns the price of a token in nanoseconds (the time in which one token is refilled,
+-- rounded up), and the window, which is the price of a burst and fits a bigint. Fails with SQLSTATE 22023.
 --
 -- The text is read as rate.ParseLimit does in Go: "100/1m burst 20", "10/s", "5/1d". The rules are those of
--- rate.Limit.Validate.
+-- rate.Request.Validate and rate.Limit.Validate.
 create or replace function pglimit.request_ns(
-    limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint
+    limiter text, key text, limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint
 )
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
@@ -82,7 +93,7 @@ declare
     period_word constant text := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
     burst_word constant text := pglimit.trimmed(substr(words, nullif(strpos(words, 'burst'), 0) + 5)); -- null: there is none
     period_ns bigint;
-    why text := case
+    why text := coalesce(pglimit.bad_name('limiter', limiter, 128), pglimit.bad_name('key', key, 1024), case
         when limit_text is not null and num_nonnulls(tokens, period, burst) > 0 then 'the limit is given twice: give it as limit_text, or as tokens, period and burst'
         when limit_text is not null then null
         when num_nonnulls(tokens, period, burst) = 0 then 'limit_text is null: give the limit as a text, or as tokens, period and burst'
@@ -92,7 +103,7 @@ declare
             then format('period is %s: it must be at most 200 years', period)
         when extract(year from period) <> 0 or extract(month from period) <> 0
             then format('period is %s: write it in days, hours or less, because months differ in length', period)
-    end;
+    end);
 begin
     if limit_text is not null and why is null then
         tokens := pglimit.whole_number(replace(tokens_word, '_', ''));
@@ -213,15 +224,15 @@ $$;
 -- +goose StatementBegin
 -- Returns how long it takes from now_ns, in nanoseconds, until a bucket has ask tokens, if nobody takes
 -- any: at most the largest bigint. b is its row as of token_bucket_read, not ahead of the clock by more than
--- step_ns; zeros: there is none. token_ns and window_ns are prices of a token and of a burst. ask is at most a burst.
+-- step_ns. token_ns and window_ns are prices of a token and of a burst. ask is at most a burst.
 create or replace function pglimit.token_bucket_wait_ns(b bigint[], now_ns bigint, ask bigint, token_ns bigint, window_ns bigint) returns bigint
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     rest_ns numeric; -- the bucket may owe that much
     from_ns bigint := now_ns;
-    there_ns numeric := now_ns;
+    there_ns numeric;
 begin
-    while b[2] > 0 loop
+    loop
         rest_ns := window_ns - ask * token_ns - pglimit.read_full_ns(b[4], b[2], 0, 0, token_ns);
         -- The inverse of read_full_ns: the bucket has been refilled at the faster of both prices, so the earlier of two times counts.
         there_ns := greatest(from_ns, least(
@@ -239,30 +250,45 @@ $$;
 
 -- functions/token_bucket_decision.sql
 -- +goose StatementBegin
--- Returns the decision about a request for n tokens, as allow and peek return it. now_ns: the time of the
--- decision, or a little earlier than the row was written. _granted: tokens. b: the bucket's row after it, five
--- numbers as of token_bucket_read (zeros: there is none). token_ns, window_ns: prices of a token and of a burst.
--- blocked_ns: for how long the key is blocked.
+-- Returns the decision about a request for n tokens, as allow and peek return it. taken: the numbers that
+-- token_bucket_take returned. token_ns, window_ns: prices of a token and of a burst.
 --
 -- The result is the same as of Bucket.Decision in internal/bucket: remaining is how many tokens are left.
 -- retry_after is the time from "at" until n tokens are there and the key is not blocked, reset_after until
 -- the bucket is full, both rounded up to a microsecond.
 create or replace function pglimit.token_bucket_decision(
-    now_ns bigint, _granted bigint, b bigint[], n bigint, token_ns bigint, window_ns bigint, blocked_ns bigint,
+    taken bigint[], n bigint, token_ns bigint, window_ns bigint,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
-    bucket bigint[];
+    now_ns bigint := taken[1];
+    b bigint[] := taken[3:7]; -- the row
+    owed_ns bigint;
+    leased_ns bigint := 0;
+    retry_ns bigint;
+    reset_ns bigint;
 begin
-    b := case when b[3] > now_ns + pglimit.step_ns() then pglimit.token_bucket_read(b, now_ns, b[2]) else b end;
+    if b[3] > now_ns + pglimit.step_ns() then
+        b := pglimit.token_bucket_read(b, now_ns, b[2]);
+    end if;
     now_ns := greatest(now_ns, b[3]); -- not dated before the grants that it counts
-    bucket := case when b[2] > 0 then pglimit.token_bucket_read(b, now_ns, token_ns) end;
-    allowed := _granted > 0;
-    granted := _granted;
-    remaining := greatest(0, greatest(0, window_ns - coalesce(bucket[4], 0)) - (coalesce(bucket[1], now_ns) - now_ns)) / token_ns;
-    retry_after := ceil(greatest(blocked_ns, pglimit.token_bucket_wait_ns(b, now_ns, n, token_ns, window_ns)) / 1000.0)::double precision * interval '1 microsecond';
-    reset_after := ceil(pglimit.token_bucket_wait_ns(b, now_ns, window_ns / token_ns, token_ns, window_ns) / 1000.0)::double precision * interval '1 microsecond';
+    if b[2] in (0, token_ns) and b[4] = 0 then
+        owed_ns := greatest(0, b[1] - now_ns);
+        retry_ns := owed_ns - (window_ns - n * token_ns);
+        reset_ns := owed_ns;
+    else
+        retry_ns := pglimit.token_bucket_wait_ns(b, now_ns, n, token_ns, window_ns);
+        reset_ns := pglimit.token_bucket_wait_ns(b, now_ns, window_ns / token_ns, token_ns, window_ns);
+        b := pglimit.token_bucket_read(b, now_ns, token_ns);
+        owed_ns := b[1] - now_ns;
+        leased_ns := b[4];
+    end if;
+    granted := taken[2];
+    allowed := granted > 0;
+    remaining := greatest(0, greatest(0, window_ns - leased_ns) - owed_ns) / token_ns;
+    retry_after := ((greatest(0, retry_ns, taken[8]) + 999) / 1000)::double precision * interval '1 microsecond';
+    reset_after := ((reset_ns + 999) / 1000)::double precision * interval '1 microsecond';
     at := pglimit.time_of(now_ns);
 end
 $$;
@@ -274,65 +300,10 @@ $$;
 create or replace function pglimit.clock_ns() returns bigint
 language sql volatile parallel safe return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 
--- functions/token_bucket_count_denial.sql
--- +goose StatementBegin
--- Counts a denial of a key, and blocks the key if it is one too many.
---
--- Denials are counted in spans of within_ns; a span begins with the first denial behind the one before. The denial
--- that makes them _after in a span blocks the key. A block lasts for_ns, and each further one twice as long as the
--- one before, up to max_ns. If the last block ended _forget_ns ago or earlier, the next one lasts for_ns again.
---
--- Waits for the row of token_bucket_blocks, locks it (inserts it if it is missing), and reads the clock after that,
--- so that each denial is counted, unless another call has just blocked the key. If the clock has stepped back since
--- the row was written, all its times move by as much. With a null for _after it only does that.
---
--- Whoever locks the bucket's row too, locks that first. Must be called with enable_seqscan and jit off. Returns two
--- numbers: when it was counted, and for how long the key is blocked from then on (0: it is not).
-create or replace function pglimit.token_bucket_count_denial(
-    _key text, _limiter text, _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint
-) returns bigint[]
-language plpgsql set search_path = '' as $$
-declare
-    now_ns bigint := pglimit.clock_ns();
-    block record;
-    by_ns bigint; -- the clock's step
-    blocked_ns bigint;
-begin
-    insert into pglimit.token_bucket_blocks as t (key, limiter, denials, since_ns, level, forget_ns, at_ns)
-    values (_key, _limiter, 0, now_ns, 0, now_ns, now_ns)
-    on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
-    now_ns := pglimit.clock_ns();
-    select t.denials, t.since_ns, t.level, t.until_ns, t.at_ns into block from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
-    by_ns := case when block.at_ns > now_ns + pglimit.step_ns() then block.at_ns - now_ns else 0 end;
-    block.since_ns := block.since_ns - by_ns;
-    block.until_ns := block.until_ns - by_ns;
-    blocked_ns := greatest(0, block.until_ns - now_ns);
-    if blocked_ns = 0 and _after is not null then
-        if block.denials = 0 or now_ns - block.since_ns >= within_ns then
-            block.denials := 0;
-            block.since_ns := now_ns;
-        end if;
-        if block.denials < _after - 1 then
-            block.denials := block.denials + 1;
-        else
-            block.level := case when now_ns - block.until_ns < _forget_ns then least(block.level, 9223372036854775806) + 1 else 1 end;
-            blocked_ns := least(max_ns, for_ns * power(2::numeric, least(block.level - 1, 62)))::bigint;
-            block.until_ns := now_ns + blocked_ns;
-            block.denials := 0;
-        end if;
-    elsif by_ns = 0 then
-        return array[now_ns, blocked_ns];
-    end if;
-    update pglimit.token_bucket_blocks t
-    set denials = block.denials, since_ns = greatest(1, block.since_ns), level = block.level, at_ns = now_ns,
-        until_ns = case when block.until_ns is not null then greatest(1, block.until_ns) end,
-        forget_ns = greatest(1, t.forget_ns - by_ns, case when _after > 0 then
-            least(9223372036854775807, greatest(block.since_ns::numeric + within_ns, block.until_ns::numeric + _forget_ns)) end)
-    where t.key = _key and t.limiter = _limiter;
-    return array[now_ns, blocked_ns];
-end
-$$;
--- +goose StatementEnd
+-- functions/max_window_ns.sql
+-- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
+create or replace function pglimit.max_window_ns() returns bigint
+language sql immutable parallel safe return 6400000000000000000;
 
 -- functions/token_bucket_blocked_ns.sql
 -- Returns for how long after now_ns a key is blocked: 0 if it is not, or has no row (nulls). until_ns and at_ns are
@@ -341,36 +312,61 @@ create or replace function pglimit.token_bucket_blocked_ns(until_ns bigint, at_n
 language sql immutable parallel safe
 return greatest(0, until_ns - case when at_ns > now_ns + pglimit.step_ns() then at_ns else now_ns end);
 
--- functions/token_bucket_look.sql
+-- functions/token_bucket_count_denial.sql
 -- +goose StatementBegin
--- Looks at a bucket and at the block of its key. Locks nothing.
+-- Counts a denial of a key, and blocks the key if it is one too many.
 --
--- Returns eight numbers: the clock; for how many nanoseconds the key is blocked (0: it is not); full_ns, token_ns,
--- at_ns, leased_ns and until_ns of the bucket's row (0: null, or there is no row); and at_ns of the block's row. If
--- the clock has stepped back since the block was written, the key is blocked for as long as it was then.
-create or replace function pglimit.token_bucket_look(_key text, _limiter text) returns bigint[]
-language plpgsql set search_path = '' set enable_seqscan = off set jit = off
-set row_security = off as $$ -- an error is better than rows that are not seen
+-- rule: after, within_ns, for_ns, max_ns and forget_ns. Denials are counted in spans of within_ns; a span begins with
+-- the first denial behind the one before. The denial that makes them "after" in a span blocks the key. A block lasts
+-- for_ns, and each further one twice as long as the one before, up to max_ns. If the last block ended forget_ns ago or
+-- earlier, the next one lasts for_ns again.
+--
+-- Waits for the row of token_bucket_blocks, locks it (inserts it if it is missing), and reads the clock after that,
+-- so that each denial is counted, unless another call has just blocked the key. If the clock has stepped back since
+-- the row was written, all its times move by as much. Without a rule it only does that.
+--
+-- Whoever locks the bucket's row too, locks that first. Must be called with enable_seqscan and jit off. Returns two
+-- numbers: when it was counted, and for how long the key is blocked from then on (0: it is not).
+create or replace function pglimit.token_bucket_count_denial(_key text, _limiter text, rule bigint[]) returns bigint[]
+language plpgsql set search_path = '' as $$
 declare
-    bucket bigint[];
-    block_until_ns bigint;
-    block_at_ns bigint;
-    now_ns bigint;
+    now_ns bigint := pglimit.clock_ns();
+    b record; -- the row
+    left_ns bigint; -- of a block
 begin
-    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into bucket
-    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
-    select t.until_ns, t.at_ns into block_until_ns, block_at_ns
-    from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
+    insert into pglimit.token_bucket_blocks as t (key, limiter, denials, since_ns, level, forget_ns, at_ns)
+    values (_key, _limiter, 0, now_ns, 0, now_ns, now_ns)
+    on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
     now_ns := pglimit.clock_ns();
-    return array[now_ns, coalesce(pglimit.token_bucket_blocked_ns(block_until_ns, block_at_ns, now_ns), 0)] || coalesce(bucket, '{0,0,0,0,0}') || coalesce(block_at_ns, 0);
+    select t.denials, t.since_ns - s.by_ns as since_ns, t.level, t.until_ns - s.by_ns as until_ns, t.forget_ns - s.by_ns as forget_ns, s.by_ns into b
+    from pglimit.token_bucket_blocks t
+    cross join lateral (select case when t.at_ns > now_ns + pglimit.step_ns() then t.at_ns - now_ns else 0 end as by_ns) s -- the clock's step
+    where t.key = _key and t.limiter = _limiter;
+    left_ns := greatest(0, b.until_ns - now_ns);
+    if left_ns = 0 and rule is not null then
+        if b.denials = 0 or now_ns - b.since_ns >= rule[2] then
+            b.denials := 0;
+            b.since_ns := now_ns;
+        end if;
+        b.denials := b.denials + 1;
+        if b.denials >= rule[1] then
+            b.denials := 0;
+            b.level := case when now_ns - b.until_ns < rule[5] then least(b.level, 9223372036854775806) + 1 else 1 end;
+            left_ns := least(rule[4], rule[3] * power(2::numeric, least(b.level - 1, 62)))::bigint;
+            b.until_ns := now_ns + left_ns;
+        end if;
+        b.forget_ns := greatest(b.forget_ns, least(9223372036854775807, greatest(b.since_ns::numeric + rule[2], b.until_ns::numeric + rule[5])));
+    elsif b.by_ns = 0 then
+        return array[now_ns, left_ns];
+    end if;
+    update pglimit.token_bucket_blocks t
+    set denials = b.denials, since_ns = greatest(1, b.since_ns), level = b.level, at_ns = now_ns, forget_ns = greatest(1, b.forget_ns),
+        until_ns = case when b.until_ns is not null then greatest(1, b.until_ns) end
+    where t.key = _key and t.limiter = _limiter;
+    return array[now_ns, left_ns];
 end
 $$;
 -- +goose StatementEnd
-
--- functions/max_window_ns.sql
--- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
-create or replace function pglimit.max_window_ns() returns bigint
-language sql immutable parallel safe return 6400000000000000000;
 
 -- functions/in_time.sql
 -- +goose StatementBegin
@@ -406,42 +402,17 @@ begin atomic
 end;
 -- +goose StatementEnd
 
--- functions/token_bucket_valid.sql
--- +goose StatementBegin
--- Returns true if these can be parameters of token_bucket_decide. Without wants, each bucket has one request.
-create or replace function pglimit.token_bucket_valid(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
-    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[]
-) returns boolean
-language plpgsql immutable parallel safe set search_path = '' as $$
-declare
-    n constant int := cardinality(_keys);
-    m constant int := coalesce(cardinality(wants), n);
-begin
-    return n > 0 and m > 0 and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n)
-        and array_position(_limiters, null) is null and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and pglimit.max_window_ns() >= all (_windows_ns)
-        and (wants is null or 0 <= all (wants)) and (units is null or cardinality(units) = m and 1 <= all (units))
-        and (aheads_ns is null or cardinality(aheads_ns) = m and 0 <= all (aheads_ns) and pglimit.max_window_ns() >= all (aheads_ns))
-        and (members is null and m = n or cardinality(members) = m and 1 <= all (members) and n >= all (members))
-        and (lasts is null or lasts[cardinality(lasts)] = m and 0 <= all (lasts) and m >= all (lasts));
-end
-$$;
--- +goose StatementEnd
-
 -- functions/token_bucket_decide.sql
 -- +goose StatementBegin
--- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of
--- buckets and requests, by themselves or in groups.
+-- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of buckets
+-- and requests, by themselves or in groups.
 --
--- First it looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, it returns:
--- it has locked and written nothing. Otherwise it writes: updates the rows that are still as it saw them, and inserts
--- those that were missing, each in the order of the keys. If another call has changed one meanwhile, or 100 ms
--- have passed, it fails with SQLSTATE 40001, and has taken nothing: call again. (Who inserts waits for inserts only, so
--- two such calls cannot wait for each other. With one that has locked in order, that ends with lock_timeout.)
---
--- If sure is true, and always if there is only one bucket, it does not write by that look, but locks the rows of
--- which tokens are asked, in the order of the keys, and inserts the missing ones, full. Then, a second time, it looks, decides and
--- writes; nobody can be faster now. A row that is ahead of the clock is corrected, once, by a denial too.
+-- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, that is all. If sure
+-- is true, or if there is only one bucket, it then locks the rows of which tokens are asked, in the order of the keys
+-- (missing ones are inserted, full), looks and decides once more, and writes: nobody can be faster now. Otherwise it
+-- writes at once, and fails with SQLSTATE 40001 if another call has changed a row since the look, or 100 ms have passed:
+-- it has taken nothing then, call again. (It waits for rows, and then for inserts, each in the order of the keys: two
+-- such calls do not wait for each other.) A row that is ahead of the clock is corrected, once, by a denial too.
 --
 -- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
 -- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst): an element for each, or one for all.
@@ -450,9 +421,10 @@ $$;
 -- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
 -- lasts: group i has the requests lasts[i - 1] + 1 to lasts[i]; if they are several, they are for different
 -- buckets, each all or nothing, and if one is not granted, none is. (Null: each request is by itself.)
+-- None of this is checked here.
 --
 -- grants: tokens for each request. buckets: eight numbers for each bucket: its number, and the seven of
--- token_bucket_take. Must be called with enable_seqscan and jit off.
+-- token_bucket_take. Must be called with enable_seqscan and jit off, and with the table's lock, see there.
 create or replace function pglimit.token_bucket_decide(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean,
@@ -461,55 +433,36 @@ create or replace function pglimit.token_bucket_decide(
 language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
 declare
     n constant int := cardinality(_keys);
-    m constant int := cardinality(wants);
-    now_ns bigint := pglimit.clock_ns();
-    seen bigint[]; -- the rows; zeros where there is none
-    news bigint[]; -- what they mean now, as of token_bucket_read, and with what is taken
+    now_ns bigint;
+    seen bigint[]; -- the rows: as for token_bucket_read; zeros where there is none
+    news bigint[]; -- what the rows mean now, and with what is taken
     granted bigint[]; -- tokens of each bucket
     asked boolean[]; -- buckets of which tokens are asked
-    writes int[]; -- buckets whose rows are to be written
-    written int;
-    first bigint; -- request of a group
-    last bigint;
-    fallen boolean; -- one of its requests cannot be granted
+    fallen boolean; -- a request of the group cannot be granted
     i bigint; -- bucket
     room_ns bigint;
     unit bigint;
+    writes int[]; -- buckets whose rows are to be written
+    written int;
 begin
-    if pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, members, wants, units, aheads_ns, lasts) is not true then
-        raise exception 'token_bucket_decide: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
-    end if;
-    if 0 < any (wants) then
-        lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
-    end if;
-    for try in 1 .. 2 loop
-        if try = 2 then
-            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-            select k.key, k.limiter, now_ns, k.token_ns, now_ns
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}') k where asked[k.number]
-            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
-        end if;
-        select array_agg(array[coalesce(t.full_ns, 0), coalesce(t.token_ns, 0), coalesce(t.at_ns, 0), coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)])
-        into seen
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}') k
+    for try in case when sure or n = 1 then 1 else 2 end .. 2 loop
+        select array_agg(array[coalesce(t.full_ns, 0), coalesce(t.token_ns, k.token_ns), coalesce(t.at_ns, 0), coalesce(t.leased_ns, 0),
+            coalesce(t.until_ns, 0)])
+        into seen from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}') k
         left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         select array_agg(case
-            when seen[k.number][3] = 0 then array[now_ns, k.token_ns, now_ns, 0, 0]
             when seen[k.number][2] = k.token_ns and seen[k.number][4] = 0 and seen[k.number][3] <= now_ns + pglimit.step_ns()
                 then array[greatest(seen[k.number][1], seen[k.number][3], now_ns), k.token_ns, greatest(seen[k.number][3], now_ns), 0, 0]
             else pglimit.token_bucket_read(array[seen[k.number][1], seen[k.number][2], seen[k.number][3], seen[k.number][4], seen[k.number][5]], now_ns, k.token_ns)
         end)
-        into news
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}') k;
-        grants := array_fill(0::bigint, array[m]);
+        into news from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}') k;
+        grants := array_fill(0::bigint, array[cardinality(wants)]);
         granted := array_fill(0::bigint, array[n]);
         asked := array_fill(false, array[n]);
-        for g in 1 .. coalesce(cardinality(lasts), m) loop
-            first := coalesce(lasts[g - 1], g - 1) + 1;
-            last := coalesce(lasts[g], g);
+        for g in 1 .. cardinality(coalesce(lasts, wants)) loop
             fallen := false;
-            for j in first .. last loop
+            for j in coalesce(lasts[g - 1], g - 1) + 1 .. coalesce(lasts[g], g) loop
                 i := coalesce(members[j], j);
                 continue when _keys[i] is null;
                 room_ns := greatest(0, coalesce(_windows_ns[i], _windows_ns[1]) - news[i][4]);
@@ -519,9 +472,9 @@ begin
                     grants[j] := least(wants[j], greatest(0, news[i][3] + room_ns - news[i][1] + coalesce(aheads_ns[j], 0)) / news[i][2]) / unit * unit;
                 end if;
                 asked[i] := asked[i] or wants[j] > 0;
-                fallen := fallen or last > first and grants[j] < wants[j];
+                fallen := fallen or grants[j] = 0 and wants[j] > 0;
             end loop;
-            for j in first .. last loop
+            for j in coalesce(lasts[g - 1], g - 1) + 1 .. coalesce(lasts[g], g) loop
                 i := coalesce(members[j], j);
                 grants[j] := case when fallen then 0 else grants[j] end;
                 news[i][1] := news[i][1] + grants[j] * news[i][2];
@@ -530,11 +483,15 @@ begin
         end loop;
         writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and seen[b][3] > now_ns + pglimit.step_ns());
         exit when writes = '{}';
-        continue when try = 1 and (sure or n = 1);
-
+        if try = 1 then
+            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+            select k.key, k.limiter, now_ns, k.token_ns, now_ns
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}') k where asked[k.number]
+            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+            continue;
+        end if;
         foreach i in array writes loop
-            continue when granted[i] > 0;
-            -- After a step of the clock: it keeps its price.
+            continue when granted[i] > 0; -- else the clock has stepped back: the row keeps its price
             news[i:i] := array[pglimit.token_bucket_read(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns, seen[i][2])];
         end loop;
         with updates as (
@@ -557,15 +514,39 @@ begin
         if written < cardinality(writes) then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
         end if;
-        perform pglimit.in_time(now_ns); -- it may have waited
-        exit;
+        exit when sure or n = 1 or pglimit.in_time(now_ns); -- it may have waited; behind a lock it has not
     end loop;
     select array_agg(case
         when b = any (writes) then array[b, news[b][3], granted[b], news[b][1], news[b][2], news[b][3], news[b][4], news[b][5]]
         else array[b, news[b][3], 0, seen[b][1], seen[b][2], seen[b][3], seen[b][4], seen[b][5]]
     end)
-    into buckets from generate_series(1, n) b
-    where _keys[b] is not null;
+    into buckets from generate_series(1, n) b where _keys[b] is not null;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_look.sql
+-- +goose StatementBegin
+-- Looks at a bucket and at the block of its key. Locks nothing.
+--
+-- Returns nine numbers: the seven of a denial of token_bucket_take, for how many nanoseconds the key is blocked (0: it
+-- is not), and at_ns of the block's row. If the clock has stepped back since that was written, the key is blocked for as
+-- long as it was then.
+create or replace function pglimit.token_bucket_look(_key text, _limiter text) returns bigint[]
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off
+set row_security = off as $$ -- an error is better than rows that are not seen
+declare
+    bucket bigint[];
+    block_until_ns bigint;
+    block_at_ns bigint;
+    now_ns bigint;
+begin
+    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into bucket
+    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
+    select t.until_ns, t.at_ns into block_until_ns, block_at_ns
+    from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
+    now_ns := pglimit.clock_ns();
+    return array[now_ns, 0] || coalesce(bucket, '{0,0,0,0,0}') || array[pglimit.token_bucket_blocked_ns(block_until_ns, block_at_ns, now_ns), coalesce(block_at_ns, 0)];
 end
 $$;
 -- +goose StatementEnd
@@ -574,25 +555,39 @@ $$;
 -- +goose StatementBegin
 -- Takes want tokens from one bucket, in whole multiples of unit (all or nothing, if the two are equal).
 --
--- The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
--- have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
--- again, and it stays locked even if it lacks tokens then. Otherwise a look (a plain read, and the clock behind it)
--- may show that there is no row, which is inserted; or that it lacks tokens: then this locks and writes nothing; or that
--- it has some units: then these are taken, if the row is still as it was seen. All else is for token_bucket_decide:
--- see there for what that locks.
+-- True of every take, of one bucket or of many:
+--
+--   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing, unless
+--     another call changed the row while this one waited for it, or there is something to write: denials that are
+--     counted, and, once, a row that was written before the clock stepped back.
+--   - A grant is decided by the row behind its lock, a denial by a plain read and the clock behind that. It may deny by
+--     a row that is being changed: a take can only leave less, and what comes back counts from its commit on.
+--   - Several buckets are locked in the bytewise order of key and limiter. Who locks out of order waits for a
+--     millisecond only: see token_bucket_take_many.
+--   - A row knows the price of a token under the limit of its last write, at_ns. Another price: see read_full_ns.
+--   - A row that is more than 10 ms ahead of the clock was written before the clock stepped back: see token_bucket_read.
+--
+-- 1. The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
+--    have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
+--    again.
+-- 2. A look may show that there is no row, which is inserted; or that it lacks tokens, which is a denial; or that it
+--    has some units: then these are taken, if the row is still as it was seen.
+-- 3. All else is for token_bucket_decide.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
 -- if it stands in a queue). Changes lock_timeout until the transaction ends. Null: it waits.
+-- rule: a blocked key is denied, and a denial is counted by the rule of token_bucket_denied. Null: blocks do not matter.
 --
 -- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
--- until_ns of the row after it (0: null, or there is no row).
+-- until_ns of the row after it (0: null, or there is no row). With a rule a denial has an eighth: for how many
+-- nanoseconds the key is blocked (0: it is not).
 --
 -- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
 -- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
 -- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
 create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[] default null
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -601,8 +596,24 @@ declare
     there bigint; -- tokens
     result bigint[];
 begin
-    if patience is not null then
-        patience := pg_catalog.set_config('lock_timeout', patience, true);
+    if patience is not null or rule is not null then
+        if patience is not null then
+            patience := pg_catalog.set_config('lock_timeout', patience, true);
+        end if;
+        if rule is not null then
+            if (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4]
+                and 3650 * 86400000000000 >= all (rule[2:5])) is not true then
+                raise exception 'token_bucket_take: rule %', rule using errcode = 'invalid_parameter_value';
+            end if;
+            lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
+            seen := pglimit.token_bucket_look(_key, _limiter);
+            if seen[8] > 0 then
+                if seen[9] > seen[1] + pglimit.step_ns() then
+                    perform pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
+                end if;
+                return seen;
+            end if;
+        end if;
     end if;
     if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
         update pglimit.token_bucket t
@@ -614,9 +625,6 @@ begin
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
     end if;
     if result is null then
-        if (unit <= _window_ns / _token_ns and (want = 0 or unit between 1 and want)) is not true then
-            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
-        end if;
         select array[t.full_ns, t.token_ns, t.at_ns, t.leased_ns] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
@@ -625,16 +633,19 @@ begin
             when seen[2] = _token_ns and seen[4] is null and seen[3] <= now_ns + pglimit.step_ns()
                 then (greatest(seen[3], now_ns) + _window_ns - greatest(seen[1], now_ns)) / _token_ns
         end;
-        if unit > there then
-            return array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, 0];
-        elsif there > 0 and want > 0 then
+        if unit > there and unit between 1 and _window_ns / _token_ns and unit <= want then
+            result := array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, 0];
+            if rule is null then
+                return result;
+            end if;
+        elsif there >= unit and unit between 1 and want then
             there := least(want, there) / unit * unit;
             if seen is null then
                 insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
                 values (_key, _limiter, now_ns + there * _token_ns, _token_ns, now_ns)
                 on conflict do nothing
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
-            elsif pg_catalog.current_setting('transaction_read_only') = 'off' then
+            else
                 update pglimit.token_bucket t
                 set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + there * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
                 where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null
@@ -642,98 +653,43 @@ begin
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
             end if;
         end if;
-    end if;
-    if result is null then
-        select array(select b.number from unnest(d.buckets) with ordinality b(number, i) where b.i > 1) into result
-        from pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns], null, array[want], array[unit], null, null, false) d;
-        return result;
+        if result is null then
+            if (unit <= _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit between 1 and want)) is not true then
+                raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns
+                    using errcode = 'invalid_parameter_value';
+            end if;
+            select array[b[1][2], b[1][3], b[1][4], b[1][5], b[1][6], b[1][7], b[1][8]] into result from pglimit.token_bucket_decide(
+                array[_key], array[_limiter], array[_token_ns], array[_window_ns], null, array[want], array[unit], null, null, false) d(grants, b);
+        end if;
     end if;
     -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
     -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.
-    now_ns := pglimit.clock_ns();
-    if now_ns > result[1] + 10000000 then -- 10 ms
-        result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
-        there := least(want - result[2], (now_ns + _window_ns - result[3]) / _token_ns) / unit * unit;
-        update pglimit.token_bucket t set full_ns = result[3] + there * _token_ns, at_ns = now_ns
-        where t.key = _key and t.limiter = _limiter
-        returning array[t.at_ns, result[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
+    if rule is not null or pglimit.clock_ns() > result[1] + 10000000 then -- 10 ms
+        now_ns := pglimit.clock_ns();
+        if now_ns > result[1] + 10000000 and result[2] > 0 and result[6] = 0 then
+            result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
+            there := least(want - result[2], (now_ns + _window_ns - result[3]) / _token_ns) / unit * unit;
+            update pglimit.token_bucket t set full_ns = result[3] + there * _token_ns, at_ns = now_ns
+            where t.key = _key and t.limiter = _limiter
+            returning array[t.at_ns, result[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
+        end if;
+        if result[2] = 0 and rule <> '{}' then
+            seen := pglimit.token_bucket_count_denial(_key, _limiter, rule);
+            result[8] := seen[2];
+            if seen[2] > 0 then
+                result[1] := seen[1];
+            end if;
+        elsif result[2] > 0 and rule is not null then
+            if exists (
+                select from pglimit.token_bucket_blocks t
+                where t.key = _key and t.limiter = _limiter and pglimit.token_bucket_blocked_ns(t.until_ns, t.at_ns, pglimit.clock_ns()) > 0
+            ) then -- another call has blocked the key while this one waited
+                update pglimit.token_bucket t set full_ns = t.full_ns - result[2] * _token_ns where t.key = _key and t.limiter = _limiter;
+                return pglimit.token_bucket_look(_key, _limiter);
+            end if;
+        end if;
     end if;
     return result;
-end
-$$;
--- +goose StatementEnd
-
--- functions/token_bucket_take_or_block.sql
--- +goose StatementBegin
--- Takes want tokens from one bucket, all or nothing, as token_bucket_take does, unless the key is
--- blocked. A denial is counted, and may block the key: see token_bucket_count_denial, which also
--- explains the parameters behind want. If these are null, it is not counted.
---
--- A call for a blocked key locks and writes nothing, unless the clock has stepped back since it was blocked:
--- then once. Other denials write, to count. A grant looks once more behind the lock of the bucket's row: if the key
--- was blocked while it waited, it is undone there.
---
--- Returns the seven numbers of token_bucket_take, and for how long the key is blocked (0: it is not).
-create or replace function pglimit.token_bucket_take_or_block(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint,
-    _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint, patience text
-) returns bigint[]
-language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
-declare
-    longest_ns constant bigint := 3650 * 86400000000000;
-    looked bigint[];
-    taken bigint[];
-    counted bigint[];
-begin
-    if (_after > 0 and within_ns between 1 and longest_ns and for_ns between 1 and max_ns and max_ns <= longest_ns and _forget_ns between 0 and longest_ns
-        or coalesce(_after, within_ns, for_ns, max_ns, _forget_ns) is null) is not true then
-        raise exception 'token_bucket_take_or_block: after %, within_ns %, for_ns %, max_ns %, forget_ns %', _after, within_ns, for_ns, max_ns, _forget_ns
-            using errcode = 'invalid_parameter_value';
-    end if;
-    if patience is not null then
-        patience := pg_catalog.set_config('lock_timeout', patience, true);
-    end if;
-    lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode; -- before the read: see token_bucket_take
-    looked := pglimit.token_bucket_look(_key, _limiter);
-    if looked[2] = 0 then
-        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
-        if taken[2] > 0 then
-            looked := pglimit.token_bucket_look(_key, _limiter);
-        elsif _after > 0 then
-            counted := pglimit.token_bucket_count_denial(_key, _limiter, _after, within_ns, for_ns, max_ns, _forget_ns);
-            return case when counted[2] > 0 then counted[1] else taken[1] end || taken[2:7] || counted[2];
-        end if;
-        if looked[2] = 0 then
-            return taken || 0::bigint;
-        end if;
-        update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
-        looked[3] := looked[3] - want * _token_ns;
-    end if;
-    if looked[8] > looked[1] + pglimit.step_ns() then
-        perform pglimit.token_bucket_count_denial(_key, _limiter, null, null, null, null, null); -- moves such a row
-    end if;
-    return looked[1:1] || 0::bigint || looked[3:7] || looked[2];
-end
-$$;
--- +goose StatementEnd
-
--- functions/valid_name.sql
--- +goose StatementBegin
--- Returns the name, of a limiter or a key as field says. Fails with SQLSTATE 22023 if it is null, empty,
--- or longer than that many bytes.
-create or replace function pglimit.valid_name(field text, name text, longest int) returns text
-language plpgsql immutable parallel safe set search_path = '' as $$
-declare
-    why constant text := case
-        when name is null then 'is null: name it, with a constant if there is only one'
-        when name = '' collate "C" then 'is empty: name it, with a constant if there is only one'
-        when octet_length(name) > longest then format('has %s bytes: at most %s are allowed (hash what is longer)', octet_length(name), longest)
-    end;
-begin
-    if why is not null then
-        raise exception 'pglimit: % %', field, why using errcode = 'invalid_parameter_value', hint = 'Nothing was taken. Limiter and key together name the bucket: what is limited, and for whom.';
-    end if;
-    return name;
 end
 $$;
 -- +goose StatementEnd
@@ -766,15 +722,12 @@ create or replace function pglimit.allow(
 )
 language plpgsql set search_path = '' as $$
 declare
-    asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
-    taken bigint[];
+    asked constant record := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
+    -- With the collation of the columns, whatever the caller's is.
+    taken constant bigint[] := pglimit.token_bucket_take(key collate "C", limiter collate "C", asked.token_ns, asked.window_ns, n, n, null, '{}');
 begin
-    taken := pglimit.token_bucket_take_or_block(
-        -- With the collation of the columns, whatever the caller's is.
-        pglimit.valid_name('key', key, 1024) collate "C", pglimit.valid_name('limiter', limiter, 128) collate "C", asked.token_ns, asked.window_ns, n,
-        null, null, null, null, null, null);
     select d.* into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(taken[1], taken[2], taken[3:7], n, asked.token_ns, asked.window_ns, taken[8]) d;
+    from pglimit.token_bucket_decision(taken, n, asked.token_ns, asked.window_ns) d;
 end
 $$;
 -- +goose StatementEnd
@@ -837,13 +790,12 @@ create or replace function pglimit.peek(
 )
 language plpgsql set search_path = '' as $$
 declare
-    asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
-    looked bigint[];
+    asked constant record := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
+    looked constant bigint[] := pglimit.token_bucket_look(key collate "C", limiter collate "C");
 begin
-    looked := pglimit.token_bucket_look(pglimit.valid_name('key', key, 1024) collate "C", pglimit.valid_name('limiter', limiter, 128) collate "C");
-    select d.remaining >= n and looked[2] = 0, 0, d.remaining, d.retry_after, d.reset_after, d.at
+    select d.remaining >= n and looked[8] = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
     into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(looked[1], 0, looked[3:7], n, asked.token_ns, asked.window_ns, looked[2]) d;
+    from pglimit.token_bucket_decision(looked, n, asked.token_ns, asked.window_ns) d;
 end
 $$;
 -- +goose StatementEnd
@@ -856,12 +808,10 @@ $$;
 create or replace function pglimit.reset(limiter text, key text) returns void
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off
 set row_security = off as $$ -- an error is better than rows that are not seen
-declare
-    _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
-    _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
 begin
-    delete from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
-    delete from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
+    perform pglimit.request_ns(limiter, key, null, 1, 1, '1 second', null); -- checks the names
+    delete from pglimit.token_bucket b where b.key = reset.key collate "C" and b.limiter = reset.limiter collate "C";
+    delete from pglimit.token_bucket_blocks b where b.key = reset.key collate "C" and b.limiter = reset.limiter collate "C";
 end
 $$;
 -- +goose StatementEnd
@@ -970,6 +920,29 @@ end
 $$;
 -- +goose StatementEnd
 
+-- functions/token_bucket_valid.sql
+-- +goose StatementBegin
+-- Returns true if these can be parameters of token_bucket_take_many. Without wants, each bucket has one request.
+create or replace function pglimit.token_bucket_valid(
+    keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[]
+) returns boolean
+language plpgsql immutable parallel safe set search_path = '' as $$
+declare
+    n constant int := cardinality(keys);
+    m constant int := coalesce(cardinality(wants), n);
+begin
+    return n > 0 and m > 0 and array_position(keys, null) is null and array_position(limiters, null) is null
+        and cardinality(limiters) in (1, n) and cardinality(tokens_ns) in (1, n) and cardinality(windows_ns) in (1, n) and cardinality(asks) in (1, n)
+        and 0 < all (tokens_ns) and 0 < all (windows_ns) and pglimit.max_window_ns() >= all (windows_ns) and 0 <= all (asks)
+        and (wants is null or 0 <= all (wants)) and (units is null or cardinality(units) = m and 1 <= all (units))
+        and (aheads_ns is null or cardinality(aheads_ns) = m and 0 <= all (aheads_ns) and pglimit.max_window_ns() >= all (aheads_ns))
+        and (members is null and m = n or cardinality(members) = m and 1 <= all (members) and n >= all (members))
+        and (lasts is null or lasts[cardinality(lasts)] = m and 0 <= all (lasts) and m >= all (lasts));
+end
+$$;
+-- +goose StatementEnd
+
 -- functions/token_bucket_take_many.sql
 -- +goose StatementBegin
 -- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row
@@ -982,10 +955,10 @@ $$;
 --    for the one request of a bucket. Not with groups.
 -- 3. All else is for token_bucket_decide.
 --
--- What 2 and 3 lock is not in the order of the keys, behind 1: they wait for 1 ms only, because calls that wait for each
--- other would deadlock. The call fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
--- meanwhile, the clock stepped back, or 100 ms have passed, or with 55P03 behind that millisecond: call once more, or
--- ask for each bucket by itself.
+-- So two calls for the same keys wait for each other at the first of them. What 2 and 3 lock is not in the order of the
+-- keys, behind 1: they wait for 1 ms only, because calls that wait for each other would deadlock. The call fails with
+-- SQLSTATE 40001, and has taken nothing, if a bucket has changed meanwhile, the clock stepped back, or 100 ms have
+-- passed, or with 55P03 behind that millisecond: call once more, or ask for each bucket by itself.
 --
 -- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
 -- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
@@ -1011,15 +984,7 @@ begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
-        and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
-        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience)];
-        if rest[1][3] > 0 or coalesce(members, wants, units, aheads_ns, lasts) is null then
-            return;
-        end if;
-        rest := null;
-    elsif writable and n > 1 then
-        -- It takes the lock that a write takes, before anything is read: see token_bucket_decide.
+    if writable and n > 1 then
         with asked as materialized (
             select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks)
         ), updates as (
@@ -1040,18 +1005,22 @@ begin
         )
         select array_agg(u."row"), count(*) into usual, done from updates u;
         if done > 0 then
-            if abs(pglimit.clock_ns() - now_ns) > pglimit.step_ns() then -- it may have waited
-                perform pglimit.in_time(now_ns);
-            end if;
-            if done = n then
+            if (abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() or pglimit.in_time(now_ns)) and done = n then -- it may have waited
                 return;
             elsif lasts is not null then
                 raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
             end if;
         end if;
+    elsif writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
+        and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
+        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience)];
+        if rest[1][3] > 0 or coalesce(members, wants, units, aheads_ns, lasts) is null then
+            return;
+        end if;
+        rest := null;
     end if;
-    if (sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)
-        and pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, members, wants, units, aheads_ns, lasts)) is not true then
+    if (sure is not null and pglimit.token_bucket_valid(
+        _keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, lasts)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
     elsif writable and n > 1 then
         patience := pg_catalog.set_config('lock_timeout', '1ms', true);
@@ -1080,19 +1049,18 @@ begin
             when s.missing then array[s.number, now_ns, s.ask, now_ns + s.ask * s.token_ns, s.token_ns, now_ns, 0, 0]
             else array[s.number, greatest(s.at_ns, now_ns), 0, s.full_ns, s.token_ns, s.at_ns, 0, 0]
         end)
-        into done, missing, inserted, rest
-        from seen s;
-        if inserted > 0 and abs(pglimit.clock_ns() - now_ns) > pglimit.step_ns() then
-            perform pglimit.in_time(now_ns);
-        end if;
+        into done, missing, inserted, rest from seen s;
         if inserted < missing then
             raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-        elsif done = n then
+        elsif (inserted = 0 or abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() or pglimit.in_time(now_ns)) and done = n then
             return;
         end if;
         for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
             _keys[rest[i][1]] := null;
         end loop;
+    end if;
+    if 0 < any (coalesce(wants, asks)) then
+        lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
     end if;
     select d.grants, d.buckets || rest into grants, rest
     from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
@@ -1122,7 +1090,7 @@ create or replace function pglimit.token_bucket_take_once(
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     taken bigint[];
-    kept bigint[]; -- as it is returned, and until_ns and ttl_ns
+    kept record;
     now_ns bigint;
 begin
     if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
@@ -1130,34 +1098,29 @@ begin
     end if;
     lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- before the read: see token_bucket_take
     for look in 1 .. 2 loop
-        select array[t.at_ns, t.granted, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.lease_until_ns, 0), t.window_ns, t.until_ns, t.ttl_ns]
-        into kept from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
+        select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
+        from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
         now_ns := coalesce(taken[1], pglimit.clock_ns());
-        if kept[9] - kept[10] > now_ns + pglimit.step_ns() then
+        if kept.at_ns > now_ns + pglimit.step_ns() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
         end if;
-        if kept[9] > now_ns then
-            -- A second look may find what another call was granted while this one took, or between the first look
-            -- and the denial.
-            if taken[2] > 0 then
+        if kept.until_ns > now_ns then
+            if taken[2] > 0 then -- another call was faster: this one has waited for the row that it holds now
                 update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
             end if;
-            return kept[1:8];
+            return kept.answer;
         end if;
         exit when look = 2;
-        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience) || _window_ns;
     end loop;
-    if taken[2] = 0 then
-        return taken || 0::bigint;
+    if taken[2] > 0 then -- the bucket's row is locked: no other call with this ID can be granted tokens now
+        insert into pglimit.token_bucket_answers as t (key, limiter, id, answer, ttl_ns, until_ns)
+        values (_key, _limiter, _id, taken, _ttl_ns, taken[1] + _ttl_ns)
+        on conflict (key, limiter, id) do update -- it had expired, and was not swept yet
+        set answer = excluded.answer, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
     end if;
-    -- The bucket's row is locked: no other call with this ID can be granted tokens now.
-    insert into pglimit.token_bucket_answers as t (key, limiter, id, granted, token_ns, window_ns, at_ns, full_ns, leased_ns, lease_until_ns, ttl_ns, until_ns)
-    values (_key, _limiter, _id, want, taken[4], _window_ns, taken[5], taken[3], nullif(taken[6], 0), nullif(taken[7], 0), _ttl_ns, taken[1] + _ttl_ns)
-    on conflict (key, limiter, id) do update -- it had expired, and was not swept yet
-    set granted = excluded.granted, token_ns = excluded.token_ns, window_ns = excluded.window_ns, at_ns = excluded.at_ns, full_ns = excluded.full_ns,
-        leased_ns = excluded.leased_ns, lease_until_ns = excluded.lease_until_ns, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
-    return taken || _window_ns;
+    return taken;
 end
 $$;
 -- +goose StatementEnd
@@ -1202,6 +1165,7 @@ $$;
 drop function pglimit.token_bucket_wait;
 drop function pglimit.token_bucket_take_once;
 drop function pglimit.token_bucket_take_many;
+drop function pglimit.token_bucket_valid;
 drop function pglimit.token_bucket_lease;
 drop function pglimit.token_bucket_give_back;
 drop function pglimit.reset;
@@ -1210,17 +1174,14 @@ drop function pglimit.ns_of;
 drop view pglimit.buckets;
 drop view pglimit.blocks;
 drop function pglimit.allow;
-drop function pglimit.valid_name;
-drop function pglimit.token_bucket_take_or_block;
 drop function pglimit.token_bucket_take;
+drop function pglimit.token_bucket_look;
 drop function pglimit.token_bucket_decide;
-drop function pglimit.token_bucket_valid;
 drop function pglimit.token_bucket_asked;
 drop function pglimit.in_time;
-drop function pglimit.max_window_ns;
-drop function pglimit.token_bucket_look;
-drop function pglimit.token_bucket_blocked_ns;
 drop function pglimit.token_bucket_count_denial;
+drop function pglimit.token_bucket_blocked_ns;
+drop function pglimit.max_window_ns;
 drop function pglimit.clock_ns;
 drop function pglimit.token_bucket_decision;
 drop function pglimit.token_bucket_wait_ns;
@@ -1232,3 +1193,4 @@ drop function pglimit.request_ns;
 drop function pglimit.trimmed;
 drop function pglimit.period_ns_of;
 drop function pglimit.whole_number;
+drop function pglimit.bad_name;
