@@ -8,5 +8,5 @@ func freeBytes(folder string) uint64 {
 	if syscall.Statfs(folder, &s) != nil {
 		return 0
 	}
-	return s.Bavail * uint64(s.Bsize)
+	return s.Bavail * uint64(s.Bsize) //nolint:gosec // a size is not negative
 }
