@@ -135,7 +135,7 @@ func cliRefusesWrongLimits(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	limit := []string{"--limit", "5/s", "--note", "why"}
 	for want, args := range map[string][]string{
-		"limits set needs --note WHY":                 {"set", "api", "--limit", "5/s"},
+		"set needs --note WHY":                        {"set", "api", "--limit", "5/s"},
 		"set needs a LIMITER":                         append([]string{"set"}, limit...),
 		"the LIMITER is empty":                        append([]string{"set", ""}, limit...),
 		"the KEY is empty: leave it out for all keys": append([]string{"set", "api", ""}, limit...),

@@ -18,10 +18,10 @@ import (
 	"github.com/pglimit/ratelimit/limits"
 )
 
-const limitsImportLong = `Set all rules of a YAML file (- is stdin) in one transaction, or, if one of them is
-none, nothing. It prints what was changed: + is set, - is what was there before. Rules that
-are so already are left alone, and so are those that the file does not have, unless --prune
-deletes them.
+const limitsImportLong = `Set all rules of a YAML file (- is stdin) in one transaction, or, if one of them
+is none, nothing. It prints what was changed: + is set, - is what was there
+before. Rules that are so already are left alone, and so are those that the file
+does not have, unless --prune deletes them.
 
   limits:
     - limiter: api
@@ -33,8 +33,8 @@ deletes them.
       expires_at: 2026-11-30T18:00:00Z
       note: ticket 7
 
-Also max_wait and disabled. "pglimit limits export" writes such a file. There is no time
-limit unless --timeout is given.`
+Also max_wait and disabled. "pglimit limits export" writes such a file. There is
+no time limit unless --timeout is given.`
 
 func newLimitsImportCommand(a *app, f *limitsFlags) *cobra.Command {
 	prune := false

@@ -12,7 +12,7 @@ import (
 )
 
 const limitsOffLong = `Switch a limiter off, or --all: its services grant every request, without asking
-Postgres, whatever other rules say, until "pglimit limits on", or until --expires.`
+Postgres, whatever other rules say, until "pglimit limits on" or --expires.`
 
 func newLimitsOffCommand(a *app, f *limitsFlags) *cobra.Command {
 	all := false

@@ -11,9 +11,9 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-const limitsSetLong = `Set the rule for a KEY of a limiter, for the keys that begin with --prefix, or for
-all its keys, and print what it replaced. What was used under the former limit
-stays used.
+const limitsSetLong = `Set the rule for a KEY of a limiter, for the keys that begin with --prefix, or
+for all its keys, and print what it replaced. What was used under the former
+limit stays used.
 
   enforce  grant what --limit grants
   observe  count what --limit would deny, beside the rule that holds, and deny
@@ -163,7 +163,7 @@ func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete LIMITER [KEY] --note WHY",
 		Short: "Delete a rule",
-		Long:  "Delete the rule for a KEY of a limiter, for the keys that begin with --prefix, or\nfor all its keys, and print it.",
+		Long:  "Delete the rule for a KEY of a limiter, for the keys that begin with --prefix,\nor for all its keys, and print it.",
 		Example: lines(
 			"pglimit limits delete api user:42 --note \"ticket 7 is done\"",
 			"pglimit limits delete api --prefix bot: --note \"they behave\"",

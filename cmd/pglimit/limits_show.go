@@ -17,7 +17,7 @@ func newLimitsListCommand(a *app, f *limitsFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [LIMITER]",
 		Short: "List the rules, of one limiter or of all",
-		Long:  "List the rules, of one limiter or of all, in the order in which they are looked at\nfor a key. Keys are a key, a prefix with a star, or a star for all. Times are UTC.",
+		Long:  "List the rules, of one limiter or of all, in the order in which they are looked\nat for a key. KEYS is a key, a prefix with a star, or a star for all. Times are\nUTC.",
 		Example: lines(
 			"pglimit limits list",
 			"pglimit limits list api --output json | jq '.limits[].note'",
@@ -190,9 +190,9 @@ func bucketOf(r *limits.Explanation) string {
 	})
 }
 
-const limitsHistoryLong = `Say what was changed, by whom and why, the latest first: of the rules of a limiter
-that are for a KEY, of all its rules, or of all limiters. Times are UTC. ROLE was
-connected; BY is who that said to be.`
+const limitsHistoryLong = `Say what was changed, by whom and why, the latest first: of the rules of a
+limiter that are for a KEY, of all its rules, or of all limiters. Times are UTC.
+ROLE was connected; BY is who that said to be.`
 
 func newLimitsHistoryCommand(a *app, f *limitsFlags) *cobra.Command {
 	last := int64(20)
