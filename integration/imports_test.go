@@ -66,6 +66,7 @@ func TestWhoImportsWhom(t *testing.T) {
 		conformance    = strategies + "/strategytest"
 		migrations     = module + "/migrations"
 		cleanup        = module + "/cleanup"
+		limits         = module + "/limits"
 		cmd            = module + "/cmd"
 		integration    = module + "/integration"
 		examples       = module + "/examples"
@@ -133,10 +134,10 @@ func TestWhoImportsWhom(t *testing.T) {
 			false,
 		},
 		{
-			"cleanup imports the vocabulary and the sessions at most",
-			func(p string) bool { return isOf(p, cleanup) },
+			"cleanup and limits import the vocabulary and the sessions at most",
+			func(p string) bool { return isOf(p, cleanup, limits) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, cleanup, vocabulary, sessions, ours+"/internal/handle")
+				return isOf(p, ours) && !isOf(p, cleanup, limits, vocabulary, sessions, ours+"/internal/handle")
 			},
 			false,
 		},
@@ -236,14 +237,14 @@ func TestNoArrowRunsBack(t *testing.T) {
 	t.Parallel()
 	house := []string{
 		"pglimit/rate", "internal/bucket", "internal/session", "internal/handle",
-		"pglimit/internal/registry", "pglimit/internal/wait", "pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/queue", "pglimit/internal/circuit", "pglimit/internal/local",
+		"pglimit/internal/registry", "pglimit/internal/wait", "pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/queue", "pglimit/internal/circuit", "pglimit/internal/limits", "pglimit/internal/local",
 		"pglimit",
 		"pglimit/pglimittest",
 		"adapters/internal/failures", "adapters/internal/passed", "adapters/httplimit", "adapters/promlimit",
 		"strategies/internal/call", "strategies/internal/rows", "strategies",
 		"strategies/audit", "strategies/strategytest/model", "strategies/strategytest",
 		"migrations/internal/functions", "migrations/internal/generate", "migrations",
-		"cleanup",
+		"cleanup", "limits",
 		"internal/published", "internal/pgserver", "internal/browsertest",
 		"cmd/pglimit/internal/bench/result", "cmd/pglimit/internal/bench/result/resulttest",
 		"cmd/pglimit/internal/bench/compare", "cmd/pglimit/internal/bench/text", "cmd/pglimit/internal/bench/gate",

@@ -57,7 +57,7 @@ func (t *Table) Explain(ctx context.Context, limiter, key string) ([]Explanation
 	all := make([]Explanation, len(rows))
 	for i, r := range rows {
 		all[i] = Explanation{Rule: r.Rule.rule(), State: r.State}
-		all[i].Rule.Expired = r.State == Expired
+		all[i].Expired = r.State == Expired
 		if r.Remaining != nil {
 			all[i].Bucket = &Bucket{*r.Remaining, seconds(r.Retry), seconds(r.Reset)}
 		}
