@@ -17,7 +17,7 @@ import (
 
 // A pool was connected to a standby, behind the one address that clients have. The address is given to the
 // primary, and later to the standby again, which is promoted. Callers are served at once, and before that they are
-// told why they are not. So is an operator.
+// told why they are not. So is an operator. A pool that knows both servers is served all the time.
 func TestAFailover(t *testing.T) {
 	t.Parallel()
 	primary := newPatient(t, nil)
@@ -32,6 +32,7 @@ func TestAFailover(t *testing.T) {
 	for _, u := range all {
 		u.awaitReadOnly(t)
 	}
+	all = append(all, newUsers(t, 4, onPool(t, onHost(t, with(standby, "target_session_attrs", "read-write"), hostOf(t, standby)+","+hostOf(t, primary.URL(""))), many)))
 	point(primary.URL(""))
 	for _, u := range all {
 		u.await(t, 100)
@@ -113,10 +114,14 @@ func freeAddress(t *testing.T) string {
 
 func onHost(t *testing.T, of, host string) string {
 	t.Helper()
-	u, err := url.Parse(of)
+	return strings.Replace(of, "@"+hostOf(t, of), "@"+host, 1)
+}
+
+func hostOf(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
 	must(t, err)
-	u.Host = host
-	return u.String()
+	return u.Host
 }
 
 // newAddress is an address of the server, until it is pointed to another: new connections are to that then.
@@ -127,9 +132,8 @@ func newAddress(t *testing.T, of string) (at string, point func(to string)) {
 	t.Cleanup(func() { _ = listener.Close() })
 	var host atomic.Pointer[string]
 	point = func(to string) {
-		u, err := url.Parse(to)
-		must(t, err)
-		host.Store(&u.Host)
+		of := hostOf(t, to)
+		host.Store(&of)
 	}
 	point(of)
 	go func() {
