@@ -35,9 +35,10 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 	}
 	how := call.MannerOf(session, requests)
 	var statements []rate.Statement
+	var hidden bool
 	for _, i := range call.Order(requests) {
 		if refunds[i].Tokens > 0 {
-			statements = append(statements, rate.Statement{SQL: sql, Args: args(refunds[i], how.Relaxed)})
+			statements = append(statements, rate.Statement{SQL: sql, Args: args(refunds[i], how.Relaxed), Into: []any{&hidden, nil}})
 		}
 	}
 	if len(statements) == 0 {
@@ -47,6 +48,9 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 		_, err := session.Pipeline(ctx, how.Statements(statements...)...)
 		return err
 	})
+	if err == nil && hidden {
+		return call.ErrHidden
+	}
 	if err = call.Explain(err); !errors.Is(err, rate.ErrLocked) || how.Patience == nil || len(refunds) == 1 {
 		return err
 	}
@@ -66,8 +70,7 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 		}
 	}
 	for _, statement := range held {
-		_, err := session.Exec(ctx, statement.SQL, statement.Args...)
-		failed = append(failed, call.Explain(err))
+		failed = append(failed, call.Explain(session.Row(ctx, statement.SQL, statement.Args, statement.Into...)))
 	}
 	return errors.Join(failed...)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
@@ -115,15 +116,18 @@ func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor
 	}
 	pages := max(1, limit/rowsPerPage)
 	swept := rate.Swept{Next: min(min(from, lastPage)+rate.Cursor(min(pages, lastPage)), lastPage), Done: true}
-	each := make([]rate.Swept, 1+len(others))
+	each, hidden := make([]rate.Swept, 1+len(others)), make([]bool, 1+len(others))
 	var statements []rate.Statement
 	for i, table := range append([]Table{t}, others...) {
 		statements = append(statements, rate.Statement{
-			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&each[i].Removed, &each[i].Done, nil},
+			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&each[i].Removed, &each[i].Done, &hidden[i], nil},
 		})
 	}
 	if _, err := session.Pipeline(ctx, statements...); err != nil {
 		return rate.Swept{}, call.ExplainStep(err)
+	}
+	if slices.Contains(hidden, true) {
+		return rate.Swept{}, call.ErrHidden
 	}
 	for i := range each {
 		swept.Removed += each[i].Removed

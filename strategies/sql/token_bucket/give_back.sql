@@ -2,6 +2,6 @@
 -- $1 key, $2 limiter, $3 nanoseconds of a token, $4 of the window, $5 tokens, $6 when they were
 -- granted, in nanoseconds since 1970, $7 how many nanoseconds later they were due, $8 whether the
 -- commit may be relaxed.
--- Locks the row. Returns nothing of use.
-select pglimit.token_bucket_give_back($1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint),
-    case when $8::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end
+-- Locks the row. Returns whether row security hides rows.
+select pg_catalog.row_security_active('$table'::pg_catalog.regclass), case when $8::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end
+from pglimit.token_bucket_give_back($1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint)

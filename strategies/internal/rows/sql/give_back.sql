@@ -10,7 +10,7 @@
 -- granted, in nanoseconds since 1970, $7 how many nanoseconds later they were due, $8 whether the
 -- commit may be relaxed.
 -- Waits for any call that holds the row, locks it, and only then reads the clock.
--- Returns nothing of use.
+-- Returns whether row security hides rows.
 with
 held as materialized (
     select b.full_ns, b.at_ns
@@ -31,4 +31,4 @@ given as (
         and h.full_ns > h.now_ns and h.later_ns >= $6::bigint and h.used_ns < least($4::bigint, $3::bigint * $5::bigint)
     returning 1
 )
-select case when $8::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end from given
+select pg_catalog.row_security_active('$table'::pg_catalog.regclass), case when $8::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end
