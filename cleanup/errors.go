@@ -34,6 +34,7 @@ var (
 const (
 	invalidSchemaName     = "3F000"
 	undefinedTable        = "42P01"
+	readOnlyTransaction   = "25006"
 	insufficientPrivilege = "42501"
 	queryCanceled         = "57014" // by statement_timeout, as a rule
 	noSuchStatement       = "26000"
@@ -47,6 +48,8 @@ func explain(step string, err error) error {
 		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", rate.ErrNotMigrated, err)
 	case insufficientPrivilege:
 		return fmt.Errorf("%w: it needs USAGE on schema pglimit and SELECT, INSERT, UPDATE on pglimit.schedule (pglimit migrate grants ROLE --for decide-and-sweep): %w", rate.ErrPermission, err)
+	case readOnlyTransaction:
+		return fmt.Errorf("%w (a standby, or default_transaction_read_only): connect to the primary (target_session_attrs=read-write): %w", rate.ErrReadOnly, err)
 	case noSuchStatement, duplicateStatement:
 		return fmt.Errorf("cleanup: %s: a pooler such as PgBouncer has mixed up prepared statements: give this pool default_query_exec_mode=exec: %w", step, err)
 	}

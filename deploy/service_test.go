@@ -20,6 +20,7 @@ import (
 	"github.com/pglimit/ratelimit/internal/pgserver"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/semaphore"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -105,7 +106,11 @@ func open(ctx context.Context, url string) (*service, error) {
 	if err := s.add("logins", strategies.Upsert{}, pglimit.Leases{}); err != nil {
 		return nil, err
 	}
-	s.registry.MustRegister(promlimit.New(s.limiters...), s.trips, s.seconds, promlimit.NewDatabase(pool, nil))
+	imports, err := semaphore.New(pool, semaphore.Config{Name: "imports", Places: 5})
+	if err != nil {
+		return nil, err
+	}
+	s.registry.MustRegister(promlimit.New(s.limiters...), s.trips, s.seconds, promlimit.NewDatabase(pool, nil), promlimit.NewSemaphores(imports))
 	s.Handle("/metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
 
 	if s.cleaner, err = cleanup.New(pool, strategies.All(), cleanup.Config{Interval: time.Second}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
@@ -85,11 +86,14 @@ func fillEveryTable(t *testing.T, pool *pgxpool.Pool) {
 		_, err := blocking.Allow(t.Context(), "blocked")
 		must(t, err)
 	}
+	execute(t, pool, "select pglimit.acquire('every', 'k', 1)")
+	execute(t, pool, "select pglimit.instance_lives(array['every'], array['me'], 0)")
 	locker, err := cleanup.NewLocker(pool, cleanup.LockerConfig{Interval: time.Hour})
 	must(t, err)
 	lock, err := locker.Lock(t.Context(), "every")
 	must(t, err)
 	must(t, lock.Unlock(t.Context()))
+	execute(t, pool, `select pglimit.set_limit('every', '1/1h', key => 'k', note => 'why', by => 'ann')`)
 	for table, rows := range rowsOf(t, pool) {
 		if rows == "" {
 			t.Errorf("%s is empty: fill it here", table)
@@ -118,6 +122,17 @@ func wantRows(t *testing.T, want map[string]string, pool *pgxpool.Pool) {
 			t.Errorf("%s has\n%s\nnot\n%s", table, got[table], rows)
 		}
 	}
+}
+
+// limitsUndated are the limits without who changed them when.
+const limitsUndated = `select (to_jsonb(l) - 'changed_by' - 'changed_at')::text from pglimit.limits l order by 1`
+
+func rowsExcept(rows map[string]string, tables ...string) map[string]string {
+	rows = maps.Clone(rows)
+	for _, table := range tables {
+		delete(rows, table)
+	}
+	return rows
 }
 
 // An application with a constraint that needs btree_gist, too.
@@ -164,7 +179,14 @@ func TestBackupsCanBeRestored(t *testing.T) {
 				s.tool(t, databaseOf(pool), "pg_restore", dump, flags...)
 				must(t, migrations.Up(t.Context(), pool))
 				diff(t, "restored over "+target, catalog, exceptViews(catalogOf(t, pool)))
-				if !b.without {
+				switch {
+				case b.rowsOnly: // to the table of limits, it is a change, which it records
+					wantRows(t, rowsExcept(rows, "limits", "limits_history"), pool)
+					if !strings.Contains(rowsOf(t, pool)["limits_history"], rows["limits_history"]) ||
+						!slices.Equal(texts(t, pool, limitsUndated), texts(t, source, limitsUndated)) {
+						t.Errorf("restored over %s: %v", target, rowsOf(t, pool))
+					}
+				case !b.without:
 					wantRows(t, rows, pool)
 				}
 				wantWorking(t, pool, !b.without)

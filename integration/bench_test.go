@@ -20,6 +20,7 @@ func TestBench(t *testing.T) {
 		"several instances":                          benchRunsSeveralInstances,
 		"the published statements":                   benchRunsThePublishedStatements,
 		"a strategy that grants too much exits 1":    benchFindsOverAdmission,
+		"warm_up is audited by its own rule":         benchAuditsWarmUp,
 		"a strategy that denies too much is found":   benchFindsUnderAdmission,
 		"also where most is denied from memory":      benchFindsRememberedUnderAdmission,
 		"it shows what the stages do":                benchShowsTheStages,
@@ -133,7 +134,9 @@ func benchLeftNothing(t *testing.T, pool *pgxpool.Pool) {
 	left := texts(t, pool, `
 		select 'row in ' || s from (
 			select 'token_bucket' s from pglimit.token_bucket union all select 'upsert' from pglimit.upsert union all
-			select 'for_update_nowait' from pglimit.for_update_nowait union all select 'exclusion_range' from pglimit.exclusion_range) rows
+			select 'for_update_nowait' from pglimit.for_update_nowait union all select 'exclusion_range' from pglimit.exclusion_range union all
+			select 'sliding_window' from pglimit.sliding_window union all select 'sliding_log' from pglimit.sliding_log union all
+			select 'warm_up' from pglimit.warm_up) rows
 		union all select 'schema ' || nspname from pg_namespace where nspname like '%published%'`)
 	if len(left) > 0 {
 		t.Errorf("it leaves behind: %q", left)
@@ -269,7 +272,11 @@ func benchShowsTheStages(t *testing.T, c cli) {
 	if s := run.Stages; !s.Combining || !s.Memory || s.Leases || run.Decisions > 500 && s.RememberedRatio < 0.5 || s.RoundTripsPerDecision > 0.5 {
 		t.Errorf("of 40 grants a second, and denials: %+v; want most from memory", s)
 	}
-	if a := run.Audit; a.Verdict != "exact, sampled" || a.AuditedGrants < run.Allowed || !a.Complete || a.Audited > 10_000 {
+	want := "exact, sampled"
+	if run.Decisions <= 10_000 { // on a busy machine
+		want = "exact"
+	}
+	if a := run.Audit; a.Verdict != want || a.AuditedGrants < run.Allowed || !a.Complete || a.Audited > 10_000 {
 		t.Errorf("%d allowed; audit %+v", run.Allowed, a)
 	}
 	run = c.bench(t, 0, "--strategies", "upsert", "--limit", "1000000/1s", "--keys", "1", "--lanes", "1").Runs[0]

@@ -97,13 +97,22 @@ func benchBreaks(t *testing.T, pool *pgxpool.Pool, decision, owedNS string) {
 	t.Helper()
 	run(t, pool, `
 		create or replace function pglimit.token_bucket_take(
-			_key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text
+			_key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[] default null, _calendar text default null
 		) returns bigint[] language plpgsql set search_path = '' as $$
 		declare
 			now_ns bigint := pglimit.clock_ns();
 		begin
 			return array[now_ns, `+decision+`, now_ns + `+owedNS+`, _token_ns, now_ns, 0, 0];
 		end $$`)
+}
+
+// A strategy is audited by its own rule: a denial of a token that a token bucket would have is due.
+func benchAuditsWarmUp(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	run := c.bench(t, 0, append(benchBare, "--strategies", "warm_up", "--limit", "20/1s burst 20", "--keys", "1")...).Runs[0]
+	if run.Allowed == 0 || run.Denied == 0 || run.Audit.OverTokens != 0 || run.Audit.DenialsNotDue != 0 {
+		t.Errorf("%d granted, %d denied: %+v", run.Allowed, run.Denied, run.Audit)
+	}
 }
 
 func benchFindsOverAdmission(t *testing.T, c cli) {

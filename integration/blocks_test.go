@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -56,9 +57,69 @@ func TestAStepBackBeginsNoBlock(t *testing.T) {
 	pool := newMigrated(t)
 	execute(t, pool, `insert into pglimit.token_bucket_blocks (key, limiter, denials, since_ns, level, forget_ns, at_ns)
 		select 'k', 'test', 1, later, 0, later, later from (select pglimit.clock_ns() + 60000000000) ahead(later)`)
-	execute(t, pool, "select pglimit.token_bucket_count_denial('k', 'test', null, null, null, null, null)")
+	execute(t, pool, "select pglimit.token_bucket_count_denial('k', 'test', null)")
 	if !query[bool](t, pool, "select until_ns is null and at_ns <= pglimit.clock_ns() from pglimit.token_bucket_blocks") {
 		t.Error(query[string](t, pool, "select b::text from pglimit.token_bucket_blocks b"))
+	}
+}
+
+// A call that waits for the bucket's row while another one blocks the key takes nothing, whoever asks, and says so.
+func TestAGrantBehindABlockIsUndone(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	second := newPool(t, databaseURL(pool), 1)
+	block := hourly
+	block.Within, block.For, block.Max = time.Hour, time.Hour, time.Hour
+	asks := map[string]func(key string) pglimit.Decision{
+		"Go": func(key string) pglimit.Decision { return takeOrBlock(t, second, key, tenPer, 3, block) },
+		"SQL": func(key string) pglimit.Decision {
+			d, err := askSQL(t.Context(), on(second), "pglimit.allow('test', $1, $2, 3)", key, tenPer.String())
+			if err != nil {
+				t.Error(err)
+			}
+			d.Blocked = d.RetryAfter > 59*time.Minute
+			return d
+		},
+	}
+	length := func(db database, key, rule string) int64 {
+		return query[int64](t, db, "select cardinality(pglimit.token_bucket_take($1, 'test', $2, $3, 1, 1, null, $4))", key, int64(tenPer.Token()), int64(tenPer.Window()), rule)
+	}
+	const others = "select string_agg(b::text, ' ') from pglimit.token_bucket b where limiter <> 'test' or key = 'other'"
+	for name, ask := range asks {
+		for _, key := range []string{name, "other"} {
+			for _, limiter := range []string{"another", "test"} {
+				takeAll(t, pool, strategies.TokenBucket{}, pglimit.Request{Limiter: limiter, Key: key, Limit: hours, Tokens: 1, Unit: 1})
+			}
+		}
+		before := query[string](t, pool, others)
+		first := begin(t, pool)
+		execute(t, first, "update pglimit.token_bucket set full_ns = pglimit.clock_ns(), token_ns = $1 where key = $2 and limiter = 'test'", int64(tenPer.Token()), name)
+		takeAll(t, first, strategies.TokenBucket{}, pglimit.Request{Limiter: "test", Key: name, Limit: tenPer, Tokens: 7, Unit: 7})
+		if d := takeOrBlock(t, first, name, tenPer, 4, block); !d.Blocked {
+			t.Fatalf("%s: %+v", name, d)
+		}
+		row := query[string](t, first, "select full_ns || ' ' || token_ns from pglimit.token_bucket where key = $1 and limiter = 'test'", name)
+		told := make(chan pglimit.Decision, 1)
+		go func() { told <- ask(name) }()
+		waitsForALock(t, pool)
+		must(t, first.Commit(context.WithoutCancel(t.Context())))
+		if d := <-told; d.Allowed || !d.Blocked || d.Granted != 0 {
+			t.Errorf("%s: %+v", name, d)
+		}
+		if after := query[string](t, pool, "select full_ns || ' ' || token_ns from pglimit.token_bucket where key = $1 and limiter = 'test'", name); after != row {
+			t.Errorf("%s: the row is %s, was %s", name, after, row)
+		}
+		if after := query[string](t, pool, others); after != before {
+			t.Errorf("%s: other rows are %s, were %s", name, after, before)
+		}
+		if denials := query[int64](t, pool, "select sum(denials) from pglimit.blocks"); denials != 0 {
+			t.Errorf("%s: %d denials were counted", name, denials)
+		}
+		for _, rule := range []string{"{}", "{9,1,1,1,1}"} {
+			if blocked, not := length(pool, name, rule), length(pool, "new", rule); blocked != 8 || not != 8 {
+				t.Errorf("%d and %d numbers", blocked, not)
+			}
+		}
 	}
 }
 
@@ -70,12 +131,16 @@ func TestAResetInSQLEndsABlock(t *testing.T) {
 		take(t, pool, strategies.TokenBucket{}, key, hours)
 		takeOrBlock(t, pool, key, hours, 1, hourly)
 	}
+	execute(t, pool, "insert into pglimit.token_bucket_blocks select key, 'another', denials, since_ns, level, until_ns, forget_ns, at_ns from pglimit.token_bucket_blocks")
 	execute(t, pool, "select pglimit.reset('test', 'k')")
 	if d := takeOrBlock(t, pool, "k", hours, 1, hourly); !d.Allowed || d.Blocked {
 		t.Errorf("%+v", d)
 	}
 	if d := takeOrBlock(t, pool, "other", hours, 1, hourly); !d.Blocked {
 		t.Errorf("another key: %+v", d)
+	}
+	if blocks := query[int64](t, pool, "select count(*) from pglimit.token_bucket_blocks where limiter = 'another'"); blocks != 2 {
+		t.Errorf("%d blocks of another limiter are left of 2", blocks)
 	}
 }
 

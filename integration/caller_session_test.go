@@ -150,53 +150,53 @@ func TestACallOnAConnectionIsATransactionOfItsOwn(t *testing.T) {
 // Where the schema or a function is missing, the error says what to do, whatever was asked.
 func TestWhatIsMissingIsNotMigrated(t *testing.T) {
 	t.Parallel()
-	for name, drop := range map[string]string{
-		"schema":    "drop schema pglimit cascade",
-		"functions": "drop function pglimit.clock_ns, pglimit.time_of cascade; drop function if exists pglimit.token_bucket_take, pglimit.read_full_ns",
-		// Of a release that is older than the program.
-		"new functions": "drop function pglimit.token_bucket_take_many, pglimit.token_bucket_lease, pglimit.clock_ns, pglimit.time_of cascade",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-				granted := take(t, pool, strategy, "k", hours)
-				execute(t, pool, drop)
-				check := func(what string, err error) {
-					t.Helper()
-					if !errors.Is(err, pglimit.ErrNotMigrated) {
-						t.Errorf("%s: %v", what, err)
-					}
+	eachStrategy(t, func(t *testing.T, _ *pgxpool.Pool, strategy strategies.Strategy) {
+		pool := newMigrated(t)
+		granted := take(t, pool, strategy, "k", hours)
+		for _, missing := range []struct{ what, drop string }{
+			// Of a release that is older than the program.
+			{"new functions", "drop function pglimit.token_bucket_take_many, pglimit.token_bucket_lease, pglimit.clock_ns, pglimit.time_of cascade"},
+			{"functions", "drop function if exists pglimit.token_bucket_take, pglimit.read_full_ns"},
+			{"schema", "drop schema pglimit cascade"},
+		} {
+			execute(t, pool, missing.drop)
+			check := func(what string, err error) {
+				t.Helper()
+				if !errors.Is(err, pglimit.ErrNotMigrated) {
+					t.Errorf("%s, without the %s: %v", what, missing.what, err)
 				}
-				one := asks(hours, "k")
-				_, err := strategy.Take(t.Context(), on(pool), one)
-				check("a take", err)
-				_, err = strategy.Take(t.Context(), on(pool), asks(hours, "k", "l"))
-				check("a take of many", err)
-				check("a refund", strategy.GiveBack(t.Context(), on(pool), []pglimit.Refund{{Request: one[0], At: granted.At}}))
-				_, err = strategy.Sweep(t.Context(), on(pool), 0, 100)
-				check("a sweep", err)
-				if leaser, able := strategy.(pglimit.Leaser); able {
-					_, err = leaser.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: hours, Tokens: 1, Share: 1, TTL: time.Second})
-					check("a lease", err)
-				}
-				if name == "schema" { // they use no function
-					check("a reset", strategy.Reset(t.Context(), on(pool), "test", "k"))
-					_, err = strategy.(pglimit.AllResetter).ResetAll(t.Context(), on(pool), "test")
-					check("a reset of all", err)
-				}
-				one[0].Tokens = 0
-				_, err = strategy.Take(t.Context(), on(pool), one)
-				check("a peek", err)
-			})
-		})
-	}
+			}
+			one := asks(hours, "k")
+			_, err := strategy.Take(t.Context(), on(pool), one)
+			check("a take", err)
+			_, err = strategy.Take(t.Context(), on(pool), asks(hours, "k", "l"))
+			check("a take of many", err)
+			if err = strategy.GiveBack(t.Context(), on(pool), []pglimit.Refund{{Request: one[0], At: granted.At}}); err != nil || strategy.Rule() == (strategies.TokenBucket{}).Rule() || missing.what == "schema" {
+				check("a refund", err) // that of another rule needs no function
+			}
+			_, err = strategy.Sweep(t.Context(), on(pool), 0, 100)
+			check("a sweep", err)
+			if leaser, able := strategy.(pglimit.Leaser); able {
+				_, err = leaser.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: hours, Tokens: 1, Share: 1, TTL: time.Second})
+				check("a lease", err)
+			}
+			if missing.what == "schema" { // they use no function
+				check("a reset", strategy.Reset(t.Context(), on(pool), "test", "k"))
+				_, err = strategy.(pglimit.AllResetter).ResetAll(t.Context(), on(pool), "test")
+				check("a reset of all", err)
+			}
+			one[0].Tokens = 0
+			_, err = strategy.Take(t.Context(), on(pool), one)
+			check("a peek", err)
+		}
+	})
 }
 
 // The view says of each bucket what a peek does: tokens that are owed or leased are those
 // that do not remain.
 func TestTheViewAgreesWithAPeek(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+	eachTokenBucket(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(time.Hour).WithBurst(100)
 		view := "select tokens_owed + tokens_leased, full_at, last_taken_at from pglimit.buckets where strategy = $1 and limiter = 'test' and key = 'k' and seconds_per_token = 3600"
 		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
@@ -333,10 +333,7 @@ func TestInTheCallersTransactionItIsChargedIfThatCommits(t *testing.T) {
 func TestOnTheCallersConnectionItIsChargedIfThatCommits(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		limit := hours.WithBurst(1)
-		if strategy.Check(&pglimit.Request{Limit: hours.WithBurst(100)}) == nil {
-			limit.Burst = 100
-		}
+		limit := inParts(strategy, hours.WithBurst(100))
 		_, leases := strategy.(pglimit.Leaser)
 		limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: limit, Leases: pglimit.Leases{On: leases}})
 		defer func() { must(t, limiter.Close(context.WithoutCancel(t.Context()))) }()

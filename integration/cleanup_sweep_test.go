@@ -23,8 +23,8 @@ func TestCleanupPassesOverAStrategyThatIsNotInstalled(t *testing.T) {
 	pool := newMigrated(t)
 	cleanupExec(t, pool, "drop table pglimit.exclusion_range cascade")
 	report := cleanupRunOnce(t, pool, cleanup.Config{})
-	if len(report.Strategies) != 3 {
-		t.Errorf("got %+v, want the three others", report.Strategies)
+	if len(report.Strategies) != len(strategies.All())-1 {
+		t.Errorf("got %+v, want all others", report.Strategies)
 	}
 }
 
@@ -91,10 +91,7 @@ func TestCleanupAndTakesOfTheSameRows(t *testing.T) {
 	for _, strategy := range strategies.All() {
 		t.Run(strategy.Name(), func(t *testing.T) {
 			t.Parallel()
-			limit := pglimit.Every(time.Hour)
-			if many := limit.WithBurst(3); strategy.Check(&pglimit.Request{Limit: many}) == nil {
-				limit = many
-			}
+			limit := inParts(strategy, pglimit.Every(time.Hour).WithBurst(3))
 			const keys, callers = 40, 4
 			request := func(key int) pglimit.Request {
 				return pglimit.Request{Limiter: "same rows", Key: fmt.Sprint("key ", key), Limit: limit, Tokens: 1, Unit: 1}
@@ -191,6 +188,13 @@ func TestCleanupOfManyRowsWhileTakesGoOn(t *testing.T) {
 	}
 	cleanupExec(t, pool, `insert into pglimit.exclusion_range (key, limiter, during)
 		select 'expired ' || i, 'many', tstzrange(now() - interval '2 hours', now() - interval '1 hour') from generate_series(1, $1::int) i`, each)
+	for _, table := range []string{"sliding_window", "sliding_log"} {
+		cleanupExec(t, pool, `insert into pglimit.`+table+` (key, limiter, used, last_ns, window_ns, full_ns, at_ns)
+			select 'expired ' || i, 'many', '{1}', '{1}', '{999}', 1000, 1 from generate_series(1, $1::int) i`, each)
+	}
+
+	cleanupExec(t, pool, `insert into pglimit.warm_up (key, limiter, full_ns, free_ns, due_ns, tokens, period_ns, at_ns)
+		select 'expired ' || i, 'many', 1000, 999, 1, 1, 999, 1 from generate_series(1, $1::int) i`, each)
 
 	swept := make(chan struct{})
 	var takes atomic.Int64
@@ -213,8 +217,9 @@ func TestCleanupOfManyRowsWhileTakesGoOn(t *testing.T) {
 	close(swept)
 	taking.Wait()
 
-	if report.Removed != 4*each || report.Batches < 4*each/2000 {
-		t.Errorf("got %d rows removed in %d batches, want all %d, about 1000 at a time", report.Removed, report.Batches, 4*each)
+	all := int64(each * len(strategies.All()))
+	if report.Removed != all || report.Batches < int(all)/2000 {
+		t.Errorf("got %d rows removed in %d batches, want all %d, about 1000 at a time", report.Removed, report.Batches, all)
 	}
 	for _, strategy := range strategies.All() {
 		if n := cleanupInt(t, pool, "select count(*) from pglimit."+strategy.Name()+" where limiter = 'many'"); n != 0 {

@@ -10,17 +10,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 func cliMigrates(t *testing.T, c cli) {
 	c, pool := c.on(t)
 	c.run(t, "migrate", "status").exits(t, 0).prints(t, "tables", "pending (optional)")
 	c.run(t, "migrate", "status", "--check").exits(t, 1).prints(t, "tables", "pending")
-	c.run(t, "migrate", "up").exits(t, 0).prints(t, "applied 1 tables\napplied 3 functions\napplied 2 exclusion_range\nthe schema pglimit is at version 3\n")
+	c.run(t, "migrate", "up").exits(t, 0).prints(t, "applied 1 tables\napplied 3 functions\napplied 4 limits\napplied 5 permits\napplied 6 strict_windows\napplied 7 instances\napplied 8 warm_up\napplied 2 exclusion_range\nthe schema pglimit is at version 8\n")
 	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n")
 	c.run(t, "migrate", "status").exits(t, 0).prints(t, "functions", "applied 20")
 	c.run(t, "migrate", "status", "--check").exits(t, 0)
-	c.run(t, "migrate", "down").exits(t, 0).prints(t, "undone 2 exclusion_range\n", "at version 3\n")
+	c.run(t, "migrate", "down").exits(t, 0).prints(t, "undone 2 exclusion_range\n", "at version 8\n")
 	c.run(t, "migrate", "status", "--check", "--output", "json").exits(t, 1).prints(t, `"pending":[2]`)
 	c.run(t, "migrate", "status", "--check", "--without-exclusion-range").exits(t, 0)
 	c.run(t, "migrate", "down", "--to", "1").exits(t, 0).prints(t, "at version 1\n")
@@ -43,7 +45,7 @@ func cliMigratesWithoutBtreeGist(t *testing.T, c cli) {
 
 	r := c.run(t, "migrate", "up")
 	r.fails(t, "btree_gist", "create extension btree_gist", "--without-exclusion-range")
-	r.prints(t, "applied 3 functions\n", "at version 3\n")
+	r.prints(t, "applied 3 functions\n", "at version 8\n")
 	c.run(t, "migrate", "up", "--without-exclusion-range").exits(t, 0)
 	c.run(t, "allow", "k", "--limit", "1/1h").exits(t, 0)
 	c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", "exclusion_range").fails(t, "btree_gist")
@@ -55,7 +57,7 @@ func cliPrintsSQL(t *testing.T, c cli) {
 	down := c.run(t, "migrate", "sql", "--down").exits(t, 0).stdout
 	c, pool := c.on(t)
 	run(t, pool, up)
-	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n", "at version 3\n")
+	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n", "at version 8\n")
 	c.run(t, "allow", "k", "--limit", "1/1h").exits(t, 0)
 	run(t, pool, down)
 	c.run(t, "migrate", "status").exits(t, 0).prints(t, "tables           pending")
@@ -85,7 +87,7 @@ func cliWritesFiles(t *testing.T, c cli) {
 	sql("--dir", first).fails(t, "not a directory")
 	sql("--dir", dir, "--down").fails(t, "golang-migrate has no files for down alone")
 	sql("--from", "3", "--to", "2").fails(t, "from version 3 to 2 is no span")
-	sql("--to", "7").fails(t, "there is no migration 7: this release has 1 to 3")
+	sql("--to", "9").fails(t, "there is no migration 9: this release has 1 to 8")
 	sql("--to", "0").fails(t, "--to is 0: versions begin with 1")
 	sql("--dir", "").fails(t, "--dir is empty")
 	sql("--format", "atlas").fails(t, "--format needs a --dir")
@@ -130,7 +132,7 @@ func cliCleansUpOnce(t *testing.T, c cli) {
 		} `json:"strategies"`
 	}
 	must(t, json.Unmarshal([]byte(r.stdout), &report))
-	if report.Removed != 3000 || report.Batches < 5 || len(report.Strategies) != 4 || report.Strategies[0].Removed != 3000 {
+	if report.Removed != 3000 || report.Batches < 5 || len(report.Strategies) != len(strategies.All()) || report.Strategies[0].Removed != 3000 {
 		t.Errorf("report %+v", report)
 	}
 	if left := texts(t, pool, `select key from pglimit.token_bucket`); len(left) != 1 || left[0] != "stays" {

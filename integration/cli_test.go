@@ -31,6 +31,10 @@ func TestCLI(t *testing.T) {
 		"an ID is charged once":                       cliChargesAnIDOnce,
 		"who is denied too often is blocked":          cliBlocks,
 		"ten processes, one grant":                    cliGrantsOneOfTen,
+		"runs a command with a place":                 cliRunsACommand,
+		"passes signals on to the command it runs":    cliPassesSignalsOn,
+		"ends a command that has lost its place":      cliEndsACommandWithoutAPlace,
+		"a command does not outlive it":               cliTakesTheCommandAlong,
 		"migrates up and down":                        cliMigrates,
 		"migrates without btree_gist":                 cliMigratesWithoutBtreeGist,
 		"prints SQL that makes the same schema":       cliPrintsSQL,
@@ -41,10 +45,14 @@ func TestCLI(t *testing.T) {
 		"runs the handbook":                           cliRunsTheHandbook,
 		"knows the commands of docs/bench.md":         cliKnowsTheCommandsOfBench,
 		"resets every key of a limiter":               cliResetsAll,
+		"changes limits":                              cliChangesLimits,
+		"imports and exports limits":                  cliImportsLimits,
+		"refuses what is no limit, and who may not":   cliRefusesWrongLimits,
 		"cleans up once":                              cliCleansUpOnce,
 		"cleanup ends cleanly on Ctrl-C":              cliCleanupEndsOnInterrupt,
 		"cleanup ends at once without migrations":     cliCleanupNeedsMigrations,
 		"serve answers until SIGTERM, loses nothing":  cliServesUntilSIGTERM,
+		"serve has the limits of the table":           cliServesTheTable,
 		"serve starts without its database":           cliServeStartsWithoutDatabase,
 		"serve reads its files again at SIGHUP":       cliServeReadsItsFilesAgain,
 		"serve refuses what it cannot serve":          cliServeRefuses,
@@ -130,7 +138,7 @@ func (c cli) command(ctx context.Context, t *testing.T, name string, args ...str
 
 func (c cli) run(t *testing.T, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // one that hangs
 	defer cancel()
 	return resultOf(t, c.command(ctx, t, c.binary, args...))
 }

@@ -11,15 +11,41 @@ import (
 	"github.com/pglimit/ratelimit/strategies/strategytest"
 )
 
-// eachStrategy runs the test for every strategy, each on a database of its own.
+// eachStrategy runs the test for one strategy after another, on the same database: each has its own tables.
 func eachStrategy(t *testing.T, test func(*testing.T, *pgxpool.Pool, strategies.Strategy)) {
 	t.Helper()
+	pool := newMigrated(t)
 	for _, strategy := range strategies.All() {
-		t.Run(strategy.Name(), func(t *testing.T) {
-			t.Parallel()
-			test(t, newMigrated(t), strategy)
-		})
+		t.Run(strategy.Name(), func(t *testing.T) { test(t, pool, strategy) })
 	}
+}
+
+// eachTokenBucket is eachStrategy for the strategies whose buckets fill as token buckets, each in a row or range of the
+// same columns.
+func eachTokenBucket(t *testing.T, test func(*testing.T, *pgxpool.Pool, strategies.Strategy)) {
+	t.Helper()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+		if strategy.Rule() != (strategies.TokenBucket{}).Rule() {
+			t.Skip("about token buckets")
+		}
+		test(t, pool, strategy)
+	})
+}
+
+// inParts returns the limit; with a burst of one, if the strategy does not grant a burst in parts.
+func inParts(strategy strategies.Strategy, limit pglimit.Limit) pglimit.Limit {
+	if strategy.Check(&pglimit.Request{Limit: limit}) != nil || strategy.Name() == "warm_up" {
+		limit.Burst = 1
+	}
+	return limit
+}
+
+// inTokens is a strategy whose tokens add up: each costs the same.
+func inTokens(strategy strategies.Strategy) strategies.Strategy {
+	if strategy.Name() == "warm_up" {
+		return strategies.WarmUp{ColdFactor: 1}
+	}
+	return strategy
 }
 
 func TestConformance(t *testing.T) {

@@ -54,17 +54,17 @@ func TestDenialWritesNothing(t *testing.T) {
 	for _, strategy := range strategies.All() {
 		named[strategy.Name()] = strategy
 	}
-	for name, strategy := range named {
-		t.Run(name, func(t *testing.T) {
-			pool := newMigrated(t)
+	pool := newMigrated(t)
+	for key, strategy := range named {
+		t.Run(key, func(t *testing.T) {
 			deny := by(t, strategy, hours)
-			if !deny.must(t, pool, "k") {
+			if !deny.must(t, pool, key) {
 				t.Fatal("the first was denied")
 			}
 			row := fmt.Sprintf("select string_agg(format('%%s %%s %%s', ctid, xmin, xmax), ',') from pglimit.%s", strategy.Name())
 			before := query[string](t, pool, row)
 			busy := writes(t, pool, func() {
-				if deny.must(t, pool, "k") {
+				if deny.must(t, pool, key) {
 					t.Fatal("allowed")
 				}
 			})
@@ -78,7 +78,6 @@ func TestDenialWritesNothing(t *testing.T) {
 		})
 	}
 	t.Run("a group, one of whose buckets has enough", func(t *testing.T) {
-		pool := newMigrated(t)
 		group := append(asks(hours.WithBurst(100), "enough"), asks(hours, "taken")...)
 		takeGroups(t, pool, group)
 		busy := writes(t, pool, func() {

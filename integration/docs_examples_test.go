@@ -20,8 +20,10 @@ import (
 
 	"github.com/pglimit/ratelimit/adapters/httplimit"
 	"github.com/pglimit/ratelimit/cleanup"
+	"github.com/pglimit/ratelimit/limits"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/semaphore"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -53,12 +55,70 @@ func docsBehindPgBouncer(ctx context.Context, use func(*pgxpool.Pool) error) err
 	return use(pool)
 }
 
+func docsCalendarWindow(ctx context.Context, pool *pgxpool.Pool) error {
+	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{
+		Name: "api", Limit: pglimit.PerMonth(10_000).In("Europe/Berlin").From(15),
+	})
+	if err != nil {
+		return err
+	}
+	decision, err := limiter.Allow(ctx, "customer:42")
+	if err == nil && (!decision.Allowed || decision.ResetAfter > 31*24*time.Hour) {
+		err = fmt.Errorf("%+v", decision)
+	}
+	return err
+}
+
 func docsMigrateInTheBackground(ctx context.Context, pool *pgxpool.Pool) {
 	go func() {
 		if err := migrations.Up(ctx, pool, migrations.WaitForServer()); err != nil {
 			slog.Error("rate limits are not migrated", "error", err)
 		}
 	}()
+}
+
+func docsReadLimits(pool *pgxpool.Pool) (*pglimit.Limiter, error) {
+	rules := pglimit.LimitsFrom(pool, pglimit.LimitsConfig{Logger: slog.Default()}) // one for all Limiters of the process
+	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: pglimit.PerMinute(100), Limits: rules})
+	return limiter, err
+}
+
+func docsSetLimit(ctx context.Context, pool *pgxpool.Pool) (*limits.Rule, error) {
+	table := limits.New(pool)
+	replaced, err := table.Set(ctx, limits.Rule{Limiter: "api", Key: "user:42", Limit: "500/1m", Note: "ticket 7", By: "ann"})
+	return replaced, err
+}
+
+//nolint:errcheck // the page shows the habit
+func docsSemaphore(ctx context.Context, pool *pgxpool.Pool, importFor func(context.Context, int64) error) error {
+	jobs, err := semaphore.New(pool, semaphore.Config{Name: "imports", Places: 5})
+	if err != nil {
+		return err
+	}
+	permit, err := jobs.Acquire(ctx, "tenant:42") // waits in line for one of five places
+	if err != nil {
+		return err
+	}
+	defer permit.Release(ctx)
+	return importFor(permit.Context(), permit.Token)
+}
+
+func docsSemaphoreIf(ctx context.Context, jobs *semaphore.Semaphore, limiter *pglimit.Limiter) error {
+	var group pglimit.Group
+	permit, err := jobs.TryAcquireIf(ctx, "tenant:42", 1, func(ctx context.Context, tx pglimit.Session) (err error) {
+		group, err = limiter.On(tx).DoAll(ctx, pglimit.Request{Key: "user:7", Tokens: 1}, pglimit.Request{Key: "tenant:42", Tokens: 1})
+		if err == nil && !group.Allowed {
+			err = errDenied // come back after group.RetryAfter
+		}
+		return err
+	})
+	if errors.Is(err, semaphore.ErrFull) {
+		return err // no place: the limits were not asked
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(permit.Err(), permit.Release(ctx))
 }
 
 func docsMoving(ctx context.Context, limiter *pglimit.Limiter) error {

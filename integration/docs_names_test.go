@@ -19,7 +19,7 @@ import (
 
 var (
 	inline    = regexp.MustCompile("`[^`\n]+`")
-	qualified = regexp.MustCompile(`\b(pglimit|pglimittest|strategies|migrations|cleanup|promlimit|otellimit|httplimit|grpclimit)\.([A-Z]\w*)`)
+	qualified = regexp.MustCompile(`\b(pglimit|pglimittest|strategies|migrations|limits|cleanup|promlimit|otellimit|httplimit|grpclimit)\.([A-Z]\w*)`)
 	field     = regexp.MustCompile(`\bConfig\.([A-Z]\w*)`)
 	method    = regexp.MustCompile(`\b[lL]imiter\.([A-Z]\w*)\((?:ctx|tx|conn|limit|decision|\))`)
 )
@@ -30,7 +30,7 @@ func TestNamesOfTheDocs(t *testing.T) {
 	exported := map[string]map[string]bool{}
 	for name, dir := range map[string]string{
 		"pglimit": "../pglimit", "pglimittest": "../pglimit/pglimittest", "strategies": "../strategies", "migrations": "../migrations",
-		"cleanup": "../cleanup", "promlimit": "../adapters/promlimit", "otellimit": "../adapters/otellimit", "httplimit": "../adapters/httplimit",
+		"cleanup": "../cleanup", "limits": "../limits", "promlimit": "../adapters/promlimit", "otellimit": "../adapters/otellimit", "httplimit": "../adapters/httplimit",
 		"grpclimit": "../adapters/grpclimit",
 	} {
 		exported[name] = exportedBy(t, dir)

@@ -15,13 +15,17 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/semaphore"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // handbook are the pages whose every block is tested here, by its language: sh and sql run, go is
 // compiled, yaml is parsed.
 var handbook = []string{
-	"alerts.md", "cli.md", "development.md", "exactness.md", "guide.md", "migrations.md", "moving.md", "operations.md", "outages.md", "README.md",
-	"security.md", "stages.md", "strategies.md", "../README.md",
+	"adjust.md", "alerts.md", "cli.md", "development.md", "exactness.md", "guide.md", "limits.md", "migrations.md", "moving.md", "operations.md", "outages.md", "README.md",
+	"security.md", "semaphore.md", "stages.md", "strategies.md", "windows.md", "../README.md",
 }
 
 // elsewhere are the other pages, and who tests their blocks.
@@ -29,6 +33,7 @@ var elsewhere = map[string]string{
 	"bench.md":   "cliKnowsTheCommandsOfBench",
 	"grpc.md":    "adapters/grpclimit: TestDocs",
 	"http.md":    "adapters/httplimit: TestTheAnswersInTheDocs, TestTheSnippetsInTheDocs",
+	"recipes.md": "pglimit: TestRecipesOfTheDocs",
 	"routers.md": "adapters/httplimit: TestTheSnippetsOfOtherRouters",
 	"serve.md":   "cliRunsServeDocs",
 	"sql.md":     "TestSQLOfTheDocsRuns",
@@ -174,10 +179,24 @@ func TestGoOfTheDocs(t *testing.T) {
 			}
 		}
 	}
+	must(t, docsCalendarWindow(t.Context(), newMigrated(t)))
 	docsMigrateInTheBackground(t.Context(), newMigrated(t))
 	t.Setenv("DATABASE_URL", databaseURL(newMigrated(t)))
 	must(t, docsOwnPool(t.Context(), docsStop))
+	must(t, docsSemaphore(t.Context(), newMigrated(t), func(ctx context.Context, token int64) error {
+		if token <= 0 {
+			t.Errorf("token %d", token)
+		}
+		return ctx.Err()
+	}))
+	pool := newMigrated(t)
+	must(t, docsSemaphoreIf(t.Context(), newSemaphore(t, pool, semaphore.Config{Places: 5}), newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: hours})))
 	must(t, docsBehindPgBouncer(t.Context(), docsStop))
+	limiter, err := docsReadLimits(newMigrated(t))
+	must(t, err)
+	must(t, limiter.Close(t.Context()))
+	_, err = docsSetLimit(t.Context(), newMigrated(t))
+	must(t, err)
 	routes := new(chain)
 	_, err = docsHTTPRate(newMigrated(t), routes)
 	must(t, err)

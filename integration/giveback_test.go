@@ -19,10 +19,7 @@ func TestGrantsLessRefundsAreWhatTheBucketOwes(t *testing.T) {
 	t.Parallel()
 	const callers, rounds = 32, 25
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		limit := pglimit.Every(3000 * time.Hour).WithBurst(500)
-		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
-			limit.Burst = 1
-		}
+		limit := inParts(strategy, pglimit.Every(3000*time.Hour).WithBurst(500))
 		keys := []string{"a", "b", "c"}
 		var used [3]atomic.Int64
 		var work sync.WaitGroup
@@ -79,7 +76,7 @@ func TestGrantsLessRefundsAreWhatTheBucketOwes(t *testing.T) {
 // a token.
 func TestARefundIsShortOfWhatFlowedBack(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+	eachTokenBucket(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(time.Minute).WithBurst(10)
 		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 			t.Skip("a range of time is given back whole")
@@ -142,6 +139,31 @@ func TestARefundOfALargerBurstTakesNothing(t *testing.T) {
 		}
 		if after := query[int64](t, pool, full); after > before {
 			t.Errorf("it is full %v later", time.Duration(after-before))
+		}
+	})
+}
+
+// A bucket that has been taken from under another limit since, of nearly the same rate, gets nothing back.
+func TestARefundUnderAnotherLimitGivesNothing(t *testing.T) {
+	t.Parallel()
+	eachTokenBucket(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+		before := pglimit.Every(time.Hour).WithBurst(10)
+		if strategy.Check(&pglimit.Request{Limit: before}) != nil {
+			t.Skip("a range of time is given back whole")
+		}
+		since := pglimit.Every(time.Hour + time.Second).WithBurst(10)
+		ask := func(limit pglimit.Limit, tokens int64) pglimit.Decision {
+			t.Helper()
+			d, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: tokens, Unit: max(1, tokens)}})
+			must(t, err)
+			return d[0]
+		}
+		d := ask(before, 5)
+		ask(since, 1)
+		refund := pglimit.Refund{Request: pglimit.Request{Limiter: "test", Key: "k", Limit: before, Tokens: 5, Unit: 5}, At: d.At}
+		must(t, strategy.GiveBack(t.Context(), on(pool), []pglimit.Refund{refund}))
+		if left := ask(since, 0).Remaining; left != 4 {
+			t.Errorf("%d remain, want 4", left)
 		}
 	})
 }

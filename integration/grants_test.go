@@ -33,6 +33,12 @@ func granted(t *testing.T, purpose migrations.Purpose) (admin, pool *pgxpool.Poo
 	return admin, migrationPool(t, url, as(role))
 }
 
+// forgedHistory would let the trigger, which acts as the owner, write what never was.
+const forgedHistory = `create temp table limits (like pglimit.limits);
+	alter table limits alter enabled drop not null, alter action drop not null, alter changed_by drop not null, alter changed_at drop not null;
+	create trigger forge after insert on limits for each row execute function pglimit.limit_changed();
+	insert into limits (id, kind, note) values (1, '', '')`
+
 // everyAct is what anybody could want to do with the schema, each as a function that
 // fails if the role may not.
 func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
@@ -53,8 +59,9 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 			return errors.Join(err, cleaner.Stop(ctx))
 		},
 		"read the views": func(ctx context.Context) error {
-			_, err := pool.Exec(ctx, `select * from pglimit.buckets union all select null, limiter, key, null, null, null, last_taken_at, full_at from pglimit.ranges; select * from pglimit.blocks`)
-			return err
+			_, buckets := pool.Exec(ctx, `select * from pglimit.buckets union all select null, limiter, key, null, null, null, last_taken_at, full_at from pglimit.ranges`)
+			_, blocks := pool.Exec(ctx, `select * from pglimit.blocks`)
+			return errors.Join(buckets, blocks)
 		},
 	}
 	for name, sql := range map[string]string{
@@ -101,10 +108,39 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 	for name, sql := range map[string]string{
 		"allow in SQL": `select from pglimit.allow('test', 'sql', '1/1h')`,
 		"peek in SQL":  `select from pglimit.peek('test', 'sql', '1/1h')`,
+		"be counted":   `select pglimit.instance_lives(array['test'], array['me'], 0); delete from pglimit.instances where id = 'me'`,
+		"acquire":      `select pglimit.acquire('test', 'sql', 1000), pglimit.renew('test', 'sql', 'me'), pglimit.release('test', 'sql', 'me')`,
+		"holders":      `select from pglimit.holders`,
 		"reset in SQL": `select pglimit.reset('test', 'sql')`,
 	} {
 		acts[name] = func(ctx context.Context) error {
 			_, err := pool.Exec(ctx, sql)
+			return err
+		}
+	}
+	for name, sql := range map[string]string{
+		"read limits": `select pglimit.limits_since(''), count(*) from pglimit.limits_history`,
+		"set a limit": `select pglimit.set_limit('test', '1/1h', key => 'l', note => 'why')`,
+		"change limits": `
+			insert into pglimit.limits (limiter, action, note) values ('test', 'deny', 'why');
+			update pglimit.limits set note = 'because' where limiter = 'test';
+			select pglimit.enable_limit('test', false, note => 'why'), pglimit.set_limits('[]', prune => true, note => 'why'), pglimit.delete_limit('test', note => 'why')`,
+		"explain limits":          `select from pglimit.explain_limit('test', 'l')`,
+		"count buckets":           `select pglimit.limit_reaches('test')`,
+		"write the history":       `insert into pglimit.limits_history (at, role, by, note) values (now(), '', '', '')`,
+		"change the history":      `update pglimit.limits_history set note = ''`,
+		"delete the history":      `delete from pglimit.limits_history`,
+		"truncate the history":    `truncate pglimit.limits_history`,
+		"truncate the limits":     `truncate pglimit.limits`,
+		"do without the triggers": `alter table pglimit.limits disable trigger all`,
+		"act as a replica":        `set session_replication_role = replica`,
+		"forge history":           forgedHistory,
+		"lock the history": `create temp table locks (a int);
+			create trigger forge before insert on locks for each statement execute function pglimit.limits_will_change();
+			insert into locks values (1)`,
+	} {
+		acts[name] = func(ctx context.Context) error {
+			_, err := pool.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
 			return err
 		}
 	}
@@ -131,16 +167,17 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 // from PUBLIC, and gets 42501 for everything else.
 func TestGrantsAreEnoughAndNoMore(t *testing.T) {
 	t.Parallel()
-	takes, peeks := []string{"allow in SQL", "reset in SQL"}, []string{"peek in SQL"}
+	takes, peeks := []string{"allow in SQL", "reset in SQL"}, []string{"peek in SQL", "holders"}
 	for _, s := range strategies.All() {
 		takes = append(takes, "take by "+s.Name())
 		peeks = append(peeks, "peek by "+s.Name())
 	}
-	decide := slices.Concat(takes, peeks, []string{"lease", "take once", "take or block", "peek at a block"})
+	decide := slices.Concat(takes, peeks, []string{"acquire", "be counted", "lease", "take once", "take or block", "peek at a block", "read limits", "explain limits"})
 	for purpose, can := range map[migrations.Purpose][]string{
 		migrations.ToDecide:         decide,
 		migrations.ToDecideAndSweep: slices.Concat(decide, []string{"sweep on schedule", "read the schedule"}),
-		migrations.ToRead:           slices.Concat(peeks, []string{"read the views", "peek at a block"}),
+		migrations.ToRead:           slices.Concat(peeks, []string{"read the views", "peek at a block", "read limits", "explain limits", "count buckets"}),
+		migrations.ToLimit:          slices.Concat(peeks, []string{"read the views", "peek at a block", "read limits", "explain limits", "count buckets", "set a limit", "change limits"}),
 	} {
 		t.Run(string(purpose), func(t *testing.T) {
 			t.Parallel()
@@ -180,6 +217,7 @@ func TestGrantsKnowEverythingInTheSchema(t *testing.T) {
 	there := texts(t, pool, `
 		select c.relname::text from pg_class c
 		where c.relnamespace = 'pglimit'::regnamespace and c.relkind in ('r', 'v', 'S', 'm') and c.relname not like 'goose%'
+			and not exists (select from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'i') -- of an identity
 		union all
 		select p.proname::text from pg_proc p
 		where p.pronamespace = 'pglimit'::regnamespace
@@ -217,7 +255,7 @@ func TestGrantsToARoleOfAnyName(t *testing.T) {
 
 func cliPrintsGrants(t *testing.T, c cli) {
 	text := c.run(t, "migrate", "grants", "app").exits(t, 0) // without a database
-	text.prints(t, `on pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert, pglimit.for_update_nowait to "app";`, "pglimit.exclusion_range")
+	text.prints(t, `on pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert, pglimit.for_update_nowait, pglimit.sliding_window, pglimit.sliding_log, pglimit.warm_up to "app";`, "pglimit.exclusion_range")
 	if strings.Contains(text.stdout, "schedule") || strings.Contains(text.stdout, "goose") {
 		t.Errorf("a role that decides is given more:\n%s", text.stdout)
 	}

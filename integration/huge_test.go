@@ -15,7 +15,7 @@ import (
 func TestRequestsWhoseSumIsTooLarge(t *testing.T) {
 	t.Parallel()
 	const tokens = int64(1) << 62
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+	eachTokenBucket(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.PerSecond(pglimit.MaxRate).WithBurst(int64(pglimit.MaxWindow)) // a token is back in a nanosecond
 		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 			t.Skip("it has one token")
@@ -53,6 +53,7 @@ func TestRequestsWhoseSumIsTooLarge(t *testing.T) {
 func TestRetryAfterOfTheSlowestLimit(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+		strategy = inTokens(strategy)
 		limit := pglimit.Every(pglimit.MaxWindow)
 		took := take(t, pool, strategy, "k", limit)
 		d := take(t, pool, strategy, "k", limit)
@@ -68,7 +69,7 @@ func TestRetryAfterOfTheSlowestLimit(t *testing.T) {
 func TestRetryAfterUnderAMuchSlowerLimit(t *testing.T) {
 	t.Parallel()
 	const year = 365 * 24 * time.Hour
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+	eachTokenBucket(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		cheap, dear := pglimit.Every(year).WithBurst(200), pglimit.Every(100*year).WithBurst(2)
 		if strategy.Check(&pglimit.Request{Limit: cheap}) != nil {
 			t.Skip("it has one token")

@@ -45,7 +45,7 @@ func TestLimiterAndStrategiesCostNothingButPgx(t *testing.T) {
 		t.Fatalf("go list -deps says no more than: %q", deps)
 	}
 	for _, path := range deps {
-		if !isOf(path, module+"/pglimit", module+"/strategies", module+"/internal/bucket", module+"/internal/session", module+"/adapters/httplimit", module+"/adapters/internal", "github.com/jackc",
+		if !isOf(path, module+"/pglimit", module+"/strategies", module+"/semaphore", module+"/internal/bucket", module+"/internal/session", module+"/internal/handle", module+"/internal/call", module+"/adapters/httplimit", module+"/adapters/internal", "github.com/jackc",
 			"github.com/maypok86/otter", "github.com/sony/gobreaker", "golang.org/x/text", "golang.org/x/crypto", "golang.org/x/sync") {
 			t.Errorf("pglimit, strategies and httplimit depend on %s", path)
 		}
@@ -66,6 +66,8 @@ func TestWhoImportsWhom(t *testing.T) {
 		conformance    = strategies + "/strategytest"
 		migrations     = module + "/migrations"
 		cleanup        = module + "/cleanup"
+		limits         = module + "/limits"
+		permits        = module + "/semaphore"
 		cmd            = module + "/cmd"
 		integration    = module + "/integration"
 		examples       = module + "/examples"
@@ -111,10 +113,10 @@ func TestWhoImportsWhom(t *testing.T) {
 			false,
 		},
 		{
-			"strategies import the vocabulary, the arithmetic of a bucket, and nothing else of ours",
+			"strategies import the vocabulary, the arithmetic of a bucket, the parts of a call, and nothing else of ours",
 			func(p string) bool { return isOf(p, strategies) && !isOf(p, conformance) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, vocabulary, strategies, ours+"/internal/bucket") || isOf(p, conformance)
+				return isOf(p, ours) && !isOf(p, vocabulary, strategies, ours+"/internal/bucket", ours+"/internal/call") || isOf(p, conformance)
 			},
 			false,
 		},
@@ -135,10 +137,18 @@ func TestWhoImportsWhom(t *testing.T) {
 			false,
 		},
 		{
-			"cleanup imports the vocabulary and the sessions at most",
-			func(p string) bool { return isOf(p, cleanup) },
+			"cleanup and limits import the vocabulary and the sessions at most",
+			func(p string) bool { return isOf(p, cleanup, limits) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, cleanup, vocabulary, sessions, ours+"/internal/handle")
+				return isOf(p, ours) && !isOf(p, cleanup, limits, vocabulary, sessions, ours+"/internal/handle")
+			},
+			false,
+		},
+		{
+			"semaphore imports the vocabulary, the sessions and the parts of a call at most",
+			func(p string) bool { return isOf(p, permits) },
+			func(p string) bool {
+				return isOf(p, ours) && !isOf(p, permits, vocabulary, sessions, ours+"/internal/handle", ours+"/internal/call")
 			},
 			false,
 		},
@@ -237,16 +247,18 @@ func TestWhoImportsWhom(t *testing.T) {
 func TestNoArrowRunsBack(t *testing.T) {
 	t.Parallel()
 	house := []string{
-		"pglimit/rate", "internal/bucket", "internal/session", "internal/handle",
-		"pglimit/internal/registry", "pglimit/internal/wait", "pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/queue", "pglimit/internal/circuit", "pglimit/internal/local",
+		"pglimit/rate", "internal/bucket", "internal/session", "internal/handle", "internal/call",
+		"pglimit/internal/registry", "pglimit/internal/wait", "pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/queue", "pglimit/internal/circuit", "pglimit/internal/limits", "pglimit/internal/local", "pglimit/internal/adjust",
 		"pglimit",
 		"pglimit/pglimittest",
+		"semaphore",
 		"adapters/internal/failures", "adapters/internal/passed", "adapters/httplimit", "adapters/promlimit",
-		"strategies/internal/call", "strategies/internal/rows", "strategies",
+		"strategies/internal/rows", "strategies/internal/warmup", "strategies/internal/window", "strategies",
 		"strategies/audit", "strategies/strategytest/model", "strategies/strategytest",
 		"migrations/internal/functions", "migrations/internal/generate", "migrations",
-		"cleanup",
+		"cleanup", "limits",
 		"internal/published", "internal/pgserver", "internal/browsertest",
+		"cmd/pglimit/internal/yamlfile",
 		"cmd/pglimit/internal/bench/result", "cmd/pglimit/internal/bench/result/resulttest",
 		"cmd/pglimit/internal/bench/compare", "cmd/pglimit/internal/bench/text", "cmd/pglimit/internal/bench/gate",
 		"cmd/pglimit/internal/bench/chart", "cmd/pglimit/internal/bench/report",
@@ -299,7 +311,7 @@ func TestAdaptersImportPglimitOnly(t *testing.T) {
 				return err
 			}
 			forTests := strings.HasSuffix(path, "_test.go") && imported == module+"/pglimit/pglimittest"
-			if isOf(imported, module) && imported != module+"/pglimit" && imported != module+"/pglimit/rate" && !isOf(imported, module+"/adapters") && !forTests {
+			if isOf(imported, module) && imported != module+"/pglimit" && imported != module+"/pglimit/rate" && imported != module+"/semaphore" && !isOf(imported, module+"/adapters") && !forTests {
 				t.Errorf("%s imports %s", path, imported)
 			}
 		}

@@ -35,7 +35,7 @@ func left(t testing.TB, pool *pgxpool.Pool, limit pglimit.Limit) int64 {
 // expire ends all leases of the key, as if their time were over.
 func expire(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	if _, err := pool.Exec(t.Context(), "update pglimit.token_bucket set until_ns = pglimit.clock_ns()"); err != nil {
+	if _, err := pool.Exec(t.Context(), "update pglimit.token_bucket set until_ns = pglimit.clock_ns() where leased_ns > 0"); err != nil {
 		t.Fatal(err)
 	}
 }

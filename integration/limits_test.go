@@ -174,7 +174,7 @@ func TestEachKeyHasItsOwnLimit(t *testing.T) {
 			if bucket%2 == 1 {
 				name.Limiter = "other " + name.Limiter
 			}
-			report := all.of(name).Check(limitOf(bucket))
+			report := all.of(name).CheckBy(strategy.Rule(), limitOf(bucket))
 			granted += report.Granted
 			if leases && (report.Err != nil || report.Over.Tokens > c.tolerance(limitOf(bucket))) || !leases && !report.OK() {
 				t.Errorf("%v, %v: %v", name, limitOf(bucket), report)
@@ -225,7 +225,7 @@ func TestARaisedLimitTakesEffectAtOnce(t *testing.T) {
 	t.Parallel()
 	withAndWithoutLeases(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy, leases bool) {
 		small, large := pglimit.Every(time.Hour).WithBurst(3), pglimit.Every(time.Hour).WithBurst(5)
-		if strategy.Check(&rate.Request{Limit: small}) != nil {
+		if inParts(strategy, small) != small {
 			t.Skip("a larger limit of a burst of one is only faster")
 		}
 		limiter := newLimiter(t, admin, strategy, pglimit.Config{Name: t.Name(), Limit: small, Leases: pglimit.Leases{On: leases}})

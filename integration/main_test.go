@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// runMoreAtOnce runs three tests per core instead of one, unless -parallel is given: most wait, for
+// runMoreAtOnce runs two tests per core instead of one, unless -parallel is given: most wait, for
 // Postgres or for time to pass.
 func runMoreAtOnce() {
 	flag.Parse()
@@ -31,6 +31,6 @@ func runMoreAtOnce() {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
 	if !given {
-		_ = flag.Set(parallel, strconv.Itoa(3*runtime.GOMAXPROCS(0)))
+		_ = flag.Set(parallel, strconv.Itoa(2*runtime.GOMAXPROCS(0)))
 	}
 }

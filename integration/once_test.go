@@ -90,6 +90,27 @@ func TestIDsWhenTheClockStepsBack(t *testing.T) {
 	}
 }
 
+// An ID that is free and used again is kept for as long as its new request says, in the order of their dates.
+func TestAnIDThatIsUsedAgainIsKeptForItsNewTime(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	limit := hours.WithBurst(10)
+	first := takeOnce(t, pool, "id", "k", limit, time.Millisecond)
+	passes(t, pool, time.Millisecond)
+	second := takeOnce(t, pool, "id", "k", limit, time.Hour)
+	if !second.Allowed || !second.At.After(first.At) {
+		t.Fatalf("%+v, then %+v", first, second)
+	}
+	for range 2 {
+		if d := takeOnce(t, pool, "id", "k", limit, time.Hour); d != second {
+			t.Errorf("%+v, then %+v", second, d)
+		}
+	}
+	if kept := query[int64](t, pool, "select until_ns - pglimit.clock_ns() from pglimit.token_bucket_answers"); time.Duration(kept) < 59*time.Minute {
+		t.Errorf("kept for %v", time.Duration(kept))
+	}
+}
+
 // The same ID expires while many callers send it: each time, one of them is charged, and no two
 // within its time.
 func TestAnIDThatExpiresUnderLoad(t *testing.T) {

@@ -146,9 +146,7 @@ type pooledKey struct {
 }
 
 func (s *pooledStrategy) jobs(t *testing.T) []func(*testing.T) {
-	if s.Check(&pglimit.Request{Limit: s.limit}) != nil {
-		s.limit.Burst = 1
-	}
+	s.limit = inParts(s.Strategy, s.limit)
 	for _, key := range []string{"one", "a", "b", "c"} {
 		s.used[key] = &pooledKey{want: s.limit.Burst}
 	}
@@ -175,8 +173,13 @@ func (s *pooledStrategy) jobs(t *testing.T) []func(*testing.T) {
 	s.expired = 60
 	const old = " select 'old:' || i, 'test', %s from generate_series(1, 60) i"
 	columns := "1000, 1000, 1"
-	if s.Name() == "exclusion_range" {
+	switch s.Name() {
+	case "exclusion_range":
 		columns = "tstzrange('2001-01-01', '2001-01-02')"
+	case "sliding_window", "sliding_log":
+		columns = "'{1}', '{1000}', '{1000}', 2000, 1000"
+	case "warm_up":
+		columns = "2000, 1500, 1000, 1, 1000, 1000"
 	}
 	execute(t, s.direct, "insert into pglimit."+s.Name()+fmt.Sprintf(old, columns))
 	if s.limit.Burst > 1 {
@@ -357,9 +360,9 @@ func cliWorksBehindPgBouncer(t *testing.T, c cli) {
 	c.env = []string{"DATABASE_URL=" + through}
 
 	c.run(t, "migrate", "status", "--check").exits(t, 1)
-	c.run(t, "migrate", "up").exits(t, 0).prints(t, "at version 3\n")
+	c.run(t, "migrate", "up").exits(t, 0).prints(t, "at version 8\n")
 	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n")
-	for _, strategy := range []string{"token_bucket", "upsert", "for_update_nowait", "exclusion_range"} {
+	for _, strategy := range []string{"token_bucket", "upsert", "for_update_nowait", "exclusion_range", "sliding_window", "sliding_log", "warm_up"} {
 		c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", strategy).exits(t, 0)
 		c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", strategy).exits(t, 1)
 		c.run(t, "peek", "k", "--limit", "1/1h", "--strategy", strategy).exits(t, 0).prints(t, "0 of 1 left")
@@ -371,6 +374,14 @@ func cliWorksBehindPgBouncer(t *testing.T, c cli) {
 	for _, removed := range []string{`"removed":30`, `"removed":0`} {
 		c.run(t, "cleanup", "--once", "--output", "json").exits(t, 0).prints(t, removed)
 	}
+	for _, change := range [][]string{
+		{"set", "api", "k", "--limit", "1/h", "--note", "why", "--expires", "1h"}, {"set", "api", "k", "--limit", "2/h", "--note", "why", "--dry-run"},
+		{"set", "api", "k", "--limit", "2/h", "--note", "why"}, {"disable", "api", "k", "--note", "why"}, {"enable", "api", "k", "--note", "why"},
+		{"explain", "api", "k"}, {"list"}, {"history"}, {"export"}, {"off", "--all", "--note", "why"}, {"on", "--all", "--note", "why"},
+		{"delete", "api", "k", "--note", "why"}, {"set", "api", "--limit", "9/h", "--note", "why"},
+	} {
+		c.run(t, append([]string{"limits"}, change...)...).exits(t, 0)
+	}
 	c.run(t, "storage", "unlogged").exits(t, 0)
 	c.run(t, "storage", "status").exits(t, 0).prints(t, "unlogged")
 	c.run(t, "storage", "logged").exits(t, 0)
@@ -378,6 +389,11 @@ func cliWorksBehindPgBouncer(t *testing.T, c cli) {
 
 	// What would be the next client's trouble.
 	pool := migrationPool(t, through+"&default_query_exec_mode=exec", func(c *pgxpool.Config) { delete(c.ConnConfig.RuntimeParams, "TimeZone") })
+	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: hours, Limits: pglimit.LimitsFrom(pool, pglimit.LimitsConfig{})})
+	if d, err := limiter.Allow(t.Context(), "k"); err != nil || d.Rule == nil {
+		t.Errorf("%+v, %v", d, err)
+	}
+	must(t, limiter.Close(t.Context()))
 	for _, left := range []string{
 		"select name from pg_prepared_statements",
 		"select locktype || coalesce(relation::regclass::text, '') from pg_locks where database = (select oid from pg_database where datname = current_database()) and pid <> pg_backend_pid()",

@@ -152,8 +152,8 @@ func TestPlansForIDsAndBlocksAreGoodForLargeTables(t *testing.T) {
 	for i := range 8 { // the sixth time a plan may be kept
 		goes(fmt.Sprint("small ", i))
 	}
-	execute(t, pool, `insert into pglimit.token_bucket_answers (key, limiter, id, granted, token_ns, window_ns, at_ns, full_ns, ttl_ns, until_ns)
-		select 'large', 'test', 'row ' || i, 1, 1, 1, 1, 1, 1, 1 from generate_series(1, $1::int) i`, rows)
+	execute(t, pool, `insert into pglimit.token_bucket_answers (key, limiter, id, answer, ttl_ns, until_ns)
+		select 'large', 'test', 'row ' || i, '{1,1,1,1,1,0,0,1}', 1, 1 from generate_series(1, $1::int) i`, rows)
 	execute(t, pool, `insert into pglimit.token_bucket_blocks (key, limiter, denials, since_ns, level, forget_ns, at_ns)
 		select 'large', 'row ' || i, 1, 1, 1, 1, 1 from generate_series(1, $1::int) i`, rows)
 	read := func() int64 {

@@ -96,11 +96,11 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 				t.Errorf("ResetAll: %v", err)
 			}
 		}
-		if _, err := conn.Exec(t.Context(), "select * from pglimit.buckets; select * from pglimit.ranges; select * from pglimit.blocks"); err != nil {
+		if _, err := conn.Exec(t.Context(), "select * from pglimit.buckets; select * from pglimit.ranges; select * from pglimit.blocks; select * from pglimit.windows; select * from pglimit.warm_ups"); err != nil {
 			t.Errorf("the views: %v", err)
 		}
 	}
-	for _, strategy := range strategies.All() {
+	for _, strategy := range append(strategies.All(), strategies.SlidingLog{CountDenied: true, MinInterval: time.Microsecond}) {
 		t.Run(strategy.Name(), func(t *testing.T) {
 			t.Parallel()
 			holds(t, strategy)

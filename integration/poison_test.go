@@ -28,7 +28,7 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 	take := call{"token_bucket_take", []string{"'k'", "'test'", "1000", "10000", "1", "1", "null"}}
 	lease := call{"token_bucket_lease", []string{"'k'", "'test'", "1000", "10000", "1", "1", "1000000", "0", "0", "0"}}
 	once := call{"token_bucket_take_once", []string{"'k'", "'test'", "'id'", "1000", "10000", "1", "1000000", "null"}}
-	block := call{"token_bucket_take_or_block", []string{"'k'", "'test'", "1000", "10000", "1", "1", "1000", "1000", "1000", "0", "null"}}
+	block := call{"token_bucket_take", []string{"'k'", "'test'", "1000", "10000", "1", "1", "null", "'{1,1000,1000,1000,0}'"}}
 	back := call{"token_bucket_give_back", []string{"'k'", "'test'", "1000", "10000", "1", "1000", "0"}}
 	many := call{"token_bucket_take_many", []string{
 		"array['a','b']", "array['test','test']", "array[1000,1000]::bigint[]", "array[10000,10000]::bigint[]",
@@ -74,12 +74,9 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 		{block, 1, []string{"null"}},
 		{block, 2, []string{"null", "0", "-1", largest}},
 		{block, 3, []string{"null", "0", "-1", "999", largest}},
-		{block, 4, []string{"null", "0", "-1", largest}},
-		{block, 5, []string{"null", "0", "-1"}},
-		{block, 6, []string{"null", "0", "-1", largest}},
-		{block, 7, []string{"null", "0", "-1", "1001", largest}},
-		{block, 8, []string{"null", "0", "-1", "999", largest}},
-		{block, 9, []string{"null", "-1", largest}},
+		{block, 4, []string{"null", "0", "-1"}},
+		{block, 7, []string{"'{1}'", "'{0,1000,1000,1000,0}'", "'{1,0,1000,1000,0}'", "'{1,1000,0,1000,0}'", "'{1,1000,1001,1000,0}'", "'{1,1000,1000,1000,-1}'"}},
+		{block, 7, []string{"'{null,1000,1000,1000,0}'", "'{1," + largest + ",1000,1000,0}'", "'{1,1000,1000," + largest + ",0}'", "'{1,1000,1000,1000," + largest + "}'"}},
 		{back, 0, []string{"null"}},
 		{back, 1, []string{"null"}},
 		{back, 2, []string{"null", "0", "-1", "10001", largest}},
@@ -107,6 +104,12 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 	} {
 		if err := run(many, changed); err == nil || sqlState(err) == "57014" {
 			t.Errorf("%v: %v", changed, err)
+		}
+	}
+	// A look, too, is in units of at least one.
+	for _, unit := range []string{"0", "-1", "11"} {
+		if err := run(take, map[int]string{4: "0", 5: unit}); sqlState(err) != "22023" {
+			t.Errorf("a look in units of %s: %v", unit, err)
 		}
 	}
 	// Numbers that are good alone, and too large together, are named too, instead of an overflow.
@@ -153,7 +156,7 @@ func TestTablesRefuseImpossibleRows(t *testing.T) {
 		}
 	}
 	for _, row := range []string{
-		"answers values ('k', 'test', 'id', 0, 1, 1, 1, 1, null, null, 1, 1)", "answers values ('k', 'test', 'id', 1, 1, 1, 1, 1, null, null, 1, 0)",
+		"answers values ('k', 'test', 'id', '{1,0,1,1,1,0,0,1}', 1, 1)", "answers values ('k', 'test', 'id', '{1,1}', 1, 1)", "answers values ('k', 'test', 'id', '{1,1,1,1,1,0,0,1}', 1, 0)",
 		"blocks values ('k', 'test', -1, 1, 0, null, 1, 1)", "blocks values ('k', 'test', 1, 1, -1, null, 1, 1)", "blocks values ('k', 'test', 1, 1, 1, 0, 1, 1)",
 	} {
 		if _, err := pool.Exec(t.Context(), "insert into pglimit.token_bucket_"+row); sqlState(err) != "23514" {
@@ -178,7 +181,7 @@ func TestExtremeRowsEndNothing(t *testing.T) {
 		{Tokens: 1, Period: 1, Burst: 1}, pglimit.PerSecond(10), pglimit.Every(pglimit.MaxWindow), hours.WithBurst(10),
 		pglimit.PerSecond(pglimit.MaxRate).WithBurst(int64(pglimit.MaxWindow)),
 	}
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+	eachTokenBucket(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		table := "pglimit." + strategy.Name()
 		if strategy.Name() == "exclusion_range" {
 			for i, during := range []string{"[1970-01-02,2261-01-01]", "(2000-01-01,2000-01-02)", "[2200-01-01,2201-01-01]"} {
@@ -254,7 +257,7 @@ func TestExtremeIDsAndBlocksEndNothing(t *testing.T) {
 	const times = "unnest(array[1, 1000000000, pglimit.clock_ns(), 9000000000000000000, " + largest + "]::bigint[])"
 	execute(t, pool, `insert into pglimit.token_bucket_blocks select 'k' || row_number() over (), 'test', n, s, n, u, f, a
 		from unnest(array[0, 1, `+largest+`]) n, `+times+` s, `+times+` u, `+times+` f, `+times+` a`)
-	execute(t, pool, `insert into pglimit.token_bucket_answers select 'k' || row_number() over (), 'test', 'id', n, n, n, a, a, nullif(n, 1), nullif(n, 1), u, u
+	execute(t, pool, `insert into pglimit.token_bucket_answers select 'k' || row_number() over (), 'test', 'id', array[a, n, a, n, a, n, n, n], u, u
 		from unnest(array[1, `+largest+`]) n, `+times+` u, `+times+` a`)
 	execute(t, pool, "select * from pglimit.blocks")
 	sweepOnce(t, pool, strategies.TokenBucket{})

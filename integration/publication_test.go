@@ -37,6 +37,8 @@ func TestEveryTableIsReplicatedLogically(t *testing.T) {
 	arrives := func(what string) {
 		t.Helper()
 		eventually(t, target, `select not exists (select from pg_subscription_rel where srsubstate <> 'r')`)
+		// A commit that waits for the disk: those of a sweep and of relaxed grants do not.
+		execute(t, source, `set local synchronous_commit = on; select pg_logical_emit_message(true, 'arrives', '')`)
 		lsn := query[string](t, source, `select pg_current_wal_lsn()::text`)
 		eventually(t, source, fmt.Sprintf(`select confirmed_flush_lsn >= '%s' from pg_replication_slots where slot_name = 'p'`, lsn))
 		t.Log(what)
@@ -49,14 +51,20 @@ func TestEveryTableIsReplicatedLogically(t *testing.T) {
 		limiter := newLimiter(t, source, strategy, pglimit.Config{Name: "test", Limit: hours})
 		must(t, limiter.Reset(t.Context(), "k"))
 	}
-	arrives("takes and resets")
+	run(t, source, `select pglimit.set_limit('every', '2/1h', key => 'k', note => 'more'), pglimit.set_limit('every', '2/1h', note => 'all');
+		select pglimit.delete_limit('every', key => 'k', note => 'less')`)
+	arrives("takes, resets, changes of limits")
 
 	// Rows of every table that are long expired go.
 	run(t, source, `
 		update pglimit.token_bucket set full_ns = 1000, at_ns = 1, until_ns = null, leased_ns = null;
 		update pglimit.token_bucket_answers set until_ns = 1000;
 		update pglimit.token_bucket_blocks set forget_ns = 1000;
+		update pglimit.permits set forget_ns = 1000;
 		update pglimit.upsert set full_ns = 1000, at_ns = 1;
+		update pglimit.sliding_window set full_ns = 1000, at_ns = 1;
+		update pglimit.sliding_log set full_ns = 1000, at_ns = 1;
+		update pglimit.warm_up set full_ns = 1000, at_ns = 1;
 		update pglimit.for_update_nowait set full_ns = 1000, at_ns = 1;
 		update pglimit.exclusion_range set during = '[2020-01-01,2020-01-02)' where key = 'later'`)
 	cleaner, err := cleanup.New(source, strategies.All(), cleanup.Config{})
@@ -72,9 +80,18 @@ func TestEveryTableIsReplicatedLogically(t *testing.T) {
 		}
 	}
 	arrives("a sweep")
+
+	// Sequences are not replicated. A change of limits at the subscriber, once everything has moved there, is seen all the same.
+	before := query[string](t, target, `select pglimit.limits_since('')::json ->> 'stamp'`)
+	execute(t, target, `select pglimit.set_limit('every', '3/1h', note => 'moved')`)
+	if after := query[string](t, target, `select pglimit.limits_since('')::json ->> 'stamp'`); after == before {
+		t.Errorf("the stamp is still %s", after)
+	}
+
 	must(t, migrations.SetStorage(t.Context(), source, migrations.Unlogged))
 	must(t, migrations.SetStorage(t.Context(), source, migrations.Logged))
 	must(t, migrations.DownTo(t.Context(), source, 0))
 	run(t, target, `alter subscription p disable; alter subscription p set (slot_name = none); drop subscription p`)
+	eventually(t, source, `select not active from pg_replication_slots where slot_name = 'p'`)
 	execute(t, source, `select pg_drop_replication_slot('p')`)
 }

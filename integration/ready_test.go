@@ -58,12 +58,14 @@ func TestReadyMeansThatItCouldGrant(t *testing.T) {
 	}
 }
 
-// A role that row security hides rows from is not told that a bucket is full, nor that it was reset.
+// A role that row security hides rows from is not told that a bucket is full, nor that it was reset, paid back or
+// swept.
 func TestWhatIsHiddenIsNotSaid(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(hours.Period)
-		take(t, admin, strategy, "k", limit)
+		taken, err := newLimiter(t, admin, strategy, pglimit.Config{Name: "test", Limit: limit}).Allow(t.Context(), "k")
+		must(t, err)
 		url := databaseURL(admin)
 		role := newRole(t, url)
 		grants, err := migrations.Grants(role, migrations.ToDecide)
@@ -76,6 +78,8 @@ func TestWhatIsHiddenIsNotSaid(t *testing.T) {
 			"reset":     func() error { return limiter.Reset(t.Context(), "k") },
 			"reset all": func() error { return second(limiter.ResetAll(t.Context())) },
 			"allow":     func() error { return second(limiter.Allow(t.Context(), "k")) },
+			"refund":    func() error { return limiter.Refund(t.Context(), taken, 1) },
+			"sweep":     func() error { return second(strategy.Sweep(t.Context(), session.OnPool(pool), 0, 1000)) },
 		} {
 			if err := act(); !errors.Is(err, pglimit.ErrPermission) {
 				t.Errorf("%s: %v", name, err)

@@ -26,6 +26,9 @@ import (
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range strategies.All() {
+		if strategy.Rule() != (strategies.TokenBucket{}).Rule() {
+			continue // TestReplayOfWindows
+		}
 		t.Run(strategy.Name(), func(t *testing.T) {
 			t.Parallel()
 			pool := newPool(t, databaseURL(newMigrated(t)), 1) // the clock is the connection's

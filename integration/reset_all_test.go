@@ -86,7 +86,7 @@ func TestResetAllTakesAsLongAsItsContextLetsIt(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) {
 		takeKeys(t, pool, s, pglimit.Every(time.Hour), 100)
-		hurried := newPool(t, with(with(databaseURL(pool), "statement_timeout", "100"), "lock_timeout", "50"), 2)
+		hurried := newPool(t, with(with(databaseURL(pool), "statement_timeout", "400"), "lock_timeout", "200"), 2)
 		holder := begin(t, pool)
 		execute(t, holder, `select from pglimit.`+s.Name()+` where key = 'key:7' for update`)
 		whileBlocked(t, pool, func() {
@@ -94,7 +94,7 @@ func TestResetAllTakesAsLongAsItsContextLetsIt(t *testing.T) {
 				t.Errorf("%d removed, %v", removed, err)
 			}
 		}, func() {
-			execute(t, holder, "select pg_sleep(0.3)")
+			execute(t, holder, "select pg_sleep(0.8)")
 			commit(t, holder)
 		})
 	})

@@ -52,6 +52,7 @@ var serverSettings = map[string]string{
 	"max_connections":    "500",
 	"shared_buffers":     "256MB",
 	"max_wal_size":       "1GB", // no checkpoints but those that databases cause by going
+	"jit":                "off", // where a setting makes every plan look dear, each took 100 ms to compile
 }
 
 // testServer is the one server of this test binary.

@@ -220,6 +220,13 @@ func blocksOnSetClock() map[string]func(b setClock) {
 			b.inSQL(false)
 			b.free(s + 10*time.Millisecond)
 		},
+		"a count that is 10 ms ahead is no step": func(b setClock) {
+			blocked(b)
+			b.at(21*s + 5*time.Millisecond)
+			b.orBlock(login, 0)
+			b.at(21*s - 5*time.Millisecond) // 5 ms before the block, which ended at 1 s, is forgotten
+			b.orBlock(login, 2*s)
+		},
 		"another limiter's key is not blocked": func(b setClock) {
 			blocked(b)
 			for _, limiter := range []string{"a test", "test 2"} {
@@ -258,6 +265,28 @@ func TestADenialThatWaitedBehindABlockDoesNotCount(t *testing.T) {
 	}
 	if state := query[string](t, pool, "select denials || ' denials, level ' || level from pglimit.blocks where key = 'k'"); state != "0 denials, level 1" {
 		t.Error(state)
+	}
+}
+
+// A denial that waited for another one counts from when it could: the span of the other may be over.
+func TestADenialThatWaitedForAnotherBeginsASpan(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	block := hourly
+	block.After, block.Within = 2, 200*time.Millisecond
+	take(t, pool, strategies.TokenBucket{}, "k", hours)
+	first, second := begin(t, pool), newPool(t, databaseURL(pool), 1)
+	takeOrBlock(t, first, "k", hours, 1, block)
+	told := make(chan pglimit.Decision, 1)
+	go func() { told <- takeOrBlock(t, second, "k", hours, 1, block) }()
+	waitsForALock(t, pool)
+	over := query[int64](t, first, "select pglimit.clock_ns() from pg_sleep(0.21)")
+	must(t, first.Commit(context.WithoutCancel(t.Context())))
+	if d := <-told; d.Blocked || d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	if since := query[int64](t, pool, "select since_ns from pglimit.token_bucket_blocks where denials = 1"); since < over {
+		t.Errorf("the span begins %v before the other denial was counted", time.Duration(over-since))
 	}
 }
 

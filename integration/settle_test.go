@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
@@ -54,7 +55,7 @@ func TestSettleOfHugeNumbers(t *testing.T) {
 	limit := pglimit.Every(1).WithBurst(int64(pglimit.MaxWindow) / 2)
 	pool, memory := newMigrated(t), pglimittest.Memory()
 	for _, strategy := range []pglimit.Strategy{strategies.TokenBucket{}, strategies.Upsert{}, memory} {
-		limiter, err := pglimit.New(pool, strategy, pglimit.Config{Name: "test", Limit: limit})
+		limiter, err := pglimit.New(pool, strategy, pglimit.Config{Name: "test", Limit: limit, Timeout: time.Minute})
 		must(t, err)
 		d, err := limiter.AllowN(t.Context(), "k", limit.Burst)
 		must(t, err)

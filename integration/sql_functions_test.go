@@ -75,6 +75,14 @@ func (s onlySQL) Check(r *rate.Request) error {
 	return rate.Unsupported(s.Name(), &but)
 }
 
+// Take refuses what Check does: a key that a request with a Block has blocked is denied to all others in SQL, and in Go is not.
+func (s onlySQL) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
+	if err := rate.ValidateCall(s, requests); err != nil {
+		return nil, err
+	}
+	return s.Strategy.Take(ctx, session, requests)
+}
+
 // They keep every promise that a strategy makes.
 func TestSQLFunctionsKeepThePromisesOfAStrategy(t *testing.T) {
 	t.Parallel()
@@ -163,16 +171,19 @@ func TestSQLSharesTheBucketOfALimiter(t *testing.T) {
 func TestSQLFunctionsRefuseBadInput(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
+	execute(t, pool, "select pglimit.set_limit('off', action => 'off', note => 'test')")
 	const good = "'10/1s burst 20'"
 	both := map[string]string{ // after "pglimit: ", by the arguments
 		"null, 'k', " + good:                                          "limiter is null",
-		"'', 'k', " + good:                                            "limiter is empty",
-		"repeat('é', 65), 'k', " + good:                               "limiter has 130 bytes: at most 128",
+		"'', 'k', " + good:                                            "limiter has 0 bytes",
+		"repeat('é', 65), 'k', " + good:                               "limiter has 130 bytes: it needs a name of 1 to 128 bytes",
 		"'api', null, " + good:                                        "key is null",
-		"'api', '', " + good:                                          "key is empty",
-		"'api', repeat('k', 1025), " + good:                           "key has 1025 bytes: at most 1024",
-		"'api', 'k'":                                                  "limit_text is null",
-		"'api', 'k', null":                                            "limit_text is null",
+		"'api', '', " + good:                                          "key has 0 bytes",
+		"'api', repeat('k', 1025), " + good:                           "key has 1025 bytes: it needs a name of 1 to 1024 bytes",
+		"'api', 'k'":                                                  `no limit is given, and pglimit.limits has none for limiter "api" and key "k"`,
+		"null, '', null":                                              "limiter is null",
+		"'off', ''":                                                   "key has 0 bytes",
+		"'off', 'k', n => 0":                                          "n is 0: it must be at least 1",
 		"'api', 'k', ''":                                              `limit "": there is no "/"`,
 		"'api', 'k', '10 a second'":                                   `limit "10 a second": there is no "/"`,
 		"'api', 'k', '10/1s burst lots'":                              `limit "10/1s burst lots": burst "lots" is not a whole number`,
@@ -204,8 +215,8 @@ func TestSQLFunctionsRefuseBadInput(t *testing.T) {
 	}
 	calls := map[string]string{
 		"pglimit.reset(null, 'k')":                "limiter is null",
-		"pglimit.reset('', 'k')":                  "limiter is empty",
-		"pglimit.reset('api', '')":                "key is empty",
+		"pglimit.reset('', 'k')":                  "limiter has 0 bytes",
+		"pglimit.reset('api', '')":                "key has 0 bytes",
 		"pglimit.reset('api', repeat('k', 1025))": "key has 1025 bytes",
 	}
 	for arguments, says := range both {
@@ -254,8 +265,8 @@ func TestSQLTakesALimitAsNumbers(t *testing.T) {
 		{"10/1000ns", "10", "0.000001 s", "null"},
 		{"1/73000d", "1", "73000 days", "null"},
 	} {
-		numbers := fmt.Sprintf("select r::text from pglimit.request_ns(null, 1, %s, '%s', %s) r", test.tokens, test.period, test.burst)
-		text := "select r::text from pglimit.request_ns($1, 1, null, null, null) r"
+		numbers := fmt.Sprintf("select r::text from pglimit.request_ns('limiter', 'key', null, 1, %s, '%s', %s) r", test.tokens, test.period, test.burst)
+		text := "select r::text from pglimit.request_ns('limiter', 'key', $1, 1, null, null, null) r"
 		if got, want := query[string](t, pool, numbers), query[string](t, pool, text, test.text); got != want {
 			t.Errorf("%+v: %s, want %s", test, got, want)
 		}

@@ -17,7 +17,7 @@ import (
 // readLimit reads a limit in SQL, and returns the price of a token and the window.
 func readLimit(t *testing.T, db database, text string) (token, window time.Duration, err error) {
 	t.Helper()
-	err = db.QueryRow(t.Context(), "select token_ns, window_ns from pglimit.request_ns($1, 1, null, null, null)", text).Scan(&token, &window)
+	err = db.QueryRow(t.Context(), "select token_ns, window_ns from pglimit.request_ns('limiter', 'key', $1, 1, null, null, null)", text).Scan(&token, &window)
 	return token, window, err
 }
 

@@ -244,7 +244,7 @@ func TestSQLExactUnderConcurrency(t *testing.T) {
 				for i := range histories {
 					all.Merge(&histories[i])
 				}
-				if report := all.Check(limit); !report.OK() || granted.Load() == 0 {
+				if report := all.CheckBy(strategy.Rule(), limit); !report.OK() || granted.Load() == 0 {
 					t.Errorf("%s: %d granted: %v", strategy.Name(), granted.Load(), report)
 				}
 			}

@@ -13,14 +13,18 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // A pool was connected to a standby, behind the one address that clients have. The address is given to the
 // primary, and later to the standby again, which is promoted. Callers are served at once, and before that they are
-// told why they are not. So is an operator.
+// told why they are not. So is an operator. A pool that knows both servers is served all the time.
 func TestAFailover(t *testing.T) {
 	t.Parallel()
 	primary := newPatient(t, nil)
+	execute(t, newPool(t, primary.URL(""), 1), "select pglimit.set_limit('api', '1/s', note => 'default')")
 	standby := primary.standby(t)
 	wantOperatorsToldOfAStandby(t, standby)
 
@@ -32,6 +36,7 @@ func TestAFailover(t *testing.T) {
 	for _, u := range all {
 		u.awaitReadOnly(t)
 	}
+	all = append(all, newUsers(t, 4, onPool(t, onHost(t, with(standby, "target_session_attrs", "read-write"), hostOf(t, standby)+","+hostOf(t, primary.URL(""))), many)))
 	point(primary.URL(""))
 	for _, u := range all {
 		u.await(t, 100)
@@ -57,6 +62,20 @@ func wantOperatorsToldOfAStandby(t *testing.T, standby string) {
 		}
 	}
 	c.run(t, "storage", "status").exits(t, 0)
+	c.run(t, "cleanup", "--once").fails(t, "this server is read-only", "connect to the primary")
+	process, wait := c.started(t, "cannot execute INSERT", "cleanup", "--metrics", "127.0.0.1:0")
+	must(t, process.Signal(syscall.SIGTERM))
+	if code, said := wait(); code != 0 || !strings.Contains(said, "this server is read-only (a standby, or default_transaction_read_only): connect to the primary") {
+		t.Errorf("%d %s", code, said)
+	}
+	c.run(t, "limits", "set", "api", "--limit", "2/s", "--note", "why").fails(t, "read-only")
+	c.run(t, "limits", "explain", "api", "k").exits(t, 0).prints(t, "enforce 1/s")
+	limits := pglimit.LimitsFrom(newPool(t, standby, 2), pglimit.LimitsConfig{})
+	limiter := newLimiter(t, newPool(t, standby, 2), strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: hours, Limits: limits})
+	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d.Limit != pglimit.PerSecond(1) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	must(t, limiter.Close(t.Context()))
 
 	process, url, wait := c.serves(t, "--limit", "api=1/1m", "--drain", "0")
 	if status, answer, err := sends(t, url+"/readyz", ""); err != nil || status != http.StatusServiceUnavailable || !strings.Contains(answer, "it is a standby") {
@@ -113,10 +132,14 @@ func freeAddress(t *testing.T) string {
 
 func onHost(t *testing.T, of, host string) string {
 	t.Helper()
-	u, err := url.Parse(of)
+	return strings.Replace(of, "@"+hostOf(t, of), "@"+host, 1)
+}
+
+func hostOf(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
 	must(t, err)
-	u.Host = host
-	return u.String()
+	return u.Host
 }
 
 // newAddress is an address of the server, until it is pointed to another: new connections are to that then.
@@ -127,9 +150,8 @@ func newAddress(t *testing.T, of string) (at string, point func(to string)) {
 	t.Cleanup(func() { _ = listener.Close() })
 	var host atomic.Pointer[string]
 	point = func(to string) {
-		u, err := url.Parse(to)
-		must(t, err)
-		host.Store(&u.Host)
+		of := hostOf(t, to)
+		host.Store(&of)
 	}
 	point(of)
 	go func() {

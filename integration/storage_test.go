@@ -239,7 +239,7 @@ func cliSetsStorage(t *testing.T, c cli) {
 		Tables []struct{ Table, Storage string }
 	}
 	must(t, json.Unmarshal([]byte(c.run(t, "storage", "logged", "--output", "json").exits(t, 0).stdout), &out))
-	if len(out.Tables) != 6 || out.Tables[0].Table != "pglimit.token_bucket" || out.Tables[0].Storage != "logged" {
+	if len(out.Tables) != len(strategies.All())+2 || out.Tables[0].Table != "pglimit.token_bucket" || out.Tables[0].Storage != "logged" {
 		t.Errorf("%+v", out)
 	}
 	c.run(t, "allow", "k", "--limit", "1/1h").exits(t, 1)

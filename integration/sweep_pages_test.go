@@ -16,7 +16,12 @@ import (
 func fillPages(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, pages int64) {
 	t.Helper()
 	table, row := "pglimit."+strategy.Name(), "(key, limiter, full_ns, token_ns, at_ns) values ('k' || i, 'test', 1000, 1000, 1)"
-	if strategy.Name() == "exclusion_range" {
+	switch {
+	case strategy.Name() == "warm_up":
+		row = "values ('k' || i, 'test', 1000, 999, 1, 1, 999, 1)"
+	case strategy.Rule() != (strategies.TokenBucket{}).Rule():
+		row = "values ('k' || i, 'test', '{1}', '{1}', '{999}', 1000, 1)"
+	case strategy.Name() == "exclusion_range":
 		row = "values ('k' || i, 'test', '[2000-01-01,2000-01-02)')"
 	}
 	execute(t, pool, "alter table "+table+" set (autovacuum_enabled = off)") // it could cut pages off

@@ -2,10 +2,12 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/migrations"
@@ -24,21 +26,46 @@ func tablesInOrder(t *testing.T, pool *pgxpool.Pool) (names []string) {
 	return names
 }
 
-// heldOutOfOrder calls act while a transaction holds the first tables, as a change of their storage does, and
-// returns which of the other tables act holds while it waits. That transaction goes on to those, and the two
-// would deadlock.
-func heldOutOfOrder(t *testing.T, pool *pgxpool.Pool, first, others []string, act func()) (held []string) {
+// outOfOrder calls act while each of the tables is locked by a session of its own, as a change of its storage does,
+// and lets it have one after another. It returns where act held a later table while it waited for an earlier one:
+// two calls of which one did so would deadlock. The sessions of act are named "acting".
+func outOfOrder(t *testing.T, pool *pgxpool.Pool, tables []string, act func()) (found []string) {
 	t.Helper()
-	holder := begin(t, pool)
-	for _, table := range first {
-		execute(t, holder, "lock table "+table+" in access exclusive mode")
+	holders := map[string]pgx.Tx{}
+	for _, table := range tables {
+		holders[table] = begin(t, pool)
+		execute(t, holders[table], "lock table "+table+" in access exclusive mode")
 	}
-	whileBlocked(t, pool, act, func() {
-		held = texts(t, pool, `select distinct relation::regclass::text from pg_locks join pg_stat_activity using (pid)
-			where datname = current_database() and application_name = 'acting' and granted and relation = any ($1::text[]::regclass[]) order by 1`, others)
-		must(t, holder.Rollback(t.Context()))
-	})
-	return held
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		act()
+	}()
+	for {
+		select {
+		case <-done:
+			for _, holder := range holders {
+				must(t, holder.Rollback(t.Context()))
+			}
+			return found
+		case <-time.After(time.Millisecond):
+		}
+		for _, waits := range texts(t, pool, `select distinct relation::regclass::text from pg_locks join pg_stat_activity using (pid)
+				where datname = current_database() and application_name = 'acting' and not granted and relation::regclass::text = any ($1)`, tables) {
+			holder := holders[waits]
+			if holder == nil { // it has just got it
+				continue
+			}
+			later := tables[slices.Index(tables, waits)+1:]
+			held := texts(t, pool, `select distinct relation::regclass::text from pg_locks join pg_stat_activity using (pid)
+				where datname = current_database() and application_name = 'acting' and granted and relation::regclass::text = any ($1) order by 1`, later)
+			if len(held) > 0 {
+				found = append(found, fmt.Sprintf("%v while it waits for %s", held, waits))
+			}
+			must(t, holder.Rollback(t.Context()))
+			delete(holders, waits)
+		}
+	}
 }
 
 // Whatever is called, it goes to the tables in one order, on a new connection and on one that has plans.
@@ -67,14 +94,11 @@ func TestEveryCallGoesToTheTablesInOneOrder(t *testing.T) {
 	}
 	for name, act := range acts {
 		for _, connection := range []string{"new", "used"} {
-			for i := range tables[1:] {
-				if connection == "new" {
-					pool.Reset()
-				}
-				held := heldOutOfOrder(t, admin, tables[:i+1], tables[i+1:], func() { _ = act(soon(t, 20*time.Second)) })
-				if len(held) > 0 {
-					t.Errorf("%s, on a %s connection, holds %v while it waits for one of %v", name, connection, held, tables[:i+1])
-				}
+			if connection == "new" {
+				pool.Reset()
+			}
+			for _, found := range outOfOrder(t, admin, tables, func() { _ = act(soon(t, 20*time.Second)) }) {
+				t.Errorf("%s, on a %s connection, holds %s", name, connection, found)
 			}
 		}
 	}
@@ -85,15 +109,10 @@ func TestDownGoesToTheTablesInThatOrder(t *testing.T) {
 	t.Parallel()
 	admin := newMigrated(t)
 	tables := tablesInOrder(t, admin)
-	for i := range slices.Backward(tables[1:]) {
-		ctx, cancel := context.WithCancel(t.Context())
-		held := heldOutOfOrder(t, admin, tables[:i+1], tables[i+1:], func() {
-			_ = migrations.DownTo(ctx, migrationPool(t, databaseURL(admin), setting("application_name", "acting")), 0, migrations.WithLockTimeout(0))
-		})
-		cancel()
-		if len(held) > 0 {
-			t.Errorf("it holds %v while it waits for one of %v", held, tables[:i+1])
-		}
-		must(t, migrations.Up(t.Context(), admin))
+	down := func() {
+		_ = migrations.DownTo(t.Context(), migrationPool(t, databaseURL(admin), setting("application_name", "acting")), 0, migrations.WithLockTimeout(0))
+	}
+	for _, found := range outOfOrder(t, admin, tables, down) {
+		t.Errorf("it holds %s", found)
 	}
 }

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -75,8 +76,10 @@ func tripWays(t *testing.T, conn *pgx.Conn, strategy strategies.Strategy) map[st
 	ways := make(map[string]func(*atomic.Int64) int64)
 	if strategy.Check(&pglimit.Request{Limit: pglimit.Every(time.Second), Ahead: 1}) == nil {
 		plenty := hours.WithBurst(100)
+		asked := 0
 		granted := func(key string) pglimit.Decision {
-			d, err := limiter.Do(t.Context(), pglimit.Request{Key: key, Limit: plenty, Tokens: 5})
+			asked++
+			d, err := limiter.Do(t.Context(), pglimit.Request{Key: fmt.Sprint(key, asked), Limit: plenty, Tokens: 5})
 			must(t, err)
 			return d
 		}

@@ -34,7 +34,7 @@ func reservers(t *testing.T, test func(*testing.T, *pgxpool.Pool, strategies.Str
 		if strategy.Check(&pglimit.Request{Limit: pglimit.Every(time.Second), Ahead: 1}) != nil {
 			t.Skip("it cannot reserve")
 		}
-		test(t, pool, strategy)
+		test(t, pool, inTokens(strategy))
 	})
 }
 
@@ -61,6 +61,7 @@ func TestWaitersAreReleasedAtTheRate(t *testing.T) {
 	const processes, each = 4, 250
 	for _, strategy := range []strategies.Strategy{strategies.TokenBucket{}, strategies.Upsert{}} {
 		t.Run(strategy.Name(), func(t *testing.T) {
+			t.Parallel()
 			pool := newMigrated(t)
 			var all []turn
 			var trips int64
@@ -371,5 +372,5 @@ func childsDatabase(t *testing.T) (strategies.Strategy, *pgxpool.Pool) {
 	}
 	strategy, err := strategies.ByName(name)
 	must(t, err)
-	return strategy, newPool(t, url, 4)
+	return inTokens(strategy), newPool(t, url, 4)
 }

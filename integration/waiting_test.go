@@ -101,8 +101,8 @@ func TestNothingIsGrantedTwiceWhenTheClockStepsBack(t *testing.T) {
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(10 * time.Second)
 		take(t, pool, strategy, "k", limit)
-		age(t, pool, strategy, -time.Minute) // as if the take had been by a clock a minute ahead
-		if d := take(t, pool, strategy, "k", limit); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 10*time.Second {
+		age(t, pool, strategy, -time.Minute)                                                                           // as if the take had been by a clock a minute ahead
+		if d := take(t, pool, strategy, "k", limit); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 30*time.Second { // a cold key pays for three
 			t.Errorf("%+v: want a denial", d)
 		}
 	})
@@ -112,7 +112,7 @@ func TestNothingIsGrantedTwiceWhenTheClockStepsBack(t *testing.T) {
 func TestACommitThatFailsIsNoGrant(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		execute(t, pool, `create function refuse() returns trigger language plpgsql as $$ begin raise 'no'; end $$`)
+		execute(t, pool, `create or replace function refuse() returns trigger language plpgsql as $$ begin raise 'no'; end $$`)
 		execute(t, pool, `create constraint trigger refuse after insert or update on pglimit.`+strategy.Name()+`
 			deferrable initially deferred for each row execute function refuse()`)
 		type wrapped struct{ *pgxpool.Pool }
@@ -135,8 +135,8 @@ func TestACommitThatFailsIsNoGrant(t *testing.T) {
 func TestForeignFunctionsAreNotCalled(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		execute(t, pool, `create function public.upper(tstzrange) returns timestamptz language sql as $$ select '-infinity'::timestamptz $$`)
-		execute(t, pool, `create function public.format(text, bigint) returns text language sql as $$ select '(0,0)' $$`)
+		execute(t, pool, `create or replace function public.upper(tstzrange) returns timestamptz language sql as $$ select '-infinity'::timestamptz $$`)
+		execute(t, pool, `create or replace function public.format(text, bigint) returns text language sql as $$ select '(0,0)' $$`)
 		conn, err := pgx.Connect(t.Context(), databaseURL(pool))
 		if err != nil {
 			t.Fatal(err)

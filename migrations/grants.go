@@ -25,10 +25,13 @@ const (
 
 	// ToRead: read the views, and peek.
 	ToRead Purpose = "read"
+
+	// ToLimit: change the limits in the table pglimit.limits, but not their history; and what ToRead allows.
+	ToLimit Purpose = "limits"
 )
 
 // Purposes returns all purposes.
-func Purposes() []Purpose { return []Purpose{ToDecide, ToDecideAndSweep, ToRead} }
+func Purposes() []Purpose { return []Purpose{ToDecide, ToDecideAndSweep, ToRead, ToLimit} }
 
 type grant struct {
 	rights string
@@ -41,11 +44,13 @@ func (p Purpose) grants() ([]grant, error) {
 	const write = "select, insert, update, delete"
 	switch p {
 	case ToDecide:
-		return []grant{{write, bucketTables}}, nil
+		return []grant{{write, bucketTables}, {write, permitTables}, {"select", permitViews}, {write, instanceTables}, {"select", limitTables}}, nil
 	case ToDecideAndSweep:
-		return []grant{{write, bucketTables}, {"select, insert, update", jobTables}}, nil
+		return []grant{{write, bucketTables}, {write, permitTables}, {"select", permitViews}, {write, instanceTables}, {"select", limitTables}, {"select, insert, update", jobTables}}, nil
 	case ToRead:
-		return []grant{{"select", bucketTables}, {"select", views}}, nil
+		return []grant{{"select", bucketTables}, {"select", permitTables}, {"select", instanceTables}, {"select", views}, {"select", limitTables}}, nil
+	case ToLimit:
+		return []grant{{"select", bucketTables}, {"select", views}, {"select", limitTables}, {"insert, update, delete", limitTables[:1]}}, nil
 	}
 	return nil, fmt.Errorf("migrations: the purpose is %q: it must be one of %q", string(p), Purposes())
 }

@@ -107,16 +107,16 @@ func TestPendingAreTheRequiredOnesThenTheOptional(t *testing.T) {
 		opts    []Option
 		want    string
 	}{
-		"nothing applied":                {nil, nil, "[1 3 2]"},
-		"nothing applied, one left out":  {nil, []Option{WithoutExclusionRange()}, "[1 3]"},
-		"the optional one was refused":   {append(versions(1, 1), versions(3, 3)...), nil, "[2]"},
-		"the optional one came early":    {versions(2, 2), nil, "[1 3]"},
-		"some applied":                   {versions(1, 1), nil, "[3 2]"},
-		"everything applied":             {versions(1, 3), nil, "[]"},
-		"left out, but applied before":   {versions(1, 3), []Option{WithoutExclusionRange()}, "[]"},
-		"an older release was here":      {versions(1, 2), nil, "[3]"},
-		"a newer release was here":       {versions(1, 4), nil, "[]"},
-		"a newer one, without exclusion": {append(versions(1, 1), versions(3, 4)...), nil, "[]"},
+		"nothing applied":                {nil, nil, "[1 3 4 5 6 7 8 2]"},
+		"nothing applied, one left out":  {nil, []Option{WithoutExclusionRange()}, "[1 3 4 5 6 7 8]"},
+		"the optional one was refused":   {append(versions(1, 1), versions(3, 8)...), nil, "[2]"},
+		"the optional one came early":    {versions(2, 2), nil, "[1 3 4 5 6 7 8]"},
+		"some applied":                   {versions(1, 1), nil, "[3 4 5 6 7 8 2]"},
+		"everything applied":             {versions(1, 8), nil, "[]"},
+		"left out, but applied before":   {versions(1, 8), []Option{WithoutExclusionRange()}, "[]"},
+		"an older release was here":      {versions(1, 2), nil, "[3 4 5 6 7 8]"},
+		"a newer release was here":       {versions(1, 9), nil, "[]"},
+		"a newer one, without exclusion": {append(versions(1, 1), versions(3, 9)...), nil, "[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

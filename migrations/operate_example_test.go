@@ -24,7 +24,12 @@ func ExampleGrants() {
 			fmt.Print(line)
 		}
 	}
-	// Output: grant select, insert, update, delete on pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert, pglimit.for_update_nowait to "app";
+	// Output:
+	// grant select, insert, update, delete on pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert, pglimit.for_update_nowait, pglimit.sliding_window, pglimit.sliding_log, pglimit.warm_up to "app";
+	// grant select, insert, update, delete on pglimit.permits to "app";
+	// grant select on pglimit.holders to "app";
+	// grant select, insert, update, delete on pglimit.instances to "app";
+	// grant select on pglimit.limits, pglimit.limits_history to "app";
 }
 
 // Buckets need not survive a crash of the server: keep them out of the WAL.

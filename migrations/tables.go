@@ -10,11 +10,20 @@ type table struct {
 // catalog of a migrated database.
 var (
 	// bucketTables hold the state of the strategies, in the order in which every call locks them.
-	bucketTables = []table{{name: "token_bucket"}, {name: "token_bucket_answers"}, {name: "token_bucket_blocks"}, {name: "upsert"}, {name: "for_update_nowait"}, {name: exclusionRange, optional: true}}
+	bucketTables = []table{{name: "token_bucket"}, {name: "token_bucket_answers"}, {name: "token_bucket_blocks"}, {name: "upsert"}, {name: "for_update_nowait"}, {name: exclusionRange, optional: true}, {name: "sliding_window"}, {name: "sliding_log"}, {name: "warm_up"}}
+
+	// permitTables say who holds the places of a key. They are always logged.
+	permitTables, permitViews = []table{{name: "permits"}}, []table{{name: "holders"}}
 
 	// jobTables say when the cleanup is due next.
 	jobTables = []table{{name: "schedule"}}
 
+	// limitTables are the limits as a table, and their history.
+	limitTables = []table{{name: "limits"}, {name: "limits_history"}}
+
+	// instanceTables are the live instances of each limiter.
+	instanceTables = []table{{name: "instances"}}
+
 	// views show the state to a person.
-	views = []table{{name: "buckets"}, {name: "blocks"}, {name: "ranges", optional: true}}
+	views = []table{{name: "buckets"}, {name: "blocks"}, {name: "holders"}, {name: "windows"}, {name: "warm_ups"}, {name: "ranges", optional: true}}
 )

@@ -62,7 +62,7 @@ func (l *Limiter) Do(ctx context.Context, request Request) (Decision, error) {
 	if request.MaxWait != 0 {
 		return l.wait(ctx, request, request.MaxWait)
 	}
-	if err := l.complete(&request, l.Limit()); err != nil {
+	if err := l.complete(&request, l.ready(ctx)); err != nil {
 		return Decision{}, err
 	}
 	return l.decideOne(ctx, &request)
@@ -78,7 +78,7 @@ func (l *Limiter) Do(ctx context.Context, request Request) (Decision, error) {
 // each. The other decisions hold, and their tokens are taken. If a request is not valid, none is sent, and the
 // decisions are nil. So they are if there are no requests.
 func (l *Limiter) DoEach(ctx context.Context, requests ...Request) ([]Decision, error) {
-	all, own := slices.Clone(requests), l.Limit()
+	all, own := slices.Clone(requests), l.ready(ctx)
 	for i := range all {
 		if err := l.complete(&all[i], own); err != nil {
 			return nil, &IndexError{i, err}
@@ -141,12 +141,11 @@ type Group struct {
 // Groups do not spend leases (see [Config.Leases]): those of their buckets that this process has
 // are given back first.
 func (l *Limiter) DoAll(ctx context.Context, requests ...Request) (Group, error) {
-	group, err := l.completeGroup(requests)
+	group, err := l.completeGroup(requests, l.ready(ctx))
 	if err != nil {
 		return Group{}, err
 	}
-	u := &unit{Requests: group, Decisions: make([]Decision, len(group))}
-	l.decide(ctx, []*unit{u})
+	u := l.decideGroup(ctx, group)
 	if u.Err != nil {
 		return Group{}, u.Err
 	}
@@ -161,7 +160,7 @@ func (l *Limiter) DoAll(ctx context.Context, requests ...Request) (Group, error)
 }
 
 // completeGroup completes the requests of a group, and checks them.
-func (l *Limiter) completeGroup(requests []Request) ([]Request, error) {
+func (l *Limiter) completeGroup(requests []Request, own Limit) ([]Request, error) {
 	if err := l.strategy.Check(&Request{Limit: l.Limit(), Tokens: 1, Unit: 1, Group: 1}); err != nil {
 		return nil, err
 	}
@@ -171,7 +170,7 @@ func (l *Limiter) completeGroup(requests []Request) ([]Request, error) {
 	if len(requests) == 0 || len(requests) > maxGroup {
 		return nil, fmt.Errorf("pglimit: DoAll of %d requests: a group has 1 to %d", len(requests), maxGroup)
 	}
-	group, own, seen := slices.Clone(requests), l.Limit(), make(map[rate.Bucket]*Request, len(requests))
+	group, seen := slices.Clone(requests), make(map[rate.Bucket]*Request, len(requests))
 	for i := range group {
 		r := &group[i]
 		err := l.completeMember(r, own)
@@ -200,6 +199,7 @@ func (l *Limiter) completeMember(r *Request, own Limit) error {
 		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a request of a group cannot have one", r.ID)}
 	}
 	r.Unit, r.Group, r.Block = r.Tokens, 1, nil
+	l.applyRule(r)
 	return l.finish(r, own)
 }
 

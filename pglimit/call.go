@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 )
 
@@ -194,4 +195,13 @@ func fault(d *Decision, r *Request) string {
 		return "ResetAfter is negative"
 	}
 	return ""
+}
+
+// sign asks Postgres for a sign of life.
+func (l *Limiter) sign(ctx context.Context) error {
+	err := l.guard(func() error { return session.Sign(ctx, l.session) })
+	if err != nil {
+		return fmt.Errorf("%w: no sign of life: %w", ErrUnavailable, err)
+	}
+	return nil
 }

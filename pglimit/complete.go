@@ -7,6 +7,15 @@ import (
 
 // complete fills in what the request leaves out, and checks it. own is the Limiter's own limit.
 func (l *Limiter) complete(r *Request, own Limit) error {
+	if err := l.checkFields(r); err != nil {
+		return err
+	}
+	l.applyRule(r)
+	return l.finish(r, own)
+}
+
+// checkFields refuses what only a Limiter fills in.
+func (l *Limiter) checkFields(r *Request) error {
 	switch {
 	case r.Group != 0:
 		return &RequestError{Field: "Group", Why: fmt.Sprintf("is %d: leave it out, and use DoAll", r.Group)}
@@ -17,7 +26,7 @@ func (l *Limiter) complete(r *Request, own Limit) error {
 	case r.ID != "" && l.blocks():
 		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a Limiter with Config.Block takes none: leave it out, or ask a Limiter of another Name (without an ID, a request that is sent again is charged again)", r.ID)}
 	}
-	return l.finish(r, own)
+	return nil
 }
 
 // finish completes the request of a caller or a group.
@@ -48,8 +57,17 @@ func (l *Limiter) finish(r *Request, own Limit) error {
 		}
 		r.Block = &l.config.Block
 	}
-	if err := r.Validate(); err != nil {
+	if err := validate(r); err != nil {
 		return err
+	}
+	if r.Rule != nil && r.Rule != notRead && r.Rule.Action == Enforce {
+		if r.Unit <= r.Limit.Burst {
+			r.Tokens = min(r.Tokens, r.Limit.Burst)
+		}
+		if err := l.rules.Load().unfit[r.Rule]; err != nil {
+			return err
+		}
+		foreign = false
 	}
 	if foreign || !r.Plain() {
 		unusual := *r // so that r need not be on the heap
@@ -59,6 +77,16 @@ func (l *Limiter) finish(r *Request, own Limit) error {
 	}
 	r.Tokens -= r.Tokens % r.Unit // nobody gets a part of a unit: the parts of several requests must not add up to one
 	return nil
+}
+
+// validate is r.Validate, but it is no fault of a request that it exceeds the burst of a rule.
+func validate(r *Request) error {
+	if r.Rule != nil && max(r.Tokens, r.Unit) > r.Limit.Burst { // else no copy is needed
+		fits := *r
+		fits.Tokens, fits.Unit = min(r.Tokens, r.Limit.Burst), min(r.Unit, r.Limit.Burst)
+		r = &fits
+	}
+	return r.Validate()
 }
 
 // What a Limiter with Config.Block cannot do, and what to do instead.

@@ -101,6 +101,24 @@ type Config struct {
 	// whether the key is blocked; Reset ends its block. A denial in a transaction counts if that commits.
 	Block Block
 
+	// Limits are the rules of the table pglimit.limits, which operators change while services run: see
+	// [LimitsFrom]. A rule for a key, or for the keys that begin with a prefix, comes before a request's own
+	// Limit, that before a rule for all keys, and Limit holds where there is none. Nil: the table is not read.
+	Limits *Limits
+
+	// Adjust returns the share of each limit that holds now, from 0 to 1, so that the limits yield to the state of the
+	// system: of its own limit, of a request's and of a rule's. A share of 0.3 is 30 % of the rate and of the burst (which
+	// is one token at least). It is rounded down to a whole percent, and 0 denies everything. What can never be granted
+	// by a share is denied [FromAdjust], without asking Postgres. What rules allow is granted, and tokens that are reserved keep their time.
+	//
+	// A goroutine of the Limiter's asks it every 100 ms, one call at a time, and New waits for the first answer, for 100 ms at most.
+	// If it panics, takes longer than a second or returns anything else, the share of before holds, or, where there was none,
+	// all of the limit; this is counted, see [Stats], and logged when it begins and ends. Nil costs nothing.
+	//
+	// It is for this process only. Where others take from the same bucket, their limit counts too: all together grant what
+	// the looser one would.
+	Adjust func() float64
+
 	// The stages between the callers and Postgres.
 	Combine Combine
 	Memory  Memory
@@ -261,6 +279,9 @@ func (c Config) Validate(strategy Strategy) error {
 	}
 	if c.IDTTL != 0 && (c.IDTTL < MinIDTTL || c.IDTTL > MaxIDTTL) {
 		return &ConfigError{"IDTTL", fmt.Errorf("is %v: it must be from %v to %v; 0 means %v", c.IDTTL, MinIDTTL, MaxIDTTL, defaultIDTTL)}
+	}
+	if err := c.Limits.validate(); err != nil {
+		return err
 	}
 	if err := c.validateBlock(strategy); err != nil {
 		return err

@@ -16,6 +16,8 @@ type counters struct {
 	roundTrips, requests atomic.Int64
 	grantedTokens        busyCounter
 	refundedTokens       atomic.Int64
+	ruled                [len(rate.Actions)]busyCounter
+	observedDenied       atomic.Int64
 }
 
 // tell counts a decision that a caller gets.

@@ -2,6 +2,7 @@ package pglimit_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -48,9 +49,9 @@ func ExampleNew() {
 
 func ExampleNewSQL() {
 	ctx := context.Background()
-	db := noSQL{} // your *sql.DB
+	var db sql.DB // yours is open
 
-	limiter, err := pglimit.NewSQL(db, pglimittest.Memory(), pglimit.Config{Name: "jobs", Limit: pglimit.PerHour(100)})
+	limiter, err := pglimit.NewSQL(&db, pglimittest.Memory(), pglimit.Config{Name: "jobs", Limit: pglimit.PerHour(100)})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -20,6 +20,9 @@ func (l *Limiter) fallback(ctx context.Context, u *unit) {
 	if final {
 		return
 	}
+	if l.instance != nil {
+		ctx = context.WithValue(ctx, instanceKey{}, l.instance)
+	}
 	if u.IsGroup() {
 		ctx = context.WithValue(ctx, groupKey{}, &failedGroup{requests: u.Requests})
 	}
@@ -54,7 +57,7 @@ type failedGroup struct {
 type groupKey struct{}
 
 // groupDecision decides the request as one of its group, if it is one of a group.
-func groupDecision(ctx context.Context, r *Request, buckets *local.Buckets) (d Decision, of bool) {
+func groupDecision(ctx context.Context, r *Request, buckets local.Share) (d Decision, of bool) {
 	g, of := ctx.Value(groupKey{}).(*failedGroup)
 	if !of {
 		return Decision{}, false
@@ -112,12 +115,17 @@ func FailClosed(context.Context, Request, error) (Decision, error) {
 // time in which no instance was restarted, Postgres grants at most the limit, and all instances together at most the
 // limit once more. At 20 a second with a burst of 40, that is 880 in 20 seconds instead of 440.
 //
-// A group of [Limiter.DoAll] is granted whole or not at all: give each call of the function the
-// context that OnError got.
+// A group of [Limiter.DoAll] is granted whole or not at all: give each call of the function that context, too.
+//
+// If the Limiter counts live instances, see [LimitsConfig].CountInstances, their number takes the place of instances. It is
+// that of the last time that Postgres answered. An instance that was not counted by then, because it had just started,
+// denies: the others do not know that they would have to share with it. Give each call of the function the context that OnError got.
 //
 // An all-or-nothing request for more than the share of the burst is denied. FailLocal remembers
 // 65,536 keys. If none of their buckets is full again (it looks once a second at most), it
 // denies new keys rather than forget a key that has used its share.
+//
+// As long as [Config].Limits were never read there is no limit to have a share of: the error is [ErrNoLimits].
 //
 // It panics if instances is less than 1.
 func FailLocal(instances int) func(context.Context, Request, error) (Decision, error) {
@@ -125,8 +133,22 @@ func FailLocal(instances int) func(context.Context, Request, error) (Decision, e
 		//nolint:forbidigo // instances is usually a constant: the panic comes when the program starts, not in the outage
 		panic(fmt.Sprintf("pglimit: FailLocal(%d): the number of instances that share the limit must be at least 1", instances))
 	}
-	buckets := local.New(instances)
-	return func(ctx context.Context, r Request, _ error) (Decision, error) {
+	all := local.New()
+	return func(ctx context.Context, r Request, err error) (Decision, error) {
+		if errors.Is(err, ErrNoLimits) {
+			return Decision{}, err
+		}
+		share := instances
+		if of, counts := ctx.Value(instanceKey{}).(*instance); counts {
+			live, counted := of.live()
+			switch {
+			case counted:
+				share = live
+			case !of.limits.cannotCount.Load():
+				return FailClosed(ctx, r, err)
+			}
+		}
+		buckets := all.Of(share)
 		if d, of := groupDecision(ctx, &r, buckets); of {
 			return d, nil
 		}

@@ -1,10 +1,10 @@
 package pglimit
 
 import (
-	"reflect"
 	"sync/atomic"
 	"time"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/adjust"
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
@@ -16,7 +16,7 @@ import (
 
 // Limiter is a named limit over a database: the type most callers want. Make one
 // with [New] or [NewSQL], once, and share it; it is safe for concurrent use, and holds no connection
-// and no goroutine while idle. [Limiter.Close] it before its pool.
+// and, without Config.Limits and Config.Adjust, no goroutine while idle. [Limiter.Close] it before its pool.
 type Limiter struct {
 	// The stages. A stage that is nil is switched off.
 	leases   *lease.Leases
@@ -35,13 +35,12 @@ type Limiter struct {
 	counters *counters
 	parent   *Limiter // of which this one is On a session; else nil
 
-	eachMemory func(do func(*denials.Memory)) // of all Limiters of this process that share its buckets
-}
+	rules *atomic.Pointer[rules] // of Config.Limits; nil: not read yet
+	share *adjust.Share          // of the limits, by Config.Adjust
 
-// isNil says whether value is nil or a nil pointer.
-func isNil(value any) bool {
-	v := reflect.ValueOf(value)
-	return value == nil || v.Kind() == reflect.Pointer && v.IsNil()
+	instance *instance // as which the Limiter is counted; nil: it is not
+
+	eachMemory func(do func(*denials.Memory)) // of all Limiters of this process that share its buckets
 }
 
 // Limit is the limit of each key, as of now: see [Limiter.SetLimit].

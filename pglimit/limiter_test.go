@@ -87,6 +87,8 @@ func TestNewRefusesAConfig(t *testing.T) {
 			want: "pglimit: Config.Memory.TTL is -1ns: it must not be negative; 0 means 1s, and Memory.Off none"},
 		{field: "Memory.Keys", change: func(c *pglimit.Config) { c.Memory.Keys = -1 },
 			want: "pglimit: Config.Memory.Keys is -1: it must not be negative; 0 means 65536"},
+		{field: "Limits", change: func(c *pglimit.Config) { c.Limits = pglimit.LimitsFrom(nil, pglimit.LimitsConfig{}) },
+			want: "pglimit: Config.Limits has no pool: LimitsFrom needs one, such as a *pgxpool.Pool"},
 		{field: "Leases.TTL", change: func(c *pglimit.Config) { c.Leases.TTL = time.Millisecond },
 			want: "pglimit: Config.Leases.TTL is 1ms: it must be from 10ms to 10s; 0 means 1s"},
 		{field: "Leases.TTL", change: func(c *pglimit.Config) { c.Leases.TTL = time.Minute },
@@ -117,7 +119,7 @@ func TestEveryConfigFieldIsKnown(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[pglimit.Config]()) {
 		names = append(names, field.Name)
 	}
-	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError OnDecision OnRoundTrip Logger LogKeys MaxWaiting MaxWait MaxAhead IDTTL Block Combine Memory Leases Breaker" {
+	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError OnDecision OnRoundTrip Logger LogKeys MaxWaiting MaxWait MaxAhead IDTTL Block Limits Adjust Combine Memory Leases Breaker" {
 		t.Errorf("%s: test what is new in TestNewRefusesAConfig", got)
 	}
 }

@@ -3,10 +3,12 @@ package pglimit
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"sync/atomic"
 
 	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/pglimit/internal/adjust"
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
@@ -37,14 +39,16 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 		limit:    new(atomic.Pointer[Limit]),
 		timeout:  timeout,
 		failures: &failureLog{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
-		counters: new(counters),
-		waiting:  wait.NewCallers(config.MaxWaiting),
+		counters: new(counters), rules: new(atomic.Pointer[rules]),
+		waiting: wait.NewCallers(config.MaxWaiting),
 	}
 	l.limit.Store(&config.Limit)
 	l.queue = queue.New(l.giveBack)
 	if err := l.makeStages(pool); err != nil {
 		return nil, err
 	}
+	l.instance = config.Limits.enter(l)
+	l.share = adjust.Of(config.Adjust, l.logAdjust)
 	return l, nil
 }
 
@@ -101,5 +105,28 @@ func (l *Limiter) Close(ctx context.Context) error {
 	unsettled := l.leases.Close(ctx)
 	givenUp := l.combiner.Close(ctx)
 	l.circuit.Close()
+	l.config.Limits.leave(ctx, l)
+	l.share.Close(ctx)
 	return errors.Join(unsettled, cmp.Or(reserved, unanswered, givenUp))
+}
+
+// NewSQL is [New] on a *sql.DB, with the driver github.com/jackc/pgx/v5/stdlib or
+// github.com/lib/pq. [Limiter.On] takes in a transaction or on a connection of yours.
+//
+// sqlx, Bun, GORM, ent and sqlc keep a *sql.DB, or embed one: DB of a sqlx.DB or a bun.DB, what
+// DB() of a gorm.DB or of ent's driver returns.
+//
+// A decision is one round trip with pgx, and with lib/pq if its connection string says
+// binary_parameters=yes; else lib/pq prepares each statement, which makes two, and cannot be used
+// behind PgBouncer in transaction mode. ForUpdateNowait needs eight with either, because
+// database/sql has no pipelines. In a transaction of yours, a savepoint costs all but TokenBucket two
+// more. Over database/sql, signs of life for the [Breaker] come from
+// connections of db: leave room for them in MaxOpenConns. lib/pq does not say why a
+// connection broke: when the server ends its sessions one decision fails, as unavailable, for each
+// connection that is in use.
+func NewSQL(db *sql.DB, strategy Strategy, config Config) (*Limiter, error) {
+	if db == nil {
+		return nil, errors.New("pglimit: NewSQL needs a *sql.DB")
+	}
+	return newLimiter(db, session.OnSQLDB(db), strategy, config)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // ErrNotCharged: a Settle charged less than the request cost, or nothing more than was granted,
@@ -20,7 +22,8 @@ var ErrNotCharged = errors.New("pglimit: not all was charged")
 // then the bucket may have nothing to give back from.) Refund each token once, through a Limiter
 // with the strategy of the one that granted it, which must be a [GiveBacker]. Do not send the request
 // again if it has an ID: it would be granted without a charge. If the decision granted fewer
-// tokens, or none, or was made FromFallback, the error is a [*RequestError].
+// tokens, or none, or was made FromFallback, the error is a [*RequestError]. What was granted FromRule was not charged, and
+// is neither given back nor settled: that is no error.
 //
 // The tokens go back also if ctx ends, or has ended, because the client of the request has gone: the call goes
 // on for as long as [Config].Timeout allows, and with NoTimeout for a second.
@@ -36,6 +39,9 @@ func (l *Limiter) Refund(ctx context.Context, decision Decision, n int64) error 
 	}
 	if n < 1 || n > decision.Granted {
 		return &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: the decision granted %d, of which 1 to %[2]d can be given back", n, decision.Granted)}
+	}
+	if decision.Source == FromRule {
+		return nil
 	}
 	return l.refund(ctx, []Refund{refundOf(r, decision, n)})
 }
@@ -71,12 +77,19 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 			return Decision{}, err
 		}
 		switch more := actual - d.Granted; {
+		case d.Source == FromRule: // for free
 		case more < 0:
 			refunds = append(refunds, refundOf(r, *d, -more))
 		case more > 0 && l.blocks():
 			return Decision{}, errBlocksSettle
 		case more > 0:
 			r.Unit, r.Ahead = 1, min(r.Limit.Window(), MaxWindow-r.Limit.Window())
+			if r.Limit.Calendar != "" {
+				r.Ahead = 0
+			}
+			if _, apart := l.strategy.Rule().(rate.Apart); apart { // behind the grant, whatever that costs
+				r.Ahead = min(d.ResetAfter+r.Limit.Window(), MaxWindow-r.Limit.Window())
+			}
 			r.Tokens = min(more, int64((r.Limit.Window()+r.Ahead)/r.Limit.Token())) // at most what a full bucket has, and may owe
 			if err := l.finish(&r, r.Limit); err != nil {
 				return Decision{}, err
@@ -90,7 +103,7 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 	}
 	ctx, cancel := l.outlasting(ctx)
 	defer cancel()
-	l.ask(ctx, units)
+	l.ask(ctx, units, len(units))
 	least := 0
 	for i := range settled {
 		d := &settled[i]
@@ -130,6 +143,8 @@ func (l *Limiter) granted(d *Decision) (Request, error) {
 		return r, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: the decision granted nothing", d.Granted)}
 	case d.Source == FromFallback:
 		return r, &RequestError{Field: "Source", Why: "is fallback: Postgres has not granted the tokens"}
+	case d.Source == FromRule:
+		return r, nil
 	case d.At.Before(time.Unix(0, 0)) || d.Delay < 0:
 		return r, &RequestError{Field: "At", Why: fmt.Sprintf("is %v, and Delay %v: keep the decision as it was granted", d.At, d.Delay)}
 	}

@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/pglimit/internal/adjust"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -39,8 +41,13 @@ func (l *Limiter) decideOne(ctx context.Context, r *Request) (Decision, error) {
 // decide is the road of every unit. Each line is a stage, which answers some of the units and passes on
 // the others. If no stage in this process knows the answer, Postgres is asked.
 func (l *Limiter) decide(ctx context.Context, units []*unit) {
-	unknown := l.unknown(units)
-	l.ask(ctx, unknown)
+	unknown := l.unknown(l.unadjusted(l.unruled(units)))
+	observed, live := l.observed(units), len(unknown)
+	if observed != nil {
+		unknown = append(slices.Clone(unknown), l.unknown(observed.units)...)
+	}
+	l.ask(ctx, unknown, live)
+	observed.note()
 	for _, u := range units {
 		l.tell(ctx, u)
 	}
@@ -49,10 +56,10 @@ func (l *Limiter) decide(ctx context.Context, units []*unit) {
 // unknown answers the units that this process knows, and returns the others. What follows an unknown
 // request for its bucket is decided behind it.
 func (l *Limiter) unknown(units []*unit) (unknown []*unit) {
-	if len(units) == 1 {
-		if l.known(units[0]) {
-			return nil
-		}
+	switch {
+	case len(units) == 0 || len(units) == 1 && l.known(units[0]):
+		return nil
+	case len(units) == 1:
 		return units
 	}
 	asked := make(map[rate.Bucket]bool)
@@ -99,12 +106,12 @@ func (l *Limiter) recall(requests []Request, decisions []Decision) (known bool) 
 	return known
 }
 
-// ask Postgres about units, within one time limit.
-func (l *Limiter) ask(parent context.Context, units []*unit) {
+// ask Postgres about units, within one time limit. So many of them count as callers.
+func (l *Limiter) ask(parent context.Context, units []*unit, callers int) {
 	if len(units) == 0 {
 		return
 	}
-	err := l.asCaller(parent, len(units), func(ctx context.Context) error {
+	err := l.asCaller(parent, callers, func(ctx context.Context) error {
 		l.obtain(ctx, units)
 		for _, u := range units {
 			u.Err = l.late(parent, ctx, u.Err)
@@ -118,8 +125,7 @@ func (l *Limiter) ask(parent context.Context, units []*unit) {
 	}
 }
 
-// asCaller asks Postgres as one of the callers who wait for it, within the time limit. Each of its
-// units counts as a caller.
+// asCaller asks Postgres as that many of the callers who wait for it, within the time limit.
 func (l *Limiter) asCaller(parent context.Context, units int, ask func(context.Context) error) error {
 	if err := l.waiting.Enter(units); err != nil {
 		return err
@@ -339,6 +345,11 @@ func (l *Limiter) send(ctx context.Context, impatient bool, units ...*unit) erro
 // tell completes and counts what the caller gets: the decisions, or after an error what OnError
 // makes of it.
 func (l *Limiter) tell(ctx context.Context, u *unit) {
+	for i := range u.Requests {
+		if r := &u.Requests[i]; r.Rule == notRead {
+			r.Rule = nil
+		}
+	}
 	if u.Err != nil {
 		l.fallback(ctx, u)
 	}
@@ -346,6 +357,10 @@ func (l *Limiter) tell(ctx context.Context, u *unit) {
 		r, d := &u.Requests[i], &u.Decisions[i]
 		if u.Err == nil {
 			d.Limiter, d.Key = r.Limiter, r.Key
+			if r.Rule != nil {
+				d.Rule = r.Rule
+				l.counters.ruled[r.Rule.Action].Add(1)
+			}
 			if r.ID == "" || d.Source == FromFallback || d.Limit == (Limit{}) { // else the ID was granted its tokens under an earlier limit
 				d.Limit = r.Limit
 			}
@@ -374,5 +389,5 @@ func (l *Limiter) tell(ctx context.Context, u *unit) {
 // be rolled back, one with an ID may be told twice, one ahead of its time belongs to a later span, and
 // that of a group is another's as well.
 func (l *Limiter) bounds(r *Request, d *Decision) bool {
-	return l.parent == nil && d.Source != FromFallback && d.Delay == 0 && r.ID == "" && r.Group == 0 && r.Limiter == l.config.Name && r.Limit == l.Limit()
+	return l.parent == nil && d.Source != FromFallback && d.Source != FromRule && d.Delay == 0 && r.ID == "" && r.Group == 0 && r.Limiter == l.config.Name && (r.Limit == l.Limit() || l.share != nil && r.Limit == bucket.Share(l.Limit(), max(1, l.share.Percent()), adjust.Whole))
 }

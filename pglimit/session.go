@@ -15,8 +15,8 @@ import (
 //	d, err := limiter.On(pglimit.InTx(tx)).Allow(ctx, key)
 //
 // In a transaction, a take is charged only if the transaction commits. The row stays locked until
-// the transaction ends, so keep it short, and name keys in one order everywhere: two transactions
-// that lock them in different orders deadlock.
+// the transaction ends, so keep it short, and name keys in one order everywhere, with a Block each
+// only once: two transactions that lock them in different orders deadlock.
 //
 // Requests of this limiter pass no stage and go out one by one: a decision that is rolled back must not be
 // remembered, and nobody else's request belongs in the transaction. Durability is that of the
@@ -24,8 +24,9 @@ import (
 // is closed, and with it the transaction. OnError is not called, because an error of Postgres, such
 // as your lock_timeout's, may have aborted the transaction: in strategies.TokenBucket that of a
 // request for one key does. A Reset leaves the denials that this process remembers, and its
-// leases, as they are. Above READ COMMITTED the transaction does not see a refund or a reset that
-// others commit after its first statement, and may deny tokens that are there.
+// leases, as they are. Above READ COMMITTED the transaction does not see a refund, a reset or a block
+// that others commit after its first statement: it may deny tokens that are there, and take from a key
+// that is blocked.
 //
 // It works until the session ends or the Limiter is closed. If session is nil, every call returns
 // an error.
@@ -36,7 +37,7 @@ func (l *Limiter) On(session Session) *Limiter {
 	in := &Limiter{
 		session: session, strategy: l.strategy, config: l.config, limit: l.limit,
 		timeout:  orDefault(l.config.Timeout, NoTimeout),
-		failures: l.failures, waiting: l.waiting, queue: l.queue, counters: l.counters, parent: l,
+		failures: l.failures, waiting: l.waiting, queue: l.queue, counters: l.counters, parent: l, rules: l.rules, share: l.share,
 		eachMemory: func(func(*denials.Memory)) {},
 	}
 	in.config.OnError = nil

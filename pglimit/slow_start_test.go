@@ -100,6 +100,7 @@ func TestAfterAnOutageCallsBeginSlowly(t *testing.T) {
 		}
 		pool.goes(true)
 		_ = ask()
+		synctest.Wait() // for the question whether it lives
 		pool.goes(false)
 		later(time.Second)
 		_, _ = limiter.Allow(t.Context(), "k") // which asks for the sign of life

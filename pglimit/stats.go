@@ -3,7 +3,9 @@ package pglimit
 import (
 	"iter"
 	"reflect"
+	"time"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/adjust"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -17,6 +19,15 @@ type Stats struct {
 	Blocked   int64    `name:"blocked" help:"Requests denied, and peeks, because the key was blocked. They also count as denied."`
 	Failed    ByCause  `name:"failed" label:"cause" help:"Requests of which no decision was known. If OnError decided, they also count as allowed or denied from fallback."`
 	Canceled  int64    `name:"canceled" help:"Requests whose callers cancelled them before the answer."`
+
+	Ruled          ByAction `name:"ruled" label:"action" help:"Requests for which a rule of the table pglimit.limits held, by its action. Those with observe are counted beside what was decided."`
+	ObservedDenied int64    `name:"observed_denied" help:"Requests that a rule which is only observed would have denied."`
+	LimitsVersion  int64    `name:"limits_version" kind:"gauge" plus:"max" help:"The version of the table pglimit.limits that holds. It grows with every change."`
+	LimitsAge      int64    `name:"limits_age_seconds" kind:"gauge" plus:"max" help:"How long ago the table pglimit.limits was read, in whole seconds. If it never was, since the first try."`
+
+	LiveInstances   int64 `name:"live_instances" kind:"gauge" plus:"max" help:"Live instances of the limiter, this one included, when they were last counted. While this one is not counted, 0."`
+	AdjustedPercent int64 `name:"adjusted_percent" kind:"gauge" plus:"max" help:"How much of each limit Config.Adjust takes away now, in percent."`
+	AdjustFailed    int64 `name:"adjust_failed" help:"Calls of Config.Adjust that panicked, took too long or returned no share."`
 
 	Waiting int64 `name:"waiting" kind:"gauge" help:"Requests that wait for an answer now."`
 	Asleep  int64 `name:"asleep" kind:"gauge" help:"Callers of Wait whose tokens are reserved and still to come."`
@@ -40,6 +51,9 @@ type BySource [len(rate.Sources)]int64
 
 // ByCause is indexed by [Cause].
 type ByCause [len(causes)]int64
+
+// ByAction is indexed by [Action].
+type ByAction [len(rate.Actions)]int64
 
 // Total of all sources.
 func (b BySource) Total() int64 { return sum(b[:]) }
@@ -92,8 +106,11 @@ func numbers(field reflect.Value) iter.Seq2[string, reflect.Value] {
 		}
 		for i := range field.Len() {
 			label := Cause(i).String()
-			if field.Type() == reflect.TypeFor[BySource]() {
+			switch field.Type() {
+			case reflect.TypeFor[BySource]():
 				label = Source(i).String()
+			case reflect.TypeFor[ByAction]():
+				label = Action(i).String()
 			}
 			if !yield(label, field.Index(i)) {
 				return
@@ -105,13 +122,17 @@ func numbers(field reflect.Value) iter.Seq2[string, reflect.Value] {
 // Since returns what was counted after before. Gauges are as they are now.
 func (s Stats) Since(before Stats) Stats { return s.combine(before, -1) }
 
-// Plus returns the sum with the numbers of another Limiter.
+// Plus returns the sum with the numbers of another Limiter. Of LimitsVersion, LimitsAge, LiveInstances and AdjustedPercent it is the greater one.
 func (s Stats) Plus(other Stats) Stats { return s.combine(other, 1) }
 
 func (s Stats) combine(other Stats, times int64) Stats {
 	sum, added := reflect.ValueOf(&s).Elem(), reflect.ValueOf(&other).Elem()
 	for i := range sum.NumField() {
 		if times < 0 && sum.Type().Field(i).Tag.Get("kind") == "gauge" {
+			continue
+		}
+		if sum.Type().Field(i).Tag.Get("plus") == "max" {
+			sum.Field(i).SetInt(max(sum.Field(i).Int(), added.Field(i).Int()))
 			continue
 		}
 		if sum.Field(i).Kind() == reflect.Int64 {
@@ -133,19 +154,35 @@ func (l *Limiter) Stats() Stats {
 	}
 	c := l.counters
 	s := Stats{
-		Contended:  c.contended.Load(),
-		Blocked:    c.blocked.Load(),
-		Canceled:   c.canceled.Load(),
-		Waiting:    l.waiting.Size(),
-		Asleep:     l.queue.Len(),
-		RoundTrips: c.roundTrips.Load(),
-		Requests:   c.requests.Load(),
+		Contended:      c.contended.Load(),
+		Blocked:        c.blocked.Load(),
+		ObservedDenied: c.observedDenied.Load(),
+		Canceled:       c.canceled.Load(),
+		Waiting:        l.waiting.Size(),
+		Asleep:         l.queue.Len(),
+		RoundTrips:     c.roundTrips.Load(),
+		Requests:       c.requests.Load(),
 
 		GrantedTokens:  c.grantedTokens.Load(),
 		RefundedTokens: c.refundedTokens.Load(),
 	}
 	for i := range c.allowed {
 		s.Allowed[i], s.Denied[i] = c.allowed[i].Load(), c.denied[i].Load()
+	}
+	for i := range c.ruled {
+		s.Ruled[i] = c.ruled[i].Load()
+	}
+	if l.config.Limits != nil {
+		status := l.config.Limits.Status()
+		s.LimitsVersion, s.LimitsAge = status.Version, int64(status.Age/time.Second)
+	}
+	if l.instance != nil {
+		live, _ := l.instance.live()
+		s.LiveInstances = int64(live)
+	}
+	s.AdjustedPercent = adjust.Whole - l.share.Percent()
+	if l.share != nil {
+		s.AdjustFailed = l.share.Failures.Load()
 	}
 	for i := range c.failed {
 		s.Failed[i] = c.failed[i].Load()

@@ -258,13 +258,14 @@ func TestAllTheNumbers(t *testing.T) {
 	if int(next-1) != numbers || len(names) != reflect.TypeFor[pglimit.Stats]().NumField() {
 		t.Errorf("%d of %d numbers, %d names", next-1, numbers, len(names))
 	}
-	if got := strings.Join(gauges, " "); got != "waiting asleep breaker_open" {
+	if got := strings.Join(gauges, " "); got != "limits_version limits_age_seconds live_instances adjusted_percent waiting asleep breaker_open" {
 		t.Errorf("these can fall: %s", got)
 	}
-	want := "allowed{source=database} allowed{source=memory} allowed{source=lease} allowed{source=fallback} " +
-		"denied{source=database} denied{source=memory} denied{source=lease} denied{source=fallback} " +
+	want := "allowed{source=database} allowed{source=memory} allowed{source=lease} allowed{source=fallback} allowed{source=rule} allowed{source=adjust} " +
+		"denied{source=database} denied{source=memory} denied{source=lease} denied{source=fallback} denied{source=rule} denied{source=adjust} " +
 		"failed{cause=other} failed{cause=closed} failed{cause=unavailable} failed{cause=timeout} failed{cause=breaker} " +
-		"failed{cause=overloaded} failed{cause=not_migrated} failed{cause=permission} failed{cause=pooler} failed{cause=refused}"
+		"failed{cause=overloaded} failed{cause=not_migrated} failed{cause=permission} failed{cause=pooler} failed{cause=refused} " +
+		"ruled{action=enforce} ruled{action=observe} ruled{action=allow} ruled{action=deny} ruled{action=off}"
 	if got := strings.Join(labels, " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -305,7 +306,11 @@ func TestSinceAndPlus(t *testing.T) {
 		} else {
 			since = append(since, 999)
 		}
-		sum = append(sum, 1001+2*at)
+		if strings.HasPrefix(stat.Name, "limits_") || stat.Name == "adjusted_percent" || stat.Name == "live_instances" {
+			sum = append(sum, 1000+at)
+		} else {
+			sum = append(sum, 1001+2*at)
+		}
 		at++
 	}
 	if got := values(after.Since(before)); !slices.Equal(got, since) || len(got) != numbers {
@@ -317,7 +322,7 @@ func TestSinceAndPlus(t *testing.T) {
 	if fresh, _ := numbered(1000); after != fresh {
 		t.Error("they were changed")
 	}
-	if before.Allowed.Total() != 1+2+3+4 || before.Failed.Total() != 11+12+13+14+15+16+17+18+19+20 {
+	if before.Allowed.Total() != 1+2+3+4+5+6 || before.Failed.Total() != 15+16+17+18+19+20+21+22+23+24 {
 		t.Errorf("totals %d, %d", before.Allowed.Total(), before.Failed.Total())
 	}
 }

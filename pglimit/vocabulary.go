@@ -1,6 +1,7 @@
 package pglimit
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/session"
@@ -32,9 +33,6 @@ type (
 	// Tx is what [InTx] needs: a pgx.Tx, or a type that embeds one.
 	Tx = session.Tx
 
-	// SQLDB is what [NewSQL] needs: a *sql.DB, or a type that embeds one.
-	SQLDB = session.SQLDB
-
 	// SQLTx is what [InSQLTx] needs: a *sql.Tx, or a type that embeds one.
 	SQLTx = session.SQLTx
 
@@ -47,6 +45,12 @@ type (
 	// Block says when a key that is denied again and again is blocked, and for how long: see
 	// [rate.Block].
 	Block = rate.Block
+
+	// LimitRule is a row of the table pglimit.limits: see [rate.LimitRule] and [Limits].
+	LimitRule = rate.LimitRule
+
+	// Action of a LimitRule: Enforce, Observe, Allow, Deny or Off, see [rate.Action].
+	Action = rate.Action
 
 	// BlockError says why a Block is not valid. It names the field.
 	BlockError = rate.BlockError
@@ -80,6 +84,13 @@ const (
 	FromMemory      = rate.FromMemory
 	FromLease       = rate.FromLease
 	FromFallback    = rate.FromFallback
+	FromRule        = rate.FromRule
+	FromAdjust      = rate.FromAdjust
+	Enforce         = rate.Enforce
+	Observe         = rate.Observe
+	Allow           = rate.Allow
+	Deny            = rate.Deny
+	Off             = rate.Off
 	MaxRate         = rate.MaxRate
 	MaxWindow       = rate.MaxWindow
 	MaxKeyBytes     = rate.MaxKeyBytes
@@ -131,6 +142,15 @@ func PerMinute(n int64) Limit { return rate.PerMinute(n) }
 // PerHour is a Limit of n tokens per hour with a Burst of n.
 func PerHour(n int64) Limit { return rate.PerHour(n) }
 
+// PerDay is a Limit of n tokens per 24 hours with a Burst of n; PerDay(n).Fixed() counts by the day of the calendar.
+func PerDay(n int64) Limit { return rate.PerDay(n) }
+
+// PerMonth is a Limit of n tokens per month of the calendar, in UTC: see [rate.Limit.In] and [rate.Limit.From].
+func PerMonth(n int64) Limit { return rate.PerMonth(n) }
+
+// PerYear is a Limit of n tokens per year of the calendar, in UTC: see [rate.Limit.In].
+func PerYear(n int64) Limit { return rate.PerYear(n) }
+
 // Per is a Limit of n tokens per period with a Burst of n: Per(1000, 24*time.Hour).
 func Per(n int64, period time.Duration) Limit { return rate.Per(n, period) }
 
@@ -142,3 +162,9 @@ func ParseLimit(text string) (Limit, error) { return rate.ParseLimit(text) }
 
 // ParseDurability reads "relaxed" or "durable".
 func ParseDurability(text string) (Durability, error) { return rate.ParseDurability(text) }
+
+// isNil says whether value is nil or a nil pointer.
+func isNil(value any) bool {
+	v := reflect.ValueOf(value)
+	return value == nil || v.Kind() == reflect.Pointer && v.IsNil()
+}

@@ -39,7 +39,7 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Decision, error) {
 // another number of tokens. That takes up to a second more.
 //
 // More tokens than a burst are a [*RequestError]. If no decision is known and OnError denies, the error
-// satisfies errors.Is(err, [ErrUnavailable]). The strategy must know Ahead, as TokenBucket and Upsert do, without Config.Block; and a
+// satisfies errors.Is(err, [ErrUnavailable]). The strategy must know Ahead, as TokenBucket, Upsert and WarmUp do, without Config.Block; and a
 // Limiter of InTx or OnConn cannot wait, because the row would stay locked. Else the error satisfies
 // errors.Is(err, [errors.ErrUnsupported]).
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Decision, error) {
@@ -54,8 +54,17 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 	if r.MaxWait > 0 && l.config.MaxWait > 0 {
 		longest = min(longest, l.config.MaxWait)
 	}
-	if r.MaxWait = 0; r.Limit == (Limit{}) {
-		r.Limit = l.Limit()
+	r.MaxWait = 0
+	if err := l.checkFields(&r); err != nil {
+		return Decision{}, err
+	}
+	limit := l.ready(ctx)
+	l.applyRule(&r)
+	if r.Rule != nil && r.Rule.MaxWait > 0 && (longest == 0 || r.Rule.MaxWait < longest) {
+		longest = r.Rule.MaxWait
+	}
+	if r.Limit == (Limit{}) {
+		r.Limit = limit
 	}
 	closed := l.queue.Enter(1)
 	if closed == nil {
@@ -66,14 +75,16 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 		}
 		r.Ahead = ahead
 	}
-	if err := l.complete(&r, r.Limit); err != nil {
+	if err := l.finish(&r, r.Limit); err != nil {
 		return Decision{}, err
 	}
 	u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1), Err: closed}
 	var own *queue.Waiter
-	if closed == nil && !l.known(u) {
+	if closed == nil && !l.ruled(u) && !l.adjust(u) && !l.known(u) {
 		own = l.findPlace(ctx, u)
 	}
+	r.Limit = u.Requests[0].Limit // of which it may have been given a share
+	l.observe(ctx, u)
 	told := false
 	defer func() {
 		if own != nil && !told { // a hook of the user's panics
@@ -129,7 +140,7 @@ func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *queue.Waiter
 		defer l.queue.Leave(1)
 		defer cancel()
 		u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1)}
-		l.ask(longer, []*unit{u})
+		l.ask(longer, []*unit{u}, 1)
 		d := u.Decisions[0]
 		own := l.queue.Answered(r, d)
 		if own != nil {
@@ -194,7 +205,9 @@ func (l *Limiter) longestWait(ctx context.Context, limit Limit, longest time.Dur
 func (l *Limiter) waitUntilDue(ctx context.Context, r Request, own *queue.Waiter, d Decision) (Decision, error) {
 	err := l.queue.Wait(ctx, own)
 	if err == nil {
-		return l.queue.Done(r, own), nil
+		done := l.queue.Done(r, own)
+		done.Rule, done.Observed = d.Rule, d.Observed
+		return done, nil
 	}
 	l.queue.GiveUp(ctx, r, own)
 	if !errors.Is(err, ErrWaitTooLong) {
@@ -222,7 +235,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string) (*Reservation, error)
 
 // ReserveN takes n tokens of the key's bucket, which may be used after the Reservation's Delay. Nobody else
 // gets them. If they come back later than [Config].MaxAhead from now, nothing is taken and
-// the Reservation is not OK. More tokens than a burst are a [*RequestError]. The strategy must know Ahead, as TokenBucket and Upsert do, without Config.Block; else the error satisfies errors.Is(err, [errors.ErrUnsupported]). If
+// the Reservation is not OK. More tokens than a burst are a [*RequestError]. The strategy must know Ahead, as TokenBucket, Upsert and WarmUp do, without Config.Block; else the error satisfies errors.Is(err, [errors.ErrUnsupported]). If
 // OnError granted them, the Reservation is OK, and Cancel has nothing to give back.
 func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservation, error) {
 	if n < 1 {
@@ -231,15 +244,20 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservati
 	if err := l.canReserve(); err != nil {
 		return nil, err
 	}
-	r := l.request(key, n)
+	own, r := l.ready(ctx), l.request(key, n)
+	r.Limit = Limit{}
+	if l.applyRule(&r); r.Limit == (Limit{}) {
+		r.Limit = own
+	}
 	r.Ahead = min(cmp.Or(l.config.MaxAhead, r.Limit.Window()), MaxWindow-r.Limit.Window())
-	if err := l.complete(&r, r.Limit); err != nil {
+	if err := l.finish(&r, r.Limit); err != nil {
 		return nil, err
 	}
 	d, err := l.decideOne(ctx, &r)
 	if err != nil {
 		return nil, err
 	}
+	r.Limit = d.Limit // of which it may have been given a share
 	return &Reservation{limiter: l, request: r, decision: d, due: time.Now().Add(bucket.AtMost(d.Delay))}, nil
 }
 
@@ -263,8 +281,16 @@ func (r *Reservation) Delay() time.Duration {
 // were due, or others have reserved behind them. A Reservation that is not OK, or was cancelled
 // already, has nothing to give back: after an error too, because the tokens may have been given back.
 func (r *Reservation) Cancel(ctx context.Context) error {
-	if !r.OK() || r.decision.Source == FromFallback || r.over.Swap(true) {
+	if !r.OK() || isFree(r.decision.Source) || r.over.Swap(true) {
 		return nil
 	}
 	return r.limiter.refund(ctx, []Refund{refundOf(r.request, r.decision, r.decision.Granted)})
+}
+
+// observe asks about the rule that is only observed, for a unit that is decided by itself.
+func (l *Limiter) observe(ctx context.Context, u *unit) {
+	if o := l.observed([]*unit{u}); o != nil {
+		l.ask(ctx, l.unknown(o.units), 0)
+		o.note()
+	}
 }

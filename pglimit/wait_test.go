@@ -281,7 +281,7 @@ func TestWhoCannotWaitOrReserve(t *testing.T) {
 	able := waiting(t, newReserving(), func(c *pglimit.Config) { c.MaxWait = time.Hour })
 	_, inTx := able.On(pglimit.InTx(pglimitTx{})).Wait(t.Context(), "k")
 	for name, err := range map[string]error{"Wait": wait, "Reserve": reserve, "Take": take, "InTx": inTx} {
-		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "token_bucket and upsert can") == (name != "InTx") {
+		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "token_bucket, upsert and warm_up can") == (name != "InTx") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

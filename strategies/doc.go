@@ -5,12 +5,15 @@
 //	Upsert              1      the row, for a grant    one per active key   any        no stored function needed on the way
 //	ForUpdateNowait     2      a row, never waits      one per active key   any        never queueing behind a slow holder
 //	ExclusionRange      1      an index entry          one per grant        burst = 1  letting a constraint vouch for the rule
+//	SlidingWindow       1      the row, for a grant    one per active key   any        never more than N in any window
+//	SlidingLog          1      the row, for a grant    one per active key   N <= 1000  the same, to the grant
+//	WarmUp              1      the row, for a grant    one per active key   any        a rate that rises after a pause
 //
-// All four keep the same promises, which strategytest checks. They never grant more
+// All keep the same promises, which strategytest checks. They never grant more
 // than the limit. They deny only if the tokens are not there; but [ForUpdateNowait] also
 // denies while another call holds the row. A denial writes nothing, except to correct
-// a row after the clock stepped back. Nothing deadlocks. The first three count the same
-// way and differ in how they lock. Limiters of different strategies do not share buckets.
+// a row after the clock stepped back, to join its cells, or with SlidingLog.CountDenied. Nothing deadlocks. The first three count the same
+// way and differ in how they lock. [SlidingWindow], [SlidingLog] and [WarmUp] grant less: see there. Limiters of different strategies do not share buckets.
 //
 // A bucket is one number, full: the time at which it is full again, in nanoseconds. A token
 // costs [rate.Limit.Token] nanoseconds, and an empty bucket fills in [rate.Limit.Window]. So
@@ -27,8 +30,8 @@
 // between the read and the lock, the row was locked for nothing. On a busy key that happens,
 // to Upsert perhaps several times in one take.
 //
-// [TokenBucket] and [Upsert] take tokens before they are there, if a request allows it (Ahead): a
-// reservation is a take with a longer window, n tokens are granted if
+// [TokenBucket], [Upsert] and [WarmUp] take tokens before they are there, if a request allows it (Ahead): a
+// reservation of the first two is a take with a longer window, n tokens are granted if
 // max(full, now) + n × token ≤ now + window + ahead, and they are due at the new full − window.
 // If the limit is raised, or the clock steps forward, what was reserved before comes on top of what
 // is granted then.
@@ -64,7 +67,7 @@ type Strategy interface {
 
 // All returns all strategies. The one that most people want is the first.
 func All() []Strategy {
-	return []Strategy{TokenBucket{}, Upsert{}, ForUpdateNowait{}, ExclusionRange{}}
+	return []Strategy{TokenBucket{}, Upsert{}, ForUpdateNowait{}, ExclusionRange{}, SlidingWindow{}, SlidingLog{}, WarmUp{}}
 }
 
 // ByName finds a strategy by its Name. If there is none, the error lists all names.

@@ -14,7 +14,7 @@ func TestByNameFindsEachAndListsThemOtherwise(t *testing.T) {
 		}
 	}
 	_, err := strategies.ByName("leaky")
-	want := `strategies: there is no strategy "leaky", only token_bucket, upsert, for_update_nowait, exclusion_range`
+	want := `strategies: there is no strategy "leaky", only token_bucket, upsert, for_update_nowait, exclusion_range, sliding_window, sliding_log, warm_up`
 	if err == nil || err.Error() != want {
 		t.Errorf("the error is %v", err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/internal/call"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/call"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
 
@@ -66,6 +66,9 @@ func (ExclusionRange) Name() string { return "exclusion_range" }
 
 // Check takes limits with a burst of 1.
 func (s ExclusionRange) Check(r *rate.Request) error {
+	if err := rate.Unsupported(s.Name(), r); err != nil {
+		return err
+	}
 	if burst := r.Limit.Burst; burst != 1 {
 		return &rate.LimitError{
 			Limit: r.Limit,
@@ -73,7 +76,7 @@ func (s ExclusionRange) Check(r *rate.Request) error {
 			Why:   fmt.Sprintf("is %d: exclusion_range keeps a burst of 1 only (use a burst of 1, or another strategy)", burst),
 		}
 	}
-	return rate.Unsupported(s.Name(), r)
+	return nil
 }
 
 // Rule is that of a token bucket.

@@ -4,11 +4,10 @@ import (
 	"context"
 	_ "embed"
 	"slices"
-	"time"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/internal/call"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/call"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
 
@@ -56,8 +55,13 @@ var (
 func (TokenBucket) Name() string { return "token_bucket" }
 
 // Check takes any limit, and any request. While tokens are leased, a request for more than the rest
-// of the burst takes none ahead.
-func (TokenBucket) Check(*rate.Request) error { return nil }
+// of the burst takes none ahead. Nothing can be taken ahead in a window of the calendar.
+func (TokenBucket) Check(r *rate.Request) error {
+	if r.Ahead > 0 && r.Limit.Calendar != "" {
+		return rate.ErrAheadInCalendar
+	}
+	return nil
+}
 
 // Rule is that of a token bucket.
 func (TokenBucket) Rule() rate.Rule { return bucket.Rule{} }
@@ -91,8 +95,11 @@ func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how cal
 	case r.Block != nil:
 		return takeOrBlock(ctx, session, r, how)
 	case r.Tokens == 0:
-		d, _, err := look(ctx, session, r)
-		return d, err
+		var numbers []int64
+		if err := session.Row(ctx, tokenBucketLook, []any{r.Key, r.Limiter, int64(r.Limit.Token()), calendarOf(r)}, &numbers); err != nil {
+			return rate.Decision{}, err
+		}
+		return decisionOf(r, numbers), nil
 	case r.Ahead > 0: // in the caller's transaction
 		d, err := takeMany(ctx, session, []rate.Request{*r}, false)
 		if err != nil {
@@ -103,11 +110,19 @@ func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how cal
 	var numbers []int64
 	most := r.Limit.Burst / r.Unit * r.Unit // the price of more may be no bigint, and a plan for this number alone works it out
 	err := session.Row(ctx, tokenBucketTake,
-		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), min(r.Tokens, most), r.Unit, how.Patience, how.Relaxed}, &numbers, nil)
+		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), min(r.Tokens, most), r.Unit, how.Patience, how.Relaxed, calendarOf(r)}, &numbers, nil)
 	if err != nil {
 		return rate.Decision{}, err
 	}
 	return decisionOf(r, numbers), nil
+}
+
+// calendarOf the request's limit is null for a token bucket.
+func calendarOf(r *rate.Request) *string {
+	if r.Limit.Calendar == "" {
+		return nil
+	}
+	return &r.Limit.Calendar
 }
 
 // decisionOf reads the time of a decision, the tokens granted, and the bucket's row after it.
@@ -121,19 +136,11 @@ func bucketOf(numbers []int64) bucket.Bucket {
 	return bucket.Bucket{FullNS: numbers[0], TokenNS: numbers[1], AtNS: numbers[2], LeasedNS: numbers[3], UntilNS: numbers[4]}
 }
 
-// look reads the bucket of r, and for how long the key is blocked.
-func look(ctx context.Context, session rate.Session, r *rate.Request) (d rate.Decision, blocked time.Duration, err error) {
-	var numbers []int64
-	if err := session.Row(ctx, tokenBucketLook, []any{r.Key, r.Limiter}, &numbers); err != nil {
-		return rate.Decision{}, 0, err
-	}
-	b := bucketOf(numbers[2:])
-	return b.Decision(r, b.Dated(numbers[0]), 0), time.Duration(numbers[1]), nil
-}
-
 // GiveBack gives tokens back, with one call for each refund.
 func (s TokenBucket) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
-	return rows.GiveBack(ctx, session, s, refunds, tokenBucketGiveBack, rows.GiveBackArgs)
+	return rows.GiveBack(ctx, session, s, refunds, tokenBucketGiveBack, func(r rate.Refund, relaxed bool) []any {
+		return append(rows.GiveBackArgs(r, relaxed), calendarOf(&r.Request))
+	})
 }
 
 // Reset deletes the row, and that of the key's denials, which ends its block. What IDs were granted
@@ -158,7 +165,7 @@ func (TokenBucket) Ready(ctx context.Context, session rate.Session) error {
 	return rows.Ready(ctx, session, tokenBucketTable, tokenBucketAnswers, tokenBucketBlocks)
 }
 
-// Sweep walks the table by pages, together with those of IDs and blocks.
+// Sweep walks the table by pages, together with those of IDs, blocks and permits (see package semaphore).
 func (TokenBucket) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	return tokenBucketTable.Sweep(ctx, session, from, limit, tokenBucketAnswers, tokenBucketBlocks)
+	return tokenBucketTable.Sweep(ctx, session, from, limit, tokenBucketAnswers, tokenBucketBlocks, rows.NewTable("permits", ""))
 }

@@ -5,8 +5,8 @@ import (
 	_ "embed"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/call"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/call"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
 
@@ -22,26 +22,23 @@ var (
 // which it locks after that. If the database's clock steps back, a key stays blocked for as long as it
 // was when that row was last written; if it steps forward, the block ends sooner.
 func takeOrBlock(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (d rate.Decision, err error) {
-	var blocked time.Duration
+	var numbers []int64
 	if r.Tokens == 0 {
-		d, blocked, err = look(ctx, session, r)
+		err = session.Row(ctx, tokenBucketLook, []any{r.Key, r.Limiter, int64(r.Limit.Token()), calendarOf(r)}, &numbers)
 	} else {
-		var numbers []int64
 		b := r.Block
 		err = session.Row(ctx, tokenBucketTakeOrBlock, []any{
-			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens,
-			b.After, int64(b.Within), int64(b.For), int64(b.Max), int64(b.Forget), how.Patience, how.Relaxed,
+			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, how.Patience,
+			b.After, int64(b.Within), int64(b.For), int64(b.Max), int64(b.Forget), how.Relaxed, calendarOf(r),
 		}, &numbers, nil)
-		if err == nil {
-			d, blocked = decisionOf(r, numbers), time.Duration(numbers[7])
-		}
 	}
 	if err != nil {
 		return rate.Decision{}, err
 	}
-	if blocked > 0 {
-		d.Allowed, d.Blocked, d.BlockedFor = false, true, blocked
-		d.RetryAfter = max(d.RetryAfter, blocked)
+	d = decisionOf(r, numbers)
+	if len(numbers) > 7 && numbers[7] > 0 {
+		d.Allowed, d.Blocked, d.BlockedFor = false, true, time.Duration(numbers[7])
+		d.RetryAfter = max(d.RetryAfter, d.BlockedFor)
 	}
 	return d, nil
 }

@@ -5,8 +5,8 @@ import (
 	_ "embed"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/call"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/call"
 )
 
 var _ rate.Leaser = TokenBucket{}

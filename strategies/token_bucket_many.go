@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/internal/call"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/call"
 )
 
 var (
@@ -30,7 +30,8 @@ type many struct {
 	requests        []rate.Request
 	keys, limiters  []string
 	tokens, windows []int64
-	asks            []int64 // the sums of what is asked of the buckets, in whole units
+	calendars       []*string // nil if no limit has one
+	asks            []int64   // the sums of what is asked of the buckets, in whole units
 
 	plain         bool    // each bucket has one request, all or nothing: the columns below are not sent
 	members       []int64 // each request's bucket, from 1
@@ -78,6 +79,7 @@ func newMany(requests []rate.Request) *many {
 		if k < 0 || m.keys[k] != r.Key || m.limiters[k] != r.Limiter {
 			m.keys, m.limiters = append(m.keys, r.Key), append(m.limiters, r.Limiter)
 			m.tokens, m.windows = append(m.tokens, int64(r.Limit.Token())), append(m.windows, int64(r.Limit.Window()))
+			m.calendars = append(m.calendars, calendarOf(r))
 			m.asks = append(m.asks, 0)
 			k++
 		} else {
@@ -86,6 +88,12 @@ func newMany(requests []rate.Request) *many {
 		m.members[i] = int64(k + 1)
 		m.asks[k] += min(r.Tokens/m.units[i]*m.units[i], math.MaxInt64-m.asks[k]) // which is more than any bucket has
 		m.plain = m.plain && r.Group == 0 && r.Ahead == 0 && (r.Tokens == 0 || r.Unit == r.Tokens)
+	}
+	if first := requests[0].Limit.Calendar; !slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Limit.Calendar != first }) {
+		m.calendars = m.calendars[:1] // one for all
+		if first == "" {
+			m.calendars = nil
+		}
 	}
 	if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Ahead > 0 }) {
 		for i := range requests {
@@ -122,7 +130,7 @@ func (m *many) take(ctx context.Context, session rate.Session, how call.Manner, 
 	var usual, rest, grants []int64
 	err := session.Row(ctx, tokenBucketTakeMany, []any{
 		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
-		members, wants, units, m.aheads, m.lasts, sure, how.Patience, how.Relaxed,
+		members, wants, units, m.aheads, m.lasts, sure, how.Patience, how.Relaxed, m.calendars,
 	}, &usual, &rest, &grants, nil)
 	if err != nil {
 		return nil, err
@@ -141,10 +149,10 @@ func (m *many) read(usual, rest []int64) (buckets []bucket.Bucket, dates []int64
 		b.FullNS -= row[2] * b.TokenNS
 		buckets[k] = b
 	}
-	for row := range slices.Chunk(usual, 3) {
+	for row := range slices.Chunk(usual, 4) {
 		k := row[0] - 1
 		dates[k], all[k] = row[2], true
-		buckets[k] = bucket.Bucket{FullNS: row[1] - m.asks[k]*m.tokens[k], TokenNS: m.tokens[k], AtNS: row[2]}
+		buckets[k] = bucket.Bucket{FullNS: row[1] - m.asks[k]*m.tokens[k], TokenNS: m.tokens[k], AtNS: row[2], UntilNS: row[3]}
 	}
 	return buckets, dates, all
 }

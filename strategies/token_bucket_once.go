@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/call"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/call"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
 
@@ -27,7 +27,7 @@ var (
 func takeOnce(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
 	var numbers []int64
 	err := session.Row(ctx, tokenBucketTakeOnce, []any{
-		r.Key, r.Limiter, r.ID, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.IDTTL.Nanoseconds(), how.Patience, how.Relaxed,
+		r.Key, r.Limiter, r.ID, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.IDTTL.Nanoseconds(), how.Patience, how.Relaxed, calendarOf(r),
 	}, &numbers, nil)
 	if err != nil {
 		return rate.Decision{}, err
@@ -38,7 +38,11 @@ func takeOnce(ctx context.Context, session rate.Session, r *rate.Request, how ca
 			"is %q: a request with this ID was granted %d tokens, and this one is for %d (give each request an ID of its own)", r.ID, granted, r.Tokens)}
 	}
 	asked := *r
-	if granted > 0 && (tokenNS != int64(r.Limit.Token()) || windowNS != int64(r.Limit.Window())) { // the limit has changed since the grant
+	if bucketOf(numbers[2:]).InCalendar() {
+		if r.Limit.Calendar != "" {
+			asked.Limit.Tokens, asked.Limit.Burst = max(r.Limit.Tokens, windowNS), windowNS
+		}
+	} else if granted > 0 && (tokenNS != int64(r.Limit.Token()) || windowNS != int64(r.Limit.Window())) { // the limit has changed since the grant
 		asked.Limit = rate.Every(time.Duration(tokenNS)).WithBurst(windowNS / tokenNS)
 	}
 	d := decisionOf(&asked, numbers)

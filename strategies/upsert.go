@@ -5,8 +5,8 @@ import (
 	_ "embed"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/internal/call"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/call"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
 
@@ -63,7 +63,7 @@ func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how c
 	if r.Tokens == 0 {
 		return upsertTable.Peek(ctx, session, r)
 	}
-	for {
+	for tries := 1; ; tries++ {
 		var granted *int64
 		var nowNS int64
 		var after bucket.Bucket
@@ -76,7 +76,11 @@ func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how c
 		case granted == nil:
 			// The row changed between the read and the lock: another request took tokens, or
 			// a token came back. A new statement sees that. The loop ends, because tokens
-			// that come back faster than a statement takes do not count as a change.
+			// that come back faster than a statement takes do not count as a change. (In a transaction that
+			// sees no changes of others, it would not.)
+			if tries == 100 && !session.Autocommits() {
+				return rate.Decision{}, call.ErrKeepsChanging
+			}
 		case *granted == 0 && after.Ahead(nowNS):
 			if _, err := session.Pipeline(ctx, how.Statements(upsertTable.Step(r))...); err != nil {
 				return rate.Decision{}, err

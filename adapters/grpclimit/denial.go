@@ -46,6 +46,9 @@ func (d *Denial) Status() *status.Status {
 
 func (d *Denial) violation(of *pglimit.Decision) *errdetails.QuotaFailure_Violation {
 	v := &errdetails.QuotaFailure_Violation{Description: "the limit is " + of.Limit.String(), QuotaId: of.Limiter, QuotaValue: of.Limit.Burst}
+	if of.Source == pglimit.FromRule { // a row of pglimit.limits, which has no limit
+		v.Description, v.QuotaValue = "all calls are denied", 0
+	}
 	if of.Blocked {
 		v.Description += "; after too many denials, all calls are denied for some time"
 	}

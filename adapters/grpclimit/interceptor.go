@@ -196,7 +196,7 @@ func (i *Interceptor) fail(ctx context.Context, call Call, err error) error {
 	if gone := ctx.Err(); gone != nil { // nobody waits for the answer
 		return status.FromContextError(gone).Err()
 	}
-	if s.Code() == codes.Internal || s.Code() == codes.Unavailable {
+	if (s.Code() == codes.Internal || s.Code() == codes.Unavailable) && !errors.Is(err, ErrBusy) {
 		i.failures.Add(ctx, i.config.Logger, "grpclimit: call not decided", err, "method", call.Method)
 	}
 	if i.config.Failed != nil {

@@ -59,6 +59,33 @@ func TestDeniedCall(t *testing.T) {
 	wantCode(t, client, codes.OK)
 }
 
+// A rule that denies has no limit to tell of. One that is only observed denies nothing, and what a rule allowed is not given back.
+func TestRulesOfTheTable(t *testing.T) {
+	t.Parallel()
+	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{Name: "api", Limit: pglimit.PerMinute(3), Limits: pglimit.FixedLimits(
+		pglimit.LimitRule{Limiter: "api", Key: "bot", Action: pglimit.Deny}, pglimit.LimitRule{Limiter: "api", Key: "us", Action: pglimit.Allow},
+		pglimit.LimitRule{Limiter: "api", Action: pglimit.Observe, Limit: pglimit.PerMinute(1)},
+	)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, allowed := range map[string]int{"bot": 0, "us": 5, "k": 3} {
+		client := serve(t, limiter, grpclimit.Config{Key: grpclimit.Constant(key)}, new(service))
+		granted, last := 0, (*status.Status)(nil)
+		for range 5 {
+			if last, _ = call(t.Context(), client); last.Code() == codes.OK {
+				granted++
+			}
+		}
+		if granted != allowed {
+			t.Errorf("%s: %d granted, want %d", key, granted, allowed)
+		}
+		if _, quota := details(t, last); key == "bot" && (quota.GetViolations()[0].GetDescription() != "all calls are denied" || quota.GetViolations()[0].GetQuotaValue() != 0) {
+			t.Errorf("QuotaFailure is %v", quota)
+		}
+	}
+}
+
 func TestQuotaSubject(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

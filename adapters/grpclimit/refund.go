@@ -34,9 +34,9 @@ func (i *Interceptor) pass(ctx context.Context, call Call, taken []pglimit.Decis
 	return err
 }
 
-// giveBack also if the client has gone: that is when calls fail.
+// giveBack also if the client has gone, as Limiter.Refund does: that is when calls fail.
 func (i *Interceptor) giveBack(ctx context.Context, call Call, taken []pglimit.Decision) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
+	ctx, cancel := context.WithTimeout(ctx, refundTimeout)
 	defer cancel()
 	for _, d := range taken {
 		if err := i.limiter.Refund(ctx, d, d.Granted); err != nil {

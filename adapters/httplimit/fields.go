@@ -60,17 +60,25 @@ func (a *answer) addDraft11(h http.Header) {
 	a.begin()
 	a.appendLines(h[policyField])
 	for i := range a.decisions {
-		a.appendPolicy(i)
+		if isLimit(&a.decisions[i]) {
+			a.appendPolicy(i)
+		}
 	}
 	a.add(policyField)
 	a.begin()
 	a.appendLines(h[rateField])
 	for i := range a.decisions {
-		if a.knows(&a.decisions[i]) {
+		if isLimit(&a.decisions[i]) && a.knows(&a.decisions[i]) {
 			a.appendRate(i)
 		}
 	}
 	a.add(rateField)
+}
+
+// isLimit says that the client has such a limit: not where a rule of the table pglimit.limits allows or denies everything, or
+// Config.Adjust leaves nothing of it.
+func isLimit(d *pglimit.Decision) bool {
+	return d.Source != pglimit.FromRule && d.Source != pglimit.FromAdjust
 }
 
 // knows says whether the decision tells how many tokens are left. If a group is denied from
@@ -96,19 +104,28 @@ func (a *answer) separate() {
 	}
 }
 
-// appendPolicy appends the limit: q is the burst, and w the time in which it comes back.
+// appendPolicy appends the limit: q is the burst, and w the time in which it comes back, or the longest that a window of
+// its calendar can be.
 func (a *answer) appendPolicy(i int) {
 	limit := a.decisions[i].Limit
+	window := limit.Window()
+	if limit.Calendar != "" {
+		window = limit.Period
+	}
 	a.appendName(i)
 	a.appendParameter(";q=", limit.Burst)
-	a.appendParameter(";w=", wholeSeconds(limit.Window()))
+	a.appendParameter(";w=", wholeSeconds(window))
 }
 
 // appendRate appends what is left: r tokens within the next t seconds. Of a bucket that has denied, t
-// or is empty, t is when to come back. Else it is the time in which r tokens come back.
+// or is empty, t is when to come back. Else it is the time in which r tokens come back, or until the window of the
+// calendar ends.
 func (a *answer) appendRate(i int) {
 	d := &a.decisions[i]
 	left, within := d.Remaining, d.Limit.WithBurst(d.Remaining).Window()
+	if d.Limit.Calendar != "" {
+		within = d.ResetAfter
+	}
 	if d.Blocked {
 		left = 0
 	}
@@ -128,6 +145,9 @@ func (a *answer) appendParameter(name string, n int64) {
 // addLegacy tells of the tightest limit: which denied, or has the fewest tokens left.
 func (a *answer) addLegacy(h http.Header) {
 	d := a.tightest()
+	if d == nil {
+		return
+	}
 	if outside := h[remainingField]; a.allowed && len(outside) > 0 {
 		left, err := strconv.ParseInt(outside[0], 10, 64)
 		if err == nil && left <= d.Remaining {
@@ -144,12 +164,13 @@ func (a *answer) addLegacy(h http.Header) {
 	a.addInt(resetField, reset.Unix())
 }
 
-func (a *answer) tightest() *pglimit.Decision {
-	tightest := &a.decisions[0]
+// tightest limit; nil: there is none.
+func (a *answer) tightest() (tightest *pglimit.Decision) {
 	for i := range a.decisions {
 		d := &a.decisions[i]
 		switch {
-		case a.allowed && d.Remaining < tightest.Remaining,
+		case !isLimit(d):
+		case tightest == nil, a.allowed && d.Remaining < tightest.Remaining,
 			!a.allowed && !d.Allowed && d.RetryAfter > tightest.RetryAfter:
 			tightest = d
 		}
@@ -161,6 +182,9 @@ func (a *answer) tightest() *pglimit.Decision {
 func (a *answer) begin() { a.begun = len(a.text) }
 
 func (a *answer) add(name string) {
+	if a.begun == len(a.text) { // an empty list
+		return
+	}
 	a.fields = append(a.fields, field{name: name, from: a.begun, to: len(a.text)})
 }
 

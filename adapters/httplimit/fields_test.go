@@ -52,6 +52,34 @@ func TestFieldsOfADecision(t *testing.T) {
 	}
 }
 
+// A rule of the table that allows or denies everything is no limit, and one that is only observed is not the client's.
+func TestFieldsUnderRules(t *testing.T) {
+	t.Parallel()
+	for _, style := range []httplimit.Headers{httplimit.Draft11, httplimit.Legacy} {
+		limiter := newLimiter(t, pglimittest.Memory(), pglimit.Config{Limit: pglimit.PerMinute(3), Limits: pglimit.FixedLimits(
+			pglimit.LimitRule{Limiter: "api", Prefix: "bot", Action: pglimit.Deny}, pglimit.LimitRule{Limiter: "api", Key: "us", Action: pglimit.Allow},
+			pglimit.LimitRule{Limiter: "api", Action: pglimit.Observe, Limit: pglimit.PerMinute(1)},
+		)})
+		url := served(t, httplimit.New(limiter, httplimit.Config{
+			Headers: style, Key: func(r *http.Request) (string, error) { return r.Header.Get("Key"), nil },
+		})(fine))
+		none := []string{"RateLimit-Policy", "", "RateLimit", "", "X-RateLimit-Limit", "", "X-RateLimit-Remaining", "", "X-RateLimit-Reset", ""}
+		for range 4 {
+			get(t, url, "Key", "us").expect(t, http.StatusOK, none...)
+			get(t, url, "Key", "bot:1").expect(t, http.StatusTooManyRequests, append(none, "Retry-After", "3600")...)
+		}
+		for i := range 3 { // one would be denied
+			answer := get(t, url, "Key", "k")
+			if style == httplimit.Legacy {
+				answer.expect(t, http.StatusOK, "X-RateLimit-Limit", "3", "X-RateLimit-Remaining", strconv.Itoa(2-i))
+			} else {
+				answer.expect(t, http.StatusOK, "RateLimit-Policy", `"api";q=3;w=60`)
+			}
+		}
+		get(t, url, "Key", "k").expect(t, http.StatusTooManyRequests)
+	}
+}
+
 // Each middleware adds to the lists. Its limit has a name of its own, also where the limiter is the
 // same.
 func TestNestedLimitsAddUp(t *testing.T) {

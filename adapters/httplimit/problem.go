@@ -162,6 +162,9 @@ func WriteFailed(w http.ResponseWriter, _ *http.Request, err error) {
 	case http.StatusServiceUnavailable:
 		p.Type, p.Title = reducedCapacity, "Request cannot be satisfied due to temporary server capacity constraints"
 		p.Detail = "It is not known at present whether the request is within its limits."
+		if errors.Is(err, ErrBusy) {
+			p.Detail = "As many requests as can be served at once are being served."
+		}
 	case http.StatusInternalServerError:
 		p.Detail = "The limits of requests are not set up properly. The server's log says more."
 	default:

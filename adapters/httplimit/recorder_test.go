@@ -34,17 +34,19 @@ func TestTheStatusThatTheClientGets(t *testing.T) {
 	broken := iotest.ErrReader(errors.New("a test's"))
 	for name, c := range map[string]struct {
 		able bool                            // to flush
-		try  func(http.ResponseWriter) int64 // the length of the body
+		try  func(http.ResponseWriter) int64 // says the length of the body
 		want int
+		long int64
 	}{
-		"a flush":                        {true, flush, 200},
-		"a flush that is not supported":  {false, flush, 502},
-		"a reader":                       {true, copied(strings.NewReader("x")), 200},
-		"a long one":                     {true, copied(strings.NewReader(strings.Repeat("x", 1<<16))), 200},
-		"an empty one":                   {true, copied(), 502},
-		"one that fails":                 {true, copied(broken), 502},
-		"one that fails later":           {true, copied(strings.NewReader("x"), broken), 200},
-		"one that fails after the start": {true, copied(strings.NewReader(strings.Repeat("x", 1<<16)), broken), 200},
+		"a flush":                        {true, flush, 200, 0},
+		"a flush that is not supported":  {false, flush, 502, 0},
+		"a reader":                       {true, copied(strings.NewReader("x")), 200, 1},
+		"a long one":                     {true, copied(strings.NewReader(strings.Repeat("x", 1<<16))), 200, 1 << 16},
+		"as long as the beginning":       {true, copied(strings.NewReader(strings.Repeat("x", 512))), 200, 512},
+		"an empty one":                   {true, copied(), 502, 0},
+		"one that fails":                 {true, copied(broken), 502, 0},
+		"one that fails later":           {true, copied(strings.NewReader("x"), broken), 200, 1},
+		"one that fails after the start": {true, copied(strings.NewReader(strings.Repeat("x", 1<<16)), broken), 200, 1 << 16},
 	} {
 		var recorded int
 		var length int64
@@ -64,8 +66,8 @@ func TestTheStatusThatTheClientGets(t *testing.T) {
 		server.Start()
 		answer := get(t, server.URL)
 		server.Close()
-		if answer.StatusCode != c.want || recorded != c.want || int64(len(answer.body)) != length {
-			t.Errorf("%s: %d and %d bytes were recorded, and the client got %d and %d bytes, want %d", name, recorded, length, answer.StatusCode, len(answer.body), c.want)
+		if answer.StatusCode != c.want || recorded != c.want || int64(len(answer.body)) != c.long || length != c.long {
+			t.Errorf("%s: %d and %d bytes were recorded, and the client got %d and %d bytes, want %d and %d", name, recorded, length, answer.StatusCode, len(answer.body), c.want, c.long)
 		}
 	}
 }

@@ -61,9 +61,9 @@ func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Hand
 	returned = true
 }
 
-// giveBack also if the client has gone: that is when requests fail.
+// giveBack also if the client has gone, as Limiter.Refund does: that is when requests fail.
 func (m *middleware) giveBack(r *http.Request, taken []pglimit.Decision) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), refundTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), refundTimeout)
 	defer cancel()
 	for _, d := range taken {
 		if err := m.limiter.Refund(ctx, d, d.Granted); err != nil {

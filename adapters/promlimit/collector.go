@@ -31,7 +31,7 @@ type exported struct {
 // New makes a collector of the limiters' metrics:
 //
 //   - each number of [pglimit.Stats.All], as the counter pglimit_NAME_total or the gauge
-//     pglimit_NAME, with the labels limiter, strategy and its own, if it has one: source or cause;
+//     pglimit_NAME, with the labels limiter, strategy and its own, if it has one: source, cause or action;
 //   - the gauges pglimit_limit_tokens_per_second and pglimit_limit_burst_tokens: the limit of each
 //     key;
 //   - the gauges pglimit_timeout_seconds, +Inf if there is none, and pglimit_max_waiting: its

@@ -6,9 +6,10 @@
 //	prometheus.MustRegister(promlimit.New(limiter), trips)
 //
 // [New] exports the numbers of [pglimit.Stats], read when Prometheus scrapes: a request costs the
-// same with and without it. Their labels are limiter, strategy, and source or cause; never the
+// same with and without it. Their labels are limiter, strategy, and source, cause or action; never the
 // key, of which there may be millions. [NewRoundTrips] is a histogram of the calls of Postgres,
-// for those who want one, and [NewDatabase] exports what the schema costs the database.
+// for those who want one, [NewDatabase] exports what the schema costs the database, and [NewSemaphores]
+// how many permits are held.
 //
 // deploy/grafana has a dashboard of them, and deploy/prometheus alert rules.
 //

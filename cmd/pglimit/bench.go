@@ -26,7 +26,7 @@ func newBenchCommand(a *app) *cobra.Command {
 		Annotations: map[string]string{"runs": "by itself"}, // see usageTemplate
 		Long:        benchLong,
 		Example: lines(
-			"# which strategy? five loads, all four strategies, in about a minute",
+			"# which strategy? five loads, all four of a token bucket, in about a minute",
 			"pglimit bench",
 			"",
 			"# the same with pictures; the loads that there are",

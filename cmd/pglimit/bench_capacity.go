@@ -43,7 +43,7 @@ func newBenchCapacityCommand(a *app) *cobra.Command {
 		Short: "Find the highest rate at which latency stays under a bound",
 		Long:  benchCapacityLong,
 		Example: lines(
-			"# all four strategies, many keys, p99 under 10 ms; about two minutes",
+			"# all four of a token bucket, many keys, p99 under 10 ms; about two minutes",
 			"pglimit bench capacity --report capacity.html",
 			"",
 			"# one strategy, a server that is 1 ms further away, p99 under 5 ms",

@@ -63,7 +63,7 @@ func (b *benchFlags) addTo(cmd *cobra.Command) {
 	names := strategyNames()
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringSliceVar(&b.strategies, "strategies", names, "`NAMES` of the strategies to run")
+	flags.StringSliceVar(&b.strategies, "strategies", bucketNames(), "`NAMES` of the strategies to run")
 	flags.BoolVar(&b.published, "published", false, "also run the write-up's three statements as published, for comparison")
 	flags.StringVar(&b.report, "report", "", "write an HTML report with pictures to this `FILE`; it needs no network to be read")
 	flags.BoolVar(&b.yes, "yes", false, "load a database that is named and not on this machine, without asking")
@@ -326,6 +326,17 @@ func publishedNames() []string {
 	var names []string
 	for _, s := range published.Strategies("") {
 		names = append(names, s.Name())
+	}
+	return names
+}
+
+// bucketNames are the strategies that grant as a token bucket does, and so can be compared with one another.
+func bucketNames() []string {
+	var names []string
+	for _, s := range strategies.All() {
+		if s.Rule() == (strategies.TokenBucket{}).Rule() {
+			names = append(names, s.Name())
+		}
 	}
 	return names
 }

@@ -149,7 +149,7 @@ func TestBenchRunsPublishedStatementsByName(t *testing.T) {
 	if len(got.Strategies) != 1 || !slices.Equal(got.Published, []string{"published_exclusion"}) {
 		t.Errorf("%v %v", got.Strategies, got.Published)
 	}
-	if got := configured(t, "--published"); len(got.Strategies) != 4 || len(got.Published) != 3 {
+	if got := configured(t, "--published"); len(got.Strategies) != len(bucketNames()) || len(got.Published) != 3 {
 		t.Errorf("%v %v", got.Strategies, got.Published)
 	}
 }
@@ -182,7 +182,7 @@ func TestHelpOfCapacityNamesNoHiddenFlag(t *testing.T) {
 func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"--strategies nosuch":              `there is no "nosuch", only token_bucket, upsert, for_update_nowait, exclusion_range, and of the write-up published_`,
+		"--strategies nosuch":              `there is no "nosuch", only token_bucket, upsert, for_update_nowait, exclusion_range, sliding_window, sliding_log, warm_up, and of the write-up published_`,
 		"--strategies upsert --limit none": "--limit: ",
 		"--limit 0/s":                      "tokens is 0: it must be at least 1",
 		"--burst 0":                        "--burst is 0",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,11 +20,16 @@ import (
 // be parsed, it quotes none of it: what looks like a host may be half a password.
 func explainConnString(source string, err error) error {
 	_, why, _ := cutLast(err.Error(), "`: ")
+	if port := os.Getenv("PGPORT"); why == "invalid port" && strings.HasPrefix(source, "PG") {
+		return fmt.Errorf("PGPORT is %q: it must be a whole number from 1 to 65535", port)
+	}
 	if why == "" || strings.HasPrefix(why, "failed to parse") || why == "invalid port" {
 		return notConnString(source)
 	}
-	return fmt.Errorf("%s: %s", source, why)
+	return fmt.Errorf("%s: %s", source, notNumber.ReplaceAllString(why, "($1 is not a whole number)"))
 }
+
+var notNumber = regexp.MustCompile(`\(strconv\.\w+: parsing ("[^"]*"): [^)]*\)`)
 
 func notConnString(source string) error {
 	return fmt.Errorf("%s is not a connection string: write it like postgres://user:password@host:5432/database, "+

@@ -135,6 +135,21 @@ func TestHostOfTheEnvironmentIsRefusedByItsName(t *testing.T) {
 	}
 }
 
+func TestNumbersOfTheConnectionAreNamed(t *testing.T) {
+	withoutDatabase(t)
+	wrong := func(url, want string) {
+		t.Helper()
+		if _, err := (&app{databaseURL: url}).poolConfig(); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	wrong("postgres://h/x?pool_max_conns=many", `--database-url: cannot parse pool_max_conns ("many" is not a whole number)`)
+	wrong("postgres://h/x?connect_timeout=5s", `--database-url: invalid connect_timeout ("5s" is not a whole number)`)
+	t.Setenv("PGHOST", "h")
+	t.Setenv("PGPORT", "http")
+	wrong("", `PGPORT is "http": it must be a whole number from 1 to 65535`)
+}
+
 func TestConnectionStringErrorsKeepThePassword(t *testing.T) {
 	withoutDatabase(t)
 	const secret = "opensesame"

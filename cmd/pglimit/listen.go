@@ -9,12 +9,29 @@ import (
 
 // listen on the address that the flag names.
 func listen(ctx context.Context, flag, address string) (net.Listener, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if wrong := (*net.AddrError)(nil); errors.As(err, &wrong) {
-		return nil, fmt.Errorf("%s is %q: %s: write it like 127.0.0.1:8080, or :8080 for everybody who reaches this machine", flag, address, wrong.Err)
+	if err := checkAddress(ctx, address); err != nil {
+		return nil, fmt.Errorf("%s is %q: %w: write it like 127.0.0.1:8080, or :8080 for everybody who reaches this machine", flag, address, err)
 	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", flag, address, err)
 	}
 	return listener, nil
+}
+
+// checkAddress for a host and a port. Listen would take one without a port, and listen where nobody looks for it.
+func checkAddress(ctx context.Context, address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil && port == "" {
+		err = errors.New("missing port in address")
+	}
+	if wrong := (*net.AddrError)(nil); errors.As(err, &wrong) {
+		err = errors.New(wrong.Err)
+	}
+	if err == nil {
+		if _, err = net.DefaultResolver.LookupPort(ctx, "tcp", port); err != nil {
+			err = errors.New("invalid port")
+		}
+	}
+	return err
 }

@@ -100,7 +100,7 @@ func TestShellCompletesNames(t *testing.T) {
 		want string
 		line []string
 	}{
-		{"token_bucket\nupsert\nfor_update_nowait\nexclusion_range\n:4\n", []string{"allow", "--strategy", ""}},
+		{"token_bucket\nupsert\nfor_update_nowait\nexclusion_range\nsliding_window\nsliding_log\nwarm_up\n:4\n", []string{"allow", "--strategy", ""}},
 		{"relaxed\ndurable\n:4\n", []string{"allow", "--durability", ""}},
 		{"text\njson\n:4\n", []string{"version", "--output", ""}},
 		{"status\tList the migrations, and which the database has\n:4\n", []string{"migrate", "st"}},

@@ -13,6 +13,8 @@ const migrateGrantsLong = `Print the grants that a role needs, as SQL.
   decide            take, peek, give back, reset and lease: what a service needs
   decide-and-sweep  also run the cleanup
   read              read the views pglimit.buckets and pglimit.ranges, and peek
+  limits            change the limits in the table pglimit.limits ("pglimit
+                    limits"), but not their history, and read as above
 
 None includes the record of what is migrated, so a service that has only these
 rights cannot migrate: run "pglimit migrate up" as the owner of the schema.

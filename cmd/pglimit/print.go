@@ -69,7 +69,7 @@ func oneLine(err error) string {
 	text := ""
 	for line := range strings.Lines(err.Error()) {
 		line = strings.Join(strings.Fields(line), " ")
-		for _, name := range []string{"pglimit: ", "migrations: ", "cleanup: ", "strategies: "} {
+		for _, name := range []string{"pglimit: ", "migrations: ", "cleanup: ", "strategies: ", "limits: "} {
 			line = strings.TrimPrefix(line, name)
 		}
 		switch {

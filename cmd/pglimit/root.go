@@ -70,8 +70,8 @@ func newRootCommand(a *app) *cobra.Command {
 			root.AddCommand(command)
 		}
 	}
-	add(groupDecide, newAllowCommand(a), newPeekCommand(a), newResetCommand(a))
-	add(groupOperate, newMigrateCommand(a), newCleanupCommand(a), newStorageCommand(a), newServeCommand(a), newBenchCommand(a))
+	add(groupDecide, newAllowCommand(a), newPeekCommand(a), newResetCommand(a), newRunCommand(a), newHoldersCommand(a))
+	add(groupOperate, newMigrateCommand(a), newLimitsCommand(a), newCleanupCommand(a), newStorageCommand(a), newServeCommand(a), newBenchCommand(a))
 	add(groupMore, newVersionCommand(a))
 	addCobrasOwn(root)
 	return root

@@ -18,6 +18,7 @@ import (
 	"github.com/pglimit/ratelimit/adapters/promlimit"
 	"github.com/pglimit/ratelimit/cleanup"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/serve"
+	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -37,7 +38,9 @@ An answer is 200 with "allowed" true or false. If no decision is known, it is
 503 for now, or 500 until somebody repairs the cause, such as a missing
 migration. docs/serve.md has all requests and answers.
 
-The limiters are named in a YAML file (--config), or by --limit:
+The limits are those of the table pglimit.limits, which "pglimit limits" changes
+while it runs. Limiters that are named in a YAML file (--config), or by --limit,
+have their limit from there for keys for which the table has none, and settings:
 
   limiters:
     api:   {limit: 10/s burst 20}
@@ -75,11 +78,12 @@ type serveFlags struct {
 func newServeCommand(a *app) *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
-		Use:   "serve --config FILE | --limit NAME=TOKENS/PERIOD",
+		Use:   "serve [--config FILE] [--limit NAME=TOKENS/PERIOD]",
 		Short: "Answer over HTTP, for programs in any language",
 		Long:  serveLong,
 		Example: lines(
-			"pglimit serve --limit \"api=10/s burst 20\"",
+			"pglimit limits set api --limit \"10/s burst 20\" --note default",
+			"pglimit serve",
 			"curl --json '{\"limiter\":\"api\",\"key\":\"user:42\"}' http://127.0.0.1:8080/v1/allow",
 			"",
 			"# in a container, for others",
@@ -104,7 +108,7 @@ func newServeCommand(a *app) *cobra.Command {
 }
 
 func (a *app) serve(cmd *cobra.Command, f *serveFlags) error {
-	limits, err := f.readLimits(cmd)
+	limits, err := f.readLimits()
 	if err != nil {
 		return err
 	}
@@ -136,13 +140,15 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) error {
 // serveOn answers until ctx ends. Then nothing uses the pool any more.
 func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Limit, tokens []string, f *serveFlags) (err error) {
 	log := a.logger(0)
-	server, err := serve.New(serve.Config{Limits: limits, Pool: pool, Database: promlimit.NewDatabase(pool, log), Tokens: tokens, Logger: log})
-	if err != nil {
-		return err
-	}
 	listener, err := listen(ctx, "--listen", f.listen)
 	if err != nil {
 		return err
+	}
+	server, err := serve.New(serve.Config{
+		Limits: limits, Rules: pglimit.LimitsFrom(pool, pglimit.LimitsConfig{Logger: log}), Pool: pool, Database: promlimit.NewDatabase(pool, log), Tokens: tokens, Logger: log,
+	})
+	if err != nil {
+		return errors.Join(err, listener.Close())
 	}
 	if address, ok := listener.Addr().(*net.TCPAddr); ok && !address.IP.IsLoopback() && len(tokens) == 0 {
 		log.Warn("pglimit serve: everybody who reaches this address may take, and reset keys: use --token-file, or let a firewall see to it", "listen", address.String())
@@ -169,7 +175,7 @@ func (f *serveFlags) reloadAtHUP(server *serve.Server, log *slog.Logger) (stop f
 	signal.Notify(hups, syscall.SIGHUP)
 	go func() {
 		for range hups {
-			limits, err := f.readLimits(nil)
+			limits, err := f.readLimits()
 			var tokens []string
 			if err == nil {
 				tokens, err = f.readTokens()
@@ -190,10 +196,7 @@ func (f *serveFlags) reloadAtHUP(server *serve.Server, log *slog.Logger) (stop f
 	}
 }
 
-func (f *serveFlags) readLimits(cmd *cobra.Command) (limits []serve.Limit, err error) {
-	if f.config == "" && len(f.limits) == 0 {
-		return nil, usagef(cmd, "serve needs limiters: --config FILE, or --limit \"api=10/s burst 20\"")
-	}
+func (f *serveFlags) readLimits() (limits []serve.Limit, err error) {
 	if f.config != "" {
 		if limits, err = serve.ReadFile(f.config); err != nil {
 			return nil, fmt.Errorf("--config: %w", err)

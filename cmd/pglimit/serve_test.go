@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,19 @@ func TestServeHelpHasAllOutcomes(t *testing.T) {
 	for _, want := range []string{"503 for now, or 500 until", "who still waits after --grace gets 503", "or 2 if some got no answer"} {
 		if !strings.Contains(help, want) {
 			t.Errorf("it does not say %q:\n%s", want, help)
+		}
+	}
+}
+
+func TestAddressesWithoutAPortAreRefused(t *testing.T) {
+	t.Parallel()
+	for address, why := range map[string]string{
+		"": "missing port", "8080": "missing port", "127.0.0.1:": "missing port", ":99999": "invalid port", ":-1": "invalid port", ":none": "invalid port",
+		"http://127.0.0.1:80": "too many colons", "::1:80": "too many colons", "[::1": "missing ']'",
+	} {
+		_, err := listen(t.Context(), "--listen", address)
+		if want := fmt.Sprintf("--listen is %q: %s", address, why); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "write it like 127.0.0.1:8080") {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func GORM(ctx context.Context, limiter *pglimit.Limiter, db *gorm.DB, key string
 	})
 }
 
-// SQLX: a *sqlx.DB and a *sqlx.Tx embed what pglimit takes.
+// SQLX: a *sqlx.Tx embeds what pglimit takes, and a *sqlx.DB has it as DB.
 func SQLX(ctx context.Context, limiter *pglimit.Limiter, db *sqlx.DB, key string) error {
 	tx, err := db.BeginTxx(ctx, nil)
 	if err != nil {

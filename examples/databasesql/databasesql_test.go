@@ -85,9 +85,7 @@ func TestLibrariesOnDatabaseSQL(t *testing.T) {
 		if _, err := cleaner.RunOnce(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-	for _, db := range []pglimit.SQLDB{onSQLX, onBun.DB, onEnt.DB()} {
-		_, err := pglimit.NewSQL(db, strategies.TokenBucket{}, pglimit.Config{Name: "orders", Limit: pglimit.PerHour(1)})
+		_, err = pglimit.NewSQL(db, strategies.TokenBucket{}, pglimit.Config{Name: "orders", Limit: pglimit.PerHour(1)})
 		must(t, err)
 	}
 }

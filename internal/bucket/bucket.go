@@ -22,8 +22,47 @@ type Bucket struct {
 	TokenNS int64 // the price of a token under the limit of the last write
 	AtNS    int64 // when the last write was
 
-	// The part of the window that leases set aside until UntilNS. Only token_bucket has leases.
+	// The part of the window that leases set aside until UntilNS. Only token_bucket has leases. Without
+	// a lease, UntilNS is zero, or the end of a calendar window, in which FullNS - UntilNS tokens were taken.
 	LeasedNS, UntilNS int64
+}
+
+// InCalendar says that the row is of a calendar window.
+func (b Bucket) InCalendar() bool { return b.LeasedNS == 0 && b.UntilNS > 0 }
+
+// Seen is the row as it means to a caller whose calendar window ends at endsNS; zero, if the limit has
+// none. It is the same as what token_bucket_read.sql does with a row of the other kind.
+func (b Bucket) Seen(nowNS, tokenNS, endsNS int64) Bucket {
+	switch {
+	case !b.InCalendar() && endsNS == 0:
+		return b
+	case b == Bucket{}:
+		return Bucket{FullNS: endsNS, TokenNS: tokenNS, AtNS: nowNS, UntilNS: endsNS}
+	}
+	if b.InCalendar() && endsNS > 0 && b.AtNS > nowNS+int64(24*time.Hour) {
+		b.FullNS, b.UntilNS = b.FullNS-b.UntilNS+endsNS, endsNS
+	}
+	b = b.Stepped(nowNS)
+	nowNS = max(nowNS, b.AtNS)
+	var used *big.Int
+	switch {
+	case !b.InCalendar():
+		owedNS, leasedNS := b.owes(nowNS, b.TokenNS)
+		used = big.NewInt(ratio(big.NewInt(owedNS), b.TokenNS))
+		used.Add(used, big.NewInt(ratio(big.NewInt(leasedNS), b.TokenNS)))
+	case b.UntilNS > nowNS:
+		used = big.NewInt(b.FullNS - b.UntilNS)
+		if endsNS > 0 {
+			endsNS = max(endsNS, b.UntilNS)
+		}
+	default:
+		used = new(big.Int)
+	}
+	if endsNS > 0 {
+		return Bucket{FullNS: ratio(used.Add(used, big.NewInt(endsNS)), 1), TokenNS: tokenNS, AtNS: nowNS, UntilNS: endsNS}
+	}
+	fullNS := ratio(used.Add(used.Mul(used, big.NewInt(tokenNS)), big.NewInt(b.AtNS)), 1)
+	return Bucket{FullNS: max(nowNS, fullNS), TokenNS: tokenNS, AtNS: nowNS}
 }
 
 // StepNS is the same as in step_ns.sql: a row that is further ahead of the clock was written
@@ -58,8 +97,10 @@ func (b Bucket) Dated(nowNS int64) int64 {
 // Stepped returns the row; if the clock has stepped back since it was written, corrected so
 // that the bucket owes now what it owed when it was written.
 func (b Bucket) Stepped(nowNS int64) Bucket {
-	if by := b.AtNS - nowNS; by > StepNS {
-		b.FullNS, b.AtNS, b.UntilNS = max(1, b.FullNS-by), nowNS, b.UntilNS-by
+	if by := b.AtNS - nowNS; by > StepNS && b.InCalendar() { // its end does not move with the clock
+		b.AtNS = nowNS
+	} else if by > StepNS {
+		b.FullNS, b.AtNS, b.UntilNS = max(1, b.FullNS-by), nowNS, max(0, b.UntilNS-by)
 	}
 	return b
 }
@@ -68,6 +109,9 @@ func (b Bucket) Stepped(nowNS int64) Bucket {
 // are as of nowNS, converted to the price tokenNS of a token. The first is negative if it was full earlier,
 // and at most the largest integer, which is more than any window.
 func (b Bucket) owes(nowNS, tokenNS int64) (owedNS, leasedNS int64) {
+	if b.InCalendar() {
+		b = b.Seen(nowNS, tokenNS, 0)
+	}
 	b = b.Stepped(nowNS)
 	if b.LeasedNS > 0 && b.UntilNS <= nowNS { // an expired lease counts as spent when it expired
 		b.FullNS = b.FullBy()
@@ -121,6 +165,12 @@ func (b Bucket) tokens(nowNS int64, limit rate.Limit) int64 {
 // counts as a little more than it, so that no sum overflows.
 func (b Bucket) free(nowNS int64, limit rate.Limit) (freeNS, roomNS int64) {
 	windowNS := int64(limit.Window())
+	if limit.Calendar != "" {
+		if b = b.Stepped(nowNS); b.UntilNS > nowNS {
+			return windowNS - (b.FullNS - b.UntilNS), windowNS
+		}
+		return windowNS, windowNS
+	}
 	owedNS, leasedNS := b.owes(nowNS, int64(limit.Token()))
 	roomNS = windowNS - min(windowNS+1, leasedNS)
 	return roomNS - max(0, owedNS), roomNS
@@ -147,10 +197,14 @@ func (b Bucket) asOf(nowNS, tokenNS int64) Bucket {
 	return seen
 }
 
-// Take returns the bucket after tokens were taken at nowNS. The bucket must have that many.
+// Take returns the bucket after tokens were taken at nowNS. The bucket must have that many, and be as Seen.
 func (b Bucket) Take(nowNS, tokens int64, limit rate.Limit) Bucket {
-	b = b.asOf(nowNS, int64(limit.Token()))
-	b.FullNS = max(b.FullNS, nowNS) + tokens*b.TokenNS
+	if limit.Calendar == "" {
+		b = b.asOf(nowNS, int64(limit.Token()))
+		b.FullNS = max(b.FullNS, nowNS)
+	}
+	b.AtNS = max(b.AtNS, nowNS)
+	b.FullNS += tokens * b.TokenNS
 	return b
 }
 
@@ -174,7 +228,13 @@ func (b Bucket) wait(nowNS, tokens int64, limit rate.Limit) time.Duration {
 // nobody takes any. For nothing, that is until the bucket no longer owes more than the window.
 func (b Bucket) untilFree(nowNS, partNS int64, limit rate.Limit) int64 {
 	b = b.Stepped(nowNS)
-	if (b.TokenNS == int64(limit.Token()) || b.TokenNS == 0) && b.LeasedNS == 0 {
+	if limit.Calendar != "" {
+		if freeNS, _ := b.free(nowNS, limit); freeNS < partNS {
+			return b.UntilNS - nowNS
+		}
+		return 0
+	}
+	if (b.TokenNS == int64(limit.Token()) || b.TokenNS == 0) && b.LeasedNS == 0 && !b.InCalendar() {
 		return max(0, b.FullNS-nowNS-(int64(limit.Window())-partNS))
 	}
 	// After another limit or with a lease there is no formula, but more gets free with time, so a

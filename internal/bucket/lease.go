@@ -33,7 +33,9 @@ func (b Bucket) settle(nowNS int64, r *rate.LeaseRequest) Bucket {
 	if n == 0 || b.UntilNS <= nowNS || b.UntilNS != r.Settle.Until.UnixNano() || n > b.LeasedNS/b.TokenNS {
 		return b
 	}
-	b.LeasedNS -= n * b.TokenNS
+	if b.LeasedNS -= n * b.TokenNS; b.LeasedNS == 0 {
+		b.UntilNS = 0
+	}
 	owedFromNS, spentNS := max(b.FullNS, nowNS), r.Spent*b.TokenNS
 	b.FullNS = owedFromNS + min(spentNS, math.MaxInt64-owedFromNS)
 	b.AtNS = max(b.AtNS, nowNS)

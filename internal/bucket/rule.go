@@ -8,7 +8,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Rule is that of a token bucket: a token comes back in each Limit.Token, until there is a burst.
+// Rule is that of a token bucket: a token comes back in each Limit.Token, until there is a burst. Those of a calendar
+// window come back at its end.
 type Rule struct{}
 
 var _ rate.Rule = Rule{}
@@ -16,6 +17,9 @@ var _ rate.Rule = Rule{}
 // Later returns the decision as it reads for n tokens, after that time, with more tokens.
 func (Rule) Later(d rate.Decision, unit, n int64, passed time.Duration, more int64) rate.Decision {
 	unit, n = max(unit, 1), max(n, 1)
+	if d.Limit.Calendar != "" {
+		return laterInWindow(d, n, passed, more)
+	}
 	burst, token := d.Limit.Burst, d.Limit.Token()
 
 	left := d.Remaining
@@ -55,6 +59,23 @@ func (Rule) Later(d rate.Decision, unit, n int64, passed time.Duration, more int
 	return d
 }
 
+// laterInWindow is Later for a limit with a Calendar: all tokens come back after ResetAfter.
+func laterInWindow(d rate.Decision, n int64, passed time.Duration, more int64) rate.Decision {
+	d.ResetAfter = max(0, d.ResetAfter-passed)
+	if d.ResetAfter == 0 {
+		d.Remaining = d.Limit.Burst
+	}
+	d.Remaining = min(d.Remaining+more, d.Limit.Burst)
+	if d.Remaining == d.Limit.Burst {
+		d.ResetAfter = 0
+	}
+	if d.RetryAfter = d.ResetAfter; d.Remaining >= n {
+		d.RetryAfter = 0
+	}
+	d.At = d.At.Add(passed)
+	return d
+}
+
 // Denies says whether n tokens are denied until that time has passed.
 //
 // When they are there follows from ResetAfter, unless tokens are leased or the bucket was taken from
@@ -62,6 +83,12 @@ func (Rule) Later(d rate.Decision, unit, n int64, passed time.Duration, more int
 // then, unless it makes a difference of less than a token. So one token counts as if it came at once.
 func (rule Rule) Denies(d rate.Decision, unit, n int64, passed time.Duration) bool {
 	unit, n = max(unit, 1), max(n, 1)
+	if n == unit {
+		return passed < d.RetryAfter
+	}
+	if d.Limit.Calendar != "" {
+		return n > d.Remaining && passed < d.ResetAfter
+	}
 	token := d.Limit.Token()
 	sure := n > unit && passed < d.RetryAfter || n-d.Remaining > refilled(passed, token)
 	return sure && plain(&d, unit, token) && rule.Later(d, unit, n, passed, 0).RetryAfter > 0

@@ -14,11 +14,6 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// SQLDB is a *sql.DB, or a type that embeds one.
-type SQLDB interface {
-	Conn(ctx context.Context) (*sql.Conn, error)
-}
-
 // SQLTx is a *sql.Tx, or a type that embeds one. Only the caller calls Commit and Rollback: they
 // are listed here because they tell a transaction from a pool or a connection.
 type SQLTx interface {
@@ -38,7 +33,7 @@ type sqlSender interface {
 // A call is sent once. (By itself, database/sql repeats a statement after driver.ErrBadConn, which
 // lib/pq also returns when a connection breaks before the answer: the take would be charged
 // twice. A statement on a connection is not repeated.)
-func OnSQLDB(db SQLDB) rate.Session { return &pooled{connections: sqlPool{db}} }
+func OnSQLDB(db *sql.DB) rate.Session { return &pooled{connections: sqlPool{db}} }
 
 // OnSQLConn is a session on the connection, which nobody else may use at the same time, and which
 // is in no transaction: database/sql cannot say whether it is. In a transaction, use [InSQLTx].
@@ -52,7 +47,7 @@ func Raw(on rate.Session, f func(driver any) error) error {
 	return on.(*sqlSession).sender.(*sql.Conn).Raw(f) //nolint:forcetypeassert // see use
 }
 
-type sqlPool struct{ SQLDB }
+type sqlPool struct{ db *sql.DB }
 
 func (p sqlPool) use(ctx context.Context, f func(rate.Session) error) error {
 	var conn *sql.Conn
@@ -104,8 +99,8 @@ func IsBroken(err error) bool {
 func (p sqlPool) forget(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, soon) // others may take what was idle
 	defer cancel()
-	for range p.stats().Idle {
-		conn, err := p.Conn(ctx)
+	for range p.db.Stats().Idle {
+		conn, err := p.db.Conn(ctx)
 		if err != nil {
 			return
 		}
@@ -113,20 +108,13 @@ func (p sqlPool) forget(ctx context.Context) {
 	}
 }
 
-func (p sqlPool) open() int { return p.stats().Idle }
+func (p sqlPool) open() int { return p.db.Stats().Idle }
 
 func (p sqlPool) busy() int {
-	if stats := p.stats(); stats.InUse >= stats.MaxOpenConnections {
+	if stats := p.db.Stats(); stats.InUse >= stats.MaxOpenConnections {
 		return stats.MaxOpenConnections // zero: as many as are asked for
 	}
 	return 0
-}
-
-func (p sqlPool) stats() sql.DBStats {
-	if db, ok := p.SQLDB.(interface{ Stats() sql.DBStats }); ok {
-		return db.Stats()
-	}
-	return sql.DBStats{}
 }
 
 // maxBroken is how many times in a row a caller asks for a connection and gets broken ones.
@@ -136,7 +124,7 @@ const maxBroken = 100
 // database/sql gives up after three of those, although another one would do: nothing was sent yet.
 func (p sqlPool) free(ctx context.Context) (conn *sql.Conn, err error) {
 	for range maxBroken {
-		if conn, err = p.Conn(ctx); !errors.Is(err, driver.ErrBadConn) || ctx.Err() != nil {
+		if conn, err = p.db.Conn(ctx); !errors.Is(err, driver.ErrBadConn) || ctx.Err() != nil {
 			break
 		}
 	}

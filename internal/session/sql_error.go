@@ -31,7 +31,7 @@ func Err(ctx context.Context, err error) error {
 	if !errors.As(err, &pg) && errors.As(err, &theirs) {
 		pg = &pgconn.PgError{
 			Code: theirs.SQLState(), Severity: theirs.Get('S'), SeverityUnlocalized: theirs.Get('S'),
-			Message: theirs.Get('M'), Detail: theirs.Get('D'), Hint: theirs.Get('H'), Routine: theirs.Get('R'),
+			Message: theirs.Get('M'), Detail: theirs.Get('D'), Hint: theirs.Get('H'), ConstraintName: theirs.Get('n'), Routine: theirs.Get('R'),
 		}
 		err = &sqlError{err, pg}
 	}

@@ -1,12 +1,13 @@
 -- Takes n tokens of a bucket, all or nothing, and returns the decision. For programs in any language:
 --
+--     select * from pglimit.allow('api', 'user:42');
 --     select * from pglimit.allow('api', 'user:42', '10/s burst 20');
 --     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20, n => 3);
 --
 -- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy token_bucket.
 -- limiter and key name the bucket: what is limited, and for whom. The limit is a text as ParseLimit reads it in Go,
--- or numbers; without a burst, the burst equals the tokens. A key that a Go Limiter with Config.Block has blocked is
--- denied; this function counts no denials.
+-- or numbers; without a burst, the burst equals the tokens. Without a limit, the table pglimit.limits decides. A key
+-- that a Go Limiter with Config.Block has blocked is denied; this function counts no denials.
 --
 -- A grant waits for any call that holds the row, and locks it until the transaction ends; a rollback undoes it. (A
 -- transaction that takes from several keys must name them in one order, as every other does.) A denial locks and
@@ -15,23 +16,39 @@
 --
 -- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it. retry_after: the
 -- time from "at" until n tokens are there, if nobody takes any, and the key is not blocked. reset_after: until the
--- bucket is full. "at": the database's clock at the decision. Fails with SQLSTATE 22023, and has taken nothing, if an
--- argument is null or nonsense.
+-- bucket is full. "at": the database's clock at the decision. observed: what a rule of the table that is only observed
+-- would have allowed; null: there is none. Fails with SQLSTATE 22023, and has taken nothing, if an argument is null or
+-- nonsense, or there is no limit.
 create or replace function pglimit.allow(
     limiter text, key text, limit_text text default null, n bigint default 1,
     tokens bigint default null, period interval default null, burst bigint default null,
-    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
+    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz, out observed boolean
 )
 language plpgsql set search_path = '' as $$
 declare
-    asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
+    asked record;
     taken bigint[];
+    beside bigint[]; -- prices of a rule that is only observed
+    beside_calendar text;
 begin
-    taken := pglimit.token_bucket_take_or_block(
-        -- With the collation of the columns, whatever the caller's is.
-        pglimit.valid_name('key', key, 1024) collate "C", pglimit.valid_name('limiter', limiter, 128) collate "C", asked.token_ns, asked.window_ns, n,
-        null, null, null, null, null, null);
+    if num_nonnulls(limit_text, tokens, period, burst) = 0 then
+        select r.allowed, r.retry_after, r.retry_after, r.at, r.live, r.beside, r.beside_calendar
+        into allowed, retry_after, reset_after, at, limit_text, beside, beside_calendar
+        from pglimit.rule_of(limiter collate "C", key collate "C", n) r;
+        if allowed is not null then
+            granted := case when allowed then n else 0 end;
+            remaining := case when not allowed then 0 end;
+            return;
+        end if;
+    end if;
+    asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
+    -- With the collation of the columns, whatever the caller's is.
+    taken := pglimit.token_bucket_take(key collate "C", limiter collate "C", asked.token_ns, asked.window_ns, n, n, null, '{}', asked.calendar);
     select d.* into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(taken[1], taken[2], taken[3:7], n, asked.token_ns, asked.window_ns, taken[8]) d;
+    from pglimit.token_bucket_decision(taken, n, asked.token_ns, asked.window_ns, asked.calendar) d;
+    if beside is not null then -- in a bucket of its own. More than its burst is denied
+        observed := n <= beside[2] / beside[1]
+            and (pglimit.token_bucket_take(key collate "C", (limiter || ' (observed)') collate "C", beside[1], beside[2], n, n, null, '{}', beside_calendar))[2] > 0;
+    end if;
 end
 $$;

@@ -4,11 +4,9 @@
 create or replace function pglimit.reset(limiter text, key text) returns void
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off
 set row_security = off as $$ -- an error is better than rows that are not seen
-declare
-    _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
-    _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
 begin
-    delete from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
-    delete from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
+    perform pglimit.request_ns(limiter, key, null, 1, 1, '1 second', null); -- checks the names
+    delete from pglimit.token_bucket b where b.key = reset.key collate "C" and b.limiter = reset.limiter collate "C";
+    delete from pglimit.token_bucket_blocks b where b.key = reset.key collate "C" and b.limiter = reset.limiter collate "C";
 end
 $$;

@@ -36,10 +36,11 @@ begin
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    bucket := case when seen[3] > now_ns + pglimit.step_ns() then pglimit.token_bucket_read(seen, now_ns, seen[2]) else seen end;
+    bucket := case when seen[3] > now_ns + pglimit.step_ns() and (seen[4] > 0 or seen[5] = 0) then pglimit.token_bucket_read(seen, now_ns, seen[2]) else seen end;
     if settle_tokens > 0 and bucket[5] = settle_until_ns and settle_until_ns > now_ns
         and settle_tokens::numeric * bucket[2] <= bucket[4] then
         bucket[4] := bucket[4] - settle_tokens * bucket[2];
+        bucket[5] := case when bucket[4] > 0 then bucket[5] else 0 end;
         bucket[1] := least(9223372036854775807, greatest(bucket[1], now_ns) + settle_spent::numeric * bucket[2]);
         bucket[3] := greatest(bucket[3], now_ns);
     end if;
@@ -52,7 +53,6 @@ begin
         bucket := asked;
         bucket[4] := asked[4] + granted * _token_ns;
     end if;
-    bucket[5] := case when bucket[4] > 0 then bucket[5] else 0 end;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
         update pglimit.token_bucket t
         set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null

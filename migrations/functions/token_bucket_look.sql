@@ -1,9 +1,10 @@
--- Looks at a bucket and at the block of its key. Locks nothing.
+-- Looks at a bucket and at the block of its key. Locks nothing. _token_ns and _calendar: as for token_bucket_take; the row
+-- of a bucket is told to who has a calendar as it means in that window.
 --
--- Returns eight numbers: the clock; for how many nanoseconds the key is blocked (0: it is not); full_ns, token_ns,
--- at_ns, leased_ns and until_ns of the bucket's row (0: null, or there is no row); and at_ns of the block's row. If
--- the clock has stepped back since the block was written, the key is blocked for as long as it was then.
-create or replace function pglimit.token_bucket_look(_key text, _limiter text) returns bigint[]
+-- Returns nine numbers: the seven of a denial of token_bucket_take, for how many nanoseconds the key is blocked (0: it
+-- is not), and at_ns of the block's row. If the clock has stepped back since that was written, the key is blocked for as
+-- long as it was then.
+create or replace function pglimit.token_bucket_look(_key text, _limiter text, _token_ns bigint, _calendar text default null) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off
 set row_security = off as $$ -- an error is better than rows that are not seen
 declare
@@ -17,6 +18,9 @@ begin
     select t.until_ns, t.at_ns into block_until_ns, block_at_ns
     from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    return array[now_ns, coalesce(pglimit.token_bucket_blocked_ns(block_until_ns, block_at_ns, now_ns), 0)] || coalesce(bucket, '{0,0,0,0,0}') || coalesce(block_at_ns, 0);
+    if _calendar is not null and (bucket[4] > 0 or bucket[5] = 0) then
+        bucket := pglimit.token_bucket_read(bucket, now_ns, _token_ns, pglimit.window_end_ns(_calendar, now_ns));
+    end if;
+    return array[now_ns, 0] || coalesce(bucket, '{0,0,0,0,0}') || array[pglimit.token_bucket_blocked_ns(block_until_ns, block_at_ns, now_ns), coalesce(block_at_ns, 0)];
 end
 $$;

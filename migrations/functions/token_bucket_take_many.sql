@@ -1,5 +1,4 @@
--- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row
--- if that is later.
+-- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row if that is later.
 --
 -- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
@@ -8,26 +7,27 @@
 --    for the one request of a bucket. Not with groups.
 -- 3. All else is for token_bucket_decide.
 --
--- What 2 and 3 lock is not in the order of the keys, behind 1: they wait for 1 ms only, because calls that wait for each
--- other would deadlock. The call fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
--- meanwhile, the clock stepped back, or 100 ms have passed, or with 55P03 behind that millisecond: call once more, or
--- ask for each bucket by itself.
+-- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys any
+-- more: 2 and 3 wait for a millisecond only (lock_timeout, until the transaction ends), because two such calls could wait
+-- for each other. The call fails with SQLSTATE 55P03 then, or with 40001, see in_time, and has taken nothing: call once
+-- more, or ask for each bucket by itself.
 --
--- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
--- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
--- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
--- for one bucket, or with sure.
+-- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units (which
+-- is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked, or nothing.
+-- sure: all is for token_bucket_decide. patience: as for token_bucket_take; null only for one bucket, or with sure.
 --
--- usual: three numbers for each bucket of the usual case: its number, full_ns, and at_ns, which is the time of the
--- decision. rest, grants: buckets (the others at least) and grants, as of token_bucket_decide (without wants, grants mean nothing).
+-- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, the time of the decision, and
+-- until_ns (0: its limit has no calendar window).
+-- rest, grants: the other buckets, and grants, as of token_bucket_decide (without wants, grants mean nothing).
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text,
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text, _calendars text[] default null,
     out usual bigint[], out rest bigint[], out grants bigint[]
 )
 language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
-    now_ns constant bigint := pglimit.clock_ns();
+    now_ns bigint := pglimit.clock_ns();
+    ends_ns bigint[] := pglimit.window_ends_ns(_calendars, now_ns);
     n constant int := cardinality(_keys);
     writable constant boolean := not sure and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
     done int := 0; -- buckets that are decided
@@ -37,47 +37,41 @@ begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
-        and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
-        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience)];
-        if rest[1][3] > 0 or coalesce(members, wants, units, aheads_ns, lasts) is null then
-            return;
-        end if;
-        rest := null;
-    elsif writable and n > 1 then
-        -- It takes the lock that a write takes, before anything is read: see token_bucket_decide.
+    if writable and n > 1 then
         with asked as materialized (
-            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks)
+            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns)
         ), updates as (
             update pglimit.token_bucket t
-            set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+            set full_ns = greatest(t.full_ns, t.at_ns, coalesce(k.ends_ns, now_ns)) + k.ask * k.token_ns,
+                at_ns = greatest(t.at_ns, now_ns), padding = null
             from asked k
-            where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns and t.leased_ns is null
-                and k.ask between 1 and (greatest(t.at_ns, now_ns) + k.window_ns - greatest(t.full_ns, t.at_ns, now_ns)) / k.token_ns
+            where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
+                and t.until_ns is not distinct from k.ends_ns and k.ask between 1 and
+                    (coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, greatest(t.at_ns, now_ns)))) / k.token_ns
                 and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
                 and (lasts is null or n = (
                     select count(*)
                     from asked k
                     join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
-                    where t.leased_ns is null and t.at_ns <= now_ns + pglimit.step_ns()
-                        and k.ask between 1 and (now_ns + k.window_ns - greatest(t.full_ns, now_ns)) / k.token_ns
+                    where t.until_ns is not distinct from k.ends_ns and t.at_ns <= now_ns + pglimit.step_ns()
+                        and k.ask between 1 and (coalesce(k.ends_ns, now_ns) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, now_ns))) / k.token_ns
                 ))
-            returning array[k.number, t.full_ns, t.at_ns] as "row"
+            returning array[k.number, t.full_ns, t.at_ns, coalesce(k.ends_ns, 0)] as "row"
         )
         select array_agg(u."row"), count(*) into usual, done from updates u;
-        if done > 0 then
-            if abs(pglimit.clock_ns() - now_ns) > pglimit.step_ns() then -- it may have waited
-                perform pglimit.in_time(now_ns);
-            end if;
-            if done = n then
-                return;
-            elsif lasts is not null then
-                raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-            end if;
+        if done > 0 and pglimit.in_time(now_ns, lasts is null or done = n) and done = n then
+            return;
         end if;
+    elsif writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
+        and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
+        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience, null, _calendars[1])];
+        if rest[1][3] > 0 or coalesce(members, wants, units, aheads_ns, lasts) is null then
+            return;
+        end if;
+        rest := null;
     end if;
-    if (sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)
-        and pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, members, wants, units, aheads_ns, lasts)) is not true then
+    if (sure is not null and pglimit.token_bucket_valid(
+        _keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, lasts, _calendars)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
     elsif writable and n > 1 then
         patience := pg_catalog.set_config('lock_timeout', '1ms', true);
@@ -86,16 +80,19 @@ begin
         end loop;
     end if;
     if writable and lasts is null then
+        now_ns := pglimit.clock_ns(); -- the update may have waited
+        ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         with seen as materialized (
-            select k.*, t.key is null as missing, t.full_ns, t.at_ns
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
+            select k.*, t.key is null as missing, t.full_ns, t.at_ns,
+                coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) as from_ns
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns) k
             left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
             where t.key is null and k.key is not null and k.ask between 1 and k.window_ns / k.token_ns
-                or wants is null and t.token_ns = k.token_ns and t.leased_ns is null and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
-                and k.ask > (greatest(t.at_ns, now_ns) + k.window_ns - greatest(t.full_ns, t.at_ns, now_ns)) / k.token_ns
+                or wants is null and t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and k.ask > (coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, greatest(t.at_ns, now_ns)))) / k.token_ns
         ), inserts as (
-            insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
-            select s.key, s.limiter, now_ns + s.ask * s.token_ns, s.token_ns, now_ns
+            insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
+            select s.key, s.limiter, s.from_ns + s.ask * s.token_ns, s.token_ns, now_ns, s.ends_ns
             from seen s
             where s.missing
             order by s.number
@@ -103,26 +100,23 @@ begin
             returning 1
         )
         select done + count(*), count(*) filter (where s.missing), (select count(*) from inserts), array_agg(case
-            when s.missing then array[s.number, now_ns, s.ask, now_ns + s.ask * s.token_ns, s.token_ns, now_ns, 0, 0]
-            else array[s.number, greatest(s.at_ns, now_ns), 0, s.full_ns, s.token_ns, s.at_ns, 0, 0]
+            when s.missing then array[s.number, now_ns, s.ask, s.from_ns + s.ask * s.token_ns, s.token_ns, now_ns, 0, coalesce(s.ends_ns, 0)]
+            else array[s.number, greatest(s.at_ns, now_ns), 0, s.full_ns, s.token_ns, s.at_ns, 0, coalesce(s.ends_ns, 0)]
         end)
-        into done, missing, inserted, rest
-        from seen s;
-        if inserted > 0 and abs(pglimit.clock_ns() - now_ns) > pglimit.step_ns() then
-            perform pglimit.in_time(now_ns);
-        end if;
-        if inserted < missing then
-            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-        elsif done = n then
+        into done, missing, inserted, rest from seen s;
+        if (missing = 0 or pglimit.in_time(now_ns, inserted = missing)) and done = n then
             return;
         end if;
         for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
             _keys[rest[i][1]] := null;
         end loop;
     end if;
+    if 0 < any (coalesce(wants, asks)) then
+        lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
+    end if;
     select d.grants, d.buckets || rest into grants, rest
     from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
-        coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k)),
-        units, aheads_ns, lasts, sure) d;
+        coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k)),
+        units, aheads_ns, lasts, sure, _calendars) d;
 end
 $$;

@@ -6,17 +6,17 @@
 -- back since, it is kept for _ttl_ns from now on, once. (After a step forward an ID is free too early.)
 --
 -- Two calls with the same ID at the same time: the second one waits for the bucket's row, which the first one has
--- locked or inserted. Then it finds what the first one was granted, or nothing if that was rolled back.
+-- locked or inserted, and takes. Then it finds what the first one was granted, and undoes its own, unless that was rolled back.
 --
 -- The other parameters: as for token_bucket_take. Returns the seven numbers of token_bucket_take, of that grant or
--- this, and its window (0: it was denied).
+-- this, and its window.
 create or replace function pglimit.token_bucket_take_once(
-    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text
+    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text, _calendar text default null
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     taken bigint[];
-    kept bigint[]; -- as it is returned, and until_ns and ttl_ns
+    kept record;
     now_ns bigint;
 begin
     if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
@@ -24,33 +24,28 @@ begin
     end if;
     lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- before the read: see token_bucket_take
     for look in 1 .. 2 loop
-        select array[t.at_ns, t.granted, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.lease_until_ns, 0), t.window_ns, t.until_ns, t.ttl_ns]
-        into kept from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
+        select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
+        from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
         now_ns := coalesce(taken[1], pglimit.clock_ns());
-        if kept[9] - kept[10] > now_ns + pglimit.step_ns() then
+        if kept.at_ns > now_ns + pglimit.step_ns() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
         end if;
-        if kept[9] > now_ns then
-            -- A second look may find what another call was granted while this one took, or between the first look
-            -- and the denial.
-            if taken[2] > 0 then
+        if kept.until_ns > now_ns then
+            if taken[2] > 0 then -- another call was faster: this one has waited for the row that it holds now
                 update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
             end if;
-            return kept[1:8];
+            return kept.answer;
         end if;
         exit when look = 2;
-        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience, null, _calendar) || _window_ns;
     end loop;
-    if taken[2] = 0 then
-        return taken || 0::bigint;
+    if taken[2] > 0 then -- the bucket's row is locked: no other call with this ID can be granted tokens now
+        insert into pglimit.token_bucket_answers as t (key, limiter, id, answer, ttl_ns, until_ns)
+        values (_key, _limiter, _id, taken, _ttl_ns, taken[1] + _ttl_ns)
+        on conflict (key, limiter, id) do update -- it had expired, and was not swept yet
+        set answer = excluded.answer, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
     end if;
-    -- The bucket's row is locked: no other call with this ID can be granted tokens now.
-    insert into pglimit.token_bucket_answers as t (key, limiter, id, granted, token_ns, window_ns, at_ns, full_ns, leased_ns, lease_until_ns, ttl_ns, until_ns)
-    values (_key, _limiter, _id, want, taken[4], _window_ns, taken[5], taken[3], nullif(taken[6], 0), nullif(taken[7], 0), _ttl_ns, taken[1] + _ttl_ns)
-    on conflict (key, limiter, id) do update -- it had expired, and was not swept yet
-    set granted = excluded.granted, token_ns = excluded.token_ns, window_ns = excluded.window_ns, at_ns = excluded.at_ns, full_ns = excluded.full_ns,
-        leased_ns = excluded.leased_ns, lease_until_ns = excluded.lease_until_ns, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
-    return taken || _window_ns;
+    return taken;
 end
 $$;

@@ -8,6 +8,10 @@ declare
     from_ns bigint := now_ns;
     there_ns numeric := now_ns;
 begin
+    if b[4] = 0 and b[5] > 0 then -- of a calendar window, which gives all back at its end
+        return least(greatest(0, b[5] - now_ns), pglimit.token_bucket_wait_ns(
+            pglimit.token_bucket_read(b, now_ns, token_ns), now_ns, ask, token_ns, window_ns));
+    end if;
     while b[2] > 0 loop
         rest_ns := window_ns - ask * token_ns - pglimit.read_full_ns(b[4], b[2], 0, 0, token_ns);
         -- The inverse of read_full_ns: the bucket has been refilled at the faster of both prices, so the earlier of two times counts.

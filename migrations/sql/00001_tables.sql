@@ -46,22 +46,15 @@ create table pglimit.token_bucket (
     autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000
 );
 
--- What requests with an ID were granted: the decisions that the same requests get again. at_ns,
--- full_ns, leased_ns and lease_until_ns are the row of token_bucket after the grant, and at_ns is
--- its date, too. until_ns: when the ID may be used again; ttl_ns earlier, the row was written.
+-- What requests with an ID were granted: the numbers that token_bucket_take_once returns again. until_ns:
+-- when the ID may be used again; ttl_ns earlier, the row was written.
 create table pglimit.token_bucket_answers (
-    key            text collate "C" not null,
-    limiter        text collate "C" not null,
-    id             text collate "C" not null,
-    granted        bigint not null check (granted > 0),
-    token_ns       pglimit.nanoseconds not null,
-    window_ns      pglimit.nanoseconds not null,
-    at_ns          pglimit.nanoseconds not null,
-    full_ns        pglimit.nanoseconds not null,
-    leased_ns      pglimit.nanoseconds,
-    lease_until_ns pglimit.nanoseconds,
-    ttl_ns         pglimit.nanoseconds not null,
-    until_ns       pglimit.nanoseconds not null,
+    key      text collate "C" not null,
+    limiter  text collate "C" not null,
+    id       text collate "C" not null,
+    answer   bigint[] not null check (cardinality(answer) = 8 and answer[2] > 0),
+    ttl_ns   pglimit.nanoseconds not null,
+    until_ns pglimit.nanoseconds not null,
     primary key (key, limiter, id)
 ) using heap with (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,

@@ -64,14 +64,16 @@ return regexp_replace($1 collate "C", replace(
 
 -- functions/request_ns.sql
 -- +goose StatementBegin
--- Checks the limit and n of a request. The limit is limit_text, or tokens, period and burst (null: as many as
--- tokens). Returns the price of a token in nanoseconds (the time in which one token is refilled, rounded up), and
--- the window, which is the price of a burst and fits a bigint. Fails with SQLSTATE 22023.
+-- Checks a request: the names of its bucket, its limit, and n. The limit is limit_text, or tokens, period and burst
+-- (null: as many as tokens). Returns the price of a token in nanoseconds (the time in which one token is refilled,
+-- rounded up), and the window, which is the price of a burst and fits a bigint; and the calendar of a limit per calendar
+-- window, for window_end_ns, with which a token costs 1. Fails with SQLSTATE 22023.
 --
--- The text is read as rate.ParseLimit does in Go: "100/1m burst 20", "10/s", "5/1d". The rules are those of
--- rate.Limit.Validate.
+-- The text is read as rate.ParseLimit does in Go: "100/1m burst 20", "10/s", "5/1d", "1000/day fixed",
+-- "10000/month from 15 Europe/Berlin". The rules are those of
+-- rate.Request.Validate and rate.Limit.Validate.
 create or replace function pglimit.request_ns(
-    limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint
+    limiter text, key text, limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint, out calendar text
 )
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
@@ -81,8 +83,14 @@ declare
     tokens_word constant text := pglimit.trimmed(split_part(rate, '/', 1));
     period_word constant text := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
     burst_word constant text := pglimit.trimmed(substr(words, nullif(strpos(words, 'burst'), 0) + 5)); -- null: there is none
+    window_words constant text[] := regexp_match(period_word,
+        '^(second|minute|hour|day|week|month|year)(?:[[:space:]]+from[[:space:]]+([a-z]+day|[0-9]{1,2}))?(?:[[:space:]]+(fixed|utc|etc/[a-z0-9+-]+|[a-z_-]+(?:/[a-z_-]+)+))?$');
     period_ns bigint;
     why text := case
+        when (octet_length(limiter) between 1 and 128) is not true
+            then 'limiter ' || coalesce('has ' || octet_length(limiter)::text || ' bytes', 'is null') || ': it needs a name of 1 to 128 bytes (a constant if there is only one)'
+        when (octet_length(key) between 1 and 1024) is not true
+            then 'key ' || coalesce('has ' || octet_length(key)::text || ' bytes', 'is null') || ': it needs a name of 1 to 1024 bytes (hash what is longer)'
         when limit_text is not null and num_nonnulls(tokens, period, burst) > 0 then 'the limit is given twice: give it as limit_text, or as tokens, period and burst'
         when limit_text is not null then null
         when num_nonnulls(tokens, period, burst) = 0 then 'limit_text is null: give the limit as a text, or as tokens, period and burst'
@@ -96,12 +104,24 @@ declare
 begin
     if limit_text is not null and why is null then
         tokens := pglimit.whole_number(replace(tokens_word, '_', ''));
-        period_ns := pglimit.period_ns_of(period_word);
+        if window_words is not null then
+            calendar := window_words[1] || coalesce(' from ' || window_words[2], '') || ' ' || coalesce(nullif(window_words[3], 'fixed'), 'utc');
+            period_ns := 1;
+        else
+            period_ns := pglimit.period_ns_of(period_word);
+        end if;
         burst := case when burst_word is null then tokens else pglimit.whole_number(replace(burst_word, '_', '')) end;
         why := 'limit ' || to_json(limit_text) || ': ' || case
             when strpos(rate, '/') = 0 then 'there is no "/" between tokens and period'
             when tokens is null then format('tokens %s is not a whole number', to_json(tokens_word))
             when period_ns is null then format('period %s is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d', to_json(period_word))
+            when window_words[1] not in ('month', 'year') and num_nonnulls(window_words[2], window_words[3]) = 0
+                then format('period %s is a calendar window: write "%s fixed", or name its time zone; for tokens that come back one by one, "1%s"',
+                    to_json(period_word), window_words[1], left(window_words[1], 1))
+            when window_words[2] is not null and case window_words[1]
+                when 'week' then array_position('{monday,tuesday,wednesday,thursday,friday,saturday,sunday}', window_words[2]) is null
+                when 'month' then window_words[2] !~ '^0?([1-9]|[12][0-9]|3[01])$' else true end
+                then format('a %s from %s: a week is from monday to sunday, a month from 1 to 31', window_words[1], window_words[2])
             when burst is null then format('burst %s is not a whole number', to_json(burst_word))
             when burst_word is not null and burst = 0 then 'the burst must be at least 1'
         end;
@@ -109,14 +129,15 @@ begin
         period_ns := extract(epoch from period) * 1000000000;
         burst := coalesce(burst, tokens);
     end if;
-    token_ns := (greatest(period_ns, 1) - 1) / nullif(greatest(tokens, 0), 0) + 1;
+    token_ns := case when calendar is null then (greatest(period_ns, 1) - 1) / nullif(greatest(tokens, 0), 0) + 1 else 1 end;
     why := coalesce(why, case
         when tokens < 1 then format('tokens is %s: it must be at least 1', tokens)
         when period_ns < 1 then format('period is %sns: it must be longer than zero', period_ns)
-        when tokens > period_ns then format('tokens is %s in %sns: the rate must be at most 1000000000 tokens per second', tokens, period_ns)
+        when calendar is not null and burst > tokens then format('burst is %s: of a window it must be at most the tokens, %s', burst, tokens)
+        when calendar is null and tokens > period_ns then format('tokens is %s in %sns: the rate must be at most 1000000000 tokens per second', tokens, period_ns)
         when burst < 1 then format('burst is %s: it must be at least 1 (tokens, %s, is usual)', burst, tokens)
         -- A price of a microsecond or more is rounded by at most a thousandth.
-        when token_ns < 1000 and tokens::numeric * token_ns - period_ns > period_ns / 1000
+        when calendar is null and token_ns < 1000 and tokens::numeric * token_ns - period_ns > period_ns / 1000
             then format('period is %sns for %s tokens, which is no whole number of nanoseconds per token: use %sns or %sns',
                 period_ns, tokens, tokens * (token_ns - 1)::numeric, tokens * token_ns::numeric)
         when token_ns > longest_ns then format('period is %sns for %s tokens: a token must come back within 200 years', period_ns, tokens)
@@ -128,7 +149,7 @@ begin
     end);
     if why is not null then
         raise exception 'pglimit: %', why using errcode = 'invalid_parameter_value',
-            hint = 'Nothing was taken. The limit is a text such as ''100/1m burst 20'', or numbers: tokens => 100, period => ''1 minute'', burst => 20.';
+            hint = 'Nothing was taken. Limiter and key name what is limited, and for whom. The limit is a text such as ''100/1m burst 20'', or numbers: tokens => 100, period => ''1 minute'', burst => 20.';
     end if;
     window_ns := token_ns * burst;
 end
@@ -173,24 +194,43 @@ end;
 -- functions/token_bucket_read.sql
 -- +goose StatementBegin
 -- Returns what a row of token_bucket means as of now_ns, or of its last write if that is later, to a caller who pays
--- token_ns for a token. This is the one function that reads the notes of the last write:
+-- token_ns for a token, or counts in a calendar window that ends at ends_ns (null: does not). This is the one function
+-- that reads the notes of the last write:
 --
 --   - The row is ahead of the clock: the clock has stepped back since the write. The bucket owes now what it
 --     owed then, so all times of the row move by the step.
+--   - It is of a calendar window: full_ns - until_ns tokens were taken, and all come back at until_ns, its end. If the
+--     caller's window ends at another time, they stay used until the later end. A bucket owes them since the last write.
+--     The end does not move with the clock. But after a step back by more than a day it is the caller's: else a clock that
+--     was a year ahead would lock out for a year.
 --   - Its lease has expired: its tokens count as spent when it expired.
---   - It has another price of a token: used tokens stay used, see read_full_ns.sql.
+--   - It has another price of a token: used tokens stay used, see read_full_ns.sql. In a window all that the bucket owes
+--     or has leased counts.
 --
--- b and the result are five numbers: full_ns, token_ns, at_ns, leased_ns (0: no lease) and until_ns. full_ns of the
--- result is not before its at_ns, and that is not before now_ns. What does not fit a bigint becomes the largest
--- one, which denies every request.
-create or replace function pglimit.token_bucket_read(b bigint[], now_ns bigint, token_ns bigint) returns bigint[]
+-- b and the result are five numbers: full_ns, token_ns, at_ns, leased_ns (0: no lease) and until_ns (0: neither a lease
+-- nor a window). full_ns of the result is not before its at_ns, or the end of its window, and that is not before
+-- now_ns. What does not fit a bigint becomes the largest one, which denies every request.
+create or replace function pglimit.token_bucket_read(b bigint[], now_ns bigint, token_ns bigint, ends_ns bigint default null) returns bigint[]
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     full_ns bigint := b[1];
     at_ns bigint := b[3];
     leased_ns bigint := b[4];
     until_ns bigint := b[5];
+    used numeric; -- tokens
 begin
+    if leased_ns = 0 and until_ns > 0 then
+        used := full_ns - until_ns;
+        until_ns := case when at_ns > now_ns + 86400000000000 then coalesce(ends_ns, until_ns) else until_ns end;
+        at_ns := case when at_ns > now_ns + pglimit.step_ns() then now_ns else at_ns end;
+        now_ns := greatest(now_ns, at_ns);
+        used := case when until_ns > now_ns then used else 0 end;
+        if ends_ns is null then
+            return array[greatest(now_ns, least(9223372036854775807, at_ns + used * token_ns)), token_ns, now_ns, 0, 0];
+        end if;
+        ends_ns := case when until_ns > now_ns then greatest(until_ns, ends_ns) else ends_ns end;
+        return array[least(9223372036854775807, ends_ns + used), token_ns, now_ns, 0, ends_ns];
+    end if;
     if at_ns > now_ns + pglimit.step_ns() then
         full_ns := greatest(1, full_ns - (at_ns - now_ns));
         until_ns := greatest(0, until_ns - (at_ns - now_ns));
@@ -201,6 +241,10 @@ begin
         full_ns := least(9223372036854775807, greatest(full_ns, until_ns)::numeric + leased_ns);
         at_ns := greatest(at_ns, until_ns);
         leased_ns := 0;
+    end if;
+    if ends_ns is not null then
+        used := div(greatest(0, full_ns - now_ns)::numeric + b[2] - 1, b[2]) + div(leased_ns::numeric + b[2] - 1, b[2]);
+        return array[least(9223372036854775807, ends_ns + used), token_ns, now_ns, 0, ends_ns];
     end if;
     return array[
         greatest(pglimit.read_full_ns(full_ns, b[2], at_ns, now_ns, token_ns), now_ns), token_ns, now_ns,
@@ -221,6 +265,10 @@ declare
     from_ns bigint := now_ns;
     there_ns numeric := now_ns;
 begin
+    if b[4] = 0 and b[5] > 0 then -- of a calendar window, which gives all back at its end
+        return least(greatest(0, b[5] - now_ns), pglimit.token_bucket_wait_ns(
+            pglimit.token_bucket_read(b, now_ns, token_ns), now_ns, ask, token_ns, window_ns));
+    end if;
     while b[2] > 0 loop
         rest_ns := window_ns - ask * token_ns - pglimit.read_full_ns(b[4], b[2], 0, 0, token_ns);
         -- The inverse of read_full_ns: the bucket has been refilled at the faster of both prices, so the earlier of two times counts.
@@ -239,30 +287,39 @@ $$;
 
 -- functions/token_bucket_decision.sql
 -- +goose StatementBegin
--- Returns the decision about a request for n tokens, as allow and peek return it. now_ns: the time of the
--- decision, or a little earlier than the row was written. _granted: tokens. b: the bucket's row after it, five
--- numbers as of token_bucket_read (zeros: there is none). token_ns, window_ns: prices of a token and of a burst.
--- blocked_ns: for how long the key is blocked.
+-- Returns the decision about a request for n tokens, as allow and peek return it. taken: the eight numbers of
+-- token_bucket_take. token_ns, window_ns, calendar: as there.
 --
 -- The result is the same as of Bucket.Decision in internal/bucket: remaining is how many tokens are left.
 -- retry_after is the time from "at" until n tokens are there and the key is not blocked, reset_after until
 -- the bucket is full, both rounded up to a microsecond.
 create or replace function pglimit.token_bucket_decision(
-    now_ns bigint, _granted bigint, b bigint[], n bigint, token_ns bigint, window_ns bigint, blocked_ns bigint,
+    taken bigint[], n bigint, token_ns bigint, window_ns bigint, calendar text,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
-    bucket bigint[];
+    ahead constant boolean := taken[5] > taken[1] + pglimit.step_ns();
+    b bigint[] := case when ahead and (taken[6] > 0 or taken[7] = 0) then pglimit.token_bucket_read(taken[3:7], taken[1], taken[4]) else taken[3:7] end;
+    now_ns constant bigint := case when ahead then taken[1] else greatest(taken[1], b[3]) end; -- not dated before the grants that it counts
+    bucket constant bigint[] := case when b[2] > 0 and calendar is null then pglimit.token_bucket_read(b, now_ns, token_ns) end;
+    used constant bigint := case when b[5] > now_ns then b[1] - b[5] else 0 end; -- in a calendar window
+    retry_ns bigint;
+    reset_ns bigint;
 begin
-    b := case when b[3] > now_ns + pglimit.step_ns() then pglimit.token_bucket_read(b, now_ns, b[2]) else b end;
-    now_ns := greatest(now_ns, b[3]); -- not dated before the grants that it counts
-    bucket := case when b[2] > 0 then pglimit.token_bucket_read(b, now_ns, token_ns) end;
-    allowed := _granted > 0;
-    granted := _granted;
-    remaining := greatest(0, greatest(0, window_ns - coalesce(bucket[4], 0)) - (coalesce(bucket[1], now_ns) - now_ns)) / token_ns;
-    retry_after := ceil(greatest(blocked_ns, pglimit.token_bucket_wait_ns(b, now_ns, n, token_ns, window_ns)) / 1000.0)::double precision * interval '1 microsecond';
-    reset_after := ceil(pglimit.token_bucket_wait_ns(b, now_ns, window_ns / token_ns, token_ns, window_ns) / 1000.0)::double precision * interval '1 microsecond';
+    granted := taken[2];
+    allowed := granted > 0;
+    if calendar is not null then
+        remaining := greatest(0, window_ns - used);
+        retry_ns := case when remaining < n then b[5] - now_ns else 0 end;
+        reset_ns := case when used > 0 then b[5] - now_ns else 0 end;
+    else
+        remaining := greatest(0, greatest(0, window_ns - coalesce(bucket[4], 0)) - (coalesce(bucket[1], now_ns) - now_ns)) / token_ns;
+        retry_ns := pglimit.token_bucket_wait_ns(b, now_ns, n, token_ns, window_ns);
+        reset_ns := pglimit.token_bucket_wait_ns(b, now_ns, window_ns / token_ns, token_ns, window_ns);
+    end if;
+    retry_after := ceil(greatest(taken[8], retry_ns) / 1000.0)::double precision * interval '1 microsecond';
+    reset_after := ceil(reset_ns / 1000.0)::double precision * interval '1 microsecond';
     at := pglimit.time_of(now_ns);
 end
 $$;
@@ -274,62 +331,64 @@ $$;
 create or replace function pglimit.clock_ns() returns bigint
 language sql volatile parallel safe return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 
+-- functions/max_window_ns.sql
+-- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
+create or replace function pglimit.max_window_ns() returns bigint
+language sql immutable parallel safe return 6400000000000000000;
+
 -- functions/token_bucket_count_denial.sql
 -- +goose StatementBegin
 -- Counts a denial of a key, and blocks the key if it is one too many.
 --
--- Denials are counted in spans of within_ns; a span begins with the first denial behind the one before. The denial
--- that makes them _after in a span blocks the key. A block lasts for_ns, and each further one twice as long as the
--- one before, up to max_ns. If the last block ended _forget_ns ago or earlier, the next one lasts for_ns again.
+-- rule: after, within_ns, for_ns, max_ns and forget_ns. Denials are counted in spans of within_ns; a span begins with
+-- the first denial behind the one before. The denial that makes them "after" in a span blocks the key. A block lasts
+-- for_ns, and each further one twice as long as the one before, up to max_ns. If the last block ended forget_ns ago or
+-- earlier, the next one lasts for_ns again.
 --
 -- Waits for the row of token_bucket_blocks, locks it (inserts it if it is missing), and reads the clock after that,
 -- so that each denial is counted, unless another call has just blocked the key. If the clock has stepped back since
--- the row was written, all its times move by as much. With a null for _after it only does that.
+-- the row was written, all its times move by as much. Without a rule it only does that.
 --
--- Whoever locks the bucket's row too, locks that first. Must be called with enable_seqscan and jit off. Returns two
+-- Whoever locks the bucket's row too, locks that first: two calls with a rule for one key in one transaction can deadlock
+-- with another one. Must be called with enable_seqscan and jit off. Returns two
 -- numbers: when it was counted, and for how long the key is blocked from then on (0: it is not).
-create or replace function pglimit.token_bucket_count_denial(
-    _key text, _limiter text, _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint
-) returns bigint[]
+create or replace function pglimit.token_bucket_count_denial(_key text, _limiter text, rule bigint[]) returns bigint[]
 language plpgsql set search_path = '' as $$
 declare
     now_ns bigint := pglimit.clock_ns();
-    block record;
-    by_ns bigint; -- the clock's step
-    blocked_ns bigint;
+    b record; -- the row
+    left_ns bigint; -- of a block
 begin
     insert into pglimit.token_bucket_blocks as t (key, limiter, denials, since_ns, level, forget_ns, at_ns)
     values (_key, _limiter, 0, now_ns, 0, now_ns, now_ns)
     on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
     now_ns := pglimit.clock_ns();
-    select t.denials, t.since_ns, t.level, t.until_ns, t.at_ns into block from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
-    by_ns := case when block.at_ns > now_ns + pglimit.step_ns() then block.at_ns - now_ns else 0 end;
-    block.since_ns := block.since_ns - by_ns;
-    block.until_ns := block.until_ns - by_ns;
-    blocked_ns := greatest(0, block.until_ns - now_ns);
-    if blocked_ns = 0 and _after is not null then
-        if block.denials = 0 or now_ns - block.since_ns >= within_ns then
-            block.denials := 0;
-            block.since_ns := now_ns;
+    select t.denials, t.since_ns - s.by_ns as since_ns, t.level, t.until_ns - s.by_ns as until_ns, t.forget_ns - s.by_ns as forget_ns, s.by_ns into b
+    from pglimit.token_bucket_blocks t
+    cross join lateral (select case when t.at_ns > now_ns + pglimit.step_ns() then t.at_ns - now_ns else 0 end as by_ns) s -- the clock's step
+    where t.key = _key and t.limiter = _limiter;
+    left_ns := greatest(0, b.until_ns - now_ns);
+    if left_ns = 0 and rule is not null then
+        if b.denials = 0 or now_ns - b.since_ns >= rule[2] then
+            b.denials := 0;
+            b.since_ns := now_ns;
         end if;
-        if block.denials < _after - 1 then
-            block.denials := block.denials + 1;
-        else
-            block.level := case when now_ns - block.until_ns < _forget_ns then least(block.level, 9223372036854775806) + 1 else 1 end;
-            blocked_ns := least(max_ns, for_ns * power(2::numeric, least(block.level - 1, 62)))::bigint;
-            block.until_ns := now_ns + blocked_ns;
-            block.denials := 0;
+        b.denials := b.denials + 1;
+        if b.denials >= rule[1] then
+            b.denials := 0;
+            b.level := case when now_ns - b.until_ns < rule[5] then least(b.level, 9223372036854775806) + 1 else 1 end;
+            left_ns := least(rule[4], rule[3] * power(2::numeric, least(b.level - 1, 62)))::bigint;
+            b.until_ns := now_ns + left_ns;
         end if;
-    elsif by_ns = 0 then
-        return array[now_ns, blocked_ns];
+        b.forget_ns := greatest(b.forget_ns, least(9223372036854775807, greatest(b.since_ns::numeric + rule[2], b.until_ns::numeric + rule[5])));
+    elsif b.by_ns = 0 then
+        return array[now_ns, left_ns];
     end if;
     update pglimit.token_bucket_blocks t
-    set denials = block.denials, since_ns = greatest(1, block.since_ns), level = block.level, at_ns = now_ns,
-        until_ns = case when block.until_ns is not null then greatest(1, block.until_ns) end,
-        forget_ns = greatest(1, t.forget_ns - by_ns, case when _after > 0 then
-            least(9223372036854775807, greatest(block.since_ns::numeric + within_ns, block.until_ns::numeric + _forget_ns)) end)
+    set denials = b.denials, since_ns = greatest(1, b.since_ns), level = b.level, at_ns = now_ns, forget_ns = greatest(1, b.forget_ns),
+        until_ns = case when b.until_ns is not null then greatest(1, b.until_ns) end
     where t.key = _key and t.limiter = _limiter;
-    return array[now_ns, blocked_ns];
+    return array[now_ns, left_ns];
 end
 $$;
 -- +goose StatementEnd
@@ -341,14 +400,74 @@ create or replace function pglimit.token_bucket_blocked_ns(until_ns bigint, at_n
 language sql immutable parallel safe
 return greatest(0, until_ns - case when at_ns > now_ns + pglimit.step_ns() then at_ns else now_ns end);
 
+-- functions/ns_of.sql
+-- The time in nanoseconds since 1970.
+create or replace function pglimit.ns_of("time" timestamptz) returns bigint
+language sql immutable parallel safe return (extract(epoch from "time") * 1000000)::bigint * 1000;
+
+-- functions/window_end_ns.sql
+-- +goose StatementBegin
+-- Returns the end of the calendar window in which at_ns lies, in nanoseconds since 1970. It is computed here only:
+-- other programs may know other rules of time zones.
+--
+-- calendar: second, minute, hour, day, week, month or year; perhaps " from " and its first day (of a week: monday to sunday; of a
+-- month: 1 to 31, which is its last day if it has less); and a time zone: 'day UTC', 'month from 15 Europe/Berlin'.
+--
+-- A window of a day or more ends as soon as the zone's date is that of the next one, even if that date has no midnight,
+-- or two. Hours are those of the zone, in the repeated hour of autumn too. No step here uses the session's time zone.
+create or replace function pglimit.window_end_ns(calendar text, at_ns bigint) returns bigint
+language plpgsql stable strict parallel safe set search_path = '' as $$
+declare
+    words constant text[] := string_to_array(calendar, ' ');
+    first constant text := case when words[2] = 'from' then words[3] end;
+    zone constant text := words[cardinality(words)];
+    today timestamp; -- and the others: midnights of the zone's dates
+    month timestamp;
+    next timestamp;
+    days int;
+    ends timestamptz;
+begin
+    if words[1] in ('second', 'minute', 'hour') then
+        return pglimit.ns_of(date_trunc(words[1], pglimit.time_of(at_ns), zone)) + case words[1] when 'second' then 1000000000 when 'minute' then 60000000000 else 3600000000000 end;
+    end if;
+    today := date_trunc('day', pglimit.time_of(at_ns) at time zone zone);
+    if words[1] = 'day' then
+        next := today + interval '1 day';
+    elsif words[1] = 'month' then
+        month := date_trunc('month', today);
+        days := coalesce(first, '1')::int - 1;
+        next := least(month + interval '1 day' * days, month + interval '1 month - 1 day');
+        if today >= next then
+            month := month + interval '1 month';
+            next := least(month + interval '1 day' * days, month + interval '1 month - 1 day');
+        end if;
+    elsif words[1] = 'week' then
+        days := coalesce(array_position('{monday,tuesday,wednesday,thursday,friday,saturday,sunday}', first), 1);
+        next := today + interval '1 day' * (7 - (7 + date_part('isodow', today)::int - days) % 7);
+    elsif words[1] = 'year' then
+        next := date_trunc('year', today) + interval '1 year';
+    end if;
+    if next is null then
+        raise exception 'pglimit: calendar %: there is no such window', to_json(calendar) using errcode = 'invalid_parameter_value';
+    end if;
+    ends := next at time zone zone; -- of a midnight that comes twice, the second
+    if (ends - interval '30 minutes') at time zone zone >= next then
+        ends := ends - case when (ends - interval '1 hour') at time zone zone >= next then interval '1 hour' else interval '30 minutes' end;
+    end if;
+    return pglimit.ns_of(ends);
+end
+$$;
+-- +goose StatementEnd
+
 -- functions/token_bucket_look.sql
 -- +goose StatementBegin
--- Looks at a bucket and at the block of its key. Locks nothing.
+-- Looks at a bucket and at the block of its key. Locks nothing. _token_ns and _calendar: as for token_bucket_take; the row
+-- of a bucket is told to who has a calendar as it means in that window.
 --
--- Returns eight numbers: the clock; for how many nanoseconds the key is blocked (0: it is not); full_ns, token_ns,
--- at_ns, leased_ns and until_ns of the bucket's row (0: null, or there is no row); and at_ns of the block's row. If
--- the clock has stepped back since the block was written, the key is blocked for as long as it was then.
-create or replace function pglimit.token_bucket_look(_key text, _limiter text) returns bigint[]
+-- Returns nine numbers: the seven of a denial of token_bucket_take, for how many nanoseconds the key is blocked (0: it
+-- is not), and at_ns of the block's row. If the clock has stepped back since that was written, the key is blocked for as
+-- long as it was then.
+create or replace function pglimit.token_bucket_look(_key text, _limiter text, _token_ns bigint, _calendar text default null) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off
 set row_security = off as $$ -- an error is better than rows that are not seen
 declare
@@ -362,26 +481,50 @@ begin
     select t.until_ns, t.at_ns into block_until_ns, block_at_ns
     from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    return array[now_ns, coalesce(pglimit.token_bucket_blocked_ns(block_until_ns, block_at_ns, now_ns), 0)] || coalesce(bucket, '{0,0,0,0,0}') || coalesce(block_at_ns, 0);
+    if _calendar is not null and (bucket[4] > 0 or bucket[5] = 0) then
+        bucket := pglimit.token_bucket_read(bucket, now_ns, _token_ns, pglimit.window_end_ns(_calendar, now_ns));
+    end if;
+    return array[now_ns, 0] || coalesce(bucket, '{0,0,0,0,0}') || array[pglimit.token_bucket_blocked_ns(block_until_ns, block_at_ns, now_ns), coalesce(block_at_ns, 0)];
 end
 $$;
 -- +goose StatementEnd
 
--- functions/max_window_ns.sql
--- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
-create or replace function pglimit.max_window_ns() returns bigint
-language sql immutable parallel safe return 6400000000000000000;
+-- functions/token_bucket_block.sql
+-- +goose StatementBegin
+-- The last step of token_bucket_take with a rule: counts a denial, or undoes a grant if another call has blocked the key
+-- while this one waited for the bucket's row, which it holds now. (In a transaction with repeatable reads that is not
+-- seen.) taken: the seven numbers that were decided. Returns eight, as token_bucket_take does.
+create or replace function pglimit.token_bucket_block(_key text, _limiter text, _token_ns bigint, rule bigint[], taken bigint[], _calendar text) returns bigint[]
+language plpgsql set search_path = '' as $$
+declare
+    seen bigint[];
+begin
+    if taken[2] = 0 then
+        seen := case when rule = '{}' then array[taken[1], 0] else pglimit.token_bucket_count_denial(_key, _limiter, rule) end;
+        return case when seen[2] > 0 then seen[1] else taken[1] end || taken[2:7] || seen[2];
+    end if;
+    seen := pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar);
+    if seen[8] = 0 then
+        return taken || 0::bigint;
+    end if;
+    update pglimit.token_bucket t set full_ns = t.full_ns - taken[2] * _token_ns where t.key = _key and t.limiter = _limiter;
+    seen[3] := seen[3] - taken[2] * _token_ns;
+    return seen[1:8];
+end
+$$;
+-- +goose StatementEnd
 
 -- functions/in_time.sql
 -- +goose StatementBegin
--- Checks a row that was just written with the date at_ns. Returns true, or fails with SQLSTATE 40001 if at_ns is more
--- than 100 ms ago: tokens would be refilled for the time that the write waited, on top of its grant. Also fails if
--- the clock has stepped back since at_ns: the write may not know a row that was corrected after the step.
-create or replace function pglimit.in_time(at_ns bigint) returns boolean
+-- Checks a write that is dated at_ns. Returns true, or fails with SQLSTATE 40001 if it is not complete, because another
+-- call was faster; or if at_ns is more than 100 ms ago: tokens would be refilled for the time that the write waited, on
+-- top of its grant; or if the clock has stepped back since: it may not know a row that was corrected after the step.
+create or replace function pglimit.in_time(at_ns bigint, complete boolean default true) returns boolean
 language plpgsql volatile set search_path = '' as $$
 begin
-    if pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
-        raise exception 'pglimit: had to wait for another call' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+    if not complete or pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
+        raise exception 'pglimit: %', case when complete then 'had to wait for another call' else 'a bucket has changed meanwhile' end
+            using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
     end if;
     return true;
 end
@@ -390,151 +533,133 @@ $$;
 
 -- functions/token_bucket_asked.sql
 -- +goose StatementBegin
--- Returns the buckets of a call for many, numbered from 1. limiters, tokens_ns, windows_ns and asks have an
--- element for each key, or one for all.
+-- Returns the buckets of a call for many, numbered from 1. limiters, tokens_ns, windows_ns, asks and ends_ns (null: none
+-- has a calendar window) have an element for each key, or one for all.
 --
 -- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
 -- once, in the order of the numbers.
-create or replace function pglimit.token_bucket_asked(keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[])
-returns table (number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint)
+create or replace function pglimit.token_bucket_asked(keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[], ends_ns bigint[])
+returns table (number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint, ends_ns bigint)
 language sql immutable parallel safe
 begin atomic
     select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
-        coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1])
+        coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1]),
+        ends_ns[case when cardinality(ends_ns) > 1 then u.number else 1 end]
     from unnest(keys) with ordinality u(key, number)
     offset 0;
 end;
 -- +goose StatementEnd
 
--- functions/token_bucket_valid.sql
+-- functions/window_ends_ns.sql
 -- +goose StatementBegin
--- Returns true if these can be parameters of token_bucket_decide. Without wants, each bucket has one request.
-create or replace function pglimit.token_bucket_valid(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
-    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[]
-) returns boolean
-language plpgsql immutable parallel safe set search_path = '' as $$
-declare
-    n constant int := cardinality(_keys);
-    m constant int := coalesce(cardinality(wants), n);
+-- Returns for each calendar when its window ends in which at_ns lies: see window_end_ns. Null for null.
+create or replace function pglimit.window_ends_ns(calendars text[], at_ns bigint) returns bigint[]
+language plpgsql stable strict set search_path = '' as $$
 begin
-    return n > 0 and m > 0 and cardinality(_limiters) in (1, n) and cardinality(_tokens_ns) in (1, n) and cardinality(_windows_ns) in (1, n)
-        and array_position(_limiters, null) is null and 0 < all (_tokens_ns) and 0 < all (_windows_ns) and pglimit.max_window_ns() >= all (_windows_ns)
-        and (wants is null or 0 <= all (wants)) and (units is null or cardinality(units) = m and 1 <= all (units))
-        and (aheads_ns is null or cardinality(aheads_ns) = m and 0 <= all (aheads_ns) and pglimit.max_window_ns() >= all (aheads_ns))
-        and (members is null and m = n or cardinality(members) = m and 1 <= all (members) and n >= all (members))
-        and (lasts is null or lasts[cardinality(lasts)] = m and 0 <= all (lasts) and m >= all (lasts));
+    return array(
+        select w.ends_ns
+        from unnest(calendars) with ordinality u(calendar, number)
+        left join (select c.calendar, pglimit.window_end_ns(c.calendar, at_ns) as ends_ns from (select distinct unnest(calendars) as calendar) c) w
+        on w.calendar = u.calendar
+        order by u.number);
 end
 $$;
 -- +goose StatementEnd
 
 -- functions/token_bucket_decide.sql
 -- +goose StatementBegin
--- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of
--- buckets and requests, by themselves or in groups.
+-- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of buckets
+-- and requests, by themselves or in groups.
 --
--- First it looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, it returns:
--- it has locked and written nothing. Otherwise it writes: updates the rows that are still as it saw them, and inserts
--- those that were missing, each in the order of the keys. If another call has changed one meanwhile, or 100 ms
--- have passed, it fails with SQLSTATE 40001, and has taken nothing: call again. (Who inserts waits for inserts only, so
--- two such calls cannot wait for each other. With one that has locked in order, that ends with lock_timeout.)
---
--- If sure is true, and always if there is only one bucket, it does not write by that look, but locks the rows of
--- which tokens are asked, in the order of the keys, and inserts the missing ones, full. Then, a second time, it looks, decides and
--- writes; nobody can be faster now. A row that is ahead of the clock is corrected, once, by a denial too.
+-- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, that is all. If sure
+-- is true, or if there is only one bucket, it then locks the rows of which tokens are asked, in the order of the keys
+-- (missing ones are inserted, full), looks and decides once more, and writes: nobody can be faster now. Otherwise it
+-- writes at once, and fails with SQLSTATE 40001 if another call has changed a row since the look, or 100 ms have passed:
+-- it has taken nothing then, call again. (It waits for rows, and then for inserts, each in the order of the keys: two
+-- such calls do not wait for each other.) A row that is ahead of the clock is corrected, once, by a denial too.
 --
 -- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
--- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst): an element for each, or one for all.
+-- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst) and _calendars (as for token_bucket_take;
+-- null: no limit has one): an element for each, or one for all.
 -- wants: how many tokens each request asks for, in the order in which they are decided; 0 is a peek. members: the
 -- number of its bucket (null: request i is for bucket i). units: it is granted in whole multiples of that (null:
 -- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
 -- lasts: group i has the requests lasts[i - 1] + 1 to lasts[i]; if they are several, they are for different
 -- buckets, each all or nothing, and if one is not granted, none is. (Null: each request is by itself.)
+-- None of this is checked here.
 --
 -- grants: tokens for each request. buckets: eight numbers for each bucket: its number, and the seven of
--- token_bucket_take. Must be called with enable_seqscan and jit off.
+-- token_bucket_take. Must be called with enable_seqscan and jit off, and with the table's lock, see there.
 create or replace function pglimit.token_bucket_decide(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
-    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean,
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, _calendars text[] default null,
     out grants bigint[], out buckets bigint[]
 )
 language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
 declare
     n constant int := cardinality(_keys);
-    m constant int := cardinality(wants);
-    now_ns bigint := pglimit.clock_ns();
-    seen bigint[]; -- the rows; zeros where there is none
-    news bigint[]; -- what they mean now, as of token_bucket_read, and with what is taken
+    now_ns bigint;
+    ends_ns bigint[]; -- of the windows of the calendars
+    seen bigint[]; -- the rows: as for token_bucket_read; zeros where there is none
+    news bigint[]; -- what the rows mean now, and with what is taken
     granted bigint[]; -- tokens of each bucket
     asked boolean[]; -- buckets of which tokens are asked
-    writes int[]; -- buckets whose rows are to be written
-    written int;
-    first bigint; -- request of a group
-    last bigint;
-    fallen boolean; -- one of its requests cannot be granted
+    fallen boolean; -- a request of the group cannot be granted
     i bigint; -- bucket
     room_ns bigint;
     unit bigint;
+    writes int[]; -- buckets whose rows are to be written
+    written int;
 begin
-    if pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, members, wants, units, aheads_ns, lasts) is not true then
-        raise exception 'token_bucket_decide: an argument is null, too short, not positive or too large' using errcode = 'invalid_parameter_value';
-    end if;
-    if 0 < any (wants) then
-        lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
-    end if;
-    for try in 1 .. 2 loop
-        if try = 2 then
-            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-            select k.key, k.limiter, now_ns, k.token_ns, now_ns
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}') k where asked[k.number]
-            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
-        end if;
-        select array_agg(array[coalesce(t.full_ns, 0), coalesce(t.token_ns, 0), coalesce(t.at_ns, 0), coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)])
-        into seen
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}') k
+    for try in case when sure or n = 1 then 1 else 2 end .. 2 loop
+        select array_agg(array[coalesce(t.full_ns, 0), coalesce(t.token_ns, k.token_ns), coalesce(t.at_ns, 0), coalesce(t.leased_ns, 0),
+            coalesce(t.until_ns, 0)])
+        into seen from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}', ends_ns) k
         left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+        ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         select array_agg(case
-            when seen[k.number][3] = 0 then array[now_ns, k.token_ns, now_ns, 0, 0]
-            when seen[k.number][2] = k.token_ns and seen[k.number][4] = 0 and seen[k.number][3] <= now_ns + pglimit.step_ns()
+            when k.ends_ns is null and seen[k.number][2] = k.token_ns and seen[k.number][5] = 0 and seen[k.number][3] <= now_ns + pglimit.step_ns()
                 then array[greatest(seen[k.number][1], seen[k.number][3], now_ns), k.token_ns, greatest(seen[k.number][3], now_ns), 0, 0]
-            else pglimit.token_bucket_read(array[seen[k.number][1], seen[k.number][2], seen[k.number][3], seen[k.number][4], seen[k.number][5]], now_ns, k.token_ns)
+            else pglimit.token_bucket_read(array[seen[k.number][1], seen[k.number][2], seen[k.number][3], seen[k.number][4], seen[k.number][5]], now_ns, k.token_ns, k.ends_ns)
         end)
-        into news
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}') k;
-        grants := array_fill(0::bigint, array[m]);
+        into news from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}', ends_ns) k;
+        grants := array_fill(0::bigint, array[cardinality(wants)]);
         granted := array_fill(0::bigint, array[n]);
         asked := array_fill(false, array[n]);
-        for g in 1 .. coalesce(cardinality(lasts), m) loop
-            first := coalesce(lasts[g - 1], g - 1) + 1;
-            last := coalesce(lasts[g], g);
+        for g in 1 .. cardinality(coalesce(lasts, wants)) loop
             fallen := false;
-            for j in first .. last loop
+            for j in coalesce(lasts[g - 1], g - 1) + 1 .. coalesce(lasts[g], g) loop
                 i := coalesce(members[j], j);
                 continue when _keys[i] is null;
                 room_ns := greatest(0, coalesce(_windows_ns[i], _windows_ns[1]) - news[i][4]);
                 unit := coalesce(units[j], greatest(1, wants[j]));
                 -- A unit that is larger than the room would be used before leased tokens have come back.
                 if unit <= room_ns / news[i][2] then
-                    grants[j] := least(wants[j], greatest(0, news[i][3] + room_ns - news[i][1] + coalesce(aheads_ns[j], 0)) / news[i][2]) / unit * unit;
+                    grants[j] := least(wants[j], greatest(0, case when news[i][4] = 0 and news[i][5] > 0 then news[i][5] else news[i][3] end + room_ns - news[i][1] + coalesce(aheads_ns[j], 0)) / news[i][2]) / unit * unit;
                 end if;
                 asked[i] := asked[i] or wants[j] > 0;
-                fallen := fallen or last > first and grants[j] < wants[j];
+                fallen := fallen or grants[j] = 0 and wants[j] > 0;
             end loop;
-            for j in first .. last loop
+            for j in coalesce(lasts[g - 1], g - 1) + 1 .. coalesce(lasts[g], g) loop
                 i := coalesce(members[j], j);
                 grants[j] := case when fallen then 0 else grants[j] end;
                 news[i][1] := news[i][1] + grants[j] * news[i][2];
                 granted[i] := granted[i] + grants[j];
             end loop;
         end loop;
-        writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and seen[b][3] > now_ns + pglimit.step_ns());
+        writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and seen[b][3] > now_ns + pglimit.step_ns()
+            and (seen[b][4] > 0 or seen[b][5] = 0)); -- in a calendar window nothing is refilled, too much or too little
         exit when writes = '{}';
-        continue when try = 1 and (sure or n = 1);
-
+        if try = 1 then
+            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+            select k.key, k.limiter, now_ns, k.token_ns, now_ns
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}', ends_ns) k where asked[k.number]
+            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+            continue;
+        end if;
         foreach i in array writes loop
-            continue when granted[i] > 0;
-            -- After a step of the clock: it keeps its price.
+            continue when granted[i] > 0; -- else the clock has stepped back: the row keeps its price
             news[i:i] := array[pglimit.token_bucket_read(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns, seen[i][2])];
         end loop;
         with updates as (
@@ -542,11 +667,12 @@ begin
             set full_ns = news[b][1], token_ns = news[b][2], at_ns = news[b][3], leased_ns = nullif(news[b][4], 0), until_ns = nullif(news[b][5], 0), padding = null
             from unnest(writes) b
             where t.key = any (array[_keys[b]]) and t.limiter = any (array[coalesce(_limiters[b], _limiters[1])]) -- and it is as it was seen
-                and (t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0)) is not distinct from (seen[b][1], seen[b][2], seen[b][3], seen[b][4])
+                and (t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0))
+                    is not distinct from (seen[b][1], seen[b][2], seen[b][3], seen[b][4], seen[b][5])
             returning 1
         ), inserts as (
-            insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
-            select _keys[b], coalesce(_limiters[b], _limiters[1]), news[b][1], news[b][2], news[b][3]
+            insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
+            select _keys[b], coalesce(_limiters[b], _limiters[1]), news[b][1], news[b][2], news[b][3], nullif(news[b][5], 0)
             from unnest(writes) b
             where seen[b][3] = 0
             order by b
@@ -554,20 +680,21 @@ begin
             returning 1
         )
         select (select count(*) from updates) + (select count(*) from inserts) into written;
-        if written < cardinality(writes) then
-            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-        end if;
-        if try = 1 then -- it may have waited; behind a lock it has not
-            perform pglimit.in_time(now_ns);
-        end if;
-        exit;
+        -- It may have waited; behind a lock it has not.
+        exit when (sure or n = 1) and written = cardinality(writes) or pglimit.in_time(now_ns, written = cardinality(writes));
     end loop;
-    select array_agg(case
-        when b = any (writes) then array[b, news[b][3], granted[b], news[b][1], news[b][2], news[b][3], news[b][4], news[b][5]]
-        else array[b, news[b][3], 0, seen[b][1], seen[b][2], seen[b][3], seen[b][4], seen[b][5]]
+    select array_agg(array[k.number, news[k.number][3], granted[k.number]] || case
+        -- the row of a bucket is told to who has a calendar window as it means there
+        when r."row"[3] > 0 and (r."row"[4] > 0 or r."row"[5] = 0) and k.ends_ns is not null
+            then pglimit.token_bucket_read(r."row", now_ns, k.token_ns, k.ends_ns)
+        else r."row"
     end)
-    into buckets from generate_series(1, n) b
-    where _keys[b] is not null;
+    into buckets from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}', ends_ns) k
+    cross join lateral (select case when k.number = any (writes)
+        then array[news[k.number][1], news[k.number][2], news[k.number][3], news[k.number][4], news[k.number][5]]
+        else array[seen[k.number][1], seen[k.number][2], seen[k.number][3], seen[k.number][4], seen[k.number][5]]
+    end as "row") r
+    where k.key is not null;
 end
 $$;
 -- +goose StatementEnd
@@ -576,166 +703,134 @@ $$;
 -- +goose StatementBegin
 -- Takes want tokens from one bucket, in whole multiples of unit (all or nothing, if the two are equal).
 --
--- The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
--- have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
--- again, and it stays locked even if it lacks tokens then. Otherwise a look (a plain read, and the clock behind it)
--- may show that there is no row, which is inserted; or that it lacks tokens: then this locks and writes nothing; or that
--- it has some units: then these are taken, if the row is still as it was seen. All else is for token_bucket_decide:
--- see there for what that locks.
+-- True of every take, of one bucket or of many:
+--
+--   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing, unless
+--     another call changed the row, or blocked the key, while this one waited, or there is something to write: denials
+--     that are counted, and, once, a row that was written before the clock stepped back.
+--   - A grant is decided by the row behind its lock, a denial by a plain read and the clock behind that. It may deny by
+--     a row that is being changed: a take can only leave less, and what comes back counts from its commit on.
+--   - Several buckets are locked in the bytewise order of key and limiter. Who locks out of order waits for a
+--     millisecond only: see token_bucket_take_many.
+--   - What a row means to a call with another price, or after the clock stepped back: see token_bucket_read.
+--
+-- 1. The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
+--    have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
+--    again.
+-- 2. A look may show that there is no row, which is inserted; or that it lacks tokens, which is a denial; or that it
+--    has some units: then these are taken, if the row is still as it was seen.
+-- 3. All else is for token_bucket_decide.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
+-- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is 1.
+-- full_ns counts from the window's end then, so nothing is refilled before it.
 -- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
 -- if it stands in a queue). Changes lock_timeout until the transaction ends. Null: it waits.
+-- rule: null, or a blocked key is denied, and other denials are counted by it: see token_bucket_count_denial. '{}': they
+-- are not counted.
 --
 -- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
--- until_ns of the row after it (0: null, or there is no row).
+-- until_ns of the row after it (0: null, or there is no row). With a rule there is an eighth: for how many nanoseconds
+-- the key is blocked (0: it is not).
 --
 -- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
 -- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
 -- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
 create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[] default null, _calendar text default null
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
+    ends_ns bigint := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
     seen bigint[];
     there bigint; -- tokens
+    from_ns bigint; -- what is used counts from here
     result bigint[];
 begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
+    if rule is not null then
+        if (want > 0 and (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4]
+            and 3650 * 86400000000000 >= all (rule[2:5]))) is not true then
+            raise exception 'token_bucket_take: want %, rule %', want, rule using errcode = 'invalid_parameter_value';
+        end if;
+        lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
+        seen := pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar);
+        if seen[8] > 0 then
+            if seen[9] > seen[1] + pglimit.step_ns() then
+                perform pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
+            end if;
+            return seen[1:8];
+        end if;
+        now_ns := pglimit.clock_ns(); -- not dated before the end of a block
+        ends_ns := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+    end if;
     if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
         update pglimit.token_bucket t
-        set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null
-            and want <= (now_ns + _window_ns - greatest(t.full_ns, now_ns)) / _token_ns
+        set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
+            and want <= (coalesce(ends_ns, now_ns) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, now_ns))) / _token_ns
             and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
             and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait: now_ns may be too old then
-        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
+        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
     end if;
     if result is null then
-        if (unit <= _window_ns / _token_ns and (want = 0 or unit between 1 and want)) is not true then
-            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
-        end if;
-        select array[t.full_ns, t.token_ns, t.at_ns, t.leased_ns] into seen
+        select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+        ends_ns := case when now_ns < ends_ns then ends_ns when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+        from_ns := coalesce(ends_ns, greatest(seen[3], now_ns));
         there := case
             when seen is null and _window_ns <= pglimit.max_window_ns() then _window_ns / _token_ns
-            when seen[2] = _token_ns and seen[4] is null and seen[3] <= now_ns + pglimit.step_ns()
-                then (greatest(seen[3], now_ns) + _window_ns - greatest(seen[1], now_ns)) / _token_ns
+            when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
+                then (from_ns + _window_ns - greatest(seen[1], from_ns)) / _token_ns
         end;
-        if unit > there then
-            return array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, 0];
-        elsif there > 0 and want > 0 then
+        if unit > there and unit between 1 and _window_ns / _token_ns and unit <= want then
+            result := array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];
+        elsif there >= unit and unit between 1 and want then
             there := least(want, there) / unit * unit;
             if seen is null then
-                insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-                values (_key, _limiter, now_ns + there * _token_ns, _token_ns, now_ns)
+                insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns, until_ns)
+                values (_key, _limiter, from_ns + there * _token_ns, _token_ns, now_ns, ends_ns)
                 on conflict do nothing
-                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
-            elsif pg_catalog.current_setting('transaction_read_only') = 'off' then
+                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
+            else
                 update pglimit.token_bucket t
-                set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + there * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-                where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null
+                set full_ns = greatest(t.full_ns, from_ns) + there * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+                where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
                     and t.full_ns = seen[1] and t.at_ns = seen[3]
-                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
+                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
             end if;
         end if;
     end if;
     if result is null then
-        select array(select b.number from unnest(d.buckets) with ordinality b(number, i) where b.i > 1) into result
-        from pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns], null, array[want], array[unit], null, null, false) d;
-        return result;
-    end if;
-    -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
-    -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.
-    now_ns := pglimit.clock_ns();
-    if now_ns > result[1] + 10000000 then -- 10 ms
-        result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
-        there := least(want - result[2], (now_ns + _window_ns - result[3]) / _token_ns) / unit * unit;
-        update pglimit.token_bucket t set full_ns = result[3] + there * _token_ns, at_ns = now_ns
-        where t.key = _key and t.limiter = _limiter
-        returning array[t.at_ns, result[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
-    end if;
-    return result;
-end
-$$;
--- +goose StatementEnd
-
--- functions/token_bucket_take_or_block.sql
--- +goose StatementBegin
--- Takes want tokens from one bucket, all or nothing, as token_bucket_take does, unless the key is
--- blocked. A denial is counted, and may block the key: see token_bucket_count_denial, which also
--- explains the parameters behind want. If these are null, it is not counted.
---
--- A call for a blocked key locks and writes nothing, unless the clock has stepped back since it was blocked:
--- then once. Other denials write, to count. A grant looks once more behind the lock of the bucket's row: if the key
--- was blocked while it waited, it is undone there.
---
--- Returns the seven numbers of token_bucket_take, and for how long the key is blocked (0: it is not).
-create or replace function pglimit.token_bucket_take_or_block(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint,
-    _after bigint, within_ns bigint, for_ns bigint, max_ns bigint, _forget_ns bigint, patience text
-) returns bigint[]
-language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
-declare
-    longest_ns constant bigint := 3650 * 86400000000000;
-    looked bigint[];
-    taken bigint[];
-    counted bigint[];
-begin
-    if (_after > 0 and within_ns between 1 and longest_ns and for_ns between 1 and max_ns and max_ns <= longest_ns and _forget_ns between 0 and longest_ns
-        or coalesce(_after, within_ns, for_ns, max_ns, _forget_ns) is null) is not true then
-        raise exception 'token_bucket_take_or_block: after %, within_ns %, for_ns %, max_ns %, forget_ns %', _after, within_ns, for_ns, max_ns, _forget_ns
-            using errcode = 'invalid_parameter_value';
-    end if;
-    if patience is not null then
-        patience := pg_catalog.set_config('lock_timeout', patience, true);
-    end if;
-    lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode; -- before the read: see token_bucket_take
-    looked := pglimit.token_bucket_look(_key, _limiter);
-    if looked[2] = 0 then
-        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
-        if taken[2] > 0 then
-            looked := pglimit.token_bucket_look(_key, _limiter);
-        elsif _after > 0 then
-            counted := pglimit.token_bucket_count_denial(_key, _limiter, _after, within_ns, for_ns, max_ns, _forget_ns);
-            return case when counted[2] > 0 then counted[1] else taken[1] end || taken[2:7] || counted[2];
+        if (unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
+            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
         end if;
-        if looked[2] = 0 then
-            return taken || 0::bigint;
+        select array[b[1][2], b[1][3], b[1][4], b[1][5], b[1][6], b[1][7], b[1][8]] into result from pglimit.token_bucket_decide(
+            array[_key], array[_limiter], array[_token_ns], array[_window_ns], null, array[want], array[unit], null, null, false,
+            case when _calendar is not null then array[_calendar] end) d(grants, b);
+    elsif result[2] > 0 and pglimit.clock_ns() > result[1] + 10000000 then -- 10 ms
+        -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
+        -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.
+        -- If the calendar window has ended meanwhile, the grant is of the next one.
+        now_ns := pglimit.clock_ns();
+        if _calendar is null then
+            result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
+            there := least(want - result[2], (now_ns + _window_ns - result[3]) / _token_ns) / unit * unit;
+            update pglimit.token_bucket t set full_ns = result[3] + there * _token_ns, at_ns = now_ns
+            where t.key = _key and t.limiter = _limiter
+            returning array[t.at_ns, result[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
+        elsif now_ns >= ends_ns then
+            ends_ns := pglimit.window_end_ns(_calendar, now_ns);
+            update pglimit.token_bucket t set full_ns = ends_ns + result[2], at_ns = now_ns, until_ns = ends_ns
+            where t.key = _key and t.limiter = _limiter
+            returning array[t.at_ns, result[2], t.full_ns, t.token_ns, t.at_ns, 0, t.until_ns] into result;
         end if;
-        update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
-        looked[3] := looked[3] - want * _token_ns;
     end if;
-    if looked[8] > looked[1] + pglimit.step_ns() then
-        perform pglimit.token_bucket_count_denial(_key, _limiter, null, null, null, null, null); -- moves such a row
-    end if;
-    return looked[1:1] || 0::bigint || looked[3:7] || looked[2];
-end
-$$;
--- +goose StatementEnd
-
--- functions/valid_name.sql
--- +goose StatementBegin
--- Returns the name, of a limiter or a key as field says. Fails with SQLSTATE 22023 if it is null, empty,
--- or longer than that many bytes.
-create or replace function pglimit.valid_name(field text, name text, longest int) returns text
-language plpgsql immutable parallel safe set search_path = '' as $$
-declare
-    why constant text := case
-        when name is null then 'is null: name it, with a constant if there is only one'
-        when name = '' collate "C" then 'is empty: name it, with a constant if there is only one'
-        when octet_length(name) > longest then format('has %s bytes: at most %s are allowed (hash what is longer)', octet_length(name), longest)
-    end;
-begin
-    if why is not null then
-        raise exception 'pglimit: % %', field, why using errcode = 'invalid_parameter_value', hint = 'Nothing was taken. Limiter and key together name the bucket: what is limited, and for whom.';
-    end if;
-    return name;
+    return case when rule is null then result else pglimit.token_bucket_block(_key, _limiter, _token_ns, rule, result, _calendar) end;
 end
 $$;
 -- +goose StatementEnd
@@ -744,13 +839,14 @@ $$;
 -- +goose StatementBegin
 -- Takes n tokens of a bucket, all or nothing, and returns the decision. For programs in any language:
 --
+--     select * from pglimit.allow('api', 'user:42');
 --     select * from pglimit.allow('api', 'user:42', '10/s burst 20');
 --     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20, n => 3);
 --
 -- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy token_bucket.
 -- limiter and key name the bucket: what is limited, and for whom. The limit is a text as ParseLimit reads it in Go,
--- or numbers; without a burst, the burst equals the tokens. A key that a Go Limiter with Config.Block has blocked is
--- denied; this function counts no denials.
+-- or numbers; without a burst, the burst equals the tokens. Without a limit, the table pglimit.limits decides. A key
+-- that a Go Limiter with Config.Block has blocked is denied; this function counts no denials.
 --
 -- A grant waits for any call that holds the row, and locks it until the transaction ends; a rollback undoes it. (A
 -- transaction that takes from several keys must name them in one order, as every other does.) A denial locks and
@@ -759,24 +855,40 @@ $$;
 --
 -- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it. retry_after: the
 -- time from "at" until n tokens are there, if nobody takes any, and the key is not blocked. reset_after: until the
--- bucket is full. "at": the database's clock at the decision. Fails with SQLSTATE 22023, and has taken nothing, if an
--- argument is null or nonsense.
+-- bucket is full. "at": the database's clock at the decision. observed: what a rule of the table that is only observed
+-- would have allowed; null: there is none. Fails with SQLSTATE 22023, and has taken nothing, if an argument is null or
+-- nonsense, or there is no limit.
 create or replace function pglimit.allow(
     limiter text, key text, limit_text text default null, n bigint default 1,
     tokens bigint default null, period interval default null, burst bigint default null,
-    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
+    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz, out observed boolean
 )
 language plpgsql set search_path = '' as $$
 declare
-    asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
+    asked record;
     taken bigint[];
+    beside bigint[]; -- prices of a rule that is only observed
+    beside_calendar text;
 begin
-    taken := pglimit.token_bucket_take_or_block(
-        -- With the collation of the columns, whatever the caller's is.
-        pglimit.valid_name('key', key, 1024) collate "C", pglimit.valid_name('limiter', limiter, 128) collate "C", asked.token_ns, asked.window_ns, n,
-        null, null, null, null, null, null);
+    if num_nonnulls(limit_text, tokens, period, burst) = 0 then
+        select r.allowed, r.retry_after, r.retry_after, r.at, r.live, r.beside, r.beside_calendar
+        into allowed, retry_after, reset_after, at, limit_text, beside, beside_calendar
+        from pglimit.rule_of(limiter collate "C", key collate "C", n) r;
+        if allowed is not null then
+            granted := case when allowed then n else 0 end;
+            remaining := case when not allowed then 0 end;
+            return;
+        end if;
+    end if;
+    asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
+    -- With the collation of the columns, whatever the caller's is.
+    taken := pglimit.token_bucket_take(key collate "C", limiter collate "C", asked.token_ns, asked.window_ns, n, n, null, '{}', asked.calendar);
     select d.* into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(taken[1], taken[2], taken[3:7], n, asked.token_ns, asked.window_ns, taken[8]) d;
+    from pglimit.token_bucket_decision(taken, n, asked.token_ns, asked.window_ns, asked.calendar) d;
+    if beside is not null then -- in a bucket of its own. More than its burst is denied
+        observed := n <= beside[2] / beside[1]
+            and (pglimit.token_bucket_take(key collate "C", (limiter || ' (observed)') collate "C", beside[1], beside[2], n, n, null, '{}', beside_calendar))[2] > 0;
+    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -798,54 +910,62 @@ comment on view pglimit.blocks is 'One row per key with denials that were counte
 -- functions/buckets.sql
 -- The state, for a person in psql:
 --     select * from pglimit.buckets where limiter = 'api' and key = 'user:42';
+-- A bucket of a calendar window has no seconds_per_token: all that was taken comes back at full_at.
 -- Sums are numeric, so that no row can make the view fail with an overflow.
 create or replace view pglimit.buckets as
 select
     b.strategy, b.limiter, b.key,
-    least(9223372036854775807, ceil(greatest(0, b.full_ns - greatest(b.now_ns, b.ahead_ns)) / b.token_ns))::bigint as tokens_owed,
+    case when b.in_window then case when b.until_ns > b.now_ns then (b.full_ns - b.until_ns)::bigint else 0 end
+        else least(9223372036854775807, ceil(greatest(0, b.full_ns - greatest(b.now_ns, b.ahead_ns)) / b.token_ns))::bigint
+    end as tokens_owed,
     ceil(b.leased_ns / b.token_ns)::bigint as tokens_leased,
-    trim_scale(b.token_ns / 1000000000.0) as seconds_per_token,
+    case when not b.in_window then trim_scale(b.token_ns / 1000000000.0) end as seconds_per_token,
     to_timestamp(b.at_ns / 1000000000.0) as last_taken_at,
-    to_timestamp((case when b.leased_ns > 0 then greatest(b.full_ns, b.until_ns) + b.leased_ns else b.full_ns end - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) as full_at
+    to_timestamp((case when b.in_window then b.until_ns when b.leased_ns > 0 then greatest(b.full_ns, b.until_ns) + b.leased_ns else b.full_ns end - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) as full_at
 from (
     select t.*, now_ns, case when t.at_ns > now_ns + pglimit.step_ns() then t.at_ns else 0 end as ahead_ns
     from (select pglimit.clock_ns() as now_ns offset 0) clock
     cross join lateral (
-        select 'token_bucket' as strategy, key, limiter, token_ns, at_ns,
+        select 'token_bucket' as strategy, key, limiter, token_ns, at_ns, leased_ns is null and until_ns is not null as in_window,
             case when leased_ns > 0 and until_ns <= now_ns then greatest(full_ns, until_ns)::numeric + leased_ns else full_ns end as full_ns,
             case when leased_ns > 0 and until_ns > now_ns then leased_ns::numeric else 0 end as leased_ns, until_ns
         from pglimit.token_bucket
         union all
-        select 'upsert', key, limiter, token_ns, at_ns, full_ns, 0, null from pglimit.upsert
+        select 'upsert', key, limiter, token_ns, at_ns, false, full_ns, 0, null from pglimit.upsert
         union all
-        select 'for_update_nowait', key, limiter, token_ns, at_ns, full_ns, 0, null from pglimit.for_update_nowait
+        select 'for_update_nowait', key, limiter, token_ns, at_ns, false, full_ns, 0, null from pglimit.for_update_nowait
     ) t
 ) b;
 comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
 
--- functions/ns_of.sql
--- The time in nanoseconds since 1970.
-create or replace function pglimit.ns_of("time" timestamptz) returns bigint
-language sql immutable parallel safe return (extract(epoch from "time") * 1000000)::bigint * 1000;
-
 -- functions/peek.sql
 -- +goose StatementBegin
 -- Looks at a bucket without taking anything. Parameters and result are as for pglimit.allow; allowed says whether n
--- tokens are there and the key is not blocked, and granted is 0. A plain read: locks nothing, waits for nobody.
+-- tokens are there and the key is not blocked, granted is 0, and observed null. A plain read: locks nothing, waits for
+-- nobody.
 create or replace function pglimit.peek(
     limiter text, key text, limit_text text default null, n bigint default 1,
     tokens bigint default null, period interval default null, burst bigint default null,
-    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
+    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz, out observed boolean
 )
 language plpgsql set search_path = '' as $$
 declare
-    asked constant record := pglimit.request_ns(limit_text collate "C", n, tokens, period, burst);
+    asked record;
     looked bigint[];
 begin
-    looked := pglimit.token_bucket_look(pglimit.valid_name('key', key, 1024) collate "C", pglimit.valid_name('limiter', limiter, 128) collate "C");
-    select d.remaining >= n and looked[2] = 0, 0, d.remaining, d.retry_after, d.reset_after, d.at
+    if num_nonnulls(limit_text, tokens, period, burst) = 0 then
+        select r.allowed, 0, r.retry_after, r.retry_after, r.at, r.live into allowed, granted, retry_after, reset_after, at, limit_text
+        from pglimit.rule_of(limiter collate "C", key collate "C", n) r;
+        if allowed is not null then
+            remaining := case when not allowed then 0 end;
+            return;
+        end if;
+    end if;
+    asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
+    looked := pglimit.token_bucket_look(key collate "C", limiter collate "C", asked.token_ns, asked.calendar);
+    select d.remaining >= n and looked[8] = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
     into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(looked[1], 0, looked[3:7], n, asked.token_ns, asked.window_ns, looked[2]) d;
+    from pglimit.token_bucket_decision(looked, n, asked.token_ns, asked.window_ns, asked.calendar) d;
 end
 $$;
 -- +goose StatementEnd
@@ -858,12 +978,10 @@ $$;
 create or replace function pglimit.reset(limiter text, key text) returns void
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off
 set row_security = off as $$ -- an error is better than rows that are not seen
-declare
-    _limiter constant text collate "C" := pglimit.valid_name('limiter', limiter, 128);
-    _key constant text collate "C" := pglimit.valid_name('key', key, 1024);
 begin
-    delete from pglimit.token_bucket b where b.key = _key and b.limiter = _limiter;
-    delete from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = _limiter;
+    perform pglimit.request_ns(limiter, key, null, 1, 1, '1 second', null); -- checks the names
+    delete from pglimit.token_bucket b where b.key = reset.key collate "C" and b.limiter = reset.limiter collate "C";
+    delete from pglimit.token_bucket_blocks b where b.key = reset.key collate "C" and b.limiter = reset.limiter collate "C";
 end
 $$;
 -- +goose StatementEnd
@@ -874,11 +992,13 @@ $$;
 -- strategies/internal/rows/sql/give_back.sql, which does the same for tables without leases.
 --
 -- _key, _limiter, _token_ns, _window_ns: as for token_bucket_take. tokens: how many. granted_ns: when
--- they were granted. delay_ns: how much later they were due.
+-- they were granted. delay_ns: how much later they were due. _calendar: as for token_bucket_take; if the row is of
+-- another window than the one in which they were granted, they are gone.
 --
 -- Waits for any call that holds the row, locks it, and only then reads the clock.
 create or replace function pglimit.token_bucket_give_back(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, tokens bigint, granted_ns bigint, delay_ns bigint
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, tokens bigint, granted_ns bigint, delay_ns bigint,
+    _calendar text default null
 ) returns void
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -892,9 +1012,15 @@ begin
         raise exception 'token_bucket_give_back: % tokens, token_ns %, window_ns %, granted_ns %, delay_ns %', tokens, _token_ns, _window_ns, granted_ns, delay_ns
             using errcode = 'invalid_parameter_value';
     end if;
+    if _calendar is not null then
+        update pglimit.token_bucket t set full_ns = greatest(t.until_ns, t.full_ns - tokens)
+        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null and t.until_ns = pglimit.window_end_ns(_calendar, granted_ns)
+            and greatest(t.at_ns, pglimit.clock_ns()) >= granted_ns;
+        return;
+    end if;
     lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
     select array[t.full_ns, t.at_ns, coalesce(t.leased_ns, 0)] into held
-    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns for no key update;
+    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and (t.until_ns is null or t.leased_ns > 0) for no key update;
     now_ns := pglimit.clock_ns();
     used_ns := greatest(0, greatest(held[2], now_ns, held[1] - _window_ns + least(_window_ns, held[3])) - granted_ns - delay_ns);
     back_ns := case when used_ns > 0 then least(tokens * _token_ns, _window_ns) else tokens * _token_ns end - used_ns;
@@ -945,10 +1071,11 @@ begin
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    bucket := case when seen[3] > now_ns + pglimit.step_ns() then pglimit.token_bucket_read(seen, now_ns, seen[2]) else seen end;
+    bucket := case when seen[3] > now_ns + pglimit.step_ns() and (seen[4] > 0 or seen[5] = 0) then pglimit.token_bucket_read(seen, now_ns, seen[2]) else seen end;
     if settle_tokens > 0 and bucket[5] = settle_until_ns and settle_until_ns > now_ns
         and settle_tokens::numeric * bucket[2] <= bucket[4] then
         bucket[4] := bucket[4] - settle_tokens * bucket[2];
+        bucket[5] := case when bucket[4] > 0 then bucket[5] else 0 end;
         bucket[1] := least(9223372036854775807, greatest(bucket[1], now_ns) + settle_spent::numeric * bucket[2]);
         bucket[3] := greatest(bucket[3], now_ns);
     end if;
@@ -961,7 +1088,6 @@ begin
         bucket := asked;
         bucket[4] := asked[4] + granted * _token_ns;
     end if;
-    bucket[5] := case when bucket[4] > 0 then bucket[5] else 0 end;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
         update pglimit.token_bucket t
         set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
@@ -972,10 +1098,33 @@ end
 $$;
 -- +goose StatementEnd
 
+-- functions/token_bucket_valid.sql
+-- +goose StatementBegin
+-- Returns true if these can be parameters of token_bucket_take_many. Without wants, each bucket has one request.
+create or replace function pglimit.token_bucket_valid(
+    keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], calendars text[]
+) returns boolean
+language plpgsql immutable parallel safe set search_path = '' as $$
+declare
+    n constant int := cardinality(keys);
+    m constant int := coalesce(cardinality(wants), n);
+begin
+    return n > 0 and m > 0 and array_position(keys, null) is null and array_position(limiters, null) is null
+        and cardinality(limiters) in (1, n) and cardinality(tokens_ns) in (1, n) and cardinality(windows_ns) in (1, n) and cardinality(asks) in (1, n)
+        and (calendars is null or cardinality(calendars) in (1, n))
+        and 0 < all (tokens_ns) and 0 < all (windows_ns) and pglimit.max_window_ns() >= all (windows_ns) and 0 <= all (asks)
+        and (wants is null or 0 <= all (wants)) and (units is null or cardinality(units) = m and 1 <= all (units))
+        and (aheads_ns is null or cardinality(aheads_ns) = m and 0 <= all (aheads_ns) and pglimit.max_window_ns() >= all (aheads_ns))
+        and (members is null and m = n or cardinality(members) = m and 1 <= all (members) and n >= all (members))
+        and (lasts is null or lasts[cardinality(lasts)] = m and 0 <= all (lasts) and m >= all (lasts));
+end
+$$;
+-- +goose StatementEnd
+
 -- functions/token_bucket_take_many.sql
 -- +goose StatementBegin
--- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row
--- if that is later.
+-- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row if that is later.
 --
 -- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
@@ -984,26 +1133,27 @@ $$;
 --    for the one request of a bucket. Not with groups.
 -- 3. All else is for token_bucket_decide.
 --
--- What 2 and 3 lock is not in the order of the keys, behind 1: they wait for 1 ms only, because calls that wait for each
--- other would deadlock. The call fails with SQLSTATE 40001, and has taken nothing, if a bucket has changed
--- meanwhile, the clock stepped back, or 100 ms have passed, or with 55P03 behind that millisecond: call once more, or
--- ask for each bucket by itself.
+-- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys any
+-- more: 2 and 3 wait for a millisecond only (lock_timeout, until the transaction ends), because two such calls could wait
+-- for each other. The call fails with SQLSTATE 55P03 then, or with 40001, see in_time, and has taken nothing: call once
+-- more, or ask for each bucket by itself.
 --
--- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole
--- units (which is not checked), or one number for all. Without wants, each bucket has one request, for all that
--- is asked, or nothing. sure: leaves everything to token_bucket_decide. patience: as for token_bucket_take; null only
--- for one bucket, or with sure.
+-- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units (which
+-- is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked, or nothing.
+-- sure: all is for token_bucket_decide. patience: as for token_bucket_take; null only for one bucket, or with sure.
 --
--- usual: three numbers for each bucket of the usual case: its number, full_ns, and at_ns, which is the time of the
--- decision. rest, grants: buckets (the others at least) and grants, as of token_bucket_decide (without wants, grants mean nothing).
+-- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, the time of the decision, and
+-- until_ns (0: its limit has no calendar window).
+-- rest, grants: the other buckets, and grants, as of token_bucket_decide (without wants, grants mean nothing).
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text,
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text, _calendars text[] default null,
     out usual bigint[], out rest bigint[], out grants bigint[]
 )
 language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
-    now_ns constant bigint := pglimit.clock_ns();
+    now_ns bigint := pglimit.clock_ns();
+    ends_ns bigint[] := pglimit.window_ends_ns(_calendars, now_ns);
     n constant int := cardinality(_keys);
     writable constant boolean := not sure and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
     done int := 0; -- buckets that are decided
@@ -1013,47 +1163,41 @@ begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    if writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
-        and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
-        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience)];
-        if rest[1][3] > 0 or coalesce(members, wants, units, aheads_ns, lasts) is null then
-            return;
-        end if;
-        rest := null;
-    elsif writable and n > 1 then
-        -- It takes the lock that a write takes, before anything is read: see token_bucket_decide.
+    if writable and n > 1 then
         with asked as materialized (
-            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks)
+            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns)
         ), updates as (
             update pglimit.token_bucket t
-            set full_ns = greatest(t.full_ns, t.at_ns, now_ns) + k.ask * k.token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+            set full_ns = greatest(t.full_ns, t.at_ns, coalesce(k.ends_ns, now_ns)) + k.ask * k.token_ns,
+                at_ns = greatest(t.at_ns, now_ns), padding = null
             from asked k
-            where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns and t.leased_ns is null
-                and k.ask between 1 and (greatest(t.at_ns, now_ns) + k.window_ns - greatest(t.full_ns, t.at_ns, now_ns)) / k.token_ns
+            where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
+                and t.until_ns is not distinct from k.ends_ns and k.ask between 1 and
+                    (coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, greatest(t.at_ns, now_ns)))) / k.token_ns
                 and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
                 and (lasts is null or n = (
                     select count(*)
                     from asked k
                     join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
-                    where t.leased_ns is null and t.at_ns <= now_ns + pglimit.step_ns()
-                        and k.ask between 1 and (now_ns + k.window_ns - greatest(t.full_ns, now_ns)) / k.token_ns
+                    where t.until_ns is not distinct from k.ends_ns and t.at_ns <= now_ns + pglimit.step_ns()
+                        and k.ask between 1 and (coalesce(k.ends_ns, now_ns) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, now_ns))) / k.token_ns
                 ))
-            returning array[k.number, t.full_ns, t.at_ns] as "row"
+            returning array[k.number, t.full_ns, t.at_ns, coalesce(k.ends_ns, 0)] as "row"
         )
         select array_agg(u."row"), count(*) into usual, done from updates u;
-        if done > 0 then
-            if abs(pglimit.clock_ns() - now_ns) > pglimit.step_ns() then -- it may have waited
-                perform pglimit.in_time(now_ns);
-            end if;
-            if done = n then
-                return;
-            elsif lasts is not null then
-                raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-            end if;
+        if done > 0 and pglimit.in_time(now_ns, lasts is null or done = n) and done = n then
+            return;
         end if;
+    elsif writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
+        and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
+        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience, null, _calendars[1])];
+        if rest[1][3] > 0 or coalesce(members, wants, units, aheads_ns, lasts) is null then
+            return;
+        end if;
+        rest := null;
     end if;
-    if (sure is not null and array_position(_keys, null) is null and cardinality(asks) in (1, n) and 0 <= all (asks)
-        and pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, members, wants, units, aheads_ns, lasts)) is not true then
+    if (sure is not null and pglimit.token_bucket_valid(
+        _keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, lasts, _calendars)) is not true then
         raise exception 'token_bucket_take_many: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
     elsif writable and n > 1 then
         patience := pg_catalog.set_config('lock_timeout', '1ms', true);
@@ -1062,16 +1206,19 @@ begin
         end loop;
     end if;
     if writable and lasts is null then
+        now_ns := pglimit.clock_ns(); -- the update may have waited
+        ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         with seen as materialized (
-            select k.*, t.key is null as missing, t.full_ns, t.at_ns
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k
+            select k.*, t.key is null as missing, t.full_ns, t.at_ns,
+                coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) as from_ns
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns) k
             left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
             where t.key is null and k.key is not null and k.ask between 1 and k.window_ns / k.token_ns
-                or wants is null and t.token_ns = k.token_ns and t.leased_ns is null and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
-                and k.ask > (greatest(t.at_ns, now_ns) + k.window_ns - greatest(t.full_ns, t.at_ns, now_ns)) / k.token_ns
+                or wants is null and t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and k.ask > (coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, greatest(t.at_ns, now_ns)))) / k.token_ns
         ), inserts as (
-            insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
-            select s.key, s.limiter, now_ns + s.ask * s.token_ns, s.token_ns, now_ns
+            insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
+            select s.key, s.limiter, s.from_ns + s.ask * s.token_ns, s.token_ns, now_ns, s.ends_ns
             from seen s
             where s.missing
             order by s.number
@@ -1079,27 +1226,24 @@ begin
             returning 1
         )
         select done + count(*), count(*) filter (where s.missing), (select count(*) from inserts), array_agg(case
-            when s.missing then array[s.number, now_ns, s.ask, now_ns + s.ask * s.token_ns, s.token_ns, now_ns, 0, 0]
-            else array[s.number, greatest(s.at_ns, now_ns), 0, s.full_ns, s.token_ns, s.at_ns, 0, 0]
+            when s.missing then array[s.number, now_ns, s.ask, s.from_ns + s.ask * s.token_ns, s.token_ns, now_ns, 0, coalesce(s.ends_ns, 0)]
+            else array[s.number, greatest(s.at_ns, now_ns), 0, s.full_ns, s.token_ns, s.at_ns, 0, coalesce(s.ends_ns, 0)]
         end)
-        into done, missing, inserted, rest
-        from seen s;
-        if inserted > 0 and abs(pglimit.clock_ns() - now_ns) > pglimit.step_ns() then
-            perform pglimit.in_time(now_ns);
-        end if;
-        if inserted < missing then
-            raise exception 'pglimit: a bucket has changed meanwhile' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-        elsif done = n then
+        into done, missing, inserted, rest from seen s;
+        if (missing = 0 or pglimit.in_time(now_ns, inserted = missing)) and done = n then
             return;
         end if;
         for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
             _keys[rest[i][1]] := null;
         end loop;
     end if;
+    if 0 < any (coalesce(wants, asks)) then
+        lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
+    end if;
     select d.grants, d.buckets || rest into grants, rest
     from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
-        coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks) k)),
-        units, aheads_ns, lasts, sure) d;
+        coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k)),
+        units, aheads_ns, lasts, sure, _calendars) d;
 end
 $$;
 -- +goose StatementEnd
@@ -1114,17 +1258,17 @@ $$;
 -- back since, it is kept for _ttl_ns from now on, once. (After a step forward an ID is free too early.)
 --
 -- Two calls with the same ID at the same time: the second one waits for the bucket's row, which the first one has
--- locked or inserted. Then it finds what the first one was granted, or nothing if that was rolled back.
+-- locked or inserted, and takes. Then it finds what the first one was granted, and undoes its own, unless that was rolled back.
 --
 -- The other parameters: as for token_bucket_take. Returns the seven numbers of token_bucket_take, of that grant or
--- this, and its window (0: it was denied).
+-- this, and its window.
 create or replace function pglimit.token_bucket_take_once(
-    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text
+    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text, _calendar text default null
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     taken bigint[];
-    kept bigint[]; -- as it is returned, and until_ns and ttl_ns
+    kept record;
     now_ns bigint;
 begin
     if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
@@ -1132,34 +1276,29 @@ begin
     end if;
     lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- before the read: see token_bucket_take
     for look in 1 .. 2 loop
-        select array[t.at_ns, t.granted, t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.lease_until_ns, 0), t.window_ns, t.until_ns, t.ttl_ns]
-        into kept from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
+        select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
+        from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
         now_ns := coalesce(taken[1], pglimit.clock_ns());
-        if kept[9] - kept[10] > now_ns + pglimit.step_ns() then
+        if kept.at_ns > now_ns + pglimit.step_ns() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
         end if;
-        if kept[9] > now_ns then
-            -- A second look may find what another call was granted while this one took, or between the first look
-            -- and the denial.
-            if taken[2] > 0 then
+        if kept.until_ns > now_ns then
+            if taken[2] > 0 then -- another call was faster: this one has waited for the row that it holds now
                 update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
             end if;
-            return kept[1:8];
+            return kept.answer;
         end if;
         exit when look = 2;
-        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience);
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience, null, _calendar) || _window_ns;
     end loop;
-    if taken[2] = 0 then
-        return taken || 0::bigint;
+    if taken[2] > 0 then -- the bucket's row is locked: no other call with this ID can be granted tokens now
+        insert into pglimit.token_bucket_answers as t (key, limiter, id, answer, ttl_ns, until_ns)
+        values (_key, _limiter, _id, taken, _ttl_ns, taken[1] + _ttl_ns)
+        on conflict (key, limiter, id) do update -- it had expired, and was not swept yet
+        set answer = excluded.answer, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
     end if;
-    -- The bucket's row is locked: no other call with this ID can be granted tokens now.
-    insert into pglimit.token_bucket_answers as t (key, limiter, id, granted, token_ns, window_ns, at_ns, full_ns, leased_ns, lease_until_ns, ttl_ns, until_ns)
-    values (_key, _limiter, _id, want, taken[4], _window_ns, taken[5], taken[3], nullif(taken[6], 0), nullif(taken[7], 0), _ttl_ns, taken[1] + _ttl_ns)
-    on conflict (key, limiter, id) do update -- it had expired, and was not swept yet
-    set granted = excluded.granted, token_ns = excluded.token_ns, window_ns = excluded.window_ns, at_ns = excluded.at_ns, full_ns = excluded.full_ns,
-        leased_ns = excluded.leased_ns, lease_until_ns = excluded.lease_until_ns, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
-    return taken || _window_ns;
+    return taken;
 end
 $$;
 -- +goose StatementEnd
@@ -1204,25 +1343,26 @@ $$;
 drop function pglimit.token_bucket_wait;
 drop function pglimit.token_bucket_take_once;
 drop function pglimit.token_bucket_take_many;
+drop function pglimit.token_bucket_valid;
 drop function pglimit.token_bucket_lease;
 drop function pglimit.token_bucket_give_back;
 drop function pglimit.reset;
 drop function pglimit.peek;
-drop function pglimit.ns_of;
 drop view pglimit.buckets;
 drop view pglimit.blocks;
 drop function pglimit.allow;
-drop function pglimit.valid_name;
-drop function pglimit.token_bucket_take_or_block;
 drop function pglimit.token_bucket_take;
 drop function pglimit.token_bucket_decide;
-drop function pglimit.token_bucket_valid;
+drop function pglimit.window_ends_ns;
 drop function pglimit.token_bucket_asked;
 drop function pglimit.in_time;
-drop function pglimit.max_window_ns;
+drop function pglimit.token_bucket_block;
 drop function pglimit.token_bucket_look;
+drop function pglimit.window_end_ns;
+drop function pglimit.ns_of;
 drop function pglimit.token_bucket_blocked_ns;
 drop function pglimit.token_bucket_count_denial;
+drop function pglimit.max_window_ns;
 drop function pglimit.clock_ns;
 drop function pglimit.token_bucket_decision;
 drop function pglimit.token_bucket_wait_ns;

@@ -15,9 +15,9 @@ import (
 // the strategy, which alone knows what time it is: Combine, Memory, Leases and Breaker of the
 // configuration are switched off, because a denial that this process remembers, a lease and an
 // open breaker would last by another clock. Everything else is as in production, OnError and
-// Timeout too. (Timeout, and a fallback by [pglimit.FailLocal], go by the time of the process.)
+// Timeout too. (Timeout, Config.Adjust and a fallback by [pglimit.FailLocal] go by the time of the process.)
 //
-// The strategy is one of [Memory] or [MemoryOn], or a type that embeds it. The limiter has no
+// The strategy is one of [Memory] or [MemoryOn], or a type that embeds it. Without Config.Adjust, the limiter has no
 // goroutine and no connection, so a test need not close it.
 func New(strategy pglimit.Strategy, config pglimit.Config) (*pglimit.Limiter, error) {
 	config.Combine.Off, config.Memory.Off, config.Leases.On, config.Breaker.Off = true, true, false, true

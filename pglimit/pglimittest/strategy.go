@@ -121,8 +121,18 @@ func (s *Strategy) keep(n rate.Bucket, before, after bucket.Bucket) {
 // Name is memory.
 func (*Strategy) Name() string { return "memory" }
 
-// Check takes any request.
-func (*Strategy) Check(*rate.Request) error { return nil }
+// Check takes any request whose time zone Go knows. A window of the calendar gives nothing back before its end, so
+// nothing can be taken ahead of that.
+func (*Strategy) Check(r *rate.Request) error {
+	if r.Limit.Calendar == "" {
+		return nil
+	}
+	if r.Ahead > 0 {
+		return rate.ErrAheadInCalendar
+	}
+	_, err := r.Limit.WindowEnd(time.Time{})
+	return err
+}
 
 // Rule is that of a token bucket.
 func (*Strategy) Rule() rate.Rule { return bucket.Rule{} }

@@ -2,6 +2,7 @@ package pglimittest
 
 import (
 	"context"
+	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -45,20 +46,34 @@ func groupOf(requests []rate.Request) int {
 	return n
 }
 
+// windowEnd is when the limit's calendar window ends, or 0 if it has none. Check has tried the time zone.
+func windowEnd(nowNS int64, limit rate.Limit) int64 {
+	if limit.Calendar == "" {
+		return 0
+	}
+	ends, _ := limit.WindowEnd(time.Unix(0, nowNS))
+	return ends.UnixNano()
+}
+
 // take decides one request.
 func (s *Strategy) take(nowNS int64, r *rate.Request) rate.Decision {
 	n := r.Bucket()
 	row := s.buckets[n]
 	b := row
-	if r.Tokens > 0 { // corrected after a step of the clock: even a denial writes it
+	if r.Tokens > 0 && !b.InCalendar() { // corrected after a step of the clock: even a denial writes it
 		b = b.Stepped(nowNS)
 	}
-	granted := b.Grantable(nowNS, r)
+	endsNS, seen := windowEnd(nowNS, r.Limit), b
+	if !b.InCalendar() && endsNS > 0 { // else a row tells when its own window ends
+		seen = b.Seen(nowNS, int64(r.Limit.Token()), endsNS)
+	}
+	granted := seen.Grantable(nowNS, r)
 	if granted > 0 {
-		b = b.Take(nowNS, granted, r.Limit)
+		b = seen.Seen(nowNS, int64(r.Limit.Token()), endsNS).Take(nowNS, granted, r.Limit)
+		seen = b
 	}
 	s.keep(n, row, b)
-	return b.Decision(r, b.Dated(nowNS), granted)
+	return seen.Decision(r, seen.Dated(nowNS), granted)
 }
 
 // takeGroup looks at all buckets, and takes from them if all have the tokens.
@@ -66,6 +81,10 @@ func (s *Strategy) takeGroup(nowNS int64, group []rate.Request) []rate.Decision 
 	decisions := make([]rate.Decision, len(group))
 	all := true
 	for i := range group {
+		n := group[i].Bucket()
+		if row := s.buckets[n]; !row.InCalendar() {
+			s.keep(n, row, row.Stepped(nowNS)) // also of a group that falls
+		}
 		look := group[i]
 		look.Tokens, look.Group = 0, 0
 		decisions[i] = s.take(nowNS, &look)

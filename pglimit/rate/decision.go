@@ -52,4 +52,9 @@ type Decision struct {
 	Source       Source
 	Limiter, Key string
 	Limit        Limit
+
+	// Rule of the table pglimit.limits that decided, or nil. Observed is what the rule that is only
+	// observed would have decided, or nil if there is none, or what it says is not known. See pglimit.Limits.
+	Rule     *LimitRule
+	Observed *Decision
 }

@@ -13,6 +13,8 @@ func (r LeaseRequest) Validate() error {
 		return err
 	}
 	switch {
+	case r.Limit.Calendar != "":
+		return &LimitError{r.Limit, "Calendar", fmt.Sprintf("is %q: nothing of a window of the calendar can be leased", r.Limit.Calendar)}
 	case r.Tokens < 0:
 		return &RequestError{"Tokens", fmt.Sprintf("is %d: it must not be negative", r.Tokens)}
 	case r.Share < 1:

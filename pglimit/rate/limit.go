@@ -24,6 +24,12 @@ type Limit struct {
 	// Burst is the most that can be granted at once: the tokens of a full bucket. At least
 	// 1. An empty bucket must be full again within MaxWindow.
 	Burst int64
+
+	// Calendar, unless it is empty, makes it a limit per window of the calendar: Burst tokens, which
+	// all come back when a window ends, and none before. It names the window, perhaps its first
+	// day, and the time zone: "day UTC", "month from 15 Europe/Berlin". Period is how long a window is
+	// at most. [Limit.Fixed], [PerMonth], [PerYear], [Limit.In] and [Limit.From] set it.
+	Calendar string
 }
 
 // MaxRate is the highest rate of a [Limit], in tokens per second: one per nanosecond.
@@ -55,13 +61,17 @@ func (l Limit) WithBurst(burst int64) Limit {
 }
 
 // Token is the time in which one token comes back: Period / Tokens, rounded up to the
-// nanosecond. Three per second: 333,333,334 ns. Defined for a valid Limit only.
+// nanosecond. Three per second: 333,333,334 ns. With a Calendar it is 1 ns, which is how a row counts
+// tokens. Defined for a valid Limit only.
 func (l Limit) Token() time.Duration {
+	if l.Calendar != "" {
+		return 1
+	}
 	return (l.Period-1)/time.Duration(l.Tokens) + 1
 }
 
-// Window is the time in which an empty bucket fills: Burst × Token. Defined for a valid
-// Limit only.
+// Window is the time in which an empty bucket fills: Burst × Token. With a Calendar that is as many
+// nanoseconds as tokens. Defined for a valid Limit only.
 func (l Limit) Window() time.Duration { return time.Duration(l.Burst) * l.Token() }
 
 // Validate returns a [*LimitError] that names the field, its value and what is
@@ -72,15 +82,20 @@ func (l Limit) Validate() error {
 		return &LimitError{l, "Tokens", fmt.Sprintf("is %d: it must be at least 1", l.Tokens)}
 	case l.Period < 1:
 		return &LimitError{l, "Period", fmt.Sprintf("is %v: it must be longer than zero", l.Period)}
-	case l.Tokens > int64(l.Period):
+	case l.Calendar == "" && l.Tokens > int64(l.Period):
 		return &LimitError{l, "Tokens", fmt.Sprintf("is %d in %v: the rate must be at most %d tokens per second", l.Tokens, l.Period, MaxRate)}
 	case l.Burst < 1:
 		return &LimitError{l, "Burst", fmt.Sprintf("is %d: it must be at least 1 (Tokens, %d, is usual)", l.Burst, l.Tokens)}
 	}
+	if l.Calendar != "" {
+		if err := l.validateCalendar(); err != nil {
+			return err
+		}
+	}
 	// Token × Tokens exceeds the Period by less than Tokens nanoseconds. If a token takes a
 	// microsecond or more, that is at most a thousandth of the Period.
 	token := l.Token()
-	if missed := uint64(l.Tokens)*uint64(token) - uint64(l.Period); token < 1000 && missed > uint64(l.Period)/1000 {
+	if missed := uint64(l.Tokens)*uint64(token) - uint64(l.Period); l.Calendar == "" && token < 1000 && missed > uint64(l.Period)/1000 {
 		return &LimitError{l, "Period", fmt.Sprintf("is %v for %d tokens, which is no whole number of nanoseconds per token: use %v or %v",
 			l.Period, l.Tokens, time.Duration(l.Tokens)*(token-1), time.Duration(l.Tokens)*token)}
 	}

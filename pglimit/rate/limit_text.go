@@ -12,23 +12,30 @@ import (
 // "1/36h", "5/1d". The tokens are a whole number, which may have underscores
 // ("1_000_000"). The period is a Go duration, or a whole number of days ("1d" is
 // 24h) or weeks ("1w" is 7d); a number 1 before the unit may be left out. Without
-// "burst N" the burst equals the tokens. The limit that it returns is valid.
+// "burst N" the burst equals the tokens. A window of the calendar (second, minute, hour, day, week, month or year, see
+// [Limit.Fixed]) is written with its time zone, or "fixed" for UTC: "1000/day fixed", "10000/month",
+// "10000/month from 15 Europe/Berlin", "500/week from sunday fixed". The limit that it returns is valid.
 func ParseLimit(text string) (Limit, error) {
 	fail := func(why string, args ...any) (Limit, error) {
 		return Limit{}, fmt.Errorf("pglimit: limit %q: %s (write it like %q)", text, fmt.Sprintf(why, args...), "100/1m burst 20")
 	}
-	rate, burst, hasBurst := strings.Cut(strings.ToLower(strings.TrimSpace(text)), "burst")
+	rate, burst, hasBurst := cutBurst(strings.TrimSpace(text))
 	tokens, period, ok := strings.Cut(rate, "/")
 	if !ok {
 		return fail("there is no \"/\" between tokens and period")
 	}
+	tokens, burst = strings.ToLower(tokens), strings.ToLower(burst)
 	var l Limit
 	var err error
 	if l.Tokens, err = parseCount(tokens); err != nil {
 		return fail("tokens %q is not a whole number", strings.TrimSpace(tokens))
 	}
-	if l.Period, err = parsePeriod(strings.TrimSpace(period)); err != nil {
-		return fail("period %q is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d", strings.TrimSpace(period))
+	if words := strings.FieldsFunc(period, isSpace); len(words) > 0 && l.parseCalendar(words) {
+		if len(words) == 1 && l.Period <= week {
+			return fail("period %q is a calendar window: write \"%s fixed\", or name its time zone; for tokens that come back one by one, \"1%.1s\"", words[0], words[0], words[0])
+		}
+	} else if l.Period, err = parsePeriod(strings.ToLower(strings.TrimSpace(period))); err != nil {
+		return fail("period %q is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d", strings.ToLower(strings.TrimSpace(period)))
 	}
 	l.Burst = l.Tokens
 	if hasBurst {
@@ -48,11 +55,50 @@ func ParseLimit(text string) (Limit, error) {
 // String writes the limit as [ParseLimit] reads it: "100/1m burst 20", or
 // "100/1m" where the burst equals the tokens.
 func (l Limit) String() string {
-	text := strconv.FormatInt(l.Tokens, 10) + "/" + formatPeriod(l.Period)
+	text := strconv.FormatInt(l.Tokens, 10) + "/"
+	if l.Calendar == "" {
+		text += formatPeriod(l.Period)
+	} else if window, utc := strings.CutSuffix(l.Calendar, " UTC"); utc {
+		text += window + " fixed"
+	} else {
+		text += l.Calendar
+	}
 	if l.Burst != l.Tokens {
 		text += " burst " + strconv.FormatInt(l.Burst, 10)
 	}
 	return text
+}
+
+// cutBurst cuts the text around "burst", in any case.
+func cutBurst(text string) (rate, burst string, found bool) {
+	if i := strings.Index(strings.ToLower(text), "burst"); i >= 0 {
+		return text[:i], text[i+len("burst"):], true
+	}
+	return text, "", false
+}
+
+// isSpace is what separates words in SQL, too.
+func isSpace(r rune) bool { return strings.ContainsRune(" \t\n\v\f\r", r) }
+
+// parseCalendar reads the words after the slash as a window of the calendar, and says whether they begin with one.
+func (l *Limit) parseCalendar(words []string) bool {
+	for _, c := range calendars {
+		if strings.EqualFold(words[0], c.unit) {
+			l.Period, l.Calendar = c.longest, c.unit
+			rest := words[1:]
+			if len(rest) > 1 && strings.EqualFold(rest[0], "from") {
+				l.Calendar += " from " + strings.ToLower(rest[1])
+				rest = rest[2:]
+			}
+			if zone := strings.Join(rest, " "); zone != "" && !strings.EqualFold(zone, "fixed") && !strings.EqualFold(zone, "UTC") {
+				l.Calendar += " " + zone
+			} else {
+				l.Calendar += " UTC"
+			}
+			return true
+		}
+	}
+	return false
 }
 
 func parseCount(text string) (int64, error) {

@@ -89,6 +89,10 @@ type Request struct {
 	// says whether the key is blocked, and counts nothing. Only for a request that is all or
 	// nothing, or a peek, and alone in its call of Take.
 	Block *Block
+
+	// Rule of the table pglimit.limits that holds for the key, from which the Limit is. A Limiter sets it,
+	// see pglimit.Limits; leave it out.
+	Rule *LimitRule
 }
 
 // Bucket that the request takes from.
@@ -136,13 +140,15 @@ func (r *Request) Plain() bool {
 }
 
 // Unsupported is what Check of the strategy of that name returns for a request with Ahead, Group, ID or Block, none of
-// which it knows: an error that satisfies errors.Is(err, errors.ErrUnsupported). It is nil if the
-// request has none of these.
+// which it knows: an error that satisfies errors.Is(err, errors.ErrUnsupported). For a Limit with a Calendar, which it
+// does not know either, it is a [*LimitError]. It is nil if the request has none of these.
 func Unsupported(strategy string, r *Request) error {
 	var what string
 	switch {
+	case r.Limit.Calendar != "":
+		return &LimitError{r.Limit, "Calendar", fmt.Sprintf("is %q: the strategy %s does not count in windows of the calendar (token_bucket does)", r.Limit.Calendar, strategy)}
 	case r.Ahead != 0:
-		what = "reserve tokens (token_bucket and upsert can)"
+		what = "reserve tokens (token_bucket, upsert and warm_up can)"
 	case r.Group != 0:
 		what = "take all or nothing from several buckets (token_bucket can)"
 	case r.ID != "":

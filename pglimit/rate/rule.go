@@ -19,6 +19,14 @@ type Rule interface {
 
 	// Denies says whether the other request is denied for sure as long as no more time than that has
 	// passed, and Later says exactly what it would be told. It is false if the decision does not say
-	// so much. It is not called for n == unit, for which RetryAfter says it.
+	// so much. For n == unit, RetryAfter says it; but where Postgres counts denials, no later one may be
+	// answered without it, and Denies is always false.
 	Denies(decision Decision, unit, n int64, passed time.Duration) bool
+}
+
+// Apart is a Rule whose tokens do not come back one [Limit.Token] after another. Requests for one bucket are not combined
+// into one, because its Decision could not say when each may use its tokens.
+type Apart interface {
+	Rule
+	Apart()
 }

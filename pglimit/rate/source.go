@@ -11,15 +11,17 @@ const (
 	FromMemory                 // the memory of denials
 	FromLease                  // tokens that this process had leased
 	FromFallback               // Config.OnError, because no decision of Postgres was known
+	FromRule                   // a rule of the table pglimit.limits that allows, denies or switches off
+	FromAdjust                 // Config.Adjust left no share of the limit that could grant the request
 )
 
 // Sources are all sources, in order.
-var Sources = [...]Source{FromDatabase, FromMemory, FromLease, FromFallback}
+var Sources = [...]Source{FromDatabase, FromMemory, FromLease, FromFallback, FromRule, FromAdjust}
 
-// String is "database", "memory", "lease" or "fallback".
+// String is "database", "memory", "lease", "fallback", "rule" or "adjust".
 func (s Source) String() string {
 	if s < 0 || int(s) >= len(Sources) {
 		return fmt.Sprintf("Source(%d)", int(s))
 	}
-	return [...]string{"database", "memory", "lease", "fallback"}[s]
+	return [...]string{"database", "memory", "lease", "fallback", "rule", "adjust"}[s]
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Strategy decides in Postgres. Package strategies has four. Package strategytest has a
+// Strategy decides in Postgres. Package strategies has seven. Package strategytest has a
 // conformance suite for any other.
 //
 // Everything else that a strategy may be able to do has an interface of its own:
@@ -36,7 +36,7 @@ type Strategy interface {
 	// error is ErrNothingTaken, asking for each bucket alone may help. After an error of
 	// the connection, nobody knows what was taken.
 	//
-	// A denial and a peek write nothing, and leave no lock that another take would wait
+	// A peek, and a denial that need not be counted, write nothing, and leave no lock that another take would wait
 	// for, unless another call took the tokens between the look and the lock.
 	//
 	// So Take validates its requests ([ValidateCall]), locks buckets in one order

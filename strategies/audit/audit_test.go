@@ -136,6 +136,35 @@ func TestLimitsSideBySide(t *testing.T) {
 	}
 }
 
+// In each window of a calendar there are at most so many grants as a burst, and twice as many around its end.
+func TestWindowsOfACalendar(t *testing.T) {
+	t.Parallel()
+	hourly := rate.PerHour(5).Fixed()
+	ends, err := hourly.WindowEnd(time.Unix(0, start))
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := ends.UnixNano() - start
+	kept := []audit.Event{grant(end-2, 3), grant(end-1, 2), deny(end-1, 1), grant(end, 5), deny(end, 1)}
+	if report := audit.Check(hourly, kept); !report.OK() || report.Denials != 2 {
+		t.Error(report)
+	}
+	if report := audit.Check(hourly, append(kept, grant(end+int64(time.Hour)-1, 2))); report.Over.Tokens != 2 {
+		t.Error(report)
+	}
+	if report := audit.Check(hourly, append(kept, deny(end+int64(time.Hour), 4))); report.OK() || report.Over.Tokens != 0 {
+		t.Error(report)
+	}
+	for _, beside := range []rate.Limit{rate.PerHour(5), rate.PerDay(5).Fixed(), {}} {
+		if report := audit.Check(hourly, kept, beside); report.Err == nil {
+			t.Errorf("beside %v: %v", beside, report)
+		}
+	}
+	if report := audit.Check(hourly.In("Europe/Nowhere"), kept); report.Err == nil {
+		t.Error("a zone that is none")
+	}
+}
+
 func TestMoreThanCanBeCounted(t *testing.T) {
 	t.Parallel()
 	report := audit.Check(rate.PerSecond(1), []audit.Event{grant(0, math.MaxInt64), grant(0, math.MaxInt64), grant(0, 2), deny(0, 1), deny(0, math.MaxInt64)})

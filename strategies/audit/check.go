@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 //
 // If other limits were in force beside this one, or instead of it, pass them too. Then Check
 // tests the grants against the loosest burst and the loosest rate of all limits, and does
-// not test whether a denial was due.
+// not test whether a denial was due. With a Calendar, no window may have more grants than a burst.
 func Check(limit rate.Limit, events []Event, beside ...rate.Limit) Report {
 	var h History
 	for _, e := range events {
@@ -60,14 +61,22 @@ func (h *History) Check(limit rate.Limit, beside ...rate.Limit) Report {
 
 func validate(limit rate.Limit, beside []rate.Limit) error {
 	err := limit.Validate()
+	if err == nil && limit.Calendar != "" {
+		_, err = limit.WindowEnd(time.Time{})
+	}
 	for _, other := range beside {
 		err = cmp.Or(err, other.Validate())
+		if other.Calendar != limit.Calendar {
+			err = cmp.Or(err, fmt.Errorf("pglimit: audit: %v beside %v: of limits with a Calendar, all must have the same", other, limit))
+		}
 	}
 	return err
 }
 
 // walk is a bucket that grants every request, and so may come to owe more than it can hold.
 type walk struct {
+	limit rate.Limit
+	ends  int64 // the window of its calendar
 	token int64 // the price of a token: the nanoseconds in which it comes back, rounded up
 	burst int64
 
@@ -88,7 +97,7 @@ type debt struct {
 type span struct{ from, to, granted int64 }
 
 func newWalk(limit rate.Limit, beside []rate.Limit) walk {
-	w := walk{token: int64(limit.Token()), burst: limit.Burst}
+	w := walk{limit: limit, ends: math.MinInt64, token: int64(limit.Token()), burst: limit.Burst}
 	for _, other := range beside {
 		w.token, w.burst = min(w.token, int64(other.Token())), max(w.burst, other.Burst)
 	}
@@ -96,6 +105,13 @@ func newWalk(limit rate.Limit, beside []rate.Limit) walk {
 }
 
 func (w *walk) settle(at int64) {
+	if w.limit.Calendar != "" {
+		if w.at = at; at >= w.ends {
+			ends, _ := w.limit.WindowEnd(time.Unix(0, at)) // validate has tried it
+			w.ends, w.owes = ends.UnixNano(), debt{}
+		}
+		return
+	}
 	passed := uint64(at) - uint64(w.at) // the difference of two int64 always fits an uint64
 	back, part := passed/uint64(w.token), int64(passed%uint64(w.token))
 	if w.at = at; w.owes.part < part {

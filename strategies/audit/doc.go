@@ -42,8 +42,8 @@
 //   - Anything before the first decision, [pglimit.Limiter.Reset], a step of the clock,
 //     and takes that were rolled back or that a crash of the server forgot. A history
 //     begins with a full bucket.
-//   - When a limit changed. If there are several limits, the grants are checked against
-//     the looser ones, from the first event to the last.
+//   - When a limit changed, unless [History.CheckHeld] is told. If there are several limits, Check
+//     checks the grants against the looser ones, from the first event to the last.
 //   - Whether At is true. A strategy that invents its times is believed. And callers get
 //     their grants some time after the decisions, so they can see them closer together
 //     than At says. A load test can compare At with the times at which each call began

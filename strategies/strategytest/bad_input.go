@@ -82,6 +82,10 @@ func (w *walk) badRequests(good rate.Request) {
 	named, other, third := good, good, good
 	named.ID, named.IDTTL, other.Key, third.Key = "id", time.Hour, other.Key+"'", third.Key+"''"
 	longest, long := rate.MaxWindow-good.Limit.Window(), strings.Repeat("k", rate.MaxKeyBytes+1)
+	var far []time.Duration
+	if w.fillsAsATokenBucket() { // else, how many of a thousand tokens are due within that time is another rule's business
+		far = append(far, longest)
+	}
 	for _, spoil := range slices.Concat(
 		spoils(func(r *rate.Request, name string) { r.Key = name }, "", "a\x00b", "\xff", long, other.Key),
 		spoils(func(r *rate.Request, name string) { r.Limiter = name }, "", "\x00", long),
@@ -94,7 +98,7 @@ func (w *walk) badRequests(good rate.Request) {
 		spoils(func(r *rate.Request, l rate.Limit) { r.Key, r.Limit = other.Key, l }, slow(6)),
 		spoils(func(r *rate.Request, d rate.Durability) { r.Durability = d }, 7),
 		spoils(func(r *rate.Request, ahead time.Duration) { r.Ahead = ahead }, -1, time.Second, longest, longest+1, rate.MaxWindow),
-		spoils(func(r *rate.Request, ahead time.Duration) { r.Key, r.Tokens, r.Ahead = "far", 1000, ahead }, longest),
+		spoils(func(r *rate.Request, ahead time.Duration) { r.Key, r.Tokens, r.Ahead = "far", 1000, ahead }, far...),
 		spoils(func(r *rate.Request, n int64) { r.Tokens, r.Ahead = n, 1 }, 0),
 		spoils(func(r *rate.Request, n int64) { r.Block.After = n }, -1, 0),
 		spoils(func(r *rate.Request, d time.Duration) { r.Block.Within = d }, 0, rate.MaxBlock+1),

@@ -34,7 +34,8 @@ import (
 //
 // If the strategy's rule is not that of a token bucket, tables must have a table of it. Tests about how
 // token buckets fill are skipped then. The other tests suppose only this of a rule: a full bucket grants its
-// burst at once and, if the limit is one token in 1000 hours, nothing more during a test.
+// burst at once and, if the limit is one token in 1000 hours, nothing more during a test; in parts, unless the table is
+// Whole.
 func Run(t *testing.T, newDB func(testing.TB) *pgxpool.Pool, strategy rate.Strategy, tables ...Table) {
 	t.Helper()
 	RunOn(t, newDB, strategy, onPgx, tables...)

@@ -9,6 +9,8 @@ import (
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/audit"
+	"github.com/pglimit/ratelimit/strategies/internal/warmup"
+	"github.com/pglimit/ratelimit/strategies/internal/window"
 )
 
 // Table says what must hold for the strategies of one rule.
@@ -18,6 +20,10 @@ type Table struct {
 
 	// Rows about what is special about the rule. What holds for every rule is tested without them.
 	Rows []Row
+
+	// Whole says that a grant, of however few tokens, leaves none until it is paid for. The tests that take a
+	// burst in parts are skipped then, or have a burst of one.
+	Whole bool
 
 	// Check returns whether the events of one bucket, in any order, include grants of more than the
 	// limit allows, or denials of tokens that were there. It is audit.Check for another rule than that
@@ -76,6 +82,14 @@ func tableOf(t *testing.T, strategy rate.Strategy, tables []Table) *Table {
 		if reflect.TypeOf(table.Rule) == reflect.TypeOf(rule) {
 			return &table
 		}
+	}
+	switch rule := rule.(type) {
+	case window.Rule:
+		table := slidingWindows(rule)
+		return &table
+	case warmup.Rule:
+		table := warmingUp(rule)
+		return &table
 	}
 	t.Fatalf("%s has the rule %T, for which strategytest needs a Table", strategy.Name(), rule)
 	return nil

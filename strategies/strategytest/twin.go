@@ -133,19 +133,33 @@ func (t *twin) givenBack(r rate.Refund, before time.Time) {
 	look := r.Request
 	look.Tokens, look.Unit = 0, 1
 	got := t.takeAll(t.session, look)[0]
-	for at := before; ; {
+	// later is how much later than at it would have left what the strategy did.
+	later := func(at time.Time) time.Duration {
 		t.inMemory(at, func() { _ = t.memory.GiveBack(t.Context(), nil, []rate.Refund{r}) })
 		t.at = got.At
 		want, err := t.memory.Take(t.Context(), nil, []rate.Request{look})
 		if err != nil {
 			t.differs(r.Bucket(), err)
 		}
-		later := (got.ResetAfter - want[0].ResetAfter).Round(time.Microsecond)
-		if at = at.Add(later); later <= 0 || at.After(got.At) {
-			break
-		}
+		return (got.ResetAfter - want[0].ResetAfter).Round(time.Microsecond)
+	}
+	undo := func() {
 		t.done = t.done[:len(t.done)-1]
 		t.remember(t.past)
+	}
+	at := before
+	for by := later(at); by > 0 && !at.Add(by).After(got.At); by = later(at) {
+		undo()
+		at = at.Add(by)
+	}
+	// If nothing was left to give back, the last nanoseconds of it may have been left in memory, which ResetAfter,
+	// rounded up, does not show.
+	if next := at.Add(time.Microsecond); !next.After(got.At) {
+		undo()
+		if later(next) < 0 {
+			undo()
+			later(at)
+		}
 	}
 	t.decides(look, got, false)
 }

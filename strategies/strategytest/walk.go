@@ -60,6 +60,8 @@ func (s *suite) walk(session rate.Session, seed uint64) *walk {
 // rows of its Table say; and a strategy without bursts may keep the interval that it has promised.
 func (s *suite) kept(limits []rate.Limit) []rate.Limit {
 	switch {
+	case s.table.Whole:
+		return []rate.Limit{slow(1)}
 	case !s.can(rate.Request{Limit: slow(2)}):
 		return []rate.Limit{limits[0].WithBurst(1)}
 	case !s.fillsAsATokenBucket():
@@ -142,7 +144,7 @@ func (w *walk) request(b walked) rate.Request {
 	case 1:
 		r.Tokens, r.Unit = r.Tokens*[]int64{1, 2, 100}[w.IntN(3)], 1+w.Int64N(r.Tokens)
 	case 2:
-		if w.can(ahead) {
+		if w.can(ahead) && w.fillsAsATokenBucket() { // what is due when, another rule says
 			r.Ahead = time.Duration(1 + w.Int64N(int64(3*r.Limit.Window())))
 			r.Ahead -= time.Duration(w.IntN(2)) * (r.Ahead % r.Limit.Token()) // perhaps whole tokens
 		}
@@ -285,7 +287,9 @@ func (w *walk) givesBack() {
 			return other == r || other.Bucket() == r.Bucket() && !w.fillsAsATokenBucket()
 		})
 		if w.IntN(3) == 0 {
-			r.At = r.At.Add(-time.Duration(w.Int64N(3)) * min(r.Limit.Token(), 2000*time.Hour))
+			if w.fillsAsATokenBucket() { // what an older grant has left is another rule's own business
+				r.At = r.At.Add(-time.Duration(w.Int64N(3)) * min(r.Limit.Token(), 2000*time.Hour))
+			}
 			r.Tokens = w.Int64N(r.Tokens + 1)
 			r.Unit = min(r.Tokens, r.Unit)
 		}

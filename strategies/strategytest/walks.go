@@ -40,9 +40,7 @@ func everyQueryMode(s *suite) {
 		w := s.walk(session.OnConn(conn), 10+uint64(i))
 		// Its first call, which has no plan yet that any number will do for.
 		most := rate.Request{Limiter: s.limiter, Key: mode.String(), Limit: w.buckets[0].limits[0], Tokens: 1 << 60, Unit: 1}
-		if _, err := s.strategy.Take(s.Context(), w.session, []rate.Request{most}); err != nil {
-			s.Error(err)
-		}
+		s.takeAll(w.session, most)
 		w.rounds(5)
 		_ = conn.Close(context.WithoutCancel(s.Context()))
 	}

@@ -49,7 +49,7 @@ func (b *batch) apart() []batch {
 	}
 	pieces := make([]batch, min(n, maxPieces))
 	for i := range pieces {
-		pieces[i].call, pieces[i].patient = b.call, b.patient
+		pieces[i].call, pieces[i].patient, pieces[i].single = b.call, b.patient, b.single
 	}
 	for i, w := range b.waiters {
 		piece := &pieces[of[i]*len(pieces)/n]

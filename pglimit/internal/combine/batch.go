@@ -13,6 +13,7 @@ import (
 type batch struct {
 	call    *wait.Call
 	patient bool // the call waits for held rows as long as it takes
+	single  bool // the rule is rate.Apart: requests for one bucket stay as they are
 	waiters []*waiter
 
 	later  []*waiter            // left for the next batch, because this one has other limits for their buckets
@@ -56,7 +57,7 @@ func (b *batch) combine() {
 
 // add makes the waiter's unit a part of the batch. Requests for one bucket become one if they
 // follow one another, have the same Unit and Ahead, and are not a peek and a take: the order of a
-// bucket's requests is kept. Groups stay as they are.
+// bucket's requests is kept. Groups stay as they are, and so do requests by a rule that is rate.Apart.
 //
 // A call has one limit for each bucket. From the first waiter on that asks for a bucket under
 // another limit, those of that bucket are left for the next batch, and add returns false.
@@ -67,7 +68,7 @@ func (b *batch) add(w *waiter) bool {
 	}
 	if isGroup(w.Request) {
 		b.groups++
-	} else if b.merge(w) {
+	} else if !b.single && b.merge(w) {
 		return true
 	}
 	w.slot = len(b.requests)
@@ -225,8 +226,14 @@ func (b *batch) unclaimedBefore(slot int, r *rate.Request, decisions []rate.Deci
 // fits says whether the tokens left over in the slot are enough for the request, and not due later
 // than it may wait.
 func (b *batch) fits(slot int, r *rate.Request, decisions []rate.Decision, rule rate.Rule) bool {
-	others := b.leftOver[slot] - r.Tokens
-	return others >= 0 && part(rule, decisions[slot], others, &b.requests[slot], r).Delay <= r.Ahead
+	others, all := b.leftOver[slot]-r.Tokens, &b.requests[slot]
+	switch {
+	case b.single && others > 0: // it is not divided
+		return false
+	case r.Unit < r.Tokens && r.Unit != all.Unit: // who would be given less, perhaps, by himself
+		return false
+	}
+	return others >= 0 && part(rule, decisions[slot], others, all, r).Delay <= r.Ahead
 }
 
 // part returns the decision for r, one of several requests that were sent together as all,
@@ -249,6 +256,9 @@ func (b *batch) unused(decisions []rate.Decision) []rate.Refund {
 			refund.Tokens, refund.Unit, refund.Group = left, min(left, refund.Unit), 0
 			b.refunds = append(b.refunds, refund)
 		}
+	}
+	if b.single {
+		slices.Reverse(b.refunds) // the last grant first: then the one before it is the last
 	}
 	return b.refunds
 }

@@ -14,6 +14,9 @@ import (
 // maxBatch bounds how many requests one call decides, and so how long the next callers have to wait.
 const maxBatch = 1024
 
+// maxSingle is maxBatch by a rule that is rate.Apart: each request is a round trip, in a transaction that holds their rows.
+const maxSingle = 32
+
 // Unit is one request, or a group of requests that stand or fall together, and the answer.
 type Unit struct {
 	Requests []rate.Request // of a group: each has a Group

@@ -17,6 +17,7 @@ import (
 // calls are what the Combiner calls: they do as the test says, and remember what they were
 // asked. As they are, they grant everything and know of no denial.
 type calls struct {
+	rule     rate.Rule // nil: that of a token bucket
 	send     func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error)
 	giveBack func(ctx context.Context, refunds []rate.Refund) error
 	learned  func() uint64
@@ -28,8 +29,11 @@ type calls struct {
 }
 
 func (c *calls) combiner(lanes int) *combine.Combiner {
+	if c.rule == nil {
+		c.rule = bucket.Rule{}
+	}
 	return combine.New(lanes, combine.Functions{
-		Rule: bucket.Rule{},
+		Rule: c.rule,
 		Send: func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
 			c.mu.Lock()
 			c.asked = append(c.asked, text(requests))

@@ -104,10 +104,14 @@ func (l *lane) gather(b *batch) bool {
 		return false
 	}
 	b.patient = l.patient
-	requests := 0
+	_, b.single = l.combiner.do.Rule.(rate.Apart)
+	requests, most := 0, maxBatch
+	if b.single {
+		most = maxSingle
+	}
 	for w := l.queue.first; w != nil; w = l.queue.first {
 		requests += len(w.Request)
-		if first := len(b.waiters) == 0; !first && (requests > maxBatch || b.patient && isGroup(w.Request)) {
+		if first := len(b.waiters) == 0; !first && (requests > most || b.patient && isGroup(w.Request)) {
 			break
 		}
 		l.queue.remove(w)

@@ -23,7 +23,7 @@ import (
 //
 // An answer says nothing about a request under another limit. And what is taken under another limit
 // may come back faster than was predicted. So an answer is recalled under its own limit only, and
-// replaced by any later answer under another.
+// replaced by any later answer under another. The same goes for rules of the table pglimit.limits.
 type Memory struct {
 	answers *otter.Cache[rate.Bucket, *answer]
 	rule    rate.Rule
@@ -103,6 +103,10 @@ func (m *Memory) learn(request *rate.Request, decision *rate.Decision, asked, to
 	a := &answer{unit: request.Unit, asked: asked, told: told, until: asked + bucket.AtLeast(lasts), decision: *decision}
 	d := &a.decision
 	d.Allowed, d.Granted, d.Source, d.Limit = false, 0, rate.FromMemory, request.Limit
+	d.Rule, d.Observed = request.Rule, nil
+	if denies && !d.Blocked && !m.rule.Denies(*d, a.unit, a.unit, 0) {
+		return // denials have to be counted
+	}
 	if d.Blocked {
 		d.RetryAfter = 0 // it says when the block ends, perhaps not when the tokens are there
 	}
@@ -167,7 +171,7 @@ func (m *Memory) Recall(request *rate.Request) (d rate.Decision, known bool) {
 		return d, false
 	}
 	a, known := m.get(request.Bucket())
-	if !known || request.Limit != a.decision.Limit {
+	if !known || request.Limit != a.decision.Limit || request.Rule != a.decision.Rule {
 		return d, false
 	}
 	now := m.now()
@@ -187,11 +191,8 @@ func (m *Memory) Recall(request *rate.Request) (d rate.Decision, known bool) {
 // denies says whether the request is denied as long as no more time has passed.
 func (a *answer) denies(request *rate.Request, rule rate.Rule, passed time.Duration) bool {
 	within := passed + min(request.Ahead, math.MaxInt64-passed)
-	switch {
-	case a.decision.Blocked:
+	if a.decision.Blocked {
 		return passed < a.decision.BlockedFor
-	case request.Unit == a.unit:
-		return within < a.decision.RetryAfter
 	}
 	return rule.Denies(a.decision, a.unit, request.Unit, within)
 }

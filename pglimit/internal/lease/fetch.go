@@ -28,7 +28,7 @@ var errNotServed = errors.New("lease: not served")
 // Fetch fetches a lease for a request that found none, if its bucket is busy. A caller that is
 // not served has to ask Postgres.
 func (s *Leases) Fetch(ctx context.Context, request *rate.Request) (decision rate.Decision, served bool, err error) {
-	if s == nil {
+	if s == nil || request.Limit.Calendar != "" { // nothing of a window can be leased
 		return rate.Decision{}, false, nil
 	}
 	h, _ := s.known.ComputeIfAbsent(request.Bucket(), func() (*holder, bool) { return &holder{bucket: request.Bucket()}, false })

@@ -13,7 +13,7 @@ import (
 // What one key, or one limiter, has used the others have not.
 func TestKeysAndLimitersAreApart(t *testing.T) {
 	t.Parallel()
-	b, limit := local.New(1), rate.Every(time.Hour)
+	b, limit := local.New().Of(1), rate.Every(time.Hour)
 	for _, of := range [][2]string{{"api", "a"}, {"api", "b"}, {"web", "a"}, {"ap", "ia"}, {"apia", ""}} {
 		r := ask(of[1], limit, 1)
 		r.Limiter = of[0]
@@ -30,7 +30,7 @@ func TestKeysAndLimitersAreApart(t *testing.T) {
 // share. Those that are full again make room, but they are looked for once a second at most.
 func TestTheNumberOfKeysIsBounded(t *testing.T) {
 	t.Parallel()
-	b, limit := local.New(1), rate.PerSecond(1).WithBurst(2)
+	b, limit := local.New().Of(1), rate.PerSecond(1).WithBurst(2)
 	// One is full after a second and a half.
 	if d := b.Take(ask("between", rate.Every(1500*time.Millisecond), 1), noon); !d.Allowed {
 		t.Fatalf("%+v", d)
@@ -77,7 +77,7 @@ func TestAGroupIsTakenWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	limit := rate.Every(time.Hour).WithBurst(10)
 	for _, empty := range [][]bool{{}, {true}, {false, true}, {false, false, true}, {true, false, true}, {true, true, true}} {
-		b := local.New(1)
+		b := local.New().Of(1)
 		group := []rate.Request{*ask("0", limit, 2), *ask("1", limit, 3), *ask("2", limit, 4)}
 		denied := false
 		for i := range empty {
@@ -106,7 +106,7 @@ func TestAGroupIsTakenWholeOrNotAtAll(t *testing.T) {
 // Nor does a group make more keys than there is room for. What it takes of keys that are there needs none.
 func TestAGroupKeepsTheBoundOfKeys(t *testing.T) {
 	t.Parallel()
-	b, limit := local.New(1), rate.PerSecond(1).WithBurst(5)
+	b, limit := local.New().Of(1), rate.PerSecond(1).WithBurst(5)
 	for key := range maxKeys - 2 {
 		b.Take(ask(strconv.Itoa(key), limit, 2), noon)
 	}

@@ -16,10 +16,8 @@ const maxKeys = 1 << 16
 const sweepEvery = time.Second
 
 // Buckets hold an instance's share of each key's limit. They count as Postgres does, also for
-// requests under different limits.
+// requests under different limits, and while the share changes.
 type Buckets struct {
-	instances int64
-
 	mu     sync.Mutex
 	start  time.Time // the times below count from here
 	latest int64     // nanoseconds; what the clock showed: callers read it before they have the lock
@@ -27,20 +25,20 @@ type Buckets struct {
 	swept  int64
 }
 
-// New makes the Buckets of one of that many instances.
-func New(instances int) *Buckets {
-	return &Buckets{instances: int64(instances), keys: make(map[rate.Bucket]arithmetic.Bucket)}
+// New makes Buckets.
+func New() *Buckets { return &Buckets{keys: make(map[rate.Bucket]arithmetic.Bucket)} }
+
+// Share is the Buckets of one of so many instances.
+type Share struct {
+	*Buckets
+	instances int64
 }
 
-// share is this instance's share of the limit.
-func (b *Buckets) share(limit rate.Limit) rate.Limit {
-	share := rate.Every(arithmetic.RefillTime(limit, b.instances)).WithBurst(max(1, limit.Burst/b.instances))
-	share.Period = min(share.Period, rate.MaxWindow)
-	return share
-}
+// Of that many instances.
+func (b *Buckets) Of(instances int) Share { return Share{b, int64(instances)} }
 
 // Take decides the request by the share of the limit.
-func (b *Buckets) Take(r *rate.Request, now time.Time) rate.Decision {
+func (b Share) Take(r *rate.Request, now time.Time) rate.Decision {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	nowNS := b.clock(now)
@@ -53,7 +51,7 @@ func (b *Buckets) Take(r *rate.Request, now time.Time) rate.Decision {
 
 // TakeAll decides a group of requests for different buckets: all are granted, or none. If not,
 // Allowed of the decisions says which of the buckets had the tokens.
-func (b *Buckets) TakeAll(group []rate.Request, now time.Time) []rate.Decision {
+func (b Share) TakeAll(group []rate.Request, now time.Time) []rate.Decision {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	nowNS := b.clock(now)
@@ -96,9 +94,10 @@ func (b *Buckets) room(requests []rate.Request, nowNS int64) int {
 	return maxKeys - len(b.keys)
 }
 
-func (b *Buckets) takeFrom(bucket arithmetic.Bucket, r *rate.Request, nowNS int64) rate.Decision {
+func (b Share) takeFrom(bucket arithmetic.Bucket, r *rate.Request, nowNS int64) rate.Decision {
 	mine := *r
-	mine.Limit, mine.Ahead = b.share(r.Limit), 0 // nobody can wait in turn
+	mine.Limit.Calendar = ""                                                 // a bucket that fills in the longest time of a window
+	mine.Limit, mine.Ahead = arithmetic.Share(mine.Limit, 1, b.instances), 0 // nobody can wait in turn
 	granted := bucket.Grantable(nowNS, &mine)
 	if granted > 0 {
 		bucket = bucket.Take(nowNS, granted, mine.Limit)

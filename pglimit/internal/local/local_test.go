@@ -39,7 +39,7 @@ func TestAnInstanceHasItsShare(t *testing.T) {
 		{rate.PerSecond(10).WithBurst(20), 1000, 1, 100 * time.Second}, // a burst of one at least
 		{rate.Every(time.Hour), 3, 1, 3 * time.Hour},
 	} {
-		b := local.New(test.instances)
+		b := local.New().Of(test.instances)
 		for n := test.burst; n > 0; n-- {
 			d := b.Take(ask("k", test.limit, 1), noon)
 			if !d.Allowed || d.Granted != 1 || d.Remaining != n-1 {
@@ -97,7 +97,7 @@ func TestUnitsAndPeeks(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			b := local.New(2)
+			b := local.New().Of(2)
 			if test.used > 0 && !b.Take(ask("k", limit, test.used), noon).Allowed {
 				t.Fatal("there is less than was used")
 			}
@@ -135,7 +135,7 @@ func limits(t *rapid.T) rate.Limit {
 // Nothing is granted ahead: nobody knows who else waits.
 func TestNothingIsGrantedAhead(t *testing.T) {
 	t.Parallel()
-	b, limit := local.New(1), rate.PerSecond(1)
+	b, limit := local.New().Of(1), rate.PerSecond(1)
 	r := ask("k", limit, 1)
 	r.Ahead = time.Hour
 	first, second := b.Take(r, noon), b.Take(r, noon)
@@ -155,7 +155,7 @@ func TestNeverMoreThanTheShare(t *testing.T) {
 		perSecond := 1e9 / float64(limit.Token()) / float64(instances)
 		// What a float64 of so many tokens cannot tell apart, each time it is counted.
 		slack := (float64(burst) + 1) * 0x1p-50
-		b, now := local.New(instances), noon
+		b, now := local.New().Of(instances), noon
 		type grant struct {
 			at     time.Time
 			tokens float64
@@ -201,7 +201,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 		if burst > 1<<40 {
 			return // one token more or less is nothing to a float64
 		}
-		b, now := local.New(instances), noon
+		b, now := local.New().Of(instances), noon
 		b.Take(ask("k", limit, burst), now)
 		for range rapid.IntRange(1, 10).Draw(t, "requests") {
 			tokens := rapid.Int64Range(1, burst).Draw(t, "tokens")
@@ -230,7 +230,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 // back and forth between them gains nothing.
 func TestAnotherLimitOfTheSameKey(t *testing.T) {
 	t.Parallel()
-	b := local.New(2)
+	b := local.New().Of(2)
 	wide, narrow := rate.PerSecond(20).WithBurst(40), rate.PerSecond(2).WithBurst(10)
 	if d := b.Take(ask("k", wide, 3), noon); d.Remaining != 17 {
 		t.Errorf("%+v", d)
@@ -267,7 +267,7 @@ func TestTwoLimitsInTurn(t *testing.T) {
 		{rate.PerSecond(100).WithBurst(3), rate.PerSecond(5).WithBurst(50)},
 	} {
 		const span = 4 * time.Second
-		b := local.New(1)
+		b := local.New().Of(1)
 		granted, late := int64(0), int64(0)
 		for i := range int(span / time.Millisecond) {
 			now := time.Duration(i) * time.Millisecond
@@ -291,7 +291,7 @@ func TestTwoLimitsInTurn(t *testing.T) {
 func TestHugeLimits(t *testing.T) {
 	t.Parallel()
 	fast := rate.PerSecond(rate.MaxRate).WithBurst(int64(rate.MaxWindow))
-	b := local.New(1)
+	b := local.New().Of(1)
 	if d := b.Take(ask("k", fast, fast.Burst), noon); !d.Allowed || d.Granted != fast.Burst || d.Remaining != 0 || !near(d.ResetAfter, rate.MaxWindow) {
 		t.Errorf("%+v", d)
 	}
@@ -303,7 +303,7 @@ func TestHugeLimits(t *testing.T) {
 	}
 	slow := rate.Every(rate.MaxWindow)
 	for _, instances := range []int{1, 1000, math.MaxInt32} {
-		b := local.New(instances)
+		b := local.New().Of(instances)
 		first, second := b.Take(ask("k", slow, 1), noon), b.Take(ask("k", slow, 1), noon.Add(rate.MaxWindow/2))
 		if !first.Allowed || first.RetryAfter != rate.MaxWindow || first.ResetAfter != rate.MaxWindow {
 			t.Errorf("%d: %+v", instances, first)
@@ -316,7 +316,7 @@ func TestHugeLimits(t *testing.T) {
 
 func TestManyAtOnceGetNoMore(t *testing.T) {
 	t.Parallel()
-	b, limit := local.New(2), rate.Every(time.Hour).WithBurst(1000)
+	b, limit := local.New().Of(2), rate.Every(time.Hour).WithBurst(1000)
 	var mu sync.Mutex
 	granted := map[string]int64{}
 	var work sync.WaitGroup
@@ -343,7 +343,7 @@ func TestManyAtOnceGetNoMore(t *testing.T) {
 // refilled once is not refilled again.
 func TestAClockThatGoesBackward(t *testing.T) {
 	t.Parallel()
-	b, limit := local.New(1), rate.PerSecond(1000).WithBurst(10)
+	b, limit := local.New().Of(1), rate.PerSecond(1000).WithBurst(10)
 	random := rand.New(rand.NewPCG(1, 2))
 	b.Take(ask("k", limit, 0), noon)
 	latest, granted := noon, int64(0)

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/pglimit/ratelimit/internal/call"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/call"
 )
 
 // GiveBack gives tokens back to their buckets.
@@ -19,7 +19,7 @@ func GiveBackArgs(r rate.Refund, relaxed bool) []any {
 }
 
 // GiveBack sends a statement per refund, in lock order, in one round trip, which is one
-// transaction. If another call holds one of several rows, that transaction fails, and each
+// transaction. If row security may hide rows, that is the error. If another call holds one of several rows, that transaction fails, and each
 // refund is sent by itself, those of held rows last. args returns the arguments of the statement;
 // relaxed says that the commit need not wait for the disk.
 func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy, refunds []rate.Refund, sql string, args func(refund rate.Refund, relaxed bool) []any) error {
@@ -34,6 +34,9 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 		return nil
 	}
 	how := call.MannerOf(session, requests)
+	var hidden bool
+	// Not a column of the refund: where a pooler mixes up statements, others would read it as theirs.
+	look := rate.Statement{SQL: call.Statement("select pg_catalog.row_security_active('$table'::pg_catalog.regclass)", strategy.Name()), Into: []any{&hidden}}
 	var statements []rate.Statement
 	for _, i := range call.Order(requests) {
 		if refunds[i].Tokens > 0 {
@@ -44,9 +47,12 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 		return nil
 	}
 	err := call.Again(ctx, session, 5, func() error {
-		_, err := session.Pipeline(ctx, how.Statements(statements...)...)
+		_, err := session.Pipeline(ctx, how.Statements(append(statements, look)...)...)
 		return err
 	})
+	if err == nil && hidden {
+		return call.ErrHidden
+	}
 	if err = call.Explain(err); !errors.Is(err, rate.ErrLocked) || how.Patience == nil || len(refunds) == 1 {
 		return err
 	}

@@ -7,11 +7,12 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/internal/call"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/call"
 )
 
 var (
@@ -47,7 +48,7 @@ func NewTable(name, sweep string) Table {
 		leasedNS = "coalesce(leased_ns, 0::bigint)"
 	case "token_bucket_answers":
 		fullNS = "until_ns"
-	case "token_bucket_blocks":
+	case "token_bucket_blocks", "permits":
 		fullNS = "forget_ns"
 	}
 	return Table{
@@ -115,15 +116,18 @@ func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor
 	}
 	pages := max(1, limit/rowsPerPage)
 	swept := rate.Swept{Next: min(min(from, lastPage)+rate.Cursor(min(pages, lastPage)), lastPage), Done: true}
-	each := make([]rate.Swept, 1+len(others))
+	each, hidden := make([]rate.Swept, 1+len(others)), make([]bool, 1+len(others))
 	var statements []rate.Statement
 	for i, table := range append([]Table{t}, others...) {
 		statements = append(statements, rate.Statement{
-			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&each[i].Removed, &each[i].Done, nil},
+			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&each[i].Removed, &each[i].Done, &hidden[i], nil},
 		})
 	}
 	if _, err := session.Pipeline(ctx, statements...); err != nil {
 		return rate.Swept{}, call.ExplainStep(err)
+	}
+	if slices.Contains(hidden, true) {
+		return rate.Swept{}, call.ErrHidden
 	}
 	for i := range each {
 		swept.Removed += each[i].Removed

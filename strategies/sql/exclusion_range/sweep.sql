@@ -15,4 +15,5 @@ removed as (
 select
     (select pg_catalog.count(*) from removed),
     $2::bigint >= pg_catalog.pg_relation_size('$table') / pg_catalog.current_setting('block_size')::bigint,
+    pg_catalog.row_security_active('$table'::pg_catalog.regclass),
     case when $3::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end

@@ -18,7 +18,10 @@ seen as materialized (
             $4::bigint - greatest(0::bigint, pglimit.read_full_ns(b.full_ns, b.token_ns, b.at_ns, clock.now_ns, $3::bigint) - clock.now_ns)
         ) / $3::bigint) / $6::bigint * $6::bigint end as plan
     from (select pglimit.clock_ns() as now_ns offset 0) clock
-    left join $table b on b.key = $1::text and b.limiter = $2::text
+    left join lateral (
+        -- One row at most, but in a transaction with repeatable reads, which sees one that was removed meanwhile beside its own.
+        select * from $table b where b.key = $1::text and b.limiter = $2::text order by b.at_ns desc limit 1
+    ) b on true
 ),
 -- The clock again. Only the conflict branch below uses it, so Postgres reads it after the row is
 -- locked, and once: the condition and the update see the same time.

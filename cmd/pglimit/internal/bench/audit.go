@@ -13,6 +13,7 @@ import (
 type answers struct {
 	keys  []string
 	limit pglimit.Limit
+	rule  pglimit.Rule // of the strategy; nil: of a token bucket
 	costs []scenario.Cost
 	byKey [][]event
 	end   int64 // of what is known completely
@@ -79,7 +80,7 @@ func (a answers) checkBucket(events []event, end int64) audit.Report {
 		}
 		bucket.Add(decision)
 	}
-	return bucket.Check(a.limit)
+	return bucket.CheckBy(a.rule, a.limit)
 }
 
 // byKey groups the events before end by key: a counting sort, because there may be

@@ -53,6 +53,9 @@ func (a answers) keyGrants(interval time.Duration) *result.KeyGrants {
 
 // bound is what a key may be granted in such an interval at most.
 func (a answers) bound(interval time.Duration) int64 {
+	if a.limit.Calendar != "" { // the interval may touch one window more
+		return a.limit.Burst * (2 + int64(interval/a.limit.Period))
+	}
 	refilled := float64(a.limit.Tokens) * float64(interval) / float64(a.limit.Period)
 	if sum := float64(a.limit.Burst) + refilled; sum < math.MaxInt64/2 {
 		return int64(sum)

@@ -16,7 +16,7 @@ import (
 // Where requests are rare it is less than what the limit allows: a token that is there has to
 // wait for the next one to come.
 func possible(s scenario.Scenario, subject scenario.Subject, seed uint64) (tokens int64) {
-	if !s.Open() || s.Keys != 1 || len(subject.Costs) != 1 {
+	if !s.Open() || s.Keys != 1 || subject.Limit.Calendar != "" || len(subject.Costs) != 1 {
 		return 0
 	}
 	var arrivals []time.Duration

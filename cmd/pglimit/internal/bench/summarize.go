@@ -56,6 +56,7 @@ func (m measured) summarize(auditDecisions int) result.Run {
 	run.Latency.Curve = nil // the two others have one
 	if auditDecisions > 0 {
 		told := collect(histories, m.keys, m.subject.Limit, m.subject.Costs)
+		told.rule = m.subject.Strategy.Rule()
 		audit := told.check()
 		audit.Verdict = audit.Judge(run.Denied)
 		audit.DenialSampling = round(audit.DenialSampling, 3)

@@ -14,7 +14,7 @@ func (s *Server) reset(w http.ResponseWriter, r *http.Request) *problem {
 	if p := read(w, r, &body); p != nil {
 		return p
 	}
-	l, p := s.limiter(body.Limiter)
+	l, p := s.limiter(r.Context(), body.Limiter)
 	if p != nil {
 		return p
 	}
@@ -73,7 +73,7 @@ func (s *Server) correction(w http.ResponseWriter, r *http.Request) (l limiter, 
 	case body.Tokens == nil:
 		return l, d, 0, invalid("tokens", fmt.Sprintf("is missing: say how many, of the %d that were granted", answered.Granted))
 	}
-	if l, p = s.limiter(answered.Limiter); p != nil {
+	if l, p = s.limiter(r.Context(), answered.Limiter); p != nil {
 		return l, d, 0, p.in("decision")
 	}
 	d, p = answered.granted()

@@ -7,13 +7,13 @@ import (
 	"io"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/yamlfile"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
@@ -88,11 +88,14 @@ func ParseLimit(text string) (Limit, error) {
 }
 
 func parse(text []byte) ([]Limit, error) {
+	if err := yamlfile.Named(text); err != nil {
+		return nil, err
+	}
 	var f file
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&f); err != nil && len(bytes.TrimSpace(text)) > 0 {
-		return nil, explainYAML(err)
+		return nil, yamlfile.Explain(text, err, values...)
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("there is more than one YAML document in it: put all limiters into the first")
@@ -102,7 +105,7 @@ func parse(text []byte) ([]Limit, error) {
 	}
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err != nil {
-		return nil, explainYAML(err)
+		return nil, yamlfile.Explain(text, err, values...)
 	}
 	var limits []Limit
 	for _, name := range slices.Sorted(maps.Keys(f.Limiters)) {
@@ -115,26 +118,12 @@ func parse(text []byte) ([]Limit, error) {
 	return limits, nil
 }
 
-var notFound = regexp.MustCompile(`field (\S+) not found in type serve\.(\w+)`)
-
-// explainYAML puts the decoder's errors, which have lines, into the words of the file.
-func explainYAML(err error) error {
-	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "yaml: "), "unmarshal errors:\n")
-	text = notFound.ReplaceAllStringFunc(text, func(match string) string {
-		parts := notFound.FindStringSubmatch(match)
-		known := map[string]string{"file": "limiters", "settings": limiterFields, "block": blockFields}[parts[2]]
-		return fmt.Sprintf("there is no field %s here, only %s", parts[1], known)
-	})
-	text = strings.NewReplacer("into time.Duration", "into a duration such as 500ms or 1m30s", "into int64", "into a whole number",
-		"into int", "into a whole number", "into bool", "into true or false", "into serve.settings", "into the settings of a limiter: write them like {limit: 10/s burst 20}",
-		"into serve.block", "into the settings of a block", "into map[string]serve.settings", "into limiters by name").Replace(text)
-	text = strings.NewReplacer("found a tab character that violates indentation", "indent with spaces, not with a tab",
-		"found character that cannot start any token", "nothing can begin with this character: indent with spaces, not with a tab, and quote text that begins with @, ` or %").Replace(text)
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = strings.TrimSpace(lines[i])
-	}
-	return errors.New(strings.Join(lines, "; "))
+// values of the file, in words.
+var values = []yamlfile.Value{
+	{Type: "serve.file", Is: "a file of limiters: write \"limiters:\", and below that a name with its settings", Fields: "limiters"},
+	{Type: "map[string]serve.settings", Is: "limiters by name: write them like \"api: {limit: 10/s burst 20}\""},
+	{Type: "serve.settings", Is: "the settings of a limiter: write them like {limit: 10/s burst 20}", Fields: limiterFields},
+	{Type: "serve.block", Is: "the settings of a block", Fields: blockFields},
 }
 
 // lineOf is the line of the innermost of the keys that is there.

@@ -56,7 +56,7 @@ func (s *Server) ready(ctx context.Context) error {
 // rights, and a server that can write. A strategy that cannot say peeks at a bucket.
 func (s *Server) check(ctx context.Context) error {
 	asked := make(map[string]bool)
-	for name, l := range s.limiters {
+	for name, l := range s.all() {
 		if asked[l.Strategy().Name()] {
 			continue
 		}
@@ -64,6 +64,9 @@ func (s *Server) check(ctx context.Context) error {
 		if err := s.couldGrant(ctx, name, l.Limiter); err != nil {
 			return fmt.Errorf("%s: %w", l.Strategy().Name(), errors.Join(err, ctx.Err()))
 		}
+	}
+	if s.rules != nil {
+		return s.rules.Await(ctx)
 	}
 	return nil
 }
@@ -83,7 +86,7 @@ func (s *Server) couldGrant(ctx context.Context, name string, l *pglimit.Limiter
 }
 
 func (s *Server) hasFallbacks() bool {
-	for _, l := range s.limiters {
+	for _, l := range s.all() {
 		if l.config.OnError == nil {
 			return false
 		}

@@ -69,7 +69,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, stop Stop) erro
 // writeTimeout is longer than any request takes. Before a wait, a limiter's timeout may pass twice: see
 // [pglimit.Limiter.WaitN].
 func (s *Server) writeTimeout() time.Duration {
-	var longest time.Duration
+	longest := tableTimeout
 	for _, l := range s.limiters {
 		longest = max(longest, l.config.Timeout)
 	}

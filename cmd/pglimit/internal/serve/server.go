@@ -3,6 +3,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -28,11 +29,14 @@ import (
 	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // Config of a [Server].
 type Config struct {
-	Limits   []Limit              // at least one, each name once
+	Limits   []Limit              // each name once
+	Rules    *pglimit.Limits      // the table pglimit.limits, whose limiters are served too
+	Strategy pglimit.Strategy     // of limiters that are in the table only; nil: token_bucket
 	Pool     pglimit.Pool         // stays the caller's
 	Database prometheus.Collector // the metrics of the database; nil: none
 	Tokens   []string             // one of them is needed below /v1; none: anybody may ask
@@ -42,8 +46,10 @@ type Config struct {
 // Server answers requests. Make one with [New], and [Server.Run] it.
 type Server struct {
 	config      Config
-	limiters    map[string]limiter
-	names       string // of the limiters, for errors
+	limiters    map[string]limiter // of the configuration
+	rules       *pglimit.Limits
+	registry    *prometheus.Registry
+	trips       *promlimit.RoundTrips
 	session     rate.Session
 	tokens      [][sha256.Size]byte
 	logger      *slog.Logger
@@ -51,7 +57,11 @@ type Server struct {
 	stopping    atomic.Bool
 	loopback    bool // listens on an address of this machine only
 	generations generations
-	users       sync.WaitGroup // requests that this Server answers
+
+	mu     sync.Mutex
+	ruled  map[string]limiter // of the table, once they were asked for
+	closed bool
+	users  sync.WaitGroup // requests that this Server answers
 
 	probes  singleflight.Group
 	checked time.Time // by the last of the probes
@@ -62,29 +72,38 @@ type Server struct {
 type limiter struct {
 	*pglimit.Limiter
 	config pglimit.Config
+	ruled  bool // its limits are in the table only
 }
 
 func (l limiter) blocks() bool { return l.config.Block != pglimit.Block{} }
 
 // New makes the limiters and what answers for them. It asks nothing of Postgres.
 func New(config Config) (*Server, error) {
-	s := &Server{config: config, limiters: make(map[string]limiter), session: session.OnPool(config.Pool), logger: config.Logger}
-	trips := promlimit.NewRoundTrips()
+	s := &Server{
+		config: config, limiters: make(map[string]limiter), ruled: make(map[string]limiter), rules: config.Rules,
+		session: session.OnPool(config.Pool), logger: config.Logger, registry: prometheus.NewRegistry(), trips: promlimit.NewRoundTrips(),
+	}
+	named := make(map[string]bool)
+	for _, limit := range config.Limits { // before one is made, which begins to read the table of limits
+		if named[limit.Config.Name] {
+			return nil, fmt.Errorf("there are two limiters with the name %q: name each once", limit.Config.Name)
+		}
+		named[limit.Config.Name] = true
+	}
 	var all []*pglimit.Limiter
 	for _, limit := range config.Limits {
-		c := limit.Config
-		c.Logger, c.OnRoundTrip = config.Logger, trips.Observe
-		made, err := pglimit.New(config.Pool, limit.Strategy, c)
+		made, err := s.makeLimiter(limit)
 		if err != nil {
 			return nil, err
 		}
-		if _, twice := s.limiters[c.Name]; twice {
-			return nil, fmt.Errorf("there are two limiters with the name %q: name each once", c.Name)
-		}
-		s.limiters[c.Name] = limiter{made, c}
-		all = append(all, made)
+		s.limiters[limit.Config.Name] = made
+		all = append(all, made.Limiter)
 	}
-	s.names = strings.Join(slices.Sorted(maps.Keys(s.limiters)), ", ")
+	if len(config.Limits) == 0 { // so that the table is read
+		if _, err := s.ofTable("readyz"); err != nil {
+			return nil, err
+		}
+	}
 	for _, token := range config.Tokens {
 		s.tokens = append(s.tokens, sha256.Sum256([]byte(token)))
 	}
@@ -93,18 +112,17 @@ func New(config Config) (*Server, error) {
 		Help:    "HTTP requests, from the header to the answer, with the time that a request waited for its tokens.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"handler", "code"})
-	registry := prometheus.NewRegistry()
 	if config.Database != nil {
-		registry.MustRegister(config.Database)
+		s.registry.MustRegister(config.Database)
 	}
 	for _, collector := range []prometheus.Collector{
-		promlimit.New(all...), trips, requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		promlimit.New(all...), s.trips, requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
-		if err := registry.Register(collector); err != nil {
+		if err := s.registry.Register(collector); err != nil {
 			return nil, err
 		}
 	}
-	s.handler = s.routes(requests, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	s.handler = s.routes(requests, promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
 	s.generations.now, s.generations.alive = s, map[*Server]bool{s: true}
 	return s, nil
 }
@@ -182,26 +200,95 @@ func (s *Server) local(r *http.Request) *problem {
 	return newProblem(http.StatusForbidden, "the header Host is %q: without --token-file, a server that listens on this machine only takes an IP address or localhost there", r.Host)
 }
 
-// limiter of that name.
-func (s *Server) limiter(name string) (limiter, *problem) {
-	if name == "" {
-		return limiter{}, invalid("limiter", "is missing: it must be one of "+s.names)
+// limiter of that name: of the configuration, or else of the table.
+func (s *Server) limiter(ctx context.Context, name string) (limiter, *problem) {
+	if found, ok := s.limiters[name]; ok {
+		return found, nil
 	}
-	found, ok := s.limiters[name]
-	if !ok {
-		p := newProblem(http.StatusNotFound, "limiter is %q: it must be one of %s", name, s.names)
+	known := slices.Sorted(maps.Keys(s.limiters))
+	if s.rules != nil {
+		ctx, cancel := context.WithTimeout(ctx, tableTimeout)
+		defer cancel()
+		if err := s.rules.Await(ctx); err != nil {
+			return limiter{}, problemOf(err)
+		}
+		known = append(known, s.rules.Limiters()...)
+		slices.Sort(known)
+		known = slices.Compact(known)
+	}
+	switch {
+	case name == "":
+		return limiter{}, invalid("limiter", "is missing: it must be one of "+strings.Join(known, ", "))
+	case !slices.Contains(known, name):
+		p := newProblem(http.StatusNotFound, "limiter is %q: it must be one of %s", name, strings.Join(known, ", "))
 		p.Field = "limiter"
 		return limiter{}, p
+	}
+	found, err := s.ofTable(name)
+	if err != nil {
+		return limiter{}, problemOf(err)
 	}
 	return found, nil
 }
 
+// tableTimeout is the time limit of a limiter that is in the table only.
+const tableTimeout = time.Second
+
+func (s *Server) makeLimiter(limit Limit) (limiter, error) {
+	c := limit.Config
+	c.Logger, c.OnRoundTrip, c.Limits = s.logger, s.trips.Observe, s.rules
+	made, err := pglimit.New(s.config.Pool, limit.Strategy, c)
+	return limiter{Limiter: made, config: c}, err
+}
+
+// unlimited is the limit of requests for which the table has none. They are not answered by it: see noRule.
+var unlimited = pglimit.PerSecond(pglimit.MaxRate).WithBurst(int64(pglimit.MaxWindow))
+
+// ofTable makes the limiter when it is asked for first. It cannot fail but for a name that no limiter can have.
+func (s *Server) ofTable(name string) (limiter, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found, ok := s.ruled[name]; ok {
+		return found, nil
+	}
+	if s.closed {
+		return limiter{}, pglimit.ErrClosed
+	}
+	made, err := s.makeLimiter(Limit{cmp.Or(s.config.Strategy, pglimit.Strategy(strategies.TokenBucket{})), pglimit.Config{Name: name, Limit: unlimited, Timeout: tableTimeout}})
+	if err == nil {
+		made.ruled = true
+		err = s.registry.Register(promlimit.New(made.Limiter))
+		s.ruled[name] = made
+	}
+	return made, err
+}
+
+// noRule says that a limiter of the table has no limit for the key.
+func noRule(limiter, key string) *problem {
+	p := newProblem(http.StatusNotFound, "limiter is %q, and the table pglimit.limits has no limit of it for key %q: pglimit limits set %s --limit 10/s --note default", limiter, key, limiter)
+	p.Field = "limiter"
+	return p
+}
+
+// all limiters that there are now, by name.
+func (s *Server) all() map[string]limiter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := maps.Clone(s.ruled)
+	maps.Copy(all, s.limiters)
+	return all
+}
+
 func (s *Server) closeLimiters(ctx context.Context) error {
-	errs := make([]error, len(s.limiters))
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	all := s.all()
+	errs := make([]error, len(all))
 	var closing sync.WaitGroup
-	for i, name := range slices.Sorted(maps.Keys(s.limiters)) {
+	for i, name := range slices.Sorted(maps.Keys(all)) {
 		closing.Go(func() {
-			if err := s.limiters[name].Close(ctx); err != nil {
+			if err := all[name].Close(ctx); err != nil {
 				errs[i] = fmt.Errorf("limiter %s did not end well: %w", name, err)
 			}
 		})

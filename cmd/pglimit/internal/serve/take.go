@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,15 +55,26 @@ func (s *Server) peek(w http.ResponseWriter, r *http.Request) *problem {
 	case body.requests != nil:
 		return s.takeEach(w, r, body.requests, true)
 	}
-	limiter, request, p := s.request(&body.ask, true)
+	limiter, request, _, p := s.request(r.Context(), &body.ask, true)
 	if p != nil {
 		return p
 	}
 	d, err := limiter.Do(r.Context(), request)
-	if err != nil {
-		return problemOf(err)
+	if p := limiter.problem(&request, &d, err); p != nil {
+		return p
 	}
 	writeJSON(w, http.StatusOK, "application/json", newDecision(d))
+	return nil
+}
+
+// problem is why there is no decision: an error, or no limit.
+func (l limiter) problem(r *pglimit.Request, d *pglimit.Decision, err error) *problem {
+	switch {
+	case err != nil:
+		return problemOf(err)
+	case l.ruled && d.Rule == nil && r.Limit == pglimit.Limit{}: // the rule has gone since it was looked for
+		return noRule(r.Limiter, r.Key)
+	}
 	return nil
 }
 
@@ -94,55 +106,78 @@ func (b *asks) read(w http.ResponseWriter, r *http.Request) *problem {
 	return nil
 }
 
-// request that is asked for, complete and valid.
-func (s *Server) request(a *ask, peek bool) (limiter, pglimit.Request, *problem) {
-	l, p := s.limiter(a.Limiter)
+// request that is asked for, valid, with the limit that was asked for, or none. limit is what holds for it now.
+func (s *Server) request(ctx context.Context, a *ask, peek bool) (l limiter, r pglimit.Request, limit pglimit.Limit, p *problem) {
+	l, p = s.limiter(ctx, a.Limiter)
 	if p != nil {
-		return l, pglimit.Request{}, p
+		return l, r, limit, p
 	}
-	r := pglimit.Request{Limiter: a.Limiter, Key: a.Key, Limit: l.Limit(), Tokens: 1, ID: a.ID}
+	r = pglimit.Request{Limiter: a.Limiter, Key: a.Key, Tokens: 1, ID: a.ID}
 	if a.Tokens != nil {
 		r.Tokens = *a.Tokens
 	}
 	if r.Tokens < 1 {
-		return l, r, invalid("tokens", fmt.Sprintf("is %d: it must be at least 1 (/v1/peek looks without taking)", r.Tokens))
+		return l, r, limit, invalid("tokens", fmt.Sprintf("is %d: it must be at least 1 (/v1/peek looks without taking)", r.Tokens))
 	}
 	r.Unit = r.Tokens
 	if peek {
 		if a.ID != "" {
-			return l, r, invalid("id", "goes with /v1/allow only: a peek is not charged")
+			return l, r, limit, invalid("id", "goes with /v1/allow only: a peek is not charged")
 		}
 		r.Tokens = 0
 	}
 	if a.ID != "" {
 		if l.blocks() {
-			return l, r, invalid("id", fmt.Sprintf("is %q: limiter %s blocks keys, and takes none: leave it out (what is sent again is charged again), or ask a limiter without block", a.ID, a.Limiter))
+			return l, r, limit, invalid("id", fmt.Sprintf("is %q: limiter %s blocks keys, and takes none: leave it out (what is sent again is charged again), or ask a limiter without block", a.ID, a.Limiter))
 		}
 		if l.Strategy().Check(&pglimit.Request{Limit: l.Limit(), ID: a.ID}) != nil {
-			return l, r, invalid("id", fmt.Sprintf("is %q: limiter %s must have the strategy token_bucket", a.ID, a.Limiter))
+			return l, r, limit, invalid("id", fmt.Sprintf("is %q: limiter %s must have the strategy token_bucket", a.ID, a.Limiter))
 		}
 	}
 	if a.Limit != "" {
 		var err error
 		if r.Limit, err = pglimit.ParseLimit(a.Limit); err != nil {
-			return l, r, invalid("limit", strings.TrimPrefix(bare(err), "limit "))
+			return l, r, limit, invalid("limit", strings.TrimPrefix(bare(err), "limit "))
 		}
 		if err = l.Strategy().Check(&pglimit.Request{Limit: r.Limit}); err != nil {
-			return l, r, problemOf(err)
+			return l, r, limit, problemOf(err)
 		}
 	}
 	checked := r
+	checked.Limit, limit, p = s.limitOf(l, &r)
+	if p != nil {
+		return l, r, limit, p
+	}
 	if r.ID != "" {
 		checked.IDTTL = pglimit.MaxIDTTL // the Limiter's own is filled in by it
 	}
 	if err := checked.Validate(); err != nil {
-		return l, r, problemOf(err)
+		return l, r, limit, problemOf(err)
 	}
-	return l, r, nil
+	return l, r, limit, nil
+}
+
+// limitOf a request, and the greatest that it may be asked under: a rule grants or denies any number of tokens.
+func (s *Server) limitOf(l limiter, r *pglimit.Request) (most, limit pglimit.Limit, p *problem) {
+	own := r.Limit != pglimit.Limit{}
+	limit = cmp.Or(r.Limit, l.Limit())
+	var rule *pglimit.LimitRule
+	if s.rules != nil {
+		rule, _ = s.rules.Explain(r.Limiter, r.Key, own)
+	}
+	switch {
+	case rule == nil && l.ruled && !own:
+		return limit, limit, noRule(r.Limiter, r.Key)
+	case rule == nil:
+		return limit, limit, nil
+	case rule.Action == pglimit.Enforce:
+		limit = rule.Limit
+	}
+	return unlimited, limit, nil
 }
 
 func (s *Server) allowOne(w http.ResponseWriter, r *http.Request, body *asks, denied int) *problem {
-	limiter, request, p := s.request(&body.ask, false)
+	limiter, request, _, p := s.request(r.Context(), &body.ask, false)
 	if p != nil {
 		return p
 	}
@@ -153,14 +188,14 @@ func (s *Server) allowOne(w http.ResponseWriter, r *http.Request, body *asks, de
 			return invalid("wait_ms", fmt.Sprintf("is %d: limiter %s blocks keys, and waits for nobody: leave it out, and ask again after retry_after_ms", body.WaitMS, body.Limiter))
 		}
 		if limiter.Strategy().Check(&pglimit.Request{Limit: limiter.Limit(), Ahead: 1}) != nil {
-			return invalid("wait_ms", fmt.Sprintf("is %d: limiter %s must have the strategy token_bucket or upsert", body.WaitMS, body.Limiter))
+			return invalid("wait_ms", fmt.Sprintf("is %d: limiter %s must have the strategy token_bucket, upsert or warm_up", body.WaitMS, body.Limiter))
 		}
 		d, err = wait(r.Context(), limiter, request, time.Duration(body.WaitMS)*time.Millisecond)
 	} else {
 		d, err = limiter.Do(r.Context(), request)
 	}
-	if err != nil {
-		return problemOf(err)
+	if p := limiter.problem(&request, &d, err); p != nil {
+		return p
 	}
 	status := http.StatusOK
 	if !d.Allowed {
@@ -186,7 +221,7 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 	var first limiter
 	for i := range list {
 		at := requestAt(i)
-		l, request, p := s.request(&list[i], false)
+		l, request, limit, p := s.request(r.Context(), &list[i], false)
 		if p != nil {
 			return p.in(at)
 		}
@@ -202,7 +237,7 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 			return invalid("limiter", fmt.Sprintf("is %q, with the strategy %s, and the first is %q, with %s: all must have one strategy",
 				l.Config().Name, l.Strategy().Name(), first.Config().Name, first.Strategy().Name())).in(at)
 		}
-		request.Durability = l.config.Durability
+		request.Limit, request.Durability = limit, l.config.Durability // not those of the first
 		requests[i] = request
 	}
 	g, err := first.DoAll(r.Context(), requests...)
@@ -225,23 +260,24 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 // takeEach decides each of the requests by itself. If one is not valid, none is decided.
 func (s *Server) takeEach(w http.ResponseWriter, r *http.Request, list []ask, peek bool) *problem {
 	requests := make(map[limiterName][]pglimit.Request)
+	limiters := make(map[limiterName]limiter)
 	indexes := make(map[limiterName][]int)
 	for i := range list {
-		l, request, p := s.request(&list[i], peek)
+		l, request, _, p := s.request(r.Context(), &list[i], peek)
 		if p != nil {
 			return p.in(requestAt(i))
 		}
 		name := limiterName(l.Config().Name)
-		requests[name], indexes[name] = append(requests[name], request), append(indexes[name], i)
+		limiters[name], requests[name], indexes[name] = l, append(requests[name], request), append(indexes[name], i)
 	}
 	answers, problems := make([]either, len(list)), make([]*problem, len(list))
 	var calls sync.WaitGroup
 	for name := range requests {
 		calls.Go(func() {
-			decided, failed := takeOf(r.Context(), s.limiters[string(name)], requests[name])
+			decided, failed := takeOf(r.Context(), limiters[name], requests[name])
 			for n, i := range indexes[name] {
-				if failed[n] != nil {
-					problems[i] = problemOf(failed[n]).in(requestAt(i))
+				if p := limiters[name].problem(&requests[name][n], &decided[n], failed[n]); p != nil {
+					problems[i] = p.in(requestAt(i))
 					answers[i].failure = &failure{list[i].Limiter, list[i].Key, problems[i]}
 					continue
 				}

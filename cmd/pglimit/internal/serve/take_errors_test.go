@@ -129,7 +129,7 @@ func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
 		{"/v1/allow", `{"limiter":"api","key":"k","wait_ms":1,"id":"x"}`, 400, "wait_ms", "goes without"},
 		{"/v1/peek", `{"limiter":"api","key":"k","wait_ms":1}`, 400, "wait_ms", "does not wait"},
 		{"/v1/allow", `{"limiter":"blocks","key":"k","wait_ms":1}`, 400, "wait_ms", "ask again after retry_after_ms"},
-		{"/v1/allow", `{"limiter":"nowait","key":"k","wait_ms":1}`, 400, "wait_ms", "token_bucket or upsert"},
+		{"/v1/allow", `{"limiter":"nowait","key":"k","wait_ms":1}`, 400, "wait_ms", "token_bucket, upsert or warm_up"},
 		{"/v1/settle", `{"decision":{"limiter":"blocks","key":"k","granted":1,"limit":"1/1m","at":"2000-01-01T00:00:00Z"},"tokens":2}`, 400, "tokens", "settle for less"},
 		{"/v1/allow", `{"limiter":"api","key":"k","all":true}`, 400, "all", "goes with requests"},
 		{"/v1/peek", `{"requests":[{"limiter":"api","key":"k"}],"all":true}`, 400, "all", "/v1/allow only"},

@@ -55,9 +55,11 @@ type decision struct {
 	Contended    bool      `json:"contended,omitempty"`
 	Blocked      bool      `json:"blocked,omitempty"`
 	BlockedForMS int64     `json:"blocked_for_ms,omitempty"`
-	Limit        string    `json:"limit"`
-	At           time.Time `json:"at,omitzero"` // by the database's clock; left out of a fallback
+	Limit        string    `json:"limit,omitempty"` // left out if a rule without one has answered
+	At           time.Time `json:"at,omitzero"`     // by the database's clock; left out of a fallback
 	Source       string    `json:"source"`
+	Rule         int64     `json:"rule,omitempty"`     // the row of pglimit.limits that decided
+	Observed     *bool     `json:"observed,omitempty"` // what a rule that is only observed would have allowed
 }
 
 func newDecision(d pglimit.Decision) decision {
@@ -66,6 +68,16 @@ func newDecision(d pglimit.Decision) decision {
 		Allowed: d.Allowed, Granted: d.Granted, RetryAfterMS: milliseconds(d.RetryAfter), WaitedMS: milliseconds(d.Delay),
 		Contended: d.Contended, Blocked: d.Blocked, BlockedForMS: milliseconds(d.BlockedFor),
 		Limit: d.Limit.String(), At: d.At, Source: d.Source.String(),
+	}
+	if d.Rule != nil {
+		out.Rule = d.Rule.ID
+	}
+	if d.Observed != nil {
+		out.Observed = &d.Observed.Allowed
+	}
+	if d.Source == pglimit.FromRule {
+		out.Limit = ""
+		return out
 	}
 	// No bucket is empty and full: of this one nothing is known. on_error has answered without
 	// looking, or a group was denied for another bucket, from memory.
@@ -82,6 +94,9 @@ func (d *decision) granted() (pglimit.Decision, *problem) {
 		if source.String() == d.Source {
 			out.Source = source
 		}
+	}
+	if out.Source == pglimit.FromRule { // which is refused, and has no limit
+		return out, nil
 	}
 	limit, err := pglimit.ParseLimit(d.Limit)
 	switch year := d.At.UTC().Year(); {

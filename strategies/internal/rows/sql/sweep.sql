@@ -8,7 +8,7 @@
 -- $1 first page, $2 the page after the last, $3 whether the transaction is not the caller's
 -- and its commit need not wait for the disk (rows that a crash brings back are swept again).
 -- Locks the rows that it removes; skips locked rows; waits for nobody.
--- Returns how many rows it removed, and whether the table ends here.
+-- Returns how many rows it removed, whether the table ends here, and whether row security hides rows.
 with full_rows as materialized (
     select ctid
     from $table
@@ -24,4 +24,5 @@ removed as (
 select
     (select pg_catalog.count(*) from removed),
     $2::bigint >= pg_catalog.pg_relation_size('$table') / pg_catalog.current_setting('block_size')::bigint,
+    pg_catalog.row_security_active('$table'::pg_catalog.regclass),
     case when $3::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end

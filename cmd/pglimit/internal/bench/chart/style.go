@@ -4,7 +4,7 @@ import "math"
 
 // Styles is how many ways there are to draw a line: 1 to Styles. Each has its own colour,
 // dash pattern and marker. A style beyond them begins again at the first.
-const Styles = 10
+const Styles = 11
 
 func style(n int) int { return (max(1, n)-1)%Styles + 1 }
 
@@ -23,7 +23,7 @@ func marker(p *path, n int, x, y float64) {
 		p.circle(x, y, r*0.95)
 	case 2, 9:
 		polygon(-0.9, -0.9, 0.9, -0.9, 0.9, 0.9, -0.9, 0.9)
-	case 3:
+	case 3, 11:
 		polygon(0, -1.1, 1.1, 0.9, -1.1, 0.9)
 	case 4, 10:
 		polygon(0, -1.3, 1.3, 0, 0, 1.3, -1.3, 0)

@@ -194,7 +194,7 @@ func TestStrategiesKeepTheirStyle(t *testing.T) {
 		}
 		seen[class] = true
 	}
-	if unknown := write(t, resulttest.WriteUp("my_own", "token_bucket")); !strings.Contains(unknown, `<li class="s8">`) {
+	if unknown := write(t, resulttest.WriteUp("my_own", "token_bucket")); !strings.Contains(unknown, `<li class="s11">`) {
 		t.Error("a strategy that is not known takes the place of one that is")
 	}
 }

@@ -11,6 +11,7 @@ import (
 var knownStrategies = []string{
 	"token_bucket", "upsert", "for_update_nowait", "exclusion_range",
 	"published_for_update_nowait", "published_exclusion", "published_upsert",
+	"sliding_window", "sliding_log", "warm_up",
 }
 
 // stylesOf the strategies of a group. Those that are not known take what is left.

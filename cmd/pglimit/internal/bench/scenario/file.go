@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/yamlfile"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -70,20 +72,29 @@ type phase struct {
 // line of three dashes). Errors name the file, the scenario and the field, which has the
 // name of the flag.
 func ReadFile(name string) ([]Scenario, error) {
-	file, err := os.Open(name)
+	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, fmt.Errorf("--plan: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // it was only read
-	scenarios, err := read(file)
+	scenarios, err := read(text)
 	if err != nil {
 		return nil, fmt.Errorf("--plan %s: %w", name, err)
 	}
 	return scenarios, nil
 }
 
-func read(r io.Reader) (scenarios []Scenario, err error) {
-	decoder := yaml.NewDecoder(r)
+// values of the file, in words.
+var values = []yamlfile.Value{
+	{Type: "scenario.document", Is: "a scenario"}, {Type: "scenario.Percent", Is: "a share such as 1%"},
+	{Type: "scenario.phase", Is: "a phase", Fields: "rate, ramp-to, duration"}, {Type: "[]scenario.phase", Is: "a list of phases"},
+	{Type: "scenario.cost", Is: "a cost", Fields: "tokens, share"}, {Type: "[]scenario.cost", Is: "a list of costs"},
+}
+
+func read(text []byte) (scenarios []Scenario, err error) {
+	if err := yamlfile.Named(text); err != nil {
+		return nil, err
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	taken := map[string]bool{}
 	for {
@@ -94,7 +105,7 @@ func read(r io.Reader) (scenarios []Scenario, err error) {
 		case errors.Is(err, io.EOF):
 			return scenarios, nil
 		case err != nil:
-			return nil, errors.New(strings.ReplaceAll(err.Error(), " not found in type scenario.document", ", which is none of a scenario"))
+			return nil, yamlfile.Explain(text, err, values...)
 		}
 		if d.Name == "" {
 			return nil, fmt.Errorf("scenario %d has no name", len(scenarios)+1)

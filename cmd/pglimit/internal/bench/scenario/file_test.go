@@ -34,7 +34,7 @@ func TestExampleOfAPlan(t *testing.T) {
 
 func TestWhatIsLeftOutIsTheDefault(t *testing.T) {
 	t.Parallel()
-	got, err := read(strings.NewReader("name: one\n---\nname: two\nleases: true\nlock: 5%\nno-memory: true\n"))
+	got, err := read([]byte("name: one\n---\nname: two\nleases: true\nlock: 5%\nno-memory: true\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,11 +53,12 @@ func TestErrorsOfAPlan(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              "it is empty",
 		"keys: 5":                       "scenario 1 has no name",
+		"name: a\n---\n~: 5":            "line 3: a name is missing here",
 		"name: a\n---\nname: a":         `two scenarios with the name "a"`,
 		"name: a\nkeys: 0":              `scenario "a": keys is 0: it must be from 1 to`,
 		"name: a\nlimit: often":         `scenario "a": limit: `,
 		"name: a\nrate: 5":              "rate",
-		"name: a\nkeys: many":           "line 2",
+		"name: a\nkeys: many":           "line 2: `many` is not a whole number",
 		"name: a\nlock: much":           "a share such as 1%",
 		"name: a\nphases: []":           `scenario "a": phases has none`,
 		"name: a\nphases: [{rate: 5}]":  `scenario "a": duration is 0s`,
@@ -65,9 +66,14 @@ func TestErrorsOfAPlan(t *testing.T) {
 		"name: a\ncosts: [{tokens: 1}]": `scenario "a": costs: the share of 1 is 0`,
 		"name: a\nphases: [{rate: 5, duration: 1s}, {duration: 1s}]": "some have a rate and some have none",
 		"name: a\ncompare-by: speed":                                 `scenario "a": compare-by is "speed": it must be grants, denials or decisions`,
-		"name: [":                                                    "yaml",
+		"name: [":                                                    "line 1: ",
+		"name: a\n---\nname: b\n\tkeys: 5":                           "line 4: indent with spaces, not with a tab",
+		"name: a\nkey: 5":                                            "line 2: there is no field key in a scenario",
+		"name: a\nphases: [{speed: 5}]":                              "line 2: there is no field speed here, only rate, ramp-to, duration",
+		"name: a\nphases: 5":                                         "line 2: `5` is not a list of phases",
+		"name: a\nwarmup: 5":                                         "line 2: `5` is not a duration such as 500ms",
 	} {
-		if _, err := read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "--") {
+		if _, err := read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "--") {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}

@@ -23,7 +23,8 @@ func (s Scenario) Subject(strategy pglimit.Strategy) (Subject, error) {
 		return Subject{strategy, s.Limit, s.Costs}, nil
 	}
 	cost := s.Costs[0].Tokens
-	single := pglimit.Limit{Tokens: s.Limit.Tokens, Period: s.Limit.Period * time.Duration(cost), Burst: 1}
+	single := s.Limit.WithBurst(1)
+	single.Period *= time.Duration(cost)
 	switch {
 	case len(s.Costs) > 1:
 		refused = fmt.Errorf("%w; and requests that differ in cost cannot be made requests of one token: leave it out of --strategies", refused)

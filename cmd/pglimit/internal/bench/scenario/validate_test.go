@@ -96,6 +96,13 @@ func TestStrategyThatRefusesTheLimitGetsABurstOfOne(t *testing.T) {
 	if _, err = s.Subject(strategies.ExclusionRange{}); err == nil || !strings.Contains(err.Error(), "leave it out of --strategies") {
 		t.Errorf("%v, want that requests which differ cannot be adapted", err)
 	}
+	month := s
+	month.Limit, month.Costs = pglimit.PerMonth(1000), s.Costs[:1]
+	for _, strategy := range strategies.All()[1:] {
+		if got, err := month.Subject(strategy); err == nil || !strings.Contains(err.Error(), "windows of the calendar") {
+			t.Errorf("%s runs under %v, %v: it cannot count by the month", strategy.Name(), got.Limit, err)
+		}
+	}
 	s.Limit.Period = math.MaxInt64
 	if _, err = s.Subject(never{}); err == nil || !strings.Contains(err.Error(), "never") {
 		t.Errorf("%v, want the strategy's own error", err)

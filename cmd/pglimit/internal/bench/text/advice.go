@@ -90,11 +90,15 @@ func sentences(paragraphs []string) (said []string) {
 	return said
 }
 
-// ruledOut names the strategies that had faults, and where the worst of them were.
+// ruledOut names the strategies that had faults, and which; of many strategies the worst.
 func (a advice) ruledOut() string {
 	var said []string
 	for _, name := range a.Out {
-		said = append(said, name+" ("+strings.Join(faultWords(a.Faults(name), false), ", ")+a.where(name)+")")
+		words := faultWords(a.Faults(name), false)
+		if len(a.Out) > 3 {
+			words = words[:1]
+		}
+		said = append(said, name+" ("+strings.Join(words, ", ")+a.where(name)+")")
 	}
 	if len(said) == 0 {
 		return ""

@@ -45,8 +45,9 @@ func newBlock(g result.Group) block {
 	return b
 }
 
-// lines of the block. repeated says that the head of the columns is known from above.
-func (b block) lines(wide []int, repeated bool, o Options) []string {
+// lines of the block. repeated says that the head of the columns is known from above, folded that a row has
+// one line: a verdict that is longer is cut.
+func (b block) lines(wide []int, repeated, folded bool, o Options) []string {
 	lines := []string{o.title(clip(b.title, Width))}
 	if !repeated {
 		lines = append(lines, layOut(blockHead, wide)+" verdict")
@@ -54,7 +55,11 @@ func (b block) lines(wide []int, repeated bool, o Options) []string {
 	for i, row := range b.rows {
 		s := b.standings[i]
 		left := layOut(row, wide)
-		right, below := verdict(s, Width-width(left)-1)
+		room := Width - width(left) - 1
+		right, below := verdict(s, room)
+		if folded && below != "" {
+			right, below = worstOf(s, room), ""
+		}
 		if i == b.best {
 			left = o.good(left)
 		}
@@ -94,6 +99,25 @@ func verdict(s compare.Standing, room int) (right, below string) {
 		n--
 	}
 	return strings.Join(parts[:n], ", "), strings.Join(parts[n:], ", ")
+}
+
+// worstOf a row's faults: as many as there is room for. Without any it is the verdict.
+func worstOf(s compare.Standing, room int) string {
+	parts := faultWords(s.Faults, false)
+	if s.OftenContended() {
+		parts = append(parts, Share(s.Contended)+" cont.")
+	}
+	if len(parts) == 0 {
+		parts = []string{s.Verdict()}
+	}
+	text := parts[0]
+	for _, part := range parts[1:] {
+		if width(text+", "+part) > room {
+			break
+		}
+		text += ", " + part
+	}
+	return clip(text, room)
 }
 
 // millis is the median of two percentiles: 0.85/4.31.

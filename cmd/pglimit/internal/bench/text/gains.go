@@ -1,6 +1,7 @@
 package text
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
@@ -8,8 +9,8 @@ import (
 )
 
 // gains says how many times as much each strategy does with stages as without, by
-// what the scenario compares.
-func gains(base, staged []result.Group, o Options) []string {
+// what the scenario compares. folded says that faults have a line, however many they are.
+func gains(base, staged []result.Group, folded bool, o Options) []string {
 	if len(staged) == 0 {
 		return nil
 	}
@@ -25,6 +26,9 @@ func gains(base, staged []result.Group, o Options) []string {
 	for _, g := range staged {
 		without, _ := compare.Base(base, g)
 		cells := []string{without.Scenario.Title}
+		if folded { // room for the marks of faults
+			cells[0] = clip(cells[0], Width/3-len(" !"))
+		}
 		for _, name := range names {
 			cells = append(cells, gain(without, g, name))
 		}
@@ -33,7 +37,11 @@ func gains(base, staged []result.Group, o Options) []string {
 	lines := paged(rows)
 	lines[0] = o.title(lines[0])
 	lines = append(lines, "×2: twice as fast with them as without; ×0.5: half as fast.")
-	for _, fault := range faulty(staged) {
+	faults := faulty(staged)
+	if folded && len(faults) > 1 {
+		faults = []string{fmt.Sprintf("!: %s", Plural(int64(len(faults)), "fault"))}
+	}
+	for _, fault := range faults {
 		for _, line := range wrap(fault, Width, 2) {
 			lines = append(lines, o.bad(line))
 		}

@@ -14,8 +14,8 @@ import (
 const screen = 56
 
 // Suite is what the default run prints: what was run on what, a block per scenario, what
-// the stages make of each, and the advice, a paragraph each. If that makes it fit a
-// screen, the least important advice is left out.
+// the stages make of each, and the advice, a paragraph each. To fit a screen, it leaves out the
+// least important advice, and then folds warnings.
 func Suite(r result.Report, advice []string, o Options) string {
 	base, staged := compare.Split(r.Groups())
 	if len(base) == 0 {
@@ -32,30 +32,36 @@ func Suite(r result.Report, advice []string, o Options) string {
 
 	// The columns are the same in all blocks, so if there are too many lines the first one's
 	// head serves the others. If that is not enough, empty lines are left out.
-	build := func(repeat bool) (paragraphs [][]string) {
+	build := func(repeat, folded bool) (paragraphs [][]string) {
 		for i, b := range blocks {
-			paragraphs = append(paragraphs, b.lines(wide, i > 0 && !repeat, o))
+			paragraphs = append(paragraphs, b.lines(wide, i > 0 && !repeat, folded, o))
 		}
 		return paragraphs
 	}
-	rest := [][]string{gains(base, staged, o), suiteNotes(r, blocks)}
+	rest := [][]string{gains(base, staged, false, o), suiteNotes(r, blocks)}
 	said := recommendation(advice, o)
 	top := head(r, base)
-	full := slices.Concat([][]string{top}, build(true), rest, [][]string{said})
-	once := slices.Concat([][]string{top}, build(false), rest, [][]string{said})
-	blocksTogether := slices.Concat([][]string{top, slices.Concat(build(false)...)}, rest, [][]string{said})
-	allTogether := [][]string{top, slices.Concat(append(build(false), rest...)...), said}
+	full := slices.Concat([][]string{top}, build(true, false), rest, [][]string{said})
+	once := slices.Concat([][]string{top}, build(false, false), rest, [][]string{said})
+	blocksTogether := slices.Concat([][]string{top, slices.Concat(build(false, false)...)}, rest, [][]string{said})
+	allTogether := [][]string{top, slices.Concat(append(build(false, false), rest...)...), said}
 	for _, paragraphs := range [][][]string{full, once, blocksTogether, allTogether} {
 		if out := text(paragraphs...); strings.Count(out, "\n") <= screen {
 			return out
 		}
 	}
-	// Then the least important advice is left out: the last says how sure all is, so what is before it.
-	for shorter := slices.Clone(advice); len(shorter) > 2; {
-		shorter = slices.Delete(shorter, len(shorter)-2, len(shorter)-1)
-		allTogether[2] = recommendation(shorter, o)
-		if out := text(allTogether...); strings.Count(out, "\n") <= screen {
-			return out
+	// Then the least important advice is left out: the last says how sure all is, so what is before it. The
+	// first two are what was ruled out and what to take. If that is not enough, the warnings are cut.
+	folded := [][]string{top, slices.Concat(append(build(false, true), gains(base, staged, true, o), foldedNotes(r))...), said}
+	for _, paragraphs := range [][][]string{allTogether, folded} {
+		for shorter := slices.Clone(advice); ; shorter = slices.Delete(shorter, len(shorter)-2, len(shorter)-1) {
+			paragraphs[2] = recommendation(shorter, o)
+			if out := text(paragraphs...); strings.Count(out, "\n") <= screen {
+				return out
+			}
+			if len(shorter) <= 3 {
+				break
+			}
 		}
 	}
 	allTogether[2] = said
@@ -100,6 +106,15 @@ func suiteNotes(r result.Report, blocks []block) []string {
 	note(strings.Contains(printed, "pub. "), "pub.: published_, the write-up's own statement.")
 	note(true, adapted(r))
 	return wrap(strings.Join(notes, " "), Width, 0)
+}
+
+// foldedNotes stand for the others where there is no room.
+func foldedNotes(r result.Report) []string {
+	note := "Cut to fit a screen: --details has every figure and fault."
+	if r.Interrupted {
+		note = "Interrupted. " + note
+	}
+	return wrap(note+" "+adapted(r), Width, 0)
 }
 
 // adapted names the strategies that could not keep the limit of the scenario.

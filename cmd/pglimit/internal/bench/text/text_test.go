@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -200,6 +201,45 @@ func TestANoisySuiteFitsAScreen(t *testing.T) {
 		}
 		if !strings.Contains(got, "- "+words[0][:20]) || !strings.HasSuffix(got, "- how sure it is\n") {
 			t.Errorf("%d more lines of advice: the first or the last is not there:\n%s", more, got)
+		}
+	}
+}
+
+// Whatever goes wrong in which runs, the default run fits a screen, and says what to take or why there is nothing.
+func TestASuiteOfFaultsFitsAScreen(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2)) // the same each time
+	for n := range 300 {
+		r := suite(1 + n%3)
+		r.Interrupted = n%2 == 0
+		share := random.Float64()
+		for i := range r.Runs {
+			run := &r.Runs[i]
+			run.GrantsPerSecond *= 0.5 + random.Float64()
+			if random.Float64() > share {
+				continue
+			}
+			run.Adapted = run.Strategy == "exclusion_range"
+			run.Contended = random.Int64N(run.Decisions + 1)
+			run.Errors = map[string]int64{"40P01 deadlock_detected": random.Int64N(1 + int64(100_000*random.Float64()))}
+			run.Deadlocks = new(run.Errors["40P01 deadlock_detected"])
+			if random.Float64() < share*share {
+				run.Audit.OverTokens, run.Audit.DenialsNotDue = random.Int64N(20_000), random.Int64N(20_000)
+				run.Audit.Verdict = run.Audit.Judge(run.Denied)
+			}
+		}
+		got := Suite(r, Advice(r), Options{})
+		if lines := strings.Count(got, "\n"); lines > screen {
+			t.Errorf("%d lines, at most %d:\n%s", lines, screen, got)
+		}
+		said := regexp.MustCompile(`- (Take|Nothing decides|That leaves|None can be recommended)`)
+		if !said.MatchString(got) {
+			t.Errorf("it recommends nothing:\n%s", got)
+		}
+		for line := range strings.Lines(got) {
+			if width(line) > Width+1 {
+				t.Errorf("too wide: %s", line)
+			}
 		}
 	}
 }

@@ -35,6 +35,9 @@ const (
 // are not seen is not known, so nothing is said of them.
 var ErrHidden = fmt.Errorf("%w: row security may hide rows of its tables from it: disable row level security there, or give the role BYPASSRLS", rate.ErrPermission)
 
+// ErrKeepsChanging: a row is never again as a statement has seen it, because the caller's transaction sees an old one.
+var ErrKeepsChanging = fmt.Errorf("%w: the row has changed, and the transaction's isolation hides how: use READ COMMITTED, or begin the transaction again", rate.ErrNothingTaken)
+
 // Explain adds to an error what it means and what to do about it. The original stays in
 // the chain for errors.As.
 func Explain(err error) error {
@@ -110,8 +113,8 @@ func isMixedUp(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
 		// Another client's statement took the arguments: the strategies' own statements return
-		// a row, with as many columns as are scanned.
-		return errors.Is(err, pgx.ErrNoRows) || strings.HasPrefix(err.Error(), "number of field descriptions")
+		// a row, with as many columns as are scanned, of types that can be.
+		return errors.Is(err, pgx.ErrNoRows) || errors.As(err, new(pgx.ScanArgError)) || strings.HasPrefix(err.Error(), "number of field descriptions")
 	}
 	switch pg.Code {
 	case noSuchStatement, duplicateStatement, invalidBinary, programLimit:

@@ -1,0 +1,84 @@
+package httplimit
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/pglimit/ratelimit/semaphore"
+)
+
+// ErrBusy: as many requests as may be served at once are being served.
+var ErrBusy = errors.New("httplimit: too many requests are being served")
+
+// InFlight says how [MaxInFlight] limits.
+type InFlight struct {
+	// Key says whom a request is counted for, or in Constant("all") for all together. Required.
+	Key KeyFunc
+
+	// Wait lets requests wait in line for a place, as long as MaxWait of the semaphore's Config
+	// says, and as long as the client waits. False: a request without a place is turned away at once.
+	Wait bool
+
+	// Failed answers requests that are not passed on: err is ErrBusy, or that of Key or of the
+	// database. Nil: WriteFailed, which answers with StatusOf the error. Retry-After is set.
+	Failed func(w http.ResponseWriter, r *http.Request, err error)
+
+	// Logger is told of failures, but not of ErrBusy. Nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// MaxInFlight makes a middleware that lets at most so many requests of a key be served at once, in all
+// processes, as the semaphore has places. The others are answered with 503 and Retry-After. A request
+// holds its place until its handler ends, also by a panic, or because the client has gone. The
+// context of a request whose place is lost (see [semaphore.Permit]) is cancelled.
+//
+// Put it around the middleware of [New], not inside: a request without a place then spends no token.
+//
+// It panics if places or Key is nil.
+func MaxInFlight(places *semaphore.Semaphore, config InFlight) func(http.Handler) http.Handler {
+	if places == nil || config.Key == nil {
+		//nolint:forbidigo // as New does
+		panic(errors.New("httplimit: MaxInFlight needs a semaphore and InFlight.Key"))
+	}
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
+	m := &middleware{Config: Config{Failed: config.Failed, Logger: config.Logger}}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			permit, err := config.acquire(places, r)
+			if err != nil {
+				m.fail(w, r, err, time.Second)
+				return
+			}
+			defer permit.Release(r.Context()) //nolint:errcheck // the place comes back with the TTL
+			inner := r.WithContext(permit.Context())
+			next.ServeHTTP(w, inner)
+			r.Pattern = inner.Pattern // as New does
+		})
+	}
+}
+
+func (c *InFlight) acquire(places *semaphore.Semaphore, r *http.Request) (*semaphore.Permit, error) {
+	key, err := c.Key(r)
+	if err == nil {
+		err = checkKey(key)
+	}
+	if err != nil {
+		return nil, &configError{"Key", err}
+	}
+	if c.Wait {
+		permit, err := places.Acquire(r.Context(), key)
+		if errors.Is(err, semaphore.ErrFull) {
+			err = ErrBusy
+		}
+		return permit, err
+	}
+	permit, ok, err := places.TryAcquire(r.Context(), key)
+	if err == nil && !ok {
+		err = ErrBusy
+	}
+	return permit, err
+}

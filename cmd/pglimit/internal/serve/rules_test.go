@@ -1,0 +1,80 @@
+package serve
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+)
+
+// Limiters of the table need no file; one of the file has its rules too.
+func TestLimitersOfTheTable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		memory := pglimittest.MemoryOn(time.Now)
+		made, err := parse([]byte("limiters: {login: {limit: 2/1m}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		made[0].Strategy = memory
+		rules := pglimit.FixedLimits(
+			pglimit.LimitRule{ID: 1, Limiter: "api", Limit: pglimit.PerHour(10)},
+			pglimit.LimitRule{ID: 2, Limiter: "api", Prefix: "bot:", Action: pglimit.Deny},
+			pglimit.LimitRule{ID: 3, Limiter: "api", Key: "us", Action: pglimit.Allow},
+			pglimit.LimitRule{ID: 4, Limiter: "api", Limit: pglimit.PerHour(1), Action: pglimit.Observe},
+			pglimit.LimitRule{ID: 5, Limiter: "login", Key: "ann", Limit: pglimit.PerHour(5)},
+			pglimit.LimitRule{ID: 6, Limiter: "some", Key: "k", Limit: pglimit.PerHour(7)},
+		)
+		s, err := New(Config{Limits: made, Rules: rules, Strategy: memory, Pool: memory.Pool(), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := bench{t, s, memory}
+		const at = `"at":"2000-01-01T00:00:00Z"`
+		b.post("/v1/allow", `{"limiter":"api","key":"k"}`, 200,
+			`{"limiter":"api","key":"k","allowed":true,"granted":1,"remaining":9,"retry_after_ms":0,"reset_after_ms":360000,"limit":"10/1h",`+at+`,"source":"database","rule":1,"observed":true}`)
+		b.post("/v1/allow", `{"limiter":"api","key":"k"}`, 200,
+			`{"limiter":"api","key":"k","allowed":true,"granted":1,"remaining":8,"retry_after_ms":0,"reset_after_ms":720000,"limit":"10/1h",`+at+`,"source":"database","rule":1,"observed":false}`)
+		b.post("/v1/peek", `{"limiter":"api","key":"bot:7"}`, 200,
+			`{"limiter":"api","key":"bot:7","allowed":false,"granted":0,"retry_after_ms":3600000,`+at+`,"source":"rule","rule":2}`)
+		granted := `{"limiter":"api","key":"us","allowed":true,"granted":5000,"retry_after_ms":0,` + at + `,"source":"rule","rule":3}`
+		b.post("/v1/allow", `{"limiter":"api","key":"us","tokens":5000}`, 200, granted)
+		b.post("/v1/settle", `{"decision":`+granted+`,"tokens":7}`, 200, `{"limiter":"api","key":"us","charged":7}`)
+		b.post("/v1/refund", `{"decision":`+granted+`,"tokens":7}`, 200, `{"limiter":"api","key":"us","refunded":7}`)
+		over := `{"limiter":"api","key":"k","allowed":false,"granted":0,"retry_after_ms":3600000,` + at + `,"source":"rule","rule":1}`
+		b.post("/v1/allow", `{"limiter":"api","key":"k","tokens":11}`, 200, over)
+		b.post("/v1/peek", `{"limiter":"api","key":"k","tokens":11}`, 200, over)
+		b.post("/v1/allow", `{"requests":[{"limiter":"api","key":"k","tokens":11}]}`, 200, `{"decisions":[`+over+`]}`)
+		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"api","key":"k","tokens":11,"limit":"9/1h"}`)), 400, "tokens", "burst of 9")
+
+		// Of a limiter with a file, its limit holds where there is no rule.
+		b.post("/v1/allow", `{"requests":[{"limiter":"login","key":"ann"},{"limiter":"api","key":"new","tokens":3},{"limiter":"login","key":"ben"},{"limiter":"some","key":"k"}],"all":true}`, 200,
+			`{"allowed":true,"retry_after_ms":0,"decisions":[`+
+				`{"limiter":"login","key":"ann","allowed":true,"granted":1,"remaining":4,"retry_after_ms":0,"reset_after_ms":720000,"limit":"5/1h",`+at+`,"source":"database","rule":5},`+
+				`{"limiter":"api","key":"new","allowed":true,"granted":3,"remaining":7,"retry_after_ms":0,"reset_after_ms":1080000,"limit":"10/1h",`+at+`,"source":"database","observed":false},`+
+				`{"limiter":"login","key":"ben","allowed":true,"granted":1,"remaining":1,"retry_after_ms":0,"reset_after_ms":30000,"limit":"2/1m",`+at+`,"source":"database"},`+
+				`{"limiter":"some","key":"k","allowed":true,"granted":1,"remaining":6,"retry_after_ms":0,"reset_after_ms":514286,"limit":"7/1h",`+at+`,"source":"database","rule":6}]}`)
+
+		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"some","key":"l"}`)), 404, "limiter", `no limit of it for key "l"`, "pglimit limits set some")
+		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"other","key":"k"}`)), 404, "limiter", "one of api, login, some")
+		b.post("/v1/allow", `{"limiter":"some","key":"own","limit":"3/1h"}`, 200,
+			`{"limiter":"some","key":"own","allowed":true,"granted":1,"remaining":2,"retry_after_ms":0,"reset_after_ms":1200000,"limit":"3/1h",`+at+`,"source":"database"}`)
+		metrics := b.answers(request(http.MethodGet, "/metrics", "")).Body.String()
+		for _, line := range []string{
+			`pglimit_ruled_total{action="deny",limiter="api",strategy="memory"} 1`, `pglimit_ruled_total{action="allow",limiter="api",strategy="memory"} 1`,
+			`pglimit_observed_denied_total{limiter="api",strategy="memory"} 1`,
+		} {
+			if !strings.Contains(metrics, line+"\n") {
+				t.Errorf("the metrics lack %s:\n%s", line, metrics)
+			}
+		}
+		if err := b.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,116 @@
+// Package yamlfile says in the words of a YAML file what is wrong in it.
+package yamlfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"sort"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Value that a file may have.
+type Value struct {
+	Type   string // as the decoder names it: serve.settings
+	Is     string // in words: the settings of a limiter
+	Fields string // that it has, if there are few enough to name
+}
+
+// plain values, which every file has.
+var plain = []Value{
+	{Type: "time.Duration", Is: "a duration such as 500ms or 1m30s"}, {Type: "int64", Is: "a whole number"}, {Type: "int", Is: "a whole number"},
+	{Type: "float64", Is: "a number"}, {Type: "bool", Is: "true or false"}, {Type: "string", Is: "a text"},
+}
+
+const noTabs = "indent with spaces, not with a tab"
+
+// advice for some of the parser's problems.
+var advice = strings.NewReplacer(
+	"found a tab character that violates indentation", noTabs,
+	"found character that cannot start any token", "nothing can begin with this character: quote text that begins with @, ` or %",
+	"mapping values are not allowed in this context", "a colon and a space cannot stand here: quote text that has them, and check how the line is indented",
+	"found unexpected end of stream", "a quote is not closed",
+	"did not find expected key", "this line is indented otherwise than those beside it",
+	"did not find expected ',' or '}'", "there is a { that is not closed, or no comma between two fields",
+	"did not find expected ',' or ']'", "there is a [ that is not closed, or no comma between two values",
+)
+
+// Explain the decoder's error about text, with the line. Of what does not fit its type, values says what it is.
+func Explain(text []byte, err error, values ...Value) error {
+	var types *yaml.TypeError
+	if !errors.As(err, &types) {
+		problem := problemOf(err)
+		line, n := lineOf(text, problem)
+		if tab.Match(line) {
+			problem = noTabs
+		}
+		return fmt.Errorf("line %d: %s", n, advice.Replace(problem))
+	}
+	var all []string
+	for _, e := range types.Errors {
+		all = append(all, explainType(e, append(values, plain...)))
+	}
+	return errors.New(strings.Join(all, "; "))
+}
+
+var (
+	place     = regexp.MustCompile(`^(yaml: )?(line \d+: )?`)
+	wrongType = regexp.MustCompile("(?s)cannot unmarshal !!(\\S+)( `.*`)? into (.+)$")
+	tab       = regexp.MustCompile(`^ *\t`)
+	noField   = regexp.MustCompile(`field (\S+) not found in type (\S+)$`)
+)
+
+// problemOf a parser's error, without the line: the parser names that where it began to read what is wrong, or the one before.
+func problemOf(err error) string { return place.ReplaceAllString(err.Error(), "") }
+
+// lineOf the problem: the last of the shortest beginning of the text that has it.
+func lineOf(text []byte, problem string) (line []byte, n int) {
+	lines := bytes.SplitAfter(bytes.TrimRight(text, "\n"), []byte("\n"))
+	n = 1 + min(len(lines)-1, sort.Search(len(lines), func(i int) bool {
+		decoder := yaml.NewDecoder(bytes.NewReader(bytes.Join(lines[:i+1], nil)))
+		for {
+			err := decoder.Decode(new(any))
+			var types *yaml.TypeError
+			switch {
+			case err == nil, errors.As(err, &types):
+			case errors.Is(err, io.EOF):
+				return false
+			default:
+				return problemOf(err) == problem
+			}
+		}
+	}))
+	return lines[n-1], n
+}
+
+func explainType(text string, values []Value) string {
+	text = noField.ReplaceAllStringFunc(text, func(match string) string {
+		parts := noField.FindStringSubmatch(match)
+		v := valueOf(parts[2], values)
+		if v.Fields == "" {
+			return fmt.Sprintf("there is no field %s in %s", parts[1], v.Is)
+		}
+		return fmt.Sprintf("there is no field %s here, only %s", parts[1], v.Fields)
+	})
+	return wrongType.ReplaceAllStringFunc(text, func(match string) string {
+		parts := wrongType.FindStringSubmatch(match)
+		what := strings.TrimSpace(parts[2])
+		if what == "" {
+			what = map[string]string{"seq": "a list", "map": "a mapping"}[parts[1]]
+		}
+		return fmt.Sprintf("%s is not %s", what, valueOf(parts[3], values).Is)
+	})
+}
+
+func valueOf(name string, values []Value) Value {
+	for _, v := range values {
+		if v.Type == name {
+			return v
+		}
+	}
+	return Value{Is: name}
+}

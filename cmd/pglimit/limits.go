@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/limits"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+const limitsLong = `Change limits while services run. The table pglimit.limits has rules for the
+keys of a limiter: for one KEY, for those that begin with --prefix, or for all.
+The rule for a key beats the one for the longest prefix, and that the one for
+all keys. Services that read the table, and "pglimit serve", follow within two
+seconds.
+
+Every change needs a --note, and is in the history for good, with who made it.
+What is a rule, and who may change it, is in docs/limits.md.`
+
+func newLimitsCommand(a *app) *cobra.Command {
+	f := new(limitsFlags)
+	cmd := group(&cobra.Command{
+		Use:   "limits",
+		Short: "Change limits while services run",
+		Long:  limitsLong,
+		Example: lines(
+			"pglimit limits set api --limit 100/1m --note \"the default\"",
+			"pglimit limits set api user:42 --limit 500/1m --note \"ticket 7\" --expires 24h",
+			"pglimit limits set api --prefix bot: --action deny --note scraping",
+			"pglimit limits explain api user:42",
+			"pglimit limits history api user:42",
+		),
+	}, newLimitsListCommand(a, f), newLimitsShowCommand(a, f), newLimitsExplainCommand(a, f), newLimitsHistoryCommand(a, f),
+		newLimitsSetCommand(a, f), newLimitsDeleteCommand(a, f), newLimitsEnableCommand(a, f, true), newLimitsEnableCommand(a, f, false),
+		newLimitsOffCommand(a, f), newLimitsOnCommand(a, f), newLimitsImportCommand(a, f), newLimitsExportCommand(a, f))
+	cmd.PersistentFlags().DurationVar(&f.timeout, "timeout", 10*time.Second, "longest `TIME` to wait for an answer, connecting included; 0 waits for ever")
+	noFiles(cmd, "timeout")
+	return cmd
+}
+
+// limitsFlags are the flags of the commands about limits. Each command has some of them.
+type limitsFlags struct {
+	timeout time.Duration
+
+	prefix string
+	kind   string
+
+	note string
+	by   string
+
+	expires string
+	dryRun  bool
+}
+
+// addRuleTo defines the flags that, with LIMITER and KEY, say which rule it is.
+func (f *limitsFlags) addRuleTo(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.prefix, "prefix", "", "the rule for the keys that begin with `PREFIX`, instead of a KEY")
+	noFiles(cmd, "prefix")
+}
+
+// addKindTo defines the flag of commands that take a rule that there is.
+func (f *limitsFlags) addKindTo(cmd *cobra.Command) {
+	f.kind = "live"
+	choiceVar(cmd, cmd.Flags(), &f.kind, "kind", "`KIND` of the rule: that which is only observed stands beside the live one", "live", "observe")
+}
+
+// addWhyTo defines the flags of commands that change something.
+func (f *limitsFlags) addWhyTo(cmd *cobra.Command) {
+	f.by = osUser()
+	cmd.Flags().StringVar(&f.note, "note", "", "`WHY`, for the history (required)")
+	cmd.Flags().StringVar(&f.by, "by", f.by, "`WHO` changes it, for the history")
+	noFiles(cmd, "note", "by")
+}
+
+// addDryRunTo defines the flag of commands that set a rule.
+func (f *limitsFlags) addDryRunTo(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing, and say what it would change")
+}
+
+// osUser is empty if the system does not say: then it is the role that is connected.
+func osUser() string {
+	if current, err := user.Current(); err == nil {
+		return current.Username
+	}
+	return ""
+}
+
+// rule that the arguments LIMITER and KEY and the flags name.
+func (f *limitsFlags) rule(cmd *cobra.Command, args []string) (limits.Rule, error) {
+	rule := limits.Rule{Prefix: f.prefix, Note: f.note, By: f.by}
+	switch {
+	case len(args) == 0:
+		return rule, usagef(cmd, "%s needs a LIMITER, such as api", cmd.Name())
+	case len(args) > 2:
+		return rule, usagef(cmd, "%s takes a LIMITER and a KEY, not %d arguments: quote a key that has spaces", cmd.Name(), len(args))
+	case args[0] == "":
+		return rule, errors.New("the LIMITER is empty")
+	case len(args) == 2 && args[1] == "": // a variable that is not set; it must not be for all keys
+		return rule, errors.New("the KEY is empty: leave it out for all keys")
+	case cmd.Flags().Changed("prefix") && f.prefix == "":
+		return rule, errors.New("--prefix is empty: leave it out for all keys")
+	case len(args) == 2 && f.prefix != "":
+		return rule, usagef(cmd, "%s takes a KEY or a --prefix, not both", cmd.Name())
+	}
+	rule.Limiter = args[0]
+	if len(args) == 2 {
+		rule.Key = args[1]
+	}
+	if f.kind == "observe" {
+		rule.Action = pglimit.Observe
+	}
+	return rule, f.needsNote(cmd)
+}
+
+// needsNote checks --note, if the command has it.
+func (f *limitsFlags) needsNote(cmd *cobra.Command) error {
+	if cmd.Flags().Lookup("note") != nil && strings.TrimSpace(f.note) == "" {
+		return usagef(cmd, "%s needs --note WHY: the history tells those who ask later", cmd.Name())
+	}
+	return nil
+}
+
+// on calls do with the table, within --timeout.
+func (f *limitsFlags) on(ctx context.Context, a *app, do func(context.Context, *limits.Table) error) error {
+	if f.timeout < 0 {
+		return fmt.Errorf("--timeout is %v: it must not be negative", f.timeout)
+	}
+	if f.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+	}
+	late := func(err error) bool {
+		return errors.Is(err, context.DeadlineExceeded) && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	}
+	pool, err := a.pool(ctx)
+	if err != nil {
+		if late(err) {
+			return fmt.Errorf("no connection to PostgreSQL within --timeout %v", f.timeout)
+		}
+		return err
+	}
+	defer pool.Close()
+	if err := do(ctx, limits.New(pool)); late(err) {
+		return fmt.Errorf("no answer within --timeout %v: perhaps a transaction that changes limits is open; it is not known whether anything was changed", f.timeout)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// expiry is when a rule is to end, by the database's clock.
+func (f *limitsFlags) expiry(ctx context.Context, table *limits.Table) (time.Time, error) {
+	if f.expires == "" {
+		return time.Time{}, nil
+	}
+	now, err := table.Now(ctx)
+	if err != nil {
+		return now, err
+	}
+	at, err := time.Parse(time.RFC3339, f.expires)
+	if err != nil {
+		in, err := pglimit.ParseLimit("1/" + f.expires) // a period is written in the same way
+		if err != nil || in.Burst != 1 {
+			return at, fmt.Errorf("--expires is %q: it must be a time from now such as 90m, 24h or 7d, or a moment such as 2026-11-30T18:00:00Z", f.expires)
+		}
+		at = now.Add(in.Period)
+	}
+	if !at.After(now) {
+		return at, fmt.Errorf("--expires is %s: that has passed, it is %s", f.expires, now.Format(time.RFC3339))
+	}
+	return at, nil
+}

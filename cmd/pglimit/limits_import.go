@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/yamlfile"
+	"github.com/pglimit/ratelimit/limits"
+)
+
+const limitsImportLong = `Set all rules of a YAML file (- is stdin) in one transaction, or, if one of them
+is none, nothing. It prints what was changed: + is set, - is what was there
+before. Rules that are so already are left alone, and so are those that the file
+does not have, unless --prune deletes them. A rule that has expired is none,
+unless it is so already.
+
+  limits:
+    - limiter: api
+      limit: 100/1m burst 20
+      note: the default
+    - limiter: api
+      key: user:42            # or prefix: bot:
+      action: deny            # enforce (default), observe, allow, deny, off
+      expires_at: 2026-11-30T18:00:00Z
+      note: ticket 7
+
+Also max_wait and disabled. "pglimit limits export" writes such a file. There is
+no time limit unless --timeout is given.`
+
+func newLimitsImportCommand(a *app, f *limitsFlags) *cobra.Command {
+	prune := false
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Set all rules of a YAML file, or none",
+		Long:  limitsImportLong,
+		Example: lines(
+			"pglimit limits import limits.yaml --dry-run",
+			"pglimit limits import limits.yaml --prune --note \"release 12\"",
+		),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef(cmd, "import takes one FILE, not %d; - is stdin", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if prune && strings.TrimSpace(f.note) == "" {
+				return usagef(cmd, "import --prune needs --note WHY, for the rules that it deletes")
+			}
+			rules, err := readRules(cmd.InOrStdin(), args[0])
+			if err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("timeout") {
+				f.timeout = 0 // how long it takes depends on the file
+			}
+			return a.importLimits(cmd.Context(), f, rules, limits.ImportConfig{Prune: prune, Note: f.note, By: f.by, DryRun: f.dryRun})
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&prune, "prune", false, "delete the rules that the file does not have")
+	f.addWhyTo(cmd)
+	flags.Lookup("note").Usage = "`WHY`, for rules that have no note, and for those that --prune deletes"
+	flags.BoolVar(&f.dryRun, "dry-run", false, "change nothing, and print what it would change")
+	return cmd
+}
+
+func (a *app) importLimits(ctx context.Context, f *limitsFlags, rules []limits.Rule, config limits.ImportConfig) error {
+	var changed []limits.Change
+	err := f.on(ctx, a, func(ctx context.Context, table *limits.Table) (err error) {
+		changed, err = table.Import(ctx, rules, config)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	out := struct {
+		DryRun  bool        `json:"dry_run"`
+		Changed []limitJSON `json:"changed"`
+	}{config.DryRun, []limitJSON{}}
+	var text strings.Builder
+	for _, c := range changed {
+		out.Changed = append(out.Changed, limitJSON{newLimitRule(c.Before), newLimitRule(c.After)})
+		for _, side := range []struct {
+			sign string
+			rule *limits.Rule
+		}{{"- ", c.Before}, {"+ ", c.After}} {
+			if side.rule != nil {
+				text.WriteString(side.sign + ruleText(side.rule) + "\n")
+			}
+		}
+	}
+	same := len(rules)
+	for _, c := range changed {
+		if c.After != nil {
+			same--
+		}
+	}
+	summary := fmt.Sprintf("%d changed, %d as they were\n", len(changed), same)
+	if config.DryRun {
+		summary = "dry run, nothing was changed: " + summary
+	}
+	return a.print(out, text.String()+summary)
+}
+
+// rulesFile is what import reads and export writes.
+type rulesFile struct {
+	Limits []limitRule `json:"limits" yaml:"limits"`
+}
+
+func readRules(stdin io.Reader, name string) ([]limits.Rule, error) {
+	read := func() ([]byte, error) { return os.ReadFile(name) }
+	if name == "-" {
+		read = func() ([]byte, error) { return io.ReadAll(stdin) }
+	}
+	text, err := read()
+	if err != nil {
+		return nil, err
+	}
+	rules, err := parseRules(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return rules, nil
+}
+
+// ruleValues of the file, in words.
+var ruleValues = []yamlfile.Value{
+	{Type: "main.rulesFile", Is: "a file of rules: write \"limits:\", and below that a list of rules", Fields: "limits"},
+	{Type: "[]main.limitRule", Is: "a list of rules"},
+	{Type: "main.limitRule", Is: "a rule", Fields: "limiter, key, prefix, action, limit, max_wait, disabled, expires_at, note"},
+	{Type: "time.Time", Is: "a time such as 2026-11-30T18:00:00Z"},
+}
+
+func parseRules(text []byte) ([]limits.Rule, error) {
+	if err := yamlfile.Named(text); err != nil {
+		return nil, err
+	}
+	var file rulesFile
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
+		return nil, yamlfile.Explain(text, err, ruleValues...)
+	}
+	if file.Limits == nil { // a file that says nothing must not prune everything
+		return nil, errors.New("there are no limits in it: write \"limits:\", and below that a list of rules, or \"limits: []\" for none")
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more than one YAML document in it: put all limits into the first")
+	}
+	var given struct {
+		Limits []map[string]any `yaml:"limits"`
+	}
+	if err := yaml.Unmarshal(text, &given); err != nil {
+		return nil, err
+	}
+	rules := make([]limits.Rule, len(file.Limits))
+	for i := range file.Limits {
+		for _, name := range []string{"limiter", "key", "prefix"} { // a blank must not mean all keys
+			if value, is := given.Limits[i][name]; is && (value == nil || value == "") {
+				return nil, fmt.Errorf("rule %d: %s is empty: leave it out for all", i+1, name)
+			}
+		}
+		rules[i] = file.Limits[i].rule()
+	}
+	return rules, nil
+}
+
+func newLimitsExportCommand(a *app, f *limitsFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "export",
+		Short: "Print the rules as YAML, for import",
+		Long:  "Print all rules that have not expired, those that are disabled too, as YAML for\n\"pglimit limits import\", or with --output json as JSON, which it also reads.",
+		Example: lines(
+			"pglimit limits export > limits.yaml",
+		),
+		Args:              noArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			rules, err := f.list(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			file := rulesFile{Limits: []limitRule{}}
+			for i := range rules {
+				if rules[i].Expired { // import refuses it
+					continue
+				}
+				r := newLimitRule(&rules[i])
+				r.ID, r.ChangedBy, r.ChangedAt = 0, "", time.Time{}
+				file.Limits = append(file.Limits, *r)
+			}
+			var text bytes.Buffer
+			if a.output == outputJSON {
+				return json.NewEncoder(a.stdout).Encode(file)
+			}
+			encoder := yaml.NewEncoder(&text)
+			encoder.SetIndent(2)
+			if err := errors.Join(encoder.Encode(file), encoder.Close()); err != nil {
+				return err
+			}
+			_, err = a.stdout.Write(text.Bytes())
+			return err
+		},
+	}
+}

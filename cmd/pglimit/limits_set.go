@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/limits"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+const limitsSetLong = `Set the rule for a KEY of a limiter, for the keys that begin with --prefix, or
+for all its keys, and print what it replaced. What was used under the former
+limit stays used.
+
+  enforce  grant what --limit grants
+  observe  count what --limit would deny, beside the rule that holds, and deny
+           nothing; there can be one beside each other rule
+  allow    grant everything, unasked
+  deny     deny everything, unasked
+
+A rule with --expires ends by itself, by the database's clock. --dry-run
+changes nothing, and says how many buckets that are known the rule would hold
+for; it reads the tables of the buckets.`
+
+type limitsSetFlags struct {
+	*limitsFlags
+	limit    string
+	action   string
+	maxWait  string
+	disabled bool
+}
+
+func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
+	f := limitsSetFlags{limitsFlags: shared, action: pglimit.Enforce.String()}
+	cmd := &cobra.Command{
+		Use:   "set LIMITER [KEY] --limit TOKENS/PERIOD --note WHY",
+		Short: "Set a limit, and print what it replaced",
+		Long:  limitsSetLong,
+		Example: lines(
+			"pglimit limits set api --limit 100/1m --note \"the default\"",
+			"pglimit limits set api user:42 --limit \"500/1m burst 50\" --note \"ticket 7\" --expires 24h",
+			"pglimit limits set api --prefix bot: --action deny --note scraping --dry-run",
+			"pglimit limits set api --limit 60/1m --action observe --note \"would this do?\"",
+		),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rule, err := f.rule(cmd, args)
+			if err != nil {
+				return err
+			}
+			return a.setLimit(cmd.Context(), &f, rule)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.limit, "limit", "", "how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\"")
+	choiceVar(cmd, flags, &f.action, "action", "`ACTION` of the rule", "enforce", "observe", "allow", "deny")
+	f.addRuleTo(cmd)
+	flags.StringVar(&f.maxWait, "max-wait", "", "longest `TIME` that callers of Wait may wait: 30s, or a share of the period such as 50%")
+	flags.StringVar(&f.expires, "expires", "", "`WHEN` the rule ends: a time from now such as 24h or 7d, or a moment such as 2026-11-30T18:00:00Z")
+	flags.BoolVar(&f.disabled, "disabled", false, "do not enable it yet")
+	f.addWhyTo(cmd)
+	f.addDryRunTo(cmd)
+	noFiles(cmd, "limit", "max-wait", "expires")
+	return cmd
+}
+
+func (a *app) setLimit(ctx context.Context, f *limitsSetFlags, rule limits.Rule) error {
+	if err := rule.Action.UnmarshalText([]byte(f.action)); err != nil {
+		return err
+	}
+	rule.Limit, rule.MaxWait, rule.Disabled = f.limit, f.maxWait, f.disabled
+	if takesLimit := rule.Action == pglimit.Enforce || rule.Action == pglimit.Observe; takesLimit && f.limit == "" {
+		return fmt.Errorf("%s needs a --limit, such as --limit 100/1m", rule.Action)
+	} else if !takesLimit && f.limit != "" {
+		return fmt.Errorf("%s takes no --limit", rule.Action)
+	}
+	if f.dryRun {
+		return a.wouldSetLimit(ctx, f.limitsFlags, rule)
+	}
+	return a.changeLimit(ctx, f.limitsFlags, "set", "replaced", func(ctx context.Context, table *limits.Table) (replaced *limits.Rule, after *limits.Rule, err error) {
+		if rule.Expires, err = f.expiry(ctx, table); err != nil {
+			return nil, nil, err
+		}
+		replaced, err = table.Set(ctx, rule)
+		return replaced, &rule, err
+	})
+}
+
+// changeLimit makes a change and prints it: did what is after, and beside, such as "replaced", what was before.
+func (a *app) changeLimit(ctx context.Context, f *limitsFlags, did, beside string, change func(context.Context, *limits.Table) (before, after *limits.Rule, err error)) error {
+	var before, after *limits.Rule
+	err := f.on(ctx, a, func(ctx context.Context, table *limits.Table) (err error) {
+		before, after, err = change(ctx, table)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	text := ""
+	switch {
+	case after != nil && before != nil && *after == *before:
+		text, did = "nothing changed\n", "it is so already:"
+	case after != nil:
+		text, did = did+" "+ruleText(after)+"\n", beside
+	}
+	if before != nil {
+		text += did + " " + ruleText(before) + "\n"
+	} else {
+		text += did + " nothing: there was no such rule\n"
+	}
+	return a.print(limitJSON{newLimitRule(before), newLimitRule(after)}, text)
+}
+
+func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rule) error {
+	var changed []limits.Change
+	var buckets int64
+	err := f.on(ctx, a, func(ctx context.Context, table *limits.Table) (err error) {
+		if rule.Expires, err = f.expiry(ctx, table); err != nil {
+			return err
+		}
+		if changed, err = table.Import(ctx, []limits.Rule{rule}, limits.ImportConfig{By: f.by, DryRun: true}); err != nil {
+			return err
+		}
+		buckets, err = table.Reaches(ctx, rule)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	text := "dry run, nothing was changed: " + ruleText(&rule) + "\n"
+	switch {
+	case len(changed) == 0:
+		text += "it is so already\n"
+	case changed[0].Before == nil:
+		text += "would replace nothing\n"
+	default:
+		text += "would replace " + ruleText(changed[0].Before) + "\n"
+	}
+	out := struct {
+		limitJSON
+		DryRun  bool  `json:"dry_run"`
+		Buckets int64 `json:"buckets"` // that are known, for which it would hold
+	}{limitJSON{After: newLimitRule(&rule)}, true, buckets}
+	if len(changed) > 0 {
+		out.Before = newLimitRule(changed[0].Before)
+	} else {
+		out.Before = out.After
+	}
+	return a.print(out, text+"would hold for "+bucketCount(buckets)+"\n")
+}
+
+// bucketCount is "1 known bucket", "12 known buckets".
+func bucketCount(n int64) string {
+	if n == 1 {
+		return "1 known bucket"
+	}
+	return fmt.Sprintf("%d known buckets", n)
+}
+
+func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "delete LIMITER [KEY] --note WHY",
+		Short: "Delete a rule",
+		Long:  "Delete the rule for a KEY of a limiter, for the keys that begin with --prefix,\nor for all its keys, and print it.",
+		Example: lines(
+			"pglimit limits delete api user:42 --note \"ticket 7 is done\"",
+			"pglimit limits delete api --prefix bot: --note \"they behave\"",
+		),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		rule, err := f.rule(cmd, args)
+		if err != nil {
+			return err
+		}
+		return a.changeLimit(cmd.Context(), f, "deleted", "", func(ctx context.Context, table *limits.Table) (before, after *limits.Rule, err error) {
+			if before, err = table.Delete(ctx, rule); err == nil && before == nil {
+				err = noSuchRule(&rule)
+			}
+			return before, nil, err
+		})
+	}
+	cmd.Flags().SortFlags = false
+	f.addRuleTo(cmd)
+	f.addKindTo(cmd)
+	f.addWhyTo(cmd)
+	return cmd
+}
+
+func noSuchRule(rule *limits.Rule) error {
+	return fmt.Errorf("there is no %s rule for %s: \"pglimit limits list %s\" lists those there are", rule.Kind(), ruleWho(rule), word(rule.Limiter))
+}
+
+func newLimitsEnableCommand(a *app, f *limitsFlags, on bool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "enable LIMITER [KEY] --note WHY",
+		Short: "Enable a rule that was disabled",
+		Long:  "Enable a rule that was disabled. The note becomes that of the rule.",
+		Example: lines(
+			"pglimit limits enable api user:42 --note \"it was not them\"",
+		),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	did := "enabled"
+	if !on {
+		did = "disabled"
+		cmd.Use, cmd.Short = "disable LIMITER [KEY] --note WHY", "Disable a rule, as if it were not there"
+		cmd.Long = "Disable a rule: it is as if it were not there, and the next one holds. The note\nbecomes that of the rule. \"pglimit limits off\" is for a whole limiter."
+		cmd.Example = lines("pglimit limits disable api user:42 --note \"was it them?\"")
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		rule, err := f.rule(cmd, args)
+		if err != nil {
+			return err
+		}
+		return a.changeLimit(cmd.Context(), f, did, "it was", func(ctx context.Context, table *limits.Table) (before, after *limits.Rule, err error) {
+			if on {
+				before, err = table.Enable(ctx, rule)
+			} else {
+				before, err = table.Disable(ctx, rule)
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+			if before == nil {
+				return nil, nil, noSuchRule(&rule)
+			}
+			changed := *before
+			if changed.Disabled == on {
+				changed.Disabled, changed.Note, changed.By, changed.At = !on, rule.Note, rule.By, time.Time{}
+			}
+			return before, &changed, nil
+		})
+	}
+	cmd.Flags().SortFlags = false
+	f.addRuleTo(cmd)
+	f.addKindTo(cmd)
+	f.addWhyTo(cmd)
+	return cmd
+}

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/limits"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+func newLimitsListCommand(a *app, f *limitsFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list [LIMITER]",
+		Short: "List the rules, of one limiter or of all",
+		Long:  "List the rules, of one limiter or of all, in the order in which they are looked\nat for a key. KEYS is a key, a prefix with a star, or a star for all. Times are\nUTC.",
+		Example: lines(
+			"pglimit limits list",
+			"pglimit limits list api --output json | jq '.limits[].note'",
+		),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef(cmd, "list takes one LIMITER, not %d arguments: \"pglimit limits explain LIMITER KEY\" is for a key", len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rules, err := f.list(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				rules = slices.DeleteFunc(rules, func(r limits.Rule) bool { return r.Limiter != args[0] && r.Limiter != "" })
+			}
+			return a.printRules(rules)
+		},
+	}
+}
+
+func (f *limitsFlags) list(ctx context.Context, a *app) (rules []limits.Rule, err error) {
+	err = f.on(ctx, a, func(ctx context.Context, table *limits.Table) error {
+		rules, err = table.List(ctx)
+		return err
+	})
+	return rules, err
+}
+
+func (a *app) printRules(rules []limits.Rule) error {
+	out := struct {
+		Limits []*limitRule `json:"limits"`
+	}{[]*limitRule{}}
+	var rows [][]string
+	for i := range rules {
+		r := &rules[i]
+		out.Limits = append(out.Limits, newLimitRule(r))
+		rows = append(rows, []string{ruleLimiter(r), ruleKeys(r), r.Action.String(), r.Limit, r.MaxWait, ruleState(r), word(r.By), r.At.Format(time.DateTime), inLine(r.Note)})
+	}
+	return a.print(out, columns([]string{"LIMITER", "KEYS", "ACTION", "LIMIT", "MAX WAIT", "STATE", "BY", "CHANGED", "NOTE"}, rows))
+}
+
+func newLimitsShowCommand(a *app, f *limitsFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show LIMITER [KEY]",
+		Short: "Show a rule",
+		Long:  "Show the rule for just this KEY of a limiter, for the keys that begin with\n--prefix, or for all its keys, and those that are observed or switch it off.\n\"pglimit limits explain\" says what holds for a key.",
+		Example: lines(
+			"pglimit limits show api user:42",
+			"pglimit limits show api --prefix bot:",
+		),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rule, err := f.rule(cmd, args)
+			if err != nil {
+				return err
+			}
+			rules, err := f.list(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			rules = slices.DeleteFunc(rules, func(r limits.Rule) bool {
+				return r.Limiter != rule.Limiter || r.Key != rule.Key || r.Prefix != rule.Prefix
+			})
+			if len(rules) == 0 {
+				return noSuchRule(&rule)
+			}
+			return a.printRules(rules)
+		},
+	}
+	f.addRuleTo(cmd)
+	return cmd
+}
+
+const limitsExplainLong = `Say what holds for a key: the rules that are for it, in the order in which they
+are looked at, what becomes of each, and what its bucket has (of the strategy
+token_bucket). Nothing is taken or counted.
+
+If no rule holds, the limit in the service's configuration does. A request that
+brings a limit of its own is not bound by a limit for all keys.`
+
+func newLimitsExplainCommand(a *app, f *limitsFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain LIMITER KEY",
+		Short: "Say which rules are for a key, and which holds",
+		Long:  limitsExplainLong,
+		Example: lines(
+			"pglimit limits explain api user:42",
+		),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 || args[0] == "" || args[1] == "" {
+				return usagef(cmd, "explain takes a LIMITER and a KEY, such as api user:42")
+			}
+			var rules []limits.Explanation
+			err := f.on(cmd.Context(), a, func(ctx context.Context, table *limits.Table) (err error) {
+				rules, err = table.Explain(ctx, args[0], args[1])
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return a.print(newExplainJSON(args[0], args[1], rules), explainText(args[0], args[1], rules))
+		},
+	}
+}
+
+type explainJSON struct {
+	Limiter string        `json:"limiter"`
+	Key     string        `json:"key"`
+	Rules   []explainRule `json:"rules"` // in the order in which they are looked at
+}
+
+type explainRule struct {
+	*limitRule
+	State  limits.State   `json:"state"`            // holds, overruled, disabled or expired
+	Bucket *explainBucket `json:"bucket,omitempty"` // if the rule holds, and has a limit
+}
+
+type explainBucket struct {
+	Remaining    int64 `json:"remaining"`
+	RetryAfterMS int64 `json:"retry_after_ms"`
+	ResetAfterMS int64 `json:"reset_after_ms"`
+}
+
+func newExplainJSON(limiter, key string, rules []limits.Explanation) explainJSON {
+	out := explainJSON{limiter, key, []explainRule{}}
+	for i := range rules {
+		r := explainRule{limitRule: newLimitRule(&rules[i].Rule), State: rules[i].State}
+		if b := rules[i].Bucket; b != nil {
+			r.Bucket = &explainBucket{b.Remaining, milliseconds(b.RetryAfter), milliseconds(b.ResetAfter)}
+		}
+		out.Rules = append(out.Rules, r)
+	}
+	return out
+}
+
+func explainText(limiter, key string, rules []limits.Explanation) string {
+	var rows [][]string
+	decides, observed := "no rule: the limit in the service's configuration holds", ""
+	for i := range rules {
+		r := &rules[i]
+		rows = append(rows, []string{ruleLimiter(&r.Rule), ruleKeys(&r.Rule), ruleDoes(&r.Rule), string(r.State)})
+		switch {
+		case r.State != limits.Holds:
+		case r.Action == pglimit.Observe:
+			observed = "observed: " + ruleText(&r.Rule) + bucketOf(r) + "\n"
+		default:
+			decides = ruleText(&r.Rule) + bucketOf(r)
+		}
+	}
+	text := ""
+	if len(rows) > 0 {
+		text = columns([]string{"LIMITER", "KEYS", "RULE", "STATE"}, rows) + "\n"
+	}
+	return fmt.Sprintf("%s%s %s is under %s\n%s", text, word(limiter), word(key), decides, observed)
+}
+
+// bucketOf is how full the bucket is under the rule, if it has one.
+func bucketOf(r *limits.Explanation) string {
+	limit, err := pglimit.ParseLimit(r.Limit)
+	if r.Bucket == nil || err != nil {
+		return ""
+	}
+	return "\n" + bucketText(limit, pglimit.Decision{
+		Allowed: r.Bucket.RetryAfter == 0, Remaining: r.Bucket.Remaining, RetryAfter: r.Bucket.RetryAfter, ResetAfter: r.Bucket.ResetAfter,
+	})
+}
+
+const limitsHistoryLong = `Say what was changed, by whom and why, the latest first: of the rules of a
+limiter that are for a KEY, of all its rules, or of all limiters. Times are UTC.
+ROLE was connected; BY is who that said to be. KEYS is of which rule the change
+is: of that for the key itself, for a prefix of it (with a star), or for all.`
+
+func newLimitsHistoryCommand(a *app, f *limitsFlags) *cobra.Command {
+	last := int64(20)
+	cmd := &cobra.Command{
+		Use:   "history [LIMITER [KEY]]",
+		Short: "Say who changed which rule, and why",
+		Long:  limitsHistoryLong,
+		Example: lines(
+			"pglimit limits history",
+			"pglimit limits history api user:42",
+		),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) > 2:
+				return usagef(cmd, "history takes a LIMITER and a KEY, not %d arguments: quote a key that has spaces", len(args))
+			case slices.Contains(args, ""):
+				return usagef(cmd, "history takes a LIMITER and a KEY, and one is empty: leave it out for all")
+			case last < 1:
+				return fmt.Errorf("--last is %d: it must be at least 1", last)
+			}
+			args = append(args, "", "")
+			var entries []limits.Entry
+			err := f.on(cmd.Context(), a, func(ctx context.Context, table *limits.Table) (err error) {
+				entries, err = table.History(ctx, args[0], args[1], last)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return a.printHistory(entries)
+		},
+	}
+	cmd.Flags().Int64Var(&last, "last", last, "so many `CHANGES`")
+	noFiles(cmd, "last")
+	return cmd
+}
+
+type historyEntry struct {
+	limitJSON
+	ID   int64     `json:"id"`
+	At   time.Time `json:"at"`
+	By   string    `json:"by"`
+	Role string    `json:"role"`
+	Note string    `json:"note"`
+}
+
+func (a *app) printHistory(entries []limits.Entry) error {
+	out := struct {
+		History []historyEntry `json:"history"` // the latest first
+	}{[]historyEntry{}}
+	var rows [][]string
+	for i := range entries {
+		e := &entries[i]
+		out.History = append(out.History, historyEntry{limitJSON{newLimitRule(e.Before), newLimitRule(e.After)}, e.ID, e.At, e.By, e.Role, e.Note})
+		of := e.After
+		if of == nil {
+			of = e.Before
+		}
+		rows = append(rows, []string{e.At.Format(time.DateTime), word(e.By), word(e.Role), ruleLimiter(of), ruleKeys(of), changeText(&e.Change), inLine(e.Note)})
+	}
+	return a.print(out, columns([]string{"AT", "BY", "ROLE", "LIMITER", "KEYS", "CHANGE", "NOTE"}, rows))
+}
+
+// changeText is "none -> enforce 5/s", "enforce 5/s -> deny", "deny -> none".
+func changeText(c *limits.Change) string {
+	side := func(r *limits.Rule) string {
+		if r == nil {
+			return "none"
+		}
+		return ruleDoes(r)
+	}
+	return strings.Join([]string{side(c.Before), side(c.After)}, " -> ")
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/pglimit/ratelimit/limits"
+	"github.com/pglimit/ratelimit/pglimit"
+)
+
+// limitRule is a rule for machines, and in the YAML of import and export, which has no fields of the database's.
+type limitRule struct {
+	ID        int64      `json:"id,omitempty" yaml:"-"`
+	Limiter   string     `json:"limiter,omitempty" yaml:"limiter,omitempty"` // none: all limiters
+	Key       string     `json:"key,omitempty" yaml:"key,omitempty"`
+	Prefix    string     `json:"prefix,omitempty" yaml:"prefix,omitempty"`
+	Action    ruleAction `json:"action" yaml:"action,omitempty"`
+	Limit     string     `json:"limit,omitempty" yaml:"limit,omitempty"`
+	MaxWait   string     `json:"max_wait,omitempty" yaml:"max_wait,omitempty"`
+	Disabled  bool       `json:"disabled,omitempty" yaml:"disabled,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty" yaml:"expires_at,omitempty"`
+	Note      string     `json:"note" yaml:"note,omitempty"`
+	ChangedBy string     `json:"changed_by,omitempty" yaml:"-"`
+	ChangedAt time.Time  `json:"changed_at,omitzero" yaml:"-"`
+}
+
+// ruleAction names its line if it is none.
+type ruleAction struct{ pglimit.Action }
+
+func (a *ruleAction) UnmarshalYAML(node *yaml.Node) error {
+	if err := a.UnmarshalText([]byte(node.Value)); err != nil {
+		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %v", node.Line, err)}}
+	}
+	return nil
+}
+
+func newLimitRule(r *limits.Rule) *limitRule {
+	if r == nil {
+		return nil
+	}
+	made := &limitRule{
+		ID: r.ID, Limiter: r.Limiter, Key: r.Key, Prefix: r.Prefix, Action: ruleAction{r.Action}, Limit: r.Limit, MaxWait: r.MaxWait,
+		Disabled: r.Disabled, Note: r.Note, ChangedBy: r.By, ChangedAt: r.At,
+	}
+	if !r.Expires.IsZero() {
+		made.ExpiresAt = &r.Expires
+	}
+	return made
+}
+
+func (r *limitRule) rule() limits.Rule {
+	made := limits.Rule{
+		Limiter: r.Limiter, Key: r.Key, Prefix: r.Prefix, Action: r.Action.Action, Limit: r.Limit, MaxWait: r.MaxWait, Disabled: r.Disabled, Note: r.Note,
+	}
+	if r.ExpiresAt != nil {
+		made.Expires = *r.ExpiresAt
+	}
+	return made
+}
+
+// limitJSON is what changed, for machines.
+type limitJSON struct {
+	Before *limitRule `json:"before"` // null: there was none
+	After  *limitRule `json:"after"`  // null: it was deleted
+}
+
+// ruleWho is the limiter and the keys of a rule: "api user:42", "api bot:*", "api *".
+func ruleWho(r *limits.Rule) string { return ruleLimiter(r) + " " + ruleKeys(r) }
+
+func ruleLimiter(r *limits.Rule) string {
+	if r.Limiter == "" {
+		return "*"
+	}
+	return word(r.Limiter)
+}
+
+func ruleKeys(r *limits.Rule) string {
+	if r.Key != "" {
+		return word(r.Key)
+	}
+	if r.Prefix != "" {
+		return word(r.Prefix) + "*"
+	}
+	return "*"
+}
+
+// word is the text, in quotes if it could be taken for something else.
+func word(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return r == '*' || r == '"' || unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// ruleDoes is what a rule does: "enforce 5/s, wait up to 30s, until 2026-11-30 18:00:00".
+func ruleDoes(r *limits.Rule) string {
+	text := r.Action.String()
+	if r.Limit != "" {
+		text += " " + r.Limit
+	}
+	if r.MaxWait != "" {
+		text += ", wait up to " + r.MaxWait
+	}
+	if !r.Expires.IsZero() {
+		text += ", until " + r.Expires.UTC().Format(time.DateTime)
+	}
+	if r.Disabled {
+		text += ", disabled"
+	}
+	return text
+}
+
+// ruleText is a rule in one line, with why, and who said so.
+func ruleText(r *limits.Rule) string {
+	text := fmt.Sprintf("%s: %s (%s", ruleWho(r), ruleDoes(r), inLine(r.Note))
+	if !r.At.IsZero() {
+		text += "; by " + word(r.By) + ", " + r.At.Format(time.DateTime)
+	}
+	return text + ")"
+}
+
+// inLine is a note without line breaks.
+func inLine(note string) string { return strings.Join(strings.Fields(note), " ") }
+
+func ruleState(r *limits.Rule) string {
+	switch {
+	case r.Disabled:
+		return "disabled"
+	case r.Expired:
+		return "expired"
+	case !r.Expires.IsZero():
+		return "until " + r.Expires.Format(time.DateTime)
+	}
+	return "on"
+}

@@ -1,0 +1,317 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// Where calendars are not as one thinks, Postgres and Go agree, whatever the session's time zone.
+func TestWindowsEndWhenTheZoneSaysSo(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	for _, test := range []struct{ limit, at, ends string }{
+		{"1/day fixed", "2024-02-28T23:59:59.999999Z", "2024-02-29T00:00:00Z"},
+		{"1/month fixed", "2024-12-31T23:59:59.999999Z", "2025-01-01T00:00:00Z"},
+		{"1/year Europe/Berlin", "2026-12-31T22:59:59Z", "2026-12-31T23:00:00Z"},
+		{"1/year Europe/Berlin", "2026-12-31T23:00:00Z", "2027-12-31T23:00:00Z"},
+		{"1/second fixed", "2026-10-25T00:59:59.999999Z", "2026-10-25T01:00:00Z"},
+		{"1/minute Asia/Kathmandu", "2026-10-25T00:59:00Z", "2026-10-25T01:00:00Z"},
+		{"1/minute Europe/Berlin", "2026-10-25T00:59:59Z", "2026-10-25T01:00:00Z"},
+		// Hours that come twice, or not at all, and days of 25 and 23 hours.
+		{"1/hour Europe/Berlin", "2026-10-25T00:30:00Z", "2026-10-25T01:00:00Z"},
+		{"1/hour Europe/Berlin", "2026-10-25T01:30:00Z", "2026-10-25T02:00:00Z"},
+		{"1/day Europe/Berlin", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"},
+		{"1/day Europe/Berlin", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"},
+		// A shift by half an hour.
+		{"1/hour Australia/Lord_Howe", "2026-04-04T14:59:59Z", "2026-04-04T15:00:00Z"},
+		{"1/hour Australia/Lord_Howe", "2026-04-04T15:00:00Z", "2026-04-04T15:30:00Z"},
+		{"1/hour Australia/Lord_Howe", "2026-10-03T15:29:59Z", "2026-10-03T15:30:00Z"},
+		{"1/hour Australia/Lord_Howe", "2026-10-03T15:30:00Z", "2026-10-03T16:00:00Z"},
+		{"1/hour Asia/Kathmandu", "2026-10-03T15:30:00Z", "2026-10-03T16:15:00Z"},
+		// A day without midnight, one with two, and one that did not exist.
+		{"1/day America/Sao_Paulo", "2018-11-04T02:59:59Z", "2018-11-04T03:00:00Z"},
+		{"1/day America/Sao_Paulo", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"},
+		{"1/day America/Havana", "2018-11-04T03:59:59Z", "2018-11-04T04:00:00Z"},
+		{"1/day America/Havana", "2018-11-04T04:30:00Z", "2018-11-05T05:00:00Z"},
+		{"1/day Pacific/Apia", "2011-12-30T09:59:59Z", "2011-12-30T10:00:00Z"},
+		// Days on which a month or a week begins.
+		{"1/month from 31 fixed", "2026-02-27T12:00:00Z", "2026-02-28T00:00:00Z"},
+		{"1/month from 31 fixed", "2026-02-28T00:00:00Z", "2026-03-31T00:00:00Z"},
+		{"1/month from 31 fixed", "2026-03-31T00:00:00Z", "2026-04-30T00:00:00Z"},
+		{"1/month from 30 fixed", "2028-02-29T00:00:00Z", "2028-03-30T00:00:00Z"},
+		{"1/month from 15 Europe/Berlin", "2026-07-14T21:59:59Z", "2026-07-14T22:00:00Z"},
+		{"1/month from 15 Europe/Berlin", "2026-12-20T00:00:00Z", "2027-01-14T23:00:00Z"},
+		{"1/week fixed", "2026-11-29T23:59:59Z", "2026-11-30T00:00:00Z"},
+		{"1/week from sunday fixed", "2026-11-28T23:59:59Z", "2026-11-29T00:00:00Z"},
+		{"1/week from sunday fixed", "2026-11-29T00:00:00Z", "2026-12-06T00:00:00Z"},
+		{"1/week from thursday fixed", "2026-11-26T00:00:00Z", "2026-12-03T00:00:00Z"},
+	} {
+		limit, err := pglimit.ParseLimit(test.limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := time.Parse(time.RFC3339, test.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ends, err := limit.WindowEnd(at); ends.UTC().Format(time.RFC3339) != test.ends || err != nil {
+			t.Errorf("Go: %+v: %v, %v", test, ends, err)
+		}
+		for _, zone := range []string{"UTC", "America/New_York", "Pacific/Kiritimati"} {
+			tx := begin(t, pool)
+			execute(t, tx, "select set_config('timezone', $1, true)", zone)
+			ends := query[time.Time](t, tx, "select pglimit.time_of(pglimit.window_end_ns($1, pglimit.ns_of($2)))", limit.Calendar, at)
+			if ends.UTC().Format(time.RFC3339) != test.ends {
+				t.Errorf("Postgres in %s: %+v: %v", zone, test, ends)
+			}
+			_ = tx.Rollback(context.Background())
+		}
+	}
+}
+
+// 64 callers on two pools, while one window after another ends: in none is one token too many, and who
+// was denied, was denied in a window that had granted all. The windows are of 50 ms.
+func TestCalendarWindowsAreExact(t *testing.T) {
+	t.Parallel()
+	const window, tokens, windows = 50 * time.Millisecond, 20, 12
+	db := newMigrated(t)
+	execute(t, db, `create or replace function pglimit.window_end_ns(calendar text, at_ns bigint) returns bigint
+		language sql stable strict return (at_ns / 50000000 + 1) * 50000000`)
+	limit := pglimit.PerDay(tokens).Fixed()
+	var mu sync.Mutex
+	granted, denied := make(map[[2]int64]int64), make(map[[2]int64]int64) // by key and window
+	var seen atomic.Int64
+	var callers sync.WaitGroup
+	for i := range 2 {
+		limiter := newLimiter(t, newPool(t, databaseURL(db), 8), strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: limit, Timeout: pglimit.NoTimeout, Memory: pglimit.Memory{Off: i == 0}})
+		for j := range 32 {
+			callers.Go(func() {
+				first := int64(0)
+				for n := 0; ; n++ {
+					requests := []pglimit.Request{{Key: "one", Tokens: 1}}
+					if j%4 == 0 { // of two keys, all or nothing
+						requests = append(requests, pglimit.Request{Key: "two", Tokens: 1})
+					}
+					group, err := limiter.DoAll(t.Context(), requests...)
+					if errors.Is(err, pglimit.ErrNothingTaken) {
+						continue
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					for k, d := range group.Decisions {
+						of := [2]int64{int64(k), d.At.UnixNano() / int64(window)}
+						granted[of] += d.Granted
+						if !d.Allowed {
+							denied[of]++
+							if d.Source == pglimit.FromDatabase && d.RetryAfter != time.Unix(0, (of[1]+1)*int64(window)).Sub(d.At) {
+								t.Errorf("the window ends in %v: %+v", time.Unix(0, (of[1]+1)*int64(window)).Sub(d.At), d)
+							}
+						}
+					}
+					mu.Unlock()
+					now := group.Decisions[0].At.UnixNano() / int64(window)
+					if first == 0 {
+						first = now
+					}
+					if now >= first+windows {
+						seen.Add(1)
+						return
+					}
+				}
+			})
+		}
+	}
+	callers.Wait()
+	full := 0
+	for of, n := range granted {
+		switch {
+		case n > tokens:
+			t.Errorf("%v: %d tokens of %d", of, n, tokens)
+		case n == tokens:
+			full++
+		case denied[of] > 0 && of[0] == 0:
+			t.Errorf("%v: %d denials, and %d tokens of %d granted", of, denied[of], n, tokens)
+		}
+	}
+	if full < windows/2 || seen.Load() != 64 {
+		t.Errorf("%d windows were used up, by %d callers", full, seen.Load())
+	}
+}
+
+// Every door knows windows of the calendar, and says what cannot be done with them.
+func TestCalendarWindowsAtEveryDoor(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	limit := pglimit.PerYear(10).In("Europe/Berlin")
+	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: limit, Leases: pglimit.Leases{On: true}})
+	defer func() { must(t, limiter.Close(context.Background())) }()
+	d, err := limiter.AllowN(t.Context(), "k", 3)
+	must(t, err)
+	if ends, err := limit.WindowEnd(d.At); !d.Allowed || d.Remaining != 7 || d.ResetAfter != ends.Sub(d.At) || err != nil {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if left := query[int64](t, pool, "select remaining from pglimit.allow('api', 'k', $1)", limit.String()); left != 6 {
+		t.Errorf("SQL: %d left", left)
+	}
+	must(t, limiter.Refund(t.Context(), d, 3))
+	peeked, err := limiter.Peek(t.Context(), "k")
+	must(t, err)
+	if row := query[int64](t, pool, "select tokens_owed from pglimit.buckets where full_at - $1 = $2 and seconds_per_token is null", peeked.At, peeked.ResetAfter); peeked.Remaining != 9 || row != 1 {
+		t.Errorf("%+v, and %d in the view", peeked, row)
+	}
+	if settled, err := limiter.Settle(t.Context(), oneGrant(t, limiter), 20); settled.Granted != 9 || settled.Remaining != 0 || err == nil {
+		t.Errorf("settled for as much as there is: %+v, %v", settled, err)
+	}
+	if d, err := limiter.Allow(t.Context(), "k"); d.Allowed || d.RetryAfter != d.ResetAfter || d.RetryAfter < time.Second && d.RetryAfter > 0 || err != nil {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if _, err := limiter.Wait(t.Context(), "k"); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("waits: %v", err)
+	}
+	if _, err := limiter.Reserve(t.Context(), "k"); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("reserves: %v", err)
+	}
+	var refused *pglimit.LimitError
+	for _, strategy := range strategies.All()[1:] {
+		if _, err := pglimit.New(pool, strategy, pglimit.Config{Name: "api", Limit: limit.WithBurst(1)}); !errors.As(err, &refused) || refused.Field != "Calendar" {
+			t.Errorf("%s: %v", strategy.Name(), err)
+		}
+	}
+	nowhere := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: limit.In("Europe/Nowhere")})
+	if d, err := nowhere.Allow(t.Context(), "k"); err == nil {
+		t.Errorf("a zone that is none: %+v", d)
+	} else {
+		t.Log(err)
+	}
+	if _, err := pool.Exec(t.Context(), "select pglimit.set_limit('api', '10/month Europe/Nowhere', note => 'test')"); err == nil {
+		t.Error("a rule in a zone that is none")
+	}
+	execute(t, pool, "select pglimit.set_limit('api', '12/year Europe/Berlin', note => 'test')")
+	if left := query[int64](t, pool, "select remaining from pglimit.allow('api', 'k')"); left != 1 {
+		t.Errorf("under a rule: %d left", left)
+	}
+}
+
+// oneGrant is a grant of one token.
+func oneGrant(t *testing.T, limiter *pglimit.Limiter) pglimit.Decision {
+	t.Helper()
+	d, err := limiter.Allow(t.Context(), "k")
+	must(t, err)
+	return d
+}
+
+// sharedClock stands where windowClock puts it, in all sessions.
+const sharedClock = `create sequence public.clock;
+	create or replace function pglimit.clock_ns() returns bigint language plpgsql volatile as 'begin return (select last_value from public.clock); end'`
+
+func windowClock(t *testing.T, db database, at string) {
+	t.Helper()
+	execute(t, db, "select setval('public.clock', pglimit.ns_of($1::text::timestamptz))", at)
+}
+
+func allowText(t *testing.T, db database, key, limit string, n int64) bool {
+	t.Helper()
+	return query[bool](t, db, "select allowed from pglimit.allow('test', $1, $2, $3)", key, limit, n)
+}
+
+// The end of a window does not move with the clock: whoever asks while the clock has stepped back, a window that is used
+// up stays so until it ends. Only after a step by more than a day is its end the caller's.
+func TestAWindowEndsWhenItDoesAfterAStepBack(t *testing.T) {
+	t.Parallel()
+	db := newMigrated(t)
+	execute(t, db, sharedClock)
+	const day = "10/day fixed"
+	for key, asks := range map[string]func(key string) bool{
+		"by the same limit": func(key string) bool { return allowText(t, db, key, day, 1) },
+		"by another window": func(key string) bool { return allowText(t, db, key, "3/hour fixed", 1) },
+		"by a bucket":       func(key string) bool { return allowText(t, db, key, "5/500h", 1) },
+		"by a lease": func(key string) bool {
+			return query[bool](t, db, "select (pglimit.token_bucket_lease($1, 'test', 360000000000000, 1800000000000000, 1, 1, 60000000000, 0, 0, 0))[2] > 0", key)
+		},
+		"by many": func(key string) bool {
+			return query[bool](t, db, `select grants[1] > 0 from pglimit.token_bucket_take_many(array[$1, 'other ' || $1], '{test}', '{1}', '{10}', '{1}',
+				'{1,2}', '{1,1}', '{1,1}', null, '{2}', false, '100ms', '{"day UTC"}')`, key)
+		},
+	} {
+		windowClock(t, db, "2026-11-20 12:00:00+00")
+		if !allowText(t, db, key, day, 10) {
+			t.Fatal(key)
+		}
+		for _, at := range []string{"2026-11-20 11:59:59.98+00", "2026-11-20 09:00:00+00", "2026-11-20 21:30:00+00", "2026-11-20 23:59:59.99+00"} {
+			windowClock(t, db, at)
+			if asks(key) || allowText(t, db, key, day, 1) {
+				t.Errorf("%s: granted at %s", key, at)
+			}
+		}
+		windowClock(t, db, "2026-11-21 00:00:00+00")
+		if !allowText(t, db, key, day, 10) {
+			t.Errorf("%s: denied on the next day", key)
+		}
+	}
+	windowClock(t, db, "2031-06-05 18:00:00+00")
+	allowText(t, db, "years ahead", day, 9)
+	windowClock(t, db, "2026-11-20 12:00:00+00")
+	if !allowText(t, db, "years ahead", day, 1) || allowText(t, db, "years ahead", day, 1) {
+		t.Error("what was used stays used")
+	}
+	windowClock(t, db, "2026-11-21 00:00:00+00")
+	if !allowText(t, db, "years ahead", day, 10) {
+		t.Error("locked out until a year to come")
+	}
+}
+
+// Who waits for a row across the end of a window, and then gets it as it was because the other call is undone, is granted
+// tokens of the window that has begun.
+func TestAGrantThatWaitedAcrossTheEndOfAWindow(t *testing.T) {
+	t.Parallel()
+	db := newMigrated(t)
+	execute(t, db, sharedClock)
+	const day = "10/day fixed"
+	for key, used := range map[string]int64{"new": 0, "used": 1} {
+		windowClock(t, db, "2026-11-20 12:00:00+00")
+		if used > 0 {
+			allowText(t, db, key, day, used)
+		}
+		windowClock(t, db, "2026-11-20 23:59:59+00")
+		first := begin(t, db)
+		allowText(t, first, key, day, 1)
+		second := make(chan bool)
+		go func() { second <- allowText(t, db, key, day, 9) }()
+		waiting(t, db, 1)
+		windowClock(t, db, "2026-11-21 08:00:00+00")
+		must(t, first.Rollback(t.Context()))
+		if !<-second || allowText(t, db, key, day, 2) || !allowText(t, db, key, day, 1) {
+			t.Errorf("%s: nine were granted on the 21st, and one is left", key)
+		}
+	}
+}
+
+// A bucket that was a window tells when it has tokens: at the window's end at the latest.
+func TestABucketThatWasAWindow(t *testing.T) {
+	t.Parallel()
+	db := newMigrated(t)
+	execute(t, db, sharedClock)
+	windowClock(t, db, "2026-11-20 12:00:00+00")
+	allowText(t, db, "k", "10000/month", 9000)
+	limiter := newLimiter(t, db, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: pglimit.PerHour(5), Memory: pglimit.Memory{Off: true}})
+	d, err := limiter.Allow(t.Context(), "k")
+	must(t, err)
+	sql := query[time.Duration](t, db, "select retry_after from pglimit.allow('test', 'k', '5/1h')")
+	if want := 252 * time.Hour; d.Allowed || d.RetryAfter != want || sql != want {
+		t.Errorf("%v in SQL, %+v", sql, d)
+	}
+	windowClock(t, db, "2026-12-01 00:00:00+00")
+	if d, err := limiter.Allow(t.Context(), "k"); !d.Allowed || d.Remaining != 4 || err != nil {
+		t.Errorf("%+v, %v", d, err)
+	}
+}

@@ -1,0 +1,106 @@
+package integration
+
+import (
+	"encoding/json"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pglimit/ratelimit/semaphore"
+)
+
+func cliRunsACommand(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	ran := c.run(t, "run", "--key", "k", "--", "sh", "-c", "echo \"$PGLIMIT_TOKEN\"; echo oops >&2; exit 7").exits(t, 7)
+	if len(strings.TrimSpace(ran.stdout)) < 19 || ran.stderr != "oops\n" {
+		t.Errorf("%q, %q", ran.stdout, ran.stderr)
+	}
+	c.run(t, "run", "--key", "k", "true").exits(t, 0)
+	c.run(t, "run", "--key", "k", "--", "sh", "-c", "kill -9 $$").exits(t, 137)
+	if r := c.run(t, "run", "--key", "k", "no-such-command").exits(t, 127); !strings.Contains(r.stderr, "no-such-command") {
+		t.Error(r.stderr)
+	}
+	if held := texts(t, pool, "select holder from pglimit.holders"); len(held) > 0 {
+		t.Errorf("still held by %v", held)
+	}
+	c.run(t, "run", "--key", "k").fails(t, "needs a COMMAND")
+	c.run(t, "run", "true").fails(t, "needs a --key")
+	c.run(t, "run", "--key", "k", "--concurrency", "0", "true").fails(t, "at least 1")
+
+	s := newSemaphore(t, pool, semaphore.Config{Places: 2}) // its name is test
+	p, q := acquire(t, s, "busy"), acquire(t, s, "busy")
+	var listed struct {
+		Holders []struct{ Holder, Token string }
+	}
+	must(t, json.Unmarshal([]byte(c.run(t, "holders", "busy", "--limiter", "test", "--output", "json").exits(t, 0).stdout), &listed))
+	if h := listed.Holders; len(h) != 2 || h[0].Token != strconv.FormatInt(p.Token, 10) || h[1].Token != strconv.FormatInt(q.Token, 10) || h[0].Holder == h[1].Holder {
+		t.Errorf("held by %+v", h)
+	}
+	c.run(t, "holders", "busy", "--limiter", "test").exits(t, 0).prints(t, listed.Holders[1].Holder+"  1 ")
+	c.run(t, "holders", "busy").exits(t, 0).prints(t, `nobody holds a place of "busy" (limiter "cli")`)
+	c.run(t, "holders", "busy", "--timeout", "0s").fails(t, "longer than zero")
+	c.run(t, "holders", "busy", "--limiter", "").fails(t, "--limiter")
+	busy := []string{"run", "--limiter", "test", "--key", "busy", "--concurrency", "2"}
+	if r := c.run(t, append(busy, "echo", "it ran")...).exits(t, 75); !strings.Contains(r.stderr, "--wait") || r.stdout != "" {
+		t.Errorf("%q, %q", r.stdout, r.stderr)
+	}
+	c.run(t, append(busy, "--wait", "100ms", "echo", "it ran")...).exits(t, 75)
+	must(t, p.Release(t.Context()))
+	c.run(t, append(busy, "--wait", "1m", "echo", "it ran")...).exits(t, 0).prints(t, "it ran\n")
+	must(t, q.Release(t.Context()))
+}
+
+// A signal is the command's business, and of what it has started.
+func cliPassesSignalsOn(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	// Killed twice: what the shell has forked, and is not the other program yet, loses a signal.
+	const script = `trap 'kill $!; sleep 1; kill $! 2>/dev/null; echo ended >&2; exit 5' TERM; sleep 60 & echo started >&2; wait`
+	process, wait := c.started(t, "started", "run", "--key", "k", "--", "sh", "-c", script)
+	if stderr := endsSoonBy(t, process, wait, syscall.SIGTERM, 5); !strings.Contains(stderr, "ended") {
+		t.Errorf("the command got no signal:\n%s", stderr)
+	}
+	if held := texts(t, pool, "select holder from pglimit.holders"); len(held) > 0 {
+		t.Errorf("still held by %v", held)
+	}
+}
+
+// A command that has lost its place is ended, also if it does not listen.
+func cliEndsACommandWithoutAPlace(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	for name, script := range map[string]string{
+		"listens":        `echo started >&2; sleep 60`,
+		"does not":       `trap '' TERM; echo started >&2; sleep 60; sleep 60`,
+		"ends by itself": `trap 'exit 0' TERM; echo started >&2; sleep 60 & wait`,
+	} {
+		_, wait := c.started(t, "started", "run", "--key", name, "--ttl", "1s", "--grace", "100ms", "--", "sh", "-c", script)
+		execute(t, pool, "update pglimit.permits set holders = '{}', tokens = '{}', weights = '{}', since_ns = '{}', until_ns = '{}', held = 0")
+		began := time.Now()
+		if code, stderr := wait(); code != 76 || !strings.Contains(stderr, "the permit is lost") {
+			t.Errorf("%s: exit code %d after %v: %s", name, code, time.Since(began), stderr)
+		}
+	}
+}
+
+// If it is killed, so is the command.
+func cliTakesTheCommandAlong(t *testing.T, c cli) {
+	if _, err := os.Stat("/proc/self"); err != nil {
+		t.Skip("only on Linux")
+	}
+	c, pool := c.onMigrated(t)
+	file := t.TempDir() + "/pid"
+	process, wait := c.started(t, "started", "run", "--key", "k", "--", "sh", "-c", `echo $$ > `+file+`; echo started >&2; exec sleep 60`)
+	pid, err := os.ReadFile(file)
+	must(t, err)
+	must(t, process.Kill())
+	_, _ = wait()
+	waitFor(t, func() bool {
+		state, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+		return err != nil || strings.Contains(string(state), ") Z ")
+	})
+	if held := texts(t, pool, "select holder from pglimit.holders"); len(held) != 1 {
+		t.Errorf("held by %v until the TTL has passed", held)
+	}
+}

@@ -1,0 +1,249 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// syncBuffer is a log that is read while it is written.
+type syncBuffer struct {
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (b *syncBuffer) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.log.Write(line)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.log.String()
+}
+
+// playedInstance is an instance that the test plays.
+type playedInstance struct {
+	id      string
+	heard   int64
+	live    int  // by the last answer that it heard
+	counted bool // by that
+
+	alone bool // it was cut off alone, and has not heard since
+}
+
+// call as the instance does. The answer may be lost, or the call.
+func (r *playedInstance) call(t *testing.T, pool *pgxpool.Pool, sent, heard bool) {
+	t.Helper()
+	var answer struct {
+		Turn      int64
+		Instances map[string][2]any
+	}
+	if sent {
+		must(t, json.Unmarshal([]byte(query[string](t, pool, "select pglimit.instance_lives(array['api'], array[$1::text], $2)", r.id, r.heard)), &answer))
+	}
+	if r.heard = answer.Turn; !sent || !heard {
+		r.heard = 0
+		r.alone = r.alone || sent && query[bool](t, pool, "select joined = turn from pglimit.instances where id = $1", r.id)
+		return
+	}
+	r.alone = false
+	of := answer.Instances[r.id]
+	r.live, r.counted = int(of[0].(float64)), of[1].(bool)
+}
+
+// How soon instances are noticed, and what an outage does not change.
+func TestInstancesComeAndGo(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, databaseURL(newMigrated(t)), 1)
+	execute(t, pool, replayClock)
+	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	a, b, c := &playedInstance{id: "a"}, &playedInstance{id: "b"}, &playedInstance{id: "c"}
+	after := func(passed time.Duration, want string, calling ...*playedInstance) {
+		t.Helper()
+		now = now.Add(passed)
+		execute(t, pool, "select set_config('pglimit_test.clock_ns', $1, false)", fmt.Sprint(now.UnixNano()))
+		got := ""
+		for _, r := range calling {
+			r.call(t, pool, true, true)
+			got += fmt.Sprint(r.id, r.live, r.counted, " ")
+		}
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	after(time.Second, "a1 true b2 false ", a, b) // a has not heard of b
+	after(time.Second, "a2 true b2 false ", a, b) // a has not said that it has
+	after(time.Second, "a2 true b2 true c3 false ", a, b, c)
+	after(time.Second, "a3 true b3 true c3 false ", a, b, c)
+	after(time.Second, "b3 true a3 true c3 true ", b, a, c)
+	after(time.Hour, "c3 true ", c) // an outage
+	after(-2*time.Hour, "c3 true ", c)
+	after(time.Second, "b3 true c3 true ", b, c) // a has crashed
+	after(time.Second, "b3 true ", b)
+	after(4*time.Second, "c2 true b2 true ", c, b)
+	execute(t, pool, "delete from pglimit.instances where id = 'b'")
+	after(time.Second, "c1 true ", c)
+	a.call(t, pool, true, false)
+	after(time.Second, "a2 false c2 true ", a, c)
+	after(time.Second, "c2 true a2 true ", c, a)
+	after(time.Second, "b3 false c3 true ", b, c)
+	for range 3 { // a's answers are lost: it does not know b
+		a.call(t, pool, true, false)
+		after(time.Second, "c3 true b3 false ", c, b)
+	}
+	if rows := query[int](t, pool, "select count(*) from pglimit.instances"); rows != 3 {
+		t.Errorf("%d rows", rows)
+	}
+}
+
+// In random histories, all instances that are counted take 1/live each, whenever Postgres goes away: together it is never
+// more than the limit. But for those that were cut off alone for longer than their rows are live.
+func TestSharesOfLiveInstancesAreNeverMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, databaseURL(newMigrated(t)), 1)
+	execute(t, pool, replayClock)
+	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	pass := func(by time.Duration) {
+		now = now.Add(by)
+		execute(t, pool, "select set_config('pglimit_test.clock_ns', $1, false)", fmt.Sprint(now.UnixNano()))
+	}
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 7))
+	var all []*playedInstance
+	shared, most := 0, 0
+	loss := 10 // of answers, in percent
+	for step := range 400 {
+		if step%100 == 0 {
+			loss = []int{10, 60}[step/100%2]
+		}
+		pass(time.Duration(random.Int64N(int64(time.Second))))
+		switch n := random.IntN(100); {
+		case n < 8 && len(all) < 6 || len(all) == 0:
+			all = append(all, &playedInstance{id: fmt.Sprint("i", step)})
+			all[len(all)-1].call(t, pool, random.IntN(10) > 0, random.IntN(10) > 0)
+		case n < 11: // it crashes
+			i := random.IntN(len(all))
+			all = slices.Delete(all, i, i+1)
+		case n < 14: // it is closed
+			i := random.IntN(len(all))
+			execute(t, pool, "delete from pglimit.instances where limiter = 'api' and id = $1", all[i].id)
+			all = slices.Delete(all, i, i+1)
+		case n < 16: // an outage
+			pass(time.Duration(random.Int64N(int64(time.Minute))))
+		case n < 17: // the clock steps
+			pass(time.Duration(random.Int64N(int64(20*time.Minute))) - 10*time.Minute)
+		default:
+			for range 1 + random.IntN(6) {
+				all[random.IntN(len(all))].call(t, pool, random.IntN(8) > 0, random.IntN(100) >= loss)
+			}
+		}
+		live := texts(t, pool, "select id from pglimit.instances where until_ns > (select max(until_ns) - 5000000000 from pglimit.instances)")
+		share, sharing := 0.0, 0
+		for _, r := range all {
+			if r.alone = r.alone || !slices.Contains(live, r.id); r.counted && !r.alone {
+				share, sharing = share+1/float64(r.live), sharing+1
+			}
+		}
+		if share > 1+1e-9 {
+			t.Fatalf("seed %d, step %d: %d instances have %v of the limit: %+v", seed, step, sharing, share, states(all))
+		}
+		if share > 0.99 {
+			shared++
+		}
+		most = max(most, sharing)
+	}
+	if shared < 50 || most < 4 {
+		t.Errorf("seed %d: all of the limit was shared in %d steps, by at most %d", seed, shared, most)
+	}
+}
+
+func states(all []*playedInstance) (states []playedInstance) {
+	for _, r := range all {
+		states = append(states, *r)
+	}
+	return states
+}
+
+// Three Limiters of a service count each other, and decide by a third of the limit when Postgres is away. One that could not be
+// counted before denies, and one without the right to be counted takes the share for the number that it was given.
+func TestFailLocalCountsInstances(t *testing.T) {
+	t.Parallel()
+	admin := newMigrated(t)
+	type process struct {
+		*pglimit.Limiter
+		pool *pgxpool.Pool
+		log  *syncBuffer
+	}
+	start := func(url string) process {
+		p := process{pool: newPool(t, url, 2), log: new(syncBuffer)}
+		rules := pglimit.LimitsFrom(p.pool, pglimit.LimitsConfig{Every: 10 * time.Millisecond, CountInstances: true, Logger: slog.New(slog.NewTextHandler(p.log, nil))})
+		p.Limiter = newLimiter(t, p.pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: pglimit.PerHour(60), Limits: rules, OnError: pglimit.FailLocal(10)})
+		must(t, rules.Await(t.Context()))
+		return p
+	}
+	counts := func(want int64, all ...process) {
+		t.Helper()
+		for ctx := soon(t, 20*time.Second); slices.ContainsFunc(all, func(p process) bool { return p.Stats().LiveInstances != want }); {
+			if ctx.Err() != nil {
+				t.Fatalf("no instance counts %d", want)
+			}
+			<-soon(t, 5*time.Millisecond).Done()
+		}
+	}
+	granted := func(p process) (n int) {
+		t.Helper()
+		for range 70 {
+			d, err := p.Allow(t.Context(), "k")
+			must(t, err)
+			if d.Source != pglimit.FromFallback {
+				t.Errorf("%+v", d)
+			}
+			n += int(d.Granted)
+		}
+		return n
+	}
+	a, b, c, d := start(databaseURL(admin)), start(databaseURL(admin)), start(databaseURL(admin)), start(databaseURL(admin))
+	counts(4, a, b, c, d)
+	must(t, d.Close(t.Context()))
+	counts(3, a, b, c)
+
+	role := newRole(t, databaseURL(admin))
+	grants, err := migrations.Grants(role, migrations.ToDecide)
+	must(t, err)
+	run(t, admin, grants+"; revoke insert on pglimit.instances from "+role)
+	denied := start(with(databaseURL(admin), "role", role))
+	for ctx := soon(t, 20*time.Second); !strings.Contains(denied.log.String(), "cannot be counted") && ctx.Err() == nil; {
+		<-soon(t, 5*time.Millisecond).Done()
+	}
+	<-soon(t, 50*time.Millisecond).Done()
+	if n := strings.Count(denied.log.String(), "cannot be counted"); n != 1 {
+		t.Errorf("said %d times: %s", n, denied.log)
+	}
+	for _, p := range []process{denied, a, b, c} {
+		p.pool.Close()
+	}
+	if n := granted(denied); n != 6 {
+		t.Errorf("the instance that may not be counted has granted %d", n)
+	}
+	for i, p := range []process{a, b, c} {
+		if n := granted(p); n != 20 {
+			t.Errorf("instance %d has granted %d", i, n)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// ErrNoRule: what was to be set or deleted cannot be a rule. The error says why.
+var ErrNoRule = errors.New("limits: that is no rule")
+
+// violated says what a rule must be, by the constraints of the table.
+var violated = map[string]string{
+	"a_key_or_a_prefix":                               "it is for a key or for a prefix, not for both",
+	"off_is_for_all_keys":                             "the action off is for all keys: leave key and prefix out",
+	"only_off_is_for_all_limiters":                    "it needs a limiter: only the action off can be for all",
+	"a_limit_to_enforce_or_observe":                   "the actions enforce and observe need a limit, such as 100/1m; allow, deny and off have none",
+	"observed_names_fit":                              "a limiter whose name has more than 117 bytes cannot be observed",
+	"max_wait_is_a_duration_or_a_share_of_the_period": "the longest wait is a duration such as 30s or a share of the limit's period such as 50%, and goes with the action enforce",
+	"limits_action_check":                             `the action is one of enforce, observe, allow, deny, off`,
+	"limits_prefix_check":                             "a prefix has 1 to 1024 bytes",
+	"limits_note_check":                               "it needs a note, of at most 1000 characters, which says why",
+	"limits_expires_at_check":                         "it expires in 1970 to 2261, or never",
+}
+
+// explain says what an error means and what to do.
+func explain(err error) error {
+	var pg *pgconn.PgError
+	if err == nil || !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case "42883", "42P01", "3F000": // no such function, table, schema
+		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", rate.ErrNotMigrated, err)
+	case "42501":
+		return fmt.Errorf("%w: \"pglimit migrate grants ROLE --for limits\" prints what it needs: %w", rate.ErrPermission, err)
+	case "25006":
+		return fmt.Errorf("%w: %w", rate.ErrReadOnly, err)
+	case "23514", "22023":
+		why := strings.TrimPrefix(pg.Message, "pglimit: ")
+		if must := violated[pg.ConstraintName]; must != "" {
+			if number, _, is := strings.Cut(why, ": new row for relation"); is { // one of a list
+				must = number + ": " + must
+			}
+			why = must
+		}
+		return fmt.Errorf("%w: %s (SQLSTATE %s)", ErrNoRule, why, pg.Code)
+	}
+	return err
+}

@@ -1,0 +1,69 @@
+package limits
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// State of a rule, for a key.
+type State string
+
+// What becomes of a rule.
+const (
+	Holds     State = "holds"
+	Overruled State = "overruled" // by one that holds
+	Disabled  State = "disabled"
+	Expired   State = "expired"
+)
+
+// Explanation of one rule, for a key.
+type Explanation struct {
+	Rule
+	State State
+
+	// Bucket of the key, under the limit of the rule. Nil, unless the rule holds and has a limit.
+	Bucket *Bucket
+}
+
+// Bucket of the strategy TokenBucket: the others are not looked at.
+type Bucket struct {
+	Remaining  int64         // whole tokens
+	RetryAfter time.Duration // until a token is there and the key is not blocked; zero: now
+	ResetAfter time.Duration // until the bucket is full
+}
+
+// Explain returns the rules that are for a key, in the order in which they are looked at, and what becomes of each. Nothing is
+// counted. One rule of each kind holds at most, and none that is live where one is off. If no rule holds that is live or off, the limit in the
+// service's configuration does; a request with a limit of its own is not bound by a limit for all keys.
+func (t *Table) Explain(ctx context.Context, limiter, key string) ([]Explanation, error) {
+	var answer string
+	err := t.session.Row(ctx, `select coalesce(pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('state', e.state, 'rule', e.rule, 'remaining', e.remaining,
+			'retry', extract(epoch from e.retry_after), 'reset', extract(epoch from e.reset_after))), '[]')::text
+		from pglimit.explain_limit($1::text, $2::text) e`, []any{limiter, key}, &answer)
+	if err != nil {
+		return nil, explain(err)
+	}
+	var rows []struct {
+		State     State   `json:"state"`
+		Rule      row     `json:"rule"`
+		Remaining *int64  `json:"remaining"`
+		Retry     float64 `json:"retry"` // seconds, with microseconds
+		Reset     float64 `json:"reset"`
+	}
+	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
+		return nil, err
+	}
+	all := make([]Explanation, len(rows))
+	for i, r := range rows {
+		all[i] = Explanation{Rule: r.Rule.rule(), State: r.State}
+		all[i].Expired = r.State == Expired
+		if r.Remaining != nil {
+			all[i].Bucket = &Bucket{*r.Remaining, seconds(r.Retry), seconds(r.Reset)}
+		}
+	}
+	return all, nil
+}
+
+// seconds are at most 200 years, which a float64 holds to the microsecond.
+func seconds(s float64) time.Duration { return time.Duration(s*1e6+0.5) * time.Microsecond }

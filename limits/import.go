@@ -1,0 +1,114 @@
+package limits
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// Change of a rule.
+type Change struct {
+	Before *Rule // nil: there was none
+	After  *Rule // nil: it was deleted
+}
+
+// ImportConfig of [Table.Import].
+type ImportConfig struct {
+	// Prune deletes the rules that are not in the list: afterwards there are these and no others.
+	Prune bool
+
+	// Note says why: for rules without a Note of their own, and, with Prune, for those that are deleted.
+	Note string
+
+	// By is who imports. Empty: the role that is connected. (That of the rules is not read.)
+	By string
+
+	// DryRun changes nothing, and returns what would change.
+	DryRun bool
+}
+
+// Import sets all of the rules, or, after an error, none; two must not be of one kind and for the same keys. It returns what
+// was changed: first what was deleted, then what was set, in the order of the list. Rules that are in the table as they are in the list are
+// not changed, and not recorded again. If a rule is none, the error counts it from 1.
+func (t *Table) Import(ctx context.Context, rules []Rule, config ImportConfig) ([]Change, error) {
+	rows := make([]row, len(rules))
+	for i := range rules {
+		rows[i] = newRow(&rules[i])
+	}
+	asked, err := json.Marshal(rows)
+	if err != nil {
+		return nil, err
+	}
+	var answer string
+	err = t.session.Row(ctx, "select pglimit.set_limits($1::jsonb, prune => $2::boolean, note => $3::text, by => $4::text, dry_run => $5::boolean)::text",
+		[]any{string(asked), config.Prune, null(config.Note), null(config.By), config.DryRun}, &answer)
+	if err != nil {
+		return nil, explain(err)
+	}
+	return changes(answer)
+}
+
+// Entry of the history.
+type Entry struct {
+	Change
+	ID   int64     // grows with every change
+	At   time.Time // by the database's clock
+	By   string    // who said to have done it
+	Role string    // who was connected
+	Note string    // why; "(no reason given)" if a plain statement did not say
+}
+
+// History returns the last n changes, the latest first: of the rules of the limiter that are for the key (its own, those for its
+// prefixes and for all keys), of all rules of the limiter if key is empty, and of all rules if both are. A rule for all limiters, which switches them off, is always among them.
+func (t *Table) History(ctx context.Context, limiter, key string, n int64) ([]Entry, error) {
+	var answer string
+	err := t.session.Row(ctx, "select coalesce(pg_catalog.jsonb_agg(pg_catalog.to_jsonb(h.*)), '[]')::text from pglimit.limit_history($1::text, $2::text, $3::bigint) h",
+		[]any{null(limiter), null(key), n}, &answer)
+	if err != nil {
+		return nil, explain(err)
+	}
+	var rows []struct {
+		ID     int64     `json:"id"`
+		At     time.Time `json:"at"`
+		By     string    `json:"by"`
+		Role   string    `json:"role"`
+		Note   string    `json:"note"`
+		Before *row      `json:"before"`
+		After  *row      `json:"after"`
+	}
+	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
+		return nil, err
+	}
+	entries := make([]Entry, len(rows))
+	for i, r := range rows {
+		entries[i] = Entry{change(r.Before, r.After), r.ID, r.At.UTC(), r.By, r.Role, r.Note}
+	}
+	return entries, nil
+}
+
+func changes(answer string) ([]Change, error) {
+	var rows []struct {
+		Before *row `json:"before"`
+		After  *row `json:"after"`
+	}
+	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
+		return nil, err
+	}
+	all := make([]Change, len(rows))
+	for i, r := range rows {
+		all[i] = change(r.Before, r.After)
+	}
+	return all, nil
+}
+
+func change(before, after *row) (c Change) {
+	if before != nil {
+		rule := before.rule()
+		c.Before = &rule
+	}
+	if after != nil {
+		rule := after.rule()
+		c.After = &rule
+	}
+	return c
+}

@@ -1,0 +1,127 @@
+package limits
+
+import (
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// Rule is a row of the table: what holds for the keys that it matches. Of the rules of one kind, the one for a key beats the
+// one for the longest prefix, and that the one for all keys of the limiter.
+type Rule struct {
+	// Limiter whose keys these are. Empty: all limiters; only with the action Off.
+	Limiter string
+
+	// Key, or Prefix of the keys. Both empty: all keys of the limiter. Off is for all keys only.
+	Key, Prefix string
+
+	// Action is Enforce, which is the zero value; Observe, which counts what it would deny and denies nothing; Allow; Deny; or Off.
+	Action rate.Action
+
+	// Limit to Enforce or Observe, as rate.ParseLimit reads it: "100/1m burst 20". Empty for the other actions.
+	Limit string
+
+	// MaxWait is how long callers of Wait may wait under a limit to Enforce: "30s", or a share of the limit's period, "50%".
+	// It can shorten what the service's configuration says, not extend it. Empty: as that says.
+	MaxWait string
+
+	// Note says why, in 1 to 1,000 characters.
+	Note string
+
+	// Disabled: as if the rule were not there.
+	Disabled bool
+
+	// Expires is when the rule ends by itself, by the database's clock: see [Table.Now]. Not in the past, if it is to be
+	// set, and at most in 2261; zero: never.
+	Expires time.Time
+
+	// By is who changed it last. Empty, if it is to be set: the role that is connected.
+	By string
+
+	// What the table says of a rule. Nothing of it is set.
+	ID      int64
+	At      time.Time // of the last change
+	Expired bool      // only from [Table.List] and [Table.Explain]
+}
+
+// Kind of the rule: "observe", "off", or "live" for the other actions. There is one rule of each kind for the same keys.
+func (r *Rule) Kind() string {
+	switch r.Action {
+	case rate.Observe, rate.Off:
+		return r.Action.String()
+	}
+	return "live"
+}
+
+// order in which the kinds and matches of a limiter are looked at.
+func (r *Rule) order() int {
+	order := map[string]int{"off": 0, "live": 3, "observe": 6}[r.Kind()]
+	switch {
+	case r.Key != "":
+		return order
+	case r.Prefix != "":
+		return order + 1
+	}
+	return order + 2
+}
+
+// row is a Rule as pglimit.set_limits reads it, and as to_jsonb writes it.
+type row struct {
+	ID        int64       `json:"id,omitempty"`
+	Limiter   *string     `json:"limiter"`
+	Key       *string     `json:"key"`
+	Prefix    *string     `json:"prefix"`
+	Action    rate.Action `json:"action"`
+	Limit     *string     `json:"limit_text"`
+	MaxWait   *string     `json:"max_wait"`
+	Note      *string     `json:"note"`
+	Enabled   bool        `json:"enabled"`
+	Expires   *time.Time  `json:"expires_at"`
+	ChangedBy string      `json:"changed_by,omitempty"`
+	ChangedAt time.Time   `json:"changed_at,omitzero"`
+}
+
+func newRow(r *Rule) row {
+	made := row{
+		Limiter: text(r.Limiter), Key: text(r.Key), Prefix: text(r.Prefix), Action: r.Action,
+		Limit: text(r.Limit), MaxWait: text(r.MaxWait), Note: text(r.Note), Enabled: !r.Disabled,
+	}
+	if !r.Expires.IsZero() {
+		made.Expires = &r.Expires
+	}
+	return made
+}
+
+func (r *row) rule() Rule {
+	made := Rule{
+		Limiter: or(r.Limiter), Key: or(r.Key), Prefix: or(r.Prefix), Action: r.Action, Limit: or(r.Limit), MaxWait: or(r.MaxWait),
+		Note: or(r.Note), Disabled: !r.Enabled, By: r.ChangedBy, ID: r.ID, At: r.ChangedAt.UTC(),
+	}
+	if r.Expires != nil {
+		made.Expires = r.Expires.UTC()
+	}
+	return made
+}
+
+// null is an argument that is null if it is empty.
+func null(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// text is null in JSON if it is empty.
+func text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func or(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

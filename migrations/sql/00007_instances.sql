@@ -1,0 +1,70 @@
+-- Live instances: which processes run a limiter now, so that FailLocal can take its share of the limit while Postgres does
+-- not answer. An instance calls pglimit.instance_lives every second; its row is live for five seconds after that.
+--
+-- An instance that is counted takes 1 / instances of the limit, by the last answer that it heard. Together that is never
+-- more than the limit:
+--
+--   - Calls come one after another, by an advisory lock until the commit, and have numbers in that order (turn). So a
+--     call sees the row of each instance that called before.
+--   - A newcomer is counted when each older instance has said that it heard an answer that was given after the newcomer
+--     came. So the last answer that an instance heard has all others who are counted.
+--   - The next call of another instance deletes a row that is no longer live. Then its instance is a newcomer when it calls again.
+--   - Time in which nobody calls hardly counts: the first call after an outage, or after a step of the clock to either
+--     side, moves the rows of the limiter by it. So an outage, however long, makes nobody a newcomer.
+--
+-- What remains: an instance that is cut off alone for longer than five seconds has its share on top, until it is heard of again.
+
+-- +goose Up
+create table pglimit.instances (
+    limiter  text collate "C" not null,
+    id       text collate "C" not null,
+    joined   bigint not null, -- the turn since when it has been live without a gap
+    heard    bigint not null, -- the turn of the last answer that it says to have heard; 0: none
+    turn     bigint not null, -- of its last call
+    until_ns pglimit.nanoseconds not null, -- not live from here on
+    primary key (limiter, id)
+) using heap with (fillfactor = 50);
+
+-- +goose StatementBegin
+-- Says that instances live: ids[i] runs limiters[i]. heard: the turn of the answer to their last call; 0: they have not heard it.
+-- Returns {"turn": n, "instances": {"id": [live instances of its limiter, whether it is counted], …}}. Waits for other calls,
+-- until they commit; its own commit does not wait for the disk.
+create function pglimit.instance_lives(limiters text[], ids text[], heard bigint) returns text
+language plpgsql set search_path = '' set row_security = off as $$
+#variable_conflict use_column
+declare
+    live_ns constant bigint := 5000000000;
+    usual_ns constant bigint := 1000000000; -- between two calls
+    now_ns bigint;
+    this_turn bigint;
+begin
+    if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+        raise exception 'pglimit: instances cannot be counted in a transaction that is %', current_setting('transaction_isolation')
+            using errcode = 'feature_not_supported', hint = 'It does not see those that called just before. Set default_transaction_isolation of the role to ''read committed''.';
+    end if;
+    perform set_config('synchronous_commit', 'off', true), pg_advisory_xact_lock(5932105846017236480);
+    now_ns := pglimit.clock_ns(); -- behind the lock
+    this_turn := (select coalesce(max(i.turn), 0) + 1 from pglimit.instances i);
+    update pglimit.instances i set until_ns = greatest(1, i.until_ns + l.idle_ns - usual_ns)
+    from (
+        select o.limiter, now_ns - max(o.until_ns) + live_ns as idle_ns from pglimit.instances o where o.limiter = any (limiters) group by o.limiter
+    ) l
+    where l.limiter = i.limiter and (l.idle_ns > live_ns / 2 or l.idle_ns < -pglimit.step_ns());
+    insert into pglimit.instances as i (limiter, id, joined, heard, turn, until_ns)
+    select l.limiter, l.id, this_turn, 0, this_turn, now_ns + live_ns from unnest(limiters, ids) l (limiter, id)
+    on conflict (limiter, id) do update
+    set heard = case when instance_lives.heard = i.turn then i.turn else i.heard end, turn = excluded.turn, until_ns = excluded.until_ns;
+    delete from pglimit.instances i where i.until_ns <= now_ns and i.limiter = any (limiters) or i.until_ns < now_ns - 86400000000000; -- those of a limiter that nobody runs
+    return jsonb_build_object('turn', this_turn, 'instances', (
+        select jsonb_object_agg(i.id, jsonb_build_array(
+            (select count(*) from pglimit.instances o where o.limiter = i.limiter),
+            not exists (select from pglimit.instances o where o.limiter = i.limiter and o.joined < i.joined and o.heard <= i.joined)))
+        from unnest(limiters, ids) l (limiter, id) join pglimit.instances i on i.limiter = l.limiter and i.id = l.id
+    ));
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose Down
+drop function pglimit.instance_lives;
+drop table pglimit.instances;

@@ -1,0 +1,79 @@
+package rate
+
+import (
+	"fmt"
+	"time"
+)
+
+// LimitRule is a row of the table pglimit.limits: what holds for the keys that it matches. Of the rules of
+// a limiter, the one for a key beats the one for the longest prefix, and that the one for all keys.
+type LimitRule struct {
+	ID      int64  // of the row
+	Limiter string // empty: all; only with Off
+
+	// Key or Prefix of the keys that it matches. Both empty: all keys of the limiter.
+	Key, Prefix string
+
+	Action Action
+	Limit  Limit // to Enforce or Observe
+
+	// MaxWait is how long callers of Wait may wait; zero: as the Limiter says.
+	MaxWait time.Duration
+
+	Note    string    // why
+	Expires time.Time // by the database's clock; zero: never
+}
+
+// Action of a [LimitRule].
+type Action int
+
+// What a rule does with requests.
+const (
+	Enforce Action = iota // grants what its Limit grants
+	Observe               // counts what its Limit would deny, beside the rule that holds, and denies nothing
+	Allow                 // grants all, without asking Postgres
+	Deny                  // grants nothing, without asking Postgres
+	Off                   // switches the limiter off: grants all, whatever other rules say
+)
+
+// Actions are all actions, in order.
+var Actions = [...]Action{Enforce, Observe, Allow, Deny, Off}
+
+var actionNames = [len(Actions)]string{"enforce", "observe", "allow", "deny", "off"}
+
+// String is "enforce", "observe", "allow", "deny" or "off".
+func (a Action) String() string {
+	if a < 0 || int(a) >= len(Actions) {
+		return fmt.Sprintf("Action(%d)", int(a))
+	}
+	return actionNames[a]
+}
+
+// ParseAction reads what String writes.
+func ParseAction(text string) (Action, error) {
+	for i, name := range actionNames {
+		if text == name {
+			return Action(i), nil
+		}
+	}
+	return 0, fmt.Errorf("the action is %q: it must be one of %q", text, actionNames)
+}
+
+// MarshalText writes what String does.
+func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads what [ParseAction] does.
+func (a *Action) UnmarshalText(text []byte) (err error) {
+	*a, err = ParseAction(string(text))
+	return err
+}
+
+// MatchesAll says whether the rule is for all keys of its limiter.
+func (r *LimitRule) MatchesAll() bool { return r.Key == "" && r.Prefix == "" }
+
+// Equal says whether the other rule is the same in every field.
+func (r *LimitRule) Equal(other *LimitRule) bool {
+	a, b := *r, *other
+	a.Expires, b.Expires = time.Time{}, time.Time{}
+	return a == b && r.Expires.Equal(other.Expires)
+}

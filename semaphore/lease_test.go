@@ -1,0 +1,344 @@
+package semaphore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// server answers the calls of a Semaphore. Tests run in a bubble of synctest, whose time passes at once.
+type server struct {
+	acquire        func() (acquired bool, free time.Duration, err error)
+	renew, release func() (held bool, err error)
+
+	mu      sync.Mutex
+	calls   []string // verbs
+	holders []string // of these calls
+}
+
+func (s *server) Connect(context.Context) (driver.Conn, error) { return s, nil }
+func (s *server) Driver() driver.Driver                        { return nil }
+func (s *server) Prepare(string) (driver.Stmt, error)          { return nil, errors.New("not here") }
+func (s *server) Begin() (driver.Tx, error)                    { return nil, errors.New("not here") }
+func (s *server) Close() error                                 { return nil }
+
+func (s *server) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	_, verb, _ := strings.Cut(query, "pglimit.")
+	verb, _, _ = strings.Cut(verb, "(")
+	holder := args[2].Value
+	if verb == "acquire" {
+		holder = args[5].Value
+	}
+	s.mu.Lock()
+	s.calls, s.holders = append(s.calls, verb), append(s.holders, holder.(string))
+	acquire, renew, release := s.acquire, s.renew, s.release
+	s.mu.Unlock()
+	switch verb {
+	case "acquire":
+		acquired, free, err := acquire()
+		return &row{values: []driver.Value{acquired, int64(7), free.Microseconds()}}, err
+	case "renew":
+		held, err := renew()
+		return &row{values: []driver.Value{held}}, err
+	}
+	held, err := release()
+	return &row{values: []driver.Value{held, "off"}}, err
+}
+
+// set changes an answer of the server.
+func set[F any](s *server, answer *F, to F) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*answer = to
+}
+
+// count is how many calls there were of the verb.
+func (s *server) count(verb string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, call := range s.calls {
+		if call == verb {
+			n++
+		}
+	}
+	return n
+}
+
+// row is a result of one row.
+type row struct {
+	values []driver.Value
+	read   bool
+}
+
+func (r *row) Columns() []string { return make([]string, len(r.values)) }
+func (r *row) Close() error      { return nil }
+
+func (r *row) Next(into []driver.Value) error {
+	if r.read {
+		return io.EOF
+	}
+	r.read = true
+	copy(into, r.values)
+	return nil
+}
+
+var errBroken = errors.New("broken")
+
+func yes() (bool, error)                    { return true, nil }
+func no() (bool, error)                     { return false, nil }
+func broken() (bool, error)                 { return false, errBroken }
+func granted() (bool, time.Duration, error) { return true, 0, nil }
+func after(d time.Duration) func() (bool, error) {
+	return func() (bool, error) { time.Sleep(d); return true, nil }
+}
+
+// inBubble runs the test with a Semaphore of one place and a TTL of 30 s, on that server.
+func inBubble(t *testing.T, on *server, config Config, test func(t *testing.T, s *Semaphore)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		db := sql.OpenDB(on)
+		config.Name, config.Places, config.Timeout = "test", 1, 30*time.Second
+		s, err := New(db, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, s)
+		if err := errors.Join(s.Close(t.Context()), db.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// lostAfter waits until the permit is lost, which must be so long after began.
+func lostAfter(t *testing.T, p *Permit, began time.Time, want time.Duration) {
+	t.Helper()
+	<-p.Context().Done()
+	if took := time.Since(began); took != want || !errors.Is(p.Err(), ErrLost) || !errors.Is(context.Cause(p.Context()), ErrLost) {
+		t.Errorf("after %v, want %v: %v, %v", took, want, p.Err(), context.Cause(p.Context()))
+	}
+	for range 2 {
+		if err := p.Release(t.Context()); !errors.Is(err, ErrLost) {
+			t.Errorf("released late: %v", err)
+		}
+	}
+	if got := p.semaphore.Stats(); got.Lost != 1 || got.Held != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func acquired(t *testing.T, s *Semaphore) *Permit {
+	t.Helper()
+	p, err := s.Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// The time of a permit counts from before the call that acquired it, whenever the answer comes.
+func TestAPermitCountsFromBeforeTheCall(t *testing.T) {
+	t.Parallel()
+	slow := func() (bool, time.Duration, error) { time.Sleep(12 * time.Second); return true, 0, nil }
+	inBubble(t, &server{acquire: slow, renew: broken, release: no}, Config{}, func(t *testing.T, s *Semaphore) {
+		began := time.Now()
+		lostAfter(t, acquired(t, s), began, 29700*time.Millisecond)
+	})
+}
+
+// So does that of a renewal, which is sent after a third of the TTL.
+func TestARenewalCountsFromBeforeTheCall(t *testing.T) {
+	t.Parallel()
+	on := &server{acquire: granted, release: no}
+	on.renew = func() (bool, error) {
+		if on.count("renew") == 1 {
+			return after(12 * time.Second)()
+		}
+		return broken()
+	}
+	inBubble(t, on, Config{}, func(t *testing.T, s *Semaphore) {
+		began := time.Now()
+		lostAfter(t, acquired(t, s), began, 39700*time.Millisecond)
+		if renewals := on.count("renew"); renewals < 5 {
+			t.Errorf("%d renewals were tried", renewals)
+		}
+	})
+}
+
+func TestAPermitIsRenewedUntilItIsReleased(t *testing.T) {
+	t.Parallel()
+	on := &server{acquire: granted, renew: yes, release: yes}
+	inBubble(t, on, Config{}, func(t *testing.T, s *Semaphore) {
+		p := acquired(t, s)
+		time.Sleep(5*time.Minute + time.Second)
+		if err := p.Err(); err != nil || on.count("renew") != 30 {
+			t.Errorf("%d renewals, %v", on.count("renew"), err)
+		}
+		if err := p.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		if on.count("renew") != 30 {
+			t.Error("renewed after the release")
+		}
+	})
+}
+
+func TestARenewalSaysThatThePermitIsLost(t *testing.T) {
+	t.Parallel()
+	inBubble(t, &server{acquire: granted, renew: no, release: no}, Config{}, func(t *testing.T, s *Semaphore) {
+		began := time.Now()
+		lostAfter(t, acquired(t, s), began, 10*time.Second)
+	})
+}
+
+// A holder whose timers have not run yet knows by the clock that its permit is lost.
+func TestErrLooksAtTheClock(t *testing.T) {
+	t.Parallel()
+	inBubble(t, &server{acquire: granted, renew: yes, release: yes}, Config{}, func(t *testing.T, s *Semaphore) {
+		p, q := acquired(t, s), acquired(t, s)
+		for _, frozen := range []*Permit{p, q} {
+			frozen.mu.Lock()
+			frozen.expiry.Stop()
+			frozen.renewal.Stop()
+			frozen.mu.Unlock()
+		}
+		time.Sleep(time.Minute)
+		if err := p.Err(); !errors.Is(err, ErrLost) || !errors.Is(context.Cause(p.Context()), ErrLost) {
+			t.Errorf("got %v", err)
+		}
+		if err := q.Release(t.Context()); !errors.Is(err, ErrLost) { // though nobody has its place yet
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A release that Postgres has answered is not sent again; one that it has not is.
+func TestAReleaseIsAnsweredOnce(t *testing.T) {
+	t.Parallel()
+	on := &server{acquire: granted, renew: yes}
+	inBubble(t, on, Config{}, func(t *testing.T, s *Semaphore) {
+		p := acquired(t, s)
+		set(on, &on.release, broken)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := p.Release(ended); !errors.Is(err, errBroken) {
+			t.Errorf("got %v", err)
+		}
+		set(on, &on.release, yes)
+		for range 2 {
+			if err := p.Release(ended); err != nil {
+				t.Error(err)
+			}
+		}
+		if on.count("release") != 2 {
+			t.Errorf("calls: %v", on.calls)
+		}
+		q := acquired(t, s)
+		set(on, &on.release, no) // by the database's clock it has expired
+		for range 2 {
+			if err := q.Release(t.Context()); !errors.Is(err, ErrLost) {
+				t.Errorf("got %v", err)
+			}
+		}
+		if got := s.Stats(); got != (Stats{Acquired: 2, Lost: 1}) {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// What may have been acquired is released: after an error, and when the caller has left.
+func TestADoubtfulPermitIsReleased(t *testing.T) {
+	t.Parallel()
+	on := &server{release: yes}
+	inBubble(t, on, Config{}, func(t *testing.T, s *Semaphore) {
+		set(on, &on.acquire, func() (bool, time.Duration, error) { return false, 0, errBroken })
+		if _, err := s.Acquire(t.Context(), "k"); !errors.Is(err, errBroken) {
+			t.Errorf("got %v", err)
+		}
+		synctest.Wait() // it is released behind the answer
+		set(on, &on.acquire, func() (bool, time.Duration, error) { time.Sleep(5 * time.Second); return true, 0, nil })
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := s.Acquire(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		time.Sleep(time.Minute)
+		on.mu.Lock()
+		defer on.mu.Unlock()
+		if !slices.Equal(on.calls, []string{"acquire", "release", "acquire", "release"}) || on.holders[0] != on.holders[1] || on.holders[2] != on.holders[3] || on.holders[0] == on.holders[2] {
+			t.Errorf("calls: %v of %v", on.calls, on.holders)
+		}
+	})
+}
+
+// freeAfter has no place until so long from now.
+func freeAfter(d time.Duration) func() (bool, time.Duration, error) {
+	began := time.Now()
+	return func() (bool, time.Duration, error) {
+		left := d - time.Since(began)
+		return left <= 0, left, nil
+	}
+}
+
+// In line: a place is asked for when it is free, the wait ends with MaxWait, and when the first leaves the next
+// one asks.
+func TestTheFirstInLineAsks(t *testing.T) {
+	t.Parallel()
+	on := &server{renew: yes, release: yes}
+	inBubble(t, on, Config{Poll: time.Hour, MaxWait: 10 * time.Minute}, func(t *testing.T, s *Semaphore) {
+		waits := func(ctx context.Context, want error, until time.Duration) func() {
+			began, done := time.Now(), make(chan struct{})
+			go func() {
+				defer close(done)
+				p, err := s.Acquire(ctx, "k")
+				if !errors.Is(err, want) || time.Since(began).Round(time.Second) != until { // a poll is a millisecond at least
+					t.Errorf("after %v, want %v: %v", time.Since(began), until, err)
+				}
+				if err == nil {
+					_ = p.Release(t.Context())
+				}
+			}()
+			synctest.Wait()
+			return func() { <-done }
+		}
+		set(on, &on.acquire, freeAfter(time.Minute))
+		waits(t.Context(), nil, time.Minute)()
+		set(on, &on.acquire, freeAfter(time.Hour))
+		waits(t.Context(), ErrFull, 10*time.Minute)()
+
+		set(on, &on.acquire, freeAfter(3*time.Minute))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		first, second := waits(ctx, context.DeadlineExceeded, time.Second), waits(t.Context(), nil, 3*time.Minute)
+		first()
+		second()
+		if got := s.Stats(); got != (Stats{Acquired: 2, Refused: 1}) {
+			t.Errorf("%+v", got)
+		}
+
+		set(on, &on.acquire, granted)
+		p := acquired(t, s)
+		set(on, &on.acquire, func() (bool, time.Duration, error) { return false, time.Hour, nil })
+		third := waits(t.Context(), nil, time.Minute)
+		set(on, &on.acquire, granted)
+		asked := on.count("acquire")
+		if _, ok, err := s.TryAcquire(t.Context(), "k"); ok || err != nil || on.count("acquire") != asked { // others came before
+			t.Errorf("it has jumped the queue: %t, %v", ok, err)
+		}
+		set(on, &on.acquire, func() (bool, time.Duration, error) { return on.count("release") > 2, time.Hour, nil })
+		time.Sleep(time.Minute)
+		if err := p.Release(t.Context()); err != nil { // which lets the first one ask at once
+			t.Error(err)
+		}
+		third()
+	})
+}

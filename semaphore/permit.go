@@ -1,0 +1,151 @@
+package semaphore
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Permit is a place, or several, from Acquire until Release. It is safe for concurrent use.
+type Permit struct {
+	Key    string
+	Weight int64 // how many places it takes
+
+	// Token is larger than that of every permit of this key before: it is the database's
+	// time in nanoseconds, or one more than the last token. It is a fence: see the package's
+	// documentation.
+	Token int64
+
+	semaphore *Semaphore
+	holder    string
+	ctx       context.Context //nolint:containedctx // it lives as long as the permit
+	cancel    context.CancelCauseFunc
+
+	mu      sync.Mutex
+	until   time.Time   // by this process's monotonic clock: it is lost then
+	expiry  *time.Timer // calls lose
+	renewal *time.Timer // calls renew
+	end     error       // ErrLost or ErrReleased
+
+	releasing sync.Mutex // one Release at a time
+	released  bool       // Postgres has answered
+}
+
+// newPermit is of a permit that was asked for at the time sent.
+func (s *Semaphore) newPermit(ctx context.Context, key string, weight, token int64, holder string, sent time.Time) *Permit {
+	p := &Permit{Key: key, Weight: weight, Token: token, semaphore: s, holder: holder, until: sent.Add(s.config.lifetime())}
+	p.ctx, p.cancel = context.WithCancelCause(ctx)
+	s.held.Add(1)
+	s.acquired.Add(1)
+	p.mu.Lock() // the timers may be faster
+	defer p.mu.Unlock()
+	p.expiry = time.AfterFunc(time.Until(p.until), p.expire)
+	p.renewal = time.AfterFunc(time.Until(sent.Add(s.config.TTL/3)), p.renew)
+	return p
+}
+
+// lifetime is how long a permit is held for certain from before it was asked for. A hundredth
+// is for the clocks of this machine and the database's, which may not go equally fast.
+func (c Config) lifetime() time.Duration { return c.TTL - c.TTL/100 }
+
+// Context is that of Acquire, and ends also when the permit is released or lost: its cause is
+// ErrReleased or ErrLost then. Work that needs the permit runs under it.
+func (p *Permit) Context() context.Context { return p.ctx }
+
+// Err returns nil while the permit is held, else ErrReleased or ErrLost. It looks at the
+// clock, so it is right also when the process was frozen until now. It asks Postgres nothing.
+func (p *Permit) Err() error {
+	p.expire()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.end
+}
+
+// expire loses the permit if its time is over.
+func (p *Permit) expire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !time.Now().Before(p.until) {
+		p.finish(ErrLost)
+	}
+}
+
+// finish ends the time of the permit. It is locked.
+func (p *Permit) finish(why error) {
+	if p.end != nil {
+		return
+	}
+	p.end = why
+	p.expiry.Stop()
+	p.renewal.Stop()
+	p.cancel(why)
+	p.semaphore.held.Add(-1)
+	if errors.Is(why, ErrLost) {
+		p.semaphore.lost.Add(1)
+	}
+}
+
+// renew makes the permit last longer, from before the call. After an error it soon tries again.
+func (p *Permit) renew() {
+	p.mu.Lock()
+	until := p.until
+	p.mu.Unlock()
+	sent := time.Now()
+	ctx, cancel := p.semaphore.limited(p.ctx)
+	defer cancel()
+	ctx, stop := context.WithDeadline(ctx, until)
+	defer stop()
+	held, err := p.semaphore.renew(ctx, p.Key, p.holder)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ttl := p.semaphore.config.TTL
+	switch {
+	case p.end != nil:
+	case err != nil:
+		p.renewal.Reset(ttl/20 + rand.N(ttl/20)) //nolint:gosec // jitter
+	case !held:
+		p.finish(ErrLost)
+	default:
+		p.until = sent.Add(p.semaphore.config.lifetime())
+		p.expiry.Reset(time.Until(p.until))
+		p.renewal.Reset(time.Until(sent.Add(ttl / 3)))
+	}
+}
+
+// Release gives the place back, and ends Context. It does so also if ctx has ended: it takes at
+// most Config.Timeout, and uses the values of ctx only.
+//
+// It returns nil if the permit was held until now, and ErrLost if it was lost before, each time
+// that it is called. Another error means that Postgres did not say: call it again, or leave it
+// to the TTL, after which the place comes back.
+func (p *Permit) Release(ctx context.Context) error {
+	p.expire()
+	p.mu.Lock()
+	p.finish(ErrReleased)
+	p.mu.Unlock()
+
+	p.releasing.Lock()
+	defer p.releasing.Unlock()
+	if !p.released {
+		ctx, cancel := p.semaphore.limited(ctx)
+		defer cancel()
+		held, err := p.semaphore.release(ctx, p.Key, p.holder)
+		if err != nil {
+			return err
+		}
+		p.released = true
+		p.semaphore.wake(p.Key)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !held && errors.Is(p.end, ErrReleased) { // the database's clock has stepped forward
+			p.end = ErrLost
+			p.semaphore.lost.Add(1)
+		}
+	}
+	if errors.Is(p.end, ErrLost) {
+		return ErrLost
+	}
+	return nil
+}

@@ -1,0 +1,225 @@
+package semaphore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+var (
+	// ErrFull: all places were taken for as long as the caller would wait (Config.MaxWait).
+	ErrFull = errors.New("semaphore: all places are taken")
+
+	// ErrLost: the permit has expired before it was released, so others may have the place.
+	ErrLost = errors.New("semaphore: the permit is lost")
+
+	// ErrReleased: the permit was released. It is the cause of the end of its Context.
+	ErrReleased = errors.New("semaphore: the permit was released")
+
+	// ErrClosed: the Semaphore was closed.
+	ErrClosed = errors.New("semaphore: it is closed")
+)
+
+// Semaphore has a number of places for each key, which all processes share. Make one with
+// [New]. It is safe for concurrent use.
+type Semaphore struct {
+	session rate.Session
+	config  Config
+
+	prefix string // of the names of its holders, which nobody else has
+	number atomic.Uint64
+
+	ended context.Context    //nolint:containedctx // by Close
+	end   context.CancelFunc //
+	work  sync.WaitGroup     // calls, and what goes on behind a caller who has left
+	mu    sync.Mutex         // guards lines; no work.Add comes after end
+	lines map[string]*line
+
+	held, waiting, acquired, refused, lost atomic.Int64
+}
+
+// DB is what an application has: a *pgxpool.Pool, or a *sql.DB with the driver
+// github.com/jackc/pgx/v5/stdlib or github.com/lib/pq. Of a type that embeds one, such as
+// sqlx.DB, pass the field DB.
+type DB interface{ handle.DB }
+
+// New makes a [Semaphore]. It asks Postgres nothing yet.
+func New[D DB](db D, config Config) (*Semaphore, error) {
+	config = config.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	from := handle.Of(db)
+	if from.IsNil() {
+		return nil, errors.New("semaphore: the pool is nil")
+	}
+	s := &Semaphore{
+		session: from.Session(), config: config, lines: map[string]*line{},
+		prefix: config.Holder + "/" + rand.Text()[:13] + "/",
+	}
+	s.ended, s.end = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Acquire waits for a place, in line behind the callers who came before, and returns a
+// permit for it: AcquireN of 1.
+func (s *Semaphore) Acquire(ctx context.Context, key string) (*Permit, error) {
+	return s.AcquireN(ctx, key, 1)
+}
+
+// AcquireN acquires a permit that takes so many places at once, at most Config.Places. It
+// waits until ctx ends, or until Config.MaxWait has passed: then the error is ErrFull.
+// Callers in this process are served in the order in which they came, so one who waits for
+// many places is not passed by those who want few; among processes chance decides.
+//
+// ctx is also the parent of [Permit.Context]: to bound the wait and not the work, set
+// Config.MaxWait. An error other than ErrFull, ErrClosed and that of ctx means that Postgres
+// did not say. A caller who gives up leaves nothing behind: a place that it is given
+// nevertheless is released.
+func (s *Semaphore) AcquireN(ctx context.Context, key string, weight int64) (*Permit, error) {
+	p, err := s.try(ctx, key, weight)
+	if p == nil && (err == nil || outrun(err)) {
+		return s.wait(ctx, key, weight)
+	}
+	return p, err
+}
+
+// TryAcquire is TryAcquireN of 1.
+func (s *Semaphore) TryAcquire(ctx context.Context, key string) (p *Permit, ok bool, err error) {
+	return s.TryAcquireN(ctx, key, 1)
+}
+
+// TryAcquireN acquires a permit if there are so many places now, and if no caller in this
+// process waits for the key. If ok is false, there is no permit.
+func (s *Semaphore) TryAcquireN(ctx context.Context, key string, weight int64) (p *Permit, ok bool, err error) {
+	p, err = s.try(ctx, key, weight)
+	if p == nil && err == nil {
+		s.refused.Add(1)
+	}
+	return p, p != nil, err
+}
+
+// TryAcquireIf is TryAcquireN, with a condition: take is called in the transaction that acquires the
+// permit, and if it returns an error, there is no permit, and nothing of that transaction is left. So a
+// permit and the tokens of limits are all or nothing:
+//
+//	permit, err := jobs.TryAcquireIf(ctx, tenant, 1, func(ctx context.Context, tx pglimit.Session) error {
+//		d, err := limiter.On(tx).Allow(ctx, user) // or DoAll
+//		if err == nil && !d.Allowed {
+//			return errDenied
+//		}
+//		return err
+//	})
+//
+// If there is no place, the error is ErrFull, and take is not called: no tokens are spent. After an
+// error of take, which is returned, no place is held. If ctx ends, or this process, before the
+// transaction commits, nothing is left. Another error of the commit means that Postgres did not say:
+// the place comes back then, and whether tokens were spent is not known.
+//
+// take decides with the database of the Semaphore: the Limiter's must be the same one. It may be called
+// again, after a transaction that failed because others were faster. It should only decide: meanwhile
+// the rows of the key and of what it takes are locked. Postgres ends the transaction if it hears nothing for
+// as long as Config.Timeout, also if this process is frozen. The call is three round trips, or six over
+// database/sql.
+func (s *Semaphore) TryAcquireIf(ctx context.Context, key string, weight int64, take func(ctx context.Context, tx rate.Session) error) (*Permit, error) {
+	others, err := s.check(key, weight)
+	if err != nil {
+		return nil, err
+	}
+	var p *Permit
+	if !others {
+		p, err = s.acquireIf(ctx, key, weight, take)
+	}
+	if p == nil && err == nil {
+		s.refused.Add(1)
+		err = ErrFull
+	}
+	return p, err
+}
+
+// try returns nil if there is no place, or others wait for one.
+func (s *Semaphore) try(ctx context.Context, key string, weight int64) (*Permit, error) {
+	others, err := s.check(key, weight)
+	if err != nil {
+		return nil, err
+	}
+	if others {
+		return nil, ctx.Err()
+	}
+	p, _, err := s.ask(ctx, key, weight)
+	return p, err
+}
+
+// check what is asked for. others: callers in this process wait for a place of the key.
+func (s *Semaphore) check(key string, weight int64) (others bool, err error) {
+	if err := rate.CheckKey(key); err != nil {
+		return false, err
+	}
+	if weight < 1 || weight > s.config.Places {
+		return false, fmt.Errorf("semaphore: the weight is %d: it must be at least 1, and at most Config.Places, %d", weight, s.config.Places)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, others = s.lines[key]
+	return others, nil
+}
+
+// Close wakes callers who wait, with ErrClosed, and waits until their calls have ended.
+// Permits that are held stay so, and are renewed, until they are released. The error is that
+// of ctx.
+func (s *Semaphore) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.end()
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		s.work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Config returns the Config of New, with its defaults.
+func (s *Semaphore) Config() Config { return s.config }
+
+// Stats of a Semaphore, since New.
+type Stats struct {
+	Held, Waiting int64 // permits held and callers in line, now
+	Acquired      int64 // permits
+	Refused       int64 // calls that found no place: TryAcquire, and Acquire with ErrFull
+	Lost          int64 // permits
+}
+
+// Stats reads the counters.
+func (s *Semaphore) Stats() Stats {
+	return Stats{Held: s.held.Load(), Waiting: s.waiting.Load(), Acquired: s.acquired.Load(), Refused: s.refused.Load(), Lost: s.lost.Load()}
+}
+
+// Holder is a permit that some process holds.
+type Holder struct {
+	Name           string // Config.Holder, and what tells its permits from one another
+	Weight, Token  int64
+	Since, Expires time.Time // by the database's clock; Expires unless it is renewed
+}
+
+// Peek lists who holds permits of the key, in any process, oldest first. It locks nothing.
+func (s *Semaphore) Peek(ctx context.Context, key string) ([]Holder, error) {
+	if err := rate.CheckKey(key); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
+	return s.holders(ctx, key)
+}

@@ -1,0 +1,179 @@
+package strategies
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/internal/rows"
+	"github.com/pglimit/ratelimit/strategies/internal/window"
+)
+
+// SlidingWindow never grants more than N tokens in any window: with PerMinute(100), never more than 100 in any span of
+// a minute, wherever it begins. (A token bucket of that limit grants up to 199: a full bucket, and what comes back
+// meanwhile.) N is Limit.Burst, and the window is Limit.Window: the time in which so many tokens come back. With
+// PerMinute(100).WithBurst(10) that is never more than 10 in any 6 s.
+//
+// The window consists of cells. What was granted in a cell counts whole, until the last of it is a window old. So the
+// count is never too low, and may be too high by one cell: a steady flow gets n/(n+1) of the limit, 50 % with one
+// cell, 86 % with 6, 91 % with 10, 98 % with 60. All at once gets all of it, with any number of cells.
+//
+//   - Locks: a grant locks the row. A denial locks nothing, unless another call took
+//     the tokens between the read and the lock.
+//   - Round trips: one; one more each time the row changed between the read and the
+//     lock. Several requests in one call go one by one through a transaction. In the caller's
+//     transaction, two more for a savepoint.
+//   - Rows: one per key that took tokens since it was last full and swept, of 24 bytes for each cell.
+//   - Good at: contracts that say "never more than".
+//   - Bad at: a smooth flow. After a burst, all of it comes back at once.
+//
+// If the limit changes, what was used stays used: until it is as old as the shorter of the old window and the new one.
+// While two limits are in force, never more than the larger N is granted in any window of the shorter length.
+//
+// The zero value is ready to use, concurrently.
+type SlidingWindow struct {
+	// Cells of a window, at most 100. Zero: 10. More cells grant a steady flow more of the limit, and make the row
+	// longer.
+	Cells int
+}
+
+var _ Strategy = SlidingWindow{}
+
+const (
+	defaultCells = 10
+	maxCells     = 100
+)
+
+var slidingWindowStatements = newWindowStatements("sliding_window", windowTakeFile, 250)
+
+// Name is sliding_window.
+func (SlidingWindow) Name() string { return "sliding_window" }
+
+// Check takes any limit without a Calendar.
+func (s SlidingWindow) Check(r *rate.Request) error {
+	if s.Cells < 0 || s.Cells > maxCells {
+		return fmt.Errorf("strategies: SlidingWindow.Cells is %d: it must be from 1 to %d, or 0 for %d", s.Cells, maxCells, defaultCells)
+	}
+	return rate.Unsupported(s.Name(), r)
+}
+
+// Rule is that of a window.
+func (s SlidingWindow) Rule() rate.Rule { return s.rule() }
+
+func (s SlidingWindow) rule() window.Rule { return window.Rule{Cells: cmp.Or(s.Cells, defaultCells)} }
+
+// Take decides in one round trip.
+func (s SlidingWindow) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
+	rule := s.rule()
+	return call.Each(ctx, session, s, requests, slidingWindowStatements.by(rule, func(r *rate.Request, how call.Manner) []any {
+		return []any{r.Key, r.Limiter, r.Limit.Burst, int64(r.Limit.Window()), rule.Cell(r.Limit.Window()), r.Tokens, r.Unit, how.Relaxed, how.Patience}
+	}))
+}
+
+// GiveBack gives tokens back to the cell that they were granted in, with one update for each refund.
+func (s SlidingWindow) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
+	return slidingWindowStatements.refund(ctx, session, s, s.rule(), refunds)
+}
+
+// Reset deletes the row.
+func (SlidingWindow) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
+	return slidingWindowStatements.Reset(ctx, session, limiter, key)
+}
+
+// ResetAll deletes the rows of the limiter.
+func (SlidingWindow) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
+	return slidingWindowStatements.ResetAll(ctx, session, limiter)
+}
+
+// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
+// writes nothing.
+func (SlidingWindow) Ready(ctx context.Context, session rate.Session) error {
+	return rows.Ready(ctx, session, slidingWindowStatements.Table)
+}
+
+// Sweep walks the table by pages.
+func (SlidingWindow) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
+	return slidingWindowStatements.Sweep(ctx, session, from, limit)
+}
+
+var (
+	//go:embed sql/sliding_window/take.sql
+	windowTakeFile string
+	//go:embed sql/sliding_window/look.sql
+	windowLookFile string
+	//go:embed sql/sliding_window/settle.sql
+	windowSettleFile string
+	//go:embed sql/sliding_window/give_back.sql
+	windowGiveBackFile string
+)
+
+// windowStatements are those of one table of windows.
+type windowStatements struct {
+	rows.Table
+	table, take, look, settle, giveBack string
+}
+
+// newWindowStatements are those of a table with so many cells in a row at most, before settle joins them.
+func newWindowStatements(table, takeFile string, most int) windowStatements {
+	statement := func(file string) string {
+		return call.Statement(strings.ReplaceAll(file, "$most", strconv.Itoa(most)), table)
+	}
+	return windowStatements{rows.NewTable(table, ""), "pglimit." + table, statement(takeFile), statement(windowLookFile), statement(windowSettleFile), statement(windowGiveBackFile)}
+}
+
+// by returns what decides one request by that rule, with those arguments of the statement that takes.
+func (s *windowStatements) by(rule window.Rule, args func(*rate.Request, call.Manner) []any) call.One {
+	return func(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+		if r.Tokens == 0 {
+			return s.peek(ctx, session, rule, r)
+		}
+		for tries := 1; ; tries++ {
+			var granted *int64
+			var nowNS int64
+			var after window.Row
+			err := session.Row(ctx, s.take, args(r, how), append([]any{&granted, &nowNS}, append(after.Fields(), nil)...)...)
+			switch {
+			case err != nil:
+				return rate.Decision{}, err
+			case granted == nil:
+				// The row changed between the read and the lock: another request took tokens, or some came back. A new
+				// statement sees that. The loop ends, because tokens come back less often than a statement takes. (In a
+				// transaction that sees no changes of others, it would not.)
+				if tries == 100 && !session.Autocommits() {
+					return rate.Decision{}, call.ErrKeepsChanging
+				}
+			case *granted < 0:
+				settle := rate.Statement{SQL: s.settle, Args: []any{r.Key, r.Limiter}}
+				if _, err := session.Pipeline(ctx, how.Statements(settle)...); err != nil {
+					return rate.Decision{}, err
+				}
+			default:
+				return rule.Decision(&after, r, nowNS, *granted), nil
+			}
+		}
+	}
+}
+
+func (s *windowStatements) peek(ctx context.Context, session rate.Session, rule window.Rule, r *rate.Request) (rate.Decision, error) {
+	var nowNS int64
+	var row window.Row
+	var hidden bool
+	if err := session.Row(ctx, s.look, []any{r.Key, r.Limiter}, append(append([]any{&nowNS}, row.Fields()...), &hidden)...); err != nil {
+		return rate.Decision{}, err
+	}
+	if hidden {
+		return rate.Decision{}, call.ErrHidden
+	}
+	return rule.Decision(&row, r, nowNS, 0), nil
+}
+
+func (s *windowStatements) refund(ctx context.Context, session rate.Session, strategy rate.Strategy, rule window.Rule, refunds []rate.Refund) error {
+	return rows.GiveBack(ctx, session, strategy, refunds, s.giveBack, func(r rate.Refund, relaxed bool) []any {
+		return []any{r.Key, r.Limiter, int64(r.Limit.Window()), rule.Cell(r.Limit.Window()), r.Tokens, r.At.UnixNano(), relaxed, s.table}
+	})
+}

@@ -1,0 +1,190 @@
+package strategies
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/internal/rows"
+	"github.com/pglimit/ratelimit/strategies/internal/warmup"
+)
+
+// WarmUp grants the rate of the limit to a key that is in use, and less to one that has been idle: for services that are
+// slow while their caches are cold. It is SmoothWarmingUp of the RateLimiter in Guava. With Every(500 * time.Millisecond), a Period of 4 s and a
+// ColdFactor of 3, those who wait in a row wait 0, 1.375, 1.125, 0.875, 0.625, 0.5 and 0.5 s, and after 4.5 s without a
+// request it is the same again.
+//
+// A grant is paid for afterwards: a request that finds the key free gets up to Limit.Burst tokens at once, and the next
+// one is granted when these are paid for. So in any span it never grants more than the limit.
+//
+// A key that is cold has stored permits. How many those are, and what each costs:
+//
+//	stable    = Limit.Token(), cold = ColdFactor × stable
+//	threshold = Period / (2 × stable)
+//	max       = threshold + 2 × Period / (stable + cold)
+//	slope     = (cold − stable) / (max − threshold)
+//
+// A permit that is not stored, or below the threshold, costs stable. With a of them above the threshold, k of these cost k × (p(a) + p(a−k)) / 2, where
+// p(x) = stable + x × slope. While the key is free, stored permits come back evenly: all of them in a Period. To empty a cold key takes 1.5
+// × Period, in any portions.
+//
+//   - Locks: a grant locks the row. A denial locks nothing, unless another call was granted
+//     tokens between the read and the lock.
+//   - Round trips: one; one more each time the row changed between the read and the
+//     lock. Several requests in one call go one by one through a transaction. In the caller's
+//     transaction, two more for a savepoint.
+//   - Rows: one per key that took tokens since it was last cold and swept.
+//   - Good at: sparing what stands behind it after a pause, with Wait and Reserve.
+//   - Bad at: bursts of several requests: between two of them passes the time that the first one costs.
+//
+// Decision.Remaining is a burst if the key is free, else none. Requests that take Ahead are served in order, each when the one before it is paid for.
+// A refund of the last grant gives back all that it cost; of a part of it, Limit.Token for each token; of an earlier
+// grant nothing while others are behind it, nor later if it cost more than a warm key's; and nothing of a part of a reservation that
+// had to wait. The key stays as warm as if they had been used.
+//
+// What was granted is paid for under the limit of then, as with Guava: a larger limit helps those who come next. If the limit changes, the key keeps the share of stored permits that it has. So it does if the Period changes.
+//
+// The zero value is ready to use, concurrently.
+type WarmUp struct {
+	// Period in which a key that is free gets cold, at most 24 h. A cold one that is in constant use is warm after it.
+	// Zero: 10 s.
+	Period time.Duration
+
+	// ColdFactor is how many times as long a token takes when the key is cold, from 1 to 1,000. Zero: 3.
+	ColdFactor float64
+}
+
+var _ Strategy = WarmUp{}
+
+const (
+	defaultWarmUp     = 10 * time.Second
+	maxWarmUp         = 24 * time.Hour
+	defaultColdFactor = 3
+	maxColdFactor     = 1000
+)
+
+var (
+	//go:embed sql/warm_up/take.sql
+	warmUpTakeFile string
+	//go:embed sql/warm_up/look.sql
+	warmUpLookFile string
+	//go:embed sql/warm_up/step.sql
+	warmUpStepFile string
+	//go:embed sql/warm_up/give_back.sql
+	warmUpGiveBackFile string
+
+	warmUpTable    = rows.NewTable("warm_up", "")
+	warmUpTake     = call.Statement(warmUpTakeFile, "warm_up")
+	warmUpLook     = call.Statement(warmUpLookFile, "warm_up")
+	warmUpStep     = call.Statement(warmUpStepFile, "warm_up")
+	warmUpGiveBack = call.Statement(warmUpGiveBackFile, "warm_up")
+)
+
+// Name is warm_up.
+func (WarmUp) Name() string { return "warm_up" }
+
+// Check takes any limit without a Calendar, and requests Ahead.
+func (s WarmUp) Check(r *rate.Request) error {
+	switch {
+	case s.Period < 0 || s.Period > maxWarmUp:
+		return fmt.Errorf("strategies: WarmUp.Period is %v: it must be longer than zero and at most %v, or 0 for %v", s.Period, maxWarmUp, defaultWarmUp)
+	case s.ColdFactor != 0 && !(s.ColdFactor >= 1 && s.ColdFactor <= maxColdFactor): // NaN, too
+		return fmt.Errorf("strategies: WarmUp.ColdFactor is %v: it must be from 1 to %v, or 0 for %v", s.ColdFactor, maxColdFactor, defaultColdFactor)
+	}
+	but := *r
+	but.Ahead = 0
+	return rate.Unsupported(s.Name(), &but)
+}
+
+// Rule is that of a key that warms up.
+func (s WarmUp) Rule() rate.Rule { return s.rule() }
+
+func (s WarmUp) rule() warmup.Rule {
+	return warmup.Rule{Period: cmp.Or(s.Period, defaultWarmUp), Factor: cmp.Or(s.ColdFactor, defaultColdFactor)}
+}
+
+// Take decides in one round trip.
+func (s WarmUp) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
+	return call.Each(ctx, session, s, requests, s.one)
+}
+
+func (s WarmUp) one(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+	if r.Tokens == 0 {
+		return warmUpPeek(ctx, session, r)
+	}
+	rule := s.rule()
+	terms := rule.Terms(r.Limit)
+	for tries := 1; ; tries++ {
+		var granted *int64
+		var nowNS int64
+		var after warmup.Row
+		err := session.Row(ctx, warmUpTake,
+			[]any{
+				r.Key, r.Limiter, int64(r.Limit.Token()), r.Limit.Burst, r.Tokens, r.Unit, int64(r.Ahead),
+				int64(rule.Period), terms.Threshold, terms.Most, terms.Slope, how.Relaxed, how.Patience,
+			},
+			append([]any{&granted, &nowNS}, append(after.Fields(), nil)...)...)
+		switch {
+		case err != nil:
+			return rate.Decision{}, err
+		case granted == nil:
+			// The row changed between the read and the lock: another request was granted tokens. A new statement sees
+			// that. (In a transaction that sees no changes of others, it would not.)
+			if tries == 100 && !session.Autocommits() {
+				return rate.Decision{}, call.ErrKeepsChanging
+			}
+		case *granted == 0 && after.Ahead(nowNS):
+			step := rate.Statement{SQL: warmUpStep, Args: []any{r.Key, r.Limiter}}
+			if _, err := session.Pipeline(ctx, how.Statements(step)...); err != nil {
+				return rate.Decision{}, err
+			}
+		default:
+			return after.Decision(r, nowNS, *granted), nil
+		}
+	}
+}
+
+func warmUpPeek(ctx context.Context, session rate.Session, r *rate.Request) (rate.Decision, error) {
+	var nowNS int64
+	var row warmup.Row
+	var hidden bool
+	if err := session.Row(ctx, warmUpLook, []any{r.Key, r.Limiter}, append(append([]any{&nowNS}, row.Fields()...), &hidden)...); err != nil {
+		return rate.Decision{}, err
+	}
+	if hidden {
+		return rate.Decision{}, call.ErrHidden
+	}
+	return row.Decision(r, nowNS, 0), nil
+}
+
+// GiveBack gives back the last grant, or a part of it, with one update for each refund.
+func (s WarmUp) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
+	return rows.GiveBack(ctx, session, s, refunds, warmUpGiveBack, func(r rate.Refund, relaxed bool) []any {
+		return []any{r.Key, r.Limiter, int64(r.Limit.Token()), r.Limit.Burst, r.Tokens, r.At.UnixNano(), int64(r.Delay), relaxed}
+	})
+}
+
+// Reset deletes the row: the key is free, and cold.
+func (WarmUp) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
+	return warmUpTable.Reset(ctx, session, limiter, key)
+}
+
+// ResetAll deletes the rows of the limiter.
+func (WarmUp) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
+	return warmUpTable.ResetAll(ctx, session, limiter)
+}
+
+// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
+// writes nothing.
+func (WarmUp) Ready(ctx context.Context, session rate.Session) error {
+	return rows.Ready(ctx, session, warmUpTable)
+}
+
+// Sweep walks the table by pages.
+func (WarmUp) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
+	return warmUpTable.Sweep(ctx, session, from, limit)
+}
