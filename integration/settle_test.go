@@ -18,7 +18,7 @@ func TestSettleSaysWhatWasNotCharged(t *testing.T) {
 	pool, memory := newMigrated(t), pglimittest.Memory()
 	for _, strategy := range []pglimit.Strategy{strategies.TokenBucket{}, strategies.Upsert{}, memory} {
 		t.Run(strategy.Name(), func(t *testing.T) {
-			limiter, err := pglimit.New(pool, strategy, pglimit.Config{Name: "test", Limit: hours.WithBurst(burst)})
+			limiter, err := pglimit.New(pool, strategy, pglimit.Config{Name: "test", Limit: hours.WithBurst(burst), Timeout: time.Minute})
 			must(t, err)
 			defer func() { must(t, limiter.Close(t.Context())) }()
 			settle := func(d pglimit.Decision, actual, charged int64, want error) {

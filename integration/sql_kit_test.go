@@ -1,10 +1,12 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -123,6 +125,7 @@ func TestSQLConformance(t *testing.T) {
 // newSQLLimiter is closed with the test.
 func newSQLLimiter(t *testing.T, db *sql.DB, config pglimit.Config) *pglimit.Limiter {
 	t.Helper()
+	config.Timeout = cmp.Or(config.Timeout, time.Minute) // as newLimiter
 	limiter, err := pglimit.NewSQL(db, strategies.TokenBucket{}, config)
 	must(t, err)
 	t.Cleanup(func() { must(t, limiter.Close(context.Background())) })
