@@ -6,12 +6,14 @@
 --
 -- A window of a day or more ends as soon as the zone's date is that of the next one, even if that date has no midnight,
 -- or two. Hours are those of the zone, in the repeated hour of autumn too. No step here uses the session's time zone.
+-- Windows and the rules of zones begin with a second.
 create or replace function pglimit.window_end_ns(calendar text, at_ns bigint) returns bigint
 language plpgsql stable strict parallel safe set search_path = '' as $$
 declare
     words constant text[] := string_to_array(calendar, ' ');
     first constant text := case when words[2] = 'from' then words[3] end;
     zone constant text := words[cardinality(words)];
+    "time" constant timestamptz := to_timestamp(at_ns / 1000000000);
     today timestamp; -- and the others: midnights of the zone's dates
     month timestamp;
     next timestamp;
@@ -19,9 +21,10 @@ declare
     ends timestamptz;
 begin
     if words[1] in ('second', 'minute', 'hour') then
-        return pglimit.ns_of(date_trunc(words[1], pglimit.time_of(at_ns), zone)) + case words[1] when 'second' then 1000000000 when 'minute' then 60000000000 else 3600000000000 end;
+        ends := date_trunc(words[1], "time", zone) + case words[1] when 'second' then interval '1 second' when 'minute' then interval '1 minute' else interval '1 hour' end;
+        return date_part('epoch', ends)::bigint * 1000000000;
     end if;
-    today := date_trunc('day', pglimit.time_of(at_ns) at time zone zone);
+    today := date_trunc('day', "time" at time zone zone);
     if words[1] = 'day' then
         next := today + interval '1 day';
     elsif words[1] = 'month' then
@@ -45,6 +48,6 @@ begin
     if (ends - interval '30 minutes') at time zone zone >= next then
         ends := ends - case when (ends - interval '1 hour') at time zone zone >= next then interval '1 hour' else interval '30 minutes' end;
     end if;
-    return pglimit.ns_of(ends);
+    return date_part('epoch', ends)::bigint * 1000000000;
 end
 $$;

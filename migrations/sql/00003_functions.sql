@@ -400,11 +400,6 @@ create or replace function pglimit.token_bucket_blocked_ns(until_ns bigint, at_n
 language sql immutable parallel safe
 return greatest(0, until_ns - case when at_ns > now_ns + pglimit.step_ns() then at_ns else now_ns end);
 
--- functions/ns_of.sql
--- The time in nanoseconds since 1970.
-create or replace function pglimit.ns_of("time" timestamptz) returns bigint
-language sql immutable parallel safe return (extract(epoch from "time") * 1000000)::bigint * 1000;
-
 -- functions/window_end_ns.sql
 -- +goose StatementBegin
 -- Returns the end of the calendar window in which at_ns lies, in nanoseconds since 1970. It is computed here only:
@@ -415,12 +410,14 @@ language sql immutable parallel safe return (extract(epoch from "time") * 100000
 --
 -- A window of a day or more ends as soon as the zone's date is that of the next one, even if that date has no midnight,
 -- or two. Hours are those of the zone, in the repeated hour of autumn too. No step here uses the session's time zone.
+-- Windows and the rules of zones begin with a second.
 create or replace function pglimit.window_end_ns(calendar text, at_ns bigint) returns bigint
 language plpgsql stable strict parallel safe set search_path = '' as $$
 declare
     words constant text[] := string_to_array(calendar, ' ');
     first constant text := case when words[2] = 'from' then words[3] end;
     zone constant text := words[cardinality(words)];
+    "time" constant timestamptz := to_timestamp(at_ns / 1000000000);
     today timestamp; -- and the others: midnights of the zone's dates
     month timestamp;
     next timestamp;
@@ -428,9 +425,10 @@ declare
     ends timestamptz;
 begin
     if words[1] in ('second', 'minute', 'hour') then
-        return pglimit.ns_of(date_trunc(words[1], pglimit.time_of(at_ns), zone)) + case words[1] when 'second' then 1000000000 when 'minute' then 60000000000 else 3600000000000 end;
+        ends := date_trunc(words[1], "time", zone) + case words[1] when 'second' then interval '1 second' when 'minute' then interval '1 minute' else interval '1 hour' end;
+        return date_part('epoch', ends)::bigint * 1000000000;
     end if;
-    today := date_trunc('day', pglimit.time_of(at_ns) at time zone zone);
+    today := date_trunc('day', "time" at time zone zone);
     if words[1] = 'day' then
         next := today + interval '1 day';
     elsif words[1] = 'month' then
@@ -454,7 +452,7 @@ begin
     if (ends - interval '30 minutes') at time zone zone >= next then
         ends := ends - case when (ends - interval '1 hour') at time zone zone >= next then interval '1 hour' else interval '30 minutes' end;
     end if;
-    return pglimit.ns_of(ends);
+    return date_part('epoch', ends)::bigint * 1000000000;
 end
 $$;
 -- +goose StatementEnd
@@ -938,6 +936,11 @@ from (
 ) b;
 comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
 
+-- functions/ns_of.sql
+-- The time in nanoseconds since 1970.
+create or replace function pglimit.ns_of("time" timestamptz) returns bigint
+language sql immutable parallel safe return (extract(epoch from "time") * 1000000)::bigint * 1000;
+
 -- functions/peek.sql
 -- +goose StatementBegin
 -- Looks at a bucket without taking anything. Parameters and result are as for pglimit.allow; allowed says whether n
@@ -1348,6 +1351,7 @@ drop function pglimit.token_bucket_lease;
 drop function pglimit.token_bucket_give_back;
 drop function pglimit.reset;
 drop function pglimit.peek;
+drop function pglimit.ns_of;
 drop view pglimit.buckets;
 drop view pglimit.blocks;
 drop function pglimit.allow;
@@ -1359,7 +1363,6 @@ drop function pglimit.in_time;
 drop function pglimit.token_bucket_block;
 drop function pglimit.token_bucket_look;
 drop function pglimit.window_end_ns;
-drop function pglimit.ns_of;
 drop function pglimit.token_bucket_blocked_ns;
 drop function pglimit.token_bucket_count_denial;
 drop function pglimit.max_window_ns;
