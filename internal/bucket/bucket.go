@@ -39,9 +39,6 @@ func (b Bucket) Seen(nowNS, tokenNS, endsNS int64) Bucket {
 	case b == Bucket{}:
 		return Bucket{FullNS: endsNS, TokenNS: tokenNS, AtNS: nowNS, UntilNS: endsNS}
 	}
-	if b.InCalendar() && endsNS > 0 && b.AtNS > nowNS+int64(24*time.Hour) {
-		b.FullNS, b.UntilNS = b.FullNS-b.UntilNS+endsNS, endsNS
-	}
 	b = b.Stepped(nowNS)
 	nowNS = max(nowNS, b.AtNS)
 	var used *big.Int
@@ -95,10 +92,10 @@ func (b Bucket) Dated(nowNS int64) int64 {
 }
 
 // Stepped returns the row; if the clock has stepped back since it was written, corrected so
-// that the bucket owes now what it owed when it was written.
+// that the bucket owes now what it owed when it was written. It is the same as token_bucket_stepped.sql.
 func (b Bucket) Stepped(nowNS int64) Bucket {
-	if by := b.AtNS - nowNS; by > StepNS && b.InCalendar() { // its end does not move with the clock
-		b.AtNS = nowNS
+	if by := b.AtNS - nowNS; by > StepNS && b.InCalendar() && by <= min(int64(24*time.Hour), b.UntilNS-b.AtNS) {
+		b.AtNS = nowNS // its window ends when it did
 	} else if by > StepNS {
 		b.FullNS, b.AtNS, b.UntilNS = max(1, b.FullNS-by), nowNS, max(0, b.UntilNS-by)
 	}

@@ -78,8 +78,7 @@ begin
                 granted[i] := granted[i] + grants[j];
             end loop;
         end loop;
-        writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and seen[b][3] > now_ns + pglimit.step_ns()
-            and (seen[b][4] > 0 or seen[b][5] = 0)); -- in a calendar window nothing is refilled, too much or too little
+        writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and seen[b][3] > now_ns + pglimit.step_ns());
         exit when writes = '{}';
         if try = 1 then
             insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
@@ -90,7 +89,7 @@ begin
         end if;
         foreach i in array writes loop
             continue when granted[i] > 0; -- else the clock has stepped back: the row keeps its price
-            news[i:i] := array[pglimit.token_bucket_read(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns, seen[i][2])];
+            news[i:i] := array[pglimit.token_bucket_stepped(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns)];
         end loop;
         with updates as (
             update pglimit.token_bucket t

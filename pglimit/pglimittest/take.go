@@ -60,7 +60,7 @@ func (s *Strategy) take(nowNS int64, r *rate.Request) rate.Decision {
 	n := r.Bucket()
 	row := s.buckets[n]
 	b := row
-	if r.Tokens > 0 && !b.InCalendar() { // corrected after a step of the clock: even a denial writes it
+	if r.Tokens > 0 { // corrected after a step of the clock: even a denial writes it
 		b = b.Stepped(nowNS)
 	}
 	endsNS, seen := windowEnd(nowNS, r.Limit), b
@@ -82,9 +82,7 @@ func (s *Strategy) takeGroup(nowNS int64, group []rate.Request) []rate.Decision 
 	all := true
 	for i := range group {
 		n := group[i].Bucket()
-		if row := s.buckets[n]; !row.InCalendar() {
-			s.keep(n, row, row.Stepped(nowNS)) // also of a group that falls
-		}
+		s.keep(n, s.buckets[n], s.buckets[n].Stepped(nowNS)) // also of a group that falls
 		look := group[i]
 		look.Tokens, look.Group = 0, 0
 		decisions[i] = s.take(nowNS, &look)
