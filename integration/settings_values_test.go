@@ -37,8 +37,9 @@ var chosenValues = []value{
 // leftOut are settings that say nothing of how a statement is read or run, with the beginnings of their names.
 var leftOut = []string{
 	"log_", "debug_print_", "debug_pretty_print", "trace_", // how much is written to the server's log
-	"icu_validation_level",                    // how much is said of a bad ICU locale (16)
-	"client_min_messages", "jit_dump_bitcode", // all values would be as many megabytes
+	"icu_validation_level",          // how much is said of a bad ICU locale (16)
+	"client_min_messages",           // all values would be as many megabytes
+	"jit",                           // how a plan is run: each that another setting makes look dear would be compiled, for minutes
 	"transaction_",                  // of one transaction: each begins with what default_transaction_... says
 	"default_transaction_read_only", // see TestAReadOnlyRoleIsToldSo
 }
