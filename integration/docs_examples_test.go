@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -120,22 +119,6 @@ func docsSemaphoreIf(ctx context.Context, jobs *semaphore.Semaphore, limiter *pg
 		return err
 	}
 	return errors.Join(permit.Err(), permit.Release(ctx))
-}
-
-// docsEachKind takes a token from each of the limiters, or from none.
-func docsEachKind(ctx context.Context, pool *pgxpool.Pool, limiters []*pglimit.Limiter, key string) (d pglimit.Decision, err error) {
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		for _, limiter := range limiters { // in one order everywhere, so that calls wait for each other and do not deadlock
-			if d, err = limiter.On(pglimit.InTx(tx)).Allow(ctx, key); err != nil || !d.Allowed {
-				return cmp.Or(err, errDenied) // rolls back
-			}
-		}
-		return nil
-	})
-	if errors.Is(err, errDenied) {
-		err = nil
-	}
-	return d, err
 }
 
 func docsMoving(ctx context.Context, limiter *pglimit.Limiter) error {

@@ -1,10 +1,16 @@
 package integration
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
@@ -44,7 +50,7 @@ func TestLimitsOfSeveralKindsAreAllOrNothing(t *testing.T) {
 		var callers sync.WaitGroup
 		for caller := range 16 {
 			callers.Go(func() {
-				d, err := docsEachKind(t.Context(), pools[caller%2], limiters[caller%2], key)
+				d, err := eachKind(t.Context(), pools[caller%2], limiters[caller%2], key)
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
@@ -66,4 +72,20 @@ func TestLimitsOfSeveralKindsAreAllOrNothing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// eachKind takes a token from each of the limiters, or from none.
+func eachKind(ctx context.Context, pool *pgxpool.Pool, limiters []*pglimit.Limiter, key string) (d pglimit.Decision, err error) {
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		for _, limiter := range limiters { // in one order everywhere, so that calls wait for each other and do not deadlock
+			if d, err = limiter.On(pglimit.InTx(tx)).Allow(ctx, key); err != nil || !d.Allowed {
+				return cmp.Or(err, errDenied) // rolls back
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errDenied) {
+		err = nil
+	}
+	return d, err
 }

@@ -350,22 +350,26 @@ func TestRecipeBytes(t *testing.T) {
 	}
 }
 
-// Every block of Go of the page stands above.
+// Every block of Go of the page stands above, or in a test that needs Postgres.
 func TestRecipesOfTheDocs(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/recipes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := os.ReadFile("recipes_test.go")
-	if err != nil {
-		t.Fatal(err)
+	var source string
+	for _, file := range []string{"recipes_test.go", "../integration/kinds_test.go"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source += string(text)
 	}
 	flat := func(code string) string { return strings.Join(strings.Fields(code), " ") }
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 	for _, b := range blocks {
-		if !strings.Contains(flat(string(source)), flat(b[1])) {
-			t.Errorf("not in recipes_test.go:\n%s", b[1])
+		if !strings.Contains(flat(source), flat(b[1])) {
+			t.Errorf("in no test:\n%s", b[1])
 		}
 	}
 	if len(blocks) < 3 || len(blocks)*2 != strings.Count(string(page), "```") {
