@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/semaphore"
 )
 
 func cliChangesLimits(t *testing.T, c cli) {
@@ -74,6 +75,48 @@ func cliChangesLimits(t *testing.T, c cli) {
 	c.run(t, "limits", "delete", "api", "--kind", "observe", "--note", "it is").fails(t, "there is no observe rule for api *")
 }
 
+func cliSetsPlaces(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	s := newSemaphore(t, pool, semaphore.Config{FromTable: true}) // its name is test
+	set := []string{"limits", "set", "test", "--action", "places", "--limit", "2", "--note", "default", "--by", "ann"}
+	c.run(t, set...).exits(t, 0).prints(t, "set test *: places 2 (default)\n", "replaced nothing")
+	acquire(t, s, "tenant:42")
+	acquire(t, s, "tenant:42")
+	c.run(t, append(set, "--dry-run")...).exits(t, 0).prints(t, "it is so already", "would hold for 1 known key\n")
+	c.run(t, "limits", "set", "test", "--prefix", "tenant:", "--action", "places", "--limit", "1", "--note", "load", "--expires", "1h").exits(t, 0)
+	c.run(t, "limits", "explain", "test", "tenant:42").exits(t, 0).prints(t, "holds", "overruled", "\n\nsemaphore: test tenant:*: places 1, until ", "2 of 1 places are held\n")
+	c.run(t, "limits", "explain", "test", "tenant:42", "--output", "json").exits(t, 0).prints(t, `"held":2`, `"state":"overruled"`)
+	c.run(t, "limits", "off", "--all", "--note", "incident").exits(t, 0)
+	c.run(t, "limits", "set", "test", "--limit", "5/s", "--note", "a rate of that name").exits(t, 0).prints(t, "replaced nothing")
+	c.run(t, "limits", "explain", "test", "tenant:42").exits(t, 0).prints(t, "test tenant:42 is under * *: off", "\nsemaphore: test tenant:*: places 1")
+	full(t, s, "tenant:42")
+	c.run(t, "limits", "list", "test").exits(t, 0).prints(t, "*         places   2 ", "tenant:*  places   1 ")
+	c.run(t, "limits", "disable", "test", "--prefix", "tenant:", "--kind", "places", "--note", "enough").exits(t, 0).prints(t, "disabled test tenant:*: places 1")
+	c.run(t, "limits", "delete", "test", "--kind", "places", "--note", "gone").exits(t, 0).prints(t, "deleted test *: places 2 (default; by ann")
+	c.run(t, "limits", "history", "test", "tenant:42").exits(t, 0).prints(t, "places 2 -> none", "none -> places 1")
+
+	for _, limit := range []string{"0", "-1", "1.5", "5/1m", "10000000000000000"} {
+		c.run(t, "limits", "set", "test", "--action", "places", "--limit="+limit, "--note", "why").fails(t, "that is no rule: the number of places is a whole number such as 5, from 1 to 1000000000000000")
+	}
+	c.run(t, "limits", "set", "test", "--action", "places", "--note", "why").fails(t, "places needs a --limit, such as --limit 5")
+
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	must(t, os.WriteFile(file, []byte("limits: [{limiter: imports, action: places, limit: 5, note: default}, {limiter: imports, limit: 5/s, note: rate}]"), 0o600))
+	c.run(t, "limits", "import", file, "--prune", "--note", "all").exits(t, 0).prints(t, "+ imports *: places 5 (default")
+	exported := c.run(t, "limits", "export").exits(t, 0).stdout
+	must(t, os.WriteFile(file, []byte(exported), 0o600))
+	c.run(t, "limits", "import", file, "--prune", "--note", "all").exits(t, 0).prints(t, "0 changed, 2 as they were")
+
+	// pglimit run
+	c.run(t, "limits", "set", "cli", "--prefix", "import:", "--action", "places", "--limit", "2", "--note", "two").exits(t, 0)
+	nested := []string{"run", "--key", "import:42", "--from-table", "--", c.binary}
+	c.run(t, append(nested, append(nested, "version")...)...).exits(t, 0)
+	c.run(t, append(nested, append(nested, append(nested, "version")...)...)...).exits(t, 75)
+	nested[2] = "none" // no rule is for it
+	c.run(t, append(nested, "version")...).exits(t, 0)
+	c.run(t, append(nested, append(nested, "version")...)...).exits(t, 75)
+}
+
 func cliImportsLimits(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	dir := t.TempDir()
@@ -135,7 +178,7 @@ limits:
 		"limits: [{limiter: api, key: '', action: deny, note: why}]":                                                                       "rule 1: key is empty",
 		"limits: [{limiter: api, prefix: , action: deny, note: why}]":                                                                      "rule 1: prefix is empty",
 		"limits: [{limiter: api, action: ban, note: why}]":                                                                                 `line 1: the action is "ban"`,
-		"limits:\n  - {limiter: a, action: deny, note: why}\n  - limiter: b\n    action: [ban]\n  - {limiter: c, action: Deny, note: why}": `line 4: the action is "": it must be one of ["enforce" "observe" "allow" "deny" "off"]; line 5: the action is "Deny"`,
+		"limits:\n  - {limiter: a, action: deny, note: why}\n  - limiter: b\n    action: [ban]\n  - {limiter: c, action: Deny, note: why}": `line 4: the action is "": it must be one of ["enforce" "observe" "allow" "deny" "off" "places"]; line 5: the action is "Deny"`,
 		"limits: [{limiter: api, limit: 1/s, note: why}, {limiter: web, key: k, note: why}]":                                               "rule 2 (web k): the actions enforce and observe need a limit",
 		"limits: [{limiter: api, limit: 1/s, note: why}, {limiter: api, limit: 2/s, note: why}]":                                           "rules 1 and 2 are for the same keys",
 		"limits: [{limiter: new, limit: 1/s, note: why}]\n---\nlimits: [{limiter: api, limit: 2/s, note: why}]\n":                          "more than one YAML document",

@@ -46,6 +46,7 @@ func TestCLI(t *testing.T) {
 		"knows the commands of docs/bench.md":         cliKnowsTheCommandsOfBench,
 		"resets every key of a limiter":               cliResetsAll,
 		"changes limits":                              cliChangesLimits,
+		"sets places":                                 cliSetsPlaces,
 		"imports and exports limits":                  cliImportsLimits,
 		"refuses what is no limit, and who may not":   cliRefusesWrongLimits,
 		"cleans up once":                              cliCleansUpOnce,

@@ -103,6 +103,11 @@ func docsSemaphore(ctx context.Context, pool *pgxpool.Pool, importFor func(conte
 	return importFor(permit.Context(), permit.Token)
 }
 
+func docsSemaphoreTable(pool *pgxpool.Pool) (*semaphore.Semaphore, error) {
+	jobs, err := semaphore.New(pool, semaphore.Config{Name: "imports", Places: 5, FromTable: true})
+	return jobs, err
+}
+
 func docsSemaphoreIf(ctx context.Context, jobs *semaphore.Semaphore, limiter *pglimit.Limiter) error {
 	var group pglimit.Group
 	permit, err := jobs.TryAcquireIf(ctx, "tenant:42", 1, func(ctx context.Context, tx pglimit.Session) (err error) {

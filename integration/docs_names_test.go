@@ -15,6 +15,7 @@ import (
 	"github.com/pglimit/ratelimit/adapters/httplimit"
 	"github.com/pglimit/ratelimit/cleanup"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/semaphore"
 )
 
 var (
@@ -35,7 +36,7 @@ func TestNamesOfTheDocs(t *testing.T) {
 	} {
 		exported[name] = exportedBy(t, dir)
 	}
-	configs := []reflect.Type{reflect.TypeFor[pglimit.Config](), reflect.TypeFor[cleanup.Config](), reflect.TypeFor[httplimit.Config]()}
+	configs := []reflect.Type{reflect.TypeFor[pglimit.Config](), reflect.TypeFor[cleanup.Config](), reflect.TypeFor[httplimit.Config](), reflect.TypeFor[semaphore.Config]()}
 	names, fields, methods := 0, 0, 0
 	for _, name := range pages() {
 		text, _ := readPage(t, name)

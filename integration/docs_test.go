@@ -190,6 +190,8 @@ func TestGoOfTheDocs(t *testing.T) {
 		return ctx.Err()
 	}))
 	pool := newMigrated(t)
+	_, err = docsSemaphoreTable(pool)
+	must(t, err)
 	must(t, docsSemaphoreIf(t.Context(), newSemaphore(t, pool, semaphore.Config{Places: 5}), newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: hours})))
 	must(t, docsBehindPgBouncer(t.Context(), docsStop))
 	limiter, err := docsReadLimits(newMigrated(t))

@@ -109,7 +109,7 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 		"allow in SQL": `select from pglimit.allow('test', 'sql', '1/1h')`,
 		"peek in SQL":  `select from pglimit.peek('test', 'sql', '1/1h')`,
 		"be counted":   `select pglimit.instance_lives(array['test'], array['me'], 0); delete from pglimit.instances where id = 'me'`,
-		"acquire":      `select pglimit.acquire('test', 'sql', 1000), pglimit.renew('test', 'sql', 'me'), pglimit.release('test', 'sql', 'me')`,
+		"acquire":      `select pglimit.acquire('test', 'sql', 1000), pglimit.acquire('test', 'sql', default_places => 1000), pglimit.renew('test', 'sql', 'me'), pglimit.release('test', 'sql', 'me')`,
 		"holders":      `select from pglimit.holders`,
 		"reset in SQL": `select pglimit.reset('test', 'sql')`,
 	} {
@@ -126,7 +126,7 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 			update pglimit.limits set note = 'because' where limiter = 'test';
 			select pglimit.enable_limit('test', false, note => 'why'), pglimit.set_limits('[]', prune => true, note => 'why'), pglimit.delete_limit('test', note => 'why')`,
 		"explain limits":          `select from pglimit.explain_limit('test', 'l')`,
-		"count buckets":           `select pglimit.limit_reaches('test')`,
+		"count buckets":           `select pglimit.limit_reaches('test'), pglimit.limit_reaches('test', kind => 'places')`,
 		"write the history":       `insert into pglimit.limits_history (at, role, by, note) values (now(), '', '', '')`,
 		"change the history":      `update pglimit.limits_history set note = ''`,
 		"delete the history":      `delete from pglimit.limits_history`,

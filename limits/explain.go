@@ -24,6 +24,10 @@ type Explanation struct {
 
 	// Bucket of the key, under the limit of the rule. Nil, unless the rule holds and has a limit.
 	Bucket *Bucket
+
+	// Held is how many places of the key are held now, if the rule holds and has the action Places. It may be more than
+	// the rule has: nobody loses a permit when it is lowered.
+	Held int64
 }
 
 // Bucket of the strategy TokenBucket: the others are not looked at.
@@ -39,7 +43,7 @@ type Bucket struct {
 func (t *Table) Explain(ctx context.Context, limiter, key string) ([]Explanation, error) {
 	var answer string
 	err := t.session.Row(ctx, `select coalesce(pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('state', e.state, 'rule', e.rule, 'remaining', e.remaining,
-			'retry', extract(epoch from e.retry_after), 'reset', extract(epoch from e.reset_after))), '[]')::text
+			'retry', extract(epoch from e.retry_after), 'reset', extract(epoch from e.reset_after), 'held', coalesce(e.held, 0))), '[]')::text
 		from pglimit.explain_limit($1::text, $2::text) e`, []any{limiter, key}, &answer)
 	if err != nil {
 		return nil, explain(err)
@@ -50,13 +54,14 @@ func (t *Table) Explain(ctx context.Context, limiter, key string) ([]Explanation
 		Remaining *int64  `json:"remaining"`
 		Retry     float64 `json:"retry"` // seconds, with microseconds
 		Reset     float64 `json:"reset"`
+		Held      int64   `json:"held"`
 	}
 	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
 		return nil, err
 	}
 	all := make([]Explanation, len(rows))
 	for i, r := range rows {
-		all[i] = Explanation{Rule: r.Rule.rule(), State: r.State}
+		all[i] = Explanation{Rule: r.Rule.rule(), State: r.State, Held: r.Held}
 		all[i].Expired = r.State == Expired
 		if r.Remaining != nil {
 			all[i].Bucket = &Bucket{*r.Remaining, seconds(r.Retry), seconds(r.Reset)}

@@ -22,7 +22,7 @@ import (
 type DB interface{ handle.DB }
 
 // Table is the table pglimit.limits. It is safe for concurrent use. A change waits for those of other transactions, and
-// holds in services within two seconds of its commit. Errors are pglimit.ErrNotMigrated, pglimit.ErrPermission,
+// holds in services within two seconds of its commit, and in semaphores from the next acquire on. Errors are pglimit.ErrNotMigrated, pglimit.ErrPermission,
 // pglimit.ErrReadOnly and [ErrNoRule], which errors.Is tells apart, or Postgres's own. After any of them nothing was changed, but
 // if the connection broke before the answer, that is not known.
 type Table struct{ session rate.Session }
@@ -36,8 +36,8 @@ func New[D DB](db D) *Table {
 // transaction commits, and until then every other change waits.
 func On(session rate.Session) *Table { return &Table{session} }
 
-// Set sets the rule for its keys, and returns the one that it replaced, or nil. A rule with the action Observe, and one
-// with Off, stands beside the others for the same keys, and replaces only its like.
+// Set sets the rule for its keys, and returns the one that it replaced, or nil. A rule with the action Observe, Off or
+// Places stands beside the others for the same keys, and replaces only its like.
 func (t *Table) Set(ctx context.Context, rule Rule) (replaced *Rule, err error) {
 	var expires *time.Time
 	if !rule.Expires.IsZero() {
@@ -124,7 +124,7 @@ func (t *Table) List(ctx context.Context) ([]Rule, error) {
 
 // Reaches says for how many buckets that are known now, of whatever strategy, the rule would hold: those of keys that have no rule
 // of the same kind for themselves or for a longer prefix. A bucket is known until the cleanup finds it full. It reads the tables
-// of the buckets, all of them if the rule is for more than one key.
+// of the buckets, all of them if the rule is for more than one key. With the action Places it counts the keys of the semaphore.
 func (t *Table) Reaches(ctx context.Context, rule Rule) (buckets int64, err error) {
 	err = t.session.Row(ctx, "select pglimit.limit_reaches($1::text, $2::text, $3::text, $4::text)",
 		[]any{null(rule.Limiter), null(rule.Key), null(rule.Prefix), rule.Kind()}, &buckets)

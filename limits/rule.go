@@ -9,16 +9,18 @@ import (
 // Rule is a row of the table: what holds for the keys that it matches. Of the rules of one kind, the one for a key beats the
 // one for the longest prefix, and that the one for all keys of the limiter.
 type Rule struct {
-	// Limiter whose keys these are. Empty: all limiters; only with the action Off.
+	// Limiter whose keys these are, or, with the action Places, the Name of the semaphore. Empty: all limiters; only with the action Off.
 	Limiter string
 
 	// Key, or Prefix of the keys. Both empty: all keys of the limiter. Off is for all keys only.
 	Key, Prefix string
 
-	// Action is Enforce, which is the zero value; Observe, which counts what it would deny and denies nothing; Allow; Deny; or Off.
+	// Action is Enforce, which is the zero value; Observe, which counts what it would deny and denies nothing; Allow; Deny; Off;
+	// or Places, which is for a semaphore with Config.FromTable.
 	Action rate.Action
 
-	// Limit to Enforce or Observe, as rate.ParseLimit reads it: "100/1m burst 20". Empty for the other actions.
+	// Limit to Enforce or Observe, as rate.ParseLimit reads it: "100/1m burst 20". With Places, how many there are: "5", from 1 to
+	// 1e15. Empty for the other actions.
 	Limit string
 
 	// MaxWait is how long callers of Wait may wait under a limit to Enforce: "30s", or a share of the limit's period, "50%".
@@ -44,10 +46,10 @@ type Rule struct {
 	Expired bool      // only from [Table.List] and [Table.Explain]
 }
 
-// Kind of the rule: "observe", "off", or "live" for the other actions. There is one rule of each kind for the same keys.
+// Kind of the rule: "observe", "off", "places", or "live" for the other actions. There is one rule of each kind for the same keys.
 func (r *Rule) Kind() string {
 	switch r.Action {
-	case rate.Observe, rate.Off:
+	case rate.Observe, rate.Off, rate.Places:
 		return r.Action.String()
 	}
 	return "live"
@@ -55,7 +57,7 @@ func (r *Rule) Kind() string {
 
 // order in which the kinds and matches of a limiter are looked at.
 func (r *Rule) order() int {
-	order := map[string]int{"off": 0, "live": 3, "observe": 6}[r.Kind()]
+	order := map[string]int{"off": 0, "live": 3, "observe": 6, "places": 9}[r.Kind()]
 	switch {
 	case r.Key != "":
 		return order

@@ -91,6 +91,7 @@ const (
 	Allow           = rate.Allow
 	Deny            = rate.Deny
 	Off             = rate.Off
+	Places          = rate.Places
 	MaxRate         = rate.MaxRate
 	MaxWindow       = rate.MaxWindow
 	MaxKeyBytes     = rate.MaxKeyBytes

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -34,7 +35,16 @@ var (
 // row sends a statement in a transaction of its own. Where transactions are above READ COMMITTED by default, Postgres
 // undoes it if another one was faster: it tries again until its time is over.
 func (s *Semaphore) row(ctx context.Context, sql string, args []any, into ...any) error {
-	return call.Explain(call.Again(ctx, s.session, math.MaxInt, func() error { return s.session.Row(ctx, sql, args, into...) }))
+	return s.explain(call.Again(ctx, s.session, math.MaxInt, func() error { return s.session.Row(ctx, sql, args, into...) }))
+}
+
+// explain is call.Explain, with ErrNotSet.
+func (s *Semaphore) explain(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.ConstraintName == "places_are_set" {
+		err = fmt.Errorf("%w: set it for all keys with \"pglimit limits set %s --action places --limit 5 --note WHY\", or have Config.Places: %w", ErrNotSet, s.config.Name, err)
+	}
+	return call.Explain(err)
 }
 
 // outrun says that Postgres undid a call because others were faster.
@@ -46,7 +56,7 @@ func outrun(err error) bool {
 // answer of Postgres to a call for a place.
 type answer struct {
 	permit *Permit       // nil: there was no place
-	free   time.Duration // in which a permit expires, at the latest
+	free   time.Duration // in which a permit expires, at the latest; negative: that would not help, there are fewer places than wanted
 	doubt  string        // a holder who may have a place or not
 	err    error
 }
@@ -123,7 +133,14 @@ func (s *Semaphore) acquire(ctx context.Context, key string, weight int64) answe
 func (s *Semaphore) newHolder() string { return s.prefix + strconv.FormatUint(s.number.Add(1), 36) }
 
 func (s *Semaphore) acquireArgs(key string, weight int64, holder string) []any {
-	return []any{s.config.Name, key, s.config.Places, weight, s.config.TTL.Microseconds(), holder}
+	var places, otherwise any = s.config.Places, nil
+	if s.config.FromTable {
+		places = nil
+		if s.config.Places > 0 {
+			otherwise = s.config.Places
+		}
+	}
+	return []any{s.config.Name, key, places, weight, s.config.TTL.Microseconds(), holder, otherwise}
 }
 
 // limited is the context of a call, which goes on when the caller leaves.

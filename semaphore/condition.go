@@ -35,7 +35,7 @@ func (s *Semaphore) acquireIf(ctx context.Context, key string, weight int64, tak
 	if t.refused {
 		return nil, err // as take has it
 	}
-	return nil, call.Explain(err)
+	return nil, s.explain(err)
 }
 
 // transaction of a permit and what take takes.

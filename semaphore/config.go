@@ -9,8 +9,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Config of a [Semaphore]. Name and Places are required. The zero value of every other
-// field is its default.
+// Config of a [Semaphore]. Name is required, and Places or FromTable. The zero value of
+// every other field is its default.
 type Config struct {
 	// Name of what is limited. Semaphores with the same Name share their keys, in
 	// whatever process they are. At most rate.MaxLimiterBytes long.
@@ -19,6 +19,13 @@ type Config struct {
 	// Places is how many there are for each key. At most 1e15. At most 1,000 permits of
 	// a key are held at once.
 	Places int64
+
+	// FromTable lets the table pglimit.limits say how many places a key has, by its rules
+	// with the action places ("pglimit limits set jobs --action places --limit 5"). It is read
+	// with each call, by the statement that acquires, so a change holds from the next call on;
+	// it needs the right to read that table. Places is what holds for a key for which there is
+	// no rule; zero: then the error is ErrNotSet.
+	FromTable bool
 
 	// TTL is how long the place of a process that has crashed stays taken. A permit that
 	// cannot be renewed for that time is lost. From 100ms to 24h. Zero: 30s.
@@ -64,8 +71,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("semaphore: Config.Name: %w", err)
 	}
 	switch {
-	case c.Places < 1 || c.Places > maxPlaces:
-		return fmt.Errorf("semaphore: Config.Places is %d: it must be at least 1, and at most 1e15", c.Places)
+	case c.Places < 0 || c.Places > maxPlaces || c.Places == 0 && !c.FromTable:
+		return fmt.Errorf("semaphore: Config.Places is %d: it must be at least 1, and at most 1e15; 0 only with FromTable", c.Places)
 	case c.TTL < minTTL || c.TTL > maxTTL:
 		return fmt.Errorf("semaphore: Config.TTL is %v: it must be from 100ms to 24h, or 0 for 30s", c.TTL)
 	case c.Timeout < 0 || c.Timeout > c.TTL:

@@ -18,6 +18,7 @@ func TestNewNamesWhatItRefuses(t *testing.T) {
 	for want, config := range map[string]Config{
 		"Config.Name":              {Places: 1},
 		"Config.Places is 0":       {Name: "a"},
+		"Config.Places is -1":      {Name: "a", Places: -1, FromTable: true},
 		"Config.TTL is 1ms":        {Name: "a", Places: 1, TTL: time.Millisecond},
 		"Config.TTL is 25h":        {Name: "a", Places: 1, TTL: 25 * time.Hour},
 		"Config.Timeout is 31s":    {Name: "a", Places: 1, Timeout: 31 * time.Second},
@@ -35,5 +36,8 @@ func TestNewNamesWhatItRefuses(t *testing.T) {
 	}
 	if _, err := New(pool, Config{Name: "a", Places: 1, TTL: minTTL}); err != nil {
 		t.Errorf("the shortest TTL: %v", err)
+	}
+	if _, err := New(pool, Config{Name: "a", FromTable: true}); err != nil {
+		t.Errorf("places from the table alone: %v", err)
 	}
 }

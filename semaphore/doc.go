@@ -25,7 +25,8 @@
 //   - The machine is suspended, and its monotonic clock with it: the next renewal says so, in at
 //     most a third of the TTL after it has woken.
 //   - Places lowered below what is held: nobody loses a permit, and nobody gets one until
-//     fewer are held. While two settings are in use, each caller goes by its own.
+//     fewer are held. While two settings are in use, each caller goes by its own. With
+//     Config.FromTable, a change holds for every call that begins after its commit.
 //   - The database's clock steps back: permits last as long as they did before the step.
 //     It steps forward: they expire earlier by the step, and others may have their places.
 //   - The server crashes: permits are kept, because acquiring and renewing wait for the

@@ -23,6 +23,10 @@ var (
 	// ErrReleased: the permit was released. It is the cause of the end of its Context.
 	ErrReleased = errors.New("semaphore: the permit was released")
 
+	// ErrNotSet: nothing says how many places the key has: Config.FromTable is set, the
+	// table pglimit.limits has no rule for the key, and Config.Places is zero.
+	ErrNotSet = errors.New("semaphore: the number of places is not set")
+
 	// ErrClosed: the Semaphore was closed.
 	ErrClosed = errors.New("semaphore: it is closed")
 )
@@ -77,10 +81,12 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (*Permit, error) {
 // AcquireN acquires a permit that takes so many places at once, at most Config.Places. It
 // waits until ctx ends, or until Config.MaxWait has passed: then the error is ErrFull.
 // Callers in this process are served in the order in which they came, so one who waits for
-// many places is not passed by those who want few; among processes chance decides.
+// many places is not passed by those who want few; among processes chance decides. One who
+// wants more than the table has (Config.FromTable) waits beside the line until it has as
+// many, so it holds up nobody.
 //
 // ctx is also the parent of [Permit.Context]: to bound the wait and not the work, set
-// Config.MaxWait. An error other than ErrFull, ErrClosed and that of ctx means that Postgres
+// Config.MaxWait. An error other than ErrFull, ErrNotSet, ErrClosed and that of ctx means that Postgres
 // did not say. A caller who gives up leaves nothing behind: a place that it is given
 // nevertheless is released.
 func (s *Semaphore) AcquireN(ctx context.Context, key string, weight int64) (*Permit, error) {
@@ -162,8 +168,12 @@ func (s *Semaphore) check(key string, weight int64) (others bool, err error) {
 	if err := rate.CheckKey(key); err != nil {
 		return false, err
 	}
-	if weight < 1 || weight > s.config.Places {
-		return false, fmt.Errorf("semaphore: the weight is %d: it must be at least 1, and at most Config.Places, %d", weight, s.config.Places)
+	most := s.config.Places
+	if s.config.FromTable {
+		most = maxPlaces
+	}
+	if weight < 1 || weight > most {
+		return false, fmt.Errorf("semaphore: the weight is %d: it must be at least 1, and at most %d, the number of places", weight, most)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

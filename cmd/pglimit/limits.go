@@ -18,7 +18,8 @@ const limitsLong = `Change limits while services run. The table pglimit.limits h
 keys of a limiter: for one KEY, for those that begin with --prefix, or for all.
 The rule for a key beats the one for the longest prefix, and that the one for
 all keys. Services that read the table, and "pglimit serve", follow within two
-seconds.
+seconds. A semaphore is named like a limiter, and --action places says how many
+places it has.
 
 Every change needs a --note, and is in the history for good, with who made it.
 What is a rule, and who may change it, is in docs/limits.md.`
@@ -67,7 +68,7 @@ func (f *limitsFlags) addRuleTo(cmd *cobra.Command) {
 // addKindTo defines the flag of commands that take a rule that there is.
 func (f *limitsFlags) addKindTo(cmd *cobra.Command) {
 	f.kind = "live"
-	choiceVar(cmd, cmd.Flags(), &f.kind, "kind", "`KIND` of the rule: that which is only observed stands beside the live one", "live", "observe")
+	choiceVar(cmd, cmd.Flags(), &f.kind, "kind", "`KIND` of the rule: what is only observed, and places, stand beside the live one", "live", "observe", "places")
 }
 
 // addWhyTo defines the flags of commands that change something.
@@ -112,8 +113,11 @@ func (f *limitsFlags) rule(cmd *cobra.Command, args []string) (limits.Rule, erro
 	if len(args) == 2 {
 		rule.Key = args[1]
 	}
-	if f.kind == "observe" {
+	switch f.kind {
+	case "observe":
 		rule.Action = pglimit.Observe
+	case "places":
+		rule.Action = pglimit.Places
 	}
 	return rule, f.needsNote(cmd)
 }

@@ -30,7 +30,7 @@ unless it is so already.
       note: the default
     - limiter: api
       key: user:42            # or prefix: bot:
-      action: deny            # enforce (default), observe, allow, deny, off
+      action: deny   # or enforce (default), observe, allow, off, places
       expires_at: 2026-11-30T18:00:00Z
       note: ticket 7
 

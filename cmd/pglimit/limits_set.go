@@ -20,10 +20,12 @@ limit stays used.
            nothing; there can be one beside each other rule
   allow    grant everything, unasked
   deny     deny everything, unasked
+  places   the semaphore of this name has --limit places, such as 5, for each
+           key; there can be one beside each other rule. Nobody loses a place
 
 A rule with --expires ends by itself, by the database's clock. --dry-run
-changes nothing, and says how many buckets that are known the rule would hold
-for; it reads the tables of the buckets.`
+changes nothing, and says how many buckets that are known (with places: keys of
+the semaphore) the rule would hold for; it reads the tables of the buckets.`
 
 type limitsSetFlags struct {
 	*limitsFlags
@@ -44,6 +46,7 @@ func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
 			"pglimit limits set api user:42 --limit \"500/1m burst 50\" --note \"ticket 7\" --expires 24h",
 			"pglimit limits set api --prefix bot: --action deny --note scraping --dry-run",
 			"pglimit limits set api --limit 60/1m --action observe --note \"would this do?\"",
+			"pglimit limits set imports --limit 5 --action places --note \"the default\"",
 		),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,8 +59,8 @@ func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.limit, "limit", "", "how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\"")
-	choiceVar(cmd, flags, &f.action, "action", "`ACTION` of the rule", "enforce", "observe", "allow", "deny")
+	flags.StringVar(&f.limit, "limit", "", "how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\"; a number with places")
+	choiceVar(cmd, flags, &f.action, "action", "`ACTION` of the rule", "enforce", "observe", "allow", "deny", "places")
 	f.addRuleTo(cmd)
 	flags.StringVar(&f.maxWait, "max-wait", "", "longest `TIME` that callers of Wait may wait: 30s, or a share of the period such as 50%")
 	flags.StringVar(&f.expires, "expires", "", "`WHEN` the rule ends: a time from now such as 24h or 7d, or a moment such as 2026-11-30T18:00:00Z")
@@ -73,9 +76,16 @@ func (a *app) setLimit(ctx context.Context, f *limitsSetFlags, rule limits.Rule)
 		return err
 	}
 	rule.Limit, rule.MaxWait, rule.Disabled = f.limit, f.maxWait, f.disabled
-	if takesLimit := rule.Action == pglimit.Enforce || rule.Action == pglimit.Observe; takesLimit && f.limit == "" {
-		return fmt.Errorf("%s needs a --limit, such as --limit 100/1m", rule.Action)
-	} else if !takesLimit && f.limit != "" {
+	such := "100/1m"
+	switch rule.Action {
+	case pglimit.Places:
+		such = "5"
+	case pglimit.Allow, pglimit.Deny:
+		such = ""
+	}
+	if such != "" && f.limit == "" {
+		return fmt.Errorf("%s needs a --limit, such as --limit %s", rule.Action, such)
+	} else if such == "" && f.limit != "" {
 		return fmt.Errorf("%s takes no --limit", rule.Action)
 	}
 	if f.dryRun {
@@ -143,22 +153,21 @@ func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rul
 	out := struct {
 		limitJSON
 		DryRun  bool  `json:"dry_run"`
-		Buckets int64 `json:"buckets"` // that are known, for which it would hold
+		Buckets int64 `json:"buckets"` // that are known, for which it would hold; with places: keys
 	}{limitJSON{After: newLimitRule(&rule)}, true, buckets}
 	if len(changed) > 0 {
 		out.Before = newLimitRule(changed[0].Before)
 	} else {
 		out.Before = out.After
 	}
-	return a.print(out, text+"would hold for "+bucketCount(buckets)+"\n")
-}
-
-// bucketCount is "1 known bucket", "12 known buckets".
-func bucketCount(n int64) string {
-	if n == 1 {
-		return "1 known bucket"
+	of := "bucket"
+	if rule.Action == pglimit.Places {
+		of = "key"
 	}
-	return fmt.Sprintf("%d known buckets", n)
+	if buckets != 1 {
+		of += "s"
+	}
+	return a.print(out, text+fmt.Sprintf("would hold for %d known %s\n", buckets, of))
 }
 
 func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {

@@ -67,7 +67,7 @@ func newLimitsShowCommand(a *app, f *limitsFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show LIMITER [KEY]",
 		Short: "Show a rule",
-		Long:  "Show the rule for just this KEY of a limiter, for the keys that begin with\n--prefix, or for all its keys, and those that are observed or switch it off.\n\"pglimit limits explain\" says what holds for a key.",
+		Long:  "Show the rule for just this KEY of a limiter, for the keys that begin with\n--prefix, or for all its keys, and those of the other kinds.\n\"pglimit limits explain\" says what holds for a key.",
 		Example: lines(
 			"pglimit limits show api user:42",
 			"pglimit limits show api --prefix bot:",
@@ -97,7 +97,7 @@ func newLimitsShowCommand(a *app, f *limitsFlags) *cobra.Command {
 
 const limitsExplainLong = `Say what holds for a key: the rules that are for it, in the order in which they
 are looked at, what becomes of each, and what its bucket has (of the strategy
-token_bucket). Nothing is taken or counted.
+token_bucket), or how many places are held. Nothing is taken or counted.
 
 If no rule holds, the limit in the service's configuration does. A request that
 brings a limit of its own is not bound by a limit for all keys.`
@@ -138,6 +138,7 @@ type explainRule struct {
 	*limitRule
 	State  limits.State   `json:"state"`            // holds, overruled, disabled or expired
 	Bucket *explainBucket `json:"bucket,omitempty"` // if the rule holds, and has a limit
+	Held   *int64         `json:"held,omitempty"`   // places, if the rule holds and says how many there are
 }
 
 type explainBucket struct {
@@ -153,6 +154,9 @@ func newExplainJSON(limiter, key string, rules []limits.Explanation) explainJSON
 		if b := rules[i].Bucket; b != nil {
 			r.Bucket = &explainBucket{b.Remaining, milliseconds(b.RetryAfter), milliseconds(b.ResetAfter)}
 		}
+		if r.State == limits.Holds && r.Action.Action == pglimit.Places {
+			r.Held = &rules[i].Held
+		}
 		out.Rules = append(out.Rules, r)
 	}
 	return out
@@ -160,14 +164,20 @@ func newExplainJSON(limiter, key string, rules []limits.Explanation) explainJSON
 
 func explainText(limiter, key string, rules []limits.Explanation) string {
 	var rows [][]string
-	decides, observed := "no rule: the limit in the service's configuration holds", ""
+	const none = "no rule: the limit in the service's configuration holds"
+	decides, beside := none, ""
 	for i := range rules {
 		r := &rules[i]
 		rows = append(rows, []string{ruleLimiter(&r.Rule), ruleKeys(&r.Rule), ruleDoes(&r.Rule), string(r.State)})
 		switch {
 		case r.State != limits.Holds:
 		case r.Action == pglimit.Observe:
-			observed = "observed: " + ruleText(&r.Rule) + bucketOf(r) + "\n"
+			beside += "observed: " + ruleText(&r.Rule) + bucketOf(r) + "\n"
+		case r.Action == pglimit.Places:
+			beside += fmt.Sprintf("semaphore: %s\n%d of %s places are held\n", ruleText(&r.Rule), r.Held, r.Limit)
+			if decides == none { // perhaps there is no limiter of this name
+				decides = ""
+			}
 		default:
 			decides = ruleText(&r.Rule) + bucketOf(r)
 		}
@@ -176,7 +186,10 @@ func explainText(limiter, key string, rules []limits.Explanation) string {
 	if len(rows) > 0 {
 		text = columns([]string{"LIMITER", "KEYS", "RULE", "STATE"}, rows) + "\n"
 	}
-	return fmt.Sprintf("%s%s %s is under %s\n%s", text, word(limiter), word(key), decides, observed)
+	if decides != "" {
+		text += fmt.Sprintf("%s %s is under %s\n", word(limiter), word(key), decides)
+	}
+	return text + beside
 }
 
 // bucketOf is how full the bucket is under the rule, if it has one.

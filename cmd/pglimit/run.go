@@ -64,6 +64,9 @@ func newRunCommand(a *app) *cobra.Command {
 			"",
 			"# at most five imports of a tenant at once; the sixth waits",
 			"pglimit run --key \"import:$TENANT\" --concurrency 5 --wait 1h -- ./import.sh",
+			"",
+			"# as many as an operator says: pglimit limits set cli --prefix import: --action places --limit 5",
+			"pglimit run --key \"import:$TENANT\" --from-table --wait 1h -- ./import.sh",
 		),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runCommand(cmd, &f, args) },
 	}
@@ -72,6 +75,7 @@ func newRunCommand(a *app) *cobra.Command {
 	flags.SetInterspersed(false) // the flags behind the command are the command's
 	flags.StringVar(&f.key, "key", "", "`KEY` of which the places are (required)")
 	flags.Int64Var(&f.Places, "concurrency", 1, "`PLACES`: how many commands run at once")
+	flags.BoolVar(&f.FromTable, "from-table", false, "as many as the table of limits says (\"pglimit limits set cli --action places\"); without a rule for the key, --concurrency")
 	flags.DurationVar(&f.wait, "wait", 0, "longest `TIME` to wait for a place")
 	flags.StringVar(&f.Name, "limiter", "cli", "`NAME` of the semaphore: the same key under another name has other places")
 	flags.DurationVar(&f.TTL, "ttl", 30*time.Second, "`TIME` after which the place of a crashed machine comes back")

@@ -1,6 +1,7 @@
 -- The limits as a table, which operators change while services run: in psql, with pglimit.set_limit and
 -- pglimit.delete_limit or plain statements, with "pglimit limits", or in Go. Services read it every second, at once
--- (pglimit.limits_since); pglimit.allow reads it with each call that names no limit.
+-- (pglimit.limits_since); pglimit.allow reads it with each call that names no limit. Rules with the action places are for
+-- semaphores: pglimit.acquire reads them (pglimit.places_of), and nothing else does.
 --
 -- A row is a rule for the keys of a limiter. What it matches: one key; else the keys that begin with its prefix; else
 -- all keys. Of the rules of a kind that match, the one for the key holds, else the longest prefix, else the one for all.
@@ -12,14 +13,14 @@
 -- Of what kind a rule is, by its action. A limiter can have a rule of each kind for the same keys.
 create function pglimit.limit_kind(action text) returns text
 language sql immutable parallel safe set search_path = ''
-return case action when 'observe' then 'observe' when 'off' then 'off' else 'live' end;
+return case when action in ('observe', 'off', 'places') then action else 'live' end;
 
 create table pglimit.limits (
     id         bigint generated always as identity primary key,
     limiter    text collate "C", -- null: all, to switch them off
     key        text collate "C",
     prefix     text collate "C" check (octet_length(prefix) between 1 and 1024),
-    action     text collate "C" not null default 'enforce' check (action in ('enforce', 'observe', 'allow', 'deny', 'off')),
+    action     text collate "C" not null default 'enforce' check (action in ('enforce', 'observe', 'allow', 'deny', 'off', 'places')),
     kind       text collate "C" not null generated always as (pglimit.limit_kind(action)) stored,
     limit_text text collate "C",
     max_wait   text collate "C" constraint max_wait_is_a_duration_or_a_share_of_the_period check (case
@@ -35,12 +36,17 @@ create table pglimit.limits (
     changed_by text not null,
     changed_at timestamptz not null,
     constraint names_and_limit_are_valid check ( -- else the function fails, and says why
-        (pglimit.request_ns(coalesce(limiter, 'all'), coalesce(key, 'all'), coalesce(limit_text, '1/s'), 1, null, null, null)).token_ns > 0
+        (pglimit.request_ns(coalesce(limiter, 'all'), coalesce(key, 'all'), case when limit_text is null or action = 'places' then '1/s' else limit_text end, 1, null, null, null)).token_ns > 0
     ),
     constraint a_key_or_a_prefix check (num_nonnulls(key, prefix) <= 1),
     constraint off_is_for_all_keys check (action <> 'off' or num_nonnulls(key, prefix) = 0),
     constraint only_off_is_for_all_limiters check (limiter is not null or action = 'off'),
-    constraint a_limit_to_enforce_or_observe check ((limit_text is not null) = (action in ('enforce', 'observe'))),
+    constraint a_limit_if_the_action_has_one check ((limit_text is not null) = (action in ('enforce', 'observe', 'places'))),
+    constraint places_are_a_whole_number check (case
+        when action <> 'places' or limit_text is null then true
+        when limit_text ~ '^[1-9][0-9]{0,15}$' then limit_text::bigint <= 1000000000000000
+        else false
+    end),
     constraint observed_names_fit check (action <> 'observe' or octet_length(limiter) <= 117), -- "api" is observed in the buckets of "api (observed)"
     constraint limits_match unique nulls not distinct (limiter, key, prefix, kind)
 ) using heap;
@@ -111,7 +117,7 @@ begin
         new.note := pglimit.limit_reason(); -- the former one was for another change
     end if;
     perform pglimit.window_end_ns( -- fails for a time zone that is none
-        (pglimit.request_ns('all', 'all', coalesce(new.limit_text, '1/s'), 1, null, null, null)).calendar, pglimit.clock_ns());
+        (pglimit.request_ns('all', 'all', case when new.limit_text is null or new.action = 'places' then '1/s' else new.limit_text end, 1, null, null, null)).calendar, pglimit.clock_ns());
     new.changed_by := coalesce(nullif(current_setting('pglimit.by', true), ''), session_user);
     new.changed_at := clock_timestamp();
     return new;
@@ -154,9 +160,10 @@ create trigger limit_changed after insert or update or delete on pglimit.limits 
 --     select pglimit.set_limit('api', '100/1m burst 20', note => 'default');
 --     select pglimit.set_limit('api', '5/s', key => 'user:42', note => 'ticket 7', expires_at => now() + interval '1 hour');
 --     select pglimit.set_limit('api', action => 'deny', prefix => 'bot:', note => 'scraping', by => 'ann');
+--     select pglimit.set_limit('imports', '5', action => 'places', note => 'default');
 --
 -- action: enforce; observe, which counts beside and denies nobody; allow; deny; off, for a limiter, or with a null limiter
--- for all: granted unasked. max_wait: how long callers of Wait may wait, as '30s' or a share of the limit's period, '50%'. note: why. by:
+-- for all: granted unasked; places, for a semaphore, whose number of places is the limit_text. max_wait: how long callers of Wait may wait, as '30s' or a share of the limit's period, '50%'. note: why. by:
 -- who; null: as the setting pglimit.by says, or the role. Returns the row that it replaced, or null. Fails with SQLSTATE 22023 or 23514 if that is no rule.
 -- +goose StatementBegin
 create function pglimit.set_limit(
@@ -192,7 +199,7 @@ end
 $$;
 -- +goose StatementEnd
 
--- Removes a rule, and returns the row that it was, or null. kind: live, observe or off. note: why. by: as for set_limit.
+-- Removes a rule, and returns the row that it was, or null. kind: live, observe, off or places. note: why. by: as for set_limit.
 -- +goose StatementBegin
 create function pglimit.delete_limit(
     limiter text, key text default null, prefix text default null, kind text default 'live', note text default null, by text default null
@@ -206,8 +213,8 @@ declare
 begin
     if coalesce(note, '') !~ '[^[:space:]]' then
         raise exception 'pglimit: note is empty: say why' using errcode = 'invalid_parameter_value';
-    elsif (kind in ('live', 'observe', 'off')) is not true then
-        raise exception 'pglimit: kind is %: it must be live, observe or off', coalesce(kind, 'null') using errcode = 'invalid_parameter_value';
+    elsif (kind in ('live', 'observe', 'off', 'places')) is not true then
+        raise exception 'pglimit: kind is %: it must be live, observe, off or places', coalesce(kind, 'null') using errcode = 'invalid_parameter_value';
     end if;
     delete from pglimit.limits where false; -- waits for other changes, so that a rule that they set is seen
     perform set_config('pglimit.by', coalesce(by, _by), true), set_config('pglimit.note', note, true);
@@ -231,8 +238,8 @@ declare
 begin
     if coalesce(note, '') !~ '[^[:space:]]' then
         raise exception 'pglimit: note is empty: say why' using errcode = 'invalid_parameter_value';
-    elsif (kind in ('live', 'observe', 'off')) is not true then
-        raise exception 'pglimit: kind is %: it must be live, observe or off', coalesce(kind, 'null') using errcode = 'invalid_parameter_value';
+    elsif (kind in ('live', 'observe', 'off', 'places')) is not true then
+        raise exception 'pglimit: kind is %: it must be live, observe, off or places', coalesce(kind, 'null') using errcode = 'invalid_parameter_value';
     end if;
     update pglimit.limits set note = '' where false; -- as in set_limit
     select to_jsonb(l) into changed from pglimit.limits l where array[l.limiter, l.key, l.prefix, l.kind] = _rule;
@@ -329,7 +336,8 @@ $$;
 -- +goose StatementEnd
 
 -- How many buckets that are known, of whatever strategy, a rule for these keys would hold for: not those of keys that have a rule
--- of that kind for themselves or for a longer prefix. A null limiter: of all limiters. Reads the tables of the buckets.
+-- of that kind for themselves or for a longer prefix. A null limiter: of all limiters. Reads the tables of the buckets. Of the kind
+-- places: how many keys of the semaphore that are known.
 -- +goose StatementBegin
 create function pglimit.limit_reaches(limiter text, key text default null, prefix text default null, kind text default 'live') returns bigint
 language plpgsql stable set search_path = '' set row_security = off as $$
@@ -338,7 +346,7 @@ declare
     n bigint;
     reached bigint := 0;
 begin
-    foreach view in array array['pglimit.buckets', 'pglimit.ranges'] loop
+    foreach view in array case kind when 'places' then array['pglimit.permits'] else array['pglimit.buckets', 'pglimit.ranges'] end loop
         continue when to_regclass(view) is null; -- exclusion_range is not migrated
         execute format('
             select count(*) from %s b
@@ -357,30 +365,33 @@ $$;
 
 -- The rules for a key, in the order in which they are looked at, and what becomes of each: it holds, or is overruled by one that
 -- does, disabled or expired. For one with a limit that holds, also what is left in the bucket (as pglimit.peek says, of the
--- strategy token_bucket). Nothing is counted. If none holds that is live or off, the limit in the service's configuration does.
+-- strategy token_bucket), or, of the kind places, how many are held. Nothing is counted. If none holds that is live or off, the limit
+-- in the service's configuration does.
 -- +goose StatementBegin
 create function pglimit.explain_limit(limiter text, key text)
-returns table (state text, rule pglimit.limits, remaining bigint, retry_after interval, reset_after interval)
+returns table (state text, rule pglimit.limits, remaining bigint, retry_after interval, reset_after interval, held bigint)
 language plpgsql set search_path = '' set row_security = off as $$
 declare
-    held text[] := '{}'; -- kinds
+    held_kinds text[] := '{}';
 begin
     for rule in
         select l.* from pglimit.limits l
         where (l.limiter = explain_limit.limiter or l.limiter is null)
             and (l.key = explain_limit.key or l.key is null and (l.prefix is null or starts_with(explain_limit.key, l.prefix)))
-        order by array_position(array['off', 'live', 'observe'], l.kind), l.limiter nulls first, l.key, length(l.prefix) desc nulls last
+        order by array_position(array['off', 'live', 'observe', 'places'], l.kind), l.limiter nulls first, l.key, length(l.prefix) desc nulls last
     loop
-        remaining := null; retry_after := null; reset_after := null;
+        remaining := null; retry_after := null; reset_after := null; held := null;
         state := case
             when not rule.enabled then 'disabled'
             when rule.expires_at <= clock_timestamp() then 'expired'
-            when rule.kind = any (held) or rule.kind = 'live' and 'off' = any (held) then 'overruled'
+            when rule.kind = any (held_kinds) or rule.kind = 'live' and 'off' = any (held_kinds) then 'overruled'
             else 'holds'
         end;
         if state = 'holds' then
-            held := held || rule.kind;
-            if rule.limit_text is not null then
+            held_kinds := held_kinds || rule.kind;
+            if rule.kind = 'places' then
+                held := (select coalesce(sum(h.weight), 0) from pglimit.holders h where h.limiter = rule.limiter and h.key = explain_limit.key);
+            elsif rule.limit_text is not null then
                 select p.remaining, p.retry_after, p.reset_after into remaining, retry_after, reset_after
                 from pglimit.peek(rule.limiter || case rule.kind when 'observe' then ' (observed)' else '' end, explain_limit.key, rule.limit_text) p;
             end if;
@@ -401,7 +412,7 @@ language sql stable set search_path = '' set row_security = off as $$
 $$;
 -- +goose StatementEnd
 
--- All rules that hold now, and the version, as of one snapshot: what a service reads every second. Without the
+-- All rules that hold now for limiters, and the version, as of one snapshot: what a service reads every second. Without the
 -- rules if they are those that it knows by known, the stamp of its last answer. "now" is the database's clock.
 -- +goose StatementBegin
 create function pglimit.limits_since(known text) returns text
@@ -422,7 +433,7 @@ begin
     return json_build_object('stamp', stamp, 'version', coalesce(last.id, 0), 'now', extract(epoch from now), 'rules', coalesce((
         select json_agg(json_build_object('id', l.id, 'limiter', l.limiter, 'key', l.key, 'prefix', l.prefix, 'action', l.action,
             'limit', l.limit_text, 'max_wait', l.max_wait, 'note', l.note, 'expires', extract(epoch from l.expires_at)))
-        from pglimit.limits l where l.enabled and (l.expires_at > now) is not false
+        from pglimit.limits l where l.enabled and (l.expires_at > now) is not false and l.kind <> 'places'
     ), '[]'));
 end
 $$;
@@ -452,7 +463,7 @@ begin
             union all select * from pglimit.limits where limiter = _limiter and key is null and prefix is null
             union all select * from pglimit.limits where limiter is null
         ) l
-        where l.enabled and (l.expires_at > rule_of.at) is not false
+        where l.enabled and (l.expires_at > rule_of.at) is not false and l.kind <> 'places'
         order by l.kind, l.key, length(l.prefix) desc nulls last, l.limiter nulls first -- "off" comes last: it is for all
     loop
         if rule.action = 'observe' then

@@ -19,6 +19,8 @@
 --   - A token is larger than all tokens of the key before it, and not less than the clock when it was given: so it
 --     grows too after the row was swept or lost (unless the clock has stepped back by more than an hour meanwhile).
 --   - A refusal is a plain read: it locks and writes nothing.
+--   - A number of places that the table pglimit.limits says is read by the update that gives the place, and read again by it
+--     behind the lock, if the row has changed while it waited. So a change holds for each call that begins after its commit.
 --
 -- Not unlogged: after a crash nobody would know the holders.
 
@@ -140,18 +142,41 @@ $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- How many places a key has by the rules of the table pglimit.limits with the action places: null, if none is for it. Volatile,
+-- because it must not see the table as of the beginning of the statement that calls it, which may have waited since.
+create or replace function pglimit.places_of(_limiter text, _key text) returns bigint
+language plpgsql volatile set search_path = '' set row_security = off set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+begin
+    return (
+        select l.limit_text::bigint
+        from (
+            select * from pglimit.limits where limiter = _limiter and key = _key and kind = 'places'
+            union all select * from pglimit.limits where limiter = _limiter and key is null and kind = 'places'
+                and prefix = any (array(select left(_key, n) from generate_series(1, length(_key)) n))
+            union all select * from pglimit.limits where limiter = _limiter and key is null and prefix is null and kind = 'places'
+        ) l
+        where l.enabled and (l.expires_at > clock_timestamp()) is not false
+        order by l.key, length(l.prefix) desc nulls last limit 1
+    );
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 -- Acquires a permit of some weight (1, if there is only one kind of work) where at most so many places are held at once.
 -- It lasts for ttl, unless pglimit.renew makes it longer or pglimit.release gives it back.
 --
--- limiter and key: as for pglimit.allow. holder: who asks, a text that nobody else uses. A holder has one permit of a
+-- limiter and key: as for pglimit.allow. places: how many there are. Null: as the table pglimit.limits says, or, where it has no
+-- rule with the action places for the key, default_places. holder: who asks, a text that nobody else uses. A holder has one permit of a
 -- key at most: asking again renews it and returns its token. Null: the token, as text.
 --
 -- Returns whether there was a place, the token (larger than all before it of this key), when the permit expires,
--- and, if there was no place, when the first of the others expires if nobody renews it. Never waits for a place. Locks the row until the transaction ends if there was
--- one. If there is none, it is a plain read: it locks nothing, unless the row holds permits that have expired, or was
--- written before the clock stepped back.
+-- and, if there was no place, when the first of the others expires if nobody renews it (null: the table has fewer places than
+-- the weight). Never waits for a place. Locks the row until the transaction ends if there was one. If there is none, it is a plain read: it locks nothing, unless the row holds permits that have expired, or was
+-- written before the clock stepped back. Fails with SQLSTATE 22023 if an argument is nonsense, or there is no number of places.
 create or replace function pglimit.acquire(
-    limiter text, key text, places bigint, weight bigint default 1, ttl interval default '30 seconds', holder text default null,
+    limiter text, key text, places bigint default null, weight bigint default 1, ttl interval default '30 seconds', holder text default null,
+    default_places bigint default null,
     out acquired boolean, out token bigint, out expires_at timestamptz, out retry_after interval
 )
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
@@ -160,14 +185,14 @@ declare
     most constant int := 1000; -- holders of a key, who are all in its row
     ttl_ns constant bigint := extract(epoch from acquire.ttl) * 1000000000;
     now_ns bigint;
-    until_ns bigint;
+    free bigint; -- places, if nobody held one
     seen pglimit.permits;
     live record;
 begin
-    if (octet_length(acquire.limiter) between 1 and 128 and octet_length(acquire.key) between 1 and 1024 and acquire.weight between 1 and acquire.places
-        and acquire.places <= 1000000000000000 and ttl_ns between 100000000 and 86400000000000 and coalesce(octet_length(acquire.holder), 1) between 1 and 256) is not true then
+    if (octet_length(acquire.limiter) between 1 and 128 and octet_length(acquire.key) between 1 and 1024 and acquire.weight between 1 and coalesce(acquire.places, 1000000000000000)
+        and coalesce(acquire.places, acquire.default_places, 1) between 1 and 1000000000000000 and ttl_ns between 100000000 and 86400000000000 and coalesce(octet_length(acquire.holder), 1) between 1 and 256) is not true then
         perform pglimit.request_ns(acquire.limiter, acquire.key, null, 1, 1, '1 second', null); -- checks the names
-        raise exception 'pglimit: weight % of % places, ttl %, holder %', acquire.weight, acquire.places, acquire.ttl, acquire.holder using errcode = 'invalid_parameter_value',
+        raise exception 'pglimit: weight % of % places, ttl %, holder %', acquire.weight, coalesce(acquire.places, acquire.default_places), acquire.ttl, acquire.holder using errcode = 'invalid_parameter_value',
             hint = 'Weight: at least 1, and at most places. Places: at most 1e15. Ttl: 100 ms to a day. Holder: at most 256 bytes.';
     end if;
     for try in 1..5 loop
@@ -177,15 +202,22 @@ begin
             at_ns = greatest(p.at_ns, now_ns), forget_ns = greatest(p.forget_ns, now_ns + ttl_ns + 3600000000000),
             holders = p.holders || coalesce(acquire.holder, greatest(p.last_token + 1, now_ns)::text), tokens = p.tokens || greatest(p.last_token + 1, now_ns),
             weights = p.weights || acquire.weight, since_ns = p.since_ns || now_ns, until_ns = p.until_ns || now_ns + ttl_ns
-        where p.key = acquire.key collate "C" and p.limiter = acquire.limiter collate "C" and p.held + acquire.weight <= acquire.places
+        where p.key = acquire.key collate "C" and p.limiter = acquire.limiter collate "C"
+            and p.held + acquire.weight <= coalesce(acquire.places, pglimit.places_of(acquire.limiter collate "C", acquire.key collate "C"), acquire.default_places)
             and p.at_ns <= now_ns + pglimit.step_ns() and cardinality(p.holders) < most
             and acquire.holder collate "C" = any (p.holders) is not true
             and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait
         returning p.last_token into token;
         exit when found;
+        free := coalesce(acquire.places, pglimit.places_of(acquire.limiter collate "C", acquire.key collate "C"), acquire.default_places);
+        if free is null then
+            raise exception 'pglimit: places is null, and pglimit.limits has no rule for semaphore % and key %', to_json(acquire.limiter), to_json(acquire.key)
+                using errcode = 'invalid_parameter_value', constraint = 'places_are_set', hint = format('Nothing was acquired. Give places or default_places, '
+                    'or set a number for all keys: select pglimit.set_limit(%L, ''5'', action => ''places'', note => ''default'')', acquire.limiter);
+        end if;
         select p.* into seen from pglimit.permits p where p.key = acquire.key collate "C" and p.limiter = acquire.limiter collate "C";
         now_ns := pglimit.clock_ns();
-        if seen.key is null then
+        if seen.key is null and acquire.weight <= free then
             insert into pglimit.permits as p (key, limiter, last_token, held, at_ns, forget_ns, holders, tokens, weights, since_ns, until_ns)
             values (acquire.key, acquire.limiter, now_ns, acquire.weight, now_ns, now_ns + ttl_ns + 3600000000000,
                 array[coalesce(acquire.holder, now_ns::text)], array[now_ns], array[acquire.weight], array[now_ns], array[now_ns + ttl_ns])
@@ -201,9 +233,9 @@ begin
         else
             select coalesce(sum(h.weight), 0) as held, count(*) as holders, min(h.until_ns) as first_ns into live
             from unnest(seen.weights, seen.until_ns) h (weight, until_ns) where h.until_ns > now_ns;
-            if live.held + acquire.weight > acquire.places or live.holders >= most then
+            if live.held + acquire.weight > free or live.holders >= most then
                 acquired := false;
-                retry_after := (live.first_ns - now_ns) / 1000 * interval '1 microsecond';
+                retry_after := case when acquire.weight <= free then (live.first_ns - now_ns) / 1000 * interval '1 microsecond' end;
                 return;
             end if;
             perform pglimit.permits_settle(acquire.key, acquire.limiter);
@@ -220,6 +252,7 @@ $$;
 
 -- +goose Down
 drop function pglimit.acquire;
+drop function pglimit.places_of;
 drop function pglimit.release;
 drop function pglimit.renew;
 drop function pglimit.permits_settle;

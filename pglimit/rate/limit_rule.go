@@ -34,16 +34,17 @@ const (
 	Allow                 // grants all, without asking Postgres
 	Deny                  // grants nothing, without asking Postgres
 	Off                   // switches the limiter off: grants all, whatever other rules say
+	Places                // is for a semaphore, and says how many places it has: no limiter heeds it
 )
 
-// Actions are all actions, in order.
+// Actions are those of limiters, in order: all but Places.
 var Actions = [...]Action{Enforce, Observe, Allow, Deny, Off}
 
-var actionNames = [len(Actions)]string{"enforce", "observe", "allow", "deny", "off"}
+var actionNames = [...]string{"enforce", "observe", "allow", "deny", "off", "places"}
 
-// String is "enforce", "observe", "allow", "deny" or "off".
+// String is "enforce", "observe", "allow", "deny", "off" or "places".
 func (a Action) String() string {
-	if a < 0 || int(a) >= len(Actions) {
+	if a < 0 || int(a) >= len(actionNames) {
 		return fmt.Sprintf("Action(%d)", int(a))
 	}
 	return actionNames[a]

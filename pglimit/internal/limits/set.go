@@ -119,9 +119,12 @@ func (m *byMatch) add(r *rate.LimitRule) {
 // New is a Set of these rules. A rule that is as it was in the set before keeps its pointer, by which a
 // decision that is remembered knows that it still holds.
 func New(before *Set, rules []rate.LimitRule) *Set {
-	s := &Set{limiters: make(map[string]*Rules), Rules: len(rules), got: time.Now()}
+	s := &Set{limiters: make(map[string]*Rules), got: time.Now()}
 	s.at = s.got.UTC()
 	for i := range rules {
+		if rules[i].Action == rate.Places { // of a semaphore
+			continue
+		}
 		own := rules[i] // a rule that stays must not keep all that came with it
 		r := &own
 		place := s.place(r)
@@ -133,6 +136,7 @@ func New(before *Set, rules []rate.LimitRule) *Set {
 		place(r)
 		s.all = append(s.all, r)
 	}
+	s.Rules = len(s.all)
 	return s
 }
 

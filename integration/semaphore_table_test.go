@@ -1,0 +1,515 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/adapters/httplimit"
+	"github.com/pglimit/ratelimit/limits"
+	"github.com/pglimit/ratelimit/migrations"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/semaphore"
+	"github.com/pglimit/ratelimit/strategies"
+)
+
+// setPlaces of all keys of the semaphore of the tests.
+func setPlaces(t *testing.T, pool *pgxpool.Pool, n int64) {
+	t.Helper()
+	_, err := limits.New(pool).Set(t.Context(), limits.Rule{Limiter: "test", Action: pglimit.Places, Limit: strconv.FormatInt(n, 10), Note: "test"})
+	must(t, err)
+}
+
+// placesOf counts the places of a key that nobody holds.
+func placesOf(t *testing.T, s *semaphore.Semaphore, key string) (n int) {
+	t.Helper()
+	for ; n < 20; n++ {
+		p, ok, err := s.TryAcquire(t.Context(), key)
+		must(t, err)
+		if !ok {
+			break
+		}
+		defer func() { must(t, p.Release(t.Context())) }()
+	}
+	return n
+}
+
+// The rule for the key holds, else the one for the longest prefix, else the one for all keys; what is disabled or has
+// expired does not, and what is for limiters neither, not even what switches them off.
+func TestPlacesFromTheTable(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	for _, rule := range []string{
+		"'test', '2'", "'test', '3', prefix => 'org:'", "'test', '4', prefix => 'org:ä:'", "'test', '5', key => 'org:ä:k', expires_at => '2100-01-01'",
+		"'test', '7', key => 'org:off', enabled => false", "'test', '8', prefix => 'org:ä:off', enabled => false",
+		"'other', '9', key => 'k'", "'other', '9', key => 'org:k'",
+	} {
+		execute(t, pool, "select pglimit.set_limit("+rule+", action => 'places', note => 'test')")
+	}
+	execute(t, pool, `insert into pglimit.limits (limiter, limit_text, key, prefix, action, expires_at, note) values
+		('test', '9', 'org:over', null, 'places', clock_timestamp(), 'test'), ('test', '9', null, 'org:over:', 'places', clock_timestamp(), 'test')`)
+	for _, rule := range []string{"'test', '9/1h', key => 'k'", "'test', '9/1h', action => 'observe'", "'test', action => 'off'", "null, action => 'off'", "'test', action => 'deny', prefix => 'org:'"} {
+		execute(t, pool, "select pglimit.set_limit("+rule+", note => 'test')")
+	}
+	semaphores := map[string]*semaphore.Semaphore{"pgx": newSemaphore(t, pool, semaphore.Config{FromTable: true})}
+	for _, driver := range sqlDrivers {
+		semaphores[driver.name] = newSemaphore(t, openSQL(t, driver.open, databaseURL(pool), 4), semaphore.Config{FromTable: true})
+	}
+	for driver, s := range semaphores {
+		for key, want := range map[string]int{
+			"k": 2, "org": 2, "org:": 3, "org:k": 3, "org:off": 3, "org:over": 3, "org:over:k": 3, "org:ä:": 4, "org:ä:off:k": 4, "org:ä:k": 5, "org:ä:kk": 4,
+		} {
+			if n := placesOf(t, s, key); n != want {
+				t.Errorf("%s: %s has %d places, want %d", driver, key, n, want)
+			}
+		}
+	}
+	if n := placesOf(t, newSemaphore(t, pool, semaphore.Config{Places: 6}), "k"); n != 6 {
+		t.Errorf("%d places of a semaphore that does not read the table, want 6", n)
+	}
+	otherwise := newSemaphore(t, pool, semaphore.Config{Places: 6, FromTable: true})
+	if n := placesOf(t, otherwise, "k"); n != 2 {
+		t.Errorf("%d places, want those of the table, 2", n)
+	}
+
+	// It ends by itself, and what is deleted is gone.
+	execute(t, pool, "update pglimit.limits set expires_at = clock_timestamp() + interval '200 ms' where key = 'org:ä:k'")
+	waitFor(t, func() bool {
+		return query[bool](t, pool, "select expires_at < clock_timestamp() from pglimit.limits where key = 'org:ä:k'")
+	})
+	if n := placesOf(t, otherwise, "org:ä:k"); n != 4 {
+		t.Errorf("%d places, want those of the longest prefix, 4", n)
+	}
+	execute(t, pool, "delete from pglimit.limits where kind = 'places'")
+	if n := placesOf(t, otherwise, "k"); n != 6 {
+		t.Errorf("%d places where the table has none, want Places, 6", n)
+	}
+	for driver, s := range semaphores {
+		_, try := s.TryAcquireIf(t.Context(), "k", 1, nil)
+		_, wait := s.Acquire(t.Context(), "k")
+		for _, err := range []error{try, wait} {
+			if !errors.Is(err, semaphore.ErrNotSet) || !errors.Is(err, rate.ErrNothingTaken) || !strings.Contains(err.Error(), "pglimit limits set test --action places") {
+				t.Errorf("%s: %v, want ErrNotSet", driver, err)
+			}
+		}
+	}
+	handler := httplimit.MaxInFlight(semaphores["pgx"], httplimit.InFlight{Key: httplimit.Constant("k")})(http.NotFoundHandler())
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))
+	if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") == "" {
+		t.Errorf("a request is answered with %d, %v", answer.Code, answer.Header())
+	}
+}
+
+// In SQL, places are the table's if they are left out.
+func TestSQLTakesThePlacesFromTheTable(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	_, err := pool.Exec(t.Context(), "select from pglimit.acquire('test', 'k')")
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != "22023" || !strings.Contains(pg.Hint, "pglimit.set_limit('test', '5', action => 'places'") {
+		t.Errorf("%v, %+v", err, pg)
+	}
+	setPlaces(t, pool, 2)
+	for _, test := range []struct {
+		arguments string
+		want      bool
+	}{
+		{"holder => 'a'", true}, {"holder => 'b', default_places => 1", true}, {"holder => 'c'", false}, {"holder => 'c', default_places => 9", false},
+		{"holder => 'c', places => 3", true}, {"holder => 'a'", true},
+	} {
+		if got := query[bool](t, pool, "select acquired from pglimit.acquire('test', 'k', "+test.arguments+")"); got != test.want {
+			t.Errorf("%s: %t", test.arguments, got)
+		}
+	}
+	if !query[bool](t, pool, "select acquired from pglimit.acquire('other', 'k', default_places => 1)") || query[bool](t, pool, "select acquired from pglimit.acquire('other', 'k', default_places => 1)") {
+		t.Error("without a rule default_places should hold")
+	}
+	for _, wrong := range []string{"places => 0", "default_places => 0", "default_places => 1000000000000001", "weight => 0", "weight => 1000000000000001", "places => 2, weight => 3"} {
+		if _, err := pool.Exec(t.Context(), "select from pglimit.acquire('test', 'k', "+wrong+")"); sqlState(err) != "22023" {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
+
+// Nobody loses a permit when the number is lowered, and nobody gets one until fewer are held; when it is raised, the next
+// call gets one.
+func TestPlacesOfTheTableAreLoweredAndRaised(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	s := newSemaphore(t, pool, semaphore.Config{FromTable: true})
+	setPlaces(t, pool, 4)
+	var held []*semaphore.Permit
+	for range 4 {
+		held = append(held, acquire(t, s, "k"))
+	}
+	full(t, s, "k")
+	setPlaces(t, pool, 2)
+	for i, p := range held[:3] {
+		full(t, s, "k")
+		if p.Err() != nil {
+			t.Errorf("permit %d: %v", i, p.Err())
+		}
+		must(t, p.Release(t.Context()))
+	}
+	acquire(t, s, "k")
+	full(t, s, "k")
+	waiting := make(chan error)
+	go func() {
+		p, err := s.Acquire(t.Context(), "k")
+		if err == nil {
+			err = p.Release(t.Context())
+		}
+		waiting <- err
+	}()
+	until(t, "the callers wait", func() bool { return s.Stats().Waiting == 1 })
+	setPlaces(t, pool, 3)
+	must(t, <-waiting)
+	acquire(t, s, "k")
+	full(t, s, "k")
+	_, err := limits.New(pool).Disable(t.Context(), limits.Rule{Limiter: "test", Action: pglimit.Places, Note: "test"})
+	must(t, err)
+	if _, _, err := s.TryAcquire(t.Context(), "k"); !errors.Is(err, semaphore.ErrNotSet) {
+		t.Errorf("%v, want ErrNotSet", err)
+	}
+}
+
+// A call that waits for another one, during which the number is lowered, goes by the new number. The clock stands still:
+// where it has moved by 10 ms meanwhile, the call begins again anyhow.
+func TestPlacesAreReadBehindTheLock(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, stoppedClock)
+	setPlaces(t, pool, 3)
+	s := newSemaphore(t, pool, semaphore.Config{FromTable: true})
+	acquire(t, s, "k")
+	tx := begin(t, pool)
+	if !query[bool](t, tx, "select acquired from pglimit.acquire('test', 'k')") {
+		t.Fatal("there was a place")
+	}
+	whileBlocked(t, pool, func() { full(t, s, "k") }, func() {
+		setPlaces(t, pool, 2)
+		must(t, tx.Commit(t.Context()))
+	})
+	if held := query[int64](t, pool, "select held from pglimit.permits"); held != 2 {
+		t.Errorf("%d places are held", held)
+	}
+}
+
+// 64 callers on two pools, while the number changes. The database writes down how many places were held after each grant,
+// behind the lock of the key: that is never more than the largest number that was in force during the call.
+//
+// Whatever the isolation of the pools' transactions is by default.
+func TestNeverMoreThanThePlacesOfTheTable(t *testing.T) {
+	t.Parallel()
+	for _, isolation := range []string{"read committed", "repeatable read", "serializable"} {
+		t.Run(isolation, func(t *testing.T) {
+			t.Parallel()
+			neverMoreThanThePlacesOfTheTable(t, isolation)
+		})
+	}
+}
+
+func neverMoreThanThePlacesOfTheTable(t *testing.T, isolation string) {
+	pool := newMigrated(t)
+	execute(t, pool, "alter database "+databaseOf(pool)+" set default_transaction_isolation = '"+isolation+"'")
+	pool.Reset()
+	run(t, pool, `create table public.grants (id bigint generated always as identity, token bigint, held bigint);
+		create function public.granted() returns trigger language plpgsql as $$
+		begin
+			insert into public.grants (token, held) values (new.last_token, new.held);
+			return null;
+		end $$;
+		create trigger granted after update on pglimit.permits for each row when (new.last_token > old.last_token) execute function public.granted()`)
+	type call struct{ began, ended time.Duration }
+	type change struct {
+		places       int64
+		began, ended time.Duration // between these it was committed
+	}
+	var mu sync.Mutex
+	calls, start, heavy := map[int64]call{}, time.Now(), int64(1)
+	setPlaces(t, pool, 8)
+	changes := []change{{8, 0, 0}}
+	var callers sync.WaitGroup
+	var stop atomic.Bool
+	defer callers.Wait()
+	defer stop.Store(true)
+	for _, pool := range []*pgxpool.Pool{pool, newPool(t, databaseURL(pool), 16)} {
+		for range 4 {
+			s := newSemaphore(t, pool, semaphore.Config{FromTable: true, Poll: 5 * time.Millisecond})
+			for range 8 {
+				weight := heavy
+				heavy = heavy%3 + 1
+				callers.Go(func() {
+					for !stop.Load() {
+						began := time.Since(start)
+						p, ok, err := s.TryAcquireN(t.Context(), "k", weight)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if !ok {
+							<-time.After(time.Millisecond)
+							continue
+						}
+						mu.Lock()
+						calls[p.Token] = call{began, time.Since(start)}
+						mu.Unlock()
+						<-time.After(rand.N(10 * time.Millisecond)) // the work
+						if err := p.Release(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+	}
+	admin := newPool(t, databaseURL(pool), 1)
+	used := func(places int64) { // until many calls went by the number, and all of them were held
+		t.Helper()
+		last := query[int64](t, admin, "select coalesce(max(id), 0) from public.grants")
+		until(t, "all places are held", func() bool {
+			return t.Failed() || query[bool](t, admin, "select count(*) >= 40 and bool_or(held = $2) from public.grants where id > $1", last, places)
+		})
+	}
+	used(8)
+	for _, n := range []int64{3, 6, 2, 8, 1, 5, 2} {
+		began := time.Since(start)
+		setPlaces(t, admin, n)
+		changes = append(changes, change{n, began, time.Since(start)})
+		used(n)
+	}
+	stop.Store(true)
+	callers.Wait()
+
+	rows, err := pool.Query(t.Context(), "select token, held from public.grants")
+	must(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var token, held int64
+		must(t, rows.Scan(&token, &held))
+		c, most := calls[token], int64(0)
+		for i, now := range changes {
+			if now.began <= c.ended && (i == len(changes)-1 || changes[i+1].ended >= c.began) {
+				most = max(most, now.places)
+			}
+		}
+		if held > most {
+			t.Errorf("%d places are held, of %d at most, after a call from %v to %v: %+v", held, most, c.began, c.ended, changes)
+		}
+	}
+	must(t, rows.Err())
+}
+
+// Who wants more places than the table has gets none until it has as many, and holds up nobody who wants fewer.
+func TestMoreThanThePlacesOfTheTable(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	setPlaces(t, pool, 2)
+	s := newSemaphore(t, pool, semaphore.Config{FromTable: true, Poll: 10 * time.Millisecond})
+	if p, ok, err := s.TryAcquireN(t.Context(), "k", 3); ok || err != nil {
+		t.Errorf("3 of 2 places: %+v, %v", p, err)
+	}
+	if _, err := s.TryAcquireIf(t.Context(), "k", 3, nil); !errors.Is(err, semaphore.ErrFull) {
+		t.Errorf("3 of 2 places: %v", err)
+	}
+	hasty := newSemaphore(t, pool, semaphore.Config{FromTable: true, MaxWait: 20 * time.Millisecond})
+	if _, err := hasty.AcquireN(t.Context(), "k", 3); !errors.Is(err, semaphore.ErrFull) {
+		t.Errorf("3 of 2 places: %v", err)
+	}
+	if again := query[*string](t, pool, "select retry_after::text from pglimit.acquire('test', 'k', weight => 3)"); again != nil {
+		t.Errorf("waiting for %s would help", *again)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	errs := make(chan error)
+	for range 2 {
+		go func() {
+			p, err := s.AcquireN(ctx, "k", 3)
+			if err == nil {
+				err = p.Release(t.Context())
+			}
+			errs <- err
+		}()
+	}
+	until(t, "the callers wait", func() bool { return s.Stats().Waiting == 2 })
+	soon, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for range 20 {
+		p, err := s.AcquireN(soon, "k", 2)
+		must(t, err)
+		must(t, p.Release(t.Context()))
+	}
+	leave()
+	for range 2 {
+		if err := <-errs; !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+	}
+	ctx = t.Context()
+	go func() {
+		p, err := s.AcquireN(ctx, "k", 3)
+		if err == nil {
+			err = p.Release(t.Context())
+		}
+		errs <- err
+	}()
+	until(t, "the callers wait", func() bool { return s.Stats().Waiting == 1 })
+	setPlaces(t, pool, 3)
+	must(t, <-errs)
+	if _, err := s.AcquireN(t.Context(), "k", 1e15+1); err == nil || strings.Contains(err.Error(), "Postgres") {
+		t.Errorf("got %v", err)
+	}
+	if stats := s.Stats(); stats.Waiting != 0 || stats.Held != 0 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// What is missing is named. Who does not read the table needs no right to.
+func TestPlacesOfATableThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	admin, pool := granted(t, migrations.ToDecide)
+	setPlaces(t, admin, 1)
+	s, own := newSemaphore(t, pool, semaphore.Config{Places: 1, FromTable: true}), newSemaphore(t, pool, semaphore.Config{Places: 1})
+	must(t, acquire(t, s, "k").Release(t.Context())) // the grants are enough
+	role := query[string](t, pool, "select current_user::text")
+	for _, test := range []struct {
+		name, before, after string
+		want                error
+		says                string
+	}{
+		{"no right", "revoke select on pglimit.limits from " + role, "grant select on pglimit.limits to " + role, pglimit.ErrPermission, "pglimit migrate grants"},
+		{"row security", "alter table pglimit.limits enable row level security", "alter table pglimit.limits disable row level security", pglimit.ErrPermission, "row security"},
+		{"no table", "alter table pglimit.limits rename to unlimited", "alter table pglimit.unlimited rename to limits", pglimit.ErrNotMigrated, "pglimit migrate up"},
+	} {
+		execute(t, admin, test.before)
+		for range 2 { // without and with a row
+			if _, err := s.Acquire(t.Context(), test.name); !errors.Is(err, test.want) || errors.Is(err, semaphore.ErrNotSet) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%s: %v", test.name, err)
+			}
+			must(t, acquire(t, own, test.name).Release(t.Context()))
+		}
+		execute(t, admin, test.after)
+	}
+}
+
+// A limiter and a semaphore of one name have rules of their own, and neither heeds the other's.
+func TestALimiterDoesNotHeedPlaces(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	setPlaces(t, pool, 3)
+	read := pglimit.LimitsFrom(pool, pglimit.LimitsConfig{Every: 10 * time.Millisecond})
+	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours.WithBurst(1700), Limits: read})
+	allow := func(want int64, rules int) {
+		t.Helper()
+		version := query[int64](t, pool, "select max(id) from pglimit.limits_history")
+		until(t, "the limits are read", func() bool { status := read.Status(); return status.Err == nil && status.Version == version })
+		d, err := limiter.Allow(t.Context(), "k")
+		if err != nil || d.Limit.Burst != want || read.Status().Rules != rules {
+			t.Errorf("%+v, %v, %+v; want a burst of %d, and %d rules", d, err, read.Status(), want, rules)
+		}
+	}
+	_, err := limiter.Allow(t.Context(), "first")
+	must(t, err)
+	allow(1700, 0)
+	if names := read.Limiters(); len(names) != 0 {
+		t.Errorf("limiters %q", names)
+	}
+	if _, err := pool.Exec(t.Context(), "select from pglimit.allow('test', 'k')"); sqlState(err) != "22023" {
+		t.Errorf("a number of places is taken for a limit: %v", err)
+	}
+	execute(t, pool, "select pglimit.set_limit('test', '5/1h', note => 'test'), pglimit.set_limit('test', '4', key => 'k', action => 'places', note => 'test')")
+	allow(5, 1)
+	if remaining := query[int64](t, pool, "select remaining from pglimit.allow('test', 'k')"); remaining > 4 {
+		t.Errorf("%d remain", remaining)
+	}
+	s := newSemaphore(t, pool, semaphore.Config{FromTable: true})
+	if k, others := placesOf(t, s, "k"), placesOf(t, s, "others"); k != 4 || others != 3 {
+		t.Errorf("%d and %d places, want 4 and 3", k, others)
+	}
+	fixed := pglimit.FixedLimits(pglimit.LimitRule{Limiter: "test", Key: "k", Action: pglimit.Places})
+	if live, observed := fixed.Explain("test", "k", false); live != nil || observed != nil || fixed.Status().Rules != 0 {
+		t.Errorf("%+v, %+v, %+v", live, observed, fixed.Status())
+	}
+}
+
+// What package limits says and does with such a rule.
+func TestPlacesInPackageLimits(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	table := limits.New(pool)
+	for text, says := range map[string]string{
+		"0": "a whole number such as 5", "-1": "a whole number such as 5", "1.5": "a whole number such as 5", "5/1m": "a whole number such as 5", "05": "a whole number such as 5",
+		"5\n": "a whole number such as 5", "1e3": "a whole number such as 5", "10000000000000000": "from 1 to 1000000000000000", "1000000000000001": "from 1 to 1000000000000000",
+		strings.Repeat("9", 40): "from 1 to 1000000000000000", "": "places needs a number, such as 5",
+	} {
+		_, err := table.Set(t.Context(), limits.Rule{Limiter: "test", Action: pglimit.Places, Limit: text, Note: "test"})
+		if !errors.Is(err, limits.ErrNoRule) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for _, rule := range []limits.Rule{
+		{Action: pglimit.Places, Limit: "5", Note: "for all"}, {Limiter: "test", Action: pglimit.Places, Limit: "5", MaxWait: "5s", Note: "test"},
+		{Limiter: "test", Action: pglimit.Enforce, Limit: "5", Note: "test"},
+	} {
+		if _, err := table.Set(t.Context(), rule); !errors.Is(err, limits.ErrNoRule) {
+			t.Errorf("%+v: %v", rule, err)
+		}
+	}
+	most := limits.Rule{Limiter: "test", Key: "k", Action: pglimit.Places, Limit: "1000000000000000", Note: "the most"}
+	_, err := table.Import(t.Context(), []limits.Rule{most, {Limiter: "test", Key: "k", Limit: "5/s", Note: "a rate"}, {Limiter: "test", Prefix: "l", Action: pglimit.Places, Limit: "2", Note: "few"}}, limits.ImportConfig{})
+	must(t, err)
+	s := newSemaphore(t, pool, semaphore.Config{FromTable: true})
+	p, err := s.AcquireN(t.Context(), "l", 2)
+	must(t, err)
+	t.Cleanup(func() { must(t, p.Release(context.Background())) })
+	acquire(t, s, "k")
+	list, err := table.List(t.Context())
+	if must(t, err); len(list) != 3 || list[0].Limit != "5/s" || list[1].Limit != most.Limit || list[1].Kind() != "places" || list[2].Limit != "2" {
+		t.Errorf("%+v", list)
+	}
+	if n, err := table.Reaches(t.Context(), limits.Rule{Limiter: "test", Action: pglimit.Places}); err != nil || n != 0 {
+		t.Errorf("a rule for all keys would hold for %d, %v", n, err)
+	}
+	if n, err := table.Reaches(t.Context(), limits.Rule{Limiter: "test", Prefix: "l", Action: pglimit.Places}); err != nil || n != 1 {
+		t.Errorf("the rule holds for %d keys, %v", n, err)
+	}
+	setPlaces(t, pool, 7)
+	why, err := table.Explain(t.Context(), "test", "l")
+	if must(t, err); len(why) != 2 || why[0].State != limits.Holds || why[0].Limit != "2" || why[0].Held != 2 || why[0].Bucket != nil || why[1].State != limits.Overruled || why[1].Held != 0 {
+		t.Errorf("%+v", why)
+	}
+	execute(t, pool, "select pglimit.set_limit(null, action => 'off', note => 'test')")
+	why, err = table.Explain(t.Context(), "test", "k")
+	if must(t, err); len(why) != 4 || why[1].State != limits.Overruled || why[2].Action != pglimit.Places || why[2].State != limits.Holds || why[2].Held != 1 {
+		t.Errorf("%+v", why)
+	}
+	removed, err := table.Delete(t.Context(), most)
+	if must(t, err); removed == nil || removed.Limit != most.Limit {
+		t.Errorf("%+v", removed)
+	}
+	history, err := table.History(t.Context(), "test", "k", 1)
+	if must(t, err); len(history) != 1 || history[0].Before == nil || history[0].Before.Action != pglimit.Places || history[0].After != nil {
+		t.Errorf("%+v", history)
+	}
+	for _, purpose := range []migrations.Purpose{migrations.ToDecide, migrations.ToRead, migrations.ToLimit} { // who holds places, too
+		role := newRole(t, databaseURL(pool))
+		text, err := migrations.Grants(role, purpose)
+		must(t, err)
+		run(t, pool, text)
+		if why, err := limits.New(migrationPool(t, databaseURL(pool), as(role))).Explain(t.Context(), "test", "l"); err != nil || why[1].Held != 2 {
+			t.Errorf("%s: %+v, %v", purpose, why, err)
+		}
+	}
+}
