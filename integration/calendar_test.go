@@ -226,7 +226,7 @@ func allowText(t *testing.T, db database, key, limit string, n int64) bool {
 }
 
 // The end of a window does not move with the clock: whoever asks while the clock has stepped back, a window that is used
-// up stays so until it ends. Only after a step by more than what was left of it, or a day, does the end move with the clock.
+// up stays so until it ends. Only after a step by more than a day is its end the caller's.
 func TestAWindowEndsWhenItDoesAfterAStepBack(t *testing.T) {
 	t.Parallel()
 	db := newMigrated(t)
@@ -259,25 +259,38 @@ func TestAWindowEndsWhenItDoesAfterAStepBack(t *testing.T) {
 			t.Errorf("%s: denied on the next day", key)
 		}
 	}
-	for _, test := range []struct {
-		limit, wrote, now, later string
-	}{
-		{day, "2031-06-05 18:00:00+00", "2026-11-20 12:00:00+00", "2026-11-21 00:00:00+00"},
-		{"10/minute fixed", "2026-11-20 18:00:30+00", "2026-11-20 17:00:10+00", "2026-11-20 17:01:00+00"},
-		{"10/second fixed", "2026-11-20 18:00:30.5+00", "2026-11-20 18:00:25.2+00", "2026-11-20 18:00:26+00"},
-	} {
-		for _, used := range []int64{9, 10} {
-			key := fmt.Sprint("back by more than its window, ", test.limit, used)
-			windowClock(t, db, test.wrote)
-			allowText(t, db, key, test.limit, used)
-			windowClock(t, db, test.now)
-			if allowText(t, db, key, test.limit, 1) != (used == 9) || allowText(t, db, key, test.limit, 1) {
+	for _, used := range []int64{9, 10} { // the row is written by a grant, or by a denial
+		for name, limit := range map[string]string{"day": day, "year": "10/year"} {
+			key := fmt.Sprint("years ahead, ", name, used)
+			windowClock(t, db, "2031-06-05 18:00:00+00")
+			allowText(t, db, key, limit, used)
+			windowClock(t, db, "2026-11-20 12:00:00+00")
+			if allowText(t, db, key, limit, 1) != (used == 9) || allowText(t, db, key, limit, 1) {
 				t.Errorf("%s: what was used stays used", key)
 			}
-			windowClock(t, db, test.later)
-			if !allowText(t, db, key, test.limit, 10) {
-				t.Errorf("%s: locked out until the clock is there again", key)
+			end := map[string]string{"day": "2026-11-21", "year": "2027-01-01"}[name]
+			windowClock(t, db, "2026-11-20 23:59:59.9+00")
+			if allowText(t, db, key, limit, 1) {
+				t.Errorf("%s: granted within the window", key)
 			}
+			if retry := query[time.Time](t, db, "select at + retry_after from pglimit.peek('test', $1, $2)", key, limit); retry.UTC().Format(time.DateOnly) != end {
+				t.Errorf("%s: told to come back at %v", key, retry)
+			}
+			windowClock(t, db, end+" 00:00:00+00")
+			if !allowText(t, db, key, limit, 10) {
+				t.Errorf("%s: locked out until a year to come", key)
+			}
+		}
+		key := fmt.Sprint("years ahead, by a bucket", used)
+		windowClock(t, db, "2031-06-05 18:00:00+00")
+		allowText(t, db, key, day, used)
+		windowClock(t, db, "2026-11-20 12:00:00+00")
+		if allowText(t, db, key, "10/1d", 1) != (used == 9) || allowText(t, db, key, "10/1d", 1) {
+			t.Errorf("%s: what was used stays used", key)
+		}
+		windowClock(t, db, "2026-11-21 12:00:00+00")
+		if !allowText(t, db, key, "10/1d", 10) {
+			t.Errorf("%s: locked out until a year to come", key)
 		}
 	}
 }

@@ -39,6 +39,9 @@ func (b Bucket) Seen(nowNS, tokenNS, endsNS int64) Bucket {
 	case b == Bucket{}:
 		return Bucket{FullNS: endsNS, TokenNS: tokenNS, AtNS: nowNS, UntilNS: endsNS}
 	}
+	if endsNS > 0 && b.FarAhead(nowNS) {
+		b.FullNS, b.UntilNS = b.FullNS-b.UntilNS+endsNS, endsNS
+	}
 	b = b.Stepped(nowNS)
 	nowNS = max(nowNS, b.AtNS)
 	var used *big.Int
@@ -82,6 +85,12 @@ func (b Bucket) FullBy() int64 {
 // Ahead says that the clock has stepped back since the row was written.
 func (b Bucket) Ahead(nowNS int64) bool { return b.AtNS > nowNS+StepNS }
 
+// FarAhead says that the row is of a calendar window, and that the clock has stepped back since by more than a day. Then the
+// window ends with the caller's.
+func (b Bucket) FarAhead(nowNS int64) bool {
+	return b.InCalendar() && b.AtNS > nowNS+int64(24*time.Hour)
+}
+
 // Dated is when a decision by this row was made: not before the grants that it counts, unless the
 // clock has stepped back since.
 func (b Bucket) Dated(nowNS int64) int64 {
@@ -92,10 +101,10 @@ func (b Bucket) Dated(nowNS int64) int64 {
 }
 
 // Stepped returns the row; if the clock has stepped back since it was written, corrected so
-// that the bucket owes now what it owed when it was written. It is the same as token_bucket_stepped.sql.
+// that the bucket owes now what it owed when it was written.
 func (b Bucket) Stepped(nowNS int64) Bucket {
-	if by := b.AtNS - nowNS; by > StepNS && b.InCalendar() && by <= min(int64(24*time.Hour), b.UntilNS-b.AtNS) {
-		b.AtNS = nowNS // its window ends when it did
+	if by := b.AtNS - nowNS; by > StepNS && b.InCalendar() { // its end does not move with the clock
+		b.AtNS = nowNS
 	} else if by > StepNS {
 		b.FullNS, b.AtNS, b.UntilNS = max(1, b.FullNS-by), nowNS, max(0, b.UntilNS-by)
 	}

@@ -78,7 +78,9 @@ begin
                 granted[i] := granted[i] + grants[j];
             end loop;
         end loop;
-        writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and seen[b][3] > now_ns + pglimit.step_ns());
+        writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and seen[b][3] > now_ns + pglimit.step_ns()
+            -- In a calendar window nothing is refilled, too much or too little; but its end moves after more than a day.
+            and (seen[b][4] > 0 or seen[b][5] = 0 or seen[b][3] > now_ns + 86400000000000));
         exit when writes = '{}';
         if try = 1 then
             insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
@@ -88,8 +90,8 @@ begin
             continue;
         end if;
         foreach i in array writes loop
-            continue when granted[i] > 0; -- else the clock has stepped back: the row keeps its price
-            news[i:i] := array[pglimit.token_bucket_stepped(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns)];
+            continue when granted[i] > 0 or seen[i][4] = 0 and seen[i][5] > 0; -- else the clock has stepped back: the row keeps its price
+            news[i:i] := array[pglimit.token_bucket_read(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns, seen[i][2])];
         end loop;
         with updates as (
             update pglimit.token_bucket t
@@ -113,8 +115,8 @@ begin
         exit when (sure or n = 1) and written = cardinality(writes) or pglimit.in_time(now_ns, written = cardinality(writes));
     end loop;
     select array_agg(array[k.number, news[k.number][3], granted[k.number]] || case
-        -- the row of a bucket is told to who has a calendar window as it means there
-        when r."row"[3] > 0 and (r."row"[4] > 0 or r."row"[5] = 0) and k.ends_ns is not null
+        -- the row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there
+        when r."row"[3] > 0 and (r."row"[4] > 0 or r."row"[5] = 0 or r."row"[3] > now_ns + 86400000000000) and k.ends_ns is not null
             then pglimit.token_bucket_read(r."row", now_ns, k.token_ns, k.ends_ns)
         else r."row"
     end)

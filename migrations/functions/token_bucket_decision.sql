@@ -10,8 +10,9 @@ create or replace function pglimit.token_bucket_decision(
 )
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
-    b constant bigint[] := pglimit.token_bucket_stepped(taken[3:7], taken[1]);
-    now_ns constant bigint := greatest(taken[1], b[3]); -- not dated before the grants that it counts
+    ahead constant boolean := taken[5] > taken[1] + pglimit.step_ns();
+    b bigint[] := case when ahead and (taken[6] > 0 or taken[7] = 0) then pglimit.token_bucket_read(taken[3:7], taken[1], taken[4]) else taken[3:7] end;
+    now_ns constant bigint := case when ahead then taken[1] else greatest(taken[1], b[3]) end; -- not dated before the grants that it counts
     bucket constant bigint[] := case when b[2] > 0 and calendar is null then pglimit.token_bucket_read(b, now_ns, token_ns) end;
     used constant bigint := case when b[5] > now_ns then b[1] - b[5] else 0 end; -- in a calendar window
     retry_ns bigint;

@@ -36,7 +36,7 @@ begin
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    bucket := pglimit.token_bucket_stepped(seen, now_ns);
+    bucket := case when seen[3] > now_ns + pglimit.step_ns() and (seen[4] > 0 or seen[5] = 0) then pglimit.token_bucket_read(seen, now_ns, seen[2]) else seen end;
     if settle_tokens > 0 and bucket[5] = settle_until_ns and settle_until_ns > now_ns
         and settle_tokens::numeric * bucket[2] <= bucket[4] then
         bucket[4] := bucket[4] - settle_tokens * bucket[2];

@@ -2,9 +2,12 @@
 -- token_ns for a token, or counts in a calendar window that ends at ends_ns (null: does not). This is the one function
 -- that reads the notes of the last write:
 --
---   - The row is ahead of the clock, which has stepped back since the write: see token_bucket_stepped.
+--   - The row is ahead of the clock: the clock has stepped back since the write. The bucket owes now what it
+--     owed then, so all times of the row move by the step.
 --   - It is of a calendar window: full_ns - until_ns tokens were taken, and all come back at until_ns, its end. If the
 --     caller's window ends at another time, they stay used until the later end. A bucket owes them since the last write.
+--     The end does not move with the clock. But after a step back by more than a day it is the caller's, and for who has
+--     no window the tokens are owed from now on: else a clock that was a year ahead would lock out for a year.
 --   - Its lease has expired: its tokens count as spent when it expired.
 --   - It has another price of a token: used tokens stay used, see read_full_ns.sql. In a window all that the bucket owes
 --     or has leased counts.
@@ -15,22 +18,30 @@
 create or replace function pglimit.token_bucket_read(b bigint[], now_ns bigint, token_ns bigint, ends_ns bigint default null) returns bigint[]
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
-    held constant bigint[] := pglimit.token_bucket_stepped(b, now_ns);
-    full_ns bigint := held[1];
-    at_ns bigint := held[3];
-    leased_ns bigint := held[4];
-    until_ns bigint := held[5];
+    full_ns bigint := b[1];
+    at_ns bigint := b[3];
+    leased_ns bigint := b[4];
+    until_ns bigint := b[5];
     used numeric; -- tokens
 begin
-    now_ns := greatest(now_ns, at_ns);
     if leased_ns = 0 and until_ns > 0 then
-        used := case when until_ns > now_ns then full_ns - until_ns else 0 end;
+        used := full_ns - until_ns;
+        until_ns := case when at_ns > now_ns + 86400000000000 then coalesce(ends_ns, until_ns) else until_ns end;
+        at_ns := case when at_ns > now_ns + pglimit.step_ns() then now_ns else at_ns end;
+        now_ns := greatest(now_ns, at_ns);
+        used := case when until_ns > now_ns then used else 0 end;
         if ends_ns is null then
             return array[greatest(now_ns, least(9223372036854775807, at_ns + used * token_ns)), token_ns, now_ns, 0, 0];
         end if;
         ends_ns := case when until_ns > now_ns then greatest(until_ns, ends_ns) else ends_ns end;
         return array[least(9223372036854775807, ends_ns + used), token_ns, now_ns, 0, ends_ns];
     end if;
+    if at_ns > now_ns + pglimit.step_ns() then
+        full_ns := greatest(1, full_ns - (at_ns - now_ns));
+        until_ns := greatest(0, until_ns - (at_ns - now_ns));
+        at_ns := now_ns;
+    end if;
+    now_ns := greatest(now_ns, at_ns);
     if leased_ns > 0 and until_ns <= now_ns then
         full_ns := least(9223372036854775807, greatest(full_ns, until_ns)::numeric + leased_ns);
         at_ns := greatest(at_ns, until_ns);

@@ -156,6 +156,12 @@ end
 $$;
 -- +goose StatementEnd
 
+-- functions/step_ns.sql
+-- A row that is dated more than 10 ms ahead of the clock was written before the clock stepped back. (Less is no
+-- step: a statement may read the clock before another one does, and reach the row after it.)
+create or replace function pglimit.step_ns() returns bigint
+language sql immutable parallel safe return 10000000::bigint;
+
 -- functions/time_of.sql
 -- The time that is ns nanoseconds after the beginning of 1970, rounded down to a microsecond:
 -- timestamptz is no finer.
@@ -185,42 +191,18 @@ return case
         )) + its_token_ns - 1, its_token_ns))::bigint
 end;
 
--- functions/step_ns.sql
--- A row that is dated more than 10 ms ahead of the clock was written before the clock stepped back. (Less is no
--- step: a statement may read the clock before another one does, and reach the row after it.)
-create or replace function pglimit.step_ns() returns bigint
-language sql immutable parallel safe return 10000000::bigint;
-
--- functions/token_bucket_stepped.sql
--- +goose StatementBegin
--- Returns a row of token_bucket, five numbers as for token_bucket_read; if the clock has stepped back since it was written,
--- corrected so that the bucket owes now what it owed then: all times of the row move by the step.
---
--- The end of a calendar window stays where it is, after a step that is not longer than a day or what was left of the window: a
--- window that is used up stays so. After a longer one it moves too: a clock that was a year ahead locks nobody out for a year.
-create or replace function pglimit.token_bucket_stepped(b bigint[], now_ns bigint) returns bigint[]
-language plpgsql immutable parallel safe set search_path = '' as $$
-declare
-    by_ns constant bigint := b[3] - now_ns;
-begin
-    return case
-        when by_ns <= pglimit.step_ns() then b
-        when b[4] = 0 and b[5] > 0 and by_ns <= least(86400000000000, b[5] - b[3]) then array[b[1], b[2], now_ns, 0, b[5]]
-        else array[greatest(1, b[1] - by_ns), b[2], now_ns, b[4], greatest(0, b[5] - by_ns)]
-    end;
-end
-$$;
--- +goose StatementEnd
-
 -- functions/token_bucket_read.sql
 -- +goose StatementBegin
 -- Returns what a row of token_bucket means as of now_ns, or of its last write if that is later, to a caller who pays
 -- token_ns for a token, or counts in a calendar window that ends at ends_ns (null: does not). This is the one function
 -- that reads the notes of the last write:
 --
---   - The row is ahead of the clock, which has stepped back since the write: see token_bucket_stepped.
+--   - The row is ahead of the clock: the clock has stepped back since the write. The bucket owes now what it
+--     owed then, so all times of the row move by the step.
 --   - It is of a calendar window: full_ns - until_ns tokens were taken, and all come back at until_ns, its end. If the
 --     caller's window ends at another time, they stay used until the later end. A bucket owes them since the last write.
+--     The end does not move with the clock. But after a step back by more than a day it is the caller's, and for who has
+--     no window the tokens are owed from now on: else a clock that was a year ahead would lock out for a year.
 --   - Its lease has expired: its tokens count as spent when it expired.
 --   - It has another price of a token: used tokens stay used, see read_full_ns.sql. In a window all that the bucket owes
 --     or has leased counts.
@@ -231,22 +213,30 @@ $$;
 create or replace function pglimit.token_bucket_read(b bigint[], now_ns bigint, token_ns bigint, ends_ns bigint default null) returns bigint[]
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
-    held constant bigint[] := pglimit.token_bucket_stepped(b, now_ns);
-    full_ns bigint := held[1];
-    at_ns bigint := held[3];
-    leased_ns bigint := held[4];
-    until_ns bigint := held[5];
+    full_ns bigint := b[1];
+    at_ns bigint := b[3];
+    leased_ns bigint := b[4];
+    until_ns bigint := b[5];
     used numeric; -- tokens
 begin
-    now_ns := greatest(now_ns, at_ns);
     if leased_ns = 0 and until_ns > 0 then
-        used := case when until_ns > now_ns then full_ns - until_ns else 0 end;
+        used := full_ns - until_ns;
+        until_ns := case when at_ns > now_ns + 86400000000000 then coalesce(ends_ns, until_ns) else until_ns end;
+        at_ns := case when at_ns > now_ns + pglimit.step_ns() then now_ns else at_ns end;
+        now_ns := greatest(now_ns, at_ns);
+        used := case when until_ns > now_ns then used else 0 end;
         if ends_ns is null then
             return array[greatest(now_ns, least(9223372036854775807, at_ns + used * token_ns)), token_ns, now_ns, 0, 0];
         end if;
         ends_ns := case when until_ns > now_ns then greatest(until_ns, ends_ns) else ends_ns end;
         return array[least(9223372036854775807, ends_ns + used), token_ns, now_ns, 0, ends_ns];
     end if;
+    if at_ns > now_ns + pglimit.step_ns() then
+        full_ns := greatest(1, full_ns - (at_ns - now_ns));
+        until_ns := greatest(0, until_ns - (at_ns - now_ns));
+        at_ns := now_ns;
+    end if;
+    now_ns := greatest(now_ns, at_ns);
     if leased_ns > 0 and until_ns <= now_ns then
         full_ns := least(9223372036854775807, greatest(full_ns, until_ns)::numeric + leased_ns);
         at_ns := greatest(at_ns, until_ns);
@@ -309,8 +299,9 @@ create or replace function pglimit.token_bucket_decision(
 )
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
-    b constant bigint[] := pglimit.token_bucket_stepped(taken[3:7], taken[1]);
-    now_ns constant bigint := greatest(taken[1], b[3]); -- not dated before the grants that it counts
+    ahead constant boolean := taken[5] > taken[1] + pglimit.step_ns();
+    b bigint[] := case when ahead and (taken[6] > 0 or taken[7] = 0) then pglimit.token_bucket_read(taken[3:7], taken[1], taken[4]) else taken[3:7] end;
+    now_ns constant bigint := case when ahead then taken[1] else greatest(taken[1], b[3]) end; -- not dated before the grants that it counts
     bucket constant bigint[] := case when b[2] > 0 and calendar is null then pglimit.token_bucket_read(b, now_ns, token_ns) end;
     used constant bigint := case when b[5] > now_ns then b[1] - b[5] else 0 end; -- in a calendar window
     retry_ns bigint;
@@ -488,7 +479,7 @@ begin
     select t.until_ns, t.at_ns into block_until_ns, block_at_ns
     from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    if _calendar is not null and (bucket[4] > 0 or bucket[5] = 0) then
+    if _calendar is not null and (bucket[4] > 0 or bucket[5] = 0 or bucket[3] > now_ns + 86400000000000) then
         bucket := pglimit.token_bucket_read(bucket, now_ns, _token_ns, pglimit.window_end_ns(_calendar, now_ns));
     end if;
     return array[now_ns, 0] || coalesce(bucket, '{0,0,0,0,0}') || array[pglimit.token_bucket_blocked_ns(block_until_ns, block_at_ns, now_ns), coalesce(block_at_ns, 0)];
@@ -655,7 +646,9 @@ begin
                 granted[i] := granted[i] + grants[j];
             end loop;
         end loop;
-        writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and seen[b][3] > now_ns + pglimit.step_ns());
+        writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and seen[b][3] > now_ns + pglimit.step_ns()
+            -- In a calendar window nothing is refilled, too much or too little; but its end moves after more than a day.
+            and (seen[b][4] > 0 or seen[b][5] = 0 or seen[b][3] > now_ns + 86400000000000));
         exit when writes = '{}';
         if try = 1 then
             insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
@@ -665,8 +658,8 @@ begin
             continue;
         end if;
         foreach i in array writes loop
-            continue when granted[i] > 0; -- else the clock has stepped back: the row keeps its price
-            news[i:i] := array[pglimit.token_bucket_stepped(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns)];
+            continue when granted[i] > 0 or seen[i][4] = 0 and seen[i][5] > 0; -- else the clock has stepped back: the row keeps its price
+            news[i:i] := array[pglimit.token_bucket_read(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns, seen[i][2])];
         end loop;
         with updates as (
             update pglimit.token_bucket t
@@ -690,8 +683,8 @@ begin
         exit when (sure or n = 1) and written = cardinality(writes) or pglimit.in_time(now_ns, written = cardinality(writes));
     end loop;
     select array_agg(array[k.number, news[k.number][3], granted[k.number]] || case
-        -- the row of a bucket is told to who has a calendar window as it means there
-        when r."row"[3] > 0 and (r."row"[4] > 0 or r."row"[5] = 0) and k.ends_ns is not null
+        -- the row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there
+        when r."row"[3] > 0 and (r."row"[4] > 0 or r."row"[5] = 0 or r."row"[3] > now_ns + 86400000000000) and k.ends_ns is not null
             then pglimit.token_bucket_read(r."row", now_ns, k.token_ns, k.ends_ns)
         else r."row"
     end)
@@ -1082,7 +1075,7 @@ begin
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    bucket := pglimit.token_bucket_stepped(seen, now_ns);
+    bucket := case when seen[3] > now_ns + pglimit.step_ns() and (seen[4] > 0 or seen[5] = 0) then pglimit.token_bucket_read(seen, now_ns, seen[2]) else seen end;
     if settle_tokens > 0 and bucket[5] = settle_until_ns and settle_until_ns > now_ns
         and settle_tokens::numeric * bucket[2] <= bucket[4] then
         bucket[4] := bucket[4] - settle_tokens * bucket[2];
@@ -1378,10 +1371,9 @@ drop function pglimit.clock_ns;
 drop function pglimit.token_bucket_decision;
 drop function pglimit.token_bucket_wait_ns;
 drop function pglimit.token_bucket_read;
-drop function pglimit.token_bucket_stepped;
-drop function pglimit.step_ns;
 drop function pglimit.read_full_ns;
 drop function pglimit.time_of;
+drop function pglimit.step_ns;
 drop function pglimit.request_ns;
 drop function pglimit.trimmed;
 drop function pglimit.period_ns_of;

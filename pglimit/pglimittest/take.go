@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -55,16 +56,27 @@ func windowEnd(nowNS int64, limit rate.Limit) int64 {
 	return ends.UnixNano()
 }
 
+// corrected is what a request writes of a row, whatever is granted: see token_bucket_decide.sql.
+func corrected(b bucket.Bucket, nowNS int64, limit rate.Limit) bucket.Bucket {
+	switch {
+	case b.FarAhead(nowNS):
+		return b.Seen(nowNS, int64(limit.Token()), windowEnd(nowNS, limit))
+	case b.InCalendar(): // nothing is refilled, too much or too little
+		return b
+	}
+	return b.Stepped(nowNS)
+}
+
 // take decides one request.
 func (s *Strategy) take(nowNS int64, r *rate.Request) rate.Decision {
 	n := r.Bucket()
 	row := s.buckets[n]
 	b := row
 	if r.Tokens > 0 { // corrected after a step of the clock: even a denial writes it
-		b = b.Stepped(nowNS)
+		b = corrected(b, nowNS, r.Limit)
 	}
 	endsNS, seen := windowEnd(nowNS, r.Limit), b
-	if !b.InCalendar() && endsNS > 0 { // else a row tells when its own window ends
+	if !b.InCalendar() && endsNS > 0 || b.FarAhead(nowNS) { // else a row tells when its own window ends
 		seen = b.Seen(nowNS, int64(r.Limit.Token()), endsNS)
 	}
 	granted := seen.Grantable(nowNS, r)
@@ -82,7 +94,7 @@ func (s *Strategy) takeGroup(nowNS int64, group []rate.Request) []rate.Decision 
 	all := true
 	for i := range group {
 		n := group[i].Bucket()
-		s.keep(n, s.buckets[n], s.buckets[n].Stepped(nowNS)) // also of a group that falls
+		s.keep(n, s.buckets[n], corrected(s.buckets[n], nowNS, group[i].Limit)) // also of a group that falls
 		look := group[i]
 		look.Tokens, look.Group = 0, 0
 		decisions[i] = s.take(nowNS, &look)
