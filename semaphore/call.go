@@ -56,7 +56,7 @@ func outrun(err error) bool {
 // answer of Postgres to a call for a place.
 type answer struct {
 	permit *Permit       // nil: there was no place
-	free   time.Duration // in which a permit expires, at the latest; negative: that would not help, there are fewer places than wanted
+	free   time.Duration // in which a permit expires, at the latest
 	doubt  string        // a holder who may have a place or not
 	err    error
 }

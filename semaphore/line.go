@@ -21,10 +21,8 @@ const firstPoll = 5 * time.Millisecond
 
 // wait for a place in line.
 func (s *Semaphore) wait(ctx context.Context, key string, weight int64) (*Permit, error) {
-	s.waiting.Add(1)
-	defer s.waiting.Add(-1)
 	own, first := s.join(key)
-	defer func() { s.leave(key, own) }()
+	defer s.leave(key, own)
 	var tooLong <-chan time.Time
 	if s.config.MaxWait > 0 {
 		timer := time.NewTimer(s.config.MaxWait)
@@ -36,22 +34,13 @@ func (s *Semaphore) wait(ctx context.Context, key string, weight int64) (*Permit
 	poll, free := min(firstPoll, s.config.Poll), s.config.TTL
 	for {
 		pause := s.config.TTL // of others than the first, who are woken
-		switch {
-		case free < 0: // there are fewer places than it wants: beside the line it holds up nobody, and nobody wakes it
-			s.leave(key, own)
-			own, first = new(caller), false
-			pause = s.config.Poll/2 + rand.N(s.config.Poll) //nolint:gosec // jitter
-		case first: // half a poll to one and a half, and not longer than until a permit expires
+		if first {            // half a poll to one and a half, and not longer than until a permit expires
 			pause = max(time.Millisecond, min(poll/2+rand.N(poll), free)) //nolint:gosec // jitter
 			poll = min(2*poll, s.config.Poll)
 		}
 		again.Reset(pause)
 		select {
 		case <-again.C:
-			if free < 0 {
-				free = s.config.TTL
-				own, first = s.join(key)
-			}
 			if !first {
 				continue
 			}
@@ -84,20 +73,20 @@ func (s *Semaphore) join(key string) (own *caller, first bool) {
 	}
 	own = &caller{wake: make(chan struct{}, 1)}
 	l.callers = append(l.callers, own)
+	s.waiting.Add(1)
 	return own, len(l.callers) == 1
 }
 
-// leave the line of the key, if it is in it, and let the next one ask.
+// leave the line of the key, and let the next one ask.
 func (s *Semaphore) leave(key string, own *caller) {
 	s.mu.Lock()
-	first := false
-	if l := s.lines[key]; l != nil {
-		first = l.callers[0] == own
-		l.callers = slices.DeleteFunc(l.callers, func(c *caller) bool { return c == own })
-		if len(l.callers) == 0 {
-			delete(s.lines, key)
-		}
+	l := s.lines[key]
+	first := l.callers[0] == own
+	l.callers = slices.DeleteFunc(l.callers, func(c *caller) bool { return c == own })
+	if len(l.callers) == 0 {
+		delete(s.lines, key)
 	}
+	s.waiting.Add(-1)
 	s.mu.Unlock()
 	if first {
 		s.wake(key)

@@ -81,9 +81,9 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (*Permit, error) {
 // AcquireN acquires a permit that takes so many places at once, at most Config.Places. It
 // waits until ctx ends, or until Config.MaxWait has passed: then the error is ErrFull.
 // Callers in this process are served in the order in which they came, so one who waits for
-// many places is not passed by those who want few; among processes chance decides. One who
-// wants more than the table has (Config.FromTable) waits beside the line until it has as
-// many, so it holds up nobody.
+// many places is not passed by those who want few; among processes chance decides. To want
+// more than the table has (Config.FromTable) is an error, as it is to want more than
+// Config.Places.
 //
 // ctx is also the parent of [Permit.Context]: to bound the wait and not the work, set
 // Config.MaxWait. An error other than ErrFull, ErrNotSet, ErrClosed and that of ctx means that Postgres

@@ -65,7 +65,7 @@ func newRunCommand(a *app) *cobra.Command {
 			"# at most five imports of a tenant at once; the sixth waits",
 			"pglimit run --key \"import:$TENANT\" --concurrency 5 --wait 1h -- ./import.sh",
 			"",
-			"# as many as an operator says: pglimit limits set cli --prefix import: --action places --limit 5",
+			"# as many as an operator says: pglimit limits set cli --prefix import: --action places --limit 5 --note memory",
 			"pglimit run --key \"import:$TENANT\" --from-table --wait 1h -- ./import.sh",
 		),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runCommand(cmd, &f, args) },

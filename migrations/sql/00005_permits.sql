@@ -171,9 +171,10 @@ $$;
 -- key at most: asking again renews it and returns its token. Null: the token, as text.
 --
 -- Returns whether there was a place, the token (larger than all before it of this key), when the permit expires,
--- and, if there was no place, when the first of the others expires if nobody renews it (null: the table has fewer places than
--- the weight). Never waits for a place. Locks the row until the transaction ends if there was one. If there is none, it is a plain read: it locks nothing, unless the row holds permits that have expired, or was
--- written before the clock stepped back. Fails with SQLSTATE 22023 if an argument is nonsense, or there is no number of places.
+-- and, if there was no place, when the first of the others expires if nobody renews it. Never waits for a place. Locks the row until
+-- the transaction ends if there was one. If there is none, it is a plain read: it locks nothing, unless the row holds permits that have
+-- expired, or was written before the clock stepped back. Fails with SQLSTATE 22023 if an argument is nonsense, there is no number of
+-- places, or the weight is more than that.
 create or replace function pglimit.acquire(
     limiter text, key text, places bigint default null, weight bigint default 1, ttl interval default '30 seconds', holder text default null,
     default_places bigint default null,
@@ -209,33 +210,35 @@ begin
             and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait
         returning p.last_token into token;
         exit when found;
+        select p.* into seen from pglimit.permits p where p.key = acquire.key collate "C" and p.limiter = acquire.limiter collate "C";
+        now_ns := pglimit.clock_ns();
         free := coalesce(acquire.places, pglimit.places_of(acquire.limiter collate "C", acquire.key collate "C"), acquire.default_places);
-        if free is null then
+        if seen.at_ns > now_ns + pglimit.step_ns() then
+            perform pglimit.permits_settle(acquire.key, acquire.limiter);
+        elsif acquire.holder collate "C" = any (seen.holders) and pglimit.renew(acquire.limiter, acquire.key, acquire.holder, acquire.ttl) then
+            select p.tokens[array_position(p.holders, acquire.holder)] into token
+            from pglimit.permits p where p.key = acquire.key collate "C" and p.limiter = acquire.limiter collate "C";
+            exit;
+        elsif free is null then
             raise exception 'pglimit: places is null, and pglimit.limits has no rule for semaphore % and key %', to_json(acquire.limiter), to_json(acquire.key)
                 using errcode = 'invalid_parameter_value', constraint = 'places_are_set', hint = format('Nothing was acquired. Give places or default_places, '
                     'or set a number for all keys: select pglimit.set_limit(%L, ''5'', action => ''places'', note => ''default'')', acquire.limiter);
-        end if;
-        select p.* into seen from pglimit.permits p where p.key = acquire.key collate "C" and p.limiter = acquire.limiter collate "C";
-        now_ns := pglimit.clock_ns();
-        if seen.key is null and acquire.weight <= free then
+        elsif acquire.weight > free then
+            raise exception 'pglimit: weight %: by pglimit.limits, semaphore % has % places for key %', acquire.weight, to_json(acquire.limiter), free, to_json(acquire.key)
+                using errcode = 'invalid_parameter_value', hint = 'Nothing was acquired. A permit can have as many places as there are.';
+        elsif seen.key is null then
             insert into pglimit.permits as p (key, limiter, last_token, held, at_ns, forget_ns, holders, tokens, weights, since_ns, until_ns)
             values (acquire.key, acquire.limiter, now_ns, acquire.weight, now_ns, now_ns + ttl_ns + 3600000000000,
                 array[coalesce(acquire.holder, now_ns::text)], array[now_ns], array[acquire.weight], array[now_ns], array[now_ns + ttl_ns])
             on conflict do nothing
             returning p.last_token into token;
             exit when found;
-        elsif seen.at_ns > now_ns + pglimit.step_ns() then
-            perform pglimit.permits_settle(acquire.key, acquire.limiter);
-        elsif acquire.holder collate "C" = any (seen.holders) and pglimit.renew(acquire.limiter, acquire.key, acquire.holder, acquire.ttl) then
-            select p.tokens[array_position(p.holders, acquire.holder)] into token
-            from pglimit.permits p where p.key = acquire.key collate "C" and p.limiter = acquire.limiter collate "C";
-            exit;
         else
             select coalesce(sum(h.weight), 0) as held, count(*) as holders, min(h.until_ns) as first_ns into live
             from unnest(seen.weights, seen.until_ns) h (weight, until_ns) where h.until_ns > now_ns;
             if live.held + acquire.weight > free or live.holders >= most then
                 acquired := false;
-                retry_after := case when acquire.weight <= free then (live.first_ns - now_ns) / 1000 * interval '1 microsecond' end;
+                retry_after := (live.first_ns - now_ns) / 1000 * interval '1 microsecond';
                 return;
             end if;
             perform pglimit.permits_settle(acquire.key, acquire.limiter);
