@@ -85,7 +85,7 @@ func (l *Limiter) makeStages(pool any) (err error) {
 		l.combiner = combine.New(c.Combine.Lanes,
 			combine.Functions{Send: l.roundTrip, GiveBack: l.giveBack, Rule: rule, Learned: l.denials.Learned, Recall: l.recall})
 	}
-	return nil
+	return l.newNewKeys()
 }
 
 // Close lets waiting callers have their answers, but ends what is longer: callers of Wait who wait for
