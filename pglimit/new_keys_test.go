@@ -85,9 +85,15 @@ func TestAKeyWithARowIsNeverRefused(t *testing.T) {
 	letThrough(t, bounded(t, memory, func(c *pglimit.Config) { c.NewKeys = pglimit.NewKeys{} }), "old", "older", "oldest")
 	memory.Advance(time.Hour)
 	limiter := bounded(t, memory, nil)
-	letThrough(t, limiter, "a", "b", "old", "older", "oldest")
-	if s := limiter.Stats(); s.NewKeys != 2 {
+	letThrough(t, limiter, "a", "b", "old", "older")
+	if s := limiter.Stats(); s.NewKeys != 2 || !hasRow(t, limiter, "oldest") {
 		t.Errorf("%+v", s)
+	}
+	if swept, err := memory.Sweep(t.Context(), nil, 0, 100); swept.Removed != 1 || err != nil { // a full bucket is not sure to have its row a moment later
+		t.Fatal(swept, err)
+	}
+	if d, err := limiter.Allow(t.Context(), "oldest"); d.Source != pglimit.FromNewKeys || err != nil {
+		t.Errorf("%+v, %v", d, err)
 	}
 }
 
@@ -146,9 +152,11 @@ func TestEveryRoadIsBounded(t *testing.T) {
 			return l.Do(ctx, pglimit.Request{Limiter: "api/day", Key: "a", Tokens: 1})
 		},
 		"DoEach": func(l *pglimit.Limiter) (pglimit.Decision, error) {
-			ds, err := l.DoEach(ctx, pglimit.Request{Key: "a", Tokens: 1}, one)
-			if !ds[0].Allowed || ds[0].Source != pglimit.FromDatabase {
-				t.Errorf("%+v", ds)
+			ds, err := l.DoEach(ctx, pglimit.Request{Key: "a", Tokens: 1}, one, pglimit.Request{Key: "new"})
+			for _, i := range []int{0, 2} { // and a peek
+				if !ds[i].Allowed || ds[i].Source != pglimit.FromDatabase {
+					t.Errorf("%+v", ds)
+				}
 			}
 			return ds[1], err
 		},
