@@ -124,7 +124,7 @@ type Config struct {
 	//
 	// A key that this process has not seen for some 50 s costs a round trip more, which looks whether it has a row, and a new one
 	// another, for a token. The new keys of a group get their tokens all or nothing: more of them than NewKeys.Limit.Burst are always refused.
-	// Wait fails with [ErrTooManyNewKeys] for a key that is refused. Requests of [Limiter.On] are not bounded, nor is
+	// Wait does not wait for a token of NewKeys.Limit: it fails with [ErrTooManyNewKeys]. Requests of [Limiter.On] are not bounded, nor is
 	// what SQL takes. The zero NewKeys costs nothing.
 	NewKeys NewKeys
 

@@ -169,7 +169,7 @@ func TestEveryRoadIsBounded(t *testing.T) {
 		},
 		"Wait": func(l *pglimit.Limiter) (pglimit.Decision, error) {
 			d, err := l.Wait(ctx, "new")
-			if !errors.Is(err, pglimit.ErrTooManyNewKeys) {
+			if !errors.Is(err, pglimit.ErrTooManyNewKeys) || !errors.Is(err, pglimit.ErrWaitTooLong) {
 				t.Errorf("%v", err)
 			}
 			return d, nil
