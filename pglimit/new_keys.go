@@ -9,6 +9,7 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -73,25 +74,25 @@ func (c Config) validateNewKeys(strategy Strategy) error {
 type newKeys struct {
 	token   Request                                  // for one new key
 	known   *otter.Cache[rate.Bucket, time.Duration] // buckets that have a row, and until when that is sure, since the start
+	looks   *combine.Combiner                        // sends looks, apart from what takes: a flood's are many, and lock nothing. Nil: they go out as other requests do
 	start   time.Time
 	through atomic.Int64 // keys that got a token
 }
 
-func (l *Limiter) newNewKeys() error {
-	n := &l.config.NewKeys
-	if n.Limit == (Limit{}) {
-		return nil
-	}
+func newNewKeys(c *Config) (*newKeys, error) {
 	known, err := otter.New(&otter.Options[rate.Bucket, time.Duration]{
-		MaximumSize: n.Keys,
+		MaximumSize: c.NewKeys.Keys,
 		Executor:    func(task func()) { task() }, // no goroutines
 	})
-	if err != nil {
-		return &ConfigError{"NewKeys", err}
+	token := Request{Limiter: c.Name + newKeysSuffix, Key: "all", Limit: c.NewKeys.Limit, Tokens: 1, Unit: 1, Durability: c.Durability}
+	return &newKeys{token: token, known: known, start: time.Now()}, err
+}
+
+func (n *newKeys) close(ctx context.Context) error {
+	if n == nil {
+		return nil
 	}
-	token := Request{Limiter: l.config.Name + newKeysSuffix, Key: "all", Limit: n.Limit, Tokens: 1, Unit: 1, Durability: l.config.Durability}
-	l.newKeys = &newKeys{token: token, known: known, start: time.Now()}
-	return nil
+	return n.looks.Close(ctx)
 }
 
 // now counts from the stage's start.
@@ -219,6 +220,10 @@ func (l *Limiter) looks(ctx context.Context, units []*unit) (looks map[rate.Buck
 			looks[r.Bucket()], all = look, append(all, look)
 		}
 	}
-	l.obtain(ctx, all)
+	if l.newKeys.looks == nil {
+		l.obtain(ctx, all)
+	} else if len(all) > 0 {
+		l.newKeys.looks.Decide(ctx, all)
+	}
 	return looks
 }
