@@ -328,6 +328,31 @@ func TestAnOutageIsNoRefusal(t *testing.T) {
 	}
 }
 
+// blind is a strategy that cannot look.
+type blind struct{ *pglimittest.Strategy }
+
+func (s blind) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	if requests[0].Tokens == 0 {
+		return nil, pglimit.ErrUnavailable
+	}
+	return s.Strategy.Take(ctx, session, requests)
+}
+
+func TestNoRowIsMadeWithoutALook(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	limiter, err := pglimittest.New(blind{memory}, config(few))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := limiter.Allow(t.Context(), "a"); !errors.Is(err, pglimit.ErrUnavailable) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if hasRow(t, bounded(t, memory, nil), "a") {
+		t.Error("there is a row")
+	}
+}
+
 // A request for a key that is known costs nothing more. After some 50 s without one its row may have been swept: then it is
 // a new key. While the budget is known to be used up, a key that is refused costs a look, and no more.
 func TestWhatALookCosts(t *testing.T) {
