@@ -109,7 +109,7 @@ func (n *newKeys) has(of rate.Bucket) bool {
 	return known && n.now() < until
 }
 
-// learn remembers which buckets have a row that no sweep removes soon. asked is when that was asked, or later.
+// learn remembers which buckets have a row that no sweep removes soon. asked is when the call was sent.
 func (n *newKeys) learn(requests []Request, decisions []Decision, asked time.Duration) {
 	if n == nil {
 		return
