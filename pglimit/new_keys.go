@@ -193,7 +193,8 @@ func (l *Limiter) admitted(ctx context.Context, units []*unit) []*unit {
 			for i := range u.Decisions {
 				u.Decisions[i] = Decision{Allowed: true, At: t.Decisions[0].At, Source: FromNewKeys} // the other buckets of a group may have the tokens
 				if isNew(&u.Requests[i]) {
-					u.Decisions[i].Allowed, u.Decisions[i].RetryAfter = false, t.Decisions[0].RetryAfter
+					d := &t.Decisions[0]
+					u.Decisions[i].Allowed, u.Decisions[i].RetryAfter, u.Decisions[i].Contended = false, d.RetryAfter, d.Contended
 				}
 			}
 		}
