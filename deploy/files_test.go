@@ -139,7 +139,7 @@ func TestTheDashboard(t *testing.T) {
 		}
 	}
 	if len(d.Panels) < 40 || !slices.Equal(rows, []string{"Granted, denied, failed", "How long callers wait", "Is the limit kept?", "Limits in the database", "Does Postgres answer?",
-		"What a decision costs", "The tables: writes, vacuum, cleanup, locks", "So many at once: permits", "Limits that yield, and are shared: Config.Adjust, live instances"}) {
+		"What a decision costs", "The tables: writes, vacuum, cleanup, locks", "So many at once: permits", "Limits that yield, and are shared: Config.Adjust, live instances", "Keys that clients make up: Config.NewKeys"}) {
 		t.Errorf("%d panels, rows %q", len(d.Panels), rows)
 	}
 	slices.SortFunc(d.Panels, func(a, b panel) int { return cmp.Or(a.GridPos.Y-b.GridPos.Y, a.GridPos.X-b.GridPos.X) })

@@ -149,7 +149,8 @@ func (fixedWindow) one(ctx context.Context, session rate.Session, r *rate.Reques
 	for {
 		var granted *int64
 		var nowNS, used int64
-		err := session.Row(ctx, fixedWindowTake, []any{r.Key, r.Limiter, period, r.Limit.Burst, r.Tokens, max(1, r.Unit), relaxed, patience}, &granted, &nowNS, &used, nil)
+		var hasRow bool
+		err := session.Row(ctx, fixedWindowTake, []any{r.Key, r.Limiter, period, r.Limit.Burst, r.Tokens, max(1, r.Unit), relaxed, patience}, &granted, &nowNS, &used, &hasRow, nil)
 		if err != nil {
 			return rate.Decision{}, err
 		}
@@ -157,7 +158,7 @@ func (fixedWindow) one(ctx context.Context, session rate.Session, r *rate.Reques
 			continue
 		}
 		ends := time.Duration(period - nowNS%period)
-		d := rate.Decision{Granted: *granted, Remaining: max(0, r.Limit.Burst-used), At: time.Unix(0, nowNS).UTC()}
+		d := rate.Decision{Granted: *granted, Remaining: max(0, r.Limit.Burst-used), HasRow: hasRow, At: time.Unix(0, nowNS).UTC()}
 		d.Allowed = d.Granted > 0 || r.Tokens == 0 && d.Remaining >= max(1, r.Unit)
 		if used > 0 {
 			d.ResetAfter = ends

@@ -32,6 +32,9 @@ func (s viaSQL) Take(ctx context.Context, session rate.Session, requests []rate.
 		call = "pglimit.peek($1::text, $2::text, $3::text, $4::bigint)"
 	}
 	d, err := askSQL(ctx, session, call, r.Limiter, r.Key, r.Limit.String(), max(r.Unit, 1))
+	if err == nil { // the functions do not tell
+		err = session.Row(ctx, "select exists (select from pglimit.token_bucket where limiter = $1::text and key = $2::text)", []any{r.Limiter, r.Key}, &d.HasRow)
+	}
 	return []rate.Decision{d}, err
 }
 

@@ -16,7 +16,7 @@ type unit = combine.Unit
 
 // roundTrip asks the strategy. It checks the decisions, and remembers denials.
 func (l *Limiter) roundTrip(ctx context.Context, requests []Request) (decisions []Decision, err error) {
-	asked := l.denials.Now()
+	asked, looked := l.denials.Now(), l.newKeys.now()
 	err = l.call(ctx, operation(requests), len(requests), func(ctx context.Context) error {
 		decisions, err = l.strategy.Take(ctx, l.session, requests)
 		if err == nil {
@@ -31,6 +31,7 @@ func (l *Limiter) roundTrip(ctx context.Context, requests []Request) (decisions 
 		decisions[i].Source = FromDatabase
 	}
 	l.learn(requests, decisions, asked)
+	l.newKeys.learn(requests, decisions, looked)
 	return decisions, nil
 }
 

@@ -119,6 +119,15 @@ type Config struct {
 	// the looser one would.
 	Adjust func() float64
 
+	// NewKeys bounds how many rows this Limiter's requests make, for keys that a client can make up: see [NewKeys]. A key that has
+	// a row is never refused by it. (A request with an ID that is sent again may be, if the row was swept meanwhile.)
+	//
+	// A key that this process has not seen for some 50 s costs a round trip more, which looks whether it has a row, and a new one
+	// another, for a token. The new keys of a group get their tokens all or nothing: more of them than NewKeys.Limit.Burst are always refused.
+	// Wait does not wait for a token of NewKeys.Limit: it fails with [ErrTooManyNewKeys]. Requests of [Limiter.On] are not bounded, nor is
+	// what SQL takes. The zero NewKeys costs nothing.
+	NewKeys NewKeys
+
 	// The stages between the callers and Postgres.
 	Combine Combine
 	Memory  Memory
@@ -240,6 +249,7 @@ func (c *Config) setDefaults() {
 	c.Memory.TTL = orDefault(c.Memory.TTL, defaultDenialTTL)
 	c.Memory.Keys = orDefault(c.Memory.Keys, defaultDenialKeys)
 	c.Leases.TTL = orDefault(c.Leases.TTL, defaultLeaseTTL)
+	c.NewKeys.Keys = orDefault(c.NewKeys.Keys, defaultDenialKeys)
 }
 
 func orDefault[T int | time.Duration](value, otherwise T) T {
@@ -284,6 +294,9 @@ func (c Config) Validate(strategy Strategy) error {
 		return err
 	}
 	if err := c.validateBlock(strategy); err != nil {
+		return err
+	}
+	if err := c.validateNewKeys(strategy); err != nil {
 		return err
 	}
 	return c.validateStages(strategy)

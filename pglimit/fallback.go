@@ -10,16 +10,21 @@ import (
 )
 
 // fallback makes of the unit's error what the caller gets. It counts and logs the failure, and calls
-// OnError for each request if it may be an outage. A group is granted if all of its requests are.
+// OnError for each request if it may be an outage.
 func (l *Limiter) fallback(ctx context.Context, u *unit) {
 	if errors.As(u.Err, new(*RequestError)) { // an ID that was granted something else: only Postgres knows
 		return
 	}
 	final, why := l.failed(ctx, u.Requests[0].Key, u.Err)
 	u.Fail(why)
-	if final {
-		return
+	if !final {
+		l.answerBy(ctx, u, l.config.OnError, why, FromFallback)
 	}
+}
+
+// answerBy answers each request of the unit by a function of the user's, such as OnError. A group is granted if all of
+// its requests are.
+func (l *Limiter) answerBy(ctx context.Context, u *unit, answer func(context.Context, Request, error) (Decision, error), why error, source Source) {
 	if l.instance != nil {
 		ctx = context.WithValue(ctx, instanceKey{}, l.instance)
 	}
@@ -28,12 +33,12 @@ func (l *Limiter) fallback(ctx context.Context, u *unit) {
 	}
 	all := true
 	for i := range u.Requests {
-		d, err := l.config.OnError(ctx, u.Requests[i], why)
+		d, err := answer(ctx, u.Requests[i], why)
 		if err != nil {
 			u.Fail(err)
 			return
 		}
-		d.Source = FromFallback
+		d.Source = source
 		u.Decisions[i], all = d, all && d.Allowed
 	}
 	u.Err = nil

@@ -23,6 +23,7 @@ type Limiter struct {
 	denials  *denials.Memory
 	combiner *combine.Combiner
 	circuit  *circuit.Breaker
+	newKeys  *newKeys
 
 	session  Session
 	strategy Strategy

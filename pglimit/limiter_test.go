@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -43,11 +44,14 @@ func newOn(t *testing.T, pool pglimit.Pool, strategy pglimit.Strategy, change fu
 func TestNewRefusesAConfig(t *testing.T) {
 	t.Parallel()
 	burstOfOne := func(limit pglimit.Limit) error {
-		return &pglimit.LimitError{Limit: limit, Field: "Burst", Why: "is 20: fake keeps a burst of 1 only"}
+		if limit.Burst == 1 {
+			return nil
+		}
+		return &pglimit.LimitError{Limit: limit, Field: "Burst", Why: fmt.Sprintf("is %d: fake keeps a burst of 1 only", limit.Burst)}
 	}
 	for _, test := range []struct {
 		change   func(*pglimit.Config)
-		strategy *fake
+		strategy pglimit.Strategy
 		field    string
 		want     string
 	}{
@@ -89,6 +93,22 @@ func TestNewRefusesAConfig(t *testing.T) {
 			want: "pglimit: Config.Memory.Keys is -1: it must not be negative; 0 means 65536"},
 		{field: "Limits", change: func(c *pglimit.Config) { c.Limits = pglimit.LimitsFrom(nil, pglimit.LimitsConfig{}) },
 			want: "pglimit: Config.Limits has no pool: LimitsFrom needs one, such as a *pgxpool.Pool"},
+		{field: "NewKeys.Limit", change: func(c *pglimit.Config) { c.NewKeys.Keys = 7 },
+			want: "pglimit: Config.NewKeys.Limit is missing: set it, such as PerSecond(100), or leave NewKeys out"},
+		{field: "NewKeys.Limit", change: func(c *pglimit.Config) { c.NewKeys.OnRefused = pglimit.FailOpen },
+			want: "pglimit: Config.NewKeys.Limit is missing: set it, such as PerSecond(100), or leave NewKeys out"},
+		{field: "NewKeys.Limit", change: func(c *pglimit.Config) { c.NewKeys.Limit = pglimit.Limit{Tokens: 5} },
+			want: "pglimit: Config.NewKeys.Limit.Period is 0s: it must be longer than zero"},
+		{field: "NewKeys.Limit", strategy: &fake{check: burstOfOne}, change: func(c *pglimit.Config) { c.Limit.Burst, c.NewKeys.Limit = 1, pglimit.PerSecond(100) },
+			want: "pglimit: Config.NewKeys.Limit.Burst is 100: fake keeps a burst of 1 only"},
+		{field: "NewKeys.Limit", strategy: counting{&fake{}}, change: func(c *pglimit.Config) { c.NewKeys.Limit = pglimit.PerSecond(100) },
+			want: "pglimit: Config.NewKeys.Limit needs a strategy that does not count denials, and fake does: leave NewKeys out, or use strategies.TokenBucket{}"},
+		{field: "NewKeys.Keys", change: func(c *pglimit.Config) { c.NewKeys = pglimit.NewKeys{Limit: pglimit.PerSecond(100), Keys: -1} },
+			want: "pglimit: Config.NewKeys.Keys is -1: it must not be negative; 0 means 65536"},
+		{field: "Name", change: func(c *pglimit.Config) {
+			c.Name, c.NewKeys.Limit = strings.Repeat("n", 118), pglimit.PerSecond(100)
+		},
+			want: `pglimit: Config.Name has 118 bytes: with Config.NewKeys at most 117 are allowed, because new keys are counted as "name (new keys)"`},
 		{field: "Leases.TTL", change: func(c *pglimit.Config) { c.Leases.TTL = time.Millisecond },
 			want: "pglimit: Config.Leases.TTL is 1ms: it must be from 10ms to 10s; 0 means 1s"},
 		{field: "Leases.TTL", change: func(c *pglimit.Config) { c.Leases.TTL = time.Minute },
@@ -96,7 +116,7 @@ func TestNewRefusesAConfig(t *testing.T) {
 		{field: "Leases.On", change: func(c *pglimit.Config) { c.Leases.On = true },
 			want: "pglimit: Config.Leases.On is more than the strategy fake can do: use a Leaser, such as strategies.TokenBucket{}"},
 	} {
-		limiter, err := pglimit.New(noDB{}, cmp.Or(test.strategy, &fake{}), config(test.change))
+		limiter, err := pglimit.New(noDB{}, cmp.Or[pglimit.Strategy](test.strategy, &fake{}), config(test.change))
 		if limiter != nil || err == nil || err.Error() != test.want {
 			t.Errorf("got  %v\nwant %s", err, test.want)
 		}
@@ -105,7 +125,7 @@ func TestNewRefusesAConfig(t *testing.T) {
 			t.Errorf("%#v, want field %s", err, test.field)
 		}
 		var limit *pglimit.LimitError
-		if errors.As(err, &limit) != (test.field == "Limit") {
+		if errors.As(err, &limit) != strings.HasPrefix(strings.TrimPrefix(err.Error(), "pglimit: Config."+test.field), ".") {
 			t.Errorf("%v: LimitError is %v", err, limit)
 		}
 	}
@@ -119,7 +139,7 @@ func TestEveryConfigFieldIsKnown(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[pglimit.Config]()) {
 		names = append(names, field.Name)
 	}
-	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError OnDecision OnRoundTrip Logger LogKeys MaxWaiting MaxWait MaxAhead IDTTL Block Limits Adjust Combine Memory Leases Breaker" {
+	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError OnDecision OnRoundTrip Logger LogKeys MaxWaiting MaxWait MaxAhead IDTTL Block Limits Adjust NewKeys Combine Memory Leases Breaker" {
 		t.Errorf("%s: test what is new in TestNewRefusesAConfig", got)
 	}
 }

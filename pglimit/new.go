@@ -81,9 +81,18 @@ func (l *Limiter) makeStages(pool any) (err error) {
 			l.failures.circuit(open, why)
 		})
 	}
+	combined := combine.Functions{Send: l.roundTrip, GiveBack: l.giveBack, Rule: rule, Learned: l.denials.Learned, Recall: l.recall}
 	if !c.Combine.Off {
-		l.combiner = combine.New(c.Combine.Lanes,
-			combine.Functions{Send: l.roundTrip, GiveBack: l.giveBack, Rule: rule, Learned: l.denials.Learned, Recall: l.recall})
+		l.combiner = combine.New(c.Combine.Lanes, combined)
+	}
+	if c.NewKeys.Limit == (Limit{}) {
+		return nil
+	}
+	if l.newKeys, err = newNewKeys(&c); err != nil {
+		return &ConfigError{"NewKeys", err}
+	}
+	if !c.Combine.Off && !l.blocks() {
+		l.newKeys.looks = combine.New(1, combined)
 	}
 	return nil
 }
@@ -103,7 +112,7 @@ func (l *Limiter) Close(ctx context.Context) error {
 	reserved := l.queue.Close(ctx)
 	unanswered := l.waiting.Close(ctx)
 	unsettled := l.leases.Close(ctx)
-	givenUp := l.combiner.Close(ctx)
+	givenUp := cmp.Or(l.newKeys.close(ctx), l.combiner.Close(ctx))
 	l.circuit.Close()
 	l.config.Limits.leave(ctx, l)
 	l.share.Close(ctx)

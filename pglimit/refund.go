@@ -22,7 +22,7 @@ var ErrNotCharged = errors.New("pglimit: not all was charged")
 // then the bucket may have nothing to give back from.) Refund each token once, through a Limiter
 // with the strategy of the one that granted it, which must be a [GiveBacker]. Do not send the request
 // again if it has an ID: it would be granted without a charge. If the decision granted fewer
-// tokens, or none, or was made FromFallback, the error is a [*RequestError]. What was granted FromRule was not charged, and
+// tokens, or none, or was made FromFallback, the error is a [*RequestError]. What was granted FromRule or FromNewKeys was not charged, and
 // is neither given back nor settled: that is no error.
 //
 // The tokens go back also if ctx ends, or has ended, because the client of the request has gone: the call goes
@@ -40,7 +40,7 @@ func (l *Limiter) Refund(ctx context.Context, decision Decision, n int64) error 
 	if n < 1 || n > decision.Granted {
 		return &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: the decision granted %d, of which 1 to %[2]d can be given back", n, decision.Granted)}
 	}
-	if decision.Source == FromRule {
+	if decision.Source == FromRule || decision.Source == FromNewKeys {
 		return nil
 	}
 	return l.refund(ctx, []Refund{refundOf(r, decision, n)})
@@ -77,7 +77,7 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 			return Decision{}, err
 		}
 		switch more := actual - d.Granted; {
-		case d.Source == FromRule: // for free
+		case d.Source == FromRule || d.Source == FromNewKeys: // for free
 		case more < 0:
 			refunds = append(refunds, refundOf(r, *d, -more))
 		case more > 0 && l.blocks():
@@ -143,7 +143,7 @@ func (l *Limiter) granted(d *Decision) (Request, error) {
 		return r, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: the decision granted nothing", d.Granted)}
 	case d.Source == FromFallback:
 		return r, &RequestError{Field: "Source", Why: "is fallback: Postgres has not granted the tokens"}
-	case d.Source == FromRule:
+	case d.Source == FromRule || d.Source == FromNewKeys:
 		return r, nil
 	case d.At.Before(time.Unix(0, 0)) || d.Delay < 0:
 		return r, &RequestError{Field: "At", Why: fmt.Sprintf("is %v, and Delay %v: keep the decision as it was granted", d.At, d.Delay)}

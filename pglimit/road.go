@@ -112,7 +112,7 @@ func (l *Limiter) ask(parent context.Context, units []*unit, callers int) {
 		return
 	}
 	err := l.asCaller(parent, callers, func(ctx context.Context) error {
-		l.obtain(ctx, units)
+		l.obtain(ctx, l.admitted(ctx, units))
 		for _, u := range units {
 			u.Err = l.late(parent, ctx, u.Err)
 		}
@@ -350,8 +350,11 @@ func (l *Limiter) tell(ctx context.Context, u *unit) {
 			r.Rule = nil
 		}
 	}
-	if u.Err != nil {
+	switch {
+	case u.Err != nil:
 		l.fallback(ctx, u)
+	case u.Decisions[0].Source == FromNewKeys && l.config.NewKeys.OnRefused != nil:
+		l.answerBy(ctx, u, l.config.NewKeys.OnRefused, ErrTooManyNewKeys, FromNewKeys)
 	}
 	for i := range u.Requests {
 		r, d := &u.Requests[i], &u.Decisions[i]
@@ -389,5 +392,5 @@ func (l *Limiter) tell(ctx context.Context, u *unit) {
 // be rolled back, one with an ID may be told twice, one ahead of its time belongs to a later span, and
 // that of a group is another's as well.
 func (l *Limiter) bounds(r *Request, d *Decision) bool {
-	return l.parent == nil && d.Source != FromFallback && d.Source != FromRule && d.Delay == 0 && r.ID == "" && r.Group == 0 && r.Limiter == l.config.Name && (r.Limit == l.Limit() || l.share != nil && r.Limit == bucket.Share(l.Limit(), max(1, l.share.Percent()), adjust.Whole))
+	return l.parent == nil && !isFree(d.Source) && d.Delay == 0 && r.ID == "" && r.Group == 0 && r.Limiter == l.config.Name && (r.Limit == l.Limit() || l.share != nil && r.Limit == bucket.Share(l.Limit(), max(1, l.share.Percent()), adjust.Whole))
 }

@@ -110,7 +110,7 @@ func (l *Limiter) ruled(u *unit) bool {
 }
 
 // isFree says that such a decision charged nothing, so that there is nothing to give back.
-func isFree(s Source) bool { return s == FromFallback || s == FromRule }
+func isFree(s Source) bool { return s == FromFallback || s == FromRule || s == FromNewKeys }
 
 // observedSuffix is behind the name of a limiter whose rule is only observed: the tokens are counted there.
 const observedSuffix = " (observed)"
@@ -166,7 +166,7 @@ func (o *observed) note() {
 		return
 	}
 	for _, a := range o.answers {
-		if a.unit.Err != nil {
+		if a.unit.Err != nil || a.unit.Decisions[0].Source == FromNewKeys {
 			continue
 		}
 		r, d := &a.unit.Requests[0], a.unit.Decisions[0]

@@ -21,6 +21,7 @@ type Stats struct {
 	Canceled  int64    `name:"canceled" help:"Requests whose callers cancelled them before the answer."`
 
 	Ruled          ByAction `name:"ruled" label:"action" help:"Requests for which a rule of the table pglimit.limits held, by its action. Those with observe are counted beside what was decided."`
+	NewKeys        int64    `name:"new_keys" help:"Keys without a row that Config.NewKeys let through. Requests for those that it did not let through count as denied, or allowed, from new_keys."`
 	ObservedDenied int64    `name:"observed_denied" help:"Requests that a rule which is only observed would have denied."`
 	LimitsVersion  int64    `name:"limits_version" kind:"gauge" plus:"max" help:"The version of the table pglimit.limits that holds. It grows with every change."`
 	LimitsAge      int64    `name:"limits_age_seconds" kind:"gauge" plus:"max" help:"How long ago the table pglimit.limits was read, in whole seconds. If it never was, since the first try."`
@@ -183,6 +184,9 @@ func (l *Limiter) Stats() Stats {
 	s.AdjustedPercent = adjust.Whole - l.share.Percent()
 	if l.share != nil {
 		s.AdjustFailed = l.share.Failures.Load()
+	}
+	if l.newKeys != nil {
+		s.NewKeys = l.newKeys.through.Load()
 	}
 	for i := range c.failed {
 		s.Failed[i] = c.failed[i].Load()

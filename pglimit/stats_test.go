@@ -261,8 +261,8 @@ func TestAllTheNumbers(t *testing.T) {
 	if got := strings.Join(gauges, " "); got != "limits_version limits_age_seconds live_instances adjusted_percent waiting asleep breaker_open" {
 		t.Errorf("these can fall: %s", got)
 	}
-	want := "allowed{source=database} allowed{source=memory} allowed{source=lease} allowed{source=fallback} allowed{source=rule} allowed{source=adjust} " +
-		"denied{source=database} denied{source=memory} denied{source=lease} denied{source=fallback} denied{source=rule} denied{source=adjust} " +
+	want := "allowed{source=database} allowed{source=memory} allowed{source=lease} allowed{source=fallback} allowed{source=rule} allowed{source=adjust} allowed{source=new_keys} " +
+		"denied{source=database} denied{source=memory} denied{source=lease} denied{source=fallback} denied{source=rule} denied{source=adjust} denied{source=new_keys} " +
 		"failed{cause=other} failed{cause=closed} failed{cause=unavailable} failed{cause=timeout} failed{cause=breaker} " +
 		"failed{cause=overloaded} failed{cause=not_migrated} failed{cause=permission} failed{cause=pooler} failed{cause=refused} " +
 		"ruled{action=enforce} ruled{action=observe} ruled{action=allow} ruled{action=deny} ruled{action=off}"
@@ -322,7 +322,7 @@ func TestSinceAndPlus(t *testing.T) {
 	if fresh, _ := numbered(1000); after != fresh {
 		t.Error("they were changed")
 	}
-	if before.Allowed.Total() != 1+2+3+4+5+6 || before.Failed.Total() != 15+16+17+18+19+20+21+22+23+24 {
+	if before.Allowed.Total() != 1+2+3+4+5+6+7 || before.Failed.Total() != 17+18+19+20+21+22+23+24+25+26 {
 		t.Errorf("totals %d, %d", before.Allowed.Total(), before.Failed.Total())
 	}
 }

@@ -86,6 +86,7 @@ const (
 	FromFallback    = rate.FromFallback
 	FromRule        = rate.FromRule
 	FromAdjust      = rate.FromAdjust
+	FromNewKeys     = rate.FromNewKeys
 	Enforce         = rate.Enforce
 	Observe         = rate.Observe
 	Allow           = rate.Allow

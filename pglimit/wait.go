@@ -39,7 +39,7 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Decision, error) {
 // another number of tokens. That takes up to a second more.
 //
 // More tokens than a burst are a [*RequestError]. If no decision is known and OnError denies, the error
-// satisfies errors.Is(err, [ErrUnavailable]). The strategy must know Ahead, as TokenBucket, Upsert and WarmUp do, without Config.Block; and a
+// satisfies errors.Is(err, [ErrUnavailable]). If [Config].NewKeys refuses the key, it is both ErrWaitTooLong and [ErrTooManyNewKeys]. The strategy must know Ahead, as TokenBucket, Upsert and WarmUp do, without Config.Block; and a
 // Limiter of InTx or OnConn cannot wait, because the row would stay locked. Else the error satisfies
 // errors.Is(err, [errors.ErrUnsupported]).
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Decision, error) {
@@ -104,6 +104,8 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 		return d, nil
 	case d.Source == FromFallback:
 		return d, fmt.Errorf("%w: so nobody can wait in turn, and OnError denied the request", ErrUnavailable)
+	case d.Source == FromNewKeys:
+		return d, fmt.Errorf("%w: %w", ErrWaitTooLong, ErrTooManyNewKeys)
 	default:
 		return d, queue.TooLong(d.RetryAfter, u.Requests[0].Ahead)
 	}

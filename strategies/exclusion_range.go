@@ -101,7 +101,7 @@ func (l lastRange) stepped() lastRange {
 }
 
 func (l lastRange) decision(r *rate.Request, granted bool) rate.Decision {
-	d := rate.Decision{At: time.Unix(0, l.nowNS).UTC()}
+	d := rate.Decision{HasRow: l.untilNS > 0, At: time.Unix(0, l.nowNS).UTC()}
 	if wait := l.stepped().untilNS - l.nowNS; wait > 0 {
 		d.RetryAfter, d.ResetAfter = time.Duration(wait), time.Duration(wait)
 	} else {
@@ -118,12 +118,14 @@ func (l lastRange) decision(r *rate.Request, granted bool) rate.Decision {
 func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
 	var last lastRange
 	if r.Tokens == 0 {
-		var hidden bool
-		err := session.Row(ctx, exclusionRangeLook, []any{r.Key, r.Limiter}, &last.nowNS, &last.sinceNS, &last.untilNS, &hidden)
+		var hasRow, hidden bool
+		err := session.Row(ctx, exclusionRangeLook, []any{r.Key, r.Limiter}, &last.nowNS, &last.sinceNS, &last.untilNS, &hasRow, &hidden)
 		if err == nil && hidden {
 			err = call.ErrHidden
 		}
-		return last.decision(r, false), err
+		d := last.decision(r, false)
+		d.HasRow = hasRow
+		return d, err
 	}
 	// Postgres stores times in microseconds. Rounded up, the rate is never exceeded.
 	interval := (r.Limit.Token() + time.Microsecond - 1).Truncate(time.Microsecond)

@@ -46,8 +46,11 @@ func (d *Denial) Status() *status.Status {
 
 func (d *Denial) violation(of *pglimit.Decision) *errdetails.QuotaFailure_Violation {
 	v := &errdetails.QuotaFailure_Violation{Description: "the limit is " + of.Limit.String(), QuotaId: of.Limiter, QuotaValue: of.Limit.Burst}
-	if of.Source == pglimit.FromRule { // a row of pglimit.limits, which has no limit
+	switch of.Source {
+	case pglimit.FromRule: // a row of pglimit.limits, which has no limit
 		v.Description, v.QuotaValue = "all calls are denied", 0
+	case pglimit.FromNewKeys:
+		v.Description, v.QuotaValue = "too many new clients", 0
 	}
 	if of.Blocked {
 		v.Description += "; after too many denials, all calls are denied for some time"

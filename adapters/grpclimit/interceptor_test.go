@@ -86,6 +86,19 @@ func TestRulesOfTheTable(t *testing.T) {
 	}
 }
 
+func TestANewClientThatIsRefused(t *testing.T) {
+	t.Parallel()
+	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{Name: "api", Limit: pglimit.PerMinute(3), NewKeys: pglimit.NewKeys{Limit: pglimit.PerMinute(1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, serve(t, limiter, grpclimit.Config{Key: grpclimit.Constant("a")}, new(service)), codes.OK)
+	denied, _ := call(t.Context(), serve(t, limiter, grpclimit.Config{Key: grpclimit.Constant("b")}, new(service)))
+	if _, quota := details(t, denied); denied.Code() != codes.ResourceExhausted || quota.GetViolations()[0].GetDescription() != "too many new clients" || quota.GetViolations()[0].GetQuotaValue() != 0 {
+		t.Errorf("%v, QuotaFailure is %v", denied, quota)
+	}
+}
+
 func TestQuotaSubject(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

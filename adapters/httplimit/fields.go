@@ -75,10 +75,10 @@ func (a *answer) addDraft11(h http.Header) {
 	a.add(rateField)
 }
 
-// isLimit says that the client has such a limit: not where a rule of the table pglimit.limits allows or denies everything, or
-// Config.Adjust leaves nothing of it.
+// isLimit says that the client has such a limit: not where a rule of the table pglimit.limits allows or denies everything,
+// Config.Adjust leaves nothing of it, or Config.NewKeys lets no new client through.
 func isLimit(d *pglimit.Decision) bool {
-	return d.Source != pglimit.FromRule && d.Source != pglimit.FromAdjust
+	return d.Source != pglimit.FromRule && d.Source != pglimit.FromAdjust && d.Source != pglimit.FromNewKeys
 }
 
 // knows says whether the decision tells how many tokens are left. If a group is denied from

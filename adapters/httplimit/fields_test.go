@@ -80,6 +80,18 @@ func TestFieldsUnderRules(t *testing.T) {
 	}
 }
 
+// A new client that Config.NewKeys refuses is told when to come again, and nothing of a limit that it has not used.
+func TestFieldsOfANewClient(t *testing.T) {
+	t.Parallel()
+	for _, style := range []httplimit.Headers{httplimit.Draft11, httplimit.Legacy} {
+		limiter := newLimiter(t, pglimittest.Memory(), pglimit.Config{Limit: pglimit.PerMinute(3), NewKeys: pglimit.NewKeys{Limit: pglimit.PerMinute(1)}})
+		url := served(t, httplimit.New(limiter, httplimit.Config{Headers: style, Key: httplimit.Header("Key")})(fine))
+		get(t, url, "Key", "a").expect(t, http.StatusOK)
+		get(t, url, "Key", "b").expect(t, http.StatusTooManyRequests, "Retry-After", "60",
+			"RateLimit-Policy", "", "RateLimit", "", "X-RateLimit-Limit", "", "X-RateLimit-Remaining", "", "X-RateLimit-Reset", "")
+	}
+}
+
 // Each middleware adds to the lists. Its limit has a name of its own, also where the limiter is the
 // same.
 func TestNestedLimitsAddUp(t *testing.T) {

@@ -270,6 +270,7 @@ func (b Bucket) Decision(r *rate.Request, nowNS, granted int64) rate.Decision {
 		Remaining:  b.tokens(nowNS, r.Limit),
 		RetryAfter: b.wait(nowNS, unit, r.Limit),
 		ResetAfter: b.wait(nowNS, r.Limit.Burst, r.Limit),
+		HasRow:     b.AtNS > 0,
 		At:         time.Unix(0, nowNS).UTC(),
 	}
 	if r.Tokens == 0 {

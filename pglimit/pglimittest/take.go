@@ -85,7 +85,9 @@ func (s *Strategy) take(nowNS int64, r *rate.Request) rate.Decision {
 		seen = b
 	}
 	s.keep(n, row, b)
-	return seen.Decision(r, seen.Dated(nowNS), granted)
+	d := seen.Decision(r, seen.Dated(nowNS), granted)
+	d.HasRow = b.AtNS > 0 // a calendar window has a bucket before it has a row
+	return d
 }
 
 // takeGroup looks at all buckets, and takes from them if all have the tokens.

@@ -42,6 +42,10 @@ type Decision struct {
 	// this. The other fields then describe the row as last committed.
 	Contended bool
 
+	// HasRow says that Postgres has a row of the bucket, after the decision. Without one the bucket is full, and
+	// the next grant makes one. A full bucket may have one, until it is swept.
+	HasRow bool
+
 	// At is the database's clock at the decision, in UTC, to the microsecond. A decision
 	// FromMemory or FromLease computes it from an earlier answer; FromFallback it is zero.
 	At time.Time

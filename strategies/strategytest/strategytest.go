@@ -107,6 +107,7 @@ func decisions(table *Table) []test {
 	return slices.Concat(tests(always), tests(table.Rows), []test{
 		{"DecidesAsInMemory", decidesAsInMemory},
 		{"BadInputIsAnErrorAndChangesNothing", badInput},
+		{"ADecisionSaysWhetherThereIsARow", hasRow},
 		{"ACancelledCallTakesNothing", cancelled},
 		{"ExactUnderConcurrentLoad", exactUnderLoad},
 		{"NeverOverTheLooserLimit", onlyTokenBucket(neverOver)},

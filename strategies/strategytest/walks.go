@@ -113,3 +113,24 @@ func (s *suite) settings(session rate.Session) (all string) {
 	}
 	return all
 }
+
+// hasRow checks Decision.HasRow: of a key that was never asked for, after a grant, and when the bucket is full again.
+func hasRow(s *suite) {
+	limit := rate.Every(5 * ms)
+	wants := func(d rate.Decision, has bool) {
+		s.Helper()
+		if d.HasRow != has {
+			s.Errorf("want HasRow %v: %+v", has, d)
+		}
+	}
+	wants(s.peek("k", limit), false)
+	for _, d := range s.takeAll(s.session, s.ask("k", limit, 0, 1), s.ask("another", limit, 0, 1)) {
+		wants(d, false)
+	}
+	wants(s.take("k", limit, 1, 1), true)
+	_, full := s.until("a full bucket", func() rate.Decision { return s.peek("k", limit) }, func(d rate.Decision) bool { return d.ResetAfter == 0 })
+	wants(full, true)
+	several := s.takeAll(s.session, s.ask("k", limit, 0, 1), s.ask("another", limit, 0, 1))
+	wants(several[0], true)
+	wants(several[1], false)
+}

@@ -2,14 +2,14 @@
 -- $1 key, $2 limiter, $3 nanoseconds of a window, $4 burst, $5 tokens wanted, $6 unit, $7 whether the commit may
 -- be relaxed, $8 lock_timeout (null: as it is).
 -- Returns tokens granted, or null if the row changed between the read and the lock: ask again. Then the time of
--- the decision, and how many tokens of its window are used.
+-- the decision, how many tokens of its window are used, and whether there is a row.
 with
 patience as materialized (
     select case when $8::text is not null then pg_catalog.set_config('lock_timeout', $8::text, true) end
 ),
 -- A plain read, which may deny, and plans how much to grant.
 seen as materialized (
-    select now_ns, now_ns - now_ns % $3::bigint as start_ns, used,
+    select now_ns, now_ns - now_ns % $3::bigint as start_ns, used, b.at_ns is not null as has_row,
         least($5::bigint, greatest(0::bigint, $4::bigint - used)) / $6::bigint * $6::bigint as plan
     from (select pglimit.clock_ns() as now_ns offset 0) clock
     left join public.fixed_window b on b.key = $1::text and b.limiter = $2::text
@@ -45,5 +45,6 @@ select
     case when taken.at_ns is not null or seen.plan = 0::bigint then seen.plan end,
     coalesce(taken.at_ns, seen.now_ns),
     coalesce(taken.used, seen.used),
+    taken.at_ns is not null or seen.has_row,
     case when $7::boolean and taken.at_ns is not null then pg_catalog.set_config('synchronous_commit', 'off', true) end
 from seen left join taken on true

@@ -169,7 +169,7 @@ func (q *Queue) Answered(r rate.Request, decision rate.Decision) (own *Waiter) {
 func (q *Queue) GiveUp(ctx context.Context, r rate.Request, own *Waiter) {
 	q.mu.Lock()
 	q.remove(inLine(r), own, true)
-	if own.decision.Source == rate.FromFallback { // Postgres has not granted it
+	if own.decision.Source != rate.FromDatabase { // Postgres has not granted it
 		q.mu.Unlock()
 		return
 	}

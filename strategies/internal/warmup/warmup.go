@@ -73,7 +73,7 @@ func (w *Row) Decision(r *rate.Request, nowNS, granted int64) rate.Decision {
 	if !w.Ahead(nowNS) {
 		nowNS = seenNS
 	}
-	d := rate.Decision{Granted: granted, At: time.Unix(0, nowNS).UTC()}
+	d := rate.Decision{Granted: granted, HasRow: w.AtNS > 0, At: time.Unix(0, nowNS).UTC()}
 	if d.ResetAfter = roundUp(max(0, w.FreeNS-seenNS)); d.ResetAfter == 0 {
 		d.Remaining = r.Limit.Burst
 	}

@@ -59,7 +59,7 @@ func (rule Rule) Decision(w *Row, r *rate.Request, nowNS, granted int64) rate.De
 	if !w.Ahead(nowNS) {
 		nowNS = max(nowNS, w.AtNS)
 	}
-	d := rate.Decision{Granted: granted, At: time.Unix(0, nowNS).UTC()}
+	d := rate.Decision{Granted: granted, HasRow: w.AtNS > 0, At: time.Unix(0, nowNS).UTC()}
 	unit, used := max(1, r.Unit), int64(0)
 	uses, closedNS := rule.uses(w, nowNS, r.Limit)
 	for _, u := range uses {

@@ -1,9 +1,10 @@
 -- Reads a bucket without locking anything.
 -- $1 key, $2 limiter.
 -- Returns the clock, then the begin and the end of the last range that has not ended: zeros if
--- there is none. All are nanoseconds since 1970. And whether row security hides rows.
+-- there is none. All are nanoseconds since 1970. And whether there is a range at all, and whether row security hides rows.
 select clock.now_ns,
     coalesce(pg_catalog.max(pglimit.ns_of(pg_catalog.lower(r.during))), 0::bigint), coalesce(pg_catalog.max(pglimit.ns_of(pg_catalog.upper(r.during))), 0::bigint),
+    exists (select from $table any_range where any_range.key = $1::text and any_range.limiter = $2::text),
     pg_catalog.row_security_active('$table'::pg_catalog.regclass)
 from (select pglimit.clock_ns() as now_ns offset 0) clock
 left join $table r

@@ -44,6 +44,7 @@ type settings struct {
 	Leases     bool          `yaml:"leases"`
 	LeaseTTL   time.Duration `yaml:"lease_ttl"`
 	Block      *block        `yaml:"block"`
+	NewKeys    string        `yaml:"new_keys"`
 }
 
 type block struct {
@@ -55,7 +56,7 @@ type block struct {
 }
 
 const (
-	limiterFields = "limit, strategy, timeout, on_error, instances, durability, id_ttl, max_waiting, lanes, memory_ttl, leases, lease_ttl, block"
+	limiterFields = "limit, strategy, timeout, on_error, instances, durability, id_ttl, max_waiting, lanes, memory_ttl, leases, lease_ttl, block, new_keys"
 	blockFields   = "after, within, for, max, forget"
 )
 
@@ -180,6 +181,11 @@ func (s settings) build(name string) (l Limit, field string, err error) {
 			return l, "durability", err
 		}
 	}
+	if s.NewKeys != "" {
+		if l.Config.NewKeys.Limit, err = pglimit.ParseLimit(s.NewKeys); err != nil {
+			return l, "new_keys", err
+		}
+	}
 	if field, err := s.fallback(&l.Config); err != nil {
 		return l, field, err
 	}
@@ -220,7 +226,7 @@ func inFile(err error) (field string, why error) {
 	}
 	field, known := map[string]string{
 		"Name": "the name", "Limit": "limit", "Timeout": "timeout", "Durability": "durability", "IDTTL": "id_ttl", "Block": "block",
-		"MaxWaiting": "max_waiting", "Combine.Lanes": "lanes", "Memory.TTL": "memory_ttl", "Leases.On": "leases", "Leases.TTL": "lease_ttl",
+		"MaxWaiting": "max_waiting", "Combine.Lanes": "lanes", "Memory.TTL": "memory_ttl", "Leases.On": "leases", "Leases.TTL": "lease_ttl", "NewKeys.Limit": "new_keys",
 	}[config.Field]
 	if !known {
 		return "", err
@@ -248,5 +254,5 @@ func bare(err error) string {
 		return strings.ToLower(blocked.Field) + " " + blocked.Why
 	}
 	return strings.NewReplacer("pglimit: ", "", "strategies: ", "", ": use a Leaser, such as strategies.TokenBucket{}", ": only token_bucket can",
-		" (use strategies.TokenBucket{}): unsupported operation", ": only token_bucket can", ": unsupported operation", "", "Config.Block", "block").Replace(err.Error())
+		" (use strategies.TokenBucket{}): unsupported operation", ": only token_bucket can", ": unsupported operation", "", "Config.Block", "block", "Config.NewKeys", "new_keys").Replace(err.Error())
 }

@@ -20,7 +20,7 @@ func TestEveryFieldOfTheFileIsHeeded(t *testing.T) {
 limiters:
   leases: {limit: 100/1m burst 20, timeout: 2s, durability: durable, id_ttl: 10m, max_waiting: 7, lanes: 3, memory_ttl: 3s, leases: true, lease_ttl: 4s}
   blocks: {limit: 1/3s, block: {after: 1, within: 2s, for: 3s, max: 4s, forget: 5s}}
-  upsert: {limit: 10/s, strategy: upsert}
+  upsert: {limit: 10/s, strategy: upsert, new_keys: 100/s burst 500}
 `
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ limiters:
 			Name: "leases", Limit: pglimit.PerMinute(100).WithBurst(20), Timeout: 2 * time.Second, Durability: pglimit.Durable, IDTTL: 10 * time.Minute,
 			MaxWaiting: 7, Combine: pglimit.Combine{Lanes: 3}, Memory: pglimit.Memory{TTL: 3 * time.Second}, Leases: pglimit.Leases{On: true, TTL: 4 * time.Second},
 		}},
-		{strategies.Upsert{}, pglimit.Config{Name: "upsert", Limit: pglimit.PerSecond(10)}},
+		{strategies.Upsert{}, pglimit.Config{Name: "upsert", Limit: pglimit.PerSecond(10), NewKeys: pglimit.NewKeys{Limit: pglimit.PerSecond(100).WithBurst(500)}}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nnot\n%+v", got, want)
@@ -102,6 +102,8 @@ func TestBadFilesAreRefusedByLineAndField(t *testing.T) {
 		"limit: 1/s\n    leases: true\n    block: {after: 1, within: 1s, for: 1s, max: 1s}":     "line 4: limiters.a: leases is true: with block it must be false",
 		"limit: 1/s\n    block: {after: 1}":                                                     "line 4: limiters.a: block within is 0s",
 		"limit: 1/s\n    block: {befor: 1}":                                                     "line 4: there is no field befor here, only after, within, for, max, forget",
+		"limit: 1/s\n    new_keys: many":                                                        `line 4: limiters.a: new_keys limit "many": there is no "/"`,
+		"limit: 1/s\n    strategy: exclusion_range\n    new_keys: 2/s":                          "line 5: limiters.a: new_keys burst is 2: exclusion_range keeps a burst of 1 only",
 		"limit: 1/s\n    bust: 1":                                                               "line 4: there is no field bust here, only limit, strategy",
 	} {
 		text := "limiters:\n  a:\n    " + field + "\n"
