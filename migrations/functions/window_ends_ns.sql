@@ -2,6 +2,9 @@
 create or replace function pglimit.window_ends_ns(calendars text[], at_ns bigint) returns bigint[]
 language plpgsql stable strict set search_path = '' as $$
 begin
+    if calendars[1] = all (calendars) then -- as a rule
+        return array_fill(pglimit.window_end_ns(calendars[1], at_ns), array[cardinality(calendars)]);
+    end if;
     return array(
         select w.ends_ns
         from unnest(calendars) with ordinality u(calendar, number)
