@@ -28,11 +28,11 @@ func TestAHeldKeyStallsNobodyElse(t *testing.T) {
 		fails    bool // the caller of the held key
 	}{
 		{"token_bucket", strategies.TokenBucket{}, nil, false},
-		{"token_bucket, lock_timeout", strategies.TokenBucket{}, map[string]string{"lock_timeout": "400ms"}, true},
+		{"token_bucket, lock_timeout", strategies.TokenBucket{}, map[string]string{"lock_timeout": "250ms"}, true},
 		{"token_bucket, statement_timeout", strategies.TokenBucket{}, map[string]string{"statement_timeout": "400ms"}, true},
 		{"token_bucket, deadlock_timeout of 1ms", strategies.TokenBucket{}, map[string]string{"deadlock_timeout": "1ms"}, false},
 		{"upsert", strategies.Upsert{}, nil, false},
-		{"upsert, lock_timeout", strategies.Upsert{}, map[string]string{"lock_timeout": "400ms"}, true},
+		{"upsert, lock_timeout", strategies.Upsert{}, map[string]string{"lock_timeout": "250ms"}, true},
 		{"upsert, deadlock_timeout of 1ms", strategies.Upsert{}, map[string]string{"deadlock_timeout": "1ms"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -119,8 +119,8 @@ type Config struct {
 	// the looser one would.
 	Adjust func() float64
 
-	// NewKeys bounds how many rows this Limiter's requests make, for keys that a client can make up: see [NewKeys]. A key that has
-	// a row is never refused by it. (A request with an ID that is sent again may be, if the row was swept meanwhile.)
+	// NewKeys bounds how many rows this Limiter's requests make, for keys that a client can make up: see [NewKeys]. A key that had
+	// a row when it was asked for is never refused by it. (A request with an ID that is sent again may be, if the row was swept meanwhile.)
 	//
 	// A key that this process has not seen for some 50 s costs a round trip more, which looks whether it has a row, and a new one
 	// another, for a token. The new keys of a group get their tokens all or nothing: more of them than NewKeys.Limit.Burst are always refused.

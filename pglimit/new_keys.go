@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -77,6 +78,15 @@ type newKeys struct {
 	looks   *combine.Combiner                        // sends looks, apart from what takes: a flood's are many, and lock nothing. Nil: they go out as other requests do
 	start   time.Time
 	through atomic.Int64 // keys that got a token
+
+	mu     sync.Mutex
+	asking map[rate.Bucket]*asking // new keys for which a caller asks for a token now
+}
+
+// asking is one caller's request for a token, for which others for the same new key wait.
+type asking struct {
+	done  chan struct{}
+	token *unit
 }
 
 func newNewKeys(c *Config) (*newKeys, error) {
@@ -85,7 +95,7 @@ func newNewKeys(c *Config) (*newKeys, error) {
 		Executor:    func(task func()) { task() }, // no goroutines
 	})
 	token := Request{Limiter: c.Name + newKeysSuffix, Key: "all", Limit: c.NewKeys.Limit, Tokens: 1, Unit: 1, Durability: c.Durability}
-	return &newKeys{token: token, known: known, start: time.Now()}, err
+	return &newKeys{token: token, known: known, start: time.Now(), asking: make(map[rate.Bucket]*asking)}, err
 }
 
 func (n *newKeys) close(ctx context.Context) error {
@@ -115,9 +125,16 @@ func (n *newKeys) learn(requests []Request, decisions []Decision, asked time.Dur
 		return
 	}
 	for i := range decisions {
-		if d := &decisions[i]; d.HasRow && d.ResetAfter > 0 {
+		if d := &decisions[i]; d.HasRow && d.ResetAfter > 0 && requests[i].ID == "" { // of an ID that was sent again it is an earlier decision
 			n.remember(requests[i].Bucket(), asked)
 		}
+	}
+}
+
+// letThrough lets the bucket through without a token: a key that was let through before is charged.
+func (n *newKeys) letThrough(of rate.Bucket) {
+	if n != nil {
+		n.remember(of, n.now())
 	}
 }
 
@@ -129,19 +146,19 @@ func (n *newKeys) remember(of rate.Bucket, from time.Duration) {
 
 // admitted returns the units that make no row, or have a token for each row that they may make. It answers the others. Two
 // round trips, combined with those of other callers, come before that: a look, if this process does not know that there is a row;
-// and, if there is none, a request for a token, unless these are known to be used up.
+// and, if there is none, a request for a token, unless these are known to be used up. A request that is only observed needs
+// none: it goes with the one that it stands beside.
 func (l *Limiter) admitted(ctx context.Context, units []*unit) []*unit {
 	looks := l.looks(ctx, units)
 	if looks == nil {
 		return units
 	}
-	isNew := func(r *Request) bool {
-		look := looks[r.Bucket()]
-		return look != nil && r.Tokens > 0 && look.Err == nil && !look.Decisions[0].HasRow && !look.Decisions[0].Blocked // a block may outlast the row
+	isNew := make(map[rate.Bucket]bool)
+	for of, look := range looks { // a block may outlast the row
+		isNew[of] = look.Err == nil && !look.Decisions[0].HasRow && !look.Decisions[0].Blocked && !l.newKeys.has(of)
 	}
 	tokens := make(map[rate.Bucket]*unit) // by the first new key of a unit
 	tokensOf := make([]*unit, len(units))
-	var asked []*unit
 	for k, u := range units {
 		var first rate.Bucket
 		keys := int64(0)
@@ -149,7 +166,7 @@ func (l *Limiter) admitted(ctx context.Context, units []*unit) []*unit {
 			r := &u.Requests[i]
 			if look := looks[r.Bucket()]; look != nil && look.Err != nil {
 				u.Fail(look.Err)
-			} else if isNew(r) {
+			} else if r.Tokens > 0 && isNew[r.Bucket()] {
 				if keys++; keys == 1 {
 					first = r.Bucket()
 				}
@@ -162,40 +179,38 @@ func (l *Limiter) admitted(ctx context.Context, units []*unit) []*unit {
 			r := l.newKeys.token
 			r.Tokens, r.Unit = keys, keys
 			tokens[first] = &unit{Requests: []Request{r}, Decisions: []Decision{{RetryAfter: foreverDenied}}}
-			if keys <= r.Limit.Burst {
-				asked = append(asked, tokens[first])
-			}
 		}
 		tokensOf[k] = tokens[first]
 	}
-	l.obtain(ctx, l.unknown(asked))
-	for _, t := range asked {
-		l.newKeys.through.Add(t.Decisions[0].Granted)
-	}
+	l.askTokens(ctx, tokens)
 
 	var admitted []*unit
+	refused := make(map[string]bool)
 	for k, u := range units {
 		t := tokensOf[k]
 		switch {
 		case u.Err != nil:
+		case t == nil && isObserved(u) && refused[u.Requests[0].Key]: // behind the others
+			u.Decisions[0].Source = FromNewKeys
 		case t == nil:
 			admitted = append(admitted, u)
 		case t.Err != nil:
 			u.Fail(t.Err)
 		case t.Decisions[0].Granted > 0:
 			for i := range u.Requests {
-				if isNew(&u.Requests[i]) {
-					l.newKeys.remember(u.Requests[i].Bucket(), l.newKeys.now())
+				if of := u.Requests[i].Bucket(); isNew[of] {
+					l.newKeys.letThrough(of)
 				}
 			}
 			admitted = append(admitted, u)
 		default:
 			for i := range u.Decisions {
-				u.Decisions[i] = Decision{Allowed: true, At: t.Decisions[0].At, Source: FromNewKeys} // the other buckets of a group may have the tokens
-				if isNew(&u.Requests[i]) {
-					d := &t.Decisions[0]
+				r, d := &u.Requests[i], &t.Decisions[0]
+				u.Decisions[i] = Decision{Allowed: true, At: d.At, Source: FromNewKeys} // the other buckets of a group may have the tokens
+				if r.Tokens > 0 && isNew[r.Bucket()] {
 					u.Decisions[i].Allowed, u.Decisions[i].RetryAfter, u.Decisions[i].Contended = false, d.RetryAfter, d.Contended
 				}
+				refused[r.Key] = true
 			}
 		}
 	}
@@ -211,7 +226,7 @@ func (l *Limiter) looks(ctx context.Context, units []*unit) (looks map[rate.Buck
 	for _, u := range units {
 		for i := range u.Requests {
 			r := &u.Requests[i]
-			if r.Tokens == 0 || looks[r.Bucket()] != nil || l.newKeys.has(r.Bucket()) {
+			if r.Tokens == 0 || isObserved(u) || looks[r.Bucket()] != nil || l.newKeys.has(r.Bucket()) {
 				continue
 			}
 			if looks == nil {
@@ -227,4 +242,60 @@ func (l *Limiter) looks(ctx context.Context, units []*unit) (looks map[rate.Buck
 		l.newKeys.looks.Decide(ctx, all)
 	}
 	return looks
+}
+
+// askTokens asks for the tokens of new keys, once for all callers of this process who ask for one key at the same time. What this
+// caller asks for itself is answered before it waits for others. Nobody is asked for more tokens than a burst.
+func (l *Limiter) askTokens(ctx context.Context, tokens map[rate.Bucket]*unit) {
+	n := l.newKeys
+	var own []*unit
+	others := make(map[rate.Bucket]*asking)
+	n.mu.Lock()
+	for of, t := range tokens {
+		one := t.Requests[0].Tokens == 1 // and not a group's
+		switch a := n.asking[of]; {
+		case one && a != nil:
+			others[of] = a
+			continue
+		case one && n.has(of): // since this caller has looked
+			t.Decisions[0].Granted = 1
+			continue
+		case one:
+			n.asking[of] = &asking{make(chan struct{}), t}
+		}
+		if t.Requests[0].Tokens <= n.token.Limit.Burst {
+			own = append(own, t)
+		}
+	}
+	n.mu.Unlock()
+	l.obtain(ctx, l.unknown(own))
+	for of, t := range tokens {
+		n.mu.Lock()
+		if a := n.asking[of]; a != nil && a.token == t {
+			if t.Err == nil && t.Decisions[0].Granted > 0 { // who has looked before sees it when he asks
+				n.letThrough(of)
+			}
+			delete(n.asking, of)
+			close(a.done)
+		}
+		n.mu.Unlock()
+	}
+	for of, a := range others {
+		t := tokens[of]
+		select {
+		case <-a.done:
+		case <-ctx.Done():
+			t.Fail(ctx.Err())
+			continue
+		}
+		if a.token.Err == nil {
+			t.Decisions[0] = a.token.Decisions[0]
+		} else { // perhaps that caller has left
+			l.obtain(ctx, l.unknown([]*unit{t}))
+			own = append(own, t)
+		}
+	}
+	for _, t := range own {
+		n.through.Add(t.Decisions[0].Granted)
+	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -295,19 +298,108 @@ func TestWhatMakesNoRowIsNotBounded(t *testing.T) {
 }
 
 // The row that counts for a rule that is only observed is a row, too; what it would have decided is then not known.
-func TestObservedKeysNeedATokenOfTheirOwn(t *testing.T) {
+// A request that is only observed goes with the one that it stands beside, and needs no token of its own.
+func TestWhatIsObservedNeedsNoToken(t *testing.T) {
 	t.Parallel()
-	limiter := bounded(t, pglimittest.Memory(), func(c *pglimit.Config) {
-		c.NewKeys.Limit = pglimit.PerSecond(3)
+	memory := pglimittest.Memory()
+	limiter := bounded(t, memory, func(c *pglimit.Config) {
 		c.Limits = rules(pglimit.LimitRule{Action: pglimit.Observe, Limit: hourly(1)})
 	})
-	for i, want := range []struct{ source, observed bool }{{true, true}, {true, false}, {false, false}} {
+	for i, want := range []bool{true, true, false} {
 		d, err := limiter.Allow(t.Context(), strconv.Itoa(i))
-		if err != nil || (d.Source == pglimit.FromDatabase) != want.source || (d.Observed != nil) != want.observed {
+		if err != nil || (d.Source == pglimit.FromDatabase) != want || (d.Observed != nil) != want {
 			t.Errorf("request %d: %+v, %v", i, d, err)
 		}
 	}
-	if s := limiter.Stats(); s.NewKeys != 3 || s.ObservedDenied != 0 {
+	if s := limiter.Stats(); s.NewKeys != 2 || s.ObservedDenied != 0 {
+		t.Errorf("%+v", s)
+	}
+	memory.Advance(1000 * time.Hour)
+	if rows, err := memory.Sweep(t.Context(), nil, 0, 100); err != nil || rows.Removed != 5 { // two keys, the same observed, and the budget
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// late is a strategy whose answers to looks, and about tokens for new keys, are late.
+type late struct {
+	*pglimittest.Strategy
+	look, token func() time.Duration
+}
+
+func (s late) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) (d []pglimit.Decision, err error) {
+	d, err = s.Strategy.Take(ctx, session, requests)
+	switch {
+	case requests[0].Tokens == 0:
+		time.Sleep(s.look())
+	case strings.HasSuffix(requests[0].Limiter, " (new keys)"):
+		time.Sleep(s.token())
+	}
+	return d, err
+}
+
+// All callers of a process who ask for one new key need one token: those who ask meanwhile, and who looked before.
+func TestCallersOfOneNewKeyNeedOneToken(t *testing.T) {
+	t.Parallel()
+	for name, look := range map[string]time.Duration{"meanwhile": 0, "afterwards": time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			var number atomic.Int64
+			s := late{
+				pglimittest.MemoryOn(time.Now), func() time.Duration { return time.Duration(number.Add(1)) * look / 100 },
+				func() time.Duration { return time.Millisecond },
+			}
+			limiter := newLimiter(t, s, func(c *pglimit.Config) {
+				few(c)
+				c.Limit, c.Timeout, c.Combine.Off = hourly(100), time.Hour, true
+			})
+			var work sync.WaitGroup
+			for range 20 {
+				work.Go(func() {
+					if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed || d.Source != pglimit.FromDatabase {
+						t.Errorf("%s: %+v, %v", name, d, err)
+					}
+				})
+			}
+			work.Wait()
+			if s := limiter.Stats(); s.NewKeys != 1 {
+				t.Errorf("%s: %d tokens", name, s.NewKeys)
+			}
+		})
+	}
+}
+
+// What a request cost is charged, though its row was swept meanwhile.
+func TestSettleNeedsNoToken(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	limiter := bounded(t, memory, func(c *pglimit.Config) { c.Limit = hourly(100) })
+	d, err := limiter.AllowN(t.Context(), "long", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory.Advance(time.Hour)
+	if _, err := memory.Sweep(t.Context(), nil, 0, 100); err != nil {
+		t.Fatal(err)
+	}
+	later := bounded(t, memory, func(c *pglimit.Config) { c.Limit = hourly(100) })
+	letThrough(t, later, "a", "b")
+	if d, err := later.Settle(t.Context(), d, 10); err != nil || d.Granted != 10 || d.Source != pglimit.FromDatabase {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// An error that OnRefused returns is counted as the denial that it is.
+func TestAnErrorOfOnRefusedIsADenial(t *testing.T) {
+	t.Parallel()
+	limiter := bounded(t, pglimittest.Memory(), func(c *pglimit.Config) {
+		c.NewKeys.OnRefused = func(_ context.Context, _ pglimit.Request, err error) (pglimit.Decision, error) {
+			return pglimit.Decision{}, err
+		}
+	})
+	letThrough(t, limiter, "a", "b")
+	if _, err := limiter.Allow(t.Context(), "c"); !errors.Is(err, pglimit.ErrTooManyNewKeys) {
+		t.Error(err)
+	}
+	if s := limiter.Stats(); s.Denied[pglimit.FromNewKeys] != 1 {
 		t.Errorf("%+v", s)
 	}
 }

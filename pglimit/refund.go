@@ -94,6 +94,7 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 			if err := l.finish(&r, r.Limit); err != nil {
 				return Decision{}, err
 			}
+			l.newKeys.letThrough(r.Bucket())
 			charges[d] = &unit{Requests: []Request{r}, Decisions: make([]Decision, 1)}
 			units = append(units, charges[d])
 		}

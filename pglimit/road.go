@@ -354,7 +354,9 @@ func (l *Limiter) tell(ctx context.Context, u *unit) {
 	case u.Err != nil:
 		l.fallback(ctx, u)
 	case u.Decisions[0].Source == FromNewKeys && l.config.NewKeys.OnRefused != nil:
-		l.answerBy(ctx, u, l.config.NewKeys.OnRefused, ErrTooManyNewKeys, FromNewKeys)
+		if l.answerBy(ctx, u, l.config.NewKeys.OnRefused, ErrTooManyNewKeys, FromNewKeys); u.Err != nil {
+			l.counters.denied[FromNewKeys].Add(1) // an error of the user's, for a denial
+		}
 	}
 	for i := range u.Requests {
 		r, d := &u.Requests[i], &u.Decisions[i]

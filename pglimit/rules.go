@@ -142,7 +142,7 @@ func (l *Limiter) observed(units []*unit) *observed {
 		for i := range u.Requests {
 			r := u.Requests[i]
 			_, rule := known.of(r.Limiter).Find(r.Key, false)
-			if rule == nil || r.Tokens == 0 || known.unfit[rule] != nil || u.Decisions[i].Source == FromRule || u.Decisions[i].Source == FromAdjust {
+			if rule == nil || r.Tokens == 0 || known.unfit[rule] != nil || u.Decisions[i].Source == FromRule || u.Decisions[i].Source == FromAdjust || u.Decisions[i].Source == FromNewKeys {
 				continue
 			}
 			if o == nil {
@@ -158,6 +158,12 @@ func (l *Limiter) observed(units []*unit) *observed {
 		}
 	}
 	return o
+}
+
+// isObserved says that the unit is under a rule that is only observed.
+func isObserved(u *unit) bool {
+	r := u.Requests[0].Rule
+	return r != nil && r.Action == Observe
 }
 
 // note tells the answers, and counts them. What is not known is no answer.

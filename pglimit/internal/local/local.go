@@ -107,7 +107,7 @@ func (b Share) takeFrom(bucket arithmetic.Bucket, r *rate.Request, nowNS int64) 
 	if unit, burst := r.Unit, mine.Limit.Burst; unit > burst { // it can never be granted
 		d.RetryAfter = min(arithmetic.RefillTime(mine.Limit, unit-d.Remaining), rate.MaxWindow)
 	}
-	d.At = time.Time{} // it is not Postgres's clock
+	d.At, d.HasRow = time.Time{}, false // it is not Postgres's
 	return d
 }
 
