@@ -396,7 +396,8 @@ func cliWorksBehindPgBouncer(t *testing.T, c cli) {
 	must(t, limiter.Close(t.Context()))
 	for _, left := range []string{
 		"select name from pg_prepared_statements",
-		"select locktype || coalesce(relation::regclass::text, '') from pg_locks where database = (select oid from pg_database where datname = current_database()) and pid <> pg_backend_pid()",
+		"select locktype || coalesce(relation::regclass::text, '') from pg_locks where database = (select oid from pg_database where datname = current_database()) and pid <> pg_backend_pid() " +
+			"and pid in (select pid from pg_stat_activity where backend_type = 'client backend')", // and not of autovacuum
 		"select locktype from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()",
 		// PgBouncer sets these to what a client has.
 		"select name || '=' || setting from pg_settings where source = 'session' and name not in ('application_name', 'client_encoding', 'DateStyle', 'TimeZone', 'standard_conforming_strings')",
