@@ -113,7 +113,7 @@ func TestSQLConformance(t *testing.T) {
 					}
 					strategytest.RunOn(t, newMigrated, strategy, func(t *testing.T, pool *pgxpool.Pool) strategytest.Driver {
 						// Whoever waits in a deadlock is found before an impatient call gives up.
-						url := with(databaseURL(pool), "deadlock_timeout", "4ms")
+						url := with(databaseURL(pool), "deadlock_timeout", "15ms")
 						return sqlDriver{openSQL(t, driver.open, url, 16)}
 					})
 				})
