@@ -252,7 +252,7 @@ func (l *Limiter) askTokens(ctx context.Context, tokens map[rate.Bucket]*unit) {
 	others := make(map[rate.Bucket]*asking)
 	n.mu.Lock()
 	for of, t := range tokens {
-		one := t.Requests[0].Tokens == 1 // and not a group's
+		one := t.Requests[0].Tokens == 1 // not for several keys of a group
 		switch a := n.asking[of]; {
 		case one && a != nil:
 			others[of] = a
@@ -280,6 +280,10 @@ func (l *Limiter) askTokens(ctx context.Context, tokens map[rate.Bucket]*unit) {
 		}
 		n.mu.Unlock()
 	}
+	for _, t := range own {
+		n.through.Add(t.Decisions[0].Granted)
+	}
+	again := make(map[rate.Bucket]*unit)
 	for of, a := range others {
 		t := tokens[of]
 		select {
@@ -288,14 +292,16 @@ func (l *Limiter) askTokens(ctx context.Context, tokens map[rate.Bucket]*unit) {
 			t.Fail(ctx.Err())
 			continue
 		}
-		if a.token.Err == nil {
+		switch err := a.token.Err; {
+		case err == nil:
 			t.Decisions[0] = a.token.Decisions[0]
-		} else { // perhaps that caller has left
-			l.obtain(ctx, l.unknown([]*unit{t}))
-			own = append(own, t)
+		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded): // that caller has left
+			again[of] = t
+		default:
+			t.Fail(err)
 		}
 	}
-	for _, t := range own {
-		n.through.Add(t.Decisions[0].Granted)
+	if len(again) > 0 {
+		l.askTokens(ctx, again)
 	}
 }

@@ -367,6 +367,62 @@ func TestCallersOfOneNewKeyNeedOneToken(t *testing.T) {
 	}
 }
 
+// tokenless is a strategy whose first answer about a token for a new key is err, if that is not nil, or never comes.
+type tokenless struct {
+	*pglimittest.Strategy
+	err   error
+	asked *atomic.Int64
+}
+
+func (s tokenless) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	if strings.HasSuffix(requests[0].Limiter, " (new keys)") && s.asked.Add(1) == 1 {
+		if s.err != nil {
+			time.Sleep(time.Second)
+			return nil, s.err
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.Strategy.Take(ctx, session, requests)
+}
+
+// If the caller who asks for the token leaves, another one asks. If Postgres fails him, it has failed all who wait for him.
+func TestWhoWaitsForTheTokenOfANewKey(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []error{nil, pglimit.ErrUnavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			s := tokenless{pglimittest.MemoryOn(time.Now), fails, new(atomic.Int64)}
+			limiter := newLimiter(t, s, func(c *pglimit.Config) {
+				few(c)
+				c.Limit, c.Timeout, c.Combine.Off = hourly(100), time.Hour, true
+			})
+			first, leave := context.WithCancel(t.Context())
+			var work sync.WaitGroup
+			for i := range 5 {
+				ctx := t.Context()
+				if i == 0 {
+					ctx = first
+				}
+				work.Go(func() {
+					d, err := limiter.Allow(ctx, "k")
+					if served := i > 0 && fails == nil; d.Allowed != served || (err == nil) != served {
+						t.Errorf("caller %d, if it fails by %v: %+v, %v", i, fails, d, err)
+					}
+				})
+				synctest.Wait()
+			}
+			if fails == nil {
+				leave()
+			}
+			work.Wait()
+			leave()
+			if asked, want := s.asked.Load(), int64(1); fails != nil && asked != want {
+				t.Errorf("%d have asked, want %d", asked, want)
+			}
+		})
+	}
+}
+
 // What a request cost is charged, though its row was swept meanwhile.
 func TestSettleNeedsNoToken(t *testing.T) {
 	t.Parallel()

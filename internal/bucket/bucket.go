@@ -85,10 +85,13 @@ func (b Bucket) FullBy() int64 {
 // Ahead says that the clock has stepped back since the row was written.
 func (b Bucket) Ahead(nowNS int64) bool { return b.AtNS > nowNS+StepNS }
 
-// FarAhead says that the row is of a calendar window, and that the clock has stepped back since by more than a day. Then the
-// window ends with the caller's.
+// windowStepNS is the same as in window_step_ns.sql.
+const windowStepNS = int64(24 * time.Hour)
+
+// FarAhead says that the row is of a calendar window, and that the clock has stepped back since by more than windowStepNS. Then
+// the window ends with the caller's.
 func (b Bucket) FarAhead(nowNS int64) bool {
-	return b.InCalendar() && b.AtNS > nowNS+int64(24*time.Hour)
+	return b.InCalendar() && b.AtNS > nowNS+windowStepNS
 }
 
 // Dated is when a decision by this row was made: not before the grants that it counts, unless the

@@ -79,8 +79,8 @@ begin
             end loop;
         end loop;
         writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and seen[b][3] > now_ns + pglimit.step_ns()
-            -- In a calendar window nothing is refilled, too much or too little; but its end moves after more than a day.
-            and (seen[b][4] > 0 or seen[b][5] = 0 or seen[b][3] > now_ns + 86400000000000));
+            -- In a calendar window nothing is refilled, too much or too little; but its end moves after a long step.
+            and (seen[b][4] > 0 or seen[b][5] = 0 or seen[b][3] > now_ns + pglimit.window_step_ns()));
         exit when writes = '{}';
         if try = 1 then
             insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
@@ -116,7 +116,7 @@ begin
     end loop;
     select array_agg(array[k.number, news[k.number][3], granted[k.number]] || case
         -- the row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there
-        when r."row"[3] > 0 and (r."row"[4] > 0 or r."row"[5] = 0 or r."row"[3] > now_ns + 86400000000000) and k.ends_ns is not null
+        when r."row"[3] > 0 and (r."row"[4] > 0 or r."row"[5] = 0 or r."row"[3] > now_ns + pglimit.window_step_ns()) and k.ends_ns is not null
             then pglimit.token_bucket_read(r."row", now_ns, k.token_ns, k.ends_ns)
         else r."row"
     end)

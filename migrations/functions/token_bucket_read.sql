@@ -6,7 +6,7 @@
 --     owed then, so all times of the row move by the step.
 --   - It is of a calendar window: full_ns - until_ns tokens were taken, and all come back at until_ns, its end. If the
 --     caller's window ends at another time, they stay used until the later end. A bucket owes them since the last write.
---     The end does not move with the clock. But after a step back by more than a day it is the caller's, and for who has
+--     The end does not move with the clock. But after a step back by more than window_step_ns it is the caller's, and for who has
 --     no window the tokens are owed from now on: else a clock that was a year ahead would lock out for a year.
 --   - Its lease has expired: its tokens count as spent when it expired.
 --   - It has another price of a token: used tokens stay used, see read_full_ns.sql. In a window all that the bucket owes
@@ -26,7 +26,7 @@ declare
 begin
     if leased_ns = 0 and until_ns > 0 then
         used := full_ns - until_ns;
-        until_ns := case when at_ns > now_ns + 86400000000000 then coalesce(ends_ns, until_ns) else until_ns end;
+        until_ns := case when at_ns > now_ns + pglimit.window_step_ns() then coalesce(ends_ns, until_ns) else until_ns end;
         at_ns := case when at_ns > now_ns + pglimit.step_ns() then now_ns else at_ns end;
         now_ns := greatest(now_ns, at_ns);
         used := case when until_ns > now_ns then used else 0 end;

@@ -191,6 +191,11 @@ return case
         )) + its_token_ns - 1, its_token_ns))::bigint
 end;
 
+-- functions/window_step_ns.sql
+-- The end of a calendar window stays where it is, if the clock steps back by no more than this: a day.
+create or replace function pglimit.window_step_ns() returns bigint
+language sql immutable parallel safe return 86400000000000;
+
 -- functions/token_bucket_read.sql
 -- +goose StatementBegin
 -- Returns what a row of token_bucket means as of now_ns, or of its last write if that is later, to a caller who pays
@@ -201,7 +206,7 @@ end;
 --     owed then, so all times of the row move by the step.
 --   - It is of a calendar window: full_ns - until_ns tokens were taken, and all come back at until_ns, its end. If the
 --     caller's window ends at another time, they stay used until the later end. A bucket owes them since the last write.
---     The end does not move with the clock. But after a step back by more than a day it is the caller's, and for who has
+--     The end does not move with the clock. But after a step back by more than window_step_ns it is the caller's, and for who has
 --     no window the tokens are owed from now on: else a clock that was a year ahead would lock out for a year.
 --   - Its lease has expired: its tokens count as spent when it expired.
 --   - It has another price of a token: used tokens stay used, see read_full_ns.sql. In a window all that the bucket owes
@@ -221,7 +226,7 @@ declare
 begin
     if leased_ns = 0 and until_ns > 0 then
         used := full_ns - until_ns;
-        until_ns := case when at_ns > now_ns + 86400000000000 then coalesce(ends_ns, until_ns) else until_ns end;
+        until_ns := case when at_ns > now_ns + pglimit.window_step_ns() then coalesce(ends_ns, until_ns) else until_ns end;
         at_ns := case when at_ns > now_ns + pglimit.step_ns() then now_ns else at_ns end;
         now_ns := greatest(now_ns, at_ns);
         used := case when until_ns > now_ns then used else 0 end;
@@ -479,7 +484,7 @@ begin
     select t.until_ns, t.at_ns into block_until_ns, block_at_ns
     from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    if _calendar is not null and (bucket[4] > 0 or bucket[5] = 0 or bucket[3] > now_ns + 86400000000000) then
+    if _calendar is not null and (bucket[4] > 0 or bucket[5] = 0 or bucket[3] > now_ns + pglimit.window_step_ns()) then
         bucket := pglimit.token_bucket_read(bucket, now_ns, _token_ns, pglimit.window_end_ns(_calendar, now_ns));
     end if;
     return array[now_ns, 0] || coalesce(bucket, '{0,0,0,0,0}') || array[pglimit.token_bucket_blocked_ns(block_until_ns, block_at_ns, now_ns), coalesce(block_at_ns, 0)];
@@ -650,8 +655,8 @@ begin
             end loop;
         end loop;
         writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and seen[b][3] > now_ns + pglimit.step_ns()
-            -- In a calendar window nothing is refilled, too much or too little; but its end moves after more than a day.
-            and (seen[b][4] > 0 or seen[b][5] = 0 or seen[b][3] > now_ns + 86400000000000));
+            -- In a calendar window nothing is refilled, too much or too little; but its end moves after a long step.
+            and (seen[b][4] > 0 or seen[b][5] = 0 or seen[b][3] > now_ns + pglimit.window_step_ns()));
         exit when writes = '{}';
         if try = 1 then
             insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
@@ -687,7 +692,7 @@ begin
     end loop;
     select array_agg(array[k.number, news[k.number][3], granted[k.number]] || case
         -- the row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there
-        when r."row"[3] > 0 and (r."row"[4] > 0 or r."row"[5] = 0 or r."row"[3] > now_ns + 86400000000000) and k.ends_ns is not null
+        when r."row"[3] > 0 and (r."row"[4] > 0 or r."row"[5] = 0 or r."row"[3] > now_ns + pglimit.window_step_ns()) and k.ends_ns is not null
             then pglimit.token_bucket_read(r."row", now_ns, k.token_ns, k.ends_ns)
         else r."row"
     end)
@@ -1375,6 +1380,7 @@ drop function pglimit.clock_ns;
 drop function pglimit.token_bucket_decision;
 drop function pglimit.token_bucket_wait_ns;
 drop function pglimit.token_bucket_read;
+drop function pglimit.window_step_ns;
 drop function pglimit.read_full_ns;
 drop function pglimit.time_of;
 drop function pglimit.step_ns;
