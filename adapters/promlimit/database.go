@@ -31,8 +31,8 @@ type DB interface{ *pgxpool.Pool | *sql.DB }
 // NewDatabase makes a collector that asks the database at each scrape, in some ten short queries:
 //
 //   - for each table of schema pglimit, with the label table (that of a strategy has its name): rows,
-//     dead rows, inserts, updates, HOT updates, deletes, vacuums, bytes with indexes, and whether it is
-//     unlogged. The rows are counted up to 10,000, if the role may read the table, and else estimated;
+//     dead rows, inserts, updates, HOT updates, deletes, vacuums, blocks that were not in shared_buffers, bytes
+//     with indexes, and whether it is unlogged. The rows are counted up to 10,000, if the role may read the table, and else estimated;
 //   - locks on these tables, with the label mode, and sessions that use them and wait for a lock;
 //   - when the scheduled cleanup ran, and when it is due next, if the role may read its schedule;
 //   - the deadlocks of the whole database, and the WAL of the whole server.
@@ -109,6 +109,7 @@ var (
 		counter("hot_updates", "Rows updated within their page and without their indexes. They also count as updates.", "table"),
 		counter("deletes", "Rows deleted, as by the cleanup.", "table"),
 		counter("vacuums", "Vacuums of the table, autovacuum's included.", "table"),
+		counter("blocks_read", "Blocks of the table and its indexes that were not in shared_buffers.", "table"),
 		gauge("table_bytes", "Size of the table with its indexes.", "table"),
 		gauge("unlogged", "1 if the table is unlogged, so that it is empty after a crash, else 0.", "table"),
 	}
