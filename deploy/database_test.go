@@ -165,6 +165,20 @@ func TestTheNumbersOfTheDatabase(t *testing.T) {
 	become(t, pool, map[string]float64{"rows token_bucket": 9999, "dead_rows token_bucket": 10001})
 }
 
+// Whoever scrapes does not read a large table, of which nearly all rows are gone.
+func TestALargeTableIsNotRead(t *testing.T) {
+	t.Parallel()
+	pool, _ := newDatabase(t, "migrated")
+	run(t, pool, `alter table pglimit.token_bucket set (fillfactor = 10, autovacuum_enabled = off)`) // few rows make many pages
+	run(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) select n::text, 'api', 1, 1, 1 from generate_series(1, 60000) n`)
+	run(t, pool, `analyze pglimit.token_bucket`)
+	run(t, pool, `delete from pglimit.token_bucket where key <> '7'`)
+	got := become(t, pool, map[string]float64{"deletes_total token_bucket": 59999})
+	if rows, bytes := got["rows token_bucket"], got["table_bytes token_bucket"]; rows < 50_000 || bytes < 64<<20 {
+		t.Errorf("%v rows of %v bytes were counted", rows, bytes)
+	}
+}
+
 // A take waits for a row that somebody else holds.
 func TestLocksAreCounted(t *testing.T) {
 	t.Parallel()

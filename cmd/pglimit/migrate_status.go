@@ -119,7 +119,7 @@ func (s statusJSON) text() string {
 	}
 	text := columns([]string{"VERSION", "NAME", "STATE"}, rows)
 	if m := s.Memory; m.Short {
-		text += fmt.Sprintf("memory is short: the tables of the buckets have %s with their indexes, shared_buffers are %s: see docs/operations.md#memory\n",
+		text += fmt.Sprintf("memory is short: the tables of the buckets have %s with their indexes, shared_buffers are %s: see docs/memory.md\n",
 			megabytes(m.Tables), megabytes(m.SharedBuffers))
 	}
 	return text

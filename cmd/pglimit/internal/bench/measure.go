@@ -15,7 +15,7 @@ import (
 // there is an error.
 func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.Run, ran bool, err error) {
 	s := strategyRun{bench: b, job: j, limiter: "bench-" + b.id + "-" + j.subject.Strategy.Name(), table: scenario.TableOf(j.subject.Strategy)}
-	defer b.tidy(ctx, func(ctx context.Context) error { return b.deleteRows(ctx, j.subject.Strategy, s.limiter) })
+	defer b.tidy(ctx, j.scenario.Keys, func(ctx context.Context) error { return b.deleteRows(ctx, j.subject.Strategy, s.limiter) })
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
 	if err := s.open(ctx); err != nil {
 		return run, false, err
