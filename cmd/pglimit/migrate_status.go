@@ -12,8 +12,8 @@ import (
 
 const migrateStatusLong = `List the migrations, and which the database has. It only reads. Times are UTC.
 
-A last line says so if memory is short: if the tables of the buckets do not fit into
-shared_buffers, with their indexes, as of their last analyze.
+A last line says if memory is short: if the tables of the buckets and their
+indexes, as of their last analyze, do not fit into shared_buffers.
 
 With --check the exit code is 1 if "pglimit migrate up" would apply something,
 and 0 if not. The strategy exclusion_range counts, too: if you migrate up with
