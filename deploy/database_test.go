@@ -155,9 +155,28 @@ func TestTheNumbersOfTheDatabase(t *testing.T) {
 
 	// More rows than are counted: the statistics' number.
 	run(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) select n::text, 'api', 1, 1, 1 from generate_series(1, 20000) n`)
-	become(t, pool, map[string]float64{"rows token_bucket": 20000})
+	// A rewritten table is not in shared_buffers.
+	run(t, pool, `vacuum full pglimit.token_bucket`)
+	got = become(t, pool, map[string]float64{"rows token_bucket": 20000})
+	if pages := got["table_bytes token_bucket"] / 8192; got["blocks_read_total token_bucket"] < pages/2 || got["blocks_read_total upsert"] > pages/2 {
+		t.Errorf("%v blocks read, %v of upsert, of %v pages", got["blocks_read_total token_bucket"], got["blocks_read_total upsert"], pages)
+	}
 	run(t, pool, `delete from pglimit.token_bucket where key::int > 9999`)
 	become(t, pool, map[string]float64{"rows token_bucket": 9999, "dead_rows token_bucket": 10001})
+}
+
+// Whoever scrapes does not read a large table, of which nearly all rows are gone.
+func TestALargeTableIsNotRead(t *testing.T) {
+	t.Parallel()
+	pool, _ := newDatabase(t, "migrated")
+	run(t, pool, `alter table pglimit.token_bucket set (fillfactor = 10, autovacuum_enabled = off)`) // few rows make many pages
+	run(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) select n::text, 'api', 1, 1, 1 from generate_series(1, 60000) n`)
+	run(t, pool, `analyze pglimit.token_bucket`)
+	run(t, pool, `delete from pglimit.token_bucket where key <> '7'`)
+	got := become(t, pool, map[string]float64{"deletes_total token_bucket": 59999})
+	if rows, bytes := got["rows token_bucket"], got["table_bytes token_bucket"]; rows < 50_000 || bytes < 64<<20 {
+		t.Errorf("%v rows of %v bytes were counted", rows, bytes)
+	}
 }
 
 // A take waits for a row that somebody else holds.

@@ -25,6 +25,7 @@ func TestBench(t *testing.T) {
 		"also where most is denied from memory":      benchFindsRememberedUnderAdmission,
 		"it shows what the stages do":                benchShowsTheStages,
 		"leases, where the strategy has them":        benchLeases,
+		"keys that have rows":                        benchTouchesEveryKey,
 		"a database without migrations says so":      benchNeedsMigrations,
 		"Ctrl-C prints what was measured":            benchPrintsOnInterrupt,
 		"without exclusion_range it goes on":         benchGoesOnWithoutExclusionRange,
@@ -49,6 +50,23 @@ func TestBench(t *testing.T) {
 			test(t, cli{binary: binary})
 		})
 	}
+}
+
+// Each key has a row before the load, and the token that it cost is missing then: no more is granted, and no
+// denial is taken for a fault.
+func benchTouchesEveryKey(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	report := c.bench(t, 0, "--with-rows", "--keys", "30", "--limit", "3/1h", "--strategies", "token_bucket,upsert,for_update_nowait")
+	if len(report.Runs) != 3 || report.Parameters["with_rows"] != true {
+		t.Fatalf("%+v", report)
+	}
+	for _, run := range report.Runs {
+		if a := run.Audit; a.Verdict != "never over" || a.AuditedGrants != 2*30 || a.JudgedDenials != 0 || len(run.Errors) > 0 {
+			t.Errorf("%s: want 60 grants: %+v, %v", run.Strategy, a, run.Errors)
+		}
+	}
+	benchLeftNothing(t, pool)
+	c.run(t, "bench", "--with-rows", "--keys", "10000001").fails(t, "--keys is 10000001: it must be from 1 to 10000000")
 }
 
 // benchReport is what scripts read of the JSON.

@@ -22,6 +22,12 @@ func cliMigrates(t *testing.T, c cli) {
 	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n")
 	c.run(t, "migrate", "status").exits(t, 0).prints(t, "functions", "applied 20")
 	c.run(t, "migrate", "status", "--check").exits(t, 0)
+	if out := c.run(t, "migrate", "status").exits(t, 0).stdout; strings.Contains(out, "memory") {
+		t.Errorf("a few kB are too much: %s", out)
+	}
+	run(t, pool, `update pg_class set relpages = 10000000 where oid = 'pglimit.token_bucket'::regclass`) // as after a vacuum of 76 GB
+	c.run(t, "migrate", "status").exits(t, 0).prints(t, "\nmemory is short: the tables of the buckets have 78125 MB with their indexes, shared_buffers are ", "docs/memory.md\n")
+	c.run(t, "migrate", "status", "--output", "json", "--check").exits(t, 0).prints(t, `"memory":{"tables_bytes":8192`, `"short":true`)
 	c.run(t, "migrate", "down").exits(t, 0).prints(t, "undone 2 exclusion_range\n", "at version 8\n")
 	c.run(t, "migrate", "status", "--check", "--output", "json").exits(t, 1).prints(t, `"pending":[2]`)
 	c.run(t, "migrate", "status", "--check", "--without-exclusion-range").exits(t, 0)

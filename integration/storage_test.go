@@ -276,3 +276,46 @@ func benchMeasuresUnloggedTables(t *testing.T, c cli) {
 		}
 	}
 }
+
+// What memory the tables need is read from the catalog: by any role, and beside whoever has a table locked.
+func TestMemoryIsReadWithoutRightsAndLocks(t *testing.T) {
+	t.Parallel()
+	url := newDatabase(t)
+	admin, stranger := migrationPool(t, url), migrationPool(t, url, as(newRole(t, url)))
+	read := func(pool *pgxpool.Pool) migrations.Memory {
+		t.Helper()
+		memory, err := migrations.ReadMemory(soon(t, 10*time.Second), pool)
+		must(t, err)
+		return memory
+	}
+	buffers := query[int64](t, admin, "select setting::bigint * 8192 from pg_settings where name = 'shared_buffers'")
+	if m := read(stranger); m != (migrations.Memory{SharedBuffers: buffers}) || m.Short() {
+		t.Errorf("not migrated: %+v, want %d of shared_buffers", m, buffers)
+	}
+	must(t, migrations.Up(t.Context(), admin))
+	for _, table := range []string{"token_bucket", "upsert"} {
+		run(t, admin, "insert into pglimit."+table+" (key, limiter, full_ns, token_ns, at_ns) select n::text, 'api', 1, 1, 1 from generate_series(1, 5000) n")
+		run(t, admin, "vacuum (analyze) pglimit."+table)
+	}
+	want := query[int64](t, admin, `select sum(pg_relation_size(t) + pg_relation_size(t || '_pkey'))::bigint from unnest(array['pglimit.token_bucket', 'pglimit.upsert']) t`)
+	holder := begin(t, admin)
+	_, err := holder.Exec(t.Context(), "lock table pglimit.token_bucket in access exclusive mode")
+	must(t, err)
+	// The other tables are empty, and have an index of a page.
+	if m := read(stranger); m.Tables < want || m.Tables > want+200_000 || m.Short() {
+		t.Errorf("%+v, want %d bytes and some empty tables", m, want)
+	}
+	must(t, holder.Rollback(t.Context()))
+
+	// As after a vacuum of that many pages. Tables of others do not count.
+	run(t, admin, "create table public.orders (id int)")
+	grow := "update pg_class set relpages = %d where oid = '%s'::regclass"
+	run(t, admin, fmt.Sprintf(grow, buffers/8192+1, "public.orders"))
+	if m := read(stranger); m.Short() {
+		t.Errorf("another table is large: %+v", m)
+	}
+	run(t, admin, fmt.Sprintf(grow, buffers/8192+1, "pglimit.token_bucket_pkey"))
+	if m := read(stranger); !m.Short() {
+		t.Errorf("its index is larger than shared_buffers: %+v", m)
+	}
+}

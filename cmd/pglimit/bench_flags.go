@@ -108,6 +108,7 @@ func (b *benchFlags) addLoadTo(cmd *cobra.Command) {
 	flags.IntVar(&l.Keys, "keys", l.Keys, "`NUMBER` of keys")
 	choiceVar(cmd, flags, &l.Distribution, "distribution", "`DISTRIBUTION` of requests over the keys", scenario.Uniform, scenario.Zipf)
 	flags.Float64Var(&l.Exponent, "exponent", l.Exponent, "`EXPONENT` of zipf: the n-th key gets a share in proportion to 1/n^EXPONENT")
+	flags.BoolVar(&l.WithRows, "with-rows", false, "take once from each key before the warm-up, so that each has a row")
 	flags.IntVar(&l.Instances, "instances", l.Instances, "`NUMBER` of instances, each with its own pool and limiter")
 	flags.IntVar(&l.Conns, "conns", l.Conns, "`NUMBER` of connections of each instance")
 	flags.DurationVar(&l.Timeout, "timeout", l.Timeout, "`TIME` after which a caller gives up (default: none)")
@@ -153,6 +154,7 @@ func (b *benchFlags) changes() map[string]func(*scenario.Scenario) {
 		"keys":         func(s *scenario.Scenario) { s.Keys, s.AtMost = l.Keys, 0 },
 		"distribution": func(s *scenario.Scenario) { s.Distribution = l.Distribution },
 		"exponent":     func(s *scenario.Scenario) { s.Exponent = l.Exponent },
+		"with-rows":    func(s *scenario.Scenario) { s.WithRows = l.WithRows },
 		"instances":    func(s *scenario.Scenario) { s.Instances = l.Instances },
 		"conns":        func(s *scenario.Scenario) { s.Conns = l.Conns },
 		"timeout":      func(s *scenario.Scenario) { s.Timeout = l.Timeout },

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -10,6 +11,9 @@ import (
 )
 
 const migrateStatusLong = `List the migrations, and which the database has. It only reads. Times are UTC.
+
+A last line says if memory is short: if the tables of the buckets and their
+indexes, as of their last analyze, do not fit into shared_buffers.
 
 With --check the exit code is 1 if "pglimit migrate up" would apply something,
 and 0 if not. The strategy exclusion_range counts, too: if you migrate up with
@@ -47,7 +51,11 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			status := newStatusJSON(list, pending)
+			memory, err := migrations.ReadMemory(cmd.Context(), pool)
+			if err != nil {
+				return err
+			}
+			status := newStatusJSON(list, pending, memory)
 			if err := a.print(status, status.text()); err != nil {
 				return err
 			}
@@ -67,10 +75,21 @@ type statusJSON struct {
 	Version    int64           `json:"version"` // the highest that is applied, 0 for none
 	Migrations []migrationJSON `json:"migrations"`
 	Pending    []int64         `json:"pending"` // what "migrate up" would apply, in that order
+	Memory     memoryJSON      `json:"memory"`
 }
 
-func newStatusJSON(list, pending []migrations.Migration) statusJSON {
-	out := statusJSON{Migrations: []migrationJSON{}, Pending: []int64{}}
+// memoryJSON has the fields of migrations.Memory.
+type memoryJSON struct {
+	Tables        int64 `json:"tables_bytes"`
+	SharedBuffers int64 `json:"shared_buffers_bytes"`
+	Short         bool  `json:"short"`
+}
+
+func newStatusJSON(list, pending []migrations.Migration, memory migrations.Memory) statusJSON {
+	out := statusJSON{
+		Migrations: []migrationJSON{}, Pending: []int64{},
+		Memory: memoryJSON{memory.Tables, memory.SharedBuffers, memory.Short()},
+	}
 	for _, m := range pending {
 		out.Pending = append(out.Pending, m.Version)
 	}
@@ -98,5 +117,13 @@ func (s statusJSON) text() string {
 		}
 		rows = append(rows, []string{strconv.FormatInt(m.Version, 10), name, state})
 	}
-	return columns([]string{"VERSION", "NAME", "STATE"}, rows)
+	text := columns([]string{"VERSION", "NAME", "STATE"}, rows)
+	if m := s.Memory; m.Short {
+		text += fmt.Sprintf("memory is short: the tables of the buckets have %s with their indexes, shared_buffers are %s: see docs/memory.md\n",
+			megabytes(m.Tables), megabytes(m.SharedBuffers))
+	}
+	return text
 }
+
+// megabytes as Postgres reckons them: 512MB of shared_buffers are 512 MB.
+func megabytes(bytes int64) string { return strconv.FormatInt((bytes+1<<19)>>20, 10) + " MB" }

@@ -15,12 +15,17 @@ import (
 // there is an error.
 func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.Run, ran bool, err error) {
 	s := strategyRun{bench: b, job: j, limiter: "bench-" + b.id + "-" + j.subject.Strategy.Name(), table: scenario.TableOf(j.subject.Strategy)}
-	defer b.tidy(ctx, func(ctx context.Context) error { return b.deleteRows(ctx, j.subject.Strategy, s.limiter) })
+	defer b.tidy(ctx, j.scenario.Keys, func(ctx context.Context) error { return b.deleteRows(ctx, j.subject.Strategy, s.limiter) })
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
 	if err := s.open(ctx); err != nil {
 		return run, false, err
 	}
 	d := b.newDrive(s.instances, j)
+	if j.scenario.WithRows {
+		if err := s.touch(ctx, d.keys); err != nil {
+			return run, false, err
+		}
+	}
 	if j.scenario.Warmup > 0 {
 		d.warmUp(ctx)
 	}
@@ -172,7 +177,9 @@ func (b *bench) newDrive(instances []instance, j job) *drive {
 	for i := range s.Callers {
 		r := newRecorder(kept)
 		r.history.estimated = !stages.NoMemory
-		if stages.Leases { // an instance is denied what another has set aside, although nobody has got it
+		// Tokens that nobody has got are missing: an instance is denied what another has set aside, and
+		// what was taken to make rows.
+		if stages.Leases || s.WithRows {
 			r.history.keepNoDenials()
 		}
 		d.recorders = append(d.recorders, r)

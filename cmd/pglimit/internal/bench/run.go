@@ -53,7 +53,7 @@ func opened(ctx context.Context, place Place, config Config, progress func(Progr
 		err = work(&b, ctx, &report)
 	}
 	if len(b.config.Published) > 0 {
-		b.tidy(ctx, func(ctx context.Context) error { return published.Drop(ctx, session.OnPool(b.observer), b.schema()) })
+		b.tidy(ctx, 0, func(ctx context.Context) error { return published.Drop(ctx, session.OnPool(b.observer), b.schema()) })
 	}
 	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
 		report.Interrupted, err = true, nil

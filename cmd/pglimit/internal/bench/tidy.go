@@ -15,12 +15,15 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// tidyTime is how long removing what a run left behind may take, also after Ctrl-C.
-const tidyTime = 30 * time.Second
+// tidyTime is how long removing what a run left behind may take, also after Ctrl-C; with tidyKey for each key.
+const (
+	tidyTime = 30 * time.Second
+	tidyKey  = 30 * time.Microsecond // five minutes for ten million
+)
 
 // tidy calls remove, also when the context has ended, and notes its error.
-func (b *bench) tidy(ctx context.Context, remove func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
+func (b *bench) tidy(ctx context.Context, keys int, remove func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime+time.Duration(keys)*tidyKey)
 	defer cancel()
 	if err := remove(ctx); err != nil {
 		b.untidy = errors.Join(b.untidy, fmt.Errorf("cannot remove what the run left behind: %w", err))

@@ -84,6 +84,7 @@ func (p *picker) pickCost() uint8 {
 const (
 	streamKeys uint64 = iota << 32
 	streamArrivals
+	streamTouch
 )
 
 func source(seed, stream uint64, number int) *rand.PCG {

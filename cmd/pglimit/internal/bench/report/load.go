@@ -91,6 +91,9 @@ func rate(perSecond float64) string { return chart.Number.Text(perSecond) + "/s"
 
 func keys(p result.Parameters) string {
 	text := plural(p.Keys, "key")
+	if p.WithRows {
+		text += ", each with a row"
+	}
 	if p.Distribution == "zipf" {
 		return text + ", zipf " + strconv.FormatFloat(p.Exponent, 'g', 3, 64)
 	}

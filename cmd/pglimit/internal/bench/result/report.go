@@ -87,8 +87,9 @@ type Parameters struct {
 	Instances       int     `json:"instances"`
 	Conns           int     `json:"conns"`
 	Keys            int     `json:"keys"`
-	Distribution    string  `json:"distribution"`       // uniform or zipf
-	Exponent        float64 `json:"exponent,omitempty"` // of zipf
+	Distribution    string  `json:"distribution"`        // uniform or zipf
+	Exponent        float64 `json:"exponent,omitempty"`  // of zipf
+	WithRows        bool    `json:"with_rows,omitempty"` // each key had a row before the load began
 	Limit           string  `json:"limit"`
 	Cost            int64   `json:"cost"`            // tokens of one request; the first of Costs
 	Costs           []Cost  `json:"costs,omitempty"` // if requests differ

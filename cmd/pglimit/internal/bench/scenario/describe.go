@@ -8,7 +8,7 @@ import (
 func (s Scenario) Describe(auditDecisions int, seed uint64) result.Scenario {
 	p := result.Parameters{
 		Loop: "closed", Callers: s.Callers, Instances: s.Instances, Conns: s.Conns,
-		Keys: s.Keys, Distribution: s.Distribution, Limit: s.Limit.String(), Cost: s.Costs[0].Tokens,
+		Keys: s.Keys, Distribution: s.Distribution, WithRows: s.WithRows, Limit: s.Limit.String(), Cost: s.Costs[0].Tokens,
 		Durability: s.Durability.String(), TimeoutSeconds: s.Timeout.Seconds(),
 		WarmupSeconds: s.Warmup.Seconds(), DurationSeconds: s.Length().Seconds(),
 		AuditDecisions: auditDecisions, Seed: seed,

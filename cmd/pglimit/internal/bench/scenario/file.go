@@ -30,6 +30,7 @@ type document struct {
 	Keys         int     `yaml:"keys"`
 	Distribution string  `yaml:"distribution"`
 	Exponent     float64 `yaml:"exponent"`
+	WithRows     bool    `yaml:"with-rows"`
 
 	Callers   int           `yaml:"callers"`
 	Instances int           `yaml:"instances"`
@@ -140,7 +141,7 @@ func defaults() document {
 func (d document) scenario() (s Scenario, err error) {
 	s = Scenario{
 		Name: d.Name, Title: d.Title, About: d.About, CompareBy: d.CompareBy,
-		Keys: d.Keys, Distribution: d.Distribution, Exponent: d.Exponent,
+		Keys: d.Keys, Distribution: d.Distribution, Exponent: d.Exponent, WithRows: d.WithRows,
 		Callers: d.Callers, Instances: d.Instances, Conns: d.Conns,
 		Arrivals: d.Arrivals, Warmup: d.Warmup, Timeout: d.Timeout,
 		Stages: Stages{

@@ -34,14 +34,14 @@ func TestExampleOfAPlan(t *testing.T) {
 
 func TestWhatIsLeftOutIsTheDefault(t *testing.T) {
 	t.Parallel()
-	got, err := read([]byte("name: one\n---\nname: two\nleases: true\nlock: 5%\nno-memory: true\n"))
+	got, err := read([]byte("name: one\n---\nname: two\nleases: true\nwith-rows: true\nlock: 5%\nno-memory: true\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	one, two := Custom(), Custom()
 	one.Name, one.Title, one.About = "one", "one", ""
 	two.Name, two.Title, two.About = "two", "two", ""
-	two.Stages.Leases, two.Stages.NoMemory, two.Trouble.LockShare = true, true, 0.05
+	two.WithRows, two.Stages.Leases, two.Stages.NoMemory, two.Trouble.LockShare = true, true, true, 0.05
 	if len(got) != 2 || !reflect.DeepEqual(got[0], one) || !reflect.DeepEqual(got[1], two) {
 		t.Errorf("%+v\nwant %+v and %+v", got, one, two)
 	}

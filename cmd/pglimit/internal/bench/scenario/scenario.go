@@ -55,6 +55,9 @@ type Scenario struct {
 	Distribution string
 	Exponent     float64
 
+	// WithRows takes once from each key before the warm-up, so that each has a row.
+	WithRows bool
+
 	// Callers in all instances together: each has at most one request under way.
 	Callers int
 

@@ -54,6 +54,9 @@ func loadLines(g result.Group) []string {
 		if p.Exponent > 0 {
 			keys += " " + Small(p.Exponent)
 		}
+		if p.WithRows {
+			keys += ", each with a row"
+		}
 		keys += ")"
 	}
 	keys += fmt.Sprintf(", limit %s each, %s, %s", p.Limit, cost(p), p.Durability)
