@@ -38,6 +38,12 @@ begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
+    if lasts is null and pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null and sure is not null and pglimit.token_bucket_valid(
+        _keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, lasts, _calendars) then -- Citus
+        select s.usual, s.rest, s.grants into usual, rest, grants from pglimit.token_bucket_take_shards(
+            _keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, _calendars) s;
+        return;
+    end if;
     if writable and n > 1 then
         with asked as materialized (
             select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns)

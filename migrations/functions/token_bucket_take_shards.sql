@@ -1,0 +1,86 @@
+-- What token_bucket_take_many does for requests by themselves, where the table is distributed by Citus: see there for
+-- parameters, locks and results. It takes from buckets that are asked for alike together, see token_bucket_take_alike. All
+-- else is decided one request after another, in the order of the keys. It fails if that takes 100 ms, see in_time: what was
+-- granted first would be dated too early.
+--
+-- Keys of several shards are decided too, in one transaction of all their nodes.
+create or replace function pglimit.token_bucket_take_shards(
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], _calendars text[],
+    out usual bigint[], out rest bigint[], out grants bigint[]
+)
+language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
+declare
+    began_ns constant bigint := pglimit.clock_ns();
+    n constant int := cardinality(_keys);
+    alike record;
+    taken record;
+    r record;
+    b bigint[]; -- the bucket, as in rest
+    one bigint[]; -- as of token_bucket_take
+    said text;
+begin
+    if wants is not null then
+        grants := array_fill(0::bigint, array[cardinality(wants)]);
+    elsif 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks), coalesce(cardinality(_calendars), 1)]) then
+        select a.usual, a.rest into usual, rest
+        from pglimit.token_bucket_take_alike(_keys, _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], _calendars[1]) a;
+        if coalesce(cardinality(usual) / 4, 0) + coalesce(cardinality(rest) / 8, 0) = n then
+            return;
+        end if;
+    else
+        for alike in
+            select array_agg(k.number order by k.number) as numbers, array_agg(k.key order by k.number) as keys, k.limiter, k.token_ns, k.window_ns, k.ask, c.calendar
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k
+            cross join lateral (select coalesce(_calendars[k.number], case when cardinality(_calendars) = 1 then _calendars[1] end) as calendar) c
+            group by k.limiter, k.token_ns, k.window_ns, k.ask, c.calendar
+            order by min(k.number)
+        loop
+            select a.usual, a.rest into taken
+            from pglimit.token_bucket_take_alike(alike.keys, alike.limiter, alike.token_ns, alike.window_ns, alike.ask, alike.calendar) a;
+            for i in 1 .. coalesce(cardinality(taken.usual) / 4, 0) loop
+                usual := usual || array[array[alike.numbers[taken.usual[i][1]], taken.usual[i][2], taken.usual[i][3], taken.usual[i][4]]];
+            end loop;
+            for i in 1 .. coalesce(cardinality(taken.rest) / 8, 0) loop
+                b := array[alike.numbers[taken.rest[i][1]]];
+                for j in 2 .. 8 loop
+                    b[j] := taken.rest[i][j];
+                end loop;
+                rest := rest || array[b];
+            end loop;
+            said := pg_catalog.set_config('lock_timeout', '1ms', true); -- the next are not behind these in the order of the keys
+        end loop;
+    end if;
+    for i in 1 .. coalesce(cardinality(usual) / 4, 0) loop
+        _keys[usual[i][1]] := null; -- it is done
+    end loop;
+    for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
+        _keys[rest[i][1]] := null;
+    end loop;
+    b := null;
+    for r in
+        select k.number, k.key, k.limiter, k.token_ns, k.window_ns, j.request, coalesce(wants[j.request], k.ask) as want, coalesce(units[j.request], greatest(1, k.ask)) as unit,
+            coalesce(aheads_ns[j.request], 0) as ahead_ns, coalesce(_calendars[k.number], case when cardinality(_calendars) = 1 then _calendars[1] end) as calendar
+        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k
+        join (select u.member, u.request from unnest(members) with ordinality u(member, request)
+            union all select i, i from generate_series(1, n) i where members is null) j on j.member = k.number
+        where k.key is not null
+        order by k.number, j.request
+    loop
+        one := case when r.ahead_ns > 0 or r.want = 0
+            then pglimit.token_bucket_decide_one(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, r.ahead_ns, r.calendar)
+            else pglimit.token_bucket_take(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, null, null, r.calendar) end;
+        grants[r.request] := one[2];
+        if b[1] = r.number then
+            one[2] := one[2] + b[3];
+        elsif b is not null then
+            rest := rest || array[b];
+        end if;
+        b := r.number || one;
+    end loop;
+    if b is not null then
+        rest := rest || array[b];
+        said := pglimit.in_time(began_ns);
+    end if;
+end
+$$;
