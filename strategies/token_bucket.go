@@ -110,7 +110,7 @@ func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how cal
 	var numbers []int64
 	most := r.Limit.Burst / r.Unit * r.Unit // the price of more may be no bigint, and a plan for this number alone works it out
 	err := session.Row(ctx, tokenBucketTake,
-		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), min(r.Tokens, most), r.Unit, how.Patience, how.Relaxed, calendarOf(r)}, &numbers, nil)
+		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), min(r.Tokens, most), r.Unit, how.Patience, how.Relaxed, calendarOf(r)}, &numbers)
 	if err != nil {
 		return rate.Decision{}, err
 	}

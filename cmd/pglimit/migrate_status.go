@@ -10,6 +10,7 @@ import (
 )
 
 const migrateStatusLong = `List the migrations, and which the database has. It only reads. Times are UTC.
+If Citus distributes the tables, it says over how many nodes.
 
 With --check the exit code is 1 if "pglimit migrate up" would apply something,
 and 0 if not. The strategy exclusion_range counts, too: if you migrate up with
@@ -47,7 +48,11 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			status := newStatusJSON(list, pending)
+			distribution, err := migrations.ReadDistribution(cmd.Context(), pool)
+			if err != nil {
+				return err
+			}
+			status := newStatusJSON(list, pending, distribution)
 			if err := a.print(status, status.text()); err != nil {
 				return err
 			}
@@ -67,10 +72,17 @@ type statusJSON struct {
 	Version    int64           `json:"version"` // the highest that is applied, 0 for none
 	Migrations []migrationJSON `json:"migrations"`
 	Pending    []int64         `json:"pending"` // what "migrate up" would apply, in that order
+
+	Distribution *distributionJSON `json:"distribution,omitempty"` // by Citus; absent if the tables are not distributed
+	distributed  string
 }
 
-func newStatusJSON(list, pending []migrations.Migration) statusJSON {
+func newStatusJSON(list, pending []migrations.Migration, d migrations.Distribution) statusJSON {
 	out := statusJSON{Migrations: []migrationJSON{}, Pending: []int64{}}
+	if len(d.Tables) > 0 {
+		distributed := newDistributionJSON(d)
+		out.Distribution, out.distributed = &distributed, "the tables are "+d.String()+"\n"
+	}
 	for _, m := range pending {
 		out.Pending = append(out.Pending, m.Version)
 	}
@@ -98,5 +110,5 @@ func (s statusJSON) text() string {
 		}
 		rows = append(rows, []string{strconv.FormatInt(m.Version, 10), name, state})
 	}
-	return columns([]string{"VERSION", "NAME", "STATE"}, rows)
+	return columns([]string{"VERSION", "NAME", "STATE"}, rows) + s.distributed
 }
