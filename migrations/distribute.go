@@ -37,11 +37,17 @@ var ErrNoCitus = errors.New("migrations: the tables cannot be distributed here")
 var keyTables = append(slices.Clone(bucketTables[:3]), permitTables...)
 
 // keyFunctions decide for one key: the node that has the key runs them. Each has an argument of that name.
-var keyFunctions = []struct{ name, key string }{
+var keyFunctions = []keyFunction{
 	{"token_bucket_take", "_key"}, {"token_bucket_take_once", "_key"}, {"token_bucket_decide_one", "_key"}, {"token_bucket_look", "_key"},
 	{"token_bucket_give_back", "_key"}, {"token_bucket_lease", "_key"},
 	{"allow", "key"}, {"peek", "key"}, {"reset", "key"}, {"acquire", "key"}, {"renew", "key"}, {"release", "key"},
+	{manyKeysFunction, "_key"},
 }
+
+type keyFunction struct{ name, key string }
+
+// manyKeysFunction decides for several keys of one shard. Citus lets a function whose delegation is forced ask for one key only.
+const manyKeysFunction = "token_bucket_take_shard"
 
 // Distribute distributes the buckets, IDs and blocks of the strategy token_bucket, and the permits, over the nodes of a
 // Citus cluster, by key. Each decision about one key is then made by the node that has the key, and by its clock. db is
@@ -244,13 +250,13 @@ func (s *session) delegate(ctx context.Context) (n int, err error) {
 		join pg_catalog.pg_proc p on p.proname = f.name
 		join pg_catalog.pg_namespace n on n.oid = p.pronamespace and n.nspname = 'pglimit'
 		left join pg_catalog.pg_dist_object o on o.classid = 'pg_catalog.pg_proc'::regclass and o.objid = p.oid
-		where (o.distribution_argument_index is not null and o.force_delegation
+		where (o.distribution_argument_index is not null and coalesce(o.force_delegation, false) <> (f.name = $4::text)
 			and o.colocationid = (select d.colocationid from pg_catalog.pg_dist_partition d where d.logicalrelid = $3::text::regclass)) is not true`,
-		[]any{names, keys, "pglimit." + keyTables[0].name}, &functions, &args)
+		[]any{names, keys, "pglimit." + keyTables[0].name, manyKeysFunction}, &functions, &args)
 	for i, function := range functions {
 		if err == nil {
-			_, err = s.tx.Exec(ctx, "select pg_catalog.create_distributed_function($1::text::regprocedure, $2::text, colocate_with => $3::text, force_delegation => true)",
-				function, args[i], "pglimit."+keyTables[0].name)
+			_, err = s.tx.Exec(ctx, "select pg_catalog.create_distributed_function($1::text::regprocedure, $2::text, colocate_with => $3::text, force_delegation => $4)",
+				function, args[i], "pglimit."+keyTables[0].name, !strings.HasPrefix(function, "pglimit."+manyKeysFunction+"("))
 		}
 		if err == nil { // sessions that have planned a call plan it again
 			_, err = s.tx.Exec(ctx, "alter function "+function+" cost 100")

@@ -1,9 +1,8 @@
--- Takes ask tokens from each of many buckets of one limiter, with one price, where the table is distributed by Citus. For
--- token_bucket_take_shards.
+-- Takes ask tokens from each of many buckets of one limiter, with one price, which are in one shard of Citus. For
+-- token_bucket_take_shard.
 --
--- Each statement names the keys, so that Citus asks the shards of these keys and no others. If all are in one shard, as a
--- Limiter with Config.Nodes sends them, it is sent there as it is. It is planned each time, because Citus has to see the
--- keys; a join would double the price of that.
+-- Each statement names the keys, so that Citus sends it to their shard as it is. It is planned each time, because Citus
+-- has to see the keys, and has no join, which would double the price of that.
 --
 -- 1. The usual case is one update, in the order of the keys, of the rows with that price, no lease, and enough.
 -- 2. A look denies where that is lacking.

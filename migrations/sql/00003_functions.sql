@@ -582,8 +582,9 @@ begin
             news := pglimit.token_bucket_read(seen, now_ns, seen[2]);
         end if;
         news[1] := news[1] + granted * _token_ns;
+        -- 0 + : Citus crashes where a column is set to an element of an array, from the sixth call of a session on.
         update pglimit.token_bucket t
-        set full_ns = news[1], token_ns = news[2], at_ns = news[3], leased_ns = nullif(news[4], 0), until_ns = nullif(news[5], 0), padding = null
+        set full_ns = 0 + news[1], token_ns = 0 + news[2], at_ns = 0 + news[3], leased_ns = nullif(news[4], 0), until_ns = nullif(news[5], 0), padding = null
         where t.key = _key and t.limiter = _limiter;
         return array[news[3], granted] || news;
     end loop;
@@ -1207,11 +1208,89 @@ begin
         bucket[4] := asked[4] + granted * _token_ns;
     end if;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
+        -- 0 + : Citus crashes where a column is set to an element of an array, from the sixth call of a session on.
         update pglimit.token_bucket t
-        set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
+        set full_ns = 0 + bucket[1], token_ns = 0 + bucket[2], at_ns = 0 + bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
         where t.key = _key and t.limiter = _limiter;
     end if;
     return array[now_ns, granted] || bucket;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_take_alike.sql
+-- +goose StatementBegin
+-- Takes ask tokens from each of many buckets of one limiter, with one price, which are in one shard of Citus. For
+-- token_bucket_take_shard.
+--
+-- Each statement names the keys, so that Citus sends it to their shard as it is. It is planned each time, because Citus
+-- has to see the keys, and has no join, which would double the price of that.
+--
+-- 1. The usual case is one update, in the order of the keys, of the rows with that price, no lease, and enough.
+-- 2. A look denies where that is lacking.
+-- 3. Rows that are missing are inserted.
+--
+-- Behind 1, locks are not in the order of the keys: 2 and 3 wait for a millisecond only, see token_bucket_take_many.
+--
+-- _keys: distinct, in bytewise order. The others: as for token_bucket_take. usual, rest: as of token_bucket_take_many;
+-- buckets that are neither in the one nor in the other are to be decided.
+create or replace function pglimit.token_bucket_take_alike(
+    _keys text[], _limiter text, _token_ns bigint, _window_ns bigint, ask bigint, _calendar text, out usual bigint[], out rest bigint[]
+)
+language plpgsql set search_path = '' set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+    now_ns bigint := pglimit.clock_ns();
+    ends_ns bigint := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+    n constant int := cardinality(_keys);
+    writable constant boolean := ask between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns()
+        and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
+    left_over text[] := _keys;
+    done int := 0;
+    written int;
+    seen bigint[];
+    said text;
+begin
+    if writable then
+        with updates as (
+            update pglimit.token_bucket t
+            set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + ask * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+            where t.key = any (_keys) and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
+                and ask <= (coalesce(ends_ns, greatest(t.at_ns, now_ns)) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, greatest(t.at_ns, now_ns)))) / _token_ns
+                and t.at_ns <= now_ns + pglimit.step_ns()
+            returning array[pg_catalog.width_bucket(t.key, _keys), t.full_ns, t.at_ns, coalesce(ends_ns, 0)] as "row"
+        )
+        select array_agg(u."row"), count(*) into usual, done from updates u;
+        if done > 0 and pglimit.in_time(now_ns) and done = n then
+            return;
+        end if;
+        said := pg_catalog.set_config('lock_timeout', '1ms', true);
+        for i in 1 .. done loop
+            left_over[usual[i][1]] := null; -- it is done
+        end loop;
+        left_over := array_remove(left_over, null);
+    end if;
+    select array_agg(array[pg_catalog.width_bucket(t.key, _keys), t.full_ns, t.token_ns, t.at_ns, coalesce(t.until_ns, 0)]) into seen
+    from pglimit.token_bucket t where t.key = any (left_over) and t.limiter = _limiter;
+    now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+    ends_ns := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+    for i in 1 .. coalesce(cardinality(seen) / 5, 0) loop
+        left_over := array_remove(left_over, _keys[seen[i][1]]);
+        if ask > (coalesce(ends_ns, greatest(seen[i][4], now_ns)) + _window_ns - greatest(seen[i][2], coalesce(ends_ns, greatest(seen[i][4], now_ns)))) / _token_ns
+            and seen[i][3] = _token_ns and seen[i][5] = coalesce(ends_ns, 0) and seen[i][4] <= now_ns + pglimit.step_ns() then
+            rest := rest || array[array[seen[i][1], greatest(seen[i][4], now_ns), 0, seen[i][2], _token_ns, seen[i][4], 0, seen[i][5]]];
+        end if;
+    end loop;
+    if writable and left_over <> '{}' then
+        insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
+        select u.key, _limiter, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, ends_ns
+        from unnest(left_over) with ordinality u(key, number)
+        order by u.number
+        on conflict do nothing;
+        get diagnostics written = row_count;
+        said := pglimit.in_time(now_ns, written = cardinality(left_over));
+        rest := rest || (select array_agg(array[pg_catalog.width_bucket(u.key, _keys), now_ns, ask, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, 0, coalesce(ends_ns, 0)])
+            from unnest(left_over) u(key));
+    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -1258,6 +1337,7 @@ $$;
 --
 -- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units (which
 -- is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked, or nothing.
+-- Where Citus distributes the table it fails with SQLSTATE 42809: call token_bucket_take_shard; for groups with 0A000.
 -- sure: all is for token_bucket_decide. patience: as for token_bucket_take; null only for one bucket, or with sure.
 --
 -- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, the time of the decision, and
@@ -1281,6 +1361,11 @@ declare
 begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
+    end if;
+    if pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null and exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
+        raise exception 'pglimit.token_bucket is distributed by Citus' using
+            errcode = case when lasts is null then 'wrong_object_type' else 'feature_not_supported' end,
+            hint = case when lasts is null then 'Call token_bucket_take_shard.' else 'Groups of keys (DoAll) cannot be decided there: ask for each key by itself.' end;
     end if;
     if writable and n > 1 then
         with asked as materialized (
@@ -1426,6 +1511,109 @@ end
 $$;
 -- +goose StatementEnd
 
+-- functions/token_bucket_take_shard.sql
+-- +goose StatementBegin
+-- What token_bucket_take_many does for requests by themselves, where the table is distributed by Citus: see there for
+-- parameters, locks and results. It takes from buckets that are asked for alike together, see token_bucket_take_alike. All
+-- else is decided one request after another, in the order of the keys. It fails if that takes 100 ms, see in_time: what was
+-- granted first would be dated too early.
+--
+-- _key is one of _keys: Citus runs the function where that is. All must be in one shard: there is one clock for a bucket,
+-- and no commit in two phases. Else it fails with SQLSTATE 40001, and has taken nothing: ask for each bucket by itself.
+-- relaxed: as for token_bucket_take.
+create or replace function pglimit.token_bucket_take_shard(
+    _key text, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], patience text, _calendars text[], relaxed boolean,
+    out usual bigint[], out rest bigint[], out grants bigint[]
+)
+language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
+declare
+    began_ns constant bigint := pglimit.clock_ns();
+    n constant int := cardinality(_keys);
+    alike record;
+    taken record;
+    r record;
+    b bigint[]; -- the bucket, as in rest
+    one bigint[]; -- as of token_bucket_take
+    said text;
+begin
+    if pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, null, _calendars) is not true then
+        raise exception 'token_bucket_take_shard: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
+    elsif 1 < (select count(distinct pg_catalog.get_shard_id_for_distribution_column('pglimit.token_bucket', u.key)) from unnest(_key || _keys) u(key)) then
+        raise exception 'pglimit: the keys are in several shards' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
+    end if;
+    if patience is not null then
+        said := pg_catalog.set_config('lock_timeout', patience, true);
+    end if;
+    if relaxed then
+        said := pg_catalog.set_config('synchronous_commit', 'off', true);
+    end if;
+    if wants is not null then
+        grants := array_fill(0::bigint, array[cardinality(wants)]);
+    elsif 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks), coalesce(cardinality(_calendars), 1)]) then
+        select a.usual, a.rest into usual, rest
+        from pglimit.token_bucket_take_alike(_keys, _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], _calendars[1]) a;
+        if coalesce(cardinality(usual) / 4, 0) + coalesce(cardinality(rest) / 8, 0) = n then
+            return;
+        end if;
+    else
+        for alike in
+            select array_agg(k.number order by k.number) as numbers, array_agg(k.key order by k.number) as keys, k.limiter, k.token_ns, k.window_ns, k.ask, c.calendar
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k
+            cross join lateral (select coalesce(_calendars[k.number], case when cardinality(_calendars) = 1 then _calendars[1] end) as calendar) c
+            group by k.limiter, k.token_ns, k.window_ns, k.ask, c.calendar
+            order by min(k.number)
+        loop
+            select a.usual, a.rest into taken
+            from pglimit.token_bucket_take_alike(alike.keys, alike.limiter, alike.token_ns, alike.window_ns, alike.ask, alike.calendar) a;
+            for i in 1 .. coalesce(cardinality(taken.usual) / 4, 0) loop
+                usual := usual || array[array[alike.numbers[taken.usual[i][1]], taken.usual[i][2], taken.usual[i][3], taken.usual[i][4]]];
+            end loop;
+            for i in 1 .. coalesce(cardinality(taken.rest) / 8, 0) loop
+                b := array[alike.numbers[taken.rest[i][1]]];
+                for j in 2 .. 8 loop
+                    b[j] := taken.rest[i][j];
+                end loop;
+                rest := rest || array[b];
+            end loop;
+            said := pg_catalog.set_config('lock_timeout', '1ms', true); -- the next are not behind these in the order of the keys
+        end loop;
+    end if;
+    for i in 1 .. coalesce(cardinality(usual) / 4, 0) loop
+        _keys[usual[i][1]] := null; -- it is done
+    end loop;
+    for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
+        _keys[rest[i][1]] := null;
+    end loop;
+    b := null;
+    for r in
+        select k.number, k.key, k.limiter, k.token_ns, k.window_ns, j.request, coalesce(wants[j.request], k.ask) as want, coalesce(units[j.request], greatest(1, k.ask)) as unit,
+            coalesce(aheads_ns[j.request], 0) as ahead_ns, coalesce(_calendars[k.number], case when cardinality(_calendars) = 1 then _calendars[1] end) as calendar
+        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k
+        join (select u.member, u.request from unnest(members) with ordinality u(member, request)
+            union all select i, i from generate_series(1, n) i where members is null) j on j.member = k.number
+        where k.key is not null
+        order by k.number, j.request
+    loop
+        one := case when r.ahead_ns > 0 or r.want = 0
+            then pglimit.token_bucket_decide_one(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, r.ahead_ns, r.calendar)
+            else pglimit.token_bucket_take(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, null, null, r.calendar) end;
+        grants[r.request] := one[2];
+        if b[1] = r.number then
+            one[2] := one[2] + b[3];
+        elsif b is not null then
+            rest := rest || array[b];
+        end if;
+        b := r.number || one;
+    end loop;
+    if b is not null then
+        rest := rest || array[b];
+        said := pglimit.in_time(began_ns);
+    end if;
+end
+$$;
+-- +goose StatementEnd
+
 -- functions/token_bucket_wait.sql
 -- +goose StatementBegin
 -- Waits until each of the rows was free for a moment, one after another, and holds none of them while it waits for
@@ -1464,9 +1652,11 @@ $$;
 
 -- +goose Down
 drop function pglimit.token_bucket_wait;
+drop function pglimit.token_bucket_take_shard;
 drop function pglimit.token_bucket_take_once;
 drop function pglimit.token_bucket_take_many;
 drop function pglimit.token_bucket_valid;
+drop function pglimit.token_bucket_take_alike;
 drop function pglimit.token_bucket_lease;
 drop function pglimit.token_bucket_give_back;
 drop function pglimit.token_bucket_decide;

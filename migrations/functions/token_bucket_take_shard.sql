@@ -3,10 +3,12 @@
 -- else is decided one request after another, in the order of the keys. It fails if that takes 100 ms, see in_time: what was
 -- granted first would be dated too early.
 --
--- Keys of several shards are decided too, in one transaction of all their nodes.
-create or replace function pglimit.token_bucket_take_shards(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], _calendars text[],
+-- _key is one of _keys: Citus runs the function where that is. All must be in one shard: there is one clock for a bucket,
+-- and no commit in two phases. Else it fails with SQLSTATE 40001, and has taken nothing: ask for each bucket by itself.
+-- relaxed: as for token_bucket_take.
+create or replace function pglimit.token_bucket_take_shard(
+    _key text, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], patience text, _calendars text[], relaxed boolean,
     out usual bigint[], out rest bigint[], out grants bigint[]
 )
 language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
@@ -20,6 +22,17 @@ declare
     one bigint[]; -- as of token_bucket_take
     said text;
 begin
+    if pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, null, _calendars) is not true then
+        raise exception 'token_bucket_take_shard: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
+    elsif 1 < (select count(distinct pg_catalog.get_shard_id_for_distribution_column('pglimit.token_bucket', u.key)) from unnest(_key || _keys) u(key)) then
+        raise exception 'pglimit: the keys are in several shards' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
+    end if;
+    if patience is not null then
+        said := pg_catalog.set_config('lock_timeout', patience, true);
+    end if;
+    if relaxed then
+        said := pg_catalog.set_config('synchronous_commit', 'off', true);
+    end if;
     if wants is not null then
         grants := array_fill(0::bigint, array[cardinality(wants)]);
     elsif 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks), coalesce(cardinality(_calendars), 1)]) then
