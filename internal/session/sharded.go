@@ -1,0 +1,15 @@
+package session
+
+import "github.com/pglimit/ratelimit/pglimit/rate"
+
+// sharded is a session where the tables are distributed.
+type sharded struct{ rate.Session }
+
+// Sharded marks a session where Citus distributes the tables: a call there must be about keys of one shard.
+func Sharded(s rate.Session) rate.Session { return sharded{s} }
+
+// IsSharded says whether the session is marked so.
+func IsSharded(s rate.Session) bool {
+	_, is := s.(sharded)
+	return is
+}
