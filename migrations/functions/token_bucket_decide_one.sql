@@ -1,14 +1,15 @@
--- Decides whatever is not the usual case of a request for one bucket, by itself: what token_bucket_decide does for many,
+-- Decides a request for one bucket that is not the usual case of token_bucket_take, or takes ahead: what token_bucket_decide does for many,
 -- in statements that name the key, so that Citus can run them where the key is.
 --
 -- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, that is all. Otherwise it
 -- locks the row (a missing one is inserted, full), looks and decides once more, and writes. A row that is ahead of the clock
 -- is corrected, once, by a denial too.
 --
--- ahead_ns: it is also granted what comes back within that time. The others, which are not checked here, and the seven
--- numbers that it returns: as for token_bucket_take.
+-- ahead_ns: it is also granted what comes back within that time. The others, and the seven numbers that it returns: as for
+-- token_bucket_take.
 create or replace function pglimit.token_bucket_decide_one(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, ahead_ns bigint, _calendar text
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, ahead_ns bigint, patience text, _calendar text,
+    relaxed boolean default false
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -19,6 +20,16 @@ declare
     granted bigint;
     room_ns bigint;
 begin
+    if patience is not null then
+        patience := pg_catalog.set_config('lock_timeout', patience, true);
+    end if;
+    if relaxed then
+        patience := pg_catalog.set_config('synchronous_commit', 'off', true);
+    end if;
+    if (_key is not null and _limiter is not null and ahead_ns between 0 and pglimit.max_window_ns()
+        and unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
+        raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %', want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
+    end if;
     for try in 1 .. 2 loop
         select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;

@@ -111,10 +111,7 @@ begin
         end if;
     end if;
     if result is null then
-        if (unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
-            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
-        end if;
-        result := pglimit.token_bucket_decide_one(_key, _limiter, _token_ns, _window_ns, want, unit, 0, _calendar);
+        result := pglimit.token_bucket_decide_one(_key, _limiter, _token_ns, _window_ns, want, unit, 0, null, _calendar);
     elsif result[2] > 0 and pglimit.clock_ns() not between now_ns - pglimit.step_ns() and result[1] + 10000000 then -- 10 ms
         -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
         -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.

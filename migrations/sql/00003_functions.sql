@@ -536,17 +536,18 @@ $$;
 
 -- functions/token_bucket_decide_one.sql
 -- +goose StatementBegin
--- Decides whatever is not the usual case of a request for one bucket, by itself: what token_bucket_decide does for many,
+-- Decides a request for one bucket that is not the usual case of token_bucket_take, or takes ahead: what token_bucket_decide does for many,
 -- in statements that name the key, so that Citus can run them where the key is.
 --
 -- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, that is all. Otherwise it
 -- locks the row (a missing one is inserted, full), looks and decides once more, and writes. A row that is ahead of the clock
 -- is corrected, once, by a denial too.
 --
--- ahead_ns: it is also granted what comes back within that time. The others, which are not checked here, and the seven
--- numbers that it returns: as for token_bucket_take.
+-- ahead_ns: it is also granted what comes back within that time. The others, and the seven numbers that it returns: as for
+-- token_bucket_take.
 create or replace function pglimit.token_bucket_decide_one(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, ahead_ns bigint, _calendar text
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, ahead_ns bigint, patience text, _calendar text,
+    relaxed boolean default false
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -557,6 +558,16 @@ declare
     granted bigint;
     room_ns bigint;
 begin
+    if patience is not null then
+        patience := pg_catalog.set_config('lock_timeout', patience, true);
+    end if;
+    if relaxed then
+        patience := pg_catalog.set_config('synchronous_commit', 'off', true);
+    end if;
+    if (_key is not null and _limiter is not null and ahead_ns between 0 and pglimit.max_window_ns()
+        and unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
+        raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %', want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
+    end if;
     for try in 1 .. 2 loop
         select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
@@ -713,10 +724,7 @@ begin
         end if;
     end if;
     if result is null then
-        if (unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
-            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
-        end if;
-        result := pglimit.token_bucket_decide_one(_key, _limiter, _token_ns, _window_ns, want, unit, 0, _calendar);
+        result := pglimit.token_bucket_decide_one(_key, _limiter, _token_ns, _window_ns, want, unit, 0, null, _calendar);
     elsif result[2] > 0 and pglimit.clock_ns() not between now_ns - pglimit.step_ns() and result[1] + 10000000 then -- 10 ms
         -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
         -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.
@@ -848,6 +856,19 @@ from (
 ) b;
 comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
 
+-- functions/is_now.sql
+-- +goose StatementBegin
+-- Returns whether now_ns is still the time, within step_ns. For the condition of an update, which checks it again after a
+-- wait for the row. row_ns: a column of that row. It has no effect: it is there, and the function says that it is immutable,
+-- so that Postgres calls it for the row, and Citus, which refuses a volatile function there, leaves that to the row's node.
+create or replace function pglimit.is_now(now_ns bigint, row_ns bigint) returns boolean
+language plpgsql immutable set search_path = '' as $$
+begin
+    return abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns();
+end
+$$;
+-- +goose StatementEnd
+
 -- functions/ns_of.sql
 -- The time in nanoseconds since 1970.
 create or replace function pglimit.ns_of("time" timestamptz) returns bigint
@@ -869,6 +890,33 @@ begin
             using errcode = case when starts_with(answer.result, 'ERROR:  pglimit: ') then 'invalid_parameter_value' else 'system_error' end;
     end if;
     return nullif(answer.result, ''); -- a null
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/on_shards.sql
+-- +goose StatementBegin
+-- Runs a statement on each shard that this node of Citus has of a table (see Distribute), one after another. It names the
+-- table as %1$s, and returns a number and a boolean.
+--
+-- n: the sum of the numbers. done: whether all booleans are true.
+create or replace function pglimit.on_shards(_table text, statement text, out n bigint, out done boolean)
+language plpgsql set search_path = '' as $$
+declare
+    shard text;
+    one record;
+begin
+    n := 0;
+    done := true;
+    for shard in
+        select shard_name(s.logicalrelid, s.shardid)
+        from pg_dist_shard s join pg_dist_placement p on p.shardid = s.shardid join pg_dist_local_group l on l.groupid = p.groupid
+        where s.logicalrelid = _table::regclass
+    loop
+        execute format(statement, shard) into one;
+        n := n + one.n;
+        done := done and one.done;
+    end loop;
 end
 $$;
 -- +goose StatementEnd
@@ -1664,8 +1712,10 @@ drop function pglimit.window_ends_ns;
 drop function pglimit.token_bucket_asked;
 drop function pglimit.reset;
 drop function pglimit.peek;
+drop function pglimit.on_shards;
 drop function pglimit.on_coordinator;
 drop function pglimit.ns_of;
+drop function pglimit.is_now;
 drop view pglimit.buckets;
 drop view pglimit.blocks;
 drop function pglimit.allow;

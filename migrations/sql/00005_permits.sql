@@ -109,13 +109,10 @@ begin
         set until_ns[array_position(p.holders, renew.holder)] = greatest(now_ns + ttl_ns, p.until_ns[array_position(p.holders, renew.holder)]),
             at_ns = greatest(p.at_ns, now_ns), forget_ns = greatest(p.forget_ns, now_ns + ttl_ns + 3600000000000)
         where p.key = _key and p.limiter = renew.limiter collate "C" and renew.holder collate "C" = any (p.holders)
-            and p.until_ns[array_position(p.holders, renew.holder)] > now_ns and p.at_ns <= now_ns + pglimit.step_ns();
+            and p.until_ns[array_position(p.holders, renew.holder)] > now_ns and p.at_ns <= now_ns + pglimit.step_ns()
+            and pglimit.is_now(now_ns, p.at_ns); -- checked again after a wait
         renewed := found;
-        exit when renewed and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns();
-        if renewed then -- it has waited: once more, by the clock behind the lock
-            perform pglimit.in_time(now_ns) where pglimit.clock_ns() < now_ns;
-            continue;
-        end if;
+        exit when renewed;
         select p.* into seen from pglimit.permits p where p.key = _key and p.limiter = renew.limiter collate "C";
         now_ns := pglimit.clock_ns();
         exit when seen.key is null or renew.holder collate "C" = any (seen.holders) is not true
@@ -226,12 +223,11 @@ begin
             and p.held + acquire.weight <= free
             and p.at_ns <= now_ns + pglimit.step_ns() and cardinality(p.holders) < most
             and acquire.holder collate "C" = any (p.holders) is not true
+            and pglimit.is_now(now_ns, p.at_ns) -- checked again after a wait
         returning p.last_token, p.held into token, taken;
         if found then
-            exit when abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns()
-                and (acquire.places is not null or taken <= coalesce(pglimit.places_of(acquire.limiter collate "C", _key), acquire.default_places));
-            -- It has waited, or the places are fewer now: once more, behind the lock.
-            perform pglimit.in_time(now_ns) where pglimit.clock_ns() < now_ns;
+            exit when acquire.places is not null or taken <= coalesce(pglimit.places_of(acquire.limiter collate "C", _key), acquire.default_places);
+            -- They are fewer now: once more, behind the lock.
             perform pglimit.release(acquire.limiter, acquire.key, coalesce(acquire.holder, token::text));
             continue;
         end if;
