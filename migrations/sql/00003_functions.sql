@@ -1644,7 +1644,7 @@ begin
         order by k.number, j.request
     loop
         one := case when r.ahead_ns > 0 or r.want = 0
-            then pglimit.token_bucket_decide_one(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, r.ahead_ns, r.calendar)
+            then pglimit.token_bucket_decide_one(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, r.ahead_ns, null, r.calendar)
             else pglimit.token_bucket_take(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, null, null, r.calendar) end;
         grants[r.request] := one[2];
         if b[1] = r.number then
