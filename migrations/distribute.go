@@ -84,9 +84,18 @@ func Undistribute[D DB](ctx context.Context, db D, opts ...Option) error {
 			return err
 		}
 		_, err = s.tx.Exec(ctx, "lock table "+strings.Join(d.Tables, ", ")+" in access exclusive mode")
+		var ofViews []string
+		if err == nil {
+			err = s.tx.Row(ctx, rightsOfViews, nil, &ofViews)
+		}
 		for _, name := range d.Tables {
 			if err == nil {
 				_, err = s.tx.Exec(ctx, "select pg_catalog.undistribute_table($1::text::regclass)", name)
+			}
+		}
+		for _, statement := range ofViews {
+			if err == nil {
+				_, err = s.tx.Exec(ctx, statement)
 			}
 		}
 		if err != nil {
@@ -96,6 +105,22 @@ func Undistribute[D DB](ctx context.Context, db D, opts ...Option) error {
 		return s.commit(ctx)
 	})
 }
+
+// rightsOfViews are statements that give our views the comments and rights that they have. Citus makes the views of a table
+// again when it brings that back, without them.
+const rightsOfViews = `
+	select coalesce(pg_catalog.array_agg(s.statement), '{}')
+	from (
+		select pg_catalog.format('comment on view pglimit.%I is %L', c.relname, pg_catalog.obj_description(c.oid, 'pg_class')) as statement
+		from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'
+		where c.relkind = 'v' and pg_catalog.obj_description(c.oid, 'pg_class') is not null
+		union all
+		select pg_catalog.format('grant %s on pglimit.%I to %s', a.privilege_type, c.relname, case when a.grantee = 0 then 'public' else a.grantee::regrole::text end)
+			|| case when a.is_grantable then ' with grant option' else '' end
+		from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'
+		cross join lateral pg_catalog.aclexplode(c.relacl) a
+		where c.relkind = 'v'
+	) s`
 
 // ReadDistribution says how the tables of this database are distributed. It only reads, and needs no right.
 func ReadDistribution[D DB](ctx context.Context, db D) (Distribution, error) {
