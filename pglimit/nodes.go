@@ -2,6 +2,7 @@ package pglimit
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -73,16 +74,27 @@ func NodesFrom(coordinator Pool, open func(host string, port uint16) (Pool, erro
 // openLike opens a pool of that configuration on another server.
 func (n *Nodes) openLike(config *pgxpool.Config, host string, port uint16) (Pool, error) {
 	to := config.ConnConfig
-	to.Host, to.Port, to.Fallbacks = host, port, nil
-	if to.TLSConfig != nil && to.TLSConfig.ServerName != "" {
-		to.TLSConfig = to.TLSConfig.Clone()
-		to.TLSConfig.ServerName = host
+	var fallbacks []*pgconn.FallbackConfig // of sslmode=prefer and the like; not those that name another server
+	for _, fallback := range to.Fallbacks {
+		if fallback.Host == to.Host && fallback.Port == to.Port {
+			fallbacks = append(fallbacks, &pgconn.FallbackConfig{Host: host, Port: port, TLSConfig: tlsFor(fallback.TLSConfig, host)})
+		}
 	}
+	to.Host, to.Port, to.TLSConfig, to.Fallbacks = host, port, tlsFor(to.TLSConfig, host), fallbacks
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err == nil {
 		n.opened = append(n.opened, pool)
 	}
 	return pool, err
+}
+
+func tlsFor(config *tls.Config, host string) *tls.Config {
+	if config == nil || config.ServerName == "" {
+		return config
+	}
+	config = config.Clone()
+	config.ServerName = host
+	return config
 }
 
 // Close closes the pools that Nodes has opened.

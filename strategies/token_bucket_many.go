@@ -144,7 +144,7 @@ func (m *many) take(ctx context.Context, session rate.Session, how call.Manner, 
 		err = session.Row(ctx, tokenBucketTakeShard, []any{
 			m.keys[0], m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
 			members, wants, units, m.aheads, how.Patience, how.Relaxed, m.calendars,
-		}, &usual, &rest, &grants)
+		}, &usual, &rest)
 	} else {
 		err = session.Row(ctx, tokenBucketTakeMany, []any{
 			m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
@@ -153,6 +153,13 @@ func (m *many) take(ctx context.Context, session rate.Session, how call.Manner, 
 	}
 	if err != nil {
 		return nil, err
+	}
+	if m.sharded && !m.plain && m.lasts == nil { // each request has its own row
+		decisions := make([]rate.Decision, len(m.requests))
+		for row := range slices.Chunk(rest, 8) {
+			decisions[row[0]-1] = decisionOf(&m.requests[row[0]-1], row[1:])
+		}
+		return decisions, nil
 	}
 	buckets, dates, all := m.read(usual, rest)
 	return m.decide(buckets, dates, all, grants), nil

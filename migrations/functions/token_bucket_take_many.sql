@@ -40,9 +40,8 @@ begin
         patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
     if pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null and exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
-        raise exception 'pglimit.token_bucket is distributed by Citus' using
-            errcode = case when lasts is null then 'wrong_object_type' else 'feature_not_supported' end,
-            hint = case when lasts is null then 'Call token_bucket_take_shard.' else 'Groups of keys (DoAll) cannot be decided there: ask for each key by itself.' end;
+        raise exception 'pglimit.token_bucket is distributed by Citus: %', case when lasts is null then 'call token_bucket_take_shard' else 'groups (DoAll) are not decided there, ask for each key by itself' end
+            using errcode = case when lasts is null then 'wrong_object_type' else 'feature_not_supported' end;
     end if;
     if writable and n > 1 then
         with asked as materialized (

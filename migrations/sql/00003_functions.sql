@@ -1411,9 +1411,8 @@ begin
         patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
     if pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null and exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
-        raise exception 'pglimit.token_bucket is distributed by Citus' using
-            errcode = case when lasts is null then 'wrong_object_type' else 'feature_not_supported' end,
-            hint = case when lasts is null then 'Call token_bucket_take_shard.' else 'Groups of keys (DoAll) cannot be decided there: ask for each key by itself.' end;
+        raise exception 'pglimit.token_bucket is distributed by Citus: %', case when lasts is null then 'call token_bucket_take_shard' else 'groups (DoAll) are not decided there, ask for each key by itself' end
+            using errcode = case when lasts is null then 'wrong_object_type' else 'feature_not_supported' end;
     end if;
     if writable and n > 1 then
         with asked as materialized (
@@ -1562,17 +1561,20 @@ $$;
 -- functions/token_bucket_take_shard.sql
 -- +goose StatementBegin
 -- What token_bucket_take_many does for requests by themselves, where the table is distributed by Citus: see there for
--- parameters, locks and results. It takes from buckets that are asked for alike together, see token_bucket_take_alike. All
+-- parameters and locks. It takes from buckets that are asked for alike together, see token_bucket_take_alike. All
 -- else is decided one request after another, in the order of the keys. It fails if that takes 100 ms, see in_time: what was
 -- granted first would be dated too early.
 --
 -- _key is one of _keys: Citus runs the function where that is. All must be in one shard: there is one clock for a bucket,
 -- and no commit in two phases. Else it fails with SQLSTATE 40001, and has taken nothing: ask for each bucket by itself.
 -- relaxed: as for token_bucket_take.
+--
+-- usual: as of token_bucket_take_many. rest: eight numbers for each other request: its number (that of its bucket, without
+-- wants), and the seven of token_bucket_take. Several requests for a bucket are decided at several times.
 create or replace function pglimit.token_bucket_take_shard(
     _key text, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], patience text, _calendars text[], relaxed boolean,
-    out usual bigint[], out rest bigint[], out grants bigint[]
+    out usual bigint[], out rest bigint[]
 )
 language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
 declare
@@ -1581,8 +1583,9 @@ declare
     alike record;
     taken record;
     r record;
-    b bigint[]; -- the bucket, as in rest
-    one bigint[]; -- as of token_bucket_take
+    b bigint[];
+    one bigint[];
+    late boolean := false;
     said text;
 begin
     if pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, null, _calendars) is not true then
@@ -1597,7 +1600,7 @@ begin
         said := pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
     if wants is not null then
-        grants := array_fill(0::bigint, array[cardinality(wants)]);
+        null; -- each by itself
     elsif 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks), coalesce(cardinality(_calendars), 1)]) then
         select a.usual, a.rest into usual, rest
         from pglimit.token_bucket_take_alike(_keys, _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], _calendars[1]) a;
@@ -1633,7 +1636,6 @@ begin
     for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
         _keys[rest[i][1]] := null;
     end loop;
-    b := null;
     for r in
         select k.number, k.key, k.limiter, k.token_ns, k.window_ns, j.request, coalesce(wants[j.request], k.ask) as want, coalesce(units[j.request], greatest(1, k.ask)) as unit,
             coalesce(aheads_ns[j.request], 0) as ahead_ns, coalesce(_calendars[k.number], case when cardinality(_calendars) = 1 then _calendars[1] end) as calendar
@@ -1646,16 +1648,10 @@ begin
         one := case when r.ahead_ns > 0 or r.want = 0
             then pglimit.token_bucket_decide_one(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, r.ahead_ns, null, r.calendar)
             else pglimit.token_bucket_take(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, null, null, r.calendar) end;
-        grants[r.request] := one[2];
-        if b[1] = r.number then
-            one[2] := one[2] + b[3];
-        elsif b is not null then
-            rest := rest || array[b];
-        end if;
-        b := r.number || one;
+        rest := rest || array[r.request || one];
+        late := true;
     end loop;
-    if b is not null then
-        rest := rest || array[b];
+    if late then
         said := pglimit.in_time(began_ns);
     end if;
 end
