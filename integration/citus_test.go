@@ -274,6 +274,42 @@ func TestCitusCallsGoToTheirNode(t *testing.T) {
 	}
 }
 
+// A session that calls a function often keeps its plans, those of the shards too.
+func TestCitusFunctionsKeepTheirPlans(t *testing.T) {
+	t.Parallel()
+	pools := newDistributed(t)
+	run(t, pools[0], "select pglimit.set_limit('table', '1000/s', note => 'x'), pglimit.set_limit('table', '3', action => 'places', note => 'x')")
+	for _, call := range []string{
+		"pglimit.token_bucket_take($1, 'take', 1000000000, 12000000000, 1, 1, null)",
+		"pglimit.token_bucket_take($1, 'some', 1000000000, 12000000000, 5, 1, null, '{}')",
+		"pglimit.token_bucket_take($1, 'block', 1000000000, 2000000000, 1, 1, null, '{3,1000000000,1000000,1000000,0}')",
+		"pglimit.token_bucket_take($1, 'take', 2000000000, 12000000000, 1, 1, '20ms')",
+		"pglimit.token_bucket_take($1, 'day', 1, 12, 1, 1, null, null, 'day UTC')",
+		"pglimit.token_bucket_take($1, 'take', 1, 12, 1, 1, null, null, 'day UTC')",
+		"pglimit.token_bucket_decide_one($1, 'ahead', 1000000000, 12000000000, 1, 1, 10000000000, null, null)",
+		"pglimit.token_bucket_take_once($1, 'once', clock_timestamp()::text, 1000000000, 12000000000, 1, 1, null)",
+		"pglimit.token_bucket_take_once($1, 'once', 'same', 1000000000, 120000000000, 1, 1000000000, null)",
+		"pglimit.token_bucket_give_back($1, 'take', 1, 12, 1, pglimit.clock_ns(), 0, 'day UTC')",
+		"pglimit.token_bucket_give_back($1, 'some', 1000000000, 12000000000, 1, pglimit.clock_ns(), 0)",
+		"pglimit.token_bucket_lease($1, 'some', 1000000000, 120000000000, 1, 1, 1000000000, 0, 0, 0, true)",
+		"pglimit.token_bucket_look($1, 'some', 1000000000)",
+		"pglimit.allow('allow', $1, '10/s')", "pglimit.allow('table', $1)", "pglimit.peek('table', $1)",
+		"pglimit.acquire('held', $1, 3, holder => 'x', ttl => '100 ms')", "pglimit.acquire('table', $1, ttl => '100 ms')",
+		"pglimit.renew('held', $1, 'x')", "pglimit.release('held', $1, 'x')", "pglimit.reset('some', $1)",
+	} {
+		for _, pool := range pools {
+			conn, err := pool.Acquire(t.Context())
+			must(t, err)
+			for range 12 {
+				for _, key := range []string{"a", "b", "c"} {
+					execute(t, conn, "select "+strings.ReplaceAll(call, "$1", "$1::text"), key)
+				}
+			}
+			conn.Release()
+		}
+	}
+}
+
 // A later migration keeps what is distributed so, and distributes what it adds.
 func TestCitusLaterMigrationsKeepIt(t *testing.T) {
 	t.Parallel()

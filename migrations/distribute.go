@@ -283,9 +283,6 @@ func (s *session) delegate(ctx context.Context) (n int, err error) {
 			_, err = s.tx.Exec(ctx, "select pg_catalog.create_distributed_function($1::text::regprocedure, $2::text, colocate_with => $3::text, force_delegation => $4)",
 				function, args[i], "pglimit."+keyTables[0].name, !strings.HasPrefix(function, "pglimit."+manyKeysFunction+"("))
 		}
-		if err == nil { // sessions that have planned a call plan it again
-			_, err = s.tx.Exec(ctx, "alter function "+function+" cost 100")
-		}
 	}
 	return len(functions), err
 }

@@ -25,6 +25,11 @@ declare
     seen bigint[];
     bucket bigint[];
     said text;
+    new_full_ns bigint; -- the row that is written: see token_bucket_decide_one
+    new_token_ns bigint;
+    new_at_ns bigint;
+    new_leased_ns bigint;
+    new_until_ns bigint;
     asked bigint[]; -- the bucket at the price of the new lease
 begin
     if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
@@ -58,9 +63,19 @@ begin
         bucket[4] := asked[4] + granted * _token_ns;
     end if;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
+<<<<<<< HEAD
         -- 0 + : Citus crashes where a column is set to an element of an array, from the sixth call of a session on.
         update pglimit.token_bucket t
         set full_ns = 0 + bucket[1], token_ns = 0 + bucket[2], at_ns = 0 + bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
+=======
+        new_full_ns := bucket[1];
+        new_token_ns := bucket[2];
+        new_at_ns := bucket[3];
+        new_leased_ns := nullif(bucket[4], 0);
+        new_until_ns := nullif(bucket[5], 0);
+        update pglimit.token_bucket t
+        set full_ns = new_full_ns, token_ns = new_token_ns, at_ns = new_at_ns, leased_ns = new_leased_ns, until_ns = new_until_ns, padding = null
+>>>>>>> w-citus
         where t.key = _key and t.limiter = _limiter;
     end if;
     return array[now_ns, granted] || bucket;

@@ -124,12 +124,14 @@ begin
         if _calendar is null then
             result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
             there := least(want - result[2], (now_ns + _window_ns - result[3]) / _token_ns) / unit * unit;
-            update pglimit.token_bucket t set full_ns = result[3] + there * _token_ns, at_ns = now_ns
+            from_ns := result[3] + there * _token_ns; -- see token_bucket_decide_one
+            update pglimit.token_bucket t set full_ns = from_ns, at_ns = now_ns
             where t.key = _key and t.limiter = _limiter
             returning array[t.at_ns, result[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
         elsif now_ns >= ends_ns then
             ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-            update pglimit.token_bucket t set full_ns = ends_ns + result[2], at_ns = now_ns, until_ns = ends_ns
+            from_ns := ends_ns + result[2];
+            update pglimit.token_bucket t set full_ns = from_ns, at_ns = now_ns, until_ns = ends_ns
             where t.key = _key and t.limiter = _limiter
             returning array[t.at_ns, result[2], t.full_ns, t.token_ns, t.at_ns, 0, t.until_ns] into result;
         end if;

@@ -557,6 +557,11 @@ declare
     news bigint[]; -- what it means now, and with what is taken
     granted bigint;
     room_ns bigint;
+    new_full_ns bigint; -- the row that is written: Citus 13 crashes where a column of a domain is set to an element of an array
+    price_ns bigint;
+    new_at_ns bigint;
+    new_leased_ns bigint;
+    new_until_ns bigint;
 begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
@@ -593,9 +598,20 @@ begin
             news := pglimit.token_bucket_read(seen, now_ns, seen[2]);
         end if;
         news[1] := news[1] + granted * _token_ns;
+<<<<<<< HEAD
         -- 0 + : Citus crashes where a column is set to an element of an array, from the sixth call of a session on.
         update pglimit.token_bucket t
         set full_ns = 0 + news[1], token_ns = 0 + news[2], at_ns = 0 + news[3], leased_ns = nullif(news[4], 0), until_ns = nullif(news[5], 0), padding = null
+=======
+        new_full_ns := news[1];
+        price_ns := news[2];
+        new_at_ns := news[3];
+        new_leased_ns := nullif(news[4], 0);
+        new_until_ns := nullif(news[5], 0);
+        update pglimit.token_bucket t
+        set full_ns = new_full_ns, token_ns = price_ns, at_ns = new_at_ns, leased_ns = new_leased_ns,
+            until_ns = new_until_ns, padding = null
+>>>>>>> w-citus
         where t.key = _key and t.limiter = _limiter;
         return array[news[3], granted] || news;
     end loop;
@@ -737,12 +753,14 @@ begin
         if _calendar is null then
             result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
             there := least(want - result[2], (now_ns + _window_ns - result[3]) / _token_ns) / unit * unit;
-            update pglimit.token_bucket t set full_ns = result[3] + there * _token_ns, at_ns = now_ns
+            from_ns := result[3] + there * _token_ns; -- see token_bucket_decide_one
+            update pglimit.token_bucket t set full_ns = from_ns, at_ns = now_ns
             where t.key = _key and t.limiter = _limiter
             returning array[t.at_ns, result[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
         elsif now_ns >= ends_ns then
             ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-            update pglimit.token_bucket t set full_ns = ends_ns + result[2], at_ns = now_ns, until_ns = ends_ns
+            from_ns := ends_ns + result[2];
+            update pglimit.token_bucket t set full_ns = from_ns, at_ns = now_ns, until_ns = ends_ns
             where t.key = _key and t.limiter = _limiter
             returning array[t.at_ns, result[2], t.full_ns, t.token_ns, t.at_ns, 0, t.until_ns] into result;
         end if;
@@ -1154,7 +1172,7 @@ $$;
 -- they were granted. delay_ns: how much later they were due. _calendar: as for token_bucket_take; if the row is of
 -- another window than the one in which they were granted, they are gone. relaxed: as there.
 --
--- Waits for any call that holds the row, locks it, and only then reads the clock.
+-- Waits for any call that holds the row, locks it, and, without a calendar, only then reads the clock.
 create or replace function pglimit.token_bucket_give_back(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, tokens bigint, granted_ns bigint, delay_ns bigint,
     _calendar text default null, relaxed boolean default false
@@ -1165,6 +1183,7 @@ declare
     now_ns bigint;
     used_ns bigint; -- refilled or reserved since they were due
     back_ns bigint;
+    ends_ns bigint; -- of the calendar window in which they were granted
     said text;
 begin
     if (_key is not null and _limiter is not null and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
@@ -1176,9 +1195,11 @@ begin
         said := pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
     if _calendar is not null then
+        now_ns := pglimit.clock_ns();
+        ends_ns := pglimit.window_end_ns(_calendar, granted_ns);
         update pglimit.token_bucket t set full_ns = greatest(t.until_ns, t.full_ns - tokens)
-        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null and t.until_ns = pglimit.window_end_ns(_calendar, granted_ns)
-            and greatest(t.at_ns, pglimit.clock_ns()) >= granted_ns;
+        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null and t.until_ns = ends_ns
+            and greatest(t.at_ns, now_ns) >= granted_ns;
         return;
     end if;
     delete from pglimit.token_bucket where false; -- before the read: see token_bucket_take
@@ -1188,7 +1209,8 @@ begin
     used_ns := greatest(0, greatest(held[2], now_ns, held[1] - _window_ns + least(_window_ns, held[3])) - granted_ns - delay_ns);
     back_ns := case when used_ns > 0 then least(tokens * _token_ns, _window_ns) else tokens * _token_ns end - used_ns;
     if held[1] > now_ns and greatest(held[2], now_ns) >= granted_ns and back_ns > 0 then
-        update pglimit.token_bucket t set full_ns = greatest(now_ns, held[1] - back_ns) where t.key = _key and t.limiter = _limiter;
+        now_ns := greatest(now_ns, held[1] - back_ns); -- see token_bucket_decide_one
+        update pglimit.token_bucket t set full_ns = now_ns where t.key = _key and t.limiter = _limiter;
     end if;
 end
 $$;
@@ -1223,6 +1245,11 @@ declare
     seen bigint[];
     bucket bigint[];
     said text;
+    new_full_ns bigint; -- the row that is written: see token_bucket_decide_one
+    new_token_ns bigint;
+    new_at_ns bigint;
+    new_leased_ns bigint;
+    new_until_ns bigint;
     asked bigint[]; -- the bucket at the price of the new lease
 begin
     if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
@@ -1256,9 +1283,19 @@ begin
         bucket[4] := asked[4] + granted * _token_ns;
     end if;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
+<<<<<<< HEAD
         -- 0 + : Citus crashes where a column is set to an element of an array, from the sixth call of a session on.
         update pglimit.token_bucket t
         set full_ns = 0 + bucket[1], token_ns = 0 + bucket[2], at_ns = 0 + bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
+=======
+        new_full_ns := bucket[1];
+        new_token_ns := bucket[2];
+        new_at_ns := bucket[3];
+        new_leased_ns := nullif(bucket[4], 0);
+        new_until_ns := nullif(bucket[5], 0);
+        update pglimit.token_bucket t
+        set full_ns = new_full_ns, token_ns = new_token_ns, at_ns = new_at_ns, leased_ns = new_leased_ns, until_ns = new_until_ns, padding = null
+>>>>>>> w-citus
         where t.key = _key and t.limiter = _limiter;
     end if;
     return array[now_ns, granted] || bucket;
