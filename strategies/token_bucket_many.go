@@ -11,7 +11,6 @@ import (
 
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/internal/call"
-	distributed "github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -50,7 +49,7 @@ type many struct {
 // first, so that nobody can be faster.
 func takeMany(ctx context.Context, session rate.Session, requests []rate.Request, grouped bool) (decisions []rate.Decision, err error) {
 	m := newMany(requests)
-	m.sharded = distributed.IsSharded(session)
+	_, m.sharded = session.(interface{ Sharded() })
 	how, tries, sure := call.MannerOf(session, requests), 2, !session.Autocommits()
 	if grouped || len(m.keys) == 1 {
 		tries = 5

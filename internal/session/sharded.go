@@ -8,8 +8,5 @@ type sharded struct{ rate.Session }
 // Sharded marks a session where Citus distributes the tables: a call there must be about keys of one shard.
 func Sharded(s rate.Session) rate.Session { return sharded{s} }
 
-// IsSharded says whether the session is marked so.
-func IsSharded(s rate.Session) bool {
-	_, is := s.(sharded)
-	return is
-}
+// Sharded is what a strategy looks for.
+func (sharded) Sharded() {}

@@ -60,11 +60,6 @@ begin
             news := pglimit.token_bucket_read(seen, now_ns, seen[2]);
         end if;
         news[1] := news[1] + granted * _token_ns;
-<<<<<<< HEAD
-        -- 0 + : Citus crashes where a column is set to an element of an array, from the sixth call of a session on.
-        update pglimit.token_bucket t
-        set full_ns = 0 + news[1], token_ns = 0 + news[2], at_ns = 0 + news[3], leased_ns = nullif(news[4], 0), until_ns = nullif(news[5], 0), padding = null
-=======
         new_full_ns := news[1];
         price_ns := news[2];
         new_at_ns := news[3];
@@ -73,7 +68,6 @@ begin
         update pglimit.token_bucket t
         set full_ns = new_full_ns, token_ns = price_ns, at_ns = new_at_ns, leased_ns = new_leased_ns,
             until_ns = new_until_ns, padding = null
->>>>>>> w-citus
         where t.key = _key and t.limiter = _limiter;
         return array[news[3], granted] || news;
     end loop;

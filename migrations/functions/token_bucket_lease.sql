@@ -63,11 +63,6 @@ begin
         bucket[4] := asked[4] + granted * _token_ns;
     end if;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
-<<<<<<< HEAD
-        -- 0 + : Citus crashes where a column is set to an element of an array, from the sixth call of a session on.
-        update pglimit.token_bucket t
-        set full_ns = 0 + bucket[1], token_ns = 0 + bucket[2], at_ns = 0 + bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
-=======
         new_full_ns := bucket[1];
         new_token_ns := bucket[2];
         new_at_ns := bucket[3];
@@ -75,7 +70,6 @@ begin
         new_until_ns := nullif(bucket[5], 0);
         update pglimit.token_bucket t
         set full_ns = new_full_ns, token_ns = new_token_ns, at_ns = new_at_ns, leased_ns = new_leased_ns, until_ns = new_until_ns, padding = null
->>>>>>> w-citus
         where t.key = _key and t.limiter = _limiter;
     end if;
     return array[now_ns, granted] || bucket;

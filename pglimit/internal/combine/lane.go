@@ -110,7 +110,8 @@ func (l *lane) gather(b *batch) bool {
 		most = maxSingle
 	}
 	shard := 0
-	for w, next := l.queue.first, (*waiter)(nil); w != nil; w = next {
+	var next *waiter
+	for w := l.queue.first; w != nil; w = next {
 		next = w.next
 		first := len(b.waiters) == 0
 		if l.combiner.do.Shard != nil {

@@ -56,5 +56,5 @@ func (m *Map) Of(key string) (int, Shard) {
 
 // Part is which of n equal parts of all hashes has the key's: the lane of a key. It does not depend on the map.
 func Part(key string, n int) int {
-	return int(uint64(uint32(Hash(key))^1<<31) * uint64(n) >> 32) //nolint:gosec // below n
+	return int(uint64(uint32(Hash(key))^1<<31) * uint64(n) >> 32)
 }
