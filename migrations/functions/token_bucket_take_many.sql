@@ -39,9 +39,11 @@ begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    if pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null and exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
-        raise exception 'pglimit.token_bucket is distributed by Citus: %', case when lasts is null then 'call token_bucket_take_shard' else 'groups (DoAll) are not decided there, ask for each key by itself' end
-            using errcode = case when lasts is null then 'wrong_object_type' else 'feature_not_supported' end;
+    if pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null then -- Citus; else there is no such table to look in
+        if exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
+            raise exception 'pglimit.token_bucket is distributed by Citus: %', case when lasts is null then 'call token_bucket_take_shard' else 'groups (DoAll) are not decided there, ask for each key by itself' end
+                using errcode = case when lasts is null then 'wrong_object_type' else 'feature_not_supported' end;
+        end if;
     end if;
     if writable and n > 1 then
         with asked as materialized (
