@@ -29,7 +29,10 @@ import (
 // envCitus names a database of the coordinator of a Citus cluster, which lists its nodes. Its role must be a superuser.
 const envCitus = "PGLIMIT_TEST_CITUS_URL"
 
-var citusDatabases atomic.Int64
+var (
+	citusDatabases atomic.Int64
+	citusRoles     sync.Mutex
+)
 
 // newCluster makes a database on each node of the cluster, and returns the URLs: the coordinator's first.
 func newCluster(t *testing.T) []string {
@@ -77,6 +80,8 @@ func newCluster(t *testing.T) []string {
 	conn, err := pgx.Connect(t.Context(), urls[0])
 	must(t, err)
 	defer func() { _ = conn.Close(context.Background()) }()
+	citusRoles.Lock() // to add a node alters the roles, which all databases share
+	defer citusRoles.Unlock()
 	for i, node := range nodes {
 		host, port, _ := strings.Cut(node, " ")
 		add := "citus_add_node"
