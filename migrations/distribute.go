@@ -154,7 +154,7 @@ func readDistribution(ctx context.Context, db rate.Session) (d Distribution, err
 
 const citusExists = `select exists (select from pg_catalog.pg_extension where extname = 'citus')`
 
-// The versions of Citus from this one on lock the metadata, and pin the search_path of what they send, as this needs.
+// The versions of Citus from this one on lock the metadata while they send it, as this needs.
 var leastCitus = [3]int{13, 2, 1}
 
 // distributable says why the tables of this database cannot be distributed.

@@ -175,7 +175,7 @@ type Combine struct {
 	// or one with many cores, more can be faster. At most two more connections wait for
 	// rows that somebody else holds locked. The groups of DoAll have a lane of their own, and
 	// two such connections. Requests of a DoEach that cannot be combined use as many connections.
-	// Zero: 2; with Config.Nodes 32, which is best if there are no more shards.
+	// Zero: 2; with Config.Nodes 32, which is best if there are 32 shards, or 16, 8 and so on.
 	Lanes int
 }
 

@@ -51,12 +51,12 @@ type node struct {
 const (
 	nodesEvery = time.Second // how often the map of the shards is read, and how long a node that failed is not asked
 
-	// defaultNodesLanes is the usual number of shards: then a lane has the keys of one, and a node that does not answer holds up no other's.
+	// defaultNodesLanes is the usual number of shards. With so many, or 16, 8 and so on, a lane has the keys of one: a node that does not answer holds up no other's.
 	defaultNodesLanes = 32
 )
 
 // NodesFrom finds the nodes by the catalog of a coordinator. It does not connect. open makes the pool of a node, by its address in the
-// table pg_dist_node, when it is first needed, and is not asked again if it fails; the caller closes these pools. If open is nil, each node gets a pool like
+// table pg_dist_node, when it is first needed, and is not asked again if it fails; requests wait for it, so it must not connect (pgxpool.NewWithConfig does not); the caller closes these pools. If open is nil, each node gets a pool like
 // the coordinator's, which must be a *pgxpool.Pool, with its host and port; Close closes these.
 func NodesFrom(coordinator Pool, open func(host string, port uint16) (Pool, error)) *Nodes {
 	n := &Nodes{open: open, start: time.Now(), nodes: make(map[string]*node)}
@@ -103,10 +103,13 @@ func (n *Nodes) Close() {
 	n.closed = true
 	n.mu.Unlock()
 	n.running.Wait()
-	for _, pool := range n.opened {
+	n.mu.Lock()
+	opened := n.opened
+	n.opened = nil
+	n.mu.Unlock()
+	for _, pool := range opened {
 		pool.Close()
 	}
-	n.opened = nil
 }
 
 func (n *Nodes) validate(strategy Strategy) error {
@@ -266,7 +269,7 @@ func nodeFailed(ctx context.Context, err error) (failed, again bool) {
 	var connect *pgconn.ConnectError
 	refused := errors.Is(err, ErrReadOnly) || CauseOf(err).isSetUp()
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(ctx.Err(), context.Canceled): // who asked has left
 		return false, false
 	case refused, errors.As(err, &connect), pgconn.SafeToRetry(err):
 		return true, ctx.Err() == nil

@@ -8,8 +8,8 @@ declare
 begin
     select c.success, c.result into answer from run_command_on_coordinator(query) c;
     if answer.success is not true then
-        raise exception '%', coalesce(regexp_replace(answer.result, '^ERROR: *', ''), 'pglimit: the coordinator of Citus does not answer')
-            using errcode = case when starts_with(answer.result, 'ERROR:  pglimit: ') then 'invalid_parameter_value' else 'system_error' end;
+        raise exception '%', coalesce(regexp_replace(answer.result, '^[^:]*: +', ''), 'pglimit: the coordinator of Citus does not answer')
+            using errcode = case when answer.result ~ '^[^:]*: +pglimit: ' then 'invalid_parameter_value' else 'system_error' end;
     end if;
     return nullif(answer.result, ''); -- a null
 end

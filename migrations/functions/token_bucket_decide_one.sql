@@ -35,6 +35,9 @@ begin
         and unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
         raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %', want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
     end if;
+    if want > 0 and pg_catalog.current_setting('transaction_read_only') = 'off' then
+        update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
+    end if;
     for try in 1 .. 2 loop
         select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
@@ -69,13 +72,13 @@ begin
         set full_ns = new_full_ns, token_ns = price_ns, at_ns = new_at_ns, leased_ns = new_leased_ns,
             until_ns = new_until_ns, padding = null
         where t.key = _key and t.limiter = _limiter;
-        return array[news[3], granted] || news;
+        seen := news;
     end loop;
     -- The row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there.
-    return array[news[3], 0] || case
-        when seen[3] > 0 and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns()) and ends_ns is not null then news
-        when seen[3] > 0 then seen
-        else array[0, _token_ns, 0, 0, 0]
+    return array[news[3], granted] || case
+        when seen[3] > 0 and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns()) and ends_ns is not null
+            then pglimit.token_bucket_read(seen, now_ns, _token_ns, ends_ns)
+        else seen
     end;
 end
 $$;

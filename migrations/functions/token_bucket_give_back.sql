@@ -35,7 +35,7 @@ begin
             and greatest(t.at_ns, now_ns) >= granted_ns;
         return;
     end if;
-    delete from pglimit.token_bucket where false; -- before the read: see token_bucket_take
+    update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
     select array[t.full_ns, t.at_ns, coalesce(t.leased_ns, 0)] into held
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and (t.until_ns is null or t.leased_ns > 0) for no key update;
     now_ns := pglimit.clock_ns();

@@ -60,8 +60,8 @@ begin
             raise exception 'token_bucket_take: want %, rule %', want, rule using errcode = 'invalid_parameter_value';
         end if;
         if pg_catalog.current_setting('transaction_read_only') = 'off' then
-            delete from pglimit.token_bucket where false;
-            delete from pglimit.token_bucket_blocks where false;
+            update pglimit.token_bucket set at_ns = at_ns where false;
+            update pglimit.token_bucket_blocks set at_ns = at_ns where false;
         end if;
         seen := pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar);
         if seen[8] > 0 then
@@ -79,6 +79,7 @@ begin
         where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= (coalesce(ends_ns, now_ns) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, now_ns))) / _token_ns
             and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
+            and pglimit.is_now(now_ns, t.at_ns) -- checked again after a wait: now_ns may be too old then
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
     end if;
     if result is null then
@@ -112,14 +113,10 @@ begin
     end if;
     if result is null then
         result := pglimit.token_bucket_decide_one(_key, _limiter, _token_ns, _window_ns, want, unit, 0, null, _calendar);
-    elsif result[2] > 0 and pglimit.clock_ns() not between now_ns - pglimit.step_ns() and result[1] + 10000000 then -- 10 ms
+    elsif result[2] > 0 and pglimit.clock_ns() > result[1] + 10000000 then -- 10 ms
         -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
         -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.
-        -- If the calendar window has ended meanwhile, the grant is of the next one. If the clock has stepped back meanwhile,
-        -- another call may have corrected the row before it was written.
-        if pglimit.clock_ns() < now_ns then
-            perform pglimit.in_time(now_ns); -- fails
-        end if;
+        -- If the calendar window has ended meanwhile, the grant is of the next one.
         now_ns := pglimit.clock_ns();
         if _calendar is null then
             result[3] := greatest(result[3], now_ns + result[2] * _token_ns);

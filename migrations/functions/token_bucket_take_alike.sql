@@ -66,7 +66,7 @@ begin
         on conflict do nothing;
         get diagnostics written = row_count;
         said := pglimit.in_time(now_ns, written = cardinality(left_over));
-        rest := rest || (select array_agg(array[pg_catalog.width_bucket(u.key, _keys), now_ns, ask, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, 0, coalesce(ends_ns, 0)])
+        rest := rest || (select array_agg(array[pg_catalog.width_bucket(u.key collate "C", _keys), now_ns, ask, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, 0, coalesce(ends_ns, 0)])
             from unnest(left_over) u(key));
     end if;
 end

@@ -336,19 +336,15 @@ $$;
 create or replace function pglimit.clock_ns() returns bigint
 language sql volatile parallel safe return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 
--- functions/in_time.sql
+-- functions/is_now.sql
 -- +goose StatementBegin
--- Checks a write that is dated at_ns. Returns true, or fails with SQLSTATE 40001 if it is not complete, because another
--- call was faster; or if at_ns is more than 100 ms ago: tokens would be refilled for the time that the write waited, on
--- top of its grant; or if the clock has stepped back since: it may not know a row that was corrected after the step.
-create or replace function pglimit.in_time(at_ns bigint, complete boolean default true) returns boolean
-language plpgsql volatile set search_path = '' as $$
+-- Returns whether now_ns is still the time, within step_ns. For the condition of an update, which checks it again after a
+-- wait for the row. row_ns: a column of that row. It has no effect: it is there, and the function says that it is immutable,
+-- so that Postgres calls it for the row, and Citus, which refuses a volatile function there, leaves that to the row's node.
+create or replace function pglimit.is_now(now_ns bigint, row_ns bigint) returns boolean
+language plpgsql immutable set search_path = '' as $$
 begin
-    if not complete or pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
-        raise exception 'pglimit: %', case when complete then 'had to wait for another call' else 'a bucket has changed meanwhile' end
-            using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-    end if;
-    return true;
+    return abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns();
 end
 $$;
 -- +goose StatementEnd
@@ -573,6 +569,9 @@ begin
         and unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
         raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %', want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
     end if;
+    if want > 0 and pg_catalog.current_setting('transaction_read_only') = 'off' then
+        update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
+    end if;
     for try in 1 .. 2 loop
         select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
@@ -607,13 +606,13 @@ begin
         set full_ns = new_full_ns, token_ns = price_ns, at_ns = new_at_ns, leased_ns = new_leased_ns,
             until_ns = new_until_ns, padding = null
         where t.key = _key and t.limiter = _limiter;
-        return array[news[3], granted] || news;
+        seen := news;
     end loop;
     -- The row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there.
-    return array[news[3], 0] || case
-        when seen[3] > 0 and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns()) and ends_ns is not null then news
-        when seen[3] > 0 then seen
-        else array[0, _token_ns, 0, 0, 0]
+    return array[news[3], granted] || case
+        when seen[3] > 0 and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns()) and ends_ns is not null
+            then pglimit.token_bucket_read(seen, now_ns, _token_ns, ends_ns)
+        else seen
     end;
 end
 $$;
@@ -683,8 +682,8 @@ begin
             raise exception 'token_bucket_take: want %, rule %', want, rule using errcode = 'invalid_parameter_value';
         end if;
         if pg_catalog.current_setting('transaction_read_only') = 'off' then
-            delete from pglimit.token_bucket where false;
-            delete from pglimit.token_bucket_blocks where false;
+            update pglimit.token_bucket set at_ns = at_ns where false;
+            update pglimit.token_bucket_blocks set at_ns = at_ns where false;
         end if;
         seen := pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar);
         if seen[8] > 0 then
@@ -702,6 +701,7 @@ begin
         where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= (coalesce(ends_ns, now_ns) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, now_ns))) / _token_ns
             and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
+            and pglimit.is_now(now_ns, t.at_ns) -- checked again after a wait: now_ns may be too old then
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
     end if;
     if result is null then
@@ -735,14 +735,10 @@ begin
     end if;
     if result is null then
         result := pglimit.token_bucket_decide_one(_key, _limiter, _token_ns, _window_ns, want, unit, 0, null, _calendar);
-    elsif result[2] > 0 and pglimit.clock_ns() not between now_ns - pglimit.step_ns() and result[1] + 10000000 then -- 10 ms
+    elsif result[2] > 0 and pglimit.clock_ns() > result[1] + 10000000 then -- 10 ms
         -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
         -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.
-        -- If the calendar window has ended meanwhile, the grant is of the next one. If the clock has stepped back meanwhile,
-        -- another call may have corrected the row before it was written.
-        if pglimit.clock_ns() < now_ns then
-            perform pglimit.in_time(now_ns); -- fails
-        end if;
+        -- If the calendar window has ended meanwhile, the grant is of the next one.
         now_ns := pglimit.clock_ns();
         if _calendar is null then
             result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
@@ -868,15 +864,19 @@ from (
 ) b;
 comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
 
--- functions/is_now.sql
+-- functions/in_time.sql
 -- +goose StatementBegin
--- Returns whether now_ns is still the time, within step_ns. For the condition of an update, which checks it again after a
--- wait for the row. row_ns: a column of that row. It has no effect: it is there, and the function says that it is immutable,
--- so that Postgres calls it for the row, and Citus, which refuses a volatile function there, leaves that to the row's node.
-create or replace function pglimit.is_now(now_ns bigint, row_ns bigint) returns boolean
-language plpgsql immutable set search_path = '' as $$
+-- Checks a write that is dated at_ns. Returns true, or fails with SQLSTATE 40001 if it is not complete, because another
+-- call was faster; or if at_ns is more than 100 ms ago: tokens would be refilled for the time that the write waited, on
+-- top of its grant; or if the clock has stepped back since: it may not know a row that was corrected after the step.
+create or replace function pglimit.in_time(at_ns bigint, complete boolean default true) returns boolean
+language plpgsql volatile set search_path = '' as $$
 begin
-    return abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns();
+    if not complete or pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
+        raise exception 'pglimit: %', case when complete then 'had to wait for another call' else 'a bucket has changed meanwhile' end
+            using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+    end if;
+    return true;
 end
 $$;
 -- +goose StatementEnd
@@ -898,8 +898,8 @@ declare
 begin
     select c.success, c.result into answer from run_command_on_coordinator(query) c;
     if answer.success is not true then
-        raise exception '%', coalesce(regexp_replace(answer.result, '^ERROR: *', ''), 'pglimit: the coordinator of Citus does not answer')
-            using errcode = case when starts_with(answer.result, 'ERROR:  pglimit: ') then 'invalid_parameter_value' else 'system_error' end;
+        raise exception '%', coalesce(regexp_replace(answer.result, '^[^:]*: +', ''), 'pglimit: the coordinator of Citus does not answer')
+            using errcode = case when answer.result ~ '^[^:]*: +pglimit: ' then 'invalid_parameter_value' else 'system_error' end;
     end if;
     return nullif(answer.result, ''); -- a null
 end
@@ -1196,7 +1196,7 @@ begin
             and greatest(t.at_ns, now_ns) >= granted_ns;
         return;
     end if;
-    delete from pglimit.token_bucket where false; -- before the read: see token_bucket_take
+    update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
     select array[t.full_ns, t.at_ns, coalesce(t.leased_ns, 0)] into held
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and (t.until_ns is null or t.leased_ns > 0) for no key update;
     now_ns := pglimit.clock_ns();
@@ -1361,7 +1361,7 @@ begin
         on conflict do nothing;
         get diagnostics written = row_count;
         said := pglimit.in_time(now_ns, written = cardinality(left_over));
-        rest := rest || (select array_agg(array[pg_catalog.width_bucket(u.key, _keys), now_ns, ask, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, 0, coalesce(ends_ns, 0)])
+        rest := rest || (select array_agg(array[pg_catalog.width_bucket(u.key collate "C", _keys), now_ns, ask, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, 0, coalesce(ends_ns, 0)])
             from unnest(left_over) u(key));
     end if;
 end
@@ -1554,8 +1554,8 @@ begin
         raise exception 'token_bucket_take_once: id %, ttl_ns %', _id, _ttl_ns using errcode = 'invalid_parameter_value';
     end if;
     if pg_catalog.current_setting('transaction_read_only') = 'off' then
-        delete from pglimit.token_bucket where false; -- before the read: see token_bucket_take
-        delete from pglimit.token_bucket_answers where false;
+        update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
+        update pglimit.token_bucket_answers set until_ns = until_ns where false;
     end if;
     for look in 1 .. 2 loop
         select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
@@ -1738,7 +1738,7 @@ drop function pglimit.peek;
 drop function pglimit.on_shards;
 drop function pglimit.on_coordinator;
 drop function pglimit.ns_of;
-drop function pglimit.is_now;
+drop function pglimit.in_time;
 drop view pglimit.buckets;
 drop view pglimit.blocks;
 drop function pglimit.allow;
@@ -1750,7 +1750,7 @@ drop function pglimit.window_end_ns;
 drop function pglimit.token_bucket_blocked_ns;
 drop function pglimit.token_bucket_count_denial;
 drop function pglimit.max_window_ns;
-drop function pglimit.in_time;
+drop function pglimit.is_now;
 drop function pglimit.clock_ns;
 drop function pglimit.token_bucket_decision;
 drop function pglimit.token_bucket_wait_ns;

@@ -457,7 +457,7 @@ declare
 begin
     if to_regclass('pglimit.limits') is null then
         select r.* into allowed, retry_after, at, live, beside, beside_calendar
-        from jsonb_to_record(pglimit.on_coordinator(format('select to_jsonb(r) from pglimit.rule_of(%L, %L, %L) r', _limiter, _key, _n))::jsonb)
+        from jsonb_to_record(pglimit.on_coordinator(format('select pg_catalog.to_jsonb(r) from pglimit.rule_of(%L, %L, %L) r', _limiter, _key, _n))::jsonb)
             r (allowed boolean, retry_after interval, at timestamptz, live text, beside bigint[], beside_calendar text);
         return;
     end if;

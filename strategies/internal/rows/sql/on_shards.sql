@@ -6,4 +6,4 @@ select
     coalesce(pg_catalog.sum(pg_catalog.split_part(r.result, ' ', 1)::bigint) filter (where r.success), 0)::bigint,
     coalesce(pg_catalog.bool_and(pg_catalog.split_part(r.result, ' ', 2)::boolean) filter (where r.success), true),
     pg_catalog.min(r.result) filter (where not r.success)
-from pg_catalog.run_command_on_all_nodes(pg_catalog.format('select n || '' '' || done from pglimit.on_shards(%L, %L)', $1::text, $2::text)) r
+from pg_catalog.run_command_on_all_nodes(pg_catalog.format('select pg_catalog.concat_ws('' '', n, done) from pglimit.on_shards(%L, %L)', $1::text, $2::text)) r
