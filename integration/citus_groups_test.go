@@ -227,16 +227,11 @@ func TestCitusGroupsAfterACrashBetweenThePhases(t *testing.T) {
 	pools := newDistributed(t)
 	s, limit := strategies.TokenBucket{}, hours.WithBurst(10)
 	key := keysApart(t, pools[0])[1]
-	worker := pools[2]
+	worker, shard := pools[2], query[string](t, pools[0], "select 'pglimit.token_bucket_' || get_shard_id_for_distribution_column('pglimit.token_bucket', $1::text)", key)
 	for i, committed := range []bool{false, true} {
 		take(t, pools[0], s, key, limit)
 		gid := fmt.Sprintf("citus_0_%d_%d_1", 1<<22+i, 1<<40+i) // of a process that is no more
-		conn, err := worker.Acquire(t.Context())
-		must(t, err)
-		execute(t, conn, "begin")
-		execute(t, conn, "select pglimit.token_bucket_take($1, 'test', $2, $3, 1, 1, null)", key, int64(limit.Token()), int64(limit.Window()))
-		execute(t, conn, "prepare transaction '"+gid+"'")
-		conn.Release()
+		run(t, worker, "begin; set local citus.enable_manual_changes_to_shards = on; update "+shard+" set full_ns = full_ns + token_ns where key = '"+key+"'; prepare transaction '"+gid+"'")
 		if committed {
 			run(t, pools[0], "insert into pg_dist_transaction select groupid, '"+gid+"' from pg_dist_node where nodeport = "+strconv.Itoa(int(worker.Config().ConnConfig.Port)))
 		}
