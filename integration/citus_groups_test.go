@@ -29,7 +29,8 @@ func keysApart(t *testing.T, coordinator *pgxpool.Pool) []string {
 			group by p.groupid) k`)
 }
 
-// Groups on distributed tables get the decisions that they get on one server, from each node, straight, and in a transaction of the caller's.
+// Groups on distributed tables get the decisions that they get on one server: from each node, straight, by every driver, and in a transaction of
+// the caller's.
 func TestCitusGroupsAreDecidedAsOnOneServer(t *testing.T) {
 	t.Parallel()
 	pools, plain := newDistributed(t), newMigrated(t)
@@ -39,8 +40,11 @@ func TestCitusGroupsAreDecidedAsOnOneServer(t *testing.T) {
 	for _, pool := range pools {
 		limiters = append(limiters, newCitusLimiter(t, pool, config))
 	}
+	for _, driver := range sqlDrivers {
+		limiters = append(limiters, newSQLLimiter(t, openSQL(t, driver.open, databaseURL(pools[0]), 2), config))
+	}
 	onOne := newCitusLimiter(t, plain, config)
-	random := rand.New(rand.NewPCG(3, 5)) //nolint:gosec // G404: not for secrets
+	random := rand.New(rand.NewPCG(3, 5))
 	granted, denied, apart := 0, 0, keysApart(t, pools[0])
 	for i := range 120 {
 		var group []pglimit.Request
@@ -110,7 +114,7 @@ func TestCitusGroupsAreExact(t *testing.T) {
 	ctx := soon(t, 3*time.Second)
 	for i := range histories {
 		work.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(i), 11)) //nolint:gosec // G404: not for secrets
+			random := rand.New(rand.NewPCG(uint64(i), 11))
 			limiter := limiters[i%len(limiters)]
 			for ctx.Err() == nil {
 				if i%4 == i/4 { // one of the four of each limiter

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/call"
@@ -23,6 +24,7 @@ func takeGroup(ctx context.Context, session rate.Session, requests []rate.Reques
 	if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Group == 0 || r.Group != requests[0].Group }) {
 		return nil, errSeveralGroups
 	}
+	how.Relaxed = false // or a crash of the node that was asked, just after it has told the others to commit, would lose its own part
 	var off bool
 	rows := make([][]int64, len(requests))
 	statements := []rate.Statement{{SQL: "select not coalesce(nullif(pg_catalog.current_setting('pglimit.groups', true), '')::boolean, true)", Into: []any{&off}}}
@@ -31,11 +33,14 @@ func takeGroup(ctx context.Context, session rate.Session, requests []rate.Reques
 	}
 	granted := false
 	err := inTransaction(ctx, session, statements, func() bool {
-		granted = !off && !slices.ContainsFunc(rows, func(row []int64) bool { return row[1] == 0 })
+		granted = !off && !slices.ContainsFunc(rows, func(row []int64) bool { return len(row) < 2 || row[1] == 0 })
 		return granted
 	})
-	if err == nil && off {
+	switch {
+	case err == nil && off:
 		err = errNoGroups
+	case err == nil && slices.ContainsFunc(rows, func(row []int64) bool { return len(row) < 7 }): // of another statement
+		err = pgx.ErrNoRows
 	}
 	if err != nil {
 		return nil, err
