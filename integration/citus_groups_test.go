@@ -89,7 +89,7 @@ func sameGroup(t *testing.T, name string, got, want pglimit.Group) {
 	same := got.Allowed == want.Allowed && got.Denied.Allowed == want.Denied.Allowed && (got.RetryAfter > 0) == (want.RetryAfter > 0)
 	for i, d := range got.Decisions {
 		w := want.Decisions[i]
-		same = same && d.Key == w.Key && d.Allowed == w.Allowed && d.Granted == w.Granted && d.Remaining == w.Remaining
+		same = same && d.Key == w.Key && d.Allowed == w.Allowed && d.Granted == w.Granted && d.Remaining == w.Remaining && d.HasRow == w.HasRow
 	}
 	if !same {
 		t.Errorf("group %s: %+v, want %+v", name, got, want)

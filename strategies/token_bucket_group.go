@@ -57,6 +57,7 @@ func takeGroup(ctx context.Context, session rate.Session, requests []rate.Reques
 		b.FullNS -= row[1] * b.TokenNS // which was rolled back
 		decisions[i] = b.Decision(r, at, 0)
 		decisions[i].Allowed = decisions[i].Remaining >= r.Tokens
+		decisions[i].HasRow = decisions[i].HasRow && decisions[i].ResetAfter > 0 // the row of a full bucket may have been made by this take
 	}
 	return decisions, nil
 }
