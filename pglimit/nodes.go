@@ -22,7 +22,7 @@ import (
 // any number of Limiters. Make them with [NodesFrom], and Close them after the Limiters.
 //
 // A Limiter with Nodes asks the node that has a key, on a pool of that node, and sends keys of one shard together: a call is
-// one transaction on one node. Which node has which keys is read from the coordinator, once a second while requests come. What is asked at
+// one transaction on one node, but for a group of DoAll, which may take from several. Which node has which keys is read from the coordinator, once a second while requests come. What is asked at
 // another node than the one that has the key, because a shard has moved since, is passed on by Citus to that one: it is decided as it
 // should be, only later. If a node cannot be reached, does not answer or refuses, the coordinator is asked for a second.
 type Nodes struct {

@@ -114,13 +114,16 @@ func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how cal
 		return decisionOf(r, numbers), nil
 	}
 	var numbers []int64
-	most := r.Limit.Burst / r.Unit * r.Unit // the price of more may be no bigint, and a plan for this number alone works it out
-	err := session.Row(ctx, tokenBucketTake,
-		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), min(r.Tokens, most), r.Unit, how.Patience, how.Relaxed, calendarOf(r)}, &numbers)
-	if err != nil {
+	if err := session.Row(ctx, tokenBucketTake, takeArgs(r, how), &numbers); err != nil {
 		return rate.Decision{}, err
 	}
 	return decisionOf(r, numbers), nil
+}
+
+// takeArgs are the arguments of take.sql.
+func takeArgs(r *rate.Request, how call.Manner) []any {
+	most := r.Limit.Burst / r.Unit * r.Unit // the price of more may be no bigint, and a plan for this number alone works it out
+	return []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), min(r.Tokens, most), r.Unit, how.Patience, how.Relaxed, calendarOf(r)}
 }
 
 // calendarOf the request's limit is null for a token bucket.

@@ -57,10 +57,6 @@ func takeMany(ctx context.Context, session rate.Session, requests []rate.Request
 	for {
 		err := call.Again(ctx, session, tries, func() (err error) {
 			decisions, err = m.take(ctx, session, how, sure)
-			if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == call.WrongObjectType && !m.sharded { // it says so
-				m.sharded = true
-				decisions, err = m.take(ctx, session, how, sure)
-			}
 			sure = sure || grouped
 			return err
 		})
@@ -139,21 +135,26 @@ func (m *many) take(ctx context.Context, session rate.Session, how call.Manner, 
 	}
 	var usual, rest, grants []int64
 	var err error
-	if m.sharded && m.lasts == nil {
-		err = session.Row(ctx, tokenBucketTakeShard, []any{
-			m.keys[0], m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
-			members, wants, units, m.aheads, how.Patience, how.Relaxed, m.calendars,
-		}, &usual, &rest)
-	} else {
+	if !m.sharded {
 		err = session.Row(ctx, tokenBucketTakeMany, []any{
 			m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
 			members, wants, units, m.aheads, m.lasts, sure, how.Patience, how.Relaxed, m.calendars,
 		}, &usual, &rest, &grants, nil)
+		m.sharded = err == nil && usual == nil && rest == nil // it says so
+	}
+	if m.sharded && m.lasts != nil {
+		return takeGroup(ctx, session, m.requests, how)
+	}
+	if m.sharded {
+		err = session.Row(ctx, tokenBucketTakeShard, []any{
+			m.keys[0], m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
+			members, wants, units, m.aheads, how.Patience, how.Relaxed, m.calendars,
+		}, &usual, &rest)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if m.sharded && !m.plain && m.lasts == nil { // each request has its own row
+	if m.sharded && !m.plain { // each request has its own row
 		decisions := make([]rate.Decision, len(m.requests))
 		for row := range slices.Chunk(rest, 8) {
 			decisions[row[0]-1] = decisionOf(&m.requests[row[0]-1], row[1:])
@@ -209,9 +210,18 @@ func (m *many) wait(ctx context.Context, session rate.Session, err error) error 
 	first := &m.requests[0]
 	patient := !slices.ContainsFunc(m.requests, func(r rate.Request) bool { return r.Impatient || r.Group != first.Group })
 	var numbers []int64
-	failed := call.Again(ctx, session, 5, func() error {
-		return session.Row(ctx, tokenBucketWait, []any{m.keys, oneForAll(m.limiters), patient}, &numbers, nil)
-	})
+	var failed error
+	if m.sharded {
+		patience := &groupPatience
+		if patient {
+			patience = nil
+		}
+		numbers, failed = waitForGroup(ctx, session, m.requests, patience)
+	} else {
+		failed = call.Again(ctx, session, 5, func() error {
+			return session.Row(ctx, tokenBucketWait, []any{m.keys, oneForAll(m.limiters), patient}, &numbers, nil)
+		})
+	}
 	switch {
 	case patient:
 		return call.Explain(failed)

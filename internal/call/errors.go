@@ -21,7 +21,6 @@ const (
 	insufficientPrivilege = "42501"
 	undefinedFunction     = "42883"
 	UndefinedTable        = "42P01"
-	WrongObjectType       = "42809"
 	ReadOnlyTransaction   = "25006"
 	LockNotAvailable      = "55P03"
 	queryCanceled         = "57014"

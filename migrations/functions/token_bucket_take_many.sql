@@ -14,7 +14,8 @@
 --
 -- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units (which
 -- is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked, or nothing.
--- Where Citus distributes the table it fails with SQLSTATE 42809: call token_bucket_take_shard; for groups with 0A000.
+-- Where Citus distributes the table it does nothing, and all that it returns is null: call token_bucket_take_shard, or, for
+-- a group, token_bucket_take for each bucket in one transaction.
 -- sure: all is for token_bucket_decide. patience: as for token_bucket_take; null only for one bucket, or with sure.
 --
 -- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, the time of the decision, and
@@ -41,8 +42,7 @@ begin
     end if;
     if pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null then -- Citus; else there is no such table to look in
         if exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
-            raise exception 'pglimit.token_bucket is distributed by Citus: %', case when lasts is null then 'call token_bucket_take_shard' else 'groups (DoAll) are not decided there, ask for each key by itself' end
-                using errcode = case when lasts is null then 'wrong_object_type' else 'feature_not_supported' end;
+            return;
         end if;
     end if;
     if writable and n > 1 then
