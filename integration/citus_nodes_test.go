@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
@@ -151,5 +152,48 @@ func TestCitusAuditWhileShardsMove(t *testing.T) {
 	}
 	if stats := straight.Stats(); stats.StraightTrips < stats.RoundTrips/2 {
 		t.Errorf("%d of %d calls went straight", stats.StraightTrips, stats.RoundTrips)
+	}
+}
+
+// The limiter knows for a second which node had a key.
+func TestCitusNodesAreNotAskedWhenTheTablesAreBack(t *testing.T) {
+	t.Parallel()
+	pools := newDistributed(t)
+	limiter := newOnNodes(t, pools[0], pglimit.Config{Name: "test", Limit: plenty, Timeout: 30 * time.Second})
+	untilStraight(t, limiter)
+	must(t, migrations.Undistribute(t.Context(), pools[0]))
+	var requests []pglimit.Request
+	for i := range 8 {
+		requests = append(requests, pglimit.Request{Key: fmt.Sprint("key ", i), Tokens: 1})
+	}
+	for range 3 {
+		decisions, err := limiter.DoEach(t.Context(), requests...)
+		must(t, err)
+		for i, d := range decisions {
+			if !d.Allowed {
+				t.Errorf("%s: %+v", requests[i].Key, d)
+			}
+		}
+	}
+}
+
+// The keys of a batch are in bytewise order, whatever the database's collation is. (It decides on any table, distributed or not.)
+func TestKeysOfABatchAreInBytewiseOrder(t *testing.T) {
+	t.Parallel()
+	server, name := serverFor(t), databaseName()
+	if _, err := server.admin.Exec(t.Context(), "create database "+name+" template template0 encoding 'UTF8' locale_provider icu icu_locale 'en-US'"); err != nil {
+		t.Skipf("this server has no such collation: %v", err)
+	}
+	t.Cleanup(func() { must(t, server.drop(name)) })
+	pool := newPool(t, server.urlOf(name), 2)
+	must(t, migrations.Up(t.Context(), pool, migrations.WithoutExclusionRange()))
+	take := func(keys ...string) (usual, rest []int64) {
+		must(t, pool.QueryRow(t.Context(), "select * from pglimit.token_bucket_take_alike($1, 'test', 1000000000, 5000000000, 1, null)", keys).Scan(&usual, &rest))
+		return usual, rest
+	}
+	take("a", "b")
+	usual, rest := take("B", "C", "a", "b")
+	if len(usual) != 8 || len(rest) != 16 || usual[0]+usual[4] != 7 || rest[0] != 1 || rest[8] != 2 {
+		t.Errorf("usual %v, rest %v", usual, rest)
 	}
 }

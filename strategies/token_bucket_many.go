@@ -134,25 +134,29 @@ func (m *many) take(ctx context.Context, session rate.Session, how call.Manner, 
 		members, wants, units = nil, nil, nil
 	}
 	var usual, rest, grants []int64
-	var err error
-	if !m.sharded {
-		err = session.Row(ctx, tokenBucketTakeMany, []any{
-			m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
-			members, wants, units, m.aheads, m.lasts, sure, how.Patience, how.Relaxed, m.calendars,
-		}, &usual, &rest, &grants, nil)
-		m.sharded = err == nil && usual == nil && rest == nil // it says so
-	}
-	if m.sharded && m.lasts != nil {
-		return takeGroup(ctx, session, m.requests, how)
-	}
-	if m.sharded {
-		err = session.Row(ctx, tokenBucketTakeShard, []any{
-			m.keys[0], m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
-			members, wants, units, m.aheads, how.Patience, how.Relaxed, m.calendars,
-		}, &usual, &rest)
-	}
-	if err != nil {
-		return nil, err
+	for range 2 {
+		var err error
+		switch {
+		case !m.sharded:
+			err = session.Row(ctx, tokenBucketTakeMany, []any{
+				m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
+				members, wants, units, m.aheads, m.lasts, sure, how.Patience, how.Relaxed, m.calendars,
+			}, &usual, &rest, &grants, nil)
+		case m.lasts != nil:
+			return takeGroup(ctx, session, m.requests, how)
+		default:
+			err = session.Row(ctx, tokenBucketTakeShard, []any{
+				m.keys[0], m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
+				members, wants, units, m.aheads, how.Patience, how.Relaxed, m.calendars,
+			}, &usual, &rest)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if usual != nil || rest != nil {
+			break
+		}
+		m.sharded = !m.sharded // it says so, and has done nothing
 	}
 	if m.sharded && !m.plain { // each request has its own row
 		decisions := make([]rate.Decision, len(m.requests))

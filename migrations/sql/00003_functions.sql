@@ -1594,7 +1594,8 @@ $$;
 --
 -- _key is one of _keys: Citus runs the function where that is. All must be in one shard: there is one clock for a bucket,
 -- and no commit in two phases. Else it fails with SQLSTATE 40001, and has taken nothing: ask for each bucket by itself.
--- relaxed: as for token_bucket_take.
+-- Where the table is not distributed any more it does nothing, and all that it returns is null. relaxed: as for
+-- token_bucket_take.
 --
 -- usual: as of token_bucket_take_many. rest: eight numbers for each other request: its number (that of its bucket, without
 -- wants), and the seven of token_bucket_take. Several requests for a bucket are decided at several times.
@@ -1617,6 +1618,8 @@ declare
 begin
     if pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, null, _calendars) is not true then
         raise exception 'token_bucket_take_shard: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
+    elsif not exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
+        return;
     elsif 1 < (select count(distinct pg_catalog.get_shard_id_for_distribution_column('pglimit.token_bucket', u.key)) from unnest(_key || _keys) u(key)) then
         raise exception 'pglimit: the keys are in several shards' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
     end if;
