@@ -284,6 +284,9 @@ func TestCitusFunctionsKeepTheirPlans(t *testing.T) {
 	t.Parallel()
 	pools := newDistributed(t)
 	run(t, pools[0], "select pglimit.set_limit('table', '1000/s', note => 'x'), pglimit.set_limit('table', '3', action => 'places', note => 'x')")
+	memory := func(conn *pgxpool.Conn) int {
+		return query[int](t, conn, "select sum(total_bytes)::bigint from pg_backend_memory_contexts")
+	}
 	for _, call := range []string{
 		"pglimit.token_bucket_take($1, 'take', 1000000000, 12000000000, 1, 1, null)",
 		"pglimit.token_bucket_take($1, 'some', 1000000000, 12000000000, 5, 1, null, '{}')",
@@ -305,10 +308,17 @@ func TestCitusFunctionsKeepTheirPlans(t *testing.T) {
 		for _, pool := range pools {
 			conn, err := pool.Acquire(t.Context())
 			must(t, err)
-			for range 12 {
+			before := 0
+			for round := range 24 {
+				if round == 12 {
+					before = memory(conn)
+				}
 				for _, key := range []string{"a", "b", "c"} {
 					execute(t, conn, "select "+strings.ReplaceAll(call, "$1", "$1::text"), key)
 				}
+			}
+			if after := memory(conn); after > before+512<<10 {
+				t.Errorf("%s: 36 calls took %d bytes of the session's memory", call, after-before)
 			}
 			conn.Release()
 		}

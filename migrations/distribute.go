@@ -46,6 +46,13 @@ var keyFunctions = []keyFunction{
 
 type keyFunction struct{ name, key string }
 
+func keyFunctionNames(functions []keyFunction) (names []string) {
+	for _, f := range functions {
+		names = append(names, f.name)
+	}
+	return names
+}
+
 // manyKeysFunction decides for several keys of one shard. Citus lets a function whose delegation is forced ask for one key only.
 const manyKeysFunction = "token_bucket_take_shard"
 
@@ -92,6 +99,9 @@ func Undistribute[D DB](ctx context.Context, db D, opts ...Option) error {
 			if err == nil {
 				_, err = s.tx.Exec(ctx, "select pg_catalog.undistribute_table($1::text::regclass)", name)
 			}
+		}
+		if err == nil {
+			err = s.planAsBefore(ctx)
 		}
 		for _, statement := range ofViews {
 			if err == nil {
@@ -264,9 +274,9 @@ func (s *session) distribute(ctx context.Context) (did bool, err error) {
 // delegate makes the functions that decide for one key run where that key is, also in a transaction of the caller: a
 // bucket has one clock. It returns how many were not so before.
 func (s *session) delegate(ctx context.Context) (n int, err error) {
-	var names, keys []string
+	var keys []string
 	for _, f := range keyFunctions {
-		names, keys = append(names, f.name), append(keys, f.key)
+		keys = append(keys, f.key)
 	}
 	var functions, args []string
 	err = s.tx.Row(ctx, `
@@ -275,16 +285,39 @@ func (s *session) delegate(ctx context.Context) (n int, err error) {
 		join pg_catalog.pg_proc p on p.proname = f.name
 		join pg_catalog.pg_namespace n on n.oid = p.pronamespace and n.nspname = 'pglimit'
 		left join pg_catalog.pg_dist_object o on o.classid = 'pg_catalog.pg_proc'::regclass and o.objid = p.oid
-		where (o.distribution_argument_index is not null and coalesce(o.force_delegation, false) <> (f.name = $4::text)
+		where (o.distribution_argument_index is not null and p.proconfig::text like '%plan_cache_mode=%' and coalesce(o.force_delegation, false) <> (f.name = $4::text)
 			and o.colocationid = (select d.colocationid from pg_catalog.pg_dist_partition d where d.logicalrelid = $3::text::regclass)) is not true`,
-		[]any{names, keys, "pglimit." + keyTables[0].name, manyKeysFunction}, &functions, &args)
+		[]any{keyFunctionNames(keyFunctions), keys, "pglimit." + keyTables[0].name, manyKeysFunction}, &functions, &args)
 	for i, function := range functions {
 		if err == nil {
 			_, err = s.tx.Exec(ctx, "select pg_catalog.create_distributed_function($1::text::regprocedure, $2::text, colocate_with => $3::text, force_delegation => $4)",
-				function, args[i], "pglimit."+keyTables[0].name, !strings.HasPrefix(function, "pglimit."+manyKeysFunction+"("))
+				function, args[i], "pglimit."+keyTables[0].name, !ofManyKeys(function))
+		}
+		// A generic plan of Citus 13.2 never finds the plan of its shard that it has kept: each call plans again, and keeps that, too.
+		if err == nil && !ofManyKeys(function) { // which says itself how it is planned
+			_, err = s.tx.Exec(ctx, "alter function "+function+" set plan_cache_mode = force_custom_plan")
 		}
 	}
 	return len(functions), err
+}
+
+func ofManyKeys(function string) bool {
+	return strings.HasPrefix(function, "pglimit."+manyKeysFunction+"(")
+}
+
+// planAsBefore undoes what delegate has set: on one server a generic plan is the cheaper one.
+func (s *session) planAsBefore(ctx context.Context) error {
+	var functions []string
+	err := s.tx.Row(ctx, `
+		select coalesce(pg_catalog.array_agg(p.oid::regprocedure::text), '{}')
+		from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace and n.nspname = 'pglimit'
+		where p.proname = any ($1::text[]) and p.proconfig::text like '%plan_cache_mode=force_custom_plan%'`, []any{keyFunctionNames(keyFunctions)}, &functions)
+	for _, function := range functions {
+		if err == nil {
+			_, err = s.tx.Exec(ctx, "alter function "+function+" reset plan_cache_mode")
+		}
+	}
+	return err
 }
 
 // failDistribute says what to do about an error of Citus, if that is known.
