@@ -182,3 +182,9 @@ func docsKeys(people ...string) (keys []string) {
 	}
 	return keys
 }
+
+func docsNodes(coordinator *pgxpool.Pool, limit pglimit.Limit) (*pglimit.Limiter, *pglimit.Nodes, error) {
+	nodes := pglimit.NodesFrom(coordinator, nil) // or a function that opens the pool of a host and port
+	limiter, err := pglimit.New(coordinator, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: limit, Nodes: nodes})
+	return limiter, nodes, err
+}

@@ -31,6 +31,7 @@ var handbook = []string{
 // elsewhere are the other pages, and who tests their blocks.
 var elsewhere = map[string]string{
 	"bench.md":   "cliKnowsTheCommandsOfBench",
+	"citus.md":   "TestCitusOfTheDocs",
 	"grpc.md":    "adapters/grpclimit: TestDocs",
 	"http.md":    "adapters/httplimit: TestTheAnswersInTheDocs, TestTheSnippetsInTheDocs",
 	"recipes.md": "pglimit: TestRecipesOfTheDocs",

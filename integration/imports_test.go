@@ -248,7 +248,7 @@ func TestNoArrowRunsBack(t *testing.T) {
 	t.Parallel()
 	house := []string{
 		"pglimit/rate", "internal/bucket", "internal/session", "internal/handle", "internal/call",
-		"pglimit/internal/registry", "pglimit/internal/wait", "pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/queue", "pglimit/internal/circuit", "pglimit/internal/limits", "pglimit/internal/local", "pglimit/internal/adjust",
+		"pglimit/internal/registry", "pglimit/internal/shards", "pglimit/internal/wait", "pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/queue", "pglimit/internal/circuit", "pglimit/internal/limits", "pglimit/internal/local", "pglimit/internal/adjust",
 		"pglimit",
 		"pglimit/pglimittest",
 		"semaphore",

@@ -84,6 +84,13 @@ func up(ctx context.Context, db handle.Handle, o options) error {
 				return err
 			}
 		}
+		if d, err := readDistribution(ctx, s.tx); err != nil {
+			return err
+		} else if len(d.Tables) > 0 {
+			if _, err := s.distribute(ctx); err != nil {
+				return err
+			}
+		}
 		if err := s.commit(ctx); err != nil {
 			return err
 		}

@@ -32,13 +32,14 @@ var createVersionTable string
 // the context, not with a timeout. Names in view and function bodies bind in pg_catalog,
 // whatever the caller's search_path. now(), which goose writes into a timestamp without
 // time zone, is UTC, and what goose reads of it is ISO. A server too old for a
-// setting does not need it.
+// setting does not need it. Citus changes a table's shards one after another: else it refuses to
+// change another table in the same transaction.
 const ownSettings = `
 	select pg_catalog.set_config(s.name, s.value, true)
 	from (values
 		('search_path', ''), ('TimeZone', 'UTC'), ('DateStyle', 'ISO'), ('IntervalStyle', 'postgres'),
 		('statement_timeout', '0'), ('lock_timeout', '0'), ('transaction_timeout', '0'),
-		('idle_in_transaction_session_timeout', '0')
+		('idle_in_transaction_session_timeout', '0'), ('citus.multi_shard_modify_mode', 'sequential')
 	) s (name, value)
 	where s.name in (select p.name from pg_catalog.pg_settings p)`
 

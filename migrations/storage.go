@@ -66,6 +66,12 @@ func SetStorage[D DB](ctx context.Context, db D, storage Storage, opts ...Option
 		if len(todo) == 0 {
 			return nil
 		}
+		if d, err := readDistribution(ctx, s.tx); err != nil {
+			return err
+		} else if slices.ContainsFunc(todo, func(t TableStorage) bool { return slices.Contains(d.Tables, t.Table) }) {
+			return fmt.Errorf("migrations: the tables are %s: Citus cannot change how such tables are kept: bring them back first (Undistribute, or pglimit distribute --undo), "+
+				"set the storage, and distribute them again, which keeps it", d)
+		}
 		// Lock all of them first, so that none is rewritten in vain.
 		names, err := s.lockTables(ctx, todo)
 		for _, name := range names {
@@ -105,17 +111,13 @@ func ReadStorage[D DB](ctx context.Context, db D) ([]TableStorage, error) {
 }
 
 func readStorage(ctx context.Context, db rate.Session) ([]TableStorage, error) {
-	var names []string
-	for _, t := range bucketTables {
-		names = append(names, t.name)
-	}
 	var tables, storages []string
 	err := db.Row(ctx, `
 		select pg_catalog.array_agg('pglimit.' || t.name order by t.place),
 			pg_catalog.array_agg(case when c.relpersistence = 'u' then 'unlogged' else 'logged' end order by t.place)
 		from pg_catalog.unnest($1::text[]) with ordinality t (name, place)
 		join pg_catalog.pg_class c on c.relname = t.name
-		join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'`, []any{names}, &tables, &storages)
+		join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'`, []any{tableNames(bucketTables)}, &tables, &storages)
 	if err != nil {
 		return nil, fail("cannot read how the tables are kept", err)
 	}

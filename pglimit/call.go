@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/session"
@@ -18,7 +19,10 @@ type unit = combine.Unit
 func (l *Limiter) roundTrip(ctx context.Context, requests []Request) (decisions []Decision, err error) {
 	asked, looked := l.denials.Now(), l.newKeys.now()
 	err = l.call(ctx, operation(requests), len(requests), func(ctx context.Context) error {
-		decisions, err = l.strategy.Take(ctx, l.session, requests)
+		err := l.at(ctx, requests[0].Key, func(session Session) (err error) {
+			decisions, err = l.strategy.Take(ctx, session, requests)
+			return err
+		})
 		if err == nil {
 			err = checkDecisions(l.strategy, requests, decisions)
 		}
@@ -62,7 +66,11 @@ func (l *Limiter) learn(requests []Request, decisions []Decision, asked time.Dur
 // lease is the round trip of leases. New has checked that the strategy is a Leaser.
 func (l *Limiter) lease(ctx context.Context, request LeaseRequest) (lease Lease, err error) {
 	err = l.call(ctx, "lease", 0, func(ctx context.Context) error {
-		if lease, err = l.strategy.(Leaser).Lease(ctx, l.session, request); err == nil {
+		err = l.at(ctx, request.Key, func(session Session) error {
+			lease, err = l.strategy.(Leaser).Lease(ctx, session, request)
+			return err
+		})
+		if err == nil {
 			err = checkLease(l.strategy, &request, &lease)
 		}
 		return err
@@ -79,7 +87,12 @@ func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
 	if !able {
 		return fmt.Errorf("pglimit: the strategy %s takes nothing back: %w", l.strategy.Name(), errors.ErrUnsupported)
 	}
-	err := l.call(ctx, "give_back", 0, func(ctx context.Context) error { return strategy.GiveBack(ctx, l.session, refunds) })
+	err := l.call(ctx, "give_back", 0, func(ctx context.Context) (err error) {
+		for ofOne := range slices.Chunk(refunds, l.together(len(refunds))) {
+			err = errors.Join(err, l.at(ctx, ofOne[0].Key, func(session Session) error { return strategy.GiveBack(ctx, session, ofOne) }))
+		}
+		return err
+	})
 	for i := range refunds { // also after an error: the tokens may have been given back
 		l.forget(refunds[i].Bucket())
 	}

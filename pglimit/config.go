@@ -128,6 +128,10 @@ type Config struct {
 	// what SQL takes. The zero NewKeys costs nothing.
 	NewKeys NewKeys
 
+	// Nodes are the nodes of a Citus cluster, which are asked for their keys straight: see [NodesFrom]. The Limiter's own pool is one of the coordinator.
+	// It is for strategies.TokenBucket. Groups of DoAll are refused there, with or without Nodes. Nil: all goes through the Limiter's pool.
+	Nodes *Nodes
+
 	// The stages between the callers and Postgres.
 	Combine Combine
 	Memory  Memory
@@ -171,7 +175,7 @@ type Combine struct {
 	// or one with many cores, more can be faster. At most two more connections wait for
 	// rows that somebody else holds locked. The groups of DoAll have a lane of their own, and
 	// two such connections. Requests of a DoEach that cannot be combined use as many connections.
-	// Zero: 2.
+	// Zero: 2; with Config.Nodes 32, which is best if there are 32 shards, or 16, 8 and so on.
 	Lanes int
 }
 
@@ -245,6 +249,9 @@ const (
 func (c *Config) setDefaults() {
 	c.MaxWaiting = orDefault(c.MaxWaiting, defaultMaxWaiting)
 	c.IDTTL = orDefault(c.IDTTL, defaultIDTTL)
+	if c.Nodes != nil {
+		c.Combine.Lanes = orDefault(c.Combine.Lanes, defaultNodesLanes)
+	}
 	c.Combine.Lanes = orDefault(c.Combine.Lanes, defaultLanes)
 	c.Memory.TTL = orDefault(c.Memory.TTL, defaultDenialTTL)
 	c.Memory.Keys = orDefault(c.Memory.Keys, defaultDenialKeys)
@@ -297,6 +304,9 @@ func (c Config) Validate(strategy Strategy) error {
 		return err
 	}
 	if err := c.validateNewKeys(strategy); err != nil {
+		return err
+	}
+	if err := c.Nodes.validate(strategy); err != nil {
 		return err
 	}
 	return c.validateStages(strategy)

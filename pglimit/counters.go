@@ -14,6 +14,7 @@ type counters struct {
 	canceled             atomic.Int64
 	failed               [len(causes)]atomic.Int64
 	roundTrips, requests atomic.Int64
+	straightTrips        atomic.Int64
 	grantedTokens        busyCounter
 	refundedTokens       atomic.Int64
 	ruled                [len(rate.Actions)]busyCounter

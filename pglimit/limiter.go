@@ -24,6 +24,7 @@ type Limiter struct {
 	combiner *combine.Combiner
 	circuit  *circuit.Breaker
 	newKeys  *newKeys
+	nodes    *Nodes // whose shards have the keys; nil: all keys are where session is
 
 	session  Session
 	strategy Strategy

@@ -113,6 +113,13 @@ func TestNewRefusesAConfig(t *testing.T) {
 			want: "pglimit: Config.Leases.TTL is 1ms: it must be from 10ms to 10s; 0 means 1s"},
 		{field: "Leases.TTL", change: func(c *pglimit.Config) { c.Leases.TTL = time.Minute },
 			want: "pglimit: Config.Leases.TTL is 1m0s: it must be from 10ms to 10s; 0 means 1s"},
+		{field: "Nodes", change: func(c *pglimit.Config) { c.Nodes = pglimit.NodesFrom(nil, nil) },
+			want: "pglimit: Config.Nodes has no pool: NodesFrom needs one of the coordinator, such as a *pgxpool.Pool"},
+		{field: "Nodes", change: func(c *pglimit.Config) { c.Nodes = pglimit.NodesFrom(noDB{}, nil) },
+			want: "pglimit: Config.Nodes cannot make pools like that of the coordinator, which is no *pgxpool.Pool: give NodesFrom a function that opens them"},
+		{field: "Nodes", change: func(c *pglimit.Config) {
+			c.Nodes = pglimit.NodesFrom(noDB{}, func(string, uint16) (pglimit.Pool, error) { return noDB{}, nil })
+		}, want: "pglimit: Config.Nodes is for strategies.TokenBucket{}: the table of fake stays on the coordinator"},
 		{field: "Leases.On", change: func(c *pglimit.Config) { c.Leases.On = true },
 			want: "pglimit: Config.Leases.On is more than the strategy fake can do: use a Leaser, such as strategies.TokenBucket{}"},
 	} {
@@ -139,7 +146,7 @@ func TestEveryConfigFieldIsKnown(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[pglimit.Config]()) {
 		names = append(names, field.Name)
 	}
-	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError OnDecision OnRoundTrip Logger LogKeys MaxWaiting MaxWait MaxAhead IDTTL Block Limits Adjust NewKeys Combine Memory Leases Breaker" {
+	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError OnDecision OnRoundTrip Logger LogKeys MaxWaiting MaxWait MaxAhead IDTTL Block Limits Adjust NewKeys Nodes Combine Memory Leases Breaker" {
 		t.Errorf("%s: test what is new in TestNewRefusesAConfig", got)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/lease"
 	"github.com/pglimit/ratelimit/pglimit/internal/queue"
 	"github.com/pglimit/ratelimit/pglimit/internal/registry"
+	"github.com/pglimit/ratelimit/pglimit/internal/shards"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 )
 
@@ -35,7 +36,7 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 	timeout := orDefault(config.Timeout, defaultTimeout)
 	config.setDefaults()
 	l := &Limiter{
-		session: session, strategy: strategy, config: config,
+		session: session, strategy: strategy, config: config, nodes: config.Nodes,
 		limit:    new(atomic.Pointer[Limit]),
 		timeout:  timeout,
 		failures: &failureLog{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
@@ -82,6 +83,9 @@ func (l *Limiter) makeStages(pool any) (err error) {
 		})
 	}
 	combined := combine.Functions{Send: l.roundTrip, GiveBack: l.giveBack, Rule: rule, Learned: l.denials.Learned, Recall: l.recall}
+	if l.nodes != nil {
+		combined.Shard, combined.Lane = l.nodes.shardOf, shards.Part
+	}
 	if !c.Combine.Off {
 		l.combiner = combine.New(c.Combine.Lanes, combined)
 	}

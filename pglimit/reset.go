@@ -28,7 +28,9 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 		if err := l.leases.Drop(ctx, bucket); err != nil {
 			return err
 		}
-		return l.call(ctx, "reset", 0, func(ctx context.Context) error { return strategy.Reset(ctx, l.session, l.config.Name, key) })
+		return l.call(ctx, "reset", 0, func(ctx context.Context) error {
+			return l.at(ctx, key, func(session Session) error { return strategy.Reset(ctx, session, l.config.Name, key) })
+		})
 	})
 	l.forget(bucket) // also after an error: the reset may have been done
 	if err != nil {

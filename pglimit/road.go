@@ -274,7 +274,7 @@ func (l *Limiter) take(ctx context.Context, units []*unit) {
 		return
 	}
 	for len(units) > 0 {
-		n := agreeing(units)
+		n := l.agreeing(units)
 		err := l.send(ctx, false, units[:n]...)
 		if n > 1 && errors.Is(err, ErrNothingTaken) && l.session.Autocommits() {
 			l.sendEach(ctx, units[:n])
@@ -283,13 +283,16 @@ func (l *Limiter) take(ctx context.Context, units []*unit) {
 	}
 }
 
-// agreeing is how many of the first units can be in one call: it has one limit for each bucket.
-func agreeing(units []*unit) int {
+// agreeing is how many of the first units can be in one call: it has one limit for each bucket, and keys of one shard.
+func (l *Limiter) agreeing(units []*unit) int {
 	if len(units) == 1 {
 		return 1
 	}
 	limits := make(map[rate.Bucket]Limit)
 	for n, u := range units {
+		if l.nodes != nil && l.nodes.shardOf(u.Requests[0].Key) != l.nodes.shardOf(units[0].Requests[0].Key) {
+			return n
+		}
 		for i := range u.Requests {
 			r := &u.Requests[i]
 			if limit, known := limits[r.Bucket()]; known && limit != r.Limit {

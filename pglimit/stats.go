@@ -38,6 +38,8 @@ type Stats struct {
 	Requests   int64 `name:"requests_sent" help:"Requests sent in these calls. Identical requests of several callers are sent as one."`
 	LeaseTrips int64 `name:"lease_trips" help:"Calls that fetched or settled a lease."`
 
+	StraightTrips int64 `name:"straight_trips" help:"Calls of the strategy that went straight to the node of Config.Nodes that has the key. Others went through the coordinator."`
+
 	GrantedTokens  int64 `name:"granted_tokens" help:"Tokens granted that the limiter's own limit bounds: at once, by Postgres or a lease, and not in a transaction, to a request with an ID, to a group or under another limit."`
 	RefundedTokens int64 `name:"refunded_tokens" help:"Tokens that Refund and Settle gave back."`
 	LeasedTokens   int64 `name:"leased_tokens" help:"Tokens that leases set aside."`
@@ -163,6 +165,7 @@ func (l *Limiter) Stats() Stats {
 		Asleep:         l.queue.Len(),
 		RoundTrips:     c.roundTrips.Load(),
 		Requests:       c.requests.Load(),
+		StraightTrips:  c.straightTrips.Load(),
 
 		GrantedTokens:  c.grantedTokens.Load(),
 		RefundedTokens: c.refundedTokens.Load(),

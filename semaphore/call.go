@@ -154,7 +154,7 @@ func (s *Semaphore) renew(ctx context.Context, key, holder string) (held bool, e
 }
 
 func (s *Semaphore) release(ctx context.Context, key, holder string) (held bool, err error) {
-	err = s.row(ctx, releaseSQL, []any{s.config.Name, key, holder}, &held, nil)
+	err = s.row(ctx, releaseSQL, []any{s.config.Name, key, holder}, &held)
 	return held, err
 }
 

@@ -50,7 +50,7 @@ func (s *server) QueryContext(_ context.Context, query string, args []driver.Nam
 		return &row{values: []driver.Value{held}}, err
 	}
 	held, err := release()
-	return &row{values: []driver.Value{held, "off"}}, err
+	return &row{values: []driver.Value{held}}, err
 }
 
 // set changes an answer of the server.

@@ -37,6 +37,8 @@ var _ Strategy = TokenBucket{}
 var (
 	//go:embed sql/token_bucket/take.sql
 	tokenBucketTakeFile string
+	//go:embed sql/token_bucket/take_ahead.sql
+	tokenBucketTakeAheadFile string
 	//go:embed sql/token_bucket/look.sql
 	tokenBucketLookFile string
 	//go:embed sql/token_bucket/give_back.sql
@@ -44,11 +46,12 @@ var (
 	//go:embed sql/token_bucket/reset.sql
 	tokenBucketResetFile string
 
-	tokenBucketTable    = rows.NewTable("token_bucket", "")
-	tokenBucketTake     = call.Statement(tokenBucketTakeFile, "token_bucket")
-	tokenBucketLook     = call.Statement(tokenBucketLookFile, "token_bucket")
-	tokenBucketGiveBack = call.Statement(tokenBucketGiveBackFile, "token_bucket")
-	tokenBucketReset    = call.Statement(tokenBucketResetFile, "token_bucket")
+	tokenBucketTable     = rows.NewTable("token_bucket", "")
+	tokenBucketTake      = call.Statement(tokenBucketTakeFile, "token_bucket")
+	tokenBucketTakeAhead = call.Statement(tokenBucketTakeAheadFile, "token_bucket")
+	tokenBucketLook      = call.Statement(tokenBucketLookFile, "token_bucket")
+	tokenBucketGiveBack  = call.Statement(tokenBucketGiveBackFile, "token_bucket")
+	tokenBucketReset     = call.Statement(tokenBucketResetFile, "token_bucket")
 )
 
 // Name is token_bucket.
@@ -74,7 +77,7 @@ func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []
 	}
 	grouped := slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Group != 0 })
 	switch r := &requests[0]; {
-	case len(requests) > 1 && (grouped || session.Autocommits()), r.Ahead > 0:
+	case len(requests) > 1 && (grouped || session.Autocommits()):
 		return takeMany(ctx, session, requests, grouped)
 	case len(requests) > 1:
 		return call.Each(ctx, session, s, requests, takeOne)
@@ -100,21 +103,27 @@ func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how cal
 			return rate.Decision{}, err
 		}
 		return decisionOf(r, numbers), nil
-	case r.Ahead > 0: // in the caller's transaction
-		d, err := takeMany(ctx, session, []rate.Request{*r}, false)
+	case r.Ahead > 0:
+		var numbers []int64
+		err := session.Row(ctx, tokenBucketTakeAhead, []any{
+			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Unit, int64(r.Ahead), how.Patience, calendarOf(r), how.Relaxed,
+		}, &numbers)
 		if err != nil {
 			return rate.Decision{}, err
 		}
-		return d[0], nil
+		return decisionOf(r, numbers), nil
 	}
 	var numbers []int64
-	most := r.Limit.Burst / r.Unit * r.Unit // the price of more may be no bigint, and a plan for this number alone works it out
-	err := session.Row(ctx, tokenBucketTake,
-		[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), min(r.Tokens, most), r.Unit, how.Patience, how.Relaxed, calendarOf(r)}, &numbers, nil)
-	if err != nil {
+	if err := session.Row(ctx, tokenBucketTake, takeArgs(r, how), &numbers); err != nil {
 		return rate.Decision{}, err
 	}
 	return decisionOf(r, numbers), nil
+}
+
+// takeArgs are the arguments of take.sql.
+func takeArgs(r *rate.Request, how call.Manner) []any {
+	most := r.Limit.Burst / r.Unit * r.Unit // the price of more may be no bigint, and a plan for this number alone works it out
+	return []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), min(r.Tokens, most), r.Unit, how.Patience, how.Relaxed, calendarOf(r)}
 }
 
 // calendarOf the request's limit is null for a token bucket.

@@ -30,7 +30,7 @@ func takeOrBlock(ctx context.Context, session rate.Session, r *rate.Request, how
 		err = session.Row(ctx, tokenBucketTakeOrBlock, []any{
 			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, how.Patience,
 			b.After, int64(b.Within), int64(b.For), int64(b.Max), int64(b.Forget), how.Relaxed, calendarOf(r),
-		}, &numbers, nil)
+		}, &numbers)
 	}
 	if err != nil {
 		return rate.Decision{}, err

@@ -31,7 +31,7 @@ func (TokenBucket) Lease(ctx context.Context, session rate.Session, r rate.Lease
 		return session.Row(ctx, tokenBucketLease, []any{
 			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Share, r.TTL.Nanoseconds(),
 			r.Settle.Tokens, r.Spent, untilNS(r.Settle), call.MannerOf(session, []rate.Request{look}).Relaxed,
-		}, &numbers, nil)
+		}, &numbers)
 	})
 	if err != nil {
 		return rate.Lease{}, call.Explain(err)

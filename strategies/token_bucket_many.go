@@ -19,9 +19,12 @@ var (
 	tokenBucketTakeManyFile string
 	//go:embed sql/token_bucket/wait.sql
 	tokenBucketWaitFile string
+	//go:embed sql/token_bucket/take_shard.sql
+	tokenBucketTakeShardFile string
 
-	tokenBucketTakeMany = call.Statement(tokenBucketTakeManyFile, "token_bucket")
-	tokenBucketWait     = call.Statement(tokenBucketWaitFile, "token_bucket")
+	tokenBucketTakeMany  = call.Statement(tokenBucketTakeManyFile, "token_bucket")
+	tokenBucketTakeShard = call.Statement(tokenBucketTakeShardFile, "token_bucket")
+	tokenBucketWait      = call.Statement(tokenBucketWaitFile, "token_bucket")
 )
 
 // many holds the arguments of a call of token_bucket_take_many: columns with one element per
@@ -32,6 +35,8 @@ type many struct {
 	tokens, windows []int64
 	calendars       []*string // nil if no limit has one
 	asks            []int64   // the sums of what is asked of the buckets, in whole units
+
+	sharded bool // Citus distributes the table
 
 	plain         bool    // each bucket has one request, all or nothing: the columns below are not sent
 	members       []int64 // each request's bucket, from 1
@@ -44,6 +49,7 @@ type many struct {
 // first, so that nobody can be faster.
 func takeMany(ctx context.Context, session rate.Session, requests []rate.Request, grouped bool) (decisions []rate.Decision, err error) {
 	m := newMany(requests)
+	_, m.sharded = session.(interface{ Sharded() })
 	how, tries, sure := call.MannerOf(session, requests), 2, !session.Autocommits()
 	if grouped || len(m.keys) == 1 {
 		tries = 5
@@ -128,12 +134,36 @@ func (m *many) take(ctx context.Context, session rate.Session, how call.Manner, 
 		members, wants, units = nil, nil, nil
 	}
 	var usual, rest, grants []int64
-	err := session.Row(ctx, tokenBucketTakeMany, []any{
-		m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
-		members, wants, units, m.aheads, m.lasts, sure, how.Patience, how.Relaxed, m.calendars,
-	}, &usual, &rest, &grants, nil)
-	if err != nil {
-		return nil, err
+	for range 2 {
+		var err error
+		switch {
+		case !m.sharded:
+			err = session.Row(ctx, tokenBucketTakeMany, []any{
+				m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
+				members, wants, units, m.aheads, m.lasts, sure, how.Patience, how.Relaxed, m.calendars,
+			}, &usual, &rest, &grants, nil)
+		case m.lasts != nil:
+			return takeGroup(ctx, session, m.requests, how)
+		default:
+			err = session.Row(ctx, tokenBucketTakeShard, []any{
+				m.keys[0], m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
+				members, wants, units, m.aheads, how.Patience, how.Relaxed, m.calendars,
+			}, &usual, &rest)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if usual != nil || rest != nil {
+			break
+		}
+		m.sharded = !m.sharded // it says so, and has done nothing
+	}
+	if m.sharded && !m.plain { // each request has its own row
+		decisions := make([]rate.Decision, len(m.requests))
+		for row := range slices.Chunk(rest, 8) {
+			decisions[row[0]-1] = decisionOf(&m.requests[row[0]-1], row[1:])
+		}
+		return decisions, nil
 	}
 	buckets, dates, all := m.read(usual, rest)
 	return m.decide(buckets, dates, all, grants), nil
@@ -184,9 +214,18 @@ func (m *many) wait(ctx context.Context, session rate.Session, err error) error 
 	first := &m.requests[0]
 	patient := !slices.ContainsFunc(m.requests, func(r rate.Request) bool { return r.Impatient || r.Group != first.Group })
 	var numbers []int64
-	failed := call.Again(ctx, session, 5, func() error {
-		return session.Row(ctx, tokenBucketWait, []any{m.keys, oneForAll(m.limiters), patient}, &numbers, nil)
-	})
+	var failed error
+	if m.sharded {
+		patience := &groupPatience
+		if patient {
+			patience = nil
+		}
+		numbers, failed = waitForGroup(ctx, session, m.requests, patience)
+	} else {
+		failed = call.Again(ctx, session, 5, func() error {
+			return session.Row(ctx, tokenBucketWait, []any{m.keys, oneForAll(m.limiters), patient}, &numbers, nil)
+		})
+	}
 	switch {
 	case patient:
 		return call.Explain(failed)

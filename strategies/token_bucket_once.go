@@ -28,7 +28,7 @@ func takeOnce(ctx context.Context, session rate.Session, r *rate.Request, how ca
 	var numbers []int64
 	err := session.Row(ctx, tokenBucketTakeOnce, []any{
 		r.Key, r.Limiter, r.ID, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.IDTTL.Nanoseconds(), how.Patience, how.Relaxed, calendarOf(r),
-	}, &numbers, nil)
+	}, &numbers)
 	if err != nil {
 		return rate.Decision{}, err
 	}

@@ -11,6 +11,7 @@ import (
 )
 
 const migrateStatusLong = `List the migrations, and which the database has. It only reads. Times are UTC.
+If Citus distributes the tables, it says over how many nodes.
 
 A last line says if memory is short: if the tables of the buckets and their
 indexes, as of their last analyze, do not fit into shared_buffers.
@@ -55,7 +56,11 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			status := newStatusJSON(list, pending, memory)
+			distribution, err := migrations.ReadDistribution(cmd.Context(), pool)
+			if err != nil {
+				return err
+			}
+			status := newStatusJSON(list, pending, memory, distribution)
 			if err := a.print(status, status.text()); err != nil {
 				return err
 			}
@@ -76,6 +81,9 @@ type statusJSON struct {
 	Migrations []migrationJSON `json:"migrations"`
 	Pending    []int64         `json:"pending"` // what "migrate up" would apply, in that order
 	Memory     memoryJSON      `json:"memory"`
+
+	Distribution *distributionJSON `json:"distribution,omitempty"` // by Citus; absent if the tables are not distributed
+	distributed  string
 }
 
 // memoryJSON has the fields of migrations.Memory.
@@ -85,10 +93,14 @@ type memoryJSON struct {
 	Short         bool  `json:"short"`
 }
 
-func newStatusJSON(list, pending []migrations.Migration, memory migrations.Memory) statusJSON {
+func newStatusJSON(list, pending []migrations.Migration, memory migrations.Memory, d migrations.Distribution) statusJSON {
 	out := statusJSON{
 		Migrations: []migrationJSON{}, Pending: []int64{},
 		Memory: memoryJSON{memory.Tables, memory.SharedBuffers, memory.Short()},
+	}
+	if len(d.Tables) > 0 {
+		distributed := newDistributionJSON(d)
+		out.Distribution, out.distributed = &distributed, "the tables are "+d.String()+"\n"
 	}
 	for _, m := range pending {
 		out.Pending = append(out.Pending, m.Version)
@@ -117,7 +129,7 @@ func (s statusJSON) text() string {
 		}
 		rows = append(rows, []string{strconv.FormatInt(m.Version, 10), name, state})
 	}
-	text := columns([]string{"VERSION", "NAME", "STATE"}, rows)
+	text := columns([]string{"VERSION", "NAME", "STATE"}, rows) + s.distributed
 	if m := s.Memory; m.Short {
 		text += fmt.Sprintf("memory is short: the tables of the buckets have %s with their indexes, shared_buffers are %s: see docs/memory.md\n",
 			megabytes(m.Tables), megabytes(m.SharedBuffers))

@@ -71,7 +71,7 @@ func newRootCommand(a *app) *cobra.Command {
 		}
 	}
 	add(groupDecide, newAllowCommand(a), newPeekCommand(a), newResetCommand(a), newRunCommand(a), newHoldersCommand(a))
-	add(groupOperate, newMigrateCommand(a), newLimitsCommand(a), newCleanupCommand(a), newStorageCommand(a), newServeCommand(a), newBenchCommand(a))
+	add(groupOperate, newMigrateCommand(a), newLimitsCommand(a), newCleanupCommand(a), newStorageCommand(a), newDistributeCommand(a), newServeCommand(a), newBenchCommand(a))
 	add(groupMore, newVersionCommand(a))
 	addCobrasOwn(root)
 	return root

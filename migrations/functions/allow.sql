@@ -26,6 +26,8 @@ create or replace function pglimit.allow(
 )
 language plpgsql set search_path = '' as $$
 declare
+    _key constant text collate "default" := allow.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _limiter constant text collate "default" := allow.limiter;
     asked record;
     taken bigint[];
     beside bigint[]; -- prices of a rule that is only observed
@@ -42,13 +44,12 @@ begin
         end if;
     end if;
     asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
-    -- With the collation of the columns, whatever the caller's is.
-    taken := pglimit.token_bucket_take(key collate "C", limiter collate "C", asked.token_ns, asked.window_ns, n, n, null, '{}', asked.calendar);
+    taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, '{}', asked.calendar);
     select d.* into allowed, granted, remaining, retry_after, reset_after, at
     from pglimit.token_bucket_decision(taken, n, asked.token_ns, asked.window_ns, asked.calendar) d;
     if beside is not null then -- in a bucket of its own. More than its burst is denied
         observed := n <= beside[2] / beside[1]
-            and (pglimit.token_bucket_take(key collate "C", (limiter || ' (observed)') collate "C", beside[1], beside[2], n, n, null, '{}', beside_calendar))[2] > 0;
+            and (pglimit.token_bucket_take(_key, _limiter || ' (observed)', beside[1], beside[2], n, n, null, '{}', beside_calendar))[2] > 0;
     end if;
 end
 $$;

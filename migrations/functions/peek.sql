@@ -8,6 +8,8 @@ create or replace function pglimit.peek(
 )
 language plpgsql set search_path = '' as $$
 declare
+    _key constant text collate "default" := peek.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _limiter constant text collate "default" := peek.limiter;
     asked record;
     looked bigint[];
 begin
@@ -20,7 +22,7 @@ begin
         end if;
     end if;
     asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
-    looked := pglimit.token_bucket_look(key collate "C", limiter collate "C", asked.token_ns, asked.calendar);
+    looked := pglimit.token_bucket_look(_key, _limiter, asked.token_ns, asked.calendar);
     select d.remaining >= n and looked[8] = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
     into allowed, granted, remaining, retry_after, reset_after, at
     from pglimit.token_bucket_decision(looked, n, asked.token_ns, asked.window_ns, asked.calendar) d;

@@ -16,13 +16,14 @@
 --    again.
 -- 2. A look may show that there is no row, which is inserted; or that it lacks tokens, which is a denial; or that it
 --    has some units: then these are taken, if the row is still as it was seen.
--- 3. All else is for token_bucket_decide.
+-- 3. All else is for token_bucket_decide_one.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is 1.
 -- full_ns counts from the window's end then, so nothing is refilled before it.
 -- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
 -- if it stands in a queue). Changes lock_timeout until the transaction ends. Null: it waits.
+-- relaxed: the commit need not wait for the disk. Changes synchronous_commit until the transaction ends.
 -- rule: null, or a blocked key is denied, and other denials are counted by it: see token_bucket_count_denial. '{}': they
 -- are not counted.
 --
@@ -31,10 +32,12 @@
 -- the key is blocked (0: it is not).
 --
 -- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
--- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
+-- a read that becomes a write can deadlock with REINDEX: by a write that finds nothing, because Citus sends "lock table" to
+-- all its nodes. No condition of a write calls a volatile function, which Citus refuses. Without enable_seqscan = off, a session would keep a plan that
 -- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
 create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[] default null, _calendar text default null
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[] default null, _calendar text default null,
+    relaxed boolean default false
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -48,12 +51,18 @@ begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
+    if relaxed then
+        patience := pg_catalog.set_config('synchronous_commit', 'off', true);
+    end if;
     if rule is not null then
         if (want > 0 and (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4]
             and 3650 * 86400000000000 >= all (rule[2:5]))) is not true then
             raise exception 'token_bucket_take: want %, rule %', want, rule using errcode = 'invalid_parameter_value';
         end if;
-        lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
+        if pg_catalog.current_setting('transaction_read_only') = 'off' then
+            update pglimit.token_bucket set at_ns = at_ns where false;
+            update pglimit.token_bucket_blocks set at_ns = at_ns where false;
+        end if;
         seen := pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar);
         if seen[8] > 0 then
             if seen[9] > seen[1] + pglimit.step_ns() then
@@ -70,7 +79,7 @@ begin
         where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= (coalesce(ends_ns, now_ns) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, now_ns))) / _token_ns
             and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
-            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait: now_ns may be too old then
+            and pglimit.is_now(now_ns, t.at_ns) -- checked again after a wait: now_ns may be too old then
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
     end if;
     if result is null then
@@ -103,12 +112,7 @@ begin
         end if;
     end if;
     if result is null then
-        if (unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
-            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
-        end if;
-        select array[b[1][2], b[1][3], b[1][4], b[1][5], b[1][6], b[1][7], b[1][8]] into result from pglimit.token_bucket_decide(
-            array[_key], array[_limiter], array[_token_ns], array[_window_ns], null, array[want], array[unit], null, null, false,
-            case when _calendar is not null then array[_calendar] end) d(grants, b);
+        result := pglimit.token_bucket_decide_one(_key, _limiter, _token_ns, _window_ns, want, unit, 0, null, _calendar);
     elsif result[2] > 0 and pglimit.clock_ns() > result[1] + 10000000 then -- 10 ms
         -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
         -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.
@@ -117,12 +121,14 @@ begin
         if _calendar is null then
             result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
             there := least(want - result[2], (now_ns + _window_ns - result[3]) / _token_ns) / unit * unit;
-            update pglimit.token_bucket t set full_ns = result[3] + there * _token_ns, at_ns = now_ns
+            from_ns := result[3] + there * _token_ns; -- see token_bucket_decide_one
+            update pglimit.token_bucket t set full_ns = from_ns, at_ns = now_ns
             where t.key = _key and t.limiter = _limiter
             returning array[t.at_ns, result[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
         elsif now_ns >= ends_ns then
             ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-            update pglimit.token_bucket t set full_ns = ends_ns + result[2], at_ns = now_ns, until_ns = ends_ns
+            from_ns := ends_ns + result[2];
+            update pglimit.token_bucket t set full_ns = from_ns, at_ns = now_ns, until_ns = ends_ns
             where t.key = _key and t.limiter = _limiter
             returning array[t.at_ns, result[2], t.full_ns, t.token_ns, t.at_ns, 0, t.until_ns] into result;
         end if;

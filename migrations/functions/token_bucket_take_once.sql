@@ -11,7 +11,8 @@
 -- The other parameters: as for token_bucket_take. Returns the seven numbers of token_bucket_take, of that grant or
 -- this, and its window.
 create or replace function pglimit.token_bucket_take_once(
-    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text, _calendar text default null
+    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text, _calendar text default null,
+    relaxed boolean default false
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -22,7 +23,10 @@ begin
     if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
         raise exception 'token_bucket_take_once: id %, ttl_ns %', _id, _ttl_ns using errcode = 'invalid_parameter_value';
     end if;
-    lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- before the read: see token_bucket_take
+    if pg_catalog.current_setting('transaction_read_only') = 'off' then
+        update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
+        update pglimit.token_bucket_answers set until_ns = until_ns where false;
+    end if;
     for look in 1 .. 2 loop
         select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
         from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
@@ -38,7 +42,7 @@ begin
             return kept.answer;
         end if;
         exit when look = 2;
-        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience, null, _calendar) || _window_ns;
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience, null, _calendar, relaxed) || _window_ns;
     end loop;
     if taken[2] > 0 then -- the bucket's row is locked: no other call with this ID can be granted tokens now
         insert into pglimit.token_bucket_answers as t (key, limiter, id, answer, ttl_ns, until_ns)

@@ -336,6 +336,19 @@ $$;
 create or replace function pglimit.clock_ns() returns bigint
 language sql volatile parallel safe return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 
+-- functions/is_now.sql
+-- +goose StatementBegin
+-- Returns whether now_ns is still the time, within step_ns. For the condition of an update, which checks it again after a
+-- wait for the row. row_ns: a column of that row. It has no effect: it is there, and the function says that it is immutable,
+-- so that Postgres calls it for the row, and Citus, which refuses a volatile function there, leaves that to the row's node.
+create or replace function pglimit.is_now(now_ns bigint, row_ns bigint) returns boolean
+language plpgsql immutable set search_path = '' as $$
+begin
+    return abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns();
+end
+$$;
+-- +goose StatementEnd
+
 -- functions/max_window_ns.sql
 -- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
 create or replace function pglimit.max_window_ns() returns bigint
@@ -517,6 +530,340 @@ end
 $$;
 -- +goose StatementEnd
 
+-- functions/token_bucket_decide_one.sql
+-- +goose StatementBegin
+-- Decides a request for one bucket that is not the usual case of token_bucket_take, or takes ahead: what token_bucket_decide does for many,
+-- in statements that name the key, so that Citus can run them where the key is.
+--
+-- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, that is all. Otherwise it
+-- locks the row (a missing one is inserted, full), looks and decides once more, and writes. A row that is ahead of the clock
+-- is corrected, once, by a denial too.
+--
+-- ahead_ns: it is also granted what comes back within that time. The others, and the seven numbers that it returns: as for
+-- token_bucket_take.
+create or replace function pglimit.token_bucket_decide_one(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, ahead_ns bigint, patience text, _calendar text,
+    relaxed boolean default false
+) returns bigint[]
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    now_ns bigint;
+    ends_ns bigint; -- of the window of the calendar
+    seen bigint[]; -- the row: as for token_bucket_read; zeros where there is none
+    news bigint[]; -- what it means now, and with what is taken
+    granted bigint;
+    room_ns bigint;
+    new_full_ns bigint; -- the row that is written: Citus 13 crashes where a column of a domain is set to an element of an array
+    price_ns bigint;
+    new_at_ns bigint;
+    new_leased_ns bigint;
+    new_until_ns bigint;
+begin
+    if patience is not null then
+        patience := pg_catalog.set_config('lock_timeout', patience, true);
+    end if;
+    if relaxed then
+        patience := pg_catalog.set_config('synchronous_commit', 'off', true);
+    end if;
+    if (_key is not null and _limiter is not null and ahead_ns between 0 and pglimit.max_window_ns()
+        and unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
+        raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %', want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
+    end if;
+    if want > 0 and pg_catalog.current_setting('transaction_read_only') = 'off' then
+        update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
+    end if;
+    for try in 1 .. 2 loop
+        select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
+        from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
+        seen := coalesce(seen, array[0, _token_ns, 0, 0, 0]);
+        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+        ends_ns := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+        news := pglimit.token_bucket_read(seen, now_ns, _token_ns, ends_ns);
+        room_ns := greatest(0, _window_ns - news[4]);
+        -- A unit that is larger than the room would be used before leased tokens have come back.
+        granted := case when unit <= room_ns / _token_ns then
+            least(want, greatest(0, case when news[4] = 0 and news[5] > 0 then news[5] else news[3] end + room_ns - news[1] + ahead_ns) / _token_ns) / unit * unit
+        else 0 end;
+        -- In a calendar window nothing is refilled, too much or too little; but its end moves after a long step.
+        exit when granted = 0 and not (want > 0 and seen[3] > now_ns + pglimit.step_ns()
+            and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns()));
+        if try = 1 then
+            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+            values (_key, _limiter, now_ns, _token_ns, now_ns)
+            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+            continue;
+        end if;
+        if granted = 0 and (seen[4] > 0 or seen[5] = 0) then -- the clock has stepped back: the row keeps its price
+            news := pglimit.token_bucket_read(seen, now_ns, seen[2]);
+        end if;
+        news[1] := news[1] + granted * _token_ns;
+        new_full_ns := news[1];
+        price_ns := news[2];
+        new_at_ns := news[3];
+        new_leased_ns := nullif(news[4], 0);
+        new_until_ns := nullif(news[5], 0);
+        update pglimit.token_bucket t
+        set full_ns = new_full_ns, token_ns = price_ns, at_ns = new_at_ns, leased_ns = new_leased_ns,
+            until_ns = new_until_ns, padding = null
+        where t.key = _key and t.limiter = _limiter;
+        seen := news;
+    end loop;
+    -- The row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there.
+    return array[news[3], granted] || case
+        when seen[3] > 0 and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns()) and ends_ns is not null
+            then pglimit.token_bucket_read(seen, now_ns, _token_ns, ends_ns)
+        else seen
+    end;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_take.sql
+-- +goose StatementBegin
+-- Takes want tokens from one bucket, in whole multiples of unit (all or nothing, if the two are equal).
+--
+-- True of every take, of one bucket or of many:
+--
+--   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing, unless
+--     another call changed the row, or blocked the key, while this one waited, or there is something to write: denials
+--     that are counted, and, once, a row that was written before the clock stepped back.
+--   - A grant is decided by the row behind its lock, a denial by a plain read and the clock behind that. It may deny by
+--     a row that is being changed: a take can only leave less, and what comes back counts from its commit on.
+--   - Several buckets are locked in the bytewise order of key and limiter. Who locks out of order waits for a
+--     millisecond only: see token_bucket_take_many.
+--   - What a row means to a call with another price, or after the clock stepped back: see token_bucket_read.
+--
+-- 1. The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
+--    have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
+--    again.
+-- 2. A look may show that there is no row, which is inserted; or that it lacks tokens, which is a denial; or that it
+--    has some units: then these are taken, if the row is still as it was seen.
+-- 3. All else is for token_bucket_decide_one.
+--
+-- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
+-- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is 1.
+-- full_ns counts from the window's end then, so nothing is refilled before it.
+-- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
+-- if it stands in a queue). Changes lock_timeout until the transaction ends. Null: it waits.
+-- relaxed: the commit need not wait for the disk. Changes synchronous_commit until the transaction ends.
+-- rule: null, or a blocked key is denied, and other denials are counted by it: see token_bucket_count_denial. '{}': they
+-- are not counted.
+--
+-- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
+-- until_ns of the row after it (0: null, or there is no row). With a rule there is an eighth: for how many nanoseconds
+-- the key is blocked (0: it is not).
+--
+-- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
+-- a read that becomes a write can deadlock with REINDEX: by a write that finds nothing, because Citus sends "lock table" to
+-- all its nodes. No condition of a write calls a volatile function, which Citus refuses. Without enable_seqscan = off, a session would keep a plan that
+-- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
+create or replace function pglimit.token_bucket_take(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[] default null, _calendar text default null,
+    relaxed boolean default false
+) returns bigint[]
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    now_ns bigint := pglimit.clock_ns();
+    ends_ns bigint := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+    seen bigint[];
+    there bigint; -- tokens
+    from_ns bigint; -- what is used counts from here
+    result bigint[];
+begin
+    if patience is not null then
+        patience := pg_catalog.set_config('lock_timeout', patience, true);
+    end if;
+    if relaxed then
+        patience := pg_catalog.set_config('synchronous_commit', 'off', true);
+    end if;
+    if rule is not null then
+        if (want > 0 and (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4]
+            and 3650 * 86400000000000 >= all (rule[2:5]))) is not true then
+            raise exception 'token_bucket_take: want %, rule %', want, rule using errcode = 'invalid_parameter_value';
+        end if;
+        if pg_catalog.current_setting('transaction_read_only') = 'off' then
+            update pglimit.token_bucket set at_ns = at_ns where false;
+            update pglimit.token_bucket_blocks set at_ns = at_ns where false;
+        end if;
+        seen := pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar);
+        if seen[8] > 0 then
+            if seen[9] > seen[1] + pglimit.step_ns() then
+                perform pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
+            end if;
+            return seen[1:8];
+        end if;
+        now_ns := pglimit.clock_ns(); -- not dated before the end of a block
+        ends_ns := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+    end if;
+    if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
+        update pglimit.token_bucket t
+        set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
+            and want <= (coalesce(ends_ns, now_ns) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, now_ns))) / _token_ns
+            and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
+            and pglimit.is_now(now_ns, t.at_ns) -- checked again after a wait: now_ns may be too old then
+        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
+    end if;
+    if result is null then
+        select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
+        from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
+        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+        ends_ns := case when now_ns < ends_ns then ends_ns when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+        from_ns := coalesce(ends_ns, greatest(seen[3], now_ns));
+        there := case
+            when seen is null and _window_ns <= pglimit.max_window_ns() then _window_ns / _token_ns
+            when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
+                then (from_ns + _window_ns - greatest(seen[1], from_ns)) / _token_ns
+        end;
+        if unit > there and unit between 1 and _window_ns / _token_ns and unit <= want then
+            result := array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];
+        elsif there >= unit and unit between 1 and want then
+            there := least(want, there) / unit * unit;
+            if seen is null then
+                insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns, until_ns)
+                values (_key, _limiter, from_ns + there * _token_ns, _token_ns, now_ns, ends_ns)
+                on conflict do nothing
+                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
+            else
+                update pglimit.token_bucket t
+                set full_ns = greatest(t.full_ns, from_ns) + there * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+                where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
+                    and t.full_ns = seen[1] and t.at_ns = seen[3]
+                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
+            end if;
+        end if;
+    end if;
+    if result is null then
+        result := pglimit.token_bucket_decide_one(_key, _limiter, _token_ns, _window_ns, want, unit, 0, null, _calendar);
+    elsif result[2] > 0 and pglimit.clock_ns() > result[1] + 10000000 then -- 10 ms
+        -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
+        -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.
+        -- If the calendar window has ended meanwhile, the grant is of the next one.
+        now_ns := pglimit.clock_ns();
+        if _calendar is null then
+            result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
+            there := least(want - result[2], (now_ns + _window_ns - result[3]) / _token_ns) / unit * unit;
+            from_ns := result[3] + there * _token_ns; -- see token_bucket_decide_one
+            update pglimit.token_bucket t set full_ns = from_ns, at_ns = now_ns
+            where t.key = _key and t.limiter = _limiter
+            returning array[t.at_ns, result[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
+        elsif now_ns >= ends_ns then
+            ends_ns := pglimit.window_end_ns(_calendar, now_ns);
+            from_ns := ends_ns + result[2];
+            update pglimit.token_bucket t set full_ns = from_ns, at_ns = now_ns, until_ns = ends_ns
+            where t.key = _key and t.limiter = _limiter
+            returning array[t.at_ns, result[2], t.full_ns, t.token_ns, t.at_ns, 0, t.until_ns] into result;
+        end if;
+    end if;
+    return case when rule is null then result else pglimit.token_bucket_block(_key, _limiter, _token_ns, rule, result, _calendar) end;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/allow.sql
+-- +goose StatementBegin
+-- Takes n tokens of a bucket, all or nothing, and returns the decision. For programs in any language:
+--
+--     select * from pglimit.allow('api', 'user:42');
+--     select * from pglimit.allow('api', 'user:42', '10/s burst 20');
+--     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20, n => 3);
+--
+-- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy token_bucket.
+-- limiter and key name the bucket: what is limited, and for whom. The limit is a text as ParseLimit reads it in Go,
+-- or numbers; without a burst, the burst equals the tokens. Without a limit, the table pglimit.limits decides. A key
+-- that a Go Limiter with Config.Block has blocked is denied; this function counts no denials.
+--
+-- A grant waits for any call that holds the row, and locks it until the transaction ends; a rollback undoes it. (A
+-- transaction that takes from several keys must name them in one order, as every other does.) A denial locks and
+-- writes nothing, unless another call took the tokens meanwhile, or, once, the clock has stepped back since the key's
+-- last write. Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
+--
+-- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it. retry_after: the
+-- time from "at" until n tokens are there, if nobody takes any, and the key is not blocked. reset_after: until the
+-- bucket is full. "at": the database's clock at the decision. observed: what a rule of the table that is only observed
+-- would have allowed; null: there is none. Fails with SQLSTATE 22023, and has taken nothing, if an argument is null or
+-- nonsense, or there is no limit.
+create or replace function pglimit.allow(
+    limiter text, key text, limit_text text default null, n bigint default 1,
+    tokens bigint default null, period interval default null, burst bigint default null,
+    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz, out observed boolean
+)
+language plpgsql set search_path = '' as $$
+declare
+    _key constant text collate "default" := allow.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _limiter constant text collate "default" := allow.limiter;
+    asked record;
+    taken bigint[];
+    beside bigint[]; -- prices of a rule that is only observed
+    beside_calendar text;
+begin
+    if num_nonnulls(limit_text, tokens, period, burst) = 0 then
+        select r.allowed, r.retry_after, r.retry_after, r.at, r.live, r.beside, r.beside_calendar
+        into allowed, retry_after, reset_after, at, limit_text, beside, beside_calendar
+        from pglimit.rule_of(limiter collate "C", key collate "C", n) r;
+        if allowed is not null then
+            granted := case when allowed then n else 0 end;
+            remaining := case when not allowed then 0 end;
+            return;
+        end if;
+    end if;
+    asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
+    taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, '{}', asked.calendar);
+    select d.* into allowed, granted, remaining, retry_after, reset_after, at
+    from pglimit.token_bucket_decision(taken, n, asked.token_ns, asked.window_ns, asked.calendar) d;
+    if beside is not null then -- in a bucket of its own. More than its burst is denied
+        observed := n <= beside[2] / beside[1]
+            and (pglimit.token_bucket_take(_key, _limiter || ' (observed)', beside[1], beside[2], n, n, null, '{}', beside_calendar))[2] > 0;
+    end if;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/blocks.sql
+-- The keys that are denied and blocked, for a person in psql:
+--     select * from pglimit.blocks where blocked_until is not null;
+create or replace view pglimit.blocks as
+select
+    'token_bucket' as strategy, b.limiter, b.key,
+    b.denials, b.level,
+    case when pglimit.token_bucket_blocked_ns(b.until_ns, b.at_ns, now_ns) > 0
+        then to_timestamp((now_ns + pglimit.token_bucket_blocked_ns(b.until_ns, b.at_ns, now_ns)) / 1000000000.0) end as blocked_until,
+    to_timestamp(b.at_ns / 1000000000.0) as last_counted_at
+from (select pglimit.clock_ns() as now_ns offset 0) clock
+cross join pglimit.token_bucket_blocks b;
+comment on view pglimit.blocks is 'One row per key with denials that were counted and not swept since: denials in the span that goes on, level (how many blocks in a row), blocked_until (null: not blocked)';
+
+-- functions/buckets.sql
+-- The state, for a person in psql:
+--     select * from pglimit.buckets where limiter = 'api' and key = 'user:42';
+-- A bucket of a calendar window has no seconds_per_token: all that was taken comes back at full_at.
+-- Sums are numeric, so that no row can make the view fail with an overflow.
+create or replace view pglimit.buckets as
+select
+    b.strategy, b.limiter, b.key,
+    case when b.in_window then case when b.until_ns > b.now_ns then (b.full_ns - b.until_ns)::bigint else 0 end
+        else least(9223372036854775807, ceil(greatest(0, b.full_ns - greatest(b.now_ns, b.ahead_ns)) / b.token_ns))::bigint
+    end as tokens_owed,
+    ceil(b.leased_ns / b.token_ns)::bigint as tokens_leased,
+    case when not b.in_window then trim_scale(b.token_ns / 1000000000.0) end as seconds_per_token,
+    to_timestamp(b.at_ns / 1000000000.0) as last_taken_at,
+    to_timestamp((case when b.in_window then b.until_ns when b.leased_ns > 0 then greatest(b.full_ns, b.until_ns) + b.leased_ns else b.full_ns end - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) as full_at
+from (
+    select strategy, key, limiter, token_ns, at_ns, until_ns, now_ns, leased_ns is null and until_ns is not null as in_window,
+        case when leased_ns > 0 and until_ns <= now_ns then greatest(full_ns, until_ns)::numeric + leased_ns else full_ns end as full_ns,
+        case when leased_ns > 0 and until_ns > now_ns then leased_ns::numeric else 0 end as leased_ns,
+        case when at_ns > now_ns + pglimit.step_ns() then at_ns else 0 end as ahead_ns
+    from (select pglimit.clock_ns() as now_ns offset 0) clock
+    cross join ( -- columns as they are: Citus joins tables of several nodes with nothing else
+        select 'token_bucket' as strategy, key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns from pglimit.token_bucket
+        union all
+        select 'upsert', key, limiter, full_ns, token_ns, at_ns, null, null from pglimit.upsert
+        union all
+        select 'for_update_nowait', key, limiter, full_ns, token_ns, at_ns, null, null from pglimit.for_update_nowait
+    ) t
+) b;
+comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
+
 -- functions/in_time.sql
 -- +goose StatementBegin
 -- Checks a write that is dated at_ns. Returns true, or fails with SQLSTATE 40001 if it is not complete, because another
@@ -530,6 +877,110 @@ begin
             using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
     end if;
     return true;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/ns_of.sql
+-- The time in nanoseconds since 1970.
+create or replace function pglimit.ns_of("time" timestamptz) returns bigint
+language sql immutable parallel safe return (extract(epoch from "time") * 1000000)::bigint * 1000;
+
+-- functions/on_coordinator.sql
+-- +goose StatementBegin
+-- Returns what a query of one value returns on the coordinator of Citus, which has the table of limits: for calls that are
+-- decided on another node (see Distribute). It runs in a transaction of its own. Fails with SQLSTATE 22023 as the query
+-- does, else with 58000.
+create or replace function pglimit.on_coordinator(query text) returns text
+language plpgsql set search_path = '' as $$
+declare
+    answer record;
+begin
+    select c.success, c.result into answer from run_command_on_coordinator(query) c;
+    if answer.success is not true then
+        raise exception '%', coalesce(regexp_replace(answer.result, '^[^:]*: +', ''), 'pglimit: the coordinator of Citus does not answer')
+            using errcode = case when answer.result ~ '^[^:]*: +pglimit: ' then 'invalid_parameter_value' else 'system_error' end;
+    end if;
+    return nullif(answer.result, ''); -- a null
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/on_shards.sql
+-- +goose StatementBegin
+-- Runs a statement on each shard that this node of Citus has of a table (see Distribute), one after another. It names the
+-- table as %1$s, and returns a number and a boolean.
+--
+-- n: the sum of the numbers. done: whether all booleans are true.
+create or replace function pglimit.on_shards(_table text, statement text, out n bigint, out done boolean)
+language plpgsql set search_path = '' as $$
+declare
+    shard text;
+    one record;
+begin
+    n := 0;
+    done := true;
+    for shard in
+        select shard_name(s.logicalrelid, s.shardid)
+        from pg_dist_shard s join pg_dist_placement p on p.shardid = s.shardid join pg_dist_local_group l on l.groupid = p.groupid
+        where s.logicalrelid = _table::regclass
+    loop
+        execute format(statement, shard) into one;
+        n := n + one.n;
+        done := done and one.done;
+    end loop;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/peek.sql
+-- +goose StatementBegin
+-- Looks at a bucket without taking anything. Parameters and result are as for pglimit.allow; allowed says whether n
+-- tokens are there and the key is not blocked, granted is 0, and observed null. A plain read: locks nothing, waits for
+-- nobody.
+create or replace function pglimit.peek(
+    limiter text, key text, limit_text text default null, n bigint default 1,
+    tokens bigint default null, period interval default null, burst bigint default null,
+    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz, out observed boolean
+)
+language plpgsql set search_path = '' as $$
+declare
+    _key constant text collate "default" := peek.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _limiter constant text collate "default" := peek.limiter;
+    asked record;
+    looked bigint[];
+begin
+    if num_nonnulls(limit_text, tokens, period, burst) = 0 then
+        select r.allowed, 0, r.retry_after, r.retry_after, r.at, r.live into allowed, granted, retry_after, reset_after, at, limit_text
+        from pglimit.rule_of(limiter collate "C", key collate "C", n) r;
+        if allowed is not null then
+            remaining := case when not allowed then 0 end;
+            return;
+        end if;
+    end if;
+    asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
+    looked := pglimit.token_bucket_look(_key, _limiter, asked.token_ns, asked.calendar);
+    select d.remaining >= n and looked[8] = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
+    into allowed, granted, remaining, retry_after, reset_after, at
+    from pglimit.token_bucket_decision(looked, n, asked.token_ns, asked.window_ns, asked.calendar) d;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/reset.sql
+-- +goose StatementBegin
+-- Fills a bucket by deleting its row: no row means full. Deletes the row of the key's denials, too, which ends its
+-- block. limiter and key: as for pglimit.allow. Waits for any call that holds a row, and locks it until the
+-- transaction ends. Filling a full bucket does nothing.
+create or replace function pglimit.reset(limiter text, key text) returns void
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off
+set row_security = off as $$ -- an error is better than rows that are not seen
+declare
+    _key constant text collate "default" := reset.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+begin
+    perform pglimit.request_ns(limiter, key, null, 1, 1, '1 second', null); -- checks the names
+    delete from pglimit.token_bucket b where b.key = _key and b.limiter = reset.limiter collate "C";
+    delete from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = reset.limiter collate "C";
 end
 $$;
 -- +goose StatementEnd
@@ -706,298 +1157,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_take.sql
--- +goose StatementBegin
--- Takes want tokens from one bucket, in whole multiples of unit (all or nothing, if the two are equal).
---
--- True of every take, of one bucket or of many:
---
---   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing, unless
---     another call changed the row, or blocked the key, while this one waited, or there is something to write: denials
---     that are counted, and, once, a row that was written before the clock stepped back.
---   - A grant is decided by the row behind its lock, a denial by a plain read and the clock behind that. It may deny by
---     a row that is being changed: a take can only leave less, and what comes back counts from its commit on.
---   - Several buckets are locked in the bytewise order of key and limiter. Who locks out of order waits for a
---     millisecond only: see token_bucket_take_many.
---   - What a row means to a call with another price, or after the clock stepped back: see token_bucket_read.
---
--- 1. The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
---    have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
---    again.
--- 2. A look may show that there is no row, which is inserted; or that it lacks tokens, which is a denial; or that it
---    has some units: then these are taken, if the row is still as it was seen.
--- 3. All else is for token_bucket_decide.
---
--- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
--- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is 1.
--- full_ns counts from the window's end then, so nothing is refilled before it.
--- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
--- if it stands in a queue). Changes lock_timeout until the transaction ends. Null: it waits.
--- rule: null, or a blocked key is denied, and other denials are counted by it: see token_bucket_count_denial. '{}': they
--- are not counted.
---
--- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
--- until_ns of the row after it (0: null, or there is no row). With a rule there is an eighth: for how many nanoseconds
--- the key is blocked (0: it is not).
---
--- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
--- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
--- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
-create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[] default null, _calendar text default null
-) returns bigint[]
-language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
-declare
-    now_ns bigint := pglimit.clock_ns();
-    ends_ns bigint := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
-    seen bigint[];
-    there bigint; -- tokens
-    from_ns bigint; -- what is used counts from here
-    result bigint[];
-begin
-    if patience is not null then
-        patience := pg_catalog.set_config('lock_timeout', patience, true);
-    end if;
-    if rule is not null then
-        if (want > 0 and (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4]
-            and 3650 * 86400000000000 >= all (rule[2:5]))) is not true then
-            raise exception 'token_bucket_take: want %, rule %', want, rule using errcode = 'invalid_parameter_value';
-        end if;
-        lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
-        seen := pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar);
-        if seen[8] > 0 then
-            if seen[9] > seen[1] + pglimit.step_ns() then
-                perform pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
-            end if;
-            return seen[1:8];
-        end if;
-        now_ns := pglimit.clock_ns(); -- not dated before the end of a block
-        ends_ns := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
-    end if;
-    if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
-        update pglimit.token_bucket t
-        set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
-            and want <= (coalesce(ends_ns, now_ns) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, now_ns))) / _token_ns
-            and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
-            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait: now_ns may be too old then
-        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
-    end if;
-    if result is null then
-        select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
-        from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
-        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-        ends_ns := case when now_ns < ends_ns then ends_ns when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
-        from_ns := coalesce(ends_ns, greatest(seen[3], now_ns));
-        there := case
-            when seen is null and _window_ns <= pglimit.max_window_ns() then _window_ns / _token_ns
-            when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
-                then (from_ns + _window_ns - greatest(seen[1], from_ns)) / _token_ns
-        end;
-        if unit > there and unit between 1 and _window_ns / _token_ns and unit <= want then
-            result := array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];
-        elsif there >= unit and unit between 1 and want then
-            there := least(want, there) / unit * unit;
-            if seen is null then
-                insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns, until_ns)
-                values (_key, _limiter, from_ns + there * _token_ns, _token_ns, now_ns, ends_ns)
-                on conflict do nothing
-                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
-            else
-                update pglimit.token_bucket t
-                set full_ns = greatest(t.full_ns, from_ns) + there * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-                where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
-                    and t.full_ns = seen[1] and t.at_ns = seen[3]
-                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
-            end if;
-        end if;
-    end if;
-    if result is null then
-        if (unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
-            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %', want, unit, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
-        end if;
-        select array[b[1][2], b[1][3], b[1][4], b[1][5], b[1][6], b[1][7], b[1][8]] into result from pglimit.token_bucket_decide(
-            array[_key], array[_limiter], array[_token_ns], array[_window_ns], null, array[want], array[unit], null, null, false,
-            case when _calendar is not null then array[_calendar] end) d(grants, b);
-    elsif result[2] > 0 and pglimit.clock_ns() > result[1] + 10000000 then -- 10 ms
-        -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
-        -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.
-        -- If the calendar window has ended meanwhile, the grant is of the next one.
-        now_ns := pglimit.clock_ns();
-        if _calendar is null then
-            result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
-            there := least(want - result[2], (now_ns + _window_ns - result[3]) / _token_ns) / unit * unit;
-            update pglimit.token_bucket t set full_ns = result[3] + there * _token_ns, at_ns = now_ns
-            where t.key = _key and t.limiter = _limiter
-            returning array[t.at_ns, result[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
-        elsif now_ns >= ends_ns then
-            ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-            update pglimit.token_bucket t set full_ns = ends_ns + result[2], at_ns = now_ns, until_ns = ends_ns
-            where t.key = _key and t.limiter = _limiter
-            returning array[t.at_ns, result[2], t.full_ns, t.token_ns, t.at_ns, 0, t.until_ns] into result;
-        end if;
-    end if;
-    return case when rule is null then result else pglimit.token_bucket_block(_key, _limiter, _token_ns, rule, result, _calendar) end;
-end
-$$;
--- +goose StatementEnd
-
--- functions/allow.sql
--- +goose StatementBegin
--- Takes n tokens of a bucket, all or nothing, and returns the decision. For programs in any language:
---
---     select * from pglimit.allow('api', 'user:42');
---     select * from pglimit.allow('api', 'user:42', '10/s burst 20');
---     select * from pglimit.allow('api', 'user:42', tokens => 10, period => '1 second', burst => 20, n => 3);
---
--- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy token_bucket.
--- limiter and key name the bucket: what is limited, and for whom. The limit is a text as ParseLimit reads it in Go,
--- or numbers; without a burst, the burst equals the tokens. Without a limit, the table pglimit.limits decides. A key
--- that a Go Limiter with Config.Block has blocked is denied; this function counts no denials.
---
--- A grant waits for any call that holds the row, and locks it until the transaction ends; a rollback undoes it. (A
--- transaction that takes from several keys must name them in one order, as every other does.) A denial locks and
--- writes nothing, unless another call took the tokens meanwhile, or, once, the clock has stepped back since the key's
--- last write. Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
---
--- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it. retry_after: the
--- time from "at" until n tokens are there, if nobody takes any, and the key is not blocked. reset_after: until the
--- bucket is full. "at": the database's clock at the decision. observed: what a rule of the table that is only observed
--- would have allowed; null: there is none. Fails with SQLSTATE 22023, and has taken nothing, if an argument is null or
--- nonsense, or there is no limit.
-create or replace function pglimit.allow(
-    limiter text, key text, limit_text text default null, n bigint default 1,
-    tokens bigint default null, period interval default null, burst bigint default null,
-    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz, out observed boolean
-)
-language plpgsql set search_path = '' as $$
-declare
-    asked record;
-    taken bigint[];
-    beside bigint[]; -- prices of a rule that is only observed
-    beside_calendar text;
-begin
-    if num_nonnulls(limit_text, tokens, period, burst) = 0 then
-        select r.allowed, r.retry_after, r.retry_after, r.at, r.live, r.beside, r.beside_calendar
-        into allowed, retry_after, reset_after, at, limit_text, beside, beside_calendar
-        from pglimit.rule_of(limiter collate "C", key collate "C", n) r;
-        if allowed is not null then
-            granted := case when allowed then n else 0 end;
-            remaining := case when not allowed then 0 end;
-            return;
-        end if;
-    end if;
-    asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
-    -- With the collation of the columns, whatever the caller's is.
-    taken := pglimit.token_bucket_take(key collate "C", limiter collate "C", asked.token_ns, asked.window_ns, n, n, null, '{}', asked.calendar);
-    select d.* into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(taken, n, asked.token_ns, asked.window_ns, asked.calendar) d;
-    if beside is not null then -- in a bucket of its own. More than its burst is denied
-        observed := n <= beside[2] / beside[1]
-            and (pglimit.token_bucket_take(key collate "C", (limiter || ' (observed)') collate "C", beside[1], beside[2], n, n, null, '{}', beside_calendar))[2] > 0;
-    end if;
-end
-$$;
--- +goose StatementEnd
-
--- functions/blocks.sql
--- The keys that are denied and blocked, for a person in psql:
---     select * from pglimit.blocks where blocked_until is not null;
-create or replace view pglimit.blocks as
-select
-    'token_bucket' as strategy, b.limiter, b.key,
-    b.denials, b.level,
-    case when pglimit.token_bucket_blocked_ns(b.until_ns, b.at_ns, now_ns) > 0
-        then to_timestamp((now_ns + pglimit.token_bucket_blocked_ns(b.until_ns, b.at_ns, now_ns)) / 1000000000.0) end as blocked_until,
-    to_timestamp(b.at_ns / 1000000000.0) as last_counted_at
-from (select pglimit.clock_ns() as now_ns offset 0) clock
-cross join pglimit.token_bucket_blocks b;
-comment on view pglimit.blocks is 'One row per key with denials that were counted and not swept since: denials in the span that goes on, level (how many blocks in a row), blocked_until (null: not blocked)';
-
--- functions/buckets.sql
--- The state, for a person in psql:
---     select * from pglimit.buckets where limiter = 'api' and key = 'user:42';
--- A bucket of a calendar window has no seconds_per_token: all that was taken comes back at full_at.
--- Sums are numeric, so that no row can make the view fail with an overflow.
-create or replace view pglimit.buckets as
-select
-    b.strategy, b.limiter, b.key,
-    case when b.in_window then case when b.until_ns > b.now_ns then (b.full_ns - b.until_ns)::bigint else 0 end
-        else least(9223372036854775807, ceil(greatest(0, b.full_ns - greatest(b.now_ns, b.ahead_ns)) / b.token_ns))::bigint
-    end as tokens_owed,
-    ceil(b.leased_ns / b.token_ns)::bigint as tokens_leased,
-    case when not b.in_window then trim_scale(b.token_ns / 1000000000.0) end as seconds_per_token,
-    to_timestamp(b.at_ns / 1000000000.0) as last_taken_at,
-    to_timestamp((case when b.in_window then b.until_ns when b.leased_ns > 0 then greatest(b.full_ns, b.until_ns) + b.leased_ns else b.full_ns end - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) as full_at
-from (
-    select t.*, now_ns, case when t.at_ns > now_ns + pglimit.step_ns() then t.at_ns else 0 end as ahead_ns
-    from (select pglimit.clock_ns() as now_ns offset 0) clock
-    cross join lateral (
-        select 'token_bucket' as strategy, key, limiter, token_ns, at_ns, leased_ns is null and until_ns is not null as in_window,
-            case when leased_ns > 0 and until_ns <= now_ns then greatest(full_ns, until_ns)::numeric + leased_ns else full_ns end as full_ns,
-            case when leased_ns > 0 and until_ns > now_ns then leased_ns::numeric else 0 end as leased_ns, until_ns
-        from pglimit.token_bucket
-        union all
-        select 'upsert', key, limiter, token_ns, at_ns, false, full_ns, 0, null from pglimit.upsert
-        union all
-        select 'for_update_nowait', key, limiter, token_ns, at_ns, false, full_ns, 0, null from pglimit.for_update_nowait
-    ) t
-) b;
-comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
-
--- functions/ns_of.sql
--- The time in nanoseconds since 1970.
-create or replace function pglimit.ns_of("time" timestamptz) returns bigint
-language sql immutable parallel safe return (extract(epoch from "time") * 1000000)::bigint * 1000;
-
--- functions/peek.sql
--- +goose StatementBegin
--- Looks at a bucket without taking anything. Parameters and result are as for pglimit.allow; allowed says whether n
--- tokens are there and the key is not blocked, granted is 0, and observed null. A plain read: locks nothing, waits for
--- nobody.
-create or replace function pglimit.peek(
-    limiter text, key text, limit_text text default null, n bigint default 1,
-    tokens bigint default null, period interval default null, burst bigint default null,
-    out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz, out observed boolean
-)
-language plpgsql set search_path = '' as $$
-declare
-    asked record;
-    looked bigint[];
-begin
-    if num_nonnulls(limit_text, tokens, period, burst) = 0 then
-        select r.allowed, 0, r.retry_after, r.retry_after, r.at, r.live into allowed, granted, retry_after, reset_after, at, limit_text
-        from pglimit.rule_of(limiter collate "C", key collate "C", n) r;
-        if allowed is not null then
-            remaining := case when not allowed then 0 end;
-            return;
-        end if;
-    end if;
-    asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
-    looked := pglimit.token_bucket_look(key collate "C", limiter collate "C", asked.token_ns, asked.calendar);
-    select d.remaining >= n and looked[8] = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
-    into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(looked, n, asked.token_ns, asked.window_ns, asked.calendar) d;
-end
-$$;
--- +goose StatementEnd
-
--- functions/reset.sql
--- +goose StatementBegin
--- Fills a bucket by deleting its row: no row means full. Deletes the row of the key's denials, too, which ends its
--- block. limiter and key: as for pglimit.allow. Waits for any call that holds a row, and locks it until the
--- transaction ends. Filling a full bucket does nothing.
-create or replace function pglimit.reset(limiter text, key text) returns void
-language plpgsql set search_path = '' set enable_seqscan = off set jit = off
-set row_security = off as $$ -- an error is better than rows that are not seen
-begin
-    perform pglimit.request_ns(limiter, key, null, 1, 1, '1 second', null); -- checks the names
-    delete from pglimit.token_bucket b where b.key = reset.key collate "C" and b.limiter = reset.limiter collate "C";
-    delete from pglimit.token_bucket_blocks b where b.key = reset.key collate "C" and b.limiter = reset.limiter collate "C";
-end
-$$;
--- +goose StatementEnd
-
 -- functions/token_bucket_give_back.sql
 -- +goose StatementBegin
 -- Gives back tokens that were granted and not used: what they are due is explained in
@@ -1005,12 +1164,12 @@ $$;
 --
 -- _key, _limiter, _token_ns, _window_ns: as for token_bucket_take. tokens: how many. granted_ns: when
 -- they were granted. delay_ns: how much later they were due. _calendar: as for token_bucket_take; if the row is of
--- another window than the one in which they were granted, they are gone.
+-- another window than the one in which they were granted, they are gone. relaxed: as there.
 --
--- Waits for any call that holds the row, locks it, and only then reads the clock.
+-- Waits for any call that holds the row, locks it, and, without a calendar, only then reads the clock.
 create or replace function pglimit.token_bucket_give_back(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, tokens bigint, granted_ns bigint, delay_ns bigint,
-    _calendar text default null
+    _calendar text default null, relaxed boolean default false
 ) returns void
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -1018,26 +1177,34 @@ declare
     now_ns bigint;
     used_ns bigint; -- refilled or reserved since they were due
     back_ns bigint;
+    ends_ns bigint; -- of the calendar window in which they were granted
+    said text;
 begin
     if (_key is not null and _limiter is not null and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
         and tokens between 0 and 9223372036854775807 / _token_ns and granted_ns >= 0 and delay_ns between 0 and 9223372036854775807 - granted_ns) is not true then
         raise exception 'token_bucket_give_back: % tokens, token_ns %, window_ns %, granted_ns %, delay_ns %', tokens, _token_ns, _window_ns, granted_ns, delay_ns
             using errcode = 'invalid_parameter_value';
     end if;
+    if relaxed then
+        said := pg_catalog.set_config('synchronous_commit', 'off', true);
+    end if;
     if _calendar is not null then
+        now_ns := pglimit.clock_ns();
+        ends_ns := pglimit.window_end_ns(_calendar, granted_ns);
         update pglimit.token_bucket t set full_ns = greatest(t.until_ns, t.full_ns - tokens)
-        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null and t.until_ns = pglimit.window_end_ns(_calendar, granted_ns)
-            and greatest(t.at_ns, pglimit.clock_ns()) >= granted_ns;
+        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null and t.until_ns = ends_ns
+            and greatest(t.at_ns, now_ns) >= granted_ns;
         return;
     end if;
-    lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
+    update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
     select array[t.full_ns, t.at_ns, coalesce(t.leased_ns, 0)] into held
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and (t.until_ns is null or t.leased_ns > 0) for no key update;
     now_ns := pglimit.clock_ns();
     used_ns := greatest(0, greatest(held[2], now_ns, held[1] - _window_ns + least(_window_ns, held[3])) - granted_ns - delay_ns);
     back_ns := case when used_ns > 0 then least(tokens * _token_ns, _window_ns) else tokens * _token_ns end - used_ns;
     if held[1] > now_ns and greatest(held[2], now_ns) >= granted_ns and back_ns > 0 then
-        update pglimit.token_bucket t set full_ns = greatest(now_ns, held[1] - back_ns) where t.key = _key and t.limiter = _limiter;
+        now_ns := greatest(now_ns, held[1] - back_ns); -- see token_bucket_decide_one
+        update pglimit.token_bucket t set full_ns = now_ns where t.key = _key and t.limiter = _limiter;
     end if;
 end
 $$;
@@ -1063,7 +1230,7 @@ $$;
 -- tokens are those of the new lease, which expires at until_ns.
 create or replace function pglimit.token_bucket_lease(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, share bigint, ttl_ns bigint,
-    settle_tokens bigint, settle_spent bigint, settle_until_ns bigint
+    settle_tokens bigint, settle_spent bigint, settle_until_ns bigint, relaxed boolean default false
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -1071,11 +1238,20 @@ declare
     granted bigint := 0;
     seen bigint[];
     bucket bigint[];
+    said text;
+    new_full_ns bigint; -- the row that is written: see token_bucket_decide_one
+    new_token_ns bigint;
+    new_at_ns bigint;
+    new_leased_ns bigint;
+    new_until_ns bigint;
     asked bigint[]; -- the bucket at the price of the new lease
 begin
     if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
         and settle_spent between 0 and settle_tokens) is not true then
         raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
+    end if;
+    if relaxed then
+        said := pg_catalog.set_config('synchronous_commit', 'off', true);
     end if;
     insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
     values (_key, _limiter, now_ns, _token_ns, now_ns)
@@ -1101,11 +1277,93 @@ begin
         bucket[4] := asked[4] + granted * _token_ns;
     end if;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
+        new_full_ns := bucket[1];
+        new_token_ns := bucket[2];
+        new_at_ns := bucket[3];
+        new_leased_ns := nullif(bucket[4], 0);
+        new_until_ns := nullif(bucket[5], 0);
         update pglimit.token_bucket t
-        set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
+        set full_ns = new_full_ns, token_ns = new_token_ns, at_ns = new_at_ns, leased_ns = new_leased_ns, until_ns = new_until_ns, padding = null
         where t.key = _key and t.limiter = _limiter;
     end if;
     return array[now_ns, granted] || bucket;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_take_alike.sql
+-- +goose StatementBegin
+-- Takes ask tokens from each of many buckets of one limiter, with one price, which are in one shard of Citus. For
+-- token_bucket_take_shard.
+--
+-- Each statement names the keys, so that Citus sends it to their shard as it is. It is planned each time, because Citus
+-- has to see the keys, and has no join, which would double the price of that.
+--
+-- 1. The usual case is one update, in the order of the keys, of the rows with that price, no lease, and enough.
+-- 2. A look denies where that is lacking.
+-- 3. Rows that are missing are inserted.
+--
+-- Behind 1, locks are not in the order of the keys: 2 and 3 wait for a millisecond only, see token_bucket_take_many.
+--
+-- _keys: distinct, in bytewise order. The others: as for token_bucket_take. usual, rest: as of token_bucket_take_many;
+-- buckets that are neither in the one nor in the other are to be decided.
+create or replace function pglimit.token_bucket_take_alike(
+    _keys text[], _limiter text, _token_ns bigint, _window_ns bigint, ask bigint, _calendar text, out usual bigint[], out rest bigint[]
+)
+language plpgsql set search_path = '' set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+    now_ns bigint := pglimit.clock_ns();
+    ends_ns bigint := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+    n constant int := cardinality(_keys);
+    writable constant boolean := ask between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns()
+        and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
+    left_over text[] := _keys;
+    done int := 0;
+    written int;
+    seen bigint[];
+    said text;
+begin
+    if writable then
+        with updates as (
+            update pglimit.token_bucket t
+            set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + ask * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+            where t.key = any (_keys) and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
+                and ask <= (coalesce(ends_ns, greatest(t.at_ns, now_ns)) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, greatest(t.at_ns, now_ns)))) / _token_ns
+                and t.at_ns <= now_ns + pglimit.step_ns()
+            returning array[pg_catalog.width_bucket(t.key, _keys), t.full_ns, t.at_ns, coalesce(ends_ns, 0)] as "row"
+        )
+        select array_agg(u."row"), count(*) into usual, done from updates u;
+        if done > 0 and pglimit.in_time(now_ns) and done = n then
+            return;
+        end if;
+        said := pg_catalog.set_config('lock_timeout', '1ms', true);
+        for i in 1 .. done loop
+            left_over[usual[i][1]] := null; -- it is done
+        end loop;
+        left_over := array_remove(left_over, null);
+    end if;
+    select array_agg(array[pg_catalog.width_bucket(t.key, _keys), t.full_ns, t.token_ns, t.at_ns, coalesce(t.until_ns, 0)]) into seen
+    from pglimit.token_bucket t where t.key = any (left_over) and t.limiter = _limiter;
+    now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+    ends_ns := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+    for i in 1 .. coalesce(cardinality(seen) / 5, 0) loop
+        left_over := array_remove(left_over, _keys[seen[i][1]]);
+        if ask > (coalesce(ends_ns, greatest(seen[i][4], now_ns)) + _window_ns - greatest(seen[i][2], coalesce(ends_ns, greatest(seen[i][4], now_ns)))) / _token_ns
+            and seen[i][3] = _token_ns and seen[i][5] = coalesce(ends_ns, 0) and seen[i][4] <= now_ns + pglimit.step_ns() then
+            rest := rest || array[array[seen[i][1], greatest(seen[i][4], now_ns), 0, seen[i][2], _token_ns, seen[i][4], 0, seen[i][5]]];
+        end if;
+    end loop;
+    if writable and left_over <> '{}' then
+        insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
+        select u.key, _limiter, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, ends_ns
+        from unnest(left_over) with ordinality u(key, number)
+        order by u.number
+        on conflict do nothing;
+        get diagnostics written = row_count;
+        said := pglimit.in_time(now_ns, written = cardinality(left_over));
+        rest := rest || (select array_agg(array[pg_catalog.width_bucket(u.key collate "C", _keys), now_ns, ask, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, 0, coalesce(ends_ns, 0)])
+            from unnest(left_over) u(key));
+    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -1152,6 +1410,8 @@ $$;
 --
 -- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units (which
 -- is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked, or nothing.
+-- Where Citus distributes the table it does nothing, and all that it returns is null: call token_bucket_take_shard, or, for
+-- a group, token_bucket_take for each bucket in one transaction.
 -- sure: all is for token_bucket_decide. patience: as for token_bucket_take; null only for one bucket, or with sure.
 --
 -- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, the time of the decision, and
@@ -1175,6 +1435,11 @@ declare
 begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
+    end if;
+    if pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null then -- Citus; else there is no such table to look in
+        if exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
+            return;
+        end if;
     end if;
     if writable and n > 1 then
         with asked as materialized (
@@ -1276,7 +1541,8 @@ $$;
 -- The other parameters: as for token_bucket_take. Returns the seven numbers of token_bucket_take, of that grant or
 -- this, and its window.
 create or replace function pglimit.token_bucket_take_once(
-    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text, _calendar text default null
+    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text, _calendar text default null,
+    relaxed boolean default false
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -1287,7 +1553,10 @@ begin
     if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
         raise exception 'token_bucket_take_once: id %, ttl_ns %', _id, _ttl_ns using errcode = 'invalid_parameter_value';
     end if;
-    lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- before the read: see token_bucket_take
+    if pg_catalog.current_setting('transaction_read_only') = 'off' then
+        update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
+        update pglimit.token_bucket_answers set until_ns = until_ns where false;
+    end if;
     for look in 1 .. 2 loop
         select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
         from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
@@ -1303,7 +1572,7 @@ begin
             return kept.answer;
         end if;
         exit when look = 2;
-        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience, null, _calendar) || _window_ns;
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience, null, _calendar, relaxed) || _window_ns;
     end loop;
     if taken[2] > 0 then -- the bucket's row is locked: no other call with this ID can be granted tokens now
         insert into pglimit.token_bucket_answers as t (key, limiter, id, answer, ttl_ns, until_ns)
@@ -1312,6 +1581,109 @@ begin
         set answer = excluded.answer, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
     end if;
     return taken;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_take_shard.sql
+-- +goose StatementBegin
+-- What token_bucket_take_many does for requests by themselves, where the table is distributed by Citus: see there for
+-- parameters and locks. It takes from buckets that are asked for alike together, see token_bucket_take_alike. All
+-- else is decided one request after another, in the order of the keys. It fails if that takes 100 ms, see in_time: what was
+-- granted first would be dated too early.
+--
+-- _key is one of _keys: Citus runs the function where that is. All must be in one shard: there is one clock for a bucket,
+-- and no commit in two phases. Else it fails with SQLSTATE 40001, and has taken nothing: ask for each bucket by itself.
+-- Where the table is not distributed any more it does nothing, and all that it returns is null. relaxed: as for
+-- token_bucket_take.
+--
+-- usual: as of token_bucket_take_many. rest: eight numbers for each other request: its number (that of its bucket, without
+-- wants), and the seven of token_bucket_take. Several requests for a bucket are decided at several times.
+create or replace function pglimit.token_bucket_take_shard(
+    _key text, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], patience text, _calendars text[], relaxed boolean,
+    out usual bigint[], out rest bigint[]
+)
+language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
+declare
+    began_ns constant bigint := pglimit.clock_ns();
+    n constant int := cardinality(_keys);
+    alike record;
+    taken record;
+    r record;
+    b bigint[];
+    one bigint[];
+    late boolean := false;
+    said text;
+begin
+    if pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, null, _calendars) is not true then
+        raise exception 'token_bucket_take_shard: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
+    elsif not exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
+        return;
+    elsif 1 < (select count(distinct pg_catalog.get_shard_id_for_distribution_column('pglimit.token_bucket', u.key)) from unnest(_key || _keys) u(key)) then
+        raise exception 'pglimit: the keys are in several shards' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
+    end if;
+    if patience is not null then
+        said := pg_catalog.set_config('lock_timeout', patience, true);
+    end if;
+    if relaxed then
+        said := pg_catalog.set_config('synchronous_commit', 'off', true);
+    end if;
+    if wants is not null then
+        null; -- each by itself
+    elsif 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks), coalesce(cardinality(_calendars), 1)]) then
+        select a.usual, a.rest into usual, rest
+        from pglimit.token_bucket_take_alike(_keys, _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], _calendars[1]) a;
+        if coalesce(cardinality(usual) / 4, 0) + coalesce(cardinality(rest) / 8, 0) = n then
+            return;
+        end if;
+    else
+        for alike in
+            select array_agg(k.number order by k.number) as numbers, array_agg(k.key order by k.number) as keys, k.limiter, k.token_ns, k.window_ns, k.ask, c.calendar
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k
+            cross join lateral (select coalesce(_calendars[k.number], case when cardinality(_calendars) = 1 then _calendars[1] end) as calendar) c
+            group by k.limiter, k.token_ns, k.window_ns, k.ask, c.calendar
+            order by min(k.number)
+        loop
+            select a.usual, a.rest into taken
+            from pglimit.token_bucket_take_alike(alike.keys, alike.limiter, alike.token_ns, alike.window_ns, alike.ask, alike.calendar) a;
+            for i in 1 .. coalesce(cardinality(taken.usual) / 4, 0) loop
+                usual := usual || array[array[alike.numbers[taken.usual[i][1]], taken.usual[i][2], taken.usual[i][3], taken.usual[i][4]]];
+            end loop;
+            for i in 1 .. coalesce(cardinality(taken.rest) / 8, 0) loop
+                b := array[alike.numbers[taken.rest[i][1]]];
+                for j in 2 .. 8 loop
+                    b[j] := taken.rest[i][j];
+                end loop;
+                rest := rest || array[b];
+            end loop;
+            said := pg_catalog.set_config('lock_timeout', '1ms', true); -- the next are not behind these in the order of the keys
+        end loop;
+    end if;
+    for i in 1 .. coalesce(cardinality(usual) / 4, 0) loop
+        _keys[usual[i][1]] := null; -- it is done
+    end loop;
+    for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
+        _keys[rest[i][1]] := null;
+    end loop;
+    for r in
+        select k.number, k.key, k.limiter, k.token_ns, k.window_ns, j.request, coalesce(wants[j.request], k.ask) as want, coalesce(units[j.request], greatest(1, k.ask)) as unit,
+            coalesce(aheads_ns[j.request], 0) as ahead_ns, coalesce(_calendars[k.number], case when cardinality(_calendars) = 1 then _calendars[1] end) as calendar
+        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k
+        join (select u.member, u.request from unnest(members) with ordinality u(member, request)
+            union all select i, i from generate_series(1, n) i where members is null) j on j.member = k.number
+        where k.key is not null
+        order by k.number, j.request
+    loop
+        one := case when r.ahead_ns > 0 or r.want = 0
+            then pglimit.token_bucket_decide_one(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, r.ahead_ns, null, r.calendar)
+            else pglimit.token_bucket_take(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, null, null, r.calendar) end;
+        rest := rest || array[r.request || one];
+        late := true;
+    end loop;
+    if late then
+        said := pglimit.in_time(began_ns);
+    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -1354,28 +1726,34 @@ $$;
 
 -- +goose Down
 drop function pglimit.token_bucket_wait;
+drop function pglimit.token_bucket_take_shard;
 drop function pglimit.token_bucket_take_once;
 drop function pglimit.token_bucket_take_many;
 drop function pglimit.token_bucket_valid;
+drop function pglimit.token_bucket_take_alike;
 drop function pglimit.token_bucket_lease;
 drop function pglimit.token_bucket_give_back;
+drop function pglimit.token_bucket_decide;
+drop function pglimit.window_ends_ns;
+drop function pglimit.token_bucket_asked;
 drop function pglimit.reset;
 drop function pglimit.peek;
+drop function pglimit.on_shards;
+drop function pglimit.on_coordinator;
 drop function pglimit.ns_of;
+drop function pglimit.in_time;
 drop view pglimit.buckets;
 drop view pglimit.blocks;
 drop function pglimit.allow;
 drop function pglimit.token_bucket_take;
-drop function pglimit.token_bucket_decide;
-drop function pglimit.window_ends_ns;
-drop function pglimit.token_bucket_asked;
-drop function pglimit.in_time;
+drop function pglimit.token_bucket_decide_one;
 drop function pglimit.token_bucket_block;
 drop function pglimit.token_bucket_look;
 drop function pglimit.window_end_ns;
 drop function pglimit.token_bucket_blocked_ns;
 drop function pglimit.token_bucket_count_denial;
 drop function pglimit.max_window_ns;
+drop function pglimit.is_now;
 drop function pglimit.clock_ns;
 drop function pglimit.token_bucket_decision;
 drop function pglimit.token_bucket_wait_ns;

@@ -349,9 +349,12 @@ begin
     foreach view in array case kind when 'places' then array['pglimit.permits'] else array['pglimit.buckets', 'pglimit.ranges'] end loop
         continue when to_regclass(view) is null; -- exclusion_range is not migrated
         execute format('
-            select count(*) from %s b
-            where ($1 is null or b.limiter = $1) and ($2 is null or b.key = $2) and ($3 is null or starts_with(b.key, $3))
-                and ($2 is not null or not exists (
+            with b as materialized ( -- which Citus may have on several nodes, and the limits on one
+                select b.limiter, b.key from %s b
+                where ($1 is null or b.limiter = $1) and ($2 is null or b.key = $2) and ($3 is null or starts_with(b.key, $3))
+            )
+            select count(*) from b
+            where ($2 is not null or not exists (
                     select from pglimit.limits l
                     where l.limiter = b.limiter and l.kind = $4 and l.enabled and (l.expires_at > clock_timestamp()) is not false
                         and (l.key = b.key or length(l.prefix) > coalesce(length($3), 0) and starts_with(b.key, l.prefix))
@@ -452,6 +455,12 @@ declare
     rule record;
     ends_at timestamptz; -- of the live rule
 begin
+    if to_regclass('pglimit.limits') is null then
+        select r.* into allowed, retry_after, at, live, beside, beside_calendar
+        from jsonb_to_record(pglimit.on_coordinator(format('select pg_catalog.to_jsonb(r) from pglimit.rule_of(%L, %L, %L) r', _limiter, _key, _n))::jsonb)
+            r (allowed boolean, retry_after interval, at timestamptz, live text, beside bigint[], beside_calendar text);
+        return;
+    end if;
     perform pglimit.request_ns(_limiter, _key, '1000000000/s burst 6307200000000000000', _n, null, null, null); -- any n
     at := clock_timestamp();
     for rule in

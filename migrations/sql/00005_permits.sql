@@ -19,8 +19,8 @@
 --   - A token is larger than all tokens of the key before it, and not less than the clock when it was given: so it
 --     grows too after the row was swept or lost (unless the clock has stepped back by more than an hour meanwhile).
 --   - A refusal is a plain read: it locks and writes nothing.
---   - A number of places that the table pglimit.limits says is read by the update that gives the place, and read again by it
---     behind the lock, if the row has changed while it waited. So a change holds for each call that begins after its commit.
+--   - A number of places that the table pglimit.limits says is read before the update that gives the place, and read again
+--     behind the lock. So a change holds for each call that begins after its commit.
 --
 -- Not unlogged: after a crash nobody would know the holders.
 
@@ -92,6 +92,7 @@ create or replace function pglimit.renew(limiter text, key text, holder text, tt
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
 #variable_conflict use_column
 declare
+    _key constant text collate "default" := renew.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
     ttl_ns constant bigint := extract(epoch from renew.ttl) * 1000000000;
     now_ns bigint;
     seen pglimit.permits;
@@ -99,24 +100,24 @@ begin
     if (ttl_ns between 100000000 and 86400000000000) is not true then
         raise exception 'pglimit: ttl is %: it must be at least 100 ms and at most a day', ttl using errcode = 'invalid_parameter_value';
     end if;
-    for try in 1..5 loop
+    for try in 1..6 loop
+        if try > 5 then
+            raise exception 'pglimit: had to wait for other calls' using errcode = 'serialization_failure', hint = 'Nothing was changed. Ask again.';
+        end if;
         now_ns := pglimit.clock_ns();
         update pglimit.permits p
         set until_ns[array_position(p.holders, renew.holder)] = greatest(now_ns + ttl_ns, p.until_ns[array_position(p.holders, renew.holder)]),
             at_ns = greatest(p.at_ns, now_ns), forget_ns = greatest(p.forget_ns, now_ns + ttl_ns + 3600000000000)
-        where p.key = renew.key collate "C" and p.limiter = renew.limiter collate "C" and renew.holder collate "C" = any (p.holders)
+        where p.key = _key and p.limiter = renew.limiter collate "C" and renew.holder collate "C" = any (p.holders)
             and p.until_ns[array_position(p.holders, renew.holder)] > now_ns and p.at_ns <= now_ns + pglimit.step_ns()
-            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns(); -- checked again after a wait
+            and pglimit.is_now(now_ns, p.at_ns); -- checked again after a wait
         renewed := found;
         exit when renewed;
-        select p.* into seen from pglimit.permits p where p.key = renew.key collate "C" and p.limiter = renew.limiter collate "C";
+        select p.* into seen from pglimit.permits p where p.key = _key and p.limiter = renew.limiter collate "C";
         now_ns := pglimit.clock_ns();
         exit when seen.key is null or renew.holder collate "C" = any (seen.holders) is not true
             or seen.at_ns <= now_ns + pglimit.step_ns() and seen.until_ns[array_position(seen.holders, renew.holder)] <= now_ns;
         perform pglimit.permits_settle(renew.key, renew.limiter);
-        if try = 5 then
-            raise exception 'pglimit: had to wait for other calls' using errcode = 'serialization_failure', hint = 'Nothing was changed. Ask again.';
-        end if;
     end loop;
 end
 $$;
@@ -124,10 +125,13 @@ $$;
 
 -- +goose StatementBegin
 -- Gives a permit back. Returns false if the holder has none: it was released before, or has expired, and another
--- holder's call has taken it out. Locks the row until the transaction ends if it returns true.
-create or replace function pglimit.release(limiter text, key text, holder text, out released boolean)
+-- holder's call has taken it out. Locks the row until the transaction ends if it returns true. relaxed: the commit need not
+-- wait for the disk.
+create or replace function pglimit.release(limiter text, key text, holder text, relaxed boolean default false, out released boolean)
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
 #variable_conflict use_column
+declare
+    _key constant text collate "default" := release.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
 begin
     update pglimit.permits p
     set (holders, tokens, weights, since_ns, until_ns, held) = (
@@ -135,8 +139,11 @@ begin
             p.since_ns[:i - 1] || p.since_ns[i + 1:], p.until_ns[:i - 1] || p.until_ns[i + 1:],
             p.held - p.weights[i]
         from array_position(p.holders, release.holder) i)
-    where p.key = release.key collate "C" and p.limiter = release.limiter collate "C" and release.holder collate "C" = any (p.holders);
+    where p.key = _key and p.limiter = release.limiter collate "C" and release.holder collate "C" = any (p.holders);
     released := found;
+    if relaxed then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -147,6 +154,9 @@ $$;
 create or replace function pglimit.places_of(_limiter text, _key text) returns bigint
 language plpgsql volatile set search_path = '' set row_security = off set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 begin
+    if to_regclass('pglimit.limits') is null then
+        return pglimit.on_coordinator(format('select pglimit.places_of(%L, %L)', _limiter, _key));
+    end if;
     return (
         select l.limit_text::bigint
         from (
@@ -183,10 +193,12 @@ create or replace function pglimit.acquire(
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
 #variable_conflict use_column
 declare
+    _key constant text collate "default" := acquire.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
     most constant int := 1000; -- holders of a key, who are all in its row
     ttl_ns constant bigint := extract(epoch from acquire.ttl) * 1000000000;
     now_ns bigint;
     free bigint; -- places, if nobody held one
+    taken bigint; -- places, with this one
     seen pglimit.permits;
     live record;
 begin
@@ -196,28 +208,37 @@ begin
         raise exception 'pglimit: weight % of % places, ttl %, holder %', acquire.weight, coalesce(acquire.places, acquire.default_places), acquire.ttl, acquire.holder using errcode = 'invalid_parameter_value',
             hint = 'Weight: at least 1, and at most places. Places: at most 1e15. Ttl: 100 ms to a day. Holder: at most 256 bytes.';
     end if;
-    for try in 1..5 loop
+    for try in 1..6 loop
+        if try > 5 then
+            raise exception 'pglimit: had to wait for other calls' using errcode = 'serialization_failure', hint = 'Nothing was changed. Ask again.';
+        end if;
+        free := coalesce(acquire.places, pglimit.places_of(acquire.limiter collate "C", _key), acquire.default_places);
         now_ns := pglimit.clock_ns();
         update pglimit.permits p
         set last_token = greatest(p.last_token + 1, now_ns), held = p.held + acquire.weight,
             at_ns = greatest(p.at_ns, now_ns), forget_ns = greatest(p.forget_ns, now_ns + ttl_ns + 3600000000000),
             holders = p.holders || coalesce(acquire.holder, greatest(p.last_token + 1, now_ns)::text), tokens = p.tokens || greatest(p.last_token + 1, now_ns),
             weights = p.weights || acquire.weight, since_ns = p.since_ns || now_ns, until_ns = p.until_ns || now_ns + ttl_ns
-        where p.key = acquire.key collate "C" and p.limiter = acquire.limiter collate "C"
-            and p.held + acquire.weight <= coalesce(acquire.places, pglimit.places_of(acquire.limiter collate "C", acquire.key collate "C"), acquire.default_places)
+        where p.key = _key and p.limiter = acquire.limiter collate "C"
+            and p.held + acquire.weight <= free
             and p.at_ns <= now_ns + pglimit.step_ns() and cardinality(p.holders) < most
             and acquire.holder collate "C" = any (p.holders) is not true
-            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait
-        returning p.last_token into token;
-        exit when found;
-        select p.* into seen from pglimit.permits p where p.key = acquire.key collate "C" and p.limiter = acquire.limiter collate "C";
+            and pglimit.is_now(now_ns, p.at_ns) -- checked again after a wait
+        returning p.last_token, p.held into token, taken;
+        if found then
+            exit when acquire.places is not null or taken <= coalesce(pglimit.places_of(acquire.limiter collate "C", _key), acquire.default_places);
+            -- They are fewer now: once more, behind the lock.
+            perform pglimit.release(acquire.limiter, acquire.key, coalesce(acquire.holder, token::text));
+            continue;
+        end if;
+        select p.* into seen from pglimit.permits p where p.key = _key and p.limiter = acquire.limiter collate "C";
         now_ns := pglimit.clock_ns();
-        free := coalesce(acquire.places, pglimit.places_of(acquire.limiter collate "C", acquire.key collate "C"), acquire.default_places);
+        free := coalesce(acquire.places, pglimit.places_of(acquire.limiter collate "C", _key), acquire.default_places);
         if seen.at_ns > now_ns + pglimit.step_ns() then
             perform pglimit.permits_settle(acquire.key, acquire.limiter);
         elsif acquire.holder collate "C" = any (seen.holders) and pglimit.renew(acquire.limiter, acquire.key, acquire.holder, acquire.ttl) then
             select p.tokens[array_position(p.holders, acquire.holder)] into token
-            from pglimit.permits p where p.key = acquire.key collate "C" and p.limiter = acquire.limiter collate "C";
+            from pglimit.permits p where p.key = _key and p.limiter = acquire.limiter collate "C";
             exit;
         elsif free is null then
             raise exception 'pglimit: places is null, and pglimit.limits has no rule for semaphore % and key %', to_json(acquire.limiter), to_json(acquire.key)
@@ -242,9 +263,6 @@ begin
                 return;
             end if;
             perform pglimit.permits_settle(acquire.key, acquire.limiter);
-        end if;
-        if try = 5 then
-            raise exception 'pglimit: had to wait for other calls' using errcode = 'serialization_failure', hint = 'Nothing was changed. Ask again.';
         end if;
     end loop;
     acquired := true;

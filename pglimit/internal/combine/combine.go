@@ -47,6 +47,11 @@ type Functions struct {
 	// Rule is the strategy's: it divides a decision among callers.
 	Rule rate.Rule
 
+	// Shard is the number of the shard that has a key: a call has keys of one shard. Lane is the lane of a key, of so many: the
+	// keys of a shard should be in one or a few. Nil: there is one shard, and keys are spread over the lanes.
+	Shard func(key string) int
+	Lane  func(key string, lanes int) int
+
 	// Recall answers the requests of a unit that is known to be denied. Learned counts how often
 	// something new was learned for it.
 	Learned func() uint64
@@ -120,6 +125,9 @@ func (c *Combiner) laneOf(unit []rate.Request) *lane {
 	keys := len(c.lanes) - 1
 	if isGroup(unit) {
 		return &c.lanes[keys]
+	}
+	if c.do.Lane != nil {
+		return &c.lanes[c.do.Lane(unit[0].Key, keys)]
 	}
 	return &c.lanes[maphash.String(c.seed, unit[0].Key)%uint64(keys)]
 }

@@ -109,9 +109,20 @@ func (l *lane) gather(b *batch) bool {
 	if b.single {
 		most = maxSingle
 	}
-	for w := l.queue.first; w != nil; w = l.queue.first {
+	shard := 0
+	var next *waiter
+	for w := l.queue.first; w != nil; w = next {
+		next = w.next
+		first := len(b.waiters) == 0
+		if l.combiner.do.Shard != nil {
+			if of := l.combiner.do.Shard(w.Request[0].Key); first {
+				shard = of
+			} else if of != shard {
+				continue
+			}
+		}
 		requests += len(w.Request)
-		if first := len(b.waiters) == 0; !first && (requests > most || b.patient && isGroup(w.Request)) {
+		if !first && (requests > most || b.patient && isGroup(w.Request)) {
 			break
 		}
 		l.queue.remove(w)

@@ -47,8 +47,7 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 		return nil
 	}
 	err := call.Again(ctx, session, 5, func() error {
-		_, err := session.Pipeline(ctx, how.Statements(append(statements, look)...)...)
-		return err
+		return inOne(ctx, session, len(statements) > 1, how.Statements(append(statements, look)...))
 	})
 	if err == nil && hidden {
 		return call.ErrHidden
@@ -76,4 +75,22 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 		failed = append(failed, call.Explain(err))
 	}
 	return errors.Join(failed...)
+}
+
+// inOne sends statements as one transaction, in one round trip. explicit: with statements that begin and end it. Without
+// them, Citus commits each one that it sends to another node by itself.
+func inOne(ctx context.Context, session rate.Session, explicit bool, statements []rate.Statement) error {
+	if !explicit || !session.Autocommits() {
+		_, err := session.Pipeline(ctx, statements...)
+		return err
+	}
+	return session.OneConnection(ctx, func(conn rate.Session) error {
+		b := call.BlockOn(conn)
+		done, err := conn.Pipeline(ctx, append(append([]rate.Statement{{SQL: b.Open}}, statements...), rate.Statement{SQL: b.Keep})...)
+		b.Opened = done > 0
+		if err != nil {
+			b.Abandon(ctx)
+		}
+		return err
+	})
 }

@@ -43,6 +43,13 @@ func (t Table) ResetAll(ctx context.Context, session rate.Session, limiter strin
 	if err := (rate.Request{Limiter: limiter, Key: "any", Limit: rate.PerSecond(1)}).Validate(); err != nil {
 		return 0, err
 	}
+	if t.distributable() {
+		if distributed, err := t.isDistributed(ctx, session); err != nil {
+			return 0, err
+		} else if distributed {
+			return t.resetShards(ctx, session, limiter)
+		}
+	}
 	walk, left := call.Statement(resetAllFile, t.name), call.Statement(resetAllLeftFile, t.name)
 	several, one := call.Statement(resetAllKeysFile, t.name), call.Statement(resetAllHeldFile, t.name)
 	step := func(sql string, args []any, into ...any) error {

@@ -36,6 +36,7 @@ type Table struct {
 	Look string
 
 	step, giveBack, reset, sweep string
+	sweepShards                  string // sweep, up to its last select
 }
 
 // NewTable returns the table of that name. sweep is the statement that sweeps it; if empty,
@@ -51,7 +52,7 @@ func NewTable(name, sweep string) Table {
 	case "token_bucket_blocks", "permits":
 		fullNS = "forget_ns"
 	}
-	return Table{
+	t := Table{
 		name:     name,
 		step:     call.Statement(stepFile, name),
 		giveBack: call.Statement(giveBackFile, name),
@@ -59,6 +60,9 @@ func NewTable(name, sweep string) Table {
 		reset:    call.Statement(resetFile, name),
 		sweep:    strings.NewReplacer("$full_ns", fullNS, "$leased_ns", leasedNS).Replace(call.Statement(cmp.Or(sweep, sweepFile), name)),
 	}
+	head, _, _ := strings.Cut(t.sweep, "\nselect\n")
+	t.sweepShards = strings.ReplaceAll(head, "pglimit."+name, "$table") + "\nselect"
+	return t
 }
 
 // Peek looks at a bucket.
@@ -111,14 +115,27 @@ const lastPage = 1<<32 - 1
 // Sweep sweeps some pages of the table, about limit rows, and the same pages of others, in one
 // round trip. The walk is as long as the longest of these tables.
 func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int, others ...Table) (rate.Swept, error) {
+	walk := from & ofShards
+	from &^= ofShards
+	if from == 0 && t.distributable() {
+		if distributed, err := t.isDistributed(ctx, session); err != nil {
+			return rate.Swept{}, err
+		} else if distributed {
+			walk = ofShards
+		}
+	}
 	if from < 0 || limit < 1 {
 		return rate.Swept{}, fmt.Errorf("pglimit: Sweep from %d with a limit of %d: from must be a Cursor of another Sweep or 0, limit at least 1", from, limit)
 	}
 	pages := max(1, limit/rowsPerPage)
 	swept := rate.Swept{Next: min(min(from, lastPage)+rate.Cursor(min(pages, lastPage)), lastPage), Done: true}
-	each, hidden := make([]rate.Swept, 1+len(others)), make([]bool, 1+len(others))
+	each, hidden, failed := make([]rate.Swept, 1+len(others)), make([]bool, 1+len(others)), make([]*string, 1+len(others))
 	var statements []rate.Statement
 	for i, table := range append([]Table{t}, others...) {
+		if walk != 0 {
+			statements = append(statements, table.onShards(table.sweepShards, sweptOfShard, []any{int64(from), int64(swept.Next)}, &each[i].Removed, &each[i].Done, &failed[i]))
+			continue
+		}
 		statements = append(statements, rate.Statement{
 			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&each[i].Removed, &each[i].Done, &hidden[i], nil},
 		})
@@ -129,7 +146,11 @@ func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor
 	if slices.Contains(hidden, true) {
 		return rate.Swept{}, call.ErrHidden
 	}
+	swept.Next |= walk
 	for i := range each {
+		if failed[i] != nil {
+			return rate.Swept{}, fmt.Errorf("pglimit: a shard could not be swept: %s", *failed[i])
+		}
 		swept.Removed += each[i].Removed
 		swept.Done = swept.Done && each[i].Done
 	}

@@ -2,5 +2,4 @@
 -- which explains parameters, locks and results. $7 to $11: the rule. $12: whether the commit may be relaxed.
 -- $13: as $9 of take.sql.
 select pglimit.token_bucket_take($1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, $5::bigint, $6::text,
-    array[$7::bigint, $8::bigint, $9::bigint, $10::bigint, $11::bigint], $13::text),
-    case when $12::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end
+    array[$7::bigint, $8::bigint, $9::bigint, $10::bigint, $11::bigint], $13::text, $12::boolean)

@@ -1,0 +1,338 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// Distribution says how the tables are distributed by Citus. Zero: they are not.
+type Distribution struct {
+	Nodes  int      // that have shards, such as 2
+	Shards int      // of each table, such as 32
+	Tables []string // such as "pglimit.token_bucket"
+}
+
+// String is such as "distributed over 2 nodes, 32 shards".
+func (d Distribution) String() string {
+	if len(d.Tables) == 0 {
+		return "not distributed"
+	}
+	return fmt.Sprintf("distributed over %d nodes, %d shards", d.Nodes, d.Shards)
+}
+
+// ErrNoCitus: this database has no Citus that can distribute the tables. The error says what to do.
+var ErrNoCitus = errors.New("migrations: the tables cannot be distributed here")
+
+// keyTables are distributed by key, the first one, then the others with it. The tables of the other strategies stay on
+// the coordinator: their statements write in a with clause, which Citus does not send to another node.
+var keyTables = append(slices.Clone(bucketTables[:3]), permitTables...)
+
+// keyFunctions decide for one key: the node that has the key runs them. Each has an argument of that name.
+var keyFunctions = []keyFunction{
+	{"token_bucket_take", "_key"}, {"token_bucket_take_once", "_key"}, {"token_bucket_decide_one", "_key"}, {"token_bucket_look", "_key"},
+	{"token_bucket_give_back", "_key"}, {"token_bucket_lease", "_key"},
+	{"allow", "key"}, {"peek", "key"}, {"reset", "key"}, {"acquire", "key"}, {"renew", "key"}, {"release", "key"},
+	{manyKeysFunction, "_key"},
+}
+
+type keyFunction struct{ name, key string }
+
+func keyFunctionNames(functions []keyFunction) (names []string) {
+	for _, f := range functions {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// manyKeysFunction decides for several keys of one shard. Citus lets a function whose delegation is forced ask for one key only.
+const manyKeysFunction = "token_bucket_take_shard"
+
+// Distribute distributes the buckets, IDs and blocks of the strategy token_bucket, and the permits, over the nodes of a
+// Citus cluster, by key. Each decision about one key is then made by the node that has the key, and by its clock. db is
+// a database of the coordinator, with Citus 13.2.1 or later. The tables of the other strategies, the limits, the
+// schedule of the cleanup and the record of what is migrated stay on the coordinator.
+//
+// The rows move with the tables, in one transaction: nothing is forgotten. Takes of token_bucket wait meanwhile: some
+// seconds for a million buckets. If another open transaction holds one of the tables, Distribute waits as [WithLockTimeout]
+// says, lets the others go on, and tries again until the context ends.
+//
+// What is distributed already is left alone. [Up] distributes what it adds to a database that is distributed.
+func Distribute[D DB](ctx context.Context, db D, opts ...Option) error {
+	return inTransaction(ctx, handle.Of(db), newOptions(opts), func(s *session) error {
+		if err := s.distributable(ctx); err != nil {
+			return err
+		}
+		did, err := s.distribute(ctx)
+		if err != nil || !did {
+			return err
+		}
+		return s.commit(ctx)
+	})
+}
+
+// Undistribute brings the tables back to the coordinator, with their rows. It waits and blocks as [Distribute] does. It
+// changes nothing where they are not distributed.
+func Undistribute[D DB](ctx context.Context, db D, opts ...Option) error {
+	return inTransaction(ctx, handle.Of(db), newOptions(opts), func(s *session) error {
+		d, err := readDistribution(ctx, s.tx)
+		if err != nil || len(d.Tables) == 0 {
+			return err
+		}
+		if err := s.distributable(ctx); err != nil {
+			return err
+		}
+		_, err = s.tx.Exec(ctx, "lock table "+strings.Join(d.Tables, ", ")+" in access exclusive mode")
+		var ofViews []string
+		if err == nil {
+			err = s.tx.Row(ctx, rightsOfViews, nil, &ofViews)
+		}
+		for _, name := range d.Tables {
+			if err == nil {
+				_, err = s.tx.Exec(ctx, "select pg_catalog.undistribute_table($1::text::regclass)", name)
+			}
+		}
+		if err == nil {
+			err = s.planAsBefore(ctx)
+		}
+		for _, statement := range ofViews {
+			if err == nil {
+				_, err = s.tx.Exec(ctx, statement)
+			}
+		}
+		if err != nil {
+			return failDistribute("cannot bring the tables back to the coordinator", err)
+		}
+		s.done = append(s.done, func() { s.log.InfoContext(ctx, "pglimit: tables are not distributed any more", "tables", d.Tables) })
+		return s.commit(ctx)
+	})
+}
+
+// rightsOfViews are statements that give our views the comments and rights that they have. Citus makes the views of a table
+// again when it brings that back, without them.
+const rightsOfViews = `
+	select coalesce(pg_catalog.array_agg(s.statement), '{}')
+	from (
+		select pg_catalog.format('comment on view pglimit.%I is %L', c.relname, pg_catalog.obj_description(c.oid, 'pg_class')) as statement
+		from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'
+		where c.relkind = 'v' and pg_catalog.obj_description(c.oid, 'pg_class') is not null
+		union all
+		select pg_catalog.format('grant %s on pglimit.%I to %s', a.privilege_type, c.relname, case when a.grantee = 0 then 'public' else a.grantee::regrole::text end)
+			|| case when a.is_grantable then ' with grant option' else '' end
+		from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'
+		cross join lateral pg_catalog.aclexplode(c.relacl) a
+		where c.relkind = 'v'
+	) s`
+
+// ReadDistribution says how the tables of this database are distributed. It only reads, and needs no right.
+func ReadDistribution[D DB](ctx context.Context, db D) (Distribution, error) {
+	from := handle.Of(db)
+	if from.IsNil() {
+		return Distribution{}, errNoPool
+	}
+	return readDistribution(ctx, from.Session())
+}
+
+func readDistribution(ctx context.Context, db rate.Session) (d Distribution, err error) {
+	there, err := ask(ctx, db, citusExists)
+	if err == nil && there {
+		err = db.Row(ctx, `
+			select coalesce(pg_catalog.array_agg('pglimit.' || t.name order by t.place), '{}'), coalesce(pg_catalog.max(s.shards), 0), coalesce(pg_catalog.max(s.nodes), 0)
+			from pg_catalog.unnest($1::text[]) with ordinality t (name, place)
+			join pg_catalog.pg_class c on c.relname = t.name
+			join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'
+			join pg_catalog.pg_dist_partition p on p.logicalrelid = c.oid and p.partmethod = 'h'
+			cross join lateral (
+				select pg_catalog.count(distinct s.shardid) as shards, pg_catalog.count(distinct l.groupid) as nodes
+				from pg_catalog.pg_dist_shard s join pg_catalog.pg_dist_placement l on l.shardid = s.shardid
+				where s.logicalrelid = c.oid
+			) s`, []any{tableNames(keyTables)}, &d.Tables, &d.Shards, &d.Nodes)
+	}
+	if err != nil {
+		return Distribution{}, fail("cannot read how the tables are distributed", err)
+	}
+	return d, nil
+}
+
+const citusExists = `select exists (select from pg_catalog.pg_extension where extname = 'citus')`
+
+// The versions of Citus from this one on lock the metadata while they send it, as this needs.
+var leastCitus = [3]int{13, 2, 1}
+
+// distributable says why the tables of this database cannot be distributed.
+func (s *session) distributable(ctx context.Context) error {
+	there, err := ask(ctx, s.tx, citusExists)
+	if err != nil {
+		return fail("cannot look for the extension citus", err)
+	}
+	if !there {
+		return fmt.Errorf("%w: this database has no extension citus: connect to the coordinator of a Citus cluster, and run \"create extension citus\" in this database on each node", ErrNoCitus)
+	}
+	var version string
+	var coordinator, listed bool
+	var unready string
+	var nodes int
+	err = s.tx.Row(ctx, `
+		select pg_catalog.citus_version(), pg_catalog.citus_is_coordinator(),
+			exists (select from pg_catalog.pg_dist_node where groupid = 0),
+			coalesce((select pg_catalog.string_agg(nodename || ':' || nodeport, ', ') from pg_catalog.pg_dist_node
+				where noderole = 'primary' and not (isactive and hasmetadata and metadatasynced)), ''),
+			(select pg_catalog.count(*) from pg_catalog.pg_dist_node where noderole = 'primary' and isactive and shouldhaveshards)`,
+		nil, &version, &coordinator, &listed, &unready, &nodes)
+	if err != nil {
+		return fail("cannot read the nodes of Citus", err)
+	}
+	number, least := citusVersion(version), leastCitus
+	switch {
+	case slices.Compare(number[:], least[:]) < 0:
+		return fmt.Errorf("%w: this is Citus %d.%d.%d: it must be %d.%d.%d or later", ErrNoCitus, number[0], number[1], number[2], least[0], least[1], least[2])
+	case !coordinator:
+		return fmt.Errorf("%w: this node is a worker of Citus: connect to the coordinator", ErrNoCitus)
+	case !listed:
+		return fmt.Errorf("%w: the coordinator is not among the nodes, so workers cannot ask it: run \"select citus_set_coordinator_host('HOST', PORT)\" there", ErrNoCitus)
+	case unready != "":
+		return fmt.Errorf("%w: nodes are not active or lack metadata: %s: run \"select start_metadata_sync_to_all_nodes()\" on the coordinator, or citus_activate_node", ErrNoCitus, unready)
+	case nodes == 0:
+		return fmt.Errorf("%w: no node may have shards: add workers with \"select citus_add_node('HOST', PORT)\"", ErrNoCitus)
+	}
+	return nil
+}
+
+// citusVersion reads "Citus 13.2.2 on x86_64-pc-linux-gnu, ...". It is zero if that cannot be read.
+func citusVersion(text string) (number [3]int) {
+	fields := strings.Fields(text)
+	if len(fields) < 2 {
+		return number
+	}
+	for i, part := range strings.SplitN(fields[1], ".", 3) {
+		digits := strings.TrimRight(part, "abcdefghijklmnopqrstuvwxyz-") // 14.0devel
+		number[i], _ = strconv.Atoi(digits)
+	}
+	return number
+}
+
+// distribute distributes what is not distributed yet, and says whether there was something.
+func (s *session) distribute(ctx context.Context) (did bool, err error) {
+	before, err := readDistribution(ctx, s.tx)
+	if err != nil {
+		return false, err
+	}
+	var todo []string
+	err = s.tx.Row(ctx, `
+		select coalesce(pg_catalog.array_agg('pglimit.' || t.name order by t.place), '{}')
+		from pg_catalog.unnest($1::text[]) with ordinality t (name, place)
+		join pg_catalog.pg_class c on c.relname = t.name and c.relkind = 'r'
+		join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'`, []any{tableNames(keyTables)}, &todo)
+	if err != nil {
+		return false, fail("cannot read which tables there are", err)
+	}
+	first := keyTables[0]
+	if !slices.Contains(todo, "pglimit."+first.name) {
+		return false, errNoTables
+	}
+	todo = slices.DeleteFunc(todo, func(name string) bool { return slices.Contains(before.Tables, name) })
+	if len(todo) > 0 {
+		// Lock all of them first, so that none is moved in vain.
+		_, err = s.tx.Exec(ctx, "lock table "+strings.Join(todo, ", ")+" in access exclusive mode")
+	}
+	for _, name := range todo {
+		with := "pglimit." + first.name
+		if name == with {
+			with = "none"
+		}
+		if err == nil {
+			_, err = s.tx.Exec(ctx, "select pg_catalog.create_distributed_table($1::text::regclass, 'key', colocate_with => $2::text)", name, with)
+		}
+		if err == nil { // its rows are copied: they are still in the table of the coordinator
+			_, err = s.tx.Exec(ctx, "select pg_catalog.truncate_local_data_after_distributing_table($1::text::regclass)", name)
+		}
+	}
+	if err != nil {
+		return false, failDistribute("cannot distribute the tables", err)
+	}
+	functions, err := s.delegate(ctx)
+	if err != nil {
+		return false, failDistribute("cannot distribute the functions", err)
+	}
+	if len(todo)+functions == 0 {
+		return false, nil
+	}
+	s.done = append(s.done, func() {
+		s.log.InfoContext(ctx, "pglimit: tables are distributed now", "tables", todo, "functions", functions)
+	})
+	return true, nil
+}
+
+// delegate makes the functions that decide for one key run where that key is, also in a transaction of the caller: a
+// bucket has one clock. It returns how many were not so before.
+func (s *session) delegate(ctx context.Context) (n int, err error) {
+	var keys []string
+	for _, f := range keyFunctions {
+		keys = append(keys, f.key)
+	}
+	var functions, args []string
+	err = s.tx.Row(ctx, `
+		select coalesce(pg_catalog.array_agg(p.oid::regprocedure::text order by f.place), '{}'), coalesce(pg_catalog.array_agg(f.key order by f.place), '{}')
+		from rows from (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) with ordinality f (name, key, place)
+		join pg_catalog.pg_proc p on p.proname = f.name
+		join pg_catalog.pg_namespace n on n.oid = p.pronamespace and n.nspname = 'pglimit'
+		left join pg_catalog.pg_dist_object o on o.classid = 'pg_catalog.pg_proc'::regclass and o.objid = p.oid
+		where (o.distribution_argument_index is not null and p.proconfig::text like '%plan_cache_mode=%' and coalesce(o.force_delegation, false) <> (f.name = $4::text)
+			and o.colocationid = (select d.colocationid from pg_catalog.pg_dist_partition d where d.logicalrelid = $3::text::regclass)) is not true`,
+		[]any{keyFunctionNames(keyFunctions), keys, "pglimit." + keyTables[0].name, manyKeysFunction}, &functions, &args)
+	for i, function := range functions {
+		if err == nil {
+			_, err = s.tx.Exec(ctx, "select pg_catalog.create_distributed_function($1::text::regprocedure, $2::text, colocate_with => $3::text, force_delegation => $4)",
+				function, args[i], "pglimit."+keyTables[0].name, !ofManyKeys(function))
+		}
+		// A generic plan of Citus 13.2 never finds the plan of its shard that it has kept: each call plans again, and keeps that, too.
+		if err == nil && !ofManyKeys(function) { // which says itself how it is planned
+			_, err = s.tx.Exec(ctx, "alter function "+function+" set plan_cache_mode = force_custom_plan")
+		}
+	}
+	return len(functions), err
+}
+
+func ofManyKeys(function string) bool {
+	return strings.HasPrefix(function, "pglimit."+manyKeysFunction+"(")
+}
+
+// planAsBefore undoes what delegate has set: on one server a generic plan is the cheaper one.
+func (s *session) planAsBefore(ctx context.Context) error {
+	var functions []string
+	err := s.tx.Row(ctx, `
+		select coalesce(pg_catalog.array_agg(p.oid::regprocedure::text), '{}')
+		from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace and n.nspname = 'pglimit'
+		where p.proname = any ($1::text[]) and p.proconfig::text like '%plan_cache_mode=force_custom_plan%'`, []any{keyFunctionNames(keyFunctions)}, &functions)
+	for _, function := range functions {
+		if err == nil {
+			_, err = s.tx.Exec(ctx, "alter function "+function+" reset plan_cache_mode")
+		}
+	}
+	return err
+}
+
+// failDistribute says what to do about an error of Citus, if that is known.
+func failDistribute(what string, err error) error {
+	f := fail(what, err)
+	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == insufficientPrivilege {
+		f.advice = "only the owner of the tables may, or a superuser, who must exist on each node"
+	}
+	return f
+}
+
+func tableNames(tables []table) []string {
+	var names []string
+	for _, t := range tables {
+		names = append(names, t.name)
+	}
+	return names
+}
