@@ -325,6 +325,62 @@ func TestCitusFunctionsKeepTheirPlans(t *testing.T) {
 	}
 }
 
+// Tables are distributed and brought back while callers take, and while a transaction holds a row.
+func TestCitusDistributesUnderLoad(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, newCluster(t)[0], 40)
+	must(t, migrations.Up(t.Context(), pool))
+	limit := pglimit.PerSecond(40).WithBurst(5)
+	limiter := newCitusLimiter(t, pool, pglimit.Config{Name: "test", Limit: limit, Timeout: 30 * time.Second, Memory: pglimit.Memory{Off: true}})
+	must(t, second(limiter.Allow(t.Context(), "held")))
+	var histories [16]audit.Histories
+	var callers sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	for i := range histories {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				request := pglimit.Request{Limiter: "test", Key: fmt.Sprint("k", rand.IntN(10)), Limit: limit, Tokens: 1, Unit: 1}
+				d, err := limiter.Do(t.Context(), request)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				histories[i].Record(request.Key, request, d)
+			}
+		})
+	}
+	for _, change := range []func() error{
+		func() error {
+			return migrations.Distribute(t.Context(), pool, migrations.WithLockTimeout(50*time.Millisecond))
+		},
+		func() error {
+			return migrations.Undistribute(t.Context(), pool, migrations.WithLockTimeout(50*time.Millisecond))
+		},
+	} {
+		holder := begin(t, pool)
+		execute(t, holder, "select from pglimit.token_bucket where key = 'held' for update")
+		done := make(chan error, 1)
+		go func() { done <- change() }()
+		select {
+		case err := <-done:
+			t.Errorf("it did not wait for the row: %v", err)
+		case <-time.After(300 * time.Millisecond): // some tries
+		}
+		must(t, holder.Rollback(t.Context()))
+		must(t, <-done)
+	}
+	stop()
+	callers.Wait()
+	var all audit.Histories
+	for i := range histories {
+		all.Merge(&histories[i])
+	}
+	if report := all.Check(limit); !report.OK() || report.Granted == 0 {
+		t.Error(report)
+	}
+}
+
 // A later migration keeps what is distributed so, and distributes what it adds.
 func TestCitusLaterMigrationsKeepIt(t *testing.T) {
 	t.Parallel()
