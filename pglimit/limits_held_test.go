@@ -181,6 +181,9 @@ func neverOverTheLoosest(t *testing.T, outages bool) {
 		limiter := onMemory(t, memory, func(c *pglimit.Config) {
 			c.Limits, c.Leases.TTL = pglimit.LimitsFromSQL(db, pglimit.LimitsConfig{}), time.Second
 		})
+		if _, err := limiter.Allow(t.Context(), "another key"); err != nil { // no outage before the rules are read once
+			t.Fatal(err)
+		}
 		for range 4 {
 			work.Go(func() {
 				for within(ctx, 100*time.Millisecond) {
