@@ -22,9 +22,10 @@ import (
 // any number of Limiters. Make them with [NodesFrom], and Close them after the Limiters.
 //
 // A Limiter with Nodes asks the node that has a key, on a pool of that node, and sends keys of one shard together: a call is
-// one transaction on one node, but for a group of DoAll, which may take from several. Which node has which keys is read from the coordinator, once a second while requests come. What is asked at
-// another node than the one that has the key, because a shard has moved since, is passed on by Citus to that one: it is decided as it
-// should be, only later. If a node cannot be reached, does not answer or refuses, the coordinator is asked for a second.
+// one transaction on one node, but for a group of DoAll, which may take from several. Which node has which keys is read
+// from the coordinator, once a second while requests come. What is asked at another node than the one that has the key,
+// because a shard has moved since, is passed on by Citus to that one: it is decided as it should be, only later. If a
+// node cannot be reached, does not answer or refuses, the coordinator is asked for a second.
 type Nodes struct {
 	coordinator Session
 	open        func(host string, port uint16) (Pool, error)
@@ -55,9 +56,12 @@ const (
 	defaultNodesLanes = 32
 )
 
-// NodesFrom finds the nodes by the catalog of a coordinator. It does not connect. open makes the pool of a node, by its address in the
-// table pg_dist_node, when it is first needed, and is not asked again if it fails; requests wait for it, so it must not connect (pgxpool.NewWithConfig does not); the caller closes these pools. If open is nil, each node gets a pool like
-// the coordinator's, which must be a *pgxpool.Pool, with its host and port; Close closes these.
+// NodesFrom finds the nodes by the catalog of a coordinator. It does not connect.
+//
+// open makes the pool of a node, by its address in the table pg_dist_node, when it is first needed, and is not asked again
+// if it fails. Requests wait for it, so it must not connect (pgxpool.NewWithConfig does not). The caller closes these
+// pools. If open is nil, each node gets a pool like the coordinator's, which must be a *pgxpool.Pool, with its host and
+// port; Close closes these.
 func NodesFrom(coordinator Pool, open func(host string, port uint16) (Pool, error)) *Nodes {
 	n := &Nodes{open: open, start: time.Now(), nodes: make(map[string]*node)}
 	n.read.Store(int64(-nodesEvery))

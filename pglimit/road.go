@@ -288,9 +288,13 @@ func (l *Limiter) agreeing(units []*unit) int {
 	if len(units) == 1 {
 		return 1
 	}
+	shard := 0
+	if l.nodes != nil {
+		shard = l.nodes.shardOf(units[0].Requests[0].Key)
+	}
 	limits := make(map[rate.Bucket]Limit)
 	for n, u := range units {
-		if l.nodes != nil && l.nodes.shardOf(u.Requests[0].Key) != l.nodes.shardOf(units[0].Requests[0].Key) {
+		if l.nodes != nil && l.nodes.shardOf(u.Requests[0].Key) != shard {
 			return n
 		}
 		for i := range u.Requests {

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -157,6 +158,9 @@ func (m *many) take(ctx context.Context, session rate.Session, how call.Manner, 
 			break
 		}
 		m.sharded = !m.sharded // it says so, and has done nothing
+	}
+	if usual == nil && rest == nil { // both say so: it is being changed
+		return nil, fmt.Errorf("%w: the tables are being distributed, or brought back: ask again", rate.ErrNothingTaken)
 	}
 	if m.sharded && !m.plain { // each request has its own row
 		decisions := make([]rate.Decision, len(m.requests))
