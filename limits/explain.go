@@ -42,11 +42,11 @@ type Bucket struct {
 // service's configuration does; a request with a limit of its own is not bound by a limit for all keys.
 func (t *Table) Explain(ctx context.Context, limiter, key string) ([]Explanation, error) {
 	var answer string
-	err := t.session.Row(ctx, `select coalesce(pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('state', e.state, 'rule', e.rule, 'remaining', e.remaining,
+	err := t.row(ctx, `select coalesce(pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('state', e.state, 'rule', e.rule, 'remaining', e.remaining,
 			'retry', extract(epoch from e.retry_after), 'reset', extract(epoch from e.reset_after), 'held', coalesce(e.held, 0))), '[]')::text
 		from pglimit.explain_limit($1::text, $2::text) e`, []any{limiter, key}, &answer)
 	if err != nil {
-		return nil, explain(err)
+		return nil, err
 	}
 	var rows []struct {
 		State     State   `json:"state"`

@@ -40,10 +40,10 @@ func (t *Table) Import(ctx context.Context, rules []Rule, config ImportConfig) (
 		return nil, err
 	}
 	var answer string
-	err = t.session.Row(ctx, "select pglimit.set_limits($1::jsonb, prune => $2::boolean, note => $3::text, by => $4::text, dry_run => $5::boolean)::text",
+	err = t.row(ctx, "select pglimit.set_limits($1::jsonb, prune => $2::boolean, note => $3::text, by => $4::text, dry_run => $5::boolean)::text",
 		[]any{string(asked), config.Prune, null(config.Note), null(config.By), config.DryRun}, &answer)
 	if err != nil {
-		return nil, explain(err)
+		return nil, err
 	}
 	return changes(answer)
 }
@@ -62,10 +62,10 @@ type Entry struct {
 // prefixes and for all keys), of all rules of the limiter if key is empty, and of all rules if both are. A rule for all limiters, which switches them off, is always among them.
 func (t *Table) History(ctx context.Context, limiter, key string, n int64) ([]Entry, error) {
 	var answer string
-	err := t.session.Row(ctx, "select coalesce(pg_catalog.jsonb_agg(pg_catalog.to_jsonb(h.*)), '[]')::text from pglimit.limit_history($1::text, $2::text, $3::bigint) h",
+	err := t.row(ctx, "select coalesce(pg_catalog.jsonb_agg(pg_catalog.to_jsonb(h.*)), '[]')::text from pglimit.limit_history($1::text, $2::text, $3::bigint) h",
 		[]any{null(limiter), null(key), n}, &answer)
 	if err != nil {
-		return nil, explain(err)
+		return nil, err
 	}
 	var rows []struct {
 		ID     int64     `json:"id"`

@@ -9,10 +9,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/call"
 	"github.com/pglimit/ratelimit/internal/handle"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -72,11 +74,17 @@ func (t *Table) enable(ctx context.Context, rule Rule, on bool) (*Rule, error) {
 		null(rule.Limiter), on, null(rule.Key), null(rule.Prefix), rule.Kind(), rule.Note, null(rule.By))
 }
 
+// row sends a statement. Where transactions are above READ COMMITTED by default, Postgres undoes it if another one was
+// faster: it tries again until ctx ends.
+func (t *Table) row(ctx context.Context, sql string, args []any, into ...any) error {
+	return explain(call.Again(ctx, t.session, math.MaxInt, func() error { return t.session.Row(ctx, sql, args, into...) }))
+}
+
 // change calls a function that returns the row as it was.
 func (t *Table) change(ctx context.Context, sql string, args ...any) (*Rule, error) {
 	var before *string
-	if err := t.session.Row(ctx, sql, args, &before); err != nil {
-		return nil, explain(err)
+	if err := t.row(ctx, sql, args, &before); err != nil {
+		return nil, err
 	}
 	if before == nil {
 		return nil, nil //nolint:nilnil // there was no rule, which is no error
@@ -91,8 +99,8 @@ func (t *Table) change(ctx context.Context, sql string, args ...any) (*Rule, err
 
 // Now is the database's clock, by which rules expire.
 func (t *Table) Now(ctx context.Context) (now time.Time, err error) {
-	err = t.session.Row(ctx, "select pg_catalog.clock_timestamp()", nil, &now)
-	return now.UTC(), explain(err)
+	err = t.row(ctx, "select pg_catalog.clock_timestamp()", nil, &now)
+	return now.UTC(), err
 }
 
 // List returns all rules, those that are disabled or have expired too, as of one moment: sorted by limiter, and then as they
@@ -100,9 +108,9 @@ func (t *Table) Now(ctx context.Context) (now time.Time, err error) {
 func (t *Table) List(ctx context.Context) ([]Rule, error) {
 	var now time.Time
 	var answer string
-	err := t.session.Row(ctx, "select pg_catalog.clock_timestamp(), coalesce(pg_catalog.jsonb_agg(pg_catalog.to_jsonb(l.*)), '[]')::text from pglimit.limits l", nil, &now, &answer)
+	err := t.row(ctx, "select pg_catalog.clock_timestamp(), coalesce(pg_catalog.jsonb_agg(pg_catalog.to_jsonb(l.*)), '[]')::text from pglimit.limits l", nil, &now, &answer)
 	if err != nil {
-		return nil, explain(err)
+		return nil, err
 	}
 	var rows []row
 	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
@@ -126,7 +134,7 @@ func (t *Table) List(ctx context.Context) ([]Rule, error) {
 // of the same kind for themselves or for a longer prefix. A bucket is known until the cleanup finds it full. It reads the tables
 // of the buckets, all of them if the rule is for more than one key. With the action Places it counts the keys of the semaphore.
 func (t *Table) Reaches(ctx context.Context, rule Rule) (buckets int64, err error) {
-	err = t.session.Row(ctx, "select pglimit.limit_reaches($1::text, $2::text, $3::text, $4::text)",
+	err = t.row(ctx, "select pglimit.limit_reaches($1::text, $2::text, $3::text, $4::text)",
 		[]any{null(rule.Limiter), null(rule.Key), null(rule.Prefix), rule.Kind()}, &buckets)
-	return buckets, explain(err)
+	return buckets, err
 }

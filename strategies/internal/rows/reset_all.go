@@ -3,6 +3,7 @@ package rows
 import (
 	"context"
 	_ "embed"
+	"math"
 	"slices"
 
 	"github.com/pglimit/ratelimit/internal/call"
@@ -57,8 +58,10 @@ func (t Table) ResetAll(ctx context.Context, session rate.Session, limiter strin
 		if session.Autocommits() {
 			statements = append([]rate.Statement{noTimeouts}, statements...)
 		}
-		_, err := session.Pipeline(ctx, statements...)
-		return call.ExplainStep(err)
+		return call.ExplainStep(call.Again(ctx, session, math.MaxInt, func() error {
+			_, err := session.Pipeline(ctx, statements...)
+			return err
+		}))
 	}
 	var n int64
 	for page, done := int64(0), false; !done; page += resetPages {

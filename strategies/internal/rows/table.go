@@ -140,7 +140,11 @@ func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor
 			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&each[i].Removed, &each[i].Done, &hidden[i], nil},
 		})
 	}
-	if _, err := session.Pipeline(ctx, statements...); err != nil {
+	err := call.Again(ctx, session, 5, func() error {
+		_, err := session.Pipeline(ctx, statements...)
+		return err
+	})
+	if err != nil {
 		return rate.Swept{}, call.ExplainStep(err)
 	}
 	if slices.Contains(hidden, true) {
