@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglimit/ratelimit/limits"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
@@ -176,6 +177,39 @@ func TestTwoChangeLimitsAtOnce(t *testing.T) {
 		})
 		if got != second.want {
 			t.Errorf("%s: replaced %q, want %q", name, got, second.want)
+		}
+	}
+}
+
+// Where transactions are serializable by default, Postgres undoes a change that waited for another one: it is sent again.
+func TestTwoChangeLimitsOfASerializableServerAtOnce(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	table := limits.New(newPool(t, withParameter(databaseURL(pool), "default_transaction_isolation", "serializable"), 1))
+	rule := func(limit string) limits.Rule {
+		return limits.Rule{Limiter: "api", Key: "k", Limit: limit, Note: "why"}
+	}
+	for name, second := range map[string]func(limits.Rule) (*limits.Rule, error){
+		"set":     func(r limits.Rule) (*limits.Rule, error) { return table.Set(t.Context(), r) },
+		"disable": func(r limits.Rule) (*limits.Rule, error) { return table.Disable(t.Context(), r) },
+		"delete":  func(r limits.Rule) (*limits.Rule, error) { return table.Delete(t.Context(), r) },
+		"import": func(r limits.Rule) (*limits.Rule, error) {
+			changes, err := table.Import(t.Context(), []limits.Rule{r}, limits.ImportConfig{Note: "why"})
+			if err != nil {
+				return nil, err
+			}
+			return changes[0].Before, nil
+		},
+	} {
+		_, err := limits.New(pool).Set(t.Context(), rule("1/s"))
+		must(t, err)
+		first := begin(t, pool)
+		_, err = limits.On(pglimit.InTx(first)).Set(t.Context(), rule("5/s"))
+		must(t, err)
+		var replaced *limits.Rule
+		whileBlocked(t, pool, func() { replaced, err = second(rule("9/s")) }, func() { commit(t, first) })
+		if err != nil || replaced == nil || replaced.Limit != "5/s" {
+			t.Errorf("%s: replaced %+v, %v", name, replaced, err)
 		}
 	}
 }
