@@ -87,7 +87,7 @@ begin
             _keys[usual[i][1]] := null; -- it is done
         end loop;
     end if;
-    if writable and lasts is null then
+    if writable and n > 1 and lasts is null then
         now_ns := pglimit.clock_ns(); -- the update may have waited
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         with seen as materialized (
@@ -125,6 +125,6 @@ begin
     select d.grants, d.buckets || rest into grants, rest
     from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
         coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k)),
-        units, aheads_ns, lasts, sure, _calendars) d;
+        units, aheads_ns, lasts, sure or n = 1, _calendars) d;
 end
 $$;
