@@ -87,7 +87,7 @@ func TestLimitsFromTheTable(t *testing.T) {
 // until it is so, or the test fails.
 func until(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for patience := soon(t, 30*time.Second); !so(); <-time.After(time.Millisecond) {
+	for patience := soon(t, 2*time.Minute); !so(); <-time.After(time.Millisecond) {
 		if patience.Err() != nil {
 			t.Fatalf("it never comes that %s", what)
 		}
