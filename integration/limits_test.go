@@ -228,7 +228,7 @@ func TestARaisedLimitTakesEffectAtOnce(t *testing.T) {
 		if inParts(strategy, small) != small {
 			t.Skip("a larger limit of a burst of one is only faster")
 		}
-		limiter := newLimiter(t, admin, strategy, pglimit.Config{Name: t.Name(), Limit: small, Leases: pglimit.Leases{On: leases}})
+		limiter := newLimiter(t, admin, strategy, pglimit.Config{Name: t.Name(), Limit: small, Leases: pglimit.Leases{On: leases}, Memory: pglimit.Memory{TTL: time.Hour}})
 		var granted []int64
 		var sources []pglimit.Source
 		for _, limit := range []pglimit.Limit{small, large, small} {
