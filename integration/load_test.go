@@ -54,7 +54,7 @@ func (l load) run(ctx context.Context, t testing.TB) outcome {
 			random := rand.New(rand.NewPCG(uint64(i), 7))
 			c := &callers[i]
 			c.latency = hdrhistogram.New(1, 60_000_000, 3)
-			for ctx.Err() == nil {
+			for first := true; first || ctx.Err() == nil; first = false {
 				request := l.request(random)
 				start := time.Now()
 				decisions, err := l.strategy.Take(context.WithoutCancel(ctx), on(l.pools[i%len(l.pools)]), []pglimit.Request{request})
