@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,11 +22,31 @@ import (
 type pair struct {
 	limiters [2]*pglimit.Limiter
 	leases   bool
+	longest  *atomic.Int64 // round trip of a lease
+}
+
+// timedLeases says how long the longest round trip of a lease took.
+type timedLeases struct {
+	strategies.TokenBucket
+	longest *atomic.Int64
+}
+
+func (s timedLeases) Lease(ctx context.Context, session rate.Session, r rate.LeaseRequest) (rate.Lease, error) {
+	began := time.Now()
+	lease, err := s.TokenBucket.Lease(ctx, session, r)
+	for took := time.Since(began).Nanoseconds(); ; {
+		if longest := s.longest.Load(); took <= longest || s.longest.CompareAndSwap(longest, took) {
+			return lease, err
+		}
+	}
 }
 
 func newPair(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy, limit pglimit.Limit, leases bool) pair {
 	t.Helper()
-	c := pair{leases: leases}
+	c := pair{leases: leases, longest: new(atomic.Int64)}
+	if leases {
+		strategy = timedLeases{strategy.(strategies.TokenBucket), c.longest}
+	}
 	for i, pool := range twoPools(t, admin, 16) {
 		c.limiters[i] = newLimiter(t, pool, strategy, pglimit.Config{
 			Name: t.Name(), Limit: limit, Leases: pglimit.Leases{On: leases, TTL: 200 * time.Millisecond},
@@ -57,7 +78,7 @@ func (c pair) run(ctx context.Context, t *testing.T, next func(*rand.Rand) []pgl
 		each[i] = make(histories)
 		callers.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 41))
-			for ctx.Err() == nil || unleased() {
+			for first := true; first || ctx.Err() == nil || unleased(); first = false {
 				requests := next(random)
 				decisions, err := c.limiters[i%2].DoEach(context.WithoutCancel(ctx), requests...)
 				if err != nil {
@@ -92,11 +113,11 @@ func (c pair) run(ctx context.Context, t *testing.T, next func(*rand.Rand) []pgl
 // tolerance: a grant out of a lease is dated by this process's clock since the lease was asked
 // for: later than it is by a round trip at most, in which as many tokens flow back.
 func (c pair) tolerance(limit pglimit.Limit) int64 {
-	const longestTrip = 200 * time.Millisecond
 	if !c.leases {
 		return 0
 	}
-	return 1 + limit.Tokens*int64(longestTrip)/int64(limit.Period)
+	longestTrip := max(c.longest.Load(), (200 * time.Millisecond).Nanoseconds())
+	return 1 + limit.Tokens*longestTrip/int64(limit.Period)
 }
 
 // withAndWithoutLeases is a test of each strategy, and again with leases of those that have them.
