@@ -58,7 +58,7 @@ func (c pair) run(ctx context.Context, t *testing.T, next func(*rand.Rand) []pgl
 		each[i] = make(histories)
 		callers.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 41))
-			for ctx.Err() == nil || unleased() {
+			for once := false; !once || ctx.Err() == nil || unleased(); once = true {
 				requests := next(random)
 				decisions, err := c.limiters[i%2].DoEach(context.WithoutCancel(ctx), requests...)
 				if err != nil {
@@ -227,7 +227,7 @@ func TestARaisedLimitTakesEffectAtOnce(t *testing.T) {
 		if inParts(strategy, small) != small {
 			t.Skip("a larger limit of a burst of one is only faster")
 		}
-		limiter := newLimiter(t, admin, strategy, pglimit.Config{Name: t.Name(), Limit: small, Leases: pglimit.Leases{On: leases}})
+		limiter := newLimiter(t, admin, strategy, pglimit.Config{Name: t.Name(), Limit: small, Leases: pglimit.Leases{On: leases}, Memory: pglimit.Memory{TTL: time.Hour}})
 		var granted []int64
 		var sources []pglimit.Source
 		for _, limit := range []pglimit.Limit{small, large, small} {
