@@ -133,6 +133,18 @@ func (c cli) bench(t *testing.T, code int, args ...string) benchReport {
 	return c.runBench(t, args...).exits(t, code).report(t)
 }
 
+// benchUntil is bench for longer and longer, until the first run has so many decisions: a busy machine takes its time.
+func (c cli) benchUntil(t *testing.T, decisions int64, args ...string) (report benchReport) {
+	t.Helper()
+	for length := 400 * time.Millisecond; length < time.Minute; length *= 4 {
+		report = c.bench(t, 0, append(args, "--duration", length.String())...)
+		if report.Runs[0].Decisions >= decisions {
+			break
+		}
+	}
+	return report
+}
+
 func (c cli) runBench(t *testing.T, args ...string) result {
 	t.Helper()
 	return c.run(t, append([]string{"bench", "--output", "json", "--duration", "400ms", "--warmup", "100ms", "--callers", "16", "--conns", "4"}, args...)...)
@@ -163,11 +175,12 @@ func benchLeftNothing(t *testing.T, pool *pgxpool.Pool) {
 
 func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	report := c.bench(t, 0, append(benchBare, "--limit", "10/1s")...) // that every strategy reaches, on any machine
+	// A limit that every strategy reaches, and a time that is longer than a busy machine may make all wait.
+	report := c.bench(t, 0, append(benchBare, "--limit", "10/1s", "--duration", "2s", "--warmup", "500ms")...)
 	var names []string
 	for _, run := range report.Runs {
 		names = append(names, run.Strategy)
-		if run.Decisions != run.Allowed+run.Denied || run.Decisions < 20 || run.DecisionsPerSecond < 20 || run.Allowed == 0 {
+		if run.Decisions != run.Allowed+run.Denied || run.Decisions < 16 || run.DecisionsPerSecond <= 0 || run.Allowed == 0 {
 			t.Errorf("%s: %d decisions (%.0f/s), %d allowed, %d denied", run.Strategy, run.Decisions, run.DecisionsPerSecond, run.Allowed, run.Denied)
 		}
 		before := 0.0
@@ -286,15 +299,11 @@ func benchRunsThePublishedStatements(t *testing.T, c cli) {
 // are audited, whatever the number of denials.
 func benchShowsTheStages(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	run := c.bench(t, 0, "--strategies", "upsert", "--limit", "20/1s", "--keys", "2", "--audit", "10000").Runs[0]
-	if s := run.Stages; !s.Combining || !s.Memory || s.Leases || run.Decisions > 500 && s.RememberedRatio < 0.5 || s.RoundTripsPerDecision > 0.5 {
+	run := c.benchUntil(t, 20_000, "--strategies", "upsert", "--limit", "20/1s", "--keys", "2", "--audit", "10000").Runs[0]
+	if s := run.Stages; !s.Combining || !s.Memory || s.Leases || s.RememberedRatio < 0.5 || s.RoundTripsPerDecision > 0.5 {
 		t.Errorf("of 40 grants a second, and denials: %+v; want most from memory", s)
 	}
-	want := "exact, sampled"
-	if run.Decisions <= 10_000 { // on a busy machine
-		want = "exact"
-	}
-	if a := run.Audit; a.Verdict != want || a.AuditedGrants < run.Allowed || !a.Complete || a.Audited > 10_000 {
+	if a := run.Audit; a.Verdict != "exact, sampled" || a.AuditedGrants < run.Allowed || !a.Complete || a.Audited > 10_000 {
 		t.Errorf("%d allowed; audit %+v", run.Allowed, a)
 	}
 	run = c.bench(t, 0, "--strategies", "upsert", "--limit", "1000000/1s", "--keys", "1", "--lanes", "1").Runs[0]
@@ -307,7 +316,7 @@ func benchShowsTheStages(t *testing.T, c cli) {
 // Whoever can lease does; the report says who could not.
 func benchLeases(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	report := c.bench(t, 0, "--strategies", "token_bucket,upsert", "--limit", "1000000/1s", "--keys", "1", "--instances", "2", "--leases")
+	report := c.benchUntil(t, 1000, "--strategies", "token_bucket,upsert", "--limit", "1000000/1s", "--keys", "1", "--instances", "2", "--leases")
 	with, without := report.Runs[0], report.Runs[1]
 	if s := with.Stages; !s.Leases || s.LeasedRatio < 0.5 || s.LeaseTrips < 1 || s.RoundTripsPerDecision > 0.5 {
 		t.Errorf("%s: %+v; want most from leases", with.Strategy, s)

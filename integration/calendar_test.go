@@ -88,8 +88,10 @@ func TestCalendarWindowsAreExact(t *testing.T) {
 	limit := pglimit.PerDay(tokens).Fixed()
 	var mu sync.Mutex
 	granted, denied := make(map[[2]int64]int64), make(map[[2]int64]int64) // by key and window
+	full := 0                                                             // windows that are used up
 	var seen atomic.Int64
 	var callers sync.WaitGroup
+	patience := soon(t, time.Minute)
 	for i := range 2 {
 		limiter := newLimiter(t, newPool(t, databaseURL(db), 8), strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: limit, Timeout: pglimit.NoTimeout, Memory: pglimit.Memory{Off: i == 0}})
 		for j := range 32 {
@@ -111,7 +113,9 @@ func TestCalendarWindowsAreExact(t *testing.T) {
 					mu.Lock()
 					for k, d := range group.Decisions {
 						of := [2]int64{int64(k), d.At.UnixNano() / int64(window)}
-						granted[of] += d.Granted
+						if granted[of] += d.Granted; d.Granted > 0 && granted[of] == tokens {
+							full++
+						}
 						if !d.Allowed {
 							denied[of]++
 							if d.Source == pglimit.FromDatabase && d.RetryAfter != time.Unix(0, (of[1]+1)*int64(window)).Sub(d.At) {
@@ -119,12 +123,13 @@ func TestCalendarWindowsAreExact(t *testing.T) {
 							}
 						}
 					}
+					enough := full >= windows/2 || patience.Err() != nil // a busy machine lets windows pass
 					mu.Unlock()
 					now := group.Decisions[0].At.UnixNano() / int64(window)
 					if first == 0 {
 						first = now
 					}
-					if now >= first+windows {
+					if now >= first+windows && enough {
 						seen.Add(1)
 						return
 					}
@@ -133,14 +138,11 @@ func TestCalendarWindowsAreExact(t *testing.T) {
 		}
 	}
 	callers.Wait()
-	full := 0
 	for of, n := range granted {
 		switch {
 		case n > tokens:
 			t.Errorf("%v: %d tokens of %d", of, n, tokens)
-		case n == tokens:
-			full++
-		case denied[of] > 0 && of[0] == 0:
+		case n < tokens && denied[of] > 0 && of[0] == 0:
 			t.Errorf("%v: %d denials, and %d tokens of %d granted", of, denied[of], n, tokens)
 		}
 	}

@@ -122,9 +122,7 @@ func TestACallOnAConnectionIsATransactionOfItsOwn(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				db := callersTransactions[name](t, pool)
 				execute(t, db, "rollback")
-				if _, err := strategy.Take(t.Context(), on(db), asks(hours, name+" b", name+" a")); err != nil {
-					t.Fatal(err)
-				}
+				takeAll(t, db, strategy, asks(hours, name+" b", name+" a")...)
 				for _, key := range []string{" a", " b"} {
 					if take(t, pool, strategy, name+key, hours).Allowed {
 						t.Errorf("%s: what was taken is not there for others", key)

@@ -164,10 +164,10 @@ func TestCleanupLockHoldsBackNobody(t *testing.T) {
 	pool := newMigrated(t)
 	config := pool.Config()
 	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
-	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "200ms"
+	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "2s" // a busy machine may take some time from its beginning to the lock
 	config.ConnConfig.RuntimeParams["application_name"] = "holder"
 	if cleanupInt(t, pool, "select current_setting('server_version_num')::bigint") >= 170000 {
-		config.ConnConfig.RuntimeParams["transaction_timeout"] = "200ms"
+		config.ConnConfig.RuntimeParams["transaction_timeout"] = "2s"
 	}
 	holder, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
@@ -186,7 +186,7 @@ func TestCleanupLockHoldsBackNobody(t *testing.T) {
 		where application_name = 'holder' and state = 'idle in transaction' and backend_xid is null and backend_xmin is null`); n != 1 {
 		t.Errorf("got %d transactions that hold no snapshot and have no id, want the lock's", n)
 	}
-	cleanupExec(t, pool, "select pg_sleep(0.4)") // longer than the timeouts above: the lock has its own
+	cleanupExec(t, pool, "select pg_sleep(2.5)") // longer than the timeouts above: the lock has its own
 	if err := lock.Unlock(t.Context()); err != nil {
 		t.Errorf("Unlock: %v", err)
 	}
@@ -219,6 +219,8 @@ func TestCleanupLostLockIsNoticed(t *testing.T) {
 	if err := lock.Unlock(t.Context()); !errors.Is(err, cleanup.ErrLost) {
 		t.Errorf("Unlock: got %v, want ErrLost", err)
 	}
+	// The session has said that it ends, and gives up its lock a moment later.
+	eventually(t, pool, "select not exists (select from pg_locks where "+cleanupAdvisory+")")
 	if lock, err = locker.Lock(t.Context(), "job"); err != nil {
 		t.Fatalf("the next run: %v", err)
 	}

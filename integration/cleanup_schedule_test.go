@@ -50,7 +50,7 @@ func TestCleanupOneOfThreeSchedulersRunsEachTick(t *testing.T) {
 
 	claims := cleanupInt(t, pool, "select count(*) from public.claims")
 	runs := cleanupInt(t, pool, "select count(*) from public.runs")
-	if runs < 6 || claims-runs-int64(len(locked.seen)) > 1 || runs > claims { // 1: claimed when it was stopped
+	if runs < 6 || claims-runs-int64(len(locked.seen)) > int64(len(cleaners)) || runs > claims { // each may have claimed one when it was stopped
 		t.Errorf("%d ticks were claimed, of which %d found a run under way, and %d were run", claims, len(locked.seen), runs)
 	}
 	early := cleanupInt(t, pool, `

@@ -229,7 +229,7 @@ func cliRefusesWrongLimits(t *testing.T, c cli) {
 	// Who has a transaction open that changes limits holds up all others.
 	tx := begin(t, pool)
 	execute(t, tx, "delete from pglimit.limits")
-	c.run(t, append([]string{"limits", "set", "api", "--timeout", "2s"}, limit...)...).fails(t, "no answer within --timeout 2s", "a transaction that changes limits is open")
+	c.run(t, append([]string{"limits", "set", "api", "--timeout", "8s"}, limit...)...).fails(t, "no answer within --timeout 8s", "a transaction that changes limits is open")
 	c.run(t, "limits", "list").exits(t, 0)
 	must(t, tx.Rollback(t.Context()))
 

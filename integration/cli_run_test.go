@@ -75,7 +75,8 @@ func cliEndsACommandWithoutAPlace(t *testing.T, c cli) {
 		"does not":       `trap '' TERM; echo started >&2; sleep 60; sleep 60`,
 		"ends by itself": `trap 'exit 0' TERM; echo started >&2; sleep 60 & wait`,
 	} {
-		_, wait := c.started(t, "started", "run", "--key", name, "--ttl", "1s", "--grace", "100ms", "--", "sh", "-c", script)
+		// A TTL in which a busy machine renews the permit, until it is taken away.
+		_, wait := c.started(t, "started", "run", "--key", name, "--ttl", "6s", "--grace", "100ms", "--", "sh", "-c", script)
 		execute(t, pool, "update pglimit.permits set holders = '{}', tokens = '{}', weights = '{}', since_ns = '{}', until_ns = '{}', held = 0")
 		began := time.Now()
 		if code, stderr := wait(); code != 76 || !strings.Contains(stderr, "the permit is lost") {

@@ -53,7 +53,7 @@ func newPool(t testing.TB, url string, maxConns int32) *pgxpool.Pool {
 		}()
 		select {
 		case <-closed:
-		case <-time.After(10 * time.Second): // Close waits for connections in use
+		case <-time.After(time.Minute): // Close waits for connections in use
 			t.Errorf("the test kept %d connections of a pool", pool.Stat().AcquiredConns())
 		}
 	})

@@ -15,7 +15,8 @@ import (
 //
 // The WAL position and transaction ids are the server's, so this test is not
 // parallel. The denials go in rounds: what a denial writes is written in every
-// round; what the server does by itself, in a few.
+// round; what the server does by itself, in a few. On a busy machine autovacuum may
+// take several rounds, of more.
 func TestDenialWritesNothing(t *testing.T) {
 	const rounds, denials = 8, 40
 	type position struct{ wal, xids int64 }
@@ -25,10 +26,10 @@ func TestDenialWritesNothing(t *testing.T) {
 			query[int64](t, pool, "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint"),
 		}
 	}
-	writes := func(t *testing.T, pool *pgxpool.Pool, deny func()) (busy int) {
+	writes := func(t *testing.T, pool *pgxpool.Pool, deny func()) (busy, of int) {
 		t.Helper()
 		execute(t, pool, "checkpoint")
-		for range rounds {
+		for ; of < rounds || busy > of/4 && of < 4*rounds; of++ {
 			before := at(pool)
 			for range denials {
 				deny()
@@ -38,7 +39,7 @@ func TestDenialWritesNothing(t *testing.T) {
 				t.Logf("%d denials: %d bytes of WAL, %d transaction ids", denials, after.wal-before.wal, after.xids-before.xids)
 			}
 		}
-		return busy
+		return busy, of
 	}
 
 	t.Run("faulty", func(t *testing.T) {
@@ -46,8 +47,8 @@ func TestDenialWritesNothing(t *testing.T) {
 			on conflict (key) do update set tokens = n.tokens - 1 where n.tokens >= 1
 			returning true`)
 		take.must(t, pool, "k")
-		if busy := writes(t, pool, func() { take.must(t, pool, "k") }); busy < rounds {
-			t.Errorf("the fault was found in %d of %d rounds", busy, rounds)
+		if busy, of := writes(t, pool, func() { take.must(t, pool, "k") }); busy < of {
+			t.Errorf("the fault was found in %d of %d rounds", busy, of)
 		}
 	})
 	named := map[string]strategies.Strategy{"pglimit.allow": viaSQL{}}
@@ -63,13 +64,13 @@ func TestDenialWritesNothing(t *testing.T) {
 			}
 			row := fmt.Sprintf("select string_agg(format('%%s %%s %%s', ctid, xmin, xmax), ',') from pglimit.%s", strategy.Name())
 			before := query[string](t, pool, row)
-			busy := writes(t, pool, func() {
+			busy, of := writes(t, pool, func() {
 				if deny.must(t, pool, key) {
 					t.Fatal("allowed")
 				}
 			})
-			if busy > rounds/4 {
-				t.Errorf("something was written in %d of %d rounds", busy, rounds)
+			if busy > of/4 {
+				t.Errorf("something was written in %d of %d rounds", busy, of)
 			}
 			// xmax is where a row lock is kept; ctid and xmin change with an update.
 			if after := query[string](t, pool, row); after != before {
@@ -80,13 +81,13 @@ func TestDenialWritesNothing(t *testing.T) {
 	t.Run("a group, one of whose buckets has enough", func(t *testing.T) {
 		group := append(asks(hours.WithBurst(100), "enough"), asks(hours, "taken")...)
 		takeGroups(t, pool, group)
-		busy := writes(t, pool, func() {
+		busy, of := writes(t, pool, func() {
 			if takeGroups(t, pool, group)[1].Allowed {
 				t.Fatal("allowed")
 			}
 		})
-		if busy > rounds/4 {
-			t.Errorf("something was written in %d of %d rounds", busy, rounds)
+		if busy > of/4 {
+			t.Errorf("something was written in %d of %d rounds", busy, of)
 		}
 	})
 }

@@ -68,7 +68,8 @@ func TestDurableIsDurableAndRelaxedIsRelaxed(t *testing.T) {
 				}
 			}
 			relaxed := false
-			for n := 0; n < 200 && !relaxed; n++ { // others flush, too
+			patience := soon(t, 10*time.Second)
+			for n := 0; (n < 200 || patience.Err() == nil) && !relaxed; n++ { // others flush, too
 				relaxed = !flushed(call, pglimit.Relaxed)
 			}
 			if !relaxed {

@@ -82,7 +82,7 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 	for _, s := range strategies.All() {
 		ask := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1}
 		take := func(ctx context.Context, requests ...pglimit.Request) error {
-			_, err := s.Take(ctx, on(pool), requests)
+			_, err := taken(pool, func() ([]pglimit.Decision, error) { return s.Take(ctx, on(pool), requests) })
 			return err
 		}
 		acts["take by "+s.Name()] = func(ctx context.Context) error {

@@ -21,14 +21,15 @@ import (
 type pair struct {
 	limiters [2]*pglimit.Limiter
 	leases   bool
+	trips    *leaseTrips
 }
 
 func newPair(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy, limit pglimit.Limit, leases bool) pair {
 	t.Helper()
-	c := pair{leases: leases}
+	c := pair{leases: leases, trips: new(leaseTrips)}
 	for i, pool := range twoPools(t, admin, 16) {
 		c.limiters[i] = newLimiter(t, pool, strategy, pglimit.Config{
-			Name: t.Name(), Limit: limit, Leases: pglimit.Leases{On: leases, TTL: 200 * time.Millisecond},
+			Name: t.Name(), Limit: limit, Leases: pglimit.Leases{On: leases, TTL: 200 * time.Millisecond}, OnRoundTrip: c.trips.watch,
 		})
 	}
 	return c
@@ -57,7 +58,7 @@ func (c pair) run(ctx context.Context, t *testing.T, next func(*rand.Rand) []pgl
 		each[i] = make(histories)
 		callers.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 41))
-			for ctx.Err() == nil || unleased() {
+			for once := false; !once || ctx.Err() == nil || unleased(); once = true {
 				requests := next(random)
 				decisions, err := c.limiters[i%2].DoEach(context.WithoutCancel(ctx), requests...)
 				if err != nil {
@@ -89,14 +90,12 @@ func (c pair) run(ctx context.Context, t *testing.T, next func(*rand.Rand) []pgl
 	return all, stats
 }
 
-// tolerance: a grant out of a lease is dated by this process's clock since the lease was asked
-// for: later than it is by a round trip at most, in which as many tokens flow back.
+// tolerance of leases.
 func (c pair) tolerance(limit pglimit.Limit) int64 {
-	const longestTrip = 200 * time.Millisecond
 	if !c.leases {
 		return 0
 	}
-	return 1 + limit.Tokens*int64(longestTrip)/int64(limit.Period)
+	return c.trips.tolerance(limit)
 }
 
 // withAndWithoutLeases is a test of each strategy, and again with leases of those that have them.
@@ -228,7 +227,7 @@ func TestARaisedLimitTakesEffectAtOnce(t *testing.T) {
 		if inParts(strategy, small) != small {
 			t.Skip("a larger limit of a burst of one is only faster")
 		}
-		limiter := newLimiter(t, admin, strategy, pglimit.Config{Name: t.Name(), Limit: small, Leases: pglimit.Leases{On: leases}})
+		limiter := newLimiter(t, admin, strategy, pglimit.Config{Name: t.Name(), Limit: small, Leases: pglimit.Leases{On: leases}, Memory: pglimit.Memory{TTL: time.Hour}})
 		var granted []int64
 		var sources []pglimit.Source
 		for _, limit := range []pglimit.Limit{small, large, small} {

@@ -68,7 +68,7 @@ func newRole(t *testing.T, url string) string {
 // eventually asks the database until the answer is true.
 func eventually(t *testing.T, pool *pgxpool.Pool, question string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for yes := false; !yes; {
 		if err := pool.QueryRow(ctx, question).Scan(&yes); err != nil {

@@ -84,7 +84,7 @@ func TestAMigrationThatWaitsForALockLetsOthersThrough(t *testing.T) {
 			worst <- longest
 		}()
 	}
-	patience, giveUp := context.WithTimeout(t.Context(), 10*lockTimeout)
+	patience, giveUp := context.WithTimeout(t.Context(), time.Minute)
 	defer giveUp()
 	for range 2 {
 		select {
@@ -106,10 +106,10 @@ func TestAMigrationThatWaitsForALockLetsOthersThrough(t *testing.T) {
 	cancel()
 	for range 2 {
 		// It is hardly more than lockTimeout, but the machine may be busy; behind a
-		// migration that does not let others through it is as long as the lock is held.
+		// migration that does not let others through it is as long as the lock is held, and above nobody reads then.
 		d := <-worst
 		t.Logf("the longest that a reader waited: %v", d)
-		if d > 5*lockTimeout {
+		if d > 10*lockTimeout {
 			t.Errorf("a reader waited %v, behind a migration that waits for a lock %v at most", d, lockTimeout)
 		}
 	}

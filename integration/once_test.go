@@ -73,10 +73,12 @@ func TestIDsWhenTheClockStepsBack(t *testing.T) {
 	for _, by := range []time.Duration{-time.Second, -24 * time.Hour} {
 		pool := newMigrated(t)
 		execute(t, pool, steppingClock)
+		asked := time.Now()
 		first := takeOnce(t, pool, "id", "k", hours.WithBurst(9), ttl)
 		step(t, pool, by)
 		seen := time.Now()
-		if again := takeOnce(t, pool, "id", "k", hours.WithBurst(9), ttl); again != first && time.Since(seen) < ttl {
+		early := func() bool { return time.Since(seen) < ttl && time.Since(asked) < ttl-by } // when the step is made up for, it is free, too
+		if again := takeOnce(t, pool, "id", "k", hours.WithBurst(9), ttl); again != first && early() {
 			t.Errorf("%v: %+v, was %+v", by, again, first)
 		}
 		for takeOnce(t, pool, "id", "k", hours.WithBurst(9), ttl) == first {
@@ -84,8 +86,8 @@ func TestIDsWhenTheClockStepsBack(t *testing.T) {
 				t.Fatalf("%v: the ID is still taken", by)
 			}
 		}
-		if passed := time.Since(seen); passed < ttl {
-			t.Errorf("%v: free after %v", by, passed)
+		if early() {
+			t.Errorf("%v: free after %v", by, time.Since(seen))
 		}
 	}
 }
@@ -121,10 +123,15 @@ func TestAnIDThatExpiresUnderLoad(t *testing.T) {
 	var mu sync.Mutex
 	grants := make(map[time.Time]pglimit.Decision)
 	var callers sync.WaitGroup
-	ctx := soon(t, 500*time.Millisecond)
+	ctx, patience := soon(t, 500*time.Millisecond), soon(t, 20*time.Second)
+	few := func() bool { // as when the machine did not run this process for so long
+		mu.Lock()
+		defer mu.Unlock()
+		return len(grants) < 5
+	}
 	for range 16 {
 		callers.Go(func() {
-			for ctx.Err() == nil {
+			for ctx.Err() == nil || patience.Err() == nil && few() {
 				decisions, err := s.Take(context.WithoutCancel(ctx), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, ID: "id", IDTTL: ttl}})
 				if err != nil {
 					t.Error(err)

@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,8 +19,8 @@ import (
 // down, and soon after there is room again they are served.
 func serverFull(t *testing.T) {
 	t.Parallel()
-	const full, callers = 2 * time.Second, 8
-	server := newPatient(t, map[string]string{"max_connections": "20"})
+	const full, callers, connections = 2 * time.Second, 8, 20
+	server := newPatient(t, map[string]string{"max_connections": strconv.Itoa(connections)})
 	timeout := server.timeout(t, 300*time.Millisecond)
 	var others []*pgx.Conn
 	leave := func() {
@@ -29,23 +30,22 @@ func serverFull(t *testing.T) {
 		others = nil
 	}
 	t.Cleanup(leave)
-	for {
+	until(t, "all connections are somebody else's", func() bool { // those of before may take a while to end
 		conn, err := pgx.Connect(t.Context(), server.URL(""))
-		if sqlState(err) == "53300" {
-			break // too many connections
+		if sqlState(err) == "53300" { // too many connections
+			return len(others) == connections
 		}
 		must(t, err)
 		others = append(others, conn)
-	}
+		return false
+	})
 	pool, dials := server.counted(t, 4)
 	c := newCrowd(t, pool, pglimit.Config{Name: "full", Timeout: timeout}, callers, 200)
 	began := time.Now()
 	<-soon(t, full).Done()
 	witness := server.witness(t)
-	room, attempts := time.Now(), dials.Load()
-	if c.limiter.Stats().Open != 1 {
-		t.Error("it is not open")
-	}
+	until(t, "it is open", func() bool { return c.limiter.Stats().Open == 1 })
+	attempts, room := dials.Load(), time.Now()
 	leave()
 	c.served(t, 100)
 	<-soon(t, time.Second).Done() // for who may fail after that
@@ -65,13 +65,13 @@ func serverFull(t *testing.T) {
 			t.Fatalf("%v", a.err)
 		}
 	}
-	if limit := int64(full/(200*time.Millisecond)) + 10; attempts > limit {
+	if limit := int64(room.Sub(c.came)/(200*time.Millisecond)) + 10; attempts > limit {
 		t.Errorf("%d connections were tried, want %d at most", attempts, limit)
 	}
 	if served := witness.soon(room); first > served || all > served {
 		t.Errorf("the first is served after %v, and after %v one still fails", first, all)
 	}
-	want(t, "full", c, witness.worst(room), "unavailable", "breaker")
+	want(t, "full", c, witness.busy(room), "unavailable", "breaker")
 }
 
 // The server is restarted under load, by a fast shutdown. A few calls fail with it, requests
@@ -102,8 +102,9 @@ func serverRestarted(t *testing.T) {
 		back.Sub(began), len(all), by, dials.Load()-before, first, last, c.log.heard())
 	c.wantCounted(t)
 	// Each caller once or, before the breaker opens, twice; and one sign of life every 200 ms.
-	if most := 2*callers + int64(back.Sub(began)/(200*time.Millisecond)) + 10; by.Total()-by[pglimit.CauseBreaker] > most {
-		t.Errorf("failures %v, want %d at most but for those of the breaker", by, most)
+	away := failures(c.during(began, back))
+	if most := 2*callers + int64(back.Sub(began)/(200*time.Millisecond)) + 10; away.Total()-away[pglimit.CauseBreaker] > most {
+		t.Errorf("failures %v, want %d at most but for those of the breaker", away, most)
 	}
 	// A caller asks once in crowdPace.
 	if most := callers * (int64((back.Sub(began)+last)/crowdPace) + 2); by.Total() > most {

@@ -222,15 +222,17 @@ func (p *patient) counted(t *testing.T, maxConns int32) (pool *pgxpool.Pool, dia
 }
 
 // witness is somebody without a limiter, who connects to the server again and again: how long
-// that takes says how busy the machine is.
+// that takes says how busy the machine is. While the server is away only late says it.
 type witness struct {
+	late *lateness // of this process
+
 	mu    sync.Mutex
 	tries []asked
 }
 
 func (p *patient) witness(t *testing.T) *witness {
 	t.Helper()
-	w := &witness{}
+	w := &witness{late: watchLateness(t)}
 	ctx, cancel := context.WithCancel(t.Context())
 	var work sync.WaitGroup
 	work.Go(func() {
@@ -273,10 +275,18 @@ func (w *witness) worst(since time.Time) (worst time.Duration) {
 	return worst
 }
 
+// busy is the longest that the machine kept the witness or this process waiting, since then.
+func (w *witness) busy(since time.Time) time.Duration {
+	return max(w.worst(since), w.late.worst(since))
+}
+
 // soon is how long after the server is back somebody may still fail. It is 50 to 200 ms on a
 // machine that has nothing else to do. On one where it takes a good part of the limiters' timeout to
-// connect, some calls are given up on the way, and their connections with them.
-func (w *witness) soon(back time.Time) time.Duration { return time.Second + 30*w.worst(back) }
+// connect, some calls are given up on the way, and their connections with them. Where this process is not run
+// for a while, calls that were under way fail after it, and the breaker has to find out again.
+func (w *witness) soon(back time.Time) time.Duration {
+	return time.Second + 30*w.worst(back) + 3*w.late.worst(back)
+}
 
 // plenty is a limit that denies nobody.
 var plenty = pglimit.PerSecond(1_000_000).WithBurst(1_000_000)

@@ -70,10 +70,10 @@ func lockedRowIsNoOutage(t *testing.T) {
 	for _, c := range crowds {
 		c.served(t, 3*callers)
 	}
-	busy := witness.worst(began)
+	busy := witness.busy(began)
 	wrong := t.Errorf
 	if busy > signTime/4 {
-		t.Logf("it takes %v to connect: the machine is so busy that it may be taken for an outage", busy)
+		t.Logf("it takes %v to connect, or to be run: the machine is so busy that it may be taken for an outage", busy)
 		wrong = t.Logf
 	}
 	for i, test := range cases {
@@ -119,7 +119,7 @@ func callersWhoLeaveAreNoOutage(t *testing.T) {
 		t.Run("alone "+strconv.FormatBool(alone), func(t *testing.T) {
 			pool, _ := server.counted(t, 10)
 			log := &listener{}
-			config := pglimit.Config{Name: t.Name(), Limit: plenty, Timeout: 5 * time.Second, Combine: pglimit.Combine{Off: alone}}
+			config := pglimit.Config{Name: t.Name(), Limit: plenty, Timeout: time.Minute, Combine: pglimit.Combine{Off: alone}}
 			limiter := newListened(t, pool, config, log)
 			must(t, second(limiter.Allow(t.Context(), "key:0")))
 			holder := begin(t, pool)

@@ -38,6 +38,7 @@ func TestAWrongSetupIsNoOutage(t *testing.T) {
 			})
 			must(t, err)
 			const requests = 20
+			began := time.Now()
 			for range requests {
 				if d, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, test.want) || d.Allowed {
 					t.Fatalf("%s: %+v, %v", test.name, d, err)
@@ -48,7 +49,7 @@ func TestAWrongSetupIsNoOutage(t *testing.T) {
 			if stats.Open != 0 || stats.Failed[pglimit.CauseOf(test.want)] != requests || stats.Failed.Total() != requests {
 				t.Errorf("%s: %+v", test.name, stats)
 			}
-			if lines := strings.Split(strings.TrimSpace(log.String()), "\n"); len(lines) != 1 || !strings.Contains(lines[0], `level=ERROR msg="pglimit: no decision is known"`) || !strings.Contains(lines[0], test.name) {
+			if lines := strings.Split(strings.TrimSpace(log.String()), "\n"); len(lines) > 1+int(time.Since(began)/(10*time.Second)) || !strings.Contains(lines[0], `level=ERROR msg="pglimit: no decision is known"`) || !strings.Contains(lines[0], test.name) {
 				t.Errorf("%s: log %s", test.name, log.String())
 			}
 		}

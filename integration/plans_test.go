@@ -19,6 +19,7 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 	t.Parallel()
 	const rows = 50_000
 	pool := newMigrated(t)
+	timelessly(t, pool)
 	execute(t, pool, "alter table pglimit.token_bucket set (autovacuum_enabled = off)")
 	session := newPool(t, databaseURL(pool), 1)
 	limit := pglimit.PerHour(1000)

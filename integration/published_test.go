@@ -2,6 +2,8 @@ package integration
 
 import (
 	"context"
+	"math"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -20,14 +22,14 @@ import (
 // Not parallel: the load is what matters.
 func TestTrapCThePublishedExclusionDeadlocks(t *testing.T) {
 	limit := pglimit.Every(200 * time.Millisecond)
-	// crowd lets 64 connected callers take one key until a deadlock, or for that long.
-	crowd := func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, most time.Duration) (deadlocked bool, grants int64) {
+	// crowd lets 64 connected callers take one key until a deadlock, so many grants, or for a minute.
+	crowd := func(t *testing.T, pool *pgxpool.Pool, strategy pglimit.Strategy, enough int) (deadlocked bool, grants []time.Time) {
 		t.Helper()
 		pools := twoPools(t, pool, 64)
 		for _, pool := range pools {
 			warmUp(t, pool, 32)
 		}
-		ctx, stop := context.WithTimeout(t.Context(), most)
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		var mu sync.Mutex
 		var callers sync.WaitGroup
@@ -38,7 +40,12 @@ func TestTrapCThePublishedExclusionDeadlocks(t *testing.T) {
 					mu.Lock()
 					switch {
 					case err == nil:
-						grants += decisions[0].Granted
+						if decisions[0].Allowed {
+							grants = append(grants, decisions[0].At)
+						}
+						if len(grants) >= enough {
+							stop()
+						}
 					case sqlState(err) == "40P01":
 						deadlocked = true
 						stop()
@@ -59,19 +66,21 @@ func TestTrapCThePublishedExclusionDeadlocks(t *testing.T) {
 		if err := published.Create(t.Context(), on(pool), "published"); err != nil {
 			t.Fatal(err)
 		}
-		if deadlocked, _ := crowd(t, pool, published.NewExclusion("published"), time.Minute); !deadlocked {
+		if deadlocked, _ := crowd(t, pool, published.NewExclusion("published"), math.MaxInt); !deadlocked {
 			t.Error("no deadlock in a minute: this load would not show one")
 		}
 	})
 	t.Run("exclusion_range", func(t *testing.T) {
+		const enough = 8 // of a second and a half
 		pool := newMigrated(t)
 		before := query[int64](t, pool, deadlocks)
-		deadlocked, grants := crowd(t, pool, strategies.ExclusionRange{}, 1500*time.Millisecond)
+		deadlocked, grants := crowd(t, pool, strategies.ExclusionRange{}, enough)
 		if after := query[int64](t, pool, deadlocks); deadlocked || after != before {
 			t.Errorf("%d deadlocks", after-before)
 		}
-		if grants < 3 || grants > 8 {
-			t.Errorf("%d grants in 1.5 s at one per 200 ms", grants)
+		slices.SortFunc(grants, time.Time.Compare)
+		if len(grants) < enough || grants[enough-1].Sub(grants[0]) < (enough-1)*limit.Period {
+			t.Errorf("%d grants at one per 200 ms: %v", len(grants), grants)
 		}
 	})
 }

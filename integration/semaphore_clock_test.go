@@ -284,7 +284,7 @@ func TestAPermitWhenTheClockSteps(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	execute(t, pool, steppingClock)
-	const ttl = 1200 * time.Millisecond
+	const ttl = 4 * time.Second // longer than the machine lets a call or a renewal wait
 	s := newSemaphore(t, pool, semaphore.Config{Places: 1, TTL: ttl})
 	p := acquire(t, s, "k")
 	step(t, pool, -time.Hour)
@@ -323,7 +323,7 @@ func TestAPermitWhenTheClockSteps(t *testing.T) {
 func TestAPermitThatCannotBeRenewedIsLost(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	const ttl = 2 * time.Second
+	const ttl = 5 * time.Second
 	s := newSemaphore(t, pool, semaphore.Config{Places: 1, TTL: ttl})
 	before := time.Now()
 	p := acquire(t, s, "k")

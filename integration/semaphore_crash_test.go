@@ -75,7 +75,7 @@ func TestNeverMoreThanThePlacesWhenProcessesAreKilled(t *testing.T) {
 		must(t, c.Process.Kill())
 		_ = c.Wait()
 	}
-	s := newSemaphore(t, pool, semaphore.Config{Places: crashPlaces, MaxWait: crashTTL + 5*time.Second})
+	s := newSemaphore(t, pool, semaphore.Config{Places: crashPlaces, MaxWait: crashTTL + 30*time.Second})
 	for i := range crashPlaces {
 		p, err := s.Acquire(t.Context(), "k")
 		if err != nil {

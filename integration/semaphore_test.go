@@ -176,7 +176,7 @@ func TestAPermitIsReleasedOnce(t *testing.T) {
 func TestAPermitIsHeldForLongerThanItsTTL(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	s := newSemaphore(t, pool, semaphore.Config{Places: 1, TTL: 1500 * time.Millisecond})
+	s := newSemaphore(t, pool, semaphore.Config{Places: 1, TTL: 5 * time.Second})
 	p, ok, err := s.TryAcquire(t.Context(), "k")
 	until := func() int64 { return query[int64](t, pool, "select coalesce(until_ns[1], 0) from pglimit.permits") }
 	lost := func() bool { return errors.Is(err, context.DeadlineExceeded) || errors.Is(p.Err(), semaphore.ErrLost) }
@@ -200,12 +200,15 @@ func TestAPermitIsHeldForLongerThanItsTTL(t *testing.T) {
 func TestAPlaceComesBackAfterACrash(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	const ttl = 300 * time.Millisecond
-	s := newSemaphore(t, pool, semaphore.Config{Places: 1, TTL: ttl})
+	const ttl = 2 * time.Second
+	s := newSemaphore(t, pool, semaphore.Config{Places: 1})
 	began := time.Now()
-	run(t, pool, `select * from pglimit.acquire('test', 'k', 1, ttl => '300 ms')`)
-	full(t, s, "k")
-	p, err := s.Acquire(t.Context(), "k")
+	run(t, pool, `select * from pglimit.acquire('test', 'k', 1, ttl => '2 s')`)
+	p, early, err := s.TryAcquire(t.Context(), "k")
+	must(t, err)
+	if !early {
+		p, err = s.Acquire(t.Context(), "k")
+	}
 	must(t, err)
 	if waited := time.Since(began); waited < ttl || waited > ttl+20*time.Second {
 		t.Errorf("waited for %v", waited)
@@ -268,7 +271,7 @@ func TestCallersWaitInLine(t *testing.T) {
 func waitFor(t *testing.T, what func() bool) {
 	t.Helper()
 	for began := time.Now(); !what(); <-time.After(time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
+		if time.Since(began) > time.Minute {
 			t.Fatal("it does not happen")
 		}
 	}
@@ -284,11 +287,13 @@ func TestAPlaceGivenToACallerWhoHasLeftComesBack(t *testing.T) {
 	must(t, err)
 	_, err = tx.Exec(t.Context(), "select from pglimit.permits for update")
 	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if _, err := s.Acquire(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
+	whileBlocked(t, pool, func() {
+		if _, err := s.Acquire(ctx, "k"); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	}, cancel)
 	must(t, tx.Rollback(t.Context()))
 	must(t, s.Close(t.Context())) // when the call has ended
 	acquire(t, newSemaphore(t, pool, semaphore.Config{Places: 1}), "k")

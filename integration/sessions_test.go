@@ -130,9 +130,11 @@ type database interface {
 
 // taken repeats a take that took nothing, as it may be on a busy machine, unless it is in a
 // transaction of the caller's.
-func taken[D any](db database, take func() ([]D, error)) ([]D, error) {
+func taken[D any](db database, take func() ([]D, error)) ([]D, error) { return takenOn(on(db), take) }
+
+func takenOn[D any](session pglimit.Session, take func() ([]D, error)) ([]D, error) {
 	decisions, err := take()
-	for n := 0; n < 20 && errors.Is(err, pglimit.ErrNothingTaken) && on(db).Autocommits(); n++ {
+	for n := 0; n < 20 && errors.Is(err, pglimit.ErrNothingTaken) && session.Autocommits(); n++ {
 		decisions, err = take()
 	}
 	return decisions, err

@@ -79,6 +79,7 @@ func settingsOf(t *testing.T, pool *pgxpool.Pool, parts int) [][]value {
 func setUp(t *testing.T, settings []value) *pgxpool.Pool {
 	t.Helper()
 	pool := newMigrated(t)
+	timelessly(t, pool) // else what a call of many says depends on how busy the machine is
 	plant(t, pool)
 	if _, err := pool.Exec(t.Context(), "create access method public_heap type table handler heap_tableam_handler"); err != nil {
 		t.Logf("only a superuser may: %v", err)

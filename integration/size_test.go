@@ -15,6 +15,7 @@ import (
 func TestBytesOfAKey(t *testing.T) {
 	const keys = 5_000
 	pool := newMigrated(t)
+	timelessly(t, pool)
 	names := make([]string, keys)
 	for i := range names {
 		names[i] = fmt.Sprintf("user:%06d", i)

@@ -159,6 +159,7 @@ func TestSQLAllowRelaxedByItsStatement(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	tx := begin(t, pool)
+	execute(t, tx, "set local synchronous_commit = on")
 	query[bool](t, tx, "select allowed from pglimit.allow('api', 'k', '1/1h')")
 	if got := query[string](t, tx, "show synchronous_commit"); got != "on" {
 		t.Errorf("pglimit.allow left synchronous_commit %s", got)

@@ -111,7 +111,7 @@ func TestStorageWaitsWithoutStoppingOthers(t *testing.T) {
 		where l.mode = 'AccessExclusiveLock' and not l.granted)`)
 	// A take of others comes through when the wait is given up.
 	others := pglimit.Request{Limiter: "test", Key: "others", Limit: limit, Tokens: 1, Unit: 1}
-	if _, err := (strategies.TokenBucket{}).Take(soon(t, 6*time.Second), on(pool), []pglimit.Request{others}); err != nil {
+	if _, err := (strategies.TokenBucket{}).Take(soon(t, 30*time.Second), on(pool), []pglimit.Request{others}); err != nil {
 		t.Errorf("others are queued behind it: %v", err)
 	}
 	commit(t, holder)

@@ -50,7 +50,7 @@ func TestRoundTripsPerDecision(t *testing.T) {
 				t.Errorf("%s: %d round trips, want %d", decision.name, n, want)
 			}
 		}
-		for name, way := range tripWays(t, conn, strategy) {
+		for name, way := range tripWays(t, pool, conn, strategy) {
 			var spent int64
 			for range 3 { // the first prepares; with a limit of one, it is granted and the others are not
 				spent = way(&trips)
@@ -63,7 +63,7 @@ func TestRoundTripsPerDecision(t *testing.T) {
 }
 
 // tripWays are the other ways to ask that the strategy knows. Each returns how many trips it took.
-func tripWays(t *testing.T, conn *pgx.Conn, strategy strategies.Strategy) map[string]func(trips *atomic.Int64) int64 {
+func tripWays(t *testing.T, pool *pgxpool.Pool, conn *pgx.Conn, strategy strategies.Strategy) map[string]func(trips *atomic.Int64) int64 {
 	t.Helper()
 	limiter := newLimiter(t, newPool(t, conn.Config().ConnString(), 1), strategy, pglimit.Config{Name: "test", Limit: hours}).On(pglimit.OnConn(conn))
 	of := func(ask func() error) func(*atomic.Int64) int64 {
@@ -96,6 +96,7 @@ func tripWays(t *testing.T, conn *pgx.Conn, strategy strategies.Strategy) map[st
 		}
 	}
 	if strategy.Name() == "token_bucket" {
+		timelessly(t, pool)
 		ways["an ID"] = of(func() error { takeOnce(t, conn, "id", "once", hours, time.Hour); return nil })
 		ways["a block"] = of(func() error { takeOrBlock(t, conn, "blocked", hours, 1, hourly); return nil })
 		ways["three keys"] = of(func() error {

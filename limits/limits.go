@@ -9,12 +9,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/call"
 	"github.com/pglimit/ratelimit/internal/handle"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -75,9 +73,14 @@ func (t *Table) enable(ctx context.Context, rule Rule, on bool) (*Rule, error) {
 }
 
 // row sends a statement. Where transactions are above READ COMMITTED by default, Postgres undoes it if another one was
-// faster: it tries again until ctx ends.
+// faster: it is sent again until ctx ends.
 func (t *Table) row(ctx context.Context, sql string, args []any, into ...any) error {
-	return explain(call.Again(ctx, t.session, math.MaxInt, func() error { return t.session.Row(ctx, sql, args, into...) }))
+	for {
+		err := t.session.Row(ctx, sql, args, into...)
+		if undone := sqlState(err) == serializationFailure; !undone || !t.session.Autocommits() || ctx.Err() != nil {
+			return explain(err)
+		}
+	}
 }
 
 // change calls a function that returns the row as it was.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/internal/call"
 	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
 )
@@ -215,10 +214,7 @@ func (l *Limits) readOnce(ctx context.Context) (err error) {
 		known = before.Stamp
 	}
 	var answer string
-	err = call.Again(ctx, l.session, 5, func() error {
-		return l.session.Row(ctx, "select pglimit.limits_since($1::text)", []any{known}, &answer)
-	})
-	if err == nil {
+	if err = l.session.Row(ctx, "select pglimit.limits_since($1::text)", []any{known}, &answer); err == nil {
 		var set *limits.Set
 		if set, err = limits.Parse(answer, before); err == nil {
 			if known != "" && set.Stamp == known {

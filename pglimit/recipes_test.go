@@ -27,7 +27,7 @@ func repeated(n int, d time.Duration) []time.Duration { return slices.Repeat([]t
 func recipe(t *testing.T, limit pglimit.Limit) (*pglimittest.Strategy, *pglimit.Limiter) {
 	t.Helper()
 	memory := pglimittest.Memory()
-	limiter, err := pglimittest.New(memory, pglimit.Config{Name: "recipe", Limit: limit})
+	limiter, err := pglimittest.New(memory, pglimit.Config{Name: "recipe", Limit: limit, Timeout: pglimit.NoTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}

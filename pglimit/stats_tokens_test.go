@@ -14,7 +14,7 @@ import (
 func TestTokensThatTheLimitBounds(t *testing.T) {
 	t.Parallel()
 	memory := pglimittest.Memory()
-	limiter, err := pglimittest.New(memory, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10), OnError: pglimit.FailOpen})
+	limiter, err := pglimittest.New(memory, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10), OnError: pglimit.FailOpen, Timeout: pglimit.NoTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}

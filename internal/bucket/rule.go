@@ -80,7 +80,8 @@ func laterInWindow(d rate.Decision, n int64, passed time.Duration, more int64) r
 //
 // When they are there follows from ResetAfter, unless tokens are leased or the bucket was taken from
 // under another limit. A decision does not say that, but its fields do not agree with one another
-// then, unless it makes a difference of less than a token. So one token counts as if it came at once.
+// then, unless it makes a difference of less than a token. So one token counts as if it came at once. They do agree if
+// the unit comes back after the leases have ended only, and less may before that: then more than a burst is owed.
 func (rule Rule) Denies(d rate.Decision, unit, n int64, passed time.Duration) bool {
 	unit, n = max(unit, 1), max(n, 1)
 	if n == unit {
@@ -90,6 +91,9 @@ func (rule Rule) Denies(d rate.Decision, unit, n int64, passed time.Duration) bo
 		return n > d.Remaining && passed < d.ResetAfter
 	}
 	token := d.Limit.Token()
+	if n < unit && d.ResetAfter-d.Limit.Window() >= time.Microsecond {
+		return false
+	}
 	sure := n > unit && passed < d.RetryAfter || n-d.Remaining > refilled(passed, token)
 	return sure && plain(&d, unit, token) && rule.Later(d, unit, n, passed, 0).RetryAfter > 0
 }

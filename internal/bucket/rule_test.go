@@ -58,4 +58,39 @@ func TestWhatADecisionSaysOfLaterRequests(t *testing.T) {
 	})
 }
 
+// Of a bucket that a part is leased of, a decision says too little: what it denies to another request is denied, and comes back then,
+// give or take a token.
+func TestWhatADecisionSaysWhileTokensAreLeased(t *testing.T) {
+	t.Parallel()
+	denied := 0
+	rapid.Check(t, func(t *rapid.T) {
+		limit := anyLimit(t, "limit")
+		l := modelled(limit)
+		tokens := func(name string) int64 {
+			return rapid.OneOf(rapid.Int64Range(1, min(3, l.Burst)), rapid.Int64Range(1, l.Burst)).Draw(t, name)
+		}
+		leased := tokens("leased") * l.Token
+		m := model.Bucket{
+			Exists: true, Full: nowNS + rapid.Int64Range(0, l.Window()-leased).Draw(t, "owed"), Token: l.Token, At: nowNS,
+			Leased: leased, Until: nowNS + rapid.Int64Range(1, 2*l.Window()).Draw(t, "until"),
+		}
+		unit, n := tokens("unit"), tokens("n")
+		told := m.Report(nowNS, l, unit)
+		d := rate.Decision{Remaining: told.Remaining, RetryAfter: micros(told.RetryAfter), ResetAfter: micros(told.ResetAfter), Limit: limit}
+		passed := time.Duration(rapid.SampledFrom([]int64{0, l.Token / 2, l.Token, l.Window() / 2}).Draw(t, "passed"))
+		if n == unit || !(Rule{}).Denies(d, unit, n, passed) {
+			return
+		}
+		denied++
+		// A microsecond before: times are rounded up to them.
+		got, want := Rule{}.Later(d, unit, n, passed, 0).RetryAfter, m.Report(nowNS+int64(passed)-1000, l, n).RetryAfter
+		if near := limit.Token() + 2*time.Microsecond; want == 0 || got < want-near || got > want+near {
+			t.Fatalf("%+v denies %d after %v for %v, want %v: %+v", d, n, passed, got, want, m)
+		}
+	})
+	if denied == 0 {
+		t.Error("nothing was denied")
+	}
+}
+
 func micros(d time.Duration) time.Duration { return (d + 999).Truncate(time.Microsecond) }

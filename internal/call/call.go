@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -144,6 +145,15 @@ func Again(ctx context.Context, session rate.Session, tries int, take func() err
 		return take()
 	}
 	return tryAgain(ctx, passes, tries, take)
+}
+
+// Serialized calls step until ctx ends while Postgres undoes it because another transaction was faster, which it does above
+// READ COMMITTED only. In the caller's transaction it calls it once.
+func Serialized(ctx context.Context, session rate.Session, step func() error) error {
+	if !session.Autocommits() {
+		return step()
+	}
+	return tryAgain(ctx, passesInTransaction, math.MaxInt, step)
 }
 
 func tryAgain(ctx context.Context, again func(*pgconn.PgError) bool, tries int, take func() error) (err error) {

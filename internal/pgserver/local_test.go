@@ -85,7 +85,7 @@ func nothingLeft(t *testing.T, l *local) {
 	}
 	// What initdb had started is ended with it, but stays in the group until init has seen to it.
 	var err error
-	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); {
+	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); {
 		if err = syscall.Kill(-l.guard.group(), 0); errors.Is(err, syscall.ESRCH) {
 			break
 		}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,11 +96,12 @@ func restarts(t *testing.T, s *Server) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var working sync.WaitGroup
 	var committed, failed int64
-	again := make(chan struct{}) // closed once a query succeeds after one that failed
+	var back atomic.Bool
+	again := make(chan struct{}) // closed once a query succeeds after that
 	working.Go(func() {
 		for n := int64(0); ctx.Err() == nil; n++ {
 			if _, err := pool.Exec(context.WithoutCancel(ctx), "insert into n values ($1)", n); err == nil {
-				if committed++; failed > 0 {
+				if committed++; back.Load() { // none may have failed, if this was not run meanwhile
 					select {
 					case <-again:
 					default:
@@ -117,6 +119,7 @@ func restarts(t *testing.T, s *Server) {
 		t.Fatal(err)
 	}
 	t.Logf("it was away for %v", time.Since(began))
+	back.Store(true)
 	select {
 	case <-again:
 	case <-time.After(30 * time.Second):

@@ -58,7 +58,7 @@ func TestAnIDIsChargedOnce(t *testing.T) {
 func TestAnIDIsChargedOnceWhenTheLimitChanges(t *testing.T) {
 	t.Parallel()
 	limit := rate.PerHour(5)
-	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{Name: "test", Limit: limit})
+	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{Name: "test", Limit: limit, Timeout: pglimit.NoTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}

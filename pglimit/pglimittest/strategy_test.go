@@ -1,6 +1,7 @@
 package pglimittest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -30,7 +31,7 @@ func take(t *testing.T, memory *pglimittest.Strategy, requests ...rate.Request) 
 
 func newLimiter(t *testing.T, strategy rate.Strategy, config pglimit.Config) *pglimit.Limiter {
 	t.Helper()
-	config.Name = "api"
+	config.Name, config.Timeout = "api", cmp.Or(config.Timeout, pglimit.NoTimeout)
 	limiter, err := pglimittest.New(strategy, config)
 	if err != nil {
 		t.Fatal(err)

@@ -207,7 +207,7 @@ func (s *suite) wants(d rate.Decision, granted, remaining int64) {
 	}
 }
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // until polls until a decision satisfies done. It returns that decision and the one before it.
 func (s *suite) until(what string, poll func() rate.Decision, done func(rate.Decision) bool) (before, at rate.Decision) {

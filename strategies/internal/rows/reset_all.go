@@ -3,7 +3,6 @@ package rows
 import (
 	"context"
 	_ "embed"
-	"math"
 	"slices"
 
 	"github.com/pglimit/ratelimit/internal/call"
@@ -58,7 +57,7 @@ func (t Table) ResetAll(ctx context.Context, session rate.Session, limiter strin
 		if session.Autocommits() {
 			statements = append([]rate.Statement{noTimeouts}, statements...)
 		}
-		return call.ExplainStep(call.Again(ctx, session, math.MaxInt, func() error {
+		return call.ExplainStep(call.Serialized(ctx, session, func() error {
 			_, err := session.Pipeline(ctx, statements...)
 			return err
 		}))

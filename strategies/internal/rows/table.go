@@ -140,7 +140,7 @@ func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor
 			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&each[i].Removed, &each[i].Done, &hidden[i], nil},
 		})
 	}
-	err := call.Again(ctx, session, 5, func() error {
+	err := call.Serialized(ctx, session, func() error {
 		_, err := session.Pipeline(ctx, statements...)
 		return err
 	})

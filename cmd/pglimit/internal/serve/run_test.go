@@ -76,7 +76,7 @@ func waiter(t *testing.T, s *Server, url string) (answered chan string) {
 func TestReadinessFailsFirstAndRequestsAreStillAnswered(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
-	s, url, ended := running(t, ctx, Stop{Drain: 300 * time.Millisecond, Grace: time.Minute})
+	s, url, ended := running(t, ctx, Stop{Drain: 3 * time.Second, Grace: time.Minute})
 	if status, text, closes := send(t, http.MethodGet, url+"/readyz", ""); status != 200 || closes {
 		t.Errorf("%d %s", status, text)
 	}

@@ -100,9 +100,11 @@ func TestNoDeadlockWithCallsForSeveralKeys(t *testing.T) {
 			t.Parallel()
 			pool := newPool(t)
 			target := newTarget(t, pool, s, 12)
+			other := target
+			other.Application = "2nd " + target.Application
 			first := start(t, Plan{LockShare: 0.4, LockFor: 3 * time.Millisecond, Seed: 1}, target)
-			second := start(t, Plan{LockShare: 0.4, LockFor: 3 * time.Millisecond, Seed: 2}, target)
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			second := start(t, Plan{LockShare: 0.4, LockFor: 3 * time.Millisecond, Seed: 2}, other)
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var calling sync.WaitGroup
 			for caller := range uint64(3) {
@@ -121,11 +123,17 @@ func TestNoDeadlockWithCallsForSeveralKeys(t *testing.T) {
 					}
 				})
 			}
+			for began := time.Now(); time.Since(began) < 500*time.Millisecond; {
+				awaitTransactions(t, pool, target, 12)
+				awaitTransactions(t, pool, other, 12)
+			}
+			cancel()
 			calling.Wait()
 			if a, b := first.stop(t), second.stop(t); a.RowLocks < 10 || b.RowLocks < 10 || a.Lost+b.Lost > 0 {
 				t.Errorf("%+v, %+v", a, b)
 			}
 			noSession(t, pool, target) // a session that ends has reported its statistics
+			noSession(t, pool, other)
 			var deadlocks int64
 			must(t, pool.QueryRow(t.Context(), "select deadlocks from pg_stat_database where datname = current_database()").Scan(&deadlocks))
 			if deadlocks > 0 {
