@@ -4,7 +4,7 @@
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
 --    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
 -- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are lacking
---    for the one request of a bucket. Not with groups.
+--    for the one request of a bucket. Not with groups, nor for one bucket.
 -- 3. All else is for token_bucket_decide.
 --
 -- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys any

@@ -1105,8 +1105,11 @@ begin
         end if;
         foreach i in array writes loop
             -- Without a grant, the clock has stepped back: a bucket's row keeps its price.
-            rows[i:i] := case when granted[i] > 0 or seen[i][4] = 0 and seen[i][5] > 0 then news[i:i]
-                else array[pglimit.token_bucket_read(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns, seen[i][2])] end;
+            if granted[i] > 0 or seen[i][4] = 0 and seen[i][5] > 0 then -- by element: a slice copies all of them
+                rows[i][1] := news[i][1]; rows[i][2] := news[i][2]; rows[i][3] := news[i][3]; rows[i][4] := news[i][4]; rows[i][5] := news[i][5];
+            else
+                rows[i:i] := array[pglimit.token_bucket_read(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns, seen[i][2])];
+            end if;
         end loop;
         with updates as (
             update pglimit.token_bucket t
@@ -1130,7 +1133,8 @@ begin
         exit when sure and written = cardinality(writes) or pglimit.in_time(now_ns, written = cardinality(writes));
     end loop;
     -- The row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there.
-    select array_agg(array[b, news[b][3], granted[b]] || array(select unnest(case when moves[b] and ends_ns[b] is not null then news[b:b] else rows[b:b] end)))
+    select array_agg(array[b, news[b][3], granted[b]] || case when moves[b] and ends_ns[b] is not null
+        then array[news[b][1], news[b][2], news[b][3], news[b][4], news[b][5]] else array[rows[b][1], rows[b][2], rows[b][3], rows[b][4], rows[b][5]] end)
     into buckets from generate_series(1, n) b where _keys[b] is not null;
 end
 $$;
@@ -1367,7 +1371,7 @@ $$;
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
 --    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
 -- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are lacking
---    for the one request of a bucket. Not with groups.
+--    for the one request of a bucket. Not with groups, nor for one bucket.
 -- 3. All else is for token_bucket_decide.
 --
 -- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys any
