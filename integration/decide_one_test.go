@@ -61,7 +61,7 @@ func TestOneBucketIsDecidedAsManyAre(t *testing.T) {
 		one := outcome("select pglimit.token_bucket_decide_one('k', 'test', $1, $2, $3, $4, $5, null, $6)")
 		many := outcome(`
 			select array[b[1][2], b[1][3], b[1][4], b[1][5], b[1][6], b[1][7], b[1][8]] from pglimit.token_bucket_decide(
-				array['k'], array['test'], array[$1::bigint], array[$2::bigint], null, array[$3::bigint], array[$4::bigint], array[$5::bigint], null, false,
+				array['k'], array['test'], array[$1::bigint], array[$2::bigint], null, array[$3::bigint], array[$4::bigint], array[$5::bigint], null, true,
 				case when $6::text is not null then array[$6::text] end) d(grants, b)`)
 		if one != many {
 			t.Fatalf("%d: full %d, price %d, at %d, leased %v, until %v, none %v; asked %d x %d, want %d by %d, ahead %d, calendar %v\none  %s\nmany %s",

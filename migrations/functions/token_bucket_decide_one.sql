@@ -19,18 +19,10 @@ declare
     news bigint[]; -- what it means now, and with what is taken
     granted bigint;
     room_ns bigint;
-    new_full_ns bigint; -- the row that is written: Citus 13 crashes where a column of a domain is set to an element of an array
-    price_ns bigint;
-    new_at_ns bigint;
-    new_leased_ns bigint;
-    new_until_ns bigint;
+    moves boolean; -- see token_bucket_decide
+    b record; -- the row that is written: Citus 13 crashes where a column of a domain is set to an element of an array
 begin
-    if patience is not null then
-        patience := pg_catalog.set_config('lock_timeout', patience, true);
-    end if;
-    if relaxed then
-        patience := pg_catalog.set_config('synchronous_commit', 'off', true);
-    end if;
+    patience := pglimit.transaction_settings(patience, relaxed);
     if (_key is not null and _limiter is not null and ahead_ns between 0 and pglimit.max_window_ns()
         and unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
         raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %', want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
@@ -43,7 +35,7 @@ begin
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         seen := coalesce(seen, array[0, _token_ns, 0, 0, 0]);
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-        ends_ns := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+        ends_ns := pglimit.window_end_ns(_calendar, now_ns);
         news := pglimit.token_bucket_read(seen, now_ns, _token_ns, ends_ns);
         room_ns := greatest(0, _window_ns - news[4]);
         -- A unit that is larger than the room would be used before leased tokens have come back.
@@ -51,34 +43,23 @@ begin
             least(want, greatest(0, case when news[4] = 0 and news[5] > 0 then news[5] else news[3] end + room_ns - news[1] + ahead_ns) / _token_ns) / unit * unit
         else 0 end;
         -- In a calendar window nothing is refilled, too much or too little; but its end moves after a long step.
-        exit when granted = 0 and not (want > 0 and seen[3] > now_ns + pglimit.step_ns()
-            and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns()));
+        moves := seen[3] > 0 and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns());
+        exit when granted = 0 and not (want > 0 and moves and seen[3] > now_ns + pglimit.step_ns());
         if try = 1 then
             insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
             values (_key, _limiter, now_ns, _token_ns, now_ns)
             on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
             continue;
         end if;
-        if granted = 0 and (seen[4] > 0 or seen[5] = 0) then -- the clock has stepped back: the row keeps its price
-            news := pglimit.token_bucket_read(seen, now_ns, seen[2]);
-        end if;
         news[1] := news[1] + granted * _token_ns;
-        new_full_ns := news[1];
-        price_ns := news[2];
-        new_at_ns := news[3];
-        new_leased_ns := nullif(news[4], 0);
-        new_until_ns := nullif(news[5], 0);
+        -- Without a grant, the clock has stepped back: a bucket's row keeps its price.
+        seen := case when granted > 0 or seen[4] = 0 and seen[5] > 0 then news else pglimit.token_bucket_read(seen, now_ns, seen[2]) end;
+        b := row(seen[1], seen[2], seen[3], nullif(seen[4], 0), nullif(seen[5], 0));
         update pglimit.token_bucket t
-        set full_ns = new_full_ns, token_ns = price_ns, at_ns = new_at_ns, leased_ns = new_leased_ns,
-            until_ns = new_until_ns, padding = null
+        set full_ns = b.f1, token_ns = b.f2, at_ns = b.f3, leased_ns = b.f4, until_ns = b.f5, padding = null
         where t.key = _key and t.limiter = _limiter;
-        seen := news;
     end loop;
     -- The row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there.
-    return array[news[3], granted] || case
-        when seen[3] > 0 and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns()) and ends_ns is not null
-            then pglimit.token_bucket_read(seen, now_ns, _token_ns, ends_ns)
-        else seen
-    end;
+    return array[news[3], granted] || case when moves and ends_ns is not null then news else seen end;
 end
 $$;

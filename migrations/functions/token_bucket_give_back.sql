@@ -24,9 +24,7 @@ begin
         raise exception 'token_bucket_give_back: % tokens, token_ns %, window_ns %, granted_ns %, delay_ns %', tokens, _token_ns, _window_ns, granted_ns, delay_ns
             using errcode = 'invalid_parameter_value';
     end if;
-    if relaxed then
-        said := pg_catalog.set_config('synchronous_commit', 'off', true);
-    end if;
+    said := pglimit.transaction_settings(null, relaxed);
     if _calendar is not null then
         now_ns := pglimit.clock_ns();
         ends_ns := pglimit.window_end_ns(_calendar, granted_ns);

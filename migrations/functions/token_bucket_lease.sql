@@ -25,20 +25,14 @@ declare
     seen bigint[];
     bucket bigint[];
     said text;
-    new_full_ns bigint; -- the row that is written: see token_bucket_decide_one
-    new_token_ns bigint;
-    new_at_ns bigint;
-    new_leased_ns bigint;
-    new_until_ns bigint;
+    b record; -- the row that is written: see token_bucket_decide_one
     asked bigint[]; -- the bucket at the price of the new lease
 begin
     if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
         and settle_spent between 0 and settle_tokens) is not true then
         raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
     end if;
-    if relaxed then
-        said := pg_catalog.set_config('synchronous_commit', 'off', true);
-    end if;
+    said := pglimit.transaction_settings(null, relaxed);
     insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
     values (_key, _limiter, now_ns, _token_ns, now_ns)
     on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
@@ -63,13 +57,9 @@ begin
         bucket[4] := asked[4] + granted * _token_ns;
     end if;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
-        new_full_ns := bucket[1];
-        new_token_ns := bucket[2];
-        new_at_ns := bucket[3];
-        new_leased_ns := nullif(bucket[4], 0);
-        new_until_ns := nullif(bucket[5], 0);
+        b := row(bucket[1], bucket[2], bucket[3], nullif(bucket[4], 0), nullif(bucket[5], 0));
         update pglimit.token_bucket t
-        set full_ns = new_full_ns, token_ns = new_token_ns, at_ns = new_at_ns, leased_ns = new_leased_ns, until_ns = new_until_ns, padding = null
+        set full_ns = b.f1, token_ns = b.f2, at_ns = b.f3, leased_ns = b.f4, until_ns = b.f5, padding = null
         where t.key = _key and t.limiter = _limiter;
     end if;
     return array[now_ns, granted] || bucket;

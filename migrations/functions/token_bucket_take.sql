@@ -42,18 +42,13 @@ create or replace function pglimit.token_bucket_take(
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
-    ends_ns bigint := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+    ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
     seen bigint[];
     there bigint; -- tokens
     from_ns bigint; -- what is used counts from here
     result bigint[];
 begin
-    if patience is not null then
-        patience := pg_catalog.set_config('lock_timeout', patience, true);
-    end if;
-    if relaxed then
-        patience := pg_catalog.set_config('synchronous_commit', 'off', true);
-    end if;
+    patience := pglimit.transaction_settings(patience, relaxed);
     if rule is not null then
         if (want > 0 and (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4]
             and 3650 * 86400000000000 >= all (rule[2:5]))) is not true then
@@ -71,7 +66,7 @@ begin
             return seen[1:8];
         end if;
         now_ns := pglimit.clock_ns(); -- not dated before the end of a block
-        ends_ns := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+        ends_ns := pglimit.window_end_ns(_calendar, now_ns);
     end if;
     if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
         update pglimit.token_bucket t
@@ -86,7 +81,7 @@ begin
         select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-        ends_ns := case when now_ns < ends_ns then ends_ns when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+        ends_ns := case when now_ns < ends_ns then ends_ns else pglimit.window_end_ns(_calendar, now_ns) end;
         from_ns := coalesce(ends_ns, greatest(seen[3], now_ns));
         there := case
             when seen is null and _window_ns <= pglimit.max_window_ns() then _window_ns / _token_ns

@@ -18,7 +18,7 @@ create or replace function pglimit.token_bucket_take_alike(
 language plpgsql set search_path = '' set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
-    ends_ns bigint := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+    ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
     n constant int := cardinality(_keys);
     writable constant boolean := ask between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns()
         and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
@@ -50,7 +50,7 @@ begin
     select array_agg(array[pg_catalog.width_bucket(t.key, _keys), t.full_ns, t.token_ns, t.at_ns, coalesce(t.until_ns, 0)]) into seen
     from pglimit.token_bucket t where t.key = any (left_over) and t.limiter = _limiter;
     now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-    ends_ns := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+    ends_ns := pglimit.window_end_ns(_calendar, now_ns);
     for i in 1 .. coalesce(cardinality(seen) / 5, 0) loop
         left_over := array_remove(left_over, _keys[seen[i][1]]);
         if ask > (coalesce(ends_ns, greatest(seen[i][4], now_ns)) + _window_ns - greatest(seen[i][2], coalesce(ends_ns, greatest(seen[i][4], now_ns)))) / _token_ns

@@ -4,7 +4,7 @@
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
 --    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
 -- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are lacking
---    for the one request of a bucket. Not with groups.
+--    for the one request of a bucket. Not with groups, nor for one bucket.
 -- 3. All else is for token_bucket_decide.
 --
 -- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys any
@@ -87,7 +87,7 @@ begin
             _keys[usual[i][1]] := null; -- it is done
         end loop;
     end if;
-    if writable and lasts is null then
+    if writable and n > 1 and lasts is null then
         now_ns := pglimit.clock_ns(); -- the update may have waited
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         with seen as materialized (
@@ -125,6 +125,6 @@ begin
     select d.grants, d.buckets || rest into grants, rest
     from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
         coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k)),
-        units, aheads_ns, lasts, sure, _calendars) d;
+        units, aheads_ns, lasts, sure or n = 1, _calendars) d;
 end
 $$;

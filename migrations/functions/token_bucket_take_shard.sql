@@ -34,12 +34,7 @@ begin
     elsif 1 < (select count(distinct pg_catalog.get_shard_id_for_distribution_column('pglimit.token_bucket', u.key)) from unnest(_key || _keys) u(key)) then
         raise exception 'pglimit: the keys are in several shards' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
     end if;
-    if patience is not null then
-        said := pg_catalog.set_config('lock_timeout', patience, true);
-    end if;
-    if relaxed then
-        said := pg_catalog.set_config('synchronous_commit', 'off', true);
-    end if;
+    said := pglimit.transaction_settings(patience, relaxed);
     if wants is not null then
         null; -- each by itself
     elsif 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks), coalesce(cardinality(_calendars), 1)]) then

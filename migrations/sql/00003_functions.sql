@@ -530,6 +530,16 @@ end
 $$;
 -- +goose StatementEnd
 
+-- functions/transaction_settings.sql
+-- Sets lock_timeout to patience (null: not), and synchronous_commit to off if relaxed, until the transaction ends.
+--
+-- A single expression, so that the planner inlines it. Assign it to something: "perform" is a query of its own.
+create or replace function pglimit.transaction_settings(patience text, relaxed boolean) returns text
+language sql volatile
+return concat(
+    case when patience is not null then set_config('lock_timeout', patience, true) end,
+    case when relaxed then set_config('synchronous_commit', 'off', true) end);
+
 -- functions/token_bucket_decide_one.sql
 -- +goose StatementBegin
 -- Decides a request for one bucket that is not the usual case of token_bucket_take, or takes ahead: what token_bucket_decide does for many,
@@ -553,18 +563,10 @@ declare
     news bigint[]; -- what it means now, and with what is taken
     granted bigint;
     room_ns bigint;
-    new_full_ns bigint; -- the row that is written: Citus 13 crashes where a column of a domain is set to an element of an array
-    price_ns bigint;
-    new_at_ns bigint;
-    new_leased_ns bigint;
-    new_until_ns bigint;
+    moves boolean; -- see token_bucket_decide
+    b record; -- the row that is written: Citus 13 crashes where a column of a domain is set to an element of an array
 begin
-    if patience is not null then
-        patience := pg_catalog.set_config('lock_timeout', patience, true);
-    end if;
-    if relaxed then
-        patience := pg_catalog.set_config('synchronous_commit', 'off', true);
-    end if;
+    patience := pglimit.transaction_settings(patience, relaxed);
     if (_key is not null and _limiter is not null and ahead_ns between 0 and pglimit.max_window_ns()
         and unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
         raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %', want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
@@ -577,7 +579,7 @@ begin
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         seen := coalesce(seen, array[0, _token_ns, 0, 0, 0]);
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-        ends_ns := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+        ends_ns := pglimit.window_end_ns(_calendar, now_ns);
         news := pglimit.token_bucket_read(seen, now_ns, _token_ns, ends_ns);
         room_ns := greatest(0, _window_ns - news[4]);
         -- A unit that is larger than the room would be used before leased tokens have come back.
@@ -585,35 +587,24 @@ begin
             least(want, greatest(0, case when news[4] = 0 and news[5] > 0 then news[5] else news[3] end + room_ns - news[1] + ahead_ns) / _token_ns) / unit * unit
         else 0 end;
         -- In a calendar window nothing is refilled, too much or too little; but its end moves after a long step.
-        exit when granted = 0 and not (want > 0 and seen[3] > now_ns + pglimit.step_ns()
-            and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns()));
+        moves := seen[3] > 0 and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns());
+        exit when granted = 0 and not (want > 0 and moves and seen[3] > now_ns + pglimit.step_ns());
         if try = 1 then
             insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
             values (_key, _limiter, now_ns, _token_ns, now_ns)
             on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
             continue;
         end if;
-        if granted = 0 and (seen[4] > 0 or seen[5] = 0) then -- the clock has stepped back: the row keeps its price
-            news := pglimit.token_bucket_read(seen, now_ns, seen[2]);
-        end if;
         news[1] := news[1] + granted * _token_ns;
-        new_full_ns := news[1];
-        price_ns := news[2];
-        new_at_ns := news[3];
-        new_leased_ns := nullif(news[4], 0);
-        new_until_ns := nullif(news[5], 0);
+        -- Without a grant, the clock has stepped back: a bucket's row keeps its price.
+        seen := case when granted > 0 or seen[4] = 0 and seen[5] > 0 then news else pglimit.token_bucket_read(seen, now_ns, seen[2]) end;
+        b := row(seen[1], seen[2], seen[3], nullif(seen[4], 0), nullif(seen[5], 0));
         update pglimit.token_bucket t
-        set full_ns = new_full_ns, token_ns = price_ns, at_ns = new_at_ns, leased_ns = new_leased_ns,
-            until_ns = new_until_ns, padding = null
+        set full_ns = b.f1, token_ns = b.f2, at_ns = b.f3, leased_ns = b.f4, until_ns = b.f5, padding = null
         where t.key = _key and t.limiter = _limiter;
-        seen := news;
     end loop;
     -- The row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there.
-    return array[news[3], granted] || case
-        when seen[3] > 0 and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns()) and ends_ns is not null
-            then pglimit.token_bucket_read(seen, now_ns, _token_ns, ends_ns)
-        else seen
-    end;
+    return array[news[3], granted] || case when moves and ends_ns is not null then news else seen end;
 end
 $$;
 -- +goose StatementEnd
@@ -664,18 +655,13 @@ create or replace function pglimit.token_bucket_take(
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
-    ends_ns bigint := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+    ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
     seen bigint[];
     there bigint; -- tokens
     from_ns bigint; -- what is used counts from here
     result bigint[];
 begin
-    if patience is not null then
-        patience := pg_catalog.set_config('lock_timeout', patience, true);
-    end if;
-    if relaxed then
-        patience := pg_catalog.set_config('synchronous_commit', 'off', true);
-    end if;
+    patience := pglimit.transaction_settings(patience, relaxed);
     if rule is not null then
         if (want > 0 and (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4]
             and 3650 * 86400000000000 >= all (rule[2:5]))) is not true then
@@ -693,7 +679,7 @@ begin
             return seen[1:8];
         end if;
         now_ns := pglimit.clock_ns(); -- not dated before the end of a block
-        ends_ns := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+        ends_ns := pglimit.window_end_ns(_calendar, now_ns);
     end if;
     if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
         update pglimit.token_bucket t
@@ -708,7 +694,7 @@ begin
         select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-        ends_ns := case when now_ns < ends_ns then ends_ns when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+        ends_ns := case when now_ns < ends_ns then ends_ns else pglimit.window_end_ns(_calendar, now_ns) end;
         from_ns := coalesce(ends_ns, greatest(seen[3], now_ns));
         there := case
             when seen is null and _window_ns <= pglimit.max_window_ns() then _window_ns / _token_ns
@@ -1029,11 +1015,11 @@ $$;
 -- and requests, by themselves or in groups.
 --
 -- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, that is all. If sure
--- is true, or if there is only one bucket, it then locks the rows of which tokens are asked, in the order of the keys
--- (missing ones are inserted, full), looks and decides once more, and writes: nobody can be faster now. Otherwise it
--- writes at once, and fails with SQLSTATE 40001 if another call has changed a row since the look, or 100 ms have passed:
--- it has taken nothing then, call again. (It waits for rows, and then for inserts, each in the order of the keys: two
--- such calls do not wait for each other.) A row that is ahead of the clock is corrected, once, by a denial too.
+-- is true, it then locks the rows of which tokens are asked, in the order of the keys (missing ones are inserted,
+-- full), looks and decides once more, and writes: nobody can be faster now. Otherwise it writes at once, and fails with
+-- SQLSTATE 40001 if another call has changed a row since the look, or 100 ms have passed: it has taken nothing then,
+-- call again. (It waits for rows, and then for inserts, each in the order of the keys: two such calls do not wait for
+-- each other.) A row that is ahead of the clock is corrected, once, by a denial too.
 --
 -- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
 -- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst) and _calendars (as for token_bucket_take;
@@ -1059,6 +1045,8 @@ declare
     ends_ns bigint[]; -- of the windows of the calendars
     seen bigint[]; -- the rows: as for token_bucket_read; zeros where there is none
     news bigint[]; -- what the rows mean now, and with what is taken
+    moves boolean[]; -- whether a row is of a bucket, or of a window that is far ahead: its times move with a step of the clock
+    rows bigint[]; -- as they are after the call
     granted bigint[]; -- tokens of each bucket
     asked boolean[]; -- buckets of which tokens are asked
     fallen boolean; -- a request of the group cannot be granted
@@ -1068,19 +1056,20 @@ declare
     writes int[]; -- buckets whose rows are to be written
     written int;
 begin
-    for try in case when sure or n = 1 then 1 else 2 end .. 2 loop
-        select array_agg(array[coalesce(t.full_ns, 0), coalesce(t.token_ns, k.token_ns), coalesce(t.at_ns, 0), coalesce(t.leased_ns, 0),
-            coalesce(t.until_ns, 0)])
-        into seen from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}', ends_ns) k
-        left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter;
-        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-        ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
-        select array_agg(case
-            when k.ends_ns is null and seen[k.number][2] = k.token_ns and seen[k.number][5] = 0 and seen[k.number][3] <= now_ns + pglimit.step_ns()
-                then array[greatest(seen[k.number][1], seen[k.number][3], now_ns), k.token_ns, greatest(seen[k.number][3], now_ns), 0, 0]
-            else pglimit.token_bucket_read(array[seen[k.number][1], seen[k.number][2], seen[k.number][3], seen[k.number][4], seen[k.number][5]], now_ns, k.token_ns, k.ends_ns)
-        end)
-        into news from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}', ends_ns) k;
+    for try in case when sure then 1 else 2 end .. 2 loop
+        -- The look's snapshot is older than its clock: compared with an older time, a new row would be ahead.
+        select min(c.now_ns), array_agg(k.ends_ns), array_agg(b."row"), array_agg(case
+                when k.ends_ns is null and b."row"[2] = k.token_ns and b."row"[5] = 0 and b."row"[3] <= c.now_ns + pglimit.step_ns()
+                    then array[greatest(b."row"[1], b."row"[3], c.now_ns), k.token_ns, greatest(b."row"[3], c.now_ns), 0, 0]
+                else pglimit.token_bucket_read(b."row", c.now_ns, k.token_ns, k.ends_ns)
+            end),
+            -- In a calendar window nothing is refilled, too much or too little; but its end moves after a long step.
+            array_agg(t.leased_ns > 0 or t.until_ns is null and t.at_ns > 0 or t.at_ns > c.now_ns + pglimit.window_step_ns())
+        into now_ns, ends_ns, seen, news, moves
+        from (select c.now_ns, pglimit.window_ends_ns(_calendars, c.now_ns) as ends_ns from (select pglimit.clock_ns() as now_ns offset 0) c offset 0) c
+        cross join lateral pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}', c.ends_ns) k
+        left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
+        cross join lateral (select array[coalesce(t.full_ns, 0), coalesce(t.token_ns, k.token_ns), coalesce(t.at_ns, 0), coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] as "row" offset 0) b;
         grants := array_fill(0::bigint, array[cardinality(wants)]);
         granted := array_fill(0::bigint, array[n]);
         asked := array_fill(false, array[n]);
@@ -1105,24 +1094,26 @@ begin
                 granted[i] := granted[i] + grants[j];
             end loop;
         end loop;
-        writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and seen[b][3] > now_ns + pglimit.step_ns()
-            -- In a calendar window nothing is refilled, too much or too little; but its end moves after a long step.
-            and (seen[b][4] > 0 or seen[b][5] = 0 or seen[b][3] > now_ns + pglimit.window_step_ns()));
+        writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and moves[b] and seen[b][3] > now_ns + pglimit.step_ns());
+        rows := seen;
         exit when writes = '{}';
         if try = 1 then
             insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-            select k.key, k.limiter, now_ns, k.token_ns, now_ns
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}', ends_ns) k where asked[k.number]
+            select _keys[b], coalesce(_limiters[b], _limiters[1]), now_ns, news[b][2], now_ns from generate_series(1, n) b where asked[b] order by b
             on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
             continue;
         end if;
         foreach i in array writes loop
-            continue when granted[i] > 0 or seen[i][4] = 0 and seen[i][5] > 0; -- else the clock has stepped back: the row keeps its price
-            news[i:i] := array[pglimit.token_bucket_read(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns, seen[i][2])];
+            -- Without a grant, the clock has stepped back: a bucket's row keeps its price.
+            if granted[i] > 0 or seen[i][4] = 0 and seen[i][5] > 0 then -- by element: a slice copies all of them
+                rows[i][1] := news[i][1]; rows[i][2] := news[i][2]; rows[i][3] := news[i][3]; rows[i][4] := news[i][4]; rows[i][5] := news[i][5];
+            else
+                rows[i:i] := array[pglimit.token_bucket_read(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns, seen[i][2])];
+            end if;
         end loop;
         with updates as (
             update pglimit.token_bucket t
-            set full_ns = news[b][1], token_ns = news[b][2], at_ns = news[b][3], leased_ns = nullif(news[b][4], 0), until_ns = nullif(news[b][5], 0), padding = null
+            set full_ns = rows[b][1], token_ns = rows[b][2], at_ns = rows[b][3], leased_ns = nullif(rows[b][4], 0), until_ns = nullif(rows[b][5], 0), padding = null
             from unnest(writes) b
             where t.key = any (array[_keys[b]]) and t.limiter = any (array[coalesce(_limiters[b], _limiters[1])]) -- and it is as it was seen
                 and (t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0))
@@ -1130,7 +1121,7 @@ begin
             returning 1
         ), inserts as (
             insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
-            select _keys[b], coalesce(_limiters[b], _limiters[1]), news[b][1], news[b][2], news[b][3], nullif(news[b][5], 0)
+            select _keys[b], coalesce(_limiters[b], _limiters[1]), rows[b][1], rows[b][2], rows[b][3], nullif(rows[b][5], 0)
             from unnest(writes) b
             where seen[b][3] = 0
             order by b
@@ -1139,20 +1130,12 @@ begin
         )
         select (select count(*) from updates) + (select count(*) from inserts) into written;
         -- It may have waited; behind a lock it has not.
-        exit when (sure or n = 1) and written = cardinality(writes) or pglimit.in_time(now_ns, written = cardinality(writes));
+        exit when sure and written = cardinality(writes) or pglimit.in_time(now_ns, written = cardinality(writes));
     end loop;
-    select array_agg(array[k.number, news[k.number][3], granted[k.number]] || case
-        -- the row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there
-        when r."row"[3] > 0 and (r."row"[4] > 0 or r."row"[5] = 0 or r."row"[3] > now_ns + pglimit.window_step_ns()) and k.ends_ns is not null
-            then pglimit.token_bucket_read(r."row", now_ns, k.token_ns, k.ends_ns)
-        else r."row"
-    end)
-    into buckets from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}', ends_ns) k
-    cross join lateral (select case when k.number = any (writes)
-        then array[news[k.number][1], news[k.number][2], news[k.number][3], news[k.number][4], news[k.number][5]]
-        else array[seen[k.number][1], seen[k.number][2], seen[k.number][3], seen[k.number][4], seen[k.number][5]]
-    end as "row") r
-    where k.key is not null;
+    -- The row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there.
+    select array_agg(array[b, news[b][3], granted[b]] || case when moves[b] and ends_ns[b] is not null
+        then array[news[b][1], news[b][2], news[b][3], news[b][4], news[b][5]] else array[rows[b][1], rows[b][2], rows[b][3], rows[b][4], rows[b][5]] end)
+    into buckets from generate_series(1, n) b where _keys[b] is not null;
 end
 $$;
 -- +goose StatementEnd
@@ -1185,9 +1168,7 @@ begin
         raise exception 'token_bucket_give_back: % tokens, token_ns %, window_ns %, granted_ns %, delay_ns %', tokens, _token_ns, _window_ns, granted_ns, delay_ns
             using errcode = 'invalid_parameter_value';
     end if;
-    if relaxed then
-        said := pg_catalog.set_config('synchronous_commit', 'off', true);
-    end if;
+    said := pglimit.transaction_settings(null, relaxed);
     if _calendar is not null then
         now_ns := pglimit.clock_ns();
         ends_ns := pglimit.window_end_ns(_calendar, granted_ns);
@@ -1239,20 +1220,14 @@ declare
     seen bigint[];
     bucket bigint[];
     said text;
-    new_full_ns bigint; -- the row that is written: see token_bucket_decide_one
-    new_token_ns bigint;
-    new_at_ns bigint;
-    new_leased_ns bigint;
-    new_until_ns bigint;
+    b record; -- the row that is written: see token_bucket_decide_one
     asked bigint[]; -- the bucket at the price of the new lease
 begin
     if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
         and settle_spent between 0 and settle_tokens) is not true then
         raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
     end if;
-    if relaxed then
-        said := pg_catalog.set_config('synchronous_commit', 'off', true);
-    end if;
+    said := pglimit.transaction_settings(null, relaxed);
     insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
     values (_key, _limiter, now_ns, _token_ns, now_ns)
     on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
@@ -1277,13 +1252,9 @@ begin
         bucket[4] := asked[4] + granted * _token_ns;
     end if;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
-        new_full_ns := bucket[1];
-        new_token_ns := bucket[2];
-        new_at_ns := bucket[3];
-        new_leased_ns := nullif(bucket[4], 0);
-        new_until_ns := nullif(bucket[5], 0);
+        b := row(bucket[1], bucket[2], bucket[3], nullif(bucket[4], 0), nullif(bucket[5], 0));
         update pglimit.token_bucket t
-        set full_ns = new_full_ns, token_ns = new_token_ns, at_ns = new_at_ns, leased_ns = new_leased_ns, until_ns = new_until_ns, padding = null
+        set full_ns = b.f1, token_ns = b.f2, at_ns = b.f3, leased_ns = b.f4, until_ns = b.f5, padding = null
         where t.key = _key and t.limiter = _limiter;
     end if;
     return array[now_ns, granted] || bucket;
@@ -1313,7 +1284,7 @@ create or replace function pglimit.token_bucket_take_alike(
 language plpgsql set search_path = '' set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
-    ends_ns bigint := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+    ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
     n constant int := cardinality(_keys);
     writable constant boolean := ask between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns()
         and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
@@ -1345,7 +1316,7 @@ begin
     select array_agg(array[pg_catalog.width_bucket(t.key, _keys), t.full_ns, t.token_ns, t.at_ns, coalesce(t.until_ns, 0)]) into seen
     from pglimit.token_bucket t where t.key = any (left_over) and t.limiter = _limiter;
     now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-    ends_ns := case when _calendar is not null then pglimit.window_end_ns(_calendar, now_ns) end;
+    ends_ns := pglimit.window_end_ns(_calendar, now_ns);
     for i in 1 .. coalesce(cardinality(seen) / 5, 0) loop
         left_over := array_remove(left_over, _keys[seen[i][1]]);
         if ask > (coalesce(ends_ns, greatest(seen[i][4], now_ns)) + _window_ns - greatest(seen[i][2], coalesce(ends_ns, greatest(seen[i][4], now_ns)))) / _token_ns
@@ -1400,7 +1371,7 @@ $$;
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
 --    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
 -- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are lacking
---    for the one request of a bucket. Not with groups.
+--    for the one request of a bucket. Not with groups, nor for one bucket.
 -- 3. All else is for token_bucket_decide.
 --
 -- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys any
@@ -1483,7 +1454,7 @@ begin
             _keys[usual[i][1]] := null; -- it is done
         end loop;
     end if;
-    if writable and lasts is null then
+    if writable and n > 1 and lasts is null then
         now_ns := pglimit.clock_ns(); -- the update may have waited
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         with seen as materialized (
@@ -1521,7 +1492,7 @@ begin
     select d.grants, d.buckets || rest into grants, rest
     from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
         coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k)),
-        units, aheads_ns, lasts, sure, _calendars) d;
+        units, aheads_ns, lasts, sure or n = 1, _calendars) d;
 end
 $$;
 -- +goose StatementEnd
@@ -1623,12 +1594,7 @@ begin
     elsif 1 < (select count(distinct pg_catalog.get_shard_id_for_distribution_column('pglimit.token_bucket', u.key)) from unnest(_key || _keys) u(key)) then
         raise exception 'pglimit: the keys are in several shards' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
     end if;
-    if patience is not null then
-        said := pg_catalog.set_config('lock_timeout', patience, true);
-    end if;
-    if relaxed then
-        said := pg_catalog.set_config('synchronous_commit', 'off', true);
-    end if;
+    said := pglimit.transaction_settings(patience, relaxed);
     if wants is not null then
         null; -- each by itself
     elsif 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks), coalesce(cardinality(_calendars), 1)]) then
@@ -1747,6 +1713,7 @@ drop view pglimit.blocks;
 drop function pglimit.allow;
 drop function pglimit.token_bucket_take;
 drop function pglimit.token_bucket_decide_one;
+drop function pglimit.transaction_settings;
 drop function pglimit.token_bucket_block;
 drop function pglimit.token_bucket_look;
 drop function pglimit.window_end_ns;
