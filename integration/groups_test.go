@@ -102,9 +102,7 @@ func TestGroupsAreExactWithAllStages(t *testing.T) {
 			}
 			t.Logf("%d groups were granted, %v", granted.Load(), report)
 			for _, l := range limiters {
-				if err := l.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
+				closeLeasing(t, l)
 			}
 			if n := finalDeadlocks(t, admin, pools...); n > 0 {
 				t.Errorf("%d deadlocks", n)

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -34,7 +33,7 @@ func instances(t *testing.T, pool *pgxpool.Pool, n int, config pglimit.Config) [
 		all[i].limits = pglimit.LimitsFrom(own, pglimit.LimitsConfig{Every: 20 * time.Millisecond})
 		config.Limits = all[i].limits
 		all[i].limiter = newLimiter(t, own, strategies.TokenBucket{}, config)
-		t.Cleanup(func() { must(t, all[i].limiter.Close(context.Background())) })
+		t.Cleanup(func() { closeLeasing(t, all[i].limiter) })
 	}
 	return all
 }

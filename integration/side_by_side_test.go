@@ -67,9 +67,7 @@ func runSideBySide(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strate
 	callers.Wait()
 	var stats [2]pglimit.Stats
 	for i, l := range limiters {
-		if err := l.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		closeLeasing(t, l)
 		stats[i] = l.Stats()
 	}
 	var all audit.History
