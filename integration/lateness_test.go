@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"sync"
 	"testing"
 	"time"
@@ -25,10 +24,9 @@ func watchLateness(t *testing.T) *lateness {
 	t.Helper()
 	const pace = 2 * time.Millisecond
 	l := &lateness{}
-	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	work.Go(func() {
-		for ctx.Err() == nil {
+		for t.Context().Err() == nil {
 			due := time.Now().Add(pace)
 			<-time.After(pace)
 			if by := time.Since(due); by > pace {
@@ -38,10 +36,7 @@ func watchLateness(t *testing.T) *lateness {
 			}
 		}
 	})
-	t.Cleanup(func() {
-		cancel()
-		work.Wait()
-	})
+	t.Cleanup(work.Wait)
 	return l
 }
 

@@ -233,7 +233,7 @@ type witness struct {
 func (p *patient) witness(t *testing.T) *witness {
 	t.Helper()
 	w := &witness{late: watchLateness(t)}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx := t.Context()
 	var work sync.WaitGroup
 	work.Go(func() {
 		pace := time.NewTicker(crowdPace)
@@ -255,10 +255,7 @@ func (p *patient) witness(t *testing.T) *witness {
 			}
 		}
 	})
-	t.Cleanup(func() {
-		cancel()
-		work.Wait()
-	})
+	t.Cleanup(work.Wait)
 	return w
 }
 

@@ -28,16 +28,6 @@ var violated = map[string]string{
 	"limits_expires_at_check":                         "it expires in 1970 to 2261, or never",
 }
 
-const serializationFailure = "40001"
-
-// sqlState of an error of Postgres's; of others it is empty.
-func sqlState(err error) string {
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
-		return pg.Code
-	}
-	return ""
-}
-
 // explain says what an error means and what to do.
 func explain(err error) error {
 	var pg *pgconn.PgError

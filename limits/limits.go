@@ -9,9 +9,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/handle"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -77,7 +80,8 @@ func (t *Table) enable(ctx context.Context, rule Rule, on bool) (*Rule, error) {
 func (t *Table) row(ctx context.Context, sql string, args []any, into ...any) error {
 	for {
 		err := t.session.Row(ctx, sql, args, into...)
-		if undone := sqlState(err) == serializationFailure; !undone || !t.session.Autocommits() || ctx.Err() != nil {
+		pg := new(pgconn.PgError)
+		if undone := errors.As(err, &pg) && pg.Code == "40001"; !undone || !t.session.Autocommits() || ctx.Err() != nil {
 			return explain(err)
 		}
 	}

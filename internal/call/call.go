@@ -110,7 +110,7 @@ func Each(ctx context.Context, session rate.Session, strategy rate.Strategy, req
 	decisions := make([]rate.Decision, len(requests))
 	again := passes
 	if !session.Autocommits() {
-		again = passesInTransaction
+		again = isUndone
 	}
 	if len(requests) == 1 && (session.Autocommits() || requests[0].Tokens == 0) {
 		d, err := Alone(ctx, session, &requests[0], one)
@@ -153,7 +153,7 @@ func Serialized(ctx context.Context, session rate.Session, step func() error) er
 	if !session.Autocommits() {
 		return step()
 	}
-	return tryAgain(ctx, passesInTransaction, math.MaxInt, step)
+	return tryAgain(ctx, isUndone, math.MaxInt, step)
 }
 
 func tryAgain(ctx context.Context, again func(*pgconn.PgError) bool, tries int, take func() error) (err error) {
@@ -166,9 +166,9 @@ func tryAgain(ctx context.Context, again func(*pgconn.PgError) bool, tries int, 
 	return err
 }
 
-// passesInTransaction is passes after a savepoint was undone. The locks from before the savepoint
-// are still held: a deadlock would be met again.
-func passesInTransaction(pg *pgconn.PgError) bool { return pg.Code == serializationFailure }
+// isUndone says that another transaction was faster. It is all that passes after a savepoint was undone: the locks from
+// before it are still held, and a deadlock would be met again.
+func isUndone(pg *pgconn.PgError) bool { return pg.Code == serializationFailure }
 
 // passes says that the next try may succeed.
 func passes(pg *pgconn.PgError) bool {
