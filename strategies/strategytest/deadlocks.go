@@ -15,8 +15,7 @@ import (
 
 // looksForDeadlocks is another pool, whose connections look whether they are in a deadlock
 // sooner than an impatient call gives up, if the role may set that. Otherwise Postgres looks
-// after a second, and sees those of calls that wait for so long. (Not much sooner: a wait for a millisecond at most is
-// no deadlock, also where a busy machine ends it late.)
+// after a second, and sees those of calls that wait for so long.
 func (s *suite) looksForDeadlocks() *pgxpool.Pool {
 	s.Helper()
 	config := s.pool.Config()
@@ -41,12 +40,17 @@ func (s *suite) looksForDeadlocks() *pgxpool.Pool {
 	return pool
 }
 
+// fewDeadlocks may be found in a load in which there is none. Who waits for a row out of order gives up after a
+// millisecond, or when a busy machine runs him again, and whoever waits for him may look just then: once in hundreds of
+// loads. Without an order, four to nine are found in each.
+const fewDeadlocks = 2
+
 // refused says of an error whether the test goes on: Postgres may refuse a call that takes
-// from several buckets, or was late, which then took nothing. Not because of a deadlock.
+// from several buckets, or was late, which then took nothing. Not because of deadlocks.
 func (s *suite) refused(err error) bool {
 	var pg *pgconn.PgError
 	switch {
-	case errors.As(err, &pg) && pg.Code == "40P01":
+	case errors.As(err, &pg) && pg.Code == "40P01" && s.deadlocks.Add(1) > fewDeadlocks:
 		s.Errorf("%v\n%s\n%s", err, pg.Detail, pg.Where)
 	case !errors.Is(err, rate.ErrNothingTaken):
 		s.Errorf("%v", err)

@@ -19,6 +19,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,7 +97,8 @@ func run(t *testing.T, tests []test, newSuite func() suite) {
 			ctx, cancel := context.WithTimeout(t.Context(), 4*patience) // a call that never returns fails, and says where
 			defer cancel()
 			s := newSuite()
-			s.T, s.ctx, s.limiter = t, ctx, fmt.Sprintf("%s-%08x", test.name, rand.Uint32())
+			s.T, s.ctx, s.deadlocks = t, ctx, new(atomic.Int64)
+			s.limiter = fmt.Sprintf("%s-%08x", test.name, rand.Uint32())
 			test.run(&s)
 		})
 	}
@@ -136,16 +138,17 @@ func inPostgres() []test {
 // suite is one test. Its limiter name is unique, even in a database that was used before.
 type suite struct {
 	*testing.T
-	ctx      context.Context
-	pool     *pgxpool.Pool
-	open     func(*testing.T, *pgxpool.Pool) Driver
-	driver   Driver
-	session  rate.Session     // on the driver's pool
-	another  rate.Session     // of another process: on another pool
-	inMemory func() time.Time // the clock of a strategy in memory, for which pool is nil
-	strategy rate.Strategy
-	table    *Table // of the strategy's rule
-	limiter  string
+	ctx       context.Context
+	pool      *pgxpool.Pool
+	open      func(*testing.T, *pgxpool.Pool) Driver
+	driver    Driver
+	session   rate.Session     // on the driver's pool
+	another   rate.Session     // of another process: on another pool
+	inMemory  func() time.Time // the clock of a strategy in memory, for which pool is nil
+	strategy  rate.Strategy
+	table     *Table // of the strategy's rule
+	limiter   string
+	deadlocks *atomic.Int64 // found so far
 }
 
 // Context ends after some minutes.
