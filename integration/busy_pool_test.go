@@ -1,13 +1,10 @@
 package integration
 
 import (
-	"database/sql"
 	"errors"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
@@ -46,8 +43,9 @@ func TestTheErrorNamesAPoolThatOthersUse(t *testing.T) {
 		execute(t, begin(t, admin), "update pglimit.token_bucket set limiter = 'api'")
 		late(t, newLimiter(t, newPool(t, databaseURL(admin), 2), strategies.TokenBucket{}, config), 2, false)
 	})
-	eachSQLDriver(t, func(t *testing.T, _ *pgxpool.Pool, open func(int) *sql.DB) {
-		db := open(2)
+	t.Run("database/sql", func(t *testing.T) {
+		t.Parallel()
+		db := openSQL(t, sqlDrivers[0].open, databaseURL(newMigrated(t)), 2)
 		for range 2 {
 			tx, err := db.BeginTx(t.Context(), nil)
 			must(t, err)

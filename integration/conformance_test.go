@@ -5,7 +5,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/strategytest"
@@ -61,22 +60,6 @@ func TestConformance(t *testing.T) {
 			strategytest.Run(t, newMigrated, strategy)
 		})
 	}
-	t.Run("unlogged", func(t *testing.T) { // what a table is stored in is the same to all strategies
-		t.Parallel()
-		if testing.Short() {
-			t.Skip("the same suite once more")
-		}
-		strategytest.Run(t, newUnlogged, strategies.TokenBucket{})
-	})
-}
-
-func newUnlogged(t testing.TB) *pgxpool.Pool {
-	t.Helper()
-	pool := newMigrated(t)
-	if err := migrations.SetStorage(t.Context(), pool, migrations.Unlogged); err != nil {
-		t.Fatal(err)
-	}
-	return pool
 }
 
 // take is one all-or-nothing request, of which the test needs no more than the

@@ -50,7 +50,7 @@ func TestOneBucketIsDecidedAsManyAre(t *testing.T) {
 			ahead = 0
 		}
 		outcome := func(decide string) string {
-			execute(t, pool, "truncate pglimit.token_bucket")
+			execute(t, pool, "delete from pglimit.token_bucket")
 			if !none {
 				execute(t, pool, "insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns) values ('k', 'test', $1, $2, $3, $4, $5)", full, price, at, leased, until)
 			}

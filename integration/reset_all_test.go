@@ -41,12 +41,12 @@ func rowsIn(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) int64 {
 func TestResetAllWaitsForLockedRowsLast(t *testing.T) {
 	t.Parallel()
 	limit := pglimit.Every(time.Hour).WithBurst(1)
-	const keys = 3000 // of several batches
+	const keys = 1200 // of several batches
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) {
 		for _, isolation := range []string{"read%20committed", "serializable"} {
 			takeKeys(t, pool, s, limit, keys)
 			holder := begin(t, pool)
-			execute(t, holder, `update pglimit.`+s.Name()+` set key = key where key in ('key:0', 'key:1500')`)
+			execute(t, holder, `update pglimit.`+s.Name()+` set key = key where key in ('key:0', 'key:600')`)
 			var removed int64
 			whileBlocked(t, pool, func() {
 				var err error

@@ -26,6 +26,9 @@ func decidesAsInMemory(s *suite) {
 }
 
 func everyQueryMode(s *suite) {
+	if _, is := s.driver.(pgxDriver); !is {
+		s.Skip("the modes are pgx's")
+	}
 	for i, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
 		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
