@@ -113,7 +113,7 @@ func TestTheNumbersOfTheDatabase(t *testing.T) {
 	if err := migrations.Up(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := pglimit.New(pool, strategies.Upsert{}, pglimit.Config{Name: "api", Limit: pglimit.PerHour(3), Combine: pglimit.Combine{Off: true}})
+	limiter, err := pglimit.New(pool, strategies.Upsert{}, pglimit.Config{Name: "api", Limit: pglimit.PerHour(3), Timeout: pglimit.NoTimeout, Combine: pglimit.Combine{Off: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

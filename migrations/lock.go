@@ -58,7 +58,8 @@ type lockedError struct{ *failure }
 func (e *lockedError) Unwrap() error { return e.failure }
 
 // explainLock turns an error that says that a lock could not be had into a *lockedError,
-// and rolls back the attempt. It returns any other err as it is.
+// and rolls back the attempt. It returns any other err as it is. A server that is slow to answer has as long
+// as ctx, and some seconds more: also who gave up just now is told who holds the lock.
 func explainLock(ctx context.Context, tx rate.Session, err error) error {
 	var (
 		f     *failure
@@ -67,13 +68,14 @@ func explainLock(ctx context.Context, tx rate.Session, err error) error {
 	if !errors.As(err, &f) || !errors.As(err, &pgErr) || !slices.Contains([]string{lockNotAvailable, deadlockDetected}, pgErr.Code) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	if _, err := tx.Exec(ctx, "rollback to savepoint attempt"); err != nil {
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(5*time.Second, cancel) })()
+	if _, err := tx.Exec(longer, "rollback to savepoint attempt"); err != nil {
 		return f
 	}
 	var holders *string
-	if err := tx.Row(ctx, lockHolders, nil, &holders); err == nil && holders != nil {
+	if err := tx.Row(longer, lockHolders, nil, &holders); err == nil && holders != nil {
 		f.advice = *holders
 	}
 	return &lockedError{f}

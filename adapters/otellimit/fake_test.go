@@ -39,7 +39,7 @@ func (fake) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Reques
 
 func newLimiter(t testing.TB, name, strategy string, change func(*pglimit.Config)) *pglimit.Limiter {
 	t.Helper()
-	c := pglimit.Config{Name: name, Limit: pglimit.PerMinute(600).WithBurst(20), Memory: pglimit.Memory{TTL: time.Hour}}
+	c := pglimit.Config{Name: name, Limit: pglimit.PerMinute(600).WithBurst(20), Timeout: time.Minute, Memory: pglimit.Memory{TTL: time.Hour}}
 	if change != nil {
 		change(&c)
 	}

@@ -95,7 +95,7 @@ func want(limiters ...*pglimit.Limiter) map[point]float64 {
 		of := map[string]string{"pglimit.limiter": l.Config().Name, "pglimit.strategy": l.Strategy().Name()}
 		points[point{name: "pglimit.limit.tokens_per_second", help: "The limit of each key: tokens that come back in a second.", attributes: join(of)}] = 10
 		points[point{name: "pglimit.limit.burst_tokens", help: "The limit of each key: tokens that can be taken at once.", attributes: join(of)}] = 20
-		points[point{name: "pglimit.timeout", help: "The time limit of a decision.", unit: "s", attributes: join(of)}] = 1
+		points[point{name: "pglimit.timeout", help: "The time limit of a decision.", unit: "s", attributes: join(of)}] = 60
 		points[point{name: "pglimit.max_waiting", help: "How many requests may wait for an answer at once.", attributes: join(of)}] = 1 << 16
 		for stat := range l.Stats().All() {
 			attributes := maps.Clone(of)

@@ -75,7 +75,7 @@ func want(limiters ...*pglimit.Limiter) series {
 		of := map[string]string{"limiter": l.Config().Name, "strategy": l.Strategy().Name()}
 		s[line("pglimit_limit_tokens_per_second", "The limit of each key: tokens that come back in a second.", dto.MetricType_GAUGE, of)] = 10
 		s[line("pglimit_limit_burst_tokens", "The limit of each key: tokens that can be taken at once.", dto.MetricType_GAUGE, of)] = 20
-		s[line("pglimit_timeout_seconds", "The time limit of a decision.", dto.MetricType_GAUGE, of)] = 1
+		s[line("pglimit_timeout_seconds", "The time limit of a decision.", dto.MetricType_GAUGE, of)] = 60
 		s[line("pglimit_max_waiting", "How many requests may wait for an answer at once.", dto.MetricType_GAUGE, of)] = 1 << 16
 		for stat := range l.Stats().All() {
 			labels, name, kind := maps.Clone(of), "pglimit_"+stat.Name+"_total", dto.MetricType_COUNTER

@@ -41,7 +41,12 @@ func TestLibrariesOnDatabaseSQL(t *testing.T) {
 	defer func() { must(t, db.Close()) }()
 	_, err = db.ExecContext(t.Context(), "create table orders (customer text)")
 	must(t, err)
-	limiter, cleaner, err := Start(t.Context(), db)
+	started, cleaner, err := Start(t.Context(), db)
+	must(t, err)
+	defer func() { must(t, started.Close(t.Context())) }()
+	patient := started.Config()
+	patient.Timeout = time.Minute
+	limiter, err := pglimit.NewSQL(db, started.Strategy(), patient)
 	must(t, err)
 	defer func() { must(t, limiter.Close(t.Context())) }()
 

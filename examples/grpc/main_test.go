@@ -53,14 +53,30 @@ func TestServer(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	client := grpc_health_v1.NewHealthClient(conn)
-	began := time.Now()
-	for i := range 11 {
+	began, answered := time.Now(), 0
+	const late = 12 // on a busy machine an answer may be, which may have cost a call
+	lost := 0
+	for lost < late {
 		_, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true))
-		if got := status.Code(err); (got == codes.OK) != (i < 10) && time.Since(began) < 5*time.Second {
-			t.Errorf("call %d: %v", i, err)
+		if code := status.Code(err); code == codes.OK {
+			answered++
+		} else if code == codes.ResourceExhausted {
+			break
+		} else if lost++; code != codes.Unavailable {
+			t.Fatal(err)
 		}
 	}
-	if _, err := client.List(t.Context(), &grpc_health_v1.HealthListRequest{}); err != nil {
-		t.Errorf("another method: %v", err)
+	// One comes back in six seconds.
+	if most := 10 + int(time.Since(began)/(6*time.Second)); answered < 10-lost || answered > most || lost == late {
+		t.Errorf("%d calls were answered, %d were not, in %v", answered, lost, time.Since(began))
+	}
+	for tries := 1; ; tries++ {
+		_, err := client.List(t.Context(), &grpc_health_v1.HealthListRequest{})
+		if err == nil {
+			break
+		}
+		if tries == late || status.Code(err) != codes.Unavailable {
+			t.Fatalf("another method: %v", err)
+		}
 	}
 }
