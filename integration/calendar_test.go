@@ -41,6 +41,8 @@ func TestWindowsEndWhenTheZoneSaysSo(t *testing.T) {
 		{"1/day America/Sao_Paulo", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"},
 		{"1/day America/Havana", "2018-11-04T03:59:59Z", "2018-11-04T04:00:00Z"},
 		{"1/day America/Havana", "2018-11-04T04:30:00Z", "2018-11-05T05:00:00Z"},
+		{"1/day Asia/Colombo", "2006-04-14T17:59:59Z", "2006-04-14T18:00:00Z"}, // half an hour later it is midnight again
+		{"1/day Asia/Colombo", "2006-04-14T18:00:00Z", "2006-04-15T18:30:00Z"},
 		{"1/day Pacific/Apia", "2011-12-30T09:59:59Z", "2011-12-30T10:00:00Z"},
 		// Days on which a month or a week begins.
 		{"1/month from 31 fixed", "2026-02-27T12:00:00Z", "2026-02-28T00:00:00Z"},
@@ -73,6 +75,21 @@ func TestWindowsEndWhenTheZoneSaysSo(t *testing.T) {
 				t.Errorf("Postgres in %s: %+v: %v", zone, test, ends)
 			}
 			_ = tx.Rollback(context.Background())
+		}
+	}
+}
+
+// Where the requests of a call count by several calendars, each has the end of its own.
+func TestWindowsOfSeveralCalendarsEnd(t *testing.T) {
+	t.Parallel()
+	db := newMigrated(t)
+	for calendars, ends := range map[string]string{
+		"{day UTC,NULL,year UTC,day UTC,hour UTC,NULL}": "{2026-11-21,NULL,2027-01-01,2026-11-21,2026-11-20 13:00,NULL}",
+		"{day UTC,day UTC}":                             "{2026-11-21,2026-11-21}", "{NULL,NULL}": "{NULL,NULL}",
+	} {
+		if !query[bool](t, db, `select pglimit.window_ends_ns($1::text::text[], pglimit.ns_of('2026-11-20 12:00+00'))
+			= array(select pglimit.ns_of(u::timestamp at time zone 'UTC') from unnest($2::text::text[]) u)`, calendars, ends) {
+			t.Errorf("%s: want %s", calendars, ends)
 		}
 	}
 }
