@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -345,6 +346,32 @@ func TestAGrantThatWaitedAcrossTheEndOfAWindow(t *testing.T) {
 		if !<-second || allowText(t, db, key, day, 2) || !allowText(t, db, key, day, 1) {
 			t.Errorf("%s: nine were granted on the 21st, and one is left", key)
 		}
+	}
+}
+
+// A call of many that waited across the end of a window, and then gets none of the row, is decided as of the next one.
+func TestACallOfManyThatWaitedAcrossTheEndOfAWindow(t *testing.T) {
+	t.Parallel()
+	db := newMigrated(t)
+	execute(t, db, sharedClock)
+	const day = "10/day fixed"
+	windowClock(t, db, "2026-11-20 12:00:00+00")
+	allowText(t, db, "a", day, 5)
+	first := begin(t, db)
+	allowText(t, first, "a", day, 5)
+	granted := make(chan []int64)
+	go func() {
+		granted <- query[[]int64](t, db, `select array(select r[n][3] from generate_series(1, cardinality(r) / 8) n order by r[n][1])
+			from (select rest from pglimit.token_bucket_take_many('{a,new}', '{test}', '{1}', '{10}', '{1}', null, null, null, null, null, false, '1min', '{day UTC}')) m (r)`)
+	}()
+	waiting(t, db, 1)
+	windowClock(t, db, "2026-11-21 08:00:00+00")
+	must(t, first.Commit(t.Context()))
+	if got := <-granted; !slices.Equal(got, []int64{1, 1}) {
+		t.Errorf("granted %v", got)
+	}
+	if rows := query[int64](t, db, "select count(*) from pglimit.token_bucket where until_ns = pglimit.ns_of('2026-11-22 00:00+00') and full_ns = until_ns + 1"); rows != 2 {
+		t.Errorf("%d rows have a token of the 21st", rows)
 	}
 }
 
