@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,6 +42,8 @@ func TestWindowsEndWhenTheZoneSaysSo(t *testing.T) {
 		{"1/day America/Sao_Paulo", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"},
 		{"1/day America/Havana", "2018-11-04T03:59:59Z", "2018-11-04T04:00:00Z"},
 		{"1/day America/Havana", "2018-11-04T04:30:00Z", "2018-11-05T05:00:00Z"},
+		{"1/day Asia/Colombo", "2006-04-14T17:59:59Z", "2006-04-14T18:00:00Z"}, // half an hour later it is midnight again
+		{"1/day Asia/Colombo", "2006-04-14T18:00:00Z", "2006-04-15T18:30:00Z"},
 		{"1/day Pacific/Apia", "2011-12-30T09:59:59Z", "2011-12-30T10:00:00Z"},
 		// Days on which a month or a week begins.
 		{"1/month from 31 fixed", "2026-02-27T12:00:00Z", "2026-02-28T00:00:00Z"},
@@ -73,6 +76,21 @@ func TestWindowsEndWhenTheZoneSaysSo(t *testing.T) {
 				t.Errorf("Postgres in %s: %+v: %v", zone, test, ends)
 			}
 			_ = tx.Rollback(context.Background())
+		}
+	}
+}
+
+// Where the requests of a call count by several calendars, each has the end of its own.
+func TestWindowsOfSeveralCalendarsEnd(t *testing.T) {
+	t.Parallel()
+	db := newMigrated(t)
+	for calendars, ends := range map[string]string{
+		"{day UTC,NULL,year UTC,day UTC,hour UTC,NULL}": "{2026-11-21,NULL,2027-01-01,2026-11-21,2026-11-20 13:00,NULL}",
+		"{day UTC,day UTC}":                             "{2026-11-21,2026-11-21}", "{NULL,NULL}": "{NULL,NULL}",
+	} {
+		if !query[bool](t, db, `select pglimit.window_ends_ns($1::text::text[], pglimit.ns_of('2026-11-20 12:00+00'))
+			= array(select pglimit.ns_of(u::timestamp at time zone 'UTC') from unnest($2::text::text[]) u)`, calendars, ends) {
+			t.Errorf("%s: want %s", calendars, ends)
 		}
 	}
 }
@@ -328,6 +346,32 @@ func TestAGrantThatWaitedAcrossTheEndOfAWindow(t *testing.T) {
 		if !<-second || allowText(t, db, key, day, 2) || !allowText(t, db, key, day, 1) {
 			t.Errorf("%s: nine were granted on the 21st, and one is left", key)
 		}
+	}
+}
+
+// A call of many that waited across the end of a window, and then gets none of the row, is decided as of the next one.
+func TestACallOfManyThatWaitedAcrossTheEndOfAWindow(t *testing.T) {
+	t.Parallel()
+	db := newMigrated(t)
+	execute(t, db, sharedClock)
+	const day = "10/day fixed"
+	windowClock(t, db, "2026-11-20 12:00:00+00")
+	allowText(t, db, "a", day, 5)
+	first := begin(t, db)
+	allowText(t, first, "a", day, 5)
+	granted := make(chan []int64)
+	go func() {
+		granted <- query[[]int64](t, db, `select array(select r[n][3] from generate_series(1, cardinality(r) / 8) n order by r[n][1])
+			from (select rest from pglimit.token_bucket_take_many('{a,new}', '{test}', '{1}', '{10}', '{1}', null, null, null, null, null, false, '1min', '{day UTC}')) m (r)`)
+	}()
+	waiting(t, db, 1)
+	windowClock(t, db, "2026-11-21 08:00:00+00")
+	must(t, first.Commit(t.Context()))
+	if got := <-granted; !slices.Equal(got, []int64{1, 1}) {
+		t.Errorf("granted %v", got)
+	}
+	if rows := query[int64](t, db, "select count(*) from pglimit.token_bucket where until_ns = pglimit.ns_of('2026-11-22 00:00+00') and full_ns = until_ns + 1"); rows != 2 {
+		t.Errorf("%d rows have a token of the 21st", rows)
 	}
 }
 

@@ -44,6 +44,12 @@ func TestDurableIsDurableAndRelaxedIsRelaxed(t *testing.T) {
 				}
 			},
 		}
+		if ahead := request("ahead", limit, pglimit.Durable); strategy.Check(&pglimit.Request{Limit: limit, Ahead: time.Second}) == nil {
+			calls["ahead"] = func(d pglimit.Durability) {
+				ahead.Durability, ahead.Ahead = d, time.Second
+				take(ahead)
+			}
+		}
 		if leaser, is := strategy.(pglimit.Leaser); is {
 			calls["a lease"] = func(d pglimit.Durability) {
 				_, err := leaser.Lease(t.Context(), on(pool), pglimit.LeaseRequest{

@@ -156,6 +156,17 @@ func TestAnIntervalThatCannotBe(t *testing.T) {
 	}
 	// The row stays for as long as the distance lasts, though its window is over.
 	pool := newMigrated(t)
+	execute(t, pool, stoppedClock)
+	for range 2 {
+		moveClock(t, pool, time.Hour)
+		if d := take(t, pool, strategies.SlidingLog{MinInterval: time.Hour}, "again", pglimit.PerSecond(2)); !d.Allowed {
+			t.Errorf("%+v", d)
+		}
+		if left := query[int64](t, pool, "select full_ns - pglimit.clock_ns() from pglimit.sliding_log"); left != int64(time.Hour) {
+			t.Errorf("the row may be swept in %v", time.Duration(left))
+		}
+	}
+	execute(t, pool, "delete from pglimit.sliding_log")
 	for _, granted := range []bool{true, false} {
 		if d := take(t, pool, strategies.SlidingLog{MinInterval: pglimit.MaxWindow}, "k", pglimit.PerSecond(2)); d.Allowed != granted || d.RetryAfter < pglimit.MaxWindow-time.Hour {
 			t.Errorf("%+v", d)

@@ -243,8 +243,23 @@ func TestTheNewKeysOfAGroupStandOrFallTogether(t *testing.T) {
 	if g := group("b", "a", "c"); !g.Allowed {
 		t.Errorf("%+v", g)
 	}
-	if g := group("c", "b", "a"); !g.Allowed {
-		t.Errorf("%+v", g)
+	if g := group("c", "b", "a"); !g.Allowed || limiter.Stats().NewKeys != 3 {
+		t.Errorf("%+v, %+v", g, limiter.Stats())
+	}
+}
+
+// Keys that were let through need no token again, though another bucket of their group denied it.
+func TestTheNewKeysOfADeniedGroupAreLetThrough(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	letThrough(t, bounded(t, memory, func(c *pglimit.Config) { c.Limit, c.NewKeys = hourly(1), pglimit.NewKeys{} }), "full")
+	limiter := bounded(t, memory, func(c *pglimit.Config) { c.Limit = hourly(1) })
+	a, b := pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1}
+	if g, err := limiter.DoAll(t.Context(), a, b, pglimit.Request{Key: "full", Tokens: 1}); g.Denied.Key != "full" || err != nil {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if g, err := limiter.DoAll(t.Context(), a, b); !g.Allowed || err != nil {
+		t.Errorf("%+v, %v", g, err)
 	}
 }
 
@@ -340,11 +355,15 @@ func (s late) Take(ctx context.Context, session pglimit.Session, requests []pgli
 // All callers of a process who ask for one new key need one token: those who ask meanwhile, and who looked before.
 func TestCallersOfOneNewKeyNeedOneToken(t *testing.T) {
 	t.Parallel()
-	for name, look := range map[string]time.Duration{"meanwhile": 0, "afterwards": time.Minute} {
+	k, l := pglimit.Request{Key: "k", Tokens: 1}, pglimit.Request{Key: "l", Tokens: 1}
+	for name, test := range map[string]struct {
+		look time.Duration
+		asks []pglimit.Request
+	}{"meanwhile": {0, []pglimit.Request{k}}, "afterwards": {time.Minute, []pglimit.Request{k}}, "a group, afterwards": {time.Minute, []pglimit.Request{k, l}}} {
 		synctest.Test(t, func(t *testing.T) {
 			var number atomic.Int64
 			s := late{
-				pglimittest.MemoryOn(time.Now), func() time.Duration { return time.Duration(number.Add(1)) * look / 100 },
+				pglimittest.MemoryOn(time.Now), func() time.Duration { return time.Duration(number.Add(1)) * test.look / 100 },
 				func() time.Duration { return time.Millisecond },
 			}
 			limiter := newLimiter(t, s, func(c *pglimit.Config) {
@@ -354,13 +373,13 @@ func TestCallersOfOneNewKeyNeedOneToken(t *testing.T) {
 			var work sync.WaitGroup
 			for range 20 {
 				work.Go(func() {
-					if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed || d.Source != pglimit.FromDatabase {
-						t.Errorf("%s: %+v, %v", name, d, err)
+					if g, err := limiter.DoAll(t.Context(), test.asks...); err != nil || !g.Allowed || g.Decisions[0].Source != pglimit.FromDatabase {
+						t.Errorf("%s: %+v, %v", name, g, err)
 					}
 				})
 			}
 			work.Wait()
-			if s := limiter.Stats(); s.NewKeys != 1 {
+			if s := limiter.Stats(); s.NewKeys != int64(len(test.asks)) {
 				t.Errorf("%s: %d tokens", name, s.NewKeys)
 			}
 		})
@@ -387,37 +406,41 @@ func (s tokenless) Take(ctx context.Context, session pglimit.Session, requests [
 }
 
 // If the caller who asks for the token leaves, another one asks. If Postgres fails him, it has failed all who wait for him.
+// Who leaves while he waits is told so.
 func TestWhoWaitsForTheTokenOfANewKey(t *testing.T) {
 	t.Parallel()
-	for _, fails := range []error{nil, pglimit.ErrUnavailable} {
+	for _, fails := range []error{context.Canceled, context.DeadlineExceeded, pglimit.ErrUnavailable} {
 		synctest.Test(t, func(t *testing.T) {
-			s := tokenless{pglimittest.MemoryOn(time.Now), fails, new(atomic.Int64)}
+			s := tokenless{pglimittest.MemoryOn(time.Now), nil, new(atomic.Int64)}
+			first, leave := context.WithTimeout(t.Context(), time.Minute)
+			defer leave()
+			second, leaveToo := context.WithCancel(t.Context())
+			served := !errors.Is(fails, pglimit.ErrUnavailable)
+			if !served {
+				s.err = fails
+			}
 			limiter := newLimiter(t, s, func(c *pglimit.Config) {
 				few(c)
 				c.Limit, c.Timeout, c.Combine.Off = hourly(100), time.Hour, true
 			})
-			first, leave := context.WithCancel(t.Context())
 			var work sync.WaitGroup
-			for i := range 5 {
-				ctx := t.Context()
-				if i == 0 {
-					ctx = first
-				}
+			for i, ctx := range []context.Context{first, second, t.Context(), t.Context(), t.Context()} {
 				work.Go(func() {
 					d, err := limiter.Allow(ctx, "k")
-					if served := i > 0 && fails == nil; d.Allowed != served || (err == nil) != served {
-						t.Errorf("caller %d, if it fails by %v: %+v, %v", i, fails, d, err)
+					if served := served && i > 1; d.Allowed != served || (err == nil) != served {
+						t.Errorf("caller %d, if it ends by %v: %+v, %v", i, fails, d, err)
 					}
 				})
 				synctest.Wait()
 			}
-			if fails == nil {
+			leaveToo()
+			synctest.Wait()
+			if errors.Is(fails, context.Canceled) {
 				leave()
 			}
 			work.Wait()
-			leave()
-			if asked, want := s.asked.Load(), int64(1); fails != nil && asked != want {
-				t.Errorf("%d have asked, want %d", asked, want)
+			if asked := s.asked.Load(); !served && asked != 1 {
+				t.Errorf("%d have asked, want 1", asked)
 			}
 		})
 	}
@@ -473,6 +496,34 @@ func TestAnOutageIsNoRefusal(t *testing.T) {
 	}
 	if s := limiter.Stats(); s.Failed[pglimit.CauseUnavailable] != 2 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// The token is asked for as durably as all else is, and nobody waits for it where its row is held.
+func TestHowATokenIsAskedFor(t *testing.T) {
+	t.Parallel()
+	strategy := &fake{take: answer(pglimit.Decision{Contended: true, RetryAfter: time.Second})}
+	limiter := newLimiter(t, strategy, func(c *pglimit.Config) {
+		few(c)
+		c.Durability = pglimit.Durable
+	})
+	d, err := limiter.Allow(t.Context(), "new")
+	if asked := strategy.taken[len(strategy.taken)-1][0]; d.Source != pglimit.FromNewKeys || !d.Contended || asked.Tokens != 1 || asked.Durability != pglimit.Durable || err != nil {
+		t.Errorf("%+v, %v, after %+v", d, err, asked)
+	}
+}
+
+func TestKnownKeysAreBounded(t *testing.T) {
+	t.Parallel()
+	const keys = 1000
+	limiter := bounded(t, pglimittest.Memory(), func(c *pglimit.Config) { c.NewKeys = pglimit.NewKeys{Limit: hourly(keys), Keys: 100} })
+	for range 2 {
+		for key := range keys {
+			letThrough(t, limiter, strconv.Itoa(key))
+		}
+	}
+	if trips := roundTrips(limiter); trips < 3*keys+2*(keys-100) {
+		t.Errorf("%d round trips: more than 100 keys are known", trips)
 	}
 }
 
@@ -534,6 +585,42 @@ func TestWhatALookCosts(t *testing.T) {
 			t.Error(swept, err)
 		}
 		costs("a swept key, with the budget's memory gone", "a", 2, false)
+	})
+}
+
+// A row is known from when it was asked about, which may be long before the answer. What an ID is answered again says
+// nothing about it.
+func TestSinceWhenARowIsKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		look := time.Duration(0)
+		s := late{pglimittest.MemoryOn(time.Now), func() time.Duration { return look }, func() time.Duration { return 0 }}
+		limiter := newLimiter(t, s, func(c *pglimit.Config) {
+			few(c)
+			c.Limit = hourly(10)
+		})
+		looks := func(what string, after time.Duration) {
+			t.Helper()
+			time.Sleep(after)
+			before := roundTrips(limiter)
+			if letThrough(t, limiter, "a"); roundTrips(limiter) != before+2 {
+				t.Errorf("%s: %d round trips", what, roundTrips(limiter)-before)
+			}
+		}
+		for range 2 {
+			if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "a", Tokens: 1, ID: "id"}); !d.Allowed || err != nil {
+				t.Fatal(d, err)
+			}
+			time.Sleep(40 * time.Second)
+		}
+		looks("an ID", 0)
+		time.Sleep(time.Minute)
+		look = 30 * time.Second
+		if _, err := limiter.Peek(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		look = 0
+		looks("a late answer", 25*time.Second)
 	})
 }
 

@@ -344,6 +344,12 @@ func TestWhatIsKnownOfABlock(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 		m.knows("after the block", ask("a", 17, 17), false)
+
+		longer := rate.Decision{RetryAfter: time.Second, ResetAfter: 2 * time.Second, At: time.Unix(1000, 0), Blocked: true, BlockedFor: time.Second}
+		m.learn(ask("b", 1, 1), longer, m.Now())
+		if d, known := m.Recall(ask("b", 15, 15)); !known || d.RetryAfter != 1500*time.Millisecond { // a token is there after 100 ms
+			t.Errorf("%+v, %t: want a RetryAfter of 1.5s", d, known)
+		}
 	})
 }
 

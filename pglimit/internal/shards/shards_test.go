@@ -40,10 +40,15 @@ func TestShardOfAKey(t *testing.T) {
 		{{math.MinInt32, 0}, {0, math.MaxInt32}},
 		{{0}, {math.MaxInt32}},
 		{{math.MinInt32, 0}, {math.MaxInt32}},
+		{{math.MinInt32, 0}, {-1}},
+		{{math.MinInt32, 5, 3}, {4, 2, math.MaxInt32}},
 	} {
 		if m, err := shards.NewMap(bounds[0], bounds[1], make([]string, len(bounds[0]))); err == nil {
 			t.Errorf("%v passes for a map: %+v", bounds, m)
 		}
+	}
+	if m, err := shards.NewMap([]int32{math.MinInt32}, []int32{math.MaxInt32}, nil); err == nil {
+		t.Errorf("a map of no nodes: %+v", m)
 	}
 }
 
