@@ -256,7 +256,9 @@ func (c *Config) setDefaults() {
 	c.Memory.TTL = orDefault(c.Memory.TTL, defaultDenialTTL)
 	c.Memory.Keys = orDefault(c.Memory.Keys, defaultDenialKeys)
 	c.Leases.TTL = orDefault(c.Leases.TTL, defaultLeaseTTL)
-	c.NewKeys.Keys = orDefault(c.NewKeys.Keys, defaultDenialKeys)
+	if c.NewKeys.Limit != (Limit{}) { // else Keys alone would be an error in the next Limiter that is made with this
+		c.NewKeys.Keys = orDefault(c.NewKeys.Keys, defaultDenialKeys)
+	}
 }
 
 func orDefault[T int | time.Duration](value, otherwise T) T {

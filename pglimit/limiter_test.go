@@ -15,6 +15,7 @@ import (
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
 // config without the stages that may answer in the strategy's stead or call it from
@@ -39,6 +40,28 @@ func newOn(t *testing.T, pool pglimit.Pool, strategy pglimit.Strategy, change fu
 		t.Fatal(err)
 	}
 	return limiter
+}
+
+// What a Limiter says that it was made with makes another.
+func TestAConfigThatWasToldMakesAnotherLimiter(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]pglimit.Config{
+		"defaults":   {},
+		"no stages":  config(nil),
+		"new keys":   {NewKeys: pglimit.NewKeys{Limit: pglimit.PerSecond(2)}},
+		"leases":     {Leases: pglimit.Leases{On: true}},
+		"every time": {MaxWait: time.Second, MaxAhead: time.Second, IDTTL: time.Hour, Timeout: time.Hour},
+	} {
+		c.Name, c.Limit = "api", pglimit.PerSecond(10)
+		first := newLimiter(t, pglimittest.Memory(), func(given *pglimit.Config) { *given = c })
+		second := newLimiter(t, pglimittest.Memory(), func(given *pglimit.Config) { *given = first.Config() })
+		if told, again := first.Config(), second.Config(); !reflect.DeepEqual(told, again) {
+			t.Errorf("%s: made with %+v, and then with %+v", name, told, again)
+		}
+		if err := errors.Join(first.Close(t.Context()), second.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func TestNewRefusesAConfig(t *testing.T) {

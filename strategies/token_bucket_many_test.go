@@ -25,7 +25,9 @@ func (b *between) Row(_ context.Context, sql string, _ []any, _ ...any) error {
 func TestATableThatIsJustBeingDistributed(t *testing.T) {
 	t.Parallel()
 	b := new(between)
-	ask := func(key string) rate.Request { return rate.Request{Limiter: "test", Key: key, Limit: rate.PerHour(5), Tokens: 1, Unit: 1} }
+	ask := func(key string) rate.Request {
+		return rate.Request{Limiter: "test", Key: key, Limit: rate.PerHour(5), Tokens: 1, Unit: 1}
+	}
 	decisions, err := TokenBucket{}.Take(t.Context(), b, []rate.Request{ask("a"), ask("b")})
 	if !errors.Is(err, rate.ErrNothingTaken) || decisions != nil {
 		t.Errorf("%+v, %v", decisions, err)
