@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -82,6 +83,29 @@ func TestGoCommandsOfTheDocs(t *testing.T) {
 	}
 	if checked < 15 {
 		t.Errorf("%d commands were found", checked)
+	}
+}
+
+var branch = regexp.MustCompile(`\bpglimit ([a-z]+)[^|&\n]*(?:\|\||&&)`)
+
+// Commands whose exit code is an answer. The others exit with 0 whatever they find, so a script that
+// branches on one of them always goes the same way, which running it does not show.
+func TestThePagesBranchOnAnswersOnly(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, name := range pages() {
+		_, blocks := readPage(t, name)
+		for _, b := range blocks {
+			for _, line := range branch.FindAllStringSubmatch(b.code, -1) {
+				found++
+				if !slices.Contains([]string{"allow", "run", "migrate"}, line[1]) {
+					t.Errorf("%s: %s: the exit code of %s is no answer", name, line[0], line[1])
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("none was found")
 	}
 }
 

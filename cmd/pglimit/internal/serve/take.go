@@ -187,10 +187,10 @@ func (s *Server) allowOne(w http.ResponseWriter, r *http.Request, body *asks, de
 		if limiter.blocks() {
 			return invalid("wait_ms", fmt.Sprintf("is %d: limiter %s blocks keys, and waits for nobody: leave it out, and ask again after retry_after_ms", body.WaitMS, body.Limiter))
 		}
-		if limiter.Strategy().Check(&pglimit.Request{Limit: limiter.Limit(), Ahead: 1}) != nil {
-			return invalid("wait_ms", fmt.Sprintf("is %d: limiter %s must have the strategy token_bucket, upsert or warm_up", body.WaitMS, body.Limiter))
-		}
 		d, err = wait(r.Context(), limiter, request, time.Duration(body.WaitMS)*time.Millisecond)
+		if errors.Is(err, errors.ErrUnsupported) { // also by the limit of a rule
+			return invalid("wait_ms", fmt.Sprintf("is %d: limiter %s has no line for this key: only limits that are no window of the calendar have one, with the strategy token_bucket, upsert or warm_up", body.WaitMS, body.Limiter))
+		}
 	} else {
 		d, err = limiter.Do(r.Context(), request)
 	}

@@ -99,7 +99,7 @@ func TestErrorsOfABatchAreOfTheirRequests(t *testing.T) {
 
 func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, limits+"  nowait: {limit: 10/s, strategy: for_update_nowait}\n  range: {limit: 1/s, strategy: exclusion_range}\n  upsert: {limit: 10/s, strategy: upsert}", pglimittest.Memory())
+	s := newServer(t, limits+"  nowait: {limit: 10/s, strategy: for_update_nowait}\n  range: {limit: 1/s, strategy: exclusion_range}\n  upsert: {limit: 10/s, strategy: upsert}\n  month: {limit: 10/month}", pglimittest.Memory())
 	long := strings.Repeat("k", pglimit.MaxKeyBytes+1)
 	for _, test := range []struct {
 		path, body string
@@ -107,7 +107,7 @@ func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
 		field      string
 		words      string
 	}{
-		{"/v1/allow", `{"key":"k"}`, 400, "limiter", "one of api, blocks, login, nowait, range, upsert"},
+		{"/v1/allow", `{"key":"k"}`, 400, "limiter", "one of api, blocks, login, month, nowait, range, upsert"},
 		{"/v1/allow", `{"limiter":"nosuch","key":"k"}`, 404, "limiter", `"nosuch"`},
 		{"/v1/allow", `{"limiter":"api"}`, 400, "key", "empty"},
 		{"/v1/allow", `{"limiter":"api","key":"` + long + `"}`, 400, "key", "1025 bytes"},
@@ -130,6 +130,7 @@ func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
 		{"/v1/peek", `{"limiter":"api","key":"k","wait_ms":1}`, 400, "wait_ms", "does not wait"},
 		{"/v1/allow", `{"limiter":"blocks","key":"k","wait_ms":1}`, 400, "wait_ms", "ask again after retry_after_ms"},
 		{"/v1/allow", `{"limiter":"nowait","key":"k","wait_ms":1}`, 400, "wait_ms", "token_bucket, upsert or warm_up"},
+		{"/v1/allow", `{"limiter":"month","key":"k","wait_ms":1}`, 400, "wait_ms", "no window of the calendar"},
 		{"/v1/settle", `{"decision":{"limiter":"blocks","key":"k","granted":1,"limit":"1/1m","at":"2000-01-01T00:00:00Z"},"tokens":2}`, 400, "tokens", "settle for less"},
 		{"/v1/allow", `{"limiter":"api","key":"k","all":true}`, 400, "all", "goes with requests"},
 		{"/v1/peek", `{"requests":[{"limiter":"api","key":"k"}],"all":true}`, 400, "all", "/v1/allow only"},
