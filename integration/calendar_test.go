@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -208,18 +209,48 @@ func TestCalendarWindowsAtEveryDoor(t *testing.T) {
 			t.Errorf("%s: %v", strategy.Name(), err)
 		}
 	}
-	nowhere := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: limit.In("Europe/Nowhere")})
-	if d, err := nowhere.Allow(t.Context(), "k"); err == nil {
-		t.Errorf("a zone that is none: %+v", d)
-	} else {
-		t.Log(err)
-	}
 	if _, err := pool.Exec(t.Context(), "select pglimit.set_limit('api', '10/month Europe/Nowhere', note => 'test')"); err == nil {
 		t.Error("a rule in a zone that is none")
 	}
 	execute(t, pool, "select pglimit.set_limit('api', '12/year Europe/Berlin', note => 'test')")
 	if left := query[int64](t, pool, "select remaining from pglimit.allow('api', 'k')"); left != 1 {
 		t.Errorf("under a rule: %d left", left)
+	}
+}
+
+// A time zone with a mistake in its name is no outage, in which FailOpen would let everybody pass. It is its own request's
+// error only.
+func TestAnUnknownTimeZoneIsNoOutage(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	good := pglimit.PerYear(10).In("Europe/Berlin")
+	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: good.In("Europe/Berln"), OnError: pglimit.FailOpen})
+	defer func() { must(t, limiter.Close(context.Background())) }()
+	refused := func(what string, err error) {
+		t.Helper()
+		var limit *pglimit.LimitError
+		if !errors.As(err, &limit) || limit.Field != "Calendar" || limit.Limit != good.In("Europe/Berln") || !strings.Contains(err.Error(), `"Europe/Berln"`) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := limiter.Allow(t.Context(), "k")
+	refused("one", err)
+	_, err = limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
+	refused("with an ID", err)
+	_, err = limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1, Limit: good}, pglimit.Request{Key: "b", Tokens: 1})
+	refused("a group", err)
+	decisions, err := limiter.DoEach(t.Context(),
+		pglimit.Request{Key: "a", Tokens: 1, Limit: good}, pglimit.Request{Key: "b", Tokens: 1}, pglimit.Request{Key: "c", Tokens: 1, Limit: pglimit.PerHour(5)})
+	refused("one of several", err)
+	if len(decisions) != 3 || decisions[0].Remaining != 9 || decisions[1].Allowed || decisions[2].Remaining != 4 {
+		t.Errorf("%+v", decisions)
+	}
+	for _, driver := range sqlDrivers {
+		other, err := pglimit.NewSQL(openSQL(t, driver.open, databaseURL(pool), 2), strategies.TokenBucket{}, limiter.Config())
+		must(t, err)
+		_, err = other.Allow(t.Context(), "k")
+		refused(driver.name, err)
+		must(t, other.Close(t.Context()))
 	}
 }
 

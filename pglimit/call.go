@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
@@ -29,7 +32,7 @@ func (l *Limiter) roundTrip(ctx context.Context, requests []Request) (decisions 
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, unknownZone(requests, err)
 	}
 	for i := range decisions {
 		decisions[i].Source = FromDatabase
@@ -37,6 +40,25 @@ func (l *Limiter) roundTrip(ctx context.Context, requests []Request) (decisions 
 	l.learn(requests, decisions, asked)
 	l.newKeys.learn(requests, decisions, looked)
 	return decisions, nil
+}
+
+// unknownZone makes of Postgres's error that it does not know a time zone a *LimitError of the request that names it. Which
+// zones there are, only Postgres knows, and a name with a mistake in it is no outage.
+func unknownZone(requests []Request, err error) error {
+	const invalidParameterValue = "22023"
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != invalidParameterValue {
+		return err
+	}
+	for _, r := range requests {
+		calendar := r.Limit.Calendar
+		zone := calendar[strings.LastIndexByte(calendar, ' ')+1:]
+		if zone != "" && strings.Contains(strings.ToLower(pg.Message), strings.ToLower(zone)) {
+			why := fmt.Sprintf("names the time zone %q, which Postgres does not know: use a name of its view pg_timezone_names, such as Europe/Berlin", zone)
+			return fmt.Errorf("%w: %w", &LimitError{Limit: r.Limit, Field: "Calendar", Why: why}, err)
+		}
+	}
+	return err
 }
 
 // operation is what a take is called in a RoundTrip.

@@ -94,7 +94,7 @@ func (l *Limiter) failed(ctx context.Context, key string, err error) (final bool
 		return true, err
 	}
 	l.failures.failed(ctx, key, cause, err)
-	return l.config.OnError == nil || cause.isSetUp(), err
+	return l.config.OnError == nil || cause.isSetUp() || errors.As(err, new(*LimitError)), err
 }
 
 // FailOpen, as [Config.OnError], grants every request of which no decision is known: for

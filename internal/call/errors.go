@@ -79,6 +79,9 @@ func Explain(err error) error {
 	case serializationFailure:
 		return fmt.Errorf("%w: ask again, for each bucket alone if that does not help (decisions are made for READ COMMITTED): %w", rate.ErrNothingTaken, err)
 	}
+	if pg.SeverityUnlocalized == "FATAL" && strings.HasPrefix(pg.Code, "22") {
+		return fmt.Errorf("%w: the server refuses a setting of the connection: %w", rate.ErrPermission, err)
+	}
 	// Only these classes say for certain whether Postgres refused the request or is in trouble itself.
 	switch pg.Code[:min(2, len(pg.Code))] {
 	case "22", "23", "40": // a value that cannot be stored, a row that cannot be, a deadlock

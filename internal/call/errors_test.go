@@ -30,6 +30,7 @@ func TestErrorsSayWhoseFaultItIs(t *testing.T) {
 		{&pgconn.PgError{Code: "53300"}, []error{rate.ErrUnavailable}, ""},
 		{&pgconn.PgError{Code: "28P01"}, []error{rate.ErrPermission}, "refuses this login"},
 		{&pgconn.PgError{Code: "28000"}, []error{rate.ErrPermission}, "refuses this login"},
+		{&pgconn.PgError{Code: "22023", SeverityUnlocalized: "FATAL"}, []error{rate.ErrPermission}, "refuses a setting of the connection"},
 		{&pgconn.PgError{Code: "3D000"}, []error{rate.ErrNotMigrated}, "no such database"},
 		{&pgconn.PgError{Code: "08006"}, []error{rate.ErrUnavailable}, ""},
 		{&pgconn.PgError{Code: "57P01"}, []error{rate.ErrUnavailable}, ""},
