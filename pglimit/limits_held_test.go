@@ -159,12 +159,18 @@ func TestNeverOverTheLoosestOfTheLastTwoSeconds(t *testing.T) {
 	for _, outages := range []bool{false, true} {
 		t.Run(fmt.Sprintf("outages %t", outages), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { neverOverTheLoosest(t, outages) })
+			for late, plays := false, 0; !late; plays++ { // chance has no process hear of a change too late in one play of some hundred
+				if t.Failed() || plays == 10 {
+					t.Fatalf("it is not seen that processes hear of a change later, in %d plays", plays)
+				}
+				synctest.Test(t, func(t *testing.T) { late = neverOverTheLoosest(t, outages) })
+			}
 		})
 	}
 }
 
-func neverOverTheLoosest(t *testing.T, outages bool) {
+// neverOverTheLoosest says whether more was granted than by the limits of the table at that moment.
+func neverOverTheLoosest(t *testing.T, outages bool) (late bool) {
 	table, memory := new(limitsTable), pglimittest.MemoryOn(time.Now)
 	table.change(2, pglimit.PerSecond(10), time.Time{})
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
@@ -226,9 +232,7 @@ func neverOverTheLoosest(t *testing.T, outages bool) {
 	for _, d := range decisions {
 		history.Add(audit.Event{At: d.At.UnixNano(), Granted: d.Granted})
 	}
-	if atOnce := history.CheckHeld(held...); atOnce.Tokens == 0 {
-		t.Error("it is not seen that processes hear of a change later")
-	}
+	late = history.CheckHeld(held...).Tokens > 0
 	if outages {
 		held = nil
 		for i := range readers {
@@ -250,4 +254,5 @@ func neverOverTheLoosest(t *testing.T, outages bool) {
 		}
 	}
 	t.Logf("%d decisions by %d limits", len(decisions), len(held))
+	return late
 }
