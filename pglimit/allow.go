@@ -56,7 +56,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 //     forgives tokens and keeps IDs. What [Config.OnError] decides is not kept. The request costs a round trip: it is
 //     neither combined nor answered by a lease or the memory of denials.
 //
-// An invalid request is a [*RequestError], or a [*LimitError] if the strategy cannot keep its limit. If the
+// An invalid request is a [*RequestError], or a [*LimitError] if the strategy cannot keep its limit, or Postgres does not know its time zone. If the
 // strategy does not know Ahead or ID, the error satisfies errors.Is(err, [errors.ErrUnsupported]).
 func (l *Limiter) Do(ctx context.Context, request Request) (Decision, error) {
 	if request.MaxWait != 0 {

@@ -39,9 +39,9 @@ type Config struct {
 	// all are.
 	//
 	// It is not called for an invalid request, when the caller cancelled or the Limiter is
-	// closed, nor by Reset and ResetAll. Nor for [ErrNotMigrated], [ErrPermission] and [ErrPooler]: these
-	// do not end by themselves, as an outage does, and a limiter that fails open would let
-	// everybody pass for ever, unseen.
+	// closed, nor by Reset and ResetAll. Nor for [ErrNotMigrated], [ErrPermission], [ErrPooler], and the
+	// [LimitError] of a time zone that Postgres does not know: these do not end by themselves, as an
+	// outage does, and a limiter that fails open would let everybody pass for ever, unseen.
 	OnError func(ctx context.Context, request Request, err error) (Decision, error)
 
 	// OnDecision is told what each caller is told, just before: a request with its decision, or
