@@ -9,7 +9,7 @@ require (
 	github.com/dunglas/httpsfv v1.1.2
 	github.com/fergusstrange/embedded-postgres v1.34.0
 	github.com/go-co-op/gocron/v2 v2.21.2
-	github.com/jackc/pgx/v5 v5.12.0
+	github.com/jackc/pgx/v5 v5.13.0
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/lib/pq v1.12.3
 	github.com/maypok86/otter/v2 v2.4.0

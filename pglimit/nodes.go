@@ -77,14 +77,14 @@ func NodesFrom(coordinator Pool, open func(host string, port uint16) (Pool, erro
 
 // openLike opens a pool of that configuration on another server.
 func (n *Nodes) openLike(config *pgxpool.Config, host string, port uint16) (Pool, error) {
-	to := config.ConnConfig
+	to := config.ConnConfig // a copy, as Config returns it
 	var fallbacks []*pgconn.FallbackConfig // of sslmode=prefer and the like; not those that name another server
 	for _, fallback := range to.Fallbacks {
 		if fallback.Host == to.Host && fallback.Port == to.Port {
-			fallbacks = append(fallbacks, &pgconn.FallbackConfig{Host: host, Port: port, TLSConfig: tlsFor(fallback.TLSConfig, host)})
+			fallbacks = append(fallbacks, &pgconn.FallbackConfig{Host: host, Port: port, TLSConfig: named(fallback.TLSConfig, host)})
 		}
 	}
-	to.Host, to.Port, to.TLSConfig, to.Fallbacks = host, port, tlsFor(to.TLSConfig, host), fallbacks
+	to.Host, to.Port, to.TLSConfig, to.Fallbacks = host, port, named(to.TLSConfig, host), fallbacks
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err == nil {
 		n.opened = append(n.opened, pool)
@@ -92,12 +92,11 @@ func (n *Nodes) openLike(config *pgxpool.Config, host string, port uint16) (Pool
 	return pool, err
 }
 
-func tlsFor(config *tls.Config, host string) *tls.Config {
-	if config == nil || config.ServerName == "" {
-		return config
+// named names the server in config itself: in a clone, pgx would not find the files of the client's certificate.
+func named(config *tls.Config, host string) *tls.Config {
+	if config != nil && config.ServerName != "" {
+		config.ServerName = host
 	}
-	config = config.Clone()
-	config.ServerName = host
 	return config
 }
 

@@ -3,7 +3,7 @@ module github.com/pglimit/ratelimit/examples/grpc
 go 1.26.0
 
 require (
-	github.com/jackc/pgx/v5 v5.12.0
+	github.com/jackc/pgx/v5 v5.13.0
 	github.com/pglimit/ratelimit v0.0.0
 	github.com/pglimit/ratelimit/adapters/grpclimit v0.0.0
 	google.golang.org/grpc v1.85.0

@@ -92,7 +92,8 @@ func discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrB
 // IsBroken says that the connection cannot be used any more.
 func IsBroken(err error) bool {
 	var network net.Error
-	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) || pgconn.SafeToRetry(err)
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.As(err, &network) || pgconn.SafeToRetry(err)
 }
 
 // forget what is idle. What is in use is discarded when it fails.

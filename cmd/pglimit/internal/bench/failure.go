@@ -51,7 +51,7 @@ func classify(err error) (kind string, lost bool) {
 		return kindTimeout, sent
 	case errors.Is(err, context.Canceled):
 		return kindUnanswered, sent
-	case !sent, errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case !sent, errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, pgconn.ErrConnClosed):
 		return kindConnection, sent
 	case pglimit.CauseOf(err) == pglimit.CauseUnavailable:
 		return kindGivenUp, sent

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ func TestFailuresThatMayHaveTaken(t *testing.T) {
 		"deadlock":   {&pgconn.PgError{Code: "40P01"}, false},
 		"shut down":  {&pgconn.PgError{Code: "57P01"}, true},
 		"overloaded": {pglimit.ErrOverloaded, false},
+		"cut off":    {fmt.Errorf("receive: %w", pgconn.ErrConnClosed), true},
 		"who knows":  {errors.New("what"), true},
 	} {
 		r := newRecorder(newBudget(100, 1))
