@@ -237,6 +237,8 @@ func TestAnUnknownTimeZoneIsNoOutage(t *testing.T) {
 	refused("one", err)
 	_, err = limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
 	refused("with an ID", err)
+	_, err = limiter.Peek(t.Context(), "k")
+	refused("a peek", err)
 	_, err = limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1, Limit: good}, pglimit.Request{Key: "b", Tokens: 1})
 	refused("a group", err)
 	decisions, err := limiter.DoEach(t.Context(),
