@@ -30,7 +30,7 @@ type NewKeys struct {
 	OnRefused func(ctx context.Context, request Request, err error) (Decision, error)
 
 	// Keys is how many keys this process remembers to have a row. Any other key costs a round trip more, to look. Only
-	// keys with a row are remembered, so a flood of others displaces none. Each takes about 200 bytes plus the key. Zero: 65,536.
+	// keys with a row are remembered, so a flood of others displaces none. Each takes about 100 bytes plus the key. Zero: 65,536.
 	Keys int
 }
 
