@@ -207,7 +207,7 @@ func (l *Limiter) admitted(ctx context.Context, units []*unit) []*unit {
 			for i := range u.Decisions {
 				r, d := &u.Requests[i], &t.Decisions[0]
 				u.Decisions[i] = Decision{Allowed: true, At: d.At, Source: FromNewKeys} // the other buckets of a group may have the tokens
-				if r.Tokens > 0 && isNew[r.Bucket()] {
+				if isNew[r.Bucket()] {
 					u.Decisions[i].Allowed, u.Decisions[i].RetryAfter, u.Decisions[i].Contended = false, d.RetryAfter, d.Contended
 				}
 				refused[r.Key] = true
