@@ -207,8 +207,10 @@ func TestCalendarWindowsAtEveryDoor(t *testing.T) {
 			t.Errorf("%s: %v", strategy.Name(), err)
 		}
 	}
-	if _, err := pool.Exec(t.Context(), "select pglimit.set_limit('api', '10/month Europe/Nowhere', note => 'test')"); err == nil {
-		t.Error("a rule in a zone that is none")
+	for _, call := range []string{"set_limit('api', '10/month Europe/Nowhere', note => 'test')", "peek('new', 'k', '10/month from 3 Europe/Nowhere')"} {
+		if _, err := pool.Exec(t.Context(), "select pglimit."+call); err == nil || !strings.Contains(err.Error(), `"Europe/Nowhere"`) {
+			t.Errorf("%s, in a zone that is none: %v", call, err)
+		}
 	}
 	execute(t, pool, "select pglimit.set_limit('api', '12/year Europe/Berlin', note => 'test')")
 	if left := query[int64](t, pool, "select remaining from pglimit.allow('api', 'k')"); left != 1 {
@@ -233,6 +235,8 @@ func TestAnUnknownTimeZoneIsNoOutage(t *testing.T) {
 	}
 	_, err := limiter.Allow(t.Context(), "k")
 	refused("one", err)
+	_, err = limiter.Peek(t.Context(), "k")
+	refused("a peek", err)
 	_, err = limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
 	refused("with an ID", err)
 	_, err = limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1, Limit: good}, pglimit.Request{Key: "b", Tokens: 1})

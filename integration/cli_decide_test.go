@@ -164,6 +164,7 @@ func cliWaitsInLine(t *testing.T, c cli) {
 	}
 	c.run(t, "allow", "k", "--limit", "1/h", "--strategy", "for_update_nowait", "--wait", "2s").exits(t, 2)
 	c.run(t, "allow", "k", "--limit", "1/h", "--wait", "-2s").exits(t, 2)
+	c.run(t, "allow", "k", "--limit", "10/month", "--wait", "2s").fails(t, "--wait", "10/month", "leave --wait out, and ask again after the time that the answer says")
 }
 
 // cliStandInLine runs the command four times at once: all are granted, a second apart, and none ends before its
@@ -284,7 +285,7 @@ func cliBlocks(t *testing.T, c cli) {
 
 	for says, flags := range map[string][]string{
 		"--block-for only with --block-after":              {"--block-for", "1h"},
-		"--block-after is -1: it must be at least 1":       {"--block-after", "-1"},
+		"--block-after is -1: it must not be negative":     {"--block-after", "-1"},
 		"--block-within is 0s: it must be positive":        {"--block-after", "2", "--block-within", "0s"},
 		"--block-max is 1s: it must be from --block-for, ": {"--block-after", "2", "--block-max", "1s"},
 		"--block-for is 1m0s: it must be at least 1h0m0s":  {"--block-after", "2"},

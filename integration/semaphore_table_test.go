@@ -137,7 +137,7 @@ func TestSQLTakesThePlacesFromTheTable(t *testing.T) {
 	if !query[bool](t, pool, "select acquired from pglimit.acquire('other', 'k', default_places => 1)") || query[bool](t, pool, "select acquired from pglimit.acquire('other', 'k', default_places => 1)") {
 		t.Error("without a rule default_places should hold")
 	}
-	for _, wrong := range []string{"places => 0", "default_places => 0", "default_places => 1000000000000001", "weight => 0", "weight => 1000000000000001", "places => 2, weight => 3"} {
+	for _, wrong := range []string{"places => 0", "default_places => 0", "default_places => 1000000000000001", "weight => 0", "weight => 1000000000000001", "places => 2, weight => 3", "holder => ''"} {
 		if _, err := pool.Exec(t.Context(), "select from pglimit.acquire('test', 'k', "+wrong+")"); sqlState(err) != "22023" {
 			t.Errorf("%s: %v", wrong, err)
 		}

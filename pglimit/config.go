@@ -189,7 +189,7 @@ type Memory struct {
 	// limit in another process may go unnoticed. Zero: a second.
 	TTL time.Duration
 
-	// Keys is how many keys are remembered at most. Each takes about 200 bytes plus the
+	// Keys is how many keys are remembered at most. Each takes about 320 bytes plus the
 	// key. Zero: 65,536.
 	Keys int
 }

@@ -30,7 +30,7 @@ type NewKeys struct {
 	OnRefused func(ctx context.Context, request Request, err error) (Decision, error)
 
 	// Keys is how many keys this process remembers to have a row. Any other key costs a round trip more, to look. Only
-	// keys with a row are remembered, so a flood of others displaces none. Each takes about 200 bytes plus the key. Zero: 65,536.
+	// keys with a row are remembered, so a flood of others displaces none. Each takes about 100 bytes plus the key. Zero: 65,536.
 	Keys int
 }
 
@@ -207,7 +207,7 @@ func (l *Limiter) admitted(ctx context.Context, units []*unit) []*unit {
 			for i := range u.Decisions {
 				r, d := &u.Requests[i], &t.Decisions[0]
 				u.Decisions[i] = Decision{Allowed: true, At: d.At, Source: FromNewKeys} // the other buckets of a group may have the tokens
-				if r.Tokens > 0 && isNew[r.Bucket()] {
+				if isNew[r.Bucket()] {
 					u.Decisions[i].Allowed, u.Decisions[i].RetryAfter, u.Decisions[i].Contended = false, d.RetryAfter, d.Contended
 				}
 				refused[r.Key] = true

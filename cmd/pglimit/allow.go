@@ -122,6 +122,8 @@ func (f *allowFlags) check(cmd *cobra.Command, limits []pglimit.Limit) error {
 		return fmt.Errorf("--tokens is %d: it must be at least 1; \"pglimit peek\" looks without taking", f.tokens)
 	case f.wait < 0:
 		return fmt.Errorf("--wait is %v: it must not be negative", f.wait)
+	case f.wait > 0 && limits[0].Calendar != "":
+		return usagef(cmd, "allow takes --wait with no window of the calendar, such as %v: leave --wait out, and ask again after the time that the answer says", limits[0])
 	case f.wait > 0 && f.id != "":
 		return usagef(cmd, "allow takes --wait or --id, not both: a request with an ID does not wait")
 	case len(limits) > 1 && (f.wait > 0 || f.id != ""):

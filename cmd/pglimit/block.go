@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -35,6 +36,8 @@ func (b *blockFlags) check(cmd *cobra.Command, f *allowFlags, limits int) error 
 		return nil
 	}
 	switch {
+	case b.After < 0:
+		return fmt.Errorf("--block-after is %d: it must not be negative; 0 never blocks", b.After)
 	case limits > 1:
 		return usagef(cmd, "allow takes --block-after with one --limit, and here are %d: ask with --block-after first and, if it is allowed, a second time for the others", limits)
 	case f.wait > 0:

@@ -6,8 +6,8 @@
 --
 -- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy token_bucket.
 -- limiter and key name the bucket: what is limited, and for whom. The limit is a text as ParseLimit reads it in Go,
--- or numbers; without a burst, the burst equals the tokens. Without a limit, the table pglimit.limits decides. A key
--- that a Go Limiter with Config.Block has blocked is denied; this function counts no denials.
+-- or numbers; without a burst, the burst equals the tokens. Without a limit, or with a null, the table pglimit.limits
+-- decides. A key that a Go Limiter with Config.Block has blocked is denied; this function counts no denials.
 --
 -- A grant waits for any call that holds the row, and locks it until the transaction ends; a rollback undoes it. (A
 -- transaction that takes from several keys must name them in one order, as every other does.) A denial locks and
@@ -17,8 +17,8 @@
 -- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it. retry_after: the
 -- time from "at" until n tokens are there, if nobody takes any, and the key is not blocked. reset_after: until the
 -- bucket is full. "at": the database's clock at the decision. observed: what a rule of the table that is only observed
--- would have allowed; null: there is none. Fails with SQLSTATE 22023, and has taken nothing, if an argument is null or
--- nonsense, or there is no limit.
+-- would have allowed; null: there is none. Fails with SQLSTATE 22023, and has taken nothing, if limiter, key
+-- or n is null, an argument is nonsense, or there is no limit.
 create or replace function pglimit.allow(
     limiter text, key text, limit_text text default null, n bigint default 1,
     tokens bigint default null, period interval default null, burst bigint default null,

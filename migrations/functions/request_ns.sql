@@ -12,7 +12,8 @@ create or replace function pglimit.request_ns(
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     longest_ns constant bigint := 200 * 365 * 86400000000000;
-    words constant text collate "C" := lower(pglimit.trimmed(limit_text) collate "C");
+    given constant text := pglimit.trimmed(limit_text);
+    words constant text collate "C" := lower(given collate "C");
     rate constant text collate "C" := split_part(words, 'burst', 1);
     tokens_word constant text := pglimit.trimmed(split_part(rate, '/', 1));
     period_word constant text := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
@@ -39,7 +40,8 @@ begin
     if limit_text is not null and why is null then
         tokens := pglimit.whole_number(replace(tokens_word, '_', ''));
         if window_words is not null then
-            calendar := window_words[1] || coalesce(' from ' || window_words[2], '') || ' ' || coalesce(nullif(window_words[3], 'fixed'), 'utc');
+            calendar := window_words[1] || coalesce(' from ' || window_words[2], '') || ' ' ||
+                coalesce(substr(given, strpos(words, nullif(window_words[3], 'fixed')), length(window_words[3])), 'utc'); -- as it was written, for errors
             period_ns := 1;
         else
             period_ns := pglimit.period_ns_of(period_word);

@@ -65,14 +65,14 @@ begin
             for j in coalesce(lasts[g - 1], g - 1) + 1 .. coalesce(lasts[g], g) loop
                 i := coalesce(members[j], j);
                 continue when _keys[i] is null;
-                room_ns := greatest(0, coalesce(_windows_ns[i], _windows_ns[1]) - news[i][4]);
+                room_ns := coalesce(_windows_ns[i], _windows_ns[1]) - news[i][4];
                 unit := coalesce(units[j], greatest(1, wants[j]));
                 -- A unit that is larger than the room would be used before leased tokens have come back.
                 if unit <= room_ns / news[i][2] then
                     grants[j] := least(wants[j], greatest(0, case when news[i][4] = 0 and news[i][5] > 0 then news[i][5] else news[i][3] end + room_ns - news[i][1] + coalesce(aheads_ns[j], 0)) / news[i][2]) / unit * unit;
                 end if;
                 asked[i] := asked[i] or wants[j] > 0;
-                fallen := fallen or grants[j] = 0 and wants[j] > 0;
+                fallen := fallen or grants[j] = 0;
             end loop;
             for j in coalesce(lasts[g - 1], g - 1) + 1 .. coalesce(lasts[g], g) loop
                 i := coalesce(members[j], j);

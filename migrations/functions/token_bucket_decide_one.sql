@@ -37,7 +37,7 @@ begin
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := pglimit.window_end_ns(_calendar, now_ns);
         news := pglimit.token_bucket_read(seen, now_ns, _token_ns, ends_ns);
-        room_ns := greatest(0, _window_ns - news[4]);
+        room_ns := _window_ns - news[4];
         -- A unit that is larger than the room would be used before leased tokens have come back.
         granted := case when unit <= room_ns / _token_ns then
             least(want, greatest(0, case when news[4] = 0 and news[5] > 0 then news[5] else news[3] end + room_ns - news[1] + ahead_ns) / _token_ns) / unit * unit

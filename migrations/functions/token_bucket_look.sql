@@ -12,14 +12,16 @@ declare
     block_until_ns bigint;
     block_at_ns bigint;
     now_ns bigint;
+    ends_ns bigint; -- of the window of the calendar
 begin
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into bucket
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     select t.until_ns, t.at_ns into block_until_ns, block_at_ns
     from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    if _calendar is not null and (bucket[4] > 0 or bucket[5] = 0 or bucket[3] > now_ns + pglimit.window_step_ns()) then
-        bucket := pglimit.token_bucket_read(bucket, now_ns, _token_ns, pglimit.window_end_ns(_calendar, now_ns));
+    ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- without a row too: a time zone that is none is an error
+    if ends_ns is not null and (bucket[4] > 0 or bucket[5] = 0 or bucket[3] > now_ns + pglimit.window_step_ns()) then
+        bucket := pglimit.token_bucket_read(bucket, now_ns, _token_ns, ends_ns);
     end if;
     return array[now_ns, 0] || coalesce(bucket, '{0,0,0,0,0}') || array[pglimit.token_bucket_blocked_ns(block_until_ns, block_at_ns, now_ns), coalesce(block_at_ns, 0)];
 end

@@ -78,7 +78,8 @@ create or replace function pglimit.request_ns(
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     longest_ns constant bigint := 200 * 365 * 86400000000000;
-    words constant text collate "C" := lower(pglimit.trimmed(limit_text) collate "C");
+    given constant text := pglimit.trimmed(limit_text);
+    words constant text collate "C" := lower(given collate "C");
     rate constant text collate "C" := split_part(words, 'burst', 1);
     tokens_word constant text := pglimit.trimmed(split_part(rate, '/', 1));
     period_word constant text := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
@@ -105,7 +106,8 @@ begin
     if limit_text is not null and why is null then
         tokens := pglimit.whole_number(replace(tokens_word, '_', ''));
         if window_words is not null then
-            calendar := window_words[1] || coalesce(' from ' || window_words[2], '') || ' ' || coalesce(nullif(window_words[3], 'fixed'), 'utc');
+            calendar := window_words[1] || coalesce(' from ' || window_words[2], '') || ' ' ||
+                coalesce(substr(given, strpos(words, nullif(window_words[3], 'fixed')), length(window_words[3])), 'utc'); -- as it was written, for errors
             period_ns := 1;
         else
             period_ns := pglimit.period_ns_of(period_word);
@@ -491,14 +493,16 @@ declare
     block_until_ns bigint;
     block_at_ns bigint;
     now_ns bigint;
+    ends_ns bigint; -- of the window of the calendar
 begin
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into bucket
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     select t.until_ns, t.at_ns into block_until_ns, block_at_ns
     from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    if _calendar is not null and (bucket[4] > 0 or bucket[5] = 0 or bucket[3] > now_ns + pglimit.window_step_ns()) then
-        bucket := pglimit.token_bucket_read(bucket, now_ns, _token_ns, pglimit.window_end_ns(_calendar, now_ns));
+    ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- without a row too: a time zone that is none is an error
+    if ends_ns is not null and (bucket[4] > 0 or bucket[5] = 0 or bucket[3] > now_ns + pglimit.window_step_ns()) then
+        bucket := pglimit.token_bucket_read(bucket, now_ns, _token_ns, ends_ns);
     end if;
     return array[now_ns, 0] || coalesce(bucket, '{0,0,0,0,0}') || array[pglimit.token_bucket_blocked_ns(block_until_ns, block_at_ns, now_ns), coalesce(block_at_ns, 0)];
 end
@@ -581,7 +585,7 @@ begin
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := pglimit.window_end_ns(_calendar, now_ns);
         news := pglimit.token_bucket_read(seen, now_ns, _token_ns, ends_ns);
-        room_ns := greatest(0, _window_ns - news[4]);
+        room_ns := _window_ns - news[4];
         -- A unit that is larger than the room would be used before leased tokens have come back.
         granted := case when unit <= room_ns / _token_ns then
             least(want, greatest(0, case when news[4] = 0 and news[5] > 0 then news[5] else news[3] end + room_ns - news[1] + ahead_ns) / _token_ns) / unit * unit
@@ -756,8 +760,8 @@ $$;
 --
 -- It takes from the same bucket, by the same rules, as a Go Limiter of that name with the strategy token_bucket.
 -- limiter and key name the bucket: what is limited, and for whom. The limit is a text as ParseLimit reads it in Go,
--- or numbers; without a burst, the burst equals the tokens. Without a limit, the table pglimit.limits decides. A key
--- that a Go Limiter with Config.Block has blocked is denied; this function counts no denials.
+-- or numbers; without a burst, the burst equals the tokens. Without a limit, or with a null, the table pglimit.limits
+-- decides. A key that a Go Limiter with Config.Block has blocked is denied; this function counts no denials.
 --
 -- A grant waits for any call that holds the row, and locks it until the transaction ends; a rollback undoes it. (A
 -- transaction that takes from several keys must name them in one order, as every other does.) A denial locks and
@@ -767,8 +771,8 @@ $$;
 -- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it. retry_after: the
 -- time from "at" until n tokens are there, if nobody takes any, and the key is not blocked. reset_after: until the
 -- bucket is full. "at": the database's clock at the decision. observed: what a rule of the table that is only observed
--- would have allowed; null: there is none. Fails with SQLSTATE 22023, and has taken nothing, if an argument is null or
--- nonsense, or there is no limit.
+-- would have allowed; null: there is none. Fails with SQLSTATE 22023, and has taken nothing, if limiter, key
+-- or n is null, an argument is nonsense, or there is no limit.
 create or replace function pglimit.allow(
     limiter text, key text, limit_text text default null, n bigint default 1,
     tokens bigint default null, period interval default null, burst bigint default null,
@@ -1078,14 +1082,14 @@ begin
             for j in coalesce(lasts[g - 1], g - 1) + 1 .. coalesce(lasts[g], g) loop
                 i := coalesce(members[j], j);
                 continue when _keys[i] is null;
-                room_ns := greatest(0, coalesce(_windows_ns[i], _windows_ns[1]) - news[i][4]);
+                room_ns := coalesce(_windows_ns[i], _windows_ns[1]) - news[i][4];
                 unit := coalesce(units[j], greatest(1, wants[j]));
                 -- A unit that is larger than the room would be used before leased tokens have come back.
                 if unit <= room_ns / news[i][2] then
                     grants[j] := least(wants[j], greatest(0, case when news[i][4] = 0 and news[i][5] > 0 then news[i][5] else news[i][3] end + room_ns - news[i][1] + coalesce(aheads_ns[j], 0)) / news[i][2]) / unit * unit;
                 end if;
                 asked[i] := asked[i] or wants[j] > 0;
-                fallen := fallen or grants[j] = 0 and wants[j] > 0;
+                fallen := fallen or grants[j] = 0;
             end loop;
             for j in coalesce(lasts[g - 1], g - 1) + 1 .. coalesce(lasts[g], g) loop
                 i := coalesce(members[j], j);

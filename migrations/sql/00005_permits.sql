@@ -206,7 +206,7 @@ begin
         and coalesce(acquire.places, acquire.default_places, 1) between 1 and 1000000000000000 and ttl_ns between 100000000 and 86400000000000 and coalesce(octet_length(acquire.holder), 1) between 1 and 256) is not true then
         perform pglimit.request_ns(acquire.limiter, acquire.key, null, 1, 1, '1 second', null); -- checks the names
         raise exception 'pglimit: weight % of % places, ttl %, holder %', acquire.weight, coalesce(acquire.places, acquire.default_places), acquire.ttl, acquire.holder using errcode = 'invalid_parameter_value',
-            hint = 'Weight: at least 1, and at most places. Places: at most 1e15. Ttl: 100 ms to a day. Holder: at most 256 bytes.';
+            hint = 'Weight: at least 1, and at most places. Places: at most 1e15. Ttl: 100 ms to a day. Holder: 1 to 256 bytes, or null.';
     end if;
     for try in 1..6 loop
         if try > 5 then

@@ -99,11 +99,10 @@ func (m *Memory) learn(request *rate.Request, decision *rate.Decision, asked, to
 			return
 		}
 	}
-	lasts := min(m.ttl, max(decision.RetryAfter, decision.ResetAfter, decision.BlockedFor))
+	lasts := min(m.ttl, max(decision.RetryAfter, decision.ResetAfter))
 	a := &answer{unit: request.Unit, asked: asked, told: told, until: asked + bucket.AtLeast(lasts), decision: *decision}
 	d := &a.decision
-	d.Allowed, d.Granted, d.Source, d.Limit = false, 0, rate.FromMemory, request.Limit
-	d.Rule, d.Observed = request.Rule, nil
+	d.Allowed, d.Granted, d.Source, d.Limit, d.Rule = false, 0, rate.FromMemory, request.Limit, request.Rule
 	if denies && !d.Blocked && !m.rule.Denies(*d, a.unit, a.unit, 0) {
 		return // denials have to be counted
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// maxKeys is how many keys are remembered. Each takes about 200 bytes plus the key.
+// maxKeys is how many keys are remembered. Each takes about 160 bytes plus the key.
 const maxKeys = 1 << 16
 
 // sweepEvery is how often at most full buckets are swept, when there is no room for a new one.

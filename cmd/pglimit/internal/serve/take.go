@@ -94,7 +94,7 @@ func (b *asks) read(w http.ResponseWriter, r *http.Request) *problem {
 		return invalid("all", "goes with requests only")
 	case b.WaitMS < 0 || b.WaitMS > maxWait.Milliseconds():
 		return invalid("wait_ms", fmt.Sprintf("is %d: it must be from 0 to %d", b.WaitMS, maxWait.Milliseconds()))
-	case b.WaitMS != 0 && (b.Each != nil || b.ID != "" || b.Limit != ""):
+	case b.WaitMS != 0 && (b.Each != nil || b.ID != nil || b.Limit != nil):
 		return invalid("wait_ms", "goes without requests, id and limit")
 	}
 	for i, text := range b.Each {
@@ -112,7 +112,7 @@ func (s *Server) request(ctx context.Context, a *ask, peek bool) (l limiter, r p
 	if p != nil {
 		return l, r, limit, p
 	}
-	r = pglimit.Request{Limiter: a.Limiter, Key: a.Key, Tokens: 1, ID: a.ID}
+	r = pglimit.Request{Limiter: a.Limiter, Key: a.Key, Tokens: 1}
 	if a.Tokens != nil {
 		r.Tokens = *a.Tokens
 	}
@@ -121,22 +121,25 @@ func (s *Server) request(ctx context.Context, a *ask, peek bool) (l limiter, r p
 	}
 	r.Unit = r.Tokens
 	if peek {
-		if a.ID != "" {
+		if a.ID != nil {
 			return l, r, limit, invalid("id", "goes with /v1/allow only: a peek is not charged")
 		}
 		r.Tokens = 0
 	}
-	if a.ID != "" {
-		if l.blocks() {
-			return l, r, limit, invalid("id", fmt.Sprintf("is %q: limiter %s blocks keys, and takes none: leave it out (what is sent again is charged again), or ask a limiter without block", a.ID, a.Limiter))
+	if a.ID != nil {
+		if r.ID = *a.ID; r.ID == "" {
+			return l, r, limit, invalid("id", "is empty: name the request, or leave it out")
 		}
-		if l.Strategy().Check(&pglimit.Request{Limit: l.Limit(), ID: a.ID}) != nil {
-			return l, r, limit, invalid("id", fmt.Sprintf("is %q: limiter %s must have the strategy token_bucket", a.ID, a.Limiter))
+		if l.blocks() {
+			return l, r, limit, invalid("id", fmt.Sprintf("is %q: limiter %s blocks keys, and takes none: leave it out (what is sent again is charged again), or ask a limiter without block", r.ID, a.Limiter))
+		}
+		if l.Strategy().Check(&pglimit.Request{Limit: l.Limit(), ID: r.ID}) != nil {
+			return l, r, limit, invalid("id", fmt.Sprintf("is %q: limiter %s must have the strategy token_bucket", r.ID, a.Limiter))
 		}
 	}
-	if a.Limit != "" {
+	if a.Limit != nil {
 		var err error
-		if r.Limit, err = pglimit.ParseLimit(a.Limit); err != nil {
+		if r.Limit, err = pglimit.ParseLimit(*a.Limit); err != nil {
 			return l, r, limit, invalid("limit", strings.TrimPrefix(bare(err), "limit "))
 		}
 		if err = l.Strategy().Check(&pglimit.Request{Limit: r.Limit}); err != nil {

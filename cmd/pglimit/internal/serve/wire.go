@@ -12,11 +12,11 @@ import (
 
 // ask asks for tokens of one bucket, or looks at it.
 type ask struct {
-	Limiter string `json:"limiter"`
-	Key     string `json:"key"`
-	Tokens  *int64 `json:"tokens"` // nil: 1
-	Limit   string `json:"limit"`  // empty: the limiter's own
-	ID      string `json:"id"`
+	Limiter string  `json:"limiter"`
+	Key     string  `json:"key"`
+	Tokens  *int64  `json:"tokens"` // nil: 1
+	Limit   *string `json:"limit"`  // nil: the limiter's own
+	ID      *string `json:"id"`
 }
 
 // asks is the body of /v1/allow and /v1/peek: one request, or several.
