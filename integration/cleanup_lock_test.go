@@ -60,12 +60,14 @@ func TestCleanupLedger(t *testing.T) {
 		}
 	}
 	runs("the first time", hourly, nil)
-	runs("another instance, whose clock is a little behind", hourly, cleanup.ErrNotDue)
-	passes(53 * time.Minute)
-	runs("another, whose clock is far behind", hourly, cleanup.ErrNotDue)
-	passes(2 * time.Minute)
-	runs("the next time, a little early", hourly, nil)
-	runs("and only once", hourly, cleanup.ErrNotDue)
+	for range 2 { // the first claim inserts the row, the next ones update it
+		runs("another instance, whose clock is a little behind", hourly, cleanup.ErrNotDue)
+		passes(53 * time.Minute)
+		runs("another, whose clock is far behind", hourly, cleanup.ErrNotDue)
+		passes(2 * time.Minute)
+		runs("the next time, a little early", hourly, nil)
+		runs("and only once", hourly, cleanup.ErrNotDue)
+	}
 	passes(-24 * time.Hour)
 	runs("after the database's clock stepped back", hourly, nil)
 	runs("and only once", hourly, cleanup.ErrNotDue)

@@ -228,8 +228,17 @@ func cliServeStartsWithoutDatabase(t *testing.T, c cli) {
 			t.Fatalf("%d %s %v", status, answer, err)
 		}
 	}
-	if status, answer, err := sends(t, url+"/v1/allow", `{"limiter":"api","key":"ann"}`); err != nil || status != http.StatusOK || !strings.Contains(answer, `"allowed":true`) {
-		t.Errorf("%d %s %v", status, answer, err)
+	for _, test := range []struct {
+		body   string
+		status int
+		part   string
+	}{
+		{`{"limiter":"api","key":"ann"}`, http.StatusOK, `"allowed":true`},
+		{`{"limiter":"api","key":"ann","limit":"1/month Europe/Nowhere"}`, http.StatusBadRequest, `"field":"limit"`}, // only Postgres knows
+	} {
+		if status, answer, err := sends(t, url+"/v1/allow", test.body); err != nil || status != test.status || !strings.Contains(answer, test.part) {
+			t.Errorf("%s: %d %s %v", test.body, status, answer, err)
+		}
 	}
 	must(t, process.Signal(os.Interrupt))
 	if code, stderr := wait(); code != 0 || !strings.Contains(stderr, "not ready yet") {

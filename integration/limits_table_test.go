@@ -181,11 +181,13 @@ func TestTwoChangeLimitsAtOnce(t *testing.T) {
 	}
 }
 
-// Where transactions are serializable by default, Postgres undoes a change that waited for another one: it is sent again.
+// Where transactions are serializable by default, Postgres undoes a change that waited for another one: it is sent again. In the
+// caller's transaction it is not, because Postgres has ended that: the caller hears why.
 func TestTwoChangeLimitsOfASerializableServerAtOnce(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	table := limits.New(newPool(t, withParameter(databaseURL(pool), "default_transaction_isolation", "serializable"), 1))
+	strict := newPool(t, withParameter(databaseURL(pool), "default_transaction_isolation", "serializable"), 2)
+	table := limits.New(strict)
 	rule := func(limit string) limits.Rule {
 		return limits.Rule{Limiter: "api", Key: "k", Limit: limit, Note: "why"}
 	}
@@ -211,6 +213,13 @@ func TestTwoChangeLimitsOfASerializableServerAtOnce(t *testing.T) {
 		if err != nil || replaced == nil || replaced.Limit != "5/s" {
 			t.Errorf("%s: replaced %+v, %v", name, replaced, err)
 		}
+	}
+	first, second := begin(t, pool), begin(t, strict)
+	_, err := limits.On(pglimit.InTx(first)).Set(t.Context(), rule("5/s"))
+	must(t, err)
+	whileBlocked(t, pool, func() { _, err = limits.On(pglimit.InTx(second)).Set(t.Context(), rule("9/s")) }, func() { commit(t, first) })
+	if sqlState(err) != "40001" {
+		t.Errorf("in the caller's transaction: %v", err)
 	}
 }
 

@@ -150,6 +150,9 @@ func TestAConditionDoesNotJumpTheQueue(t *testing.T) {
 	if _, err := s.TryAcquireIf(t.Context(), "k", 1, yes); !errors.Is(err, semaphore.ErrClosed) {
 		t.Errorf("got %v", err)
 	}
+	if got := s.Stats(); got != (semaphore.Stats{Acquired: 1, Refused: 1}) {
+		t.Errorf("%+v", got)
+	}
 }
 
 // 12 callers, three places, 40 tokens: as many permits as tokens, and never more than three at once.

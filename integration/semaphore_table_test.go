@@ -137,6 +137,11 @@ func TestSQLTakesThePlacesFromTheTable(t *testing.T) {
 	if !query[bool](t, pool, "select acquired from pglimit.acquire('other', 'k', default_places => 1)") || query[bool](t, pool, "select acquired from pglimit.acquire('other', 'k', default_places => 1)") {
 		t.Error("without a rule default_places should hold")
 	}
+	for _, call := range []string{"first", "next"} {
+		if !query[bool](t, pool, "select pglimit.release('none', 'k', token::text) from pglimit.acquire('none', 'k', 1)") {
+			t.Errorf("the %s permit without a holder is not held by its token", call)
+		}
+	}
 	for _, wrong := range []string{"places => 0", "default_places => 0", "default_places => 1000000000000001", "weight => 0", "weight => 1000000000000001", "places => 2, weight => 3", "holder => ''"} {
 		if _, err := pool.Exec(t.Context(), "select from pglimit.acquire('test', 'k', "+wrong+")"); sqlState(err) != "22023" {
 			t.Errorf("%s: %v", wrong, err)
@@ -192,19 +197,28 @@ func TestPlacesAreReadBehindTheLock(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	execute(t, pool, stoppedClock)
-	setPlaces(t, pool, 3)
 	s := newSemaphore(t, pool, semaphore.Config{FromTable: true})
-	acquire(t, s, "k")
-	tx := begin(t, pool)
-	if !query[bool](t, tx, "select acquired from pglimit.acquire('test', 'k')") {
-		t.Fatal("there was a place")
-	}
-	whileBlocked(t, pool, func() { full(t, s, "k") }, func() {
-		setPlaces(t, pool, 2)
-		must(t, tx.Commit(t.Context()))
-	})
-	if held := query[int64](t, pool, "select held from pglimit.permits"); held != 2 {
-		t.Errorf("%d places are held", held)
+	for key, ask := range map[string]func(key string){
+		"in Go": func(key string) { full(t, s, key) },
+		"in SQL, without a holder": func(key string) {
+			if query[bool](t, pool, "select acquired from pglimit.acquire('test', $1)", key) {
+				t.Errorf("%s: there was no place", key)
+			}
+		},
+	} {
+		setPlaces(t, pool, 3)
+		acquire(t, s, key)
+		tx := begin(t, pool)
+		if !query[bool](t, tx, "select acquired from pglimit.acquire('test', $1)", key) {
+			t.Fatal("there was a place")
+		}
+		whileBlocked(t, pool, func() { ask(key) }, func() {
+			setPlaces(t, pool, 2)
+			must(t, tx.Commit(t.Context()))
+		})
+		if held := query[int64](t, pool, "select held from pglimit.permits where key = $1", key); held != 2 {
+			t.Errorf("%s: %d places are held", key, held)
+		}
 	}
 }
 

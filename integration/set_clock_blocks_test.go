@@ -39,6 +39,14 @@ func (b setClock) free(after time.Duration) {
 	}
 }
 
+// forgotten says when the row means nothing any more: a minute later it is swept.
+func (b setClock) forgotten(at time.Duration) {
+	b.Helper()
+	if got := query[int64](b.T, b.pool, "select forget_ns from pglimit.token_bucket_blocks where key = $1", b.key); got != b.time(at).UnixNano() {
+		b.Errorf("it is forgotten at %v, want %v", time.Duration(got-b.time(0).UnixNano()), at)
+	}
+}
+
 // inSQL takes one of ten tokens, which must be there or not.
 func (b setClock) inSQL(allowed bool) {
 	b.Helper()
@@ -151,6 +159,22 @@ func blocksOnSetClock() map[string]func(b setClock) {
 			b.orBlock(login, 0)
 			b.orBlock(login, s)
 		},
+		"the row is kept for as long as a span or a block means something": func(b setClock) {
+			b.take(hours, 1)
+			b.orBlock(login, 0)
+			b.forgotten(10 * s) // the span ends
+			b.at(5 * s)
+			b.orBlock(login, s)
+			b.forgotten(26 * s) // the block has ended 20 s ago
+			b.at(20 * s)
+			b.orBlock(login, 0)
+			b.forgotten(30 * s)
+			short := login
+			short.Within, short.Forget = s, 0
+			b.at(21 * s)
+			b.orBlock(short, 0)
+			b.forgotten(30 * s) // another rule does not forget it sooner
+		},
 		"after a step back a block lasts as long as it would have": func(b setClock) {
 			b.at(time.Hour)
 			b.take(hours, 1)
@@ -159,6 +183,7 @@ func blocksOnSetClock() map[string]func(b setClock) {
 			b.at(0)
 			b.free(s)
 			b.inSQL(false) // which moves the row
+			b.forgotten(21 * s)
 			b.at(s - us)
 			b.free(us)
 			b.inSQL(false)

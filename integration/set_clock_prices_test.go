@@ -145,6 +145,15 @@ func refundsOnSetClock() map[string]func(b setClock) {
 			b.refund(perSecond, 5, d)
 			b.has(nearly, 4, 6*nearly.Period)
 		},
+		"nothing to a window, in which a token costs a nanosecond": func(b setClock) {
+			byNanosecond, month := pglimit.PerSecond(pglimit.MaxRate).WithBurst(1e17), pglimit.PerMonth(1000).In("Europe/Berlin")
+			d := b.take(byNanosecond, 500)
+			b.take(month, 1)
+			b.refund(byNanosecond, 500, d)
+			if d := b.peek(month, 1); d.Remaining != 499 {
+				b.Errorf("%+v, want 499 tokens", d)
+			}
+		},
 		"nothing to a bucket of another limiter": func(b setClock) {
 			other := b.request(perSecond, 5)
 			other.Limiter = "a test"

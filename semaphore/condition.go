@@ -69,7 +69,6 @@ func (t *transaction) run(ctx context.Context, conn rate.Session) (err error) {
 	if err != nil || !t.acquired {
 		return err
 	}
-	t.acquired = false
 	if err := t.take(ctx, conn); err != nil {
 		t.refused = true
 		return err
@@ -81,9 +80,6 @@ func (t *transaction) run(ctx context.Context, conn rate.Session) (err error) {
 	defer cancel()
 	t.committing = true
 	// The select fails where take has passed over an error that aborted the transaction: a commit would not say so.
-	if _, err := conn.Pipeline(limited, rate.Statement{SQL: "select"}, rate.Statement{SQL: b.Keep}); err != nil {
-		return err
-	}
-	t.acquired = true
-	return nil
+	_, err = conn.Pipeline(limited, rate.Statement{SQL: "select"}, rate.Statement{SQL: b.Keep})
+	return err
 }

@@ -12,16 +12,22 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // server answers the calls of a Semaphore. Tests run in a bubble of synctest, whose time passes at once.
 type server struct {
 	acquire        func() (acquired bool, free time.Duration, err error)
 	renew, release func() (held bool, err error)
+	commit         func() error
 
 	mu      sync.Mutex
-	calls   []string // verbs
-	holders []string // of these calls
+	calls   []string  // verbs
+	holders []string  // of these calls
+	ends    time.Time // at the latest, the last renewal
 }
 
 func (s *server) Connect(context.Context) (driver.Conn, error) { return s, nil }
@@ -30,7 +36,7 @@ func (s *server) Prepare(string) (driver.Stmt, error)          { return nil, err
 func (s *server) Begin() (driver.Tx, error)                    { return nil, errors.New("not here") }
 func (s *server) Close() error                                 { return nil }
 
-func (s *server) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (s *server) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	_, verb, _ := strings.Cut(query, "pglimit.")
 	verb, _, _ = strings.Cut(verb, "(")
 	holder := args[2].Value
@@ -39,6 +45,9 @@ func (s *server) QueryContext(_ context.Context, query string, args []driver.Nam
 	}
 	s.mu.Lock()
 	s.calls, s.holders = append(s.calls, verb), append(s.holders, holder.(string))
+	if verb == "renew" {
+		s.ends, _ = ctx.Deadline()
+	}
 	acquire, renew, release := s.acquire, s.renew, s.release
 	s.mu.Unlock()
 	switch verb {
@@ -51,6 +60,18 @@ func (s *server) QueryContext(_ context.Context, query string, args []driver.Nam
 	}
 	held, err := release()
 	return &row{values: []driver.Value{held}}, err
+}
+
+func (s *server) ExecContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if query == "commit" || query == "rollback" {
+		s.calls, s.holders = append(s.calls, query), append(s.holders, "")
+	}
+	if query == "commit" && s.commit != nil {
+		return nil, s.commit()
+	}
+	return driver.RowsAffected(0), nil
 }
 
 // set changes an answer of the server.
@@ -143,14 +164,26 @@ func acquired(t *testing.T, s *Semaphore) *Permit {
 	return p
 }
 
+// acquiredIf acquires a permit with a condition that holds.
+func acquiredIf(t *testing.T, s *Semaphore) *Permit {
+	t.Helper()
+	p, err := s.TryAcquireIf(t.Context(), "k", 1, func(context.Context, rate.Session) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // The time of a permit counts from before the call that acquired it, whenever the answer comes.
 func TestAPermitCountsFromBeforeTheCall(t *testing.T) {
 	t.Parallel()
 	slow := func() (bool, time.Duration, error) { time.Sleep(12 * time.Second); return true, 0, nil }
-	inBubble(t, &server{acquire: slow, renew: broken, release: no}, Config{}, func(t *testing.T, s *Semaphore) {
-		began := time.Now()
-		lostAfter(t, acquired(t, s), began, 29700*time.Millisecond)
-	})
+	for _, acquire := range []func(*testing.T, *Semaphore) *Permit{acquired, acquiredIf} {
+		inBubble(t, &server{acquire: slow, renew: broken, release: no}, Config{}, func(t *testing.T, s *Semaphore) {
+			began := time.Now()
+			lostAfter(t, acquire(t, s), began, 29700*time.Millisecond)
+		})
+	}
 }
 
 // So does that of a renewal, which is sent after a third of the TTL.
@@ -168,6 +201,9 @@ func TestARenewalCountsFromBeforeTheCall(t *testing.T) {
 		lostAfter(t, acquired(t, s), began, 39700*time.Millisecond)
 		if renewals := on.count("renew"); renewals < 5 {
 			t.Errorf("%d renewals were tried", renewals)
+		}
+		if late := on.ends.Sub(began) - 39700*time.Millisecond; late > 0 { // it would keep a place that nobody has
+			t.Errorf("a renewal may go on for %v after the permit is lost", late)
 		}
 	})
 }
@@ -187,6 +223,16 @@ func TestAPermitIsRenewedUntilItIsReleased(t *testing.T) {
 		time.Sleep(time.Hour)
 		if on.count("renew") != 30 {
 			t.Error("renewed after the release")
+		}
+		q := acquired(t, s)
+		set(on, &on.renew, func() (bool, error) { time.Sleep(5 * time.Second); return false, errBroken })
+		time.Sleep(12 * time.Second) // in the middle of a renewal
+		if err := q.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		if on.count("renew") != 31 {
+			t.Error("tried again after the release")
 		}
 	})
 }
@@ -254,11 +300,21 @@ func TestAReleaseIsAnsweredOnce(t *testing.T) {
 	})
 }
 
-// What may have been acquired is released: after an error, and when the caller has left.
+// What may have been acquired is released: after an error, when the caller has left, and if the commit is not answered.
+// What Postgres has refused is not.
 func TestADoubtfulPermitIsReleased(t *testing.T) {
 	t.Parallel()
 	on := &server{release: yes}
 	inBubble(t, on, Config{}, func(t *testing.T, s *Semaphore) {
+		set(on, &on.acquire, func() (bool, time.Duration, error) { return false, 0, &pgconn.PgError{Code: "22023"} })
+		if _, err := s.Acquire(t.Context(), "k"); !errors.Is(err, rate.ErrNothingTaken) {
+			t.Errorf("got %v", err)
+		}
+		synctest.Wait()
+		if n := on.count("release"); n != 0 {
+			t.Errorf("%d releases of nothing", n)
+		}
+		on.calls, on.holders = nil, nil
 		set(on, &on.acquire, func() (bool, time.Duration, error) { return false, 0, errBroken })
 		if _, err := s.Acquire(t.Context(), "k"); !errors.Is(err, errBroken) {
 			t.Errorf("got %v", err)
@@ -272,10 +328,29 @@ func TestADoubtfulPermitIsReleased(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		time.Sleep(time.Minute)
+		set(on, &on.acquire, granted)
+		set(on, &on.commit, func() error { return errBroken })
+		if _, err := s.TryAcquireIf(t.Context(), "k", 1, func(context.Context, rate.Session) error { return nil }); !errors.Is(err, errBroken) {
+			t.Errorf("got %v", err)
+		}
 		on.mu.Lock()
 		defer on.mu.Unlock()
-		if !slices.Equal(on.calls, []string{"acquire", "release", "acquire", "release"}) || on.holders[0] != on.holders[1] || on.holders[2] != on.holders[3] || on.holders[0] == on.holders[2] {
+		if !slices.Equal(on.calls, []string{"acquire", "release", "acquire", "release", "acquire", "commit", "release"}) ||
+			on.holders[0] != on.holders[1] || on.holders[2] != on.holders[3] || on.holders[0] == on.holders[2] || on.holders[4] != on.holders[6] {
 			t.Errorf("calls: %v of %v", on.calls, on.holders)
+		}
+	})
+}
+
+// The error of a condition is the caller's own, also if it is one of Postgres's, and the transaction is undone.
+func TestTheErrorOfAConditionIsReturned(t *testing.T) {
+	t.Parallel()
+	on := &server{acquire: granted}
+	inBubble(t, on, Config{}, func(t *testing.T, s *Semaphore) {
+		own := &pgconn.PgError{Code: "42P01"} // the caller's table is missing
+		_, err := s.TryAcquireIf(t.Context(), "k", 1, func(context.Context, rate.Session) error { return own })
+		if !errors.Is(err, own) || errors.Is(err, rate.ErrNotMigrated) || !slices.Equal(on.calls, []string{"acquire", "rollback"}) {
+			t.Errorf("got %v; calls: %v", err, on.calls)
 		}
 	})
 }
@@ -312,6 +387,10 @@ func TestTheFirstInLineAsks(t *testing.T) {
 		}
 		set(on, &on.acquire, freeAfter(time.Minute))
 		waits(t.Context(), nil, time.Minute)()
+		if n := on.count("acquire"); n > 40 { // the pauses double
+			t.Errorf("%d questions", n)
+			return
+		}
 		set(on, &on.acquire, freeAfter(time.Hour))
 		waits(t.Context(), ErrFull, 10*time.Minute)()
 
