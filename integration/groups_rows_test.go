@@ -212,12 +212,12 @@ func TestAPlanWithARowAheadOfTheClock(t *testing.T) {
 	t.Parallel()
 	for _, locked := range []bool{false, true} {
 		pool := newMigrated(t)
-		execute(t, pool, steppingClock)
+		execute(t, pool, stoppedClock)
 		limit := pglimit.PerHour(1000)
 		used := asks(limit, "k")
 		used[0].Tokens, used[0].Unit = 1000, 1000
 		takeGroups(t, pool, used)
-		step(t, pool, -time.Hour)
+		moveClock(t, pool, -time.Hour)
 		granted := query[bool](t, pool, fmt.Sprintf(`select d.grants[1] > 0
 			from pglimit.token_bucket_decide('{k}', array[(select limiter from pglimit.token_bucket)], '{%d}', '{%d}', null, '{1}', null, null, '{1}', %t) d`,
 			int64(limit.Token()), int64(limit.Window()), locked))
