@@ -87,10 +87,17 @@ func TestALostAnswerIsNotAskedForAgain(t *testing.T) {
 		db := stdlib.OpenDB(*config.ConnConfig)
 		t.Cleanup(func() { _ = db.Close() })
 		for by, on := range map[string]rate.Session{"pgx": session.OnPool(pool), "database/sql": session.OnSQLDB(db)} {
-			l.takes.Store(0)
-			err := on.Row(t.Context(), "select take($1)", []any{int64(1)}, new(int64))
-			if err == nil || l.takes.Load() != 1 || !session.IsBroken(err) {
-				t.Errorf("%v, %s: sent %d times: %v", mode, by, l.takes.Load(), err)
+			for call, send := range map[string]func() error{
+				"a row": func() error { return on.Row(t.Context(), "select take($1)", []any{int64(1)}, new(int64)) },
+				"a pipeline": func() error {
+					_, err := on.Pipeline(t.Context(), rate.Statement{SQL: "select take($1)", Args: []any{int64(1)}})
+					return err
+				},
+			} {
+				l.takes.Store(0)
+				if err := send(); err == nil || l.takes.Load() != 1 || !session.IsBroken(err) {
+					t.Errorf("%v, %s, %s: sent %d times: %v", mode, by, call, l.takes.Load(), err)
+				}
 			}
 		}
 	}
