@@ -49,7 +49,7 @@ func TestAPoolLikeTheCoordinatorsShowsItsCertificate(t *testing.T) {
 			if _, err := pgproto3.NewBackend(server, server).ReceiveStartupMessage(); err == nil {
 				_, _ = server.Write([]byte("S")) // yes to SSL
 			}
-			secure := tls.Server(server, &tls.Config{ //nolint:gosec // MinVersion of a test
+			secure := tls.Server(server, &tls.Config{
 				Certificates: []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: private}}, ClientAuth: tls.RequestClientCert,
 			})
 			_ = secure.Handshake()
