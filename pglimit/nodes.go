@@ -75,9 +75,9 @@ func NodesFrom(coordinator Pool, open func(host string, port uint16) (Pool, erro
 	return n
 }
 
-// openLike opens a pool of that configuration on another server.
+// openLike opens a pool of that configuration, which it changes, on another server.
 func (n *Nodes) openLike(config *pgxpool.Config, host string, port uint16) (Pool, error) {
-	to := config.ConnConfig                // a copy
+	to := config.ConnConfig
 	var fallbacks []*pgconn.FallbackConfig // of sslmode=prefer and the like; not those that name another server
 	for _, fallback := range to.Fallbacks {
 		if fallback.Host == to.Host && fallback.Port == to.Port {

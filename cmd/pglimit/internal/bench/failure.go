@@ -3,12 +3,11 @@ package bench
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -38,7 +37,6 @@ var errUnanswered = errors.New("no answer until long after the end of the run")
 // unless Postgres was going away.
 func classify(err error) (kind string, lost bool) {
 	var pg *pgconn.PgError
-	var network net.Error
 	sent := !neverSent(err)
 	switch {
 	case errors.Is(err, pglimit.ErrOverloaded):
@@ -51,7 +49,7 @@ func classify(err error) (kind string, lost bool) {
 		return kindTimeout, sent
 	case errors.Is(err, context.Canceled):
 		return kindUnanswered, sent
-	case !sent, errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, pgconn.ErrConnClosed):
+	case !sent, session.IsBroken(err):
 		return kindConnection, sent
 	case pglimit.CauseOf(err) == pglimit.CauseUnavailable:
 		return kindGivenUp, sent

@@ -34,15 +34,19 @@ func TestFailuresThatMayHaveTaken(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err  error
+		kind string
 		lost bool
 	}{
-		"timeout":    {context.DeadlineExceeded, true},
-		"deadlock":   {&pgconn.PgError{Code: "40P01"}, false},
-		"shut down":  {&pgconn.PgError{Code: "57P01"}, true},
-		"overloaded": {pglimit.ErrOverloaded, false},
-		"cut off":    {fmt.Errorf("receive: %w", pgconn.ErrConnClosed), true},
-		"who knows":  {errors.New("what"), true},
+		"timeout":    {context.DeadlineExceeded, kindTimeout, true},
+		"deadlock":   {&pgconn.PgError{Code: "40P01"}, "40P01" + nameOf("40P01"), false},
+		"shut down":  {&pgconn.PgError{Code: "57P01"}, "57P01" + nameOf("57P01"), true},
+		"overloaded": {pglimit.ErrOverloaded, kindOverloaded, false},
+		"cut off":    {fmt.Errorf("%w: %w", pglimit.ErrUnavailable, pgconn.ErrConnClosed), kindConnection, true},
+		"who knows":  {errors.New("what"), kindOther, true},
 	} {
+		if kind, _ := classify(c.err); kind != c.kind {
+			t.Errorf("%s: of kind %q", name, kind)
+		}
 		r := newRecorder(newBudget(100, 1))
 		r.failure(3, c.err, 0, 0)
 		if _, lost := r.history.lost[3]; lost != c.lost {
