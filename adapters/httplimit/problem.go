@@ -74,6 +74,15 @@ func Deny(w http.ResponseWriter, r *http.Request, denied pglimit.Decision) {
 	a.writeDenied(w)
 }
 
+// SetFields tells a client of the limit that a Limiter has decided by, granted or denied, as a middleware does: with the fields of
+// Draft11, and of a denial with Retry-After and Cache-Control. It is for a handler that asks the Limiter itself.
+func SetFields(h http.Header, d pglimit.Decision) {
+	a := answers.Get().(*answer)
+	defer a.release()
+	a.allowed, a.retryAfter, a.decisions = d.Allowed, d.RetryAfter, append(a.decisions, d)
+	(&middleware{Config: Config{Denied: WriteDenied}}).setFields(h, a)
+}
+
 // denial of the answer, for a function that may keep it.
 func (a *answer) denial() Denial {
 	denial := Denial{RetryAfter: a.retryAfter}

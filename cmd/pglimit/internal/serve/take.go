@@ -24,7 +24,7 @@ const (
 
 // allow answers /v1/allow. A denial is 200 too, unless the caller asks for another status.
 func (s *Server) allow(w http.ResponseWriter, r *http.Request) *problem {
-	denied, p := statusOfDenial(r)
+	denied, p := statusOfDenial(r, http.StatusOK, http.StatusTooManyRequests)
 	if p != nil {
 		return p
 	}
