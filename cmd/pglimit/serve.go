@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
@@ -248,14 +250,44 @@ func (f *serveFlags) readTokens() (tokens []string, err error) {
 	return tokens, nil
 }
 
-// serveConfig is poolConfig for a process that lives long: its statements are prepared.
+// serveConfig is poolConfig for a process that lives long: its statements are prepared, unless a pooler is in between.
 func (a *app) serveConfig(conns int32) (*pgxpool.Config, error) {
 	config, err := a.poolConfig()
 	if err != nil {
 		return nil, err
 	}
-	if conn, _ := a.connString(); !strings.Contains(conn, "pool_max_conns") {
+	conn, _ := a.connString()
+	if !strings.Contains(conn, "pool_max_conns") {
 		config.MaxConns = conns
 	}
-	return a.loadConfig(config), nil
+	if !namesExecMode(conn) {
+		prepareWithoutPooler(config)
+	}
+	return config, nil
+}
+
+// prepareWithoutPooler finds out by the first connection whether Postgres itself answers there, and prepares statements if it
+// does. A pooler such as PgBouncer makes up a process ID of its own, and may lead other clients to the statements.
+func prepareWithoutPooler(config *pgxpool.Config) {
+	var mode atomic.Pointer[pgx.QueryExecMode] // nil: not known yet
+	config.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
+		if mode.Load() == nil {
+			conn, err := pgx.ConnectConfig(ctx, c.Copy())
+			if err != nil {
+				return err
+			}
+			defer conn.Close(ctx) //nolint:errcheck // it was only to ask
+			var answers uint32
+			if err := conn.QueryRow(ctx, "select pg_catalog.pg_backend_pid()").Scan(&answers); err != nil {
+				return err
+			}
+			found := c.DefaultQueryExecMode
+			if answers == conn.PgConn().PID() {
+				found = pgx.QueryExecModeCacheStatement
+			}
+			mode.Store(&found)
+		}
+		c.DefaultQueryExecMode = *mode.Load()
+		return nil
+	}
 }
