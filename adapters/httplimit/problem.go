@@ -149,9 +149,17 @@ func clientsFault(err error) string {
 	if errors.As(err, &config) {
 		err = config.err
 	}
-	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), ErrBadRequest.Error()+": "), ErrUnauthorized.Error()+": ")
-	return strings.TrimPrefix(text, "httplimit: ")
+	return ourWords.Replace(err.Error())
 }
+
+// ourWords are those of the errors that say which status an error has, wherever in its text they stand, and the names of packages.
+var ourWords = func() *strings.Replacer {
+	var words []string
+	for _, err := range []error{ErrBadRequest, ErrUnauthorized} {
+		words = append(words, err.Error()+": ", "", ": "+err.Error(), "", "\n"+err.Error(), "", err.Error()+"\n", "")
+	}
+	return strings.NewReplacer(append(words, "httplimit: ", "", "pglimit: ", "")...)
+}()
 
 // problem of RFC 9457.
 type problem struct {
