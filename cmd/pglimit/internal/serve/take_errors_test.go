@@ -160,6 +160,7 @@ func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
 		{"/v1/allow", `{"limiter":"api","key":"a","k\u0065y":"b"}`, 400, "key", "twice"},
 		{"/v1/allow", `{"requests":[{"limiter":"api","key":"a","tokens":4}],"requests":[{"limiter":"api","key":"b"}]}`, 400, "requests", "twice"},
 		{"/v1/allow", `{"requests":[{"limiter":"api","key":"a"},{"limiter":"api","key":"a","key":"b"}]}`, 400, "requests[1].key", "twice"},
+		{"/v1/allow", `{"limiter":"api","key":"k","wait_ms":1,"limit":"1/s"}`, 400, "wait_ms", "without requests, id and limit"},
 		{"/v1/allow", `{"requests":[{"limiter":"api","key":[]}]}`, 400, "requests[0].key", "none can be"},
 		{"/v1/allow", `{"requests":[[{"limiter":"api"}]]}`, 400, "requests[0][0]", "none can be"},
 		{"/v1/refund", `{"decision":{"limiter":"api","key":"k"},"decision":{"granted":5},"tokens":1}`, 400, "decision", "twice"},
