@@ -30,14 +30,15 @@ var handbook = []string{
 
 // elsewhere are the other pages, and who tests their blocks.
 var elsewhere = map[string]string{
-	"bench.md":   "cliKnowsTheCommandsOfBench",
-	"citus.md":   "TestCitusOfTheDocs",
-	"grpc.md":    "adapters/grpclimit: TestDocs",
-	"http.md":    "adapters/httplimit: TestTheAnswersInTheDocs, TestTheSnippetsInTheDocs",
-	"recipes.md": "pglimit: TestRecipesOfTheDocs",
-	"routers.md": "adapters/httplimit: TestTheSnippetsOfOtherRouters",
-	"serve.md":   "cliRunsServeDocs",
-	"sql.md":     "TestSQLOfTheDocsRuns",
+	"bench.md":    "cliKnowsTheCommandsOfBench",
+	"citus.md":    "TestCitusOfTheDocs",
+	"gateways.md": "cmd/pglimit/internal/serve: TestGatewaysOfTheDocs",
+	"grpc.md":     "adapters/grpclimit: TestDocs",
+	"http.md":     "adapters/httplimit: TestTheAnswersInTheDocs, TestTheSnippetsInTheDocs",
+	"recipes.md":  "pglimit: TestRecipesOfTheDocs",
+	"routers.md":  "adapters/httplimit: TestTheSnippetsOfOtherRouters",
+	"serve.md":    "cliRunsServeDocs",
+	"sql.md":      "TestSQLOfTheDocsRuns",
 }
 
 // pages are all of them, by their paths from docs.

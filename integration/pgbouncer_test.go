@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -386,6 +387,21 @@ func cliWorksBehindPgBouncer(t *testing.T, c cli) {
 	c.run(t, "storage", "status").exits(t, 0).prints(t, "unlogged")
 	c.run(t, "storage", "logged").exits(t, 0)
 	c.run(t, "migrate", "status", "--check").exits(t, 0)
+
+	// Two servers do not meet each other's statements, although no mode is set.
+	var servers [2]string
+	for i := range servers {
+		_, servers[i], _ = c.serves(t, "--limit", "file=1000000/s", "--no-cleanup", "--drain", "0")
+	}
+	for n := range 20 {
+		for _, url := range servers {
+			for path, body := range map[string]string{"/readyz": "", "/v1/allow": fmt.Sprintf(`{"requests":[{"limiter":"file","key":"k%d"},{"limiter":"api","key":"k%[1]d"}]}`, n)} {
+				if status, answer, err := sends(t, url+path, body); err != nil || status != http.StatusOK || strings.Contains(answer, "error") {
+					t.Errorf("%s: %d %s %v", path, status, answer, err)
+				}
+			}
+		}
+	}
 
 	// What would be the next client's trouble.
 	pool := migrationPool(t, through+"&default_query_exec_mode=exec", func(c *pgxpool.Config) { delete(c.ConnConfig.RuntimeParams, "TimeZone") })

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -92,5 +93,28 @@ func TestMaxInFlightInLine(t *testing.T) {
 	must(t, p.Release(t.Context()))
 	if code := <-code; code != http.StatusOK {
 		t.Errorf("got %d", code)
+	}
+}
+
+// A request whose place is lost ends, and middlewares outside learn which pattern it has matched.
+func TestMaxInFlightLosesAPlace(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	s := newSemaphore(t, pool, semaphore.Config{Places: 1, TTL: 2 * time.Second})
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /jobs/{id}", func(_ http.ResponseWriter, r *http.Request) {
+		run(t, pool, "delete from pglimit.permits")
+		select {
+		case <-r.Context().Done():
+		case <-time.After(time.Minute):
+		}
+		if cause := context.Cause(r.Context()); !errors.Is(cause, semaphore.ErrLost) {
+			t.Errorf("the request goes on, or has ended by %v", cause)
+		}
+	})
+	r := httptest.NewRequest(http.MethodGet, "/jobs/7", http.NoBody)
+	httplimit.MaxInFlight(s, httplimit.InFlight{Key: httplimit.Constant("all")})(mux).ServeHTTP(httptest.NewRecorder(), r)
+	if r.Pattern != "GET /jobs/{id}" {
+		t.Errorf("the pattern is %q", r.Pattern)
 	}
 }

@@ -73,7 +73,7 @@ const (
 )
 
 // ErrNoLimits: the table pglimit.limits was not read yet, see [Limits]. It is an [ErrUnavailable], unless
-// the table is missing or may not be read.
+// the table is missing or may not be read, or a pooler mixes up prepared statements.
 var ErrNoLimits = errors.New("pglimit: the table pglimit.limits could not be read yet")
 
 // LimitsFrom reads the table with connections of the pool: a *pgxpool.Pool. It does not connect before a
@@ -317,6 +317,8 @@ func explainLimits(err error) error {
 	switch pg.Code {
 	case "42883", "42P01", "3F000": // no such function, table, schema
 		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", ErrNotMigrated, err)
+	case "26000", "42P05": // no such prepared statement, or there is one
+		return fmt.Errorf("%w: give this pool default_query_exec_mode=exec: %w", ErrPooler, err)
 	case "42501":
 		return fmt.Errorf("%w: \"pglimit migrate grants ROLE\" prints what it needs: %w", ErrPermission, err)
 	}

@@ -164,7 +164,12 @@ func TestNothingPassesWithoutAKey(t *testing.T) {
 		"NUL":            {httplimit.Constant("secret\x00"), 400, `"the key of this request is not valid UTF-8, or has a NUL byte"`},
 		"nobody":         {httplimit.FirstOf(httplimit.Subject("user", func(*http.Request) string { return "" }), httplimit.Unauthorized("Bearer")), 401, "log in first"},
 		"you chose 401":  {func(*http.Request) (string, error) { return "", httplimit.ErrUnauthorized }, 401, "the request has no valid credentials"},
-		"what you chose": {func(*http.Request) (string, error) { return "", fmt.Errorf("%w: no tenant", httplimit.ErrBadRequest) }, 400, "no tenant"},
+		"what you chose": {func(*http.Request) (string, error) { return "", fmt.Errorf("%w: no tenant", httplimit.ErrBadRequest) }, 400, `"no tenant"`},
+		"wrapped":        {func(*http.Request) (string, error) { return "", fmt.Errorf("no tenant: %w", httplimit.ErrBadRequest) }, 400, `"no tenant"`},
+		"joined": {func(*http.Request) (string, error) {
+			return "", errors.Join(errors.New("no tenant"), httplimit.ErrUnauthorized)
+		}, 401, `"no tenant"`},
+		"that alone": {func(*http.Request) (string, error) { return "", httplimit.ErrBadRequest }, 400, `"the request cannot be counted"`},
 	} {
 		log := &logged{}
 		limiter := limited(t, pglimit.PerHour(1))

@@ -74,6 +74,15 @@ func Deny(w http.ResponseWriter, r *http.Request, denied pglimit.Decision) {
 	a.writeDenied(w)
 }
 
+// SetFields tells a client of the limit that a Limiter has decided by, granted or denied, as a middleware does: with the fields of
+// Draft11, and of a denial with Retry-After and Cache-Control. It is for a handler that asks the Limiter itself.
+func SetFields(h http.Header, d pglimit.Decision) {
+	a := answers.Get().(*answer)
+	defer a.release()
+	a.allowed, a.retryAfter, a.decisions = d.Allowed, d.RetryAfter, append(a.decisions, d)
+	(&middleware{Config: Config{Denied: WriteDenied}}).setFields(h, a)
+}
+
 // denial of the answer, for a function that may keep it.
 func (a *answer) denial() Denial {
 	denial := Denial{RetryAfter: a.retryAfter}
@@ -140,9 +149,17 @@ func clientsFault(err error) string {
 	if errors.As(err, &config) {
 		err = config.err
 	}
-	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), ErrBadRequest.Error()+": "), ErrUnauthorized.Error()+": ")
-	return strings.TrimPrefix(text, "httplimit: ")
+	return ourWords.Replace(err.Error())
 }
+
+// ourWords are those of the errors that say which status an error has, wherever in its text they stand, and the names of packages.
+var ourWords = func() *strings.Replacer {
+	var words []string
+	for _, err := range []error{ErrBadRequest, ErrUnauthorized} {
+		words = append(words, err.Error()+": ", "", ": "+err.Error(), "", "\n"+err.Error(), "", err.Error()+"\n", "")
+	}
+	return strings.NewReplacer(append(words, "httplimit: ", "", "pglimit: ", "")...)
+}()
 
 // problem of RFC 9457.
 type problem struct {

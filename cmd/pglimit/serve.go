@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
@@ -30,6 +32,7 @@ number of instances may run: Postgres decides, so their limits are the same.
   POST /v1/reset    the same body: fill the bucket
   POST /v1/refund   {"decision":{...},"tokens":1}: give back what was granted
   POST /v1/settle   {"decision":{...},"tokens":9}: charge what it really cost
+  GET  /v1/gateway  may this request pass? For gateways, with --gateway-key
   GET  /healthz     200 while the process runs
   GET  /readyz      200 while it can decide
   GET  /metrics     for Prometheus
@@ -70,6 +73,7 @@ type serveFlags struct {
 	limits    []string
 	listen    string
 	tokenFile string
+	gateway   serve.Gateway
 	conns     int32
 	noCleanup bool
 	stop      serve.Stop
@@ -99,11 +103,13 @@ func newServeCommand(a *app) *cobra.Command {
 	flags.StringArrayVar(&f.limits, "limit", nil, "a limiter, as `NAME=TOKENS/PERIOD`, such as \"api=10/s burst 20\"; once for each")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or :port for everybody who reaches this machine")
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with a token of at least 16 characters per line: requests below /v1 must bring one of them")
+	flags.StringVar(&f.gateway.Limiter, "gateway-limiter", "", "`HEADER` in which a gateway names the limiter when it asks /v1/gateway; its clients must not be able to set it")
+	flags.StringVar(&f.gateway.Key, "gateway-key", "", "`HEADER` in which a gateway names the key; its clients must not be able to set it")
 	flags.Int32Var(&f.conns, "conns", 10, "most connections to PostgreSQL, a `NUMBER`, unless the database's URL has pool_max_conns")
 	flags.BoolVar(&f.noCleanup, "no-cleanup", false, "leave it to others to remove rows that are no longer needed")
 	flags.DurationVar(&f.stop.Drain, "drain", 2*time.Second, "`TIME` to go on when told to stop, with /readyz failing")
 	flags.DurationVar(&f.stop.Grace, "grace", 10*time.Second, "longest `TIME` for the requests under way after that")
-	noFiles(cmd, "limit", "listen", "conns", "drain", "grace")
+	noFiles(cmd, "limit", "listen", "gateway-limiter", "gateway-key", "conns", "drain", "grace")
 	return cmd
 }
 
@@ -115,6 +121,8 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) error {
 	switch {
 	case f.conns < 2:
 		return fmt.Errorf("--conns is %d: it must be at least 2", f.conns)
+	case (f.gateway.Limiter == "") != (f.gateway.Key == "") || f.gateway.Key != "" && strings.EqualFold(f.gateway.Limiter, f.gateway.Key):
+		return errors.New("--gateway-limiter and --gateway-key go together: name two header fields that the gateway sets")
 	case f.stop.Drain < 0:
 		return fmt.Errorf("--drain is %v: it must not be negative", f.stop.Drain)
 	case f.stop.Grace < 0:
@@ -145,7 +153,7 @@ func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Li
 		return err
 	}
 	server, err := serve.New(serve.Config{
-		Limits: limits, Rules: pglimit.LimitsFrom(pool, pglimit.LimitsConfig{Logger: log}), Pool: pool, Database: promlimit.NewDatabase(pool, log), Tokens: tokens, Logger: log,
+		Limits: limits, Rules: pglimit.LimitsFrom(pool, pglimit.LimitsConfig{Logger: log}), Pool: pool, Database: promlimit.NewDatabase(pool, log), Tokens: tokens, Gateway: f.gateway, Logger: log,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -242,14 +250,44 @@ func (f *serveFlags) readTokens() (tokens []string, err error) {
 	return tokens, nil
 }
 
-// serveConfig is poolConfig for a process that lives long: its statements are prepared.
+// serveConfig is poolConfig for a process that lives long: its statements are prepared, unless a pooler is in between.
 func (a *app) serveConfig(conns int32) (*pgxpool.Config, error) {
 	config, err := a.poolConfig()
 	if err != nil {
 		return nil, err
 	}
-	if conn, _ := a.connString(); !strings.Contains(conn, "pool_max_conns") {
+	conn, _ := a.connString()
+	if !strings.Contains(conn, "pool_max_conns") {
 		config.MaxConns = conns
 	}
-	return a.loadConfig(config), nil
+	if !namesExecMode(conn) {
+		prepareWithoutPooler(config)
+	}
+	return config, nil
+}
+
+// prepareWithoutPooler finds out by the first connection whether Postgres itself answers there, and prepares statements if it
+// does. A pooler such as PgBouncer makes up a process ID of its own, and may lead other clients to the statements.
+func prepareWithoutPooler(config *pgxpool.Config) {
+	var mode atomic.Pointer[pgx.QueryExecMode] // nil: not known yet
+	config.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
+		if mode.Load() == nil {
+			conn, err := pgx.ConnectConfig(ctx, c.Copy())
+			if err != nil {
+				return err
+			}
+			defer conn.Close(ctx) //nolint:errcheck // it was only to ask
+			var answers uint32
+			if err := conn.QueryRow(ctx, "select pg_catalog.pg_backend_pid()").Scan(&answers); err != nil {
+				return err
+			}
+			found := c.DefaultQueryExecMode
+			if answers == conn.PgConn().PID() {
+				found = pgx.QueryExecModeCacheStatement
+			}
+			mode.Store(&found)
+		}
+		c.DefaultQueryExecMode = *mode.Load()
+		return nil
+	}
 }

@@ -69,10 +69,14 @@ func (l Limit) String() string {
 	return text
 }
 
-// cutBurst cuts the text around "burst", in any case.
+// cutBurst cuts the text around "burst", in any case. (Where that stands in strings.ToLower(text) says nothing of the text: other
+// letters grow, or shrink.)
 func cutBurst(text string) (rate, burst string, found bool) {
-	if i := strings.Index(strings.ToLower(text), "burst"); i >= 0 {
-		return text[:i], text[i+len("burst"):], true
+	const word = "burst"
+	for i := range len(text) - len(word) + 1 {
+		if strings.EqualFold(text[i:i+len(word)], word) {
+			return text[:i], text[i+len(word):], true
+		}
 	}
 	return text, "", false
 }

@@ -68,6 +68,7 @@ func TestParseLimitErrors(t *testing.T) {
 		"1/106752d":                `period "106752d" is not a duration`, // 292 years and a day
 		"1/-99999999999999999w":    `period "-99999999999999999w" is not a duration`,
 		"10/1s burst":              `burst "" is not a whole number`,
+		"ȺȺȺȺȺȺburst":              `there is no "/" between tokens and period`, // in lower case, Ⱥ takes a byte more
 		"10/1s burst lots":         `burst "lots" is not a whole number`,
 		"10/1s burst 5 burst 6":    `burst "5 burst 6" is not a whole number`,
 		"10/1s burst 0":            `the burst must be at least 1`,
@@ -125,7 +126,7 @@ func TestWhatStringWritesParseLimitReads(t *testing.T) {
 
 // Whatever is typed: an error or a limit that is valid, never a panic.
 func FuzzParseLimit(f *testing.F) {
-	for _, seed := range []string{"100/1m burst 20", "10/s", "5/2w", "-1/-1d burst -1", "_/_", "1/d burst _"} {
+	for _, seed := range []string{"100/1m burst 20", "10/s", "5/2w", "-1/-1d burst -1", "_/_", "1/d burst _", "Ⱥ/s burst"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -32,10 +32,12 @@ func read(w http.ResponseWriter, r *http.Request, into any) *problem {
 	if !utf8.Valid(body) || halfSurrogate(body) {
 		return newProblem(http.StatusBadRequest, "the body is not valid UTF-8, or has half of a surrogate pair (\\ud800 to \\udfff): encode bytes, as hex for instance")
 	}
-	if p := decode(body, into); p != nil {
-		return p
+	if json.Valid(body) { // else decode says why
+		if path, why := checkNames(json.NewDecoder(bytes.NewReader(body)), maxDepth); why != "" {
+			return invalid(path, why)
+		}
 	}
-	return checkNames(json.NewDecoder(bytes.NewReader(body)), "")
+	return decode(body, into)
 }
 
 // decode the JSON value, and nothing behind it.
@@ -51,38 +53,57 @@ func decode(text []byte, into any) *problem {
 	return nil
 }
 
-// checkNames of the fields in the next value, which is known to be JSON and is called path. Package json takes "KEY" for
-// "key", and merges what is there twice.
-func checkNames(decoder *json.Decoder, path string) *problem {
+// maxDepth of a body: that of {"requests": [{}]}.
+const maxDepth = 3
+
+// ourLetters are those of all our fields, and none that fold to them.
+const ourLetters = "abcdefghijklmnopqrstuvwxyz_"
+
+const notAField = "is not a field that this path knows"
+
+// checkNames of the fields in the next value, and how much is in it. Package json takes "KEY" for "key", and merges what is
+// there twice. If why is not empty, path leads from the value to what is wrong. It is written on the way back only: a
+// stranger chooses how many elements would need one.
+func checkNames(decoder *json.Decoder, depth int) (path, why string) {
 	token, _ := decoder.Token() // the text is known to be JSON
 	open, _ := token.(json.Delim)
-	if open == 0 {
-		return nil
+	switch {
+	case open == 0:
+		return "", ""
+	case depth == 0:
+		return "", "is an object or an array, where none can be"
 	}
 	seen := make(map[string]bool)
 	for i := 0; decoder.More(); i++ {
-		inner := fmt.Sprintf("%s[%d]", path, i)
+		if i == maxRequests {
+			return "", fmt.Sprintf("has too many elements: at most %d are allowed", maxRequests)
+		}
+		name := ""
 		if open == '{' {
 			token, _ = decoder.Token()
-			name, _ := token.(string)
-			inner = strings.TrimPrefix(path+"."+name, ".")
-			if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") != "" { // as ours are, and none that fold to them
-				return unknownField(inner)
-			}
-			if seen[name] {
-				return invalid(inner, "is there twice: each field must be there once")
+			name, _ = token.(string)
+			switch {
+			case strings.Trim(name, ourLetters) != "" || len(name) > longestName:
+				return bounded(name, longestName), notAField
+			case seen[name]:
+				return name, "is there twice: each field must be there once"
 			}
 			seen[name] = true
 		}
-		if p := checkNames(decoder, inner); p != nil {
-			return p
+		if path, why = checkNames(decoder, depth-1); why == "" {
+			continue
 		}
+		if open == '[' {
+			name = fmt.Sprintf("[%d]", i)
+		}
+		if path != "" && path[0] != '[' {
+			name += "."
+		}
+		return name + path, why
 	}
 	_, _ = decoder.Token() // what closes it
-	return nil
+	return "", ""
 }
-
-func unknownField(name string) *problem { return invalid(name, "is not a field that this path knows") }
 
 // halfSurrogate says whether a string in the JSON has half of a surrogate pair: decoded, it has a
 // U+FFFD more than the text spells out.
@@ -118,7 +139,7 @@ func explainJSON(err error) *problem {
 		return newProblem(http.StatusBadRequest, "the body is not JSON: it ends too early")
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return unknownField(strings.Trim(name, `"`))
+		return invalid(strings.Trim(name, `"`), notAField)
 	}
 	return newProblem(http.StatusBadRequest, "the body is not JSON: %v", err)
 }

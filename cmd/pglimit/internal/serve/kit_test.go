@@ -41,7 +41,7 @@ func newServer(t *testing.T, yaml string, memory *pglimittest.Strategy, tokens .
 			limits[i].Strategy = memory
 		}
 	}
-	s, err := New(Config{Limits: limits, Pool: memory.Pool(), Tokens: tokens, Logger: slog.New(slog.DiscardHandler)})
+	s, err := New(Config{Limits: limits, Pool: memory.Pool(), Tokens: tokens, Gateway: Gateway{"X-Pglimit-Limiter", "X-Pglimit-Key"}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

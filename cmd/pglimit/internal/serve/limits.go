@@ -112,7 +112,7 @@ func parse(text []byte) ([]Limit, error) {
 	for _, name := range slices.Sorted(maps.Keys(f.Limiters)) {
 		limit, field, err := f.Limiters[name].build(name)
 		if err != nil {
-			return nil, fmt.Errorf("line %d: limiters.%s: %s", lineOf(&root, "limiters", name, field), name, named(field, err))
+			return nil, fmt.Errorf("line %d: limiters.%s: %s", lineOf(&root, append([]string{"limiters", name}, strings.Fields(field)...)...), name, named(field, err))
 		}
 		limits = append(limits, limit)
 	}
@@ -172,8 +172,8 @@ func (s settings) build(name string) (l Limit, field string, err error) {
 	}
 	if s.Block != nil {
 		l.Config.Block = pglimit.Block(*s.Block)
-		if err := l.Config.Block.Validate(); err != nil {
-			return l, "block", err
+		if blocked := (*pglimit.BlockError)(nil); errors.As(l.Config.Block.Validate(), &blocked) {
+			return l, "block " + strings.ToLower(blocked.Field), errors.New(inFileOfBlock.Replace(blocked.Why))
 		}
 	}
 	if s.Durability != "" {
@@ -195,6 +195,9 @@ func (s settings) build(name string) (l Limit, field string, err error) {
 	}
 	return l, "", nil
 }
+
+// inFileOfBlock says why a block is not valid as its fields are called here.
+var inFileOfBlock = strings.NewReplacer("is 0s: ", "is missing, or 0: ", "is 0: ", "is missing, or 0: ", "from For,", "from for,")
 
 // fallback sets what the limiter answers when no decision is known.
 func (s settings) fallback(c *pglimit.Config) (field string, err error) {

@@ -24,7 +24,18 @@ type problem struct {
 }
 
 func newProblem(status int, format string, args ...any) *problem {
-	return &problem{Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}
+	return &problem{Title: http.StatusText(status), Status: status, Detail: bounded(fmt.Sprintf(format, args...), 1<<10)}
+}
+
+// longestName of a field that an answer repeats.
+const longestName = 64
+
+// bounded is the text, or its beginning and how long it is: a client may send a megabyte.
+func bounded(text string, longest int) string {
+	if len(text) <= longest {
+		return text
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:longest], ""), len(text))
 }
 
 // invalid is a field of the body that must be something else.

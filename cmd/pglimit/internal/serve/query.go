@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 )
 
 // checkQuery refuses parameters that the path does not know: a misspelt "denied=429" would let
@@ -15,7 +16,7 @@ func checkQuery(r *http.Request) *problem {
 		return newProblem(http.StatusBadRequest, "the query is not well formed: %v", err)
 	}
 	known := ""
-	if r.URL.Path == "/v1/allow" {
+	if r.URL.Path == "/v1/allow" || r.URL.Path == gatewayPath {
 		known = "denied"
 	}
 	for _, name := range slices.Sorted(maps.Keys(query)) {
@@ -31,15 +32,15 @@ func checkQuery(r *http.Request) *problem {
 	return nil
 }
 
-// statusOfDenial is what the query of /v1/allow asks for, or 200.
-func statusOfDenial(r *http.Request) (int, *problem) {
+// statusOfDenial is what the query asks for: one of two, the first if it asks for none.
+func statusOfDenial(r *http.Request, usual, other int) (int, *problem) {
 	query := r.URL.Query()
 	switch status := query.Get("denied"); {
-	case !query.Has("denied"), status == "200":
-		return http.StatusOK, nil
-	case status == "429":
-		return http.StatusTooManyRequests, nil
+	case !query.Has("denied"), status == strconv.Itoa(usual):
+		return usual, nil
+	case status == strconv.Itoa(other):
+		return other, nil
 	default:
-		return 0, newProblem(http.StatusBadRequest, "the query's denied is %q: it must be 200 or 429", status)
+		return 0, newProblem(http.StatusBadRequest, "the query's denied is %q: it must be %d or %d", status, usual, other)
 	}
 }

@@ -61,6 +61,11 @@ func TestLimitersOfTheTable(t *testing.T) {
 				`{"limiter":"some","key":"k","allowed":true,"granted":1,"remaining":6,"retry_after_ms":0,"reset_after_ms":514286,"limit":"7/1h",`+at+`,"source":"database","rule":6}]}`)
 
 		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"some","key":"l"}`)), 404, "limiter", `no limit of it for key "l"`, "pglimit limits set some")
+		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"some","key":"l"}],"all":true}`)), 404, "requests[0].limiter", `no limit of it for key "l"`)
+		lost := s.ruled["some"].problem(&pglimit.Request{Limiter: "some", Key: "k"}, &pglimit.Decision{Allowed: true}, nil) // the rule went before it was decided
+		if lost == nil || lost.Status != 404 || lost.Field != "limiter" {
+			t.Errorf("%+v", lost)
+		}
 		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"other","key":"k"}`)), 404, "limiter", "one of api, login, some")
 		b.post("/v1/allow", `{"limiter":"some","key":"own","limit":"3/1h"}`, 200,
 			`{"limiter":"some","key":"own","allowed":true,"granted":1,"remaining":2,"retry_after_ms":0,"reset_after_ms":1200000,"limit":"3/1h",`+at+`,"source":"database"}`)

@@ -40,6 +40,7 @@ type Config struct {
 	Pool     pglimit.Pool         // stays the caller's
 	Database prometheus.Collector // the metrics of the database; nil: none
 	Tokens   []string             // one of them is needed below /v1; none: anybody may ask
+	Gateway  Gateway              // whose header fields /v1/gateway reads; zero: there is no such path
 	Logger   *slog.Logger
 }
 
@@ -57,6 +58,7 @@ type Server struct {
 	stopping    atomic.Bool
 	loopback    bool // listens on an address of this machine only
 	generations generations
+	complained  atomic.Int64 // the second in which a gateway's mistake was logged
 
 	mu     sync.Mutex
 	ruled  map[string]limiter // of the table, once they were asked for
@@ -138,13 +140,16 @@ func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler)
 	} {
 		mux.Handle(path, promhttp.InstrumentHandlerDuration(requests.MustCurryWith(prometheus.Labels{"handler": path}), s.post(answer)))
 	}
+	if s.config.Gateway != (Gateway{}) {
+		mux.Handle(gatewayPath, promhttp.InstrumentHandlerDuration(requests.MustCurryWith(prometheus.Labels{"handler": gatewayPath}), http.HandlerFunc(s.gateway)))
+	}
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, "application/json", map[string]string{"status": "ok"})
 	})
 	mux.HandleFunc("/readyz", s.readyz)
 	mux.Handle("/metrics", metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		newProblem(http.StatusNotFound, "there is no path %q: POST /v1/allow, /v1/peek, /v1/reset, /v1/refund, /v1/settle; GET /healthz, /readyz, /metrics", r.URL.Path).write(w)
+		newProblem(http.StatusNotFound, "there is no path %q: POST /v1/allow, /v1/peek, /v1/reset, /v1/refund, /v1/settle; GET /v1/gateway (with --gateway-limiter and --gateway-key), /healthz, /readyz, /metrics", r.URL.Path).write(w)
 	})
 	return mux
 }

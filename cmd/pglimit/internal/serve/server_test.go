@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -171,6 +172,13 @@ func TestOnlyLocalNamesReachALocalServer(t *testing.T) {
 			}
 		}
 	}
+	if err := local.Reload(local.config.Limits, nil); err != nil {
+		t.Fatal(err)
+	}
+	w, r := httptest.NewRecorder(), request(http.MethodPost, "/v1/allow", `{"limiter":"api","key":"k"}`)
+	r.Host = "evil.example" // also after the files were read again
+	local.ServeHTTP(w, r)
+	isProblem(t, w, 403, "", "localhost")
 }
 
 func TestOtherRequestsAreRefused(t *testing.T) {

@@ -24,7 +24,7 @@ const (
 
 // allow answers /v1/allow. A denial is 200 too, unless the caller asks for another status.
 func (s *Server) allow(w http.ResponseWriter, r *http.Request) *problem {
-	denied, p := statusOfDenial(r)
+	denied, p := statusOfDenial(r, http.StatusOK, http.StatusTooManyRequests)
 	if p != nil {
 		return p
 	}
@@ -88,8 +88,6 @@ func (b *asks) read(w http.ResponseWriter, r *http.Request) *problem {
 		return invalid("requests", "goes alone: put limiter, key and what else is asked into each of them")
 	case b.Each != nil && len(b.Each) == 0:
 		return invalid("requests", "is empty: it must have at least one")
-	case len(b.Each) > maxRequests:
-		return invalid("requests", fmt.Sprintf("are %d: at most %d are allowed", len(b.Each), maxRequests))
 	case b.Each == nil && b.All:
 		return invalid("all", "goes with requests only")
 	case b.WaitMS < 0 || b.WaitMS > maxWait.Milliseconds():

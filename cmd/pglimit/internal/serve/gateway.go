@@ -1,0 +1,87 @@
+package serve
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/pglimit/ratelimit/adapters/httplimit"
+)
+
+// Gateway names the header fields in which a gateway says whom it asks for. It has to overwrite what its clients send there.
+type Gateway struct {
+	Limiter string // its name
+	Key     string
+}
+
+const gatewayPath = "/v1/gateway"
+
+// gateway answers a gateway that asks whether a request may pass: 200, or the status that it knows as a denial. Its clients may be
+// shown the answer, so what is wrong between the gateway and this server is 500, logged, and none of their business.
+func (s *Server) gateway(w http.ResponseWriter, r *http.Request) {
+	p := s.askedByGateway(w, r)
+	switch {
+	case p == nil:
+		return
+	case p.Field == "key":
+		p = newProblem(http.StatusBadRequest, "%s", p.Detail)
+	case p.Status == http.StatusServiceUnavailable:
+		p = newProblem(p.Status, "it is not known at present whether the request is within its limits")
+	default:
+		if now := time.Now().Unix(); p.Cause == "" && s.complained.Swap(now) != now { // a Limiter logs its failures
+			s.logger.Error("pglimit serve: "+gatewayPath+" cannot decide", "error", p.Detail)
+		}
+		p = newProblem(http.StatusInternalServerError, "the limits of requests are not set up properly")
+	}
+	w.Header().Del("WWW-Authenticate") // it is the gateway that must authenticate
+	p.write(w)
+}
+
+func (s *Server) askedByGateway(w http.ResponseWriter, r *http.Request) *problem {
+	p := s.authorized(w, r)
+	if p == nil && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		p = newProblem(http.StatusMethodNotAllowed, "the method is %s: %s takes GET and HEAD", r.Method, gatewayPath)
+	}
+	if p == nil {
+		p = checkQuery(r)
+	}
+	if p != nil {
+		return p
+	}
+	denied, p := statusOfDenial(r, http.StatusTooManyRequests, http.StatusForbidden)
+	if p != nil {
+		return p
+	}
+	var a ask
+	if a.Limiter, p = onlyValue(r, "limiter", s.config.Gateway.Limiter); p != nil {
+		return p
+	}
+	if a.Key, p = onlyValue(r, "key", s.config.Gateway.Key); p != nil {
+		return p
+	}
+	l, request, _, p := s.request(r.Context(), &a, false)
+	if p != nil {
+		return p
+	}
+	d, err := l.Do(r.Context(), request)
+	if p := l.problem(&request, &d, err); p != nil {
+		return p
+	}
+	httplimit.SetFields(w.Header(), d)
+	if !d.Allowed {
+		setRetryAfter(w, d.RetryAfter)
+		newProblem(denied, "too many requests: try again in %d s", seconds(d.RetryAfter)).write(w)
+		return nil
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+// onlyValue of the header field. Two are a client's beside the gateway's.
+func onlyValue(r *http.Request, what, field string) (string, *problem) {
+	values := r.Header.Values(field)
+	if len(values) != 1 || values[0] == "" {
+		return "", invalid(what, "must be in the header field "+field+", once")
+	}
+	return values[0], nil
+}
