@@ -65,6 +65,29 @@ func TestAKeyThatCannotBeStoredFailsItsCallerAlone(t *testing.T) {
 	}
 }
 
+// pgx refuses simple_protocol under some settings, which do not end by themselves: that is no outage. And the sign of life,
+// by which the breaker closes, does not depend on them.
+func TestSettingsThatPgxRefusesAreNoOutage(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	for _, set := range [][2]string{{"client_encoding", "LATIN1"}, {"standard_conforming_strings", "off"}} {
+		url := with(databaseURL(pool), set[0], set[1])
+		simple := newPool(t, with(url, "default_query_exec_mode", "simple_protocol"), 4)
+		limiter := newLimiter(t, simple, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours, OnError: pglimit.FailOpen})
+		for range 20 { // more than the breaker bears
+			if d, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, pglimit.ErrSetting) || !strings.Contains(err.Error(), set[0]) {
+				t.Errorf("%s: %+v, %v", set, d, err)
+			}
+		}
+		must(t, session.Sign(t.Context(), session.OnPool(newPool(t, url, 4))))
+		for _, on := range []rate.Session{session.OnSQLDB(openSQL(t, sqlDrivers[0].open, with(url, "default_query_exec_mode", "simple_protocol"), 1)), session.InTx(begin(t, simple))} {
+			if _, err := (strategies.Upsert{}).Take(t.Context(), on, asks(hours, "k")); !errors.Is(err, pglimit.ErrSetting) {
+				t.Errorf("%s: %v", set, err)
+			}
+		}
+	}
+}
+
 // On a connection with another client_encoding, a key that is not ASCII would be another key. It is
 // refused, on everything that a session can be.
 func TestAConnectionThatMisreadsAKeyIsRefused(t *testing.T) {

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
@@ -248,6 +250,40 @@ func TestExtremeRowsEndNothing(t *testing.T) {
 		execute(t, pool, "select * from pglimit.ranges")
 		sweepOnce(t, pool, strategy)
 	})
+}
+
+// SQL says the same as Go of every row that the table takes, also of those that no function of ours writes: a lease that had
+// expired before the last write, or numbers at the end of what a bigint holds.
+func TestSQLSaysOfEveryRowWhatGoSays(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	const now, largest = 1_800_000_000_000_000_000, math.MaxInt64
+	times := []int64{1, now - 1_000_000_000, now - 20_000_000, now - 1, now, now + 9_000_000, now + 11_000_000, now + 3_600_000_000_000, largest - 1, largest}
+	prices := []int64{1, 1_000_000, 3_600_000_000_000, int64(pglimit.MaxWindow), largest}
+	pick := func(of []int64) int64 { return of[rand.IntN(len(of))] }
+	for range 3000 {
+		b := bucket.Bucket{FullNS: pick(times), TokenNS: pick(prices), AtNS: pick(times)}
+		if rand.IntN(3) > 0 {
+			b.LeasedNS, b.UntilNS = pick(prices), pick(times)
+		}
+		limit := pglimit.Limit{Tokens: 1, Period: time.Duration(pick(prices[:4])), Burst: 1}
+		if limit.Period < time.Minute {
+			limit.Burst = 1000
+		}
+		n := 1 + rand.Int64N(limit.Burst)
+		at := int64(now) // not before the grants that it counts
+		if b.AtNS <= now+bucket.StepNS {
+			at = max(now, b.AtNS)
+		}
+		want := b.Decision(&pglimit.Request{Limit: limit, Unit: n}, at, 0)
+		var left, retry, reset int64
+		err := pool.QueryRow(t.Context(), `select remaining, (extract(epoch from retry_after) * 1000000)::bigint, (extract(epoch from reset_after) * 1000000)::bigint
+			from pglimit.token_bucket_decision($1, $2, $3, $4, null)`,
+			[]int64{now, 0, b.FullNS, b.TokenNS, b.AtNS, b.LeasedNS, b.UntilNS, 0}, n, int64(limit.Token()), int64(limit.Window())).Scan(&left, &retry, &reset)
+		if err != nil || left != want.Remaining || retry != want.RetryAfter.Microseconds() || reset != want.ResetAfter.Microseconds() {
+			t.Fatalf("%+v, %d of %v: SQL says %d left, %d and %d µs, %v; Go %d, %d and %d", b, n, limit, left, retry, reset, err, want.Remaining, want.RetryAfter.Microseconds(), want.ResetAfter.Microseconds())
+		}
+	}
 }
 
 // Neither do rows of IDs and of denials: whoever does not ask for them does not notice, and they can be reset.

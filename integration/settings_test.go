@@ -1,11 +1,14 @@
 package integration
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/migrations"
@@ -85,6 +88,99 @@ func TestNoSettingOfARoleChangesADecisionOrACommand(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where the planner may not use a kind of node that a statement needs, it finds the plan so dear that it compiles it, for longer
+// than Config.Timeout. No statement of a decision has such a plan, or it is run without the compiler. The answers stay the same too.
+func TestNoPlannerSettingHasAStatementCompiled(t *testing.T) {
+	t.Parallel()
+	settings := texts(t, newMigrated(t), "select name from pg_settings where name like 'enable\\_%' and vartype = 'bool' and setting = 'on' order by 1")
+	want, dear := plannedOutcomes(t, "enable_nestloop", "on")
+	if len(dear) > 0 || len(settings) < 10 {
+		t.Errorf("with no setting: %v, settings %s", dear, settings)
+	}
+	for _, setting := range settings {
+		t.Run(setting, func(t *testing.T) {
+			t.Parallel()
+			got, dear := plannedOutcomes(t, setting, "off")
+			if !slices.Equal(got, want) {
+				t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+			}
+			for query, cost := range dear {
+				t.Errorf("cost %g: %s", cost, query)
+			}
+		})
+	}
+}
+
+// plannedOutcomes asks for everything that decides, in a database where a setting of the planner has the value, and returns
+// the statements that the compiler is used for, with their cost.
+func plannedOutcomes(t *testing.T, setting, value string) (o outcomes, dear map[string]float64) {
+	t.Helper()
+	ctx, dear := t.Context(), map[string]float64{}
+	usual := newMigrated(t)
+	config := usual.Config()
+	config.MaxConns = 1
+	for name, value := range map[string]string{
+		"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0", "auto_explain.log_level": "notice", "auto_explain.log_format": "json",
+		"auto_explain.log_nested_statements": "on", "auto_explain.log_settings": "on", "jit": "on", "jit_above_cost": "1e300", setting: value, // the cost is looked at, and nothing compiled
+	} {
+		config.ConnConfig.RuntimeParams[name] = value
+	}
+	plans := 0
+	config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) {
+		_, text, is := strings.Cut(notice.Message, "plan:\n")
+		var plan struct {
+			Query string `json:"Query Text"`
+			Plan  struct {
+				Cost float64 `json:"Total Cost"`
+			}
+			Settings map[string]string
+		}
+		if !is || json.Unmarshal([]byte(text), &plan) != nil {
+			return
+		}
+		plans++
+		whole := plan.Settings["enable_tidscan"] == "off" && strings.Contains(plan.Query, "ctid >=") // reads a large table for each few pages
+		compiled := plan.Plan.Cost > 100_000 && plan.Settings["jit"] != "off"                        // jit_above_cost
+		if (compiled || whole) && !strings.Contains(plan.Query, "concat_ws(") {
+			dear[plan.Query] = plan.Plan.Cost
+		}
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	timelessly(t, pool)
+	for _, strategy := range strategies.All() {
+		o = append(o, strategyOutcomes(ctx, "planned", on(pool), strategy)...)
+		// The clock has stepped back since the row was written.
+		r := pglimit.Request{Limiter: "ahead", Key: "k", Limit: pglimit.Every(time.Hour), Tokens: 1, Unit: 1}
+		takeAll(t, pool, strategy, r)
+		ahead := "at_ns = at_ns + 86400000000000, full_ns = full_ns + 86400000000000"
+		switch strategy.Name() {
+		case "exclusion_range":
+			ahead = "during = tstzrange(lower(during) + '1 day', upper(during) + '1 day')"
+		case "warm_up":
+			ahead += ", free_ns = free_ns + 86400000000000, due_ns = due_ns + 86400000000000"
+		}
+		execute(t, usual, "update pglimit."+strategy.Name()+" set "+ahead)
+		d := takeAll(t, pool, strategy, r)[0]
+		o.add(strategy.Name()+": ahead", said(d), strategy.GiveBack(ctx, on(pool), []pglimit.Refund{{Request: r, At: d.At}}))
+	}
+	o = append(o, sqlOutcomes(ctx, pool, "planned")...)
+	for _, call := range []string{
+		"set_limit('rules', '3/1h')", "set_limit('rules', '2/1h', 'k')", "set_limit('places', '2 places')", "limits_since(null)", "allow('rules', 'k')", "peek('rules', 'k')",
+		"explain_limit('rules', 'k')", "limit_history('rules')", "acquire('places', 'k', holder => 'a')", "acquire('places', 'k', 3, 2, holder => 'b')", "renew('places', 'k', 'a')",
+		"release('places', 'k', 'a')", "instance_lives(array['rules', 'other'], array['1', '2'], 0)", "instance_lives(array['rules'], array['1'], 1)",
+	} {
+		_, err := pool.Exec(ctx, "select pglimit."+call)
+		o.add(call, "done", err)
+	}
+	o.add("rules", len(texts(t, pool, "select id::text from pglimit.limits")), nil)
+	if plans < 100 {
+		t.Errorf("%d plans were seen", plans)
+	}
+	return o, dear
 }
 
 // A role whose transactions are read-only can look and migrate. All else is refused, and nothing is taken.

@@ -39,7 +39,7 @@ type Config struct {
 	// all are.
 	//
 	// It is not called for an invalid request, when the caller cancelled or the Limiter is
-	// closed, nor by Reset and ResetAll. Nor for [ErrNotMigrated], [ErrPermission], [ErrPooler], and the
+	// closed, nor by Reset and ResetAll. Nor for [ErrNotMigrated], [ErrPermission], [ErrSetting], [ErrPooler], and the
 	// [LimitError] of a time zone that Postgres does not know: these do not end by themselves, as an
 	// outage does, and a limiter that fails open would let everybody pass for ever, unseen.
 	OnError func(ctx context.Context, request Request, err error) (Decision, error)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
 // wants so many tokens of each key, in order: "a:2 b:0 c:6/2" is 2 of a, a peek at b, and of c
@@ -96,6 +97,30 @@ func TestTakeDecidesInOrderAndInOneCall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A request behind another for its key is not answered from memory as if that one took nothing.
+func TestMemoryKeepsTheOrderOfAKeysRequests(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		config := pglimit.Config{Name: "test", Limit: pglimit.PerSecond(10)}
+		change(&config)
+		limiter, err := pglimit.New(noDB{}, pglimittest.MemoryOn(time.Now), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close(t.Context()) //nolint:errcheck // of the test
+		for _, ask := range []string{"a:10", "a:5"} {
+			if _, err := limiter.DoEach(t.Context(), wants(t, ask)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(250 * time.Millisecond)
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:5/1 a:5")...)
+		if got := granted(decisions); err != nil || got != "2/0 -/0" || decisions[1].RetryAfter < 450*time.Millisecond {
+			t.Errorf("%s, %v: %+v", got, err, decisions)
+		}
+	})
 }
 
 // What is asked in one Take arrives at once, so a lane needs one call for its share of it.

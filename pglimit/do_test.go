@@ -104,7 +104,7 @@ func TestOnErrorIsNotAskedAboutRequestsAtFault(t *testing.T) {
 // everybody pass for ever. Neither is the end of the limiter.
 func TestOnErrorIsNotAskedAboutWhatDoesNotEndByItself(t *testing.T) {
 	t.Parallel()
-	for _, fault := range []error{pglimit.ErrNotMigrated, pglimit.ErrPermission, pglimit.ErrPooler} {
+	for _, fault := range []error{pglimit.ErrNotMigrated, pglimit.ErrPermission, pglimit.ErrSetting, pglimit.ErrPooler} {
 		limiter := newLimiter(t, &fake{take: fail(fmt.Errorf("no: %w", fault))}, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
 		if d, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, fault) || d.Allowed {
 			t.Errorf("%v: %+v, %v", fault, d, err)

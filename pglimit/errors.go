@@ -76,6 +76,7 @@ const (
 	CauseOverloaded               // as many as Config.MaxWaiting were waiting
 	CauseNotMigrated              // the schema or a part of it is missing
 	CausePermission               // the role lacks a right
+	CauseSetting                  // a setting of the connection, the role or the database is in the way
 	CausePooler                   // PgBouncer has mixed up prepared statements
 	CauseRefused                  // Postgres refused this request, for instance for a locked row
 )
@@ -94,6 +95,7 @@ var causes = [...]struct {
 	CauseOverloaded:  {"overloaded", func(err error) bool { return errors.Is(err, ErrOverloaded) }},
 	CauseNotMigrated: {"not_migrated", func(err error) bool { return errors.Is(err, ErrNotMigrated) }},
 	CausePermission:  {"permission", func(err error) bool { return errors.Is(err, ErrPermission) }},
+	CauseSetting:     {"setting", func(err error) bool { return errors.Is(err, ErrSetting) }},
 	CausePooler:      {"pooler", func(err error) bool { return errors.Is(err, ErrPooler) }},
 	CauseRefused:     {"refused", func(err error) bool { return errors.Is(err, ErrNothingTaken) }},
 }
@@ -121,7 +123,7 @@ func CauseOf(err error) Cause {
 
 // isSetUp says that somebody has to set something right: it is no outage, which ends by itself.
 func (c Cause) isSetUp() bool {
-	return c == CauseNotMigrated || c == CausePermission || c == CausePooler
+	return c == CauseNotMigrated || c == CausePermission || c == CauseSetting || c == CausePooler
 }
 
 // level is what to log at: a failure that somebody has to repair is an error, not a warning.

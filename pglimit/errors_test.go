@@ -34,6 +34,7 @@ func TestCauseOf(t *testing.T) {
 		{pglimit.ErrOverloaded, pglimit.CauseOverloaded, "overloaded"},
 		{pglimit.ErrNotMigrated, pglimit.CauseNotMigrated, "not_migrated"},
 		{pglimit.ErrPermission, pglimit.CausePermission, "permission"},
+		{pglimit.ErrSetting, pglimit.CauseSetting, "setting"},
 		{pglimit.ErrPooler, pglimit.CausePooler, "pooler"},
 		{pglimit.ErrNothingTaken, pglimit.CauseRefused, "refused"},
 		{fmt.Errorf("%w, %w", pglimit.ErrLocked, pglimit.ErrNothingTaken), pglimit.CauseRefused, "refused"},
@@ -44,7 +45,7 @@ func TestCauseOf(t *testing.T) {
 			}
 		}
 	}
-	for unknown, text := range map[pglimit.Cause]string{-1: "Cause(-1)", 10: "Cause(10)", 99: "Cause(99)"} {
+	for unknown, text := range map[pglimit.Cause]string{-1: "Cause(-1)", 11: "Cause(11)", 99: "Cause(99)"} {
 		if unknown.String() != text {
 			t.Errorf("%v, want %s", unknown, text)
 		}

@@ -311,7 +311,9 @@ func (l *Limits) unread() error {
 // explainLimits says what the error means and what to do.
 func explainLimits(err error) error {
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
+	if cure := session.Setting(err); cure != "" {
+		return fmt.Errorf("%w: %s: %w", ErrSetting, cure, err)
+	} else if !errors.As(err, &pg) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	switch pg.Code {

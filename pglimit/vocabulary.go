@@ -119,6 +119,9 @@ var (
 	// ErrPermission: the database role may not do what the strategy does, or may not log in.
 	ErrPermission = rate.ErrPermission
 
+	// ErrSetting: a setting of the connection, the role or the database, or a certificate, is in the way.
+	ErrSetting = rate.ErrSetting
+
 	// ErrPooler: a pooler such as PgBouncer has mixed up prepared statements.
 	ErrPooler = rate.ErrPooler
 

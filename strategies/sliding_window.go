@@ -149,7 +149,7 @@ func (s *windowStatements) by(rule window.Rule, args func(*rate.Request, call.Ma
 				}
 			case *granted < 0:
 				settle := rate.Statement{SQL: s.settle, Args: []any{r.Key, r.Limiter}}
-				if _, err := session.Pipeline(ctx, how.Statements(settle)...); err != nil {
+				if _, err := session.Pipeline(ctx, how.Uncompiled(settle)...); err != nil {
 					return rate.Decision{}, err
 				}
 			default:

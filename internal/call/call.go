@@ -18,6 +18,7 @@ import (
 // Manner says how a call commits and waits. In the caller's transaction it is zero: that
 // transaction keeps its own synchronous_commit and lock_timeout.
 type Manner struct {
+	Own      bool    // the transaction is not the caller's
 	Relaxed  bool    // the commit need not wait for the disk
 	Patience *string // the call gives up after this time if another call holds a row; nil: it waits
 }
@@ -31,7 +32,7 @@ func MannerOf(session rate.Session, requests []rate.Request) Manner {
 	if !session.Autocommits() {
 		return Manner{}
 	}
-	m, impatient := Manner{Relaxed: true}, severalBuckets(requests)
+	m, impatient := Manner{Own: true, Relaxed: true}, severalBuckets(requests)
 	for i := range requests {
 		m.Relaxed = m.Relaxed && requests[i].Durability != rate.Durable
 		impatient = impatient || requests[i].Impatient
@@ -49,6 +50,20 @@ func (m Manner) Statements(statements ...rate.Statement) []rate.Statement {
 	}
 	return statements
 }
+
+// Uncompiled are those of a transaction in this manner that may be slow to plan, but not to run. A statement that is sent
+// for each decision has a plan of its own that is not compiled, whatever the role's settings are: one that needs no node that
+// the planner may be told to avoid, such as a sort or a nested loop.
+func (m Manner) Uncompiled(statements ...rate.Statement) []rate.Statement {
+	if m.Own {
+		statements = append([]rate.Statement{Uncompiled}, statements...)
+	}
+	return m.Statements(statements...)
+}
+
+// Uncompiled plans the rest of a transaction, which must not be the caller's, for rows that are found by their pages, whatever
+// the role's settings are.
+var Uncompiled = rate.Statement{SQL: "select pg_catalog.set_config('jit', 'off', true), pg_catalog.set_config('enable_tidscan', 'on', true)"}
 
 // LockForWrites takes the lock that a write takes, before the first read in the transaction: one
 // that reads and then writes can deadlock with REINDEX.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -55,6 +56,9 @@ func Explain(err error) error {
 		if errors.Is(err, rate.ErrNothingTaken) { // refused before it was sent
 			return err
 		}
+		if cure := session.Setting(err); cure != "" {
+			return fmt.Errorf("%w: %s: %w", rate.ErrSetting, cure, err)
+		}
 		for _, ours := range []error{context.Canceled, context.DeadlineExceeded, pgx.ErrTxClosed, pgx.ErrTxCommitRollback} {
 			if errors.Is(err, ours) { // the caller gave up, or its transaction had ended
 				return fmt.Errorf("pglimit: no answer from Postgres: %w", err)
@@ -80,7 +84,7 @@ func Explain(err error) error {
 		return fmt.Errorf("%w: ask again, for each bucket alone if that does not help (decisions are made for READ COMMITTED): %w", rate.ErrNothingTaken, err)
 	}
 	if pg.SeverityUnlocalized == "FATAL" && strings.HasPrefix(pg.Code, "22") {
-		return fmt.Errorf("%w: the server refuses a setting of the connection: %w", rate.ErrPermission, err)
+		return fmt.Errorf("%w: the server refuses a setting of the connection: %w", rate.ErrSetting, err)
 	}
 	// Only these classes say for certain whether Postgres refused the request or is in trouble itself.
 	switch pg.Code[:min(2, len(pg.Code))] {

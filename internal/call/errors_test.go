@@ -2,8 +2,12 @@ package call
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"strings"
 	"testing"
 
@@ -17,7 +21,7 @@ import (
 // told from one another, and the error says what to do.
 func TestErrorsSayWhoseFaultItIs(t *testing.T) {
 	t.Parallel()
-	kinds := []error{rate.ErrUnavailable, rate.ErrNothingTaken, rate.ErrLocked, rate.ErrNotMigrated, rate.ErrPermission, rate.ErrPooler}
+	kinds := []error{rate.ErrUnavailable, rate.ErrNothingTaken, rate.ErrLocked, rate.ErrNotMigrated, rate.ErrPermission, rate.ErrSetting, rate.ErrPooler}
 	for _, test := range []struct {
 		err  error
 		want []error
@@ -30,7 +34,12 @@ func TestErrorsSayWhoseFaultItIs(t *testing.T) {
 		{&pgconn.PgError{Code: "53300"}, []error{rate.ErrUnavailable}, ""},
 		{&pgconn.PgError{Code: "28P01"}, []error{rate.ErrPermission}, "refuses this login"},
 		{&pgconn.PgError{Code: "28000"}, []error{rate.ErrPermission}, "refuses this login"},
-		{&pgconn.PgError{Code: "22023", SeverityUnlocalized: "FATAL"}, []error{rate.ErrPermission}, "refuses a setting of the connection"},
+		{&pgconn.PgError{Code: "22023", SeverityUnlocalized: "FATAL"}, []error{rate.ErrSetting}, "refuses a setting of the connection"},
+		{errors.New("simple protocol queries must be run with client_encoding=UTF8"), []error{rate.ErrSetting}, "add standard_conforming_strings=on"},
+		{fmt.Errorf("tls error: %w", errors.New("server refused TLS connection")), []error{rate.ErrSetting}, "see sslmode"},
+		{fmt.Errorf("pq: %w", errors.New("SSL is not enabled on the server")), []error{rate.ErrSetting}, "see sslmode"},
+		{fmt.Errorf("tls: %w", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), []error{rate.ErrSetting}, "see sslmode"},
+		{errors.Join(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, &net.OpError{Op: "dial", Err: io.EOF}), []error{rate.ErrUnavailable}, "no answer"},
 		{&pgconn.PgError{Code: "3D000"}, []error{rate.ErrNotMigrated}, "no such database"},
 		{&pgconn.PgError{Code: "08006"}, []error{rate.ErrUnavailable}, ""},
 		{&pgconn.PgError{Code: "57P01"}, []error{rate.ErrUnavailable}, ""},

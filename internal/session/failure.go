@@ -2,8 +2,10 @@ package session
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -82,12 +84,26 @@ func cannotWrite(address func() string, why string) error {
 	return &connError{fmt.Errorf("%w: server %s: %s", rate.ErrReadOnly, address(), why), false, true}
 }
 
+// Setting says what to set right after an error of the driver's that comes back until somebody does, or nothing.
+func Setting(err error) (cure string) {
+	switch text := err.Error(); {
+	case strings.Contains(text, "simple protocol queries must be run with"):
+		return "with simple_protocol, add standard_conforming_strings=on and client_encoding=UTF8 to the connection string, or take default_query_exec_mode=exec"
+	case errors.As(err, new(*net.OpError)): // of another of several hosts, perhaps
+	case strings.Contains(text, "server refused TLS connection"), strings.Contains(text, "SSL is not enabled on the server"):
+		return "the server takes no TLS: see sslmode"
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return "this process does not accept the server's certificate: see sslmode and sslrootcert"
+	}
+	return ""
+}
+
 // isAnswer says that a server that says this, when it is connected to or asked, answers. It is neither
 // starting nor stopping, has room, and can write.
 func isAnswer(err error) bool {
 	var pg *pgconn.PgError
 	if err == nil || !errors.As(err, &pg) {
-		return err == nil
+		return err == nil || Setting(err) != ""
 	}
 	switch {
 	case pg.Code == readOnlyTransaction, pg.Code == tooManyConnections, strings.HasPrefix(pg.Code, "57P"), strings.HasPrefix(pg.Code, "08"):

@@ -103,7 +103,7 @@ func (p pgxPool) sign(ctx context.Context) error {
 	}
 	defer conn.Close(ctx) //nolint:errcheck // the connection was for this question only
 	var why string
-	if err := conn.QueryRow(ctx, canWrite, pgx.QueryExecModeSimpleProtocol).Scan(&why); err != nil {
+	if err := conn.QueryRow(ctx, canWrite, pgx.QueryExecModeExec).Scan(&why); err != nil {
 		return err
 	}
 	return cannotWrite(addressOf(conn), why)

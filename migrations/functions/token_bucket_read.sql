@@ -26,8 +26,8 @@ declare
 begin
     if leased_ns = 0 and until_ns > 0 then
         used := full_ns - until_ns;
-        until_ns := case when at_ns > now_ns + pglimit.window_step_ns() then coalesce(ends_ns, until_ns) else until_ns end;
-        at_ns := case when at_ns > now_ns + pglimit.step_ns() then now_ns else at_ns end;
+        until_ns := case when at_ns - pglimit.window_step_ns() > now_ns then coalesce(ends_ns, until_ns) else until_ns end;
+        at_ns := case when at_ns - pglimit.step_ns() > now_ns then now_ns else at_ns end;
         now_ns := greatest(now_ns, at_ns);
         used := case when until_ns > now_ns then used else 0 end;
         if ends_ns is null then
@@ -36,7 +36,7 @@ begin
         ends_ns := case when until_ns > now_ns then greatest(until_ns, ends_ns) else ends_ns end;
         return array[least(9223372036854775807, ends_ns + used), token_ns, now_ns, 0, ends_ns];
     end if;
-    if at_ns > now_ns + pglimit.step_ns() then
+    if at_ns - pglimit.step_ns() > now_ns then
         full_ns := greatest(1, full_ns - (at_ns - now_ns));
         until_ns := greatest(0, until_ns - (at_ns - now_ns));
         at_ns := now_ns;

@@ -21,7 +21,7 @@ begin
         exit when b[4] = 0 or rest_ns >= 0 and there_ns < b[5];
         -- Not while the lease is out. It counts as spent when it expires.
         from_ns := greatest(now_ns, b[5]);
-        b := pglimit.token_bucket_read(b, b[5], b[2]);
+        b := pglimit.token_bucket_read(b, greatest(b[3], b[5]), b[2]); -- at_ns of a row that was written by hand may be later
     end loop;
     return least(there_ns, 9223372036854775807) - now_ns;
 end

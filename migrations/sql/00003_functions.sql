@@ -228,8 +228,8 @@ declare
 begin
     if leased_ns = 0 and until_ns > 0 then
         used := full_ns - until_ns;
-        until_ns := case when at_ns > now_ns + pglimit.window_step_ns() then coalesce(ends_ns, until_ns) else until_ns end;
-        at_ns := case when at_ns > now_ns + pglimit.step_ns() then now_ns else at_ns end;
+        until_ns := case when at_ns - pglimit.window_step_ns() > now_ns then coalesce(ends_ns, until_ns) else until_ns end;
+        at_ns := case when at_ns - pglimit.step_ns() > now_ns then now_ns else at_ns end;
         now_ns := greatest(now_ns, at_ns);
         used := case when until_ns > now_ns then used else 0 end;
         if ends_ns is null then
@@ -238,7 +238,7 @@ begin
         ends_ns := case when until_ns > now_ns then greatest(until_ns, ends_ns) else ends_ns end;
         return array[least(9223372036854775807, ends_ns + used), token_ns, now_ns, 0, ends_ns];
     end if;
-    if at_ns > now_ns + pglimit.step_ns() then
+    if at_ns - pglimit.step_ns() > now_ns then
         full_ns := greatest(1, full_ns - (at_ns - now_ns));
         until_ns := greatest(0, until_ns - (at_ns - now_ns));
         at_ns := now_ns;
@@ -285,7 +285,7 @@ begin
         exit when b[4] = 0 or rest_ns >= 0 and there_ns < b[5];
         -- Not while the lease is out. It counts as spent when it expires.
         from_ns := greatest(now_ns, b[5]);
-        b := pglimit.token_bucket_read(b, b[5], b[2]);
+        b := pglimit.token_bucket_read(b, greatest(b[3], b[5]), b[2]); -- at_ns of a row that was written by hand may be later
     end loop;
     return least(there_ns, 9223372036854775807) - now_ns;
 end

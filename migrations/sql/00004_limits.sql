@@ -170,7 +170,7 @@ create function pglimit.set_limit(
     limiter text, limit_text text default null, key text default null, prefix text default null, action text default 'enforce', max_wait text default null,
     note text default null, enabled boolean default true, expires_at timestamptz default null, by text default null
 ) returns jsonb
-language plpgsql set search_path = '' set row_security = off as $$
+language plpgsql set search_path = '' set row_security = off set jit = off as $$
 declare
     _limiter constant text := limiter;
     _key constant text := key;
@@ -204,7 +204,7 @@ $$;
 create function pglimit.delete_limit(
     limiter text, key text default null, prefix text default null, kind text default 'live', note text default null, by text default null
 ) returns jsonb
-language plpgsql set search_path = '' set row_security = off as $$
+language plpgsql set search_path = '' set row_security = off set jit = off as $$
 declare
     _rule constant text[] := array[limiter, key, prefix, kind];
     removed jsonb;
@@ -230,7 +230,7 @@ $$;
 create function pglimit.enable_limit(
     limiter text, enabled boolean, key text default null, prefix text default null, kind text default 'live', note text default null, by text default null
 ) returns jsonb
-language plpgsql set search_path = '' set row_security = off as $$
+language plpgsql set search_path = '' set row_security = off set jit = off as $$
 declare
     _rule constant text[] := array[limiter, key, prefix, kind];
     changed jsonb;
@@ -260,7 +260,7 @@ $$;
 create function pglimit.set_limits(
     rules jsonb, prune boolean default false, note text default null, by text default null, dry_run boolean default false
 ) returns jsonb
-language plpgsql set search_path = '' set row_security = off as $$
+language plpgsql set search_path = '' set row_security = off set jit = off as $$
 declare
     rule record;
     known bigint;
@@ -340,7 +340,7 @@ $$;
 -- places: how many keys of the semaphore that are known.
 -- +goose StatementBegin
 create function pglimit.limit_reaches(limiter text, key text default null, prefix text default null, kind text default 'live') returns bigint
-language plpgsql stable set search_path = '' set row_security = off as $$
+language plpgsql stable set search_path = '' set row_security = off set jit = off as $$
 declare
     view text;
     n bigint;
@@ -373,7 +373,7 @@ $$;
 -- +goose StatementBegin
 create function pglimit.explain_limit(limiter text, key text)
 returns table (state text, rule pglimit.limits, remaining bigint, retry_after interval, reset_after interval, held bigint)
-language plpgsql set search_path = '' set row_security = off as $$
+language plpgsql set search_path = '' set row_security = off set jit = off as $$
 declare
     held_kinds text[] := '{}';
 begin
@@ -408,7 +408,7 @@ $$;
 -- The last changes, the latest first: of all limits, of those of a limiter, or of the rules of it that are for a key. Null: any.
 -- +goose StatementBegin
 create function pglimit.limit_history(limiter text default null, key text default null, last bigint default null) returns setof pglimit.limits_history
-language sql stable set search_path = '' set row_security = off as $$
+language sql stable set search_path = '' set row_security = off set jit = off as $$
     select h.* from pglimit.limits_history h
     where ($1 is null or h.limiter = $1 or h.limiter is null) and ($2 is null or h.key = $2 or h.key is null and (h.prefix is null or starts_with($2, h.prefix)))
     order by h.id desc limit $3
@@ -419,7 +419,7 @@ $$;
 -- rules if they are those that it knows by known, the stamp of its last answer. "now" is the database's clock.
 -- +goose StatementBegin
 create function pglimit.limits_since(known text) returns text
-language plpgsql stable set search_path = '' set row_security = off as $$
+language plpgsql stable set search_path = '' set row_security = off set jit = off as $$
 declare
     now constant timestamptz := clock_timestamp();
     last record;

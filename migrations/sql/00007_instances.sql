@@ -30,7 +30,7 @@ create table pglimit.instances (
 -- Returns {"turn": n, "instances": {"id": [live instances of its limiter, whether it is counted], …}}. Waits for other calls,
 -- until they commit; its own commit does not wait for the disk.
 create function pglimit.instance_lives(limiters text[], ids text[], heard bigint) returns text
-language plpgsql set search_path = '' set row_security = off as $$
+language plpgsql set search_path = '' set row_security = off set jit = off as $$
 #variable_conflict use_column
 declare
     live_ns constant bigint := 5000000000;

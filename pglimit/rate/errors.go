@@ -12,6 +12,10 @@ var ErrNotMigrated = errors.New("pglimit: the database is not migrated")
 // ErrPermission: the database role may not do what the strategy does, or may not log in.
 var ErrPermission = errors.New("pglimit: the database role lacks a right")
 
+// ErrSetting: a setting of the connection, the role or the database, or a certificate, keeps this process from asking. The
+// error says which, and what to set.
+var ErrSetting = errors.New("pglimit: a setting of the connection is in the way")
+
 // ErrPooler: a pooler between this process and Postgres, such as PgBouncer, has mixed up
 // prepared statements. Whether something was taken is not known. The error says what to set.
 var ErrPooler = errors.New("pglimit: a pooler such as PgBouncer has mixed up prepared statements")

@@ -233,16 +233,20 @@ func (l *lane) passOn(b *batch, decisions []rate.Decision) {
 	}
 }
 
-// denyKnown answers waiters whose buckets the previous call found empty, without sending them.
+// denyKnown answers waiters whose buckets the previous call found empty, without sending them. A request behind one that is
+// sent for the same bucket is sent too: what it is told depends on what that one takes.
 func (l *lane) denyKnown(b *batch) {
 	learned := l.combiner.do.Learned()
 	if learned == l.learned {
 		return // nothing new: the callers have asked the memory already
 	}
 	l.learned = learned
+	sent := make(map[rate.Bucket]bool)
 	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool {
 		w.answers = append(w.answers[:0], make([]rate.Decision, len(w.Request))...)
-		if !l.combiner.do.Recall(w.Request, w.answers) {
+		of := w.Request[0].Bucket()
+		if !isGroup(w.Request) && sent[of] || !l.combiner.do.Recall(w.Request, w.answers) {
+			sent[of] = true
 			return false
 		}
 		b.comeAgain = false

@@ -55,7 +55,7 @@ func (t Table) ResetAll(ctx context.Context, session rate.Session, limiter strin
 	step := func(sql string, args []any, into ...any) error {
 		statements := []rate.Statement{{SQL: sql, Args: args, Into: into}}
 		if session.Autocommits() {
-			statements = append([]rate.Statement{noTimeouts}, statements...)
+			statements = append([]rate.Statement{noTimeouts, call.Uncompiled}, statements...)
 		}
 		return call.ExplainStep(call.Serialized(ctx, session, func() error {
 			_, err := session.Pipeline(ctx, statements...)

@@ -140,6 +140,7 @@ func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor
 			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&each[i].Removed, &each[i].Done, &hidden[i], nil},
 		})
 	}
+	statements = call.Manner{Own: session.Autocommits() && walk == 0}.Uncompiled(statements...)
 	err := call.Serialized(ctx, session, func() error {
 		_, err := session.Pipeline(ctx, statements...)
 		return err

@@ -5,9 +5,6 @@
 -- Returns whether the token was granted, or null if another take was faster: ask again. Then the
 -- time of the decision, and the begin and end of the last range, in nanoseconds since 1970.
 with
-patience as materialized (
-    select case when $5::text is not null then pg_catalog.set_config('lock_timeout', $5::text, true) end
-),
 mine as materialized (
     select clock.now_ns, pglimit.time_of(clock.now_ns) as now,
         pg_catalog.tstzrange(pglimit.time_of(clock.now_ns), pglimit.time_of(clock.now_ns + $3::bigint)) as during
@@ -16,9 +13,9 @@ mine as materialized (
 -- A plain read. It may deny, so that a denial locks and writes nothing. It also sees ranges that
 -- begin later than now.
 held as materialized (
-    select pg_catalog.max(pg_catalog.lower(r.during)) as since, pg_catalog.max(pg_catalog.upper(r.during)) as until
-    from mine join $table r
-        on r.key = $1::text and r.limiter = $2::text and r.during operator(pg_catalog.&&) pg_catalog.tstzrange(mine.now, null)
+    select pg_catalog.max(pg_catalog.lower(r.during)) as since, pg_catalog.max(pg_catalog.upper(r.during)) as until, $2::text as limiter
+    from $table r
+    where r.key = $1::text and r.limiter = $2::text and r.during operator(pg_catalog.&&) pg_catalog.tstzrange((select mine.now from mine), null)
 ),
 -- The constraint decides. DO NOTHING makes the insert look for a conflict before it writes:
 -- without it, two inserts write, wait for one another, and deadlock. in_time fails if the insert
@@ -26,15 +23,15 @@ held as materialized (
 taken as (
     insert into $table as r (key, limiter, during)
     select $1::text, $2::text, mine.during
-    from mine, held, patience
-    where held.until is null
+    from mine
+    where case when (select held.until from held) is null then $5::text is null or pg_catalog.set_config('lock_timeout', $5::text, true) is not null end
     on conflict do nothing
-    returning r.during, pglimit.in_time(pglimit.ns_of(pg_catalog.lower(r.during)))
+    returning r.limiter, r.during, pglimit.in_time(pglimit.ns_of(pg_catalog.lower(r.during)))
 )
 select
     case when taken.during is not null then true when held.until is not null then false end,
-    mine.now_ns,
+    (select mine.now_ns from mine),
     coalesce(pglimit.ns_of(pg_catalog.lower(taken.during)), pglimit.ns_of(held.since), 0::bigint),
     coalesce(pglimit.ns_of(pg_catalog.upper(taken.during)), pglimit.ns_of(held.until), 0::bigint),
     case when $4::boolean and taken.during is not null then pg_catalog.set_config('synchronous_commit', 'off', true) end
-from mine cross join held left join taken on true
+from held left join taken on taken.limiter = held.limiter

@@ -8,29 +8,29 @@
 -- Returns tokens granted; -1 if the row has to be corrected with settle.sql first; or null if it changed between the
 -- read and the lock: ask again. Then the time of the decision, and the row: empty arrays if there is none.
 with
-patience as materialized (
-    select case when $8::text is not null then pg_catalog.set_config('lock_timeout', $8::text, true) end
+-- One row at most, but in a transaction with repeatable reads, which sees one that was removed meanwhile beside its own.
+found as materialized (
+    select b.used, b.last_ns, b.window_ns, b.at_ns from $table b where b.key = $1::text and b.limiter = $2::text
 ),
 -- A plain read, which plans how much to grant. If denials do not count, it may deny: that locks and writes nothing.
 seen as materialized (
-    select t.now_ns, b.used, b.last_ns, b.window_ns, b.at_ns,
-        case when b.at_ns > t.now_ns or pg_catalog.cardinality(b.used) >= $most and (can.grant > 0::bigint or $10::boolean) then -1::bigint else can.grant end as plan
-    from (select pglimit.clock_ns() as now_ns offset 0) clock
-    left join lateral (
-        -- One row at most, but in a transaction with repeatable reads, which sees one that was removed meanwhile beside its own.
-        select * from $table b where b.key = $1::text and b.limiter = $2::text order by b.at_ns desc limit 1
-    ) b on true
-    cross join lateral (select case when b.at_ns > clock.now_ns + pglimit.step_ns() then clock.now_ns else greatest(b.at_ns, clock.now_ns) end as now_ns) t
-    cross join lateral (
-        select case
-                when pg_catalog.max(c.last_ns) > t.now_ns - $9::bigint then 0::bigint
-                else least(
-                    case when $9::bigint > 0::bigint then $6::bigint else $5::bigint end,
-                    greatest(0::numeric, $3::bigint::numeric - coalesce(pg_catalog.sum(pg_catalog.abs(c.used)) filter (where t.now_ns - c.last_ns < least(c.window_ns, $4::bigint)), 0::numeric))
-                )::bigint / $6::bigint * $6::bigint
-            end as grant
-        from rows from (pg_catalog.unnest(b.used), pg_catalog.unnest(b.last_ns), pg_catalog.unnest(b.window_ns)) c (used, last_ns, window_ns)
-        where c.used > 0::bigint or $10::boolean and c.used < 0::bigint
+    select can.*, case when can.at_ns > can.now_ns or pg_catalog.cardinality(can.used) >= $most and (can.grant > 0::bigint or $10::boolean) then -1::bigint else can.grant end as plan
+    from (
+        select t.now_ns, b.used, b.last_ns, b.window_ns, b.at_ns, $2::text as limiter, (
+            select case
+                    when pg_catalog.max(c.last_ns) > t.now_ns - $9::bigint then 0::bigint
+                    else least(
+                        case when $9::bigint > 0::bigint then $6::bigint else $5::bigint end,
+                        greatest(0::numeric, $3::bigint::numeric - coalesce(pg_catalog.sum(pg_catalog.abs(c.used)) filter (where t.now_ns - c.last_ns < least(c.window_ns, $4::bigint)), 0::numeric))
+                    )::bigint / $6::bigint * $6::bigint
+                end
+            from rows from (pg_catalog.unnest(b.used), pg_catalog.unnest(b.last_ns), pg_catalog.unnest(b.window_ns)) c (used, last_ns, window_ns)
+            where c.used > 0::bigint or $10::boolean and c.used < 0::bigint
+        ) as grant
+        from (select pglimit.clock_ns() as now_ns, pg_catalog.max(found.at_ns) as at_ns from found) clock
+        left join found b on b.at_ns = clock.at_ns
+        cross join lateral (select case when b.at_ns > clock.now_ns + pglimit.step_ns() then clock.now_ns else greatest(b.at_ns, clock.now_ns) end as now_ns) t
+        limit 1
     ) can
 ),
 -- The clock again. Only the conflict branch below uses it, so Postgres reads it after the row is
@@ -45,14 +45,13 @@ taken as (
     select $1::text, $2::text, p.used, pg_catalog.array_fill(seen.now_ns, array[pg_catalog.cardinality(p.used)]), pg_catalog.array_fill($4::bigint, array[pg_catalog.cardinality(p.used)]),
         seen.now_ns + least(greatest($4::bigint, $9::bigint), 9223372036854775807::bigint - seen.now_ns), seen.now_ns
     from seen
-    cross join patience
     -- The units that are not granted are denied. More than a window of them counts no more than that.
     cross join lateral (
         select pg_catalog.array_remove(array[
             seen.plan, case when $10::boolean then greatest(($5::bigint - seen.plan) / $6::bigint * -$6::bigint, -$3::bigint) else 0::bigint end
         ], 0::bigint) as used
     ) p
-    where seen.plan >= 0::bigint and pg_catalog.cardinality(p.used) > 0
+    where case when seen.plan >= 0::bigint and pg_catalog.cardinality(p.used) > 0 then $8::text is null or pg_catalog.set_config('lock_timeout', $8::text, true) is not null end
     on conflict (key, limiter) do update set
         -- Entries that count no more go. So do denials if there is a window of newer ones: these last longer.
         (used, last_ns, window_ns, full_ns, at_ns) = (
@@ -110,7 +109,7 @@ taken as (
     )
     -- in_time fails if a first take waited too long for an insert that was rolled back: it would be
     -- dated too early. And if what was denied by a row is written as the first of a key that was reset meanwhile.
-    returning b.used, b.last_ns, b.window_ns, b.at_ns,
+    returning b.limiter, b.used, b.last_ns, b.window_ns, b.at_ns,
         pglimit.in_time(b.at_ns, b.xmax::text <> '0' or not $10::boolean or (select seen.at_ns is null or seen.plan >= $5::bigint from seen))
 )
 select
@@ -121,4 +120,4 @@ select
     coalesce(taken.window_ns, seen.window_ns, array[]::bigint[]),
     coalesce(taken.at_ns, seen.at_ns, 0::bigint),
     case when $7::boolean and taken.at_ns is not null then pg_catalog.set_config('synchronous_commit', 'off', true) end
-from seen left join taken on true
+from seen left join taken on taken.limiter = seen.limiter

@@ -13,21 +13,18 @@ held as materialized (
     where b.key = $1::text and b.limiter = $2::text
     for no key update
 ),
+cells as materialized (
+    select u.used, u.last_ns, u.place, u.used > 0::bigint and u.window_ns = $3::bigint and u.last_ns / $4::bigint = $6::bigint / $4::bigint and u.last_ns >= $6::bigint as may_have
+    from rows from (pg_catalog.unnest((select held.used from held)), pg_catalog.unnest((select held.last_ns from held)), pg_catalog.unnest((select held.window_ns from held)))
+        with ordinality u (used, last_ns, window_ns, place)
+),
+first as materialized (
+    select (pg_catalog.min(array[c.last_ns, c.place]))[2] as place from cells c where c.may_have
+),
 given as (
     update $table b
-    set used = h.rest
-    from (
-        select pg_catalog.array_agg(case when c.has then greatest(0::bigint, c.used - $5::bigint) else c.used end order by c.place) as rest, pg_catalog.bool_or(c.has) as has
-        from held
-        cross join lateral (
-            select u.used, u.place, may.have and pg_catalog.row_number() over (order by not may.have, u.last_ns, u.place) = 1::bigint as has
-            from rows from (pg_catalog.unnest(held.used), pg_catalog.unnest(held.last_ns), pg_catalog.unnest(held.window_ns)) with ordinality u (used, last_ns, window_ns, place)
-            cross join lateral (
-                select u.used > 0::bigint and u.window_ns = $3::bigint and u.last_ns / $4::bigint = $6::bigint / $4::bigint and u.last_ns >= $6::bigint as have
-            ) may
-        ) c
-    ) h
-    where b.key = $1::text and b.limiter = $2::text and h.has and $8::text = '$table'
+    set used = (select pg_catalog.array_agg(case when c.place = (select first.place from first) then greatest(0::bigint, c.used - $5::bigint) else c.used end) from cells c)
+    where b.key = $1::text and b.limiter = $2::text and (select first.place from first) is not null and $8::text = '$table'
     returning 1
 )
 select case when $7::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end from given

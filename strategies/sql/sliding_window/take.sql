@@ -7,24 +7,24 @@
 -- Returns tokens granted; -1 if the row has to be corrected with settle.sql first; or null if it changed between the
 -- read and the lock: ask again. Then the time of the decision, and the row: empty arrays if there is none.
 with
-patience as materialized (
-    select case when $9::text is not null then pg_catalog.set_config('lock_timeout', $9::text, true) end
+-- One row at most, but in a transaction with repeatable reads, which sees one that was removed meanwhile beside its own.
+found as materialized (
+    select b.used, b.last_ns, b.window_ns, b.at_ns from $table b where b.key = $1::text and b.limiter = $2::text
 ),
 -- A plain read. It may deny, so that a denial locks and writes nothing, and it plans how much to grant.
 seen as materialized (
-    select t.now_ns, b.used, b.last_ns, b.window_ns, b.at_ns,
-        case when b.at_ns > t.now_ns or pg_catalog.cardinality(b.used) >= $most and can.grant > 0::bigint then -1::bigint else can.grant end as plan
-    from (select pglimit.clock_ns() as now_ns offset 0) clock
-    left join lateral (
-        -- One row at most, but in a transaction with repeatable reads, which sees one that was removed meanwhile beside its own.
-        select * from $table b where b.key = $1::text and b.limiter = $2::text order by b.at_ns desc limit 1
-    ) b on true
-    cross join lateral (select case when b.at_ns > clock.now_ns + pglimit.step_ns() then clock.now_ns else greatest(b.at_ns, clock.now_ns) end as now_ns) t
-    cross join lateral (select least($6::bigint, greatest(0::bigint, $3::bigint - (
-        select least(coalesce(pg_catalog.sum(c.used), 0::numeric), 9223372036854775807::numeric)::bigint
-        from rows from (pg_catalog.unnest(b.used), pg_catalog.unnest(b.last_ns), pg_catalog.unnest(b.window_ns)) c (used, last_ns, window_ns)
-        where t.now_ns - c.last_ns < least(c.window_ns, $4::bigint)
-    ))) / $7::bigint * $7::bigint as grant) can
+    select can.*, case when can.at_ns > can.now_ns or pg_catalog.cardinality(can.used) >= $most and can.grant > 0::bigint then -1::bigint else can.grant end as plan
+    from (
+        select t.now_ns, b.used, b.last_ns, b.window_ns, b.at_ns, $2::text as limiter, least($6::bigint, greatest(0::bigint, $3::bigint - (
+            select least(coalesce(pg_catalog.sum(c.used), 0::numeric), 9223372036854775807::numeric)::bigint
+            from rows from (pg_catalog.unnest(b.used), pg_catalog.unnest(b.last_ns), pg_catalog.unnest(b.window_ns)) c (used, last_ns, window_ns)
+            where t.now_ns - c.last_ns < least(c.window_ns, $4::bigint)
+        ))) / $7::bigint * $7::bigint as grant
+        from (select pglimit.clock_ns() as now_ns, pg_catalog.max(found.at_ns) as at_ns from found) clock
+        left join found b on b.at_ns = clock.at_ns
+        cross join lateral (select case when b.at_ns > clock.now_ns + pglimit.step_ns() then clock.now_ns else greatest(b.at_ns, clock.now_ns) end as now_ns) t
+        limit 1
+    ) can
 ),
 -- The clock again. Only the conflict branch below uses it, so Postgres reads it after the row is
 -- locked, and once: the condition and the update see the same time.
@@ -36,8 +36,8 @@ late as materialized (
 taken as (
     insert into $table as b (key, limiter, used, last_ns, window_ns, full_ns, at_ns)
     select $1::text, $2::text, array[seen.plan], array[seen.now_ns], array[$4::bigint], seen.now_ns + least($4::bigint, 9223372036854775807::bigint - seen.now_ns), seen.now_ns
-    from seen, patience
-    where seen.plan > 0::bigint
+    from seen
+    where case when seen.plan > 0::bigint then $9::text is null or pg_catalog.set_config('lock_timeout', $9::text, true) is not null end
     on conflict (key, limiter) do update set
         -- The grant is added to the cell that is open, if there is one; if there are several (after a step back, or
         -- where callers have cells of different lengths), to the last. Cells that count under no limit go.
@@ -77,7 +77,7 @@ taken as (
     )
     -- in_time fails if a first take waited too long for an insert that was rolled back: it would be
     -- dated too early.
-    returning b.used, b.last_ns, b.window_ns, b.at_ns, pglimit.in_time(b.at_ns)
+    returning b.limiter, b.used, b.last_ns, b.window_ns, b.at_ns, pglimit.in_time(b.at_ns)
 )
 select
     case when taken.at_ns is not null or seen.plan <= 0::bigint then seen.plan end,
@@ -87,4 +87,4 @@ select
     coalesce(taken.window_ns, seen.window_ns, array[]::bigint[]),
     coalesce(taken.at_ns, seen.at_ns, 0::bigint),
     case when $8::boolean and taken.at_ns is not null then pg_catalog.set_config('synchronous_commit', 'off', true) end
-from seen left join taken on true
+from seen left join taken on taken.limiter = seen.limiter

@@ -6,22 +6,21 @@
 -- Returns tokens granted, or null if the row changed between the read and the lock: ask again.
 -- Then the time of the decision, and the row: zeros if there is none.
 with
-patience as materialized (
-    select case when $8::text is not null then pg_catalog.set_config('lock_timeout', $8::text, true) end
-),
 -- A plain read. It may deny, so that a denial locks and writes nothing, and it plans how much to
 -- grant. A row that is ahead of the clock is denied: the caller corrects it with step.sql, and
 -- asks again.
 seen as materialized (
-    select clock.now_ns, b.full_ns, b.token_ns, b.at_ns,
+    select clock.now_ns, b.full_ns, b.token_ns, b.at_ns, $2::text as limiter,
         case when b.at_ns > clock.now_ns + pglimit.step_ns() then 0::bigint else least($5::bigint, greatest(0::bigint,
             $4::bigint - greatest(0::bigint, pglimit.read_full_ns(b.full_ns, b.token_ns, b.at_ns, clock.now_ns, $3::bigint) - clock.now_ns)
         ) / $3::bigint) / $6::bigint * $6::bigint end as plan
-    from (select pglimit.clock_ns() as now_ns offset 0) clock
-    left join lateral (
-        -- One row at most, but in a transaction with repeatable reads, which sees one that was removed meanwhile beside its own.
-        select * from $table b where b.key = $1::text and b.limiter = $2::text order by b.at_ns desc limit 1
-    ) b on true
+    -- One row at most, but in a transaction with repeatable reads, which sees one that was removed meanwhile beside its own.
+    from (
+        select pglimit.clock_ns() as now_ns,
+            (select pg_catalog.max(array[b.at_ns::bigint, b.full_ns, b.token_ns]) from $table b where b.key = $1::text and b.limiter = $2::text) as found
+        offset 0
+    ) clock
+    cross join lateral (select clock.found[1] as at_ns, clock.found[2] as full_ns, clock.found[3] as token_ns) b
 ),
 -- The clock again. Only the conflict branch below uses it, so Postgres reads it after the row is
 -- locked, and once: the condition and the update see the same time.
@@ -33,8 +32,8 @@ late as materialized (
 taken as (
     insert into $table as b (key, limiter, full_ns, token_ns, at_ns)
     select $1::text, $2::text, seen.now_ns + seen.plan * $3::bigint, $3::bigint, seen.now_ns
-    from seen, patience
-    where seen.plan > 0::bigint
+    from seen
+    where case when seen.plan > 0::bigint then $8::text is null or pg_catalog.set_config('lock_timeout', $8::text, true) is not null end
     on conflict (key, limiter) do update set
         (full_ns, at_ns, token_ns) = (
             select greatest(pglimit.read_full_ns(b.full_ns, b.token_ns, b.at_ns, now_ns, $3::bigint), now_ns) + (excluded.full_ns - excluded.at_ns),
@@ -52,7 +51,7 @@ taken as (
     )
     -- in_time fails if a first take waited too long for an insert that was rolled back: it would be
     -- dated too early.
-    returning b.full_ns, b.at_ns, pglimit.in_time(b.at_ns)
+    returning b.limiter, b.full_ns, b.at_ns, pglimit.in_time(b.at_ns)
 )
 select
     case when taken.full_ns is not null or seen.plan = 0::bigint then seen.plan end,
@@ -61,4 +60,4 @@ select
     case when taken.full_ns is not null then $3::bigint else coalesce(seen.token_ns, 0::bigint) end,
     coalesce(taken.at_ns, seen.at_ns, 0::bigint),
     case when $7::boolean and taken.full_ns is not null then pg_catalog.set_config('synchronous_commit', 'off', true) end
-from seen left join taken on true
+from seen left join taken on taken.limiter = seen.limiter

@@ -11,10 +11,8 @@ with
 held as materialized (
     select b.free_ns, b.due_ns, b.tokens, b.at_ns from $table b where b.key = $1::text and b.limiter = $2::text for no key update
 ),
-given as (
-    update $table b
-    set free_ns = h.free_ns - g.back_ns, full_ns = greatest(1::bigint, b.full_ns - g.back_ns),
-        due_ns = least(h.due_ns, h.free_ns - g.back_ns), tokens = greatest(0::bigint, h.tokens - $5::bigint)
+back as materialized (
+    select h.free_ns, h.due_ns, h.tokens, g.back_ns
     from held h
     cross join lateral (select $6::bigint + $7::bigint as due_ns) r
     cross join lateral (
@@ -25,7 +23,15 @@ given as (
                 when h.at_ns >= $6::bigint and h.tokens = 0::bigint and h.free_ns - r.due_ns <= $5::bigint * $3::bigint then h.free_ns - r.due_ns
             end as back_ns
     ) g
-    where b.key = $1::text and b.limiter = $2::text and r.due_ns < h.free_ns and g.back_ns > 0::bigint
+    where r.due_ns < h.free_ns and g.back_ns > 0::bigint
+),
+given as (
+    update $table b
+    set (free_ns, full_ns, due_ns, tokens) = (
+        select h.free_ns - h.back_ns, greatest(1::bigint, b.full_ns - h.back_ns), least(h.due_ns, h.free_ns - h.back_ns), greatest(0::bigint, h.tokens - $5::bigint)
+        from back h
+    )
+    where b.key = $1::text and b.limiter = $2::text and exists (select from back)
     returning 1
 )
 select case when $8::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end from given

@@ -8,11 +8,12 @@ held as materialized (
     select b.at_ns from $table b where b.key = $1::text and b.limiter = $2::text for no key update
 ),
 read as materialized (
-    select c.now_ns, held.at_ns - c.now_ns as back_ns
-    from held cross join lateral (select pglimit.clock_ns() as now_ns where held.at_ns > 0::bigint offset 0) c
+    select c.now_ns, c.at_ns - c.now_ns as back_ns
+    from (select held.at_ns, pglimit.clock_ns() as now_ns from held offset 0) c
 )
 update $table b
-set full_ns = greatest(1::bigint, b.full_ns - r.back_ns), free_ns = greatest(1::bigint, b.free_ns - r.back_ns),
-    due_ns = greatest(1::bigint, b.due_ns - r.back_ns), at_ns = r.now_ns
-from read r
-where b.key = $1::text and b.limiter = $2::text and r.back_ns > pglimit.step_ns()
+set (full_ns, free_ns, due_ns, at_ns) = (
+    select greatest(1::bigint, b.full_ns - r.back_ns), greatest(1::bigint, b.free_ns - r.back_ns), greatest(1::bigint, b.due_ns - r.back_ns), r.now_ns
+    from read r
+)
+where b.key = $1::text and b.limiter = $2::text and (select r.back_ns > pglimit.step_ns() from read r)

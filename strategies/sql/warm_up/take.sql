@@ -8,20 +8,19 @@
 -- Returns tokens granted, or null if the row changed between the read and the lock: ask again.
 -- Then the time of the decision, and of the row free_ns, due_ns and at_ns: zeros if there is none.
 with
-patience as materialized (
-    select case when $13::text is not null then pg_catalog.set_config('lock_timeout', $13::text, true) end
-),
 -- A plain read. It may deny, so that a denial locks and writes nothing. A row that is ahead of the clock is denied: the
 -- caller corrects it with step.sql, and asks again.
 seen as materialized (
-    select clock.now_ns, b.free_ns, b.due_ns, b.at_ns,
+    select clock.now_ns, b.free_ns, b.due_ns, b.at_ns, $2::text as limiter,
         case when b.at_ns > clock.now_ns + pglimit.step_ns() or w.wait_ns > $7::bigint then 0::bigint
             else least($5::bigint, case when w.wait_ns = 0::bigint then $4::bigint else $6::bigint end + ($7::bigint - w.wait_ns) / $3::bigint) / $6::bigint * $6::bigint end as plan
-    from (select pglimit.clock_ns() as now_ns offset 0) clock
-    left join lateral (
-        -- One row at most, but in a transaction with repeatable reads, which sees one that was removed meanwhile beside its own.
-        select * from $table b where b.key = $1::text and b.limiter = $2::text order by b.at_ns desc limit 1
-    ) b on true
+    -- One row at most, but in a transaction with repeatable reads, which sees one that was removed meanwhile beside its own.
+    from (
+        select pglimit.clock_ns() as now_ns,
+            (select pg_catalog.max(array[b.at_ns::bigint, b.free_ns, b.due_ns]) from $table b where b.key = $1::text and b.limiter = $2::text) as found
+        offset 0
+    ) clock
+    cross join lateral (select clock.found[1] as at_ns, clock.found[2] as free_ns, clock.found[3] as due_ns) b
     cross join lateral (select greatest(0::bigint, b.free_ns - greatest(b.at_ns, clock.now_ns)) as wait_ns) w
 ),
 -- The clock again. Only the conflict branch below uses it, so Postgres reads it after the row is
@@ -37,14 +36,13 @@ taken as (
         f.free_ns + least(pg_catalog.ceil($8::bigint::double precision * least(1::double precision, seen.plan::double precision / $10::double precision))::bigint, 9223372036854775807::bigint - f.free_ns),
         f.free_ns, seen.now_ns, seen.plan, $8::bigint, seen.now_ns
     from seen
-    cross join patience
     cross join lateral (select greatest(0::double precision, $10::double precision - $9::double precision) as above) s
     cross join lateral (select least(seen.plan::double precision, s.above) as dear) d
     cross join lateral (
         select seen.now_ns + least(seen.plan * $3::bigint + pg_catalog.ceil(d.dear * (s.above + (s.above - d.dear)) * $11::double precision / 2::double precision)::bigint,
             9223372036854775807::bigint - seen.now_ns) as free_ns
     ) f
-    where seen.plan > 0::bigint
+    where case when seen.plan > 0::bigint then $13::text is null or pg_catalog.set_config('lock_timeout', $13::text, true) is not null end
     on conflict (key, limiter) do update set
         (full_ns, free_ns, due_ns, tokens, period_ns, at_ns) = (
             select f.free_ns + least(pg_catalog.ceil($8::bigint::double precision * least(1::double precision, m.missing + g.granted::double precision / $10::double precision))::bigint, 9223372036854775807::bigint - f.free_ns),
@@ -69,7 +67,7 @@ taken as (
     )
     -- in_time fails if a first take waited too long for an insert that was rolled back: it would be
     -- dated too early.
-    returning b.tokens, b.free_ns, b.due_ns, b.at_ns, pglimit.in_time(b.at_ns)
+    returning b.limiter, b.tokens, b.free_ns, b.due_ns, b.at_ns, pglimit.in_time(b.at_ns)
 )
 select
     case when taken.at_ns is not null then taken.tokens when seen.plan = 0::bigint then 0::bigint end,
@@ -78,4 +76,4 @@ select
     coalesce(taken.due_ns, seen.due_ns, 0::bigint),
     coalesce(taken.at_ns, seen.at_ns, 0::bigint),
     case when $12::boolean and taken.at_ns is not null then pg_catalog.set_config('synchronous_commit', 'off', true) end
-from seen left join taken on true
+from seen left join taken on taken.limiter = seen.limiter

@@ -35,6 +35,7 @@ func TestNoDecisionIsKnown(t *testing.T) {
 		{pglimit.ErrNothingTaken, 503, "refused"},
 		{pglimit.ErrNotMigrated, 500, "not_migrated"},
 		{pglimit.ErrPermission, 500, "permission"},
+		{pglimit.ErrSetting, 500, "setting"},
 		{pglimit.ErrPooler, 500, "pooler"},
 		{io.ErrUnexpectedEOF, 500, "other"},
 	} {

@@ -19,16 +19,18 @@ held as materialized (
     for no key update
 ),
 read as materialized (
-    select held.full_ns, c.now_ns, greatest(held.at_ns, c.now_ns) as later_ns,
-        greatest(0::bigint, greatest(held.at_ns, c.now_ns, held.full_ns - $4::bigint) - $6::bigint - $7::bigint) as used_ns
-    from held cross join lateral (select pglimit.clock_ns() as now_ns where held.at_ns > 0::bigint offset 0) c
+    select c.full_ns, c.now_ns, greatest(c.at_ns, c.now_ns) as later_ns,
+        greatest(0::bigint, greatest(c.at_ns, c.now_ns, c.full_ns - $4::bigint) - $6::bigint - $7::bigint) as used_ns
+    from (select held.full_ns, held.at_ns, pglimit.clock_ns() as now_ns from held offset 0) c
 ),
 given as (
     update $table b
-    set full_ns = greatest(h.now_ns, h.full_ns - (case when h.used_ns > 0::bigint then least($4::bigint, $3::bigint * $5::bigint) else $3::bigint * $5::bigint end - h.used_ns))
-    from read h
+    set full_ns = (
+        select greatest(h.now_ns, h.full_ns - (case when h.used_ns > 0::bigint then least($4::bigint, $3::bigint * $5::bigint) else $3::bigint * $5::bigint end - h.used_ns))
+        from read h
+    )
     where b.key = $1::text and b.limiter = $2::text
-        and h.full_ns > h.now_ns and h.later_ns >= $6::bigint and h.used_ns < least($4::bigint, $3::bigint * $5::bigint)
+        and (select h.full_ns > h.now_ns and h.later_ns >= $6::bigint and h.used_ns < least($4::bigint, $3::bigint * $5::bigint) from read h)
     returning 1
 )
 select case when $8::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end from given
