@@ -8,8 +8,8 @@
 // the others wait for it. If there is nothing to do, Up only reads.
 //
 // Each of these functions makes its changes in one transaction, on one connection
-// of the pool or of the *sql.DB: all of them or none. An advisory lock that lasts as long as the
-// transaction lets one process migrate at a time. So a connection comes back as it
+// of the pool or of the *sql.DB: all of them or none. The transaction locks the version table, which
+// lets one process migrate at a time. So a connection comes back as it
 // was, a pool of one connection is enough, and a PgBouncer in transaction mode may
 // be in between.
 //
@@ -40,6 +40,10 @@ type DB interface{ handle.DB }
 // Up brings the database to the schema of this release. If it is there already, Up only
 // reads, and needs only the right to read.
 //
+// Up, like the others that change the schema, refuses one that holds what another role has made: its owner could have others
+// run code of its own. It must belong to the role that migrates, to one whose rights that role has, or to a superuser. (A
+// superuser has the rights of all, so for one it must be a superuser's: or migrate with "set role" to the owner.)
+//
 // An error that satisfies errors.Is(err, [ErrBtreeGist]) means that the strategy
 // exclusion_range could not be migrated and that everything else was; the next Up
 // tries again. After any other error the database is as it was before.
@@ -59,16 +63,16 @@ func up(ctx context.Context, db handle.Handle, o options) error {
 	if err != nil {
 		return err
 	}
-	todo := o.pending(applied)
-	if len(todo) == 0 {
+	if err := checkOwners(ctx, db.Session()); err != nil {
+		return err
+	}
+	if len(o.pending(applied)) == 0 {
 		o.log.InfoContext(ctx, "pglimit: nothing to migrate", "version", applied.highest())
 		return nil
 	}
+	o.creates = true
 	return inTransaction(ctx, db, o, func(s *session) error {
-		if err := s.createSchema(ctx); err != nil {
-			return err
-		}
-		// Others may have migrated while this one waited for the lock.
+		// Others may have migrated while this one waited for its turn.
 		applied, err := s.applied(ctx)
 		if err != nil {
 			return err
