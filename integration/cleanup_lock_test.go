@@ -4,7 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -179,6 +184,21 @@ func TestCleanupLockHoldsBackNobody(t *testing.T) {
 		t.Errorf("%d connections are out after Unlock", n)
 	}
 	cleanupNoLocks(t, admin)
+}
+
+// Nothing of ours waits for, or gives way to, a lock that any login may take.
+func TestNoLockIsAnybodys(t *testing.T) {
+	t.Parallel()
+	must(t, filepath.WalkDir("..", func(path string, file fs.DirEntry, err error) error {
+		if err != nil || !slices.Contains([]string{".go", ".sql"}, filepath.Ext(path)) || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if regexp.MustCompile(`pg_(try_)?advisory_`).Match(text) {
+			t.Errorf("%s takes an advisory lock: lock a row, or a table", path)
+		}
+		return err
+	}))
 }
 
 func TestCleanupLostLockIsNoticed(t *testing.T) {

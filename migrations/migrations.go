@@ -28,6 +28,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/pglimit/ratelimit/internal/handle"
 )
@@ -46,7 +47,8 @@ type DB interface{ handle.DB }
 //
 // An error that satisfies errors.Is(err, [ErrBtreeGist]) means that the strategy
 // exclusion_range could not be migrated and that everything else was; the next Up
-// tries again. After any other error the database is as it was before.
+// tries again. Functions that are not this release's, because somebody changed them, are put back; of a table it can
+// only say so, with an [ErrDiffers]: the rest is migrated then, too. After any other error the database is as it was before.
 //
 // A database that a newer release has migrated is left as it is, without an error:
 // while that release rolls out, the instances of this one go on working.
@@ -66,9 +68,13 @@ func up(ctx context.Context, db handle.Handle, o options) error {
 	if err := checkOwners(ctx, db.Session()); err != nil {
 		return err
 	}
-	if len(o.pending(applied)) == 0 {
+	differ, err := differences(ctx, db.Session(), applied)
+	if err != nil {
+		return err
+	}
+	if len(o.pending(applied)) == 0 && !slices.ContainsFunc(differ, isFunction) {
 		o.log.InfoContext(ctx, "pglimit: nothing to migrate", "version", applied.highest())
-		return nil
+		return errDiffers(differ)
 	}
 	o.creates = true
 	return inTransaction(ctx, db, o, func(s *session) error {
@@ -88,6 +94,15 @@ func up(ctx context.Context, db handle.Handle, o options) error {
 				return err
 			}
 		}
+		var differ []string
+		if len(applied) > 0 {
+			if applied, err = s.applied(ctx); err == nil {
+				differ, err = s.repair(ctx, applied)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		if d, err := readDistribution(ctx, s.tx); err != nil {
 			return err
 		} else if len(d.Tables) > 0 {
@@ -98,7 +113,7 @@ func up(ctx context.Context, db handle.Handle, o options) error {
 		if err := s.commit(ctx); err != nil {
 			return err
 		}
-		return refused
+		return errors.Join(refused, errDiffers(differ))
 	})
 }
 
