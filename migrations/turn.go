@@ -109,5 +109,5 @@ func checkOwners(ctx context.Context, db rate.Session) error {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return fmt.Errorf("migrations: there is %s, and not of %s, who migrates: its owner could have others run code of its own: "+
-		"if you trust that role, migrate as it (a superuser can: options=-c role=OWNER in the URL); else see what is there, and drop it ('drop schema pglimit cascade')", text, me)
+		"if you trust that role, migrate as it (a superuser can: role=OWNER in the URL); else see what is there, and drop it ('drop schema pglimit cascade')", text, me)
 }
