@@ -47,7 +47,7 @@ func takeTurn(ctx context.Context, tx rate.Session, o options) error {
 		}
 		pgErr := (*pgconn.PgError)(nil)
 		switch {
-		case err == nil || ctx.Err() == nil && errors.As(err, &pgErr) && slices.Contains([]string{undefinedTable, duplicateTable, duplicateSchema, uniqueViolation}, pgErr.Code):
+		case err == nil || ctx.Err() == nil && errors.As(err, &pgErr) && slices.Contains([]string{invalidSchemaName, undefinedTable, duplicateTable, duplicateSchema, uniqueViolation}, pgErr.Code):
 			continue // another has made or removed it meanwhile
 		case ctx.Err() != nil:
 			return fail("waited in vain for another migration to end", err)
