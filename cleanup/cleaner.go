@@ -13,8 +13,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// JobName names the cleanup: as a gocron job, in the table pglimit.schedule, and in the
-// key of its advisory lock.
+// JobName names the cleanup: as a gocron job, and in the tables pglimit.schedule
+// and pglimit.job_locks.
 const JobName = "pglimit.cleanup"
 
 // Cleaner sweeps the tables of strategies, on a schedule or once. Make one with
@@ -51,8 +51,7 @@ type locker interface {
 type DB interface{ handle.DB }
 
 // New makes a [Cleaner] for the strategies, usually strategies.All(). It asks Postgres
-// nothing yet. db must have room for two connections: one holds the lock while
-// another sweeps.
+// nothing yet.
 func New[D DB, S rate.Sweeper](db D, strategies []S, config Config) (*Cleaner, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {

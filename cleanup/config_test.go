@@ -11,9 +11,9 @@ import (
 )
 
 // unconnected is a pool that nobody asks anything.
-func unconnected(t *testing.T, conns string) *pgxpool.Pool {
+func unconnected(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none?pool_max_conns="+conns)
+	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func unconnected(t *testing.T, conns string) *pgxpool.Pool {
 
 func TestNewNamesWhatItRefuses(t *testing.T) {
 	t.Parallel()
-	pool, some := unconnected(t, "2"), []rate.Sweeper{rows("a", 1)}
+	pool, some := unconnected(t), []rate.Sweeper{rows("a", 1)}
 	for _, test := range []struct {
 		pool       *pgxpool.Pool
 		strategies []rate.Sweeper
@@ -37,7 +37,6 @@ func TestNewNamesWhatItRefuses(t *testing.T) {
 		{pool, nil, Config{}, "pass strategies.All()"},
 		{pool, []rate.Sweeper{nil}, Config{}, "strategy 0 is nil"},
 		{nil, some, Config{}, "pool is nil"},
-		{unconnected(t, "1"), some, Config{}, "pool_max_conns=2"},
 	} {
 		if _, err := New(test.pool, test.strategies, test.config); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("got error %v, want one with %q", err, test.want)
@@ -50,7 +49,7 @@ func TestNewNamesWhatItRefuses(t *testing.T) {
 
 func TestNewLockerNamesWhatItRefuses(t *testing.T) {
 	t.Parallel()
-	pool := unconnected(t, "2")
+	pool := unconnected(t)
 	for _, test := range []struct {
 		pool   *pgxpool.Pool
 		config LockerConfig
@@ -60,7 +59,6 @@ func TestNewLockerNamesWhatItRefuses(t *testing.T) {
 		{pool, LockerConfig{Timeout: -1}, "LockerConfig.Timeout is -1ns"},
 		{pool, LockerConfig{Heartbeat: time.Microsecond}, "LockerConfig.Heartbeat is 1µs"},
 		{nil, LockerConfig{}, "pool is nil"},
-		{unconnected(t, "1"), LockerConfig{}, "pool_max_conns=2"},
 	} {
 		if _, err := NewLocker(test.pool, test.config); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("got error %v, want one with %q", err, test.want)

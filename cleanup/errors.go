@@ -18,8 +18,8 @@ var (
 	// instance.
 	ErrLocked = errors.New("cleanup: another run is under way")
 
-	// ErrLost means that the connection that held the lock broke, so another
-	// instance may have begun a run.
+	// ErrLost means that the lock ended before the run did, so another instance may
+	// have begun one.
 	ErrLost = errors.New("cleanup: the lock was lost during the run")
 
 	// ErrStopped means that the run was asked to end before it was finished, or that
@@ -47,7 +47,7 @@ func explain(step string, err error) error {
 	case invalidSchemaName, undefinedTable:
 		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", rate.ErrNotMigrated, err)
 	case insufficientPrivilege:
-		return fmt.Errorf("%w: it needs USAGE on schema pglimit and SELECT, INSERT, UPDATE on pglimit.schedule (pglimit migrate grants ROLE --for decide-and-sweep): %w", rate.ErrPermission, err)
+		return fmt.Errorf("%w: it needs USAGE on schema pglimit and SELECT, INSERT, UPDATE on pglimit.schedule and pglimit.job_locks (pglimit migrate grants ROLE --for decide-and-sweep): %w", rate.ErrPermission, err)
 	case readOnlyTransaction:
 		return fmt.Errorf("%w (a standby, or default_transaction_read_only): connect to the primary (target_session_attrs=read-write): %w", rate.ErrReadOnly, err)
 	case noSuchStatement, duplicateStatement:

@@ -2,72 +2,77 @@ package cleanup
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// lock is a lock of a job: a transaction, whose heartbeats show the server that this process is
-// alive, and this process that it still has the connection.
-type lock struct {
-	job    string
-	config LockerConfig
-	onLost func(error)
+// silences is for how many heartbeats without a sign of life a lock lasts.
+const silences = 4
 
-	taken chan struct{} // closed: it is held
+var errAnothers = errors.New("another has it")
+
+// lock is a lock of a job: a row that says until when it lasts, which heartbeats put off.
+type lock struct {
+	session     rate.Session
+	job, holder string
+	config      LockerConfig
+	onLost      func(error)
+
 	stop  chan struct{} // closed: it is to be released
-	ended chan error    // how the transaction ended
+	ended chan error    // how that went
 
 	once sync.Once
 	err  error // of Unlock
 }
 
-// hold holds the lock on the connection until it is stopped, or lost.
-func (l *lock) hold(ctx context.Context, conn rate.Session) error {
-	step, cancel := context.WithTimeout(ctx, l.config.Timeout)
-	defer cancel()
-	// Read committed releases its snapshot after each statement, and a read-only
-	// transaction never gets an id. The pool's defaults may be otherwise.
-	_, err := conn.Exec(step, "begin isolation level read committed read only")
-	if err != nil {
-		return err
-	}
-	silence := strconv.FormatInt((4 * l.config.Heartbeat).Milliseconds(), 10)
-	var locked bool
-	if err = conn.Row(step, lockSQL, []any{l.job, silence}, &locked, nil, nil); err == nil && locked {
-		if err = heartbeat(step, conn); err == nil {
-			close(l.taken)
-			err = l.beat(conn)
-		}
-	} else if err == nil {
-		err = ErrLocked
-	}
-	// At shutdown ctx is cancelled. If it fails, the connection is not used again, which ends the transaction too.
-	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.Timeout)
-	defer cancel()
-	if _, failed := conn.Exec(undo, "rollback"); err == nil && failed != nil {
-		err = fmt.Errorf("%w: %w", ErrLost, failed)
+// ask runs a statement that says whether the lock is this one's.
+func (l *lock) ask(ctx context.Context, statement string, args ...any) error {
+	ours := false
+	// Read committed: a row that another has just written is read again.
+	_, err := l.session.Pipeline(ctx,
+		rate.Statement{SQL: "begin isolation level read committed"},
+		rate.Statement{SQL: statement, Args: append([]any{l.job, l.holder}, args...), Into: []any{&ours}},
+		rate.Statement{SQL: "commit"})
+	if err == nil && !ours {
+		return errAnothers
 	}
 	return err
 }
 
-// beat returns an ErrLost, or nil once the lock is to be released.
-func (l *lock) beat(conn rate.Session) error {
+func (l *lock) renew(ctx context.Context) error {
+	return l.ask(ctx, lockSQL, (silences * l.config.Heartbeat).Seconds())
+}
+
+// beat renews the lock, which was renewed last at a time by this process's clock, until it is to be released or is lost:
+// to another, or because there is no time for another try.
+func (l *lock) beat(renewed time.Time) error {
 	ticker := time.NewTicker(l.config.Heartbeat)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-l.stop:
+			ctx, cancel := context.WithTimeout(context.Background(), l.config.Timeout)
+			defer cancel()
+			if err := l.ask(ctx, unlockSQL); err != nil {
+				return fmt.Errorf("%w: %w", ErrLost, err)
+			}
 			return nil
 		case <-ticker.C:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), l.config.Timeout)
-		err := heartbeat(ctx, conn)
+		asked, end := time.Now(), renewed.Add(silences*l.config.Heartbeat)
+		ctx, cancel := context.WithDeadline(context.Background(), end)
+		ctx, stop := context.WithTimeout(ctx, l.config.Timeout)
+		err := l.renew(ctx)
+		stop()
 		cancel()
-		if err != nil {
+		switch {
+		case err == nil:
+			renewed = asked
+		case errors.Is(err, errAnothers) || time.Until(end) < l.config.Heartbeat:
 			err = fmt.Errorf("%w: %w", ErrLost, err)
 			l.onLost(err)
 			return err
@@ -75,14 +80,7 @@ func (l *lock) beat(conn rate.Session) error {
 	}
 }
 
-// heartbeat shows the server that the holder is alive, and ends the statement before it: a driver may
-// have left that open, and its snapshot would hold back vacuum. This statement has none.
-func heartbeat(ctx context.Context, conn rate.Session) error {
-	_, err := conn.Exec(ctx, "set transaction read only")
-	return err
-}
-
-// Unlock releases the lock and its connection. It works although ctx is cancelled,
+// Unlock releases the lock. It works although ctx is cancelled,
 // because at shutdown gocron's is, and takes at most twice LockerConfig.Timeout. The
 // error is an [ErrLost] if the lock was gone before. Calling it again does nothing and
 // returns the same.

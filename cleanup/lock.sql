@@ -1,13 +1,11 @@
--- Tries to take a job's lock, for as long as this transaction lasts.
+-- Takes a job's lock, or renews it.
 --
--- $1 job, $2 milliseconds for which the holder may be silent, as text.
--- Takes an advisory lock that belongs to the transaction; waits for nobody.
--- Returns whether it was obtained; the other columns only set what they name.
---
--- A holder that vanished without closing its connection is silent: the server then ends
--- the session, and the lock with it. A transaction_timeout (since PostgreSQL 17) is switched
--- off: it would cut every long run at the same place.
-select
-    pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('pglimit ' || $1::text, 0)),
-    pg_catalog.set_config('idle_in_transaction_session_timeout', $2::text, true),
-    case when pg_catalog.current_setting('transaction_timeout', true) is not null then pg_catalog.set_config('transaction_timeout', '0', true) end
+-- $1 job, $2 its holder, $3 seconds after which it ends.
+-- Locks the job's row, and writes it unless another holder has the lock.
+-- Returns true, or no row if another has it.
+insert into pglimit.job_locks as l (job, holder, until)
+values ($1::text, $2::text, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::float8))
+on conflict (job) do update
+set holder = $2::text, until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3::float8)
+where l.holder = $2::text or l.until <= pg_catalog.clock_timestamp()
+returning true

@@ -3,7 +3,6 @@ package cleanup
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,42 +11,35 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// fakeConn is a connection that says when it is asked something, and answers what
-// it is told. It has the lock.
-type fakeConn struct {
+// fakeTable is a table of locks that says when it is asked something, and answers what
+// it is told.
+type fakeTable struct {
 	rate.Session
-	beats       chan struct{}
-	beatErr     error
-	rollbackErr error
-	rollbacks   int
-	rollbackCtx error
+	beats     chan struct{} // with room for those that succeed, the taking among them
+	beatErr   error
+	unlocks   int
+	unlockCtx error
+	unlockErr error
 }
 
-func (f *fakeConn) OneConnection(_ context.Context, do func(rate.Session) error) error { return do(f) }
-
-func (*fakeConn) Row(_ context.Context, _ string, _ []any, into ...any) error {
-	*into[0].(*bool) = true
-	return nil
-}
-
-func (f *fakeConn) Exec(ctx context.Context, statement string, _ ...any) (int64, error) {
-	switch {
-	case statement == "rollback":
-		f.rollbacks++
-		f.rollbackCtx = ctx.Err()
-		return 0, f.rollbackErr
-	case strings.HasPrefix(statement, "begin"):
-		return 0, nil
+func (f *fakeTable) Pipeline(ctx context.Context, statements ...rate.Statement) (int, error) {
+	ours := statements[1].Into[0].(*bool)
+	if statements[1].SQL == unlockSQL {
+		f.unlocks++
+		f.unlockCtx = ctx.Err()
+		*ours = f.unlockErr == nil
+		return 0, f.unlockErr
 	}
 	select {
 	case f.beats <- struct{}{}:
-		return 0, nil
+		*ours = true
+		return 3, nil
 	default:
-		return 0, f.beatErr
+		return 0, f.beatErr // nil: another has it
 	}
 }
 
-func (f *fakeConn) lock(t *testing.T, heartbeat time.Duration, onLost func(error)) gocron.Lock {
+func (f *fakeTable) lock(t *testing.T, heartbeat time.Duration, onLost func(error)) gocron.Lock {
 	t.Helper()
 	l, err := (&Locker{f, LockerConfig{Timeout: time.Second, Heartbeat: heartbeat}}).hold(t.Context(), "job", onLost)
 	if err != nil {
@@ -57,12 +49,12 @@ func (f *fakeConn) lock(t *testing.T, heartbeat time.Duration, onLost func(error
 }
 
 // That no goroutine is left is for TestMain to see.
-func TestUnlockEndsTheTransactionAlthoughItsContextIsCancelled(t *testing.T) {
+func TestUnlockReleasesAlthoughItsContextIsCancelled(t *testing.T) {
 	t.Parallel()
-	conn := &fakeConn{beats: make(chan struct{}, 3)} // one of them takes the lock
-	l := conn.lock(t, time.Millisecond, func(err error) { t.Errorf("lost: %v", err) })
-	within(t, "a heartbeat", conn.beats)
-	within(t, "another", conn.beats)
+	table := &fakeTable{beats: make(chan struct{}, 100)}
+	l := table.lock(t, 100*time.Millisecond, func(err error) { t.Errorf("lost: %v", err) })
+	within(t, "it is taken", table.beats)
+	within(t, "a heartbeat", table.beats)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
@@ -70,32 +62,39 @@ func TestUnlockEndsTheTransactionAlthoughItsContextIsCancelled(t *testing.T) {
 			t.Errorf("Unlock: %v", err)
 		}
 	}
-	if conn.rollbacks != 1 || conn.rollbackCtx != nil {
-		t.Errorf("got %d rollbacks, with a context that says %v; want one, with a live context", conn.rollbacks, conn.rollbackCtx)
+	if table.unlocks != 1 || table.unlockCtx != nil {
+		t.Errorf("got %d statements, with a context that says %v; want one, with a live context", table.unlocks, table.unlockCtx)
 	}
 }
 
+// Another's lock is one at once, a server that does not answer one before the lock ends.
 func TestHeartbeatFindsThatTheLockIsLost(t *testing.T) {
 	t.Parallel()
-	broken := errors.New("broken")
-	conn := &fakeConn{beats: make(chan struct{}, 1), beatErr: broken, rollbackErr: errors.New("also broken")}
-	lost := make(chan error, 1)
-	l := conn.lock(t, time.Millisecond, func(err error) { lost <- err })
-	if err := within(t, "OnLost is called", lost); !errors.Is(err, ErrLost) || !errors.Is(err, broken) {
-		t.Errorf("OnLost: got %v, want ErrLost and the cause", err)
-	}
-	if err := l.Unlock(t.Context()); !errors.Is(err, ErrLost) || !errors.Is(err, broken) {
-		t.Errorf("Unlock: got %v, want ErrLost and the cause", err)
-	}
-	if conn.rollbacks != 1 {
-		t.Errorf("got %d rollbacks, want the one that returns the connection", conn.rollbacks)
+	for name, beatErr := range map[string]error{"to another": nil, "no answer": errors.New("broken")} {
+		lost := make(chan error, 1)
+		table := &fakeTable{beats: make(chan struct{}, 1), beatErr: beatErr}
+		begin := time.Now()
+		l := table.lock(t, 50*time.Millisecond, func(err error) { lost <- err })
+		want := beatErr
+		if want == nil {
+			want = errAnothers
+		}
+		if err := within(t, "OnLost is called", lost); !errors.Is(err, ErrLost) || !errors.Is(err, want) || errors.Is(err, ErrLocked) {
+			t.Errorf("%s: OnLost: got %v, want ErrLost and the cause", name, err)
+		}
+		if passed := time.Since(begin); beatErr != nil && passed < 100*time.Millisecond {
+			t.Errorf("%s: given up after %v, in the first try", name, passed)
+		}
+		if err := l.Unlock(t.Context()); !errors.Is(err, ErrLost) || !errors.Is(err, want) {
+			t.Errorf("%s: Unlock: got %v, want ErrLost and the cause", name, err)
+		}
 	}
 }
 
 func TestUnlockFindsThatTheLockIsLost(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	l := (&fakeConn{beats: make(chan struct{}, 1), rollbackErr: broken}).lock(t, time.Hour, nil)
+	l := (&fakeTable{beats: make(chan struct{}, 1), unlockErr: broken}).lock(t, time.Hour, nil)
 	if err := l.Unlock(t.Context()); !errors.Is(err, ErrLost) || !errors.Is(err, broken) {
 		t.Errorf("got %v, want ErrLost and the cause", err)
 	}

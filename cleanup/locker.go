@@ -2,6 +2,7 @@ package cleanup
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ var (
 	claimSQL string
 	//go:embed lock.sql
 	lockSQL string
+	//go:embed unlock.sql
+	unlockSQL string
 )
 
 var _ gocron.Locker = (*Locker)(nil)
@@ -34,16 +37,15 @@ var _ gocron.Locker = (*Locker)(nil)
 //     sets this to nine tenths of an interval from now: instances whose clocks
 //     differ by less than that do not run a tick twice, and an instance that
 //     ticks a little early does not skip its turn. If it is not due: [ErrNotDue].
-//  2. An advisory lock keeps a run that takes longer than the interval from
-//     overlapping with the next. It belongs to a transaction that stays open
-//     for as long as the run lasts, on a connection of its own. The transaction
-//     holds no snapshot and has no id, so vacuum is not held back. If another
-//     run has the lock: [ErrLocked].
+//  2. The table pglimit.job_locks says who runs the job now, which keeps a run that
+//     takes longer than the interval from overlapping with the next. The holder
+//     renews its row; between two heartbeats it holds no connection. If another run
+//     has the lock: [ErrLocked].
 //
 // The claim comes first and is not taken back. If another run then has the lock,
 // or the process dies, that tick is lost, and the next comes an interval later.
-// The lock is released when the run ends or the process dies. If the machine
-// vanishes, the server releases it after four heartbeats without a sign of life.
+// The lock is released when the run ends. If the process or its machine dies, it
+// ends after four heartbeats without a sign of life.
 type Locker struct {
 	session rate.Session
 	config  LockerConfig
@@ -62,13 +64,12 @@ type LockerConfig struct {
 	// Zero: 5s.
 	Timeout time.Duration
 
-	// Heartbeat is how often the holder checks that it still has the lock. After
-	// four times as long without one, the server ends the session and with it the
-	// lock. At least 1ms. Zero: 15s.
+	// Heartbeat is how often the holder renews its lock, which ends after four times
+	// as long without that. At least 1ms. Zero: 5s.
 	Heartbeat time.Duration
 
-	// OnLost is called if a heartbeat finds that the lock of a running job is
-	// gone; the error is an [ErrLost]. Another instance may then begin a run, so
+	// OnLost is called if the lock of a running job is gone, or about to end while
+	// Postgres does not answer; the error is an [ErrLost]. Another instance may then begin a run, so
 	// the job should end. It must return soon and must not call Unlock.
 	// Nil: nobody is told until Unlock, which returns the same error.
 	OnLost func(job string, err error)
@@ -77,7 +78,7 @@ type LockerConfig struct {
 func (c LockerConfig) withDefaults() LockerConfig {
 	setDefault(&c.Interval, time.Minute)
 	setDefault(&c.Timeout, 5*time.Second)
-	setDefault(&c.Heartbeat, 15*time.Second)
+	setDefault(&c.Heartbeat, 5*time.Second)
 	if c.OnLost == nil {
 		c.OnLost = func(string, error) {}
 	}
@@ -91,9 +92,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// NewLocker makes a [Locker], which needs the migrated schema pglimit. Each lock
-// that is held occupies a connection of the pool, which must have room for two:
-// with one, a job that asks Postgres anything would wait for itself.
+// NewLocker makes a [Locker], which needs the migrated schema pglimit.
 func NewLocker[D DB](db D, config LockerConfig) (*Locker, error) {
 	return newLocker(handle.Of(db), config)
 }
@@ -103,14 +102,12 @@ func newLocker(db handle.Handle, config LockerConfig) (*Locker, error) {
 	switch {
 	case db.IsNil():
 		return nil, errors.New("cleanup: the pool is nil")
-	case db.MaxConns() == 1:
-		return nil, errors.New("cleanup: the pool has room for 1 connection: give it pool_max_conns=2 (or SetMaxOpenConns(2)) at least, one holds the lock while another does the work")
 	case config.Interval < time.Millisecond:
 		return nil, fmt.Errorf("cleanup: LockerConfig.Interval is %v: it must be at least 1ms, or 0 for one minute", config.Interval)
 	case config.Timeout < 0:
 		return nil, fmt.Errorf("cleanup: LockerConfig.Timeout is %v: it must not be negative; 0 means 5s", config.Timeout)
 	case config.Heartbeat < time.Millisecond:
-		return nil, fmt.Errorf("cleanup: LockerConfig.Heartbeat is %v: it must be at least 1ms, or 0 for 15s", config.Heartbeat)
+		return nil, fmt.Errorf("cleanup: LockerConfig.Heartbeat is %v: it must be at least 1ms, or 0 for 5s", config.Heartbeat)
 	}
 	return &Locker{session: db.Session(), config: config}, nil
 }
@@ -148,21 +145,18 @@ func (l *Locker) claim(ctx context.Context, job string) error {
 // hold takes the lock, whether or not a run is due.
 func (l *Locker) hold(ctx context.Context, job string, onLost func(error)) (gocron.Lock, error) {
 	held := &lock{
-		job: job, config: l.config, onLost: onLost,
-		taken: make(chan struct{}), stop: make(chan struct{}), ended: make(chan error, 1),
+		session: l.session, job: job, holder: rand.Text(), config: l.config, onLost: onLost,
+		stop: make(chan struct{}), ended: make(chan error, 1),
 	}
-	go func() {
-		free, cancel := context.WithTimeout(ctx, l.config.Timeout)
-		defer cancel()
-		held.ended <- l.session.OneConnection(free, func(conn rate.Session) error { return held.hold(ctx, conn) })
-	}()
-	select {
-	case <-held.taken:
-		return held, nil
-	case err := <-held.ended:
-		if errors.Is(err, ErrLocked) {
-			return nil, ErrLocked
-		}
+	asked := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, l.config.Timeout)
+	defer cancel()
+	switch err := held.renew(ctx); {
+	case errors.Is(err, errAnothers):
+		return nil, ErrLocked
+	case err != nil:
 		return nil, explain("could not ask for the lock of "+strconv.Quote(job), err)
 	}
+	go func() { held.ended <- held.beat(asked) }()
+	return held, nil
 }

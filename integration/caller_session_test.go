@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -370,4 +371,17 @@ func TestOnTheCallersConnectionItIsChargedIfThatCommits(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestSQLWithoutTheTableOfLimitsIsNotMigrated(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	run(t, pool, "drop table pglimit.limits cascade")
+	for _, call := range []string{"allow('api', 'k')", "peek('api', 'k')", "acquire('job', 'k')"} {
+		_, err := pool.Exec(t.Context(), "select pglimit."+call)
+		wantCode(t, err, "42P01")
+		if !strings.Contains(fmt.Sprint(err), "pglimit.limits") {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
 }

@@ -58,12 +58,9 @@ func cleanupWithin[T any](t *testing.T, what string, events <-chan T) T {
 	}
 }
 
-// cleanupAdvisory picks advisory locks in this database of pg_locks.
-const cleanupAdvisory = "locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"
-
 func cleanupNoLocks(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	if n := cleanupInt(t, pool, "select count(*) from pg_locks where "+cleanupAdvisory); n != 0 {
+	if n := cleanupInt(t, pool, "select count(*) from pglimit.job_locks where until > clock_timestamp()"); n != 0 {
 		t.Errorf("%d locks were left behind", n)
 	}
 }

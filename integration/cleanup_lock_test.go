@@ -3,13 +3,18 @@ package integration
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/cleanup"
 )
@@ -24,12 +29,15 @@ func TestCleanupLockOfASilentHolderGoes(t *testing.T) {
 	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	// Waits until the lock is free.
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if _, err := pool.Exec(ctx, "select pg_advisory_xact_lock(hashtextextended('pglimit child', 0))"); err != nil {
-		t.Errorf("the lock is still held: %v", err)
+	locker, err := cleanup.NewLocker(pool, cleanup.LockerConfig{Interval: time.Millisecond})
+	must(t, err)
+	if _, err := locker.Lock(t.Context(), "child"); !errors.Is(err, cleanup.ErrLocked) {
+		t.Fatalf("got %v, want ErrLocked", err)
 	}
+	eventually(t, pool, "select until <= clock_timestamp() from pglimit.job_locks where job = 'child'")
+	lock, err := locker.Lock(t.Context(), "child")
+	must(t, err)
+	must(t, lock.Unlock(t.Context()))
 }
 
 // The ledger is by the database's clock, so time passes here by moving the row.
@@ -159,43 +167,38 @@ func (a cleanupAsked) Lock(ctx context.Context, job string) (gocron.Lock, error)
 	return lock, err
 }
 
-// What a run holds for minutes must cost the others nothing, whatever the defaults
-// of the database are.
+// What a run holds for minutes must cost the others nothing: no connection, no transaction. A pool of one connection will do.
 func TestCleanupLockHoldsBackNobody(t *testing.T) {
 	t.Parallel()
-	pool := newMigrated(t)
-	config := pool.Config()
-	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
-	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "2s" // a busy machine may take some time from its beginning to the lock
-	config.ConnConfig.RuntimeParams["application_name"] = "holder"
-	if cleanupInt(t, pool, "select current_setting('server_version_num')::bigint") >= 170000 {
-		config.ConnConfig.RuntimeParams["transaction_timeout"] = "2s"
-	}
-	holder, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(holder.Close)
-	locker, err := cleanup.NewLocker(holder, cleanup.LockerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := newMigrated(t)
+	pool := newPool(t, withParameter(databaseURL(admin), "default_transaction_isolation", "serializable"), 1)
+	locker, err := cleanup.NewLocker(pool, cleanup.LockerConfig{Heartbeat: 100 * time.Millisecond})
+	must(t, err)
 	lock, err := locker.Lock(t.Context(), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := cleanupInt(t, pool, `select count(*) from pg_stat_activity
-		where application_name = 'holder' and state = 'idle in transaction' and backend_xid is null and backend_xmin is null`); n != 1 {
-		t.Errorf("got %d transactions that hold no snapshot and have no id, want the lock's", n)
-	}
-	cleanupExec(t, pool, "select pg_sleep(2.5)") // longer than the timeouts above: the lock has its own
-	if err := lock.Unlock(t.Context()); err != nil {
-		t.Errorf("Unlock: %v", err)
-	}
-	if n := holder.Stat().AcquiredConns(); n != 0 {
+	must(t, err)
+	first := query[time.Time](t, admin, "select until from pglimit.job_locks")
+	eventually(t, admin, fmt.Sprintf("select until > '%s' from pglimit.job_locks", first.Format(time.RFC3339Nano)))
+	eventually(t, admin, "select not exists (select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null and backend_type = 'client backend')")
+	must(t, lock.Unlock(t.Context()))
+	if n := pool.Stat().AcquiredConns(); n != 0 {
 		t.Errorf("%d connections are out after Unlock", n)
 	}
-	cleanupNoLocks(t, pool)
+	cleanupNoLocks(t, admin)
+}
+
+// Nothing of ours waits for, or gives way to, a lock that any login may take.
+func TestNoLockIsAnybodys(t *testing.T) {
+	t.Parallel()
+	must(t, filepath.WalkDir("..", func(path string, file fs.DirEntry, err error) error {
+		if err != nil || !slices.Contains([]string{".go", ".sql"}, filepath.Ext(path)) || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if regexp.MustCompile(`pg_(try_)?advisory_`).Match(text) {
+			t.Errorf("%s takes an advisory lock: lock a row, or a table", path)
+		}
+		return err
+	}))
 }
 
 func TestCleanupLostLockIsNoticed(t *testing.T) {
@@ -204,7 +207,7 @@ func TestCleanupLostLockIsNoticed(t *testing.T) {
 	lost := make(chan error, 1)
 	locker, err := cleanup.NewLocker(cleanupPool(t, pool), cleanup.LockerConfig{
 		Interval:  time.Millisecond,
-		Heartbeat: 500 * time.Millisecond, // four of them are the lock's own timeout, which must not end it on a busy machine
+		Heartbeat: 100 * time.Millisecond,
 		OnLost:    func(_ string, err error) { lost <- err },
 	})
 	if err != nil {
@@ -214,15 +217,14 @@ func TestCleanupLostLockIsNoticed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cleanupExec(t, pool, "select pg_terminate_backend(pid) from pg_locks where "+cleanupAdvisory)
+	cleanupExec(t, pool, "update pglimit.job_locks set holder = 'another', until = 'infinity'")
 	if err := cleanupWithin(t, "the loss is noticed", lost); !errors.Is(err, cleanup.ErrLost) {
 		t.Errorf("OnLost: got %v, want ErrLost", err)
 	}
 	if err := lock.Unlock(t.Context()); !errors.Is(err, cleanup.ErrLost) {
 		t.Errorf("Unlock: got %v, want ErrLost", err)
 	}
-	// The session has said that it ends, and gives up its lock a moment later.
-	eventually(t, pool, "select not exists (select from pg_locks where "+cleanupAdvisory+")")
+	cleanupExec(t, pool, "update pglimit.job_locks set until = clock_timestamp()") // it has died
 	if lock, err = locker.Lock(t.Context(), "job"); err != nil {
 		t.Fatalf("the next run: %v", err)
 	}

@@ -92,8 +92,7 @@ func cliCleanupEndsOnInterrupt(t *testing.T, c cli) {
 	}
 	eventually(t, pool, `select not exists (select from pg_stat_activity
 		where application_name = 'pglimit' and datname = current_database())`)
-	eventually(t, pool, `select not exists (select from pg_locks l join pg_database d on d.oid = l.database
-		where l.locktype = 'advisory' and d.datname = current_database())`)
+	cleanupNoLocks(t, pool)
 }
 
 func cliCleanupNeedsMigrations(t *testing.T, c cli) {

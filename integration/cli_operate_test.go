@@ -28,10 +28,19 @@ func cliMigrates(t *testing.T, c cli) {
 	run(t, pool, `update pg_class set relpages = 10000000 where oid = 'pglimit.token_bucket'::regclass`) // as after a vacuum of 76 GB
 	c.run(t, "migrate", "status").exits(t, 0).prints(t, "\nmemory is short: the tables of the buckets have 78125 MB with their indexes, shared_buffers are ", "docs/memory.md\n")
 	c.run(t, "migrate", "status", "--output", "json", "--check").exits(t, 0).prints(t, `"memory":{"tables_bytes":8192`, `"short":true`)
+	run(t, pool, "drop function pglimit.allow")
+	c.run(t, "migrate", "status", "--check").exits(t, 1).prints(t, "function pglimit.allow is missing")
+	c.run(t, "migrate", "up").exits(t, 0)
+	c.run(t, "migrate", "status", "--check", "--output", "json").exits(t, 0).prints(t, `"differs":[]`)
+	run(t, pool, "select pglimit.set_limit('api', '1/s', note => 'why'), pglimit.set_limit('api', '2/s', note => 'why'), pglimit.acquire('job', 'k', 2)")
 	c.run(t, "migrate", "down").exits(t, 0).prints(t, "undone 2 exclusion_range\n", "at version 8\n")
 	c.run(t, "migrate", "status", "--check", "--output", "json").exits(t, 1).prints(t, `"pending":[2]`)
 	c.run(t, "migrate", "status", "--check", "--without-exclusion-range").exits(t, 0)
-	c.run(t, "migrate", "down", "--to", "1").exits(t, 0).prints(t, "at version 1\n")
+	for _, args := range [][]string{{"--to", "1"}, {"--all"}} {
+		r := c.run(t, append([]string{"migrate", "down"}, args...)...)
+		r.fails(t, "1 rules of limits, 2 changes in their history, 1 permits that are held", "--yes")
+	}
+	c.run(t, "migrate", "down", "--to", "1", "--yes").exits(t, 0).prints(t, "at version 1\n")
 	c.run(t, "migrate", "down", "--all").exits(t, 0).prints(t, "no migration is applied\n")
 	if left := texts(t, pool, `select nspname::text from pg_namespace where nspname = 'pglimit'`); len(left) > 0 {
 		t.Error("down --all leaves the schema")

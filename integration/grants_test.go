@@ -119,8 +119,9 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 		}
 	}
 	for name, sql := range map[string]string{
-		"read limits": `select pglimit.limits_since(''), count(*) from pglimit.limits_history`,
-		"set a limit": `select pglimit.set_limit('test', '1/1h', key => 'l', note => 'why')`,
+		"read limits":      `select pglimit.limits_since(''), count(*) from pglimit.limits_history`,
+		"read who and why": `select by, note, before from pglimit.limits_history`,
+		"set a limit":      `select pglimit.set_limit('test', '1/1h', key => 'l', note => 'why')`,
 		"change limits": `
 			insert into pglimit.limits (limiter, action, note) values ('test', 'deny', 'why');
 			update pglimit.limits set note = 'because' where limiter = 'test';
@@ -176,8 +177,8 @@ func TestGrantsAreEnoughAndNoMore(t *testing.T) {
 	for purpose, can := range map[migrations.Purpose][]string{
 		migrations.ToDecide:         decide,
 		migrations.ToDecideAndSweep: slices.Concat(decide, []string{"sweep on schedule", "read the schedule"}),
-		migrations.ToRead:           slices.Concat(peeks, []string{"read the views", "peek at a block", "read limits", "explain limits", "count buckets"}),
-		migrations.ToLimit:          slices.Concat(peeks, []string{"read the views", "peek at a block", "read limits", "explain limits", "count buckets", "set a limit", "change limits"}),
+		migrations.ToRead:           slices.Concat(peeks, []string{"read the views", "peek at a block", "read limits", "explain limits", "read who and why", "count buckets"}),
+		migrations.ToLimit:          slices.Concat(peeks, []string{"read the views", "peek at a block", "read limits", "explain limits", "read who and why", "count buckets", "set a limit", "change limits"}),
 	} {
 		t.Run(string(purpose), func(t *testing.T) {
 			t.Parallel()

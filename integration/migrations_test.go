@@ -37,9 +37,10 @@ func TestTwentyInstancesMigrateAtOnce(t *testing.T) {
 			}
 		})
 	}
-	// One works, nineteen stand in line for it: nobody polls. goose's own locker waits five seconds
+	// All stand in line. goose's own locker waits five seconds
 	// between two looks, and so twenty of them for up to 95.
-	eventually(t, pool, fmt.Sprintf("select count(*) = %d from pg_locks where not granted and %s", instances-1, cleanupAdvisory))
+	eventually(t, pool, fmt.Sprintf(`select count(*) = %d from pg_locks l join pg_stat_activity a using (pid)
+		where not l.granted and a.datname = current_database()`, instances))
 	must(t, holder.Rollback(t.Context()))
 	done.Wait()
 	if got := fmt.Sprint(texts(t, pool, `select version_id::text from pglimit.goose_db_version order by version_id`)); got != "[0 1 2 3 4 5 6 7 8]" {
@@ -117,39 +118,43 @@ func TestThePoolIsLeftAsItWas(t *testing.T) {
 	}
 }
 
-// One instance works, held up by somebody's lock; a second waits for it, longer than
-// its pool's lock_timeout; a third too, and is cancelled. Then the first is cancelled.
+// Somebody's lock holds up three instances, longer than a pool's lock_timeout; each says who it is. Two are cancelled.
 func TestCancellingLeavesNoLockBehind(t *testing.T) {
 	t.Parallel()
 	url := newDatabase(t)
 	admin := migrationPool(t, url)
 	must(t, migrations.Up(t.Context(), admin, migrations.WithoutExclusionRange()))
-	blocker, err := admin.Begin(t.Context())
-	must(t, err)
-	defer func() { _ = blocker.Rollback(context.Background()) }()
-	_, err = blocker.Exec(t.Context(), `lock table pglimit.goose_db_version in share mode`) // reads pass
-	must(t, err)
+	blocker := begin(t, migrationPool(t, url, setting("application_name", "a slow migration")))
+	execute(t, blocker, `lock table pglimit.goose_db_version in share mode`) // reads pass
 
+	heard := make(chan string, 100)
 	up := func(pool *pgxpool.Pool) (cancel func(), result chan error) {
 		ctx, cancel := context.WithCancel(t.Context())
 		result = make(chan error, 1)
-		go func() { result <- migrations.Up(ctx, pool, migrations.WithLockTimeout(0)) }()
+		go func() {
+			result <- migrations.Up(ctx, pool, migrations.WithLockTimeout(0), migrations.WithLogger(slog.New(retries{slog.DiscardHandler, heard})))
+		}()
 		return cancel, result
 	}
-	waiting := func(n int, locks string) {
+	waiting := func(n int) {
 		t.Helper()
 		eventually(t, admin, fmt.Sprintf(`select count(*) = %d from pg_locks
 			where database = (select oid from pg_database where datname = current_database())
-				and not granted and clock_timestamp() - waitstart > '50 ms' and locktype = '%s'`, n, locks))
+				and not granted and clock_timestamp() - waitstart > '50 ms' and locktype = 'relation'`, n))
 	}
 	cancelFirst, first := up(migrationPool(t, url))
-	waiting(1, "relation")
+	waiting(1)
 	_, second := up(migrationPool(t, url, setting("lock_timeout", "1"), setting("statement_timeout", "5000")))
-	waiting(1, "advisory")
+	waiting(2)
 	third := migrationPool(t, url)
 	cancelThird, thirdResult := up(third)
-	waiting(2, "advisory")
+	waiting(3)
 
+	for range 3 {
+		if text := <-heard; !strings.Contains(text, "waits for another migration") || !strings.Contains(text, "'a slow migration'") {
+			t.Errorf("logged %s", text)
+		}
+	}
 	cancelThird()
 	if err := <-thirdResult; !errors.Is(err, context.Canceled) {
 		t.Errorf("the third returned %v", err)
@@ -163,7 +168,7 @@ func TestCancellingLeavesNoLockBehind(t *testing.T) {
 	wantApplied(t, admin, "1 2 3 4 5 6 7 8")
 	must(t, migrations.Up(t.Context(), third))
 	eventually(t, admin, `select count(*) = 0 from pg_locks
-		where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())`)
+		where relation = 'pglimit.goose_db_version'::regclass and database = (select oid from pg_database where datname = current_database())`)
 }
 
 func TestLoggerHearsWhatWasCommitted(t *testing.T) {

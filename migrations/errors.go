@@ -27,6 +27,8 @@ const (
 	invalidSchemaName     = "3F000" // there is no schema public, for the extension
 	undefinedTable        = "42P01"
 	duplicateTable        = "42P07"
+	duplicateSchema       = "42P06"
+	uniqueViolation       = "23505" // in a catalog: another makes the same thing at the same time
 	duplicateFunction     = "42723"
 	duplicateObject       = "42710"
 	dependentObjects      = "2BP01"

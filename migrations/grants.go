@@ -39,14 +39,15 @@ type grant struct {
 }
 
 // grants of a purpose. None includes the version table. Deciding needs all four rights on
-// each table: a reset deletes rows, and locking a row takes UPDATE.
+// each table: a reset deletes rows, and locking a row takes UPDATE. Of the history of the limits it needs the version, not who changed what and why.
 func (p Purpose) grants() ([]grant, error) {
 	const write = "select, insert, update, delete"
 	switch p {
 	case ToDecide:
-		return []grant{{write, bucketTables}, {write, permitTables}, {"select", permitViews}, {write, instanceTables}, {"select", limitTables}}, nil
+		return []grant{{write, bucketTables}, {write, permitTables}, {"select", permitViews}, {write, instanceTables}, {"select", limitTables[:1]}, {"select (id, at)", limitTables[1:]}}, nil
 	case ToDecideAndSweep:
-		return []grant{{write, bucketTables}, {write, permitTables}, {"select", permitViews}, {write, instanceTables}, {"select", limitTables}, {"select, insert, update", jobTables}}, nil
+		grants, err := ToDecide.grants()
+		return append(grants, grant{"select, insert, update", jobTables}), err
 	case ToRead:
 		return []grant{{"select", bucketTables}, {"select", permitTables}, {"select", instanceTables}, {"select", views}, {"select", limitTables}}, nil
 	case ToLimit:

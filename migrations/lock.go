@@ -75,27 +75,28 @@ func explainLock(ctx context.Context, tx rate.Session, err error) error {
 		return f
 	}
 	var holders *string
-	if err := tx.Row(longer, lockHolders, nil, &holders); err == nil && holders != nil {
+	if err := tx.Row(longer, lockHolders, []any{nil, false}, &holders); err == nil && holders != nil {
 		f.advice = *holders
 	}
 	return &lockedError{f}
 }
 
-// lockHolders names the oldest three transactions that hold locks on our tables. After
-// the rollback nothing tells which of them the migration waited for, but long
+// lockHolders names the oldest three transactions that hold locks on the table $1; null: on any of ours; with $2 also those that
+// have written anything. After the rollback nothing tells which of them the migration waited for, but long
 // transactions are few.
 const lockHolders = `
-	select pg_catalog.string_agg(pg_catalog.format('process %s (role %s, application %s%s) holds locks on %s',
+	select pg_catalog.string_agg(pg_catalog.format('process %s (role %s, application %s%s) %s',
 		pid, usename, pg_catalog.quote_literal(application_name),
-		', in a transaction for ' || pg_catalog.date_trunc('second', pg_catalog.clock_timestamp() - xact_start)::text, relations), '; ')
+		', in a transaction for ' || pg_catalog.date_trunc('second', pg_catalog.clock_timestamp() - xact_start)::text,
+		coalesce('holds locks on ' || relations, 'has not committed what it wrote')), '; ')
 	from (
 		select a.pid, a.usename, a.application_name, a.xact_start,
 			pg_catalog.string_agg(distinct 'pglimit.' || c.relname, ', ') as relations
 		from pg_catalog.pg_locks l
-		join pg_catalog.pg_class c on c.oid = l.relation and c.relkind <> 'i'
-		join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'
+		left join (pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit')
+			on c.oid = l.relation and c.relkind <> 'i' and l.locktype = 'relation' and c.relname = coalesce($1::text, c.relname)
 		join pg_catalog.pg_stat_activity a on a.pid = l.pid and a.datname = pg_catalog.current_database()
-		where l.locktype = 'relation' and l.granted and l.pid <> pg_catalog.pg_backend_pid()
+		where l.granted and l.pid <> pg_catalog.pg_backend_pid() and (c.oid is not null or $2::boolean and l.locktype = 'transactionid')
 		group by a.pid, a.usename, a.application_name, a.xact_start
 		order by a.xact_start
 		limit 3

@@ -8,8 +8,8 @@
 // the others wait for it. If there is nothing to do, Up only reads.
 //
 // Each of these functions makes its changes in one transaction, on one connection
-// of the pool or of the *sql.DB: all of them or none. An advisory lock that lasts as long as the
-// transaction lets one process migrate at a time. So a connection comes back as it
+// of the pool or of the *sql.DB: all of them or none. The transaction locks the version table, which
+// lets one process migrate at a time. So a connection comes back as it
 // was, a pool of one connection is enough, and a PgBouncer in transaction mode may
 // be in between.
 //
@@ -28,6 +28,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/pglimit/ratelimit/internal/handle"
 )
@@ -40,9 +41,14 @@ type DB interface{ handle.DB }
 // Up brings the database to the schema of this release. If it is there already, Up only
 // reads, and needs only the right to read.
 //
+// Up, like the others that change the schema, refuses one that holds what another role has made: its owner could have others
+// run code of its own. It must belong to the role that migrates, to one whose rights that role has, or to a superuser. (A
+// superuser has the rights of all, so for one it must be a superuser's: or migrate with "set role" to the owner.)
+//
 // An error that satisfies errors.Is(err, [ErrBtreeGist]) means that the strategy
 // exclusion_range could not be migrated and that everything else was; the next Up
-// tries again. After any other error the database is as it was before.
+// tries again. Functions that are not this release's, because somebody changed them, are put back; of a table it can
+// only say so, with an [ErrDiffers]: the rest is migrated then, too. After any other error the database is as it was before.
 //
 // A database that a newer release has migrated is left as it is, without an error:
 // while that release rolls out, the instances of this one go on working.
@@ -59,16 +65,20 @@ func up(ctx context.Context, db handle.Handle, o options) error {
 	if err != nil {
 		return err
 	}
-	todo := o.pending(applied)
-	if len(todo) == 0 {
-		o.log.InfoContext(ctx, "pglimit: nothing to migrate", "version", applied.highest())
-		return nil
+	if err := checkOwners(ctx, db.Session()); err != nil {
+		return err
 	}
+	differ, err := differences(ctx, db.Session(), applied)
+	if err != nil {
+		return err
+	}
+	if len(o.pending(applied)) == 0 && !slices.ContainsFunc(differ, isFunction) {
+		o.log.InfoContext(ctx, "pglimit: nothing to migrate", "version", applied.highest())
+		return errDiffers(differ)
+	}
+	o.creates = true
 	return inTransaction(ctx, db, o, func(s *session) error {
-		if err := s.createSchema(ctx); err != nil {
-			return err
-		}
-		// Others may have migrated while this one waited for the lock.
+		// Others may have migrated while this one waited for its turn.
 		applied, err := s.applied(ctx)
 		if err != nil {
 			return err
@@ -84,6 +94,15 @@ func up(ctx context.Context, db handle.Handle, o options) error {
 				return err
 			}
 		}
+		var differ []string
+		if len(applied) > 0 {
+			if applied, err = s.applied(ctx); err == nil {
+				differ, err = s.repair(ctx, applied)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		if d, err := readDistribution(ctx, s.tx); err != nil {
 			return err
 		} else if len(d.Tables) > 0 {
@@ -94,7 +113,7 @@ func up(ctx context.Context, db handle.Handle, o options) error {
 		if err := s.commit(ctx); err != nil {
 			return err
 		}
-		return refused
+		return errors.Join(refused, errDiffers(differ))
 	})
 }
 

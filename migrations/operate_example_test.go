@@ -28,8 +28,9 @@ func ExampleGrants() {
 	// grant select, insert, update, delete on pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert, pglimit.for_update_nowait, pglimit.sliding_window, pglimit.sliding_log, pglimit.warm_up to "app";
 	// grant select, insert, update, delete on pglimit.permits to "app";
 	// grant select on pglimit.holders to "app";
-	// grant select, insert, update, delete on pglimit.instances to "app";
-	// grant select on pglimit.limits, pglimit.limits_history to "app";
+	// grant select, insert, update, delete on pglimit.instances, pglimit.instances_turn to "app";
+	// grant select on pglimit.limits to "app";
+	// grant select (id, at) on pglimit.limits_history to "app";
 }
 
 // Buckets need not survive a crash of the server: keep them out of the WAL.

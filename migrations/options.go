@@ -13,6 +13,7 @@ type options struct {
 	lockTimeout           time.Duration
 	withoutExclusionRange bool
 	waitForServer         bool
+	creates               bool // the version table, if it is not there
 }
 
 // WithLogger logs at level Info what was migrated, once it is committed, and at level
@@ -43,7 +44,7 @@ func WithoutExclusionRange() Option {
 // tables are in use, a caller may wait for the sum of their waits.
 //
 // Zero waits without a limit, and all callers wait behind it. d must not be negative.
-// Waiting for another migration to end is not limited: nobody waits behind that.
+// Waiting for another migration to end is not limited: nobody who decides waits behind that.
 func WithLockTimeout(d time.Duration) Option {
 	return func(o *options) { o.lockTimeout = d }
 }

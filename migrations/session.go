@@ -18,18 +18,13 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// lockKey is the advisory lock under which migrations run: "pglimit" in ASCII and a
-// zero. Advisory locks are per database.
-const lockKey int64 = 0x70676c696d697400
-
 // versionTable is where goose records the applied migrations.
 const versionTable = "pglimit.goose_db_version"
 
 //go:embed version_table.sql
 var createVersionTable string
 
-// ownSettings holds for the transaction alone. The wait for another migration ends with
-// the context, not with a timeout. Names in view and function bodies bind in pg_catalog,
+// ownSettings holds for the transaction alone; the lock_timeout, for the wait for another migration. Names in view and function bodies bind in pg_catalog,
 // whatever the caller's search_path. now(), which goose writes into a timestamp without
 // time zone, is UTC, and what goose reads of it is ISO. A server too old for a
 // setting does not need it. Citus changes a table's shards one after another: else it refuses to
@@ -38,14 +33,14 @@ const ownSettings = `
 	select pg_catalog.set_config(s.name, s.value, true)
 	from (values
 		('search_path', ''), ('TimeZone', 'UTC'), ('DateStyle', 'ISO'), ('IntervalStyle', 'postgres'),
-		('statement_timeout', '0'), ('lock_timeout', '0'), ('transaction_timeout', '0'),
+		('statement_timeout', '0'), ('lock_timeout', '1s'), ('transaction_timeout', '0'),
 		('idle_in_transaction_session_timeout', '0'), ('citus.multi_shard_modify_mode', 'sequential')
 	) s (name, value)
 	where s.name in (select p.name from pg_catalog.pg_settings p)`
 
-// session is one transaction on one connection, which holds the advisory lock.
+// session is one transaction on one connection, which has its turn: see takeTurn.
 //
-// goose could lock by itself, with a session lock. But its Provider.Up looks for pending
+// goose could lock by itself, with a session lock. Any login may take that, too, and keep it. But its Provider.Up looks for pending
 // migrations without the lock, and makes its version table then, in a schema that is not
 // there yet. It takes and releases the lock for each call. And a session lock taken
 // through PgBouncer in transaction mode stays on a connection that nobody finds again. So
@@ -104,11 +99,9 @@ func begin(ctx context.Context, tx rate.Session, o options, do func(*session) er
 	if _, err := tx.Exec(ctx, ownSettings); err != nil {
 		return fail("cannot prepare the transaction", err)
 	}
-	if _, err := tx.Exec(ctx, "select pg_catalog.pg_advisory_xact_lock($1)", lockKey); err != nil {
-		return fail("waited in vain for another migration to end", err)
+	if err := takeTurn(ctx, tx, o); err != nil {
+		return err
 	}
-	// Only from here on: nobody waits behind a migration that waits for the advisory
-	// lock.
 	if _, err := tx.Exec(ctx, "select pg_catalog.set_config('lock_timeout', $1, true)", milliseconds(o.lockTimeout)); err != nil {
 		return fail("cannot prepare the transaction", err)
 	}
@@ -143,31 +136,12 @@ func (s *session) applied(ctx context.Context) (appliedList, error) {
 	return applied, nil
 }
 
-// createSchema makes the schema and the version table if they are missing. "create schema
-// if not exists" would not do: it takes the right to create schemas even if there is
-// nothing to create.
-func (s *session) createSchema(ctx context.Context) error {
-	for _, step := range []struct{ question, doing, sql string }{
-		{schemaExists, "cannot create schema pglimit", "create schema pglimit"},
-		{versionTableExists, "cannot create table " + versionTable, createVersionTable},
-	} {
-		there, err := ask(ctx, s.tx, step.question)
-		if err == nil && !there {
-			err = s.try(ctx, step.sql)
-		}
-		if err != nil {
-			return explain(ctx, s.tx, step.doing, err)
-		}
-	}
-	return nil
-}
-
 // dropSchema removes the version table and the schema. foreign names objects of others
 // that keep the schema.
 func (s *session) dropSchema(ctx context.Context) (foreign, err error) {
 	there, err := ask(ctx, s.tx, versionTableExists)
 	if err == nil && there {
-		err = s.try(ctx, "drop table "+versionTable)
+		err = try(ctx, s.tx, "drop table "+versionTable)
 	}
 	if err != nil {
 		return nil, explain(ctx, s.tx, "cannot drop table "+versionTable, err)
@@ -178,7 +152,7 @@ func (s *session) dropSchema(ctx context.Context) (foreign, err error) {
 	// A role that may not create schemas did not make this one, and leaves it.
 	made, err := ask(ctx, s.tx, mayCreateSchema)
 	if err == nil && made {
-		err = s.try(ctx, "drop schema pglimit")
+		err = try(ctx, s.tx, "drop schema pglimit")
 	}
 	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == dependentObjects {
 		return fail("everything of pglimit is removed, but its schema holds something else and stays", pgErr), nil
@@ -190,13 +164,13 @@ func (s *session) dropSchema(ctx context.Context) (foreign, err error) {
 }
 
 // try runs statements; if one fails, the transaction can go on.
-func (s *session) try(ctx context.Context, statements string) error {
-	if _, err := s.tx.Exec(ctx, "savepoint try"); err != nil {
+func try(ctx context.Context, tx rate.Session, statements string) error {
+	if _, err := tx.Exec(ctx, "savepoint try"); err != nil {
 		return err
 	}
-	_, err := s.tx.Exec(ctx, statements) // several may be one text, because it has no arguments
+	_, err := tx.Exec(ctx, statements) // several may be one text, because it has no arguments
 	if err != nil {
-		_, _ = s.tx.Exec(ctx, "rollback to savepoint try") // else what follows fails
+		_, _ = tx.Exec(ctx, "rollback to savepoint try") // else what follows fails
 	}
 	return err
 }

@@ -15,14 +15,14 @@ var (
 	// permitTables say who holds the places of a key. They are always logged.
 	permitTables, permitViews = []table{{name: "permits"}}, []table{{name: "holders"}}
 
-	// jobTables say when the cleanup is due next.
-	jobTables = []table{{name: "schedule"}}
+	// jobTables say when the cleanup is due next, and who does it now.
+	jobTables = []table{{name: "schedule"}, {name: "job_locks"}}
 
 	// limitTables are the limits as a table, and their history.
 	limitTables = []table{{name: "limits"}, {name: "limits_history"}}
 
 	// instanceTables are the live instances of each limiter.
-	instanceTables = []table{{name: "instances"}}
+	instanceTables = []table{{name: "instances"}, {name: "instances_turn"}}
 
 	// views show the state to a person.
 	views = []table{{name: "buckets"}, {name: "blocks"}, {name: "holders"}, {name: "windows"}, {name: "warm_ups"}, {name: "ranges", optional: true}}

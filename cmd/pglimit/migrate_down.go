@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -14,15 +17,16 @@ const migrateDownLong = `Undo the migration that was applied last, or more with 
 highest: it is optional, so it is applied last, and goes first.
 
 The buckets go with the tables: services that still use them get errors until
-the schema is migrated up again, and then find every bucket full. It does not
-ask whether you are sure.` + lockHelp
+the schema is migrated up again, and then find every bucket full. Where that
+removes rules of limits, their history or permits that are held, it says how
+many, and does it only with --yes.` + lockHelp
 
 func newMigrateDownCommand(a *app) *cobra.Command {
 	var to int64
-	all := false
+	all, yes := false, false
 	var options func() ([]migrations.Option, error)
 	cmd := &cobra.Command{
-		Use:   "down [--to VERSION | --all] [--lock-timeout TIME]",
+		Use:   "down [--to VERSION | --all] [--yes] [--lock-timeout TIME]",
 		Short: "Undo the last migration, or more",
 		Long:  migrateDownLong,
 		Example: lines(
@@ -47,6 +51,11 @@ func newMigrateDownCommand(a *app) *cobra.Command {
 				return err
 			}
 			return a.migrate(ctx, func(pool *pgxpool.Pool) error {
+				if lost, err := lostByDown(ctx, pool, chosen || all, to); err != nil {
+					return err
+				} else if lost != "" && !yes {
+					return fmt.Errorf("this removes %s for good (\"pglimit limits export\" saves the rules): nothing was done; --yes does it", lost)
+				}
 				if chosen || all {
 					return migrations.DownTo(ctx, pool, to, opts...)
 				}
@@ -57,7 +66,40 @@ func newMigrateDownCommand(a *app) *cobra.Command {
 	cmd.Flags().SortFlags = false
 	cmd.Flags().Int64Var(&to, "to", 0, "undo every migration above this `VERSION`")
 	cmd.Flags().BoolVar(&all, "all", false, "undo every migration and remove the schema")
+	cmd.Flags().BoolVar(&yes, "yes", false, "remove rules of limits, their history and permits, too")
 	noFiles(cmd, "to")
 	options = lockTimeoutVar(a, cmd)
 	return cmd
+}
+
+// lostByDown counts what cannot be had back, of the last migration or of all above a version.
+func lostByDown(ctx context.Context, pool *pgxpool.Pool, above bool, to int64) (string, error) {
+	status, err := migrations.Status(ctx, pool)
+	if err != nil {
+		return "", err
+	}
+	undone := onlyIn(status, nil)
+	if above {
+		undone = slices.DeleteFunc(undone, func(m migrations.Migration) bool { return m.Version <= to })
+	} else {
+		undone = undone[max(0, len(undone)-1):]
+	}
+	var lost []string
+	for _, kind := range []struct{ migration, count, what string }{
+		{"limits", "select count(*) from pglimit.limits", "rules of limits"},
+		{"limits", "select count(*) from pglimit.limits_history", "changes in their history"},
+		{"permits", "select count(*) from pglimit.holders", "permits that are held"},
+	} {
+		if !slices.ContainsFunc(undone, func(m migrations.Migration) bool { return m.Name == kind.migration }) {
+			continue
+		}
+		var n int64
+		if err := pool.QueryRow(ctx, kind.count).Scan(&n); err != nil {
+			return "", err
+		}
+		if n > 0 {
+			lost = append(lost, fmt.Sprintf("%d %s", n, kind.what))
+		}
+	}
+	return strings.Join(lost, ", "), nil
 }

@@ -16,8 +16,11 @@ If Citus distributes the tables, it says over how many nodes.
 A last line says if memory is short: if the tables of the buckets and their
 indexes, as of their last analyze, do not fit into shared_buffers.
 
-With --check the exit code is 1 if "pglimit migrate up" would apply something,
-and 0 if not. The strategy exclusion_range counts, too: if you migrate up with
+What is missing or not as this release makes it is listed: "pglimit migrate up"
+puts functions back; tables it does not change.
+
+With --check the exit code is 1 if "pglimit migrate up" would apply something or
+put it back, or a table differs, and 0 if not. The strategy exclusion_range counts, too: if you migrate up with
 --without-exclusion-range, give it here as well. A database that a newer
 release has migrated needs nothing.`
 
@@ -52,6 +55,10 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			differ, err := migrations.Differences(cmd.Context(), pool)
+			if err != nil {
+				return err
+			}
 			memory, err := migrations.ReadMemory(cmd.Context(), pool)
 			if err != nil {
 				return err
@@ -60,18 +67,18 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			status := newStatusJSON(list, pending, memory, distribution)
+			status := newStatusJSON(list, pending, differ, memory, distribution)
 			if err := a.print(status, status.text()); err != nil {
 				return err
 			}
-			if check && len(pending) > 0 {
+			if check && len(pending)+len(differ) > 0 {
 				return exitPending
 			}
 			return nil
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().BoolVar(&check, "check", false, "exit with 1 if something is pending")
+	cmd.Flags().BoolVar(&check, "check", false, "exit with 1 if something is pending or differs")
 	cmd.Flags().BoolVar(&without, "without-exclusion-range", false, "do not count the strategy exclusion_range as pending")
 	return cmd
 }
@@ -80,6 +87,7 @@ type statusJSON struct {
 	Version    int64           `json:"version"` // the highest that is applied, 0 for none
 	Migrations []migrationJSON `json:"migrations"`
 	Pending    []int64         `json:"pending"` // what "migrate up" would apply, in that order
+	Differs    []string        `json:"differs"` // what is missing or not as this release makes it
 	Memory     memoryJSON      `json:"memory"`
 
 	Distribution *distributionJSON `json:"distribution,omitempty"` // by Citus; absent if the tables are not distributed
@@ -93,9 +101,9 @@ type memoryJSON struct {
 	Short         bool  `json:"short"`
 }
 
-func newStatusJSON(list, pending []migrations.Migration, memory migrations.Memory, d migrations.Distribution) statusJSON {
+func newStatusJSON(list, pending []migrations.Migration, differ []string, memory migrations.Memory, d migrations.Distribution) statusJSON {
 	out := statusJSON{
-		Migrations: []migrationJSON{}, Pending: []int64{},
+		Migrations: []migrationJSON{}, Pending: []int64{}, Differs: append([]string{}, differ...),
 		Memory: memoryJSON{memory.Tables, memory.SharedBuffers, memory.Short()},
 	}
 	if len(d.Tables) > 0 {
@@ -130,6 +138,9 @@ func (s statusJSON) text() string {
 		rows = append(rows, []string{strconv.FormatInt(m.Version, 10), name, state})
 	}
 	text := columns([]string{"VERSION", "NAME", "STATE"}, rows) + s.distributed
+	for _, name := range s.Differs {
+		text += name + " is missing or not as this release makes it\n"
+	}
 	if m := s.Memory; m.Short {
 		text += fmt.Sprintf("memory is short: the tables of the buckets have %s with their indexes, shared_buffers are %s: see docs/memory.md\n",
 			megabytes(m.Tables), megabytes(m.SharedBuffers))

@@ -46,8 +46,8 @@ func Explain(err error) error {
 		return nil
 	}
 	var pg *pgconn.PgError
-	if errors.Is(err, rate.ErrPermission) { // found out without an error of Postgres's
-		return err
+	if request := (*rate.RequestError)(nil); errors.As(err, &request) || errors.Is(err, rate.ErrPermission) || errors.Is(err, rate.ErrNotMigrated) {
+		return err // found out without an error of Postgres's
 	}
 	if isMixedUp(err) {
 		return fmt.Errorf("%w: give this pool default_query_exec_mode=exec (with pgx's default, cache_statement, PgBouncer has to be 1.21 or later and have max_prepared_statements): %w", rate.ErrPooler, err)

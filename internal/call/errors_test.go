@@ -31,6 +31,8 @@ func TestErrorsSayWhoseFaultItIs(t *testing.T) {
 		{context.DeadlineExceeded, nil, "no answer"},
 		{pgx.ErrTxClosed, nil, "tx is closed"},
 		{context.Canceled, nil, "no answer"},
+		{&rate.RequestError{Field: "ID", Why: "is used"}, nil, "is used"},
+		{rate.ErrNotMigrated, []error{rate.ErrNotMigrated}, ""},
 		{&pgconn.PgError{Code: "53300"}, []error{rate.ErrUnavailable}, ""},
 		{&pgconn.PgError{Code: "28P01"}, []error{rate.ErrPermission}, "refuses this login"},
 		{&pgconn.PgError{Code: "28000"}, []error{rate.ErrPermission}, "refuses this login"},

@@ -34,14 +34,6 @@ func Of[D DB](db D) Handle {
 // IsNil says whether it was made of a nil.
 func (h Handle) IsNil() bool { return h.pool == nil && h.db == nil }
 
-// MaxConns is how many connections there may be at once, zero if as many as are asked for.
-func (h Handle) MaxConns() int {
-	if h.db != nil {
-		return h.db.Stats().MaxOpenConnections
-	}
-	return int(h.pool.Config().MaxConns)
-}
-
 // Session sends each call on a free connection.
 func (h Handle) Session() rate.Session {
 	if h.db != nil {

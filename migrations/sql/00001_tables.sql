@@ -122,7 +122,14 @@ create table pglimit.schedule (
     due_at timestamptz not null
 ) using heap;
 
+-- Who runs a job now: nobody from until on. The holder renews it. (Not an advisory lock, which any login may take, and keep.)
+create table pglimit.job_locks (
+    job    text collate "C" primary key,
+    holder text not null, -- of this run alone
+    until  timestamptz not null
+) using heap;
+
 -- +goose Down
-drop table pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert, pglimit.for_update_nowait, pglimit.schedule;
+drop table pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert, pglimit.for_update_nowait, pglimit.schedule, pglimit.job_locks;
 drop domain pglimit.nanoseconds;
 comment on schema pglimit is null;

@@ -880,12 +880,15 @@ language sql immutable parallel safe return (extract(epoch from "time") * 100000
 -- +goose StatementBegin
 -- Returns what a query of one value returns on the coordinator of Citus, which has the table of limits: for calls that are
 -- decided on another node (see Distribute). It runs in a transaction of its own. Fails with SQLSTATE 22023 as the query
--- does, else with 58000.
+-- does, with 42P01 where there is no Citus, else with 58000.
 create or replace function pglimit.on_coordinator(query text) returns text
 language plpgsql set search_path = '' as $$
 declare
     answer record;
 begin
+    if to_regprocedure('pg_catalog.run_command_on_coordinator(text)') is null then
+        raise exception 'pglimit: there is no table pglimit.limits, and this is no node of Citus' using errcode = 'undefined_table', hint = 'Run: pglimit migrate up';
+    end if;
     select c.success, c.result into answer from run_command_on_coordinator(query) c;
     if answer.success is not true then
         raise exception '%', coalesce(regexp_replace(answer.result, '^[^:]*: +', ''), 'pglimit: the coordinator of Citus does not answer')
@@ -973,6 +976,14 @@ begin
     delete from pglimit.token_bucket_blocks b where b.key = _key and b.limiter = reset.limiter collate "C";
 end
 $$;
+-- +goose StatementEnd
+
+-- functions/schema_version.sql
+-- +goose StatementBegin
+-- The last migration of the release that these functions are of. A program of an older release, which finds a higher one than its own,
+-- does not ask whether the functions are as it knows them.
+create or replace function pglimit.schema_version() returns bigint
+language sql immutable parallel safe set search_path = '' as $$ select 8 $$;
 -- +goose StatementEnd
 
 -- functions/token_bucket_asked.sql
@@ -1706,6 +1717,7 @@ drop function pglimit.token_bucket_give_back;
 drop function pglimit.token_bucket_decide;
 drop function pglimit.window_ends_ns;
 drop function pglimit.token_bucket_asked;
+drop function pglimit.schema_version;
 drop function pglimit.reset;
 drop function pglimit.peek;
 drop function pglimit.on_shards;

@@ -4,8 +4,8 @@
 -- An instance that is counted takes 1 / instances of the limit, by the last answer that it heard. Together that is never
 -- more than the limit:
 --
---   - Calls come one after another, by an advisory lock until the commit, and have numbers in that order (turn). So a
---     call sees the row of each instance that called before.
+--   - Calls come one after another, by the row of instances_turn, which each locks until its commit, and have numbers in that
+--     order (turn). So a call sees the row of each instance that called before.
 --   - A newcomer is counted when each older instance has said that it heard an answer that was given after the newcomer
 --     came. So the last answer that an instance heard has all others who are counted.
 --   - The next call of another instance deletes a row that is no longer live. Then its instance is a newcomer when it calls again.
@@ -25,6 +25,12 @@ create table pglimit.instances (
     primary key (limiter, id)
 ) using heap with (fillfactor = 50);
 
+-- One row. Not an advisory lock, which any login may take, and keep.
+create table pglimit.instances_turn (
+    one  boolean primary key default true check (one),
+    turn bigint not null -- of the last call
+) using heap with (fillfactor = 50);
+
 -- +goose StatementBegin
 -- Says that instances live: ids[i] runs limiters[i]. heard: the turn of the answer to their last call; 0: they have not heard it.
 -- Returns {"turn": n, "instances": {"id": [live instances of its limiter, whether it is counted], …}}. Waits for other calls,
@@ -42,9 +48,9 @@ begin
         raise exception 'pglimit: instances cannot be counted in a transaction that is %', current_setting('transaction_isolation')
             using errcode = 'feature_not_supported', hint = 'It does not see those that called just before. Set default_transaction_isolation of the role to ''read committed''.';
     end if;
-    perform set_config('synchronous_commit', 'off', true), pg_advisory_xact_lock(5932105846017236480);
+    perform set_config('synchronous_commit', 'off', true);
+    insert into pglimit.instances_turn as t (turn) values (1) on conflict (one) do update set turn = t.turn + 1 returning t.turn into this_turn;
     now_ns := pglimit.clock_ns(); -- behind the lock
-    this_turn := (select coalesce(max(i.turn), 0) + 1 from pglimit.instances i);
     update pglimit.instances i set until_ns = greatest(1, i.until_ns + l.idle_ns - usual_ns)
     from (
         select o.limiter, now_ns - max(o.until_ns) + live_ns as idle_ns from pglimit.instances o where o.limiter = any (limiters) group by o.limiter
@@ -67,4 +73,4 @@ $$;
 
 -- +goose Down
 drop function pglimit.instance_lives;
-drop table pglimit.instances;
+drop table pglimit.instances, pglimit.instances_turn;

@@ -4,21 +4,24 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/schema"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 //go:embed sql/ready.sql
 var readyFile string
 
-var ready = call.Statement(readyFile, "")
+var ready = call.Statement(readyFile+",\n"+schema.Differs, "")
 
 // Ready says what keeps the session from granting tokens of these tables, and writes nothing to find out.
 func Ready(ctx context.Context, session rate.Session, tables ...Table) error {
 	names := make([]string, len(tables))
+	args := schema.Args(true, false)
 	for i := range tables {
 		names[i] = tables[i].name
 	}
@@ -27,7 +30,8 @@ func Ready(ctx context.Context, session rate.Session, tables ...Table) error {
 		return session.OneConnection(ctx, func(conn rate.Session) error {
 			var readOnly, hidden bool
 			var lacks string
-			err := conn.Row(ctx, ready, []any{names}, &readOnly, &lacks, &hidden)
+			var differ []string
+			err := conn.Row(ctx, ready, append(args, names), &readOnly, &lacks, &hidden, &differ)
 			switch {
 			case err != nil:
 				return err
@@ -37,6 +41,8 @@ func Ready(ctx context.Context, session rate.Session, tables ...Table) error {
 				return fmt.Errorf("%w: %s", rate.ErrPermission, lacks)
 			case hidden:
 				return call.ErrHidden
+			case len(differ) > 0:
+				return fmt.Errorf("%w: missing, or not as this build has it: %s: run \"pglimit migrate up\" or migrations.Up", rate.ErrNotMigrated, strings.Join(differ, ", "))
 			}
 			return nil
 		})
