@@ -289,6 +289,9 @@ func (l *Limits) log(ctx context.Context, err error) {
 // Await waits until the table was read for the first time, which begins with the first Limiter that uses it. If ctx ends
 // before, the error is [ErrNoLimits].
 func (l *Limits) Await(ctx context.Context) error {
+	if l.set.Load() != nil {
+		return nil
+	}
 	l.mu.Lock()
 	loaded := l.loaded
 	l.mu.Unlock()
@@ -348,7 +351,8 @@ func (l *Limits) Status() (s LimitsStatus) {
 	return s
 }
 
-// Limiters returns the names of those that have rules, sorted. Nil: there are none, or the table was not read yet.
+// Limiters returns the names of those that have rules, sorted. Nil: there are none, or the table was not read yet. All callers
+// get the same slice: do not change it.
 func (l *Limits) Limiters() []string {
 	if set := l.set.Load(); set != nil {
 		return set.Limiters()
@@ -388,16 +392,29 @@ func (l *Limits) grant(r *Request) Decision {
 
 // rules of a set, as a Limiter uses them.
 type rules struct {
-	set   *limits.Set
-	name  string // of the Limiter
-	own   *limits.Rules
-	unfit map[*LimitRule]error // which the strategy cannot keep, and why
+	set     *limits.Set
+	name    string // of the Limiter
+	own     *limits.Rules
+	checked sync.Map // by *LimitRule: whether the strategy can keep it, once somebody asked
 }
 
-// of a limiter: mostly they are asked for the Limiter's own.
-func (k *rules) of(limiter string) *limits.Rules {
+// find the rules for a key: mostly they are asked for the Limiter's own.
+func (k *rules) find(limiter, key string, own bool) (live, observed *LimitRule) {
 	if limiter == k.name {
-		return k.own
+		return k.set.FindIn(k.own, key, own)
 	}
-	return k.set.Of(limiter)
+	return k.set.Find(limiter, key, own)
+}
+
+// unfit is why the strategy cannot keep the rule, or nil.
+func (k *rules) unfit(strategy Strategy, r *LimitRule) error {
+	known, ok := k.checked.Load(r)
+	if !ok {
+		var err error
+		if err = checkLimit(strategy, r.Limit); err != nil {
+			err = fmt.Errorf("pglimit: row %d of pglimit.limits: %w", r.ID, err)
+		}
+		known, _ = k.checked.LoadOrStore(r, &err)
+	}
+	return *known.(*error)
 }
