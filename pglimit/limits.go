@@ -37,10 +37,11 @@ type Limits struct {
 	read atomic.Int64               // when it was read, since the start; 0: never
 	why  atomic.Pointer[error]      // the last try failed
 
-	count       bool         // live instances
-	cannotCount atomic.Bool  // because of a right, or the like: an instance has the share that is configured
-	tried       atomic.Int64 // when the last try to count began, since the start
-	heard       int64        // the turn of the answer to the last try; 0: there was none
+	count     bool          // live instances
+	cannotSay atomic.Bool   // that they live, because of a right, or the like: an instance has the share that is configured
+	tried     atomic.Int64  // when the last try to say so began, since the start
+	sayNext   time.Duration // not before that, since the start
+	heard     int64         // the turn of the answer to the last try; 0: there was none
 
 	start  time.Time
 	loaded chan struct{} // closed when there is a set
@@ -118,18 +119,22 @@ func (l *Limits) validate() error {
 	return nil
 }
 
-// enter begins to read the table, for the first of the users. Each set goes to its useRules, before others see it. It
-// returns the instance as which the user is counted, or nil.
+// enter begins to read the table, for the first of the users, and to say that the user follows it. Each set goes to its useRules,
+// before others see it. It returns the instance as which the user is counted, or nil.
 func (l *Limits) enter(user *Limiter) (of *instance) {
 	if l == nil {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.count {
-		of = &instance{limits: l, limiter: user.config.Name, id: rand.Text()}
+	if l.session != nil {
+		l.users[user] = &instance{limits: l, limiter: user.config.Name, id: rand.Text()}
+	} else {
+		l.users[user] = nil
 	}
-	l.users[user] = of
+	if l.count {
+		of = l.users[user]
+	}
 	if set := l.set.Load(); set != nil {
 		user.useRules(set)
 	}
@@ -176,7 +181,7 @@ func (l *Limits) poll(ctx context.Context, stopped chan<- struct{}) {
 		select {
 		case counting <- struct{}{}: // beside the pause: a change must not be seen later by as long as this takes
 			go func() {
-				l.countOnce(ctx)
+				l.sayOnce(ctx)
 				<-counting
 			}()
 		default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
@@ -56,11 +57,10 @@ func TestAChangeTouchesThoseWhomItIsFor(t *testing.T) {
 		}()
 		select {
 		case <-done:
-		case <-time.After(time.Minute):
-			t.Error("a reader waits for a change")
+		case <-time.After(20 * time.Second):
+			t.Fatal("a reader waits for a change")
 		}
 		table.mu.Unlock()
-		<-done
 		for key := range asks {
 			if _, known := strategy.asked[key]; known != slices.Contains(forgotten, key) {
 				t.Errorf("%s: %s was asked for: %t", name, key, known)
@@ -77,4 +77,27 @@ func TestAChangeTouchesThoseWhomItIsFor(t *testing.T) {
 	change("the first of d", "k of a by c", "k of d")
 	rules = rules[:2]
 	change("one less of b and d", "k of a by c", "k of b", "k of d")
+}
+
+// A process that was stopped for so long that the others have gone on without it does not go on with its old count.
+func TestAnOldCountDoesNotHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimits(nil, LimitsConfig{CountInstances: true})
+		i := &instance{limits: l}
+		i.count.Store(4)
+		for _, test := range []struct {
+			after   time.Duration
+			counted bool
+		}{{0, true}, {stillLive, true}, {1, false}, {time.Hour, false}} {
+			time.Sleep(test.after)
+			if live, counted := i.live(); counted != test.counted || counted && live != 4 {
+				t.Errorf("%v later: %d, %t", test.after, live, counted)
+			}
+		}
+		l.tried.Store(int64(time.Since(l.start)))
+		if live, counted := i.live(); !counted || live != 4 {
+			t.Errorf("it tries again: %d, %t", live, counted)
+		}
+	})
 }

@@ -326,15 +326,17 @@ func TestObservedIsWhatWouldBeDecided(t *testing.T) {
 		change func(*pglimit.Config)
 		calls  []calls
 	}{
-		"an ID":       {nil, []calls{do(pglimit.Request{Key: "k", Tokens: 3, ID: "1"}), do(pglimit.Request{Key: "k", Tokens: 3, ID: "1"}), allow(2), do(pglimit.Request{Key: "k", Tokens: 3, ID: "1"}), allow(1)}},
-		"units":       {nil, []calls{do(pglimit.Request{Key: "k", Tokens: 9, Unit: 2}), allow(1), allow(1)}},
-		"Adjust":      {func(c *pglimit.Config) { c.Adjust = func() float64 { return .5 } }, []calls{allow(2), allow(1), allow(3), group(2, 3), group(2, 1)}},
-		"groups":      {nil, []calls{group(2, 2), group(4, 1), group(6, 1), group(1, 3), group(3, 1), group(1, 1)}},
-		"reserved":    {func(c *pglimit.Config) { c.MaxAhead = time.Hour }, []calls{reserve(5, false), reserve(3, false), reserve(4, false), reserve(1, true), allow(1), reserve(1, false)}},
-		"waits":       {nil, []calls{allow(5), do(pglimit.Request{Key: "k", Tokens: 1, MaxWait: 11 * time.Minute}), do(pglimit.Request{Key: "k", Tokens: 1, MaxWait: 12 * time.Minute}), do(pglimit.Request{Key: "k", Tokens: 5, MaxWait: time.Hour}), allow(1)}},
-		"given back":  {nil, []calls{settle(3, 1), settle(2, 0), allow(5), allow(1)}},
-		"charged":     {nil, []calls{settle(1, 4), allow(2), allow(1), allow(1)}},
-		"blocks":      {func(c *pglimit.Config) { c.Block = pglimit.Block{After: 2, Within: time.Hour, For: 3 * time.Hour, Max: 3 * time.Hour} }, []calls{allow(5), allow(1), allow(1), allow(1), allow(1)}},
+		"an ID":      {nil, []calls{do(pglimit.Request{Key: "k", Tokens: 3, ID: "1"}), do(pglimit.Request{Key: "k", Tokens: 3, ID: "1"}), allow(2), do(pglimit.Request{Key: "k", Tokens: 3, ID: "1"}), allow(1)}},
+		"units":      {nil, []calls{do(pglimit.Request{Key: "k", Tokens: 9, Unit: 2}), allow(1), allow(1)}},
+		"Adjust":     {func(c *pglimit.Config) { c.Adjust = func() float64 { return .5 } }, []calls{allow(2), allow(1), allow(3), group(2, 3), group(2, 1)}},
+		"groups":     {nil, []calls{group(2, 2), group(4, 1), group(6, 1), group(1, 3), group(3, 1), group(1, 1)}},
+		"reserved":   {func(c *pglimit.Config) { c.MaxAhead = time.Hour }, []calls{reserve(5, false), reserve(3, false), reserve(4, false), reserve(1, true), allow(1), reserve(1, false)}},
+		"waits":      {nil, []calls{allow(5), do(pglimit.Request{Key: "k", Tokens: 1, MaxWait: 11 * time.Minute}), do(pglimit.Request{Key: "k", Tokens: 1, MaxWait: 12 * time.Minute}), do(pglimit.Request{Key: "k", Tokens: 5, MaxWait: time.Hour}), allow(1)}},
+		"given back": {nil, []calls{settle(3, 1), settle(2, 0), allow(5), allow(1)}},
+		"charged":    {nil, []calls{settle(1, 4), allow(2), allow(1), allow(1)}},
+		"blocks": {func(c *pglimit.Config) {
+			c.Block = pglimit.Block{After: 2, Within: time.Hour, For: 3 * time.Hour, Max: 3 * time.Hour}
+		}, []calls{allow(5), allow(1), allow(1), allow(1), allow(1)}},
 		"leases":      {func(c *pglimit.Config) { c.Leases.On = true }, []calls{allow(1), allow(1), allow(2), allow(1), allow(1)}},
 		"memory":      {func(c *pglimit.Config) { c.Memory.Off = false }, []calls{allow(5), allow(1), allow(1), allow(6)}},
 		"new keys":    {func(c *pglimit.Config) { c.NewKeys.Limit = hourly(9) }, []calls{allow(5), allow(1)}},
