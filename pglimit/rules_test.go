@@ -308,6 +308,25 @@ func TestObservedIsWhatWouldBeDecided(t *testing.T) {
 			return d
 		}
 	}
+	refund := func(n, unused int64) calls {
+		return func(t *testing.T, l *pglimit.Limiter) []pglimit.Decision {
+			t.Helper()
+			d := allow(n)(t, l)
+			if err := l.Refund(t.Context(), d[0], unused); err != nil {
+				t.Error(err)
+			}
+			return d
+		}
+	}
+	givesUp := func(t *testing.T, l *pglimit.Limiter) []pglimit.Decision {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Minute, cancel)
+		if _, err := l.Do(ctx, pglimit.Request{Key: "k", Tokens: 1, MaxWait: time.Hour}); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		return nil
+	}
 	group := func(tokens ...int64) calls {
 		return func(t *testing.T, l *pglimit.Limiter) []pglimit.Decision {
 			t.Helper()
@@ -330,7 +349,9 @@ func TestObservedIsWhatWouldBeDecided(t *testing.T) {
 		"units":      {nil, []calls{do(pglimit.Request{Key: "k", Tokens: 9, Unit: 2}), allow(1), allow(1)}},
 		"Adjust":     {func(c *pglimit.Config) { c.Adjust = func() float64 { return .5 } }, []calls{allow(2), allow(1), allow(3), group(2, 3), group(2, 1)}},
 		"groups":     {nil, []calls{group(2, 2), group(4, 1), group(6, 1), group(1, 3), group(3, 1), group(1, 1)}},
-		"reserved":   {func(c *pglimit.Config) { c.MaxAhead = time.Hour }, []calls{reserve(5, false), reserve(3, false), reserve(4, false), reserve(1, true), allow(1), reserve(1, false)}},
+		"reserved":   {func(c *pglimit.Config) { c.MaxAhead = time.Hour }, []calls{reserve(5, false), reserve(3, false), reserve(4, false), reserve(1, true), allow(1), reserve(2, false)}},
+		"given up":   {func(c *pglimit.Config) { c.Limit = hourly(5) }, []calls{allow(5), givesUp, do(pglimit.Request{Key: "k", Tokens: 1, MaxWait: 11 * time.Minute})}},
+		"refunded":   {nil, []calls{refund(3, 2), allow(4), allow(1)}},
 		"waits":      {nil, []calls{allow(5), do(pglimit.Request{Key: "k", Tokens: 1, MaxWait: 11 * time.Minute}), do(pglimit.Request{Key: "k", Tokens: 1, MaxWait: 12 * time.Minute}), do(pglimit.Request{Key: "k", Tokens: 5, MaxWait: time.Hour}), allow(1)}},
 		"given back": {nil, []calls{settle(3, 1), settle(2, 0), allow(5), allow(1)}},
 		"charged":    {nil, []calls{settle(1, 4), allow(2), allow(1), allow(1)}},
