@@ -212,6 +212,7 @@ func (l *Limits) poll(ctx context.Context, stopped chan<- struct{}) {
 
 // readOnce asks for what has changed.
 func (l *Limits) readOnce(ctx context.Context) (err error) {
+	left := ctx
 	ctx, cancel := context.WithTimeout(ctx, max(l.every, time.Second))
 	defer cancel()
 	before, known := l.set.Load(), ""
@@ -228,6 +229,9 @@ func (l *Limits) readOnce(ctx context.Context) (err error) {
 				l.swap(set)
 			}
 		}
+	}
+	if left.Err() != nil { // the last Limiter has: what that does to the call says nothing of Postgres
+		return err
 	}
 	if err != nil {
 		err = explainLimits(err)
