@@ -73,6 +73,24 @@ func cliChangesLimits(t *testing.T, c cli) {
 	c.run(t, "limits", "explain", "api", "bot:1").exits(t, 0).prints(t, "api bot:1 is under api bot:*: deny (again")
 	c.run(t, "limits", "delete", "api", "--kind", "observe", "--note", "it is").exits(t, 0).prints(t, "deleted api *: observe 60/1m")
 	c.run(t, "limits", "delete", "api", "--kind", "observe", "--note", "it is").fails(t, "there is no observe rule for api *")
+
+	// Who follows.
+	const nobody = "warning: no live instance follows: a service does with Config.Limits, and so do \"pglimit serve\" and pglimit.allow in SQL"
+	c.run(t, "limits", "set", "login", "--limit", "5/1m", "--note", "n").exits(t, 0).prints(t, nobody+"\n")
+	c.run(t, "limits", "explain", "login", "k").exits(t, 0).prints(t, "login k is under login *: enforce 5/1m", nobody+"\n")
+	c.run(t, "limits", "off", "logni", "--note", "n", "--dry-run").exits(t, 0).prints(t, nobody+"\n")
+	live := "insert into pglimit.instances select l, i::text, false, 0, 0, 0, pglimit.clock_ns() + 600000000000 from unnest($1::text[]) with ordinality u (l, i)"
+	execute(t, pool, live, []string{"api", "api", "login"})
+	c.run(t, "limits", "off", "apii", "--note", "n").exits(t, 0).prints(t, nobody+"; did you mean api?\n")
+	c.run(t, "limits", "set", "api", "k", "--limit", "5/1m", "--note", "n", "--dry-run").exits(t, 0).prints(t, "2 live instances follow\n")
+	c.run(t, "limits", "explain", "login", "k").exits(t, 0).prints(t, "1 live instance follows\n")
+	execute(t, pool, "insert into pglimit.instances values ('(table)', 's', false, 0, 0, 0, pglimit.clock_ns() + 600000000000)")
+	c.run(t, "limits", "explain", "apii", "k").exits(t, 0).prints(t, "no live instance has this name; 1 pglimit serve follows if asked for it; did you mean api?\n")
+	c.run(t, "limits", "explain", "apii", "k", "--output", "json").exits(t, 0).prints(t, `"followers":{"instances":0,"servers":1,"near":"api"}`)
+	c.run(t, "limits", "set", "api", "k", "--limit", "5/1m", "--note", "n", "--output", "json").exits(t, 0).prints(t, `"followers":{"instances":2,"servers":1}`)
+	if out := c.run(t, "limits", "set", "apii", "--action", "places", "--limit", "5", "--note", "n").exits(t, 0).stdout; strings.Contains(out, "follow") {
+		t.Errorf("a semaphore: %s", out)
+	}
 }
 
 func cliSetsPlaces(t *testing.T, c cli) {

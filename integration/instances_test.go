@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/limits"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
@@ -221,6 +222,9 @@ func TestFailLocalCountsInstances(t *testing.T) {
 	a, b, c, d := start(databaseURL(admin)), start(databaseURL(admin)), start(databaseURL(admin)), start(databaseURL(admin))
 	counts(4, a, b, c, d)
 	must(t, d.Close(t.Context()))
+	if rows := query[int](t, admin, "select count(*) from pglimit.instances"); rows != 3 {
+		t.Errorf("%d rows after one of four is closed", rows)
+	}
 	counts(3, a, b, c)
 
 	role := newRole(t, databaseURL(admin))
@@ -246,4 +250,115 @@ func TestFailLocalCountsInstances(t *testing.T) {
 			t.Errorf("instance %d has granted %d", i, n)
 		}
 	}
+}
+
+// Calls come one after another, whatever their limiters are, each limiter has its own instances, and a transaction that would not
+// see those who called just before is refused.
+func TestTurnsOfInstances(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	const call = "select pglimit.instance_lives($1::text[], $2::text[], 0)"
+	type answer struct {
+		Turn      int64
+		Instances map[string][2]any
+	}
+	read := func(text string) (a answer) {
+		t.Helper()
+		must(t, json.Unmarshal([]byte(text), &a))
+		return a
+	}
+	first, err := pool.Begin(t.Context())
+	must(t, err)
+	defer first.Rollback(t.Context()) //nolint:errcheck // it is committed
+	var text string
+	must(t, first.QueryRow(t.Context(), call, []string{"api", "web"}, []string{"a", "w"}).Scan(&text))
+	before, second := read(text), make(chan string)
+	go func() { second <- query[string](t, pool, call+" -- the second", []string{"web"}, []string{"v"}) }()
+	until(t, "the second waits", func() bool {
+		return query[int](t, pool, "select count(*) from pg_stat_activity where query like '% -- the second' and wait_event_type = 'Lock' and pid <> pg_backend_pid()") == 1
+	})
+	must(t, first.Commit(t.Context()))
+	after := read(<-second)
+	if after.Turn <= before.Turn {
+		t.Errorf("turn %d and then %d", before.Turn, after.Turn)
+	}
+	if before.Instances["a"][0] != 1.0 || before.Instances["w"][0] != 1.0 || after.Instances["v"][0] != 2.0 {
+		t.Errorf("%v and then %v", before, after)
+	}
+	for _, level := range []string{"repeatable read", "serializable"} {
+		err := pool.QueryRow(t.Context(), call, []string{"api"}, []string{"a"}).Scan(&text)
+		must(t, err)
+		isolated := newPool(t, databaseURL(pool)+"&default_transaction_isolation="+strings.ReplaceAll(level, " ", "%20"), 1)
+		if err := isolated.QueryRow(t.Context(), call, []string{"api"}, []string{"b"}).Scan(&text); sqlState(err) != "0A000" {
+			t.Errorf("%s: %v", level, err)
+		}
+	}
+}
+
+// Who sets a rule hears how many will follow: the live Limiters of that name that read the table, in all processes.
+func TestWhoFollowsTheLimits(t *testing.T) {
+	t.Parallel()
+	admin := newMigrated(t)
+	table := limits.New(admin)
+	start := func(url, name string, config pglimit.LimitsConfig) *pglimit.Limiter {
+		pool := newPool(t, url, 2)
+		return newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: name, Limit: pglimit.PerHour(60), Limits: pglimit.LimitsFrom(pool, config)})
+	}
+	follow := func(limiter string, want limits.Followers) {
+		t.Helper()
+		var got limits.Followers
+		until(t, fmt.Sprintf("%q is followed by %+v", limiter, want), func() bool {
+			var err error
+			got, err = table.Followers(t.Context(), limiter)
+			must(t, err)
+			return got == want
+		})
+	}
+	follow("api", limits.Followers{})
+	url := databaseURL(admin)
+	newLimiter(t, admin, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: pglimit.PerHour(60)}) // without the table
+	a, b := start(url, "api", pglimit.LimitsConfig{}), start(url, "api", pglimit.LimitsConfig{})
+	counting := start(url, "api", pglimit.LimitsConfig{CountInstances: true})
+	start(url, "login", pglimit.LimitsConfig{})
+	start(url, "(table)", pglimit.LimitsConfig{}) // as "pglimit serve" does
+	follow("api", limits.Followers{Instances: 3, Servers: 1})
+	follow("login", limits.Followers{Instances: 1, Servers: 1})
+	follow("", limits.Followers{Instances: 4, Servers: 1})
+	_, err := table.Set(t.Context(), limits.Rule{Limiter: "apii", Action: pglimit.Deny, Note: "a slip"})
+	must(t, err)
+	follow("apii", limits.Followers{Servers: 1, Near: "api"})
+	follow("LOGIN", limits.Followers{Servers: 1})
+	follow("logni", limits.Followers{Servers: 1})
+	follow("loggin", limits.Followers{Servers: 1, Near: "login"})
+	until(t, "it counts itself only", func() bool { return counting.Stats().LiveInstances == 1 })
+
+	must(t, a.Close(t.Context()))
+	if rows := query[int](t, admin, "select count(*) from pglimit.instances where limiter = 'api'"); rows != 2 {
+		t.Errorf("%d rows after one of three is closed", rows)
+	}
+	must(t, counting.Close(t.Context()))
+	execute(t, admin, "update pglimit.instances set until_ns = until_ns - 20000000000 where limiter = 'api'") // as if b had been silent
+	follow("api", limits.Followers{Instances: 1, Servers: 1})
+	execute(t, admin, "update pglimit.instances set until_ns = until_ns - 11000000000 where limiter = 'api'")
+	follow("api", limits.Followers{Instances: 1, Servers: 1}) // it says so again
+	must(t, b.Close(t.Context()))
+
+	// A right to write the table of instances is not needed to decide.
+	role := newRole(t, url)
+	grants, err := migrations.Grants(role, migrations.ToDecide)
+	must(t, err)
+	run(t, admin, grants+"; revoke insert, delete on pglimit.instances from "+role)
+	var log lines
+	denied := start(with(url, "role", role), "api", pglimit.LimitsConfig{Every: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if d, err := denied.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+		t.Errorf("%+v, %v", d, err)
+	}
+	const warning = `level=WARN msg="pglimit: this instance cannot say that it follows`
+	says := func() int { return strings.Count(strings.Join(log.all(), ""), warning) }
+	until(t, "it says so", func() bool { return says() > 0 })
+	must(t, denied.Close(t.Context()))
+	if says() != 1 {
+		t.Errorf("%q", log.all())
+	}
+	follow("api", limits.Followers{Servers: 1, Near: "apii"})
 }

@@ -51,7 +51,7 @@ func (p Purpose) grants() ([]grant, error) {
 	case ToRead:
 		return []grant{{"select", bucketTables}, {"select", permitTables}, {"select", instanceTables}, {"select", views}, {"select", limitTables}}, nil
 	case ToLimit:
-		return []grant{{"select", bucketTables}, {"select", permitTables}, {"select", views}, {"select", limitTables}, {"insert, update, delete", limitTables[:1]}}, nil
+		return []grant{{"select", bucketTables}, {"select", permitTables}, {"select", instanceTables}, {"select", views}, {"select", limitTables}, {"insert, update, delete", limitTables[:1]}}, nil
 	}
 	return nil, fmt.Errorf("migrations: the purpose is %q: it must be one of %q", string(p), Purposes())
 }

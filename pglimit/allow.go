@@ -198,6 +198,9 @@ func (l *Limiter) completeMember(r *Request, own Limit) error {
 	case r.ID != "":
 		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a request of a group cannot have one", r.ID)}
 	}
+	if err := checkName(r.Limiter); err != nil {
+		return err
+	}
 	r.Unit, r.Group, r.Block = r.Tokens, 1, nil
 	l.applyRule(r)
 	return l.finish(r, own)

@@ -16,6 +16,9 @@ func (l *Limiter) complete(r *Request, own Limit) error {
 
 // checkFields refuses what only a Limiter fills in.
 func (l *Limiter) checkFields(r *Request) error {
+	if err := checkName(r.Limiter); err != nil {
+		return err
+	}
 	switch {
 	case r.Group != 0:
 		return &RequestError{Field: "Group", Why: fmt.Sprintf("is %d: leave it out, and use DoAll", r.Group)}
@@ -64,7 +67,7 @@ func (l *Limiter) finish(r *Request, own Limit) error {
 		if r.Unit <= r.Limit.Burst {
 			r.Tokens = min(r.Tokens, r.Limit.Burst)
 		}
-		if err := l.rules.Load().unfit[r.Rule]; err != nil {
+		if err := l.rules.Load().unfit(l.strategy, r.Rule); err != nil {
 			return err
 		}
 		foreign = false

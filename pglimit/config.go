@@ -1,6 +1,7 @@
 package pglimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -277,7 +278,7 @@ func (c Config) Validate(strategy Strategy) error {
 	if strategy.Rule() == nil {
 		return fmt.Errorf("pglimit: Rule of the strategy %s is nil: a token bucket returns strategies.TokenBucket{}.Rule()", strategy.Name())
 	}
-	if err := rate.CheckLimiter(c.Name); err != nil {
+	if err := cmp.Or(rate.CheckLimiter(c.Name), checkName(c.Name)); err != nil {
 		var request *RequestError
 		errors.As(err, &request)
 		return &ConfigError{"Name", errors.New(request.Why)}

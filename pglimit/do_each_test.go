@@ -251,6 +251,7 @@ func TestTakeTurnsAwayWhatCannotBeAnswered(t *testing.T) {
 		field, says string
 	}{
 		{pglimit.Request{Key: "k", Tokens: 1, Limiter: "w\x00b"}, "Limiter", `pglimit: Request.Limiter "w\x00b" has a NUL byte, which Postgres cannot store`},
+		{pglimit.Request{Key: "k", Tokens: 1, Limiter: "x (new keys)"}, "Limiter", `pglimit: Request.Limiter is "x (new keys)": that names buckets beside those of limiter "x", so no limiter may end in " (new keys)"`},
 		{pglimit.Request{Key: "k", Tokens: 3, Limit: pglimit.PerSecond(2)}, "Tokens", "pglimit: Request.Tokens is 3: more than the burst of 2 (2/1s) could never be granted"},
 		{pglimit.Request{Tokens: 1}, "Key", "pglimit: Request.Key is empty: name it, with a constant if there is only one"},
 		{pglimit.Request{Key: "a\x00b", Tokens: 1}, "Key", `pglimit: Request.Key "a\x00b" has a NUL byte, which Postgres cannot store`},

@@ -149,7 +149,7 @@ func FailLocal(instances int) func(context.Context, Request, error) (Decision, e
 			switch {
 			case counted:
 				share = live
-			case !of.limits.cannotCount.Load():
+			case !of.limits.cannotSay.Load():
 				return FailClosed(ctx, r, err)
 			}
 		}

@@ -21,13 +21,18 @@ const (
 	// stillLive is how long an instance is live after a call, as in 00007_instances.sql. A process that has not even tried
 	// to call for as long was stopped: the others may have gone on without it.
 	stillLive = 5 * time.Second
+
+	// sayEvery is how often an instance that does not count others says that it lives: three times before it is forgotten. So
+	// "pglimit limits set" can say how many follow a rule. Where it cannot, because of a right for instance, it tries again sixty times later.
+	sayEvery = 10 * time.Second
 )
 
-// instance is a Limiter, as one of the live instances that share a limit. 00007_instances.sql says why their shares are
-// never more than the limit.
+// instance is a Limiter that follows the table, as one of the live instances of its name. If they count each other, they share a
+// limit: 00007_instances.sql says why their shares are never more than the limit.
 type instance struct {
 	limits      *Limits
 	limiter, id string
+	said        atomic.Int64 // when it last said that it lives, since the start; 0: never
 	count       atomic.Int64 // live instances, by the last answer; 0: this one is not counted
 }
 
@@ -44,7 +49,7 @@ func (i *instance) live() (live int, counted bool) {
 
 // leave says that the instance is gone. If Postgres does not answer, the others notice it when it is no longer live.
 func (i *instance) leave(ctx context.Context) {
-	if i == nil || i.limits.session == nil || i.limits.read.Load() == 0 || i.limits.why.Load() != nil {
+	if i == nil || i.said.Load() == 0 || i.limits.why.Load() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
@@ -52,37 +57,44 @@ func (i *instance) leave(ctx context.Context) {
 	_, _ = i.limits.session.Exec(ctx, "delete from pglimit.instances where limiter = $1::text and id = $2::text", i.limiter, i.id)
 }
 
-// countOnce says that the instances live, and hears how many there are. After an error, the count of before holds.
-func (l *Limits) countOnce(ctx context.Context) {
-	l.mu.Lock()
+// sayOnce says that the instances live, if that is due. If they count, it hears how many there are: after an error, the count
+// of before holds.
+func (l *Limits) sayOnce(ctx context.Context) {
+	now := time.Since(l.start)
+	due := l.count
 	var limiters, ids []string
 	byID := make(map[string]*instance)
+	l.mu.Lock()
 	for _, of := range l.users {
 		if of != nil {
+			due = due || now >= time.Duration(of.said.Load())+sayEvery || of.said.Load() == 0
 			limiters, ids = append(limiters, of.limiter), append(ids, of.id)
 			byID[of.id] = of
 		}
 	}
 	l.mu.Unlock()
-	if len(ids) == 0 {
+	if len(ids) == 0 || !due || now < l.sayNext {
 		return
 	}
-	l.tried.Store(int64(time.Since(l.start)))
+	l.tried.Store(int64(now))
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	var text string
-	err := l.session.Row(ctx, "select pglimit.instance_lives($1::text[], $2::text[], $3::bigint)", []any{limiters, ids, l.heard}, &text)
+	var text *string
+	err := l.session.Row(ctx, "select pglimit.instance_lives($1::text[], $2::text[], $3::bigint, $4::boolean)", []any{limiters, ids, l.heard, l.count}, &text)
 	l.heard = 0
 	var answer struct {
 		Turn      int64             `json:"turn"`
 		Instances map[string][2]any `json:"instances"`
 	}
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &answer)
+	if err == nil && text != nil {
+		err = json.Unmarshal([]byte(*text), &answer)
 	}
 	if err != nil {
-		l.noteCannotCount(ctx, err)
+		l.noteCannotSay(ctx, err)
 		return
+	}
+	for _, of := range byID {
+		of.said.Store(int64(now))
 	}
 	for id, of := range answer.Instances {
 		count := int64(0)
@@ -92,18 +104,26 @@ func (l *Limits) countOnce(ctx context.Context) {
 		byID[id].count.Store(count)
 	}
 	l.heard = answer.Turn // when what it says is known here
-	l.cannotCount.Store(false)
+	l.cannotSay.Store(false)
 }
 
-// noteCannotCount notes an error that does not end by itself, as an outage does, and logs it once.
-func (l *Limits) noteCannotCount(ctx context.Context, err error) {
+// noteCannotSay notes an error that does not end by itself, as an outage does, and logs it once.
+func (l *Limits) noteCannotSay(ctx context.Context, err error) {
 	var pg *pgconn.PgError
 	explained := explainLimits(err)
-	isolated := errors.As(err, &pg) && pg.Code == "0A000" // above READ COMMITTED
-	if !CauseOf(explained).isSetUp() && !isolated {
+	lasts := CauseOf(explained).isSetUp() || errors.As(err, &pg) && (pg.Code == "0A000" || pg.Code == "25006") // above READ COMMITTED; on a standby
+	if !l.count {
+		l.sayNext = time.Since(l.start) + sayEvery
+		if lasts {
+			l.sayNext += 59 * sayEvery
+		}
+	}
+	if !lasts || l.cannotSay.Swap(true) || l.logger == nil {
 		return
 	}
-	if !l.cannotCount.Swap(true) && l.logger != nil {
-		l.logger.LogAttrs(ctx, slog.LevelError, "pglimit: live instances cannot be counted, FailLocal takes the share for the number that it was given", slog.String("error", explained.Error()))
+	level, what := slog.LevelError, "pglimit: live instances cannot be counted, FailLocal takes the share for the number that it was given"
+	if !l.count {
+		level, what = slog.LevelWarn, "pglimit: this instance cannot say that it follows the table of limits, which it does"
 	}
+	l.logger.LogAttrs(ctx, level, what, slog.String("error", explained.Error()))
 }

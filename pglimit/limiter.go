@@ -37,8 +37,9 @@ type Limiter struct {
 	counters *counters
 	parent   *Limiter // of which this one is On a session; else nil
 
-	rules *atomic.Pointer[rules] // of Config.Limits; nil: not read yet
-	share *adjust.Share          // of the limits, by Config.Adjust
+	rules   *atomic.Pointer[rules] // of Config.Limits; nil: not read yet
+	foreign *atomic.Bool           // rules of another limiter were asked for
+	share   *adjust.Share          // of the limits, by Config.Adjust
 
 	instance *instance // as which the Limiter is counted; nil: it is not
 

@@ -132,6 +132,10 @@ func TestNewRefusesAConfig(t *testing.T) {
 			c.Name, c.NewKeys.Limit = strings.Repeat("n", 118), pglimit.PerSecond(100)
 		},
 			want: `pglimit: Config.Name has 118 bytes: with Config.NewKeys at most 117 are allowed, because new keys are counted as "name (new keys)"`},
+		{field: "Name", change: func(c *pglimit.Config) { c.Name = "x (new keys)" },
+			want: `pglimit: Config.Name is "x (new keys)": that names buckets beside those of limiter "x", so no limiter may end in " (new keys)"`},
+		{field: "Name", change: func(c *pglimit.Config) { c.Name = "x (observed)" },
+			want: `pglimit: Config.Name is "x (observed)": that names buckets beside those of limiter "x", so no limiter may end in " (observed)"`},
 		{field: "Leases.TTL", change: func(c *pglimit.Config) { c.Leases.TTL = time.Millisecond },
 			want: "pglimit: Config.Leases.TTL is 1ms: it must be from 10ms to 10s; 0 means 1s"},
 		{field: "Leases.TTL", change: func(c *pglimit.Config) { c.Leases.TTL = time.Minute },

@@ -37,10 +37,11 @@ type Limits struct {
 	read atomic.Int64               // when it was read, since the start; 0: never
 	why  atomic.Pointer[error]      // the last try failed
 
-	count       bool         // live instances
-	cannotCount atomic.Bool  // because of a right, or the like: an instance has the share that is configured
-	tried       atomic.Int64 // when the last try to count began, since the start
-	heard       int64        // the turn of the answer to the last try; 0: there was none
+	count     bool          // live instances
+	cannotSay atomic.Bool   // that they live, because of a right, or the like: an instance has the share that is configured
+	tried     atomic.Int64  // when the last try to say so began, since the start
+	sayNext   time.Duration // not before that, since the start
+	heard     int64         // the turn of the answer to the last try; 0: there was none
 
 	start  time.Time
 	loaded chan struct{} // closed when there is a set
@@ -118,18 +119,22 @@ func (l *Limits) validate() error {
 	return nil
 }
 
-// enter begins to read the table, for the first of the users. Each set goes to its useRules, before others see it. It
-// returns the instance as which the user is counted, or nil.
+// enter begins to read the table, for the first of the users, and to say that the user follows it. Each set goes to its useRules,
+// before others see it. It returns the instance as which the user is counted, or nil.
 func (l *Limits) enter(user *Limiter) (of *instance) {
 	if l == nil {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.count {
-		of = &instance{limits: l, limiter: user.config.Name, id: rand.Text()}
+	if l.session != nil {
+		l.users[user] = &instance{limits: l, limiter: user.config.Name, id: rand.Text()}
+	} else {
+		l.users[user] = nil
 	}
-	l.users[user] = of
+	if l.count {
+		of = l.users[user]
+	}
 	if set := l.set.Load(); set != nil {
 		user.useRules(set)
 	}
@@ -176,7 +181,7 @@ func (l *Limits) poll(ctx context.Context, stopped chan<- struct{}) {
 		select {
 		case counting <- struct{}{}: // beside the pause: a change must not be seen later by as long as this takes
 			go func() {
-				l.countOnce(ctx)
+				l.sayOnce(ctx)
 				<-counting
 			}()
 		default:
@@ -207,6 +212,7 @@ func (l *Limits) poll(ctx context.Context, stopped chan<- struct{}) {
 
 // readOnce asks for what has changed.
 func (l *Limits) readOnce(ctx context.Context) (err error) {
+	left := ctx
 	ctx, cancel := context.WithTimeout(ctx, max(l.every, time.Second))
 	defer cancel()
 	before, known := l.set.Load(), ""
@@ -223,6 +229,9 @@ func (l *Limits) readOnce(ctx context.Context) (err error) {
 				l.swap(set)
 			}
 		}
+	}
+	if left.Err() != nil { // the last Limiter has: what that does to the call says nothing of Postgres
+		return err
 	}
 	if err != nil {
 		err = explainLimits(err)
@@ -289,6 +298,9 @@ func (l *Limits) log(ctx context.Context, err error) {
 // Await waits until the table was read for the first time, which begins with the first Limiter that uses it. If ctx ends
 // before, the error is [ErrNoLimits].
 func (l *Limits) Await(ctx context.Context) error {
+	if l.set.Load() != nil {
+		return nil
+	}
 	l.mu.Lock()
 	loaded := l.loaded
 	l.mu.Unlock()
@@ -352,7 +364,8 @@ func (l *Limits) Status() (s LimitsStatus) {
 	return s
 }
 
-// Limiters returns the names of those that have rules, sorted. Nil: there are none, or the table was not read yet.
+// Limiters returns the names of those that have rules, sorted. Nil: there are none, or the table was not read yet. All callers
+// get the same slice: do not change it.
 func (l *Limits) Limiters() []string {
 	if set := l.set.Load(); set != nil {
 		return set.Limiters()
@@ -392,16 +405,29 @@ func (l *Limits) grant(r *Request) Decision {
 
 // rules of a set, as a Limiter uses them.
 type rules struct {
-	set   *limits.Set
-	name  string // of the Limiter
-	own   *limits.Rules
-	unfit map[*LimitRule]error // which the strategy cannot keep, and why
+	set     *limits.Set
+	name    string // of the Limiter
+	own     *limits.Rules
+	checked sync.Map // by *LimitRule: whether the strategy can keep it, once somebody asked
 }
 
-// of a limiter: mostly they are asked for the Limiter's own.
-func (k *rules) of(limiter string) *limits.Rules {
+// find the rules for a key: mostly they are asked for the Limiter's own.
+func (k *rules) find(limiter, key string, own bool) (live, observed *LimitRule) {
 	if limiter == k.name {
-		return k.own
+		return k.set.FindIn(k.own, key, own)
 	}
-	return k.set.Of(limiter)
+	return k.set.Find(limiter, key, own)
+}
+
+// unfit is why the strategy cannot keep the rule, or nil.
+func (k *rules) unfit(strategy Strategy, r *LimitRule) error {
+	known, ok := k.checked.Load(r)
+	if !ok {
+		var err error
+		if err = checkLimit(strategy, r.Limit); err != nil {
+			err = fmt.Errorf("pglimit: row %d of pglimit.limits: %w", r.ID, err)
+		}
+		known, _ = k.checked.LoadOrStore(r, &err)
+	}
+	return *known.(*error)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -190,8 +191,10 @@ func (l *Limiter) admitted(ctx context.Context, units []*unit) []*unit {
 		t := tokensOf[k]
 		switch {
 		case u.Err != nil:
-		case t == nil && isObserved(u) && refused[u.Requests[0].Key]: // behind the others
-			u.Decisions[0].Source = FromNewKeys
+		case t == nil && isObserved(u) && slices.ContainsFunc(u.Requests, func(r Request) bool { return refused[r.Key] }): // behind the others
+			for i := range u.Decisions {
+				u.Decisions[i].Source = FromNewKeys
+			}
 		case t == nil:
 			admitted = append(admitted, u)
 		case t.Err != nil:

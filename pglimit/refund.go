@@ -43,7 +43,7 @@ func (l *Limiter) Refund(ctx context.Context, decision Decision, n int64) error 
 	if decision.Source == FromRule || decision.Source == FromNewKeys {
 		return nil
 	}
-	return l.refund(ctx, []Refund{refundOf(r, decision, n)})
+	return l.refund(ctx, refundsOf(r, decision, n))
 }
 
 // Settle charges what a request really cost, after it was granted an estimate: of the tokens that
@@ -70,8 +70,14 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 	var refunds []Refund
 	charges := make(map[*Decision]*unit)
 	var units []*unit
+	var all []*Decision
 	for i := range settled {
-		d := &settled[i]
+		all = append(all, &settled[i])
+		if beside := takenBeside(&settled[i]); beside != nil {
+			all = append(all, beside)
+		}
+	}
+	for _, d := range all {
 		r, err := l.granted(d)
 		if err != nil {
 			return Decision{}, err
@@ -158,6 +164,16 @@ func refundOf(r Request, d Decision, n int64) Refund {
 	return Refund{Request: r, At: d.At, Delay: d.Delay}
 }
 
+// refundsOf is refundOf, and the same for what was taken under a rule that was only observed.
+func refundsOf(r Request, d Decision, n int64) []Refund {
+	refunds := []Refund{refundOf(r, d, n)}
+	if beside := takenBeside(&d); beside != nil {
+		r.Limiter, r.Limit = beside.Limiter, beside.Limit
+		refunds = append(refunds, refundOf(r, *beside, min(n, beside.Granted)))
+	}
+	return refunds
+}
+
 // refund makes the round trip within the time limit, also for a caller who has left.
 func (l *Limiter) refund(ctx context.Context, refunds []Refund) error {
 	if len(refunds) == 0 {
@@ -170,7 +186,9 @@ func (l *Limiter) refund(ctx context.Context, refunds []Refund) error {
 		return fmt.Errorf("pglimit: refund of %q: %w", refunds[0].Key, err)
 	}
 	for i := range refunds {
-		l.counters.refundedTokens.Add(refunds[i].Tokens)
+		if checkName(refunds[i].Limiter) == nil { // else it was only observed
+			l.counters.refundedTokens.Add(refunds[i].Tokens)
+		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package pglimit
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
 )
@@ -35,29 +36,25 @@ func (l *Limiter) applyRule(r *Request) {
 	}
 	if r.Limiter == "" {
 		r.Limiter = l.config.Name
+	} else if r.Limiter != l.config.Name && !l.foreign.Load() {
+		l.foreign.Store(true) // before the rules are looked up: see useRules
 	}
 	known := l.rules.Load()
 	if known == nil {
 		r.Rule = notRead
 		return
 	}
-	if r.Rule, _ = known.of(r.Limiter).Find(r.Key, r.Limit != Limit{}); r.Rule != nil && r.Rule.Action == Enforce {
+	if r.Rule, _ = known.find(r.Limiter, r.Key, r.Limit != Limit{}); r.Rule != nil && r.Rule.Action == Enforce {
 		r.Limit = r.Rule.Limit
 	}
 }
 
-// useRules decides by this set from now on. What was denied before may be granted under a rule that is back.
+// useRules decides by this set from now on. What was denied before may be granted under a rule that is back. So what is
+// remembered is forgotten, unless nothing has changed for the Limiter and it was never asked for the bucket of another.
 func (l *Limiter) useRules(set *limits.Set) {
-	known := &rules{set: set, name: l.config.Name, own: set.Of(l.config.Name), unfit: make(map[*LimitRule]error)}
-	for r := range set.All() {
-		if r.Action != Enforce && r.Action != Observe {
-			continue
-		}
-		if err := checkLimit(l.strategy, r.Limit); err != nil {
-			known.unfit[r] = fmt.Errorf("pglimit: row %d of pglimit.limits: %w", r.ID, err)
-		}
-	}
-	if l.rules.Swap(known) != nil {
+	name := l.config.Name
+	before := l.rules.Swap(&rules{set: set, name: name, own: set.Of(name)})
+	if before != nil && (set.Differ(name, before.set) || l.foreign.Load()) {
 		l.denials.ForgetAll()
 	}
 }
@@ -95,13 +92,13 @@ func (l *Limiter) ruled(u *unit) bool {
 		case r.Rule == notRead:
 			u.Fail(l.config.Limits.unread())
 			return true
-		case r.Rule.Action == Deny, r.Rule.Action == Enforce && r.Unit > r.Limit.Burst: // it could never be granted
+		case r.Rule.Action == Deny, hasLimit(r.Rule) && r.Unit > r.Limit.Burst: // it could never be granted
 			for j := range u.Decisions { // the other buckets of a group may have the tokens
 				u.Decisions[j] = Decision{Allowed: true, At: l.config.Limits.now(), Source: FromRule}
 			}
 			u.Decisions[i] = l.config.Limits.denial(r.Rule)
 			return true
-		case !u.IsGroup() && r.Rule.Action != Enforce:
+		case !u.IsGroup() && !hasLimit(r.Rule):
 			u.Decisions[i] = l.config.Limits.grant(r)
 			return true
 		}
@@ -109,11 +106,23 @@ func (l *Limiter) ruled(u *unit) bool {
 	return false
 }
 
+func hasLimit(r *LimitRule) bool { return r.Action == Enforce || r.Action == Observe }
+
 // isFree says that such a decision charged nothing, so that there is nothing to give back.
 func isFree(s Source) bool { return s == FromFallback || s == FromRule || s == FromNewKeys }
 
 // observedSuffix is behind the name of a limiter whose rule is only observed: the tokens are counted there.
 const observedSuffix = " (observed)"
+
+// checkName refuses a name whose buckets are those of another limiter's new keys, or of its rules that are only observed.
+func checkName(limiter string) error {
+	for _, suffix := range []string{newKeysSuffix, observedSuffix} {
+		if of, is := strings.CutSuffix(limiter, suffix); is {
+			return &RequestError{Field: "Limiter", Why: fmt.Sprintf("is %q: that names buckets beside those of limiter %q, so no limiter may end in %q", limiter, of, suffix)}
+		}
+	}
+	return nil
+}
 
 // observed are the requests under rules that are only observed, and where their answers belong.
 type observed struct {
@@ -124,10 +133,12 @@ type observed struct {
 
 type beside struct {
 	unit     *unit
+	index    int       // in the unit
 	decision *Decision // of the request itself
 }
 
-// observed makes a request under the rule that is only observed for each request that takes tokens by itself. Nil: there
+// observed makes a request under the rule that is only observed for each request that takes tokens: one that is decided as the
+// request itself would be, if that rule held. Those of a group are a group. Nil: there
 // is none. What another rule or Config.Adjust grants or denies needs no round trip, and gets none; nor does a transaction of the caller's.
 func (l *Limiter) observed(units []*unit) *observed {
 	if l.config.Limits == nil || l.parent != nil {
@@ -139,23 +150,30 @@ func (l *Limiter) observed(units []*unit) *observed {
 	}
 	var o *observed
 	for _, u := range units {
+		var own *unit
 		for i := range u.Requests {
 			r := u.Requests[i]
-			_, rule := known.of(r.Limiter).Find(r.Key, false)
-			if rule == nil || r.Tokens == 0 || known.unfit[rule] != nil || u.Decisions[i].Source == FromRule || u.Decisions[i].Source == FromAdjust || u.Decisions[i].Source == FromNewKeys {
+			_, rule := known.find(r.Limiter, r.Key, false)
+			if rule == nil || r.Tokens == 0 || known.unfit(l.strategy, rule) != nil || u.Decisions[i].Source == FromRule || u.Decisions[i].Source == FromAdjust || u.Decisions[i].Source == FromNewKeys {
 				continue
 			}
 			if o == nil {
 				o = &observed{limiter: l}
 			}
-			own := &unit{Requests: []Request{{Limiter: r.Limiter + observedSuffix, Key: r.Key, Limit: rule.Limit, Tokens: r.Tokens, Unit: r.Unit, Rule: rule}}, Decisions: make([]Decision, 1)}
-			o.answers = append(o.answers, beside{own, &u.Decisions[i]})
-			if r.Unit <= rule.Limit.Burst {
+			if own == nil {
+				own = new(unit)
 				o.units = append(o.units, own)
-			} else { // it could never be granted
-				own.Decisions[0] = l.config.Limits.denial(rule)
 			}
+			r.Limiter, r.Limit, r.Rule = r.Limiter+observedSuffix, rule.Limit, rule
+			if r.Ahead = min(r.Ahead, MaxWindow-r.Limit.Window()); l.strategy.Check(&r) != nil { // the end of a calendar's window is not waited for
+				r.Ahead = 0
+			}
+			o.answers = append(o.answers, beside{own, len(own.Requests), &u.Decisions[i]})
+			own.Requests, own.Decisions = append(own.Requests, r), append(own.Decisions, Decision{})
 		}
+	}
+	if o != nil {
+		o.units = l.unadjusted(l.unruled(o.units))
 	}
 	return o
 }
@@ -172,15 +190,26 @@ func (o *observed) note() {
 		return
 	}
 	for _, a := range o.answers {
-		if a.unit.Err != nil || a.unit.Decisions[0].Source == FromNewKeys {
+		r, d := &a.unit.Requests[a.index], a.unit.Decisions[a.index]
+		if a.unit.Err != nil || d.Source == FromNewKeys {
 			continue
 		}
-		r, d := &a.unit.Requests[0], a.unit.Decisions[0]
-		d.Limiter, d.Key, d.Limit, d.Rule = r.Limiter, r.Key, r.Limit, r.Rule
+		d.Limiter, d.Key, d.Rule = r.Limiter, r.Key, r.Rule
+		if r.ID == "" || d.Limit == (Limit{}) { // else the ID was granted its tokens under an earlier limit
+			d.Limit = r.Limit
+		}
 		a.decision.Observed = &d
 		o.limiter.counters.ruled[Observe].Add(1)
 		if !d.Allowed {
 			o.limiter.counters.observedDenied.Add(1)
 		}
 	}
+}
+
+// takenBeside is what the decision took under the rule that was only observed; nil: nothing.
+func takenBeside(d *Decision) *Decision {
+	if o := d.Observed; o != nil && o.Granted > 0 && !isFree(o.Source) {
+		return o
+	}
+	return nil
 }

@@ -279,6 +279,139 @@ func TestObserved(t *testing.T) {
 	}
 }
 
+// What a rule would decide that is only observed is what it decides when it is enforced: whoever asks, and in which way.
+func TestObservedIsWhatWouldBeDecided(t *testing.T) {
+	t.Parallel()
+	type calls = func(t *testing.T, l *pglimit.Limiter) []pglimit.Decision
+	one := func(t *testing.T, d pglimit.Decision, err error) []pglimit.Decision {
+		t.Helper()
+		if err != nil && !errors.Is(err, pglimit.ErrWaitTooLong) {
+			t.Error(err)
+		}
+		return []pglimit.Decision{d}
+	}
+	do := func(r pglimit.Request) calls {
+		return func(t *testing.T, l *pglimit.Limiter) []pglimit.Decision {
+			t.Helper()
+			d, err := l.Do(t.Context(), r)
+			return one(t, d, err)
+		}
+	}
+	allow := func(n int64) calls { return do(pglimit.Request{Key: "k", Tokens: n}) }
+	settle := func(n, cost int64) calls {
+		return func(t *testing.T, l *pglimit.Limiter) []pglimit.Decision {
+			t.Helper()
+			d := allow(n)(t, l)
+			if _, err := l.Settle(t.Context(), d[0], cost); err != nil {
+				t.Error(err)
+			}
+			return d
+		}
+	}
+	refund := func(n, unused int64) calls {
+		return func(t *testing.T, l *pglimit.Limiter) []pglimit.Decision {
+			t.Helper()
+			d := allow(n)(t, l)
+			if err := l.Refund(t.Context(), d[0], unused); err != nil {
+				t.Error(err)
+			}
+			return d
+		}
+	}
+	givesUp := func(t *testing.T, l *pglimit.Limiter) []pglimit.Decision {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Minute, cancel)
+		if _, err := l.Do(ctx, pglimit.Request{Key: "k", Tokens: 1, MaxWait: time.Hour}); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		return nil
+	}
+	group := func(tokens ...int64) calls {
+		return func(t *testing.T, l *pglimit.Limiter) []pglimit.Decision {
+			t.Helper()
+			var requests []pglimit.Request
+			for i, n := range tokens {
+				requests = append(requests, pglimit.Request{Key: fmt.Sprint("k", i), Tokens: n})
+			}
+			g, err := l.DoAll(t.Context(), requests...)
+			if err != nil {
+				t.Error(err)
+			}
+			return g.Decisions
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(*pglimit.Config)
+		calls  []calls
+	}{
+		"an ID":      {nil, []calls{do(pglimit.Request{Key: "k", Tokens: 3, ID: "1"}), do(pglimit.Request{Key: "k", Tokens: 3, ID: "1"}), allow(2), do(pglimit.Request{Key: "k", Tokens: 3, ID: "1"}), allow(1)}},
+		"units":      {nil, []calls{do(pglimit.Request{Key: "k", Tokens: 9, Unit: 2}), allow(1), allow(1)}},
+		"Adjust":     {func(c *pglimit.Config) { c.Adjust = func() float64 { return .5 } }, []calls{allow(2), allow(1), allow(3), group(2, 3), group(2, 1)}},
+		"groups":     {nil, []calls{group(2, 2), group(4, 1), group(6, 1), group(1, 3), group(3, 1), group(1, 1)}},
+		"reserved":   {func(c *pglimit.Config) { c.MaxAhead = time.Hour }, []calls{reserve(5, false), reserve(3, false), reserve(4, false), reserve(1, true), allow(1), reserve(2, false)}},
+		"given up":   {func(c *pglimit.Config) { c.Limit = hourly(5) }, []calls{allow(5), givesUp, do(pglimit.Request{Key: "k", Tokens: 1, MaxWait: 11 * time.Minute})}},
+		"refunded":   {nil, []calls{refund(3, 2), allow(4), allow(1)}},
+		"waits":      {nil, []calls{allow(5), do(pglimit.Request{Key: "k", Tokens: 1, MaxWait: 11 * time.Minute}), do(pglimit.Request{Key: "k", Tokens: 1, MaxWait: 12 * time.Minute}), do(pglimit.Request{Key: "k", Tokens: 5, MaxWait: time.Hour}), allow(1)}},
+		"given back": {nil, []calls{settle(3, 1), settle(2, 0), allow(5), allow(1)}},
+		"charged":    {nil, []calls{settle(1, 4), allow(2), allow(1), allow(1)}},
+		"blocks": {func(c *pglimit.Config) {
+			c.Block = pglimit.Block{After: 2, Within: time.Hour, For: 3 * time.Hour, Max: 3 * time.Hour}
+		}, []calls{allow(5), allow(1), allow(1), allow(1), allow(1)}},
+		"leases":      {func(c *pglimit.Config) { c.Leases.On = true }, []calls{allow(1), allow(1), allow(2), allow(1), allow(1)}},
+		"memory":      {func(c *pglimit.Config) { c.Memory.Off = false }, []calls{allow(5), allow(1), allow(1), allow(6)}},
+		"new keys":    {func(c *pglimit.Config) { c.NewKeys.Limit = hourly(9) }, []calls{allow(5), allow(1)}},
+		"both in one": {func(c *pglimit.Config) { c.Combine.Off = false }, []calls{allow(4), group(1, 5), allow(2), allow(1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var limiters [2]*pglimit.Limiter
+				for i, action := range []pglimit.Action{pglimit.Observe, pglimit.Enforce} {
+					memory := pglimittest.MemoryOn(time.Now)
+					c := config(func(c *pglimit.Config) {
+						c.Limit, c.Limits = hourly(1000), rules(pglimit.LimitRule{Action: action, Limit: hourly(5)})
+						if test.change != nil {
+							test.change(c)
+						}
+					})
+					var err error
+					if limiters[i], err = pglimit.New(memory.Pool(), memory, c); err != nil {
+						t.Fatal(err)
+					}
+					defer limiters[i].Close(t.Context()) //nolint:errcheck // not what this is about
+				}
+				for i, call := range test.calls {
+					decided, enforced := call(t, limiters[0]), call(t, limiters[1]) // which may wait
+					for j, want := range enforced {
+						got := decided[j].Observed
+						if got == nil {
+							t.Errorf("call %d: nothing is observed: %+v", i, decided[j])
+						} else if got.Allowed != want.Allowed || got.Granted != want.Granted || got.Remaining != want.Remaining || got.Blocked != want.Blocked {
+							t.Errorf("call %d: observed was\n%+v, decided would be\n%+v", i, *got, want)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// reserve n tokens, and perhaps cancel that.
+func reserve(n int64, cancel bool) func(*testing.T, *pglimit.Limiter) []pglimit.Decision {
+	return func(t *testing.T, l *pglimit.Limiter) []pglimit.Decision {
+		t.Helper()
+		r, err := l.ReserveN(t.Context(), "k", n)
+		if err == nil && cancel {
+			err = r.Cancel(t.Context())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return []pglimit.Decision{r.Decision()}
+	}
+}
+
 // What was denied under one rule is not recalled under another, even if they have the same limit.
 func TestADenialUnderAnotherRuleIsNotRecalled(t *testing.T) {
 	t.Parallel()

@@ -212,6 +212,10 @@ func (l *Limiter) waitUntilDue(ctx context.Context, r Request, own *queue.Waiter
 		return done, nil
 	}
 	l.queue.GiveUp(ctx, r, own)
+	if beside := takenBeside(&d); beside != nil {
+		r.Limiter, r.Limit = beside.Limiter, beside.Limit
+		_ = l.refund(ctx, []Refund{refundOf(r, *beside, beside.Granted)}) // as what the others behind it reserved, it is lost then
+	}
 	if !errors.Is(err, ErrWaitTooLong) {
 		return Decision{}, err
 	}
@@ -286,7 +290,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	if !r.OK() || isFree(r.decision.Source) || r.over.Swap(true) {
 		return nil
 	}
-	return r.limiter.refund(ctx, []Refund{refundOf(r.request, r.decision, r.decision.Granted)})
+	return r.limiter.refund(ctx, refundsOf(r.request, r.decision, r.decision.Granted))
 }
 
 // observe asks about the rule that is only observed, for a unit that is decided by itself.

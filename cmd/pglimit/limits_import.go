@@ -91,7 +91,7 @@ func (a *app) importLimits(ctx context.Context, f *limitsFlags, rules []limits.R
 	}{config.DryRun, []limitJSON{}}
 	var text strings.Builder
 	for _, c := range changed {
-		out.Changed = append(out.Changed, limitJSON{newLimitRule(c.Before), newLimitRule(c.After)})
+		out.Changed = append(out.Changed, limitJSON{Before: newLimitRule(c.Before), After: newLimitRule(c.After)})
 		for _, side := range []struct {
 			sign string
 			rule *limits.Rule

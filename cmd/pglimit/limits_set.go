@@ -103,8 +103,12 @@ func (a *app) setLimit(ctx context.Context, f *limitsSetFlags, rule limits.Rule)
 // changeLimit makes a change and prints it: did what is after, and beside, such as "replaced", what was before.
 func (a *app) changeLimit(ctx context.Context, f *limitsFlags, did, beside string, change func(context.Context, *limits.Table) (before, after *limits.Rule, err error)) error {
 	var before, after *limits.Rule
+	var followers *limits.Followers
+	var follow string
 	err := f.on(ctx, a, func(ctx context.Context, table *limits.Table) (err error) {
-		before, after, err = change(ctx, table)
+		if before, after, err = change(ctx, table); err == nil {
+			followers, follow = followersOf(ctx, table, after)
+		}
 		return err
 	})
 	if err != nil {
@@ -122,12 +126,14 @@ func (a *app) changeLimit(ctx context.Context, f *limitsFlags, did, beside strin
 	} else {
 		text += did + " nothing: there was no such rule\n"
 	}
-	return a.print(limitJSON{newLimitRule(before), newLimitRule(after)}, text)
+	return a.print(limitJSON{Before: newLimitRule(before), After: newLimitRule(after), Followers: followers}, text+follow)
 }
 
 func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rule) error {
 	var changed []limits.Change
 	var buckets int64
+	var followers *limits.Followers
+	var follow string
 	err := f.on(ctx, a, func(ctx context.Context, table *limits.Table) (err error) {
 		if rule.Expires, err = f.expiry(ctx, table); err != nil {
 			return err
@@ -135,6 +141,7 @@ func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rul
 		if changed, err = table.Import(ctx, []limits.Rule{rule}, limits.ImportConfig{By: f.by, DryRun: true}); err != nil {
 			return err
 		}
+		followers, follow = followersOf(ctx, table, &rule)
 		buckets, err = table.Reaches(ctx, rule)
 		return err
 	})
@@ -154,7 +161,7 @@ func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rul
 		limitJSON
 		DryRun  bool  `json:"dry_run"`
 		Buckets int64 `json:"buckets"` // that are known, for which it would hold; with places: keys
-	}{limitJSON{After: newLimitRule(&rule)}, true, buckets}
+	}{limitJSON{After: newLimitRule(&rule), Followers: followers}, true, buckets}
 	if len(changed) > 0 {
 		out.Before = newLimitRule(changed[0].Before)
 	} else {
@@ -167,7 +174,7 @@ func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rul
 	if buckets != 1 {
 		of += "s"
 	}
-	return a.print(out, text+fmt.Sprintf("would hold for %d known %s\n", buckets, of))
+	return a.print(out, text+fmt.Sprintf("would hold for %d known %s\n", buckets, of)+follow)
 }
 
 func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {

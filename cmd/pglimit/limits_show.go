@@ -116,14 +116,23 @@ func newLimitsExplainCommand(a *app, f *limitsFlags) *cobra.Command {
 				return usagef(cmd, "explain takes a LIMITER and a KEY, such as api user:42")
 			}
 			var rules []limits.Explanation
+			var followers *limits.Followers
+			var follow string
 			err := f.on(cmd.Context(), a, func(ctx context.Context, table *limits.Table) (err error) {
 				rules, err = table.Explain(ctx, args[0], args[1])
+				for i := range rules {
+					if rules[i].State == limits.Holds && follow == "" {
+						followers, follow = followersOf(ctx, table, &limits.Rule{Limiter: args[0], Action: rules[i].Action})
+					}
+				}
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			return a.print(newExplainJSON(args[0], args[1], rules), explainText(args[0], args[1], rules))
+			out := newExplainJSON(args[0], args[1], rules)
+			out.Followers = followers
+			return a.print(out, explainText(args[0], args[1], rules)+follow)
 		},
 	}
 }
@@ -132,6 +141,8 @@ type explainJSON struct {
 	Limiter string        `json:"limiter"`
 	Key     string        `json:"key"`
 	Rules   []explainRule `json:"rules"` // in the order in which they are looked at
+
+	Followers *limits.Followers `json:"followers,omitempty"` // if a rule for limiters holds, and it is known
 }
 
 type explainRule struct {
@@ -148,7 +159,7 @@ type explainBucket struct {
 }
 
 func newExplainJSON(limiter, key string, rules []limits.Explanation) explainJSON {
-	out := explainJSON{limiter, key, []explainRule{}}
+	out := explainJSON{Limiter: limiter, Key: key, Rules: []explainRule{}}
 	for i := range rules {
 		r := explainRule{limitRule: newLimitRule(&rules[i].Rule), State: rules[i].State}
 		if b := rules[i].Bucket; b != nil {
@@ -261,7 +272,7 @@ func (a *app) printHistory(entries []limits.Entry) error {
 	var rows [][]string
 	for i := range entries {
 		e := &entries[i]
-		out.History = append(out.History, historyEntry{limitJSON{newLimitRule(e.Before), newLimitRule(e.After)}, e.ID, e.At, e.By, e.Role, e.Note})
+		out.History = append(out.History, historyEntry{limitJSON{Before: newLimitRule(e.Before), After: newLimitRule(e.After)}, e.ID, e.At, e.By, e.Role, e.Note})
 		of := e.After
 		if of == nil {
 			of = e.Before

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -67,6 +68,41 @@ func (r *limitRule) rule() limits.Rule {
 type limitJSON struct {
 	Before *limitRule `json:"before"` // null: there was none
 	After  *limitRule `json:"after"`  // null: it was deleted
+
+	Followers *limits.Followers `json:"followers,omitempty"` // if it is for limiters, and known
+}
+
+// followersOf a rule that is enabled and is for limiters. text says how many they are, or why that is not known.
+func followersOf(ctx context.Context, table *limits.Table, rule *limits.Rule) (f *limits.Followers, text string) {
+	if rule == nil || rule.Disabled || rule.Action == pglimit.Places {
+		return nil, ""
+	}
+	found, err := table.Followers(ctx, rule.Limiter)
+	if err != nil {
+		return nil, fmt.Sprintf("it is not known who follows: %v\n", err)
+	}
+	mean := ""
+	if found.Near != "" {
+		mean = fmt.Sprintf("; did you mean %s?", word(found.Near))
+	}
+	switch n, servers := found.Instances, found.Servers; {
+	case n > 0:
+		text = plural(n+servers, "live instance follows", "live instances follow") + "\n"
+	case servers > 0 && rule.Limiter == "":
+		text = plural(servers, "pglimit serve follows", "pglimit serve follow") + "\n"
+	case servers > 0:
+		text = fmt.Sprintf("no live instance has this name; %s if asked for it%s\n", plural(servers, "pglimit serve follows", "pglimit serve follow"), mean)
+	default:
+		text = fmt.Sprintf("warning: no live instance follows: a service does with Config.Limits, and so do \"pglimit serve\" and pglimit.allow in SQL%s\n", mean)
+	}
+	return &found, text
+}
+
+func plural(n int64, one, more string) string {
+	if n == 1 {
+		more = one
+	}
+	return fmt.Sprintf("%d %s", n, more)
 }
 
 // ruleWho is the limiter and the keys of a rule: "api user:42", "api bot:*", "api *".

@@ -27,15 +27,15 @@ type Set struct {
 
 	off      *rate.LimitRule // of all limiters
 	limiters map[string]*Rules
+	names    []string // of these limiters, sorted
 	all      []*rate.LimitRule
 
 	at  time.Time // by the database's clock
 	got time.Time // then, by this process's
 }
 
-// Rules of one limiter.
+// Rules of one limiter. If none of them has changed, they are the same in the next Set. A nil Rules has none.
 type Rules struct {
-	set            *Set
 	off            *rate.LimitRule
 	live, observed byMatch
 }
@@ -55,32 +55,43 @@ func (s *Set) Now() time.Time { return s.at.Add(time.Since(s.got)).Truncate(time
 // one that is only observed. Each may be nil. own says that the request has a limit of its own, which
 // beats one for all keys, but not one for some.
 func (s *Set) Find(limiter, key string, own bool) (live, observed *rate.LimitRule) {
-	return s.Of(limiter).Find(key, own)
+	return s.FindIn(s.Of(limiter), key, own)
 }
 
 // Of returns the rules of a limiter.
-func (s *Set) Of(limiter string) *Rules {
-	if of := s.limiters[limiter]; of != nil {
-		return of
-	}
-	return &Rules{set: s}
-}
+func (s *Set) Of(limiter string) *Rules { return s.limiters[limiter] }
 
-// Find is [Set.Find] for the limiter.
-func (of *Rules) Find(key string, own bool) (live, observed *rate.LimitRule) {
+// FindIn is Find in the rules of a limiter.
+func (s *Set) FindIn(of *Rules, key string, own bool) (live, observed *rate.LimitRule) {
+	if of == nil {
+		return s.off, nil
+	}
 	live = of.live.find(key)
-	if of.set.Observes {
+	if s.Observes {
 		observed = of.observed.find(key)
 	}
 	switch {
-	case of.set.off != nil:
-		live = of.set.off
+	case s.off != nil:
+		live = s.off
 	case of.off != nil:
 		live = of.off
 	case own && live != nil && live.Action == rate.Enforce && live.MatchesAll():
 		live = nil
 	}
 	return live, observed
+}
+
+// Differ says whether other rules hold for the limiter in the other Set.
+func (s *Set) Differ(limiter string, other *Set) bool {
+	return s.off != other.off || s.Of(limiter) != other.Of(limiter)
+}
+
+func (of *Rules) equal(other *Rules) bool {
+	return other != nil && of.off == other.off && of.live.equal(&other.live) && of.observed.equal(&other.observed)
+}
+
+func (m *byMatch) equal(other *byMatch) bool {
+	return m.all == other.all && maps.Equal(m.keys, other.keys) && maps.Equal(m.prefixes, other.prefixes)
 }
 
 func (m *byMatch) find(key string) *rate.LimitRule {
@@ -137,11 +148,17 @@ func New(before *Set, rules []rate.LimitRule) *Set {
 		s.all = append(s.all, r)
 	}
 	s.Rules = len(s.all)
+	for name, of := range s.limiters {
+		if before != nil && of.equal(before.limiters[name]) {
+			s.limiters[name] = before.limiters[name]
+		}
+	}
+	s.names = slices.Sorted(maps.Keys(s.limiters))
 	return s
 }
 
-// Limiters returns the names of those that have rules, sorted.
-func (s *Set) Limiters() []string { return slices.Sorted(maps.Keys(s.limiters)) }
+// Limiters returns the names of those that have rules, sorted. They must not be changed.
+func (s *Set) Limiters() []string { return s.names }
 
 // Expire returns the set without the rules that have ended by now, for while the table cannot be read; nil: none has.
 func (s *Set) Expire() *Set {
@@ -178,7 +195,7 @@ func (s *Set) place(r *rate.LimitRule) func(*rate.LimitRule) {
 	}
 	of := s.limiters[r.Limiter]
 	if of == nil {
-		of = &Rules{set: s}
+		of = new(Rules)
 		s.limiters[r.Limiter] = of
 	}
 	switch r.Action {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,6 +18,20 @@ func (s *Server) reset(w http.ResponseWriter, r *http.Request) *problem {
 	l, p := s.limiter(r.Context(), body.Limiter)
 	if p != nil {
 		return p
+	}
+	if l.ruled { // a Limiter resets buckets of its own name, and those that remember them here hear of it
+		c := l.config
+		c.Name, c.Memory.Keys = body.Limiter, 1
+		c.OnRoundTrip = func(ctx context.Context, trip pglimit.RoundTrip) {
+			trip.Limiter = tableName
+			s.trips.Observe(ctx, trip)
+		}
+		named, err := pglimit.New(s.config.Pool, l.Strategy(), c)
+		if err != nil {
+			return problemOf(err)
+		}
+		defer named.Close(r.Context()) //nolint:errcheck // it has nothing to give back
+		l.Limiter = named
 	}
 	if err := l.Reset(r.Context(), body.Key); err != nil {
 		return problemOf(err)

@@ -60,6 +60,17 @@ func TestLimitersOfTheTable(t *testing.T) {
 				`{"limiter":"login","key":"ben","allowed":true,"granted":1,"remaining":1,"retry_after_ms":0,"reset_after_ms":30000,"limit":"2/1m",`+at+`,"source":"database"},`+
 				`{"limiter":"some","key":"k","allowed":true,"granted":1,"remaining":6,"retry_after_ms":0,"reset_after_ms":514286,"limit":"7/1h",`+at+`,"source":"database","rule":6}]}`)
 
+		// Who waits, and resets, does so for the limiter that he names.
+		const some = `{"limiter":"some","key":"k"}`
+		b.post("/v1/allow", `{"limiter":"some","key":"k","tokens":6,"wait_ms":10}`, 200,
+			`{"limiter":"some","key":"k","allowed":true,"granted":6,"remaining":0,"retry_after_ms":3085715,"reset_after_ms":3600001,"limit":"7/1h",`+at+`,"source":"database","rule":6}`)
+		if w := b.answers(request(http.MethodPost, "/v1/allow", some)); !strings.Contains(w.Body.String(), `"allowed":false`) {
+			t.Error(w.Body)
+		}
+		b.post("/v1/reset", some, 200, `{"limiter":"some","key":"k","reset":true}`)
+		b.post("/v1/allow", some, 200,
+			`{"limiter":"some","key":"k","allowed":true,"granted":1,"remaining":6,"retry_after_ms":0,"reset_after_ms":514286,"limit":"7/1h",`+at+`,"source":"database","rule":6}`)
+
 		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"some","key":"l"}`)), 404, "limiter", `no limit of it for key "l"`, "pglimit limits set some")
 		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"some","key":"l"}],"all":true}`)), 404, "requests[0].limiter", `no limit of it for key "l"`)
 		lost := s.ruled["some"].problem(&pglimit.Request{Limiter: "some", Key: "k"}, &pglimit.Decision{Allowed: true}, nil) // the rule went before it was decided
@@ -71,11 +82,16 @@ func TestLimitersOfTheTable(t *testing.T) {
 			`{"limiter":"some","key":"own","allowed":true,"granted":1,"remaining":2,"retry_after_ms":0,"reset_after_ms":1200000,"limit":"3/1h",`+at+`,"source":"database"}`)
 		metrics := b.answers(request(http.MethodGet, "/metrics", "")).Body.String()
 		for _, line := range []string{
-			`pglimit_ruled_total{action="deny",limiter="api",strategy="memory"} 1`, `pglimit_ruled_total{action="allow",limiter="api",strategy="memory"} 1`,
-			`pglimit_observed_denied_total{limiter="api",strategy="memory"} 1`,
+			`pglimit_ruled_total{action="deny",limiter="(table)",strategy="memory"} 1`, `pglimit_ruled_total{action="allow",limiter="(table)",strategy="memory"} 1`,
+			`pglimit_observed_denied_total{limiter="(table)",strategy="memory"} 1`,
 		} {
 			if !strings.Contains(metrics, line+"\n") {
 				t.Errorf("the metrics lack %s:\n%s", line, metrics)
+			}
+		}
+		for _, name := range []string{"api", "some"} { // there may be thousands: nobody named them to this server
+			if strings.Contains(metrics, `limiter="`+name+`"`) {
+				t.Errorf("the metrics have series of %s:\n%s", name, metrics)
 			}
 		}
 		if err := b.Close(t.Context()); err != nil {

@@ -61,7 +61,7 @@ type Server struct {
 	complained  atomic.Int64 // the second in which a gateway's mistake was logged
 
 	mu     sync.Mutex
-	ruled  map[string]limiter // of the table, once they were asked for
+	table  atomic.Pointer[limiter] // decides for the names that only the table has, once one was asked for
 	closed bool
 	users  sync.WaitGroup // requests that this Server answers
 
@@ -74,7 +74,7 @@ type Server struct {
 type limiter struct {
 	*pglimit.Limiter
 	config pglimit.Config
-	ruled  bool // its limits are in the table only
+	ruled  bool // its names and limits are in the table only
 }
 
 func (l limiter) blocks() bool { return l.config.Block != pglimit.Block{} }
@@ -82,13 +82,13 @@ func (l limiter) blocks() bool { return l.config.Block != pglimit.Block{} }
 // New makes the limiters and what answers for them. It asks nothing of Postgres.
 func New(config Config) (*Server, error) {
 	s := &Server{
-		config: config, limiters: make(map[string]limiter), ruled: make(map[string]limiter), rules: config.Rules,
+		config: config, limiters: make(map[string]limiter), rules: config.Rules,
 		session: session.OnPool(config.Pool), logger: config.Logger, registry: prometheus.NewRegistry(), trips: promlimit.NewRoundTrips(),
 	}
-	named := make(map[string]bool)
+	named := map[string]bool{tableName: true}
 	for _, limit := range config.Limits { // before one is made, which begins to read the table of limits
 		if named[limit.Config.Name] {
-			return nil, fmt.Errorf("there are two limiters with the name %q: name each once", limit.Config.Name)
+			return nil, fmt.Errorf("there are two limiters with the name %q: name each once, and none %s, which is that of all in the table", limit.Config.Name, tableName)
 		}
 		named[limit.Config.Name] = true
 	}
@@ -102,7 +102,7 @@ func New(config Config) (*Server, error) {
 		all = append(all, made.Limiter)
 	}
 	if len(config.Limits) == 0 { // so that the table is read
-		if _, err := s.ofTable("readyz"); err != nil {
+		if _, err := s.ofTable(); err != nil {
 			return nil, err
 		}
 	}
@@ -210,34 +210,40 @@ func (s *Server) limiter(ctx context.Context, name string) (limiter, *problem) {
 	if found, ok := s.limiters[name]; ok {
 		return found, nil
 	}
-	known := slices.Sorted(maps.Keys(s.limiters))
+	var ofTable []string
 	if s.rules != nil {
 		ctx, cancel := context.WithTimeout(ctx, tableTimeout)
 		defer cancel()
 		if err := s.rules.Await(ctx); err != nil {
 			return limiter{}, problemOf(err)
 		}
-		known = append(known, s.rules.Limiters()...)
-		slices.Sort(known)
-		known = slices.Compact(known)
+		ofTable = s.rules.Limiters()
 	}
-	switch {
-	case name == "":
-		return limiter{}, invalid("limiter", "is missing: it must be one of "+strings.Join(known, ", "))
-	case !slices.Contains(known, name):
-		p := newProblem(http.StatusNotFound, "limiter is %q: it must be one of %s", name, strings.Join(known, ", "))
+	if _, known := slices.BinarySearch(ofTable, name); !known {
+		known := slices.Concat(ofTable, slices.Collect(maps.Keys(s.limiters)))
+		slices.Sort(known)
+		list := strings.Join(slices.Compact(known), ", ")
+		if name == "" {
+			return limiter{}, invalid("limiter", "is missing: it must be one of "+list)
+		}
+		p := newProblem(http.StatusNotFound, "limiter is %q: it must be one of %s", name, list)
 		p.Field = "limiter"
 		return limiter{}, p
 	}
-	found, err := s.ofTable(name)
+	found, err := s.ofTable()
 	if err != nil {
 		return limiter{}, problemOf(err)
 	}
-	return found, nil
+	return *found, nil
 }
 
-// tableTimeout is the time limit of a limiter that is in the table only.
-const tableTimeout = time.Second
+const (
+	// tableTimeout is the time limit of a limiter that is in the table only.
+	tableTimeout = time.Second
+
+	// tableName is the limiter label of the metrics of all limiters that are in the table only.
+	tableName = "(table)"
+)
 
 func (s *Server) makeLimiter(limit Limit) (limiter, error) {
 	c := limit.Config
@@ -249,23 +255,27 @@ func (s *Server) makeLimiter(limit Limit) (limiter, error) {
 // unlimited is the limit of requests for which the table has none. They are not answered by it: see noRule.
 var unlimited = pglimit.PerSecond(pglimit.MaxRate).WithBurst(int64(pglimit.MaxWindow))
 
-// ofTable makes the limiter when it is asked for first. It cannot fail but for a name that no limiter can have.
-func (s *Server) ofTable(name string) (limiter, error) {
+// ofTable returns the Limiter that decides for all names that only the table has: so thousands of them cost no more than
+// one, and are one series of each metric. It is made when one of them is asked for first.
+func (s *Server) ofTable() (*limiter, error) {
+	if found := s.table.Load(); found != nil {
+		return found, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if found, ok := s.ruled[name]; ok {
+	if found := s.table.Load(); found != nil {
 		return found, nil
 	}
 	if s.closed {
-		return limiter{}, pglimit.ErrClosed
+		return nil, pglimit.ErrClosed
 	}
-	made, err := s.makeLimiter(Limit{cmp.Or(s.config.Strategy, pglimit.Strategy(strategies.TokenBucket{})), pglimit.Config{Name: name, Limit: unlimited, Timeout: tableTimeout}})
-	if err == nil {
-		made.ruled = true
-		err = s.registry.Register(promlimit.New(made.Limiter))
-		s.ruled[name] = made
+	made, err := s.makeLimiter(Limit{cmp.Or(s.config.Strategy, pglimit.Strategy(strategies.TokenBucket{})), pglimit.Config{Name: tableName, Limit: unlimited, Timeout: tableTimeout}})
+	if err != nil {
+		return nil, err
 	}
-	return made, err
+	made.ruled = true
+	s.table.Store(&made)
+	return &made, s.registry.Register(promlimit.New(made.Limiter))
 }
 
 // noRule says that a limiter of the table has no limit for the key.
@@ -277,10 +287,10 @@ func noRule(limiter, key string) *problem {
 
 // all limiters that there are now, by name.
 func (s *Server) all() map[string]limiter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := maps.Clone(s.ruled)
-	maps.Copy(all, s.limiters)
+	all := maps.Clone(s.limiters)
+	if table := s.table.Load(); table != nil {
+		all[tableName] = *table
+	}
 	return all
 }
 

@@ -209,7 +209,7 @@ func (s *Server) allowOne(w http.ResponseWriter, r *http.Request, body *asks, de
 
 // wait in line for the tokens. If they come too late, or on_error denies them, that is a denial.
 func wait(ctx context.Context, limiter limiter, r pglimit.Request, longest time.Duration) (pglimit.Decision, error) {
-	d, err := limiter.Do(ctx, pglimit.Request{Key: r.Key, Tokens: r.Tokens, MaxWait: longest})
+	d, err := limiter.Do(ctx, pglimit.Request{Limiter: r.Limiter, Key: r.Key, Tokens: r.Tokens, MaxWait: longest})
 	if errors.Is(err, pglimit.ErrWaitTooLong) || d.Source == pglimit.FromFallback {
 		err = nil
 	}
@@ -236,7 +236,7 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 			return invalid("limiter", fmt.Sprintf("is %q, which blocks keys and goes with no others: ask it first and, if it has allowed, for the others with all; if these are denied, refund it", l.Config().Name)).in(at)
 		case l.Strategy() != first.Strategy():
 			return invalid("limiter", fmt.Sprintf("is %q, with the strategy %s, and the first is %q, with %s: all must have one strategy",
-				l.Config().Name, l.Strategy().Name(), first.Config().Name, first.Strategy().Name())).in(at)
+				list[i].Limiter, l.Strategy().Name(), list[0].Limiter, first.Strategy().Name())).in(at)
 		}
 		request.Limit, request.Durability = limit, l.config.Durability // not those of the first
 		requests[i] = request
