@@ -2,7 +2,7 @@ package pglimit
 
 import (
 	"context"
-	"fmt"
+	"errors"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
 )
@@ -50,11 +50,11 @@ func (l *Limiter) applyRule(r *Request) {
 func (l *Limiter) useRules(set *limits.Set) {
 	known := &rules{set: set, name: l.config.Name, own: set.Of(l.config.Name), unfit: make(map[*LimitRule]error)}
 	for r := range set.All() {
-		if r.Action != Enforce && r.Action != Observe {
+		if r.Action != Enforce && r.Action != Observe || r.Unreadable != "" {
 			continue
 		}
 		if err := checkLimit(l.strategy, r.Limit); err != nil {
-			known.unfit[r] = fmt.Errorf("pglimit: row %d of pglimit.limits: %w", r.ID, err)
+			known.unfit[r] = err
 		}
 	}
 	if l.rules.Swap(known) != nil {
@@ -95,7 +95,7 @@ func (l *Limiter) ruled(u *unit) bool {
 		case r.Rule == notRead:
 			u.Fail(l.config.Limits.unread())
 			return true
-		case r.Rule.Action == Deny, r.Rule.Action == Enforce && r.Unit > r.Limit.Burst: // it could never be granted
+		case r.Rule.Action == Deny:
 			for j := range u.Decisions { // the other buckets of a group may have the tokens
 				u.Decisions[j] = Decision{Allowed: true, At: l.config.Limits.now(), Source: FromRule}
 			}
@@ -107,6 +107,20 @@ func (l *Limiter) ruled(u *unit) bool {
 		}
 	}
 	return false
+}
+
+// blameRule says of a limit that Postgres cannot keep, such as one whose time zone has gone, which rule it is of.
+func (l *Limiter) blameRule(u *unit) {
+	var limit *LimitError
+	if l.config.Limits == nil || !errors.As(u.Err, &limit) {
+		return
+	}
+	for i := range u.Requests {
+		if r := u.Requests[i].Rule; r != nil && r.Action == Enforce && r.Limit == limit.Limit {
+			u.Fail(l.config.Limits.fails(r, u.Err))
+			return
+		}
+	}
 }
 
 // isFree says that such a decision charged nothing, so that there is nothing to give back.
@@ -142,7 +156,7 @@ func (l *Limiter) observed(units []*unit) *observed {
 		for i := range u.Requests {
 			r := u.Requests[i]
 			_, rule := known.of(r.Limiter).Find(r.Key, false)
-			if rule == nil || r.Tokens == 0 || known.unfit[rule] != nil || u.Decisions[i].Source == FromRule || u.Decisions[i].Source == FromAdjust || u.Decisions[i].Source == FromNewKeys {
+			if rule == nil || r.Tokens == 0 || rule.Unreadable != "" || known.unfit[rule] != nil || u.Decisions[i].Source == FromRule || u.Decisions[i].Source == FromAdjust || u.Decisions[i].Source == FromNewKeys {
 				continue
 			}
 			if o == nil {
