@@ -24,6 +24,17 @@ func cliChangesLimits(t *testing.T, c cli) {
 		t.Errorf("it expires in %v s, not in an hour", left)
 	}
 
+	// A rule that expires lies over the permanent one.
+	over := []string{"limits", "set", "api", "user:42", "--limit", "2/1m", "--note", "its plan", "--by", "ann"}
+	for _, command := range [][]string{append(over, "--dry-run"), over} {
+		c.run(t, command...).exits(t, 0).prints(t, "api user:42: enforce 2/1m (its plan)\n", "\nover it: api user:42: enforce 5/1m, until 20", "(ticket 7; by bob")
+	}
+	c.run(t, "limits", "list", "api").exits(t, 0).prints(t, "user:42  enforce  5/1m              until", "user:42  enforce  2/1m              on ")
+	c.run(t, "limits", "explain", "api", "user:42").exits(t, 0).prints(t, "enforce 2/1m                             overruled", "is under api user:42: enforce 5/1m, until")
+	c.run(t, "limits", "delete", "api", "user:42", "--note", "at once").exits(t, 0).prints(t, "deleted api user:42: enforce 5/1m, until", "\nunder it: api user:42: enforce 2/1m (its plan; by ann")
+	c.run(t, "limits", "set", "api", "user:42", "--limit", "5/1m", "--note", "ticket 7", "--by", "bob", "--expires", "1h").exits(t, 0).
+		prints(t, "replaced nothing", "\nunder it: api user:42: enforce 2/1m (its plan; by ann")
+
 	// What it replaces, and before that how many buckets it would be for.
 	c.run(t, "allow", "user:42", "--limiter", "api", "--limit", "5/1m").exits(t, 0)
 	c.run(t, "allow", "me", "--limiter", "api", "--limit", "5/1m").exits(t, 0)

@@ -1,8 +1,11 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -82,6 +85,127 @@ func TestTheTableOfLimitsHasNothingButRules(t *testing.T) {
 	must(t, err)
 	if status := read.Status(); status.Err != nil || status.Version == 0 {
 		t.Errorf("%+v", status)
+	}
+}
+
+// A row that cannot be read or kept, as after an upgrade or when a time zone has gone, fails the requests for which it holds, in Go and
+// in SQL, and is named. A process that starts reads all others. It can be disabled and deleted.
+func TestARowThatCannotBeReadFailsItsOwnRequests(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	execute(t, pool, `select pglimit.set_limit('api', '5/1h', note => 'default')`)
+	execute(t, pool, `do $$ declare must text := pg_get_constraintdef(oid) from pg_constraint where conname = 'names_and_limit_are_valid'; begin
+		alter table pglimit.limits drop constraint names_and_limit_are_valid;
+		alter table pglimit.limits disable trigger limit_changes;
+		insert into pglimit.limits (limiter, key, action, limit_text, note, changed_by, changed_at) values
+			('api', 'torn', 'enforce', '5 a minute', 'why', 'ann', now()), ('api', 'gone', 'enforce', '5/day Nowhere/City', 'why', 'ann', now()),
+			('api', 'fine', 'observe', '5/day Nowhere/City', 'why', 'ann', now()), ('api', 'good', 'observe', '5 a minute', 'why', 'ann', now());
+		alter table pglimit.limits enable trigger limit_changes;
+		execute 'alter table pglimit.limits add constraint names_and_limit_are_valid ' || must || ' not valid';
+	end $$`)
+	var log lines
+	read := pglimit.LimitsFrom(pool, pglimit.LimitsConfig{Every: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: hours, Limits: read, OnError: pglimit.FailOpen})
+	keys := []string{"torn", "fine", "gone", "good", "other"}
+	why := map[string]string{"torn": `row 2 of pglimit.limits: limit "5 a minute": there is no "/"`, "gone": "row 3 of pglimit.limits: "}
+	requests := make([]pglimit.Request, len(keys))
+	for i, key := range keys {
+		requests[i] = pglimit.Request{Key: key, Tokens: 1}
+	}
+	decisions, err := limiter.DoEach(t.Context(), requests...)
+	for i, key := range keys {
+		_, alone := limiter.Allow(t.Context(), key)
+		_, inSQL := pool.Exec(t.Context(), "select pglimit.allow('api', $1)", key)
+		if why[key] == "" {
+			if alone != nil || inSQL != nil || decisions != nil && decisions[i].Limit.Burst != 5 {
+				t.Errorf("%s: %v, %v, %+v", key, alone, inSQL, decisions)
+			}
+			continue
+		}
+		var of *pglimit.RuleError
+		if !errors.As(alone, &of) || of.Rule.Key != key || !strings.HasPrefix(alone.Error(), "pglimit: "+why[key]) {
+			t.Errorf("%s: %v", key, alone)
+		}
+		if sqlState(inSQL) != "55000" || !strings.Contains(inSQL.Error(), why[key]) {
+			t.Errorf("%s in SQL: %v", key, inSQL)
+		}
+	}
+	if !errors.As(err, new(*pglimit.RuleError)) {
+		t.Errorf("%+v, %v", decisions, err)
+	}
+	table := limits.New(pool)
+	status := read.Status()
+	if len(status.Failing) != 3 || status.Err != nil || status.Rules != 5 || limiter.Stats().LimitsFailing != 3 { // good, whose rule is observed, too
+		t.Errorf("%+v", status)
+	}
+	said := strings.Join(log.all(), "")
+	for _, row := range []string{"row=2", "row=3", "row=5"} {
+		if strings.Count(said, row) != 1 {
+			t.Errorf("%s is not said once: %s", row, said)
+		}
+	}
+	for key := range why {
+		explained, err := table.Explain(t.Context(), "api", key)
+		if err != nil || explained[0].State != limits.Fails || explained[0].Why == "" || explained[1].State != limits.Overruled {
+			t.Errorf("%s: %+v, %v", key, explained, err)
+		}
+		rule := limits.Rule{Limiter: "api", Key: key, Note: "it is broken"}
+		_, err = table.Disable(t.Context(), rule)
+		must(t, err)
+		if _, err = table.Enable(t.Context(), rule); !errors.Is(err, limits.ErrNoRule) {
+			t.Errorf("%s is enabled again: %v", key, err)
+		}
+		until(t, "it fails nobody", func() bool { d, err := limiter.Allow(t.Context(), key); return err == nil && d.Limit.Burst == 5 })
+		if removed, err := table.Delete(t.Context(), rule); err != nil || removed == nil {
+			t.Errorf("%+v, %v", removed, err)
+		}
+	}
+}
+
+// A rule that expires lies over the permanent one for the same keys: no change of one loses the other.
+func TestATemporaryRuleLeavesThePermanentOne(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	const later = ", expires_at => '2100-01-01'"
+	const end = "update pglimit.limits set expires_at = '2000-01-01', note = 'it has ended' where temporary"
+	for _, step := range []struct {
+		sql  string
+		want string // what holds, of the rules for all: live, off; and the places
+	}{
+		{"set_limit('api', '2/1h', note => 'n')", "2/1h - -"},
+		{"set_limit('api', '500/1h', note => 'n'" + later + ")", "500/1h - -"},
+		{"set_limit('api', '3/1h', note => 'n')", "500/1h - -"},
+		{"enable_limit('api', false, note => 'n')", "3/1h - -"},
+		{"enable_limit('api', true, note => 'n')", "500/1h - -"},
+		{end, "3/1h - -"},
+		{"enable_limit('api', false, note => 'n')", "- - -"}, // the permanent one
+		{"enable_limit('api', true, note => 'n')", "3/1h - -"},
+		{"set_limit('api', action => 'deny', note => 'n'" + later + ")", "deny - -"},
+		{"delete_limit('api', note => 'n')", "3/1h - -"},
+		{"set_limit('api', action => 'off', note => 'n')", "3/1h off -"},
+		{"set_limit('api', action => 'off', note => 'n'" + later + ")", "3/1h off -"},
+		{end, "3/1h off -"},
+		{"delete_limit('api', kind => 'off', note => 'n')", "3/1h - -"},
+		{"set_limit('api', '5', action => 'places', note => 'n'), pglimit.set_limit('api', '1', action => 'places', note => 'n'" + later + ")", "3/1h - 1"},
+		{"set_limits('[{\"limiter\": \"api\", \"limit_text\": \"4/1h\"}, {\"limiter\": \"api\", \"limit_text\": \"9/1h\", \"expires_at\": \"2100-01-01\"}]', note => 'n')", "9/1h - 1"},
+		{"set_limits('[{\"limiter\": \"api\", \"limit_text\": \"4/1h\"}, {\"limiter\": \"api\", \"limit_text\": \"5\", \"action\": \"places\"}]', prune => true, note => 'n')", "4/1h - 5"},
+		{"delete_limit('api', note => 'n')", "- - 5"},
+	} {
+		if step.sql != end {
+			step.sql = "select pglimit." + step.sql
+		}
+		execute(t, pool, step.sql)
+		got := query[string](t, pool, `select format('%s %s %s',
+			coalesce((select coalesce((rule).limit_text, (rule).action) from pglimit.explain_limit('api', 'k') where (rule).kind = 'live' and state in ('holds', 'overruled') limit 1), '-'),
+			coalesce((select 'off' from pglimit.explain_limit('api', 'k') where (rule).kind = 'off' and state = 'holds'), '-'), coalesce(pglimit.places_of('api', 'k')::text, '-'))`)
+		if got != step.want {
+			t.Errorf("%s: %s, want %s", step.sql, got, step.want)
+		}
+		if strings.Contains(step.want, "/1h -") {
+			if left := query[string](t, pool, "select remaining + 1 || '/1h' from pglimit.allow('api', gen_random_uuid()::text)"); left != strings.Fields(step.want)[0] {
+				t.Errorf("%s: pglimit.allow has %s", step.sql, left)
+			}
+		}
 	}
 }
 

@@ -15,12 +15,16 @@ const (
 	Overruled State = "overruled" // by one that holds
 	Disabled  State = "disabled"
 	Expired   State = "expired"
+	Fails     State = "fails" // it would hold, but cannot be read or kept: each request gets an error
 )
 
 // Explanation of one rule, for a key.
 type Explanation struct {
 	Rule
 	State State
+
+	// Why a rule fails.
+	Why string
 
 	// Bucket of the key, under the limit of the rule. Nil, unless the rule holds and has a limit.
 	Bucket *Bucket
@@ -43,7 +47,7 @@ type Bucket struct {
 func (t *Table) Explain(ctx context.Context, limiter, key string) ([]Explanation, error) {
 	var answer string
 	err := t.row(ctx, `select coalesce(pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('state', e.state, 'rule', e.rule, 'remaining', e.remaining,
-			'retry', extract(epoch from e.retry_after), 'reset', extract(epoch from e.reset_after), 'held', coalesce(e.held, 0))), '[]')::text
+			'retry', extract(epoch from e.retry_after), 'reset', extract(epoch from e.reset_after), 'held', coalesce(e.held, 0), 'why', coalesce(e.why, ''))), '[]')::text
 		from pglimit.explain_limit($1::text, $2::text) e`, []any{limiter, key}, &answer)
 	if err != nil {
 		return nil, err
@@ -55,13 +59,14 @@ func (t *Table) Explain(ctx context.Context, limiter, key string) ([]Explanation
 		Retry     float64 `json:"retry"` // seconds, with microseconds
 		Reset     float64 `json:"reset"`
 		Held      int64   `json:"held"`
+		Why       string  `json:"why"`
 	}
 	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
 		return nil, err
 	}
 	all := make([]Explanation, len(rows))
 	for i, r := range rows {
-		all[i] = Explanation{Rule: r.Rule.rule(), State: r.State, Held: r.Held}
+		all[i] = Explanation{Rule: r.Rule.rule(), State: r.State, Held: r.Held, Why: r.Why}
 		all[i].Expired = r.State == Expired
 		if r.Remaining != nil {
 			all[i].Bucket = &Bucket{*r.Remaining, seconds(r.Retry), seconds(r.Reset)}

@@ -40,7 +40,7 @@ func New[D DB](db D) *Table {
 func On(session rate.Session) *Table { return &Table{session} }
 
 // Set sets the rule for its keys, and returns the one that it replaced, or nil. A rule with the action Observe, Off or
-// Places stands beside the others for the same keys, and replaces only its like.
+// Places stands beside the others for the same keys, and replaces only its like. A rule that Expires replaces only one that does.
 func (t *Table) Set(ctx context.Context, rule Rule) (replaced *Rule, err error) {
 	var expires *time.Time
 	if !rule.Expires.IsZero() {
@@ -53,19 +53,19 @@ func (t *Table) Set(ctx context.Context, rule Rule) (replaced *Rule, err error) 
 }
 
 // Delete removes the rule for the keys of this one, if that is of the same [Rule.Kind], and returns it, or nil if there is
-// none. Of the rule only Limiter, Key, Prefix, the kind of the Action, Note (why; required) and By are read.
+// none. Of two it is the temporary one, until it expires, and the permanent one holds again; but if they are Off, both go. Of the rule only Limiter, Key, Prefix, the kind of the Action, Note (why; required) and By are read.
 func (t *Table) Delete(ctx context.Context, rule Rule) (removed *Rule, err error) {
 	return t.change(ctx, "select pglimit.delete_limit($1::text, key => $2::text, prefix => $3::text, kind => $4::text, note => $5::text, by => $6::text)::text",
 		null(rule.Limiter), null(rule.Key), null(rule.Prefix), rule.Kind(), rule.Note, null(rule.By))
 }
 
 // Enable enables a rule that was disabled, and returns it as it was before, or nil if there is none. It reads what [Table.Delete]
-// reads; the Note becomes that of the rule. A rule that is enabled already is left alone.
+// reads, and of two rules is for the same one; the Note becomes that of the rule. A rule that is enabled already is left alone.
 func (t *Table) Enable(ctx context.Context, rule Rule) (before *Rule, err error) {
 	return t.enable(ctx, rule, true)
 }
 
-// Disable makes a rule as if it were not there. Else it is as [Table.Enable].
+// Disable makes a rule as if it were not there, whatever is wrong with it. Else it is as [Table.Enable].
 func (t *Table) Disable(ctx context.Context, rule Rule) (before *Rule, err error) {
 	return t.enable(ctx, rule, false)
 }
@@ -131,7 +131,7 @@ func (t *Table) List(ctx context.Context) ([]Rule, error) {
 	slices.SortFunc(rules, func(a, b Rule) int {
 		return cmp.Or(
 			strings.Compare(a.Limiter, b.Limiter), cmp.Compare(a.order(), b.order()), strings.Compare(a.Key, b.Key),
-			cmp.Compare(len(b.Prefix), len(a.Prefix)), strings.Compare(a.Prefix, b.Prefix),
+			cmp.Compare(len(b.Prefix), len(a.Prefix)), strings.Compare(a.Prefix, b.Prefix), cmp.Compare(b.temporary(), a.temporary()),
 		)
 	})
 	return rules, nil

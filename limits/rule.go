@@ -34,7 +34,8 @@ type Rule struct {
 	Disabled bool
 
 	// Expires is when the rule ends by itself, by the database's clock: see [Table.Now]. Not in the past, if it is to be
-	// set, and at most in 2261; zero: never.
+	// set, and at most in 2261; zero: never. A rule with it is temporary: it lies over the one without for the same keys, which holds
+	// again when it ends, or is disabled or deleted.
 	Expires time.Time
 
 	// By is who changed it last. Empty, if it is to be set: the role that is connected.
@@ -46,7 +47,8 @@ type Rule struct {
 	Expired bool      // only from [Table.List] and [Table.Explain]
 }
 
-// Kind of the rule: "observe", "off", "places", or "live" for the other actions. There is one rule of each kind for the same keys.
+// Kind of the rule: "observe", "off", "places", or "live" for the other actions. There is one rule of each kind for the same keys, and over it
+// perhaps a temporary one.
 func (r *Rule) Kind() string {
 	switch r.Action {
 	case rate.Observe, rate.Off, rate.Places:
@@ -65,6 +67,14 @@ func (r *Rule) order() int {
 		return order + 1
 	}
 	return order + 2
+}
+
+// temporary is 1 for a rule that lies over a permanent one.
+func (r *Rule) temporary() int {
+	if r.Expires.IsZero() {
+		return 0
+	}
+	return 1
 }
 
 // row is a Rule as pglimit.set_limits reads it, and as to_jsonb writes it.

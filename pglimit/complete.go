@@ -37,6 +37,9 @@ func (l *Limiter) finish(r *Request, own Limit) error {
 	if r.Limiter == "" {
 		r.Limiter = l.config.Name
 	}
+	if r.Rule != nil && r.Rule.Unreadable != "" {
+		return l.config.Limits.fails(r.Rule, errors.New(r.Rule.Unreadable))
+	}
 	foreign := r.Limit != Limit{}
 	if !foreign {
 		r.Limit = own
@@ -64,11 +67,9 @@ func (l *Limiter) finish(r *Request, own Limit) error {
 		return err
 	}
 	if r.Rule != nil && r.Rule != notRead && r.Rule.Action == Enforce {
-		if r.Unit <= r.Limit.Burst {
-			r.Tokens = min(r.Tokens, r.Limit.Burst)
-		}
+		r.Tokens = min(r.Tokens, r.Limit.Burst)
 		if err := l.rules.Load().unfit(l.strategy, r.Rule); err != nil {
-			return err
+			return l.config.Limits.fails(r.Rule, err)
 		}
 		foreign = false
 	}
@@ -82,9 +83,9 @@ func (l *Limiter) finish(r *Request, own Limit) error {
 	return nil
 }
 
-// validate is r.Validate, but it is no fault of a request that it exceeds the burst of a rule.
+// validate is r.Validate, but a rule that has no limit, or is not known yet, may grant more than the burst.
 func validate(r *Request) error {
-	if r.Rule != nil && max(r.Tokens, r.Unit) > r.Limit.Burst { // else no copy is needed
+	if r.Rule != nil && (r.Rule == notRead || r.Rule.Action != Enforce) && max(r.Tokens, r.Unit) > r.Limit.Burst { // else no copy is needed
 		fits := *r
 		fits.Tokens, fits.Unit = min(r.Tokens, r.Limit.Burst), min(r.Unit, r.Limit.Burst)
 		r = &fits

@@ -41,7 +41,7 @@ type Config struct {
 	//
 	// It is not called for an invalid request, when the caller cancelled or the Limiter is
 	// closed, nor by Reset and ResetAll. Nor for [ErrNotMigrated], [ErrPermission], [ErrSetting], [ErrPooler], and the
-	// [LimitError] of a time zone that Postgres does not know: these do not end by themselves, as an
+	// [LimitError] of a time zone that Postgres does not know, nor for a [RuleError]: these do not end by themselves, as an
 	// outage does, and a limiter that fails open would let everybody pass for ever, unseen.
 	OnError func(ctx context.Context, request Request, err error) (Decision, error)
 
@@ -104,7 +104,8 @@ type Config struct {
 
 	// Limits are the rules of the table pglimit.limits, which operators change while services run: see
 	// [LimitsFrom]. A rule for a key, or for the keys that begin with a prefix, comes before a request's own
-	// Limit, that before a rule for all keys, and Limit holds where there is none. Nil: the table is not read.
+	// Limit, that before a rule for all keys, and Limit holds where there is none. Requests under a rule that cannot be read or kept
+	// get a [RuleError]. Nil: the table is not read.
 	Limits *Limits
 
 	// Adjust returns the share of each limit that holds now, from 0 to 1, so that the limits yield to the state of the

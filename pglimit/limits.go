@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"slices"
 	"sync"
@@ -45,6 +46,11 @@ type Limits struct {
 
 	start  time.Time
 	loaded chan struct{} // closed when there is a set
+
+	failing struct {
+		mu sync.Mutex
+		at map[*LimitRule]failing // in the last minute, at least
+	}
 
 	mu      sync.Mutex
 	users   map[*Limiter]*instance
@@ -100,6 +106,38 @@ func FixedLimits(rules ...LimitRule) *Limits {
 	l.set.Store(limits.New(nil, slices.Clone(rules)))
 	close(l.loaded)
 	return l
+}
+
+// failing is a rule that fails its requests.
+type failing struct {
+	err      *RuleError
+	at, told time.Time
+}
+
+// failingFor is how long a rule that has failed a request is told of, and how often it is logged.
+const failingFor = time.Minute
+
+// fails notes that a request fails because of the rule, and returns its error.
+func (l *Limits) fails(r *LimitRule, why error) error {
+	err, now := &RuleError{Rule: r, Err: why}, time.Now()
+	l.failing.mu.Lock()
+	of := l.failing.at[r]
+	due := of.told.IsZero() || now.Sub(of.told) >= failingFor
+	if due {
+		of.told = now
+		maps.DeleteFunc(l.failing.at, func(_ *LimitRule, f failing) bool { return now.Sub(f.at) >= failingFor })
+	}
+	if l.failing.at == nil {
+		l.failing.at = make(map[*LimitRule]failing)
+	}
+	of.err, of.at = err, now
+	l.failing.at[r] = of
+	l.failing.mu.Unlock()
+	if due && l.logger != nil {
+		l.logger.Error("pglimit: a rule fails its requests: correct it, or disable or delete it",
+			slog.Int64("row", r.ID), slog.String("limiter", cmp.Or(r.Limiter, "all")), slog.String("error", err.Error()))
+	}
+	return err
 }
 
 func newLimits(s Session, config LimitsConfig) *Limits {
@@ -256,6 +294,11 @@ func (l *Limits) swap(set *limits.Set) {
 	if before == nil {
 		close(l.loaded)
 	}
+	for _, r := range set.Unreadable {
+		if !before.Holds(r) {
+			_ = l.fails(r, errors.New(r.Unreadable))
+		}
+	}
 	if l.logger != nil {
 		l.logOff(before, set, "pglimit: switched off, everything is granted")
 		l.logOff(set, before, "pglimit: no longer switched off")
@@ -348,12 +391,27 @@ type LimitsStatus struct {
 	Rules   int           // that are enabled and have not expired
 	Age     time.Duration // since it was read, or, if it never was, since [LimitsFrom]
 	Err     error         // of the last try
+
+	// Failing are the rules that fail each request for which they hold, sorted by row: those that cannot be read, and those that could
+	// not be kept in the last minute, because the strategy has no such limits or Postgres does not know the time zone.
+	Failing []*RuleError
 }
 
 // Status of the reading.
 func (l *Limits) Status() (s LimitsStatus) {
 	if set := l.set.Load(); set != nil {
 		s.Read, s.Version, s.Rules = true, set.Version, set.Rules
+		for _, r := range set.Unreadable {
+			s.Failing = append(s.Failing, &RuleError{Rule: r, Err: errors.New(r.Unreadable)})
+		}
+		l.failing.mu.Lock()
+		for r, f := range l.failing.at {
+			if r.Unreadable == "" && set.Holds(r) && time.Since(f.at) < failingFor {
+				s.Failing = append(s.Failing, f.err)
+			}
+		}
+		l.failing.mu.Unlock()
+		slices.SortFunc(s.Failing, func(a, b *RuleError) int { return cmp.Compare(a.Rule.ID, b.Rule.ID) })
 	}
 	if l.session != nil {
 		s.Age = time.Since(l.start) - time.Duration(l.read.Load())
@@ -423,10 +481,7 @@ func (k *rules) find(limiter, key string, own bool) (live, observed *LimitRule) 
 func (k *rules) unfit(strategy Strategy, r *LimitRule) error {
 	known, ok := k.checked.Load(r)
 	if !ok {
-		var err error
-		if err = checkLimit(strategy, r.Limit); err != nil {
-			err = fmt.Errorf("pglimit: row %d of pglimit.limits: %w", r.ID, err)
-		}
+		err := checkLimit(strategy, r.Limit)
 		known, _ = k.checked.LoadOrStore(r, &err)
 	}
 	return *known.(*error)

@@ -359,6 +359,7 @@ func (l *Limiter) tell(ctx context.Context, u *unit) {
 	}
 	switch {
 	case u.Err != nil:
+		l.blameRule(u)
 		l.fallback(ctx, u)
 	case u.Decisions[0].Source == FromNewKeys && l.config.NewKeys.OnRefused != nil:
 		if l.answerBy(ctx, u, l.config.NewKeys.OnRefused, ErrTooManyNewKeys, FromNewKeys); u.Err != nil {

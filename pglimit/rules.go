@@ -2,6 +2,7 @@ package pglimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -108,6 +109,20 @@ func (l *Limiter) ruled(u *unit) bool {
 
 func hasLimit(r *LimitRule) bool { return r.Action == Enforce || r.Action == Observe }
 
+// blameRule says of a limit that Postgres cannot keep, such as one whose time zone has gone, which rule it is of.
+func (l *Limiter) blameRule(u *unit) {
+	var limit *LimitError
+	if l.config.Limits == nil || !errors.As(u.Err, &limit) {
+		return
+	}
+	for i := range u.Requests {
+		if r := u.Requests[i].Rule; r != nil && r.Action == Enforce && r.Limit == limit.Limit {
+			u.Fail(l.config.Limits.fails(r, u.Err))
+			return
+		}
+	}
+}
+
 // isFree says that such a decision charged nothing, so that there is nothing to give back.
 func isFree(s Source) bool { return s == FromFallback || s == FromRule || s == FromNewKeys }
 
@@ -154,7 +169,7 @@ func (l *Limiter) observed(units []*unit) *observed {
 		for i := range u.Requests {
 			r := u.Requests[i]
 			_, rule := known.find(r.Limiter, r.Key, false)
-			if rule == nil || r.Tokens == 0 || known.unfit(l.strategy, rule) != nil || u.Decisions[i].Source == FromRule || u.Decisions[i].Source == FromAdjust || u.Decisions[i].Source == FromNewKeys {
+			if rule == nil || r.Tokens == 0 || rule.Unreadable != "" || known.unfit(l.strategy, rule) != nil || u.Decisions[i].Source == FromRule || u.Decisions[i].Source == FromAdjust || u.Decisions[i].Source == FromNewKeys {
 				continue
 			}
 			if o == nil {

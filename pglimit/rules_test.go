@@ -472,28 +472,52 @@ func TestTheLongestWaitOfARule(t *testing.T) {
 	})
 }
 
-// A rule that the strategy cannot keep is an error of the requests for which it holds, that names the row.
-func TestARuleThatTheStrategyCannotKeep(t *testing.T) {
+// A rule that cannot be read or kept is an error of the requests for which it holds, that names the row. No hook answers it, and the
+// other rules hold.
+func TestARuleThatCannotBeKept(t *testing.T) {
 	t.Parallel()
-	strategy := &fake{take: grantAll, check: func(limit pglimit.Limit) error {
-		if limit.Burst > 100 {
-			return &pglimit.LimitError{Limit: limit, Field: "Burst", Why: "is too much for fake"}
-		}
-		return nil
-	}}
+	strategy := picky{pglimittest.Memory()}
 	limiter := newLimiter(t, strategy, func(c *pglimit.Config) {
-		c.Limits = rules(pglimit.LimitRule{Key: "bad", Limit: hourly(101)}, pglimit.LimitRule{Key: "good", Limit: hourly(99)}, pglimit.LimitRule{Action: pglimit.Observe, Limit: hourly(102)})
+		c.OnError = pglimit.FailOpen
+		c.Limits = rules(pglimit.LimitRule{Key: "bad", Limit: hourly(101)}, pglimit.LimitRule{Key: "good", Limit: hourly(99)}, pglimit.LimitRule{Action: pglimit.Observe, Limit: hourly(102)},
+			pglimit.LimitRule{Key: "torn", Unreadable: "limit \"5\": there is no \"/\""}, pglimit.LimitRule{Key: "good", Action: pglimit.Observe, Unreadable: "too"})
 	})
-	_, err := limiter.Allow(t.Context(), "bad")
 	var unfit *pglimit.LimitError
-	if !errors.As(err, &unfit) || err.Error() != "pglimit: row 1 of pglimit.limits: pglimit: Limit.Burst is too much for fake" {
-		t.Error(err)
+	for key, want := range map[string]string{"bad": "row 1 of pglimit.limits: Limit.Burst is too much", "torn": "row 4 of pglimit.limits: limit \"5\": there is no \"/\""} {
+		var torn *pglimit.RuleError
+		_, err := limiter.Allow(t.Context(), key)
+		if !errors.As(err, &torn) || err.Error() != "pglimit: "+want || torn.Rule.Key != key || errors.As(err, &unfit) != (key == "bad") {
+			t.Errorf("%s: %v", key, err)
+		}
+		_, each := limiter.DoEach(t.Context(), pglimit.Request{Key: key, Tokens: 1, Limit: hourly(1)})
+		_, all := limiter.DoAll(t.Context(), pglimit.Request{Key: "good", Tokens: 1}, pglimit.Request{Key: key, Tokens: 1})
+		_, waited := limiter.Do(t.Context(), pglimit.Request{Key: key, Tokens: 1, MaxWait: time.Minute})
+		_, reserved := limiter.Reserve(t.Context(), key)
+		_, peeked := limiter.Peek(t.Context(), key)
+		for i, err := range []error{each, all, waited, reserved, peeked} {
+			if !errors.As(err, &torn) || torn.Rule.Key != key {
+				t.Errorf("%s, %d: %v", key, i, err)
+			}
+		}
+	}
+	if failing := limiter.Stats().LimitsFailing; failing != 3 { // bad, torn, and the one that is not observed
+		t.Errorf("%d rules fail", failing)
 	}
 	for _, key := range []string{"good", "other"} {
 		if d, err := limiter.Allow(t.Context(), key); err != nil || !d.Allowed || d.Observed != nil {
 			t.Errorf("%+v, %v", d, err)
 		}
 	}
+}
+
+// picky keeps no burst of more than 100.
+type picky struct{ *pglimittest.Strategy }
+
+func (p picky) Check(r *pglimit.Request) error {
+	if r.Limit.Burst > 100 {
+		return &pglimit.LimitError{Limit: r.Limit, Field: "Burst", Why: "is too much"}
+	}
+	return p.Strategy.Check(r)
 }
 
 // Before the table was read for the first time, requests wait for it up to Timeout, and then OnError answers
@@ -561,16 +585,20 @@ func (noLimits) AcquireFunc(ctx context.Context, _ func(*pgxpool.Conn) error) er
 	return ctx.Err()
 }
 
-// More than the burst of a rule is denied, and no fault of the request; some units of it are granted.
-func TestMoreThanTheBurstOfARuleIsDenied(t *testing.T) {
+// More than the burst of a rule is an error, as more than that of any limit; some units of it are granted.
+func TestMoreThanTheBurstOfARule(t *testing.T) {
 	t.Parallel()
 	limiter := ruled(t, rules(pglimit.LimitRule{Limit: hourly(4)}), nil)
-	if d, err := limiter.AllowN(t.Context(), "k", 8); err != nil || d.Allowed || d.Rule == nil || d.Source != pglimit.FromRule {
-		t.Errorf("%+v, %v", d, err)
-	}
-	all, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "k", Tokens: 1}, pglimit.Request{Key: "other", Tokens: 8})
-	if err != nil || all.Allowed || !all.Decisions[0].Allowed || all.Decisions[1].Allowed {
-		t.Errorf("%+v, %v", all, err)
+	for name, ask := range map[string]func() error{
+		"alone": func() error { _, err := limiter.AllowN(t.Context(), "k", 8); return err },
+		"all": func() error {
+			_, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "k", Tokens: 1}, pglimit.Request{Key: "other", Tokens: 8})
+			return err
+		},
+	} {
+		if err := (*pglimit.RequestError)(nil); !errors.As(ask(), &err) || err.Field != "Tokens" {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 8, Unit: 3}); err != nil || d.Granted != 3 {
 		t.Errorf("%+v, %v", d, err)

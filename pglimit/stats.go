@@ -26,6 +26,8 @@ type Stats struct {
 	LimitsVersion  int64    `name:"limits_version" kind:"gauge" plus:"max" help:"The version of the table pglimit.limits that holds. It grows with every change."`
 	LimitsAge      int64    `name:"limits_age_seconds" kind:"gauge" plus:"max" help:"How long ago the table pglimit.limits was read, in whole seconds. If it never was, since the first try."`
 
+	LimitsFailing int64 `name:"limits_failing_rules" kind:"gauge" plus:"max" help:"Rules of the table pglimit.limits that fail each request for which they hold, because they cannot be read, or could not be kept in the last minute."`
+
 	LiveInstances   int64 `name:"live_instances" kind:"gauge" plus:"max" help:"Live instances of the limiter, this one included, when they were last counted. While this one is not counted, 0."`
 	AdjustedPercent int64 `name:"adjusted_percent" kind:"gauge" plus:"max" help:"How much of each limit Config.Adjust takes away now, in percent."`
 	AdjustFailed    int64 `name:"adjust_failed" help:"Calls of Config.Adjust that panicked, took too long or returned no share."`
@@ -125,7 +127,7 @@ func numbers(field reflect.Value) iter.Seq2[string, reflect.Value] {
 // Since returns what was counted after before. Gauges are as they are now.
 func (s Stats) Since(before Stats) Stats { return s.combine(before, -1) }
 
-// Plus returns the sum with the numbers of another Limiter. Of LimitsVersion, LimitsAge, LiveInstances and AdjustedPercent it is the greater one.
+// Plus returns the sum with the numbers of another Limiter. Of LimitsVersion, LimitsAge, LimitsFailing, LiveInstances and AdjustedPercent it is the greater one.
 func (s Stats) Plus(other Stats) Stats { return s.combine(other, 1) }
 
 func (s Stats) combine(other Stats, times int64) Stats {
@@ -178,7 +180,7 @@ func (l *Limiter) Stats() Stats {
 	}
 	if l.config.Limits != nil {
 		status := l.config.Limits.Status()
-		s.LimitsVersion, s.LimitsAge = status.Version, int64(status.Age/time.Second)
+		s.LimitsVersion, s.LimitsAge, s.LimitsFailing = status.Version, int64(status.Age/time.Second), int64(len(status.Failing))
 	}
 	if l.instance != nil {
 		live, _ := l.instance.live()

@@ -258,7 +258,7 @@ func TestAllTheNumbers(t *testing.T) {
 	if int(next-1) != numbers || len(names) != reflect.TypeFor[pglimit.Stats]().NumField() {
 		t.Errorf("%d of %d numbers, %d names", next-1, numbers, len(names))
 	}
-	if got := strings.Join(gauges, " "); got != "limits_version limits_age_seconds live_instances adjusted_percent waiting asleep breaker_open" {
+	if got := strings.Join(gauges, " "); got != "limits_version limits_age_seconds limits_failing_rules live_instances adjusted_percent waiting asleep breaker_open" {
 		t.Errorf("these can fall: %s", got)
 	}
 	want := "allowed{source=database} allowed{source=memory} allowed{source=lease} allowed{source=fallback} allowed{source=rule} allowed{source=adjust} allowed{source=new_keys} " +

@@ -36,6 +36,8 @@ type (
 	// SQLTx is what [InSQLTx] needs: a *sql.Tx, or a type that embeds one.
 	SQLTx = session.SQLTx
 
+	// RuleError says why a rule of the table pglimit.limits cannot be kept. It names the row.
+	RuleError = rate.RuleError
 	// LimitError says why a Limit cannot be kept. It names the field.
 	LimitError = rate.LimitError
 

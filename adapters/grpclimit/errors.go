@@ -57,7 +57,7 @@ func StatusOf(err error) *status.Status {
 		return status.New(codes.InvalidArgument, "the key that the call is limited by is too long, not UTF-8, or has a NUL byte")
 	case request != nil && request.Field == "Tokens":
 		return status.New(codes.InvalidArgument, "the call costs more than its limit ever grants at once")
-	case request != nil, errors.As(err, new(*pglimit.LimitError)), errors.Is(err, errors.ErrUnsupported):
+	case request != nil, errors.As(err, new(*pglimit.RuleError)), errors.As(err, new(*pglimit.LimitError)), errors.Is(err, errors.ErrUnsupported):
 	case errors.As(err, &fallback):
 		return withDetails(status.New(codes.Unavailable, unknown), &errdetails.RetryInfo{RetryDelay: durationpb.New(fallback.retryAfter)})
 	default:

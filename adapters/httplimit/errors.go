@@ -66,7 +66,7 @@ func StatusOf(err error) int {
 			return http.StatusBadRequest
 		}
 		return http.StatusInternalServerError
-	case errors.As(err, new(*pglimit.LimitError)), errors.Is(err, errors.ErrUnsupported):
+	case errors.As(err, new(*pglimit.RuleError)), errors.As(err, new(*pglimit.LimitError)), errors.Is(err, errors.ErrUnsupported):
 		return http.StatusInternalServerError
 	}
 	return http.StatusServiceUnavailable

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -119,6 +121,14 @@ type rulesFile struct {
 	Limits []limitRule `json:"limits" yaml:"limits"`
 }
 
+func (file *rulesFile) yaml() ([]byte, error) {
+	var text bytes.Buffer
+	encoder := yaml.NewEncoder(&text)
+	encoder.SetIndent(2)
+	err := errors.Join(encoder.Encode(file), encoder.Close())
+	return text.Bytes(), err
+}
+
 func readRules(stdin io.Reader, name string) ([]limits.Rule, error) {
 	read := func() ([]byte, error) { return os.ReadFile(name) }
 	if name == "-" {
@@ -143,7 +153,39 @@ var ruleValues = []yamlfile.Value{
 	{Type: "time.Time", Is: "a time such as 2026-11-30T18:00:00Z"},
 }
 
+// jsonPair is a character that JSON escapes as two, or any other escape.
+var jsonPair = regexp.MustCompile(`(?i)\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\.`)
+
+// yamlOf returns a text that is JSON so that it is YAML with the same values, and the same lines: not every character of a string
+// in JSON may stand in one in YAML, nor every escape. Another text is returned as it is.
+func yamlOf(text []byte) []byte {
+	if !json.Valid(text) || !utf8.Valid(text) {
+		return text
+	}
+	text = jsonPair.ReplaceAllFunc(text, func(escape []byte) []byte {
+		if len(escape) == 2 {
+			return escape
+		}
+		var pair string
+		_ = json.Unmarshal([]byte(`"`+string(escape)+`"`), &pair)
+		return []byte(pair)
+	})
+	var out bytes.Buffer
+	for _, r := range string(text) {
+		switch {
+		case r == '\t': // between two values: in a string it is escaped
+			out.WriteByte(' ')
+		case r >= 0x7f && r < 0xa0, r == 0x2028, r == 0x2029, r == 0xfeff, r == 0xfffe, r == 0xffff:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		default:
+			out.WriteRune(r)
+		}
+	}
+	return out.Bytes()
+}
+
 func parseRules(text []byte) ([]limits.Rule, error) {
+	text = yamlOf(text)
 	if err := yamlfile.Named(text); err != nil {
 		return nil, err
 	}
@@ -201,16 +243,13 @@ func newLimitsExportCommand(a *app, f *limitsFlags) *cobra.Command {
 				r.ID, r.ChangedBy, r.ChangedAt = 0, "", time.Time{}
 				file.Limits = append(file.Limits, *r)
 			}
-			var text bytes.Buffer
 			if a.output == outputJSON {
 				return json.NewEncoder(a.stdout).Encode(file)
 			}
-			encoder := yaml.NewEncoder(&text)
-			encoder.SetIndent(2)
-			if err := errors.Join(encoder.Encode(file), encoder.Close()); err != nil {
-				return err
+			text, err := file.yaml()
+			if err == nil {
+				_, err = a.stdout.Write(text)
 			}
-			_, err = a.stdout.Write(text.Bytes())
 			return err
 		},
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -23,7 +24,9 @@ limit stays used.
   places   the semaphore of this name has --limit places, such as 5, for each
            key; there can be one beside each other rule. Nobody loses a place
 
-A rule with --expires ends by itself, by the database's clock. --dry-run
+A rule with --expires ends by itself, by the database's clock. It lies over the
+permanent one for the same keys, which holds again then, and which "set" without
+--expires sets: to have that hold at once, delete the temporary one. --dry-run
 changes nothing, and says how many buckets that are known (with places: keys of
 the semaphore) the rule would hold for; it reads the tables of the buckets.`
 
@@ -102,11 +105,12 @@ func (a *app) setLimit(ctx context.Context, f *limitsSetFlags, rule limits.Rule)
 
 // changeLimit makes a change and prints it: did what is after, and beside, such as "replaced", what was before.
 func (a *app) changeLimit(ctx context.Context, f *limitsFlags, did, beside string, change func(context.Context, *limits.Table) (before, after *limits.Rule, err error)) error {
-	var before, after *limits.Rule
+	var before, after, other *limits.Rule
 	var followers *limits.Followers
 	var follow string
 	err := f.on(ctx, a, func(ctx context.Context, table *limits.Table) (err error) {
 		if before, after, err = change(ctx, table); err == nil {
+			other = otherRule(ctx, table, cmp.Or(after, before))
 			followers, follow = followersOf(ctx, table, after)
 		}
 		return err
@@ -126,11 +130,12 @@ func (a *app) changeLimit(ctx context.Context, f *limitsFlags, did, beside strin
 	} else {
 		text += did + " nothing: there was no such rule\n"
 	}
-	return a.print(limitJSON{Before: newLimitRule(before), After: newLimitRule(after), Followers: followers}, text+follow)
+	return a.print(limitJSON{newLimitRule(before), newLimitRule(after), newLimitRule(other), followers}, text+otherText(other)+follow)
 }
 
 func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rule) error {
 	var changed []limits.Change
+	var other *limits.Rule
 	var buckets int64
 	var followers *limits.Followers
 	var follow string
@@ -142,6 +147,7 @@ func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rul
 			return err
 		}
 		followers, follow = followersOf(ctx, table, &rule)
+		other = otherRule(ctx, table, &rule)
 		buckets, err = table.Reaches(ctx, rule)
 		return err
 	})
@@ -157,11 +163,12 @@ func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rul
 	default:
 		text += "would replace " + ruleText(changed[0].Before) + "\n"
 	}
+	text += otherText(other)
 	out := struct {
 		limitJSON
 		DryRun  bool  `json:"dry_run"`
 		Buckets int64 `json:"buckets"` // that are known, for which it would hold; with places: keys
-	}{limitJSON{After: newLimitRule(&rule), Followers: followers}, true, buckets}
+	}{limitJSON{After: newLimitRule(&rule), Other: newLimitRule(other), Followers: followers}, true, buckets}
 	if len(changed) > 0 {
 		out.Before = newLimitRule(changed[0].Before)
 	} else {
@@ -181,7 +188,7 @@ func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete LIMITER [KEY] --note WHY",
 		Short: "Delete a rule",
-		Long:  "Delete the rule for a KEY of a limiter, for the keys that begin with --prefix,\nor for all its keys, and print it.",
+		Long:  "Delete the rule for a KEY of a limiter, for the keys that begin with --prefix,\nor for all its keys, and print it. Until a rule with --expires ends, it is that,\nand the permanent one under it holds again.",
 		Example: lines(
 			"pglimit limits delete api user:42 --note \"ticket 7 is done\"",
 			"pglimit limits delete api --prefix bot: --note \"they behave\"",
@@ -225,7 +232,7 @@ func newLimitsEnableCommand(a *app, f *limitsFlags, on bool) *cobra.Command {
 	if !on {
 		did = "disabled"
 		cmd.Use, cmd.Short = "disable LIMITER [KEY] --note WHY", "Disable a rule, as if it were not there"
-		cmd.Long = "Disable a rule: it is as if it were not there, and the next one holds. The note\nbecomes that of the rule. \"pglimit limits off\" is for a whole limiter."
+		cmd.Long = "Disable a rule: it is as if it were not there, and the next one holds. The note\nbecomes that of the rule. Until a rule with --expires ends, it is that one.\n\"pglimit limits off\" is for a whole limiter."
 		cmd.Example = lines("pglimit limits disable api user:42 --note \"was it them?\"")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -147,7 +147,8 @@ type explainJSON struct {
 
 type explainRule struct {
 	*limitRule
-	State  limits.State   `json:"state"`            // holds, overruled, disabled or expired
+	State  limits.State   `json:"state"`            // holds, overruled, disabled, expired or fails
+	Why    string         `json:"why,omitempty"`    // it fails
 	Bucket *explainBucket `json:"bucket,omitempty"` // if the rule holds, and has a limit
 	Held   *int64         `json:"held,omitempty"`   // places, if the rule holds and says how many there are
 }
@@ -161,7 +162,7 @@ type explainBucket struct {
 func newExplainJSON(limiter, key string, rules []limits.Explanation) explainJSON {
 	out := explainJSON{Limiter: limiter, Key: key, Rules: []explainRule{}}
 	for i := range rules {
-		r := explainRule{limitRule: newLimitRule(&rules[i].Rule), State: rules[i].State}
+		r := explainRule{limitRule: newLimitRule(&rules[i].Rule), State: rules[i].State, Why: rules[i].Why}
 		if b := rules[i].Bucket; b != nil {
 			r.Bucket = &explainBucket{b.Remaining, milliseconds(b.RetryAfter), milliseconds(b.ResetAfter)}
 		}
@@ -181,6 +182,10 @@ func explainText(limiter, key string, rules []limits.Explanation) string {
 		r := &rules[i]
 		rows = append(rows, []string{ruleLimiter(&r.Rule), ruleKeys(&r.Rule), ruleDoes(&r.Rule), string(r.State)})
 		switch {
+		case r.State == limits.Fails && r.Action == pglimit.Observe:
+			beside += "observed: " + ruleText(&r.Rule) + "\nit fails: " + r.Why + "\n"
+		case r.State == limits.Fails:
+			decides = ruleText(&r.Rule) + "\nit fails each request: " + r.Why
 		case r.State != limits.Holds:
 		case r.Action == pglimit.Observe:
 			beside += "observed: " + ruleText(&r.Rule) + bucketOf(r) + "\n"

@@ -17,17 +17,28 @@ import (
 // limitRule is a rule for machines, and in the YAML of import and export, which has no fields of the database's.
 type limitRule struct {
 	ID        int64      `json:"id,omitempty" yaml:"-"`
-	Limiter   string     `json:"limiter,omitempty" yaml:"limiter,omitempty"` // none: all limiters
-	Key       string     `json:"key,omitempty" yaml:"key,omitempty"`
-	Prefix    string     `json:"prefix,omitempty" yaml:"prefix,omitempty"`
+	Limiter   yamlText   `json:"limiter,omitempty" yaml:"limiter,omitempty"` // none: all limiters
+	Key       yamlText   `json:"key,omitempty" yaml:"key,omitempty"`
+	Prefix    yamlText   `json:"prefix,omitempty" yaml:"prefix,omitempty"`
 	Action    ruleAction `json:"action" yaml:"action,omitempty"`
-	Limit     string     `json:"limit,omitempty" yaml:"limit,omitempty"`
-	MaxWait   string     `json:"max_wait,omitempty" yaml:"max_wait,omitempty"`
+	Limit     yamlText   `json:"limit,omitempty" yaml:"limit,omitempty"`
+	MaxWait   yamlText   `json:"max_wait,omitempty" yaml:"max_wait,omitempty"`
 	Disabled  bool       `json:"disabled,omitempty" yaml:"disabled,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty" yaml:"expires_at,omitempty"`
-	Note      string     `json:"note" yaml:"note,omitempty"`
+	Note      yamlText   `json:"note" yaml:"note,omitempty"`
 	ChangedBy string     `json:"changed_by,omitempty" yaml:"-"`
 	ChangedAt time.Time  `json:"changed_at,omitzero" yaml:"-"`
+}
+
+// yamlText is quoted if it has line breaks and the like, some of which the encoder else writes so that the decoder refuses them.
+type yamlText string
+
+// MarshalYAML quotes it.
+func (t yamlText) MarshalYAML() (any, error) {
+	if strings.ContainsFunc(string(t), func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: string(t), Style: yaml.DoubleQuotedStyle}, nil
+	}
+	return string(t), nil
 }
 
 // ruleAction names its line if it is none.
@@ -45,8 +56,8 @@ func newLimitRule(r *limits.Rule) *limitRule {
 		return nil
 	}
 	made := &limitRule{
-		ID: r.ID, Limiter: r.Limiter, Key: r.Key, Prefix: r.Prefix, Action: ruleAction{r.Action}, Limit: r.Limit, MaxWait: r.MaxWait,
-		Disabled: r.Disabled, Note: r.Note, ChangedBy: r.By, ChangedAt: r.At,
+		ID: r.ID, Limiter: yamlText(r.Limiter), Key: yamlText(r.Key), Prefix: yamlText(r.Prefix), Action: ruleAction{r.Action},
+		Limit: yamlText(r.Limit), MaxWait: yamlText(r.MaxWait), Disabled: r.Disabled, Note: yamlText(r.Note), ChangedBy: r.By, ChangedAt: r.At,
 	}
 	if !r.Expires.IsZero() {
 		made.ExpiresAt = &r.Expires
@@ -56,7 +67,8 @@ func newLimitRule(r *limits.Rule) *limitRule {
 
 func (r *limitRule) rule() limits.Rule {
 	made := limits.Rule{
-		Limiter: r.Limiter, Key: r.Key, Prefix: r.Prefix, Action: r.Action.Action, Limit: r.Limit, MaxWait: r.MaxWait, Disabled: r.Disabled, Note: r.Note,
+		Limiter: string(r.Limiter), Key: string(r.Key), Prefix: string(r.Prefix), Action: r.Action.Action, Limit: string(r.Limit), MaxWait: string(r.MaxWait),
+		Disabled: r.Disabled, Note: string(r.Note),
 	}
 	if r.ExpiresAt != nil {
 		made.Expires = *r.ExpiresAt
@@ -66,8 +78,9 @@ func (r *limitRule) rule() limits.Rule {
 
 // limitJSON is what changed, for machines.
 type limitJSON struct {
-	Before *limitRule `json:"before"` // null: there was none
-	After  *limitRule `json:"after"`  // null: it was deleted
+	Before *limitRule `json:"before"`          // null: there was none
+	After  *limitRule `json:"after"`           // null: it was deleted
+	Other  *limitRule `json:"other,omitempty"` // the temporary rule over it, or the permanent one under it
 
 	Followers *limits.Followers `json:"followers,omitempty"` // if it is for limiters, and known
 }
@@ -103,6 +116,29 @@ func plural(n int64, one, more string) string {
 		more = one
 	}
 	return fmt.Sprintf("%d %s", n, more)
+}
+
+// otherRule is the temporary rule over this one, or the permanent one under it; nil: there is none, or it cannot be told.
+func otherRule(ctx context.Context, table *limits.Table, of *limits.Rule) *limits.Rule {
+	rules, _ := table.List(ctx)
+	for i := range rules {
+		r := &rules[i]
+		if ruleWho(r) == ruleWho(of) && r.Kind() == of.Kind() && r.Expires.IsZero() != of.Expires.IsZero() && !r.Expired {
+			return r
+		}
+	}
+	return nil
+}
+
+// otherText says which rule lies over or under the one that is changed.
+func otherText(other *limits.Rule) string {
+	switch {
+	case other == nil:
+		return ""
+	case other.Expires.IsZero():
+		return "under it: " + ruleText(other) + "\n"
+	}
+	return "over it: " + ruleText(other) + "\n"
 }
 
 // ruleWho is the limiter and the keys of a rule: "api user:42", "api bot:*", "api *".

@@ -18,7 +18,8 @@
 -- time from "at" until n tokens are there, if nobody takes any, and the key is not blocked. reset_after: until the
 -- bucket is full. "at": the database's clock at the decision. observed: what a rule of the table that is only observed
 -- would have allowed; null: there is none. Fails with SQLSTATE 22023, and has taken nothing, if limiter, key
--- or n is null, an argument is nonsense, or there is no limit.
+-- or n is null, an argument is nonsense, or there is no limit; with 55000, naming the row, if the rule that decides
+-- cannot be read.
 create or replace function pglimit.allow(
     limiter text, key text, limit_text text default null, n bigint default 1,
     tokens bigint default null, period interval default null, burst bigint default null,

@@ -6,6 +6,9 @@
 -- A row is a rule for the keys of a limiter. What it matches: one key; else the keys that begin with its prefix; else
 -- all keys. Of the rules of a kind that match, the one for the key holds, else the longest prefix, else the one for all.
 --
+-- A rule that expires is temporary: it lies over the permanent one for the same keys, which holds again when it ends, or is
+-- disabled or deleted.
+--
 -- A change locks the table limits_history first, until the commit. So one transaction changes limits at a time, and the
 -- last id of the history is the version of the limits. Nobody who decides locks or waits for anything here.
 
@@ -24,7 +27,7 @@ create table pglimit.limits (
     kind       text collate "C" not null generated always as (pglimit.limit_kind(action)) stored,
     limit_text text collate "C",
     max_wait   text collate "C" constraint max_wait_is_a_duration_or_a_share_of_the_period check (case
-        when max_wait is null then true
+        when max_wait is null or not enabled then true -- whatever it says, it can be disabled
         when action <> 'enforce' then false
         when max_wait ~ '^[1-9][0-9]{0,5}%$' then true
         else coalesce(pglimit.period_ns_of(lower(max_wait)) between 1 and 200 * 365 * 86400000000000, false)
@@ -33,10 +36,11 @@ create table pglimit.limits (
     enabled    boolean not null default true,
     -- By the database's clock; null: never. Any program can read a time in this span.
     expires_at timestamptz check (expires_at between '1970-01-01 00:00+00' and '2262-01-01 00:00+00'),
+    temporary  boolean not null generated always as (expires_at is not null) stored,
     changed_by text not null,
     changed_at timestamptz not null,
     constraint names_and_limit_are_valid check ( -- else the function fails, and says why
-        (pglimit.request_ns(coalesce(limiter, 'all'), coalesce(key, 'all'), case when limit_text is null or action = 'places' then '1/s' else limit_text end, 1, null, null, null)).token_ns > 0
+        (pglimit.request_ns(coalesce(limiter, 'all'), coalesce(key, 'all'), case when limit_text is null or action = 'places' or not enabled then '1/s' else limit_text end, 1, null, null, null)).token_ns > 0
     ),
     constraint a_key_or_a_prefix check (num_nonnulls(key, prefix) <= 1),
     constraint off_is_for_all_keys check (action <> 'off' or num_nonnulls(key, prefix) = 0),
@@ -48,7 +52,7 @@ create table pglimit.limits (
         else false
     end),
     constraint observed_names_fit check (action <> 'observe' or octet_length(limiter) <= 117), -- "api" is observed in the buckets of "api (observed)"
-    constraint limits_match unique nulls not distinct (limiter, key, prefix, kind)
+    constraint limits_match unique nulls not distinct (limiter, key, prefix, kind, temporary)
 ) using heap;
 create index limits_expire on pglimit.limits (expires_at) where enabled and expires_at is not null;
 
@@ -116,8 +120,10 @@ begin
     if tg_op = 'UPDATE' and new.changed_at <> 'infinity' then
         new.note := pglimit.limit_reason(); -- the former one was for another change
     end if;
-    perform pglimit.window_end_ns( -- fails for a time zone that is none
-        (pglimit.request_ns('all', 'all', case when new.limit_text is null or new.action = 'places' then '1/s' else new.limit_text end, 1, null, null, null)).calendar, pglimit.clock_ns());
+    if tg_op = 'INSERT' or new.enabled and not old.enabled or (new.action, new.limit_text) is distinct from (old.action, old.limit_text) then -- else it can be disabled
+        perform pglimit.window_end_ns( -- fails for a time zone that is none
+            (pglimit.request_ns('all', 'all', case when new.limit_text is null or new.action = 'places' then '1/s' else new.limit_text end, 1, null, null, null)).calendar, pglimit.clock_ns());
+    end if;
     new.changed_by := coalesce(nullif(current_setting('pglimit.by', true), ''), session_user);
     new.changed_at := clock_timestamp();
     return new;
@@ -164,7 +170,8 @@ create trigger limit_changed after insert or update or delete on pglimit.limits 
 --
 -- action: enforce; observe, which counts beside and denies nobody; allow; deny; off, for a limiter, or with a null limiter
 -- for all: granted unasked; places, for a semaphore, whose number of places is the limit_text. max_wait: how long callers of Wait may wait, as '30s' or a share of the limit's period, '50%'. note: why. by:
--- who; null: as the setting pglimit.by says, or the role. Returns the row that it replaced, or null. Fails with SQLSTATE 22023 or 23514 if that is no rule.
+-- who; null: as the setting pglimit.by says, or the role. With expires_at it is the temporary rule for its keys, which leaves the
+-- permanent one alone, and without it the permanent one, which leaves the temporary one alone. Returns the row that it replaced, or null. Fails with SQLSTATE 22023 or 23514 if that is no rule.
 -- +goose StatementBegin
 create function pglimit.set_limit(
     limiter text, limit_text text default null, key text default null, prefix text default null, action text default 'enforce', max_wait text default null,
@@ -187,7 +194,7 @@ begin
     update pglimit.limits set note = '' where false; -- waits for other changes, so that what is returned is what is replaced
     perform set_config('pglimit.by', coalesce(by, _by), true);
     select to_jsonb(l) into replaced from pglimit.limits l
-    where (l.limiter, l.key, l.prefix, l.kind) is not distinct from (_limiter, _key, _prefix, _kind);
+    where (l.limiter, l.key, l.prefix, l.kind, l.temporary) is not distinct from (_limiter, _key, _prefix, _kind, set_limit.expires_at is not null);
     insert into pglimit.limits as l (limiter, limit_text, key, prefix, action, max_wait, note, enabled, expires_at, changed_by, changed_at)
     values (_limiter, set_limit.limit_text, _key, _prefix, set_limit.action, set_limit.max_wait, set_limit.note, set_limit.enabled, set_limit.expires_at, '', now())
     on conflict on constraint limits_match do update
@@ -199,14 +206,22 @@ end
 $$;
 -- +goose StatementEnd
 
--- Removes a rule, and returns the row that it was, or null. kind: live, observe, off or places. note: why. by: as for set_limit.
+-- The rule that delete_limit and enable_limit are about: the temporary one, until it expires, else the permanent one. Null: none.
+create function pglimit.limit_on_top(limiter text, key text, prefix text, kind text) returns bigint
+language sql volatile set search_path = '' set row_security = off as $$
+    select l.id from pglimit.limits l where array[l.limiter, l.key, l.prefix, l.kind] = array[$1, $2, $3, $4]
+    order by (l.expires_at > clock_timestamp()) is true desc, l.temporary limit 1
+$$;
+
+-- Removes a rule, and returns the row that it was, or null: the temporary one, until it expires, else the permanent one; of the kind
+-- off both. kind: live, observe, off or places. note: why. by: as for set_limit.
 -- +goose StatementBegin
 create function pglimit.delete_limit(
     limiter text, key text default null, prefix text default null, kind text default 'live', note text default null, by text default null
 ) returns jsonb
 language plpgsql set search_path = '' set row_security = off set jit = off as $$
 declare
-    _rule constant text[] := array[limiter, key, prefix, kind];
+    top bigint;
     removed jsonb;
     _by constant text := coalesce(current_setting('pglimit.by', true), '');
     _note constant text := coalesce(current_setting('pglimit.note', true), '');
@@ -218,21 +233,26 @@ begin
     end if;
     delete from pglimit.limits where false; -- waits for other changes, so that a rule that they set is seen
     perform set_config('pglimit.by', coalesce(by, _by), true), set_config('pglimit.note', note, true);
-    delete from pglimit.limits l where array[l.limiter, l.key, l.prefix, l.kind] = _rule returning to_jsonb(l) into removed;
+    top := pglimit.limit_on_top(limiter, key, prefix, kind);
+    delete from pglimit.limits l where l.id = top returning to_jsonb(l) into removed;
+    if removed ->> 'kind' = 'off' then -- what is switched on is on
+        delete from pglimit.limits l where l.limiter is not distinct from delete_limit.limiter and l.kind = 'off';
+    end if;
     perform set_config('pglimit.by', _by, true), set_config('pglimit.note', _note, true);
     return removed;
 end
 $$;
 -- +goose StatementEnd
 
--- Enables a rule, or disables it, and returns the row that it was, or null. One that is so already is left alone. Parameters are as for delete_limit.
+-- Enables a rule, or disables it, and returns the row that it was, or null: the temporary one, until it expires, else the permanent
+-- one. One that is so already is left alone. Parameters are as for delete_limit.
 -- +goose StatementBegin
 create function pglimit.enable_limit(
     limiter text, enabled boolean, key text default null, prefix text default null, kind text default 'live', note text default null, by text default null
 ) returns jsonb
 language plpgsql set search_path = '' set row_security = off set jit = off as $$
 declare
-    _rule constant text[] := array[limiter, key, prefix, kind];
+    top bigint;
     changed jsonb;
     _by constant text := coalesce(current_setting('pglimit.by', true), '');
 begin
@@ -242,10 +262,11 @@ begin
         raise exception 'pglimit: kind is %: it must be live, observe, off or places', coalesce(kind, 'null') using errcode = 'invalid_parameter_value';
     end if;
     update pglimit.limits set note = '' where false; -- as in set_limit
-    select to_jsonb(l) into changed from pglimit.limits l where array[l.limiter, l.key, l.prefix, l.kind] = _rule;
+    top := pglimit.limit_on_top(limiter, key, prefix, kind);
+    select to_jsonb(l) into changed from pglimit.limits l where l.id = top;
     perform set_config('pglimit.by', coalesce(by, _by), true);
     update pglimit.limits l set (enabled, note) = (enable_limit.enabled, enable_limit.note)
-    where array[l.limiter, l.key, l.prefix, l.kind] = _rule and l.enabled is distinct from enable_limit.enabled;
+    where l.id = top and l.enabled is distinct from enable_limit.enabled;
     perform set_config('pglimit.by', _by, true);
     return changed;
 end
@@ -278,11 +299,11 @@ begin
     for rule in
         select format('rule %s has %s, which no rule has', i.n, to_json(field)) as why
         from jsonb_array_elements(rules) with ordinality i (rule, n) cross join lateral jsonb_object_keys(i.rule) field
-        where field not in ('id', 'limiter', 'key', 'prefix', 'action', 'kind', 'limit_text', 'max_wait', 'note', 'enabled', 'expires_at', 'changed_by', 'changed_at')
+        where field not in ('id', 'limiter', 'key', 'prefix', 'action', 'kind', 'limit_text', 'max_wait', 'note', 'enabled', 'expires_at', 'temporary', 'changed_by', 'changed_at')
         union all
         select format('rules %s and %s are for the same keys', min(i.n), max(i.n))
         from jsonb_array_elements(rules) with ordinality i (rule, n)
-        group by i.rule ->> 'limiter', i.rule ->> 'key', i.rule ->> 'prefix', pglimit.limit_kind(i.rule ->> 'action')
+        group by i.rule ->> 'limiter', i.rule ->> 'key', i.rule ->> 'prefix', pglimit.limit_kind(i.rule ->> 'action'), i.rule ->> 'expires_at' is null
         having count(*) > 1
     loop
         raise exception 'pglimit: %', rule.why using errcode = 'invalid_parameter_value';
@@ -292,8 +313,8 @@ begin
     perform set_config('pglimit.by', coalesce(by, _by), true), set_config('pglimit.note', coalesce(note, ''), true);
     begin
         if prune then
-            delete from pglimit.limits l where array[l.limiter, l.key, l.prefix, l.kind] not in (
-                select array[i ->> 'limiter', i ->> 'key', i ->> 'prefix', pglimit.limit_kind(i ->> 'action')] from jsonb_array_elements(rules) i
+            delete from pglimit.limits l where array[l.limiter, l.key, l.prefix, l.kind, l.temporary::text] not in (
+                select array[i ->> 'limiter', i ->> 'key', i ->> 'prefix', pglimit.limit_kind(i ->> 'action'), (i ->> 'expires_at' is not null)::text] from jsonb_array_elements(rules) i
             );
         end if;
         for rule in
@@ -304,6 +325,7 @@ begin
             )
             select a.* from asked a
             left join pglimit.limits l on array[l.limiter, l.key, l.prefix, l.kind] = array[a.limiter, a.key, a.prefix, pglimit.limit_kind(a.action)]
+                and l.temporary = (a.expires_at is not null)
             where l.id is null or (l.action, l.limit_text, l.max_wait, l.note, l.enabled, l.expires_at)
                 is distinct from (a.action, a.limit_text, a.max_wait, a.note, a.enabled, a.expires_at)
             order by a.n
@@ -367,12 +389,13 @@ $$;
 -- +goose StatementEnd
 
 -- The rules for a key, in the order in which they are looked at, and what becomes of each: it holds, or is overruled by one that
--- does, disabled or expired. For one with a limit that holds, also what is left in the bucket (as pglimit.peek says, of the
+-- does, disabled or expired; or it fails: it would hold, but cannot be read or kept (why says what is wrong), and each request gets an
+-- error. For one with a limit that holds, also what is left in the bucket (as pglimit.peek says, of the
 -- strategy token_bucket), or, of the kind places, how many are held. Nothing is counted. If none holds that is live or off, the limit
 -- in the service's configuration does.
 -- +goose StatementBegin
 create function pglimit.explain_limit(limiter text, key text)
-returns table (state text, rule pglimit.limits, remaining bigint, retry_after interval, reset_after interval, held bigint)
+returns table (state text, rule pglimit.limits, remaining bigint, retry_after interval, reset_after interval, held bigint, why text)
 language plpgsql set search_path = '' set row_security = off set jit = off as $$
 declare
     held_kinds text[] := '{}';
@@ -381,9 +404,9 @@ begin
         select l.* from pglimit.limits l
         where (l.limiter = explain_limit.limiter or l.limiter is null)
             and (l.key = explain_limit.key or l.key is null and (l.prefix is null or starts_with(explain_limit.key, l.prefix)))
-        order by array_position(array['off', 'live', 'observe', 'places'], l.kind), l.limiter nulls first, l.key, length(l.prefix) desc nulls last
+        order by array_position(array['off', 'live', 'observe', 'places'], l.kind), l.limiter nulls first, l.key, length(l.prefix) desc nulls last, l.temporary desc
     loop
-        remaining := null; retry_after := null; reset_after := null; held := null;
+        remaining := null; retry_after := null; reset_after := null; held := null; why := null;
         state := case
             when not rule.enabled then 'disabled'
             when rule.expires_at <= clock_timestamp() then 'expired'
@@ -395,8 +418,13 @@ begin
             if rule.kind = 'places' then
                 held := (select coalesce(sum(h.weight), 0) from pglimit.holders h where h.limiter = rule.limiter and h.key = explain_limit.key);
             elsif rule.limit_text is not null then
-                select p.remaining, p.retry_after, p.reset_after into remaining, retry_after, reset_after
-                from pglimit.peek(rule.limiter || case rule.kind when 'observe' then ' (observed)' else '' end, explain_limit.key, rule.limit_text) p;
+                begin
+                    select p.remaining, p.retry_after, p.reset_after into remaining, retry_after, reset_after
+                    from pglimit.peek(rule.limiter || case rule.kind when 'observe' then ' (observed)' else '' end, explain_limit.key, rule.limit_text) p;
+                exception when invalid_parameter_value then
+                    state := 'fails';
+                    why := regexp_replace(sqlerrm, '^pglimit: ', '');
+                end;
             end if;
         end if;
         return next;
@@ -444,8 +472,9 @@ $$;
 
 -- Reads the rules that hold for a request now, for pglimit.allow and pglimit.peek without a limit. Either allowed is not null:
 -- a rule grants or denies it; or live is the text of the limit that decides. beside: prices of a token and of a burst,
--- and beside_calendar, of the rule that is only observed (null: there is none). Fails with
--- SQLSTATE 22023 if there is no limit, or the request is nonsense.
+-- and beside_calendar, of the rule that is only observed (null: there is none that can be read). Fails with
+-- SQLSTATE 22023 if there is no limit, or the request is nonsense, and with 55000, naming the row, if the rule that
+-- decides cannot be read or kept.
 -- +goose StatementBegin
 create function pglimit.rule_of(
     _limiter text, _key text, _n bigint, out allowed boolean, out retry_after interval, out at timestamptz, out live text, out beside bigint[], out beside_calendar text
@@ -453,7 +482,10 @@ create function pglimit.rule_of(
 language plpgsql set search_path = '' set row_security = off set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
     rule record;
+    prices bigint[];
+    zone text;
     ends_at timestamptz; -- of the live rule
+    why text; -- it cannot be read
 begin
     if to_regclass('pglimit.limits') is null then
         select r.* into allowed, retry_after, at, live, beside, beside_calendar
@@ -473,22 +505,32 @@ begin
             union all select * from pglimit.limits where limiter is null
         ) l
         where l.enabled and (l.expires_at > rule_of.at) is not false and l.kind <> 'places'
-        order by l.kind, l.key, length(l.prefix) desc nulls last, l.limiter nulls first -- "off" comes last: it is for all
+        order by l.kind, l.key, length(l.prefix) desc nulls last, l.limiter nulls first, l.temporary desc -- "off" comes last: it is for all
     loop
+        if rule.limit_text is not null then
+            begin
+                select array[r.token_ns, r.window_ns], r.calendar into prices, zone from pglimit.request_ns(_limiter, _key, rule.limit_text, 1, null, null, null) r;
+                perform pglimit.window_end_ns(zone, pglimit.clock_ns()); -- fails for a time zone that has gone
+            exception when invalid_parameter_value then
+                continue when rule.action = 'observe';
+                why := format('row %s of pglimit.limits: %s', rule.id, regexp_replace(sqlerrm, '^pglimit: ', ''));
+            end;
+        end if;
         if rule.action = 'observe' then
-            select array[r.token_ns, r.window_ns], r.calendar into beside, beside_calendar from pglimit.request_ns(_limiter, _key, rule.limit_text, 1, null, null, null) r;
+            beside := prices;
+            beside_calendar := zone;
         else
             ends_at := rule.expires_at;
             live := rule.limit_text;
             allowed := case rule.action when 'enforce' then null else rule.action <> 'deny' end;
         end if;
     end loop;
-    if allowed is null and live is null then
+    if allowed is null and why is not null then
+        raise exception 'pglimit: %', why using errcode = 'object_not_in_prerequisite_state', hint = 'Nothing was taken. Correct the rule, or disable or delete it.';
+    elsif allowed is null and live is null then
         raise exception 'pglimit: no limit is given, and pglimit.limits has none for limiter % and key %', to_json(_limiter), to_json(_key)
             using errcode = 'invalid_parameter_value', hint = format('Nothing was taken. Give a limit, such as ''100/1m burst 20'', or set one for all keys: '
                 'select pglimit.set_limit(%L, ''100/1m burst 20'', note => ''default'')', _limiter);
-    elsif allowed is null and _n > (select r.window_ns / r.token_ns from pglimit.request_ns(_limiter, _key, live, 1, null, null, null) r) then
-        allowed := false; -- it could never be granted
     end if;
     retry_after := case when allowed then interval '0' else coalesce(ends_at - at, interval '1 hour') end;
 end
@@ -498,5 +540,5 @@ $$;
 -- +goose Down
 drop function pglimit.explain_limit, pglimit.limit_history;
 drop table pglimit.limits, pglimit.limits_history;
-drop function pglimit.limit_kind, pglimit.limits_will_change, pglimit.limit_note_changes, pglimit.limit_changes, pglimit.limit_changed, pglimit.limit_reason, pglimit.set_limit, pglimit.delete_limit, pglimit.enable_limit,
+drop function pglimit.limit_kind, pglimit.limits_will_change, pglimit.limit_note_changes, pglimit.limit_changes, pglimit.limit_changed, pglimit.limit_reason, pglimit.limit_on_top, pglimit.set_limit, pglimit.delete_limit, pglimit.enable_limit,
     pglimit.set_limits, pglimit.limit_reaches, pglimit.limits_since, pglimit.rule_of;

@@ -166,7 +166,7 @@ begin
             union all select * from pglimit.limits where limiter = _limiter and key is null and prefix is null and kind = 'places'
         ) l
         where l.enabled and (l.expires_at > clock_timestamp()) is not false
-        order by l.key, length(l.prefix) desc nulls last limit 1
+        order by l.key, length(l.prefix) desc nulls last, l.temporary desc limit 1
     );
 end
 $$;

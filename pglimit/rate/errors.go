@@ -3,6 +3,7 @@ package rate
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // ErrNotMigrated: the schema pglimit, or a part of it that the strategy needs, is not in
@@ -70,6 +71,20 @@ type LimitError struct {
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("pglimit: Limit.%s %s", e.Field, e.Why)
 }
+
+// RuleError says why the rule of the table pglimit.limits that holds for a request cannot be read or kept. Requests under it
+// get no decision, also none of OnError, until somebody corrects, disables or deletes the rule.
+type RuleError struct {
+	Rule *LimitRule
+	Err  error // a *LimitError, if the strategy cannot keep its limit, or Postgres does not know its time zone
+}
+
+func (e *RuleError) Error() string {
+	return fmt.Sprintf("pglimit: row %d of pglimit.limits: %s", e.Rule.ID, strings.TrimPrefix(e.Err.Error(), "pglimit: "))
+}
+
+// Unwrap returns Err.
+func (e *RuleError) Unwrap() error { return e.Err }
 
 // RequestError says why a [Request] is not valid.
 type RequestError struct {

@@ -6,7 +6,8 @@ import (
 )
 
 // LimitRule is a row of the table pglimit.limits: what holds for the keys that it matches. Of the rules of
-// a limiter, the one for a key beats the one for the longest prefix, and that the one for all keys.
+// a limiter, the one for a key beats the one for the longest prefix, and that the one for all keys; of two for the same keys
+// the one that expires holds until then.
 type LimitRule struct {
 	ID      int64  // of the row
 	Limiter string // empty: all; only with Off
@@ -22,6 +23,9 @@ type LimitRule struct {
 
 	Note    string    // why
 	Expires time.Time // by the database's clock; zero: never
+
+	// Unreadable is why the row cannot be read: each request for which it holds gets a [RuleError]. Empty: it can.
+	Unreadable string
 }
 
 // Action of a [LimitRule].

@@ -30,7 +30,7 @@ func ParseLimit(text string) (Limit, error) {
 	if l.Tokens, err = parseCount(tokens); err != nil {
 		return fail("tokens %q is not a whole number", strings.TrimSpace(tokens))
 	}
-	if words := strings.FieldsFunc(period, isSpace); len(words) > 0 && l.parseCalendar(words) {
+	if words := strings.FieldsFunc(strings.TrimSpace(period), isSpace); len(words) > 0 && l.parseCalendar(words) {
 		if len(words) == 1 && l.Period <= week {
 			return fail("period %q is a calendar window: write \"%s fixed\", or name its time zone; for tokens that come back one by one, \"1%.1s\"", words[0], words[0], words[0])
 		}
@@ -69,16 +69,23 @@ func (l Limit) String() string {
 	return text
 }
 
-// cutBurst cuts the text around "burst", in any case. (Where that stands in strings.ToLower(text) says nothing of the text: other
-// letters grow, or shrink.)
+// cutBurst cuts the text around "burst", in any case.
 func cutBurst(text string) (rate, burst string, found bool) {
-	const word = "burst"
-	for i := range len(text) - len(word) + 1 {
-		if strings.EqualFold(text[i:i+len(word)], word) {
-			return text[:i], text[i+len(word):], true
-		}
+	if i := strings.Index(lower(text), "burst"); i >= 0 {
+		return text[:i], text[i+len("burst"):], true
 	}
 	return text, "", false
+}
+
+// lower is the text with A to Z in lower case: as in SQL, and of as many bytes. strings.ToLower makes some letters longer.
+func lower(text string) string {
+	letters := []byte(text)
+	for i, c := range letters {
+		if 'A' <= c && c <= 'Z' {
+			letters[i] = c + 'a' - 'A'
+		}
+	}
+	return string(letters)
 }
 
 // isSpace is what separates words in SQL, too.
@@ -87,14 +94,14 @@ func isSpace(r rune) bool { return strings.ContainsRune(" \t\n\v\f\r", r) }
 // parseCalendar reads the words after the slash as a window of the calendar, and says whether they begin with one.
 func (l *Limit) parseCalendar(words []string) bool {
 	for _, c := range calendars {
-		if strings.EqualFold(words[0], c.unit) {
+		if lower(words[0]) == c.unit {
 			l.Period, l.Calendar = c.longest, c.unit
 			rest := words[1:]
-			if len(rest) > 1 && strings.EqualFold(rest[0], "from") {
-				l.Calendar += " from " + strings.ToLower(rest[1])
+			if len(rest) > 1 && lower(rest[0]) == "from" {
+				l.Calendar += " from " + lower(rest[1])
 				rest = rest[2:]
 			}
-			if zone := strings.Join(rest, " "); zone != "" && !strings.EqualFold(zone, "fixed") && !strings.EqualFold(zone, "UTC") {
+			if zone := strings.Join(rest, " "); zone != "" && lower(zone) != "fixed" && lower(zone) != "utc" {
 				l.Calendar += " " + zone
 			} else {
 				l.Calendar += " UTC"

@@ -4,7 +4,6 @@ package limits
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -24,6 +23,8 @@ type Set struct {
 	Rules   int
 
 	Observes bool // one of the rules is only observed
+
+	Unreadable []*rate.LimitRule
 
 	off      *rate.LimitRule // of all limiters
 	limiters map[string]*Rules
@@ -108,22 +109,30 @@ func (m *byMatch) find(key string) *rate.LimitRule {
 	return m.all
 }
 
-// add the rule, in the place of an older one for the same keys.
+// over returns the one of two rules for the same keys that holds: the one that expires, else the later one.
+func over(earlier, r *rate.LimitRule) *rate.LimitRule {
+	if earlier != nil && !earlier.Expires.IsZero() && r.Expires.IsZero() {
+		return earlier
+	}
+	return r
+}
+
+// add the rule, over or under another one for the same keys.
 func (m *byMatch) add(r *rate.LimitRule) {
 	if m.keys == nil {
 		m.keys, m.prefixes = make(map[string]*rate.LimitRule), make(map[string]*rate.LimitRule)
 	}
 	switch {
 	case r.Key != "":
-		m.keys[r.Key] = r
+		m.keys[r.Key] = over(m.keys[r.Key], r)
 	case r.Prefix != "":
-		m.prefixes[r.Prefix] = r
+		m.prefixes[r.Prefix] = over(m.prefixes[r.Prefix], r)
 		if n := len(r.Prefix); !slices.Contains(m.lengths, n) {
 			m.lengths = append(m.lengths, n)
 			slices.SortFunc(m.lengths, func(a, b int) int { return cmp.Compare(b, a) })
 		}
 	default:
-		m.all = r
+		m.all = over(m.all, r)
 	}
 }
 
@@ -146,6 +155,9 @@ func New(before *Set, rules []rate.LimitRule) *Set {
 		}
 		place(r)
 		s.all = append(s.all, r)
+		if r.Unreadable != "" {
+			s.Unreadable = append(s.Unreadable, r)
+		}
 	}
 	s.Rules = len(s.all)
 	for name, of := range s.limiters {
@@ -185,13 +197,16 @@ func (s *Set) All() iter.Seq[*rate.LimitRule] {
 	return slices.Values(s.all)
 }
 
+// Holds says whether just this rule is the one of its kind for its keys.
+func (s *Set) Holds(r *rate.LimitRule) bool { return s != nil && s.lookUp(r) == r }
+
 // Has says whether there is a rule of that kind for the same keys.
 func (s *Set) Has(r *rate.LimitRule) bool { return s != nil && s.lookUp(r) != nil }
 
 // place returns what puts a rule where this one belongs.
 func (s *Set) place(r *rate.LimitRule) func(*rate.LimitRule) {
 	if r.Limiter == "" {
-		return func(r *rate.LimitRule) { s.off = r }
+		return func(r *rate.LimitRule) { s.off = over(s.off, r) }
 	}
 	of := s.limiters[r.Limiter]
 	if of == nil {
@@ -200,7 +215,7 @@ func (s *Set) place(r *rate.LimitRule) func(*rate.LimitRule) {
 	}
 	switch r.Action {
 	case rate.Off:
-		return func(r *rate.LimitRule) { of.off = r }
+		return func(r *rate.LimitRule) { of.off = over(of.off, r) }
 	case rate.Observe:
 		s.Observes = true
 		return of.observed.add
@@ -234,7 +249,8 @@ func (s *Set) lookUp(r *rate.LimitRule) *rate.LimitRule {
 	return m.all
 }
 
-// Parse reads the answer of pglimit.limits_since: the set before, with a newer clock, if nothing has changed.
+// Parse reads the answer of pglimit.limits_since: the set before, with a newer clock, if nothing has changed. A row that cannot be
+// read is a rule that says so: it must not keep the others from being read.
 func Parse(answer string, before *Set) (*Set, error) {
 	var a struct {
 		Stamp   string      `json:"stamp"`
@@ -256,17 +272,15 @@ func Parse(answer string, before *Set) (*Set, error) {
 		return nil, fmt.Errorf("pglimit: cannot read the table pglimit.limits: %w", err)
 	}
 	rules := make([]rate.LimitRule, len(a.Rules))
-	var errs []error
 	for i := range a.Rules {
 		row, r := &a.Rules[i], &rules[i]
 		*r = rate.LimitRule{ID: row.ID, Limiter: row.Limiter, Key: row.Key, Prefix: row.Prefix, Note: row.Note}
-		err := parseRule(r, row.Action, row.Limit, row.MaxWait, row.Expires)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("pglimit: row %d of pglimit.limits: %w", row.ID, err))
+		if err := parseRule(r, row.Action, row.Limit, row.MaxWait, row.Expires); err != nil {
+			r.Limit, r.MaxWait, r.Unreadable = rate.Limit{}, 0, strings.TrimPrefix(err.Error(), "pglimit: ")
 		}
 	}
 	at, err := parseTime(a.Now)
-	if err = errors.Join(append(errs, err)...); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if before != nil && a.Rules == nil && a.Stamp == before.Stamp {
@@ -283,13 +297,13 @@ func parseRule(r *rate.LimitRule, action, limit, maxWait string, expires json.Nu
 	if r.Action, err = rate.ParseAction(action); err != nil {
 		return err
 	}
-	if limit != "" {
-		if r.Limit, err = rate.ParseLimit(limit); err != nil {
+	if expires != "" {
+		if r.Expires, err = parseTime(expires); err != nil {
 			return err
 		}
 	}
-	if expires != "" {
-		if r.Expires, err = parseTime(expires); err != nil {
+	if limit != "" {
+		if r.Limit, err = rate.ParseLimit(limit); err != nil {
 			return err
 		}
 	}

@@ -63,21 +63,55 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// An answer that is not understood is an error that names the row: no rule is left out.
+// A row that is not understood is a rule that says so, and the others are read. An answer that is not understood is an error.
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ old, new, want string }{
-		{`"enforce"`, `"forbid"`, `row 1 of pglimit.limits: the action is "forbid"`},
-		{`"5/s"`, `"5"`, "row 4 of pglimit.limits: "},
-		{`"50%"`, `"0%"`, `row 1 of pglimit.limits: the longest wait is "0%"`},
-		{`"1m30s"`, `"soon"`, `row 4 of pglimit.limits: the longest wait is "soon"`},
-		{`1700000060.000001`, `1e9`, "row 2 of pglimit.limits"},
-		{`1700000000.5`, `1e9`, "1e9"},
-		{`"version": 5`, `"version": "5"`, "cannot read the table pglimit.limits"},
+	for _, test := range []struct {
+		old, new, key string
+		row           int64 // 0: the whole answer
+		want          string
+	}{
+		{`"enforce"`, `"forbid"`, "someone", 1, `the action is "forbid"`},
+		{`"5/s"`, `"5"`, "org:77", 4, `limit "5": there is no "/"`},
+		{`"50%"`, `"0%"`, "someone", 1, `the longest wait is "0%"`},
+		{`"1m30s"`, `"soon"`, "org:77", 4, `the longest wait is "soon"`},
+		{`1700000060.000001`, `1e9`, "user:42", 2, "cannot read the time"},
+		{`1700000000.5`, `1e9`, "", 0, "1e9"},
+		{`"version": 5`, `"version": "5"`, "", 0, "cannot read the table pglimit.limits"},
 	} {
 		set, err := limits.Parse(strings.Replace(answer, test.old, test.new, 1), nil)
-		if set != nil || err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v", test.new, err)
+		if test.row == 0 {
+			if set != nil || err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s: %v", test.new, err)
+			}
+			continue
+		}
+		if err != nil || set.Rules != 5 || len(set.Unreadable) != 1 {
+			t.Errorf("%s: %+v, %v", test.new, set, err)
+			continue
+		}
+		if r, _ := set.Find("api", test.key, false); r == nil || r.ID != test.row || r != set.Unreadable[0] || !strings.Contains(r.Unreadable, test.want) || r.Limit != (rate.Limit{}) {
+			t.Errorf("%s: %+v", test.new, r)
+		}
+	}
+}
+
+// A rule that expires lies over the permanent one for the same keys, whichever comes first, and ends also while the table cannot be read.
+func TestATemporaryRuleLiesOverThePermanentOne(t *testing.T) {
+	t.Parallel()
+	soon := time.Now().Add(-time.Second)
+	for _, r := range []rate.LimitRule{{Limiter: "api", Key: "k"}, {Limiter: "api", Prefix: "k"}, {Limiter: "api"}, {Limiter: "api", Action: rate.Off}, {Action: rate.Off}} {
+		permanent, temporary := r, r
+		permanent.ID, temporary.ID, temporary.Expires = 1, 2, soon
+		for _, rules := range [][]rate.LimitRule{{permanent, temporary}, {temporary, permanent}} {
+			set := limits.New(nil, slices.Clone(rules))
+			if got := ids(set.Find("api", "k", false)); got[0] != 2 {
+				t.Errorf("%+v: %v", rules, got)
+			}
+			left := set.Expire()
+			if got := ids(left.Find("api", "k", false)); got[0] != 1 || left.Rules != 1 {
+				t.Errorf("%+v, when it has ended: %v", rules, got)
+			}
 		}
 	}
 }

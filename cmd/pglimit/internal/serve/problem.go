@@ -76,7 +76,12 @@ func problemOf(err error) *problem {
 	var one *pglimit.IndexError
 	var request *pglimit.RequestError
 	var limit *pglimit.LimitError
+	var rule *pglimit.RuleError
 	switch {
+	case errors.As(err, &rule):
+		p := newProblem(http.StatusInternalServerError, "no decision is known: row %d of pglimit.limits cannot be kept: %s: correct it, or disable or delete it", rule.Rule.ID, bare(rule.Err))
+		p.Cause = pglimit.CauseOther.String()
+		return p
 	case errors.As(err, &one):
 		return problemOf(one.Err).in(requestAt(one.Index))
 	case errors.As(err, &request):
@@ -96,6 +101,17 @@ func problemOf(err error) *problem {
 	}
 	p := newProblem(status, "no decision is known: %s", failureText(err))
 	p.Cause = cause.String()
+	return p
+}
+
+// problemOfLimit is problemOf for a request whose client sent that limit, or none: then a limit that cannot be kept is no fault of the client's.
+func problemOfLimit(err error, sent pglimit.Limit) *problem {
+	var limit *pglimit.LimitError
+	if errors.As(err, new(*pglimit.RuleError)) || !errors.As(err, &limit) || limit.Limit == sent {
+		return problemOf(err)
+	}
+	p := newProblem(http.StatusInternalServerError, "no decision is known: the limit %v of this server cannot be kept: %s", limit.Limit, bare(limit))
+	p.Cause = pglimit.CauseOther.String()
 	return p
 }
 

@@ -29,6 +29,7 @@ func TestLimitersOfTheTable(t *testing.T) {
 			pglimit.LimitRule{ID: 4, Limiter: "api", Limit: pglimit.PerHour(1), Action: pglimit.Observe},
 			pglimit.LimitRule{ID: 5, Limiter: "login", Key: "ann", Limit: pglimit.PerHour(5)},
 			pglimit.LimitRule{ID: 6, Limiter: "some", Key: "k", Limit: pglimit.PerHour(7)},
+			pglimit.LimitRule{ID: 7, Limiter: "api", Key: "torn", Unreadable: `limit "5": there is no "/"`},
 		)
 		s, err := New(Config{Limits: made, Rules: rules, Strategy: memory, Pool: memory.Pool(), Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -46,10 +47,12 @@ func TestLimitersOfTheTable(t *testing.T) {
 		b.post("/v1/allow", `{"limiter":"api","key":"us","tokens":5000}`, 200, granted)
 		b.post("/v1/settle", `{"decision":`+granted+`,"tokens":7}`, 200, `{"limiter":"api","key":"us","charged":7}`)
 		b.post("/v1/refund", `{"decision":`+granted+`,"tokens":7}`, 200, `{"limiter":"api","key":"us","refunded":7}`)
-		over := `{"limiter":"api","key":"k","allowed":false,"granted":0,"retry_after_ms":3600000,` + at + `,"source":"rule","rule":1}`
-		b.post("/v1/allow", `{"limiter":"api","key":"k","tokens":11}`, 200, over)
-		b.post("/v1/peek", `{"limiter":"api","key":"k","tokens":11}`, 200, over)
-		b.post("/v1/allow", `{"requests":[{"limiter":"api","key":"k","tokens":11}]}`, 200, `{"decisions":[`+over+`]}`)
+		for _, where := range []string{"/v1/allow", "/v1/peek"} {
+			isProblem(t, b.answers(request(http.MethodPost, where, `{"limiter":"api","key":"k","tokens":11}`)), 400, "tokens", "burst of 10")
+			isProblem(t, b.answers(request(http.MethodPost, where, `{"limiter":"api","key":"torn"}`)), 500, "", "row 7 of pglimit.limits cannot be kept: limit", "delete it")
+		}
+		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"api","key":"k","tokens":11}]}`)), 400, "requests[0].tokens", "burst of 10")
+		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"api","key":"new"},{"limiter":"api","key":"torn"}],"all":true}`)), 500, "", "row 7 ")
 		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"api","key":"k","tokens":11,"limit":"9/1h"}`)), 400, "tokens", "burst of 9")
 
 		// Of a limiter with a file, its limit holds where there is no rule.
@@ -73,7 +76,11 @@ func TestLimitersOfTheTable(t *testing.T) {
 
 		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"some","key":"l"}`)), 404, "limiter", `no limit of it for key "l"`, "pglimit limits set some")
 		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"some","key":"l"}],"all":true}`)), 404, "requests[0].limiter", `no limit of it for key "l"`)
-		lost := s.ruled["some"].problem(&pglimit.Request{Limiter: "some", Key: "k"}, &pglimit.Decision{Allowed: true}, nil) // the rule went before it was decided
+		ofTable, err := s.ofTable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost := ofTable.problem(&pglimit.Request{Limiter: "some", Key: "k"}, &pglimit.Decision{Allowed: true}, nil) // the rule went before it was decided
 		if lost == nil || lost.Status != 404 || lost.Field != "limiter" {
 			t.Errorf("%+v", lost)
 		}

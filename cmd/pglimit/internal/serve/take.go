@@ -71,7 +71,7 @@ func (s *Server) peek(w http.ResponseWriter, r *http.Request) *problem {
 func (l limiter) problem(r *pglimit.Request, d *pglimit.Decision, err error) *problem {
 	switch {
 	case err != nil:
-		return problemOf(err)
+		return problemOfLimit(err, r.Limit)
 	case l.ruled && d.Rule == nil && r.Limit == pglimit.Limit{}: // the rule has gone since it was looked for
 		return noRule(r.Limiter, r.Key)
 	}
@@ -153,12 +153,12 @@ func (s *Server) request(ctx context.Context, a *ask, peek bool) (l limiter, r p
 		checked.IDTTL = pglimit.MaxIDTTL // the Limiter's own is filled in by it
 	}
 	if err := checked.Validate(); err != nil {
-		return l, r, limit, problemOf(err)
+		return l, r, limit, problemOfLimit(err, r.Limit)
 	}
 	return l, r, limit, nil
 }
 
-// limitOf a request, and the greatest that it may be asked under: a rule grants or denies any number of tokens.
+// limitOf a request, and the greatest that it may be asked under: a rule without a limit grants or denies any number of tokens.
 func (s *Server) limitOf(l limiter, r *pglimit.Request) (most, limit pglimit.Limit, p *problem) {
 	own := r.Limit != pglimit.Limit{}
 	limit = cmp.Or(r.Limit, l.Limit())
@@ -171,8 +171,10 @@ func (s *Server) limitOf(l limiter, r *pglimit.Request) (most, limit pglimit.Lim
 		return limit, limit, noRule(r.Limiter, r.Key)
 	case rule == nil:
 		return limit, limit, nil
+	case rule.Unreadable != "":
+		return limit, limit, problemOf(&pglimit.RuleError{Rule: rule, Err: errors.New(rule.Unreadable)})
 	case rule.Action == pglimit.Enforce:
-		limit = rule.Limit
+		return rule.Limit, rule.Limit, nil
 	}
 	return unlimited, limit, nil
 }
@@ -243,7 +245,13 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 	}
 	g, err := first.DoAll(r.Context(), requests...)
 	if err != nil {
-		return problemOf(err)
+		var sent pglimit.Limit // of the client, which cannot be kept
+		for i := range list {
+			if limit := new(pglimit.LimitError); list[i].Limit != nil && errors.As(err, &limit) && limit.Limit == requests[i].Limit {
+				sent = limit.Limit
+			}
+		}
+		return problemOfLimit(err, sent)
 	}
 	answer := group{Allowed: g.Allowed, RetryAfterMS: milliseconds(g.RetryAfter)}
 	for _, d := range g.Decisions {
