@@ -41,6 +41,12 @@ func cliRunsACommand(t *testing.T, c cli) {
 		t.Errorf("held by %+v", h)
 	}
 	c.run(t, "holders", "busy", "--limiter", "test").exits(t, 0).prints(t, listed.Holders[1].Holder+"  1 ")
+	other := query[string](t, pool, "select token::text from pglimit.acquire('jobs', 'b', 1)")
+	all := c.run(t, "holders").exits(t, 0)
+	all.prints(t, "LIMITER  KEY   HOLDER", "jobs     b     "+other, "test     busy  "+listed.Holders[0].Holder, listed.Holders[1].Holder)
+	if one := c.run(t, "holders", "--limiter", "jobs", "--output", "json").exits(t, 0); !strings.Contains(one.stdout, other) || strings.Contains(one.stdout, "busy") {
+		t.Error(one.stdout)
+	}
 	c.run(t, "holders", "busy").exits(t, 0).prints(t, `nobody holds a place of "busy" (limiter "cli")`)
 	c.run(t, "holders", "busy", "--timeout", "0s").fails(t, "longer than zero")
 	c.run(t, "holders", "busy", "--limiter", "").fails(t, "--limiter")
@@ -74,7 +80,7 @@ func cliEndsACommandWithoutAPlace(t *testing.T, c cli) {
 	for name, script := range map[string]string{
 		"listens":        `echo started >&2; sleep 60`,
 		"does not":       `trap '' TERM; echo started >&2; sleep 60; sleep 60`,
-		"has a session":  `trap '' TERM; setsid sleep 600 & echo started >&2; wait`,
+		"has a session":  `trap '' TERM; setsid sleep 90 & echo started >&2; wait`,
 		"ends by itself": `trap 'exit 0' TERM; echo started >&2; sleep 60 & wait`,
 	} {
 		// A TTL in which a busy machine renews the permit, until it is taken away.
