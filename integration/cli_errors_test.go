@@ -46,6 +46,8 @@ func cliRefusesWrongCommandLines(t *testing.T, c cli) {
 	}{
 		{`did you mean allow? (see "pglimit --help")`, []string{"alow"}},
 		{`pglimit migrate up|down|status|sql|grants`, []string{"migrate"}},
+		{`there is no command "pglimit alow", did you mean allow?`, []string{"alow", "k", "--limit", "1/s"}},
+		{`there is no command "pglimit migrate upp"`, []string{"migrate", "upp", "--to", "3"}},
 		{`there is no command "pglimit migrate upp"`, []string{"migrate", "upp"}},
 		{`--nonsense`, []string{"peek", "k", "--nonsense"}},
 		{`unknown flag: --limits, did you mean --limit?`, []string{"allow", "k", "--limits", "1/s"}},

@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,6 +41,12 @@ func cliRunsACommand(t *testing.T, c cli) {
 		t.Errorf("held by %+v", h)
 	}
 	c.run(t, "holders", "busy", "--limiter", "test").exits(t, 0).prints(t, listed.Holders[1].Holder+"  1 ")
+	other := query[string](t, pool, "select token::text from pglimit.acquire('jobs', 'b', 1)")
+	all := c.run(t, "holders").exits(t, 0)
+	all.prints(t, "LIMITER  KEY   HOLDER", "jobs     b     "+other, "test     busy  "+listed.Holders[0].Holder, listed.Holders[1].Holder)
+	if one := c.run(t, "holders", "--limiter", "jobs", "--output", "json").exits(t, 0); !strings.Contains(one.stdout, other) || strings.Contains(one.stdout, "busy") {
+		t.Error(one.stdout)
+	}
 	c.run(t, "holders", "busy").exits(t, 0).prints(t, `nobody holds a place of "busy" (limiter "cli")`)
 	c.run(t, "holders", "busy", "--timeout", "0s").fails(t, "longer than zero")
 	c.run(t, "holders", "busy", "--limiter", "").fails(t, "--limiter")
@@ -73,6 +80,7 @@ func cliEndsACommandWithoutAPlace(t *testing.T, c cli) {
 	for name, script := range map[string]string{
 		"listens":        `echo started >&2; sleep 60`,
 		"does not":       `trap '' TERM; echo started >&2; sleep 60; sleep 60`,
+		"has a session":  `trap '' TERM; setsid sleep 90 & echo started >&2; wait`,
 		"ends by itself": `trap 'exit 0' TERM; echo started >&2; sleep 60 & wait`,
 	} {
 		// A TTL in which a busy machine renews the permit, until it is taken away.
@@ -85,23 +93,68 @@ func cliEndsACommandWithoutAPlace(t *testing.T, c cli) {
 	}
 }
 
-// If it is killed, so is the command.
-func cliTakesTheCommandAlong(t *testing.T, c cli) {
+// leavesBehind is a script that starts a worker in a session of its own, which has closed its descriptors and runs until end.
+func leavesBehind(t *testing.T) (script, pid string, end func()) {
+	t.Helper()
 	if _, err := os.Stat("/proc/self"); err != nil {
 		t.Skip("only on Linux")
 	}
+	folder := t.TempDir()
+	fifo, pid := folder+"/fifo", folder+"/pid"
+	must(t, syscall.Mkfifo(fifo, 0o600))
+	script = `setsid sh -c 'trap "" TERM; exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; echo $$ >` + pid + `; echo started >&2; read x <` + fifo + `' & `
+	return script, pid, func() { must(t, os.WriteFile(fifo, []byte("x\n"), 0o600)) }
+}
+
+// The place is held for what the command leaves behind, too, and signals are passed on.
+func cliHoldsAPlaceUntilAllHasEnded(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	file := t.TempDir() + "/pid"
-	process, wait := c.started(t, "started", "run", "--key", "k", "--", "sh", "-c", `echo $$ > `+file+`; echo started >&2; exec sleep 60`)
-	pid, err := os.ReadFile(file)
-	must(t, err)
+	script, _, end := leavesBehind(t)
+	process, wait := c.started(t, "started", "run", "--key", "k", "--", "sh", "-c", `trap 'echo ends >&2; exit 6' USR1; `+script+`while :; do wait; done`)
+	must(t, process.Signal(syscall.SIGUSR1))
+	c.run(t, "run", "--key", "k", "true").exits(t, 75)
+	end()
+	if code, stderr := wait(); code != 6 {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	if held := texts(t, pool, "select holder from pglimit.holders"); len(held) > 0 {
+		t.Errorf("still held by %v", held)
+	}
+}
+
+// If run is killed, the keeper renews the place until all has ended; if the keeper is killed, so is all that it keeps.
+func cliKeepsAPlace(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	script, _, end := leavesBehind(t)
+	process, wait := c.started(t, "started", "run", "--key", "k", "--ttl", "6s", "--", "sh", "-c", script)
 	must(t, process.Kill())
-	_, _ = wait()
+	first := query[int64](t, pool, "select until_ns[1] from pglimit.permits")
 	waitFor(t, func() bool {
-		state, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
-		return err != nil || strings.Contains(string(state), ") Z ")
+		return query[int64](t, pool, "select coalesce(until_ns[1], 0) from pglimit.permits") != first
 	})
-	if held := texts(t, pool, "select holder from pglimit.holders"); len(held) != 1 {
-		t.Errorf("held by %v until the TTL has passed", held)
+	c.run(t, "run", "--key", "k", "true").exits(t, 75)
+	end()
+	_, _ = wait()
+	waitFor(t, func() bool { return query[int64](t, pool, "select held from pglimit.permits") == 0 })
+
+	script, file, _ := leavesBehind(t)
+	process, wait = c.started(t, "started", "run", "--key", "another", "--", "sh", "-c", script+"wait")
+	threads, err := filepath.Glob("/proc/" + strconv.Itoa(process.Pid) + "/task/*/children")
+	must(t, err)
+	keeper := ""
+	for _, thread := range threads {
+		children, _ := os.ReadFile(thread)
+		keeper += strings.TrimSpace(string(children))
+	}
+	pid, err := strconv.Atoi(keeper)
+	must(t, err)
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
+	if code, stderr := wait(); code != 76 || !strings.Contains(stderr, "keeper") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	worker, err := os.ReadFile(file)
+	must(t, err)
+	if _, err := os.Stat("/proc/" + strings.TrimSpace(string(worker))); err == nil {
+		t.Error("the worker has outlived the keeper")
 	}
 }

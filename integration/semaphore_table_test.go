@@ -139,7 +139,8 @@ func TestSQLTakesThePlacesFromTheTable(t *testing.T) {
 			t.Errorf("the %s permit without a holder is not held by its token", call)
 		}
 	}
-	for _, wrong := range []string{"places => 0", "default_places => 0", "default_places => 1000000000000001", "weight => 0", "weight => 1000000000000001", "places => 2, weight => 3", "holder => ''"} {
+	for _, wrong := range []string{"places => 0", "default_places => 0", "default_places => 1000000000000001", "weight => 0", "weight => 1000000000000001", "places => 2, weight => 3", "holder => ''",
+		"places => 9, weight => 2, holder => 'a'"} { // who has a permit of weight 1
 		if _, err := pool.Exec(t.Context(), "select from pglimit.acquire('test', 'k', "+wrong+")"); sqlState(err) != "22023" {
 			t.Errorf("%s: %v", wrong, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -202,6 +203,15 @@ func TestAPlaceComesBackAfterACrash(t *testing.T) {
 	pool := newMigrated(t)
 	const ttl = 2 * time.Second
 	s := newSemaphore(t, pool, semaphore.Config{Places: 1})
+	run(t, pool, `select * from pglimit.acquire('test', 'hour', 1, ttl => '1 hour')`)
+	asks, err := os.ReadFile("../semaphore/sql/acquire.sql")
+	must(t, err)
+	var acquired bool
+	var token, micros int64
+	must(t, pool.QueryRow(t.Context(), string(asks), "test", "hour", 1, 1, 1000000, "other", nil).Scan(&acquired, &token, &micros))
+	if left := time.Duration(micros) * time.Microsecond; acquired || left > time.Hour || left < 50*time.Minute { // else a waiter asks too often, or too late
+		t.Errorf("the place comes back in %v", left)
+	}
 	began := time.Now()
 	run(t, pool, `select * from pglimit.acquire('test', 'k', 1, ttl => '2 s')`)
 	p, early, err := s.TryAcquire(t.Context(), "k")

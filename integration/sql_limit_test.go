@@ -58,7 +58,7 @@ func TestSQLReadsALimitAsGoDoes(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	for _, text := range []string{
-		"100/1m burst 20", "100/1m", "10/s", "10/s burst 10", " 10 / 1s  burst  5 ", "10/S BURST 5", "1/10m", "1/1m30s", "1/1.5h", "1/36h", "5/1d", "5/d",
+		"100/1m burst 20", "100/1m", "10/s", "10/s burst 10", " 10 / 1s  burst  5 ", "10/s BURST 5", "10/S", "10/1M", "1/1Ms", "1/D", "1/500Μs", "1/10m", "1/1m30s", "1/1.5h", "1/36h", "5/1d", "5/d",
 		"5/2w", "1/365d", "1/ms", "1/500us", "1/500µs", "1/500μs", "1/500ΜS", "1/ns burst 7", "1_000_000_000/s", "1/1h0m1s", "1__0_/s burst _5",
 		"\u00a01\u2003/\u30001s\u0085burst\v5\r\n", "+5/+1s burst +5", "1/1.s", "1/.5s", "1/-.5s", "1/1.5.5s", "1/1s1s1ms", "1/.s", "1/µs", "1/0", "1/+0", "1/-0", "1/00", "1/00s",
 		"1/0.123456789123456789123456789s", "1/0.00000000000000000000000000000001h", "1/0.9223372036854775808s", "1/0.9223372036854775809s", "1/0.99999999999999999999h",
@@ -83,7 +83,7 @@ func TestSQLRefusesALimitInTheWordsOfGo(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	for _, text := range []string{
-		"", "10", "/1s", "Many/1s", "10/", "10/1 Fortnight", "10/1.5d", "10/1s burst", "10/1s burst \"5\" Burst 6", "10/1s burst 0", "10/1s burst 5\nand more",
+		"", "10", "/1s", "Many/1s", "10/", "10/1 Fortnight", "10/1M", "10/1.5d", "10/1s burst", "10/1s burst \"5\" Burst 6", "10/1s burst 0", "10/1s burst 5\nand more",
 	} {
 		_, want := pglimit.ParseLimit(text)
 		_, _, err := readLimit(t, pool, text)

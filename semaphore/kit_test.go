@@ -1,6 +1,7 @@
 package semaphore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -25,6 +26,7 @@ type server struct {
 	calls   []string  // verbs
 	holders []string  // of these calls
 	ends    time.Time // at the latest, the last renewal
+	lasts   int64     // microseconds, by the last acquire or renewal
 }
 
 func (s *server) Connect(context.Context) (driver.Conn, error) { return s, nil }
@@ -42,7 +44,11 @@ func (s *server) QueryContext(ctx context.Context, query string, args []driver.N
 	}
 	s.mu.Lock()
 	s.calls, s.holders = append(s.calls, verb), append(s.holders, holder.(string))
-	if verb == "renew" {
+	switch verb {
+	case "acquire":
+		s.lasts = args[4].Value.(int64)
+	case "renew":
+		s.lasts = args[3].Value.(int64)
 		s.ends, _ = ctx.Deadline()
 	}
 	acquire, renew, release := s.acquire, s.renew, s.release
@@ -123,7 +129,7 @@ func inBubble(t *testing.T, on *server, config Config, test func(t *testing.T, s
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		db := sql.OpenDB(on)
-		config.Name, config.Places, config.Timeout = "test", 1, 30*time.Second
+		config.Name, config.Places, config.Timeout = "test", 1, cmp.Or(config.Timeout, 30*time.Second)
 		s, err := New(db, config)
 		if err != nil {
 			t.Fatal(err)

@@ -50,11 +50,17 @@ func TestARenewalCountsFromBeforeTheCall(t *testing.T) {
 func TestAPermitIsRenewedUntilItIsReleased(t *testing.T) {
 	t.Parallel()
 	on := &server{acquire: granted, renew: yes, release: yes}
-	inBubble(t, on, Config{}, func(t *testing.T, s *Semaphore) {
+	inBubble(t, on, Config{Timeout: 6 * time.Second}, func(t *testing.T, s *Semaphore) {
+		if p, err := s.AcquireN(t.Context(), "k", 2); err == nil {
+			t.Fatal("two of one place:", p.Release(t.Context()))
+		}
 		p := acquired(t, s)
+		if on.lasts != 30e6 {
+			t.Errorf("acquired for %d µs, want a TTL", on.lasts)
+		}
 		time.Sleep(5*time.Minute + time.Second)
-		if err := p.Err(); err != nil || on.count("renew") != 30 {
-			t.Errorf("%d renewals, %v", on.count("renew"), err)
+		if err := p.Err(); err != nil || on.count("renew") != 30 || on.lasts != 30e6 {
+			t.Errorf("%d renewals, the last for %d µs, want a TTL: %v", on.count("renew"), on.lasts, err)
 		}
 		if err := p.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -193,6 +199,43 @@ func TestTheErrorOfAConditionIsReturned(t *testing.T) {
 		}
 	})
 }
+
+// Above READ COMMITTED Postgres undoes a call that others have outrun: it is made again, and a wait goes on.
+func TestACallThatWasOutrunIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	outrun := &pgconn.PgError{Code: "40001"}
+	on := &server{renew: yes, release: yes}
+	inBubble(t, on, Config{Timeout: time.Second}, func(t *testing.T, s *Semaphore) {
+		set(on, &on.acquire, func() (bool, time.Duration, error) {
+			if on.count("acquire") == 1 {
+				return false, 0, outrun
+			}
+			return true, 0, nil
+		})
+		if err := acquiredIf(t, s).Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		s.session = once{s.session}
+		asked := on.count("acquire")
+		set(on, &on.acquire, func() (bool, time.Duration, error) {
+			switch on.count("acquire") - asked {
+			case 1:
+				return false, time.Minute, nil // it waits
+			case 2, 3:
+				return false, 0, outrun
+			}
+			return true, 0, nil
+		})
+		if err := acquired(t, s).Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// once makes a call once, as where no time is left for another.
+type once struct{ rate.Session }
+
+func (once) Autocommits() bool { return false }
 
 // freeAfter has no place until so long from now.
 func freeAfter(d time.Duration) func() (bool, time.Duration, error) {

@@ -62,7 +62,7 @@ func newAllowCommand(a *app) *cobra.Command {
 			"case $? in 1) echo 'too many mails' ;; *) send-mail ;; esac",
 			"",
 			"# two a second for all workers together, each waits for its turn",
-			"pglimit allow partner-api --limit 2/s --wait 30s && curl https://partner.example/",
+			"pglimit allow partner-api --limit 2/s --wait 30s && curl partner.example",
 			"",
 			"# both or none",
 			"pglimit allow \"sms:$CUSTOMER\" --limit 1/1m --limit 20/24h && send-sms",

@@ -46,7 +46,7 @@ func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
 		Long:  limitsSetLong,
 		Example: lines(
 			"pglimit limits set api --limit 100/1m --note \"the default\"",
-			"pglimit limits set api user:42 --limit \"500/1m burst 50\" --note \"ticket 7\" --expires 24h",
+			"pglimit limits set api user:42 --limit 500/1m --note \"ticket 7\" --expires 24h",
 			"pglimit limits set api --prefix bot: --action deny --note scraping --dry-run",
 			"pglimit limits set api --limit 60/1m --action observe --note \"would this do?\"",
 			"pglimit limits set imports --limit 5 --action places --note \"the default\"",

@@ -28,7 +28,7 @@ func newMigrateCommand(a *app) *cobra.Command {
 		Example: lines(
 			"pglimit migrate up",
 			"pglimit migrate status",
-			"pglimit migrate sql | psql --single-transaction -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
+			"pglimit migrate sql | psql -1 -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
 		),
 	}, newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a), newMigrateSQLCommand(a), newMigrateGrantsCommand(a))
 }

@@ -31,7 +31,7 @@ func newMigrateGrantsCommand(a *app) *cobra.Command {
 		Short: "Print the grants for a role that is not the owner",
 		Long:  migrateGrantsLong,
 		Example: lines(
-			"pglimit migrate grants app | psql --single-transaction -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
+			"pglimit migrate grants app | psql -1 -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
 			"pglimit migrate grants janitor --for decide-and-sweep",
 		),
 		Args:              oneRole,

@@ -43,11 +43,11 @@ func newMigrateSQLCommand(a *app) *cobra.Command {
 	var span migrations.Span
 	dir, format := "", string(migrations.GolangMigrate)
 	cmd := &cobra.Command{
-		Use:   "sql [--from VERSION] [--to VERSION] [--down] [--dir DIR [--format FORMAT]]",
+		Use:   "sql [--from VERSION] [--to VERSION] [--down] [--dir DIR]",
 		Short: "Print the migrations as SQL, for another tool",
 		Long:  migrateSQLLong,
 		Example: lines(
-			"pglimit migrate sql | psql --single-transaction -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
+			"pglimit migrate sql | psql -1 -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
 			"pglimit migrate sql --from 3 > V7__pglimit_3.sql",
 			"pglimit migrate sql --down --from 3",
 			"pglimit migrate sql --dir db/pglimit --format flyway",

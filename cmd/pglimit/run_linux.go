@@ -1,22 +1,38 @@
 package main
 
 import (
+	"bytes"
 	"os"
-	"os/exec"
+	"path/filepath"
+	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// prepare the command: it is killed if this process is. If it reads from a terminal, it stays in this
-// process's group, which the terminal signals. Else it has a group of its own, and send reaches the processes that it
-// has started, too.
-func prepare(command *exec.Cmd, terminal bool) (send func(os.Signal)) {
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: !terminal}
-	return func(s os.Signal) {
-		number, ok := s.(syscall.Signal)
-		if !ok || terminal {
-			_ = command.Process.Signal(s)
-			return
+// adopt makes this process the parent of all that its descendants leave behind. It is told of the end of each, also of one that
+// has left its session and closed its descriptors.
+func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// diesWithParent has the command killed if the thread that starts it ends, as it does if this process is killed.
+func diesWithParent(how *syscall.SysProcAttr) { how.Pdeathsig = syscall.SIGKILL }
+
+// signalAll signals the descendants of this process.
+func signalAll(s syscall.Signal, _ int) {
+	children := map[int][]int{}
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		// PID (NAME) STATE PARENT: the name may hold anything.
+		stat, _ := os.ReadFile(file) //nolint:gosec // a file of /proc
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if len(fields) < 2 {
+			continue // it has ended
 		}
-		_ = syscall.Kill(-command.Process.Pid, number)
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		parent, _ := strconv.Atoi(string(fields[1]))
+		children[parent] = append(children[parent], pid)
+	}
+	for next := children[os.Getpid()]; len(next) > 0; next = append(next[1:], children[next[0]]...) {
+		_ = syscall.Kill(next[0], s)
 	}
 }

@@ -1,13 +1,12 @@
-//go:build !linux
+//go:build unix && !linux
 
 package main
 
-import (
-	"os"
-	"os/exec"
-)
+import "syscall"
 
-// prepare the command, which send signals.
-func prepare(command *exec.Cmd, _ bool) (send func(os.Signal)) {
-	return func(s os.Signal) { _ = command.Process.Signal(s) }
-}
+func adopt() {}
+
+func diesWithParent(*syscall.SysProcAttr) {}
+
+// signalAll signals the command's group: there is nothing that lists descendants.
+func signalAll(s syscall.Signal, group int) { _ = syscall.Kill(-group, s) }

@@ -91,7 +91,7 @@ func newServeCommand(a *app) *cobra.Command {
 			"curl --json '{\"limiter\":\"api\",\"key\":\"user:42\"}' http://127.0.0.1:8080/v1/allow",
 			"",
 			"# in a container, for others",
-			"pglimit serve --config limits.yaml --listen :8080 --token-file /run/secrets/pglimit --output json",
+			"pglimit serve --config limits.yaml --token-file /run/token --output json",
 		),
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -19,6 +19,9 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
+		if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 { // the flag is that of a command whose name is wrong
+			return unknownCommand(cmd, cmd.Flags().Arg(0))
+		}
 		return usagef(cmd, "%v%s", err, similarFlags(cmd, unknown.GetSpecifiedName()))
 	}
 	var invalid *pflag.InvalidValueError

@@ -1,4 +1,4 @@
--- Returns the nanoseconds of the period of a limit, in lower case: a Go duration ("1m30s", "1.5h"), or a whole number
+-- Returns the nanoseconds of the period of a limit: a Go duration ("1m30s", "1.5h"), or a whole number
 -- of days or weeks ("2w"). A number 1 before the unit may be left out. Null if the text is no period, or one that does
 -- not fit a bigint. A period may be zero or negative: pglimit.request_ns refuses that.
 create or replace function pglimit.period_ns_of(period text) returns bigint
@@ -15,8 +15,8 @@ begin
     elsif word ~ '^[+-]?(([0-9]+[.]?[0-9]*|[.][0-9]+)[^0-9.+-]+)+$' then
         for part in select regexp_matches(ltrim(word, '+-'), '([0-9]*)[.]?([0-9]*)([^0-9.]+)', 'g') loop
             unit_ns := case part[3] when 'h' then 3600000000000 when 'm' then 60000000000 when 's' then 1000000000 when 'ms' then 1000000 when 'us' then 1000 when 'ns' then 1
-                -- With a micro sign, a small or a capital Greek mu before the s. Any other unit is none, and makes the sum null.
-                else case when encode(convert_to(part[3], 'UTF8'), 'hex') in ('c2b573', 'cebc73', 'ce9c73') then 1000 end
+                -- With a micro sign or a small Greek mu before the s. Any other unit is none, and makes the sum null.
+                else case when encode(convert_to(part[3], 'UTF8'), 'hex') in ('c2b573', 'cebc73') then 1000 end
             end;
             ns := ns + coalesce(nullif(part[1], '')::numeric, 0) * unit_ns;
             -- Go reckons a fraction in floating point, with as many digits as fit an integer.

@@ -17,6 +17,7 @@ declare
     rate constant text collate "C" := split_part(words, 'burst', 1);
     tokens_word constant text := pglimit.trimmed(split_part(rate, '/', 1));
     period_word constant text := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
+    duration_word constant text := pglimit.trimmed(substr(left(given, length(rate)), strpos(rate, '/') + 1)); -- as it was written: 1M might be a month
     burst_word constant text := pglimit.trimmed(substr(words, nullif(strpos(words, 'burst'), 0) + 5)); -- null: there is none
     window_words constant text[] := regexp_match(period_word,
         '^(second|minute|hour|day|week|month|year)(?:[[:space:]]+from[[:space:]]+([a-z]+day|[0-9]{1,2}))?(?:[[:space:]]+(fixed|utc|etc/[a-z0-9+-]+|[a-z_-]+(?:/[a-z_-]+)+))?$');
@@ -44,13 +45,13 @@ begin
                 coalesce(substr(given, strpos(words, nullif(window_words[3], 'fixed')), length(window_words[3])), 'utc'); -- as it was written, for errors
             period_ns := 1;
         else
-            period_ns := pglimit.period_ns_of(period_word);
+            period_ns := pglimit.period_ns_of(duration_word);
         end if;
         burst := case when burst_word is null then tokens else pglimit.whole_number(replace(burst_word, '_', '')) end;
         why := 'limit ' || to_json(limit_text) || ': ' || case
             when strpos(rate, '/') = 0 then 'there is no "/" between tokens and period'
             when tokens is null then format('tokens %s is not a whole number', to_json(tokens_word))
-            when period_ns is null then format('period %s is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d', to_json(period_word))
+            when period_ns is null then format('period %s is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d', to_json(duration_word))
             when window_words[1] not in ('month', 'year') and num_nonnulls(window_words[2], window_words[3]) = 0
                 then format('period %s is a calendar window: write "%s fixed", or name its time zone; for tokens that come back one by one, "1%s"',
                     to_json(period_word), window_words[1], left(window_words[1], 1))

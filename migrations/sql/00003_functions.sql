@@ -16,7 +16,7 @@ end;
 
 -- functions/period_ns_of.sql
 -- +goose StatementBegin
--- Returns the nanoseconds of the period of a limit, in lower case: a Go duration ("1m30s", "1.5h"), or a whole number
+-- Returns the nanoseconds of the period of a limit: a Go duration ("1m30s", "1.5h"), or a whole number
 -- of days or weeks ("2w"). A number 1 before the unit may be left out. Null if the text is no period, or one that does
 -- not fit a bigint. A period may be zero or negative: pglimit.request_ns refuses that.
 create or replace function pglimit.period_ns_of(period text) returns bigint
@@ -33,8 +33,8 @@ begin
     elsif word ~ '^[+-]?(([0-9]+[.]?[0-9]*|[.][0-9]+)[^0-9.+-]+)+$' then
         for part in select regexp_matches(ltrim(word, '+-'), '([0-9]*)[.]?([0-9]*)([^0-9.]+)', 'g') loop
             unit_ns := case part[3] when 'h' then 3600000000000 when 'm' then 60000000000 when 's' then 1000000000 when 'ms' then 1000000 when 'us' then 1000 when 'ns' then 1
-                -- With a micro sign, a small or a capital Greek mu before the s. Any other unit is none, and makes the sum null.
-                else case when encode(convert_to(part[3], 'UTF8'), 'hex') in ('c2b573', 'cebc73', 'ce9c73') then 1000 end
+                -- With a micro sign or a small Greek mu before the s. Any other unit is none, and makes the sum null.
+                else case when encode(convert_to(part[3], 'UTF8'), 'hex') in ('c2b573', 'cebc73') then 1000 end
             end;
             ns := ns + coalesce(nullif(part[1], '')::numeric, 0) * unit_ns;
             -- Go reckons a fraction in floating point, with as many digits as fit an integer.
@@ -83,6 +83,7 @@ declare
     rate constant text collate "C" := split_part(words, 'burst', 1);
     tokens_word constant text := pglimit.trimmed(split_part(rate, '/', 1));
     period_word constant text := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
+    duration_word constant text := pglimit.trimmed(substr(left(given, length(rate)), strpos(rate, '/') + 1)); -- as it was written: 1M might be a month
     burst_word constant text := pglimit.trimmed(substr(words, nullif(strpos(words, 'burst'), 0) + 5)); -- null: there is none
     window_words constant text[] := regexp_match(period_word,
         '^(second|minute|hour|day|week|month|year)(?:[[:space:]]+from[[:space:]]+([a-z]+day|[0-9]{1,2}))?(?:[[:space:]]+(fixed|utc|etc/[a-z0-9+-]+|[a-z_-]+(?:/[a-z_-]+)+))?$');
@@ -110,13 +111,13 @@ begin
                 coalesce(substr(given, strpos(words, nullif(window_words[3], 'fixed')), length(window_words[3])), 'utc'); -- as it was written, for errors
             period_ns := 1;
         else
-            period_ns := pglimit.period_ns_of(period_word);
+            period_ns := pglimit.period_ns_of(duration_word);
         end if;
         burst := case when burst_word is null then tokens else pglimit.whole_number(replace(burst_word, '_', '')) end;
         why := 'limit ' || to_json(limit_text) || ': ' || case
             when strpos(rate, '/') = 0 then 'there is no "/" between tokens and period'
             when tokens is null then format('tokens %s is not a whole number', to_json(tokens_word))
-            when period_ns is null then format('period %s is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d', to_json(period_word))
+            when period_ns is null then format('period %s is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d', to_json(duration_word))
             when window_words[1] not in ('month', 'year') and num_nonnulls(window_words[2], window_words[3]) = 0
                 then format('period %s is a calendar window: write "%s fixed", or name its time zone; for tokens that come back one by one, "1%s"',
                     to_json(period_word), window_words[1], left(window_words[1], 1))

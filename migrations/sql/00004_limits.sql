@@ -30,7 +30,7 @@ create table pglimit.limits (
         when max_wait is null or not enabled then true -- whatever it says, it can be disabled
         when action <> 'enforce' then false
         when max_wait ~ '^[1-9][0-9]{0,5}%$' then true
-        else coalesce(pglimit.period_ns_of(lower(max_wait)) between 1 and 200 * 365 * 86400000000000, false)
+        else coalesce(pglimit.period_ns_of(max_wait) between 1 and 200 * 365 * 86400000000000, false)
     end),
     note       text not null check (note ~ '[^[:space:]]' and length(note) <= 1000), -- why it was set or changed last
     enabled    boolean not null default true,

@@ -178,13 +178,13 @@ $$;
 --
 -- limiter and key: as for pglimit.allow. places: how many there are. Null: as the table pglimit.limits says, or, where it has no
 -- rule with the action places for the key, default_places. holder: who asks, a text that nobody else uses. A holder has one permit of a
--- key at most: asking again renews it and returns its token. Null: the token, as text.
+-- key at most: asking again, with the same weight, renews it and returns its token. Null: the token, as text.
 --
 -- Returns whether there was a place, the token (larger than all before it of this key), when the permit expires,
 -- and, if there was no place, when the first of the others expires if nobody renews it. Never waits for a place. Locks the row until
 -- the transaction ends if there was one. If there is none, it is a plain read: it locks nothing, unless the row holds permits that have
 -- expired, or was written before the clock stepped back. Fails with SQLSTATE 22023 if an argument is nonsense, there is no number of
--- places, or the weight is more than that.
+-- places, the weight is more than that, or not that of the holder's permit.
 create or replace function pglimit.acquire(
     limiter text, key text, places bigint default null, weight bigint default 1, ttl interval default '30 seconds', holder text default null,
     default_places bigint default null,
@@ -237,9 +237,11 @@ begin
         if seen.at_ns > now_ns + pglimit.step_ns() then
             perform pglimit.permits_settle(acquire.key, acquire.limiter);
         elsif acquire.holder collate "C" = any (seen.holders) and pglimit.renew(acquire.limiter, acquire.key, acquire.holder, acquire.ttl) then
-            select p.tokens[array_position(p.holders, acquire.holder)] into token
-            from pglimit.permits p where p.key = _key and p.limiter = acquire.limiter collate "C";
-            exit;
+            select p.tokens[h.place], p.weights[h.place] into token, taken
+            from pglimit.permits p, array_position(p.holders, acquire.holder) h (place) where p.key = _key and p.limiter = acquire.limiter collate "C";
+            exit when taken = acquire.weight;
+            raise exception 'pglimit: weight %: holder % has a permit of key % already, of weight %', acquire.weight, to_json(acquire.holder), to_json(acquire.key), taken
+                using errcode = 'invalid_parameter_value', hint = 'Nothing was changed. Release that permit first, or ask as another holder.';
         elsif free is null then
             raise exception 'pglimit: places is null, and pglimit.limits has no rule for semaphore % and key %', to_json(acquire.limiter), to_json(acquire.key)
                 using errcode = 'invalid_parameter_value', constraint = 'places_are_set', hint = format('Nothing was acquired. Give places or default_places, '

@@ -11,7 +11,7 @@ import (
 // ParseLimit reads a limit as people write it: "100/1m burst 20", "10/s",
 // "1/36h", "5/1d". The tokens are a whole number, which may have underscores
 // ("1_000_000"). The period is a Go duration, or a whole number of days ("1d" is
-// 24h) or weeks ("1w" is 7d); a number 1 before the unit may be left out. Without
+// 24h) or weeks ("1w" is 7d), its units in small letters; a number 1 before the unit may be left out. Without
 // "burst N" the burst equals the tokens. A window of the calendar (second, minute, hour, day, week, month or year, see
 // [Limit.Fixed]) is written with its time zone, or "fixed" for UTC: "1000/day fixed", "10000/month",
 // "10000/month from 15 Europe/Berlin", "500/week from sunday fixed". The limit that it returns is valid.
@@ -31,11 +31,11 @@ func ParseLimit(text string) (Limit, error) {
 		return fail("tokens %q is not a whole number", strings.TrimSpace(tokens))
 	}
 	if words := strings.FieldsFunc(strings.TrimSpace(period), isSpace); len(words) > 0 && l.parseCalendar(words) {
-		if len(words) == 1 && l.Period <= week {
-			return fail("period %q is a calendar window: write \"%s fixed\", or name its time zone; for tokens that come back one by one, \"1%.1s\"", words[0], words[0], words[0])
+		if word := lower(words[0]); len(words) == 1 && l.Period <= week {
+			return fail("period %q is a calendar window: write \"%s fixed\", or name its time zone; for tokens that come back one by one, \"1%.1s\"", word, word, word)
 		}
-	} else if l.Period, err = parsePeriod(strings.ToLower(strings.TrimSpace(period))); err != nil {
-		return fail("period %q is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d", strings.ToLower(strings.TrimSpace(period)))
+	} else if l.Period, err = parsePeriod(strings.TrimSpace(period)); err != nil { // no capitals: 1M might be a month
+		return fail("period %q is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d", strings.TrimSpace(period))
 	}
 	l.Burst = l.Tokens
 	if hasBurst {

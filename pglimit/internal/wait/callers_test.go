@@ -131,3 +131,26 @@ func TestCloseWithoutCallers(t *testing.T) {
 		}
 	}
 }
+
+// A call was given up before its tokens could be given back: that call has as much time of its own.
+func TestARefundOutlivesItsCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var calls wait.Calls
+		calls.Begin()
+		call := calls.Start(t.Context(), 1)
+		call.Leave()
+		time.Sleep(wait.SettleTime - 100*time.Millisecond)
+		calls.GiveBack(call, []rate.Refund{{Request: rate.Request{Tokens: 3}}}, func(ctx context.Context, _ []rate.Refund) error {
+			select {
+			case <-time.After(wait.SettleTime / 2):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		if back, lost := calls.Stats.GivenBack.Load(), calls.Stats.Lost.Load(); back != 3 || lost != 0 || call.Ctx.Err() == nil {
+			t.Errorf("%d given back, %d lost, of 3; %v", back, lost, call.Ctx.Err())
+		}
+	})
+}
