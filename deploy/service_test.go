@@ -30,7 +30,7 @@ var shop *service
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	server, err := pgserver.Start(ctx, pgserver.Options{Settings: map[string]string{"fsync": "off"}})
 	if err != nil {
@@ -106,6 +106,9 @@ func open(ctx context.Context, url string) (*service, error) {
 	}
 	imports, err := semaphore.New(pool, semaphore.Config{Name: "imports", Places: 5})
 	if err != nil {
+		return nil, err
+	}
+	if _, err := imports.Acquire(ctx, "imports"); err != nil { // held until the server stops
 		return nil, err
 	}
 	s.registry.MustRegister(promlimit.New(s.limiters...), s.seconds, promlimit.NewDatabase(pool, nil), promlimit.NewSemaphores(imports))

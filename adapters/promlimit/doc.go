@@ -5,7 +5,7 @@
 // [New] exports the numbers of [pglimit.Stats], read when Prometheus scrapes, and a histogram of the
 // calls of Postgres: a decision from memory costs the same with and without it. The labels are limiter, strategy, and
 // source, cause, action or operation and outcome; never the key, of which there may be millions. [NewDatabase] exports
-// what the schema has and costs the database, and [NewSemaphores] how many permits this process holds.
+// what the schema has and costs the database, and [NewSemaphores] what this process does with permits.
 //
 // deploy/grafana has a dashboard of them, and deploy/prometheus alert rules.
 //
