@@ -192,7 +192,7 @@ func (s *service) learnToKnow(ctx context.Context) error {
 }
 
 func (s *service) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s.stop()
 	s.load.Wait()

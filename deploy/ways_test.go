@@ -173,7 +173,7 @@ func TestEveryWayToRunFeedsAlertsAndDashboard(t *testing.T) {
 			case "guide":
 				maps.DeleteFunc(wanted, func(_, expr string) bool { return strings.Contains(expr, "http_request_duration_seconds") })
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			for { // until something was granted, something was denied, and the cleanup has run
 				use[way]()
