@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -84,7 +85,7 @@ func numbers[D promlimit.DB](t *testing.T, db D, logger *slog.Logger) map[string
 func become(t *testing.T, db *pgxpool.Pool, want map[string]float64) map[string]float64 {
 	t.Helper()
 	db.Reset()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		got, missing := numbers(t, db, nil), []string(nil)
@@ -125,7 +126,11 @@ func TestTheNumbersOfTheDatabase(t *testing.T) {
 			}
 		}
 	}
+	// Permits of several holders, of which one has expired, of three limiters.
+	run(t, pool, `select pglimit.acquire('imports', 'imports', 9, 5, '1 hour', 'ann'), pglimit.acquire('imports', 'other', 9, 1, '1 hour', 'ben'), pglimit.acquire('jobs', 'jobs', 9, 2, '1 hour', 'cy'), pglimit.acquire('over', 'over', 9, 2, '1 hour', 'dee')`)
+	run(t, pool, `update pglimit.permits set until_ns = '{1}' where limiter = 'over'`)
 	got := become(t, pool, map[string]float64{
+		"limiter_rows api upsert": 2, "limiter_rows imports permits": 2, "permits imports": 6, "permits jobs": 2, "permits over": 0,
 		"up": 1, "rows upsert": 2, "inserts_total upsert": 2, "updates_total upsert": 4, "hot_updates_total upsert": 4, "deletes_total upsert": 0,
 		"vacuums_total upsert": 0, "unlogged upsert": 0, "dead_rows upsert": 4, "rows token_bucket": 0, "lock_waiters": 0, "deadlocks_total": 0,
 		"locks AccessExclusiveLock": 0, "locks RowExclusiveLock": 0,
@@ -158,11 +163,20 @@ func TestTheNumbersOfTheDatabase(t *testing.T) {
 	// A rewritten table is not in shared_buffers.
 	run(t, pool, `vacuum full pglimit.token_bucket`)
 	got = become(t, pool, map[string]float64{"rows token_bucket": 20000})
+	if rows, told := got["limiter_rows api token_bucket"]; told {
+		t.Errorf("of 20,000 rows, %v are of the limiter", rows)
+	}
 	if pages := got["table_bytes token_bucket"] / 8192; got["blocks_read_total token_bucket"] < pages/2 || got["blocks_read_total upsert"] > pages/2 {
 		t.Errorf("%v blocks read, %v of upsert, of %v pages", got["blocks_read_total token_bucket"], got["blocks_read_total upsert"], pages)
 	}
 	run(t, pool, `delete from pglimit.token_bucket where key::int > 9999`)
-	become(t, pool, map[string]float64{"rows token_bucket": 9999, "dead_rows token_bucket": 10001})
+	become(t, pool, map[string]float64{"rows token_bucket": 9999, "limiter_rows api token_bucket": 9999, "dead_rows token_bucket": 10001})
+	for limiters, told := range map[int]bool{100: true, 101: false} {
+		run(t, pool, fmt.Sprintf(`update pglimit.token_bucket set limiter = (key::int %% %d)::text`, limiters))
+		if _, there := numbers(t, pool, nil)["limiter_rows 7 token_bucket"]; there != told {
+			t.Errorf("of %d limiters, the rows of each are told: %t", limiters, there)
+		}
+	}
 }
 
 // Whoever scrapes does not read a large table, of which nearly all rows are gone.

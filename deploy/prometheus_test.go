@@ -77,7 +77,7 @@ func TestPrometheusAnswersEveryExpression(t *testing.T) {
 	t.Parallel()
 	p := startPrometheus(t)
 	silent := expressions(t, readDashboard(t))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()

@@ -30,7 +30,7 @@ var shop *service
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	server, err := pgserver.Start(ctx, pgserver.Options{Settings: map[string]string{"fsync": "off"}})
 	if err != nil {
@@ -82,7 +82,6 @@ type service struct {
 	pool     *pgxpool.Pool
 	limiters []*pglimit.Limiter
 	cleaner  *cleanup.Cleaner
-	trips    *promlimit.RoundTrips
 	seconds  *prometheus.HistogramVec
 	stop     context.CancelFunc // the load
 	load     sync.WaitGroup
@@ -95,7 +94,6 @@ func open(ctx context.Context, url string) (*service, error) {
 	}
 	s := &service{
 		ServeMux: http.NewServeMux(), registry: prometheus.NewPedanticRegistry(), pool: pool,
-		trips: promlimit.NewRoundTrips(),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "http_request_duration_seconds", Help: "Time to answer a request.", Buckets: prometheus.DefBuckets,
 		}, []string{"handler", "code"}),
@@ -110,7 +108,10 @@ func open(ctx context.Context, url string) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.registry.MustRegister(promlimit.New(s.limiters...), s.trips, s.seconds, promlimit.NewDatabase(pool, nil), promlimit.NewSemaphores(imports))
+	if _, err := imports.Acquire(ctx, "imports"); err != nil { // held until the server stops
+		return nil, err
+	}
+	s.registry.MustRegister(promlimit.New(s.limiters...), s.seconds, promlimit.NewDatabase(pool, nil), promlimit.NewSemaphores(imports))
 	s.Handle("/metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
 
 	if s.cleaner, err = cleanup.New(pool, strategies.All(), cleanup.Config{Interval: time.Second}); err != nil {
@@ -131,7 +132,7 @@ func open(ctx context.Context, url string) (*service, error) {
 // add an endpoint, limited to 20 requests a second and user.
 func (s *service) add(name string, strategy pglimit.Strategy, leases pglimit.Leases) error {
 	limiter, err := pglimit.New(s.pool, strategy, pglimit.Config{
-		Name: name, Limit: pglimit.PerSecond(20), Leases: leases, OnRoundTrip: s.trips.Observe, OnError: pglimit.FailOpen,
+		Name: name, Limit: pglimit.PerSecond(20), Leases: leases, OnError: pglimit.FailOpen,
 	})
 	if err != nil {
 		return err
@@ -191,7 +192,7 @@ func (s *service) learnToKnow(ctx context.Context) error {
 }
 
 func (s *service) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s.stop()
 	s.load.Wait()

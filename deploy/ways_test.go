@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,8 +17,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/pglimit/ratelimit/adapters/promlimit"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // start a program on the database, and return the URL that it says it listens on.
@@ -98,8 +105,8 @@ func scrapeOf(t *testing.T, url string) scraped {
 	return newScraped(maps.Values(families))
 }
 
-// One scrape of whatever runs pglimit feeds every alert and every panel. The cleanup has no limiter:
-// it feeds those about the database.
+// One scrape of whatever runs pglimit feeds every alert and every panel that it can. The cleanup has no limiter: it
+// feeds those about the database. What the guide has a program register knows nothing of the program's own requests.
 func TestEveryWayToRunFeedsAlertsAndDashboard(t *testing.T) {
 	t.Parallel()
 	look(t)
@@ -110,9 +117,19 @@ func TestEveryWayToRunFeedsAlertsAndDashboard(t *testing.T) {
 	pool, urlFor := newDatabase(t, "migrated")
 	command, service := filepath.Join(folder, "pglimit"), filepath.Join(folder, "service")
 	database, listens := urlFor(pool.Config().ConnConfig.User), regexp.MustCompile(`listen=(\S+)`)
+	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{Name: "guide", Limit: pglimit.Every(time.Hour), Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(promlimit.New(limiter), promlimit.NewDatabase(pool, nil)) // as docs/guide.md has it
+	guide := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	t.Cleanup(guide.Close)
+	run(t, pool, "select pglimit.acquire('imports', 'imports', 9, 5, '1 hour')")
 	ways := map[string]string{
 		"cleanup": start(t, database, command, listens, "cleanup", "--metrics", "127.0.0.1:0"),
 		"serve":   start(t, database, command, listens, "serve", "--listen", "127.0.0.1:0", "--limit", "api=1/1h"),
+		"guide":   guide.URL,
 		"service": start(t, database, service, regexp.MustCompile(`metrics http://(\S+)/metrics`), "--listen", "127.0.0.1:0"),
 	}
 	use := map[string]func(){
@@ -120,14 +137,21 @@ func TestEveryWayToRunFeedsAlertsAndDashboard(t *testing.T) {
 		"serve": func() {
 			ask(t, http.MethodPost, ways["serve"]+"/v1/allow?denied=429", `{"limiter":"api","key":"ann"}`)
 		},
+		"guide": func() {
+			for range 2 {
+				if _, err := limiter.Allow(t.Context(), "ann"); err != nil {
+					t.Error(err)
+				}
+			}
+		},
 		"service": func() { ask(t, http.MethodGet, ways["service"]+"/search", "") },
 	}
 	everything, ofDatabase := expressions(t, readDashboard(t)), map[string]string{}
 	for where, expr := range everything {
-		if strings.HasPrefix(where, "So many at once: ") { // none of the ways has a semaphore
+		if strings.Contains(expr, "pglimit_permits_") { // none of the ways has a semaphore: TestPrometheusAnswersEveryExpression
 			delete(everything, where)
 		}
-		if strings.HasPrefix(where, "The tables: ") {
+		if strings.HasPrefix(where, "The tables: ") || strings.Contains(expr, "pglimit_database_permits") {
 			ofDatabase[where] = expr
 		}
 	}
@@ -142,11 +166,14 @@ func TestEveryWayToRunFeedsAlertsAndDashboard(t *testing.T) {
 	for way, url := range ways {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			wanted := everything
-			if way == "cleanup" {
+			wanted := maps.Clone(everything)
+			switch way {
+			case "cleanup":
 				wanted = ofDatabase
+			case "guide":
+				maps.DeleteFunc(wanted, func(_, expr string) bool { return strings.Contains(expr, "http_request_duration_seconds") })
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			for { // until something was granted, something was denied, and the cleanup has run
 				use[way]()

@@ -139,7 +139,7 @@ func benchFindsUnderAdmission(t *testing.T, c cli) {
 func benchFindsRememberedUnderAdmission(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	benchBreaks(t, pool, "0", "_window_ns")
-	run := c.benchUntil(t, 20_000, "--no-combining", "--strategies", "token_bucket", "--keys", "1", "--audit", "10000").Runs[0]
+	run := c.benchUntil(t, decisions(20_000), "--no-combining", "--strategies", "token_bucket", "--keys", "1", "--audit", "10000").Runs[0]
 	if run.Audit.DenialsNotDue != run.Audit.Audited || run.Audit.Audited < 1000 || run.Audit.Audited > 10_000 || run.Denied < 20_000 {
 		t.Errorf("%d denials not due of %d audited, of %d", run.Audit.DenialsNotDue, run.Audit.Audited, run.Denied)
 	}

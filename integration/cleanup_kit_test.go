@@ -29,7 +29,7 @@ func cleanupStart(t *testing.T, pool *pgxpool.Pool, config cleanup.Config, s ...
 
 func cleanupStop(t *testing.T, c *cleanup.Cleaner) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := c.Stop(ctx); err != nil {
 		t.Errorf("Stop: %v", err)

@@ -263,7 +263,7 @@ func cleanupTake(t *testing.T, db database, strategy strategies.Strategy, reques
 // cleanupSweep walks the whole table once.
 func cleanupSweep(t *testing.T, db database, strategy strategies.Strategy, limit int) (removed int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var swept pglimit.Swept
 	for !swept.Done {

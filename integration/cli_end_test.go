@@ -64,7 +64,7 @@ func endsSoonBy(t *testing.T, process *os.Process, wait func() (int, string), si
 	if got != code {
 		t.Errorf("exit code %d, not %d\n%s", got, code, stderr)
 	}
-	if took := time.Since(begin); took > 10*time.Second {
+	if took := time.Since(begin); took > time.Minute {
 		t.Errorf("it takes %v to end", took)
 	}
 	return stderr

@@ -174,7 +174,7 @@ func cliServeReadsItsFilesAgain(t *testing.T, c cli) {
 		before := strings.Count(said(), says)
 		must(t, process.Signal(syscall.SIGHUP))
 		for begin := time.Now(); strings.Count(said(), says) == before; <-soon(t, 5*time.Millisecond).Done() {
-			if time.Since(begin) > 20*time.Second {
+			if time.Since(begin) > time.Minute {
 				t.Fatalf("it does not say %q:\n%s", says, said())
 			}
 		}
@@ -277,7 +277,7 @@ func cliServesTheTable(t *testing.T, c cli) {
 			if err == nil && got == status && strings.Contains(answer, part) {
 				return
 			}
-			if time.Since(begin) > 20*time.Second {
+			if time.Since(begin) > time.Minute {
 				t.Fatalf("%d %s %v", got, answer, err)
 			}
 		}

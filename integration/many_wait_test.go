@@ -132,7 +132,7 @@ func TestACallOfManyWaitsInTheCallersTransactionOnly(t *testing.T) {
 			if !errors.Is(err, pglimit.ErrLocked) || !errors.Is(err, pglimit.ErrNothingTaken) {
 				t.Errorf("outside a transaction: %v", err)
 			}
-			if took := time.Since(began); took > 10*time.Second { // a call that does not give up waits for ever
+			if took := time.Since(began); took > time.Minute { // a call that does not give up waits for ever
 				t.Errorf("it gave up after %v", took)
 			}
 			if after := query[int64](t, pool, "select sum(full_ns)::bigint from pglimit.token_bucket"); after != before {

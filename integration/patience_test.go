@@ -21,7 +21,7 @@ func TestAnImpatientTakeDoesNotWaitToCorrectARow(t *testing.T) {
 		take(t, pool, strategy, "k", limit)
 		age(t, pool, strategy, -time.Minute) // as if the take had been by a clock a minute ahead
 		execute(t, begin(t, pool), "select from pglimit."+strategy.Name()+" for update")
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		decisions, err := strategy.Take(ctx, on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, Impatient: true}})
 		if err == nil && decisions[0].Contended { // as for_update_nowait says it

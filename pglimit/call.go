@@ -121,12 +121,12 @@ func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
 	return err
 }
 
-// call Postgres through the circuit breaker, and tell OnRoundTrip. If the call decides requests, they
+// call Postgres through the circuit breaker, and tell who observes it. If the call decides requests, they
 // are counted; else their number is 0.
 func (l *Limiter) call(ctx context.Context, operation string, requests int, strategy func(context.Context) error) error {
 	var began time.Time
 	err := l.circuit.Call(ctx, func(ctx context.Context) error {
-		if l.config.OnRoundTrip != nil {
+		if l.config.OnRoundTrip != nil || l.observers.all.Load() != nil {
 			began = time.Now()
 		}
 		return l.guard(func() error {
@@ -140,10 +140,18 @@ func (l *Limiter) call(ctx context.Context, operation string, requests int, stra
 	if began.IsZero() { // nobody asks, or the breaker is open: Postgres was not asked
 		return err
 	}
-	l.config.OnRoundTrip(ctx, RoundTrip{
+	trip := RoundTrip{
 		Limiter: l.config.Name, Strategy: l.strategy.Name(), Operation: operation, Requests: requests,
 		Duration: time.Since(began), Outcome: outcome(ctx, err), Err: err,
-	})
+	}
+	if l.config.OnRoundTrip != nil {
+		l.config.OnRoundTrip(ctx, trip)
+	}
+	if all := l.observers.all.Load(); all != nil {
+		for _, observe := range *all {
+			(*observe)(ctx, trip)
+		}
+	}
 	return err
 }
 

@@ -55,7 +55,7 @@ type Config struct {
 	OnDecision func(ctx context.Context, request Request, decision Decision, err error)
 
 	// OnRoundTrip is told of each call of the strategy, after it, for histograms and traces. The
-	// adapters promlimit and otellimit have one to put here. It is not told of calls that an
+	// adapters promlimit and otellimit have histograms without it. It is not told of calls that an
 	// open breaker refuses.
 	//
 	// The callers that the call served wait for it. It is called concurrently, and must not

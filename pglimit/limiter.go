@@ -1,6 +1,9 @@
 package pglimit
 
 import (
+	"context"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,16 +29,17 @@ type Limiter struct {
 	newKeys  *newKeys
 	nodes    *Nodes // whose shards have the keys; nil: all keys are where session is
 
-	session  Session
-	strategy Strategy
-	config   Config
-	limit    *atomic.Pointer[Limit] // shared with the Limiters that On makes
-	timeout  time.Duration          // of one decision
-	failures *failureLog
-	waiting  *wait.Callers // for Postgres; closed with the Limiter
-	queue    *queue.Queue  // the callers of Wait
-	counters *counters
-	parent   *Limiter // of which this one is On a session; else nil
+	session   Session
+	strategy  Strategy
+	config    Config
+	limit     *atomic.Pointer[Limit] // shared with the Limiters that On makes
+	timeout   time.Duration          // of one decision
+	failures  *failureLog
+	waiting   *wait.Callers // for Postgres; closed with the Limiter
+	queue     *queue.Queue  // the callers of Wait
+	counters  *counters
+	observers *observers // of round trips
+	parent    *Limiter   // of which this one is On a session; else nil
 
 	rules   *atomic.Pointer[rules] // of Config.Limits; nil: not read yet
 	foreign *atomic.Bool           // rules of another limiter were asked for
@@ -72,6 +76,39 @@ func (l *Limiter) Config() Config {
 	c := l.config
 	c.Timeout, c.Limit = l.timeout, l.Limit()
 	return c
+}
+
+// ObserveRoundTrips tells a further function what [Config].OnRoundTrip is told, until stop is called. The adapters
+// promlimit and otellimit use it for their histograms.
+func (l *Limiter) ObserveRoundTrips(observe func(ctx context.Context, trip RoundTrip)) (stop func()) {
+	l.observers.change(func(all []observer) []observer { return append(all, &observe) })
+	return func() {
+		l.observers.change(func(all []observer) []observer {
+			return slices.DeleteFunc(all, func(o observer) bool { return o == &observe })
+		})
+	}
+}
+
+type observer = *func(ctx context.Context, trip RoundTrip)
+
+// observers are replaced, never changed: calls read them meanwhile. nil: there are none.
+type observers struct {
+	changing sync.Mutex
+	all      atomic.Pointer[[]observer]
+}
+
+func (o *observers) change(change func(all []observer) []observer) {
+	o.changing.Lock()
+	defer o.changing.Unlock()
+	var all []observer
+	if now := o.all.Load(); now != nil {
+		all = slices.Clone(*now)
+	}
+	if all = change(all); len(all) == 0 {
+		o.all.Store(nil)
+		return
+	}
+	o.all.Store(&all)
 }
 
 // Strategy is what decides for the Limiter.

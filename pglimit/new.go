@@ -40,7 +40,7 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 		limit:    new(atomic.Pointer[Limit]),
 		timeout:  timeout,
 		failures: &failureLog{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
-		counters: new(counters), rules: new(atomic.Pointer[rules]), foreign: new(atomic.Bool),
+		counters: new(counters), observers: new(observers), rules: new(atomic.Pointer[rules]), foreign: new(atomic.Bool),
 		waiting: wait.NewCallers(config.MaxWaiting),
 	}
 	l.limit.Store(&config.Limit)

@@ -21,15 +21,9 @@ func Example() {
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
 	meter := provider.Meter("github.com/pglimit/ratelimit")
 
-	trips, err := otellimit.NewRoundTrips(meter) // leave it out if you want no histogram
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	limiter, err := pglimit.New(pool, strategy, pglimit.Config{
-		Name:        "api",
-		Limit:       pglimit.PerSecond(10).WithBurst(20),
-		OnRoundTrip: trips.Record,
+		Name:  "api",
+		Limit: pglimit.PerSecond(10).WithBurst(20),
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -62,9 +56,9 @@ func Example() {
 		}
 	}
 	// Unordered output:
-	// pglimit.allowed pglimit.limiter=api,pglimit.source=database,pglimit.strategy=token_bucket 3
-	// pglimit.granted_tokens pglimit.limiter=api,pglimit.strategy=token_bucket 3
-	// pglimit.requests_sent pglimit.limiter=api,pglimit.strategy=token_bucket 3
+	// pglimit.allowed limiter=api,source=database,strategy=token_bucket 3
+	// pglimit.granted_tokens limiter=api,strategy=token_bucket 3
+	// pglimit.requests_sent limiter=api,strategy=token_bucket 3
 	// pglimit.round_trip.duration 3
-	// pglimit.round_trips pglimit.limiter=api,pglimit.strategy=token_bucket 3
+	// pglimit.round_trips limiter=api,strategy=token_bucket 3
 }

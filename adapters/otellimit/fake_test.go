@@ -31,6 +31,8 @@ func (fake) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Reques
 		case "broken":
 			return nil, fmt.Errorf("%w: a bad row", pglimit.ErrNothingTaken)
 		default:
+			took, _ := time.ParseDuration(r.Key)
+			time.Sleep(took) // in a bubble
 			decisions[i] = pglimit.Decision{Allowed: true, Granted: r.Tokens}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,7 +94,7 @@ func join(attributes map[string]string) string {
 func want(limiters ...*pglimit.Limiter) map[point]float64 {
 	points := map[point]float64{}
 	for _, l := range limiters {
-		of := map[string]string{"pglimit.limiter": l.Config().Name, "pglimit.strategy": l.Strategy().Name()}
+		of := map[string]string{"limiter": l.Config().Name, "strategy": l.Strategy().Name()}
 		points[point{name: "pglimit.limit.tokens_per_second", help: "The limit of each key: tokens that come back in a second.", attributes: join(of)}] = 10
 		points[point{name: "pglimit.limit.burst_tokens", help: "The limit of each key: tokens that can be taken at once.", attributes: join(of)}] = 20
 		points[point{name: "pglimit.timeout", help: "The time limit of a decision.", unit: "s", attributes: join(of)}] = 60
@@ -100,7 +102,7 @@ func want(limiters ...*pglimit.Limiter) map[point]float64 {
 		for stat := range l.Stats().All() {
 			attributes := maps.Clone(of)
 			if stat.Label != "" {
-				attributes["pglimit."+stat.Label] = stat.LabelValue
+				attributes[stat.Label] = stat.LabelValue
 			}
 			points[point{name: "pglimit." + stat.Name, help: stat.Help, attributes: join(attributes), counter: !stat.Gauge}] = float64(stat.Value)
 		}
@@ -150,8 +152,8 @@ func TestEveryNumberIsExported(t *testing.T) {
 			got, _ := collect(t, reader)
 			compare(t, got, want(one, two, three))
 			for _, literally := range []string{
-				"{name:pglimit.allowed help:Requests granted, and peeks that found the tokens, by where the decision came from. unit: attributes:pglimit.limiter=api pglimit.source=database pglimit.strategy=token_bucket  counter:true}",
-				"{name:pglimit.failed help:Requests of which no decision was known. If OnError decided, they also count as allowed or denied from fallback. unit: attributes:pglimit.cause=refused pglimit.limiter=login pglimit.strategy=token_bucket  counter:true}",
+				"{name:pglimit.allowed help:Requests granted, and peeks that found the tokens, by where the decision came from. unit: attributes:limiter=api source=database strategy=token_bucket  counter:true}",
+				"{name:pglimit.failed help:Requests of which no decision was known. If OnError decided, they also count as allowed or denied from fallback. unit: attributes:cause=refused limiter=login strategy=token_bucket  counter:true}",
 			} {
 				found := false
 				for p, value := range got {
@@ -162,6 +164,52 @@ func TestEveryNumberIsExported(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// OpenTelemetry's exporter for Prometheus makes names and labels of which the dashboard and the alerts know all.
+func TestTheDashboardAndTheAlertsShowIt(t *testing.T) {
+	t.Parallel()
+	meter, reader := newMeter()
+	limiter := newLimiter(t, "api", "upsert", nil)
+	register(t, meter, limiter)
+	use(t, limiter, 1)
+	points, histograms := collect(t, reader)
+	labels := map[string]string{}
+	for p := range points {
+		name := strings.ReplaceAll(p.name, ".", "_") + map[bool]string{true: "_total"}[p.counter] + map[string]string{"s": "_seconds"}[p.unit]
+		labels[name] = p.attributes
+	}
+	for h := range histograms {
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			labels["pglimit_round_trip_duration_seconds"+suffix] = h
+		}
+	}
+	read := 0
+	for _, file := range []string{"grafana/pglimit.json", "prometheus/alerts.yaml"} {
+		text, err := os.ReadFile("../../deploy/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, selector := range regexp.MustCompile(`(pglimit_\w+)(?:\{|\[|\))([^}\]]*)`).FindAllStringSubmatch(string(text), -1) {
+			name := selector[1]
+			if strings.HasPrefix(name, "pglimit_database_") || strings.HasPrefix(name, "pglimit_permits_") {
+				continue
+			}
+			read++
+			has, there := labels[name]
+			if !there {
+				t.Errorf("%s: there is no %s", file, name)
+			}
+			for _, label := range []string{"limiter", "strategy", "operation", "outcome", "source", "cause", "action"} {
+				if regexp.MustCompile(`\b`+label+`!?[=~]`).MatchString(selector[2]) && !strings.Contains(" "+has, " "+label+"=") {
+					t.Errorf("%s: %s has no label %s: %s", file, name, label, has)
+				}
+			}
+		}
+	}
+	if read < 80 {
+		t.Errorf("only %d selectors", read)
 	}
 }
 
@@ -287,13 +335,10 @@ func TestRegisterRefuses(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 	}
-	for _, what := range []string{"pglimit.limit.tokens_per_second", "pglimit.limit.burst_tokens", "pglimit.timeout", "pglimit.max_waiting", "pglimit.allowed", "pglimit.waiting", "callback"} {
+	for _, what := range []string{"pglimit.limit.tokens_per_second", "pglimit.limit.burst_tokens", "pglimit.timeout", "pglimit.max_waiting", "pglimit.allowed", "pglimit.waiting", "pglimit.round_trip.duration", "callback"} {
 		if _, err := otellimit.Register(refusing{what: what}, one); !errors.Is(err, errRefused) {
 			t.Errorf("%s: %v", what, err)
 		}
-	}
-	if _, err := otellimit.NewRoundTrips(refusing{what: "pglimit.round_trip.duration"}); !errors.Is(err, errRefused) {
-		t.Error(err)
 	}
 }
 
@@ -301,8 +346,7 @@ func TestRegisterRefuses(t *testing.T) {
 func TestCollectionsWhileRequestsAreUnderWay(t *testing.T) {
 	t.Parallel()
 	meter, reader := newMeter()
-	trips := newRoundTrips(t, meter)
-	limiter := newLimiter(t, "api", "token_bucket", func(c *pglimit.Config) { c.OnRoundTrip = trips.Record })
+	limiter := newLimiter(t, "api", "token_bucket", nil)
 	register(t, meter, limiter)
 	var users, readers sync.WaitGroup
 	done, stop := context.WithCancel(t.Context())
@@ -347,11 +391,7 @@ func BenchmarkDenial(b *testing.B) {
 	for _, with := range []bool{false, true} {
 		b.Run("exported="+strconv.FormatBool(with), func(b *testing.B) {
 			meter, _ := newMeter()
-			limiter := newLimiter(b, "api", "token_bucket", func(c *pglimit.Config) {
-				if with {
-					c.OnRoundTrip = newRoundTrips(b, meter).Record
-				}
-			})
+			limiter := newLimiter(b, "api", "token_bucket", nil)
 			if with {
 				register(b, meter, limiter)
 			}

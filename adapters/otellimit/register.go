@@ -17,12 +17,14 @@ import (
 // unregistered:
 //
 //   - each number of [pglimit.Stats.All], as the observable counter or gauge pglimit.NAME, with the
-//     attributes pglimit.limiter, pglimit.strategy and its own, if it has one: pglimit.source
-//     or pglimit.cause;
+//     attributes limiter, strategy and its own, if it has one: source, cause or action;
 //   - the observable gauges pglimit.limit.tokens_per_second and pglimit.limit.burst_tokens: the limit of
 //     each key;
 //   - the observable gauges pglimit.timeout, in seconds (missing if there is none), and
-//     pglimit.max_waiting: Config.Timeout and Config.MaxWaiting.
+//     pglimit.max_waiting: Config.Timeout and Config.MaxWaiting;
+//   - the histogram pglimit.round_trip.duration of the calls of Postgres, in seconds, with the attributes limiter,
+//     strategy, operation and outcome, as in [pglimit.RoundTrip]. It advises buckets from 0.5 ms to 10 s. For an
+//     exponential histogram, give your SDK a View of it.
 //
 // Register may be called again, for a Limiter that is made later. A Limiter that is closed keeps
 // its numbers.
@@ -49,6 +51,9 @@ func Register(meter metric.Meter, limiters ...*pglimit.Limiter) (metric.Registra
 		r.release()
 		return nil, fmt.Errorf("otellimit: %w", err)
 	}
+	for _, limiter := range limiters {
+		r.stops = append(r.stops, limiter.ObserveRoundTrips(i.record))
+	}
 	return r, nil
 }
 
@@ -65,6 +70,7 @@ var exported sync.Map
 type registration struct {
 	metric.Registration
 	claimed []series
+	stops   []func() // the histogram
 }
 
 // claim the series of the limiters. Also after an error, release those that were claimed.
@@ -92,6 +98,9 @@ func (r *registration) claim(meter metric.Meter, limiters []*pglimit.Limiter) (e
 }
 
 func (r *registration) release() {
+	for _, stop := range r.stops {
+		stop()
+	}
 	for _, s := range r.claimed {
 		exported.CompareAndDelete(s, r)
 	}
@@ -112,17 +121,19 @@ type instruments struct {
 	burst      metric.Int64ObservableGauge
 	timeout    metric.Float64ObservableGauge
 	maxWaiting metric.Int64ObservableGauge
+	trips      metric.Float64Histogram
 }
 
 // make the instruments, and return all of them.
 func (i *instruments) make(meter metric.Meter) ([]metric.Observable, error) {
-	var errs [5]error
+	var errs [6]error
 	i.rate, errs[0] = meter.Float64ObservableGauge("pglimit.limit.tokens_per_second",
 		metric.WithDescription("The limit of each key: tokens that come back in a second."))
 	i.burst, errs[1] = meter.Int64ObservableGauge("pglimit.limit.burst_tokens",
 		metric.WithDescription("The limit of each key: tokens that can be taken at once."))
 	i.timeout, errs[3] = meter.Float64ObservableGauge("pglimit.timeout", metric.WithUnit("s"), metric.WithDescription("The time limit of a decision."))
 	i.maxWaiting, errs[4] = meter.Int64ObservableGauge("pglimit.max_waiting", metric.WithDescription("How many requests may wait for an answer at once."))
+	i.trips, errs[5] = newRoundTrips(meter)
 	all := []metric.Observable{i.rate, i.burst, i.timeout, i.maxWaiting}
 	for stat := range (pglimit.Stats{}).All() {
 		if i.stats[stat.Name] != nil {
@@ -142,7 +153,7 @@ func (i *instruments) make(meter metric.Meter) ([]metric.Observable, error) {
 
 func (i *instruments) observe(observer metric.Observer, limiter *pglimit.Limiter) {
 	config := limiter.Config()
-	of := []attribute.KeyValue{attribute.String("pglimit.limiter", config.Name), attribute.String("pglimit.strategy", limiter.Strategy().Name())}
+	of := []attribute.KeyValue{attribute.String("limiter", config.Name), attribute.String("strategy", limiter.Strategy().Name())}
 	whole := metric.WithAttributes(of...)
 	limit := config.Limit
 	observer.ObserveFloat64(i.rate, float64(limit.Tokens)/limit.Period.Seconds(), whole)
@@ -154,8 +165,23 @@ func (i *instruments) observe(observer metric.Observer, limiter *pglimit.Limiter
 	for stat := range limiter.Stats().All() {
 		with := whole
 		if stat.Label != "" {
-			with = metric.WithAttributes(append(of[:2:2], attribute.String("pglimit."+stat.Label, stat.LabelValue))...)
+			with = metric.WithAttributes(append(of[:2:2], attribute.String(stat.Label, stat.LabelValue))...)
 		}
 		observer.ObserveInt64(i.stats[stat.Name], stat.Value, with)
 	}
+}
+
+// newRoundTrips makes the histogram. Its advice is buckets from 0.5 ms to 10 s.
+func newRoundTrips(meter metric.Meter) (metric.Float64Histogram, error) {
+	return meter.Float64Histogram("pglimit.round_trip.duration", metric.WithUnit("s"),
+		metric.WithDescription("Calls of the strategy, from the call to the answer, with the wait for a connection."),
+		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
+}
+
+// record is a Config.OnRoundTrip.
+func (i *instruments) record(ctx context.Context, trip pglimit.RoundTrip) {
+	i.trips.Record(ctx, trip.Duration.Seconds(), metric.WithAttributes(
+		attribute.String("limiter", trip.Limiter), attribute.String("strategy", trip.Strategy),
+		attribute.String("operation", trip.Operation), attribute.String("outcome", trip.Outcome),
+	))
 }

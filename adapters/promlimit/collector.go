@@ -1,6 +1,7 @@
 package promlimit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -26,6 +27,7 @@ type exported struct {
 	rate, burst *prometheus.Desc
 	timeout     *prometheus.Desc
 	maxWaiting  *prometheus.Desc
+	trips       *prometheus.HistogramVec
 }
 
 // New makes a collector of the limiters' metrics:
@@ -35,7 +37,10 @@ type exported struct {
 //   - the gauges pglimit_limit_tokens_per_second and pglimit_limit_burst_tokens: the limit of each
 //     key;
 //   - the gauges pglimit_timeout_seconds, +Inf if there is none, and pglimit_max_waiting: its
-//     Config.Timeout and Config.MaxWaiting.
+//     Config.Timeout and Config.MaxWaiting;
+//   - the histogram pglimit_round_trip_duration_seconds of the calls of Postgres since New, with the labels limiter,
+//     strategy, operation and outcome, as in [pglimit.RoundTrip]. It has buckets from 0.5 ms to 10 s, and is a native
+//     histogram too, whose buckets grow by a tenth, where Prometheus scrapes these.
 //
 // Limiters may also be spread over several collectors: to export a Limiter that is made later,
 // register another. Unregister a collector to export its Limiters no more. A Limiter that is
@@ -72,7 +77,11 @@ func describe(limiter *pglimit.Limiter, labels prometheus.Labels) exported {
 
 		timeout:    prometheus.NewDesc("pglimit_timeout_seconds", "The time limit of a decision.", nil, labels),
 		maxWaiting: prometheus.NewDesc("pglimit_max_waiting", "How many requests may wait for an answer at once.", nil, labels),
+		trips:      newRoundTrips(labels),
 	}
+	limiter.ObserveRoundTrips(func(_ context.Context, trip pglimit.RoundTrip) {
+		e.trips.WithLabelValues(trip.Operation, trip.Outcome).Observe(trip.Duration.Seconds())
+	})
 	for stat := range (pglimit.Stats{}).All() {
 		name, own := "pglimit_"+stat.Name, []string(nil)
 		if !stat.Gauge {
@@ -97,6 +106,7 @@ func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
 		descs <- e.burst
 		descs <- e.timeout
 		descs <- e.maxWaiting
+		e.trips.Describe(descs)
 		for _, desc := range e.stats {
 			descs <- desc
 		}
@@ -112,6 +122,7 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.MustNewConstMetric(e.burst, prometheus.GaugeValue, float64(limit.Burst))
 		metrics <- prometheus.MustNewConstMetric(e.timeout, prometheus.GaugeValue, seconds(config.Timeout))
 		metrics <- prometheus.MustNewConstMetric(e.maxWaiting, prometheus.GaugeValue, float64(config.MaxWaiting))
+		e.trips.Collect(metrics)
 		for stat := range e.Stats().All() {
 			kind, own := prometheus.CounterValue, []string(nil)
 			if stat.Gauge {
@@ -131,4 +142,18 @@ func seconds(timeout time.Duration) float64 {
 		return math.Inf(1)
 	}
 	return timeout.Seconds()
+}
+
+func newRoundTrips(labels prometheus.Labels) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:        "pglimit_round_trip_duration_seconds",
+		Help:        "Calls of the strategy, from the call to the answer, with the wait for a connection.",
+		ConstLabels: labels,
+		Buckets:     []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+
+		// The bounds keep a wide spread of durations from growing the histogram without end.
+		NativeHistogramBucketFactor:     1.1,
+		NativeHistogramMaxBucketNumber:  160,
+		NativeHistogramMinResetDuration: time.Hour,
+	}, []string{"operation", "outcome"})
 }

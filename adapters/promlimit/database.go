@@ -34,6 +34,8 @@ type DB interface{ *pgxpool.Pool | *sql.DB }
 //     dead rows, inserts, updates, HOT updates, deletes, vacuums, blocks that were not in shared_buffers, bytes
 //     with indexes, and whether it is unlogged. The rows are counted up to 10,000, if the role may read the table and it has no
 //     more than 64 MB, and else estimated;
+//   - of such a table with no more than 10,000 rows and 100 limiters, the rows of each limiter;
+//   - the permits held of each semaphore, by all processes, if the role may read their table;
 //   - locks on these tables, with the label mode, and sessions that use them and wait for a lock;
 //   - when the scheduled cleanup ran, and when it is due next, if the role may read its schedule;
 //   - the deadlocks of the whole database, and the WAL of the whole server.
@@ -71,6 +73,9 @@ const (
 	// countBytes bounds the tables whose rows are counted. One that has had many rows may have pages without any,
 	// which are read, too: 1.6 seconds after the cleanup of ten million.
 	countBytes = 64 << 20
+
+	// maxLimiters bounds the series of a table, as clients may have a say in how many limiters there are.
+	maxLimiters = 100
 )
 
 var (
@@ -80,6 +85,8 @@ var (
 	serverSQL string
 	//go:embed locks.sql
 	locksSQL string
+	//go:embed permits.sql
+	permitsSQL string
 	//go:embed cleanup.sql
 	cleanupSQL string
 )
@@ -129,6 +136,10 @@ var (
 
 	locks = gauge("locks", "Locks held on the tables of schema pglimit.", "mode")
 
+	limiterRows = gauge("limiter_rows", "Rows of one limiter, in a table that has no more than 10,000 of 100 limiters and may be read.", "table", "limiter")
+
+	permits = gauge("permits", "Weight of the permits that are held, in all processes.", "limiter")
+
 	// cleanupNumbers are the columns of cleanup.sql.
 	cleanupNumbers = []number{
 		gauge("cleanup_run_timestamp_seconds", "When the scheduled cleanup ran last."),
@@ -139,7 +150,9 @@ var (
 // Describe implements [prometheus.Collector].
 func (*Database) Describe(descs chan<- *prometheus.Desc) {
 	descs <- up.desc
-	descs <- locks.desc
+	for _, n := range []number{locks, limiterRows, permits} {
+		descs <- n.desc
+	}
 	for _, numbers := range [][]number{tableNumbers, serverNumbers, cleanupNumbers} {
 		for _, n := range numbers {
 			descs <- n.desc
@@ -216,11 +229,12 @@ func (r reader) tables(ctx context.Context) (all []prometheus.Metric, scheduled 
 		numbers  []float64
 		bytes    int64
 		readable bool
+		limiters bool
 	}
 	var tables []table
 	err = r.each(ctx, func(row *sql.Rows) error {
 		t := table{numbers: make([]float64, len(tableNumbers))}
-		err := row.Scan(append(append([]any{&t.name}, pointers(t.numbers)...), &t.bytes, &t.readable)...)
+		err := row.Scan(append(append([]any{&t.name}, pointers(t.numbers)...), &t.bytes, &t.readable, &t.limiters)...)
 		tables = append(tables, t)
 		return err
 	}, tablesSQL)
@@ -229,8 +243,25 @@ func (r reader) tables(ctx context.Context) (all []prometheus.Metric, scheduled 
 	}
 	for _, t := range tables {
 		if t.readable && t.bytes <= countBytes {
-			if t.numbers[0], err = r.count(ctx, t.name, t.numbers[0]); err != nil {
+			limiter := "''"
+			if t.limiters {
+				limiter = "limiter"
+			}
+			var ofLimiters []prometheus.Metric
+			if t.numbers[0], ofLimiters, err = r.count(ctx, t.name, limiter, t.numbers[0]); err != nil {
 				return nil, false, err
+			}
+			if t.limiters {
+				all = append(all, ofLimiters...)
+			}
+			if t.name == "permits" {
+				held, err := r.labelled(ctx, permitsSQL, func(limiter string, weight float64) prometheus.Metric { return permits.is(weight, limiter) })
+				if err != nil {
+					return nil, false, err
+				}
+				if len(held) <= maxLimiters {
+					all = append(all, held...)
+				}
 			}
 		}
 		scheduled = scheduled || t.readable && t.name == "schedule"
@@ -241,24 +272,36 @@ func (r reader) tables(ctx context.Context) (all []prometheus.Metric, scheduled 
 	return all, scheduled, nil
 }
 
-// count the rows of a table. If there are more than countTo, it returns the larger of that and the
-// estimate.
-func (r reader) count(ctx context.Context, table string, estimate float64) (counted float64, err error) {
-	err = r.QueryRowContext(ctx, "select count(*)::float8 from (select from "+pgx.Identifier{"pglimit", table}.Sanitize()+" limit $1) r", countTo+1).Scan(&counted)
+// count the rows of a table, and those of each limiter. If there are more than countTo, it returns the larger of that
+// and the estimate, and nothing of the limiters.
+func (r reader) count(ctx context.Context, table, limiter string, estimate float64) (counted float64, ofLimiters []prometheus.Metric, err error) {
+	query := "select l, count(*)::float8 from (select " + limiter + " as l from " + pgx.Identifier{"pglimit", table}.Sanitize() + " limit $1) r group by l"
+	ofLimiters, err = r.labelled(ctx, query, func(limiter string, rows float64) prometheus.Metric {
+		counted += rows
+		return limiterRows.is(rows, table, limiter)
+	}, countTo+1)
 	if counted > countTo {
-		counted = max(counted, estimate)
+		counted, ofLimiters = max(counted, estimate), nil
 	}
-	return counted, err
+	if len(ofLimiters) > maxLimiters {
+		ofLimiters = nil
+	}
+	return counted, ofLimiters, err
 }
 
-func (r reader) locks(ctx context.Context) (all []prometheus.Metric, err error) {
+func (r reader) locks(ctx context.Context) ([]prometheus.Metric, error) {
+	return r.labelled(ctx, locksSQL, func(mode string, held float64) prometheus.Metric { return locks.is(held, mode) })
+}
+
+// labelled makes a metric of each row of the query, which has a label and a number.
+func (r reader) labelled(ctx context.Context, query string, metric func(string, float64) prometheus.Metric, args ...any) (all []prometheus.Metric, err error) {
 	err = r.each(ctx, func(row *sql.Rows) error {
-		var mode string
-		var held float64
-		err := row.Scan(&mode, &held)
-		all = append(all, locks.is(held, mode))
+		var label string
+		var value float64
+		err := row.Scan(&label, &value)
+		all = append(all, metric(label, value))
 		return err
-	}, locksSQL)
+	}, query, args...)
 	return all, err
 }
 

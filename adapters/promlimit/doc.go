@@ -1,15 +1,11 @@
 // Package promlimit exports what Limiters do to Prometheus.
 //
-//	trips := promlimit.NewRoundTrips()
-//	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", …, OnRoundTrip: trips.Observe})
-//	…
-//	prometheus.MustRegister(promlimit.New(limiter), trips)
+//	prometheus.MustRegister(promlimit.New(limiter), promlimit.NewDatabase(pool, logger))
 //
-// [New] exports the numbers of [pglimit.Stats], read when Prometheus scrapes: a request costs the
-// same with and without it. Their labels are limiter, strategy, and source, cause or action; never the
-// key, of which there may be millions. [NewRoundTrips] is a histogram of the calls of Postgres,
-// for those who want one, [NewDatabase] exports what the schema costs the database, and [NewSemaphores]
-// how many permits are held.
+// [New] exports the numbers of [pglimit.Stats], read when Prometheus scrapes, and a histogram of the
+// calls of Postgres: a decision from memory costs the same with and without it. The labels are limiter, strategy, and
+// source, cause, action or operation and outcome; never the key, of which there may be millions. [NewDatabase] exports
+// what the schema has and costs the database, and [NewSemaphores] what this process does with permits.
 //
 // deploy/grafana has a dashboard of them, and deploy/prometheus alert rules.
 //

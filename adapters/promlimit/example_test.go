@@ -21,19 +21,17 @@ func Example() {
 	pool := noDB{}                   // your *pgxpool.Pool
 	strategy := fake("token_bucket") // strategies.TokenBucket{}, say
 
-	trips := promlimit.NewRoundTrips() // leave it out if you want no histogram
 	limiter, err := pglimit.New(pool, strategy, pglimit.Config{
-		Name:        "api",
-		Limit:       pglimit.PerSecond(10).WithBurst(20),
-		Memory:      pglimit.Memory{TTL: time.Minute},
-		OnRoundTrip: trips.Observe,
+		Name:   "api",
+		Limit:  pglimit.PerSecond(10).WithBurst(20),
+		Memory: pglimit.Memory{TTL: time.Minute},
 	})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
-	registry.MustRegister(promlimit.New(limiter), trips)
+	registry.MustRegister(promlimit.New(limiter))
 
 	for _, key := range []string{"user:1", "user:2", "denied", "denied"} {
 		_, _ = limiter.Allow(ctx, key)

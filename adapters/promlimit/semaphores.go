@@ -14,17 +14,16 @@ type Semaphores struct{ semaphores []*semaphore.Semaphore }
 var _ prometheus.Collector = (*Semaphores)(nil)
 
 var (
-	permitsHeld     = prometheus.NewDesc("pglimit_permits_held", "Permits that this process holds.", []string{"limiter"}, nil)
 	permitsWaiting  = prometheus.NewDesc("pglimit_permits_waiting", "Callers in this process that wait for a permit.", []string{"limiter"}, nil)
 	permitsAcquired = prometheus.NewDesc("pglimit_permits_acquired_total", "Permits that were acquired.", []string{"limiter"}, nil)
 	permitsRefused  = prometheus.NewDesc("pglimit_permits_refused_total", "Calls that found no place.", []string{"limiter"}, nil)
 	permitsLost     = prometheus.NewDesc("pglimit_permits_lost_total", "Permits that expired before they were released.", []string{"limiter"}, nil)
 )
 
-// NewSemaphores makes a collector of the gauges pglimit_permits_held and pglimit_permits_waiting, and of
-// the counters pglimit_permits_acquired_total, pglimit_permits_refused_total and pglimit_permits_lost_total, with
-// the label limiter: the Name of the semaphore's Config. They are of this process. Register one collector with all
-// Semaphores. It panics if one of them is nil.
+// NewSemaphores makes a collector of the gauge pglimit_permits_waiting, and of the counters
+// pglimit_permits_acquired_total, pglimit_permits_refused_total and pglimit_permits_lost_total, with the label limiter:
+// the Name of the semaphore's Config. They are of this process: how many permits all processes hold, [NewDatabase]
+// exports. Register one collector with all Semaphores. It panics if one of them is nil.
 func NewSemaphores(semaphores ...*semaphore.Semaphore) *Semaphores {
 	for _, s := range semaphores {
 		if s == nil {
@@ -37,7 +36,7 @@ func NewSemaphores(semaphores ...*semaphore.Semaphore) *Semaphores {
 
 // Describe implements [prometheus.Collector].
 func (s *Semaphores) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{permitsHeld, permitsWaiting, permitsAcquired, permitsRefused, permitsLost} {
+	for _, desc := range []*prometheus.Desc{permitsWaiting, permitsAcquired, permitsRefused, permitsLost} {
 		descs <- desc
 	}
 }
@@ -49,7 +48,6 @@ func (s *Semaphores) Collect(metrics chan<- prometheus.Metric) {
 			metrics <- prometheus.MustNewConstMetric(desc, kind, float64(n), from.Config().Name)
 		}
 		stats := from.Stats()
-		send(permitsHeld, prometheus.GaugeValue, stats.Held)
 		send(permitsWaiting, prometheus.GaugeValue, stats.Waiting)
 		send(permitsAcquired, prometheus.CounterValue, stats.Acquired)
 		send(permitsRefused, prometheus.CounterValue, stats.Refused)

@@ -81,20 +81,16 @@ func (s *service) prepare(ctx context.Context) {
 }
 
 func (s *service) routes() error {
-	trips := promlimit.NewRoundTrips()
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "http_request_duration_seconds", Help: "Time to answer a request.", Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1},
 	}, []string{"handler", "code"})
 	for _, endpoint := range []string{"search", "export"} {
 		limiter, err := pglimit.New(s.pool, strategies.TokenBucket{}, pglimit.Config{
-			Name:       endpoint, // instances with the same name share their buckets
-			Limit:      limit,
-			Logger:     slog.Default(),
-			OnDecision: s.recorder.OnDecision,
-			OnRoundTrip: func(ctx context.Context, trip pglimit.RoundTrip) {
-				trips.Observe(ctx, trip)
-				s.recorder.OnRoundTrip(ctx, trip)
-			},
+			Name:        endpoint, // instances with the same name share their buckets
+			Limit:       limit,
+			Logger:      slog.Default(),
+			OnDecision:  s.recorder.OnDecision,
+			OnRoundTrip: s.recorder.OnRoundTrip,
 		})
 		if err != nil {
 			return err
@@ -108,7 +104,7 @@ func (s *service) routes() error {
 		handler = s.recorder.Handler(handler)
 		s.mux.Handle("GET /"+endpoint, handler)
 	}
-	s.metrics.MustRegister(promlimit.New(s.limiters...), trips, promlimit.NewDatabase(s.pool, slog.Default()), seconds, collectors.NewGoCollector())
+	s.metrics.MustRegister(promlimit.New(s.limiters...), promlimit.NewDatabase(s.pool, slog.Default()), seconds, collectors.NewGoCollector())
 	s.mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
 	s.mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	return nil

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -22,10 +21,6 @@ func (s *Server) reset(w http.ResponseWriter, r *http.Request) *problem {
 	if l.ruled { // a Limiter resets buckets of its own name, and those that remember them here hear of it
 		c := l.config
 		c.Name, c.Memory.Keys = body.Limiter, 1
-		c.OnRoundTrip = func(ctx context.Context, trip pglimit.RoundTrip) {
-			trip.Limiter = tableName
-			s.trips.Observe(ctx, trip)
-		}
 		named, err := pglimit.New(s.config.Pool, l.Strategy(), c)
 		if err != nil {
 			return problemOf(err)

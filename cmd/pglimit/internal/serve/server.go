@@ -50,7 +50,6 @@ type Server struct {
 	limiters    map[string]limiter // of the configuration
 	rules       *pglimit.Limits
 	registry    *prometheus.Registry
-	trips       *promlimit.RoundTrips
 	session     rate.Session
 	tokens      [][sha256.Size]byte
 	logger      *slog.Logger
@@ -83,7 +82,7 @@ func (l limiter) blocks() bool { return l.config.Block != pglimit.Block{} }
 func New(config Config) (*Server, error) {
 	s := &Server{
 		config: config, limiters: make(map[string]limiter), rules: config.Rules,
-		session: session.OnPool(config.Pool), logger: config.Logger, registry: prometheus.NewRegistry(), trips: promlimit.NewRoundTrips(),
+		session: session.OnPool(config.Pool), logger: config.Logger, registry: prometheus.NewRegistry(),
 	}
 	named := map[string]bool{tableName: true}
 	for _, limit := range config.Limits { // before one is made, which begins to read the table of limits
@@ -118,7 +117,7 @@ func New(config Config) (*Server, error) {
 		s.registry.MustRegister(config.Database)
 	}
 	for _, collector := range []prometheus.Collector{
-		promlimit.New(all...), s.trips, requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		promlimit.New(all...), requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := s.registry.Register(collector); err != nil {
 			return nil, err
@@ -247,7 +246,7 @@ const (
 
 func (s *Server) makeLimiter(limit Limit) (limiter, error) {
 	c := limit.Config
-	c.Logger, c.OnRoundTrip, c.Limits = s.logger, s.trips.Observe, s.rules
+	c.Logger, c.Limits = s.logger, s.rules
 	made, err := pglimit.New(s.config.Pool, limit.Strategy, c)
 	return limiter{Limiter: made, config: c}, err
 }

@@ -36,7 +36,7 @@ func TestACallerOfAnotherKeyIsNotHeldUp(t *testing.T) {
 				t.Errorf("of another limiter, %q are locked", also)
 			}
 			for _, key := range target.Keys {
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				if key == held {
 					ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 				}
@@ -211,7 +211,7 @@ func TestLocksDoNotTouchExclusionRange(t *testing.T) {
 	s := strategies.ExclusionRange{}
 	target := Target{Database: pool.Config().ConnConfig, Application: "trouble range", Table: "pglimit.exclusion_range", Limiter: "range", Keys: []string{"k"}}
 	take := func() rate.Decision {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		r := rate.Request{Limiter: target.Limiter, Key: "k", Limit: rate.Every(200 * time.Millisecond), Tokens: 1, Unit: 1}
 		decisions, err := s.Take(ctx, session.OnPool(pool), []rate.Request{r})
@@ -221,7 +221,7 @@ func TestLocksDoNotTouchExclusionRange(t *testing.T) {
 	take()
 	r := start(t, Plan{LockShare: 1, LockFor: time.Hour}, target)
 	awaitLocked(t, pool, target, 1)
-	for deadline := time.Now().Add(10 * time.Second); !take().Allowed; {
+	for deadline := time.Now().Add(time.Minute); !take().Allowed; {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing is granted")
 		}
