@@ -264,7 +264,7 @@ func TestAllTheNumbers(t *testing.T) {
 	want := "allowed{source=database} allowed{source=memory} allowed{source=lease} allowed{source=fallback} allowed{source=rule} allowed{source=adjust} allowed{source=new_keys} " +
 		"denied{source=database} denied{source=memory} denied{source=lease} denied{source=fallback} denied{source=rule} denied{source=adjust} denied{source=new_keys} " +
 		"failed{cause=other} failed{cause=closed} failed{cause=unavailable} failed{cause=timeout} failed{cause=breaker} " +
-		"failed{cause=overloaded} failed{cause=not_migrated} failed{cause=permission} failed{cause=pooler} failed{cause=refused} " +
+		"failed{cause=overloaded} failed{cause=not_migrated} failed{cause=permission} failed{cause=setting} failed{cause=pooler} failed{cause=refused} " +
 		"ruled{action=enforce} ruled{action=observe} ruled{action=allow} ruled{action=deny} ruled{action=off}"
 	if got := strings.Join(labels, " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -322,7 +322,7 @@ func TestSinceAndPlus(t *testing.T) {
 	if fresh, _ := numbered(1000); after != fresh {
 		t.Error("they were changed")
 	}
-	if before.Allowed.Total() != 1+2+3+4+5+6+7 || before.Failed.Total() != 17+18+19+20+21+22+23+24+25+26 {
+	if before.Allowed.Total() != 1+2+3+4+5+6+7 || before.Failed.Total() != 17+18+19+20+21+22+23+24+25+26+27 {
 		t.Errorf("totals %d, %d", before.Allowed.Total(), before.Failed.Total())
 	}
 }
