@@ -2,6 +2,7 @@ package integration
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -121,12 +122,10 @@ func plannedOutcomes(t *testing.T, setting, value string) (o outcomes, dear map[
 	usual := newMigrated(t)
 	config := usual.Config()
 	config.MaxConns = 1
-	for name, value := range map[string]string{
+	maps.Copy(config.ConnConfig.RuntimeParams, map[string]string{
 		"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0", "auto_explain.log_level": "notice", "auto_explain.log_format": "json",
 		"auto_explain.log_nested_statements": "on", "auto_explain.log_settings": "on", "jit": "on", "jit_above_cost": "1e300", setting: value, // the cost is looked at, and nothing compiled
-	} {
-		config.ConnConfig.RuntimeParams[name] = value
-	}
+	})
 	plans := 0
 	config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) {
 		_, text, is := strings.Cut(notice.Message, "plan:\n")

@@ -50,7 +50,7 @@ func errDiffers(differ []string) error {
 		ErrDiffers, strings.Join(differ, ", "))
 }
 
-var functionText = regexp.MustCompile(`(?ms)^create (?:or replace )?(function pglimit\.\w+)(\(.*?(?:\$\$;$|^end;$|^return [^;]*;$))`)
+var functionText = regexp.MustCompile(`(?ms)^create (?:or replace )?(function pglimit\.\w+)(\(.*?(?:\$\$;$|^end;$|^return [^;]*;$))`) //nolint:gocritic // lines begin and end in it
 
 // repair makes the functions anew that are not as this release makes them, and returns what differs then.
 func (s *session) repair(ctx context.Context, applied appliedList) (differ []string, err error) {

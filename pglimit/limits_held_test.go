@@ -111,7 +111,10 @@ func (*limitsReader) Driver() driver.Driver                          { return ni
 func (*limitsReader) Close() error                                   { return nil }
 func (r *limitsReader) Connect(context.Context) (driver.Conn, error) { return r, nil }
 
-func (r *limitsReader) QueryContext(ctx context.Context, _ string, args []driver.NamedValue) (driver.Rows, error) {
+func (r *limitsReader) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if !strings.Contains(query, "limits_since") { // it says that it lives
+		return &row{}, nil
+	}
 	r.half(ctx)
 	if r.down.Load() {
 		if rand.IntN(2) == 0 {

@@ -34,7 +34,7 @@ type limitRule struct {
 type yamlText string
 
 // MarshalYAML quotes it.
-func (t yamlText) MarshalYAML() (any, error) {
+func (t yamlText) MarshalYAML() (any, error) { //nolint:unparam // a yaml.Marshaler
 	if strings.ContainsFunc(string(t), func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: string(t), Style: yaml.DoubleQuotedStyle}, nil
 	}

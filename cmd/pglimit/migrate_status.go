@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,9 +21,9 @@ What is missing or not as this release makes it is listed: "pglimit migrate up"
 puts functions back; tables it does not change.
 
 With --check the exit code is 1 if "pglimit migrate up" would apply something or
-put it back, or a table differs, and 0 if not. The strategy exclusion_range counts, too: if you migrate up with
---without-exclusion-range, give it here as well. A database that a newer
-release has migrated needs nothing.`
+put it back, or a table differs, and 0 if not. The strategy exclusion_range
+counts, too: if you migrate up with --without-exclusion-range, give it here as
+well. A database that a newer release has migrated needs nothing.`
 
 func newMigrateStatusCommand(a *app) *cobra.Command {
 	check, without := false, false
@@ -138,8 +139,8 @@ func (s statusJSON) text() string {
 		rows = append(rows, []string{strconv.FormatInt(m.Version, 10), name, state})
 	}
 	text := columns([]string{"VERSION", "NAME", "STATE"}, rows) + s.distributed
-	for _, name := range s.Differs {
-		text += name + " is missing or not as this release makes it\n"
+	if differ := strings.Join(s.Differs, ", "); differ != "" {
+		text += "missing, or not as this release makes it: " + differ + "\n"
 	}
 	if m := s.Memory; m.Short {
 		text += fmt.Sprintf("memory is short: the tables of the buckets have %s with their indexes, shared_buffers are %s: see docs/memory.md\n",

@@ -59,7 +59,7 @@ func (a *app) front() error {
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, signalsToPassOn()...)
-	keeper := exec.Command(self, a.args...) //nolint:gosec // this binary again
+	keeper := exec.Command(self, a.args...)
 	keeper.Args[0], keeper.SysProcAttr = "pglimit-keeper", &syscall.SysProcAttr{Setpgid: true}
 	keeper.Stdin, keeper.Stdout, keeper.Stderr = os.Stdin, os.Stdout, os.Stderr
 	keeper.Env = append(os.Environ(), keeperPipe+"="+strconv.Itoa(fd))
@@ -73,7 +73,7 @@ func (a *app) front() error {
 	for {
 		select {
 		case s := <-signals:
-			_, _ = pipe.Write([]byte{byte(s.(syscall.Signal))})
+			_, _ = pipe.Write([]byte{byte(s.(syscall.Signal))}) //nolint:gosec // there are 64 signals
 		case status := <-ended:
 			switch {
 			case status.Signaled():
@@ -162,7 +162,7 @@ func (a *app) keep(ctx context.Context, f *runFlags, args []string, pipe io.Read
 	go func() {
 		for number := make([]byte, 1); ; {
 			if _, err := io.ReadFull(pipe, number); err != nil {
-				end(exitCode(exitFailed)) // the front was killed
+				end(exitFailed) // the front was killed
 				return
 			}
 			s := syscall.Signal(number[0])
