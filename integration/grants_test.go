@@ -35,7 +35,7 @@ func granted(t *testing.T, purpose migrations.Purpose) (admin, pool *pgxpool.Poo
 
 // forgedHistory would let the trigger, which acts as the owner, write what never was.
 const forgedHistory = `create temp table limits (like pglimit.limits);
-	alter table limits alter enabled drop not null, alter action drop not null, alter changed_by drop not null, alter changed_at drop not null;
+	alter table limits alter enabled drop not null, alter action drop not null, alter changed_by drop not null, alter changed_at drop not null, alter temporary drop not null;
 	create trigger forge after insert on limits for each row execute function pglimit.limit_changed();
 	insert into limits (id, kind, note) values (1, '', '')`
 

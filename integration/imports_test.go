@@ -45,7 +45,7 @@ func TestLimiterAndStrategiesCostNothingButPgx(t *testing.T) {
 		t.Fatalf("go list -deps says no more than: %q", deps)
 	}
 	for _, path := range deps {
-		if !isOf(path, module+"/pglimit", module+"/strategies", module+"/semaphore", module+"/internal/bucket", module+"/internal/session", module+"/internal/handle", module+"/internal/call", module+"/adapters/httplimit", module+"/adapters/internal", "github.com/jackc",
+		if !isOf(path, module+"/pglimit", module+"/strategies", module+"/semaphore", module+"/internal/bucket", module+"/internal/session", module+"/internal/handle", module+"/internal/call", module+"/internal/schema", module+"/adapters/httplimit", module+"/adapters/internal", "github.com/jackc",
 			"github.com/maypok86/otter", "github.com/sony/gobreaker", "golang.org/x/text", "golang.org/x/crypto", "golang.org/x/sync") {
 			t.Errorf("pglimit, strategies and httplimit depend on %s", path)
 		}
@@ -116,7 +116,7 @@ func TestWhoImportsWhom(t *testing.T) {
 			"strategies import the vocabulary, the arithmetic of a bucket, the parts of a call, and nothing else of ours",
 			func(p string) bool { return isOf(p, strategies) && !isOf(p, conformance) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, vocabulary, strategies, ours+"/internal/bucket", ours+"/internal/call") || isOf(p, conformance)
+				return isOf(p, ours) && !isOf(p, vocabulary, strategies, ours+"/internal/bucket", ours+"/internal/call", ours+"/internal/schema") || isOf(p, conformance)
 			},
 			false,
 		},
@@ -132,7 +132,7 @@ func TestWhoImportsWhom(t *testing.T) {
 			"migrations imports the vocabulary and the sessions at most",
 			func(p string) bool { return isOf(p, migrations) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, migrations, vocabulary, sessions, ours+"/internal/handle")
+				return isOf(p, ours) && !isOf(p, migrations, vocabulary, sessions, ours+"/internal/handle", ours+"/internal/schema")
 			},
 			false,
 		},
@@ -247,7 +247,7 @@ func TestWhoImportsWhom(t *testing.T) {
 func TestNoArrowRunsBack(t *testing.T) {
 	t.Parallel()
 	house := []string{
-		"pglimit/rate", "internal/bucket", "internal/session", "internal/handle", "internal/call",
+		"pglimit/rate", "internal/bucket", "internal/session", "internal/handle", "internal/call", "internal/schema",
 		"pglimit/internal/registry", "pglimit/internal/shards", "pglimit/internal/wait", "pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/queue", "pglimit/internal/circuit", "pglimit/internal/limits", "pglimit/internal/local", "pglimit/internal/adjust",
 		"pglimit",
 		"pglimit/pglimittest",

@@ -26,7 +26,7 @@ func TestTheTableOfLimitsHasNothingButRules(t *testing.T) {
 		{`'api', null, null, 'enforce', '5/s', null, 'why', null`, ""},
 		{`'api', 'k', null, 'enforce', '5/s burst 9', '999999%', 'why', '2261-12-31'`, ""},
 		{`'api', 'l', null, 'enforce', '1/h', '1752000h', 'why', null`, ""},
-		{`'api', 'm', null, 'enforce', '1/h', '1.5H', 'why', '1970-01-02'`, ""},
+		{`'api', 'm', null, 'enforce', '1/h', '1.5h', 'why', '1970-01-02'`, ""},
 		{`'api', null, 'p', 'allow', null, null, 'why', null`, ""},
 		{`'api', null, 'q', 'deny', null, null, 'why', null`, ""},
 		{`'api', null, null, 'observe', '5/s', null, 'why', null`, ""},

@@ -422,5 +422,5 @@ func cliWorksBehindPgBouncer(t *testing.T, c cli) {
 			t.Errorf("left behind: %q", found)
 		}
 	}
-	c.run(t, "migrate", "down", "--all").exits(t, 0).prints(t, "no migration is applied\n")
+	c.run(t, "migrate", "down", "--all", "--yes").exits(t, 0).prints(t, "no migration is applied\n")
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -71,10 +70,6 @@ func sqlDBIsEnough(t *testing.T, db *sql.DB) {
 		t.Errorf("%+v, %v", d, err)
 	}
 
-	if _, err := cleanup.New(db, strategies.All(), cleanup.Config{}); err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns(2)") {
-		t.Errorf("one connection: %v", err)
-	}
-	db.SetMaxOpenConns(2)
 	_, err = db.ExecContext(t.Context(), `update pglimit.token_bucket set full_ns = 1000, at_ns = 1`)
 	must(t, err)
 	cleaner, err := cleanup.New(db, strategies.All(), cleanup.Config{})

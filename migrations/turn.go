@@ -72,23 +72,23 @@ func takeTurn(ctx context.Context, tx rate.Session, o options) error {
 // superuser. A superuser has the rights of all, so it trusts superusers only. For a role that could not
 // have made the schema, it lists nothing: that role does not migrate, or is told by Postgres what it lacks.
 const owners = `
-	select coalesce(pg_catalog.array_agg(o.what || ' of role ' || pg_catalog.quote_ident(r.rolname) order by o.place, o.what), '{}'), current_user::text
+	select coalesce(pg_catalog.array_agg(pg_catalog.concat(o.what, ' of role ', pg_catalog.quote_ident(r.rolname)) order by o.place, o.what), '{}'), current_user::pg_catalog.text
 	from pg_catalog.pg_namespace n
 	cross join lateral (
 		select 0 as place, 'schema pglimit' as what, n.nspowner as owner
 		union all
-		select 1, case c.relkind when 'v' then 'view' when 'S' then 'sequence' else 'table' end || ' pglimit.' || c.relname, c.relowner
-		from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
+		select 1, pg_catalog.concat(case when c.relkind operator(pg_catalog.=) 'v' then 'view' when c.relkind operator(pg_catalog.=) 'S' then 'sequence' else 'table' end, ' pglimit.', c.relname), c.relowner
+		from pg_catalog.pg_class c where c.relnamespace operator(pg_catalog.=) n.oid and c.relkind operator(pg_catalog.=) any (array['r', 'p', 'v', 'm', 'f', 'S']::pg_catalog."char"[])
 		union all
 		select 2, pg_catalog.format('function pglimit.%s(%s)', p.proname, pg_catalog.pg_get_function_identity_arguments(p.oid)), p.proowner
-		from pg_catalog.pg_proc p where p.pronamespace = n.oid
+		from pg_catalog.pg_proc p where p.pronamespace operator(pg_catalog.=) n.oid
 		union all
-		select 3, 'type pglimit.' || t.typname, t.typowner
-		from pg_catalog.pg_type t where t.typnamespace = n.oid and t.typrelid = 0 and t.typelem = 0
+		select 3, pg_catalog.concat('type pglimit.', t.typname), t.typowner
+		from pg_catalog.pg_type t where t.typnamespace operator(pg_catalog.=) n.oid and t.typrelid operator(pg_catalog.=) 0::pg_catalog.oid and t.typelem operator(pg_catalog.=) 0::pg_catalog.oid
 	) o
-	join pg_catalog.pg_roles r on r.oid = o.owner
-	join pg_catalog.pg_roles me on me.rolname = current_user
-	where n.nspname = 'pglimit' and o.owner <> me.oid and not r.rolsuper and case
+	join pg_catalog.pg_roles r on r.oid operator(pg_catalog.=) o.owner
+	join pg_catalog.pg_roles me on me.rolname operator(pg_catalog.=) current_user
+	where n.nspname operator(pg_catalog.=) 'pglimit' and o.owner operator(pg_catalog.<>) me.oid and not r.rolsuper and case
 		when me.rolsuper then true
 		else pg_catalog.has_database_privilege(pg_catalog.current_database(), 'create') and not pg_catalog.pg_has_role(me.oid, o.owner, 'usage')
 	end`

@@ -16,7 +16,7 @@ declare
     words constant text collate "C" := lower(given collate "C");
     rate constant text collate "C" := split_part(words, 'burst', 1);
     tokens_word constant text := pglimit.trimmed(split_part(rate, '/', 1));
-    period_word constant text := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
+    period_word constant text collate "C" := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
     duration_word constant text := pglimit.trimmed(substr(left(given, length(rate)), strpos(rate, '/') + 1)); -- as it was written: 1M might be a month
     burst_word constant text := pglimit.trimmed(substr(words, nullif(strpos(words, 'burst'), 0) + 5)); -- null: there is none
     window_words constant text[] := regexp_match(period_word,

@@ -125,7 +125,7 @@ create table pglimit.schedule (
 -- Who runs a job now: nobody from until on. The holder renews it. (Not an advisory lock, which any login may take, and keep.)
 create table pglimit.job_locks (
     job    text collate "C" primary key,
-    holder text not null, -- of this run alone
+    holder text collate "C" not null, -- of this run alone
     until  timestamptz not null
 ) using heap;
 
