@@ -110,3 +110,31 @@ func TestAPlanForARowThatChangedIsNotKept(t *testing.T) {
 		})
 	}
 }
+
+// Two calls saw the same tokens and wait for the row, of a window so short that more is accepted behind the lock
+// than was planned: less is not, and one of them gets nothing.
+func TestTwoPlansForTheSameTokensAreNotBothKept(t *testing.T) {
+	t.Parallel()
+	pool, s := newMigrated(t), strategies.SlidingWindow{}
+	execute(t, pool, stoppedClock)
+	limit := pglimit.PerSecond(100_000).WithBurst(100)
+	takeAll(t, pool, s, ask("k", limit, 1, 1))
+	holder := begin(t, pool)
+	execute(t, holder, "select from pglimit.sliding_window for update")
+	granted := make(chan int64, 2)
+	for range cap(granted) {
+		go func() {
+			decisions, err := s.Take(t.Context(), on(pool), []pglimit.Request{ask("k", limit, 60, 60)})
+			if err != nil {
+				t.Error(err)
+				decisions = make([]pglimit.Decision, 1)
+			}
+			granted <- decisions[0].Granted
+		}()
+	}
+	waiting(t, pool, cap(granted))
+	commit(t, holder)
+	if first, second := <-granted, <-granted; first+second != 60 {
+		t.Errorf("%d and %d granted of the 99 that there are, want 60 together", first, second)
+	}
+}
