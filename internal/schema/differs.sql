@@ -17,7 +17,7 @@ then '{}' else (
                 from pg_catalog.unnest(coalesce(p.proallargtypes, p.proargtypes::pg_catalog.oid[])) with ordinality a (oid, n)
                 join pg_catalog.pg_type t on t.oid operator(pg_catalog.=) a.oid),
             (select t.typname from pg_catalog.pg_type t where t.oid operator(pg_catalog.=) p.prorettype), p.proretset,
-            p.provolatile, p.proparallel, p.proisstrict, p.prosecdef, p.procost, p.prorows,
+            p.provolatile, p.proparallel, p.proisstrict, p.prosecdef, p.procost::pg_catalog.numeric, p.prorows::pg_catalog.numeric,
             (select pg_catalog.string_agg(c, ',' order by c) from pg_catalog.unnest(p.proconfig) c
                 where not pg_catalog.starts_with(c, 'plan_cache_mode='))
         ), ';' order by p.proargtypes::pg_catalog.text) as fact

@@ -156,7 +156,7 @@ func TestGatewaysOfTheDocs(t *testing.T) {
 			go func() { ended <- command.Wait() }()
 			defer func() {
 				stop()
-				_ = <-ended
+				<-ended //nolint:errcheck // it was stopped
 			}()
 			eventually(t, func() bool {
 				select {
