@@ -139,8 +139,9 @@ func (s statusJSON) text() string {
 		rows = append(rows, []string{strconv.FormatInt(m.Version, 10), name, state})
 	}
 	text := columns([]string{"VERSION", "NAME", "STATE"}, rows) + s.distributed
-	if differ := strings.Join(s.Differs, ", "); differ != "" {
-		text += "missing, or not as this release makes it: " + differ + "\n"
+	if len(s.Differs) > 0 {
+		const differs = " is missing or not as this release makes it\n"
+		text += strings.Join(s.Differs, differs) + differs
 	}
 	if m := s.Memory; m.Short {
 		text += fmt.Sprintf("memory is short: the tables of the buckets have %s with their indexes, shared_buffers are %s: see docs/memory.md\n",
