@@ -32,7 +32,7 @@ func (fake) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Reques
 			return nil, fmt.Errorf("%w: a bad row", pglimit.ErrNothingTaken)
 		default:
 			took, _ := time.ParseDuration(r.Key)
-			time.Sleep(took) // in a bubble
+			time.Sleep(took) //nolint:forbidigo // in a bubble, whose clock it moves
 			decisions[i] = pglimit.Decision{Allowed: true, Granted: r.Tokens}
 		}
 	}
