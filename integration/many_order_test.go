@@ -310,3 +310,27 @@ func TestACallThatWaitedIsChargedWhatItGets(t *testing.T) {
 		})
 	}
 }
+
+// A call that is sure to decide locks before it looks, in the order of the keys: while it waits for the first, the second is free.
+func TestASureCallLocksInTheOrderOfTheKeys(t *testing.T) {
+	t.Parallel()
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	for _, key := range []string{"a", "b"} {
+		take(t, pool, s, key, hours)
+	}
+	holder := begin(t, pool)
+	execute(t, holder, "select from pglimit.token_bucket where key = 'a' for update")
+	var err error
+	whileBlocked(t, pool, func() {
+		_, err = pool.Exec(t.Context(), `select pglimit.token_bucket_take_many(array['a', 'b'], '{test}', '{1000}', '{100000}',
+			'{1}', null, '{1,1}', null, null, null, true, null)`)
+	}, func() {
+		if _, err := pool.Exec(t.Context(), "select from pglimit.token_bucket where key = 'b' for update nowait"); err != nil {
+			t.Errorf("it waits for a, and holds b: %v", err)
+		}
+		commit(t, holder)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -25,6 +25,35 @@ func TestTheClockStepsBackWhileATakeWaits(t *testing.T) {
 	}
 }
 
+// The same for a call for several keys: it fails, takes nothing, and may be made again.
+func TestTheClockStepsBackWhileACallForSeveralKeysWaits(t *testing.T) {
+	t.Parallel()
+	db := newMigrated(t)
+	execute(t, db, sharedClock)
+	windowClock(t, db, "2026-11-20 12:00:00+00")
+	patiently(t, db)
+	for _, key := range []string{"a", "b"} {
+		allowText(t, db, key, "10/1h", 5)
+	}
+	tx := begin(t, db)
+	execute(t, tx, "select from pglimit.token_bucket where key = 'a' for update")
+	var err error
+	whileBlocked(t, db, func() {
+		_, err = db.Exec(t.Context(), `select pglimit.token_bucket_take_many('{a,b}', '{test}', '{360000000000}', '{3600000000000}', '{1}',
+			null, null, null, null, null, false, '20ms')`)
+	}, func() {
+		windowClock(t, db, "2026-11-20 11:00:00+00")
+		allowText(t, tx, "a", "10/1h", 5)
+		commit(t, tx)
+	})
+	if sqlState(err) != "40001" {
+		t.Errorf("planned before the step: %v", err)
+	}
+	if !query[bool](t, db, "select at_ns = pglimit.clock_ns() and full_ns = at_ns + 3600000000000 from pglimit.token_bucket where key = 'a'") {
+		t.Error("what was owed is not owed")
+	}
+}
+
 // Tokens that are leased count as used in a calendar window.
 func TestLeasedTokensCountInAWindow(t *testing.T) {
 	t.Parallel()
