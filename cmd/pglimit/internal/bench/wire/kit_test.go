@@ -61,6 +61,8 @@ func open(t testing.TB, url string, conns int32, latency time.Duration) (*pgxpoo
 	config, err := pgxpool.ParseConfig(url)
 	must(t, err)
 	config.MaxConns = conns
+	// A pool pings a connection that was idle for a second, as one may be on a slow machine: that would be a trip more.
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	var m Meter
 	Wrap(&config.ConnConfig.Config, &m, latency)
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
