@@ -93,8 +93,10 @@ func TestWhatComesLaterIsNotPassedOnToTheImpatient(t *testing.T) {
 			s.finish()
 			c.ahead(t.Context(), "k", 1, time.Second)
 			s.finish()
+			c.ask(t.Context(), "z", 1)
 			ctx, leave := context.WithCancel(t.Context())
 			left := c.ahead(ctx, "k", 1, time.Second) // would be due after 200 ms
+			s.finish()
 			next := c.ahead(t.Context(), "k", 1, test.ahead)
 			leave()
 			synctest.Wait()
@@ -103,7 +105,7 @@ func TestWhatComesLaterIsNotPassedOnToTheImpatient(t *testing.T) {
 				t.Errorf("%+v, %+v", first, left)
 			}
 			if test.gets {
-				if next.err != nil || next.Delay != 200*ms || len(s.calls) != 3 || len(s.refunds) != 0 {
+				if next.err != nil || next.Delay != 200*ms || len(s.calls) != 4 || len(s.refunds) != 0 {
 					t.Errorf("%v: %+v, %d calls, %+v", test.ahead, next, len(s.calls), s.refunds)
 				}
 				return

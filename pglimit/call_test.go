@@ -36,7 +36,7 @@ func (t *trips) take() []pglimit.RoundTrip {
 	return told
 }
 
-// outcomes of a call for one of byKey's keys. A call that is combined has no time limit of its
+// outcomes of a call for one of byKey's keys. A call that was queued has no time limit of its
 // own: it ends when its callers have gone.
 var outcomes = map[string]string{
 	"granted": "ok", "denied": "ok", "contended": "ok", "down": "other", "gone": "unavailable", "refused": "refused",
@@ -69,17 +69,19 @@ func TestOnRoundTripIsToldOfEachCall(t *testing.T) {
 						if key == "left" {
 							time.AfterFunc(500*time.Millisecond, leave)
 						}
-						duration := 30 * time.Millisecond
+						// A lone request is sent by its caller, with whose context the call ends.
+						queued := combine && !inTx && way == "Take"
+						want, duration := outcome, 30*time.Millisecond
 						switch key {
 						case "left":
 							duration = 500 * time.Millisecond
 						case "slow":
 							duration = time.Second
-							if combine && !inTx {
-								outcome = "canceled"
+							if queued {
+								want = "canceled"
 							}
 						}
-						if outcome == "canceled" && combine && !inTx {
+						if want == "canceled" && queued {
 							duration += time.Second // the time that is left to a call for which nobody waits
 						}
 						_, _, _ = ask(ctx, in, key)
@@ -91,8 +93,8 @@ func TestOnRoundTripIsToldOfEachCall(t *testing.T) {
 						}
 						for _, trip := range told {
 							if trip.Limiter != "api" || trip.Strategy != "fake" || trip.Operation != "take" || trip.Requests < 1 ||
-								trip.Outcome != outcome || (trip.Err == nil) != (outcome == "ok") || trip.Duration != duration {
-								t.Errorf("%s of %q: %+v, want %s after %v", way, key, trip, outcome, duration)
+								trip.Outcome != want || (trip.Err == nil) != (want == "ok") || trip.Duration != duration {
+								t.Errorf("%s of %q: %+v, want %s after %v", way, key, trip, want, duration)
 							}
 							took, sent = took+1, sent+int64(trip.Requests)
 						}
@@ -145,14 +147,16 @@ func TestOnRoundTripIsToldTheOperation(t *testing.T) {
 		var heard trips
 		s := newServer(grantAll)
 		c := combining(t, s, func(c *pglimit.Config) { c.OnRoundTrip = heard.onRoundTrip })
+		c.ask(t.Context(), "z", 1)
 		ctx, leave := context.WithCancel(t.Context())
 		c.ask(ctx, "a", 2)
+		s.finish()
 		leave()
 		synctest.Wait()
 		s.finish()
 		synctest.Wait()
 		told := heard.take()
-		if len(told) != 2 || told[0].Operation != "take" || told[1].Operation != "give_back" || told[1].Requests != 0 || told[1].Outcome != "ok" {
+		if len(told) != 3 || told[1].Operation != "take" || told[2].Operation != "give_back" || told[2].Requests != 0 || told[2].Outcome != "ok" {
 			t.Errorf("%+v", told)
 		}
 	})

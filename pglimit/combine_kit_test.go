@@ -32,6 +32,16 @@ func newServer(take func(context.Context, []pglimit.Request) ([]pglimit.Decision
 	return s
 }
 
+// travel takes that long, or until the context ends.
+func travel(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // finish lets the call under way go, and waits until its answers are heard.
 func (s *server) finish() {
 	s.goOn <- struct{}{}

@@ -237,17 +237,20 @@ func TestACallCarriesWhatTheFirstContextCarries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
-		strategy := &fake{}
-		c := combining(t, strategy, nil)
+		s := newServer(grantAll)
+		c := combining(t, s, nil)
+		c.ask(t.Context(), "z", 1)
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "trace"), time.Hour)
 		defer cancel()
 		c.ask(ctx, "a", 1)
-		if strategy.ctx.Value(key{}) != "trace" {
+		s.finish()
+		if s.ctx.Value(key{}) != "trace" {
 			t.Error("the trace was lost")
 		}
-		if _, limited := strategy.ctx.Deadline(); limited {
+		if _, limited := s.ctx.Deadline(); limited {
 			t.Error("the call ends with its first caller")
 		}
+		s.finish()
 	})
 }
 

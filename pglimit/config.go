@@ -159,7 +159,7 @@ type RoundTrip struct {
 	Duration time.Duration
 
 	// Outcome is "ok" if the call succeeded; "canceled" if nobody waited for the answer any more,
-	// because the callers cancelled or (with Combine) ran out of time; else the [Cause], such as
+	// because the callers cancelled or (of a combined call) ran out of time; else the [Cause], such as
 	// "unavailable".
 	Outcome string
 
@@ -167,7 +167,8 @@ type RoundTrip struct {
 }
 
 // Combine configures the stage that sends requests together if they arrive while a call is
-// under way. It is on unless Off.
+// under way. It is on unless Off. A request that arrives while none is goes out at once, in a call
+// that ends with its caller's context.
 type Combine struct {
 	// Off sends each request by itself, except those of one DoEach.
 	Off bool

@@ -369,8 +369,10 @@ func TestAGroupThatNobodyWaitsForIsGivenBack(t *testing.T) {
 			time.Sleep(time.Second)
 			return [][]pglimit.Decision{{{Allowed: true, Granted: 1}, {Allowed: true, Granted: 4, RetryAfter: time.Minute}}}, nil
 		}
-		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Memory.Off = false, false })
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Combine.Lanes, c.Memory.Off = false, 1, false })
+		go limiter.DoAll(t.Context(), pglimit.Request{Key: "y", Tokens: 1}, pglimit.Request{Key: "z", Tokens: 1}) //nolint:errcheck // others wait behind it
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 1100*time.Millisecond)
 		defer cancel()
 		if _, err := limiter.DoAll(ctx, pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 4}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)

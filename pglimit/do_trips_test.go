@@ -227,8 +227,10 @@ func TestARowThatIsHeldIsNoOutage(t *testing.T) {
 			limiter := newLimiter(t, s, guarded)
 			ctx, leave := context.WithTimeout(t.Context(), timeout/4)
 			defer leave()
-			for i := range 20 { // so that each lane has one
-				go func() { _, _ = limiter.Allow(ctx, fmt.Sprint(i)) }()
+			for i := range 20 { // so that each lane has one, which is queued: a lone request takes its caller's context along
+				go func() {
+					_, _ = limiter.DoEach(ctx, pglimit.Request{Key: fmt.Sprint(i), Tokens: 1}, pglimit.Request{Key: fmt.Sprint(i, "b"), Tokens: 1})
+				}()
 			}
 			closed(t, "a refund", limiter)
 			later(2 * time.Second)

@@ -235,7 +235,7 @@ func TestAnUnspentLeaseEndsTheMemoryOfADenial(t *testing.T) {
 		denies.Store(true)
 		b.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
 			if denies.Load() {
-				b.travel()
+				_ = b.travel(ctx)
 				return answer(pglimit.Decision{RetryAfter: time.Hour})(ctx, requests)
 			}
 			return b.decide(ctx, requests)

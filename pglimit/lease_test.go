@@ -43,7 +43,9 @@ func newBank() *bank {
 }
 
 // travel is one way to the server.
-func (b *bank) travel() { time.Sleep(time.Duration(b.latency.Load())) }
+func (b *bank) travel(ctx context.Context) error {
+	return travel(ctx, time.Duration(b.latency.Load()))
+}
 
 func perToken(l pglimit.Limit) time.Duration { return l.Period / time.Duration(l.Tokens) }
 
@@ -73,9 +75,15 @@ func (b *bank) left(l pglimit.Limit) int64 {
 	return l.Burst - b.leased - int64((b.debt+perToken(l)-1)/perToken(l))
 }
 
-func (b *bank) decide(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-	b.travel()
-	defer b.travel() // after the lock is released
+func (b *bank) decide(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	if err := b.travel(ctx); err != nil {
+		return nil, err
+	}
+	decisions := b.grant(requests)
+	return decisions, b.travel(ctx)
+}
+
+func (b *bank) grant(requests []pglimit.Request) []pglimit.Decision {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	decisions := make([]pglimit.Decision, len(requests))
@@ -88,16 +96,14 @@ func (b *bank) decide(_ context.Context, requests []pglimit.Request) ([]pglimit.
 			decisions[i].Allowed = b.left(r.Limit) >= r.Unit
 		}
 	}
-	return decisions, nil
+	return decisions
 }
 
 func (b *bank) Lease(ctx context.Context, _ pglimit.Session, r pglimit.LeaseRequest) (pglimit.Lease, error) {
-	select {
-	case <-time.After(time.Duration(b.latency.Load())):
-	case <-ctx.Done():
-		return pglimit.Lease{}, ctx.Err()
+	if err := b.travel(ctx); err != nil {
+		return pglimit.Lease{}, err
 	}
-	defer b.travel()
+	defer b.travel(context.WithoutCancel(ctx))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fails != nil {
@@ -127,8 +133,8 @@ func (b *bank) Lease(ctx context.Context, _ pglimit.Session, r pglimit.LeaseRequ
 
 func (b *bank) Reset(context.Context, pglimit.Session, string, string) error {
 	time.Sleep(b.resetting)
-	b.travel()
-	defer b.travel()
+	_ = b.travel(context.Background())
+	defer b.travel(context.Background())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.resets = append(b.resets, b.leased)

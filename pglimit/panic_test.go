@@ -123,8 +123,10 @@ func TestAPanicWhileGivingBack(t *testing.T) {
 		s := newServer(grantAll)
 		s.giveBack = func(context.Context) error { panic("a bug of the strategy's") }
 		c := combining(t, s, nil)
+		c.ask(t.Context(), "z", 1)
 		ctx, leave := context.WithCancel(t.Context())
 		left := c.ask(ctx, "a", 2)
+		s.finish()
 		leave()
 		synctest.Wait()
 		s.finish()

@@ -16,14 +16,18 @@ func TestARefundOutlivesItsCallAndDoesNotHang(t *testing.T) {
 	t.Parallel()
 	for _, hangs := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
+			var start time.Time
 			var begun, goesOn time.Duration // when the refund was sent, and the next call
 			var atFirst, inTheEnd error
 			s := &fake{}
 			s.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-				if requests[0].Key == "a" {
+				switch requests[0].Key {
+				case "z":
+					time.Sleep(time.Second)
+					start = time.Now()
+				case "a":
 					<-ctx.Done() // it is given up, and the answer comes all the same
-				} else {
+				default:
 					goesOn = time.Since(start)
 				}
 				return grantAll(ctx, requests)
@@ -37,8 +41,10 @@ func TestARefundOutlivesItsCallAndDoesNotHang(t *testing.T) {
 				return inTheEnd
 			}
 			c := combining(t, s, nil)
+			c.ask(t.Context(), "z", 1)
 			ctx, leave := context.WithCancel(t.Context())
 			c.ask(ctx, "a", 3)
+			later(time.Second)
 			next := c.ask(t.Context(), "b", 1)
 			leave()
 			later(3 * time.Second)
@@ -69,13 +75,15 @@ func TestARefundEndsTheMemoryOfADenial(t *testing.T) {
 				return err
 			}
 			c := combining(t, s, func(c *pglimit.Config) { c.Memory.Off = false })
+			c.ask(t.Context(), "z", 1)
 			ctx, leave := context.WithCancel(t.Context())
 			c.ask(ctx, "a", 2) // the last two, which leaves none: that is remembered
+			s.finish()
 			leave()
 			synctest.Wait()
 			s.finish()
 			h := c.ask(t.Context(), "a", 2)
-			if len(s.taken) != 2 {
+			if len(s.taken) != 3 {
 				t.Fatalf("answered from the memory: %+v", h)
 			}
 			s.finish()

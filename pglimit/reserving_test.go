@@ -45,9 +45,18 @@ func (s *reserving) of(key string) *model.Bucket {
 
 func modelled(l pglimit.Limit) model.Limit { return model.NewLimit(l.Tokens, l.Period, l.Burst) }
 
-func (s *reserving) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
-	time.Sleep(s.latency)
-	defer time.Sleep(s.latency)
+func (s *reserving) Take(ctx context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	if err := travel(ctx, s.latency); err != nil {
+		return nil, err
+	}
+	decisions, err := s.decide(requests)
+	if err != nil {
+		return nil, err
+	}
+	return decisions, travel(ctx, s.latency)
+}
+
+func (s *reserving) decide(requests []pglimit.Request) ([]pglimit.Decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, slices.Clone(requests))

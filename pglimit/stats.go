@@ -48,7 +48,7 @@ type Stats struct {
 	UnspentTokens  int64 `name:"unspent_tokens" help:"Leased tokens that were given back or expired unspent."`
 	PassedOnTokens int64 `name:"passed_on_tokens" help:"Tokens granted to callers who had left, and passed on to others."`
 	GivenBack      int64 `name:"given_back_tokens" help:"Tokens granted to callers who had left, and given back, if nothing was reserved behind them by others."`
-	LostTokens     int64 `name:"lost_tokens" help:"Tokens that could not be given back, or that a failed call may have taken for callers who had left."`
+	LostTokens     int64 `name:"lost_tokens" help:"Tokens that could not be given back, or that a failed call may have taken for callers whose context had ended."`
 }
 
 // BySource is indexed by [Source].

@@ -108,6 +108,8 @@ func (s *table) lock(ctx context.Context, key string, impatient bool) error {
 		select {
 		case <-held:
 			return nil
+		case <-ctx.Done():
+			return ctx.Err()
 		case <-time.After(20 * time.Millisecond):
 			return fmt.Errorf("%w, %w", pglimit.ErrLocked, pglimit.ErrNothingTaken)
 		}

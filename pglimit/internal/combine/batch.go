@@ -148,12 +148,15 @@ func (b *batch) find(of rate.Bucket) (slot int, found bool) {
 }
 
 // fail gives the error to all callers. It returns how many tokens may have been taken for
-// callers who have left, and so do not get the error.
+// callers who have left, or made the call themselves until their context ended.
 func (b *batch) fail(err error) (lost int64) {
 	for _, w := range b.waiters {
-		if tokens := w.tokens(); w.Answer(nil, err) {
+		tokens, ended := w.tokens(), w.ctx.Err() != nil
+		heard := w.Answer(nil, err)
+		if heard {
 			b.call.Waiting.Add(-1)
-		} else {
+		}
+		if ended || !heard {
 			lost += tokens
 		}
 	}

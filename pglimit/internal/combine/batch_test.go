@@ -194,8 +194,10 @@ func TestAPeekIsNotAnsweredByTokensOfOthers(t *testing.T) {
 		g := make(gate)
 		s := &calls{send: g.send}
 		c := s.combiner(1)
+		ask(t.Context(), c, "z", 1)
 		ctx, leave := context.WithCancel(t.Context())
 		ask(ctx, c, "a", 1)
+		g.open()
 		peek, behind := ask(t.Context(), c, "a", 0), ask(t.Context(), c, "a", 1)
 		leave()
 		synctest.Wait()

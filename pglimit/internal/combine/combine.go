@@ -87,9 +87,9 @@ func New(lanes int, do Functions) *Combiner {
 	return c
 }
 
-// Decide waits for the answers in the caller's goroutine. Calls are made in a lane's
-// goroutine, so that a caller whose context ends can leave while the call goes on. The units of one
-// lane join its queue together.
+// Decide waits for the answers in the caller's goroutine. A single unit that finds its lane idle is sent there
+// too. Other calls are made in a lane's goroutine, so that a caller whose context ends can leave while the call
+// goes on. The units of one lane join its queue together.
 func (c *Combiner) Decide(ctx context.Context, units []*Unit) {
 	if err := ctx.Err(); err != nil {
 		for _, u := range units {
@@ -113,8 +113,8 @@ func (c *Combiner) Decide(ctx context.Context, units []*Unit) {
 			inOrder[0].home.join(inOrder[:n])
 			inOrder = inOrder[n:]
 		}
-	} else {
-		waiters[0].home.join(waiters)
+	} else if home := waiters[0].home; home.joinAlone(waiters[0]) {
+		home.sendOwn()
 	}
 	for i, w := range waiters {
 		c.await(ctx, w, units[i])

@@ -3,6 +3,7 @@ package combine_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,13 +109,72 @@ func TestARefundCarriesWhatItsCallCarries(t *testing.T) {
 		}
 		c := s.combiner(1)
 		ctx, leave := context.WithCancel(context.WithValue(t.Context(), key{}, "trace"))
+		ask(t.Context(), c, "z", 1)
 		ask(ctx, c, "a", 3)
+		goOn <- struct{}{}
+		synctest.Wait()
 		leave()
 		synctest.Wait()
 		close(goOn)
 		synctest.Wait()
 		if carried != "trace" || c.Stats.GivenBack.Load() != 3 {
 			t.Errorf("it carries %v, given back %d", carried, c.Stats.GivenBack.Load())
+		}
+	})
+}
+
+// A caller who finds the lane idle makes his call himself. It ends with his context, as without combining: what it took
+// may be lost. Who has come meanwhile is sent next, and neither ends nor waits for it.
+func TestTheCallOfALoneCallerEndsWithHisContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &calls{send: func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
+			if requests[0].Key == "hangs" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return grant(requests), nil
+		}}
+		c := s.combiner(1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		alone, next := ask(ctx, c, "hangs", 3), ask(t.Context(), c, "b", 1)
+		if !errors.Is(alone.err, errNoAnswer) || !errors.Is(next.err, errNoAnswer) {
+			t.Fatalf("%+v, %+v", alone, next)
+		}
+		later(time.Minute)
+		if !errors.Is(alone.err, context.DeadlineExceeded) || next.err != nil || !next.Allowed {
+			t.Errorf("%+v, %+v", alone, next)
+		}
+		if lost := c.Stats.Lost.Load(); lost != 3 {
+			t.Errorf("%d lost", lost)
+		}
+		if last := ask(t.Context(), c, "c", 1); last.err != nil || !last.Allowed {
+			t.Errorf("%+v", last)
+		}
+	})
+}
+
+// Whatever ends the goroutine of a caller who makes his own call, a panic that he recovers from too: others go on.
+func TestALoneCallerWhoseGoroutineEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &calls{send: func(_ context.Context, requests []rate.Request) ([]rate.Decision, error) {
+			if requests[0].Key == "ends" {
+				time.Sleep(time.Second)
+				runtime.Goexit()
+			}
+			return grant(requests), nil
+		}}
+		c := s.combiner(1)
+		ask(t.Context(), c, "ends", 1)
+		queued := ask(t.Context(), c, "a", 1)
+		later(time.Second)
+		if next := ask(t.Context(), c, "b", 1); !queued.Allowed || !next.Allowed {
+			t.Errorf("%+v, %+v", queued, next)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -20,7 +20,10 @@ func TestACallerWhoLeavesIsNotCharged(t *testing.T) {
 			c := &groupCalls{send: slowGroup, giveBack: func(context.Context) error { return fails }}
 			l := c.lane()
 			ctx, cancel := context.WithCancel(t.Context())
-			sent, stays := askGroup(ctx, l, groupOf("a+b")), askGroup(t.Context(), l, groupOf("a+c"))
+			askGroup(t.Context(), l, groupOf("z"))
+			sent := askGroup(ctx, l, groupOf("a+b"))
+			later(time.Second)
+			stays := askGroup(t.Context(), l, groupOf("a+c"))
 			queued := askGroup(ctx, l, groupOf("a+d"))
 			cancel()
 			synctest.Wait()
@@ -32,7 +35,7 @@ func TestACallerWhoLeavesIsNotCharged(t *testing.T) {
 			}
 			later(5 * time.Second)
 			stays.granted(t)
-			c.wants(t, "a+b", "a+c")
+			c.wants(t, "z", "a+b", "a+c")
 			if !slices.Equal(c.refunds, []string{"a:2", "b:2"}) {
 				t.Errorf("given back: %q", c.refunds)
 			}
@@ -53,17 +56,19 @@ func TestACallThatNobodyWaitsForIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &groupCalls{send: func(ctx context.Context, groups [][]rate.Request) error {
 			if groups[0][0].Key != "hangs" {
-				return nil
+				return slowGroup(ctx, groups)
 			}
 			<-ctx.Done()
 			return ctx.Err()
 		}}
 		l := c.lane()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
+		askGroup(t.Context(), l, groupOf("z"))
 		askGroup(ctx, l, groupOf("hangs+a"))
+		later(time.Second)
 		waits := askGroup(t.Context(), l, groupOf("b"))
-		later(1900 * time.Millisecond)
+		later(2900 * time.Millisecond)
 		waits.wants(t, errNoAnswer)
 		later(200 * time.Millisecond)
 		waits.granted(t)

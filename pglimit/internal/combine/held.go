@@ -158,11 +158,10 @@ func (l *lane) endHeld() {
 // serveHeld sends batch after batch of a held bucket, each when it may be patient.
 func (l *lane) serveHeld() {
 	defer l.combiner.Running.Done()
-	var b batch
 	for more := true; more; {
 		l.patience <- struct{}{}
-		if more = l.gather(&b); more {
-			l.send(&b)
+		if more = l.gather(&l.batch); more {
+			l.send(&l.batch)
 		}
 		<-l.patience
 	}

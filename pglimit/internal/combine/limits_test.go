@@ -152,8 +152,10 @@ func TestTokensAreNotPassedOnToAnotherLimit(t *testing.T) {
 		g := make(gate)
 		s := &calls{send: g.send}
 		c := s.combiner(1)
+		ask(t.Context(), c, "z", 1)
 		ctx, leave := context.WithCancel(t.Context())
 		ask(ctx, c, "a", 1)
+		g.open()
 		other, behind := askFor(t.Context(), c, under(five, "a", 1)), ask(t.Context(), c, "a", 1)
 		leave()
 		synctest.Wait()
@@ -163,7 +165,7 @@ func TestTokensAreNotPassedOnToAnotherLimit(t *testing.T) {
 		}
 		g.open()
 		g.open()
-		if other.err != nil || behind.err != nil || s.asked[1] != "a:1@5/1s" {
+		if other.err != nil || behind.err != nil || s.asked[2] != "a:1@5/1s" {
 			t.Errorf("%+v, %+v, asked %q", other, behind, s.asked)
 		}
 	})

@@ -43,13 +43,17 @@ func (c *Calls) Begin() {
 	c.aborted, c.abort = context.WithCancel(context.Background())
 }
 
-// Start a Call for that many callers. It has the values of the first caller's context, such
-// as a trace, but does not end with that context.
-func (c *Calls) Start(first context.Context, callers int) *Call {
+// Start a Call. It has the values of the first caller's context, such as a trace, but does not end with that context.
+func (c *Calls) Start(first context.Context) *Call {
 	ctx, cancel := context.WithCancel(c.aborted)
-	call := &Call{Ctx: withValues{ctx, first}, End: cancel}
-	call.Waiting.Store(int64(callers))
-	return call
+	return &Call{Ctx: withValues{ctx, first}, End: cancel}
+}
+
+// StartOwn starts a Call that ends with ctx, that of the caller who makes it.
+func (c *Calls) StartOwn(ctx context.Context) *Call {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(c.aborted, cancel)
+	return &Call{Ctx: ctx, End: func() { stop(); cancel() }}
 }
 
 // withValues is a context that has the values of another one too, but does not end with it. It is

@@ -138,7 +138,8 @@ func TestARefundOutlivesItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls wait.Calls
 		calls.Begin()
-		call := calls.Start(t.Context(), 1)
+		call := calls.Start(t.Context())
+		call.Waiting.Store(1)
 		call.Leave()
 		time.Sleep(wait.SettleTime - 100*time.Millisecond)
 		calls.GiveBack(call, []rate.Refund{{Request: rate.Request{Tokens: 3}}}, func(ctx context.Context, _ []rate.Refund) error {
