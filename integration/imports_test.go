@@ -252,7 +252,7 @@ func TestNoArrowRunsBack(t *testing.T) {
 		"pglimit",
 		"pglimit/pglimittest",
 		"semaphore",
-		"adapters/internal/failures", "adapters/internal/passed", "adapters/httplimit", "adapters/promlimit",
+		"adapters/internal/failures", "adapters/internal/metertest", "adapters/internal/passed", "adapters/httplimit", "adapters/promlimit",
 		"strategies/internal/rows", "strategies/internal/warmup", "strategies/internal/window", "strategies",
 		"strategies/audit", "strategies/strategytest/model", "strategies/strategytest",
 		"migrations/internal/functions", "migrations/internal/generate", "migrations",
@@ -310,7 +310,7 @@ func TestAdaptersImportPglimitOnly(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			forTests := strings.HasSuffix(path, "_test.go") && imported == module+"/pglimit/pglimittest"
+			forTests := (strings.HasSuffix(path, "_test.go") || strings.Contains(path, "metertest")) && imported == module+"/pglimit/pglimittest"
 			if isOf(imported, module) && imported != module+"/pglimit" && imported != module+"/pglimit/rate" && imported != module+"/semaphore" && !isOf(imported, module+"/adapters") && !forTests {
 				t.Errorf("%s imports %s", path, imported)
 			}

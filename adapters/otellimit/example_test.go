@@ -10,12 +10,13 @@ import (
 
 	"github.com/pglimit/ratelimit/adapters/otellimit"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
 func Example() {
 	ctx := context.Background()
-	pool := noDB{}                   // your *pgxpool.Pool
-	strategy := fake("token_bucket") // strategies.TokenBucket{}, say
+	strategy := pglimittest.Memory() // strategies.TokenBucket{}, say
+	pool := strategy.Pool()          // your *pgxpool.Pool
 
 	reader := sdk.NewManualReader() // or a PeriodicReader with your exporter
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
@@ -56,9 +57,9 @@ func Example() {
 		}
 	}
 	// Unordered output:
-	// pglimit.allowed limiter=api,source=database,strategy=token_bucket 3
-	// pglimit.granted_tokens limiter=api,strategy=token_bucket 3
-	// pglimit.requests_sent limiter=api,strategy=token_bucket 3
+	// pglimit.allowed limiter=api,source=database,strategy=memory 3
+	// pglimit.granted_tokens limiter=api,strategy=memory 3
+	// pglimit.requests_sent limiter=api,strategy=memory 3
 	// pglimit.round_trip.duration 3
-	// pglimit.round_trips limiter=api,strategy=token_bucket 3
+	// pglimit.round_trips limiter=api,strategy=memory 3
 }

@@ -19,6 +19,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/pglimit/ratelimit/adapters/internal/metertest"
 	"github.com/pglimit/ratelimit/adapters/otellimit"
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -136,7 +137,7 @@ func register(t testing.TB, meter metric.Meter, limiters ...*pglimit.Limiter) me
 // Limiters of one process: by name, by strategy, registered at once or one after another.
 func TestEveryNumberIsExported(t *testing.T) {
 	t.Parallel()
-	one, two, three := newLimiter(t, "api", "token_bucket", nil), newLimiter(t, "login", "token_bucket", nil), newLimiter(t, "api", "upsert", nil)
+	one, two, three := metertest.NewLimiter(t, "api", "token_bucket", nil), metertest.NewLimiter(t, "login", "token_bucket", nil), metertest.NewLimiter(t, "api", "upsert", nil)
 	for _, together := range []bool{true, false} {
 		meter, reader := newMeter()
 		if together {
@@ -146,9 +147,9 @@ func TestEveryNumberIsExported(t *testing.T) {
 			register(t, meter, two, three)
 		}
 		for range 2 {
-			use(t, one, 1)
-			use(t, two, 2)
-			use(t, three.On(pglimit.InTx(noTx{})), 3)
+			metertest.Use(t, one, 1)
+			metertest.Use(t, two, 2)
+			metertest.Use(t, three.On(pglimit.InTx(noTx{})), 3)
 			got, _ := collect(t, reader)
 			compare(t, got, want(one, two, three))
 			for _, literally := range []string{
@@ -171,9 +172,9 @@ func TestEveryNumberIsExported(t *testing.T) {
 func TestTheDashboardAndTheAlertsShowIt(t *testing.T) {
 	t.Parallel()
 	meter, reader := newMeter()
-	limiter := newLimiter(t, "api", "upsert", nil)
+	limiter := metertest.NewLimiter(t, "api", "upsert", nil)
 	register(t, meter, limiter)
-	use(t, limiter, 1)
+	metertest.Use(t, limiter, 1)
 	points, histograms := collect(t, reader)
 	labels := map[string]string{}
 	for p := range points {
@@ -218,7 +219,7 @@ type noTx struct{ pglimit.Tx }
 
 func TestUnregisterEndsIt(t *testing.T) {
 	t.Parallel()
-	one, two := newLimiter(t, "api", "token_bucket", nil), newLimiter(t, "login", "token_bucket", nil)
+	one, two := metertest.NewLimiter(t, "api", "token_bucket", nil), metertest.NewLimiter(t, "login", "token_bucket", nil)
 	meter, reader := newMeter()
 	registration := register(t, meter, one)
 	register(t, meter, two)
@@ -232,14 +233,14 @@ func TestUnregisterEndsIt(t *testing.T) {
 // The SDK would add up what two registrations observe.
 func TestALimiterIsRegisteredOnce(t *testing.T) {
 	t.Parallel()
-	limiter, same := newLimiter(t, "api", "token_bucket", nil), newLimiter(t, "api", "token_bucket", nil)
-	use(t, limiter, 3)
+	limiter, same := metertest.NewLimiter(t, "api", "token_bucket", nil), metertest.NewLimiter(t, "api", "token_bucket", nil)
+	metertest.Use(t, limiter, 3)
 	meter, reader := newMeter()
 	other, _ := newMeter()
 	registration := register(t, meter, limiter)
 	register(t, other, limiter)
 	for _, again := range []*pglimit.Limiter{limiter, same, limiter.On(pglimit.InTx(noTx{}))} {
-		_, err := otellimit.Register(meter, newLimiter(t, "login", "token_bucket", nil), again)
+		_, err := otellimit.Register(meter, metertest.NewLimiter(t, "login", "token_bucket", nil), again)
 		if err == nil || err.Error() != `otellimit: limiter 1 of Register, with the name "api" and the strategy token_bucket, is registered with this meter already: register it once, or Unregister it first` {
 			t.Error(err)
 		}
@@ -264,10 +265,10 @@ func TestALimiterIsRegisteredOnce(t *testing.T) {
 
 func TestALimiterThatIsClosedKeepsItsNumbers(t *testing.T) {
 	t.Parallel()
-	limiter := newLimiter(t, "api", "token_bucket", nil)
+	limiter := metertest.NewLimiter(t, "api", "token_bucket", nil)
 	meter, reader := newMeter()
 	register(t, meter, limiter)
-	use(t, limiter, 3)
+	metertest.Use(t, limiter, 3)
 	before, _ := collect(t, reader)
 	if err := limiter.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -318,7 +319,7 @@ func (r refusing) RegisterCallback(metric.Callback, ...metric.Observable) (metri
 
 func TestRegisterRefuses(t *testing.T) {
 	t.Parallel()
-	one, same, other := newLimiter(t, "api", "token_bucket", nil), newLimiter(t, "api", "token_bucket", nil), newLimiter(t, "api", "upsert", nil)
+	one, same, other := metertest.NewLimiter(t, "api", "token_bucket", nil), metertest.NewLimiter(t, "api", "token_bucket", nil), metertest.NewLimiter(t, "api", "upsert", nil)
 	for _, test := range []struct {
 		limiters []*pglimit.Limiter
 		want     string
@@ -346,12 +347,12 @@ func TestRegisterRefuses(t *testing.T) {
 func TestCollectionsWhileRequestsAreUnderWay(t *testing.T) {
 	t.Parallel()
 	meter, reader := newMeter()
-	limiter := newLimiter(t, "api", "token_bucket", nil)
+	limiter := metertest.NewLimiter(t, "api", "token_bucket", nil)
 	register(t, meter, limiter)
 	var users, readers sync.WaitGroup
 	done, stop := context.WithCancel(t.Context())
 	for range 4 {
-		users.Go(func() { use(t, limiter, 50) })
+		users.Go(func() { metertest.Use(t, limiter, 50) })
 	}
 	readers.Go(func() {
 		before, _ := collect(t, reader)
@@ -376,7 +377,7 @@ func TestCollectionsWhileRequestsAreUnderWay(t *testing.T) {
 }
 
 func TestARegisteredLimiterAllocatesNothing(t *testing.T) {
-	limiter := newLimiter(t, "api", "token_bucket", nil)
+	limiter := metertest.NewLimiter(t, "api", "token_bucket", nil)
 	meter, _ := newMeter()
 	register(t, meter, limiter)
 	ctx := t.Context()
@@ -391,7 +392,7 @@ func BenchmarkDenial(b *testing.B) {
 	for _, with := range []bool{false, true} {
 		b.Run("exported="+strconv.FormatBool(with), func(b *testing.B) {
 			meter, _ := newMeter()
-			limiter := newLimiter(b, "api", "token_bucket", nil)
+			limiter := metertest.NewLimiter(b, "api", "token_bucket", nil)
 			if with {
 				register(b, meter, limiter)
 			}

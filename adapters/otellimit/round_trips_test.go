@@ -3,20 +3,22 @@ package otellimit_test
 import (
 	"testing"
 	"testing/synctest"
+
+	"github.com/pglimit/ratelimit/adapters/internal/metertest"
 )
 
 func TestRoundTripsOfALimiter(t *testing.T) {
 	t.Parallel()
 	meter, reader := newMeter()
-	limiter := newLimiter(t, "api", "token_bucket", nil)
-	other := newLimiter(t, "login", "upsert", nil)
+	limiter := metertest.NewLimiter(t, "api", "token_bucket", nil)
+	other := metertest.NewLimiter(t, "login", "upsert", nil)
 	registration := register(t, meter, limiter, other)
-	use(t, limiter, 3)
-	use(t, other, 1)
+	metertest.Use(t, limiter, 3)
+	metertest.Use(t, other, 1)
 	if err := registration.Unregister(); err != nil {
 		t.Fatal(err)
 	}
-	use(t, limiter, 1) // is not told any more
+	metertest.Use(t, limiter, 1) // is not told any more
 	_, all := collect(t, reader)
 	for attributes, count := range map[string]uint64{
 		"limiter=api operation=take outcome=ok strategy=token_bucket ":      3*3 + 1, // one denial was not known
@@ -40,7 +42,7 @@ func TestBucketsOfRoundTrips(t *testing.T) {
 
 func bucketsOfRoundTrips(t *testing.T) {
 	meter, reader := newMeter()
-	limiter := newLimiter(t, "api", "upsert", nil)
+	limiter := metertest.NewLimiter(t, "api", "upsert", nil)
 	register(t, meter, limiter)
 	for _, key := range []string{"300us", "20ms", "21ms", "40ms", "50s"} {
 		_, _ = limiter.Allow(t.Context(), key)

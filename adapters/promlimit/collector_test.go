@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/pglimit/ratelimit/adapters/internal/metertest"
 	"github.com/pglimit/ratelimit/adapters/promlimit"
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -111,16 +112,16 @@ func compare(t *testing.T, got, want series) {
 // Limiters of one process: by name, by strategy, in one collector or in several.
 func TestEveryNumberIsExported(t *testing.T) {
 	t.Parallel()
-	one, two, three := newLimiter(t, "api", "token_bucket", nil), newLimiter(t, "login", "token_bucket", nil), newLimiter(t, "api", "upsert", nil)
+	one, two, three := metertest.NewLimiter(t, "api", "token_bucket", nil), metertest.NewLimiter(t, "login", "token_bucket", nil), metertest.NewLimiter(t, "api", "upsert", nil)
 	for name, collectors := range map[string][]prometheus.Collector{
 		"one collector": {promlimit.New(one, two, three)},
 		"each its own":  {promlimit.New(one), promlimit.New(two), promlimit.New(three)},
 	} {
 		registry := registered(t, collectors...)
 		for range 2 {
-			use(t, one, 1)
-			use(t, two, 2)
-			use(t, three.On(pglimit.InTx(noTx{})), 3)
+			metertest.Use(t, one, 1)
+			metertest.Use(t, two, 2)
+			metertest.Use(t, three.On(pglimit.InTx(noTx{})), 3)
 			got := gather(t, registry)
 			compare(t, got, want(one, two, three))
 			for _, literally := range []string{
@@ -146,8 +147,8 @@ type noTx struct{ pglimit.Tx }
 
 func TestPromlintFindsNothing(t *testing.T) {
 	t.Parallel()
-	limiter := newLimiter(t, "api", "token_bucket", nil)
-	use(t, limiter, 2)
+	limiter := metertest.NewLimiter(t, "api", "token_bucket", nil)
+	metertest.Use(t, limiter, 2)
 	problems, err := testutil.GatherAndLint(registered(t, promlimit.New(limiter)))
 	if err != nil || len(problems) > 0 {
 		t.Error(problems, err)
@@ -161,9 +162,9 @@ func TestTheQueriesInTheDoc(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter := newLimiter(t, "api", "token_bucket", nil)
+	limiter := metertest.NewLimiter(t, "api", "token_bucket", nil)
 	registry := registered(t, promlimit.New(limiter))
-	use(t, limiter, 1)
+	metertest.Use(t, limiter, 1)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +186,7 @@ func TestTheQueriesInTheDoc(t *testing.T) {
 
 func TestALimiterWithoutATimeLimit(t *testing.T) {
 	t.Parallel()
-	limiter := newLimiter(t, "api", "upsert", func(c *pglimit.Config) { c.Timeout, c.MaxWaiting = pglimit.NoTimeout, 7 })
+	limiter := metertest.NewLimiter(t, "api", "upsert", func(c *pglimit.Config) { c.Timeout, c.MaxWaiting = pglimit.NoTimeout, 7 })
 	got, of := gather(t, registered(t, promlimit.New(limiter))), map[string]string{"limiter": "api", "strategy": "upsert"}
 	timeout, waiting := got[line("pglimit_timeout_seconds", "The time limit of a decision.", dto.MetricType_GAUGE, of)],
 		got[line("pglimit_max_waiting", "How many requests may wait for an answer at once.", dto.MetricType_GAUGE, of)]
@@ -196,9 +197,9 @@ func TestALimiterWithoutATimeLimit(t *testing.T) {
 
 func TestALimiterThatIsClosedKeepsItsNumbers(t *testing.T) {
 	t.Parallel()
-	limiter := newLimiter(t, "api", "token_bucket", nil)
+	limiter := metertest.NewLimiter(t, "api", "token_bucket", nil)
 	registry := registered(t, promlimit.New(limiter))
-	use(t, limiter, 3)
+	metertest.Use(t, limiter, 3)
 	before := gather(t, registry)
 	if err := limiter.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -212,7 +213,7 @@ func TestALimiterThatIsClosedKeepsItsNumbers(t *testing.T) {
 
 func TestRegisterRefuses(t *testing.T) {
 	t.Parallel()
-	one, same, other := newLimiter(t, "api", "token_bucket", nil), newLimiter(t, "api", "token_bucket", nil), newLimiter(t, "api", "upsert", nil)
+	one, same, other := metertest.NewLimiter(t, "api", "token_bucket", nil), metertest.NewLimiter(t, "api", "token_bucket", nil), metertest.NewLimiter(t, "api", "upsert", nil)
 	for _, test := range []struct {
 		collector prometheus.Collector
 		want      string
@@ -245,12 +246,12 @@ func TestRegisterRefuses(t *testing.T) {
 // Scrapes while requests are under way: no counter falls, and in the end nothing is missing.
 func TestScrapesWhileRequestsAreUnderWay(t *testing.T) {
 	t.Parallel()
-	limiter := newLimiter(t, "api", "token_bucket", nil)
+	limiter := metertest.NewLimiter(t, "api", "token_bucket", nil)
 	registry := registered(t, promlimit.New(limiter))
 	var users, scrapers sync.WaitGroup
 	done, stop := context.WithCancel(t.Context())
 	for range 4 {
-		users.Go(func() { use(t, limiter, 50) })
+		users.Go(func() { metertest.Use(t, limiter, 50) })
 	}
 	for range 2 {
 		scrapers.Go(func() {
@@ -276,7 +277,7 @@ func TestScrapesWhileRequestsAreUnderWay(t *testing.T) {
 }
 
 func TestARegisteredLimiterAllocatesNothing(t *testing.T) {
-	limiter := newLimiter(t, "api", "token_bucket", nil)
+	limiter := metertest.NewLimiter(t, "api", "token_bucket", nil)
 	registered(t, promlimit.New(limiter))
 	ctx := t.Context()
 	_, _ = limiter.Allow(ctx, "denied")
@@ -289,7 +290,7 @@ func TestARegisteredLimiterAllocatesNothing(t *testing.T) {
 func BenchmarkDenial(b *testing.B) {
 	for _, with := range []bool{false, true} {
 		b.Run("exported="+strconv.FormatBool(with), func(b *testing.B) {
-			limiter := newLimiter(b, "api", "token_bucket", nil)
+			limiter := metertest.NewLimiter(b, "api", "token_bucket", nil)
 			if with {
 				registered(b, promlimit.New(limiter))
 			}
@@ -306,7 +307,7 @@ func BenchmarkDenial(b *testing.B) {
 func BenchmarkScrape(b *testing.B) {
 	var limiters []*pglimit.Limiter
 	for i := range 10 {
-		limiters = append(limiters, newLimiter(b, "api-"+strconv.Itoa(i), "token_bucket", nil))
+		limiters = append(limiters, metertest.NewLimiter(b, "api-"+strconv.Itoa(i), "token_bucket", nil))
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(promlimit.New(limiters...))

@@ -14,16 +14,17 @@ import (
 
 	"github.com/pglimit/ratelimit/adapters/promlimit"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
 func Example() {
 	ctx := context.Background()
-	pool := noDB{}                   // your *pgxpool.Pool
-	strategy := fake("token_bucket") // strategies.TokenBucket{}, say
+	strategy := pglimittest.Memory() // strategies.TokenBucket{}, say
+	pool := strategy.Pool()          // your *pgxpool.Pool
 
 	limiter, err := pglimit.New(pool, strategy, pglimit.Config{
 		Name:   "api",
-		Limit:  pglimit.PerSecond(10).WithBurst(20),
+		Limit:  pglimit.Every(10 * time.Second),
 		Memory: pglimit.Memory{TTL: time.Minute},
 	})
 	if err != nil {
@@ -33,7 +34,7 @@ func Example() {
 	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
 	registry.MustRegister(promlimit.New(limiter))
 
-	for _, key := range []string{"user:1", "user:2", "denied", "denied"} {
+	for _, key := range []string{"user:1", "user:2", "user:1"} {
 		_, _ = limiter.Allow(ctx, key)
 	}
 
@@ -46,15 +47,14 @@ func Example() {
 		}
 	}
 	// Output:
-	// pglimit_allowed_total{limiter="api",source="database",strategy="token_bucket"} 2
-	// pglimit_denied_total{limiter="api",source="database",strategy="token_bucket"} 1
-	// pglimit_denied_total{limiter="api",source="memory",strategy="token_bucket"} 1
-	// pglimit_granted_tokens_total{limiter="api",strategy="token_bucket"} 2
-	// pglimit_limit_burst_tokens{limiter="api",strategy="token_bucket"} 20
-	// pglimit_limit_tokens_per_second{limiter="api",strategy="token_bucket"} 10
-	// pglimit_max_waiting{limiter="api",strategy="token_bucket"} 65536
-	// pglimit_requests_sent_total{limiter="api",strategy="token_bucket"} 3
-	// pglimit_round_trip_duration_seconds_count{limiter="api",operation="take",outcome="ok",strategy="token_bucket"} 3
-	// pglimit_round_trips_total{limiter="api",strategy="token_bucket"} 3
-	// pglimit_timeout_seconds{limiter="api",strategy="token_bucket"} 1
+	// pglimit_allowed_total{limiter="api",source="database",strategy="memory"} 2
+	// pglimit_denied_total{limiter="api",source="memory",strategy="memory"} 1
+	// pglimit_granted_tokens_total{limiter="api",strategy="memory"} 2
+	// pglimit_limit_burst_tokens{limiter="api",strategy="memory"} 1
+	// pglimit_limit_tokens_per_second{limiter="api",strategy="memory"} 0.1
+	// pglimit_max_waiting{limiter="api",strategy="memory"} 65536
+	// pglimit_requests_sent_total{limiter="api",strategy="memory"} 2
+	// pglimit_round_trip_duration_seconds_count{limiter="api",operation="take",outcome="ok",strategy="memory"} 2
+	// pglimit_round_trips_total{limiter="api",strategy="memory"} 2
+	// pglimit_timeout_seconds{limiter="api",strategy="memory"} 1
 }

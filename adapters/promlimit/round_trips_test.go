@@ -9,6 +9,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/pglimit/ratelimit/adapters/promlimit"
+
+	"github.com/pglimit/ratelimit/adapters/internal/metertest"
 )
 
 // histograms by their labels.
@@ -35,14 +37,14 @@ func histograms(t *testing.T, registry *prometheus.Registry) map[string]*dto.His
 
 func TestRoundTripsOfALimiter(t *testing.T) {
 	t.Parallel()
-	limiter := newLimiter(t, "api", "token_bucket", nil)
-	other := newLimiter(t, "login", "upsert", nil)
+	limiter := metertest.NewLimiter(t, "api", "token_bucket", nil)
+	other := metertest.NewLimiter(t, "login", "upsert", nil)
 	registry := registered(t, promlimit.New(limiter), promlimit.New(other))
 	if len(histograms(t, registry)) != 0 {
 		t.Error("there are round trips before the first request")
 	}
-	use(t, limiter, 3)
-	use(t, other, 1)
+	metertest.Use(t, limiter, 3)
+	metertest.Use(t, other, 1)
 	all := histograms(t, registry)
 	for labels, count := range map[string]uint64{
 		"limiter=api operation=take outcome=ok strategy=token_bucket":      3*3 + 1, // one denial was not known
@@ -66,7 +68,7 @@ func TestBucketsOfRoundTrips(t *testing.T) {
 }
 
 func bucketsOfRoundTrips(t *testing.T) {
-	limiter := newLimiter(t, "api", "upsert", nil)
+	limiter := metertest.NewLimiter(t, "api", "upsert", nil)
 	registry := registered(t, promlimit.New(limiter))
 	for _, key := range []string{"300us", "20ms", "21ms", "40ms", "50s"} {
 		_, _ = limiter.Allow(t.Context(), key)

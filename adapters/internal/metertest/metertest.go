@@ -1,4 +1,6 @@
-package otellimit_test
+// Package metertest is what tests of the metrics adapters count: a strategy that does what the key says, and a use of a
+// Limiter in every way that it counts by itself.
+package metertest
 
 import (
 	"context"
@@ -39,7 +41,8 @@ func (fake) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Reques
 	return decisions, nil
 }
 
-func newLimiter(t testing.TB, name, strategy string, change func(*pglimit.Config)) *pglimit.Limiter {
+// NewLimiter returns a Limiter of a strategy of that name; change may change its Config.
+func NewLimiter(t testing.TB, name, strategy string, change func(*pglimit.Config)) *pglimit.Limiter {
 	t.Helper()
 	c := pglimit.Config{Name: name, Limit: pglimit.PerMinute(600).WithBurst(20), Timeout: time.Minute, Memory: pglimit.Memory{TTL: time.Hour}}
 	if change != nil {
@@ -53,8 +56,8 @@ func newLimiter(t testing.TB, name, strategy string, change func(*pglimit.Config
 	return limiter
 }
 
-// use the limiter in every way that it counts by itself.
-func use(t testing.TB, limiter *pglimit.Limiter, times int) {
+// Use the limiter in every way that it counts by itself.
+func Use(t testing.TB, limiter *pglimit.Limiter, times int) {
 	t.Helper()
 	for range times {
 		for _, key := range []string{"granted", "granted", "denied", "contended"} {
