@@ -10,9 +10,9 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// drainTime is how long requests that are under way at the end of a run may take to
-// be answered. Then they are given up, which the report shows.
-const drainTime = 5 * time.Second
+// drainTime is how long requests that are under way at the end of a run may take to be answered. Then they are given
+// up, which the report shows. A server that is merely slow answers sooner: only one that hangs is given up.
+const drainTime = time.Minute
 
 // clock counts from its base: cheaper to read than the time of day, and steady.
 type clock struct{ base time.Time }
