@@ -137,7 +137,7 @@ func TestACallOnAConnectionIsATransactionOfItsOwn(t *testing.T) {
 				}
 				holder := begin(t, pool)
 				take(t, holder, strategy, name+" c", hours)
-				if _, err := strategy.Take(soon(t, 20*time.Second), on(db), asks(hours, name+" c", name+" d")); !errors.Is(err, pglimit.ErrLocked) {
+				if _, err := strategy.Take(soon(t, time.Minute), on(db), asks(hours, name+" c", name+" d")); !errors.Is(err, pglimit.ErrLocked) {
 					t.Errorf("%v: want ErrLocked", err)
 				}
 				commit(t, holder)

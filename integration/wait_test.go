@@ -166,7 +166,7 @@ func TestWaitersWhoGiveUpLoseNothingAndAreNeverOver(t *testing.T) {
 		var histories [64]audit.History
 		var used, gaveUp, tooLong atomic.Int64
 		var work sync.WaitGroup
-		least, most := soon(t, 600*time.Millisecond), soon(t, 20*time.Second)
+		least, most := soon(t, 600*time.Millisecond), soon(t, time.Minute)
 		for i := range histories {
 			work.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(i), 47))
@@ -243,7 +243,7 @@ func TestReservationsAddUp(t *testing.T) {
 					}
 				})
 			}
-			for ctx := soon(t, 30*time.Second); limiters[process].Stats().Asleep < 100; { // the others stand behind these
+			for ctx := soon(t, time.Minute); limiters[process].Stats().Asleep < 100; { // the others stand behind these
 				if runtime.Gosched(); ctx.Err() != nil {
 					t.Fatalf("%+v", limiters[process].Stats())
 				}
