@@ -48,6 +48,7 @@ func serverDown(t *testing.T) {
 
 	server.stop(t)
 	refused := time.Now()
+	mark(crowds...)
 	before := make([]int64, len(cases))
 	for i := range cases {
 		before[i] = dials[i]()
@@ -62,6 +63,7 @@ func serverDown(t *testing.T) {
 	}
 	gone := time.Now()
 	server.start(t)
+	mark(crowds...)
 	for _, c := range crowds {
 		c.served(t, 5)
 	}

@@ -47,12 +47,14 @@ func serverFrozen(t *testing.T) {
 
 	began := time.Now()
 	thaw := server.freeze(t)
+	mark(crowds...)
 	for _, c := range crowds {
 		c.opens(t)
 		c.answered(t, 5)
 	}
 	back := time.Now()
 	thaw()
+	mark(crowds...)
 	for _, c := range crowds {
 		c.served(t, 5)
 	}

@@ -45,6 +45,7 @@ func serverFull(t *testing.T) {
 	c.answered(t, 10)
 	attempts, room := dials.Load(), time.Now()
 	leave()
+	mark(c)
 	c.served(t, 5)
 	c.home(t)
 
@@ -81,6 +82,7 @@ func serverRestarted(t *testing.T) {
 	server.stop(t)
 	server.start(t)
 	back := time.Now()
+	mark(c)
 	c.served(t, 5)
 	c.home(t)
 

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -196,13 +197,16 @@ type crowd struct {
 	came    time.Time
 	goHome  context.CancelFunc
 	work    sync.WaitGroup
-	counts  []count   // of each caller
+	counts  []*count  // of each caller
 	callers [][]asked // what each saw; read it when they are home
 }
 
 // count is how many answers a caller has had, whatever they were, and how many of them were decisions of Postgres's, of a
 // lease or of memory.
-type count struct{ answers, served atomic.Int64 }
+type count struct {
+	answers, served             atomic.Int64
+	answersAtMark, servedAtMark int64
+}
 
 // asked is a request, and what came of it.
 type asked struct {
@@ -220,7 +224,7 @@ const crowdPace = 50 * time.Millisecond // a caller's, unless it waits for longe
 // newCrowd of so many callers, who ask for so many keys.
 func newCrowd(t *testing.T, pool *pgxpool.Pool, config pglimit.Config, callers, keys int) *crowd {
 	t.Helper()
-	c := &crowd{came: time.Now(), timeout: config.Timeout, log: &listener{}, counts: make([]count, callers), callers: make([][]asked, callers)}
+	c := &crowd{came: time.Now(), timeout: config.Timeout, log: &listener{}, counts: make([]*count, callers), callers: make([][]asked, callers)}
 	if c.timeout == 0 {
 		c.timeout = time.Second // as is documented
 	}
@@ -238,6 +242,7 @@ func newCrowd(t *testing.T, pool *pgxpool.Pool, config pglimit.Config, callers, 
 	ctx, goHome := context.WithCancel(t.Context())
 	c.goHome = goHome
 	for i := range callers {
+		c.counts[i] = new(count)
 		c.work.Go(func() {
 			pace := time.NewTicker(crowdPace)
 			defer pace.Stop()
@@ -268,33 +273,30 @@ func (c *crowd) home(t *testing.T) {
 	must(t, c.limiter.Close(context.Background()))
 }
 
-// answered waits until each caller has so many more answers, whatever they are.
-func (c *crowd) answered(t *testing.T, more int64) {
-	t.Helper()
-	c.await(t, "each caller is answered", more, func(one *count) int64 { return one.answers.Load() })
-}
-
-// served waits until each caller has so many more decisions, and Postgres is taken for alive.
-func (c *crowd) served(t *testing.T, more int64) {
-	t.Helper()
-	c.await(t, "each caller is served", more, func(one *count) int64 { return one.served.Load() })
-	until(t, "it is closed", func() bool { return c.limiter.Stats().Open == 0 })
-}
-
-func (c *crowd) await(t *testing.T, what string, more int64, of func(*count) int64) {
-	t.Helper()
-	wanted := make([]int64, len(c.counts))
-	for i := range c.counts {
-		wanted[i] = of(&c.counts[i]) + more
-	}
-	until(t, what, func() bool {
-		for i := range c.counts {
-			if of(&c.counts[i]) < wanted[i] {
-				return false
-			}
+// mark is where the next answered and served count from.
+func mark(crowds ...*crowd) {
+	for _, c := range crowds {
+		for _, one := range c.counts {
+			one.answersAtMark, one.servedAtMark = one.answers.Load(), one.served.Load()
 		}
-		return true
+	}
+}
+
+// answered waits until each caller has had so many answers since the mark, whatever they are.
+func (c *crowd) answered(t *testing.T, times int64) {
+	t.Helper()
+	until(t, "each caller is answered", func() bool {
+		return !slices.ContainsFunc(c.counts, func(one *count) bool { return one.answers.Load() < one.answersAtMark+times })
 	})
+}
+
+// served waits until each caller has had so many decisions since the mark, and Postgres is taken for alive.
+func (c *crowd) served(t *testing.T, times int64) {
+	t.Helper()
+	until(t, "each caller is served", func() bool {
+		return !slices.ContainsFunc(c.counts, func(one *count) bool { return one.served.Load() < one.servedAtMark+times })
+	})
+	until(t, "it is closed", func() bool { return c.limiter.Stats().Open == 0 })
 }
 
 // opens waits until Postgres is taken for gone.

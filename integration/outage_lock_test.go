@@ -61,6 +61,7 @@ func lockedRowIsNoOutage(t *testing.T) {
 	}
 	ended := time.Now()
 	must(t, holder.Rollback(t.Context()))
+	mark(crowds...)
 	for _, c := range crowds {
 		c.served(t, 3)
 	}
