@@ -136,13 +136,6 @@ func TestAHeldRowStallsNoOtherGroup(t *testing.T) {
 			defer stop()
 			var work sync.WaitGroup
 			var released atomic.Bool
-			for i := range 6 {
-				work.Go(func() {
-					if g, err := limiters[i%2].DoAll(t.Context(), group(0)...); err != nil || !g.Allowed || !released.Load() {
-						t.Errorf("a group of the held user: %+v, %v; released %v", g, err, released.Load())
-					}
-				})
-			}
 			var answered [16]atomic.Int64
 			for i := range answered {
 				work.Go(func() {
@@ -157,14 +150,15 @@ func TestAHeldRowStallsNoOtherGroup(t *testing.T) {
 					}
 				})
 			}
-			until(t, "all others have ten answers", func() bool {
-				for i := range answered {
-					if answered[i].Load() < 10 && !t.Failed() {
-						return false
+			eachHas(t, answered[:], 2) // so that the held group is asked for in calls with others
+			for i := range 6 {
+				work.Go(func() {
+					if g, err := limiters[i%2].DoAll(t.Context(), group(0)...); err != nil || !g.Allowed || !released.Load() {
+						t.Errorf("a group of the held user: %+v, %v; released %v", g, err, released.Load())
 					}
-				}
-				return true
-			})
+				})
+			}
+			eachHas(t, answered[:], 12)
 			stop()
 			released.Store(true)
 			must(t, holder.Rollback(t.Context()))

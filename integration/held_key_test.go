@@ -78,7 +78,14 @@ type heldKey struct {
 func (h *heldKey) ask(release func()) {
 	h.t.Helper()
 	var callers sync.WaitGroup
-	var failing atomic.Int64 // callers of the held key
+	ctx, stop := context.WithCancel(h.t.Context())
+	defer stop()
+	var answered [18]atomic.Int64
+	for i := range answered {
+		callers.Go(func() { h.askOthers(ctx, h.limiters[i%3], rand.New(rand.NewPCG(uint64(i), 23)), &answered[i]) })
+	}
+	eachHas(h.t, answered[:], 10) // so that the held key is asked for in calls with others
+	var failing atomic.Int64      // callers of the held key
 	for i := range 4 {
 		if h.fails {
 			failing.Add(1)
@@ -88,25 +95,25 @@ func (h *heldKey) ask(release func()) {
 			failing.Add(-1)
 		})
 	}
-	ctx, stop := context.WithCancel(h.t.Context())
-	defer stop()
-	var answered [18]atomic.Int64
-	for i := range answered {
-		callers.Go(func() { h.askOthers(ctx, h.limiters[i%3], rand.New(rand.NewPCG(uint64(i), 23)), &answered[i]) })
-	}
-	until(h.t, "every caller of other keys has 50 answers", func() bool {
-		for i := range answered {
-			if answered[i].Load() < 50 && !h.t.Failed() {
-				return false
-			}
-		}
-		return true
-	})
+	eachHas(h.t, answered[:], 50)
 	until(h.t, "the callers of the held key fail", func() bool { return failing.Load() <= 0 })
 	stop()
 	h.released.Store(true)
 	release()
 	callers.Wait()
+}
+
+// eachHas waits until each caller has so many answers.
+func eachHas(t *testing.T, answered []atomic.Int64, n int64) {
+	t.Helper()
+	until(t, "each caller of other keys is answered", func() bool {
+		for i := range answered {
+			if answered[i].Load() < n && !t.Failed() {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // askHeld asks for the held key.
