@@ -117,7 +117,7 @@ func within[T any](t *testing.T, what string, events <-chan T) T {
 	select {
 	case event := <-events:
 		return event
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("it takes too long until %s", what)
 		panic("unreachable")
 	}

@@ -52,7 +52,7 @@ func stop(t *testing.T, c *Cleaner, reports <-chan Report) {
 				t.Fatalf("Stop: %v", err)
 			}
 			return
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("Stop does not return")
 		}
 	}
@@ -285,7 +285,7 @@ func TestSchedulerOfTheCaller(t *testing.T) {
 // Its shutdown asks the run to end, as Stop does.
 func TestSchedulerOfTheCallerShutsDown(t *testing.T) {
 	t.Parallel()
-	scheduler, err := gocron.NewScheduler(gocron.WithStopTimeout(20 * time.Second))
+	scheduler, err := gocron.NewScheduler(gocron.WithStopTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -291,7 +291,7 @@ func TestALeaseEndsWhenTheClockStepsBack(t *testing.T) {
 				if d.RetryAfter > ttl+token {
 					t.Fatalf("%+v: want a RetryAfter of at most %v", d, ttl+token)
 				}
-				if time.Since(leased) > 30*time.Second {
+				if time.Since(leased) > time.Minute {
 					t.Fatalf("still denied: %+v", d)
 				}
 			}

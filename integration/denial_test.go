@@ -18,7 +18,7 @@ import (
 // round; what the server does by itself, in a few. On a busy machine autovacuum may
 // take several rounds, of more.
 func TestDenialWritesNothing(t *testing.T) {
-	const rounds, denials = 8, 40
+	const rounds, denials = 8, 15
 	type position struct{ wal, xids int64 }
 	at := func(pool *pgxpool.Pool) position {
 		return position{

@@ -74,7 +74,7 @@ func TestDurableIsDurableAndRelaxedIsRelaxed(t *testing.T) {
 				}
 			}
 			relaxed := false
-			patience := soon(t, 10*time.Second)
+			patience := soon(t, time.Minute)
 			for n := 0; (n < 200 || patience.Err() == nil) && !relaxed; n++ { // others flush, too
 				relaxed = !flushed(call, pglimit.Relaxed)
 			}

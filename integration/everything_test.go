@@ -273,7 +273,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		return goleak.Find(before, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgxpool.(*Pool).backgroundHealthCheck"))
 	}
 	leaked := find()
-	for patience := soon(t, 30*time.Second); leaked != nil && patience.Err() == nil; leaked = find() { // a goroutine that has said that it is done may end later
+	for patience := soon(t, time.Minute); leaked != nil && patience.Err() == nil; leaked = find() { // a goroutine that has said that it is done may end later
 	}
 	if leaked != nil {
 		t.Error(leaked)

@@ -247,7 +247,7 @@ func TestGroupsGiveUpOnALockedTable(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	execute(t, begin(t, pool), "lock table pglimit.token_bucket in share mode") // until the end
-	ctx := soon(t, 10*time.Second)
+	ctx := soon(t, time.Minute)
 	_, err := strategies.TokenBucket{}.Take(ctx, on(pool), grouped(asks(plenty, "a"), asks(plenty, "b")))
 	if ctx.Err() != nil || sqlState(err) != "55P03" || !errors.Is(err, rate.ErrNothingTaken) {
 		t.Errorf("%v, %v", ctx.Err(), err)
@@ -265,7 +265,7 @@ func TestARowAheadOfTheClockInADeniedGroup(t *testing.T) {
 			execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000000`)
 			execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values
 				('b', 'test', 4600000000000000, 1000000000000, 4600000000000000), ('c', 'test', 1010000000000000, 1000000000000, 1000000000000000)`)
-			hasty := newPool(t, withParameter(databaseURL(pool), "statement_timeout", "5s"), 1)
+			hasty := newPool(t, withParameter(databaseURL(pool), "statement_timeout", "60s"), 1)
 			granted := query[[]int64](t, hasty, `select grants from pglimit.token_bucket_decide('{a,b,c}', '{test}', '{1000000000000}', '{10000000000000}',
 				null, '{1,1,1}', null, null, '{1,3}', $1)`, lockFirst)
 			if !slices.Equal(granted, []int64{1, 0, 0}) {

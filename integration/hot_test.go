@@ -11,13 +11,13 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// Every update stays in its page and touches no index, over 3,000 takes: the
-// half-empty pages and the lack of an index on what changes see to it.
+// Every update stays in its page and touches no index, over 900 takes: the half-empty pages and the
+// lack of an index on what changes see to it.
 //
 // Not parallel, and one caller: a transaction that lasts, of another test or because the machine is too busy to go on
 // with it, keeps old versions of rows from being pruned, whatever the schema.
 func TestEveryUpdateIsHOT(t *testing.T) {
-	const takes, keys = 3_000, 1_000
+	const takes, keys = 900, 300
 	eachInTurn(t, hours, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		if strategy.Name() == "exclusion_range" {
 			t.Skip("it inserts and never updates")

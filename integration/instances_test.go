@@ -200,7 +200,7 @@ func TestFailLocalCountsInstances(t *testing.T) {
 	}
 	counts := func(want int64, all ...process) {
 		t.Helper()
-		for ctx := soon(t, 20*time.Second); slices.ContainsFunc(all, func(p process) bool { return p.Stats().LiveInstances != want }); {
+		for ctx := soon(t, time.Minute); slices.ContainsFunc(all, func(p process) bool { return p.Stats().LiveInstances != want }); {
 			if ctx.Err() != nil {
 				t.Fatalf("no instance counts %d", want)
 			}
@@ -232,7 +232,7 @@ func TestFailLocalCountsInstances(t *testing.T) {
 	must(t, err)
 	run(t, admin, grants+"; revoke insert on pglimit.instances from "+role)
 	denied := start(with(databaseURL(admin), "role", role))
-	for ctx := soon(t, 20*time.Second); !strings.Contains(denied.log.String(), "cannot be counted") && ctx.Err() == nil; {
+	for ctx := soon(t, time.Minute); !strings.Contains(denied.log.String(), "cannot be counted") && ctx.Err() == nil; {
 		<-soon(t, 5*time.Millisecond).Done()
 	}
 	<-soon(t, 50*time.Millisecond).Done()

@@ -257,7 +257,7 @@ func TestSQLExplainsWhatGoDecides(t *testing.T) {
 		must(t, err)
 		execute(t, pool, "update pglimit.limits set expires_at = '2000-01-01', note = 'why' where expires_at is not null and id % 2 = 0")
 		version := query[int64](t, pool, "select max(id) from pglimit.limits_history")
-		for patience := soon(t, 30*time.Second); read.Status().Version != version; {
+		for patience := soon(t, time.Minute); read.Status().Version != version; {
 			if patience.Err() != nil {
 				t.Fatalf("%+v, want version %d", read.Status(), version)
 			}

@@ -51,7 +51,7 @@ func (c pair) run(ctx context.Context, t *testing.T, next func(*rand.Rand) []pgl
 	t.Helper()
 	var each [64]histories
 	var callers sync.WaitGroup
-	patience := soon(t, 20*time.Second)
+	patience := soon(t, time.Minute)
 	unleased := func() bool {
 		return c.leases && patience.Err() == nil && c.limiters[0].Stats().Plus(c.limiters[1].Stats()).Allowed[pglimit.FromLease] == 0
 	}

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,7 +23,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/internal/pgserver"
@@ -63,22 +63,6 @@ func newPatient(t *testing.T, settings map[string]string) *patient {
 	return p
 }
 
-// timeout for a Limiter of this server: this short, unless connecting takes a good part of it, as on a
-// busy machine. What is given up on the way is begun anew, and so nobody may be served for long, which is
-// not what these tests are about.
-func (p *patient) timeout(t *testing.T, short time.Duration) time.Duration {
-	t.Helper()
-	var worst time.Duration
-	for range 5 {
-		began := time.Now()
-		conn, err := pgx.Connect(t.Context(), p.URL(""))
-		must(t, err)
-		worst = max(worst, time.Since(began))
-		must(t, conn.Close(t.Context()))
-	}
-	return min(max(short, 20*worst), time.Second)
-}
-
 // postmaster is the process that started all others of the server.
 func (p *patient) postmaster(t *testing.T) int {
 	t.Helper()
@@ -94,17 +78,10 @@ func (p *patient) postmaster(t *testing.T) int {
 func (p *patient) stop(t *testing.T) {
 	t.Helper()
 	must(t, syscall.Kill(p.postmaster(t), syscall.SIGINT))
-	deadline := time.After(30 * time.Second)
-	for {
-		if _, err := os.Stat(filepath.Join(p.data, "postmaster.pid")); errors.Is(err, os.ErrNotExist) {
-			return // which it removes last
-		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-deadline:
-			t.Fatal("the server does not stop")
-		}
-	}
+	until(t, "the server has stopped", func() bool {
+		_, err := os.Stat(filepath.Join(p.data, "postmaster.pid"))
+		return errors.Is(err, os.ErrNotExist) // it removes that last
+	})
 }
 
 var argument = regexp.MustCompile(`"([^"]*)"`)
@@ -151,21 +128,8 @@ func (p *patient) command(t *testing.T, binary string, args ...string) *exec.Cmd
 // answers waits until the server lets somebody in.
 func answers(t *testing.T, url string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	config, err := pgxpool.ParseConfig(url)
-	must(t, err)
-	config.MaxConns = 1
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	must(t, err)
-	defer pool.Close()
-	for pool.Ping(ctx) != nil {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			t.Fatal("the server does not come back")
-		}
-	}
+	pool := newPool(t, url, 1)
+	until(t, "the server is back", func() bool { return pool.Ping(t.Context()) == nil })
 }
 
 // freeze stops every process of the server where it is: connections stay open, new ones are
@@ -221,70 +185,6 @@ func (p *patient) counted(t *testing.T, maxConns int32) (pool *pgxpool.Pool, dia
 	return pool, dials
 }
 
-// witness is somebody without a limiter, who connects to the server again and again: how long
-// that takes says how busy the machine is. While the server is away only late says it.
-type witness struct {
-	late *lateness // of this process
-
-	mu    sync.Mutex
-	tries []asked
-}
-
-func (p *patient) witness(t *testing.T) *witness {
-	t.Helper()
-	w := &witness{late: watchLateness(t)}
-	ctx := t.Context()
-	var work sync.WaitGroup
-	work.Go(func() {
-		pace := time.NewTicker(crowdPace)
-		defer pace.Stop()
-		for ctx.Err() == nil {
-			try := asked{at: time.Now()}
-			conn, err := pgx.Connect(ctx, p.URL(""))
-			if try.err = err; err == nil {
-				try.err = conn.Ping(ctx)
-				_ = conn.Close(context.Background())
-			}
-			try.took = time.Since(try.at)
-			w.mu.Lock()
-			w.tries = append(w.tries, try)
-			w.mu.Unlock()
-			select {
-			case <-pace.C:
-			case <-ctx.Done():
-			}
-		}
-	})
-	t.Cleanup(work.Wait)
-	return w
-}
-
-// worst is how long it took at most to connect and be answered, since then. It is 10 ms on a
-// machine that has nothing else to do.
-func (w *witness) worst(since time.Time) (worst time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, try := range w.tries {
-		if try.err == nil && !try.at.Before(since) {
-			worst = max(worst, try.took)
-		}
-	}
-	return worst
-}
-
-// busy is the longest that the machine kept the witness or this process waiting, since then.
-func (w *witness) busy(since time.Time) time.Duration {
-	return max(w.worst(since), w.late.worst(since))
-}
-
-// soon is how long after the server is back somebody may still fail. It is 50 to 200 ms on a
-// machine that has nothing else to do. On one where it takes a good part of the limiters' timeout to
-// connect, some calls are given up on the way, and their connections with them. Where this process is not run
-// for a while, calls that were under way fail after it, and the breaker has to find out again.
-func (w *witness) soon(back time.Time) time.Duration {
-	return time.Second + 30*w.worst(back) + 3*w.late.worst(back)
-}
-
 // plenty is a limit that denies nobody.
 var plenty = pglimit.PerSecond(1_000_000).WithBurst(1_000_000)
 
@@ -297,7 +197,15 @@ type crowd struct {
 	came    time.Time
 	goHome  context.CancelFunc
 	work    sync.WaitGroup
+	counts  []*count  // of each caller
 	callers [][]asked // what each saw; read it when they are home
+}
+
+// count is how many answers a caller has had, whatever they were, and how many of them were decisions of Postgres's, of a
+// lease or of memory.
+type count struct {
+	answers, served             atomic.Int64
+	answersAtMark, servedAtMark int64
 }
 
 // asked is a request, and what came of it.
@@ -316,7 +224,7 @@ const crowdPace = 50 * time.Millisecond // a caller's, unless it waits for longe
 // newCrowd of so many callers, who ask for so many keys.
 func newCrowd(t *testing.T, pool *pgxpool.Pool, config pglimit.Config, callers, keys int) *crowd {
 	t.Helper()
-	c := &crowd{came: time.Now(), timeout: config.Timeout, log: &listener{}, callers: make([][]asked, callers)}
+	c := &crowd{came: time.Now(), timeout: config.Timeout, log: &listener{}, counts: make([]*count, callers), callers: make([][]asked, callers)}
 	if c.timeout == 0 {
 		c.timeout = time.Second // as is documented
 	}
@@ -334,6 +242,7 @@ func newCrowd(t *testing.T, pool *pgxpool.Pool, config pglimit.Config, callers, 
 	ctx, goHome := context.WithCancel(t.Context())
 	c.goHome = goHome
 	for i := range callers {
+		c.counts[i] = new(count)
 		c.work.Go(func() {
 			pace := time.NewTicker(crowdPace)
 			defer pace.Stop()
@@ -342,6 +251,10 @@ func newCrowd(t *testing.T, pool *pgxpool.Pool, config pglimit.Config, callers, 
 				a.decision, a.err = c.limiter.Allow(context.WithValue(context.WithoutCancel(ctx), why{}, &a.why), "key:"+strconv.Itoa(turn%keys))
 				a.took, a.why = time.Since(a.at), cmp.Or(a.err, a.why)
 				c.callers[i] = append(c.callers[i], a)
+				c.counts[i].answers.Add(1)
+				if a.err == nil && a.decision.Source != pglimit.FromFallback {
+					c.counts[i].served.Add(1)
+				}
 				select {
 				case <-pace.C:
 				case <-ctx.Done():
@@ -357,34 +270,46 @@ func newCrowd(t *testing.T, pool *pgxpool.Pool, config pglimit.Config, callers, 
 func (c *crowd) home(t *testing.T) {
 	c.goHome()
 	c.work.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	must(t, c.limiter.Close(ctx))
+	must(t, c.limiter.Close(context.Background()))
 }
 
-// served waits until so many more requests have been decided by Postgres, a lease or memory.
-func (c *crowd) served(t *testing.T, more int64) {
-	t.Helper()
-	decisions := func() int64 {
-		s := c.limiter.Stats()
-		return s.Allowed.Total() + s.Denied.Total() - s.Allowed[pglimit.FromFallback] - s.Denied[pglimit.FromFallback]
-	}
-	tick, deadline := time.NewTicker(time.Millisecond), time.After(30*time.Second)
-	defer tick.Stop()
-	for from := decisions(); decisions() < from+more; {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("nobody is served: %+v", c.limiter.Stats())
+// mark is where the next answered and served count from.
+func mark(crowds ...*crowd) {
+	for _, c := range crowds {
+		for _, one := range c.counts {
+			one.answersAtMark, one.servedAtMark = one.answers.Load(), one.served.Load()
 		}
 	}
 }
 
-// during is what was asked from one time to another.
+// answered waits until each caller has had so many answers since the mark, whatever they are.
+func (c *crowd) answered(t *testing.T, times int64) {
+	t.Helper()
+	until(t, "each caller is answered", func() bool {
+		return !slices.ContainsFunc(c.counts, func(one *count) bool { return one.answers.Load() < one.answersAtMark+times })
+	})
+}
+
+// served waits until each caller has had so many decisions since the mark, and Postgres is taken for alive.
+func (c *crowd) served(t *testing.T, times int64) {
+	t.Helper()
+	until(t, "each caller is served", func() bool {
+		return !slices.ContainsFunc(c.counts, func(one *count) bool { return one.served.Load() < one.servedAtMark+times })
+	})
+	until(t, "it is closed", func() bool { return c.limiter.Stats().Open == 0 })
+}
+
+// opens waits until Postgres is taken for gone.
+func (c *crowd) opens(t *testing.T) {
+	t.Helper()
+	until(t, "it is open", func() bool { return c.limiter.Stats().Open == 1 })
+}
+
+// during is what was asked and answered from one time to another.
 func (c *crowd) during(from, to time.Time) (all []asked) {
 	for _, caller := range c.callers {
 		for _, a := range caller {
-			if !a.at.Before(from) && a.at.Before(to) {
+			if !a.at.Before(from) && a.answered().Before(to) {
 				all = append(all, a)
 			}
 		}
@@ -400,50 +325,6 @@ func failures(all []asked) (by pglimit.ByCause) {
 		}
 	}
 	return by
-}
-
-// waits of one caller at most, and of all together: requests that took half the timeout or
-// more, under way or begun in that time. Those of callers who asked for a sign of life are
-// counted apart: it takes one of them at a time, by chance. And the longest of all.
-func (c *crowd) waits(from, to time.Time) (ofOne, ofAll, probes int, longest time.Duration) {
-	for _, caller := range c.callers {
-		n := 0
-		for _, a := range caller {
-			if a.answered().Before(from) || !a.at.Before(to) {
-				continue
-			}
-			longest = max(longest, a.took)
-			switch {
-			case a.took < c.timeout/2:
-			case a.why != nil && strings.Contains(a.why.Error(), "no sign of life") && pglimit.CauseOf(a.why) != pglimit.CauseBreaker:
-				probes++
-			default:
-				n++
-			}
-		}
-		ofOne, ofAll = max(ofOne, n), ofAll+n
-	}
-	return ofOne, ofAll, probes, longest
-}
-
-// recovery is how long after it came back a caller had the first answer of Postgres's, and
-// after when nobody failed any more.
-func (c *crowd) recovery(back time.Time) (first, all time.Duration) {
-	first = time.Hour
-	for _, caller := range c.callers {
-		for _, a := range caller {
-			if a.at.Before(back) && a.answered().Before(back) {
-				continue
-			}
-			after := a.answered().Sub(back)
-			if a.err != nil || a.decision.Source == pglimit.FromFallback {
-				all = max(all, after)
-			} else {
-				first = min(first, after)
-			}
-		}
-	}
-	return first, all
 }
 
 // wantCounted compares what callers saw with what the limiter counted.

@@ -5,10 +5,8 @@ package integration
 import "testing"
 
 // Postgres goes away in each way there is, and comes back.
-//
-// Not parallel: these tests have limits of time, which say little where all others start servers,
-// connect and load the machine meanwhile.
 func TestOutages(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T)

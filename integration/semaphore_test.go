@@ -220,7 +220,7 @@ func TestAPlaceComesBackAfterACrash(t *testing.T) {
 		p, err = s.Acquire(t.Context(), "k")
 	}
 	must(t, err)
-	if waited := time.Since(began); waited < ttl || waited > ttl+20*time.Second {
+	if waited := time.Since(began); waited < ttl || waited > time.Minute {
 		t.Errorf("waited for %v", waited)
 	}
 	must(t, p.Release(t.Context()))

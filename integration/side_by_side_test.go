@@ -42,7 +42,7 @@ func runSideBySide(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strate
 			Name: "side by side " + t.Name(), Limit: limits[i], Leases: pglimit.Leases{On: leases, TTL: 200 * time.Millisecond}, OnRoundTrip: trips.watch,
 		})
 	}
-	ctx, patience := soon(t, 500*time.Millisecond), soon(t, 10*time.Second)
+	ctx, patience := soon(t, 500*time.Millisecond), soon(t, time.Minute)
 	var leased atomic.Bool
 	leased.Store(!leases)
 	var histories [32]audit.History

@@ -32,7 +32,7 @@ func sqlServerFrozenAndDown(t *testing.T) {
 	}
 	served := func(limiter *pglimit.Limiter) {
 		t.Helper()
-		deadline := time.Now().Add(30 * time.Second)
+		deadline := time.Now().Add(2 * time.Minute)
 		for d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed; d, err = limiter.Allow(t.Context(), "k") {
 			if time.Now().After(deadline) {
 				t.Fatalf("not served: %+v, %v", d, err)
@@ -41,11 +41,11 @@ func sqlServerFrozenAndDown(t *testing.T) {
 	}
 	opens := func(what string, limiter *pglimit.Limiter) {
 		t.Helper()
-		deadline := time.Now().Add(30 * time.Second)
+		deadline := time.Now().Add(2 * time.Minute)
 		for limiter.Stats().Open == 0 {
 			began := time.Now()
 			_, err := limiter.Allow(t.Context(), "k")
-			if took := time.Since(began); !errors.Is(err, pglimit.ErrUnavailable) || took > timeout+20*time.Second {
+			if took := time.Since(began); !errors.Is(err, pglimit.ErrUnavailable) || took > time.Minute {
 				t.Fatalf("%s: after %v: %v", what, took, err)
 			}
 			if time.Now().After(deadline) {

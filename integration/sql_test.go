@@ -186,7 +186,7 @@ func TestSQLErrors(t *testing.T) {
 					t.Errorf("%s, %s: %v", driver.name, name, err)
 				}
 			}
-			for deadline := time.Now().Add(10 * time.Second); errors.Is(test.cause, pglimit.ErrUnavailable) && limiter.Stats().Open == 0 && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(time.Minute); errors.Is(test.cause, pglimit.ErrUnavailable) && limiter.Stats().Open == 0 && time.Now().Before(deadline); {
 				_, _ = limiter.Allow(t.Context(), "k") // it opens when a fresh connection has failed too
 			}
 			if open := limiter.Stats().Open == 1; open != errors.Is(test.cause, pglimit.ErrUnavailable) {

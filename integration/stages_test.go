@@ -40,7 +40,7 @@ func (f fleet) run(ctx context.Context, t *testing.T, pool *pgxpool.Pool) (repor
 	}
 	histories := make([]audit.Histories, f.callers)
 	var work sync.WaitGroup
-	patience := soon(t, 20*time.Second)
+	patience := soon(t, time.Minute)
 	unleased := func() bool { // on a busy machine a lease may take longer
 		if !f.config.Leases.On || patience.Err() != nil {
 			return false

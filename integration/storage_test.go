@@ -111,7 +111,7 @@ func TestStorageWaitsWithoutStoppingOthers(t *testing.T) {
 		where l.mode = 'AccessExclusiveLock' and not l.granted)`)
 	// A take of others comes through when the wait is given up.
 	others := pglimit.Request{Limiter: "test", Key: "others", Limit: limit, Tokens: 1, Unit: 1}
-	if _, err := (strategies.TokenBucket{}).Take(soon(t, 30*time.Second), on(pool), []pglimit.Request{others}); err != nil {
+	if _, err := (strategies.TokenBucket{}).Take(soon(t, time.Minute), on(pool), []pglimit.Request{others}); err != nil {
 		t.Errorf("others are queued behind it: %v", err)
 	}
 	commit(t, holder)
@@ -284,7 +284,7 @@ func TestMemoryIsReadWithoutRightsAndLocks(t *testing.T) {
 	admin, stranger := migrationPool(t, url), migrationPool(t, url, as(newRole(t, url)))
 	read := func(pool *pgxpool.Pool) migrations.Memory {
 		t.Helper()
-		memory, err := migrations.ReadMemory(soon(t, 10*time.Second), pool)
+		memory, err := migrations.ReadMemory(soon(t, time.Minute), pool)
 		must(t, err)
 		return memory
 	}

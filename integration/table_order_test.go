@@ -97,7 +97,7 @@ func TestEveryCallGoesToTheTablesInOneOrder(t *testing.T) {
 			if connection == "new" {
 				pool.Reset()
 			}
-			for _, found := range outOfOrder(t, admin, tables, func() { _ = act(soon(t, 20*time.Second)) }) {
+			for _, found := range outOfOrder(t, admin, tables, func() { _ = act(soon(t, time.Minute)) }) {
 				t.Errorf("%s, on a %s connection, holds %s", name, connection, found)
 			}
 		}

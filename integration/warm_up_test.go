@@ -291,7 +291,7 @@ func TestWarmUpIsExactUnderLoad(t *testing.T) {
 	histories := make([]audit.History, 64)
 	var grants [64][]audit.Event
 	var work sync.WaitGroup
-	ctx := soon(t, 30*time.Second)
+	ctx := soon(t, time.Minute)
 	var granted, denied atomic.Int64
 	for i := range histories {
 		work.Go(func() {

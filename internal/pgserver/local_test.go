@@ -85,7 +85,7 @@ func nothingLeft(t *testing.T, l *local) {
 	}
 	// What initdb had started is ended with it, but stays in the group until init has seen to it.
 	var err error
-	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); {
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
 		if err = syscall.Kill(-l.guard.group(), 0); errors.Is(err, syscall.ESRCH) {
 			break
 		}
@@ -274,7 +274,7 @@ func TestServerGoesWithAKilledProcess(t *testing.T) {
 			if err := child.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			deadline := time.Now().Add(30 * time.Second)
+			deadline := time.Now().Add(time.Minute)
 			for isThere(dir) || syscall.Kill(server, 0) == nil {
 				if time.Now().After(deadline) {
 					t.Fatalf("process %d or %s is still there", server, dir)

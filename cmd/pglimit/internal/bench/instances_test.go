@@ -131,24 +131,6 @@ func TestInterruptedRunIsNoLongerThanItsWindow(t *testing.T) {
 	})
 }
 
-// Arrivals that were due before the end of a run that the user ended, and were not sent,
-// are nobody's fault; those due later do not count either way.
-func TestUnservedArrivalsWereDue(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		dead := fake{name: "dead", take: func(ctx context.Context, _ pglimit.Request) (pglimit.Decision, error) {
-			<-ctx.Done()
-			return pglimit.Decision{}, ctx.Err()
-		}}
-		d := fakeDrive(t, openScenario(1, 100), dead)
-		d.load.drain = -600 * time.Millisecond // given up in the middle, not by the user
-		got := d.ran(t.Context(), time.Second)
-		if got.Errors[kindUnserved] != 38 || got.Errors[kindUnanswered] != 1 { // of the 39 before 400 ms
-			t.Errorf("errors %v; want 38 unserved, 1 unanswered", got.Errors)
-		}
-	})
-}
-
 // Where denials are remembered, a denial's time may come from memory.
 func TestTimesFromMemoryAreEstimates(t *testing.T) {
 	t.Parallel()

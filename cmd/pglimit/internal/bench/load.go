@@ -10,9 +10,11 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// drainTime is how long requests that are under way at the end of a run may take to
-// be answered. Then they are given up, which the report shows.
-const drainTime = 5 * time.Second
+// What goes on after the end of a run, and is given up then, which the report shows.
+const (
+	drainTime  = 5 * time.Second // arrivals that wait for a caller are still sent
+	answerTime = time.Minute     // requests that are under way are still answered: only a server that hangs takes longer
+)
 
 // clock counts from its base: cheaper to read than the time of day, and steady.
 type clock struct{ base time.Time }
@@ -25,7 +27,6 @@ func (c clock) now() time.Duration { return time.Since(c.base) }
 type load struct {
 	callers []*caller
 	clock   clock
-	drain   time.Duration
 	sleep   func(time.Duration) // for the last stretch before an arrival: nanosleep
 }
 
@@ -50,7 +51,7 @@ type window struct{ from, until time.Duration }
 func (l *load) run(ctx context.Context, length time.Duration, work func(context.Context, *caller, window), beside ...func(context.Context, window)) time.Duration {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	late := time.AfterFunc(length+l.drain, func() { giveUp(errUnanswered) })
+	late := time.AfterFunc(length+answerTime, func() { giveUp(errUnanswered) })
 	defer late.Stop()
 	w := window{from: l.clock.now()}
 	w.until = w.from + length

@@ -41,6 +41,7 @@ func (l *load) open(ctx context.Context, length time.Duration, schedules []*sche
 // dispatch sends each arrival when it is due, or as soon after as a caller is free.
 func (l *load) dispatch(ctx context.Context, w window, schedule *schedule, arrivals chan<- time.Duration, left *recorder) {
 	defer sleepPrecisely()()
+	over := time.After(w.until + drainTime - l.clock.now())
 	since, ok := schedule.arrival()
 	for ; ok && w.from+since < w.until; since, ok = schedule.arrival() {
 		due := w.from + since
@@ -50,6 +51,7 @@ func (l *load) dispatch(ctx context.Context, w window, schedule *schedule, arriv
 		select {
 		case arrivals <- due:
 			continue
+		case <-over:
 		case <-ctx.Done():
 		}
 		break
@@ -58,7 +60,7 @@ func (l *load) dispatch(ctx context.Context, w window, schedule *schedule, arriv
 	if interrupted(ctx) && now < w.until {
 		return
 	}
-	for ; ok && w.from+since < min(now, w.until); since, ok = schedule.arrival() {
+	for ; ok && w.from+since < w.until; since, ok = schedule.arrival() {
 		left.unserved(now-w.from-since, w.from+since)
 	}
 }

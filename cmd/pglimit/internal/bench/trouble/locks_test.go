@@ -80,7 +80,7 @@ func TestKeysAreLockedInTurn(t *testing.T) {
 	}
 	r := start(t, Plan{LockShare: 0.5, LockFor: 5 * time.Millisecond}, target)
 	seen := map[string]bool{}
-	for deadline := time.Now().Add(20 * time.Second); len(seen) < 3 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); len(seen) < 3 && time.Now().Before(deadline); {
 		for _, key := range locked(t, pool, target) {
 			seen[key] = true
 		}
