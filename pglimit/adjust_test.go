@@ -150,18 +150,21 @@ func TestMoreThanTheShareOfTheBurst(t *testing.T) {
 			c.OnDecision = func(_ context.Context, _ pglimit.Request, d pglimit.Decision, _ error) { told = append(told, d) }
 		})
 		d, err := limiter.AllowN(t.Context(), "k", 51)
-		if err != nil || d.Allowed || d.Source != pglimit.FromAdjust || d.RetryAfter != time.Second || d.Key != "k" || d.Limit.Burst != 50 || len(told) != 1 || told[0] != d {
+		if err != nil || d.Allowed || d.Source != pglimit.FromAdjust || d.RetryAfter != time.Second || d.ResetAfter != time.Second || d.Key != "k" || d.Limit.Burst != 50 || len(told) != 1 || told[0] != d {
 			t.Errorf("%+v, %v", d, err)
 		}
-		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "k", Tokens: 50}, pglimit.Request{Key: "l", Tokens: 51})
-		if err != nil || g.Allowed || !g.Decisions[0].Allowed || g.Decisions[1].Allowed || g.Denied != g.Decisions[1] || g.RetryAfter != time.Second {
-			t.Errorf("%+v, %v", g, err)
+		fits, more := pglimit.Request{Key: "k", Tokens: 50}, pglimit.Request{Key: "l", Tokens: 51}
+		for i, group := range [][]pglimit.Request{{more, fits}, {fits, more}} {
+			g, err := limiter.DoAll(t.Context(), group...)
+			if err != nil || g.Allowed || !g.Decisions[1-i].Allowed || g.Decisions[i].Allowed || g.Denied != g.Decisions[i] || g.RetryAfter != time.Second {
+				t.Errorf("%d: %+v, %v", i, g, err)
+			}
 		}
 		var invalid *pglimit.RequestError
 		if _, err = limiter.AllowN(t.Context(), "k", 101); !errors.As(err, &invalid) {
 			t.Errorf("more than the burst itself: %v", err)
 		}
-		if stats := limiter.Stats(); stats.RoundTrips != 0 || stats.Denied[pglimit.FromAdjust] != 2 {
+		if stats := limiter.Stats(); stats.RoundTrips != 0 || stats.Denied[pglimit.FromAdjust] != 3 {
 			t.Errorf("%+v", stats)
 		}
 		share.turn(51)
@@ -229,6 +232,13 @@ func TestTheShareAndReservations(t *testing.T) {
 		share.turn(100)
 		if err := third.Cancel(t.Context()); err != nil || limiter.Stats().RefundedTokens != 1 {
 			t.Errorf("%v, %+v", err, limiter.Stats())
+		}
+		// By the share, a token takes as long as it may: nothing more can be reserved.
+		slow, _ := yielding(t, 50, func(c *pglimit.Config) { c.Limit, c.MaxAhead = pglimit.Every(pglimit.MaxWindow/2), time.Hour })
+		for _, ok := range []bool{true, false} {
+			if r, err := slow.Reserve(t.Context(), "k"); err != nil || r.OK() != ok {
+				t.Errorf("%+v, %v: reserved %t", r, err, ok)
+			}
 		}
 	})
 }

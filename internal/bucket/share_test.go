@@ -46,6 +46,8 @@ func TestAShareReadsLikeItsLimit(t *testing.T) {
 		{rate.PerSecond(100), 50, 100, "100/2s burst 50"},
 		{rate.PerSecond(10).WithBurst(20), 1, 3, "10/3s burst 6"},
 		{rate.Every(time.Hour), 10, 100, "1/10h"},
+		{rate.PerDay(50).Fixed(), 29, 100, "50/day fixed burst 14"},
+		{rate.PerDay(50).Fixed(), 1, 100, "50/day fixed burst 1"},
 	} {
 		if got := Share(test.limit, test.parts, test.of).String(); got != test.want {
 			t.Errorf("%d/%d of %v is %s, want %s", test.parts, test.of, test.limit, got, test.want)
