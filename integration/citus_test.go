@@ -386,12 +386,15 @@ func TestCitusLaterMigrationsKeepIt(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, newCluster(t)[0], 8)
 	must(t, migrations.Up(t.Context(), pool))
-	must(t, migrations.DownTo(t.Context(), pool, 4)) // without permits
+	must(t, migrations.DownTo(t.Context(), pool, 2)) // without functions
 	must(t, migrations.Distribute(t.Context(), pool))
-	wantDistributed(t, pool, 3)
-	take(t, pool, strategies.TokenBucket{}, "k", pglimit.Every(time.Hour))
+	wantDistributed(t, pool, 4)
 	must(t, migrations.Up(t.Context(), pool))
 	wantDistributed(t, pool, 4)
+	wantDelegated(t, pool, citusFunctions)
+	take(t, pool, strategies.TokenBucket{}, "k", pglimit.Every(time.Hour))
+	execute(t, pool, "drop function pglimit.acquire")
+	must(t, migrations.Up(t.Context(), pool))
 	wantDelegated(t, pool, citusFunctions)
 	if d := take(t, pool, strategies.TokenBucket{}, "k", pglimit.Every(time.Hour)); d.Allowed {
 		t.Error("what was taken is forgotten")

@@ -179,7 +179,7 @@ limits:
 
 	second := file("limits:\n  - {limiter: api, limit: 50/1m, note: less}\n  - {limiter: web, limit: 1/s}\n")
 	c.run(t, "limits", "import", second, "--prune").fails(t, "import --prune needs --note")
-	c.run(t, "limits", "import", second).fails(t, "rule 2 (web): it needs a note")
+	c.run(t, "limits", "import", second).fails(t, "rule 2 (web): note is empty")
 	c.run(t, "limits", "import", second, "--note", "release").exits(t, 0).prints(t,
 		"- api *: enforce 100/1m burst 20", "+ api *: enforce 50/1m (less; by", "+ web *: enforce 1/s (release; by", "2 changed, 0 as they were")
 	c.run(t, "limits", "import", second, "--note", "release", "--prune").exits(t, 0).prints(t, "- api 42: allow", "4 changed, 2 as they were")

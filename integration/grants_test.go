@@ -137,7 +137,7 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 		"act as a replica":        `set session_replication_role = replica`,
 		"forge history":           forgedHistory,
 		"lock the history": `create temp table locks (a int);
-			create trigger forge before insert on locks for each statement execute function pglimit.limits_will_change();
+			create trigger forge before insert on locks for each statement execute function pglimit.limit_changed();
 			insert into locks values (1)`,
 	} {
 		acts[name] = func(ctx context.Context) error {

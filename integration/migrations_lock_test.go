@@ -227,7 +227,7 @@ func TestDownUndoesWhatWasAppliedLast(t *testing.T) {
 	pool := migrationPool(t, newDatabase(t))
 	must(t, migrations.Up(t.Context(), pool, migrations.WithoutExclusionRange()))
 	must(t, migrations.Up(t.Context(), pool))
-	for _, left := range []string{"1 3 4 5 6 7 8", "1 3 4 5 6 7", "1 3 4 5 6", "1 3 4 5", "1 3 4", "1 3", "1", ""} {
+	for _, left := range []string{"1 3", "1", ""} {
 		must(t, migrations.Down(t.Context(), pool))
 		wantApplied(t, pool, left)
 	}

@@ -43,7 +43,7 @@ func TestTwentyInstancesMigrateAtOnce(t *testing.T) {
 		where not l.granted and a.datname = current_database()`, instances))
 	must(t, holder.Rollback(t.Context()))
 	done.Wait()
-	if got := fmt.Sprint(texts(t, pool, `select version_id::text from pglimit.goose_db_version order by version_id`)); got != "[0 1 2 3 4 5 6 7 8]" {
+	if got := fmt.Sprint(texts(t, pool, `select version_id::text from pglimit.goose_db_version order by version_id`)); got != "[0 1 2 3]" {
 		t.Errorf("applied %s, not each once", got)
 	}
 	diff(t, "migrated by twenty, against by one", catalogOf(t, alone), catalogOf(t, pool))
@@ -74,9 +74,9 @@ func TestDatabaseOfANewerReleaseIsLeftAlone(t *testing.T) {
 	before := catalogOf(t, pool)
 
 	must(t, migrations.Up(t.Context(), pool))
-	wantApplied(t, pool, "1 3 4 5 6 7 8 99")
+	wantApplied(t, pool, "1 3 99")
 	err := migrations.Down(t.Context(), pool)
-	wantLine(t, err, "version 99, which is newer than this release (8)")
+	wantLine(t, err, "version 99, which is newer than this release (3)")
 	err = migrations.DownTo(t.Context(), pool, 0)
 	wantLine(t, err, "version 99")
 	diff(t, "afterwards, against before", before, catalogOf(t, pool))
@@ -105,7 +105,7 @@ func TestThePoolIsLeftAsItWas(t *testing.T) {
 			before := look()
 			must(t, migrations.Up(t.Context(), pool))
 			diff(t, "after Up", before, look())
-			wantApplied(t, pool, "1 2 3 4 5 6 7 8")
+			wantApplied(t, pool, "1 2 3")
 			first := catalogOf(t, pool)
 			must(t, migrations.DownTo(t.Context(), pool, 0))
 			diff(t, "after DownTo", before, look())
@@ -165,7 +165,7 @@ func TestCancellingLeavesNoLockBehind(t *testing.T) {
 	}
 	must(t, blocker.Rollback(t.Context()))
 	must(t, <-second)
-	wantApplied(t, admin, "1 2 3 4 5 6 7 8")
+	wantApplied(t, admin, "1 2 3")
 	must(t, migrations.Up(t.Context(), third))
 	eventually(t, admin, `select count(*) = 0 from pg_locks
 		where relation = 'pglimit.goose_db_version'::regclass and database = (select oid from pg_database where datname = current_database())`)
@@ -177,7 +177,7 @@ func TestLoggerHearsWhatWasCommitted(t *testing.T) {
 	var out bytes.Buffer
 	logger := migrations.WithLogger(slog.New(slog.NewTextHandler(&out, nil)))
 	must(t, migrations.Up(t.Context(), pool, logger))
-	if got := strings.Count(out.String(), `msg="pglimit: migration applied"`); got != 8 {
+	if got := strings.Count(out.String(), `msg="pglimit: migration applied"`); got != 3 {
 		t.Errorf("%d migrations logged as applied:\n%s", got, &out)
 	}
 	out.Reset()

@@ -15,17 +15,16 @@ var ErrNoRule = errors.New("limits: that is no rule")
 
 // violated says what a rule must be, by the constraints of the table.
 var violated = map[string]string{
-	"a_key_or_a_prefix":                               "it is for a key or for a prefix, not for both",
-	"off_is_for_all_keys":                             "the action off is for all keys: leave key and prefix out",
-	"only_off_is_for_all_limiters":                    "it needs a limiter: only the action off can be for all",
-	"a_limit_if_the_action_has_one":                   "the actions enforce and observe need a limit, such as 100/1m, and places needs a number, such as 5; allow, deny and off have none",
-	"places_are_a_whole_number":                       "the number of places is a whole number such as 5, from 1 to 1000000000000000",
-	"observed_names_fit":                              "a limiter whose name has more than 117 bytes cannot be observed",
-	"max_wait_is_a_duration_or_a_share_of_the_period": "the longest wait is a duration such as 30s or a share of the limit's period such as 50%, and goes with the action enforce",
-	"limits_action_check":                             `the action is one of enforce, observe, allow, deny, off, places`,
-	"limits_prefix_check":                             "a prefix has 1 to 1024 bytes",
-	"limits_note_check":                               "it needs a note, of at most 1000 characters, which says why",
-	"limits_expires_at_check":                         "it expires in 1970 to 2261, or never",
+	"a_key_or_a_prefix":             "it is for a key or for a prefix, not for both",
+	"off_is_for_all_keys":           "the action off is for all keys: leave key and prefix out",
+	"only_off_is_for_all_limiters":  "it needs a limiter: only the action off can be for all",
+	"a_limit_if_the_action_has_one": "the actions enforce and observe need a limit, such as 100/1m, and places needs a number, such as 5; allow, deny and off have none",
+	"places_are_a_whole_number":     "the number of places is a whole number such as 5, from 1 to 1000000000000000",
+	"observed_names_fit":            "a limiter whose name has more than 117 bytes cannot be observed",
+	"limits_action_check":           `the action is one of enforce, observe, allow, deny, off, places`,
+	"limits_prefix_check":           "a prefix has 1 to 1024 bytes",
+	"limits_note_check":             "it needs a note, of at most 1000 characters, which says why",
+	"limits_expires_at_check":       "it expires in 1970 to 2261, or never",
 }
 
 // explain says what an error means and what to do.

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrDiffers: a table of the schema is not as this release makes it: somebody has changed it by hand, or it was made by
-// a program between two releases. The error names what differs.
+// an earlier build. The error names what differs.
 var ErrDiffers = errors.New("migrations: the schema is not as this release makes it")
 
 // Differences names the functions, columns, constraints, indexes and triggers that are missing or not as this release makes them.

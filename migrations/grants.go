@@ -130,13 +130,10 @@ func qualified(tables []table, optional bool) []string {
 	return names
 }
 
-var (
-	createFunction = regexp.MustCompile(`(?im)^create (?:or replace )?function (pglimit\.\w+)`)
-	dropFunction   = regexp.MustCompile(`(?im)^drop function (?:if exists )?(pglimit\.\w+)`)
-)
+var createFunction = regexp.MustCompile(`(?m)^create or replace function (pglimit\.\w+)`)
 
-// functionNames returns the functions that the migrations leave behind: no two share a
-// name. They are read from the migrations, so that no list can become outdated.
+// functionNames returns the functions that the migrations make: no two share a name. They are
+// read from the migrations, so that no list can become outdated.
 func functionNames(optional bool) ([]string, error) {
 	var names []string
 	for _, m := range known {
@@ -147,14 +144,8 @@ func functionNames(optional bool) ([]string, error) {
 		if err != nil {
 			return nil, fail("cannot read migration "+m.Name, err)
 		}
-		up, _, _ := strings.Cut(string(file), "-- +goose Down")
-		for _, match := range dropFunction.FindAllStringSubmatch(up, -1) {
-			names = slices.DeleteFunc(names, func(name string) bool { return name == match[1] })
-		}
-		for _, match := range createFunction.FindAllStringSubmatch(up, -1) {
-			if !slices.Contains(names, match[1]) {
-				names = append(names, match[1])
-			}
+		for _, match := range createFunction.FindAllStringSubmatch(string(file), -1) {
+			names = append(names, match[1])
 		}
 	}
 	slices.Sort(names)

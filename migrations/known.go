@@ -26,8 +26,7 @@ const exclusionRange = "exclusion_range"
 type Migration struct {
 	// Version orders the migrations: 1 is the first.
 	Version int64
-	// Name says what it brings, such as "tables". Several may be called "functions",
-	// each with the functions of one release. Empty if this release does not know the
+	// Name says what it brings, such as "tables". Empty if this release does not know the
 	// migration: a newer one has applied it.
 	Name string
 	// Optional is true of exclusion_range, which needs the extension btree_gist.

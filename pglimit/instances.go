@@ -18,7 +18,7 @@ const (
 	// countTimeout of a call that counts.
 	countTimeout = time.Second
 
-	// stillLive is how long an instance is live after a call, as in 00007_instances.sql. A process that has not even tried
+	// stillLive is how long an instance is live after a call, as in pglimit.instance_lives. A process that has not even tried
 	// to call for as long was stopped: the others may have gone on without it.
 	stillLive = 5 * time.Second
 
@@ -28,7 +28,7 @@ const (
 )
 
 // instance is a Limiter that follows the table, as one of the live instances of its name. If they count each other, they share a
-// limit: 00007_instances.sql says why their shares are never more than the limit.
+// limit: pglimit.instance_lives says why their shares are never more than the limit.
 type instance struct {
 	limits      *Limits
 	limiter, id string

@@ -16,10 +16,10 @@ const migrateDownLong = `Undo the migration that was applied last, or more with 
 "pglimit migrate up" that is exclusion_range, although its version is not the
 highest: it is optional, so it is applied last, and goes first.
 
-The buckets go with the tables: services that still use them get errors until
-the schema is migrated up again, and then find every bucket full. Where that
-removes rules of limits, their history or permits that are held, it says how
-many, and does it only with --yes.` + lockHelp
+Services get errors until the schema is migrated up again. Version 1 has the
+tables: once it is undone, every bucket is full. Where that removes rules of
+limits, their history or permits that are held, it says how many, and does it
+only with --yes.` + lockHelp
 
 func newMigrateDownCommand(a *app) *cobra.Command {
 	var to int64
@@ -84,15 +84,15 @@ func lostByDown(ctx context.Context, pool *pgxpool.Pool, above bool, to int64) (
 	} else {
 		undone = undone[max(0, len(undone)-1):]
 	}
+	if !slices.ContainsFunc(undone, func(m migrations.Migration) bool { return m.Name == "tables" }) {
+		return "", nil
+	}
 	var lost []string
-	for _, kind := range []struct{ migration, count, what string }{
-		{"limits", "select count(*) from pglimit.limits", "rules of limits"},
-		{"limits", "select count(*) from pglimit.limits_history", "changes in their history"},
-		{"permits", "select count(*) from pglimit.holders", "permits that are held"},
+	for _, kind := range []struct{ count, what string }{
+		{"select count(*) from pglimit.limits", "rules of limits"},
+		{"select count(*) from pglimit.limits_history", "changes in their history"},
+		{"select count(*) from pglimit.permits p, unnest(p.until_ns) until where until > extract(epoch from clock_timestamp()) * 1000000000", "permits that are held"},
 	} {
-		if !slices.ContainsFunc(undone, func(m migrations.Migration) bool { return m.Name == kind.migration }) {
-			continue
-		}
 		var n int64
 		if err := pool.QueryRow(ctx, kind.count).Scan(&n); err != nil {
 			return "", err

@@ -24,7 +24,8 @@ create table pglimit.exclusion_range (
     key     text collate "C" not null,
     limiter text collate "C" not null,
     during  tstzrange not null,
-    constraint possible check (coalesce(lower(during) >= timestamptz '1970-01-01 00:00+00' and upper(during) < timestamptz '2262-01-01 00:00+00', false)), -- which is nanoseconds in a bigint
+    constraint possible check ( -- nanoseconds in a bigint
+        during <@ tstzrange '[1970-01-01 00:00+00, 2262-01-01 00:00+00)' and not isempty(during)),
     constraint exclusion_range_no_overlap exclude using gist (key with =, limiter with =, during with &&)
 ) using heap with (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
@@ -39,7 +40,8 @@ select limiter, key, full_at <= now as available, lower(during) as last_taken_at
 from (
     -- A range that begins ahead of the clock was inserted before the clock stepped back: it counts as
     -- beginning now.
-    select limiter, key, during, now, case when lower(during) > now + interval '10 ms' then now + (upper(during) - lower(during)) else upper(during) end as full_at
+    select limiter, key, during, now, case when lower(during) > now + interval '10 ms'
+        then now + (upper(during) - lower(during)) else upper(during) end as full_at
     from (select clock_timestamp() as now offset 0) clock
     cross join (
         select distinct on (key, limiter) key, limiter, during

@@ -1,10 +1,184 @@
--- The functions and views, each as it stands in its file of the folder functions, in
--- an order in which each finds those that it uses. Generated: do not edit, change the
--- file in the folder and run "go generate ./migrations".
+-- The functions, and the views and triggers that need them: each as it stands in its file of
+-- the folder functions, in an order in which each finds those that it uses. Generated: do not
+-- edit, change the file in the folder and run "go generate ./migrations".
 
 -- +goose Up
 
--- functions/whole_number.sql
+-- The database's clock: nanoseconds since 1970, in steps of a microsecond. Every decision
+-- is dated by it. It may step back; no function here assumes the contrary.
+create or replace function pglimit.clock_ns() returns bigint
+language sql volatile parallel safe return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
+
+-- A row that is dated more than 10 ms ahead of the clock was written before the clock stepped back. (Less is no
+-- step: a statement may read the clock before another one does, and reach the row after it.)
+create or replace function pglimit.step_ns() returns bigint
+language sql immutable parallel safe return 10000000::bigint;
+
+-- +goose StatementBegin
+-- Returns whether now_ns is still the time, within step_ns. For the condition of an update, which checks it again after a
+-- wait for the row. row_ns: a column of that row. It has no effect: it is there, and the function says that it is immutable,
+-- so that Postgres calls it for the row, and Citus, which refuses a volatile function there, leaves that to the row's node.
+create or replace function pglimit.is_now(now_ns bigint, row_ns bigint) returns boolean
+language plpgsql immutable set search_path = '' as $$
+begin
+    return abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns();
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Writes into the row of a key what it means now: after a step back of the clock all times move by it, and permits that
+-- have expired go. Locks the row.
+create or replace function pglimit.permits_settle(_key text, _limiter text) returns void
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
+declare
+    now_ns bigint;
+    back_ns bigint;
+begin
+    select p.at_ns into back_ns from pglimit.permits p where p.key = _key and p.limiter = _limiter for update;
+    now_ns := pglimit.clock_ns(); -- behind the lock
+    back_ns := case when back_ns > now_ns + pglimit.step_ns() then back_ns - now_ns else 0 end;
+    update pglimit.permits p
+    set (holders, tokens, weights, since_ns, until_ns, held) = (
+            select coalesce(array_agg(h.holder), '{}'), coalesce(array_agg(h.token), '{}'),
+                coalesce(array_agg(h.weight), '{}'), coalesce(array_agg(h.since_ns - back_ns), '{}'),
+                coalesce(array_agg(h.until_ns - back_ns), '{}'), coalesce(sum(h.weight), 0)
+            from unnest(p.holders, p.tokens, p.weights, p.since_ns, p.until_ns)
+                h (holder, token, weight, since_ns, until_ns)
+            where h.until_ns - back_ns > now_ns),
+        at_ns = p.at_ns - back_ns, forget_ns = p.forget_ns - back_ns
+    where p.key = _key and p.limiter = _limiter;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Returns the rules of a limiter that match a key, also those that are disabled or have expired. The planner inlines
+-- it. It is in parts, so that each uses the index of limits_match.
+create or replace function pglimit.limits_for(_limiter text, _key text) returns setof pglimit.limits
+language sql stable parallel safe
+begin atomic
+    select * from pglimit.limits where limiter = _limiter and key = _key
+    union all select * from pglimit.limits where limiter = _limiter and key is null
+        and prefix = any (array(select left(_key, n) from generate_series(1, length(_key)) n))
+    union all select * from pglimit.limits where limiter = _limiter and key is null and prefix is null
+    union all select * from pglimit.limits where limiter is null;
+end;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Returns what a query of one value returns on the coordinator of Citus, which has the table of limits: for calls that are
+-- decided on another node (see Distribute). It runs in a transaction of its own. Fails with SQLSTATE 22023 as the query
+-- does, with 42P01 where there is no Citus, else with 58000.
+create or replace function pglimit.on_coordinator(query text) returns text
+language plpgsql set search_path = '' as $$
+declare
+    answer record;
+begin
+    if to_regprocedure('pg_catalog.run_command_on_coordinator(text)') is null then
+        raise exception 'pglimit: there is no table pglimit.limits, and this is no node of Citus' using errcode = 'undefined_table', hint = 'Run: pglimit migrate up';
+    end if;
+    select c.success, c.result into answer from run_command_on_coordinator(query) c;
+    if answer.success is not true then
+        raise exception '%', coalesce(regexp_replace(answer.result, '^[^:]*: +', ''), 'pglimit: the coordinator of Citus does not answer')
+            using errcode = case when answer.result ~ '^[^:]*: +pglimit: ' then 'invalid_parameter_value' else 'system_error' end;
+    end if;
+    return nullif(answer.result, ''); -- a null
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Returns how many places a key has by the rules of the table pglimit.limits with the action places. Null: none is for
+-- it. Volatile, because a caller that has waited must see the table as it is now. Locks nothing.
+create or replace function pglimit.places_of(_limiter text, _key text) returns bigint
+language plpgsql volatile set search_path = '' set row_security = off
+set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+begin
+    if to_regclass('pglimit.limits') is null then
+        return pglimit.on_coordinator(format('select pglimit.places_of(%L, %L)', _limiter, _key));
+    end if;
+    return (
+        select l.limit_text::bigint from pglimit.limits_for(_limiter, _key) l
+        where l.kind = 'places' and l.enabled and (l.expires_at > clock_timestamp()) is not false
+        order by l.key, length(l.prefix) desc nulls last, l.temporary desc limit 1);
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Gives a permit back. Returns false if the holder has none: it was released before, or has expired, and another call
+-- has taken it out. Locks the row until the transaction ends if it returns true. relaxed: the commit need not wait for
+-- the disk.
+create or replace function pglimit.release(
+    limiter text, key text, holder text, relaxed boolean default false, out released boolean
+)
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
+#variable_conflict use_column
+declare
+    _key constant text collate "default" := release.key; -- not the caller's, and one constant for Citus
+begin
+    update pglimit.permits p
+    set (holders, tokens, weights, since_ns, until_ns, held) = (
+        select p.holders[:i - 1] || p.holders[i + 1:], p.tokens[:i - 1] || p.tokens[i + 1:],
+            p.weights[:i - 1] || p.weights[i + 1:], p.since_ns[:i - 1] || p.since_ns[i + 1:],
+            p.until_ns[:i - 1] || p.until_ns[i + 1:], p.held - p.weights[i]
+        from array_position(p.holders, release.holder) i)
+    where p.key = _key and p.limiter = release.limiter collate "C" and release.holder collate "C" = any (p.holders);
+    released := found;
+    if relaxed then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Makes a permit last for ttl from now, but never shorter than it did. Returns false if the holder has none: it has
+-- expired, or was released. Locks the row until the transaction ends if it returns true.
+create or replace function pglimit.renew(
+    limiter text, key text, holder text, ttl interval default '30 seconds', out renewed boolean
+)
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
+#variable_conflict use_column
+declare
+    _key constant text collate "default" := renew.key; -- not the caller's, and one constant for Citus
+    ttl_ns constant bigint := extract(epoch from renew.ttl) * 1000000000;
+    now_ns bigint;
+    seen pglimit.permits;
+begin
+    if (ttl_ns between 100000000 and 86400000000000) is not true then
+        raise exception 'pglimit: ttl is %: it must be at least 100 ms and at most a day', ttl
+            using errcode = 'invalid_parameter_value';
+    end if;
+    for try in 1..5 loop
+        now_ns := pglimit.clock_ns();
+        update pglimit.permits p
+        set until_ns[array_position(p.holders, renew.holder)]
+                = greatest(now_ns + ttl_ns, p.until_ns[array_position(p.holders, renew.holder)]),
+            at_ns = greatest(p.at_ns, now_ns), forget_ns = greatest(p.forget_ns, now_ns + ttl_ns + 3600000000000)
+        where p.key = _key and p.limiter = renew.limiter collate "C" and renew.holder collate "C" = any (p.holders)
+            and p.until_ns[array_position(p.holders, renew.holder)] > now_ns and p.at_ns <= now_ns + pglimit.step_ns()
+            and pglimit.is_now(now_ns, p.at_ns); -- checked again after a wait
+        renewed := found;
+        if renewed then
+            return;
+        end if;
+        select p.* into seen from pglimit.permits p where p.key = _key and p.limiter = renew.limiter collate "C";
+        now_ns := pglimit.clock_ns();
+        if seen.key is null or renew.holder collate "C" = any (seen.holders) is not true
+            or seen.at_ns <= now_ns + pglimit.step_ns()
+                and seen.until_ns[array_position(seen.holders, renew.holder)] <= now_ns then
+            return;
+        end if;
+        perform pglimit.permits_settle(renew.key, renew.limiter);
+    end loop;
+    raise exception 'pglimit: had to wait for other calls'
+        using errcode = 'serialization_failure', hint = 'Nothing was changed. Ask again.';
+end
+$$;
+-- +goose StatementEnd
+
 -- Returns the number that digits spell, with or without a sign. Null if they spell no whole number,
 -- or one that does not fit a bigint.
 create or replace function pglimit.whole_number(digits text) returns bigint
@@ -14,7 +188,6 @@ return case
     when digits::numeric between -9223372036854775808 and 9223372036854775807 then digits::bigint
 end;
 
--- functions/period_ns_of.sql
 -- +goose StatementBegin
 -- Returns the nanoseconds of the period of a limit: a Go duration ("1m30s", "1.5h"), or a whole number
 -- of days or weeks ("2w"). A number 1 before the unit may be left out. Null if the text is no period, or one that does
@@ -53,7 +226,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/trimmed.sql
 -- Returns the text without white space around it. White space is what Unicode calls so, as for Go's
 -- strings.TrimSpace. "!" stands for a backslash: what one in a string means depends on
 -- standard_conforming_strings, so no string here has any.
@@ -62,7 +234,6 @@ language sql immutable parallel safe
 return regexp_replace($1 collate "C", replace(
     '^[!u0009-!u000d !u0085!u00a0!u1680!u2000-!u200a!u2028!u2029!u202f!u205f!u3000]+|[!u0009-!u000d !u0085!u00a0!u1680!u2000-!u200a!u2028!u2029!u202f!u205f!u3000]+$', '!', chr(92)), '', 'g');
 
--- functions/request_ns.sql
 -- +goose StatementBegin
 -- Checks a request: the names of its bucket, its limit, and n. The limit is limit_text, or tokens, period and burst
 -- (null: as many as tokens). Returns the price of a token in nanoseconds (the time in which one token is refilled,
@@ -159,19 +330,299 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/step_ns.sql
--- A row that is dated more than 10 ms ahead of the clock was written before the clock stepped back. (Less is no
--- step: a statement may read the clock before another one does, and reach the row after it.)
-create or replace function pglimit.step_ns() returns bigint
-language sql immutable parallel safe return 10000000::bigint;
+-- +goose StatementBegin
+-- Sets the rule for a limiter, or of it for a key or the keys that begin with a prefix:
+--
+--     select pglimit.set_limit('api', '100/1m burst 20', note => 'default');
+--     select pglimit.set_limit('api', '5/s', key => 'user:42', note => 'ticket 7', expires_at => now() + '1 hour');
+--     select pglimit.set_limit('api', action => 'deny', prefix => 'bot:', note => 'scraping', by => 'ann');
+--     select pglimit.set_limit('imports', '5', action => 'places', note => 'default');
+--
+-- action: enforce; observe, which counts beside and denies nobody; allow; deny; off, for a limiter, or with a null
+-- limiter for all: granted unasked; places, for a semaphore, whose number of places is the limit_text. max_wait: how
+-- long callers of Wait may wait, as '30s' or a share of the limit's period, '50%'. note: why. by: who; null: as the
+-- setting pglimit.by says, or the role. With expires_at it sets the temporary rule for these keys, without it the
+-- permanent one, and leaves the other one alone.
+--
+-- Returns the row that it replaced, or null. Waits for other changes of limits, until they commit. Fails with SQLSTATE
+-- 22023 or 23514 if that is no rule.
+create or replace function pglimit.set_limit(
+    limiter text, limit_text text default null, key text default null, prefix text default null,
+    action text default 'enforce', max_wait text default null, note text default null, enabled boolean default true,
+    expires_at timestamptz default null, by text default null
+) returns jsonb
+language plpgsql set search_path = '' set row_security = off set jit = off as $$
+declare
+    _by constant text := coalesce(current_setting('pglimit.by', true), '');
+begin
+    if coalesce(note, '') !~ '[^[:space:]]' then
+        raise exception 'pglimit: note is empty: say why' using errcode = 'invalid_parameter_value';
+    elsif expires_at <= clock_timestamp() then
+        raise exception 'pglimit: expires_at is %: that has passed', expires_at
+            using errcode = 'invalid_parameter_value';
+    end if;
+    perform set_config('pglimit.by', coalesce(by, _by), true);
+    insert into pglimit.limits
+        (limiter, limit_text, key, prefix, action, max_wait, note, enabled, expires_at, changed_by, changed_at)
+    values ($1, $2, $3, $4, $5, $6, $7, $8, $9, '', now())
+    on conflict on constraint limits_match do update
+    set (action, limit_text, max_wait, note, enabled, expires_at) = ($5, $2, $6, $7, $8, $9);
+    perform set_config('pglimit.by', _by, true);
+    return (select h.before from pglimit.limits_history h order by h.id desc limit 1); -- no other change is under way
+end
+$$;
+-- +goose StatementEnd
 
--- functions/time_of.sql
 -- The time that is ns nanoseconds after the beginning of 1970, rounded down to a microsecond:
 -- timestamptz is no finer.
 create or replace function pglimit.time_of(ns bigint) returns timestamptz
 language sql immutable parallel safe return timestamptz 'epoch' + (ns / 1000)::double precision * interval '1 microsecond';
 
--- functions/read_full_ns.sql
+-- +goose StatementBegin
+-- Acquires a permit of some weight (1, if there is only one kind of work) where at most so many places are held at
+-- once. It lasts for ttl, unless pglimit.renew makes it longer or pglimit.release gives it back.
+--
+-- limiter and key: as for pglimit.allow. places: how many there are. Null: as the table pglimit.limits says, or, where
+-- it has no rule with the action places for the key, default_places. holder: who asks, a text that nobody else uses. A
+-- holder has one permit of a key at most: asking again, with the same weight, renews it and returns its token. Null:
+-- the token.
+--
+-- Returns whether there was a place, the token (larger than all before it of this key), when the permit expires, and,
+-- if there was no place, when the first of the others expires if nobody renews it. Never waits for a place. Locks the
+-- row until the transaction ends if there was one. If there is none, it is a plain read: it locks nothing, unless the
+-- row holds permits that have expired, or was written before the clock stepped back.
+--
+-- The number of places in the table is read before the update that gives the place, and again behind the lock: a change
+-- holds for each call that begins after its commit. Fails with SQLSTATE 22023 if an argument is nonsense, there is no
+-- number of places, the weight is more than that, or not that of the holder's permit.
+create or replace function pglimit.acquire(
+    limiter text, key text, places bigint default null, weight bigint default 1, ttl interval default '30 seconds',
+    holder text default null, default_places bigint default null,
+    out acquired boolean, out token bigint, out expires_at timestamptz, out retry_after interval
+)
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
+#variable_conflict use_column
+declare
+    _key constant text collate "default" := acquire.key; -- not the caller's, and one constant for Citus
+    most constant int := 1000; -- holders of a key, who are all in its row
+    ttl_ns constant bigint := extract(epoch from acquire.ttl) * 1000000000;
+    now_ns bigint;
+    free bigint; -- places, if nobody held one
+    taken bigint; -- places, with this one
+    seen pglimit.permits;
+    live record;
+begin
+    if (octet_length(acquire.limiter) between 1 and 128 and octet_length(acquire.key) between 1 and 1024
+        and acquire.weight between 1 and coalesce(acquire.places, 1000000000000000)
+        and coalesce(acquire.places, acquire.default_places, 1) between 1 and 1000000000000000
+        and ttl_ns between 100000000 and 86400000000000
+        and coalesce(octet_length(acquire.holder), 1) between 1 and 256) is not true then
+        perform pglimit.request_ns(acquire.limiter, acquire.key, null, 1, 1, '1 second', null); -- checks the names
+        raise exception 'pglimit: weight % of % places, ttl %, holder %',
+            acquire.weight, coalesce(acquire.places, acquire.default_places), acquire.ttl, acquire.holder
+            using errcode = 'invalid_parameter_value', hint = 'Weight: at least 1, and at most places. '
+                'Places: at most 1e15. Ttl: 100 ms to a day. Holder: 1 to 256 bytes, or null.';
+    end if;
+    for try in 1..6 loop
+        if try > 5 then
+            raise exception 'pglimit: had to wait for other calls'
+                using errcode = 'serialization_failure', hint = 'Nothing was changed. Ask again.';
+        end if;
+        free := coalesce(acquire.places, pglimit.places_of(acquire.limiter collate "C", _key), acquire.default_places);
+        now_ns := pglimit.clock_ns();
+        update pglimit.permits p
+        set last_token = greatest(p.last_token + 1, now_ns), held = p.held + acquire.weight,
+            at_ns = greatest(p.at_ns, now_ns), forget_ns = greatest(p.forget_ns, now_ns + ttl_ns + 3600000000000),
+            holders = p.holders || coalesce(acquire.holder, greatest(p.last_token + 1, now_ns)::text),
+            tokens = p.tokens || greatest(p.last_token + 1, now_ns), weights = p.weights || acquire.weight,
+            since_ns = p.since_ns || now_ns, until_ns = p.until_ns || now_ns + ttl_ns
+        where p.key = _key and p.limiter = acquire.limiter collate "C"
+            and p.held + acquire.weight <= free
+            and p.at_ns <= now_ns + pglimit.step_ns() and cardinality(p.holders) < most
+            and acquire.holder collate "C" = any (p.holders) is not true
+            and pglimit.is_now(now_ns, p.at_ns) -- checked again after a wait
+        returning p.last_token, p.held into token, taken;
+        if found then
+            exit when acquire.places is not null
+                or taken <= coalesce(pglimit.places_of(acquire.limiter collate "C", _key), acquire.default_places);
+            -- They are fewer now: once more, behind the lock.
+            perform pglimit.release(acquire.limiter, acquire.key, coalesce(acquire.holder, token::text));
+            continue;
+        end if;
+        select p.* into seen from pglimit.permits p where p.key = _key and p.limiter = acquire.limiter collate "C";
+        now_ns := pglimit.clock_ns();
+        free := coalesce(acquire.places, pglimit.places_of(acquire.limiter collate "C", _key), acquire.default_places);
+        if seen.at_ns > now_ns + pglimit.step_ns() then
+            perform pglimit.permits_settle(acquire.key, acquire.limiter);
+        elsif acquire.holder collate "C" = any (seen.holders)
+            and pglimit.renew(acquire.limiter, acquire.key, acquire.holder, acquire.ttl) then
+            select p.tokens[h.place], p.weights[h.place] into token, taken
+            from pglimit.permits p, array_position(p.holders, acquire.holder) h (place)
+            where p.key = _key and p.limiter = acquire.limiter collate "C";
+            exit when taken = acquire.weight;
+            raise exception 'pglimit: weight %: holder % has a permit of key % already, of weight %',
+                acquire.weight, to_json(acquire.holder), to_json(acquire.key), taken
+                using errcode = 'invalid_parameter_value',
+                hint = 'Nothing was changed. Release that permit first, or ask as another holder.';
+        elsif free is null then
+            raise exception 'pglimit: places is null, and pglimit.limits has no rule for semaphore % and key %',
+                to_json(acquire.limiter), to_json(acquire.key)
+                using errcode = 'invalid_parameter_value', constraint = 'places_are_set',
+                hint = format('Nothing was acquired. Give places or default_places, or set a number for all keys: '
+                    'select pglimit.set_limit(%L, ''5'', action => ''places'', note => ''default'')', acquire.limiter);
+        elsif acquire.weight > free then
+            raise exception 'pglimit: weight %: by pglimit.limits, semaphore % has % places for key %',
+                acquire.weight, to_json(acquire.limiter), free, to_json(acquire.key)
+                using errcode = 'invalid_parameter_value',
+                hint = 'Nothing was acquired. A permit can have as many places as there are.';
+        elsif seen.key is null then
+            insert into pglimit.permits as p
+                (key, limiter, last_token, held, at_ns, forget_ns, holders, tokens, weights, since_ns, until_ns)
+            values (acquire.key, acquire.limiter, now_ns, acquire.weight, now_ns, now_ns + ttl_ns + 3600000000000,
+                array[coalesce(acquire.holder, now_ns::text)], array[now_ns], array[acquire.weight],
+                array[now_ns], array[now_ns + ttl_ns])
+            on conflict do nothing returning p.last_token into token;
+            exit when found;
+        else
+            select coalesce(sum(h.weight), 0) as held, count(*) as holders, min(h.until_ns) as first_ns into live
+            from unnest(seen.weights, seen.until_ns) h (weight, until_ns) where h.until_ns > now_ns;
+            if live.held + acquire.weight > free or live.holders >= most then
+                acquired := false;
+                retry_after := (live.first_ns - now_ns) / 1000 * interval '1 microsecond';
+                return;
+            end if;
+            perform pglimit.permits_settle(acquire.key, acquire.limiter);
+        end if;
+    end loop;
+    acquired := true;
+    expires_at := pglimit.time_of(now_ns + ttl_ns);
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Returns the end of the calendar window in which at_ns lies, in nanoseconds since 1970. It is computed here only:
+-- other programs may know other rules of time zones.
+--
+-- calendar: second, minute, hour, day, week, month or year; perhaps " from " and its first day (of a week: monday to sunday; of a
+-- month: 1 to 31, which is its last day if it has less); and a time zone: 'day UTC', 'month from 15 Europe/Berlin'.
+--
+-- A window of a day or more ends as soon as the zone's date is that of the next one, even if that date has no midnight,
+-- or two. Hours are those of the zone, in the repeated hour of autumn too. No step here uses the session's time zone.
+-- Windows and the rules of zones begin with a second.
+create or replace function pglimit.window_end_ns(calendar text, at_ns bigint) returns bigint
+language plpgsql stable strict parallel safe set search_path = '' as $$
+declare
+    words constant text[] := string_to_array(calendar, ' ');
+    first constant text := case when words[2] = 'from' then words[3] end;
+    zone constant text := words[cardinality(words)];
+    "time" constant timestamptz := to_timestamp(at_ns / 1000000000);
+    today timestamp; -- and the others: midnights of the zone's dates
+    month timestamp;
+    next timestamp;
+    days int;
+    ends timestamptz;
+begin
+    if words[1] in ('second', 'minute', 'hour') then
+        ends := date_trunc(words[1], "time", zone) + case words[1] when 'second' then interval '1 second' when 'minute' then interval '1 minute' else interval '1 hour' end;
+        return date_part('epoch', ends)::bigint * 1000000000;
+    end if;
+    today := date_trunc('day', "time" at time zone zone);
+    if words[1] = 'day' then
+        next := today + interval '1 day';
+    elsif words[1] = 'month' then
+        month := date_trunc('month', today);
+        days := coalesce(first, '1')::int - 1;
+        next := least(month + interval '1 day' * days, month + interval '1 month - 1 day');
+        if today >= next then
+            month := month + interval '1 month';
+            next := least(month + interval '1 day' * days, month + interval '1 month - 1 day');
+        end if;
+    elsif words[1] = 'week' then
+        days := coalesce(array_position('{monday,tuesday,wednesday,thursday,friday,saturday,sunday}', first), 1);
+        next := today + interval '1 day' * (7 - (7 + date_part('isodow', today)::int - days) % 7);
+    elsif words[1] = 'year' then
+        next := date_trunc('year', today) + interval '1 year';
+    end if;
+    if next is null then
+        raise exception 'pglimit: calendar %: there is no such window', to_json(calendar) using errcode = 'invalid_parameter_value';
+    end if;
+    ends := next at time zone zone; -- of a midnight that comes twice, the second
+    if (ends - interval '30 minutes') at time zone zone >= next then
+        ends := ends - case when (ends - interval '1 hour') at time zone zone >= next then interval '1 hour' else interval '30 minutes' end;
+    end if;
+    return date_part('epoch', ends)::bigint * 1000000000;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Reads the rules that hold for a request now, for pglimit.allow and pglimit.peek without a limit. Either allowed is
+-- not null: a rule grants or denies it; or live is the text of the limit that decides. beside: prices of a token and of
+-- a burst, and beside_calendar, of the rule that is only observed (null: there is none that can be read). Locks
+-- nothing. Fails with SQLSTATE 22023 if there is no limit, or the request is nonsense, and with 55000, naming the row,
+-- if the rule that decides cannot be read or kept.
+create or replace function pglimit.rule_of(
+    _limiter text, _key text, _n bigint, out allowed boolean, out retry_after interval, out at timestamptz,
+    out live text, out beside bigint[], out beside_calendar text
+)
+language plpgsql set search_path = '' set row_security = off
+set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+declare
+    rule record;
+    prices bigint[];
+    zone text;
+    ends_at timestamptz; -- of the live rule
+    why text; -- it cannot be read
+begin
+    if to_regclass('pglimit.limits') is null then
+        select r.* into allowed, retry_after, at, live, beside, beside_calendar
+        from jsonb_to_record(pglimit.on_coordinator(
+            format('select pg_catalog.to_jsonb(r) from pglimit.rule_of(%L, %L, %L) r', _limiter, _key, _n))::jsonb)
+            r (allowed boolean, retry_after interval, at timestamptz, live text, beside bigint[], beside_calendar text);
+        return;
+    end if;
+    perform pglimit.request_ns(_limiter, _key, '1000000000/s burst 6307200000000000000', _n, null, null, null); -- any n
+    at := clock_timestamp();
+    for rule in
+        select distinct on (l.kind) l.*
+        from pglimit.limits_for(_limiter, _key) l
+        where l.enabled and (l.expires_at > rule_of.at) is not false and l.kind <> 'places'
+        order by l.kind, l.key, length(l.prefix) desc nulls last, l.limiter nulls first, l.temporary desc -- off is last
+    loop
+        if rule.limit_text is not null then
+            begin
+                select array[r.token_ns, r.window_ns], r.calendar into prices, zone
+                from pglimit.request_ns(_limiter, _key, rule.limit_text, 1, null, null, null) r;
+                perform pglimit.window_end_ns(zone, pglimit.clock_ns()); -- fails for a time zone that has gone
+            exception when invalid_parameter_value then
+                continue when rule.action = 'observe';
+                why := format('row %s of pglimit.limits: %s', rule.id, regexp_replace(sqlerrm, '^pglimit: ', ''));
+            end;
+        end if;
+        if rule.action = 'observe' then
+            beside := prices;
+            beside_calendar := zone;
+        else
+            ends_at := rule.expires_at;
+            live := rule.limit_text;
+            allowed := case rule.action when 'enforce' then null else rule.action <> 'deny' end;
+        end if;
+    end loop;
+    if allowed is null and why is not null then
+        raise exception 'pglimit: %', why using errcode = 'object_not_in_prerequisite_state',
+            hint = 'Nothing was taken. Correct the rule, or disable or delete it.';
+    elsif allowed is null and live is null then
+        raise exception 'pglimit: no limit is given, and pglimit.limits has none for limiter % and key %',
+            to_json(_limiter), to_json(_key) using errcode = 'invalid_parameter_value',
+            hint = format('Nothing was taken. Give a limit, such as ''100/1m burst 20'', or set one for all keys: '
+                'select pglimit.set_limit(%L, ''100/1m burst 20'', note => ''default'')', _limiter);
+    end if;
+    retry_after := case when allowed then interval '0' else coalesce(ends_at - at, interval '1 hour') end;
+end
+$$;
+-- +goose StatementEnd
+
 -- Returns when a bucket is full again, as of now_ns and at the price token_ns of a token. That is
 -- full_ns of its row, converted if the row was written at another price (its_token_ns). Without
 -- a row (nulls) the bucket is full: 0.
@@ -194,12 +645,10 @@ return case
         )) + its_token_ns - 1, its_token_ns))::bigint
 end;
 
--- functions/window_step_ns.sql
 -- The end of a calendar window stays where it is, if the clock steps back by no more than this: a day.
 create or replace function pglimit.window_step_ns() returns bigint
 language sql immutable parallel safe return 86400000000000;
 
--- functions/token_bucket_read.sql
 -- +goose StatementBegin
 -- Returns what a row of token_bucket means as of now_ns, or of its last write if that is later, to a caller who pays
 -- token_ns for a token, or counts in a calendar window that ends at ends_ns (null: does not). This is the one function
@@ -261,7 +710,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_wait_ns.sql
 -- +goose StatementBegin
 -- Returns how long it takes from now_ns, in nanoseconds, until a bucket has ask tokens, if nobody takes
 -- any: at most the largest bigint. b is its row as of token_bucket_read, not ahead of the clock by more than
@@ -293,7 +741,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_decision.sql
 -- +goose StatementBegin
 -- Returns the decision about a request for n tokens, as allow and peek return it. taken: the eight numbers of
 -- token_bucket_take. token_ns, window_ns, calendar: as there.
@@ -333,31 +780,10 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/clock_ns.sql
--- The database's clock: nanoseconds since 1970, in steps of a microsecond. Every decision
--- is dated by it. It may step back; no function here assumes the contrary.
-create or replace function pglimit.clock_ns() returns bigint
-language sql volatile parallel safe return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
-
--- functions/is_now.sql
--- +goose StatementBegin
--- Returns whether now_ns is still the time, within step_ns. For the condition of an update, which checks it again after a
--- wait for the row. row_ns: a column of that row. It has no effect: it is there, and the function says that it is immutable,
--- so that Postgres calls it for the row, and Citus, which refuses a volatile function there, leaves that to the row's node.
-create or replace function pglimit.is_now(now_ns bigint, row_ns bigint) returns boolean
-language plpgsql immutable set search_path = '' as $$
-begin
-    return abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns();
-end
-$$;
--- +goose StatementEnd
-
--- functions/max_window_ns.sql
 -- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
 create or replace function pglimit.max_window_ns() returns bigint
 language sql immutable parallel safe return 6400000000000000000;
 
--- functions/token_bucket_count_denial.sql
 -- +goose StatementBegin
 -- Counts a denial of a key, and blocks the key if it is one too many.
 --
@@ -414,71 +840,12 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_blocked_ns.sql
 -- Returns for how long after now_ns a key is blocked: 0 if it is not, or has no row (nulls). until_ns and at_ns are
 -- those of its row. If the clock has stepped back since it was written, that is as long as it was then.
 create or replace function pglimit.token_bucket_blocked_ns(until_ns bigint, at_ns bigint, now_ns bigint) returns bigint
 language sql immutable parallel safe
 return greatest(0, until_ns - case when at_ns > now_ns + pglimit.step_ns() then at_ns else now_ns end);
 
--- functions/window_end_ns.sql
--- +goose StatementBegin
--- Returns the end of the calendar window in which at_ns lies, in nanoseconds since 1970. It is computed here only:
--- other programs may know other rules of time zones.
---
--- calendar: second, minute, hour, day, week, month or year; perhaps " from " and its first day (of a week: monday to sunday; of a
--- month: 1 to 31, which is its last day if it has less); and a time zone: 'day UTC', 'month from 15 Europe/Berlin'.
---
--- A window of a day or more ends as soon as the zone's date is that of the next one, even if that date has no midnight,
--- or two. Hours are those of the zone, in the repeated hour of autumn too. No step here uses the session's time zone.
--- Windows and the rules of zones begin with a second.
-create or replace function pglimit.window_end_ns(calendar text, at_ns bigint) returns bigint
-language plpgsql stable strict parallel safe set search_path = '' as $$
-declare
-    words constant text[] := string_to_array(calendar, ' ');
-    first constant text := case when words[2] = 'from' then words[3] end;
-    zone constant text := words[cardinality(words)];
-    "time" constant timestamptz := to_timestamp(at_ns / 1000000000);
-    today timestamp; -- and the others: midnights of the zone's dates
-    month timestamp;
-    next timestamp;
-    days int;
-    ends timestamptz;
-begin
-    if words[1] in ('second', 'minute', 'hour') then
-        ends := date_trunc(words[1], "time", zone) + case words[1] when 'second' then interval '1 second' when 'minute' then interval '1 minute' else interval '1 hour' end;
-        return date_part('epoch', ends)::bigint * 1000000000;
-    end if;
-    today := date_trunc('day', "time" at time zone zone);
-    if words[1] = 'day' then
-        next := today + interval '1 day';
-    elsif words[1] = 'month' then
-        month := date_trunc('month', today);
-        days := coalesce(first, '1')::int - 1;
-        next := least(month + interval '1 day' * days, month + interval '1 month - 1 day');
-        if today >= next then
-            month := month + interval '1 month';
-            next := least(month + interval '1 day' * days, month + interval '1 month - 1 day');
-        end if;
-    elsif words[1] = 'week' then
-        days := coalesce(array_position('{monday,tuesday,wednesday,thursday,friday,saturday,sunday}', first), 1);
-        next := today + interval '1 day' * (7 - (7 + date_part('isodow', today)::int - days) % 7);
-    elsif words[1] = 'year' then
-        next := date_trunc('year', today) + interval '1 year';
-    end if;
-    if next is null then
-        raise exception 'pglimit: calendar %: there is no such window', to_json(calendar) using errcode = 'invalid_parameter_value';
-    end if;
-    ends := next at time zone zone; -- of a midnight that comes twice, the second
-    if (ends - interval '30 minutes') at time zone zone >= next then
-        ends := ends - case when (ends - interval '1 hour') at time zone zone >= next then interval '1 hour' else interval '30 minutes' end;
-    end if;
-    return date_part('epoch', ends)::bigint * 1000000000;
-end
-$$;
--- +goose StatementEnd
-
--- functions/token_bucket_look.sql
 -- +goose StatementBegin
 -- Looks at a bucket and at the block of its key. Locks nothing. _token_ns and _calendar: as for token_bucket_take; the row
 -- of a bucket is told to who has a calendar as it means in that window.
@@ -510,7 +877,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_block.sql
 -- +goose StatementBegin
 -- The last step of token_bucket_take with a rule: counts a denial, or undoes a grant if another call has blocked the key
 -- while this one waited for the bucket's row, which it holds now. (In a transaction with repeatable reads that is not
@@ -535,7 +901,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/transaction_settings.sql
 -- Sets lock_timeout to patience (null: not), and synchronous_commit to off if relaxed, until the transaction ends.
 --
 -- A single expression, so that the planner inlines it. Assign it to something: "perform" is a query of its own.
@@ -545,7 +910,6 @@ return concat(
     case when patience is not null then set_config('lock_timeout', patience, true) end,
     case when relaxed then set_config('synchronous_commit', 'off', true) end);
 
--- functions/token_bucket_decide_one.sql
 -- +goose StatementBegin
 -- Decides a request for one bucket that is not the usual case of token_bucket_take, or takes ahead: what token_bucket_decide does for many,
 -- in statements that name the key, so that Citus can run them where the key is.
@@ -614,7 +978,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_take.sql
 -- +goose StatementBegin
 -- Takes want tokens from one bucket, in whole multiples of unit (all or nothing, if the two are equal).
 --
@@ -751,7 +1114,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/allow.sql
 -- +goose StatementBegin
 -- Takes n tokens of a bucket, all or nothing, and returns the decision. For programs in any language:
 --
@@ -811,7 +1173,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/blocks.sql
 -- The keys that are denied and blocked, for a person in psql:
 --     select * from pglimit.blocks where blocked_until is not null;
 create or replace view pglimit.blocks as
@@ -825,7 +1186,6 @@ from (select pglimit.clock_ns() as now_ns offset 0) clock
 cross join pglimit.token_bucket_blocks b;
 comment on view pglimit.blocks is 'One row per key with denials that were counted and not swept since: denials in the span that goes on, level (how many blocks in a row), blocked_until (null: not blocked)';
 
--- functions/buckets.sql
 -- The state, for a person in psql:
 --     select * from pglimit.buckets where limiter = 'api' and key = 'user:42';
 -- A bucket of a calendar window has no seconds_per_token: all that was taken comes back at full_at.
@@ -856,79 +1216,86 @@ from (
 ) b;
 comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
 
--- functions/in_time.sql
 -- +goose StatementBegin
--- Checks a write that is dated at_ns. Returns true, or fails with SQLSTATE 40001 if it is not complete, because another
--- call was faster; or if at_ns is more than 100 ms ago: tokens would be refilled for the time that the write waited, on
--- top of its grant; or if the clock has stepped back since: it may not know a row that was corrected after the step.
-create or replace function pglimit.in_time(at_ns bigint, complete boolean default true) returns boolean
-language plpgsql volatile set search_path = '' as $$
+-- Returns the rule that delete_limit and enable_limit are about: the temporary one, until it expires, else the
+-- permanent one. Null: none. Waits for other changes of limits, until they commit. Fails with SQLSTATE 22023 without a
+-- note, or if kind is none.
+create or replace function pglimit.limit_on_top(limiter text, key text, prefix text, kind text, note text)
+returns bigint
+language plpgsql set search_path = '' set row_security = off as $$
 begin
-    if not complete or pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
-        raise exception 'pglimit: %', case when complete then 'had to wait for another call' else 'a bucket has changed meanwhile' end
-            using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+    if coalesce(note, '') !~ '[^[:space:]]' then
+        raise exception 'pglimit: note is empty: say why' using errcode = 'invalid_parameter_value';
+    elsif (kind in ('live', 'observe', 'off', 'places')) is not true then
+        raise exception 'pglimit: kind is %: it must be live, observe, off or places', coalesce(kind, 'null')
+            using errcode = 'invalid_parameter_value';
     end if;
-    return true;
+    update pglimit.limits set note = '' where false; -- its trigger waits
+    return (
+        select l.id from pglimit.limits l where array[l.limiter, l.key, l.prefix, l.kind] = array[$1, $2, $3, $4]
+        order by (l.expires_at > clock_timestamp()) is true desc, l.temporary limit 1);
 end
 $$;
 -- +goose StatementEnd
 
--- functions/ns_of.sql
--- The time in nanoseconds since 1970.
-create or replace function pglimit.ns_of("time" timestamptz) returns bigint
-language sql immutable parallel safe return (extract(epoch from "time") * 1000000)::bigint * 1000;
-
--- functions/on_coordinator.sql
 -- +goose StatementBegin
--- Returns what a query of one value returns on the coordinator of Citus, which has the table of limits: for calls that are
--- decided on another node (see Distribute). It runs in a transaction of its own. Fails with SQLSTATE 22023 as the query
--- does, with 42P01 where there is no Citus, else with 58000.
-create or replace function pglimit.on_coordinator(query text) returns text
-language plpgsql set search_path = '' as $$
+-- Removes a rule, and returns the row that it was, or null: the temporary one, until it expires, else the permanent
+-- one; of the kind off both. kind: live, observe, off or places. note: why. by: as for set_limit.
+create or replace function pglimit.delete_limit(
+    limiter text, key text default null, prefix text default null, kind text default 'live',
+    note text default null, by text default null
+) returns jsonb
+language plpgsql set search_path = '' set row_security = off set jit = off as $$
 declare
-    answer record;
+    top constant bigint := pglimit.limit_on_top(limiter, key, prefix, kind, note);
+    removed jsonb;
+    _by constant text := coalesce(current_setting('pglimit.by', true), '');
+    _note constant text := coalesce(current_setting('pglimit.note', true), '');
 begin
-    if to_regprocedure('pg_catalog.run_command_on_coordinator(text)') is null then
-        raise exception 'pglimit: there is no table pglimit.limits, and this is no node of Citus' using errcode = 'undefined_table', hint = 'Run: pglimit migrate up';
+    perform set_config('pglimit.by', coalesce(by, _by), true), set_config('pglimit.note', note, true);
+    delete from pglimit.limits l where l.id = top returning to_jsonb(l) into removed;
+    if removed ->> 'kind' = 'off' then -- what is switched on is on
+        delete from pglimit.limits l where l.limiter is not distinct from delete_limit.limiter and l.kind = 'off';
     end if;
-    select c.success, c.result into answer from run_command_on_coordinator(query) c;
-    if answer.success is not true then
-        raise exception '%', coalesce(regexp_replace(answer.result, '^[^:]*: +', ''), 'pglimit: the coordinator of Citus does not answer')
-            using errcode = case when answer.result ~ '^[^:]*: +pglimit: ' then 'invalid_parameter_value' else 'system_error' end;
-    end if;
-    return nullif(answer.result, ''); -- a null
+    perform set_config('pglimit.by', _by, true), set_config('pglimit.note', _note, true);
+    return removed;
 end
 $$;
 -- +goose StatementEnd
 
--- functions/on_shards.sql
 -- +goose StatementBegin
--- Runs a statement on each shard that this node of Citus has of a table (see Distribute), one after another. It names the
--- table as %1$s, and returns a number and a boolean.
---
--- n: the sum of the numbers. done: whether all booleans are true.
-create or replace function pglimit.on_shards(_table text, statement text, out n bigint, out done boolean)
-language plpgsql set search_path = '' as $$
+-- Enables a rule, or disables it, and returns the row that it was, or null: the temporary one, until it expires, else
+-- the permanent one. A rule that is so already is left alone. Parameters are as for delete_limit.
+create or replace function pglimit.enable_limit(
+    limiter text, enabled boolean, key text default null, prefix text default null, kind text default 'live',
+    note text default null, by text default null
+) returns jsonb
+language plpgsql set search_path = '' set row_security = off set jit = off as $$
 declare
-    shard text;
-    one record;
+    top constant bigint := pglimit.limit_on_top(limiter, key, prefix, kind, note);
+    was constant jsonb := (select to_jsonb(l) from pglimit.limits l where l.id = top);
+    _by constant text := coalesce(current_setting('pglimit.by', true), '');
 begin
-    n := 0;
-    done := true;
-    for shard in
-        select shard_name(s.logicalrelid, s.shardid)
-        from pg_dist_shard s join pg_dist_placement p on p.shardid = s.shardid join pg_dist_local_group l on l.groupid = p.groupid
-        where s.logicalrelid = _table::regclass
-    loop
-        execute format(statement, shard) into one;
-        n := n + one.n;
-        done := done and one.done;
-    end loop;
+    perform set_config('pglimit.by', coalesce(by, _by), true);
+    update pglimit.limits l set (enabled, note) = (enable_limit.enabled, enable_limit.note)
+    where l.id = top and l.enabled is distinct from enable_limit.enabled;
+    perform set_config('pglimit.by', _by, true);
+    return was;
 end
 $$;
 -- +goose StatementEnd
 
--- functions/peek.sql
+-- The permits that are held now, for a person in psql.
+create or replace view pglimit.holders as
+select p.limiter, p.key, h.holder, h.weight, h.token,
+    pglimit.time_of(h.since_ns - p.step_ns) as since, pglimit.time_of(h.until_ns - p.step_ns) as expires_at
+from (
+    select p.*, now_ns, case when at_ns > now_ns + pglimit.step_ns() then at_ns - now_ns else 0 end as step_ns
+    from (select pglimit.clock_ns() as now_ns offset 0) clock cross join pglimit.permits p
+) p
+cross join unnest(p.holders, p.tokens, p.weights, p.since_ns, p.until_ns) h (holder, token, weight, since_ns, until_ns)
+where h.until_ns - p.step_ns > p.now_ns;
+
 -- +goose StatementBegin
 -- Looks at a bucket without taking anything. Parameters and result are as for pglimit.allow; allowed says whether n
 -- tokens are there and the key is not blocked, granted is 0, and observed null. A plain read: locks nothing, waits for
@@ -962,7 +1329,362 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/reset.sql
+-- +goose StatementBegin
+-- Returns the rules for a key, in the order in which they are looked at, and the state of each: it holds, or is
+-- overruled by one that does, disabled or expired; or it fails: it would hold, but cannot be read or kept (why says
+-- what is wrong), and each request gets an error. For one with a limit that holds, also what is left in the bucket (as
+-- pglimit.peek says, of the strategy token_bucket), or, of the kind places, how many are held. Counts nothing. If none
+-- holds that is live or off, the limit in the service's configuration does.
+create or replace function pglimit.explain_limit(limiter text, key text) returns table (
+    state text, rule pglimit.limits, remaining bigint, retry_after interval, reset_after interval, held bigint, why text
+)
+language plpgsql set search_path = '' set row_security = off set jit = off as $$
+declare
+    held_kinds text[] := '{}';
+begin
+    for rule in
+        select l.* from pglimit.limits_for(explain_limit.limiter, explain_limit.key) l
+        order by array_position(array['off', 'live', 'observe', 'places'], l.kind),
+            l.limiter nulls first, l.key, length(l.prefix) desc nulls last, l.temporary desc
+    loop
+        remaining := null; retry_after := null; reset_after := null; held := null; why := null;
+        state := case
+            when not rule.enabled then 'disabled'
+            when rule.expires_at <= clock_timestamp() then 'expired'
+            when rule.kind = any (held_kinds) or rule.kind = 'live' and 'off' = any (held_kinds) then 'overruled'
+            else 'holds'
+        end;
+        if state = 'holds' then
+            held_kinds := held_kinds || rule.kind;
+            if rule.kind = 'places' then
+                held := (
+                    select coalesce(sum(h.weight), 0) from pglimit.holders h
+                    where h.limiter = rule.limiter and h.key = explain_limit.key);
+            elsif rule.limit_text is not null then
+                begin
+                    select p.remaining, p.retry_after, p.reset_after into remaining, retry_after, reset_after
+                    from pglimit.peek(concat(rule.limiter, case rule.kind when 'observe' then ' (observed)' end),
+                        explain_limit.key, rule.limit_text) p;
+                exception when invalid_parameter_value then
+                    state := 'fails';
+                    why := regexp_replace(sqlerrm, '^pglimit: ', '');
+                end;
+            end if;
+        end if;
+        return next;
+    end loop;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Checks a write that is dated at_ns. Returns true, or fails with SQLSTATE 40001 if it is not complete, because another
+-- call was faster; or if at_ns is more than 100 ms ago: tokens would be refilled for the time that the write waited, on
+-- top of its grant; or if the clock has stepped back since: it may not know a row that was corrected after the step.
+create or replace function pglimit.in_time(at_ns bigint, complete boolean default true) returns boolean
+language plpgsql volatile set search_path = '' as $$
+begin
+    if not complete or pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
+        raise exception 'pglimit: %', case when complete then 'had to wait for another call' else 'a bucket has changed meanwhile' end
+            using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+    end if;
+    return true;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Says that instances live: ids[i] runs limiters[i] and follows its rules. An instance calls it every ten seconds. Its
+-- row is live for 30 seconds after that, for pglimit.limit_followers. Then it waits for nobody, and returns null.
+--
+-- Where it counts the others too, FailLocal can take its share of the limit while Postgres does not answer. Then it
+-- calls every second, and its row is live for five seconds after that. heard: the turn of the answer to its last call;
+-- 0: it has not heard it. Returns {"turn": n, "instances": {"id": [live instances of its limiter, whether it is
+-- counted], …}}. Locks the row of instances_turn until the commit, which does not wait for the disk.
+--
+-- An instance that is counted takes 1 / instances of the limit, by the last answer that it heard. Together that is
+-- never more than the limit:
+--
+--   - Calls have turns, in the order of that lock. So a call sees the row of each instance that called before.
+--   - A new instance is counted when each older one has said that it heard an answer that was given after the new one
+--     came. So the last answer that an instance heard has all others who are counted.
+--   - The next call of another instance deletes a row that is no longer live. Then its instance is new when it calls
+--     again.
+--   - Time in which nobody calls hardly counts: the first call after an outage, or after a step of the clock to either
+--     side, moves the rows of the limiter by it. So an outage, however long, makes no instance new.
+--
+-- What remains: an instance that is cut off alone for longer than five seconds has its share on top, until it is heard
+-- of again.
+create or replace function pglimit.instance_lives(
+    limiters text[], ids text[], heard bigint, counts boolean default true
+) returns text
+language plpgsql set search_path = '' set row_security = off set jit = off as $$
+#variable_conflict use_column
+declare
+    follows_ns constant bigint := 30000000000;
+    live_ns constant bigint := 5000000000;
+    usual_ns constant bigint := 1000000000; -- between two calls
+    day_ns constant bigint := 86400000000000; -- after that the row of a process that crashed goes
+    now_ns bigint;
+    this_turn bigint;
+begin
+    if not instance_lives.counts then
+        perform set_config('synchronous_commit', 'off', true);
+        now_ns := pglimit.clock_ns();
+        delete from pglimit.instances i where (i.limiter, i.id) in ( -- not rows that another call deletes now
+            select o.limiter, o.id from pglimit.instances o where o.until_ns < now_ns - day_ns for update skip locked);
+        insert into pglimit.instances as i (limiter, id, counts, joined, heard, turn, until_ns)
+        select l.limiter, l.id, false, 0, 0, 0, now_ns + follows_ns from unnest(limiters, ids) l (limiter, id)
+        on conflict (limiter, id) do update set until_ns = excluded.until_ns;
+        return null;
+    end if;
+    if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+        raise exception 'pglimit: instances cannot be counted in a transaction that is %',
+            current_setting('transaction_isolation') using errcode = 'feature_not_supported',
+            hint = 'It does not see those that called just before. '
+                'Set default_transaction_isolation of the role to ''read committed''.';
+    end if;
+    perform set_config('synchronous_commit', 'off', true);
+    insert into pglimit.instances_turn as t (turn) values (1)
+    on conflict (one) do update set turn = t.turn + 1 returning t.turn into this_turn;
+    now_ns := pglimit.clock_ns(); -- behind the lock
+    update pglimit.instances i set until_ns = greatest(1, i.until_ns + l.idle_ns - usual_ns)
+    from (
+        select o.limiter, now_ns - max(o.until_ns) + live_ns as idle_ns
+        from pglimit.instances o where o.limiter = any (limiters) and o.counts group by o.limiter
+    ) l
+    where l.limiter = i.limiter and i.counts and (l.idle_ns > live_ns / 2 or l.idle_ns < -pglimit.step_ns());
+    insert into pglimit.instances as i (limiter, id, counts, joined, heard, turn, until_ns)
+    select l.limiter, l.id, true, this_turn, 0, this_turn, now_ns + live_ns from unnest(limiters, ids) l (limiter, id)
+    on conflict (limiter, id) do update
+    set heard = case when instance_lives.heard = i.turn then i.turn else i.heard end,
+        turn = excluded.turn, until_ns = excluded.until_ns;
+    delete from pglimit.instances i
+    where i.until_ns <= now_ns and i.limiter = any (limiters) or i.until_ns < now_ns - day_ns;
+    return jsonb_build_object('turn', this_turn, 'instances', (
+        select jsonb_object_agg(i.id, jsonb_build_array(
+            (select count(*) from pglimit.instances o where o.limiter = i.limiter and o.counts),
+            not exists (select from pglimit.instances o
+                where o.limiter = i.limiter and o.counts and o.joined < i.joined and o.heard <= i.joined)))
+        from unnest(limiters, ids) l (limiter, id) join pglimit.instances i on i.limiter = l.limiter and i.id = l.id
+    ));
+end
+$$;
+-- +goose StatementEnd
+
+-- Returns why a plain statement changes limits.
+create or replace function pglimit.limit_reason() returns text
+language sql stable
+return case when current_setting('pglimit.note', true) ~ '[^[:space:]]' then current_setting('pglimit.note', true)
+    else '(no reason given)' end;
+
+-- +goose StatementBegin
+-- The trigger of statements that change limits, which wait for each other, until the commit; and of the rows that they
+-- change, whose history it writes. It acts as the owner, and so for this table only: everybody may call it for a table
+-- of their own. (The name is compared as text, because a type named here could be one of the caller's temporary
+-- schema.)
+create or replace function pglimit.limit_changed() returns trigger
+language plpgsql security definer set search_path = '' as $$
+declare
+    of pglimit.limits;
+    last bigint;
+    next bigint;
+begin
+    if tg_table_schema <> 'pglimit' or tg_table_name <> 'limits' then
+        raise exception 'pglimit: this is a trigger of pglimit.limits only' using errcode = 'insufficient_privilege';
+    elsif tg_op = 'TRUNCATE' then
+        raise exception 'pglimit: truncate leaves no history' using errcode = 'object_not_in_prerequisite_state',
+            hint = 'Use: delete from pglimit.limits';
+    elsif tg_level = 'STATEMENT' then
+        lock table pglimit.limits_history in share row exclusive mode;
+        return null;
+    end if;
+    of := case when tg_op = 'DELETE' then old else new end;
+    last := coalesce((select max(h.id) from pglimit.limits_history h), 0);
+    next := nextval('pglimit.limits_history_id_seq');
+    if next <= last then -- logical replication brought the rows and not the sequence
+        next := setval('pglimit.limits_history_id_seq', last + 1);
+    end if;
+    insert into pglimit.limits_history (id, at, role, by, note, limiter, key, prefix, before, after)
+    overriding system value values (
+        next, clock_timestamp(), session_user, coalesce(nullif(current_setting('pglimit.by', true), ''), session_user),
+        case when tg_op = 'DELETE' then pglimit.limit_reason() else of.note end, of.limiter, of.key, of.prefix,
+        case when tg_op <> 'INSERT' then to_jsonb(old) end, case when tg_op <> 'DELETE' then to_jsonb(new) end
+    );
+    return null;
+end
+$$;
+create or replace trigger limits_change before insert or update or delete or truncate on pglimit.limits
+    for each statement execute function pglimit.limit_changed();
+create or replace trigger limit_changed after insert or update or delete on pglimit.limits
+    for each row execute function pglimit.limit_changed();
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- The trigger of a rule before it is written: it checks names, limit_text and max_wait, and fills in who changed the
+-- rule and when. For an update that sets the note, it is called twice, first with an argument: then changed_at tells
+-- the second call that the note is of this change, even if it reads as before.
+create or replace function pglimit.limit_changes() returns trigger
+language plpgsql set search_path = '' as $$
+begin
+    if tg_nargs > 0 then
+        new.changed_at := 'infinity';
+        return new;
+    elsif tg_op = 'UPDATE'
+        and (new.limiter, new.key, new.prefix) is distinct from (old.limiter, old.key, old.prefix) then
+        raise exception 'pglimit: limiter, key and prefix of a rule cannot change: its history would miss it'
+            using errcode = 'object_not_in_prerequisite_state', hint = 'Insert another rule, and delete this one';
+    elsif tg_op = 'UPDATE' and new.changed_at <> 'infinity' then
+        new.note := pglimit.limit_reason(); -- the former one was for another change
+    end if;
+    if tg_op = 'INSERT' or new.enabled and not old.enabled -- a rule that is none any more can be disabled
+        or (new.action, new.limit_text, new.max_wait) is distinct from (old.action, old.limit_text, old.max_wait) then
+        perform pglimit.window_end_ns(r.calendar, pglimit.clock_ns()) -- fails for a time zone that is none
+        from pglimit.request_ns(coalesce(new.limiter, 'all'), coalesce(new.key, 'all'),
+            coalesce(case when new.action <> 'places' then new.limit_text end, '1/s'), 1, null, null, null) r;
+        if new.max_wait is not null and (new.action = 'enforce' and (new.max_wait ~ '^[1-9][0-9]{0,5}%$'
+                or pglimit.period_ns_of(new.max_wait) between 1 and 200 * 365 * 86400000000000)) is not true then
+            raise exception 'pglimit: %', 'the longest wait is a duration such as 30s or a share of the limit''s '
+                'period such as 50%, and goes with the action enforce' using errcode = 'invalid_parameter_value';
+        end if;
+    end if;
+    new.changed_by := coalesce(nullif(current_setting('pglimit.by', true), ''), session_user);
+    new.changed_at := clock_timestamp();
+    return new;
+end
+$$;
+create or replace trigger limit_a_note_changes before update of note on pglimit.limits -- the first, by its name
+    for each row execute function pglimit.limit_changes('note');
+create or replace trigger limit_changes before insert or update on pglimit.limits
+    for each row execute function pglimit.limit_changes();
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Returns how many follow the rules of a limiter (null: of any) within two seconds. instances: live ones. servers: live
+-- instances of "pglimit serve", which decide for each limiter of the table and have the name "(table)". known: the
+-- names of all limiters that have a live instance, or a rule.
+create or replace function pglimit.limit_followers(
+    limiter text, out instances bigint, out servers bigint, out known text[]
+)
+language sql stable set search_path = '' as $$
+    select count(l.id) filter (where l.limiter <> '(table)' and ($1 is null or l.limiter = $1)),
+        count(l.id) filter (where l.limiter = '(table)'),
+        coalesce(array_agg(distinct l.limiter) filter (where l.limiter <> '(table)'), '{}')
+    from (
+        select i.limiter, i.id from pglimit.instances i where i.until_ns > pglimit.clock_ns()
+        union all select r.limiter, null from pglimit.limits r where r.limiter is not null and r.kind <> 'places'
+    ) l
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Returns the last changes, the latest first: of all limits, of those of a limiter, or of the rules of it that are for
+-- a key. Null: any.
+create or replace function pglimit.limit_history(
+    limiter text default null, key text default null, last bigint default null
+) returns setof pglimit.limits_history
+language sql stable set search_path = '' set row_security = off set jit = off as $$
+    select h.* from pglimit.limits_history h
+    where ($1 is null or h.limiter = $1 or h.limiter is null)
+        and ($2 is null or h.key = $2 or h.key is null and starts_with($2, coalesce(h.prefix, '')))
+    order by h.id desc limit $3
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Returns for how many known buckets, of whatever strategy, a rule for these keys would hold: not those of keys that
+-- have a rule of that kind for themselves or for a longer prefix. A null limiter: of all limiters. Of the kind places:
+-- how many known keys of the semaphore. Reads the tables of the buckets.
+create or replace function pglimit.limit_reaches(
+    limiter text, key text default null, prefix text default null, kind text default 'live'
+) returns bigint
+language plpgsql stable set search_path = '' set row_security = off set jit = off as $$
+declare
+    view text;
+    n bigint;
+    reached bigint := 0;
+begin
+    foreach view in array case kind when 'places' then '{permits}' else '{buckets,ranges}' end::text[] loop
+        continue when to_regclass('pglimit.' || view) is null; -- exclusion_range is not migrated
+        execute format('
+            with b as materialized ( -- which Citus may have on several nodes, and the limits on one
+                select b.limiter, b.key from pglimit.%I b
+                where ($1 is null or b.limiter = $1) and ($2 is null or b.key = $2)
+                    and ($3 is null or starts_with(b.key, $3))
+            )
+            select count(*) from b
+            where $2 is not null or not exists (
+                select from pglimit.limits l
+                where l.limiter = b.limiter and l.kind = $4
+                    and l.enabled and (l.expires_at > clock_timestamp()) is not false
+                    and (l.key = b.key or length(l.prefix) > coalesce(length($3), 0) and starts_with(b.key, l.prefix))
+            )', view) into n using limiter, key, prefix, kind;
+        reached := reached + n;
+    end loop;
+    return reached;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Returns all rules for limiters that hold now, and their version, as of one snapshot: a service reads it every second.
+-- known: the stamp of its last answer. Without the rules, if they are still those. "now" is the database's clock.
+create or replace function pglimit.limits_since(known text) returns text
+language plpgsql stable set search_path = '' set row_security = off set jit = off as $$
+declare
+    now constant timestamptz := clock_timestamp();
+    last record;
+    stamp text;
+begin
+    select max(h.id) as id, max(h.at) as at into last
+    from (select h.id, h.at from pglimit.limits_history h order by h.id desc limit 1) h;
+    stamp := jsonb_build_array(last.id, extract(epoch from last.at), ( -- what is on ends by itself
+        select extract(epoch from max(l.expires_at)) from pglimit.limits l where l.enabled and l.expires_at <= now
+    ));
+    if stamp = known then
+        return json_build_object('stamp', stamp, 'now', extract(epoch from now));
+    end if;
+    return json_build_object('stamp', stamp, 'version', coalesce(last.id, 0), 'now', extract(epoch from now), 'rules', (
+        select coalesce(json_agg(json_build_object(
+            'id', l.id, 'limiter', l.limiter, 'key', l.key, 'prefix', l.prefix, 'action', l.action,
+            'limit', l.limit_text, 'max_wait', l.max_wait, 'note', l.note,
+            'expires', extract(epoch from l.expires_at))), '[]')
+        from pglimit.limits l where l.enabled and (l.expires_at > now) is not false and l.kind <> 'places'
+    ));
+end
+$$;
+-- +goose StatementEnd
+
+-- The time in nanoseconds since 1970.
+create or replace function pglimit.ns_of("time" timestamptz) returns bigint
+language sql immutable parallel safe return (extract(epoch from "time") * 1000000)::bigint * 1000;
+
+-- +goose StatementBegin
+-- Runs a statement on each shard that this node of Citus has of a table (see Distribute), one after another. It names the
+-- table as %1$s, and returns a number and a boolean.
+--
+-- n: the sum of the numbers. done: whether all booleans are true.
+create or replace function pglimit.on_shards(_table text, statement text, out n bigint, out done boolean)
+language plpgsql set search_path = '' as $$
+declare
+    shard text;
+    one record;
+begin
+    n := 0;
+    done := true;
+    for shard in
+        select shard_name(s.logicalrelid, s.shardid)
+        from pg_dist_shard s join pg_dist_placement p on p.shardid = s.shardid join pg_dist_local_group l on l.groupid = p.groupid
+        where s.logicalrelid = _table::regclass
+    loop
+        execute format(statement, shard) into one;
+        n := n + one.n;
+        done := done and one.done;
+    end loop;
+end
+$$;
+-- +goose StatementEnd
+
 -- +goose StatementBegin
 -- Fills a bucket by deleting its row: no row means full. Deletes the row of the key's denials, too, which ends its
 -- block. limiter and key: as for pglimit.allow. Waits for any call that holds a row, and locks it until the
@@ -980,15 +1702,96 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/schema_version.sql
 -- +goose StatementBegin
 -- The last migration of the release that these functions are of. A program of an older release, which finds a higher one than its own,
 -- does not ask whether the functions are as it knows them.
 create or replace function pglimit.schema_version() returns bigint
-language sql immutable parallel safe set search_path = '' as $$ select 8 $$;
+language sql immutable parallel safe set search_path = '' as $$ select 3 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_asked.sql
+-- +goose StatementBegin
+-- Sets all these rules, or none. rules: an array of rows as to_jsonb makes them; what is left out is as in set_limit.
+-- Rules that are so already are left alone. prune: delete all others. note: why, for rules without a note and for those
+-- that are deleted. dry_run: change nothing. Returns what was changed, or would be: an array of {"before": row or null,
+-- "after": row or null}. Waits and fails as set_limit, and then names the rule.
+create or replace function pglimit.set_limits(
+    rules jsonb, prune boolean default false, note text default null, by text default null,
+    dry_run boolean default false
+) returns jsonb
+language plpgsql set search_path = '' set row_security = off set jit = off as $$
+declare
+    asked pglimit.limits[];
+    rule record;
+    known bigint;
+    changes jsonb;
+    n text; -- of the rule that is set
+    why text;
+    state text;
+    violated text;
+    _by constant text := coalesce(current_setting('pglimit.by', true), '');
+    _note constant text := coalesce(current_setting('pglimit.note', true), '');
+begin
+    if prune and coalesce(note, '') !~ '[^[:space:]]' then
+        raise exception 'pglimit: note is empty: say why the other rules are deleted'
+            using errcode = 'invalid_parameter_value';
+    end if;
+    asked := array(
+        select jsonb_populate_record(null::pglimit.limits,
+            jsonb_build_object('action', 'enforce', 'enabled', true, 'note', coalesce(note, ''))
+            || jsonb_strip_nulls(i.rule) || jsonb_build_object('temporary', i.rule ->> 'expires_at' is not null,
+                'kind', coalesce(substring(i.rule ->> 'action', '^(observe|off|places)$'), 'live')))
+        from jsonb_array_elements(rules) with ordinality i (rule, n) order by i.n);
+    why := (
+        select format('rule %s has %s, which no rule has', i.n, to_json(field))
+        from jsonb_array_elements(rules) with ordinality i (rule, n) cross join lateral jsonb_object_keys(i.rule) field
+        where to_jsonb(asked[i.n]) -> field is null limit 1);
+    why := coalesce(why, (
+        select format('rules %s and %s are for the same keys', min(a.ordinality), max(a.ordinality))
+        from unnest(asked) with ordinality a
+        group by a.limiter, a.key, a.prefix, a.kind, a.temporary having count(*) > 1 limit 1));
+    if why is not null then
+        raise exception 'pglimit: %', why using errcode = 'invalid_parameter_value';
+    end if;
+    update pglimit.limits set note = '' where false; -- its trigger waits for other changes
+    known := (select coalesce(max(h.id), 0) from pglimit.limits_history h);
+    perform set_config('pglimit.by', coalesce(by, _by), true), set_config('pglimit.note', coalesce(note, ''), true);
+    begin
+        if prune then
+            delete from pglimit.limits l where array[l.limiter, l.key, l.prefix, l.kind, l.temporary::text] not in (
+                select array[a.limiter, a.key, a.prefix, a.kind, a.temporary::text] from unnest(asked) a);
+        end if;
+        for rule in
+            select a.* from unnest(asked) with ordinality a left join pglimit.limits l
+                on array[l.limiter, l.key, l.prefix, l.kind] = array[a.limiter, a.key, a.prefix, a.kind]
+                and l.temporary = a.temporary
+            where (a.action, a.limit_text, a.max_wait, a.note, a.enabled, a.expires_at)
+                is distinct from (l.action, l.limit_text, l.max_wait, l.note, l.enabled, l.expires_at)
+            order by a.ordinality
+        loop
+            n := format('%s (%s)', rule.ordinality, concat_ws(' ', rule.limiter, rule.key, rule.prefix));
+            perform pglimit.set_limit(rule.limiter, rule.limit_text, rule.key, rule.prefix,
+                rule.action, rule.max_wait, rule.note, rule.enabled, rule.expires_at);
+        end loop;
+        changes := (
+            select jsonb_agg(jsonb_build_object('before', h.before, 'after', h.after) order by h.id)
+            from pglimit.limits_history h where h.id > known);
+        if dry_run then
+            raise exception using errcode = 'PGLDR', message = 'pglimit: dry run'; -- undoes it
+        end if;
+    exception
+        when sqlstate 'PGLDR' then
+            null;
+        when others then
+            get stacked diagnostics why = message_text, state = returned_sqlstate, violated = constraint_name;
+            raise exception 'pglimit: %', coalesce('rule ' || n || ': ', '') || regexp_replace(why, '^pglimit: ', '')
+                using errcode = state, constraint = violated;
+    end;
+    perform set_config('pglimit.by', _by, true), set_config('pglimit.note', _note, true);
+    return coalesce(changes, '[]');
+end
+$$;
+-- +goose StatementEnd
+
 -- +goose StatementBegin
 -- Returns the buckets of a call for many, numbered from 1. limiters, tokens_ns, windows_ns, asks and ends_ns (null: none
 -- has a calendar window) have an element for each key, or one for all.
@@ -1007,7 +1810,6 @@ begin atomic
 end;
 -- +goose StatementEnd
 
--- functions/window_ends_ns.sql
 -- +goose StatementBegin
 -- Returns for each calendar when its window ends in which at_ns lies: see window_end_ns. Null for null.
 create or replace function pglimit.window_ends_ns(calendars text[], at_ns bigint) returns bigint[]
@@ -1026,7 +1828,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_decide.sql
 -- +goose StatementBegin
 -- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of buckets
 -- and requests, by themselves or in groups.
@@ -1157,7 +1958,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_give_back.sql
 -- +goose StatementBegin
 -- Gives back tokens that were granted and not used: what they are due is explained in
 -- strategies/internal/rows/sql/give_back.sql, which does the same for tables without leases.
@@ -1208,7 +2008,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_lease.sql
 -- +goose StatementBegin
 -- Settles a lease of one bucket, if settle_tokens is not zero, and takes the next one.
 --
@@ -1279,7 +2078,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_take_alike.sql
 -- +goose StatementBegin
 -- Takes ask tokens from each of many buckets of one limiter, with one price, which are in one shard of Citus. For
 -- token_bucket_take_shard.
@@ -1356,7 +2154,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_valid.sql
 -- +goose StatementBegin
 -- Returns true if these can be parameters of token_bucket_take_many. Without wants, each bucket has one request.
 create or replace function pglimit.token_bucket_valid(
@@ -1380,7 +2177,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_take_many.sql
 -- +goose StatementBegin
 -- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row if that is later.
 --
@@ -1514,7 +2310,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_take_once.sql
 -- +goose StatementBegin
 -- Takes want tokens from one bucket, all or nothing, for a request with an ID, as token_bucket_take
 -- does. If that ID was granted tokens of this bucket before, takes nothing, and returns what it was
@@ -1573,7 +2368,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_take_shard.sql
 -- +goose StatementBegin
 -- What token_bucket_take_many does for requests by themselves, where the table is distributed by Citus: see there for
 -- parameters and locks. It takes from buckets that are asked for alike together, see token_bucket_take_alike. All
@@ -1671,7 +2465,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_wait.sql
 -- +goose StatementBegin
 -- Waits until each of the rows was free for a moment, one after another, and holds none of them while it waits for
 -- the next. If patient is false, it waits 5 ms for each, and changes lock_timeout until the transaction ends. If it
@@ -1707,7 +2500,39 @@ end
 $$;
 -- +goose StatementEnd
 
+-- The state of the strategy, for a person in psql. warmth: 0 is cold, 1 is warm.
+create or replace view pglimit.warm_ups as
+select limiter, key,
+    round(least(1, greatest(0, full_ns - greatest(now_ns + step_ns, free_ns)) / period_ns::numeric), 3) as warmth,
+    pglimit.time_of(at_ns - step_ns) as last_taken_at, pglimit.time_of(free_ns - step_ns) as free_at,
+    pglimit.time_of(full_ns - step_ns) as cold_at
+from (
+    select w.*, now_ns, case when at_ns > now_ns + pglimit.step_ns() then at_ns - now_ns else 0 end as step_ns
+    from (select pglimit.clock_ns() as now_ns offset 0) clock cross join pglimit.warm_up w
+) w;
+
+-- The state of these strategies, for a person in psql: the tokens that count now, each by the window under which it was
+-- granted, or denied.
+create or replace view pglimit.windows as
+select strategy, limiter, key, counts.used,
+    pglimit.time_of(at_ns - step_ns) as last_taken_at, pglimit.time_of(full_ns - step_ns) as full_at
+from (
+    select w.*, now_ns, case when at_ns > now_ns + pglimit.step_ns() then at_ns - now_ns else 0 end as step_ns
+    from (select pglimit.clock_ns() as now_ns offset 0) clock cross join (
+        select 'sliding_window' as strategy, * from pglimit.sliding_window
+        union all
+        select 'sliding_log', * from pglimit.sliding_log
+    ) w
+) w
+cross join lateral (
+    select coalesce(sum(abs(c.used)), 0) as used
+    from unnest(w.used, w.last_ns, w.window_ns) c (used, last_ns, window_ns)
+    where w.now_ns - (c.last_ns - w.step_ns) < c.window_ns
+) counts;
+
 -- +goose Down
+drop view pglimit.windows;
+drop view pglimit.warm_ups;
 drop function pglimit.token_bucket_wait;
 drop function pglimit.token_bucket_take_shard;
 drop function pglimit.token_bucket_take_once;
@@ -1719,13 +2544,30 @@ drop function pglimit.token_bucket_give_back;
 drop function pglimit.token_bucket_decide;
 drop function pglimit.window_ends_ns;
 drop function pglimit.token_bucket_asked;
+drop function pglimit.set_limits;
 drop function pglimit.schema_version;
 drop function pglimit.reset;
-drop function pglimit.peek;
 drop function pglimit.on_shards;
-drop function pglimit.on_coordinator;
 drop function pglimit.ns_of;
+drop function pglimit.limits_since;
+drop function pglimit.limit_reaches;
+drop function pglimit.limit_history;
+drop function pglimit.limit_followers;
+drop trigger limit_a_note_changes on pglimit.limits;
+drop trigger limit_changes on pglimit.limits;
+drop function pglimit.limit_changes;
+drop trigger limits_change on pglimit.limits;
+drop trigger limit_changed on pglimit.limits;
+drop function pglimit.limit_changed;
+drop function pglimit.limit_reason;
+drop function pglimit.instance_lives;
 drop function pglimit.in_time;
+drop function pglimit.explain_limit;
+drop function pglimit.peek;
+drop view pglimit.holders;
+drop function pglimit.enable_limit;
+drop function pglimit.delete_limit;
+drop function pglimit.limit_on_top;
 drop view pglimit.buckets;
 drop view pglimit.blocks;
 drop function pglimit.allow;
@@ -1734,20 +2576,29 @@ drop function pglimit.token_bucket_decide_one;
 drop function pglimit.transaction_settings;
 drop function pglimit.token_bucket_block;
 drop function pglimit.token_bucket_look;
-drop function pglimit.window_end_ns;
 drop function pglimit.token_bucket_blocked_ns;
 drop function pglimit.token_bucket_count_denial;
 drop function pglimit.max_window_ns;
-drop function pglimit.is_now;
-drop function pglimit.clock_ns;
 drop function pglimit.token_bucket_decision;
 drop function pglimit.token_bucket_wait_ns;
 drop function pglimit.token_bucket_read;
 drop function pglimit.window_step_ns;
 drop function pglimit.read_full_ns;
+drop function pglimit.rule_of;
+drop function pglimit.window_end_ns;
+drop function pglimit.acquire;
 drop function pglimit.time_of;
-drop function pglimit.step_ns;
+drop function pglimit.set_limit;
 drop function pglimit.request_ns;
 drop function pglimit.trimmed;
 drop function pglimit.period_ns_of;
 drop function pglimit.whole_number;
+drop function pglimit.renew;
+drop function pglimit.release;
+drop function pglimit.places_of;
+drop function pglimit.on_coordinator;
+drop function pglimit.limits_for;
+drop function pglimit.permits_settle;
+drop function pglimit.is_now;
+drop function pglimit.step_ns;
+drop function pglimit.clock_ns;

@@ -1,4 +1,4 @@
--- Acquires a permit: migrations/sql/00005_permits.sql. $1 limiter, $2 key, $3 places, $4 weight, $5 microseconds that
+-- Acquires a permit: pglimit.acquire. $1 limiter, $2 key, $3 places, $4 weight, $5 microseconds that
 -- it lasts, $6 holder, $7 places where $3 is null and the table has no rule. Returns whether there was a place, the token,
 -- and if there was none, in how many microseconds the first permit expires.
 -- Locks the row if there is a place.

@@ -1,117 +1,83 @@
-// Package functions makes the numbered migration that brings the functions and views of
-// the folder migrations/functions into a database.
+// Package functions makes the migration sql/00003_functions.sql of the folder functions.
 //
-// A file of that folder holds the current body of one function or view, and is named
-// after it. So the code that runs can be read in one place. The migrations, which must
-// not change once they are published, say how a database got there.
+// A file of that folder holds one function or view, and is named after it. So the code that
+// runs can be read in one place. A file with the function of a trigger also creates the
+// triggers that call it.
 package functions
 
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-const head = `-- The functions and views, each as it stands in its file of the folder functions, in
--- an order in which each finds those that it uses. Generated: do not edit, change the
--- file in the folder and run "go generate ./migrations".
+// Path is the migration's place in the folder migrations.
+const Path = "sql/00003_functions.sql"
+
+const head = `-- The functions, and the views and triggers that need them: each as it stands in its file of
+-- the folder functions, in an order in which each finds those that it uses. Generated: do not
+-- edit, change the file in the folder and run "go generate ./migrations".
 `
 
-// object is a function or a view.
+// object is a function, with its triggers, or a view.
 type object struct {
-	text string // of its file
-	kind string // "function" or "view"
-	// shape is what "create or replace" cannot change: of a function the parameters and
-	// the result, of a view everything, because a change may be to its columns.
-	shape string
-	uses  []string
-	// binds says that Postgres looks up the objects that this one uses when it is
-	// created, and then refuses to drop them. True of a view, and of a function whose
-	// body is SQL and not a string.
-	binds bool
+	text string   // of its file
+	drop string   // the statements that drop it
+	uses []string // the objects that must be there before it
+	body bool     // has semicolons, at which goose would end the statement
 }
 
 var (
 	created   = regexp.MustCompile(`(?m)^create or replace (function|view) pglimit\.(\w+)`)
+	triggers  = regexp.MustCompile(`(?m)^create or replace trigger (\w+)[^;]* on (pglimit\.\w+)[^;]*;`)
 	anyCreate = regexp.MustCompile(`(?mi)^\s*create\b`)
 	comments  = regexp.MustCompile(`(?m)--.*$`)
 	named     = regexp.MustCompile(`\bpglimit\.(\w+)(\s*\()?`)
-	marker    = regexp.MustCompile(`(?m)^-- functions/(\w+)\.sql\n`)
 )
 
-// File returns the text of the migration. current holds the files of the folder, by name
-// without ".sql". previous is the text of the migration of functions before this one,
-// empty for the first: Up drops what it made and is not wanted any more, and Down brings
-// back what it made.
-func File(previous string, current map[string]string) (string, error) {
-	to, err := parse(current)
+// Generate returns the text of the migration, made of the folder functions in the folder migrations.
+func Generate(migrations string) (string, error) {
+	paths, err := filepath.Glob(filepath.Join(migrations, "functions", "*.sql"))
 	if err != nil {
 		return "", err
 	}
-	from, err := parse(split(previous))
-	if err != nil {
-		return "", fmt.Errorf("in the migration before: %w", err)
+	files := map[string]string{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		files[strings.TrimSuffix(filepath.Base(path), ".sql")] = string(text)
 	}
-	toOrder, err := sorted(to)
-	if err != nil {
-		return "", err
-	}
-	fromOrder, err := sorted(from)
-	if err != nil {
-		return "", fmt.Errorf("in the migration before: %w", err)
-	}
-
-	var b strings.Builder
-	b.WriteString(head + "\n-- +goose Up\n")
-	replace(&b, from, fromOrder, to, toOrder)
-	b.WriteString("-- +goose Down\n")
-	replace(&b, to, toOrder, from, fromOrder)
-	return strings.TrimRight(b.String(), "\n") + "\n", nil
+	return file(files)
 }
 
-// replace writes the SQL that turns the objects from into the objects to.
-func replace(b *strings.Builder, from map[string]object, fromOrder []string, to map[string]object, toOrder []string) {
-	drops := map[string]bool{}
-	for _, name := range fromOrder {
-		old, now := from[name], to[name]
-		drops[name] = old.shape != now.shape || // or it is gone
-			old.binds && slices.ContainsFunc(old.uses, func(used string) bool { return drops[used] })
+// file returns the text of the migration. files holds the folder, by name without ".sql".
+func file(files map[string]string) (string, error) {
+	objects, err := parse(files)
+	if err != nil {
+		return "", err
 	}
-	for _, name := range slices.Backward(fromOrder) {
-		if drops[name] {
-			fmt.Fprintf(b, "drop %s pglimit.%s;\n", from[name].kind, name)
-		}
+	order, err := sorted(objects)
+	if err != nil {
+		return "", err
 	}
-	b.WriteString("\n")
-	for _, name := range toOrder {
-		text := to[name].text
-		if !to[name].binds || strings.Contains(text, "begin atomic") {
-			// goose would end the statement at the first semicolon.
+	var up, down strings.Builder
+	for _, name := range order {
+		text := objects[name].text
+		if objects[name].body {
 			text = "-- +goose StatementBegin\n" + text + "-- +goose StatementEnd\n"
 		}
-		fmt.Fprintf(b, "-- functions/%s.sql\n%s\n", name, text)
+		up.WriteString("\n" + text)
 	}
-}
-
-// split takes a migration made by File, and returns the files that it was made of.
-func split(migration string) map[string]string {
-	_, up, _ := strings.Cut(migration, "-- +goose Up\n")
-	up, _, _ = strings.Cut(up, "-- +goose Down\n")
-	files := map[string]string{}
-	at := marker.FindAllStringSubmatchIndex(up, -1)
-	for i, m := range at {
-		end := len(up)
-		if i+1 < len(at) {
-			end = at[i+1][0]
-		}
-		text := up[m[1]:end]
-		text = strings.ReplaceAll(text, "-- +goose StatementBegin\n", "")
-		text = strings.ReplaceAll(text, "-- +goose StatementEnd\n", "")
-		files[up[m[2]:m[3]]] = strings.TrimRight(text, "\n") + "\n"
+	for _, name := range slices.Backward(order) {
+		down.WriteString(objects[name].drop)
 	}
-	return files
+	return head + "\n-- +goose Up\n" + up.String() + "\n-- +goose Down\n" + down.String(), nil
 }
 
 // parse reads the files. A file that breaks the rules of the folder is an error.
@@ -120,23 +86,23 @@ func parse(files map[string]string) (map[string]object, error) {
 	for name, text := range files {
 		m := created.FindStringSubmatch(text)
 		code := comments.ReplaceAllString(text, "")
+		calls := triggers.FindAllStringSubmatch(code, -1)
 		switch {
 		case !strings.HasPrefix(text, "--"):
 			return nil, fmt.Errorf("functions/%s.sql: it must begin with a comment that says what it does", name)
-		case len(m) < 3 || m[2] != name || len(anyCreate.FindAllString(code, -1)) != 1:
-			return nil, fmt.Errorf(`functions/%s.sql: it must create one thing: "create or replace function pglimit.%[1]s", or view`, name)
-		case strings.Contains(text, "-- +goose") || marker.MatchString(text):
-			return nil, fmt.Errorf("functions/%s.sql: it must have no line that begins with \"-- +goose\" or \"-- functions/\"", name)
+		case len(m) < 3 || m[2] != name || len(anyCreate.FindAllString(code, -1)) != 1+len(calls):
+			return nil, fmt.Errorf("functions/%s.sql: it must create one thing, besides triggers: "+
+				`"create or replace function pglimit.%[1]s", or view`, name)
+		case strings.Contains(text, "-- +goose"):
+			return nil, fmt.Errorf("functions/%s.sql: it must have no line that begins with \"-- +goose\"", name)
 		}
-		o := object{text: strings.TrimRight(text, "\n") + "\n", kind: m[1], binds: !strings.Contains(code, "as $")}
-		shape, _, found := strings.Cut(code, ";\n")
-		if o.kind == "function" {
-			shape, _, found = strings.Cut(code, "\nlanguage ")
+		o := object{
+			text: strings.TrimRight(text, "\n") + "\n", drop: fmt.Sprintf("drop %s pglimit.%s;\n", m[1], name),
+			body: strings.Contains(code, "as $") || strings.Contains(code, "begin atomic"),
 		}
-		if !found {
-			return nil, fmt.Errorf("functions/%s.sql: a function needs a line that begins with \"language\" after what it returns, a view a semicolon at its end", name)
+		for _, t := range slices.Backward(calls) {
+			o.drop = fmt.Sprintf("drop trigger %s on %s;\n", t[1], t[2]) + o.drop
 		}
-		o.shape = strings.Join(strings.Fields(shape), " ")
 		for _, used := range named.FindAllStringSubmatch(code, -1) {
 			// A table may have a function's name: only before a parenthesis is it the function.
 			other, isFile := files[used[1]]
@@ -153,13 +119,12 @@ func parse(files map[string]string) (map[string]object, error) {
 // the alphabet.
 func sorted(objects map[string]object) ([]string, error) {
 	var order []string
-	done := map[string]bool{}
 	var visit func(name string, path []string) error
 	visit = func(name string, path []string) error {
 		if slices.Contains(path, name) {
 			return fmt.Errorf("functions use each other in a circle: %s", strings.Join(append(path, name), ", "))
 		}
-		if done[name] {
+		if slices.Contains(order, name) {
 			return nil
 		}
 		for _, used := range slices.Sorted(slices.Values(objects[name].uses)) {
@@ -167,7 +132,6 @@ func sorted(objects map[string]object) ([]string, error) {
 				return err
 			}
 		}
-		done[name] = true
 		order = append(order, name)
 		return nil
 	}

@@ -1,12 +1,8 @@
-// Command generate writes the newest numbered migration of functions from the files in
-// the folder functions. "go generate ./migrations" runs it.
-//
-// Once that migration is published, and only then, run it with -release: it begins a
-// new one, with the next number.
+// Command generate writes the migration of functions from the files in the folder functions.
+// "go generate ./migrations" runs it.
 package main
 
 import (
-	"flag"
 	"fmt"
 	"os"
 
@@ -14,12 +10,9 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", ".", "the `folder` migrations")
-	release := flag.Bool("release", false, "begin a new migration: the newest one is published")
-	flag.Parse()
-	path, text, err := functions.Generate(*dir, *release)
+	text, err := functions.Generate(".")
 	if err == nil {
-		err = os.WriteFile(path, []byte(text), 0o644) //nolint:gosec // G306: a source file, which anybody may read
+		err = os.WriteFile(functions.Path, []byte(text), 0o644) //nolint:gosec // G306: a source file, which anybody may read
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "generate:", err)
