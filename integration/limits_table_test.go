@@ -239,10 +239,10 @@ func TestEveryChangeOfALimitIsRecorded(t *testing.T) {
 		{`update pglimit.limits set limit_text = '9/s', note = 'l'`, []string{"8/s -> 9/s: " + me + ", l"}}, // the same again
 		{`set local pglimit.by = 'bob'; set local pglimit.note = 'n'; update pglimit.limits set limit_text = '8/s';
 			select pglimit.set_limit('api', '7/s', note => 'o'), pglimit.set_limit('api', '6/s', note => 'p', by => 'ann'), pglimit.set_limits('[]', by => 'cat', note => 'q'),
-				pglimit.enable_limit('api', false, note => 'r'), pglimit.delete_limit('api', note => 's'), pglimit.set_limit('api', '1/s', note => 't');
+				pglimit.enable_limit('api', false, note => 'r', by => 'eve'), pglimit.delete_limit('api', note => 's', by => 'dan'), pglimit.set_limit('api', '1/s', note => 't');
 			update pglimit.limits set limit_text = '2/s'`,
 			[]string{
-				"9/s -> 8/s: bob, n", "8/s -> 7/s: bob, o", "7/s -> 6/s: ann, p", "6/s -> 6/s: bob, r", "6/s -> -: bob, s", "- -> 1/s: bob, t", "1/s -> 2/s: bob, n",
+				"9/s -> 8/s: bob, n", "8/s -> 7/s: bob, o", "7/s -> 6/s: ann, p", "6/s -> 6/s: eve, r", "6/s -> -: dan, s", "- -> 1/s: bob, t", "1/s -> 2/s: bob, n",
 			}},
 		{`set local pglimit.note = ' '; update pglimit.limits set limit_text = '9/s'; delete from pglimit.limits`,
 			[]string{"2/s -> 9/s: " + me + ", (no reason given)", "9/s -> -: " + me + ", (no reason given)"}},
