@@ -103,7 +103,7 @@ func (b *bank) Lease(ctx context.Context, _ pglimit.Session, r pglimit.LeaseRequ
 	if err := b.travel(ctx); err != nil {
 		return pglimit.Lease{}, err
 	}
-	defer b.travel(context.WithoutCancel(ctx))
+	defer time.Sleep(time.Duration(b.latency.Load()))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fails != nil {
@@ -133,8 +133,8 @@ func (b *bank) Lease(ctx context.Context, _ pglimit.Session, r pglimit.LeaseRequ
 
 func (b *bank) Reset(context.Context, pglimit.Session, string, string) error {
 	time.Sleep(b.resetting)
-	_ = b.travel(context.Background())
-	defer b.travel(context.Background())
+	time.Sleep(time.Duration(b.latency.Load()))
+	defer time.Sleep(time.Duration(b.latency.Load()))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.resets = append(b.resets, b.leased)
