@@ -27,7 +27,7 @@ create or replace function pglimit.allow(
 )
 language plpgsql set search_path = '' as $$
 declare
-    _key constant text collate "default" := allow.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _key constant text collate "default" := allow.key; -- whatever the caller's collation is
     _limiter constant text collate "default" := allow.limiter;
     asked record;
     taken bigint[];

@@ -8,7 +8,7 @@ create or replace function pglimit.peek(
 )
 language plpgsql set search_path = '' as $$
 declare
-    _key constant text collate "default" := peek.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _key constant text collate "default" := peek.key; -- whatever the caller's collation is
     _limiter constant text collate "default" := peek.limiter;
     asked record;
     looked bigint[];

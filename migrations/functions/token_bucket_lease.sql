@@ -25,7 +25,6 @@ declare
     seen bigint[];
     bucket bigint[];
     said text;
-    b record; -- the row that is written: see token_bucket_decide_one
     asked bigint[]; -- the bucket at the price of the new lease
 begin
     if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
@@ -57,9 +56,8 @@ begin
         bucket[4] := asked[4] + granted * _token_ns;
     end if;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
-        b := row(bucket[1], bucket[2], bucket[3], nullif(bucket[4], 0), nullif(bucket[5], 0));
         update pglimit.token_bucket t
-        set full_ns = b.f1, token_ns = b.f2, at_ns = b.f3, leased_ns = b.f4, until_ns = b.f5, padding = null
+        set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
         where t.key = _key and t.limiter = _limiter;
     end if;
     return array[now_ns, granted] || bucket;

@@ -14,8 +14,6 @@
 --
 -- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units (which
 -- is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked, or nothing.
--- Where Citus distributes the table it does nothing, and all that it returns is null: call token_bucket_take_shard, or, for
--- a group, token_bucket_take for each bucket in one transaction.
 -- sure: all is for token_bucket_decide. patience: as for token_bucket_take; null only for one bucket, or with sure.
 --
 -- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, the time of the decision, and
@@ -39,11 +37,6 @@ declare
 begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
-    end if;
-    if pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null then -- Citus; else there is no such table to look in
-        if exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
-            return;
-        end if;
     end if;
     if writable and n > 1 then
         with asked as materialized (

@@ -24,8 +24,7 @@ begin
         raise exception 'token_bucket_take_once: id %, ttl_ns %', _id, _ttl_ns using errcode = 'invalid_parameter_value';
     end if;
     if pg_catalog.current_setting('transaction_read_only') = 'off' then
-        update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
-        update pglimit.token_bucket_answers set until_ns = until_ns where false;
+        lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- before the read: see token_bucket_take
     end if;
     for look in 1 .. 2 loop
         select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept

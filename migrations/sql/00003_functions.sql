@@ -339,19 +339,6 @@ $$;
 create or replace function pglimit.clock_ns() returns bigint
 language sql volatile parallel safe return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 
--- functions/is_now.sql
--- +goose StatementBegin
--- Returns whether now_ns is still the time, within step_ns. For the condition of an update, which checks it again after a
--- wait for the row. row_ns: a column of that row. It has no effect: it is there, and the function says that it is immutable,
--- so that Postgres calls it for the row, and Citus, which refuses a volatile function there, leaves that to the row's node.
-create or replace function pglimit.is_now(now_ns bigint, row_ns bigint) returns boolean
-language plpgsql immutable set search_path = '' as $$
-begin
-    return abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns();
-end
-$$;
--- +goose StatementEnd
-
 -- functions/max_window_ns.sql
 -- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
 create or replace function pglimit.max_window_ns() returns bigint
@@ -535,6 +522,194 @@ end
 $$;
 -- +goose StatementEnd
 
+-- functions/in_time.sql
+-- +goose StatementBegin
+-- Checks a write that is dated at_ns. Returns true, or fails with SQLSTATE 40001 if it is not complete, because another
+-- call was faster; or if at_ns is more than 100 ms ago: tokens would be refilled for the time that the write waited, on
+-- top of its grant; or if the clock has stepped back since: it may not know a row that was corrected after the step.
+create or replace function pglimit.in_time(at_ns bigint, complete boolean default true) returns boolean
+language plpgsql volatile set search_path = '' as $$
+begin
+    if not complete or pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
+        raise exception 'pglimit: %', case when complete then 'had to wait for another call' else 'a bucket has changed meanwhile' end
+            using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+    end if;
+    return true;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/tokens_there.sql
+-- How many tokens a bucket has (negative, or 0: none) that is full again at full_ns: a window holds so many tokens, less those that
+-- have not come back by from_ns, which is the clock; or, in a calendar window, its end, so that nothing comes back before.
+--
+-- A single expression, so that the planner inlines it.
+create or replace function pglimit.tokens_there(full_ns bigint, from_ns bigint, token_ns bigint, window_ns bigint) returns bigint
+language sql immutable parallel safe return (window_ns - greatest(0, full_ns - from_ns)) / token_ns;
+
+-- functions/window_ends_ns.sql
+-- +goose StatementBegin
+-- Returns for each calendar when its window ends in which at_ns lies: see window_end_ns. Null for null.
+create or replace function pglimit.window_ends_ns(calendars text[], at_ns bigint) returns bigint[]
+language plpgsql stable strict set search_path = '' as $$
+begin
+    if calendars[1] = all (calendars) then -- as a rule
+        return array_fill(pglimit.window_end_ns(calendars[1], at_ns), array[cardinality(calendars)]);
+    end if;
+    return array(
+        select w.ends_ns
+        from unnest(calendars) with ordinality u(calendar, number)
+        left join (select c.calendar, pglimit.window_end_ns(c.calendar, at_ns) as ends_ns from (select distinct unnest(calendars) as calendar) c) w
+        on w.calendar = u.calendar
+        order by u.number);
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_decide.sql
+-- +goose StatementBegin
+-- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of buckets
+-- and requests, by themselves or in groups.
+--
+-- It looks (plain reads, and the clock behind them) and decides in numbers. If nothing is granted, that is all. If sure
+-- is true, it then locks the rows of which tokens are asked, in the order of the keys (missing ones are inserted,
+-- full), looks and decides once more, and writes: nobody can be faster now. Otherwise it writes at once, in the order of
+-- the keys, and fails with SQLSTATE 40001 if another call has changed a row since the look, or it had to wait, see in_time:
+-- it has taken nothing then, call again. A row that is ahead of the clock is corrected, once, by a denial too.
+--
+-- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
+-- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst) and _calendars (as for token_bucket_take;
+-- null: no limit has one): an element for each, or one for all.
+-- wants: how many tokens each request asks for, in the order in which they are decided; 0 is a peek. members: the
+-- number of its bucket (null: request i is for bucket i). units: it is granted in whole multiples of that (null:
+-- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
+-- lasts: group i has the requests lasts[i - 1] + 1 to lasts[i]; if they are several, they are for different
+-- buckets, each all or nothing, and if one is not granted, none is. (Null: each request is by itself.)
+-- None of this is checked here.
+--
+-- grants: tokens for each request. buckets: eight numbers for each bucket: its number, and the seven of
+-- token_bucket_take. Must be called with enable_seqscan and jit off, and with the table's lock, see there.
+create or replace function pglimit.token_bucket_decide(
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, _calendars text[] default null,
+    out grants bigint[], out buckets bigint[]
+)
+language plpgsql set search_path = '' as $$
+declare
+    n constant int := cardinality(_keys);
+    now_ns bigint;
+    ends_ns bigint[]; -- of the windows of the calendars
+    b bigint[]; -- a row: five numbers as for token_bucket_read, zeros where there is none
+    seen bigint[]; -- the rows, one behind the other
+    news bigint[]; -- what they mean now, and with what is taken
+    rows bigint[]; -- as they are after the call
+    granted bigint[]; -- tokens of each bucket
+    asked boolean[]; -- buckets of which tokens are asked
+    g int; -- group
+    fallen boolean; -- a request of it cannot be granted
+    i int; -- bucket
+    k int; -- its row is the numbers k + 1 to k + 5
+    room_ns bigint;
+    unit bigint;
+    from_ns bigint; -- see tokens_there
+    written boolean;
+    complete boolean;
+begin
+    for try in case when sure then 1 else 2 end .. 2 loop
+        seen := '{}';
+        for i in 1 .. n loop
+            select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
+            from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
+            seen := seen || coalesce(b, array[0, coalesce(_tokens_ns[i], _tokens_ns[1]), 0, 0, 0]);
+        end loop;
+        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+        ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
+        news := '{}';
+        for i in 1 .. n loop
+            news := news || pglimit.token_bucket_read(seen[i * 5 - 4 : i * 5], now_ns, coalesce(_tokens_ns[i], _tokens_ns[1]), ends_ns[least(i, cardinality(ends_ns))]);
+        end loop;
+        grants := array_fill(0::bigint, array[cardinality(wants)]);
+        granted := array_fill(0::bigint, array[n]);
+        asked := array_fill(false, array[n]);
+        g := 1;
+        fallen := false;
+        for j in 1 .. cardinality(wants) loop
+            i := coalesce(members[j], j);
+            continue when _keys[i] is null;
+            k := i * 5 - 5;
+            room_ns := coalesce(_windows_ns[i], _windows_ns[1]) - news[k + 4];
+            unit := coalesce(units[j], greatest(1, wants[j]));
+            -- A unit that is larger than the room would be used before leased tokens have come back.
+            if unit <= room_ns / news[k + 2] then
+                from_ns := case when news[k + 4] = 0 and news[k + 5] > 0 then news[k + 5] else news[k + 3] end;
+                grants[j] := greatest(0, least(wants[j], pglimit.tokens_there(news[k + 1], from_ns, news[k + 2], room_ns + coalesce(aheads_ns[j], 0)))) / unit * unit;
+            end if;
+            asked[i] := asked[i] or wants[j] > 0;
+            granted[i] := granted[i] + grants[j];
+            news[k + 1] := news[k + 1] + grants[j] * news[k + 2];
+            continue when lasts is null;
+            fallen := fallen or grants[j] = 0;
+            continue when j < lasts[g];
+            for f in coalesce(lasts[g - 1], 0) + 1 .. case when fallen then j else 0 end loop
+                i := coalesce(members[f], f);
+                granted[i] := granted[i] - grants[f];
+                news[i * 5 - 4] := news[i * 5 - 4] - grants[f] * news[i * 5 - 3];
+                grants[f] := 0;
+            end loop;
+            g := g + 1;
+            fallen := false;
+        end loop;
+        complete := true;
+        written := false;
+        rows := seen;
+        for i in 1 .. n loop
+            k := i * 5 - 5;
+            if granted[i] > 0 then
+                b := news[k + 1 : k + 5];
+            elsif asked[i] and seen[k + 3] > now_ns + (case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
+                -- The clock has stepped back: a bucket's row keeps its price.
+                b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then news[k + 1 : k + 5] else pglimit.token_bucket_read(seen[k + 1 : k + 5], now_ns, seen[k + 2]) end;
+            else
+                continue;
+            end if;
+            written := true;
+            exit when try = 1;
+            if seen[k + 3] = 0 then
+                insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
+                values (_keys[i], coalesce(_limiters[i], _limiters[1]), b[1], b[2], b[3], nullif(b[5], 0))
+                on conflict do nothing;
+            else
+                update pglimit.token_bucket t
+                set full_ns = b[1], token_ns = b[2], at_ns = b[3], leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0), padding = null
+                where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]) -- and it is as it was seen
+                    and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] = seen[k + 1 : k + 5];
+            end if;
+            complete := complete and found;
+            rows[k + 1 : k + 5] := b;
+        end loop;
+        -- It may have waited; behind a lock it has not.
+        exit when not written or try = 2 and (sure and complete or pglimit.in_time(now_ns, complete));
+        for i in 1 .. n loop
+            continue when not asked[i];
+            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+            values (_keys[i], coalesce(_limiters[i], _limiters[1]), now_ns, coalesce(_tokens_ns[i], _tokens_ns[1]), now_ns)
+            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+        end loop;
+    end loop;
+    for i in 1 .. n loop
+        continue when _keys[i] is null;
+        k := i * 5 - 5;
+        b := rows[k + 1 : k + 5];
+        if ends_ns is not null and seen[k + 3] > 0 and (seen[k + 4] > 0 or seen[k + 5] = 0 or seen[k + 3] > now_ns + pglimit.window_step_ns())
+            and ends_ns[least(i, cardinality(ends_ns))] is not null then
+            b := news[k + 1 : k + 5]; -- the row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there
+        end if;
+        buckets := buckets || array[array[i, news[k + 3], granted[i]] || b];
+    end loop;
+end
+$$;
+-- +goose StatementEnd
+
 -- functions/transaction_settings.sql
 -- Sets lock_timeout to patience (null: not), and synchronous_commit to off if relaxed, until the transaction ends.
 --
@@ -544,75 +719,6 @@ language sql volatile
 return concat(
     case when patience is not null then set_config('lock_timeout', patience, true) end,
     case when relaxed then set_config('synchronous_commit', 'off', true) end);
-
--- functions/token_bucket_decide_one.sql
--- +goose StatementBegin
--- Decides a request for one bucket that is not the usual case of token_bucket_take, or takes ahead: what token_bucket_decide does for many,
--- in statements that name the key, so that Citus can run them where the key is.
---
--- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, that is all. Otherwise it
--- locks the row (a missing one is inserted, full), looks and decides once more, and writes. A row that is ahead of the clock
--- is corrected, once, by a denial too.
---
--- ahead_ns: it is also granted what comes back within that time. The others, and the seven numbers that it returns: as for
--- token_bucket_take.
-create or replace function pglimit.token_bucket_decide_one(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, ahead_ns bigint, patience text, _calendar text,
-    relaxed boolean default false
-) returns bigint[]
-language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
-declare
-    now_ns bigint;
-    ends_ns bigint; -- of the window of the calendar
-    seen bigint[]; -- the row: as for token_bucket_read; zeros where there is none
-    news bigint[]; -- what it means now, and with what is taken
-    granted bigint;
-    room_ns bigint;
-    moves boolean; -- see token_bucket_decide
-    b record; -- the row that is written: Citus 13 crashes where a column of a domain is set to an element of an array
-begin
-    patience := pglimit.transaction_settings(patience, relaxed);
-    if (_key is not null and _limiter is not null and ahead_ns between 0 and pglimit.max_window_ns()
-        and unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
-        raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %', want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
-    end if;
-    if want > 0 and pg_catalog.current_setting('transaction_read_only') = 'off' then
-        update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
-    end if;
-    for try in 1 .. 2 loop
-        select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
-        from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
-        seen := coalesce(seen, array[0, _token_ns, 0, 0, 0]);
-        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-        ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-        news := pglimit.token_bucket_read(seen, now_ns, _token_ns, ends_ns);
-        room_ns := _window_ns - news[4];
-        -- A unit that is larger than the room would be used before leased tokens have come back.
-        granted := case when unit <= room_ns / _token_ns then
-            least(want, greatest(0, case when news[4] = 0 and news[5] > 0 then news[5] else news[3] end + room_ns - news[1] + ahead_ns) / _token_ns) / unit * unit
-        else 0 end;
-        -- In a calendar window nothing is refilled, too much or too little; but its end moves after a long step.
-        moves := seen[3] > 0 and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns());
-        exit when granted = 0 and not (want > 0 and moves and seen[3] > now_ns + pglimit.step_ns());
-        if try = 1 then
-            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-            values (_key, _limiter, now_ns, _token_ns, now_ns)
-            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
-            continue;
-        end if;
-        news[1] := news[1] + granted * _token_ns;
-        -- Without a grant, the clock has stepped back: a bucket's row keeps its price.
-        seen := case when granted > 0 or seen[4] = 0 and seen[5] > 0 then news else pglimit.token_bucket_read(seen, now_ns, seen[2]) end;
-        b := row(seen[1], seen[2], seen[3], nullif(seen[4], 0), nullif(seen[5], 0));
-        update pglimit.token_bucket t
-        set full_ns = b.f1, token_ns = b.f2, at_ns = b.f3, leased_ns = b.f4, until_ns = b.f5, padding = null
-        where t.key = _key and t.limiter = _limiter;
-    end loop;
-    -- The row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there.
-    return array[news[3], granted] || case when moves and ends_ns is not null then news else seen end;
-end
-$$;
--- +goose StatementEnd
 
 -- functions/token_bucket_take.sql
 -- +goose StatementBegin
@@ -634,7 +740,7 @@ $$;
 --    again.
 -- 2. A look may show that there is no row, which is inserted; or that it lacks tokens, which is a denial; or that it
 --    has some units: then these are taken, if the row is still as it was seen.
--- 3. All else is for token_bucket_decide_one.
+-- 3. All else is for token_bucket_decide, also what is taken ahead.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is 1.
@@ -650,12 +756,11 @@ $$;
 -- the key is blocked (0: it is not).
 --
 -- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
--- a read that becomes a write can deadlock with REINDEX: by a write that finds nothing, because Citus sends "lock table" to
--- all its nodes. No condition of a write calls a volatile function, which Citus refuses. Without enable_seqscan = off, a session would keep a plan that
+-- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
 -- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
 create or replace function pglimit.token_bucket_take(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[] default null, _calendar text default null,
-    relaxed boolean default false
+    relaxed boolean default false, ahead_ns bigint default 0
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -673,8 +778,7 @@ begin
             raise exception 'token_bucket_take: want %, rule %', want, rule using errcode = 'invalid_parameter_value';
         end if;
         if pg_catalog.current_setting('transaction_read_only') = 'off' then
-            update pglimit.token_bucket set at_ns = at_ns where false;
-            update pglimit.token_bucket_blocks set at_ns = at_ns where false;
+            lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
         end if;
         seen := pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar);
         if seen[8] > 0 then
@@ -686,16 +790,16 @@ begin
         now_ns := pglimit.clock_ns(); -- not dated before the end of a block
         ends_ns := pglimit.window_end_ns(_calendar, now_ns);
     end if;
-    if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
+    if ahead_ns = 0 and pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
         update pglimit.token_bucket t
         set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
         where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= (coalesce(ends_ns, now_ns) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, now_ns))) / _token_ns
             and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
-            and pglimit.is_now(now_ns, t.at_ns) -- checked again after a wait: now_ns may be too old then
+            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait: now_ns may be too old then
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
     end if;
-    if result is null then
+    if result is null and ahead_ns = 0 then
         select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
@@ -725,7 +829,16 @@ begin
         end if;
     end if;
     if result is null then
-        result := pglimit.token_bucket_decide_one(_key, _limiter, _token_ns, _window_ns, want, unit, 0, null, _calendar);
+        if (_key is not null and _limiter is not null and ahead_ns between 0 and pglimit.max_window_ns()
+            and unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
+            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %', want, unit, _token_ns, _window_ns, ahead_ns
+                using errcode = 'invalid_parameter_value';
+        elsif want > 0 and ahead_ns > 0 and pg_catalog.current_setting('transaction_read_only') = 'off' then
+            lock table pglimit.token_bucket in row exclusive mode;
+        end if;
+        seen := (pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns], null, array[want], array[unit],
+            array[ahead_ns], null, true, case when _calendar is not null then array[_calendar] end)).buckets;
+        result := array[seen[1][2], seen[1][3], seen[1][4], seen[1][5], seen[1][6], seen[1][7], seen[1][8]];
     elsif result[2] > 0 and pglimit.clock_ns() > result[1] + 10000000 then -- 10 ms
         -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
         -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.
@@ -734,7 +847,7 @@ begin
         if _calendar is null then
             result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
             there := least(want - result[2], (now_ns + _window_ns - result[3]) / _token_ns) / unit * unit;
-            from_ns := result[3] + there * _token_ns; -- see token_bucket_decide_one
+            from_ns := result[3] + there * _token_ns;
             update pglimit.token_bucket t set full_ns = from_ns, at_ns = now_ns
             where t.key = _key and t.limiter = _limiter
             returning array[t.at_ns, result[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
@@ -782,7 +895,7 @@ create or replace function pglimit.allow(
 )
 language plpgsql set search_path = '' as $$
 declare
-    _key constant text collate "default" := allow.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _key constant text collate "default" := allow.key; -- whatever the caller's collation is
     _limiter constant text collate "default" := allow.limiter;
     asked record;
     taken bigint[];
@@ -846,7 +959,7 @@ from (
         case when leased_ns > 0 and until_ns > now_ns then leased_ns::numeric else 0 end as leased_ns,
         case when at_ns > now_ns + pglimit.step_ns() then at_ns else 0 end as ahead_ns
     from (select pglimit.clock_ns() as now_ns offset 0) clock
-    cross join ( -- columns as they are: Citus joins tables of several nodes with nothing else
+    cross join (
         select 'token_bucket' as strategy, key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns from pglimit.token_bucket
         union all
         select 'upsert', key, limiter, full_ns, token_ns, at_ns, null, null from pglimit.upsert
@@ -856,77 +969,10 @@ from (
 ) b;
 comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
 
--- functions/in_time.sql
--- +goose StatementBegin
--- Checks a write that is dated at_ns. Returns true, or fails with SQLSTATE 40001 if it is not complete, because another
--- call was faster; or if at_ns is more than 100 ms ago: tokens would be refilled for the time that the write waited, on
--- top of its grant; or if the clock has stepped back since: it may not know a row that was corrected after the step.
-create or replace function pglimit.in_time(at_ns bigint, complete boolean default true) returns boolean
-language plpgsql volatile set search_path = '' as $$
-begin
-    if not complete or pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
-        raise exception 'pglimit: %', case when complete then 'had to wait for another call' else 'a bucket has changed meanwhile' end
-            using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-    end if;
-    return true;
-end
-$$;
--- +goose StatementEnd
-
 -- functions/ns_of.sql
 -- The time in nanoseconds since 1970.
 create or replace function pglimit.ns_of("time" timestamptz) returns bigint
 language sql immutable parallel safe return (extract(epoch from "time") * 1000000)::bigint * 1000;
-
--- functions/on_coordinator.sql
--- +goose StatementBegin
--- Returns what a query of one value returns on the coordinator of Citus, which has the table of limits: for calls that are
--- decided on another node (see Distribute). It runs in a transaction of its own. Fails with SQLSTATE 22023 as the query
--- does, with 42P01 where there is no Citus, else with 58000.
-create or replace function pglimit.on_coordinator(query text) returns text
-language plpgsql set search_path = '' as $$
-declare
-    answer record;
-begin
-    if to_regprocedure('pg_catalog.run_command_on_coordinator(text)') is null then
-        raise exception 'pglimit: there is no table pglimit.limits, and this is no node of Citus' using errcode = 'undefined_table', hint = 'Run: pglimit migrate up';
-    end if;
-    select c.success, c.result into answer from run_command_on_coordinator(query) c;
-    if answer.success is not true then
-        raise exception '%', coalesce(regexp_replace(answer.result, '^[^:]*: +', ''), 'pglimit: the coordinator of Citus does not answer')
-            using errcode = case when answer.result ~ '^[^:]*: +pglimit: ' then 'invalid_parameter_value' else 'system_error' end;
-    end if;
-    return nullif(answer.result, ''); -- a null
-end
-$$;
--- +goose StatementEnd
-
--- functions/on_shards.sql
--- +goose StatementBegin
--- Runs a statement on each shard that this node of Citus has of a table (see Distribute), one after another. It names the
--- table as %1$s, and returns a number and a boolean.
---
--- n: the sum of the numbers. done: whether all booleans are true.
-create or replace function pglimit.on_shards(_table text, statement text, out n bigint, out done boolean)
-language plpgsql set search_path = '' as $$
-declare
-    shard text;
-    one record;
-begin
-    n := 0;
-    done := true;
-    for shard in
-        select shard_name(s.logicalrelid, s.shardid)
-        from pg_dist_shard s join pg_dist_placement p on p.shardid = s.shardid join pg_dist_local_group l on l.groupid = p.groupid
-        where s.logicalrelid = _table::regclass
-    loop
-        execute format(statement, shard) into one;
-        n := n + one.n;
-        done := done and one.done;
-    end loop;
-end
-$$;
--- +goose StatementEnd
 
 -- functions/peek.sql
 -- +goose StatementBegin
@@ -940,7 +986,7 @@ create or replace function pglimit.peek(
 )
 language plpgsql set search_path = '' as $$
 declare
-    _key constant text collate "default" := peek.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _key constant text collate "default" := peek.key; -- whatever the caller's collation is
     _limiter constant text collate "default" := peek.limiter;
     asked record;
     looked bigint[];
@@ -971,7 +1017,7 @@ create or replace function pglimit.reset(limiter text, key text) returns void
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off
 set row_security = off as $$ -- an error is better than rows that are not seen
 declare
-    _key constant text collate "default" := reset.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _key constant text collate "default" := reset.key; -- whatever the caller's collation is
 begin
     perform pglimit.request_ns(limiter, key, null, 1, 1, '1 second', null); -- checks the names
     delete from pglimit.token_bucket b where b.key = _key and b.limiter = reset.limiter collate "C";
@@ -1005,156 +1051,6 @@ begin atomic
     from unnest(keys) with ordinality u(key, number)
     offset 0;
 end;
--- +goose StatementEnd
-
--- functions/window_ends_ns.sql
--- +goose StatementBegin
--- Returns for each calendar when its window ends in which at_ns lies: see window_end_ns. Null for null.
-create or replace function pglimit.window_ends_ns(calendars text[], at_ns bigint) returns bigint[]
-language plpgsql stable strict set search_path = '' as $$
-begin
-    if calendars[1] = all (calendars) then -- as a rule
-        return array_fill(pglimit.window_end_ns(calendars[1], at_ns), array[cardinality(calendars)]);
-    end if;
-    return array(
-        select w.ends_ns
-        from unnest(calendars) with ordinality u(calendar, number)
-        left join (select c.calendar, pglimit.window_end_ns(c.calendar, at_ns) as ends_ns from (select distinct unnest(calendars) as calendar) c) w
-        on w.calendar = u.calendar
-        order by u.number);
-end
-$$;
--- +goose StatementEnd
-
--- functions/token_bucket_decide.sql
--- +goose StatementBegin
--- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of buckets
--- and requests, by themselves or in groups.
---
--- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, that is all. If sure
--- is true, it then locks the rows of which tokens are asked, in the order of the keys (missing ones are inserted,
--- full), looks and decides once more, and writes: nobody can be faster now. Otherwise it writes at once, and fails with
--- SQLSTATE 40001 if another call has changed a row since the look, or 100 ms have passed: it has taken nothing then,
--- call again. (It waits for rows, and then for inserts, each in the order of the keys: two such calls do not wait for
--- each other.) A row that is ahead of the clock is corrected, once, by a denial too.
---
--- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
--- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst) and _calendars (as for token_bucket_take;
--- null: no limit has one): an element for each, or one for all.
--- wants: how many tokens each request asks for, in the order in which they are decided; 0 is a peek. members: the
--- number of its bucket (null: request i is for bucket i). units: it is granted in whole multiples of that (null:
--- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
--- lasts: group i has the requests lasts[i - 1] + 1 to lasts[i]; if they are several, they are for different
--- buckets, each all or nothing, and if one is not granted, none is. (Null: each request is by itself.)
--- None of this is checked here.
---
--- grants: tokens for each request. buckets: eight numbers for each bucket: its number, and the seven of
--- token_bucket_take. Must be called with enable_seqscan and jit off, and with the table's lock, see there.
-create or replace function pglimit.token_bucket_decide(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
-    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, _calendars text[] default null,
-    out grants bigint[], out buckets bigint[]
-)
-language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
-declare
-    n constant int := cardinality(_keys);
-    now_ns bigint;
-    ends_ns bigint[]; -- of the windows of the calendars
-    seen bigint[]; -- the rows: as for token_bucket_read; zeros where there is none
-    news bigint[]; -- what the rows mean now, and with what is taken
-    moves boolean[]; -- whether a row is of a bucket, or of a window that is far ahead: its times move with a step of the clock
-    rows bigint[]; -- as they are after the call
-    granted bigint[]; -- tokens of each bucket
-    asked boolean[]; -- buckets of which tokens are asked
-    fallen boolean; -- a request of the group cannot be granted
-    i bigint; -- bucket
-    room_ns bigint;
-    unit bigint;
-    writes int[]; -- buckets whose rows are to be written
-    written int;
-begin
-    for try in case when sure then 1 else 2 end .. 2 loop
-        -- The look's snapshot is older than its clock: compared with an older time, a new row would be ahead.
-        select min(c.now_ns), array_agg(k.ends_ns), array_agg(b."row"), array_agg(case
-                when k.ends_ns is null and b."row"[2] = k.token_ns and b."row"[5] = 0 and b."row"[3] <= c.now_ns + pglimit.step_ns()
-                    then array[greatest(b."row"[1], b."row"[3], c.now_ns), k.token_ns, greatest(b."row"[3], c.now_ns), 0, 0]
-                else pglimit.token_bucket_read(b."row", c.now_ns, k.token_ns, k.ends_ns)
-            end),
-            -- In a calendar window nothing is refilled, too much or too little; but its end moves after a long step.
-            array_agg(t.leased_ns > 0 or t.until_ns is null and t.at_ns > 0 or t.at_ns > c.now_ns + pglimit.window_step_ns())
-        into now_ns, ends_ns, seen, news, moves
-        from (select c.now_ns, pglimit.window_ends_ns(_calendars, c.now_ns) as ends_ns from (select pglimit.clock_ns() as now_ns offset 0) c offset 0) c
-        cross join lateral pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}', c.ends_ns) k
-        left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
-        cross join lateral (select array[coalesce(t.full_ns, 0), coalesce(t.token_ns, k.token_ns), coalesce(t.at_ns, 0), coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] as "row" offset 0) b;
-        grants := array_fill(0::bigint, array[cardinality(wants)]);
-        granted := array_fill(0::bigint, array[n]);
-        asked := array_fill(false, array[n]);
-        for g in 1 .. cardinality(coalesce(lasts, wants)) loop
-            fallen := false;
-            for j in coalesce(lasts[g - 1], g - 1) + 1 .. coalesce(lasts[g], g) loop
-                i := coalesce(members[j], j);
-                continue when _keys[i] is null;
-                room_ns := coalesce(_windows_ns[i], _windows_ns[1]) - news[i][4];
-                unit := coalesce(units[j], greatest(1, wants[j]));
-                -- A unit that is larger than the room would be used before leased tokens have come back.
-                if unit <= room_ns / news[i][2] then
-                    grants[j] := least(wants[j], greatest(0, case when news[i][4] = 0 and news[i][5] > 0 then news[i][5] else news[i][3] end + room_ns - news[i][1] + coalesce(aheads_ns[j], 0)) / news[i][2]) / unit * unit;
-                end if;
-                asked[i] := asked[i] or wants[j] > 0;
-                fallen := fallen or grants[j] = 0;
-            end loop;
-            for j in coalesce(lasts[g - 1], g - 1) + 1 .. coalesce(lasts[g], g) loop
-                i := coalesce(members[j], j);
-                grants[j] := case when fallen then 0 else grants[j] end;
-                news[i][1] := news[i][1] + grants[j] * news[i][2];
-                granted[i] := granted[i] + grants[j];
-            end loop;
-        end loop;
-        writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and moves[b] and seen[b][3] > now_ns + pglimit.step_ns());
-        rows := seen;
-        exit when writes = '{}';
-        if try = 1 then
-            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-            select _keys[b], coalesce(_limiters[b], _limiters[1]), now_ns, news[b][2], now_ns from generate_series(1, n) b where asked[b] order by b
-            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
-            continue;
-        end if;
-        foreach i in array writes loop
-            -- Without a grant, the clock has stepped back: a bucket's row keeps its price.
-            if granted[i] > 0 or seen[i][4] = 0 and seen[i][5] > 0 then -- by element: a slice copies all of them
-                rows[i][1] := news[i][1]; rows[i][2] := news[i][2]; rows[i][3] := news[i][3]; rows[i][4] := news[i][4]; rows[i][5] := news[i][5];
-            else
-                rows[i:i] := array[pglimit.token_bucket_read(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns, seen[i][2])];
-            end if;
-        end loop;
-        with updates as (
-            update pglimit.token_bucket t
-            set full_ns = rows[b][1], token_ns = rows[b][2], at_ns = rows[b][3], leased_ns = nullif(rows[b][4], 0), until_ns = nullif(rows[b][5], 0), padding = null
-            from unnest(writes) b
-            where t.key = any (array[_keys[b]]) and t.limiter = any (array[coalesce(_limiters[b], _limiters[1])]) -- and it is as it was seen
-                and (t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0))
-                    is not distinct from (seen[b][1], seen[b][2], seen[b][3], seen[b][4], seen[b][5])
-            returning 1
-        ), inserts as (
-            insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
-            select _keys[b], coalesce(_limiters[b], _limiters[1]), rows[b][1], rows[b][2], rows[b][3], nullif(rows[b][5], 0)
-            from unnest(writes) b
-            where seen[b][3] = 0
-            order by b
-            on conflict do nothing
-            returning 1
-        )
-        select (select count(*) from updates) + (select count(*) from inserts) into written;
-        -- It may have waited; behind a lock it has not.
-        exit when sure and written = cardinality(writes) or pglimit.in_time(now_ns, written = cardinality(writes));
-    end loop;
-    -- The row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there.
-    select array_agg(array[b, news[b][3], granted[b]] || case when moves[b] and ends_ns[b] is not null
-        then array[news[b][1], news[b][2], news[b][3], news[b][4], news[b][5]] else array[rows[b][1], rows[b][2], rows[b][3], rows[b][4], rows[b][5]] end)
-    into buckets from generate_series(1, n) b where _keys[b] is not null;
-end
-$$;
 -- +goose StatementEnd
 
 -- functions/token_bucket_give_back.sql
@@ -1194,15 +1090,14 @@ begin
             and greatest(t.at_ns, now_ns) >= granted_ns;
         return;
     end if;
-    update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
+    lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
     select array[t.full_ns, t.at_ns, coalesce(t.leased_ns, 0)] into held
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and (t.until_ns is null or t.leased_ns > 0) for no key update;
     now_ns := pglimit.clock_ns();
     used_ns := greatest(0, greatest(held[2], now_ns, held[1] - _window_ns + least(_window_ns, held[3])) - granted_ns - delay_ns);
     back_ns := case when used_ns > 0 then least(tokens * _token_ns, _window_ns) else tokens * _token_ns end - used_ns;
     if held[1] > now_ns and greatest(held[2], now_ns) >= granted_ns and back_ns > 0 then
-        now_ns := greatest(now_ns, held[1] - back_ns); -- see token_bucket_decide_one
-        update pglimit.token_bucket t set full_ns = now_ns where t.key = _key and t.limiter = _limiter;
+        update pglimit.token_bucket t set full_ns = greatest(now_ns, held[1] - back_ns) where t.key = _key and t.limiter = _limiter;
     end if;
 end
 $$;
@@ -1237,7 +1132,6 @@ declare
     seen bigint[];
     bucket bigint[];
     said text;
-    b record; -- the row that is written: see token_bucket_decide_one
     asked bigint[]; -- the bucket at the price of the new lease
 begin
     if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
@@ -1269,89 +1163,11 @@ begin
         bucket[4] := asked[4] + granted * _token_ns;
     end if;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
-        b := row(bucket[1], bucket[2], bucket[3], nullif(bucket[4], 0), nullif(bucket[5], 0));
         update pglimit.token_bucket t
-        set full_ns = b.f1, token_ns = b.f2, at_ns = b.f3, leased_ns = b.f4, until_ns = b.f5, padding = null
+        set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
         where t.key = _key and t.limiter = _limiter;
     end if;
     return array[now_ns, granted] || bucket;
-end
-$$;
--- +goose StatementEnd
-
--- functions/token_bucket_take_alike.sql
--- +goose StatementBegin
--- Takes ask tokens from each of many buckets of one limiter, with one price, which are in one shard of Citus. For
--- token_bucket_take_shard.
---
--- Each statement names the keys, so that Citus sends it to their shard as it is. It is planned each time, because Citus
--- has to see the keys, and has no join, which would double the price of that.
---
--- 1. The usual case is one update, in the order of the keys, of the rows with that price, no lease, and enough.
--- 2. A look denies where that is lacking.
--- 3. Rows that are missing are inserted.
---
--- Behind 1, locks are not in the order of the keys: 2 and 3 wait for a millisecond only, see token_bucket_take_many.
---
--- _keys: distinct, in bytewise order. The others: as for token_bucket_take. usual, rest: as of token_bucket_take_many;
--- buckets that are neither in the one nor in the other are to be decided.
-create or replace function pglimit.token_bucket_take_alike(
-    _keys text[], _limiter text, _token_ns bigint, _window_ns bigint, ask bigint, _calendar text, out usual bigint[], out rest bigint[]
-)
-language plpgsql set search_path = '' set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
-declare
-    now_ns bigint := pglimit.clock_ns();
-    ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
-    n constant int := cardinality(_keys);
-    writable constant boolean := ask between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns()
-        and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
-    left_over text[] := _keys;
-    done int := 0;
-    written int;
-    seen bigint[];
-    said text;
-begin
-    if writable then
-        with updates as (
-            update pglimit.token_bucket t
-            set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + ask * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-            where t.key = any (_keys) and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
-                and ask <= (coalesce(ends_ns, greatest(t.at_ns, now_ns)) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, greatest(t.at_ns, now_ns)))) / _token_ns
-                and t.at_ns <= now_ns + pglimit.step_ns()
-            returning array[pg_catalog.width_bucket(t.key, _keys), t.full_ns, t.at_ns, coalesce(ends_ns, 0)] as "row"
-        )
-        select array_agg(u."row"), count(*) into usual, done from updates u;
-        if done > 0 and pglimit.in_time(now_ns) and done = n then
-            return;
-        end if;
-        said := pg_catalog.set_config('lock_timeout', '1ms', true);
-        for i in 1 .. done loop
-            left_over[usual[i][1]] := null; -- it is done
-        end loop;
-        left_over := array_remove(left_over, null);
-    end if;
-    select array_agg(array[pg_catalog.width_bucket(t.key, _keys), t.full_ns, t.token_ns, t.at_ns, coalesce(t.until_ns, 0)]) into seen
-    from pglimit.token_bucket t where t.key = any (left_over) and t.limiter = _limiter;
-    now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-    ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-    for i in 1 .. coalesce(cardinality(seen) / 5, 0) loop
-        left_over := array_remove(left_over, _keys[seen[i][1]]);
-        if ask > (coalesce(ends_ns, greatest(seen[i][4], now_ns)) + _window_ns - greatest(seen[i][2], coalesce(ends_ns, greatest(seen[i][4], now_ns)))) / _token_ns
-            and seen[i][3] = _token_ns and seen[i][5] = coalesce(ends_ns, 0) and seen[i][4] <= now_ns + pglimit.step_ns() then
-            rest := rest || array[array[seen[i][1], greatest(seen[i][4], now_ns), 0, seen[i][2], _token_ns, seen[i][4], 0, seen[i][5]]];
-        end if;
-    end loop;
-    if writable and left_over <> '{}' then
-        insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
-        select u.key, _limiter, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, ends_ns
-        from unnest(left_over) with ordinality u(key, number)
-        order by u.number
-        on conflict do nothing;
-        get diagnostics written = row_count;
-        said := pglimit.in_time(now_ns, written = cardinality(left_over));
-        rest := rest || (select array_agg(array[pg_catalog.width_bucket(u.key collate "C", _keys), now_ns, ask, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, 0, coalesce(ends_ns, 0)])
-            from unnest(left_over) u(key));
-    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -1398,8 +1214,6 @@ $$;
 --
 -- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units (which
 -- is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked, or nothing.
--- Where Citus distributes the table it does nothing, and all that it returns is null: call token_bucket_take_shard, or, for
--- a group, token_bucket_take for each bucket in one transaction.
 -- sure: all is for token_bucket_decide. patience: as for token_bucket_take; null only for one bucket, or with sure.
 --
 -- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, the time of the decision, and
@@ -1423,11 +1237,6 @@ declare
 begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
-    end if;
-    if pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null then -- Citus; else there is no such table to look in
-        if exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
-            return;
-        end if;
     end if;
     if writable and n > 1 then
         with asked as materialized (
@@ -1542,8 +1351,7 @@ begin
         raise exception 'token_bucket_take_once: id %, ttl_ns %', _id, _ttl_ns using errcode = 'invalid_parameter_value';
     end if;
     if pg_catalog.current_setting('transaction_read_only') = 'off' then
-        update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
-        update pglimit.token_bucket_answers set until_ns = until_ns where false;
+        lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- before the read: see token_bucket_take
     end if;
     for look in 1 .. 2 loop
         select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
@@ -1569,104 +1377,6 @@ begin
         set answer = excluded.answer, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
     end if;
     return taken;
-end
-$$;
--- +goose StatementEnd
-
--- functions/token_bucket_take_shard.sql
--- +goose StatementBegin
--- What token_bucket_take_many does for requests by themselves, where the table is distributed by Citus: see there for
--- parameters and locks. It takes from buckets that are asked for alike together, see token_bucket_take_alike. All
--- else is decided one request after another, in the order of the keys. It fails if that takes 100 ms, see in_time: what was
--- granted first would be dated too early.
---
--- _key is one of _keys: Citus runs the function where that is. All must be in one shard: there is one clock for a bucket,
--- and no commit in two phases. Else it fails with SQLSTATE 40001, and has taken nothing: ask for each bucket by itself.
--- Where the table is not distributed any more it does nothing, and all that it returns is null. relaxed: as for
--- token_bucket_take.
---
--- usual: as of token_bucket_take_many. rest: eight numbers for each other request: its number (that of its bucket, without
--- wants), and the seven of token_bucket_take. Several requests for a bucket are decided at several times.
-create or replace function pglimit.token_bucket_take_shard(
-    _key text, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], patience text, _calendars text[], relaxed boolean,
-    out usual bigint[], out rest bigint[]
-)
-language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
-declare
-    began_ns constant bigint := pglimit.clock_ns();
-    n constant int := cardinality(_keys);
-    alike record;
-    taken record;
-    r record;
-    b bigint[];
-    one bigint[];
-    late boolean := false;
-    said text;
-begin
-    if pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, null, _calendars) is not true then
-        raise exception 'token_bucket_take_shard: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
-    elsif not exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
-        return;
-    elsif 1 < (select count(distinct pg_catalog.get_shard_id_for_distribution_column('pglimit.token_bucket', u.key)) from unnest(_key || _keys) u(key)) then
-        raise exception 'pglimit: the keys are in several shards' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
-    end if;
-    said := pglimit.transaction_settings(patience, relaxed);
-    if wants is not null then
-        null; -- each by itself
-    elsif 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks), coalesce(cardinality(_calendars), 1)]) then
-        select a.usual, a.rest into usual, rest
-        from pglimit.token_bucket_take_alike(_keys, _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], _calendars[1]) a;
-        if coalesce(cardinality(usual) / 4, 0) + coalesce(cardinality(rest) / 8, 0) = n then
-            return;
-        end if;
-    else
-        for alike in
-            select array_agg(k.number order by k.number) as numbers, array_agg(k.key order by k.number) as keys, k.limiter, k.token_ns, k.window_ns, k.ask, c.calendar
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k
-            cross join lateral (select coalesce(_calendars[k.number], case when cardinality(_calendars) = 1 then _calendars[1] end) as calendar) c
-            group by k.limiter, k.token_ns, k.window_ns, k.ask, c.calendar
-            order by min(k.number)
-        loop
-            select a.usual, a.rest into taken
-            from pglimit.token_bucket_take_alike(alike.keys, alike.limiter, alike.token_ns, alike.window_ns, alike.ask, alike.calendar) a;
-            for i in 1 .. coalesce(cardinality(taken.usual) / 4, 0) loop
-                usual := usual || array[array[alike.numbers[taken.usual[i][1]], taken.usual[i][2], taken.usual[i][3], taken.usual[i][4]]];
-            end loop;
-            for i in 1 .. coalesce(cardinality(taken.rest) / 8, 0) loop
-                b := array[alike.numbers[taken.rest[i][1]]];
-                for j in 2 .. 8 loop
-                    b[j] := taken.rest[i][j];
-                end loop;
-                rest := rest || array[b];
-            end loop;
-            said := pg_catalog.set_config('lock_timeout', '1ms', true); -- the next are not behind these in the order of the keys
-        end loop;
-    end if;
-    for i in 1 .. coalesce(cardinality(usual) / 4, 0) loop
-        _keys[usual[i][1]] := null; -- it is done
-    end loop;
-    for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
-        _keys[rest[i][1]] := null;
-    end loop;
-    for r in
-        select k.number, k.key, k.limiter, k.token_ns, k.window_ns, j.request, coalesce(wants[j.request], k.ask) as want, coalesce(units[j.request], greatest(1, k.ask)) as unit,
-            coalesce(aheads_ns[j.request], 0) as ahead_ns, coalesce(_calendars[k.number], case when cardinality(_calendars) = 1 then _calendars[1] end) as calendar
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k
-        join (select u.member, u.request from unnest(members) with ordinality u(member, request)
-            union all select i, i from generate_series(1, n) i where members is null) j on j.member = k.number
-        where k.key is not null
-        order by k.number, j.request
-    loop
-        one := case when r.ahead_ns > 0 or r.want = 0
-            then pglimit.token_bucket_decide_one(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, r.ahead_ns, null, r.calendar)
-            else pglimit.token_bucket_take(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, null, null, r.calendar) end;
-        rest := rest || array[r.request || one];
-        late := true;
-    end loop;
-    if late then
-        said := pglimit.in_time(began_ns);
-    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -1709,36 +1419,31 @@ $$;
 
 -- +goose Down
 drop function pglimit.token_bucket_wait;
-drop function pglimit.token_bucket_take_shard;
 drop function pglimit.token_bucket_take_once;
 drop function pglimit.token_bucket_take_many;
 drop function pglimit.token_bucket_valid;
-drop function pglimit.token_bucket_take_alike;
 drop function pglimit.token_bucket_lease;
 drop function pglimit.token_bucket_give_back;
-drop function pglimit.token_bucket_decide;
-drop function pglimit.window_ends_ns;
 drop function pglimit.token_bucket_asked;
 drop function pglimit.schema_version;
 drop function pglimit.reset;
 drop function pglimit.peek;
-drop function pglimit.on_shards;
-drop function pglimit.on_coordinator;
 drop function pglimit.ns_of;
-drop function pglimit.in_time;
 drop view pglimit.buckets;
 drop view pglimit.blocks;
 drop function pglimit.allow;
 drop function pglimit.token_bucket_take;
-drop function pglimit.token_bucket_decide_one;
 drop function pglimit.transaction_settings;
+drop function pglimit.token_bucket_decide;
+drop function pglimit.window_ends_ns;
+drop function pglimit.tokens_there;
+drop function pglimit.in_time;
 drop function pglimit.token_bucket_block;
 drop function pglimit.token_bucket_look;
 drop function pglimit.window_end_ns;
 drop function pglimit.token_bucket_blocked_ns;
 drop function pglimit.token_bucket_count_denial;
 drop function pglimit.max_window_ns;
-drop function pglimit.is_now;
 drop function pglimit.clock_ns;
 drop function pglimit.token_bucket_decision;
 drop function pglimit.token_bucket_wait_ns;
