@@ -58,7 +58,7 @@ func TestTheUsualCaseIsDecidedAsAnyIs(t *testing.T) {
 			row := query[string](t, pool, "select coalesce(min((t.full_ns, t.token_ns, t.at_ns, t.leased_ns, t.until_ns)::text), 'none') from pglimit.token_bucket t")
 			return fmt.Sprint(told, row)
 		}
-		one := outcome("select pglimit.token_bucket_take('k', 'test', $1, $2, $3, $4, null, null, $6, false, $5)")
+		one := outcome("select pglimit.token_bucket_take('k', 'test', $1, $2, $3, $4, null, $6, false, $5)")
 		many := outcome(`
 			select array[b[1][2], b[1][3], b[1][4], b[1][5], b[1][6], b[1][7], b[1][8]] from pglimit.token_bucket_decide(
 				array['k'], array['test'], array[$1::bigint], array[$2::bigint], null, array[$3::bigint], array[$4::bigint], array[$5::bigint], null, true,

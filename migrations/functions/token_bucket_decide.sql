@@ -48,8 +48,11 @@ begin
     for try in case when sure then 1 else 2 end .. 2 loop
         seen := '{}';
         for i in 1 .. n loop
-            select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
-            from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
+            b := null;
+            if _keys[i] is not null then
+                select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
+                from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
+            end if;
             seen := seen || coalesce(b, array[0, coalesce(_tokens_ns[i], _tokens_ns[1]), 0, 0, 0]);
         end loop;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead

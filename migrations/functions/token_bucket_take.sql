@@ -42,7 +42,6 @@ declare
     from_ns bigint := coalesce(ends_ns, now_ns); -- see tokens_there
     writable constant boolean := pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
     seen bigint[];
-    there bigint; -- tokens
     taken bigint[];
 begin
     patience := pglimit.transaction_settings(patience, relaxed);

@@ -293,16 +293,24 @@ end
 $$;
 -- +goose StatementEnd
 
+-- functions/tokens_there.sql
+-- How many tokens a bucket has (negative, or 0: none) that is full again at full_ns: a window holds so many tokens, less those that
+-- have not come back by from_ns, which is the clock; or, in a calendar window, its end, so that nothing comes back before.
+--
+-- A single expression, so that the planner inlines it.
+create or replace function pglimit.tokens_there(full_ns bigint, from_ns bigint, token_ns bigint, window_ns bigint) returns bigint
+language sql immutable parallel safe return (window_ns - greatest(0, full_ns - from_ns)) / token_ns;
+
 -- functions/token_bucket_decision.sql
 -- +goose StatementBegin
--- Returns the decision about a request for n tokens, as allow and peek return it. taken: the eight numbers of
--- token_bucket_take. token_ns, window_ns, calendar: as there.
+-- Returns the decision about a request for n tokens, as allow and peek return it. taken: the seven numbers of
+-- token_bucket_take. token_ns, window_ns, calendar: as there. blocked_ns: for how long the key is blocked.
 --
 -- The result is the same as of Bucket.Decision in internal/bucket: remaining is how many tokens are left.
 -- retry_after is the time from "at" until n tokens are there and the key is not blocked, reset_after until
 -- the bucket is full, both rounded up to a microsecond.
 create or replace function pglimit.token_bucket_decision(
-    taken bigint[], n bigint, token_ns bigint, window_ns bigint, calendar text,
+    taken bigint[], blocked_ns bigint, n bigint, token_ns bigint, window_ns bigint, calendar text,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
 language plpgsql immutable parallel safe set search_path = '' as $$
@@ -322,11 +330,11 @@ begin
         retry_ns := case when remaining < n then b[5] - now_ns else 0 end;
         reset_ns := case when used > 0 then b[5] - now_ns else 0 end;
     else
-        remaining := greatest(0, greatest(0, window_ns - coalesce(bucket[4], 0)) - (coalesce(bucket[1], now_ns) - now_ns)) / token_ns;
+        remaining := greatest(0, pglimit.tokens_there(coalesce(bucket[1], now_ns), now_ns, token_ns, greatest(0, window_ns - coalesce(bucket[4], 0))));
         retry_ns := pglimit.token_bucket_wait_ns(b, now_ns, n, token_ns, window_ns);
         reset_ns := pglimit.token_bucket_wait_ns(b, now_ns, window_ns / token_ns, token_ns, window_ns);
     end if;
-    retry_after := ceil(greatest(taken[8], retry_ns) / 1000.0)::double precision * interval '1 microsecond';
+    retry_after := ceil(greatest(blocked_ns, retry_ns) / 1000.0)::double precision * interval '1 microsecond';
     reset_after := ceil(reset_ns / 1000.0)::double precision * interval '1 microsecond';
     at := pglimit.time_of(now_ns);
 end
@@ -344,6 +352,13 @@ language sql volatile parallel safe return (date_part('epoch', clock_timestamp()
 create or replace function pglimit.max_window_ns() returns bigint
 language sql immutable parallel safe return 6400000000000000000;
 
+-- functions/token_bucket_blocked_ns.sql
+-- Returns for how long after now_ns a key is blocked: 0 if it is not, or has no row (nulls). until_ns and at_ns are
+-- those of its row. If the clock has stepped back since it was written, that is as long as it was then.
+create or replace function pglimit.token_bucket_blocked_ns(until_ns bigint, at_ns bigint, now_ns bigint) returns bigint
+language sql immutable parallel safe
+return greatest(0, until_ns - case when at_ns > now_ns + pglimit.step_ns() then at_ns else now_ns end);
+
 -- functions/token_bucket_count_denial.sql
 -- +goose StatementBegin
 -- Counts a denial of a key, and blocks the key if it is one too many.
@@ -358,15 +373,14 @@ language sql immutable parallel safe return 6400000000000000000;
 -- the row was written, all its times move by as much. Without a rule it only does that.
 --
 -- Whoever locks the bucket's row too, locks that first: two calls with a rule for one key in one transaction can deadlock
--- with another one. Must be called with enable_seqscan and jit off. Returns two
--- numbers: when it was counted, and for how long the key is blocked from then on (0: it is not).
-create or replace function pglimit.token_bucket_count_denial(_key text, _limiter text, rule bigint[]) returns bigint[]
+-- with another one. Must be called with enable_seqscan and jit off.
+-- now_ns: when it was counted. blocked_ns: for how long the key is blocked from then on (0: it is not).
+create or replace function pglimit.token_bucket_count_denial(_key text, _limiter text, rule bigint[], out now_ns bigint, out blocked_ns bigint)
 language plpgsql set search_path = '' as $$
 declare
-    now_ns bigint := pglimit.clock_ns();
     b record; -- the row
-    left_ns bigint; -- of a block
 begin
+    now_ns := pglimit.clock_ns();
     insert into pglimit.token_bucket_blocks as t (key, limiter, denials, since_ns, level, forget_ns, at_ns)
     values (_key, _limiter, 0, now_ns, 0, now_ns, now_ns)
     on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
@@ -375,8 +389,8 @@ begin
     from pglimit.token_bucket_blocks t
     cross join lateral (select case when t.at_ns > now_ns + pglimit.step_ns() then t.at_ns - now_ns else 0 end as by_ns) s -- the clock's step
     where t.key = _key and t.limiter = _limiter;
-    left_ns := greatest(0, b.until_ns - now_ns);
-    if left_ns = 0 and rule is not null then
+    blocked_ns := greatest(0, b.until_ns - now_ns);
+    if blocked_ns = 0 and rule is not null then
         if b.denials = 0 or now_ns - b.since_ns >= rule[2] then
             b.denials := 0;
             b.since_ns := now_ns;
@@ -385,28 +399,20 @@ begin
         if b.denials >= rule[1] then
             b.denials := 0;
             b.level := case when now_ns - b.until_ns < rule[5] then least(b.level, 9223372036854775806) + 1 else 1 end;
-            left_ns := least(rule[4], rule[3] * power(2::numeric, least(b.level - 1, 62)))::bigint;
-            b.until_ns := now_ns + left_ns;
+            blocked_ns := least(rule[4], rule[3] * power(2::numeric, least(b.level - 1, 62)))::bigint;
+            b.until_ns := now_ns + blocked_ns;
         end if;
         b.forget_ns := greatest(b.forget_ns, least(9223372036854775807, greatest(b.since_ns::numeric + rule[2], b.until_ns::numeric + rule[5])));
     elsif b.by_ns = 0 then
-        return array[now_ns, left_ns];
+        return;
     end if;
     update pglimit.token_bucket_blocks t
     set denials = b.denials, since_ns = greatest(1, b.since_ns), level = b.level, at_ns = now_ns, forget_ns = greatest(1, b.forget_ns),
         until_ns = case when b.until_ns is not null then greatest(1, b.until_ns) end
     where t.key = _key and t.limiter = _limiter;
-    return array[now_ns, left_ns];
 end
 $$;
 -- +goose StatementEnd
-
--- functions/token_bucket_blocked_ns.sql
--- Returns for how long after now_ns a key is blocked: 0 if it is not, or has no row (nulls). until_ns and at_ns are
--- those of its row. If the clock has stepped back since it was written, that is as long as it was then.
-create or replace function pglimit.token_bucket_blocked_ns(until_ns bigint, at_ns bigint, now_ns bigint) returns bigint
-language sql immutable parallel safe
-return greatest(0, until_ns - case when at_ns > now_ns + pglimit.step_ns() then at_ns else now_ns end);
 
 -- functions/window_end_ns.sql
 -- +goose StatementBegin
@@ -465,72 +471,99 @@ end
 $$;
 -- +goose StatementEnd
 
+-- functions/token_bucket_denial.sql
+-- +goose StatementBegin
+-- Looks at a bucket. Returns the seven numbers of a denial of token_bucket_take if it lacks unit tokens. Else null; also if its
+-- row was written before the clock stepped back, which a take corrects. Locks nothing. The parameters: as for token_bucket_take.
+create or replace function pglimit.token_bucket_denial(_key text, _limiter text, _token_ns bigint, _window_ns bigint, unit bigint, _calendar text) returns bigint[]
+language plpgsql set search_path = '' as $$
+declare
+    b bigint[];
+    now_ns bigint;
+    ends_ns bigint; -- of the window of the calendar
+    news bigint[]; -- what the row means now
+begin
+    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
+    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
+    now_ns := pglimit.clock_ns();
+    ends_ns := pglimit.window_end_ns(_calendar, now_ns);
+    if b is null or b[3] > now_ns + (case when b[4] = 0 and b[5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
+        return null;
+    end if;
+    news := pglimit.token_bucket_read(b, now_ns, _token_ns, ends_ns);
+    if unit <= pglimit.tokens_there(news[1], case when ends_ns is null then news[3] else news[5] end, _token_ns, greatest(0, _window_ns - news[4])) then
+        return null;
+    end if;
+    return array[news[3], 0] || case when ends_ns is not null and (b[4] > 0 or b[5] = 0) then news else b end;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_lock.sql
+-- +goose StatementBegin
+-- Locks the row of a bucket, which is inserted, full, if it is missing. Returns null.
+create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint) returns text
+language plpgsql set search_path = '' as $$
+declare
+    now_ns constant bigint := pglimit.clock_ns();
+begin
+    insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+    values (_key, _limiter, now_ns, _token_ns, now_ns)
+    on conflict (key, limiter) do update set at_ns = t.at_ns where false;
+    return null;
+end
+$$;
+-- +goose StatementEnd
+
 -- functions/token_bucket_look.sql
 -- +goose StatementBegin
 -- Looks at a bucket and at the block of its key. Locks nothing. _token_ns and _calendar: as for token_bucket_take; the row
 -- of a bucket is told to who has a calendar as it means in that window.
 --
--- Returns nine numbers: the seven of a denial of token_bucket_take, for how many nanoseconds the key is blocked (0: it
--- is not), and at_ns of the block's row. If the clock has stepped back since that was written, the key is blocked for as
--- long as it was then.
-create or replace function pglimit.token_bucket_look(_key text, _limiter text, _token_ns bigint, _calendar text default null) returns bigint[]
+-- taken: the seven numbers of a denial of token_bucket_take. blocked_ns: for how long the key is blocked (0: it is not). If
+-- the clock has stepped back since that was written, the key is blocked for as long as it was then.
+create or replace function pglimit.token_bucket_look(
+    _key text, _limiter text, _token_ns bigint, _calendar text default null, out taken bigint[], out blocked_ns bigint
+)
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off
 set row_security = off as $$ -- an error is better than rows that are not seen
 declare
     bucket bigint[];
-    block_until_ns bigint;
-    block_at_ns bigint;
+    block record;
     now_ns bigint;
     ends_ns bigint; -- of the window of the calendar
 begin
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into bucket
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
-    select t.until_ns, t.at_ns into block_until_ns, block_at_ns
+    select t.until_ns, t.at_ns into block
     from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
     ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- without a row too: a time zone that is none is an error
     if ends_ns is not null and (bucket[4] > 0 or bucket[5] = 0 or bucket[3] > now_ns + pglimit.window_step_ns()) then
         bucket := pglimit.token_bucket_read(bucket, now_ns, _token_ns, ends_ns);
     end if;
-    return array[now_ns, 0] || coalesce(bucket, '{0,0,0,0,0}') || array[pglimit.token_bucket_blocked_ns(block_until_ns, block_at_ns, now_ns), coalesce(block_at_ns, 0)];
+    taken := array[now_ns, 0] || coalesce(bucket, '{0,0,0,0,0}');
+    blocked_ns := pglimit.token_bucket_blocked_ns(block.until_ns, block.at_ns, now_ns);
 end
 $$;
 -- +goose StatementEnd
 
--- functions/token_bucket_block.sql
--- +goose StatementBegin
--- The last step of token_bucket_take with a rule: counts a denial, or undoes a grant if another call has blocked the key
--- while this one waited for the bucket's row, which it holds now. (In a transaction with repeatable reads that is not
--- seen.) taken: the seven numbers that were decided. Returns eight, as token_bucket_take does.
-create or replace function pglimit.token_bucket_block(_key text, _limiter text, _token_ns bigint, rule bigint[], taken bigint[], _calendar text) returns bigint[]
-language plpgsql set search_path = '' as $$
-declare
-    seen bigint[];
-begin
-    if taken[2] = 0 then
-        seen := case when rule = '{}' then array[taken[1], 0] else pglimit.token_bucket_count_denial(_key, _limiter, rule) end;
-        return case when seen[2] > 0 then seen[1] else taken[1] end || taken[2:7] || seen[2];
-    end if;
-    seen := pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar);
-    if seen[8] = 0 then
-        return taken || 0::bigint;
-    end if;
-    update pglimit.token_bucket t set full_ns = t.full_ns - taken[2] * _token_ns where t.key = _key and t.limiter = _limiter;
-    seen[3] := seen[3] - taken[2] * _token_ns;
-    return seen[1:8];
-end
-$$;
--- +goose StatementEnd
+-- functions/late_ns.sql
+-- A write that comes more than 50 ms behind its clock was kept waiting, and is decided again: it would be dated too early, and what is
+-- refilled meanwhile would come on top of it. That is longer than an impatient call waits for a row (20 ms), and than a busy
+-- processor keeps one waiting that waits for no row.
+create or replace function pglimit.late_ns() returns bigint
+language sql immutable parallel safe return 50000000::bigint;
 
 -- functions/in_time.sql
 -- +goose StatementBegin
 -- Checks a write that is dated at_ns. Returns true, or fails with SQLSTATE 40001 if it is not complete, because another
--- call was faster; or if at_ns is more than 100 ms ago: tokens would be refilled for the time that the write waited, on
--- top of its grant; or if the clock has stepped back since: it may not know a row that was corrected after the step.
+-- call was faster; or if it had to wait, see late_ns; or if the clock has stepped back since: it may not know a row that
+-- was corrected after the step.
 create or replace function pglimit.in_time(at_ns bigint, complete boolean default true) returns boolean
 language plpgsql volatile set search_path = '' as $$
 begin
-    if not complete or pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
+    if not complete or pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and pglimit.late_ns() then
         raise exception 'pglimit: %', case when complete then 'had to wait for another call' else 'a bucket has changed meanwhile' end
             using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
     end if;
@@ -538,14 +571,6 @@ begin
 end
 $$;
 -- +goose StatementEnd
-
--- functions/tokens_there.sql
--- How many tokens a bucket has (negative, or 0: none) that is full again at full_ns: a window holds so many tokens, less those that
--- have not come back by from_ns, which is the clock; or, in a calendar window, its end, so that nothing comes back before.
---
--- A single expression, so that the planner inlines it.
-create or replace function pglimit.tokens_there(full_ns bigint, from_ns bigint, token_ns bigint, window_ns bigint) returns bigint
-language sql immutable parallel safe return (window_ns - greatest(0, full_ns - from_ns)) / token_ns;
 
 -- functions/window_ends_ns.sql
 -- +goose StatementBegin
@@ -618,8 +643,11 @@ begin
     for try in case when sure then 1 else 2 end .. 2 loop
         seen := '{}';
         for i in 1 .. n loop
-            select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
-            from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
+            b := null;
+            if _keys[i] is not null then
+                select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
+                from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
+            end if;
             seen := seen || coalesce(b, array[0, coalesce(_tokens_ns[i], _tokens_ns[1]), 0, 0, 0]);
         end loop;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
@@ -727,8 +755,8 @@ return concat(
 -- True of every take, of one bucket or of many:
 --
 --   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing, unless
---     another call changed the row, or blocked the key, while this one waited, or there is something to write: denials
---     that are counted, and, once, a row that was written before the clock stepped back.
+--     another call changed the row while this one waited, or there is something to write: denials that are counted, and,
+--     once, a row that was written before the clock stepped back.
 --   - A grant is decided by the row behind its lock, a denial by a plain read and the clock behind that. It may deny by
 --     a row that is being changed: a take can only leave less, and what comes back counts from its commit on.
 --   - Several buckets are locked in the bytewise order of key and limiter. Who locks out of order waits for a
@@ -738,128 +766,139 @@ return concat(
 -- 1. The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
 --    have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
 --    again.
--- 2. A look may show that there is no row, which is inserted; or that it lacks tokens, which is a denial; or that it
---    has some units: then these are taken, if the row is still as it was seen.
+-- 2. A look may show that there is no row, which is inserted, or that tokens are lacking, which is a denial.
 -- 3. All else is for token_bucket_decide, also what is taken ahead.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
--- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is 1.
--- full_ns counts from the window's end then, so nothing is refilled before it.
 -- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
 -- if it stands in a queue). Changes lock_timeout until the transaction ends. Null: it waits.
+-- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is 1.
+-- full_ns counts from the window's end then, so nothing is refilled before it.
 -- relaxed: the commit need not wait for the disk. Changes synchronous_commit until the transaction ends.
--- rule: null, or a blocked key is denied, and other denials are counted by it: see token_bucket_count_denial. '{}': they
--- are not counted.
+-- ahead_ns: it is also granted what comes back within that time.
 --
 -- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
--- until_ns of the row after it (0: null, or there is no row). With a rule there is an eighth: for how many nanoseconds
--- the key is blocked (0: it is not).
+-- until_ns of the row after it (0: null, or there is no row). Other functions call them taken.
 --
 -- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
 -- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
 -- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
 create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[] default null, _calendar text default null,
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, _calendar text default null,
     relaxed boolean default false, ahead_ns bigint default 0
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
+    from_ns bigint := coalesce(ends_ns, now_ns); -- see tokens_there
+    writable constant boolean := pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
     seen bigint[];
-    there bigint; -- tokens
-    from_ns bigint; -- what is used counts from here
-    result bigint[];
+    taken bigint[];
 begin
     patience := pglimit.transaction_settings(patience, relaxed);
-    if rule is not null then
-        if (want > 0 and (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4]
-            and 3650 * 86400000000000 >= all (rule[2:5]))) is not true then
-            raise exception 'token_bucket_take: want %, rule %', want, rule using errcode = 'invalid_parameter_value';
-        end if;
-        if pg_catalog.current_setting('transaction_read_only') = 'off' then
-            lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode;
-        end if;
-        seen := pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar);
-        if seen[8] > 0 then
-            if seen[9] > seen[1] + pglimit.step_ns() then
-                perform pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
-            end if;
-            return seen[1:8];
-        end if;
-        now_ns := pglimit.clock_ns(); -- not dated before the end of a block
-        ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-    end if;
-    if ahead_ns = 0 and pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
+    if writable and ahead_ns = 0 then
         update pglimit.token_bucket t
-        set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+        set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
         where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
-            and want <= (coalesce(ends_ns, now_ns) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, now_ns))) / _token_ns
+            and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
             and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
-            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait: now_ns may be too old then
-        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
+            and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns() -- checked again after a wait
+        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
     end if;
-    if result is null and ahead_ns = 0 then
+    if taken is null and ahead_ns = 0 then
         select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := case when now_ns < ends_ns then ends_ns else pglimit.window_end_ns(_calendar, now_ns) end;
-        from_ns := coalesce(ends_ns, greatest(seen[3], now_ns));
-        there := case
-            when seen is null and _window_ns <= pglimit.max_window_ns() then _window_ns / _token_ns
-            when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
-                then (from_ns + _window_ns - greatest(seen[1], from_ns)) / _token_ns
-        end;
-        if unit > there and unit between 1 and _window_ns / _token_ns and unit <= want then
-            result := array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];
-        elsif there >= unit and unit between 1 and want then
-            there := least(want, there) / unit * unit;
-            if seen is null then
-                insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns, until_ns)
-                values (_key, _limiter, from_ns + there * _token_ns, _token_ns, now_ns, ends_ns)
-                on conflict do nothing
-                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
-            else
-                update pglimit.token_bucket t
-                set full_ns = greatest(t.full_ns, from_ns) + there * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-                where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
-                    and t.full_ns = seen[1] and t.at_ns = seen[3]
-                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
-            end if;
+        from_ns := coalesce(ends_ns, now_ns);
+        if seen is null and unit between 1 and want and want % unit = 0 and want <= _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() then
+            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns, until_ns)
+            values (_key, _limiter, from_ns + want * _token_ns, _token_ns, now_ns, ends_ns)
+            on conflict do nothing
+            returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
+        elsif seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns() and unit between 1 and _window_ns / _token_ns
+            and unit <= want and unit > pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns) then
+            return array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];
         end if;
     end if;
-    if result is null then
+    if taken is null then
         if (_key is not null and _limiter is not null and ahead_ns between 0 and pglimit.max_window_ns()
             and unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
             raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %', want, unit, _token_ns, _window_ns, ahead_ns
                 using errcode = 'invalid_parameter_value';
-        elsif want > 0 and ahead_ns > 0 and pg_catalog.current_setting('transaction_read_only') = 'off' then
-            lock table pglimit.token_bucket in row exclusive mode;
+        elsif want > 0 and writable and ahead_ns > 0 then
+            lock table pglimit.token_bucket in row exclusive mode; -- before the read
         end if;
         seen := (pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns], null, array[want], array[unit],
             array[ahead_ns], null, true, case when _calendar is not null then array[_calendar] end)).buckets;
-        result := array[seen[1][2], seen[1][3], seen[1][4], seen[1][5], seen[1][6], seen[1][7], seen[1][8]];
-    elsif result[2] > 0 and pglimit.clock_ns() > result[1] + 10000000 then -- 10 ms
-        -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
-        -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.
-        -- If the calendar window has ended meanwhile, the grant is of the next one.
+        taken := array[seen[1][2], seen[1][3], seen[1][4], seen[1][5], seen[1][6], seen[1][7], seen[1][8]];
+    elsif pglimit.clock_ns() > taken[1] + pglimit.late_ns() then
+        -- The write has waited for a call that changed nothing in the end, so it is dated too early. Behind the lock it is dated now,
+        -- and is of the calendar window that goes on now: as if all this had begun now.
         now_ns := pglimit.clock_ns();
-        if _calendar is null then
-            result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
-            there := least(want - result[2], (now_ns + _window_ns - result[3]) / _token_ns) / unit * unit;
-            from_ns := result[3] + there * _token_ns;
-            update pglimit.token_bucket t set full_ns = from_ns, at_ns = now_ns
-            where t.key = _key and t.limiter = _limiter
-            returning array[t.at_ns, result[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
-        elsif now_ns >= ends_ns then
-            ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-            from_ns := ends_ns + result[2];
-            update pglimit.token_bucket t set full_ns = from_ns, at_ns = now_ns, until_ns = ends_ns
-            where t.key = _key and t.limiter = _limiter
-            returning array[t.at_ns, result[2], t.full_ns, t.token_ns, t.at_ns, 0, t.until_ns] into result;
-        end if;
+        ends_ns := pglimit.window_end_ns(_calendar, now_ns);
+        from_ns := coalesce(ends_ns, now_ns) + want * _token_ns;
+        update pglimit.token_bucket t
+        set full_ns = case when t.until_ns is not distinct from ends_ns then greatest(t.full_ns, from_ns) else from_ns end, at_ns = now_ns, until_ns = ends_ns
+        where t.key = _key and t.limiter = _limiter
+        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
     end if;
-    return case when rule is null then result else pglimit.token_bucket_block(_key, _limiter, _token_ns, rule, result, _calendar) end;
+    return taken;
+end
+$$;
+-- +goose StatementEnd
+
+-- functions/token_bucket_take_or_block.sql
+-- +goose StatementBegin
+-- Takes from one bucket as token_bucket_take does, unless the key is blocked. Counts other denials by the rule: see
+-- token_bucket_count_denial; or not, if it is '{}'.
+--
+-- It looks at the block, and, once more, behind the bucket's lock: another call may have blocked the key while this one waited
+-- for the row. (In a transaction with repeatable reads that is not seen.) A denial by a plain read locks no bucket.
+--
+-- The other parameters, and taken: as for token_bucket_take. blocked_ns: for how long the key is blocked (0: it is not).
+create or replace function pglimit.token_bucket_take_or_block(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[],
+    _calendar text default null, relaxed boolean default false, out taken bigint[], out blocked_ns bigint
+)
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    block record;
+    now_ns bigint;
+begin
+    patience := pglimit.transaction_settings(patience, relaxed);
+    if (want > 0 and unit between 1 and want and want <= _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and _key is not null and _limiter is not null
+        and (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4] and 3650 * 86400000000000 >= all (rule[2:5]))) is not true then
+        raise exception 'token_bucket_take_or_block: want % in units of %, token_ns %, window_ns %, rule %', want, unit, _token_ns, _window_ns, rule using errcode = 'invalid_parameter_value';
+    end if;
+    if pg_catalog.current_setting('transaction_read_only') = 'off' then
+        lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode; -- before the read: see token_bucket_take
+    end if;
+    taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
+    for look in 1 .. 2 loop
+        select t.until_ns, t.at_ns into block from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
+        now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the block
+        blocked_ns := pglimit.token_bucket_blocked_ns(block.until_ns, block.at_ns, now_ns);
+        if blocked_ns > 0 then
+            if block.at_ns > now_ns + pglimit.step_ns() then
+                block := pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
+            end if;
+            taken := coalesce(taken, (pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar)).taken);
+            taken[1] := now_ns;
+            return;
+        end if;
+        exit when look = 2 or taken is not null;
+        patience := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
+    end loop;
+    if taken is null then
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, unit, null, _calendar);
+    end if;
+    if taken[2] = 0 and rule <> '{}' then
+        block := pglimit.token_bucket_count_denial(_key, _limiter, rule);
+        blocked_ns := block.blocked_ns;
+        taken[1] := case when blocked_ns > 0 then block.now_ns else taken[1] end;
+    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -898,7 +937,7 @@ declare
     _key constant text collate "default" := allow.key; -- whatever the caller's collation is
     _limiter constant text collate "default" := allow.limiter;
     asked record;
-    taken bigint[];
+    answer record;
     beside bigint[]; -- prices of a rule that is only observed
     beside_calendar text;
 begin
@@ -913,12 +952,12 @@ begin
         end if;
     end if;
     asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
-    taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, '{}', asked.calendar);
+    answer := pglimit.token_bucket_take_or_block(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, '{}', asked.calendar);
     select d.* into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(taken, n, asked.token_ns, asked.window_ns, asked.calendar) d;
+    from pglimit.token_bucket_decision(answer.taken, answer.blocked_ns, n, asked.token_ns, asked.window_ns, asked.calendar) d;
     if beside is not null then -- in a bucket of its own. More than its burst is denied
         observed := n <= beside[2] / beside[1]
-            and (pglimit.token_bucket_take(_key, _limiter || ' (observed)', beside[1], beside[2], n, n, null, '{}', beside_calendar))[2] > 0;
+            and (pglimit.token_bucket_take_or_block(_key, _limiter || ' (observed)', beside[1], beside[2], n, n, null, '{}', beside_calendar)).taken[2] > 0;
     end if;
 end
 $$;
@@ -989,7 +1028,7 @@ declare
     _key constant text collate "default" := peek.key; -- whatever the caller's collation is
     _limiter constant text collate "default" := peek.limiter;
     asked record;
-    looked bigint[];
+    looked record;
 begin
     if num_nonnulls(limit_text, tokens, period, burst) = 0 then
         select r.allowed, 0, r.retry_after, r.retry_after, r.at, r.live into allowed, granted, retry_after, reset_after, at, limit_text
@@ -1001,9 +1040,9 @@ begin
     end if;
     asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
     looked := pglimit.token_bucket_look(_key, _limiter, asked.token_ns, asked.calendar);
-    select d.remaining >= n and looked[8] = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
+    select d.remaining >= n and looked.blocked_ns = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
     into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(looked, n, asked.token_ns, asked.window_ns, asked.calendar) d;
+    from pglimit.token_bucket_decision(looked.taken, looked.blocked_ns, n, asked.token_ns, asked.window_ns, asked.calendar) d;
 end
 $$;
 -- +goose StatementEnd
@@ -1037,17 +1076,17 @@ language sql immutable parallel safe set search_path = '' as $$ select 8 $$;
 -- functions/token_bucket_asked.sql
 -- +goose StatementBegin
 -- Returns the buckets of a call for many, numbered from 1. limiters, tokens_ns, windows_ns, asks and ends_ns (null: none
--- has a calendar window) have an element for each key, or one for all.
+-- has a calendar window) have an element for each key, or one for all. from_ns: the window's end, else now_ns, see tokens_there.
 --
 -- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
 -- once, in the order of the numbers.
-create or replace function pglimit.token_bucket_asked(keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[], ends_ns bigint[])
-returns table (number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint, ends_ns bigint)
+create or replace function pglimit.token_bucket_asked(keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[], ends_ns bigint[], now_ns bigint default null)
+returns table (number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint, ends_ns bigint, from_ns bigint)
 language sql immutable parallel safe
 begin atomic
     select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
         coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1]),
-        ends_ns[case when cardinality(ends_ns) > 1 then u.number else 1 end]
+        ends_ns[least(u.number, cardinality(ends_ns))], coalesce(ends_ns[least(u.number, cardinality(ends_ns))], now_ns)
     from unnest(keys) with ordinality u(key, number)
     offset 0;
 end;
@@ -1127,7 +1166,7 @@ create or replace function pglimit.token_bucket_lease(
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
-    now_ns bigint := pglimit.clock_ns();
+    now_ns bigint;
     granted bigint := 0;
     seen bigint[];
     bucket bigint[];
@@ -1139,9 +1178,7 @@ begin
         raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
     end if;
     said := pglimit.transaction_settings(null, relaxed);
-    insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-    values (_key, _limiter, now_ns, _token_ns, now_ns)
-    on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+    said := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
@@ -1156,7 +1193,7 @@ begin
     asked := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
     asked[5] := case when asked[4] > 0 then asked[5] else now_ns + ttl_ns end;
     if asked[5] - now_ns >= ttl_ns / 5 then
-        granted := least(want, greatest(0, greatest(0, _window_ns - asked[4]) - (asked[1] - now_ns)) / _token_ns / share);
+        granted := least(want, greatest(0, pglimit.tokens_there(asked[1], now_ns, _token_ns, greatest(0, _window_ns - asked[4]))) / share);
     end if;
     if granted > 0 then
         bucket := asked;
@@ -1234,28 +1271,27 @@ declare
     done int := 0; -- buckets that are decided
     missing int;
     inserted int;
+    decided record;
 begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
     if writable and n > 1 then
         with asked as materialized (
-            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns)
+            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns, now_ns)
         ), updates as (
             update pglimit.token_bucket t
-            set full_ns = greatest(t.full_ns, t.at_ns, coalesce(k.ends_ns, now_ns)) + k.ask * k.token_ns,
-                at_ns = greatest(t.at_ns, now_ns), padding = null
+            set full_ns = greatest(t.full_ns, t.at_ns, k.from_ns) + k.ask * k.token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
             from asked k
             where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
-                and t.until_ns is not distinct from k.ends_ns and k.ask between 1 and
-                    (coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, greatest(t.at_ns, now_ns)))) / k.token_ns
-                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and k.ask between 1 and pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 and (lasts is null or n = (
                     select count(*)
                     from asked k
                     join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
                     where t.until_ns is not distinct from k.ends_ns and t.at_ns <= now_ns + pglimit.step_ns()
-                        and k.ask between 1 and (coalesce(k.ends_ns, now_ns) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, now_ns))) / k.token_ns
+                        and k.ask between 1 and pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 ))
             returning array[k.number, t.full_ns, t.at_ns, coalesce(k.ends_ns, 0)] as "row"
         )
@@ -1265,8 +1301,8 @@ begin
         end if;
     elsif writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
         and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
-        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience, null, _calendars[1])];
-        if rest[1][3] > 0 or coalesce(members, wants, units, aheads_ns, lasts) is null then
+        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], null, _calendars[1])];
+        if rest[1][3] > 0 or wants is null then
             return;
         end if;
         rest := null;
@@ -1284,13 +1320,12 @@ begin
         now_ns := pglimit.clock_ns(); -- the update may have waited
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         with seen as materialized (
-            select k.*, t.key is null as missing, t.full_ns, t.at_ns,
-                coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) as from_ns
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns) k
+            select k.*, t.key is null as missing, t.full_ns, t.at_ns
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns, now_ns) k
             left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
             where t.key is null and k.key is not null and k.ask between 1 and k.window_ns / k.token_ns
                 or wants is null and t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
-                and k.ask > (coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, greatest(t.at_ns, now_ns)))) / k.token_ns
+                and k.ask > pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
         ), inserts as (
             insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
             select s.key, s.limiter, s.from_ns + s.ask * s.token_ns, s.token_ns, now_ns, s.ends_ns
@@ -1315,10 +1350,11 @@ begin
     if 0 < any (coalesce(wants, asks)) then
         lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
     end if;
-    select d.grants, d.buckets || rest into grants, rest
-    from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
-        coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k)),
-        units, aheads_ns, lasts, sure or n = 1, _calendars) d;
+    decided := pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
+        coalesce(wants, case when cardinality(asks) = n then asks else array_fill(asks[1], array[n]) end),
+        units, aheads_ns, lasts, sure or n = 1, _calendars);
+    grants := decided.grants;
+    rest := decided.buckets || rest;
 end
 $$;
 -- +goose StatementEnd
@@ -1332,51 +1368,55 @@ $$;
 -- A grant is kept for _ttl_ns, in the transaction of the take; a denial is not kept. If the clock has stepped
 -- back since, it is kept for _ttl_ns from now on, once. (After a step forward an ID is free too early.)
 --
--- Two calls with the same ID at the same time: the second one waits for the bucket's row, which the first one has
--- locked or inserted, and takes. Then it finds what the first one was granted, and undoes its own, unless that was rolled back.
+-- It looks at the bucket, and then for the ID: it may have been granted the last token. If there are enough, it locks the row and
+-- looks for the ID once more: of two calls with the same ID at the same time, the second one waits for the row, and finds what the
+-- first one was granted, unless that was rolled back. A denial by a plain read locks nothing.
 --
--- The other parameters: as for token_bucket_take. Returns the seven numbers of token_bucket_take, of that grant or
--- this, and its window.
+-- The other parameters: as for token_bucket_take. taken: as there, of that grant or this. window_ns: its window.
 create or replace function pglimit.token_bucket_take_once(
     _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text, _calendar text default null,
-    relaxed boolean default false
-) returns bigint[]
+    relaxed boolean default false, out taken bigint[], out window_ns bigint
+)
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
-    taken bigint[];
     kept record;
     now_ns bigint;
 begin
-    if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
-        raise exception 'token_bucket_take_once: id %, ttl_ns %', _id, _ttl_ns using errcode = 'invalid_parameter_value';
+    patience := pglimit.transaction_settings(patience, relaxed);
+    if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000 and want between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns()
+        and _key is not null and _limiter is not null) is not true then
+        raise exception 'token_bucket_take_once: id %, ttl_ns %, want %, token_ns %, window_ns %', _id, _ttl_ns, want, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
     end if;
     if pg_catalog.current_setting('transaction_read_only') = 'off' then
         lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- before the read: see token_bucket_take
     end if;
+    taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, want, _calendar);
     for look in 1 .. 2 loop
         select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
         from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
-        now_ns := coalesce(taken[1], pglimit.clock_ns());
+        now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the ID
         if kept.at_ns > now_ns + pglimit.step_ns() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
         end if;
         if kept.until_ns > now_ns then
-            if taken[2] > 0 then -- another call was faster: this one has waited for the row that it holds now
-                update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
-            end if;
-            return kept.answer;
+            taken := kept.answer[1:7];
+            window_ns := kept.answer[8];
+            return;
         end if;
-        exit when look = 2;
-        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience, null, _calendar, relaxed) || _window_ns;
+        exit when look = 2 or taken is not null;
+        patience := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     end loop;
-    if taken[2] > 0 then -- the bucket's row is locked: no other call with this ID can be granted tokens now
+    window_ns := _window_ns;
+    if taken is null then
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, null, _calendar);
+    end if;
+    if taken[2] > 0 then
         insert into pglimit.token_bucket_answers as t (key, limiter, id, answer, ttl_ns, until_ns)
-        values (_key, _limiter, _id, taken, _ttl_ns, taken[1] + _ttl_ns)
+        values (_key, _limiter, _id, taken || _window_ns, _ttl_ns, taken[1] + _ttl_ns)
         on conflict (key, limiter, id) do update -- it had expired, and was not swept yet
         set answer = excluded.answer, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
     end if;
-    return taken;
 end
 $$;
 -- +goose StatementEnd
@@ -1432,20 +1472,23 @@ drop function pglimit.ns_of;
 drop view pglimit.buckets;
 drop view pglimit.blocks;
 drop function pglimit.allow;
+drop function pglimit.token_bucket_take_or_block;
 drop function pglimit.token_bucket_take;
 drop function pglimit.transaction_settings;
 drop function pglimit.token_bucket_decide;
 drop function pglimit.window_ends_ns;
-drop function pglimit.tokens_there;
 drop function pglimit.in_time;
-drop function pglimit.token_bucket_block;
+drop function pglimit.late_ns;
 drop function pglimit.token_bucket_look;
+drop function pglimit.token_bucket_lock;
+drop function pglimit.token_bucket_denial;
 drop function pglimit.window_end_ns;
-drop function pglimit.token_bucket_blocked_ns;
 drop function pglimit.token_bucket_count_denial;
+drop function pglimit.token_bucket_blocked_ns;
 drop function pglimit.max_window_ns;
 drop function pglimit.clock_ns;
 drop function pglimit.token_bucket_decision;
+drop function pglimit.tokens_there;
 drop function pglimit.token_bucket_wait_ns;
 drop function pglimit.token_bucket_read;
 drop function pglimit.window_step_ns;
