@@ -1,15 +1,16 @@
 -- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of buckets
 -- and requests, by themselves or in groups.
 --
--- It looks (plain reads, and the clock behind them) and decides in numbers. If nothing is granted, that is all. If sure
--- is true, it then locks the rows of which tokens are asked, in the order of the keys (missing ones are inserted,
--- full), looks and decides once more, and writes: nobody can be faster now. Otherwise it writes at once, in the order of
--- the keys, and fails with SQLSTATE 40001 if another call has changed a row since the look, or it had to wait, see in_time:
--- it has taken nothing then, call again. A row that is ahead of the clock is corrected, once, by a denial too.
+-- It looks (plain reads, and the clock behind them) and decides in numbers. If nothing is granted, that is all. If
+-- sure is true, it then locks the rows of which tokens are asked, in the order of the keys (missing ones are
+-- inserted, full), looks and decides once more, and writes: nobody can be faster now. Otherwise it writes at once, in
+-- the order of the keys, and fails with SQLSTATE 40001 if another call has changed a row since the look, or it had to
+-- wait, see in_time: it has taken nothing then, call again. A row that is ahead of the clock is corrected, once, by a
+-- denial too.
 --
--- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
--- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst) and _calendars (as for token_bucket_take;
--- null: no limit has one): an element for each, or one for all.
+-- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with its
+-- requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst) and _calendars (as for
+-- token_bucket_take; null: no limit has one): an element for each, or one for all.
 -- wants: how many tokens each request asks for, in the order in which they are decided; 0 is a peek. members: the
 -- number of its bucket (null: request i is for bucket i). units: it is granted in whole multiples of that (null:
 -- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
@@ -21,7 +22,8 @@
 -- token_bucket_take. Must be called with enable_seqscan and jit off, and with the table's lock, see there.
 create or replace function pglimit.token_bucket_decide(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
-    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, _calendars text[] default null,
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean,
+    _calendars text[] default null,
     out grants bigint[], out buckets bigint[]
 )
 language plpgsql set search_path = '' as $$
@@ -48,8 +50,9 @@ begin
     for try in case when sure then 1 else 2 end .. 2 loop
         seen := '{}';
         for i in 1 .. n loop
-            b := null;
-            if _keys[i] is not null then
+            if _keys[i] is null then
+                b := null;
+            else
                 select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
                 from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
             end if;
@@ -59,7 +62,8 @@ begin
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         news := '{}';
         for i in 1 .. n loop
-            news := news || pglimit.token_bucket_read(seen[i * 5 - 4 : i * 5], now_ns, coalesce(_tokens_ns[i], _tokens_ns[1]), ends_ns[least(i, cardinality(ends_ns))]);
+            news := news || pglimit.token_bucket_read(seen[i * 5 - 4 : i * 5], now_ns,
+                coalesce(_tokens_ns[i], _tokens_ns[1]), ends_ns[least(i, cardinality(ends_ns))]);
         end loop;
         grants := array_fill(0::bigint, array[cardinality(wants)]);
         granted := array_fill(0::bigint, array[n]);
@@ -75,7 +79,8 @@ begin
             -- A unit that is larger than the room would be used before leased tokens have come back.
             if unit <= room_ns / news[k + 2] then
                 from_ns := case when news[k + 4] = 0 and news[k + 5] > 0 then news[k + 5] else news[k + 3] end;
-                grants[j] := greatest(0, least(wants[j], pglimit.tokens_there(news[k + 1], from_ns, news[k + 2], room_ns + coalesce(aheads_ns[j], 0)))) / unit * unit;
+                grants[j] := greatest(0, least(wants[j], pglimit.tokens_there(
+                    news[k + 1], from_ns, news[k + 2], room_ns + coalesce(aheads_ns[j], 0)))) / unit * unit;
             end if;
             asked[i] := asked[i] or wants[j] > 0;
             granted[i] := granted[i] + grants[j];
@@ -99,9 +104,11 @@ begin
             k := i * 5 - 5;
             if granted[i] > 0 then
                 b := news[k + 1 : k + 5];
-            elsif asked[i] and seen[k + 3] > now_ns + (case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
+            elsif asked[i] and seen[k + 3] > now_ns + (
+                case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
                 -- The clock has stepped back: a bucket's row keeps its price.
-                b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then news[k + 1 : k + 5] else pglimit.token_bucket_read(seen[k + 1 : k + 5], now_ns, seen[k + 2]) end;
+                b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then news[k + 1 : k + 5]
+                    else pglimit.token_bucket_read(seen[k + 1 : k + 5], now_ns, seen[k + 2]) end;
             else
                 continue;
             end if;
@@ -113,9 +120,11 @@ begin
                 on conflict do nothing;
             else
                 update pglimit.token_bucket t
-                set full_ns = b[1], token_ns = b[2], at_ns = b[3], leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0), padding = null
+                set full_ns = b[1], token_ns = b[2], at_ns = b[3], leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0),
+                    padding = null
                 where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]) -- and it is as it was seen
-                    and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] = seen[k + 1 : k + 5];
+                    and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)]
+                        = seen[k + 1 : k + 5];
             end if;
             complete := complete and found;
             rows[k + 1 : k + 5] := b;
@@ -131,13 +140,16 @@ begin
     end loop;
     for i in 1 .. n loop
         continue when _keys[i] is null;
-        k := i * 5 - 5;
-        b := rows[k + 1 : k + 5];
-        if ends_ns is not null and seen[k + 3] > 0 and (seen[k + 4] > 0 or seen[k + 5] = 0 or seen[k + 3] > now_ns + pglimit.window_step_ns())
-            and ends_ns[least(i, cardinality(ends_ns))] is not null then
-            b := news[k + 1 : k + 5]; -- the row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there
+        b := rows[i * 5 - 4 : i * 5];
+        if ends_ns is not null then
+            k := i * 5 - 5;
+            if ends_ns[least(i, cardinality(ends_ns))] is not null and seen[k + 3] > 0
+                and (seen[k + 4] > 0 or seen[k + 5] = 0 or seen[k + 3] > now_ns + pglimit.window_step_ns()) then
+                -- A bucket's row, or one that was far ahead, is told as it means in the asker's window.
+                b := news[k + 1 : k + 5];
+            end if;
         end if;
-        buckets := buckets || array[array[i, news[k + 3], granted[i]] || b];
+        buckets := buckets || array[array[i, news[i * 5 - 2], granted[i]] || b];
     end loop;
 end
 $$;

@@ -1,8 +1,8 @@
--- Looks at a bucket and at the block of its key. Locks nothing. _token_ns and _calendar: as for token_bucket_take; the row
--- of a bucket is told to who has a calendar as it means in that window.
+-- Looks at a bucket and at the block of its key. Locks nothing. _token_ns and _calendar: as for token_bucket_take;
+-- the row of a bucket is told to who has a calendar as it means in that window.
 --
--- taken: the seven numbers of a denial of token_bucket_take. blocked_ns: for how long the key is blocked (0: it is not). If
--- the clock has stepped back since that was written, the key is blocked for as long as it was then.
+-- taken: the seven numbers of a denial of token_bucket_take. blocked_ns: for how long the key is blocked (0: it is
+-- not). If the clock has stepped back since that was written, the key is blocked for as long as it was then.
 create or replace function pglimit.token_bucket_look(
     _key text, _limiter text, _token_ns bigint, _calendar text default null, out taken bigint[], out blocked_ns bigint
 )

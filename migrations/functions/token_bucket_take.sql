@@ -2,9 +2,9 @@
 --
 -- True of every take, of one bucket or of many:
 --
---   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing, unless
---     another call changed the row while this one waited, or there is something to write: denials that are counted, and,
---     once, a row that was written before the clock stepped back.
+--   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing,
+--     unless another call changed the row while this one waited, or there is something to write: denials that are
+--     counted, and, once, a row that was written before the clock stepped back.
 --   - A grant is decided by the row behind its lock, a denial by a plain read and the clock behind that. It may deny by
 --     a row that is being changed: a take can only leave less, and what comes back counts from its commit on.
 --   - Several buckets are locked in the bytewise order of key and limiter. Who locks out of order waits for a
@@ -20,8 +20,8 @@
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
 -- if it stands in a queue). Changes lock_timeout until the transaction ends. Null: it waits.
--- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is 1.
--- full_ns counts from the window's end then, so nothing is refilled before it.
+-- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is
+-- 1. full_ns counts from the window's end then, so nothing is refilled before it.
 -- relaxed: the commit need not wait for the disk. Changes synchronous_commit until the transaction ends.
 -- ahead_ns: it is also granted what comes back within that time.
 --
@@ -32,15 +32,15 @@
 -- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
 -- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
 create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, _calendar text default null,
-    relaxed boolean default false, ahead_ns bigint default 0
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text,
+    _calendar text default null, relaxed boolean default false, ahead_ns bigint default 0
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
     from_ns bigint := coalesce(ends_ns, now_ns); -- see tokens_there
-    writable constant boolean := pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
+    writable constant boolean := pg_catalog.current_setting('transaction_read_only') = 'off'; -- a standby can only deny
     seen bigint[];
     taken bigint[];
 begin
@@ -51,7 +51,8 @@ begin
         where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
             and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
-            and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns() -- checked again after a wait
+            -- Checked again after a wait:
+            and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns()
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
     end if;
     if taken is null and ahead_ns = 0 then
@@ -60,35 +61,39 @@ begin
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := case when now_ns < ends_ns then ends_ns else pglimit.window_end_ns(_calendar, now_ns) end;
         from_ns := coalesce(ends_ns, now_ns);
-        if seen is null and unit between 1 and want and want % unit = 0 and want <= _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() then
+        if seen is null and unit between 1 and want and want % unit = 0 and want <= _window_ns / _token_ns
+            and _window_ns <= pglimit.max_window_ns() then
             insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns, until_ns)
             values (_key, _limiter, from_ns + want * _token_ns, _token_ns, now_ns, ends_ns)
             on conflict do nothing
             returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
-        elsif seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns() and unit between 1 and _window_ns / _token_ns
-            and unit <= want and unit > pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns) then
+        elsif seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
+            and unit between 1 and _window_ns / _token_ns and unit <= want
+            and unit > pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns) then
             return array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];
         end if;
     end if;
     if taken is null then
-        if (_key is not null and _limiter is not null and ahead_ns between 0 and pglimit.max_window_ns()
-            and unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
-            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %', want, unit, _token_ns, _window_ns, ahead_ns
-                using errcode = 'invalid_parameter_value';
+        if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, want, unit)
+            and ahead_ns between 0 and pglimit.max_window_ns()) is not true then
+            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %',
+                want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
         elsif want > 0 and writable and ahead_ns > 0 then
             lock table pglimit.token_bucket in row exclusive mode; -- before the read
         end if;
-        seen := (pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns], null, array[want], array[unit],
-            array[ahead_ns], null, true, case when _calendar is not null then array[_calendar] end)).buckets;
+        seen := (pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns],
+            null, array[want], array[unit], array[ahead_ns], null, true,
+            case when _calendar is not null then array[_calendar] end)).buckets;
         taken := array[seen[1][2], seen[1][3], seen[1][4], seen[1][5], seen[1][6], seen[1][7], seen[1][8]];
     elsif pglimit.clock_ns() > taken[1] + pglimit.late_ns() then
-        -- The write has waited for a call that changed nothing in the end, so it is dated too early. Behind the lock it is dated now,
-        -- and is of the calendar window that goes on now: as if all this had begun now.
+        -- The write has waited for a call that changed nothing in the end, so it is dated too early. Behind the lock
+        -- it is decided as of now, in the calendar window of now: what was enough then is enough now.
         now_ns := pglimit.clock_ns();
         ends_ns := pglimit.window_end_ns(_calendar, now_ns);
         from_ns := coalesce(ends_ns, now_ns) + want * _token_ns;
         update pglimit.token_bucket t
-        set full_ns = case when t.until_ns is not distinct from ends_ns then greatest(t.full_ns, from_ns) else from_ns end, at_ns = now_ns, until_ns = ends_ns
+        set full_ns = case when t.until_ns is not distinct from ends_ns then greatest(t.full_ns, from_ns) else from_ns end,
+            at_ns = now_ns, until_ns = ends_ns
         where t.key = _key and t.limiter = _limiter
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
     end if;

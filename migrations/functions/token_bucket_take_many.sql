@@ -1,19 +1,21 @@
--- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row if that is later.
+-- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row if that is
+-- later.
 --
 -- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
 --    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
--- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are lacking
---    for the one request of a bucket. Not with groups, nor for one bucket.
+-- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are
+--    lacking for the one request of a bucket. Not with groups, nor for one bucket.
 -- 3. All else is for token_bucket_decide.
 --
--- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys any
--- more: 2 and 3 wait for a millisecond only (lock_timeout, until the transaction ends), because two such calls could wait
--- for each other. The call fails with SQLSTATE 55P03 then, or with 40001, see in_time, and has taken nothing: call once
--- more, or ask for each bucket by itself.
+-- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys
+-- any more: 2 and 3 wait for a millisecond only (lock_timeout, until the transaction ends), because two such calls
+-- could wait for each other. The call fails with SQLSTATE 55P03 then, or with 40001, see in_time, and has taken
+-- nothing: call once more, or ask for each bucket by itself.
 --
--- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units (which
--- is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked, or nothing.
+-- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units
+-- (which is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked,
+-- or nothing.
 -- sure: all is for token_bucket_decide. patience: as for token_bucket_take; null only for one bucket, or with sure.
 --
 -- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, the time of the decision, and

@@ -5,14 +5,15 @@
 -- A grant is kept for _ttl_ns, in the transaction of the take; a denial is not kept. If the clock has stepped
 -- back since, it is kept for _ttl_ns from now on, once. (After a step forward an ID is free too early.)
 --
--- It looks at the bucket, and then for the ID: it may have been granted the last token. If there are enough, it locks the row and
--- looks for the ID once more: of two calls with the same ID at the same time, the second one waits for the row, and finds what the
--- first one was granted, unless that was rolled back. A denial by a plain read locks nothing.
+-- It looks at the bucket, and then for the ID: it may have been granted the last token. If there are enough, it locks
+-- the row and looks for the ID once more: of two calls with the same ID at the same time, the second one waits for
+-- the row, and finds what the first one was granted, unless that was rolled back. A denial by a plain read locks
+-- nothing.
 --
 -- The other parameters: as for token_bucket_take. taken: as there, of that grant or this. window_ns: its window.
 create or replace function pglimit.token_bucket_take_once(
-    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text, _calendar text default null,
-    relaxed boolean default false, out taken bigint[], out window_ns bigint
+    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text,
+    _calendar text default null, relaxed boolean default false, out taken bigint[], out window_ns bigint
 )
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -20,12 +21,13 @@ declare
     now_ns bigint;
 begin
     patience := pglimit.transaction_settings(patience, relaxed);
-    if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000 and want between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns()
-        and _key is not null and _limiter is not null) is not true then
-        raise exception 'token_bucket_take_once: id %, ttl_ns %, want %, token_ns %, window_ns %', _id, _ttl_ns, want, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
+    if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, want, want)
+        and _id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
+        raise exception 'token_bucket_take_once: id %, ttl_ns %, want %, token_ns %, window_ns %',
+            _id, _ttl_ns, want, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
     end if;
     if pg_catalog.current_setting('transaction_read_only') = 'off' then
-        lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- before the read: see token_bucket_take
+        lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- see token_bucket_take
     end if;
     taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, want, _calendar);
     for look in 1 .. 2 loop

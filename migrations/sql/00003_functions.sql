@@ -294,12 +294,16 @@ $$;
 -- +goose StatementEnd
 
 -- functions/tokens_there.sql
--- How many tokens a bucket has (negative, or 0: none) that is full again at full_ns: a window holds so many tokens, less those that
--- have not come back by from_ns, which is the clock; or, in a calendar window, its end, so that nothing comes back before.
+-- Returns how many tokens a bucket has that is full again at full_ns (0 or less: none): those of a window, less those
+-- that have not come back by from_ns. That is the clock; or the end of a calendar window, before which nothing comes
+-- back.
 --
 -- A single expression, so that the planner inlines it.
-create or replace function pglimit.tokens_there(full_ns bigint, from_ns bigint, token_ns bigint, window_ns bigint) returns bigint
-language sql immutable parallel safe return (window_ns - greatest(0, full_ns - from_ns)) / token_ns;
+create or replace function pglimit.tokens_there(
+    full_ns bigint, from_ns bigint, token_ns bigint, window_ns bigint
+) returns bigint
+language sql immutable parallel safe
+return (window_ns - greatest(0, full_ns - from_ns)) / token_ns;
 
 -- functions/token_bucket_decision.sql
 -- +goose StatementBegin
@@ -346,11 +350,6 @@ $$;
 -- is dated by it. It may step back; no function here assumes the contrary.
 create or replace function pglimit.clock_ns() returns bigint
 language sql volatile parallel safe return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
-
--- functions/max_window_ns.sql
--- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
-create or replace function pglimit.max_window_ns() returns bigint
-language sql immutable parallel safe return 6400000000000000000;
 
 -- functions/token_bucket_blocked_ns.sql
 -- Returns for how long after now_ns a key is blocked: 0 if it is not, or has no row (nulls). until_ns and at_ns are
@@ -473,9 +472,12 @@ $$;
 
 -- functions/token_bucket_denial.sql
 -- +goose StatementBegin
--- Looks at a bucket. Returns the seven numbers of a denial of token_bucket_take if it lacks unit tokens. Else null; also if its
--- row was written before the clock stepped back, which a take corrects. Locks nothing. The parameters: as for token_bucket_take.
-create or replace function pglimit.token_bucket_denial(_key text, _limiter text, _token_ns bigint, _window_ns bigint, unit bigint, _calendar text) returns bigint[]
+-- Looks at a bucket. Returns the seven numbers of a denial of token_bucket_take if it lacks unit tokens. Else null;
+-- also if its row was written before the clock stepped back, which a take corrects. Locks nothing. The parameters: as
+-- for token_bucket_take.
+create or replace function pglimit.token_bucket_denial(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, unit bigint, _calendar text
+) returns bigint[]
 language plpgsql set search_path = '' as $$
 declare
     b bigint[];
@@ -487,11 +489,13 @@ begin
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
     ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-    if b is null or b[3] > now_ns + (case when b[4] = 0 and b[5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
+    if b is null
+        or b[3] > now_ns + (case when b[4] = 0 and b[5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
         return null;
     end if;
     news := pglimit.token_bucket_read(b, now_ns, _token_ns, ends_ns);
-    if unit <= pglimit.tokens_there(news[1], case when ends_ns is null then news[3] else news[5] end, _token_ns, greatest(0, _window_ns - news[4])) then
+    if unit <= pglimit.tokens_there(
+        news[1], case when ends_ns is null then news[3] else news[5] end, _token_ns, greatest(0, _window_ns - news[4])) then
         return null;
     end if;
     return array[news[3], 0] || case when ends_ns is not null and (b[4] > 0 or b[5] = 0) then news else b end;
@@ -517,11 +521,11 @@ $$;
 
 -- functions/token_bucket_look.sql
 -- +goose StatementBegin
--- Looks at a bucket and at the block of its key. Locks nothing. _token_ns and _calendar: as for token_bucket_take; the row
--- of a bucket is told to who has a calendar as it means in that window.
+-- Looks at a bucket and at the block of its key. Locks nothing. _token_ns and _calendar: as for token_bucket_take;
+-- the row of a bucket is told to who has a calendar as it means in that window.
 --
--- taken: the seven numbers of a denial of token_bucket_take. blocked_ns: for how long the key is blocked (0: it is not). If
--- the clock has stepped back since that was written, the key is blocked for as long as it was then.
+-- taken: the seven numbers of a denial of token_bucket_take. blocked_ns: for how long the key is blocked (0: it is
+-- not). If the clock has stepped back since that was written, the key is blocked for as long as it was then.
 create or replace function pglimit.token_bucket_look(
     _key text, _limiter text, _token_ns bigint, _calendar text default null, out taken bigint[], out blocked_ns bigint
 )
@@ -549,22 +553,28 @@ $$;
 -- +goose StatementEnd
 
 -- functions/late_ns.sql
--- A write that comes more than 50 ms behind its clock was kept waiting, and is decided again: it would be dated too early, and what is
--- refilled meanwhile would come on top of it. That is longer than an impatient call waits for a row (20 ms), and than a busy
--- processor keeps one waiting that waits for no row.
+-- A write that comes more than 50 ms behind its clock was kept waiting, and is decided again: its date is too early, so
+-- tokens that are refilled meanwhile would come on top of it. That is longer than an impatient call waits for a row
+-- (20 ms), and than a busy processor keeps a call waiting that waits for no row.
 create or replace function pglimit.late_ns() returns bigint
 language sql immutable parallel safe return 50000000::bigint;
 
+-- functions/max_window_ns.sql
+-- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
+create or replace function pglimit.max_window_ns() returns bigint
+language sql immutable parallel safe return 6400000000000000000;
+
 -- functions/in_time.sql
 -- +goose StatementBegin
--- Checks a write that is dated at_ns. Returns true, or fails with SQLSTATE 40001 if it is not complete, because another
--- call was faster; or if it had to wait, see late_ns; or if the clock has stepped back since: it may not know a row that
--- was corrected after the step.
+-- Checks a write that is dated at_ns. Returns true, or fails with SQLSTATE 40001 if it is not complete, because
+-- another call was faster; or if it had to wait, see late_ns; or if the clock has stepped back since: it may not know
+-- a row that was corrected after the step.
 create or replace function pglimit.in_time(at_ns bigint, complete boolean default true) returns boolean
 language plpgsql volatile set search_path = '' as $$
 begin
     if not complete or pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and pglimit.late_ns() then
-        raise exception 'pglimit: %', case when complete then 'had to wait for another call' else 'a bucket has changed meanwhile' end
+        raise exception 'pglimit: %',
+            case when complete then 'had to wait for another call' else 'a bucket has changed meanwhile' end
             using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
     end if;
     return true;
@@ -596,15 +606,16 @@ $$;
 -- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of buckets
 -- and requests, by themselves or in groups.
 --
--- It looks (plain reads, and the clock behind them) and decides in numbers. If nothing is granted, that is all. If sure
--- is true, it then locks the rows of which tokens are asked, in the order of the keys (missing ones are inserted,
--- full), looks and decides once more, and writes: nobody can be faster now. Otherwise it writes at once, in the order of
--- the keys, and fails with SQLSTATE 40001 if another call has changed a row since the look, or it had to wait, see in_time:
--- it has taken nothing then, call again. A row that is ahead of the clock is corrected, once, by a denial too.
+-- It looks (plain reads, and the clock behind them) and decides in numbers. If nothing is granted, that is all. If
+-- sure is true, it then locks the rows of which tokens are asked, in the order of the keys (missing ones are
+-- inserted, full), looks and decides once more, and writes: nobody can be faster now. Otherwise it writes at once, in
+-- the order of the keys, and fails with SQLSTATE 40001 if another call has changed a row since the look, or it had to
+-- wait, see in_time: it has taken nothing then, call again. A row that is ahead of the clock is corrected, once, by a
+-- denial too.
 --
--- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
--- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst) and _calendars (as for token_bucket_take;
--- null: no limit has one): an element for each, or one for all.
+-- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with its
+-- requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst) and _calendars (as for
+-- token_bucket_take; null: no limit has one): an element for each, or one for all.
 -- wants: how many tokens each request asks for, in the order in which they are decided; 0 is a peek. members: the
 -- number of its bucket (null: request i is for bucket i). units: it is granted in whole multiples of that (null:
 -- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
@@ -616,7 +627,8 @@ $$;
 -- token_bucket_take. Must be called with enable_seqscan and jit off, and with the table's lock, see there.
 create or replace function pglimit.token_bucket_decide(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
-    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, _calendars text[] default null,
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean,
+    _calendars text[] default null,
     out grants bigint[], out buckets bigint[]
 )
 language plpgsql set search_path = '' as $$
@@ -643,8 +655,9 @@ begin
     for try in case when sure then 1 else 2 end .. 2 loop
         seen := '{}';
         for i in 1 .. n loop
-            b := null;
-            if _keys[i] is not null then
+            if _keys[i] is null then
+                b := null;
+            else
                 select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
                 from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
             end if;
@@ -654,7 +667,8 @@ begin
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         news := '{}';
         for i in 1 .. n loop
-            news := news || pglimit.token_bucket_read(seen[i * 5 - 4 : i * 5], now_ns, coalesce(_tokens_ns[i], _tokens_ns[1]), ends_ns[least(i, cardinality(ends_ns))]);
+            news := news || pglimit.token_bucket_read(seen[i * 5 - 4 : i * 5], now_ns,
+                coalesce(_tokens_ns[i], _tokens_ns[1]), ends_ns[least(i, cardinality(ends_ns))]);
         end loop;
         grants := array_fill(0::bigint, array[cardinality(wants)]);
         granted := array_fill(0::bigint, array[n]);
@@ -670,7 +684,8 @@ begin
             -- A unit that is larger than the room would be used before leased tokens have come back.
             if unit <= room_ns / news[k + 2] then
                 from_ns := case when news[k + 4] = 0 and news[k + 5] > 0 then news[k + 5] else news[k + 3] end;
-                grants[j] := greatest(0, least(wants[j], pglimit.tokens_there(news[k + 1], from_ns, news[k + 2], room_ns + coalesce(aheads_ns[j], 0)))) / unit * unit;
+                grants[j] := greatest(0, least(wants[j], pglimit.tokens_there(
+                    news[k + 1], from_ns, news[k + 2], room_ns + coalesce(aheads_ns[j], 0)))) / unit * unit;
             end if;
             asked[i] := asked[i] or wants[j] > 0;
             granted[i] := granted[i] + grants[j];
@@ -694,9 +709,11 @@ begin
             k := i * 5 - 5;
             if granted[i] > 0 then
                 b := news[k + 1 : k + 5];
-            elsif asked[i] and seen[k + 3] > now_ns + (case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
+            elsif asked[i] and seen[k + 3] > now_ns + (
+                case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
                 -- The clock has stepped back: a bucket's row keeps its price.
-                b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then news[k + 1 : k + 5] else pglimit.token_bucket_read(seen[k + 1 : k + 5], now_ns, seen[k + 2]) end;
+                b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then news[k + 1 : k + 5]
+                    else pglimit.token_bucket_read(seen[k + 1 : k + 5], now_ns, seen[k + 2]) end;
             else
                 continue;
             end if;
@@ -708,9 +725,11 @@ begin
                 on conflict do nothing;
             else
                 update pglimit.token_bucket t
-                set full_ns = b[1], token_ns = b[2], at_ns = b[3], leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0), padding = null
+                set full_ns = b[1], token_ns = b[2], at_ns = b[3], leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0),
+                    padding = null
                 where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]) -- and it is as it was seen
-                    and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] = seen[k + 1 : k + 5];
+                    and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)]
+                        = seen[k + 1 : k + 5];
             end if;
             complete := complete and found;
             rows[k + 1 : k + 5] := b;
@@ -726,17 +745,29 @@ begin
     end loop;
     for i in 1 .. n loop
         continue when _keys[i] is null;
-        k := i * 5 - 5;
-        b := rows[k + 1 : k + 5];
-        if ends_ns is not null and seen[k + 3] > 0 and (seen[k + 4] > 0 or seen[k + 5] = 0 or seen[k + 3] > now_ns + pglimit.window_step_ns())
-            and ends_ns[least(i, cardinality(ends_ns))] is not null then
-            b := news[k + 1 : k + 5]; -- the row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there
+        b := rows[i * 5 - 4 : i * 5];
+        if ends_ns is not null then
+            k := i * 5 - 5;
+            if ends_ns[least(i, cardinality(ends_ns))] is not null and seen[k + 3] > 0
+                and (seen[k + 4] > 0 or seen[k + 5] = 0 or seen[k + 3] > now_ns + pglimit.window_step_ns()) then
+                -- A bucket's row, or one that was far ahead, is told as it means in the asker's window.
+                b := news[k + 1 : k + 5];
+            end if;
         end if;
-        buckets := buckets || array[array[i, news[k + 3], granted[i]] || b];
+        buckets := buckets || array[array[i, news[i * 5 - 2], granted[i]] || b];
     end loop;
 end
 $$;
 -- +goose StatementEnd
+
+-- functions/token_bucket_valid_one.sql
+-- Returns true if these can be parameters of token_bucket_take. A single expression, so that the planner inlines it.
+create or replace function pglimit.token_bucket_valid_one(
+    key text, limiter text, token_ns bigint, window_ns bigint, want bigint, unit bigint
+) returns boolean
+language sql immutable parallel safe
+return key is not null and limiter is not null and window_ns <= pglimit.max_window_ns()
+    and unit between 1 and window_ns / token_ns and (want = 0 or unit <= want);
 
 -- functions/transaction_settings.sql
 -- Sets lock_timeout to patience (null: not), and synchronous_commit to off if relaxed, until the transaction ends.
@@ -754,9 +785,9 @@ return concat(
 --
 -- True of every take, of one bucket or of many:
 --
---   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing, unless
---     another call changed the row while this one waited, or there is something to write: denials that are counted, and,
---     once, a row that was written before the clock stepped back.
+--   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing,
+--     unless another call changed the row while this one waited, or there is something to write: denials that are
+--     counted, and, once, a row that was written before the clock stepped back.
 --   - A grant is decided by the row behind its lock, a denial by a plain read and the clock behind that. It may deny by
 --     a row that is being changed: a take can only leave less, and what comes back counts from its commit on.
 --   - Several buckets are locked in the bytewise order of key and limiter. Who locks out of order waits for a
@@ -772,8 +803,8 @@ return concat(
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
 -- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
 -- if it stands in a queue). Changes lock_timeout until the transaction ends. Null: it waits.
--- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is 1.
--- full_ns counts from the window's end then, so nothing is refilled before it.
+-- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is
+-- 1. full_ns counts from the window's end then, so nothing is refilled before it.
 -- relaxed: the commit need not wait for the disk. Changes synchronous_commit until the transaction ends.
 -- ahead_ns: it is also granted what comes back within that time.
 --
@@ -784,15 +815,15 @@ return concat(
 -- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
 -- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
 create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, _calendar text default null,
-    relaxed boolean default false, ahead_ns bigint default 0
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text,
+    _calendar text default null, relaxed boolean default false, ahead_ns bigint default 0
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
     from_ns bigint := coalesce(ends_ns, now_ns); -- see tokens_there
-    writable constant boolean := pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
+    writable constant boolean := pg_catalog.current_setting('transaction_read_only') = 'off'; -- a standby can only deny
     seen bigint[];
     taken bigint[];
 begin
@@ -803,7 +834,8 @@ begin
         where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
             and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
-            and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns() -- checked again after a wait
+            -- Checked again after a wait:
+            and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns()
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
     end if;
     if taken is null and ahead_ns = 0 then
@@ -812,35 +844,39 @@ begin
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := case when now_ns < ends_ns then ends_ns else pglimit.window_end_ns(_calendar, now_ns) end;
         from_ns := coalesce(ends_ns, now_ns);
-        if seen is null and unit between 1 and want and want % unit = 0 and want <= _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() then
+        if seen is null and unit between 1 and want and want % unit = 0 and want <= _window_ns / _token_ns
+            and _window_ns <= pglimit.max_window_ns() then
             insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns, until_ns)
             values (_key, _limiter, from_ns + want * _token_ns, _token_ns, now_ns, ends_ns)
             on conflict do nothing
             returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
-        elsif seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns() and unit between 1 and _window_ns / _token_ns
-            and unit <= want and unit > pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns) then
+        elsif seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
+            and unit between 1 and _window_ns / _token_ns and unit <= want
+            and unit > pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns) then
             return array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];
         end if;
     end if;
     if taken is null then
-        if (_key is not null and _limiter is not null and ahead_ns between 0 and pglimit.max_window_ns()
-            and unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
-            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %', want, unit, _token_ns, _window_ns, ahead_ns
-                using errcode = 'invalid_parameter_value';
+        if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, want, unit)
+            and ahead_ns between 0 and pglimit.max_window_ns()) is not true then
+            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %',
+                want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
         elsif want > 0 and writable and ahead_ns > 0 then
             lock table pglimit.token_bucket in row exclusive mode; -- before the read
         end if;
-        seen := (pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns], null, array[want], array[unit],
-            array[ahead_ns], null, true, case when _calendar is not null then array[_calendar] end)).buckets;
+        seen := (pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns],
+            null, array[want], array[unit], array[ahead_ns], null, true,
+            case when _calendar is not null then array[_calendar] end)).buckets;
         taken := array[seen[1][2], seen[1][3], seen[1][4], seen[1][5], seen[1][6], seen[1][7], seen[1][8]];
     elsif pglimit.clock_ns() > taken[1] + pglimit.late_ns() then
-        -- The write has waited for a call that changed nothing in the end, so it is dated too early. Behind the lock it is dated now,
-        -- and is of the calendar window that goes on now: as if all this had begun now.
+        -- The write has waited for a call that changed nothing in the end, so it is dated too early. Behind the lock
+        -- it is decided as of now, in the calendar window of now: what was enough then is enough now.
         now_ns := pglimit.clock_ns();
         ends_ns := pglimit.window_end_ns(_calendar, now_ns);
         from_ns := coalesce(ends_ns, now_ns) + want * _token_ns;
         update pglimit.token_bucket t
-        set full_ns = case when t.until_ns is not distinct from ends_ns then greatest(t.full_ns, from_ns) else from_ns end, at_ns = now_ns, until_ns = ends_ns
+        set full_ns = case when t.until_ns is not distinct from ends_ns then greatest(t.full_ns, from_ns) else from_ns end,
+            at_ns = now_ns, until_ns = ends_ns
         where t.key = _key and t.limiter = _limiter
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
     end if;
@@ -854,10 +890,12 @@ $$;
 -- Takes from one bucket as token_bucket_take does, unless the key is blocked. Counts other denials by the rule: see
 -- token_bucket_count_denial; or not, if it is '{}'.
 --
--- It looks at the block, and, once more, behind the bucket's lock: another call may have blocked the key while this one waited
--- for the row. (In a transaction with repeatable reads that is not seen.) A denial by a plain read locks no bucket.
+-- It looks at the block, and, once more, behind the bucket's lock: another call may have blocked the key while this
+-- one waited for the row. (In a transaction with repeatable reads that is not seen.) A denial by a plain read locks
+-- no bucket.
 --
--- The other parameters, and taken: as for token_bucket_take. blocked_ns: for how long the key is blocked (0: it is not).
+-- The other parameters, and taken: as for token_bucket_take. blocked_ns: for how long the key is blocked (0: it is
+-- not).
 create or replace function pglimit.token_bucket_take_or_block(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[],
     _calendar text default null, relaxed boolean default false, out taken bigint[], out blocked_ns bigint
@@ -868,16 +906,19 @@ declare
     now_ns bigint;
 begin
     patience := pglimit.transaction_settings(patience, relaxed);
-    if (want > 0 and unit between 1 and want and want <= _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and _key is not null and _limiter is not null
-        and (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4] and 3650 * 86400000000000 >= all (rule[2:5]))) is not true then
-        raise exception 'token_bucket_take_or_block: want % in units of %, token_ns %, window_ns %, rule %', want, unit, _token_ns, _window_ns, rule using errcode = 'invalid_parameter_value';
+    if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, want, unit) and want > 0
+        and (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4]
+            and 3650 * 86400000000000 >= all (rule[2:5]))) is not true then
+        raise exception 'token_bucket_take_or_block: want % in units of %, token_ns %, window_ns %, rule %',
+            want, unit, _token_ns, _window_ns, rule using errcode = 'invalid_parameter_value';
     end if;
     if pg_catalog.current_setting('transaction_read_only') = 'off' then
-        lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode; -- before the read: see token_bucket_take
+        lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode; -- see token_bucket_take
     end if;
     taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
     for look in 1 .. 2 loop
-        select t.until_ns, t.at_ns into block from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
+        select t.until_ns, t.at_ns into block
+        from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
         now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the block
         blocked_ns := pglimit.token_bucket_blocked_ns(block.until_ns, block.at_ns, now_ns);
         if blocked_ns > 0 then
@@ -1075,19 +1116,25 @@ language sql immutable parallel safe set search_path = '' as $$ select 8 $$;
 
 -- functions/token_bucket_asked.sql
 -- +goose StatementBegin
--- Returns the buckets of a call for many, numbered from 1. limiters, tokens_ns, windows_ns, asks and ends_ns (null: none
--- has a calendar window) have an element for each key, or one for all. from_ns: the window's end, else now_ns, see tokens_there.
+-- Returns the buckets of a call for many, numbered from 1. limiters, tokens_ns, windows_ns, asks and ends_ns (null:
+-- none has a calendar window) have an element for each key, or one for all. from_ns: the window's end, else now_ns,
+-- see tokens_there.
 --
 -- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
 -- once, in the order of the numbers.
-create or replace function pglimit.token_bucket_asked(keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[], ends_ns bigint[], now_ns bigint default null)
-returns table (number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint, ends_ns bigint, from_ns bigint)
+create or replace function pglimit.token_bucket_asked(
+    keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[], ends_ns bigint[],
+    now_ns bigint default null
+) returns table (
+    number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint, ends_ns bigint, from_ns bigint
+)
 language sql immutable parallel safe
 begin atomic
     select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
         coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1]),
-        ends_ns[least(u.number, cardinality(ends_ns))], coalesce(ends_ns[least(u.number, cardinality(ends_ns))], now_ns)
+        e.ends_ns, coalesce(e.ends_ns, now_ns)
     from unnest(keys) with ordinality u(key, number)
+    cross join lateral (select ends_ns[least(u.number, cardinality(ends_ns))] as ends_ns) e
     offset 0;
 end;
 -- +goose StatementEnd
@@ -1235,22 +1282,24 @@ $$;
 
 -- functions/token_bucket_take_many.sql
 -- +goose StatementBegin
--- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row if that is later.
+-- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row if that is
+-- later.
 --
 -- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
 --    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
--- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are lacking
---    for the one request of a bucket. Not with groups, nor for one bucket.
+-- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are
+--    lacking for the one request of a bucket. Not with groups, nor for one bucket.
 -- 3. All else is for token_bucket_decide.
 --
--- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys any
--- more: 2 and 3 wait for a millisecond only (lock_timeout, until the transaction ends), because two such calls could wait
--- for each other. The call fails with SQLSTATE 55P03 then, or with 40001, see in_time, and has taken nothing: call once
--- more, or ask for each bucket by itself.
+-- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys
+-- any more: 2 and 3 wait for a millisecond only (lock_timeout, until the transaction ends), because two such calls
+-- could wait for each other. The call fails with SQLSTATE 55P03 then, or with 40001, see in_time, and has taken
+-- nothing: call once more, or ask for each bucket by itself.
 --
--- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units (which
--- is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked, or nothing.
+-- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units
+-- (which is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked,
+-- or nothing.
 -- sure: all is for token_bucket_decide. patience: as for token_bucket_take; null only for one bucket, or with sure.
 --
 -- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, the time of the decision, and
@@ -1368,14 +1417,15 @@ $$;
 -- A grant is kept for _ttl_ns, in the transaction of the take; a denial is not kept. If the clock has stepped
 -- back since, it is kept for _ttl_ns from now on, once. (After a step forward an ID is free too early.)
 --
--- It looks at the bucket, and then for the ID: it may have been granted the last token. If there are enough, it locks the row and
--- looks for the ID once more: of two calls with the same ID at the same time, the second one waits for the row, and finds what the
--- first one was granted, unless that was rolled back. A denial by a plain read locks nothing.
+-- It looks at the bucket, and then for the ID: it may have been granted the last token. If there are enough, it locks
+-- the row and looks for the ID once more: of two calls with the same ID at the same time, the second one waits for
+-- the row, and finds what the first one was granted, unless that was rolled back. A denial by a plain read locks
+-- nothing.
 --
 -- The other parameters: as for token_bucket_take. taken: as there, of that grant or this. window_ns: its window.
 create or replace function pglimit.token_bucket_take_once(
-    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text, _calendar text default null,
-    relaxed boolean default false, out taken bigint[], out window_ns bigint
+    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text,
+    _calendar text default null, relaxed boolean default false, out taken bigint[], out window_ns bigint
 )
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -1383,12 +1433,13 @@ declare
     now_ns bigint;
 begin
     patience := pglimit.transaction_settings(patience, relaxed);
-    if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000 and want between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns()
-        and _key is not null and _limiter is not null) is not true then
-        raise exception 'token_bucket_take_once: id %, ttl_ns %, want %, token_ns %, window_ns %', _id, _ttl_ns, want, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
+    if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, want, want)
+        and _id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
+        raise exception 'token_bucket_take_once: id %, ttl_ns %, want %, token_ns %, window_ns %',
+            _id, _ttl_ns, want, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
     end if;
     if pg_catalog.current_setting('transaction_read_only') = 'off' then
-        lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- before the read: see token_bucket_take
+        lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- see token_bucket_take
     end if;
     taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, want, _calendar);
     for look in 1 .. 2 loop
@@ -1475,9 +1526,11 @@ drop function pglimit.allow;
 drop function pglimit.token_bucket_take_or_block;
 drop function pglimit.token_bucket_take;
 drop function pglimit.transaction_settings;
+drop function pglimit.token_bucket_valid_one;
 drop function pglimit.token_bucket_decide;
 drop function pglimit.window_ends_ns;
 drop function pglimit.in_time;
+drop function pglimit.max_window_ns;
 drop function pglimit.late_ns;
 drop function pglimit.token_bucket_look;
 drop function pglimit.token_bucket_lock;
@@ -1485,7 +1538,6 @@ drop function pglimit.token_bucket_denial;
 drop function pglimit.window_end_ns;
 drop function pglimit.token_bucket_count_denial;
 drop function pglimit.token_bucket_blocked_ns;
-drop function pglimit.max_window_ns;
 drop function pglimit.clock_ns;
 drop function pglimit.token_bucket_decision;
 drop function pglimit.tokens_there;
