@@ -97,8 +97,8 @@ func benchBreaks(t *testing.T, pool *pgxpool.Pool, decision, owedNS string) {
 	t.Helper()
 	run(t, pool, `
 		create or replace function pglimit.token_bucket_take(
-			_key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[] default null, _calendar text default null,
-			relaxed boolean default false
+			_key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, _calendar text default null,
+			relaxed boolean default false, ahead_ns bigint default 0
 		) returns bigint[] language plpgsql set search_path = '' as $$
 		declare
 			now_ns bigint := pglimit.clock_ns();

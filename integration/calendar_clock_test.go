@@ -67,7 +67,7 @@ func TestAWindowEndsWhenItDoesAfterAStepBack(t *testing.T) {
 			end := map[string]string{"day": "2026-11-21", "year": "2027-01-01"}[name]
 			for road, told := range map[string]string{ // before anything is written
 				"peek": "select pglimit.ns_of(at + reset_after) from pglimit.peek('test', $1, $2)",
-				"take": "select (pglimit.token_bucket_take($1, 'test', 1, 10, 0, 1, null, null, split_part($2, '/', 2) || case $2 when '10/year' then ' UTC' else '' end))[7]",
+				"take": "select (pglimit.token_bucket_take($1, 'test', 1, 10, 0, 1, null, split_part($2, '/', 2) || case $2 when '10/year' then ' UTC' else '' end))[7]",
 			} {
 				if ns := query[int64](t, db, told, key, map[string]string{"day": "10/day UTC", "year": "10/year"}[name]); time.Unix(0, ns).UTC().Format(time.DateOnly) != end {
 					t.Errorf("%s: %s tells of a window until %v", key, road, time.Unix(0, ns).UTC())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -187,6 +188,9 @@ func TestKeysOfABatchAreInBytewiseOrder(t *testing.T) {
 	t.Cleanup(func() { must(t, server.drop(name)) })
 	pool := newPool(t, server.urlOf(name), 2)
 	must(t, migrations.Up(t.Context(), pool, migrations.WithoutExclusionRange()))
+	alike, err := os.ReadFile("../migrations/functions/citus/token_bucket_take_alike.sql")
+	must(t, err)
+	execute(t, pool, string(alike))
 	take := func(keys ...string) (usual, rest []int64) {
 		must(t, pool.QueryRow(t.Context(), "select * from pglimit.token_bucket_take_alike($1, 'test', 1000000000, 5000000000, 1, null)", keys).Scan(&usual, &rest))
 		return usual, rest

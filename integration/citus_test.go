@@ -289,11 +289,11 @@ func TestCitusFunctionsKeepTheirPlans(t *testing.T) {
 	}
 	for _, call := range []string{
 		"pglimit.token_bucket_take($1, 'take', 1000000000, 12000000000, 1, 1, null)",
-		"pglimit.token_bucket_take($1, 'some', 1000000000, 12000000000, 5, 1, null, '{}')",
-		"pglimit.token_bucket_take($1, 'block', 1000000000, 2000000000, 1, 1, null, '{3,1000000000,1000000,1000000,0}')",
+		"pglimit.token_bucket_take_or_block($1, 'some', 1000000000, 12000000000, 5, 1, null, '{}')",
+		"pglimit.token_bucket_take_or_block($1, 'block', 1000000000, 2000000000, 1, 1, null, '{3,1000000000,1000000,1000000,0}')",
 		"pglimit.token_bucket_take($1, 'take', 2000000000, 12000000000, 1, 1, '20ms')",
-		"pglimit.token_bucket_take($1, 'day', 1, 12, 1, 1, null, null, 'day UTC')",
-		"pglimit.token_bucket_take($1, 'take', 1, 12, 1, 1, null, null, 'day UTC')",
+		"pglimit.token_bucket_take($1, 'day', 1, 12, 1, 1, null, 'day UTC')",
+		"pglimit.token_bucket_take($1, 'take', 1, 12, 1, 1, null, 'day UTC')",
 		"pglimit.token_bucket_decide_one($1, 'ahead', 1000000000, 12000000000, 1, 1, 10000000000, null, null)",
 		"pglimit.token_bucket_take_once($1, 'once', clock_timestamp()::text, 1000000000, 12000000000, 1, 1, null)",
 		"pglimit.token_bucket_take_once($1, 'once', 'same', 1000000000, 120000000000, 1, 1000000000, null)",

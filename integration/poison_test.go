@@ -31,7 +31,7 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 	take := call{"token_bucket_take", []string{"'k'", "'test'", "1000", "10000", "1", "1", "null"}}
 	lease := call{"token_bucket_lease", []string{"'k'", "'test'", "1000", "10000", "1", "1", "1000000", "0", "0", "0"}}
 	once := call{"token_bucket_take_once", []string{"'k'", "'test'", "'id'", "1000", "10000", "1", "1000000", "null"}}
-	block := call{"token_bucket_take", []string{"'k'", "'test'", "1000", "10000", "1", "1", "null", "'{1,1000,1000,1000,0}'"}}
+	block := call{"token_bucket_take_or_block", []string{"'k'", "'test'", "1000", "10000", "1", "1", "null", "'{1,1000,1000,1000,0}'"}}
 	back := call{"token_bucket_give_back", []string{"'k'", "'test'", "1000", "10000", "1", "1000", "0"}}
 	many := call{"token_bucket_take_many", []string{
 		"array['a','b']", "array['test','test']", "array[1000,1000]::bigint[]", "array[10000,10000]::bigint[]",
@@ -278,8 +278,8 @@ func TestSQLSaysOfEveryRowWhatGoSays(t *testing.T) {
 		want := b.Decision(&pglimit.Request{Limit: limit, Unit: n}, at, 0)
 		var left, retry, reset int64
 		err := pool.QueryRow(t.Context(), `select remaining, (extract(epoch from retry_after) * 1000000)::bigint, (extract(epoch from reset_after) * 1000000)::bigint
-			from pglimit.token_bucket_decision($1, $2, $3, $4, null)`,
-			[]int64{now, 0, b.FullNS, b.TokenNS, b.AtNS, b.LeasedNS, b.UntilNS, 0}, n, int64(limit.Token()), int64(limit.Window())).Scan(&left, &retry, &reset)
+			from pglimit.token_bucket_decision($1, 0, $2, $3, $4, null)`,
+			[]int64{now, 0, b.FullNS, b.TokenNS, b.AtNS, b.LeasedNS, b.UntilNS}, n, int64(limit.Token()), int64(limit.Window())).Scan(&left, &retry, &reset)
 		if err != nil || left != want.Remaining || retry != want.RetryAfter.Microseconds() || reset != want.ResetAfter.Microseconds() {
 			t.Fatalf("%+v, %d of %v: SQL says %d left, %d and %d µs, %v; Go %d, %d and %d", b, n, limit, left, retry, reset, err, want.Remaining, want.RetryAfter.Microseconds(), want.ResetAfter.Microseconds())
 		}

@@ -99,7 +99,7 @@ func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how cal
 		return takeOrBlock(ctx, session, r, how)
 	case r.Tokens == 0:
 		var numbers []int64
-		if err := session.Row(ctx, tokenBucketLook, []any{r.Key, r.Limiter, int64(r.Limit.Token()), calendarOf(r)}, &numbers); err != nil {
+		if err := session.Row(ctx, tokenBucketLook, []any{r.Key, r.Limiter, int64(r.Limit.Token()), calendarOf(r)}, &numbers, nil); err != nil {
 			return rate.Decision{}, err
 		}
 		return decisionOf(r, numbers), nil

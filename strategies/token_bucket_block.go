@@ -23,21 +23,22 @@ var (
 // was when that row was last written; if it steps forward, the block ends sooner.
 func takeOrBlock(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (d rate.Decision, err error) {
 	var numbers []int64
+	var blockedNS int64
 	if r.Tokens == 0 {
-		err = session.Row(ctx, tokenBucketLook, []any{r.Key, r.Limiter, int64(r.Limit.Token()), calendarOf(r)}, &numbers)
+		err = session.Row(ctx, tokenBucketLook, []any{r.Key, r.Limiter, int64(r.Limit.Token()), calendarOf(r)}, &numbers, &blockedNS)
 	} else {
 		b := r.Block
 		err = session.Row(ctx, tokenBucketTakeOrBlock, []any{
 			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, how.Patience,
 			b.After, int64(b.Within), int64(b.For), int64(b.Max), int64(b.Forget), how.Relaxed, calendarOf(r),
-		}, &numbers)
+		}, &numbers, &blockedNS)
 	}
 	if err != nil {
 		return rate.Decision{}, err
 	}
 	d = decisionOf(r, numbers)
-	if len(numbers) > 7 && numbers[7] > 0 {
-		d.Allowed, d.Blocked, d.BlockedFor = false, true, time.Duration(numbers[7])
+	if blockedNS > 0 {
+		d.Allowed, d.Blocked, d.BlockedFor = false, true, time.Duration(blockedNS)
 		d.RetryAfter = max(d.RetryAfter, d.BlockedFor)
 	}
 	return d, nil

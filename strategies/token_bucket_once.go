@@ -26,13 +26,14 @@ var (
 // next request with it. If the clock steps forward, it is kept for less.
 func takeOnce(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
 	var numbers []int64
+	var windowNS int64 // of the grant
 	err := session.Row(ctx, tokenBucketTakeOnce, []any{
 		r.Key, r.Limiter, r.ID, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.IDTTL.Nanoseconds(), how.Patience, how.Relaxed, calendarOf(r),
-	}, &numbers)
+	}, &numbers, &windowNS)
 	if err != nil {
 		return rate.Decision{}, err
 	}
-	granted, tokenNS, windowNS := numbers[1], numbers[3], numbers[7]
+	granted, tokenNS := numbers[1], numbers[3]
 	if granted > 0 && granted != r.Tokens {
 		return rate.Decision{}, &rate.RequestError{Field: "ID", Why: fmt.Sprintf(
 			"is %q: a request with this ID was granted %d tokens, and this one is for %d (give each request an ID of its own)", r.ID, granted, r.Tokens)}

@@ -59,7 +59,7 @@ begin
             and p.held + acquire.weight <= free
             and p.at_ns <= now_ns + pglimit.step_ns() and cardinality(p.holders) < most
             and acquire.holder collate "C" = any (p.holders) is not true
-            and pglimit.is_now(now_ns, p.at_ns) -- checked again after a wait
+            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait
         returning p.last_token, p.held into token, taken;
         if found then
             exit when acquire.places is not null

@@ -27,10 +27,10 @@ create or replace function pglimit.allow(
 )
 language plpgsql set search_path = '' as $$
 declare
-    _key constant text collate "default" := allow.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _key constant text collate "default" := allow.key; -- whatever the caller's collation is
     _limiter constant text collate "default" := allow.limiter;
     asked record;
-    taken bigint[];
+    answer record;
     beside bigint[]; -- prices of a rule that is only observed
     beside_calendar text;
 begin
@@ -45,12 +45,12 @@ begin
         end if;
     end if;
     asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
-    taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, '{}', asked.calendar);
+    answer := pglimit.token_bucket_take_or_block(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, '{}', asked.calendar);
     select d.* into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(taken, n, asked.token_ns, asked.window_ns, asked.calendar) d;
+    from pglimit.token_bucket_decision(answer.taken, answer.blocked_ns, n, asked.token_ns, asked.window_ns, asked.calendar) d;
     if beside is not null then -- in a bucket of its own. More than its burst is denied
         observed := n <= beside[2] / beside[1]
-            and (pglimit.token_bucket_take(_key, _limiter || ' (observed)', beside[1], beside[2], n, n, null, '{}', beside_calendar))[2] > 0;
+            and (pglimit.token_bucket_take_or_block(_key, _limiter || ' (observed)', beside[1], beside[2], n, n, null, '{}', beside_calendar)).taken[2] > 0;
     end if;
 end
 $$;

@@ -18,7 +18,7 @@ from (
         case when leased_ns > 0 and until_ns > now_ns then leased_ns::numeric else 0 end as leased_ns,
         case when at_ns > now_ns + pglimit.step_ns() then at_ns else 0 end as ahead_ns
     from (select pglimit.clock_ns() as now_ns offset 0) clock
-    cross join ( -- columns as they are: Citus joins tables of several nodes with nothing else
+    cross join (
         select 'token_bucket' as strategy, key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns from pglimit.token_bucket
         union all
         select 'upsert', key, limiter, full_ns, token_ns, at_ns, null, null from pglimit.upsert

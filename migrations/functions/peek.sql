@@ -8,10 +8,10 @@ create or replace function pglimit.peek(
 )
 language plpgsql set search_path = '' as $$
 declare
-    _key constant text collate "default" := peek.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _key constant text collate "default" := peek.key; -- whatever the caller's collation is
     _limiter constant text collate "default" := peek.limiter;
     asked record;
-    looked bigint[];
+    looked record;
 begin
     if num_nonnulls(limit_text, tokens, period, burst) = 0 then
         select r.allowed, 0, r.retry_after, r.retry_after, r.at, r.live into allowed, granted, retry_after, reset_after, at, limit_text
@@ -23,8 +23,8 @@ begin
     end if;
     asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
     looked := pglimit.token_bucket_look(_key, _limiter, asked.token_ns, asked.calendar);
-    select d.remaining >= n and looked[8] = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
+    select d.remaining >= n and looked.blocked_ns = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
     into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(looked, n, asked.token_ns, asked.window_ns, asked.calendar) d;
+    from pglimit.token_bucket_decision(looked.taken, looked.blocked_ns, n, asked.token_ns, asked.window_ns, asked.calendar) d;
 end
 $$;

@@ -23,7 +23,7 @@ begin
             at_ns = greatest(p.at_ns, now_ns), forget_ns = greatest(p.forget_ns, now_ns + ttl_ns + 3600000000000)
         where p.key = _key and p.limiter = renew.limiter collate "C" and renew.holder collate "C" = any (p.holders)
             and p.until_ns[array_position(p.holders, renew.holder)] > now_ns and p.at_ns <= now_ns + pglimit.step_ns()
-            and pglimit.is_now(now_ns, p.at_ns); -- checked again after a wait
+            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns(); -- checked again after a wait
         renewed := found;
         if renewed then
             return;

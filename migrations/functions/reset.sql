@@ -5,7 +5,7 @@ create or replace function pglimit.reset(limiter text, key text) returns void
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off
 set row_security = off as $$ -- an error is better than rows that are not seen
 declare
-    _key constant text collate "default" := reset.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _key constant text collate "default" := reset.key; -- whatever the caller's collation is
 begin
     perform pglimit.request_ns(limiter, key, null, 1, 1, '1 second', null); -- checks the names
     delete from pglimit.token_bucket b where b.key = _key and b.limiter = reset.limiter collate "C";

@@ -1,11 +1,11 @@
--- Returns the decision about a request for n tokens, as allow and peek return it. taken: the eight numbers of
--- token_bucket_take. token_ns, window_ns, calendar: as there.
+-- Returns the decision about a request for n tokens, as allow and peek return it. taken: the seven numbers of
+-- token_bucket_take. token_ns, window_ns, calendar: as there. blocked_ns: for how long the key is blocked.
 --
 -- The result is the same as of Bucket.Decision in internal/bucket: remaining is how many tokens are left.
 -- retry_after is the time from "at" until n tokens are there and the key is not blocked, reset_after until
 -- the bucket is full, both rounded up to a microsecond.
 create or replace function pglimit.token_bucket_decision(
-    taken bigint[], n bigint, token_ns bigint, window_ns bigint, calendar text,
+    taken bigint[], blocked_ns bigint, n bigint, token_ns bigint, window_ns bigint, calendar text,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
 language plpgsql immutable parallel safe set search_path = '' as $$
@@ -25,11 +25,11 @@ begin
         retry_ns := case when remaining < n then b[5] - now_ns else 0 end;
         reset_ns := case when used > 0 then b[5] - now_ns else 0 end;
     else
-        remaining := greatest(0, greatest(0, window_ns - coalesce(bucket[4], 0)) - (coalesce(bucket[1], now_ns) - now_ns)) / token_ns;
+        remaining := greatest(0, pglimit.tokens_there(coalesce(bucket[1], now_ns), now_ns, token_ns, greatest(0, window_ns - coalesce(bucket[4], 0))));
         retry_ns := pglimit.token_bucket_wait_ns(b, now_ns, n, token_ns, window_ns);
         reset_ns := pglimit.token_bucket_wait_ns(b, now_ns, window_ns / token_ns, token_ns, window_ns);
     end if;
-    retry_after := ceil(greatest(taken[8], retry_ns) / 1000.0)::double precision * interval '1 microsecond';
+    retry_after := ceil(greatest(blocked_ns, retry_ns) / 1000.0)::double precision * interval '1 microsecond';
     reset_after := ceil(reset_ns / 1000.0)::double precision * interval '1 microsecond';
     at := pglimit.time_of(now_ns);
 end

@@ -33,15 +33,14 @@ begin
             and greatest(t.at_ns, now_ns) >= granted_ns;
         return;
     end if;
-    update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
+    lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
     select array[t.full_ns, t.at_ns, coalesce(t.leased_ns, 0)] into held
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and (t.until_ns is null or t.leased_ns > 0) for no key update;
     now_ns := pglimit.clock_ns();
     used_ns := greatest(0, greatest(held[2], now_ns, held[1] - _window_ns + least(_window_ns, held[3])) - granted_ns - delay_ns);
     back_ns := case when used_ns > 0 then least(tokens * _token_ns, _window_ns) else tokens * _token_ns end - used_ns;
     if held[1] > now_ns and greatest(held[2], now_ns) >= granted_ns and back_ns > 0 then
-        now_ns := greatest(now_ns, held[1] - back_ns); -- see token_bucket_decide_one
-        update pglimit.token_bucket t set full_ns = now_ns where t.key = _key and t.limiter = _limiter;
+        update pglimit.token_bucket t set full_ns = greatest(now_ns, held[1] - back_ns) where t.key = _key and t.limiter = _limiter;
     end if;
 end
 $$;

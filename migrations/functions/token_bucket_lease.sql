@@ -20,12 +20,11 @@ create or replace function pglimit.token_bucket_lease(
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
-    now_ns bigint := pglimit.clock_ns();
+    now_ns bigint;
     granted bigint := 0;
     seen bigint[];
     bucket bigint[];
     said text;
-    b record; -- the row that is written: see token_bucket_decide_one
     asked bigint[]; -- the bucket at the price of the new lease
 begin
     if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
@@ -33,9 +32,7 @@ begin
         raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
     end if;
     said := pglimit.transaction_settings(null, relaxed);
-    insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-    values (_key, _limiter, now_ns, _token_ns, now_ns)
-    on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+    said := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
@@ -50,16 +47,15 @@ begin
     asked := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
     asked[5] := case when asked[4] > 0 then asked[5] else now_ns + ttl_ns end;
     if asked[5] - now_ns >= ttl_ns / 5 then
-        granted := least(want, greatest(0, greatest(0, _window_ns - asked[4]) - (asked[1] - now_ns)) / _token_ns / share);
+        granted := least(want, greatest(0, pglimit.tokens_there(asked[1], now_ns, _token_ns, greatest(0, _window_ns - asked[4]))) / share);
     end if;
     if granted > 0 then
         bucket := asked;
         bucket[4] := asked[4] + granted * _token_ns;
     end if;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
-        b := row(bucket[1], bucket[2], bucket[3], nullif(bucket[4], 0), nullif(bucket[5], 0));
         update pglimit.token_bucket t
-        set full_ns = b.f1, token_ns = b.f2, at_ns = b.f3, leased_ns = b.f4, until_ns = b.f5, padding = null
+        set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
         where t.key = _key and t.limiter = _limiter;
     end if;
     return array[now_ns, granted] || bucket;

@@ -1,21 +1,21 @@
--- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row if that is later.
+-- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row if that is
+-- later.
 --
 -- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
 --    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
--- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are lacking
---    for the one request of a bucket. Not with groups, nor for one bucket.
+-- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are
+--    lacking for the one request of a bucket. Not with groups, nor for one bucket.
 -- 3. All else is for token_bucket_decide.
 --
--- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys any
--- more: 2 and 3 wait for a millisecond only (lock_timeout, until the transaction ends), because two such calls could wait
--- for each other. The call fails with SQLSTATE 55P03 then, or with 40001, see in_time, and has taken nothing: call once
--- more, or ask for each bucket by itself.
+-- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys
+-- any more: 2 and 3 wait for a millisecond only (lock_timeout, until the transaction ends), because two such calls
+-- could wait for each other. The call fails with SQLSTATE 55P03 then, or with 40001, see in_time, and has taken
+-- nothing: call once more, or ask for each bucket by itself.
 --
--- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units (which
--- is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked, or nothing.
--- Where Citus distributes the table it does nothing, and all that it returns is null: call token_bucket_take_shard, or, for
--- a group, token_bucket_take for each bucket in one transaction.
+-- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units
+-- (which is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked,
+-- or nothing.
 -- sure: all is for token_bucket_decide. patience: as for token_bucket_take; null only for one bucket, or with sure.
 --
 -- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, the time of the decision, and
@@ -36,33 +36,27 @@ declare
     done int := 0; -- buckets that are decided
     missing int;
     inserted int;
+    decided record;
 begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    if pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null then -- Citus; else there is no such table to look in
-        if exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
-            return;
-        end if;
-    end if;
     if writable and n > 1 then
         with asked as materialized (
-            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns)
+            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns, now_ns)
         ), updates as (
             update pglimit.token_bucket t
-            set full_ns = greatest(t.full_ns, t.at_ns, coalesce(k.ends_ns, now_ns)) + k.ask * k.token_ns,
-                at_ns = greatest(t.at_ns, now_ns), padding = null
+            set full_ns = greatest(t.full_ns, t.at_ns, k.from_ns) + k.ask * k.token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
             from asked k
             where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
-                and t.until_ns is not distinct from k.ends_ns and k.ask between 1 and
-                    (coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, greatest(t.at_ns, now_ns)))) / k.token_ns
-                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and k.ask between 1 and pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 and (lasts is null or n = (
                     select count(*)
                     from asked k
                     join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
                     where t.until_ns is not distinct from k.ends_ns and t.at_ns <= now_ns + pglimit.step_ns()
-                        and k.ask between 1 and (coalesce(k.ends_ns, now_ns) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, now_ns))) / k.token_ns
+                        and k.ask between 1 and pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 ))
             returning array[k.number, t.full_ns, t.at_ns, coalesce(k.ends_ns, 0)] as "row"
         )
@@ -72,8 +66,8 @@ begin
         end if;
     elsif writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
         and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
-        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience, null, _calendars[1])];
-        if rest[1][3] > 0 or coalesce(members, wants, units, aheads_ns, lasts) is null then
+        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], null, _calendars[1])];
+        if rest[1][3] > 0 or wants is null then
             return;
         end if;
         rest := null;
@@ -91,13 +85,12 @@ begin
         now_ns := pglimit.clock_ns(); -- the update may have waited
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         with seen as materialized (
-            select k.*, t.key is null as missing, t.full_ns, t.at_ns,
-                coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) as from_ns
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns) k
+            select k.*, t.key is null as missing, t.full_ns, t.at_ns
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns, now_ns) k
             left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
             where t.key is null and k.key is not null and k.ask between 1 and k.window_ns / k.token_ns
                 or wants is null and t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
-                and k.ask > (coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, greatest(t.at_ns, now_ns)))) / k.token_ns
+                and k.ask > pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
         ), inserts as (
             insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
             select s.key, s.limiter, s.from_ns + s.ask * s.token_ns, s.token_ns, now_ns, s.ends_ns
@@ -122,9 +115,10 @@ begin
     if 0 < any (coalesce(wants, asks)) then
         lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
     end if;
-    select d.grants, d.buckets || rest into grants, rest
-    from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
-        coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k)),
-        units, aheads_ns, lasts, sure or n = 1, _calendars) d;
+    decided := pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
+        coalesce(wants, case when cardinality(asks) = n then asks else array_fill(asks[1], array[n]) end),
+        units, aheads_ns, lasts, sure or n = 1, _calendars);
+    grants := decided.grants;
+    rest := decided.buckets || rest;
 end
 $$;

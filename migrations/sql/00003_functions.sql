@@ -15,18 +15,6 @@ create or replace function pglimit.step_ns() returns bigint
 language sql immutable parallel safe return 10000000::bigint;
 
 -- +goose StatementBegin
--- Returns whether now_ns is still the time, within step_ns. For the condition of an update, which checks it again after a
--- wait for the row. row_ns: a column of that row. It has no effect: it is there, and the function says that it is immutable,
--- so that Postgres calls it for the row, and Citus, which refuses a volatile function there, leaves that to the row's node.
-create or replace function pglimit.is_now(now_ns bigint, row_ns bigint) returns boolean
-language plpgsql immutable set search_path = '' as $$
-begin
-    return abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns();
-end
-$$;
--- +goose StatementEnd
-
--- +goose StatementBegin
 -- Writes into the row of a key what it means now: after a step back of the clock all times move by it, and permits that
 -- have expired go. Locks the row.
 create or replace function pglimit.permits_settle(_key text, _limiter text) returns void
@@ -64,28 +52,6 @@ begin atomic
     union all select * from pglimit.limits where limiter = _limiter and key is null and prefix is null
     union all select * from pglimit.limits where limiter is null;
 end;
--- +goose StatementEnd
-
--- +goose StatementBegin
--- Returns what a query of one value returns on the coordinator of Citus, which has the table of limits: for calls that are
--- decided on another node (see Distribute). It runs in a transaction of its own. Fails with SQLSTATE 22023 as the query
--- does, with 42P01 where there is no Citus, else with 58000.
-create or replace function pglimit.on_coordinator(query text) returns text
-language plpgsql set search_path = '' as $$
-declare
-    answer record;
-begin
-    if to_regprocedure('pg_catalog.run_command_on_coordinator(text)') is null then
-        raise exception 'pglimit: there is no table pglimit.limits, and this is no node of Citus' using errcode = 'undefined_table', hint = 'Run: pglimit migrate up';
-    end if;
-    select c.success, c.result into answer from run_command_on_coordinator(query) c;
-    if answer.success is not true then
-        raise exception '%', coalesce(regexp_replace(answer.result, '^[^:]*: +', ''), 'pglimit: the coordinator of Citus does not answer')
-            using errcode = case when answer.result ~ '^[^:]*: +pglimit: ' then 'invalid_parameter_value' else 'system_error' end;
-    end if;
-    return nullif(answer.result, ''); -- a null
-end
-$$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
@@ -159,7 +125,7 @@ begin
             at_ns = greatest(p.at_ns, now_ns), forget_ns = greatest(p.forget_ns, now_ns + ttl_ns + 3600000000000)
         where p.key = _key and p.limiter = renew.limiter collate "C" and renew.holder collate "C" = any (p.holders)
             and p.until_ns[array_position(p.holders, renew.holder)] > now_ns and p.at_ns <= now_ns + pglimit.step_ns()
-            and pglimit.is_now(now_ns, p.at_ns); -- checked again after a wait
+            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns(); -- checked again after a wait
         renewed := found;
         if renewed then
             return;
@@ -440,7 +406,7 @@ begin
             and p.held + acquire.weight <= free
             and p.at_ns <= now_ns + pglimit.step_ns() and cardinality(p.holders) < most
             and acquire.holder collate "C" = any (p.holders) is not true
-            and pglimit.is_now(now_ns, p.at_ns) -- checked again after a wait
+            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait
         returning p.last_token, p.held into token, taken;
         if found then
             exit when acquire.places is not null
@@ -741,15 +707,26 @@ end
 $$;
 -- +goose StatementEnd
 
+-- Returns how many tokens a bucket has that is full again at full_ns (0 or less: none): those of a window, less those
+-- that have not come back by from_ns. That is the clock; or the end of a calendar window, before which nothing comes
+-- back.
+--
+-- A single expression, so that the planner inlines it.
+create or replace function pglimit.tokens_there(
+    full_ns bigint, from_ns bigint, token_ns bigint, window_ns bigint
+) returns bigint
+language sql immutable parallel safe
+return (window_ns - greatest(0, full_ns - from_ns)) / token_ns;
+
 -- +goose StatementBegin
--- Returns the decision about a request for n tokens, as allow and peek return it. taken: the eight numbers of
--- token_bucket_take. token_ns, window_ns, calendar: as there.
+-- Returns the decision about a request for n tokens, as allow and peek return it. taken: the seven numbers of
+-- token_bucket_take. token_ns, window_ns, calendar: as there. blocked_ns: for how long the key is blocked.
 --
 -- The result is the same as of Bucket.Decision in internal/bucket: remaining is how many tokens are left.
 -- retry_after is the time from "at" until n tokens are there and the key is not blocked, reset_after until
 -- the bucket is full, both rounded up to a microsecond.
 create or replace function pglimit.token_bucket_decision(
-    taken bigint[], n bigint, token_ns bigint, window_ns bigint, calendar text,
+    taken bigint[], blocked_ns bigint, n bigint, token_ns bigint, window_ns bigint, calendar text,
     out allowed boolean, out granted bigint, out remaining bigint, out retry_after interval, out reset_after interval, out at timestamptz
 )
 language plpgsql immutable parallel safe set search_path = '' as $$
@@ -769,20 +746,22 @@ begin
         retry_ns := case when remaining < n then b[5] - now_ns else 0 end;
         reset_ns := case when used > 0 then b[5] - now_ns else 0 end;
     else
-        remaining := greatest(0, greatest(0, window_ns - coalesce(bucket[4], 0)) - (coalesce(bucket[1], now_ns) - now_ns)) / token_ns;
+        remaining := greatest(0, pglimit.tokens_there(coalesce(bucket[1], now_ns), now_ns, token_ns, greatest(0, window_ns - coalesce(bucket[4], 0))));
         retry_ns := pglimit.token_bucket_wait_ns(b, now_ns, n, token_ns, window_ns);
         reset_ns := pglimit.token_bucket_wait_ns(b, now_ns, window_ns / token_ns, token_ns, window_ns);
     end if;
-    retry_after := ceil(greatest(taken[8], retry_ns) / 1000.0)::double precision * interval '1 microsecond';
+    retry_after := ceil(greatest(blocked_ns, retry_ns) / 1000.0)::double precision * interval '1 microsecond';
     reset_after := ceil(reset_ns / 1000.0)::double precision * interval '1 microsecond';
     at := pglimit.time_of(now_ns);
 end
 $$;
 -- +goose StatementEnd
 
--- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
-create or replace function pglimit.max_window_ns() returns bigint
-language sql immutable parallel safe return 6400000000000000000;
+-- Returns for how long after now_ns a key is blocked: 0 if it is not, or has no row (nulls). until_ns and at_ns are
+-- those of its row. If the clock has stepped back since it was written, that is as long as it was then.
+create or replace function pglimit.token_bucket_blocked_ns(until_ns bigint, at_ns bigint, now_ns bigint) returns bigint
+language sql immutable parallel safe
+return greatest(0, until_ns - case when at_ns > now_ns + pglimit.step_ns() then at_ns else now_ns end);
 
 -- +goose StatementBegin
 -- Counts a denial of a key, and blocks the key if it is one too many.
@@ -797,15 +776,14 @@ language sql immutable parallel safe return 6400000000000000000;
 -- the row was written, all its times move by as much. Without a rule it only does that.
 --
 -- Whoever locks the bucket's row too, locks that first: two calls with a rule for one key in one transaction can deadlock
--- with another one. Must be called with enable_seqscan and jit off. Returns two
--- numbers: when it was counted, and for how long the key is blocked from then on (0: it is not).
-create or replace function pglimit.token_bucket_count_denial(_key text, _limiter text, rule bigint[]) returns bigint[]
+-- with another one. Must be called with enable_seqscan and jit off.
+-- now_ns: when it was counted. blocked_ns: for how long the key is blocked from then on (0: it is not).
+create or replace function pglimit.token_bucket_count_denial(_key text, _limiter text, rule bigint[], out now_ns bigint, out blocked_ns bigint)
 language plpgsql set search_path = '' as $$
 declare
-    now_ns bigint := pglimit.clock_ns();
     b record; -- the row
-    left_ns bigint; -- of a block
 begin
+    now_ns := pglimit.clock_ns();
     insert into pglimit.token_bucket_blocks as t (key, limiter, denials, since_ns, level, forget_ns, at_ns)
     values (_key, _limiter, 0, now_ns, 0, now_ns, now_ns)
     on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
@@ -814,8 +792,8 @@ begin
     from pglimit.token_bucket_blocks t
     cross join lateral (select case when t.at_ns > now_ns + pglimit.step_ns() then t.at_ns - now_ns else 0 end as by_ns) s -- the clock's step
     where t.key = _key and t.limiter = _limiter;
-    left_ns := greatest(0, b.until_ns - now_ns);
-    if left_ns = 0 and rule is not null then
+    blocked_ns := greatest(0, b.until_ns - now_ns);
+    if blocked_ns = 0 and rule is not null then
         if b.denials = 0 or now_ns - b.since_ns >= rule[2] then
             b.denials := 0;
             b.since_ns := now_ns;
@@ -824,82 +802,311 @@ begin
         if b.denials >= rule[1] then
             b.denials := 0;
             b.level := case when now_ns - b.until_ns < rule[5] then least(b.level, 9223372036854775806) + 1 else 1 end;
-            left_ns := least(rule[4], rule[3] * power(2::numeric, least(b.level - 1, 62)))::bigint;
-            b.until_ns := now_ns + left_ns;
+            blocked_ns := least(rule[4], rule[3] * power(2::numeric, least(b.level - 1, 62)))::bigint;
+            b.until_ns := now_ns + blocked_ns;
         end if;
         b.forget_ns := greatest(b.forget_ns, least(9223372036854775807, greatest(b.since_ns::numeric + rule[2], b.until_ns::numeric + rule[5])));
     elsif b.by_ns = 0 then
-        return array[now_ns, left_ns];
+        return;
     end if;
     update pglimit.token_bucket_blocks t
     set denials = b.denials, since_ns = greatest(1, b.since_ns), level = b.level, at_ns = now_ns, forget_ns = greatest(1, b.forget_ns),
         until_ns = case when b.until_ns is not null then greatest(1, b.until_ns) end
     where t.key = _key and t.limiter = _limiter;
-    return array[now_ns, left_ns];
 end
 $$;
 -- +goose StatementEnd
 
--- Returns for how long after now_ns a key is blocked: 0 if it is not, or has no row (nulls). until_ns and at_ns are
--- those of its row. If the clock has stepped back since it was written, that is as long as it was then.
-create or replace function pglimit.token_bucket_blocked_ns(until_ns bigint, at_ns bigint, now_ns bigint) returns bigint
-language sql immutable parallel safe
-return greatest(0, until_ns - case when at_ns > now_ns + pglimit.step_ns() then at_ns else now_ns end);
+-- +goose StatementBegin
+-- Looks at a bucket. Returns the seven numbers of a denial of token_bucket_take if it lacks unit tokens. Else null;
+-- also if its row was written before the clock stepped back, which a take corrects. Locks nothing. The parameters: as
+-- for token_bucket_take.
+create or replace function pglimit.token_bucket_denial(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, unit bigint, _calendar text
+) returns bigint[]
+language plpgsql set search_path = '' as $$
+declare
+    b bigint[];
+    now_ns bigint;
+    ends_ns bigint; -- of the window of the calendar
+    news bigint[]; -- what the row means now
+begin
+    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
+    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
+    now_ns := pglimit.clock_ns();
+    ends_ns := pglimit.window_end_ns(_calendar, now_ns);
+    if b is null
+        or b[3] > now_ns + (case when b[4] = 0 and b[5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
+        return null;
+    end if;
+    news := pglimit.token_bucket_read(b, now_ns, _token_ns, ends_ns);
+    if unit <= pglimit.tokens_there(
+        news[1], case when ends_ns is null then news[3] else news[5] end, _token_ns, greatest(0, _window_ns - news[4])) then
+        return null;
+    end if;
+    return array[news[3], 0] || case when ends_ns is not null and (b[4] > 0 or b[5] = 0) then news else b end;
+end
+$$;
+-- +goose StatementEnd
 
 -- +goose StatementBegin
--- Looks at a bucket and at the block of its key. Locks nothing. _token_ns and _calendar: as for token_bucket_take; the row
--- of a bucket is told to who has a calendar as it means in that window.
+-- Locks the row of a bucket, which is inserted, full, if it is missing. Returns null.
+create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint) returns text
+language plpgsql set search_path = '' as $$
+declare
+    now_ns constant bigint := pglimit.clock_ns();
+begin
+    insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+    values (_key, _limiter, now_ns, _token_ns, now_ns)
+    on conflict (key, limiter) do update set at_ns = t.at_ns where false;
+    return null;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Looks at a bucket and at the block of its key. Locks nothing. _token_ns and _calendar: as for token_bucket_take;
+-- the row of a bucket is told to who has a calendar as it means in that window.
 --
--- Returns nine numbers: the seven of a denial of token_bucket_take, for how many nanoseconds the key is blocked (0: it
--- is not), and at_ns of the block's row. If the clock has stepped back since that was written, the key is blocked for as
--- long as it was then.
-create or replace function pglimit.token_bucket_look(_key text, _limiter text, _token_ns bigint, _calendar text default null) returns bigint[]
+-- taken: the seven numbers of a denial of token_bucket_take. blocked_ns: for how long the key is blocked (0: it is
+-- not). If the clock has stepped back since that was written, the key is blocked for as long as it was then.
+create or replace function pglimit.token_bucket_look(
+    _key text, _limiter text, _token_ns bigint, _calendar text default null, out taken bigint[], out blocked_ns bigint
+)
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off
 set row_security = off as $$ -- an error is better than rows that are not seen
 declare
     bucket bigint[];
-    block_until_ns bigint;
-    block_at_ns bigint;
+    block record;
     now_ns bigint;
     ends_ns bigint; -- of the window of the calendar
 begin
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into bucket
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
-    select t.until_ns, t.at_ns into block_until_ns, block_at_ns
+    select t.until_ns, t.at_ns into block
     from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
     ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- without a row too: a time zone that is none is an error
     if ends_ns is not null and (bucket[4] > 0 or bucket[5] = 0 or bucket[3] > now_ns + pglimit.window_step_ns()) then
         bucket := pglimit.token_bucket_read(bucket, now_ns, _token_ns, ends_ns);
     end if;
-    return array[now_ns, 0] || coalesce(bucket, '{0,0,0,0,0}') || array[pglimit.token_bucket_blocked_ns(block_until_ns, block_at_ns, now_ns), coalesce(block_at_ns, 0)];
+    taken := array[now_ns, 0] || coalesce(bucket, '{0,0,0,0,0}');
+    blocked_ns := pglimit.token_bucket_blocked_ns(block.until_ns, block.at_ns, now_ns);
+end
+$$;
+-- +goose StatementEnd
+
+-- A write that comes more than 50 ms behind its clock was kept waiting, and is decided again: its date is too early, so
+-- tokens that are refilled meanwhile would come on top of it. That is longer than an impatient call waits for a row
+-- (20 ms), and than a busy processor keeps a call waiting that waits for no row. (token_bucket_take dates its grant
+-- behind the lock already after step_ns: that takes no other call.)
+create or replace function pglimit.late_ns() returns bigint
+language sql immutable parallel safe return 50000000::bigint;
+
+-- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
+create or replace function pglimit.max_window_ns() returns bigint
+language sql immutable parallel safe return 6400000000000000000;
+
+-- +goose StatementBegin
+-- Checks a write that is dated at_ns. Returns true, or fails with SQLSTATE 40001 if it is not complete, because
+-- another call was faster; or if it had to wait, see late_ns; or if the clock has stepped back since: it may not know
+-- a row that was corrected after the step.
+create or replace function pglimit.in_time(at_ns bigint, complete boolean default true) returns boolean
+language plpgsql volatile set search_path = '' as $$
+begin
+    if not complete or pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and pglimit.late_ns() then
+        raise exception 'pglimit: %',
+            case when complete then 'had to wait for another call' else 'a bucket has changed meanwhile' end
+            using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
+    end if;
+    return true;
 end
 $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- The last step of token_bucket_take with a rule: counts a denial, or undoes a grant if another call has blocked the key
--- while this one waited for the bucket's row, which it holds now. (In a transaction with repeatable reads that is not
--- seen.) taken: the seven numbers that were decided. Returns eight, as token_bucket_take does.
-create or replace function pglimit.token_bucket_block(_key text, _limiter text, _token_ns bigint, rule bigint[], taken bigint[], _calendar text) returns bigint[]
-language plpgsql set search_path = '' as $$
-declare
-    seen bigint[];
+-- Returns for each calendar when its window ends in which at_ns lies: see window_end_ns. Null for null.
+create or replace function pglimit.window_ends_ns(calendars text[], at_ns bigint) returns bigint[]
+language plpgsql stable strict set search_path = '' as $$
 begin
-    if taken[2] = 0 then
-        seen := case when rule = '{}' then array[taken[1], 0] else pglimit.token_bucket_count_denial(_key, _limiter, rule) end;
-        return case when seen[2] > 0 then seen[1] else taken[1] end || taken[2:7] || seen[2];
+    if calendars[1] = all (calendars) then -- as a rule
+        return array_fill(pglimit.window_end_ns(calendars[1], at_ns), array[cardinality(calendars)]);
     end if;
-    seen := pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar);
-    if seen[8] = 0 then
-        return taken || 0::bigint;
-    end if;
-    update pglimit.token_bucket t set full_ns = t.full_ns - taken[2] * _token_ns where t.key = _key and t.limiter = _limiter;
-    seen[3] := seen[3] - taken[2] * _token_ns;
-    return seen[1:8];
+    return array(
+        select w.ends_ns
+        from unnest(calendars) with ordinality u(calendar, number)
+        left join (select c.calendar, pglimit.window_end_ns(c.calendar, at_ns) as ends_ns from (select distinct unnest(calendars) as calendar) c) w
+        on w.calendar = u.calendar
+        order by u.number);
 end
 $$;
 -- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of buckets
+-- and requests, by themselves or in groups.
+--
+-- It looks (plain reads, and the clock behind them) and decides in numbers. If nothing is granted, that is all. If
+-- sure is true, it then locks the rows of which tokens are asked, in the order of the keys (missing ones are
+-- inserted, full), looks and decides once more, and writes: nobody can be faster now. Otherwise it writes at once, in
+-- the order of the keys, and fails with SQLSTATE 40001 if another call has changed a row since the look, or it had to
+-- wait, see in_time: it has taken nothing then, call again. A row that is ahead of the clock is corrected, once, by a
+-- denial too.
+--
+-- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with its
+-- requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst) and _calendars (as for
+-- token_bucket_take; null: no limit has one): an element for each, or one for all.
+-- wants: how many tokens each request asks for, in the order in which they are decided; 0 is a peek. members: the
+-- number of its bucket (null: request i is for bucket i). units: it is granted in whole multiples of that (null:
+-- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
+-- lasts: group i has the requests lasts[i - 1] + 1 to lasts[i]; if they are several, they are for different
+-- buckets, each all or nothing, and if one is not granted, none is. (Null: each request is by itself.)
+-- None of this is checked here.
+--
+-- grants: tokens for each request. buckets: eight numbers for each bucket: its number, and the seven of
+-- token_bucket_take. Must be called with enable_seqscan and jit off, and with the table's lock, see there.
+create or replace function pglimit.token_bucket_decide(
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean,
+    _calendars text[] default null,
+    out grants bigint[], out buckets bigint[]
+)
+language plpgsql set search_path = '' as $$
+declare
+    n constant int := cardinality(_keys);
+    now_ns bigint;
+    ends_ns bigint[]; -- of the windows of the calendars
+    b bigint[]; -- a row: five numbers as for token_bucket_read, zeros where there is none
+    seen bigint[]; -- the rows, one behind the other
+    news bigint[]; -- what they mean now, and with what is taken
+    rows bigint[]; -- as they are after the call
+    granted bigint[]; -- tokens of each bucket
+    asked boolean[]; -- buckets of which tokens are asked
+    g int; -- group
+    fallen boolean; -- a request of it cannot be granted
+    i int; -- bucket
+    k int; -- its row is the numbers k + 1 to k + 5
+    room_ns bigint;
+    unit bigint;
+    from_ns bigint; -- see tokens_there
+    written boolean;
+    complete boolean;
+begin
+    for try in case when sure then 1 else 2 end .. 2 loop
+        seen := '{}';
+        for i in 1 .. n loop
+            if _keys[i] is null then
+                b := null;
+            else
+                select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
+                from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
+            end if;
+            seen := seen || coalesce(b, array[0, coalesce(_tokens_ns[i], _tokens_ns[1]), 0, 0, 0]);
+        end loop;
+        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+        ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
+        news := '{}';
+        for i in 1 .. n loop
+            news := news || pglimit.token_bucket_read(seen[i * 5 - 4 : i * 5], now_ns,
+                coalesce(_tokens_ns[i], _tokens_ns[1]), ends_ns[least(i, cardinality(ends_ns))]);
+        end loop;
+        grants := array_fill(0::bigint, array[cardinality(wants)]);
+        granted := array_fill(0::bigint, array[n]);
+        asked := array_fill(false, array[n]);
+        g := 1;
+        fallen := false;
+        for j in 1 .. cardinality(wants) loop
+            i := coalesce(members[j], j);
+            continue when _keys[i] is null;
+            k := i * 5 - 5;
+            room_ns := coalesce(_windows_ns[i], _windows_ns[1]) - news[k + 4];
+            unit := coalesce(units[j], greatest(1, wants[j]));
+            -- A unit that is larger than the room would be used before leased tokens have come back.
+            if unit <= room_ns / news[k + 2] then
+                from_ns := case when news[k + 4] = 0 and news[k + 5] > 0 then news[k + 5] else news[k + 3] end;
+                grants[j] := greatest(0, least(wants[j], pglimit.tokens_there(
+                    news[k + 1], from_ns, news[k + 2], room_ns + coalesce(aheads_ns[j], 0)))) / unit * unit;
+            end if;
+            asked[i] := asked[i] or wants[j] > 0;
+            granted[i] := granted[i] + grants[j];
+            news[k + 1] := news[k + 1] + grants[j] * news[k + 2];
+            continue when lasts is null;
+            fallen := fallen or grants[j] = 0;
+            continue when j < lasts[g];
+            for f in coalesce(lasts[g - 1], 0) + 1 .. case when fallen then j else 0 end loop
+                i := coalesce(members[f], f);
+                granted[i] := granted[i] - grants[f];
+                news[i * 5 - 4] := news[i * 5 - 4] - grants[f] * news[i * 5 - 3];
+                grants[f] := 0;
+            end loop;
+            g := g + 1;
+            fallen := false;
+        end loop;
+        complete := true;
+        written := false;
+        rows := seen;
+        for i in 1 .. n loop
+            k := i * 5 - 5;
+            if granted[i] > 0 then
+                b := news[k + 1 : k + 5];
+            elsif asked[i] and seen[k + 3] > now_ns + (
+                case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
+                -- The clock has stepped back: a bucket's row keeps its price.
+                b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then news[k + 1 : k + 5]
+                    else pglimit.token_bucket_read(seen[k + 1 : k + 5], now_ns, seen[k + 2]) end;
+            else
+                continue;
+            end if;
+            written := true;
+            exit when try = 1;
+            if seen[k + 3] = 0 then
+                insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
+                values (_keys[i], coalesce(_limiters[i], _limiters[1]), b[1], b[2], b[3], nullif(b[5], 0))
+                on conflict do nothing;
+            else
+                update pglimit.token_bucket t
+                set full_ns = b[1], token_ns = b[2], at_ns = b[3], leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0),
+                    padding = null
+                where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]) -- and it is as it was seen
+                    and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)]
+                        = seen[k + 1 : k + 5];
+            end if;
+            complete := complete and found;
+            rows[k + 1 : k + 5] := b;
+        end loop;
+        -- It may have waited; behind a lock it has not.
+        exit when not written or try = 2 and (sure and complete or pglimit.in_time(now_ns, complete));
+        for i in 1 .. n loop
+            continue when not asked[i];
+            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
+            values (_keys[i], coalesce(_limiters[i], _limiters[1]), now_ns, coalesce(_tokens_ns[i], _tokens_ns[1]), now_ns)
+            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+        end loop;
+    end loop;
+    for i in 1 .. n loop
+        continue when _keys[i] is null;
+        b := rows[i * 5 - 4 : i * 5];
+        if ends_ns is not null then
+            k := i * 5 - 5;
+            if ends_ns[least(i, cardinality(ends_ns))] is not null and seen[k + 3] > 0
+                and (seen[k + 4] > 0 or seen[k + 5] = 0 or seen[k + 3] > now_ns + pglimit.window_step_ns()) then
+                -- A bucket's row, or one that was far ahead, is told as it means in the asker's window.
+                b := news[k + 1 : k + 5];
+            end if;
+        end if;
+        buckets := buckets || array[array[i, news[i * 5 - 2], granted[i]] || b];
+    end loop;
+end
+$$;
+-- +goose StatementEnd
+
+-- Returns true if these can be parameters of token_bucket_take. A single expression, so that the planner inlines it.
+create or replace function pglimit.token_bucket_valid_one(
+    key text, limiter text, token_ns bigint, window_ns bigint, want bigint, unit bigint
+) returns boolean
+language sql immutable parallel safe
+return key is not null and limiter is not null and window_ns <= pglimit.max_window_ns()
+    and unit between 1 and window_ns / token_ns and (want = 0 or unit <= want);
 
 -- Sets lock_timeout to patience (null: not), and synchronous_commit to off if relaxed, until the transaction ends.
 --
@@ -911,81 +1118,13 @@ return concat(
     case when relaxed then set_config('synchronous_commit', 'off', true) end);
 
 -- +goose StatementBegin
--- Decides a request for one bucket that is not the usual case of token_bucket_take, or takes ahead: what token_bucket_decide does for many,
--- in statements that name the key, so that Citus can run them where the key is.
---
--- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, that is all. Otherwise it
--- locks the row (a missing one is inserted, full), looks and decides once more, and writes. A row that is ahead of the clock
--- is corrected, once, by a denial too.
---
--- ahead_ns: it is also granted what comes back within that time. The others, and the seven numbers that it returns: as for
--- token_bucket_take.
-create or replace function pglimit.token_bucket_decide_one(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, ahead_ns bigint, patience text, _calendar text,
-    relaxed boolean default false
-) returns bigint[]
-language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
-declare
-    now_ns bigint;
-    ends_ns bigint; -- of the window of the calendar
-    seen bigint[]; -- the row: as for token_bucket_read; zeros where there is none
-    news bigint[]; -- what it means now, and with what is taken
-    granted bigint;
-    room_ns bigint;
-    moves boolean; -- see token_bucket_decide
-    b record; -- the row that is written: Citus 13 crashes where a column of a domain is set to an element of an array
-begin
-    patience := pglimit.transaction_settings(patience, relaxed);
-    if (_key is not null and _limiter is not null and ahead_ns between 0 and pglimit.max_window_ns()
-        and unit between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns() and (want = 0 or unit <= want)) is not true then
-        raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %', want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
-    end if;
-    if want > 0 and pg_catalog.current_setting('transaction_read_only') = 'off' then
-        update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
-    end if;
-    for try in 1 .. 2 loop
-        select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
-        from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
-        seen := coalesce(seen, array[0, _token_ns, 0, 0, 0]);
-        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-        ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-        news := pglimit.token_bucket_read(seen, now_ns, _token_ns, ends_ns);
-        room_ns := _window_ns - news[4];
-        -- A unit that is larger than the room would be used before leased tokens have come back.
-        granted := case when unit <= room_ns / _token_ns then
-            least(want, greatest(0, case when news[4] = 0 and news[5] > 0 then news[5] else news[3] end + room_ns - news[1] + ahead_ns) / _token_ns) / unit * unit
-        else 0 end;
-        -- In a calendar window nothing is refilled, too much or too little; but its end moves after a long step.
-        moves := seen[3] > 0 and (seen[4] > 0 or seen[5] = 0 or seen[3] > now_ns + pglimit.window_step_ns());
-        exit when granted = 0 and not (want > 0 and moves and seen[3] > now_ns + pglimit.step_ns());
-        if try = 1 then
-            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-            values (_key, _limiter, now_ns, _token_ns, now_ns)
-            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
-            continue;
-        end if;
-        news[1] := news[1] + granted * _token_ns;
-        -- Without a grant, the clock has stepped back: a bucket's row keeps its price.
-        seen := case when granted > 0 or seen[4] = 0 and seen[5] > 0 then news else pglimit.token_bucket_read(seen, now_ns, seen[2]) end;
-        b := row(seen[1], seen[2], seen[3], nullif(seen[4], 0), nullif(seen[5], 0));
-        update pglimit.token_bucket t
-        set full_ns = b.f1, token_ns = b.f2, at_ns = b.f3, leased_ns = b.f4, until_ns = b.f5, padding = null
-        where t.key = _key and t.limiter = _limiter;
-    end loop;
-    -- The row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there.
-    return array[news[3], granted] || case when moves and ends_ns is not null then news else seen end;
-end
-$$;
--- +goose StatementEnd
-
--- +goose StatementBegin
 -- Takes want tokens from one bucket, in whole multiples of unit (all or nothing, if the two are equal).
 --
 -- True of every take, of one bucket or of many:
 --
---   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing, unless
---     another call changed the row, or blocked the key, while this one waited, or there is something to write: denials
---     that are counted, and, once, a row that was written before the clock stepped back.
+--   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing,
+--     unless another call changed the row while this one waited, or there is something to write: denials that are
+--     counted, and, once, a row that was written before the clock stepped back.
 --   - A grant is decided by the row behind its lock, a denial by a plain read and the clock behind that. It may deny by
 --     a row that is being changed: a take can only leave less, and what comes back counts from its commit on.
 --   - Several buckets are locked in the bytewise order of key and limiter. Who locks out of order waits for a
@@ -995,121 +1134,148 @@ $$;
 -- 1. The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
 --    have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
 --    again.
--- 2. A look may show that there is no row, which is inserted; or that it lacks tokens, which is a denial; or that it
---    has some units: then these are taken, if the row is still as it was seen.
--- 3. All else is for token_bucket_decide_one.
+-- 2. A look may show that there is no row, which is inserted, or that tokens are lacking, which is a denial.
+-- 3. All else is for token_bucket_decide, also what is taken ahead.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
--- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is 1.
--- full_ns counts from the window's end then, so nothing is refilled before it.
 -- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
 -- if it stands in a queue). Changes lock_timeout until the transaction ends. Null: it waits.
+-- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is
+-- 1. full_ns counts from the window's end then, so nothing is refilled before it.
 -- relaxed: the commit need not wait for the disk. Changes synchronous_commit until the transaction ends.
--- rule: null, or a blocked key is denied, and other denials are counted by it: see token_bucket_count_denial. '{}': they
--- are not counted.
+-- ahead_ns: it is also granted what comes back within that time.
 --
 -- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
--- until_ns of the row after it (0: null, or there is no row). With a rule there is an eighth: for how many nanoseconds
--- the key is blocked (0: it is not).
+-- until_ns of the row after it (0: null, or there is no row). Other functions call them taken.
 --
 -- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
--- a read that becomes a write can deadlock with REINDEX: by a write that finds nothing, because Citus sends "lock table" to
--- all its nodes. No condition of a write calls a volatile function, which Citus refuses. Without enable_seqscan = off, a session would keep a plan that
+-- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
 -- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
 create or replace function pglimit.token_bucket_take(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[] default null, _calendar text default null,
-    relaxed boolean default false
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text,
+    _calendar text default null, relaxed boolean default false, ahead_ns bigint default 0
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
+    from_ns bigint := coalesce(ends_ns, now_ns); -- see tokens_there
+    writable constant boolean := pg_catalog.current_setting('transaction_read_only') = 'off'; -- a standby can only deny
     seen bigint[];
-    there bigint; -- tokens
-    from_ns bigint; -- what is used counts from here
-    result bigint[];
+    taken bigint[];
 begin
     patience := pglimit.transaction_settings(patience, relaxed);
-    if rule is not null then
-        if (want > 0 and (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4]
-            and 3650 * 86400000000000 >= all (rule[2:5]))) is not true then
-            raise exception 'token_bucket_take: want %, rule %', want, rule using errcode = 'invalid_parameter_value';
-        end if;
-        if pg_catalog.current_setting('transaction_read_only') = 'off' then
-            update pglimit.token_bucket set at_ns = at_ns where false;
-            update pglimit.token_bucket_blocks set at_ns = at_ns where false;
-        end if;
-        seen := pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar);
-        if seen[8] > 0 then
-            if seen[9] > seen[1] + pglimit.step_ns() then
-                perform pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
-            end if;
-            return seen[1:8];
-        end if;
-        now_ns := pglimit.clock_ns(); -- not dated before the end of a block
-        ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-    end if;
-    if pg_catalog.current_setting('transaction_read_only') = 'off' then -- on a standby it can only deny
+    if writable and ahead_ns = 0 then
         update pglimit.token_bucket t
-        set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+        set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
         where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
-            and want <= (coalesce(ends_ns, now_ns) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, now_ns))) / _token_ns
+            and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
             and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
-            and pglimit.is_now(now_ns, t.at_ns) -- checked again after a wait: now_ns may be too old then
-        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
+            -- Checked again after a wait:
+            and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns()
+        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
     end if;
-    if result is null then
+    if taken is null and ahead_ns = 0 then
         select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := case when now_ns < ends_ns then ends_ns else pglimit.window_end_ns(_calendar, now_ns) end;
-        from_ns := coalesce(ends_ns, greatest(seen[3], now_ns));
-        there := case
-            when seen is null and _window_ns <= pglimit.max_window_ns() then _window_ns / _token_ns
-            when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
-                then (from_ns + _window_ns - greatest(seen[1], from_ns)) / _token_ns
-        end;
-        if unit > there and unit between 1 and _window_ns / _token_ns and unit <= want then
-            result := array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];
-        elsif there >= unit and unit between 1 and want then
-            there := least(want, there) / unit * unit;
-            if seen is null then
-                insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns, until_ns)
-                values (_key, _limiter, from_ns + there * _token_ns, _token_ns, now_ns, ends_ns)
-                on conflict do nothing
-                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
-            else
-                update pglimit.token_bucket t
-                set full_ns = greatest(t.full_ns, from_ns) + there * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-                where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
-                    and t.full_ns = seen[1] and t.at_ns = seen[3]
-                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into result;
-            end if;
+        from_ns := coalesce(ends_ns, now_ns);
+        if seen is null and unit between 1 and want and want % unit = 0 and want <= _window_ns / _token_ns
+            and _window_ns <= pglimit.max_window_ns() then
+            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns, until_ns)
+            values (_key, _limiter, from_ns + want * _token_ns, _token_ns, now_ns, ends_ns)
+            on conflict do nothing
+            returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
+        elsif seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
+            and unit between 1 and _window_ns / _token_ns and unit <= want
+            and unit > pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns) then
+            return array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];
         end if;
     end if;
-    if result is null then
-        result := pglimit.token_bucket_decide_one(_key, _limiter, _token_ns, _window_ns, want, unit, 0, null, _calendar);
-    elsif result[2] > 0 and pglimit.clock_ns() > result[1] + 10000000 then -- 10 ms
-        -- The write may have waited for a call that changed nothing in the end. Then the grant is dated too early: tokens
-        -- refilled during the wait would come on top of it. So it is dated later, and of these tokens come what it lacks.
-        -- If the calendar window has ended meanwhile, the grant is of the next one.
+    if taken is null then
+        if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, want, unit)
+            and ahead_ns between 0 and pglimit.max_window_ns()) is not true then
+            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %',
+                want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
+        elsif want > 0 and writable and ahead_ns > 0 then
+            lock table pglimit.token_bucket in row exclusive mode; -- before the read
+        end if;
+        seen := (pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns],
+            null, array[want], array[unit], array[ahead_ns], null, true,
+            case when _calendar is not null then array[_calendar] end)).buckets;
+        taken := array[seen[1][2], seen[1][3], seen[1][4], seen[1][5], seen[1][6], seen[1][7], seen[1][8]];
+    elsif pglimit.clock_ns() > taken[1] + pglimit.step_ns() then
+        -- The write has waited for a call that changed nothing in the end, so it is dated too early. Behind the lock
+        -- it is decided as of now, in the calendar window of now: what was enough then is enough now.
         now_ns := pglimit.clock_ns();
-        if _calendar is null then
-            result[3] := greatest(result[3], now_ns + result[2] * _token_ns);
-            there := least(want - result[2], (now_ns + _window_ns - result[3]) / _token_ns) / unit * unit;
-            from_ns := result[3] + there * _token_ns; -- see token_bucket_decide_one
-            update pglimit.token_bucket t set full_ns = from_ns, at_ns = now_ns
-            where t.key = _key and t.limiter = _limiter
-            returning array[t.at_ns, result[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, 0] into result;
-        elsif now_ns >= ends_ns then
-            ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-            from_ns := ends_ns + result[2];
-            update pglimit.token_bucket t set full_ns = from_ns, at_ns = now_ns, until_ns = ends_ns
-            where t.key = _key and t.limiter = _limiter
-            returning array[t.at_ns, result[2], t.full_ns, t.token_ns, t.at_ns, 0, t.until_ns] into result;
-        end if;
+        ends_ns := pglimit.window_end_ns(_calendar, now_ns);
+        from_ns := coalesce(ends_ns, now_ns) + want * _token_ns;
+        update pglimit.token_bucket t
+        set full_ns = case when t.until_ns is not distinct from ends_ns then greatest(t.full_ns, from_ns) else from_ns end,
+            at_ns = now_ns, until_ns = ends_ns
+        where t.key = _key and t.limiter = _limiter
+        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
     end if;
-    return case when rule is null then result else pglimit.token_bucket_block(_key, _limiter, _token_ns, rule, result, _calendar) end;
+    return taken;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Takes from one bucket as token_bucket_take does, unless the key is blocked. Counts other denials by the rule: see
+-- token_bucket_count_denial; or not, if it is '{}'.
+--
+-- It looks at the block, and, once more, behind the bucket's lock: another call may have blocked the key while this
+-- one waited for the row. (In a transaction with repeatable reads that is not seen.) A denial by a plain read locks
+-- no bucket.
+--
+-- The other parameters, and taken: as for token_bucket_take. blocked_ns: for how long the key is blocked (0: it is
+-- not).
+create or replace function pglimit.token_bucket_take_or_block(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[],
+    _calendar text default null, relaxed boolean default false, out taken bigint[], out blocked_ns bigint
+)
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    block record;
+    now_ns bigint;
+begin
+    patience := pglimit.transaction_settings(patience, relaxed);
+    if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, want, unit) and want > 0
+        and (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4]
+            and 3650 * 86400000000000 >= all (rule[2:5]))) is not true then
+        raise exception 'token_bucket_take_or_block: want % in units of %, token_ns %, window_ns %, rule %',
+            want, unit, _token_ns, _window_ns, rule using errcode = 'invalid_parameter_value';
+    end if;
+    if pg_catalog.current_setting('transaction_read_only') = 'off' then
+        lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode; -- see token_bucket_take
+    end if;
+    taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
+    for look in 1 .. 2 loop
+        select t.until_ns, t.at_ns into block
+        from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
+        now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the block
+        blocked_ns := pglimit.token_bucket_blocked_ns(block.until_ns, block.at_ns, now_ns);
+        if blocked_ns > 0 then
+            if block.at_ns > now_ns + pglimit.step_ns() then
+                block := pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
+            end if;
+            taken := coalesce(taken, (pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar)).taken);
+            taken[1] := now_ns;
+            return;
+        end if;
+        exit when look = 2 or taken is not null;
+        patience := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
+    end loop;
+    if taken is null then
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, unit, null, _calendar);
+    end if;
+    if taken[2] = 0 and rule <> '{}' then
+        block := pglimit.token_bucket_count_denial(_key, _limiter, rule);
+        blocked_ns := block.blocked_ns;
+        taken[1] := case when blocked_ns > 0 then block.now_ns else taken[1] end;
+    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -1144,10 +1310,10 @@ create or replace function pglimit.allow(
 )
 language plpgsql set search_path = '' as $$
 declare
-    _key constant text collate "default" := allow.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _key constant text collate "default" := allow.key; -- whatever the caller's collation is
     _limiter constant text collate "default" := allow.limiter;
     asked record;
-    taken bigint[];
+    answer record;
     beside bigint[]; -- prices of a rule that is only observed
     beside_calendar text;
 begin
@@ -1162,12 +1328,12 @@ begin
         end if;
     end if;
     asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
-    taken := pglimit.token_bucket_take(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, '{}', asked.calendar);
+    answer := pglimit.token_bucket_take_or_block(_key, _limiter, asked.token_ns, asked.window_ns, n, n, null, '{}', asked.calendar);
     select d.* into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(taken, n, asked.token_ns, asked.window_ns, asked.calendar) d;
+    from pglimit.token_bucket_decision(answer.taken, answer.blocked_ns, n, asked.token_ns, asked.window_ns, asked.calendar) d;
     if beside is not null then -- in a bucket of its own. More than its burst is denied
         observed := n <= beside[2] / beside[1]
-            and (pglimit.token_bucket_take(_key, _limiter || ' (observed)', beside[1], beside[2], n, n, null, '{}', beside_calendar))[2] > 0;
+            and (pglimit.token_bucket_take_or_block(_key, _limiter || ' (observed)', beside[1], beside[2], n, n, null, '{}', beside_calendar)).taken[2] > 0;
     end if;
 end
 $$;
@@ -1206,7 +1372,7 @@ from (
         case when leased_ns > 0 and until_ns > now_ns then leased_ns::numeric else 0 end as leased_ns,
         case when at_ns > now_ns + pglimit.step_ns() then at_ns else 0 end as ahead_ns
     from (select pglimit.clock_ns() as now_ns offset 0) clock
-    cross join ( -- columns as they are: Citus joins tables of several nodes with nothing else
+    cross join (
         select 'token_bucket' as strategy, key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns from pglimit.token_bucket
         union all
         select 'upsert', key, limiter, full_ns, token_ns, at_ns, null, null from pglimit.upsert
@@ -1307,10 +1473,10 @@ create or replace function pglimit.peek(
 )
 language plpgsql set search_path = '' as $$
 declare
-    _key constant text collate "default" := peek.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _key constant text collate "default" := peek.key; -- whatever the caller's collation is
     _limiter constant text collate "default" := peek.limiter;
     asked record;
-    looked bigint[];
+    looked record;
 begin
     if num_nonnulls(limit_text, tokens, period, burst) = 0 then
         select r.allowed, 0, r.retry_after, r.retry_after, r.at, r.live into allowed, granted, retry_after, reset_after, at, limit_text
@@ -1322,9 +1488,9 @@ begin
     end if;
     asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
     looked := pglimit.token_bucket_look(_key, _limiter, asked.token_ns, asked.calendar);
-    select d.remaining >= n and looked[8] = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
+    select d.remaining >= n and looked.blocked_ns = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
     into allowed, granted, remaining, retry_after, reset_after, at
-    from pglimit.token_bucket_decision(looked, n, asked.token_ns, asked.window_ns, asked.calendar) d;
+    from pglimit.token_bucket_decision(looked.taken, looked.blocked_ns, n, asked.token_ns, asked.window_ns, asked.calendar) d;
 end
 $$;
 -- +goose StatementEnd
@@ -1373,22 +1539,6 @@ begin
         end if;
         return next;
     end loop;
-end
-$$;
--- +goose StatementEnd
-
--- +goose StatementBegin
--- Checks a write that is dated at_ns. Returns true, or fails with SQLSTATE 40001 if it is not complete, because another
--- call was faster; or if at_ns is more than 100 ms ago: tokens would be refilled for the time that the write waited, on
--- top of its grant; or if the clock has stepped back since: it may not know a row that was corrected after the step.
-create or replace function pglimit.in_time(at_ns bigint, complete boolean default true) returns boolean
-language plpgsql volatile set search_path = '' as $$
-begin
-    if not complete or pglimit.clock_ns() - at_ns not between -pglimit.step_ns() and 100000000 then
-        raise exception 'pglimit: %', case when complete then 'had to wait for another call' else 'a bucket has changed meanwhile' end
-            using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
-    end if;
-    return true;
 end
 $$;
 -- +goose StatementEnd
@@ -1660,32 +1810,6 @@ create or replace function pglimit.ns_of("time" timestamptz) returns bigint
 language sql immutable parallel safe return (extract(epoch from "time") * 1000000)::bigint * 1000;
 
 -- +goose StatementBegin
--- Runs a statement on each shard that this node of Citus has of a table (see Distribute), one after another. It names the
--- table as %1$s, and returns a number and a boolean.
---
--- n: the sum of the numbers. done: whether all booleans are true.
-create or replace function pglimit.on_shards(_table text, statement text, out n bigint, out done boolean)
-language plpgsql set search_path = '' as $$
-declare
-    shard text;
-    one record;
-begin
-    n := 0;
-    done := true;
-    for shard in
-        select shard_name(s.logicalrelid, s.shardid)
-        from pg_dist_shard s join pg_dist_placement p on p.shardid = s.shardid join pg_dist_local_group l on l.groupid = p.groupid
-        where s.logicalrelid = _table::regclass
-    loop
-        execute format(statement, shard) into one;
-        n := n + one.n;
-        done := done and one.done;
-    end loop;
-end
-$$;
--- +goose StatementEnd
-
--- +goose StatementBegin
 -- Fills a bucket by deleting its row: no row means full. Deletes the row of the key's denials, too, which ends its
 -- block. limiter and key: as for pglimit.allow. Waits for any call that holds a row, and locks it until the
 -- transaction ends. Filling a full bucket does nothing.
@@ -1693,7 +1817,7 @@ create or replace function pglimit.reset(limiter text, key text) returns void
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off
 set row_security = off as $$ -- an error is better than rows that are not seen
 declare
-    _key constant text collate "default" := reset.key; -- whatever the caller's collation is, and the same constant for Citus as in the call
+    _key constant text collate "default" := reset.key; -- whatever the caller's collation is
 begin
     perform pglimit.request_ns(limiter, key, null, 1, 1, '1 second', null); -- checks the names
     delete from pglimit.token_bucket b where b.key = _key and b.limiter = reset.limiter collate "C";
@@ -1793,169 +1917,27 @@ $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- Returns the buckets of a call for many, numbered from 1. limiters, tokens_ns, windows_ns, asks and ends_ns (null: none
--- has a calendar window) have an element for each key, or one for all.
+-- Returns the buckets of a call for many, numbered from 1. limiters, tokens_ns, windows_ns, asks and ends_ns (null:
+-- none has a calendar window) have an element for each key, or one for all. from_ns: the window's end, else now_ns,
+-- see tokens_there.
 --
 -- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
 -- once, in the order of the numbers.
-create or replace function pglimit.token_bucket_asked(keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[], ends_ns bigint[])
-returns table (number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint, ends_ns bigint)
+create or replace function pglimit.token_bucket_asked(
+    keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[], ends_ns bigint[],
+    now_ns bigint default null
+) returns table (
+    number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint, ends_ns bigint, from_ns bigint
+)
 language sql immutable parallel safe
 begin atomic
     select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
         coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1]),
-        ends_ns[case when cardinality(ends_ns) > 1 then u.number else 1 end]
+        e.ends_ns, coalesce(e.ends_ns, now_ns)
     from unnest(keys) with ordinality u(key, number)
+    cross join lateral (select ends_ns[least(u.number, cardinality(ends_ns))] as ends_ns) e
     offset 0;
 end;
--- +goose StatementEnd
-
--- +goose StatementBegin
--- Returns for each calendar when its window ends in which at_ns lies: see window_end_ns. Null for null.
-create or replace function pglimit.window_ends_ns(calendars text[], at_ns bigint) returns bigint[]
-language plpgsql stable strict set search_path = '' as $$
-begin
-    if calendars[1] = all (calendars) then -- as a rule
-        return array_fill(pglimit.window_end_ns(calendars[1], at_ns), array[cardinality(calendars)]);
-    end if;
-    return array(
-        select w.ends_ns
-        from unnest(calendars) with ordinality u(calendar, number)
-        left join (select c.calendar, pglimit.window_end_ns(c.calendar, at_ns) as ends_ns from (select distinct unnest(calendars) as calendar) c) w
-        on w.calendar = u.calendar
-        order by u.number);
-end
-$$;
--- +goose StatementEnd
-
--- +goose StatementBegin
--- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of buckets
--- and requests, by themselves or in groups.
---
--- It looks (a plain read, and the clock behind it) and decides in numbers. If nothing is granted, that is all. If sure
--- is true, it then locks the rows of which tokens are asked, in the order of the keys (missing ones are inserted,
--- full), looks and decides once more, and writes: nobody can be faster now. Otherwise it writes at once, and fails with
--- SQLSTATE 40001 if another call has changed a row since the look, or 100 ms have passed: it has taken nothing then,
--- call again. (It waits for rows, and then for inserts, each in the order of the keys: two such calls do not wait for
--- each other.) A row that is ahead of the clock is corrected, once, by a denial too.
---
--- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with
--- its requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst) and _calendars (as for token_bucket_take;
--- null: no limit has one): an element for each, or one for all.
--- wants: how many tokens each request asks for, in the order in which they are decided; 0 is a peek. members: the
--- number of its bucket (null: request i is for bucket i). units: it is granted in whole multiples of that (null:
--- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
--- lasts: group i has the requests lasts[i - 1] + 1 to lasts[i]; if they are several, they are for different
--- buckets, each all or nothing, and if one is not granted, none is. (Null: each request is by itself.)
--- None of this is checked here.
---
--- grants: tokens for each request. buckets: eight numbers for each bucket: its number, and the seven of
--- token_bucket_take. Must be called with enable_seqscan and jit off, and with the table's lock, see there.
-create or replace function pglimit.token_bucket_decide(
-    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
-    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, _calendars text[] default null,
-    out grants bigint[], out buckets bigint[]
-)
-language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
-declare
-    n constant int := cardinality(_keys);
-    now_ns bigint;
-    ends_ns bigint[]; -- of the windows of the calendars
-    seen bigint[]; -- the rows: as for token_bucket_read; zeros where there is none
-    news bigint[]; -- what the rows mean now, and with what is taken
-    moves boolean[]; -- whether a row is of a bucket, or of a window that is far ahead: its times move with a step of the clock
-    rows bigint[]; -- as they are after the call
-    granted bigint[]; -- tokens of each bucket
-    asked boolean[]; -- buckets of which tokens are asked
-    fallen boolean; -- a request of the group cannot be granted
-    i bigint; -- bucket
-    room_ns bigint;
-    unit bigint;
-    writes int[]; -- buckets whose rows are to be written
-    written int;
-begin
-    for try in case when sure then 1 else 2 end .. 2 loop
-        -- The look's snapshot is older than its clock: compared with an older time, a new row would be ahead.
-        select min(c.now_ns), array_agg(k.ends_ns), array_agg(b."row"), array_agg(case
-                when k.ends_ns is null and b."row"[2] = k.token_ns and b."row"[5] = 0 and b."row"[3] <= c.now_ns + pglimit.step_ns()
-                    then array[greatest(b."row"[1], b."row"[3], c.now_ns), k.token_ns, greatest(b."row"[3], c.now_ns), 0, 0]
-                else pglimit.token_bucket_read(b."row", c.now_ns, k.token_ns, k.ends_ns)
-            end),
-            -- In a calendar window nothing is refilled, too much or too little; but its end moves after a long step.
-            array_agg(t.leased_ns > 0 or t.until_ns is null and t.at_ns > 0 or t.at_ns > c.now_ns + pglimit.window_step_ns())
-        into now_ns, ends_ns, seen, news, moves
-        from (select c.now_ns, pglimit.window_ends_ns(_calendars, c.now_ns) as ends_ns from (select pglimit.clock_ns() as now_ns offset 0) c offset 0) c
-        cross join lateral pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, '{1}', c.ends_ns) k
-        left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
-        cross join lateral (select array[coalesce(t.full_ns, 0), coalesce(t.token_ns, k.token_ns), coalesce(t.at_ns, 0), coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] as "row" offset 0) b;
-        grants := array_fill(0::bigint, array[cardinality(wants)]);
-        granted := array_fill(0::bigint, array[n]);
-        asked := array_fill(false, array[n]);
-        for g in 1 .. cardinality(coalesce(lasts, wants)) loop
-            fallen := false;
-            for j in coalesce(lasts[g - 1], g - 1) + 1 .. coalesce(lasts[g], g) loop
-                i := coalesce(members[j], j);
-                continue when _keys[i] is null;
-                room_ns := coalesce(_windows_ns[i], _windows_ns[1]) - news[i][4];
-                unit := coalesce(units[j], greatest(1, wants[j]));
-                -- A unit that is larger than the room would be used before leased tokens have come back.
-                if unit <= room_ns / news[i][2] then
-                    grants[j] := least(wants[j], greatest(0, case when news[i][4] = 0 and news[i][5] > 0 then news[i][5] else news[i][3] end + room_ns - news[i][1] + coalesce(aheads_ns[j], 0)) / news[i][2]) / unit * unit;
-                end if;
-                asked[i] := asked[i] or wants[j] > 0;
-                fallen := fallen or grants[j] = 0;
-            end loop;
-            for j in coalesce(lasts[g - 1], g - 1) + 1 .. coalesce(lasts[g], g) loop
-                i := coalesce(members[j], j);
-                grants[j] := case when fallen then 0 else grants[j] end;
-                news[i][1] := news[i][1] + grants[j] * news[i][2];
-                granted[i] := granted[i] + grants[j];
-            end loop;
-        end loop;
-        writes := array(select b from generate_series(1, n) b where granted[b] > 0 or asked[b] and moves[b] and seen[b][3] > now_ns + pglimit.step_ns());
-        rows := seen;
-        exit when writes = '{}';
-        if try = 1 then
-            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-            select _keys[b], coalesce(_limiters[b], _limiters[1]), now_ns, news[b][2], now_ns from generate_series(1, n) b where asked[b] order by b
-            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
-            continue;
-        end if;
-        foreach i in array writes loop
-            -- Without a grant, the clock has stepped back: a bucket's row keeps its price.
-            if granted[i] > 0 or seen[i][4] = 0 and seen[i][5] > 0 then -- by element: a slice copies all of them
-                rows[i][1] := news[i][1]; rows[i][2] := news[i][2]; rows[i][3] := news[i][3]; rows[i][4] := news[i][4]; rows[i][5] := news[i][5];
-            else
-                rows[i:i] := array[pglimit.token_bucket_read(array[seen[i][1], seen[i][2], seen[i][3], seen[i][4], seen[i][5]], now_ns, seen[i][2])];
-            end if;
-        end loop;
-        with updates as (
-            update pglimit.token_bucket t
-            set full_ns = rows[b][1], token_ns = rows[b][2], at_ns = rows[b][3], leased_ns = nullif(rows[b][4], 0), until_ns = nullif(rows[b][5], 0), padding = null
-            from unnest(writes) b
-            where t.key = any (array[_keys[b]]) and t.limiter = any (array[coalesce(_limiters[b], _limiters[1])]) -- and it is as it was seen
-                and (t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0))
-                    is not distinct from (seen[b][1], seen[b][2], seen[b][3], seen[b][4], seen[b][5])
-            returning 1
-        ), inserts as (
-            insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
-            select _keys[b], coalesce(_limiters[b], _limiters[1]), rows[b][1], rows[b][2], rows[b][3], nullif(rows[b][5], 0)
-            from unnest(writes) b
-            where seen[b][3] = 0
-            order by b
-            on conflict do nothing
-            returning 1
-        )
-        select (select count(*) from updates) + (select count(*) from inserts) into written;
-        -- It may have waited; behind a lock it has not.
-        exit when sure and written = cardinality(writes) or pglimit.in_time(now_ns, written = cardinality(writes));
-    end loop;
-    -- The row of a bucket, or of a window that was far ahead, is told to who has a calendar window as it means there.
-    select array_agg(array[b, news[b][3], granted[b]] || case when moves[b] and ends_ns[b] is not null
-        then array[news[b][1], news[b][2], news[b][3], news[b][4], news[b][5]] else array[rows[b][1], rows[b][2], rows[b][3], rows[b][4], rows[b][5]] end)
-    into buckets from generate_series(1, n) b where _keys[b] is not null;
-end
-$$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
@@ -1994,15 +1976,14 @@ begin
             and greatest(t.at_ns, now_ns) >= granted_ns;
         return;
     end if;
-    update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
+    lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
     select array[t.full_ns, t.at_ns, coalesce(t.leased_ns, 0)] into held
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and (t.until_ns is null or t.leased_ns > 0) for no key update;
     now_ns := pglimit.clock_ns();
     used_ns := greatest(0, greatest(held[2], now_ns, held[1] - _window_ns + least(_window_ns, held[3])) - granted_ns - delay_ns);
     back_ns := case when used_ns > 0 then least(tokens * _token_ns, _window_ns) else tokens * _token_ns end - used_ns;
     if held[1] > now_ns and greatest(held[2], now_ns) >= granted_ns and back_ns > 0 then
-        now_ns := greatest(now_ns, held[1] - back_ns); -- see token_bucket_decide_one
-        update pglimit.token_bucket t set full_ns = now_ns where t.key = _key and t.limiter = _limiter;
+        update pglimit.token_bucket t set full_ns = greatest(now_ns, held[1] - back_ns) where t.key = _key and t.limiter = _limiter;
     end if;
 end
 $$;
@@ -2031,12 +2012,11 @@ create or replace function pglimit.token_bucket_lease(
 ) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
-    now_ns bigint := pglimit.clock_ns();
+    now_ns bigint;
     granted bigint := 0;
     seen bigint[];
     bucket bigint[];
     said text;
-    b record; -- the row that is written: see token_bucket_decide_one
     asked bigint[]; -- the bucket at the price of the new lease
 begin
     if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
@@ -2044,9 +2024,7 @@ begin
         raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
     end if;
     said := pglimit.transaction_settings(null, relaxed);
-    insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-    values (_key, _limiter, now_ns, _token_ns, now_ns)
-    on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+    said := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
@@ -2061,95 +2039,18 @@ begin
     asked := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
     asked[5] := case when asked[4] > 0 then asked[5] else now_ns + ttl_ns end;
     if asked[5] - now_ns >= ttl_ns / 5 then
-        granted := least(want, greatest(0, greatest(0, _window_ns - asked[4]) - (asked[1] - now_ns)) / _token_ns / share);
+        granted := least(want, greatest(0, pglimit.tokens_there(asked[1], now_ns, _token_ns, greatest(0, _window_ns - asked[4]))) / share);
     end if;
     if granted > 0 then
         bucket := asked;
         bucket[4] := asked[4] + granted * _token_ns;
     end if;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
-        b := row(bucket[1], bucket[2], bucket[3], nullif(bucket[4], 0), nullif(bucket[5], 0));
         update pglimit.token_bucket t
-        set full_ns = b.f1, token_ns = b.f2, at_ns = b.f3, leased_ns = b.f4, until_ns = b.f5, padding = null
+        set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
         where t.key = _key and t.limiter = _limiter;
     end if;
     return array[now_ns, granted] || bucket;
-end
-$$;
--- +goose StatementEnd
-
--- +goose StatementBegin
--- Takes ask tokens from each of many buckets of one limiter, with one price, which are in one shard of Citus. For
--- token_bucket_take_shard.
---
--- Each statement names the keys, so that Citus sends it to their shard as it is. It is planned each time, because Citus
--- has to see the keys, and has no join, which would double the price of that.
---
--- 1. The usual case is one update, in the order of the keys, of the rows with that price, no lease, and enough.
--- 2. A look denies where that is lacking.
--- 3. Rows that are missing are inserted.
---
--- Behind 1, locks are not in the order of the keys: 2 and 3 wait for a millisecond only, see token_bucket_take_many.
---
--- _keys: distinct, in bytewise order. The others: as for token_bucket_take. usual, rest: as of token_bucket_take_many;
--- buckets that are neither in the one nor in the other are to be decided.
-create or replace function pglimit.token_bucket_take_alike(
-    _keys text[], _limiter text, _token_ns bigint, _window_ns bigint, ask bigint, _calendar text, out usual bigint[], out rest bigint[]
-)
-language plpgsql set search_path = '' set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
-declare
-    now_ns bigint := pglimit.clock_ns();
-    ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
-    n constant int := cardinality(_keys);
-    writable constant boolean := ask between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns()
-        and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
-    left_over text[] := _keys;
-    done int := 0;
-    written int;
-    seen bigint[];
-    said text;
-begin
-    if writable then
-        with updates as (
-            update pglimit.token_bucket t
-            set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + ask * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-            where t.key = any (_keys) and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
-                and ask <= (coalesce(ends_ns, greatest(t.at_ns, now_ns)) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, greatest(t.at_ns, now_ns)))) / _token_ns
-                and t.at_ns <= now_ns + pglimit.step_ns()
-            returning array[pg_catalog.width_bucket(t.key, _keys), t.full_ns, t.at_ns, coalesce(ends_ns, 0)] as "row"
-        )
-        select array_agg(u."row"), count(*) into usual, done from updates u;
-        if done > 0 and pglimit.in_time(now_ns) and done = n then
-            return;
-        end if;
-        said := pg_catalog.set_config('lock_timeout', '1ms', true);
-        for i in 1 .. done loop
-            left_over[usual[i][1]] := null; -- it is done
-        end loop;
-        left_over := array_remove(left_over, null);
-    end if;
-    select array_agg(array[pg_catalog.width_bucket(t.key, _keys), t.full_ns, t.token_ns, t.at_ns, coalesce(t.until_ns, 0)]) into seen
-    from pglimit.token_bucket t where t.key = any (left_over) and t.limiter = _limiter;
-    now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-    ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-    for i in 1 .. coalesce(cardinality(seen) / 5, 0) loop
-        left_over := array_remove(left_over, _keys[seen[i][1]]);
-        if ask > (coalesce(ends_ns, greatest(seen[i][4], now_ns)) + _window_ns - greatest(seen[i][2], coalesce(ends_ns, greatest(seen[i][4], now_ns)))) / _token_ns
-            and seen[i][3] = _token_ns and seen[i][5] = coalesce(ends_ns, 0) and seen[i][4] <= now_ns + pglimit.step_ns() then
-            rest := rest || array[array[seen[i][1], greatest(seen[i][4], now_ns), 0, seen[i][2], _token_ns, seen[i][4], 0, seen[i][5]]];
-        end if;
-    end loop;
-    if writable and left_over <> '{}' then
-        insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
-        select u.key, _limiter, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, ends_ns
-        from unnest(left_over) with ordinality u(key, number)
-        order by u.number
-        on conflict do nothing;
-        get diagnostics written = row_count;
-        said := pglimit.in_time(now_ns, written = cardinality(left_over));
-        rest := rest || (select array_agg(array[pg_catalog.width_bucket(u.key collate "C", _keys), now_ns, ask, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, 0, coalesce(ends_ns, 0)])
-            from unnest(left_over) u(key));
-    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -2178,24 +2079,24 @@ $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row if that is later.
+-- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row if that is
+-- later.
 --
 -- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
 --    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
--- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are lacking
---    for the one request of a bucket. Not with groups, nor for one bucket.
+-- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are
+--    lacking for the one request of a bucket. Not with groups, nor for one bucket.
 -- 3. All else is for token_bucket_decide.
 --
--- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys any
--- more: 2 and 3 wait for a millisecond only (lock_timeout, until the transaction ends), because two such calls could wait
--- for each other. The call fails with SQLSTATE 55P03 then, or with 40001, see in_time, and has taken nothing: call once
--- more, or ask for each bucket by itself.
+-- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys
+-- any more: 2 and 3 wait for a millisecond only (lock_timeout, until the transaction ends), because two such calls
+-- could wait for each other. The call fails with SQLSTATE 55P03 then, or with 40001, see in_time, and has taken
+-- nothing: call once more, or ask for each bucket by itself.
 --
--- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units (which
--- is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked, or nothing.
--- Where Citus distributes the table it does nothing, and all that it returns is null: call token_bucket_take_shard, or, for
--- a group, token_bucket_take for each bucket in one transaction.
+-- Parameters are those of token_bucket_decide, and asks: how many tokens are asked of each bucket, in whole units
+-- (which is not checked), or one number for all. Without wants, each bucket has one request, for all that is asked,
+-- or nothing.
 -- sure: all is for token_bucket_decide. patience: as for token_bucket_take; null only for one bucket, or with sure.
 --
 -- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, the time of the decision, and
@@ -2216,33 +2117,27 @@ declare
     done int := 0; -- buckets that are decided
     missing int;
     inserted int;
+    decided record;
 begin
     if patience is not null then
         patience := pg_catalog.set_config('lock_timeout', patience, true);
     end if;
-    if pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null then -- Citus; else there is no such table to look in
-        if exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
-            return;
-        end if;
-    end if;
     if writable and n > 1 then
         with asked as materialized (
-            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns)
+            select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns, now_ns)
         ), updates as (
             update pglimit.token_bucket t
-            set full_ns = greatest(t.full_ns, t.at_ns, coalesce(k.ends_ns, now_ns)) + k.ask * k.token_ns,
-                at_ns = greatest(t.at_ns, now_ns), padding = null
+            set full_ns = greatest(t.full_ns, t.at_ns, k.from_ns) + k.ask * k.token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
             from asked k
             where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
-                and t.until_ns is not distinct from k.ends_ns and k.ask between 1 and
-                    (coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, greatest(t.at_ns, now_ns)))) / k.token_ns
-                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and k.ask between 1 and pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 and (lasts is null or n = (
                     select count(*)
                     from asked k
                     join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
                     where t.until_ns is not distinct from k.ends_ns and t.at_ns <= now_ns + pglimit.step_ns()
-                        and k.ask between 1 and (coalesce(k.ends_ns, now_ns) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, now_ns))) / k.token_ns
+                        and k.ask between 1 and pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 ))
             returning array[k.number, t.full_ns, t.at_ns, coalesce(k.ends_ns, 0)] as "row"
         )
@@ -2252,8 +2147,8 @@ begin
         end if;
     elsif writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
         and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
-        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], patience, null, _calendars[1])];
-        if rest[1][3] > 0 or coalesce(members, wants, units, aheads_ns, lasts) is null then
+        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], null, _calendars[1])];
+        if rest[1][3] > 0 or wants is null then
             return;
         end if;
         rest := null;
@@ -2271,13 +2166,12 @@ begin
         now_ns := pglimit.clock_ns(); -- the update may have waited
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         with seen as materialized (
-            select k.*, t.key is null as missing, t.full_ns, t.at_ns,
-                coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) as from_ns
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns) k
+            select k.*, t.key is null as missing, t.full_ns, t.at_ns
+            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns, now_ns) k
             left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
             where t.key is null and k.key is not null and k.ask between 1 and k.window_ns / k.token_ns
                 or wants is null and t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
-                and k.ask > (coalesce(k.ends_ns, greatest(t.at_ns, now_ns)) + k.window_ns - greatest(t.full_ns, coalesce(k.ends_ns, greatest(t.at_ns, now_ns)))) / k.token_ns
+                and k.ask > pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
         ), inserts as (
             insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
             select s.key, s.limiter, s.from_ns + s.ask * s.token_ns, s.token_ns, now_ns, s.ends_ns
@@ -2302,10 +2196,11 @@ begin
     if 0 < any (coalesce(wants, asks)) then
         lock table pglimit.token_bucket in row exclusive mode; -- before the read: see token_bucket_take
     end if;
-    select d.grants, d.buckets || rest into grants, rest
-    from pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
-        coalesce(wants, (select array_agg(k.ask) from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k)),
-        units, aheads_ns, lasts, sure or n = 1, _calendars) d;
+    decided := pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
+        coalesce(wants, case when cardinality(asks) = n then asks else array_fill(asks[1], array[n]) end),
+        units, aheads_ns, lasts, sure or n = 1, _calendars);
+    grants := decided.grants;
+    rest := decided.buckets || rest;
 end
 $$;
 -- +goose StatementEnd
@@ -2318,148 +2213,56 @@ $$;
 -- A grant is kept for _ttl_ns, in the transaction of the take; a denial is not kept. If the clock has stepped
 -- back since, it is kept for _ttl_ns from now on, once. (After a step forward an ID is free too early.)
 --
--- Two calls with the same ID at the same time: the second one waits for the bucket's row, which the first one has
--- locked or inserted, and takes. Then it finds what the first one was granted, and undoes its own, unless that was rolled back.
+-- It looks at the bucket, and then for the ID: it may have been granted the last token. If there are enough, it locks
+-- the row and looks for the ID once more: of two calls with the same ID at the same time, the second one waits for
+-- the row, and finds what the first one was granted, unless that was rolled back. A denial by a plain read locks
+-- nothing.
 --
--- The other parameters: as for token_bucket_take. Returns the seven numbers of token_bucket_take, of that grant or
--- this, and its window.
+-- The other parameters: as for token_bucket_take. taken: as there, of that grant or this. window_ns: its window.
 create or replace function pglimit.token_bucket_take_once(
-    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text, _calendar text default null,
-    relaxed boolean default false
-) returns bigint[]
+    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text,
+    _calendar text default null, relaxed boolean default false, out taken bigint[], out window_ns bigint
+)
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
-    taken bigint[];
     kept record;
     now_ns bigint;
 begin
-    if (_id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
-        raise exception 'token_bucket_take_once: id %, ttl_ns %', _id, _ttl_ns using errcode = 'invalid_parameter_value';
+    patience := pglimit.transaction_settings(patience, relaxed);
+    if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, want, want)
+        and _id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
+        raise exception 'token_bucket_take_once: id %, ttl_ns %, want %, token_ns %, window_ns %',
+            _id, _ttl_ns, want, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
     end if;
     if pg_catalog.current_setting('transaction_read_only') = 'off' then
-        update pglimit.token_bucket set at_ns = at_ns where false; -- before the read: see token_bucket_take
-        update pglimit.token_bucket_answers set until_ns = until_ns where false;
+        lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- see token_bucket_take
     end if;
+    taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, want, _calendar);
     for look in 1 .. 2 loop
         select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
         from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
-        now_ns := coalesce(taken[1], pglimit.clock_ns());
+        now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the ID
         if kept.at_ns > now_ns + pglimit.step_ns() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
         end if;
         if kept.until_ns > now_ns then
-            if taken[2] > 0 then -- another call was faster: this one has waited for the row that it holds now
-                update pglimit.token_bucket t set full_ns = t.full_ns - want * _token_ns where t.key = _key and t.limiter = _limiter;
-            end if;
-            return kept.answer;
-        end if;
-        exit when look = 2;
-        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, patience, null, _calendar, relaxed) || _window_ns;
-    end loop;
-    if taken[2] > 0 then -- the bucket's row is locked: no other call with this ID can be granted tokens now
-        insert into pglimit.token_bucket_answers as t (key, limiter, id, answer, ttl_ns, until_ns)
-        values (_key, _limiter, _id, taken, _ttl_ns, taken[1] + _ttl_ns)
-        on conflict (key, limiter, id) do update -- it had expired, and was not swept yet
-        set answer = excluded.answer, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
-    end if;
-    return taken;
-end
-$$;
--- +goose StatementEnd
-
--- +goose StatementBegin
--- What token_bucket_take_many does for requests by themselves, where the table is distributed by Citus: see there for
--- parameters and locks. It takes from buckets that are asked for alike together, see token_bucket_take_alike. All
--- else is decided one request after another, in the order of the keys. It fails if that takes 100 ms, see in_time: what was
--- granted first would be dated too early.
---
--- _key is one of _keys: Citus runs the function where that is. All must be in one shard: there is one clock for a bucket,
--- and no commit in two phases. Else it fails with SQLSTATE 40001, and has taken nothing: ask for each bucket by itself.
--- Where the table is not distributed any more it does nothing, and all that it returns is null. relaxed: as for
--- token_bucket_take.
---
--- usual: as of token_bucket_take_many. rest: eight numbers for each other request: its number (that of its bucket, without
--- wants), and the seven of token_bucket_take. Several requests for a bucket are decided at several times.
-create or replace function pglimit.token_bucket_take_shard(
-    _key text, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], patience text, _calendars text[], relaxed boolean,
-    out usual bigint[], out rest bigint[]
-)
-language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
-declare
-    began_ns constant bigint := pglimit.clock_ns();
-    n constant int := cardinality(_keys);
-    alike record;
-    taken record;
-    r record;
-    b bigint[];
-    one bigint[];
-    late boolean := false;
-    said text;
-begin
-    if pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, null, _calendars) is not true then
-        raise exception 'token_bucket_take_shard: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
-    elsif not exists (select from pg_catalog.pg_dist_partition p where p.logicalrelid = 'pglimit.token_bucket'::regclass) then
-        return;
-    elsif 1 < (select count(distinct pg_catalog.get_shard_id_for_distribution_column('pglimit.token_bucket', u.key)) from unnest(_key || _keys) u(key)) then
-        raise exception 'pglimit: the keys are in several shards' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
-    end if;
-    said := pglimit.transaction_settings(patience, relaxed);
-    if wants is not null then
-        null; -- each by itself
-    elsif 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks), coalesce(cardinality(_calendars), 1)]) then
-        select a.usual, a.rest into usual, rest
-        from pglimit.token_bucket_take_alike(_keys, _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], _calendars[1]) a;
-        if coalesce(cardinality(usual) / 4, 0) + coalesce(cardinality(rest) / 8, 0) = n then
+            taken := kept.answer[1:7];
+            window_ns := kept.answer[8];
             return;
         end if;
-    else
-        for alike in
-            select array_agg(k.number order by k.number) as numbers, array_agg(k.key order by k.number) as keys, k.limiter, k.token_ns, k.window_ns, k.ask, c.calendar
-            from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k
-            cross join lateral (select coalesce(_calendars[k.number], case when cardinality(_calendars) = 1 then _calendars[1] end) as calendar) c
-            group by k.limiter, k.token_ns, k.window_ns, k.ask, c.calendar
-            order by min(k.number)
-        loop
-            select a.usual, a.rest into taken
-            from pglimit.token_bucket_take_alike(alike.keys, alike.limiter, alike.token_ns, alike.window_ns, alike.ask, alike.calendar) a;
-            for i in 1 .. coalesce(cardinality(taken.usual) / 4, 0) loop
-                usual := usual || array[array[alike.numbers[taken.usual[i][1]], taken.usual[i][2], taken.usual[i][3], taken.usual[i][4]]];
-            end loop;
-            for i in 1 .. coalesce(cardinality(taken.rest) / 8, 0) loop
-                b := array[alike.numbers[taken.rest[i][1]]];
-                for j in 2 .. 8 loop
-                    b[j] := taken.rest[i][j];
-                end loop;
-                rest := rest || array[b];
-            end loop;
-            said := pg_catalog.set_config('lock_timeout', '1ms', true); -- the next are not behind these in the order of the keys
-        end loop;
+        exit when look = 2 or taken is not null;
+        patience := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
+    end loop;
+    window_ns := _window_ns;
+    if taken is null then
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, null, _calendar);
     end if;
-    for i in 1 .. coalesce(cardinality(usual) / 4, 0) loop
-        _keys[usual[i][1]] := null; -- it is done
-    end loop;
-    for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
-        _keys[rest[i][1]] := null;
-    end loop;
-    for r in
-        select k.number, k.key, k.limiter, k.token_ns, k.window_ns, j.request, coalesce(wants[j.request], k.ask) as want, coalesce(units[j.request], greatest(1, k.ask)) as unit,
-            coalesce(aheads_ns[j.request], 0) as ahead_ns, coalesce(_calendars[k.number], case when cardinality(_calendars) = 1 then _calendars[1] end) as calendar
-        from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, null) k
-        join (select u.member, u.request from unnest(members) with ordinality u(member, request)
-            union all select i, i from generate_series(1, n) i where members is null) j on j.member = k.number
-        where k.key is not null
-        order by k.number, j.request
-    loop
-        one := case when r.ahead_ns > 0 or r.want = 0
-            then pglimit.token_bucket_decide_one(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, r.ahead_ns, null, r.calendar)
-            else pglimit.token_bucket_take(r.key, r.limiter, r.token_ns, r.window_ns, r.want, r.unit, null, null, r.calendar) end;
-        rest := rest || array[r.request || one];
-        late := true;
-    end loop;
-    if late then
-        said := pglimit.in_time(began_ns);
+    if taken[2] > 0 then
+        insert into pglimit.token_bucket_answers as t (key, limiter, id, answer, ttl_ns, until_ns)
+        values (_key, _limiter, _id, taken || _window_ns, _ttl_ns, taken[1] + _ttl_ns)
+        on conflict (key, limiter, id) do update -- it had expired, and was not swept yet
+        set answer = excluded.answer, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
     end if;
 end
 $$;
@@ -2534,20 +2337,15 @@ cross join lateral (
 drop view pglimit.windows;
 drop view pglimit.warm_ups;
 drop function pglimit.token_bucket_wait;
-drop function pglimit.token_bucket_take_shard;
 drop function pglimit.token_bucket_take_once;
 drop function pglimit.token_bucket_take_many;
 drop function pglimit.token_bucket_valid;
-drop function pglimit.token_bucket_take_alike;
 drop function pglimit.token_bucket_lease;
 drop function pglimit.token_bucket_give_back;
-drop function pglimit.token_bucket_decide;
-drop function pglimit.window_ends_ns;
 drop function pglimit.token_bucket_asked;
 drop function pglimit.set_limits;
 drop function pglimit.schema_version;
 drop function pglimit.reset;
-drop function pglimit.on_shards;
 drop function pglimit.ns_of;
 drop function pglimit.limits_since;
 drop function pglimit.limit_reaches;
@@ -2561,7 +2359,6 @@ drop trigger limit_changed on pglimit.limits;
 drop function pglimit.limit_changed;
 drop function pglimit.limit_reason;
 drop function pglimit.instance_lives;
-drop function pglimit.in_time;
 drop function pglimit.explain_limit;
 drop function pglimit.peek;
 drop view pglimit.holders;
@@ -2571,15 +2368,22 @@ drop function pglimit.limit_on_top;
 drop view pglimit.buckets;
 drop view pglimit.blocks;
 drop function pglimit.allow;
+drop function pglimit.token_bucket_take_or_block;
 drop function pglimit.token_bucket_take;
-drop function pglimit.token_bucket_decide_one;
 drop function pglimit.transaction_settings;
-drop function pglimit.token_bucket_block;
-drop function pglimit.token_bucket_look;
-drop function pglimit.token_bucket_blocked_ns;
-drop function pglimit.token_bucket_count_denial;
+drop function pglimit.token_bucket_valid_one;
+drop function pglimit.token_bucket_decide;
+drop function pglimit.window_ends_ns;
+drop function pglimit.in_time;
 drop function pglimit.max_window_ns;
+drop function pglimit.late_ns;
+drop function pglimit.token_bucket_look;
+drop function pglimit.token_bucket_lock;
+drop function pglimit.token_bucket_denial;
+drop function pglimit.token_bucket_count_denial;
+drop function pglimit.token_bucket_blocked_ns;
 drop function pglimit.token_bucket_decision;
+drop function pglimit.tokens_there;
 drop function pglimit.token_bucket_wait_ns;
 drop function pglimit.token_bucket_read;
 drop function pglimit.window_step_ns;
@@ -2596,9 +2400,7 @@ drop function pglimit.whole_number;
 drop function pglimit.renew;
 drop function pglimit.release;
 drop function pglimit.places_of;
-drop function pglimit.on_coordinator;
 drop function pglimit.limits_for;
 drop function pglimit.permits_settle;
-drop function pglimit.is_now;
 drop function pglimit.step_ns;
 drop function pglimit.clock_ns;
