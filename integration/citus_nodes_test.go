@@ -192,7 +192,7 @@ func TestKeysOfABatchAreInBytewiseOrder(t *testing.T) {
 	must(t, err)
 	execute(t, pool, string(alike))
 	take := func(keys ...string) (usual, rest []int64) {
-		must(t, pool.QueryRow(t.Context(), "select * from pglimit.token_bucket_take_alike($1, 'test', 1000000000, 5000000000, 1, null)", keys).Scan(&usual, &rest))
+		must(t, pool.QueryRow(t.Context(), "select * from pglimit.token_bucket_take_alike($1, array(select i::int from generate_series(1, cardinality($1::text[])) i), 'test', 1000000000, 5000000000, 1, null)", keys).Scan(&usual, &rest))
 		return usual, rest
 	}
 	take("a", "b")

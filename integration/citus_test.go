@@ -22,6 +22,7 @@ import (
 
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/semaphore"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
@@ -34,65 +35,67 @@ var (
 	citusRoles     sync.Mutex
 )
 
-// newCluster makes a database on each node of the cluster, and returns the URLs: the coordinator's first.
-func newCluster(t *testing.T) []string {
+// clusterNodes are the nodes of the cluster that envCitus names: host and port, the coordinator's first.
+func clusterNodes(t *testing.T) (nodes []string) {
 	t.Helper()
 	base := os.Getenv(envCitus)
 	if base == "" {
 		t.Skipf("needs a Citus cluster: set %s to the URL of a database of its coordinator, as a superuser", envCitus)
 	}
-	admin, err := pgx.Connect(t.Context(), base)
-	must(t, err)
-	defer func() { _ = admin.Close(context.Background()) }()
-	rows, err := admin.Query(t.Context(), `select nodename || ' ' || nodeport from pg_dist_node where noderole = 'primary' order by groupid`)
-	must(t, err)
-	nodes, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	must(t, err)
+	nodes = texts(t, newPool(t, base, 1), `select nodename || ':' || nodeport from pg_dist_node where noderole = 'primary' order by groupid`)
 	if len(nodes) < 3 {
 		t.Fatalf("the cluster has the nodes %q: want a coordinator and two workers", nodes)
 	}
+	return nodes
+}
+
+// newDatabases makes a database on each node of the cluster, without Citus, and returns the URLs: the coordinator's first.
+func newDatabases(t *testing.T) (urls []string) {
+	t.Helper()
 	name := fmt.Sprintf("pglimit_test_%d_%d", os.Getpid(), citusDatabases.Add(1))
-	var urls []string
-	for i, node := range nodes {
-		host, port, _ := strings.Cut(node, " ")
-		u, err := url.Parse(base)
+	for i, node := range clusterNodes(t) {
+		u, err := url.Parse(os.Getenv(envCitus))
 		must(t, err)
 		if i > 0 {
-			u.Host = net.JoinHostPort(host, port)
+			u.Host = node
 		}
-		maintenance := u.String()
-		send := func(on string, statements ...string) {
-			t.Helper()
-			conn, err := pgx.Connect(context.Background(), on)
+		maintenance := newPool(t, u.String(), 1)
+		run(t, maintenance, "create database "+name)
+		t.Cleanup(func() {
+			_, err := maintenance.Exec(context.Background(), "drop database if exists "+name+" with (force)")
 			must(t, err)
-			defer func() { _ = conn.Close(context.Background()) }()
-			for _, statement := range statements {
-				_, err := conn.Exec(context.Background(), statement)
-				must(t, err)
-			}
-		}
-		send(maintenance, "create database "+name)
-		t.Cleanup(func() { send(maintenance, "drop database if exists "+name+" with (force)") })
+		})
 		u.Path = "/" + name
 		urls = append(urls, u.String())
-		send(u.String(), "create extension citus")
 	}
-	conn, err := pgx.Connect(t.Context(), urls[0])
-	must(t, err)
-	defer func() { _ = conn.Close(context.Background()) }()
+	return urls
+}
+
+// addCitus makes the extension in the databases, and a cluster of them.
+func addCitus(t *testing.T, urls []string) {
+	t.Helper()
+	for _, u := range urls {
+		run(t, newPool(t, u, 1), "create extension citus")
+	}
+	coordinator := newPool(t, urls[0], 1)
 	citusRoles.Lock() // to add a node alters the roles, which all databases share
 	defer citusRoles.Unlock()
-	for i, node := range nodes {
-		host, port, _ := strings.Cut(node, " ")
+	for i, node := range clusterNodes(t) {
 		add := "citus_add_node"
 		if i == 0 {
 			add = "citus_set_coordinator_host"
 		}
-		number, err := strconv.Atoi(port)
+		host, port, err := net.SplitHostPort(node)
 		must(t, err)
-		_, err = conn.Exec(t.Context(), "select "+add+"($1, $2)", host, number)
-		must(t, err)
+		run(t, coordinator, "select "+add+"('"+host+"', "+port+")")
 	}
+}
+
+// newCluster makes databases with Citus, and returns the URLs: the coordinator's first.
+func newCluster(t *testing.T) []string {
+	t.Helper()
+	urls := newDatabases(t)
+	addCitus(t, urls)
 	return urls
 }
 
@@ -294,7 +297,7 @@ func TestCitusFunctionsKeepTheirPlans(t *testing.T) {
 		"pglimit.token_bucket_take($1, 'take', 2000000000, 12000000000, 1, 1, '20ms')",
 		"pglimit.token_bucket_take($1, 'day', 1, 12, 1, 1, null, 'day UTC')",
 		"pglimit.token_bucket_take($1, 'take', 1, 12, 1, 1, null, 'day UTC')",
-		"pglimit.token_bucket_decide_one($1, 'ahead', 1000000000, 12000000000, 1, 1, 10000000000, null, null)",
+		"pglimit.token_bucket_take($1, 'ahead', 1000000000, 12000000000, 1, 1, null, ahead_ns => 10000000000)",
 		"pglimit.token_bucket_take_once($1, 'once', clock_timestamp()::text, 1000000000, 12000000000, 1, 1, null)",
 		"pglimit.token_bucket_take_once($1, 'once', 'same', 1000000000, 120000000000, 1, 1000000000, null)",
 		"pglimit.token_bucket_give_back($1, 'take', 1, 12, 1, pglimit.clock_ns(), 0, 'day UTC')",
@@ -381,33 +384,79 @@ func TestCitusDistributesUnderLoad(t *testing.T) {
 	}
 }
 
-// A later migration keeps what is distributed so, and distributes what it adds.
+// A later migration keeps what is distributed so, and the functions of distributed tables. Up puts back what is not this release's.
 func TestCitusLaterMigrationsKeepIt(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, newCluster(t)[0], 8)
 	must(t, migrations.Up(t.Context(), pool))
-	must(t, migrations.DownTo(t.Context(), pool, 2)) // without functions
+	must(t, migrations.DownTo(t.Context(), pool, 2))
+	wantLine(t, migrations.Distribute(t.Context(), pool), "pglimit migrate up")
+	must(t, migrations.Up(t.Context(), pool))
 	must(t, migrations.Distribute(t.Context(), pool))
-	wantDistributed(t, pool, 4)
-	must(t, migrations.Up(t.Context(), pool))
-	wantDistributed(t, pool, 4)
-	wantDelegated(t, pool, citusFunctions)
 	take(t, pool, strategies.TokenBucket{}, "k", pglimit.Every(time.Hour))
-	execute(t, pool, "drop function pglimit.acquire")
-	must(t, migrations.Up(t.Context(), pool))
-	wantDelegated(t, pool, citusFunctions)
-	if d := take(t, pool, strategies.TokenBucket{}, "k", pglimit.Every(time.Hour)); d.Allowed {
-		t.Error("what was taken is forgotten")
+	for _, change := range []func(){
+		func() { must(t, migrations.DownTo(t.Context(), pool, 2)) },
+		func() { run(t, pool, "drop function pglimit.token_bucket_take_shard, pglimit.token_bucket_take") },
+	} {
+		change()
+		must(t, migrations.Up(t.Context(), pool))
+		wantDistributed(t, pool, 4)
+		wantDelegated(t, pool, citusFunctions)
+		differ, err := migrations.Differences(t.Context(), pool)
+		if err != nil || len(differ) > 0 {
+			t.Errorf("%q, %v", differ, err)
+		}
+		if d := take(t, pool, strategies.TokenBucket{}, "k", pglimit.Every(time.Hour)); d.Allowed {
+			t.Error("what was taken is forgotten")
+		}
 	}
-	if !query[bool](t, pool, "select acquired from pglimit.acquire('test', 'k', 1)") {
-		t.Error("no place")
-	}
-	must(t, migrations.Down(t.Context(), pool))
-	must(t, migrations.Up(t.Context(), pool))
-	wantDelegated(t, pool, citusFunctions)
 	must(t, migrations.DownTo(t.Context(), pool, 0))
 	must(t, migrations.Up(t.Context(), pool))
 	wantDistributed(t, pool, 0)
+}
+
+// A database that was migrated before it had Citus is distributed as any other: each node decides.
+func TestCitusAddedAfterTheMigration(t *testing.T) {
+	t.Parallel()
+	urls := newDatabases(t)
+	coordinator := newPool(t, urls[0], 8)
+	must(t, migrations.Up(t.Context(), coordinator))
+	take(t, coordinator, strategies.TokenBucket{}, "before", pglimit.Every(time.Hour))
+	addCitus(t, urls)
+	must(t, migrations.Distribute(t.Context(), coordinator))
+	for _, u := range urls {
+		pool := newPool(t, u, 8)
+		if d := take(t, pool, strategies.TokenBucket{}, "before", pglimit.Every(time.Hour)); d.Allowed {
+			t.Error("what was taken is forgotten")
+		}
+		for i := range 20 {
+			if key := u + strconv.Itoa(i); !query[bool](t, pool, "select acquired from pglimit.acquire('test', $1, 1)", key) {
+				t.Error("no place")
+			}
+		}
+		limiter := newCitusLimiter(t, pool, pglimit.Config{Name: u[len(u)-4:], Limit: pglimit.Every(time.Hour), Timeout: 30 * time.Second})
+		_, err := limiter.DoEach(t.Context(), asks(pglimit.Limit{}, "a", "b", "c", "d", "e", "f")...)
+		must(t, err)
+		_, err = limiter.DoAll(t.Context(), asks(pglimit.Limit{}, "g", "h")...)
+		must(t, err)
+	}
+}
+
+// A node that cannot decide gets no keys: all is as it was before.
+func TestCitusANodeThatCannotDecide(t *testing.T) {
+	t.Parallel()
+	urls := newCluster(t)
+	pool := newPool(t, urls[0], 8)
+	must(t, migrations.Up(t.Context(), pool))
+	run(t, newPool(t, urls[2], 1), "alter function pg_catalog.num_nonnulls(\"any\") rename to stopped")
+	before := catalogOf(t, pool)
+	if err := migrations.Distribute(t.Context(), pool); err == nil || !strings.Contains(err.Error(), "num_nonnulls") {
+		t.Error(err)
+	}
+	diff(t, "undone", before, catalogOf(t, pool))
+	if d := take(t, pool, strategies.TokenBucket{}, "k", pglimit.Every(time.Hour)); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
 }
 
 // Where the tables cannot be distributed, the error says what to do.
@@ -419,14 +468,16 @@ func TestCitusRefuses(t *testing.T) {
 	wantLine(t, migrations.SetStorage(t.Context(), pools[0], migrations.Unlogged), "Undistribute", "--undo")
 	empty := newPool(t, newCluster(t)[0], 2)
 	wantLine(t, migrations.Distribute(t.Context(), empty), "pglimit migrate up")
-	run(t, empty, "select citus_remove_node(nodename, nodeport) from pg_dist_node where groupid = 0")
+	run(t, empty, "select citus_remove_node(nodename, nodeport) from pg_dist_node")
 	wantLine(t, migrations.Distribute(t.Context(), empty), "citus_set_coordinator_host")
+	wantLine(t, migrations.Up(t.Context(), pools[1]), "a worker", "connect to the coordinator")
 }
 
 // The sweep removes full buckets from each shard, and reset --all those of a limiter; views and limits see all nodes.
 func TestCitusSweepResetViewsAndLimits(t *testing.T) {
 	t.Parallel()
-	pool := newDistributed(t)[0]
+	pools := newDistributed(t)
+	pool := pools[0]
 	s := strategies.TokenBucket{}
 	for i := range 40 {
 		take(t, pool, s, strconv.Itoa(i), pglimit.PerSecond(1))
@@ -445,6 +496,11 @@ func TestCitusSweepResetViewsAndLimits(t *testing.T) {
 	}
 	_, err := pool.Exec(t.Context(), "select pglimit.allow('none', '7')")
 	wantCode(t, err, "22023")
+	places, err := semaphore.New(pools[1], semaphore.Config{Name: "none", FromTable: true})
+	must(t, err)
+	if _, _, err := places.TryAcquire(t.Context(), "7"); !errors.Is(err, semaphore.ErrNotSet) {
+		t.Errorf("by a worker: %v, want ErrNotSet", err)
+	}
 	var swept int64
 	for from, done := pglimit.Cursor(0), false; !done; {
 		got, err := s.Sweep(t.Context(), on(pool), from, 1000)

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -10,7 +11,9 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -181,6 +184,38 @@ func docsKeys(people ...string) (keys []string) {
 		keys = append(keys, key([]byte("16 random bytes."), person))
 	}
 	return keys
+}
+
+func docsServer(limiters map[string]*pglimit.Limiter, servers []string, key string) *pglimit.Limiter {
+	weight := func(server string) []byte {
+		sum := sha256.Sum256([]byte(server + " " + key))
+		return sum[:]
+	}
+	server := slices.MaxFunc(servers, func(a, b string) int { return bytes.Compare(weight(a), weight(b)) })
+	return limiters[server]
+}
+
+// Keys are spread evenly, and one more server takes over its share and moves no other key.
+func TestKeysOverSeveralServers(t *testing.T) {
+	t.Parallel()
+	limiters, servers := map[string]*pglimit.Limiter{}, []string{"a", "b", "c", "d"}
+	for _, server := range servers {
+		limiters[server] = new(pglimit.Limiter)
+	}
+	had := map[*pglimit.Limiter]int{}
+	for i := range 4000 {
+		key := fmt.Sprint("user:", i)
+		of := docsServer(limiters, servers, key)
+		had[of]++
+		if before := docsServer(limiters, servers[:3], key); of != before && of != limiters["d"] {
+			t.Errorf("%s has moved", key)
+		}
+	}
+	for server, limiter := range limiters {
+		if n := had[limiter]; n < 850 || n > 1150 {
+			t.Errorf("%s has %d of 4000 keys", server, n)
+		}
+	}
 }
 
 func docsNodes(coordinator *pgxpool.Pool, limit pglimit.Limit) (*pglimit.Limiter, *pglimit.Nodes, error) {

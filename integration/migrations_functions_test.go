@@ -29,12 +29,25 @@ func TestBuiltSchemaIsWhatUpMakes(t *testing.T) {
 	}
 	required := apply(migrations.Span{WithoutExclusionRange: true})
 	whole := apply(migrations.Span{From: 2, To: 2})
+	text, err := os.ReadFile("../migrations/distributed.sql")
+	must(t, err)
+	run(t, pool, string(text))
+	// A function that replaces another has its name and its parameters.
+	if names := texts(t, pool, "select proname::text from pg_proc where pronamespace = 'pglimit'::regnamespace group by 1 having count(*) > 1"); len(names) > 0 {
+		t.Errorf("overloaded: %q", names)
+	}
+	distributed := texts(t, pool, things+"select pg_catalog.md5(fact) || ' ' || name from things order by name collate \"C\"")
 	want := fmt.Sprintln(query[int](t, pool, "select max(version_id) from pglimit.goose_db_version"))
 	for _, line := range whole {
 		if !slices.Contains(required, line) {
 			line = strings.Replace(line, " ", " ?", 1) // optional
 		}
 		want += line + "\n"
+	}
+	for _, line := range distributed {
+		if !slices.Contains(whole, line) {
+			want += strings.Replace(line, " ", " +", 1) + "\n"
+		}
 	}
 	const path = "../internal/schema/built.txt"
 	if os.Getenv("PGLIMIT_TEST_UPDATE") != "" {

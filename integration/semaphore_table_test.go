@@ -116,7 +116,7 @@ func TestSQLTakesThePlacesFromTheTable(t *testing.T) {
 	pool := newMigrated(t)
 	_, err := pool.Exec(t.Context(), "select from pglimit.acquire('test', 'k')")
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || pg.Code != "22023" || !strings.Contains(pg.Hint, "pglimit.set_limit('test', '5', action => 'places'") {
+	if !errors.As(err, &pg) || pg.Code != "P0002" || !strings.Contains(pg.Hint, "pglimit.set_limit('test', '5', action => 'places'") {
 		t.Errorf("%v, %+v", err, pg)
 	}
 	setPlaces(t, pool, 2)
@@ -177,7 +177,7 @@ func TestPlacesOfATableThatCannotBeRead(t *testing.T) {
 	}{
 		{"no right", "revoke select on pglimit.limits from " + role, "grant select on pglimit.limits to " + role, pglimit.ErrPermission, "pglimit migrate grants"},
 		{"row security", "alter table pglimit.limits enable row level security", "alter table pglimit.limits disable row level security", pglimit.ErrPermission, "row security"},
-		{"no table", "alter table pglimit.limits rename to unlimited", "alter table pglimit.unlimited rename to limits", pglimit.ErrNotMigrated, "pglimit migrate up"},
+		{"no function", "alter function pglimit.limits_for rename to unlimited", "alter function pglimit.unlimited rename to limits_for", pglimit.ErrNotMigrated, "pglimit migrate up"},
 	} {
 		execute(t, admin, test.before)
 		for range 2 { // without and with a row

@@ -2,6 +2,7 @@ package migrations
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"regexp"
@@ -50,38 +51,69 @@ func errDiffers(differ []string) error {
 		ErrDiffers, strings.Join(differ, ", "))
 }
 
-var functionText = regexp.MustCompile(`(?ms)^create (?:or replace )?(function pglimit\.\w+)(\(.*?(?:\$\$;$|^end;$|^return [^;]*;$))`) //nolint:gocritic // lines begin and end in it
+var functionText = regexp.MustCompile(`(?ms)^create (?:or replace )?function pglimit\.(\w+)(\(.*?(?:\$\$;$|^end;$|^(?:language sql[^;$]* )?return [^;]*;$))`) //nolint:gocritic // lines begin and end in it
 
-// repair makes the functions anew that are not as this release makes them, and returns what differs then.
-func (s *session) repair(ctx context.Context, applied appliedList) (differ []string, err error) {
-	for _, drop := range []bool{false, true} { // what cannot be replaced, because its result or a parameter is another
-		differ, err = differences(ctx, s.tx, applied)
-		if err != nil || !slices.ContainsFunc(differ, isFunction) {
-			return differ, err
-		}
-		for _, m := range known {
-			text, err := m.section(true)
-			if err != nil {
-				return nil, err
+// distributedFunctions are those that are put in place of others, or beside them, where Citus distributes the tables.
+//
+//go:embed distributed.sql
+var distributedFunctions string
+
+// marker is the function that only a schema with these functions has: see internal/schema/differs.sql.
+const marker = "on_shards"
+
+// function is the text of one function.
+type function struct{ name, text string }
+
+// ownFunctions are those of this release, in an order in which they can be made.
+func ownFunctions(distributed bool) (out []function, err error) {
+	add := func(text string) {
+		for _, f := range functionText.FindAllStringSubmatch(text, -1) {
+			i := slices.IndexFunc(out, func(o function) bool { return o.name == f[1] })
+			if i < 0 {
+				i = len(out)
+				out = append(out, function{name: f[1]})
 			}
-			for _, f := range functionText.FindAllStringSubmatch(text, -1) {
-				if !slices.Contains(differ, f[1]) {
-					continue
-				}
-				statement := "create or replace " + f[1] + f[2]
-				if drop {
-					statement = fmt.Sprintf(dropAll, strings.TrimPrefix(f[1], "function pglimit.")) + statement
-				}
-				if err := try(ctx, s.tx, statement); err != nil && drop {
-					return nil, explain(ctx, s.tx, "cannot put back "+f[1], err)
-				}
-			}
+			out[i].text = "create or replace function pglimit." + f[1] + f[2]
 		}
-		s.done = append(s.done, func() {
-			s.log.WarnContext(ctx, "pglimit: functions were not this release's, and are put back", "differed", differ)
-		})
 	}
-	return differences(ctx, s.tx, applied)
+	for _, m := range known {
+		text, err := m.section(true)
+		if err != nil {
+			return nil, err
+		}
+		add(text)
+	}
+	if distributed {
+		add(distributedFunctions)
+	}
+	return out, nil
+}
+
+// putFunctions makes the functions anew that are not as this release makes them. It returns which they were, and what differs then.
+func (s *session) putFunctions(ctx context.Context, applied appliedList, distributed bool) (put, differ []string, err error) {
+	all, err := ownFunctions(distributed)
+	for _, drop := range []bool{false, true} { // what cannot be replaced, because its result or a parameter is another
+		if err == nil {
+			differ, err = differences(ctx, s.tx, applied)
+		}
+		if err != nil || !slices.ContainsFunc(differ, isFunction) {
+			return put, differ, err
+		}
+		put = differ
+		for _, f := range all {
+			if !slices.Contains(differ, "function pglimit."+f.name) {
+				continue
+			}
+			if drop {
+				f.text = fmt.Sprintf(dropAll, f.name) + f.text
+			}
+			if failed := try(ctx, s.tx, f.text); failed != nil && drop {
+				return nil, nil, explain(ctx, s.tx, "cannot put back function pglimit."+f.name, failed)
+			}
+		}
+	}
+	differ, err = differences(ctx, s.tx, applied)
+	return put, differ, err
 }
 
 // dropAll drops the functions of a name, whatever their parameters.

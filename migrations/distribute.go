@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +39,7 @@ var keyTables = append(slices.Clone(bucketTables[:3]), permitTables...)
 
 // keyFunctions decide for one key: the node that has the key runs them. Each has an argument of that name.
 var keyFunctions = []keyFunction{
-	{"token_bucket_take", "_key"}, {"token_bucket_take_once", "_key"}, {"token_bucket_decide_one", "_key"}, {"token_bucket_look", "_key"},
+	{"token_bucket_take", "_key"}, {"token_bucket_take_once", "_key"}, {"token_bucket_take_or_block", "_key"}, {"token_bucket_look", "_key"},
 	{"token_bucket_give_back", "_key"}, {"token_bucket_lease", "_key"},
 	{"allow", "key"}, {"peek", "key"}, {"reset", "key"}, {"acquire", "key"}, {"renew", "key"}, {"release", "key"},
 	{manyKeysFunction, "_key"},
@@ -56,6 +57,8 @@ func keyFunctionNames(functions []keyFunction) (names []string) {
 // manyKeysFunction decides for several keys of one shard. Citus lets a function whose delegation is forced ask for one key only.
 const manyKeysFunction = "token_bucket_take_shard"
 
+var errNotAll = errors.New("migrations: this database has not all migrations of this release, or newer ones: migrate it first (Up, or pglimit migrate up)")
+
 // Distribute distributes the buckets, IDs and blocks of the strategy token_bucket, and the permits, over the nodes of a
 // Citus cluster, by key. Each decision about one key is then made by the node that has the key, and by its clock. db is
 // a database of the coordinator, with Citus 13.2.1 or later. The tables of the other strategies, the limits, the
@@ -65,14 +68,24 @@ const manyKeysFunction = "token_bucket_take_shard"
 // seconds for a million buckets. If another open transaction holds one of the tables, Distribute waits as [WithLockTimeout]
 // says, lets the others go on, and tries again until the context ends.
 //
-// What is distributed already is left alone. [Up] distributes what it adds to a database that is distributed.
+// It puts other functions in the place of some (the folder functions/citus), brings all that decide to every node, and asks
+// each node for a decision before it commits: if one fails, nothing has changed. What is distributed already is left
+// alone. [Up] distributes what it adds to a database that is distributed.
 func Distribute[D DB](ctx context.Context, db D, opts ...Option) error {
 	return inTransaction(ctx, handle.Of(db), newOptions(opts), func(s *session) error {
 		if err := s.distributable(ctx); err != nil {
 			return err
 		}
-		did, err := s.distribute(ctx)
-		if err != nil || !did {
+		applied, err := s.applied(ctx)
+		switch {
+		case err != nil:
+			return err
+		case len(applied) == 0:
+			return errNoTables
+		case applied.highest() != latest() || len(options{withoutExclusionRange: true}.pending(applied)) > 0:
+			return errNotAll
+		}
+		if err := s.distribute(ctx, applied); err != nil {
 			return err
 		}
 		return s.commit(ctx)
@@ -84,36 +97,74 @@ func Distribute[D DB](ctx context.Context, db D, opts ...Option) error {
 func Undistribute[D DB](ctx context.Context, db D, opts ...Option) error {
 	return inTransaction(ctx, handle.Of(db), newOptions(opts), func(s *session) error {
 		d, err := readDistribution(ctx, s.tx)
-		if err != nil || len(d.Tables) == 0 {
-			return err
+		if err == nil && len(d.Tables) > 0 {
+			err = s.undistribute(ctx, d)
 		}
-		if err := s.distributable(ctx); err != nil {
-			return err
-		}
-		_, err = s.tx.Exec(ctx, "lock table "+strings.Join(d.Tables, ", ")+" in access exclusive mode")
-		var ofViews []string
-		if err == nil {
-			err = s.tx.Row(ctx, rightsOfViews, nil, &ofViews)
-		}
-		for _, name := range d.Tables {
-			if err == nil {
-				_, err = s.tx.Exec(ctx, "select pg_catalog.undistribute_table($1::text::regclass)", name)
-			}
-		}
-		if err == nil {
-			err = s.planAsBefore(ctx)
-		}
-		for _, statement := range ofViews {
-			if err == nil {
-				_, err = s.tx.Exec(ctx, statement)
-			}
+		if err == nil { // also where no table is: a dump that is restored elsewhere has the functions
+			err = s.takeBackFunctions(ctx)
 		}
 		if err != nil {
-			return failDistribute("cannot bring the tables back to the coordinator", err)
+			return err
 		}
-		s.done = append(s.done, func() { s.log.InfoContext(ctx, "pglimit: tables are not distributed any more", "tables", d.Tables) })
 		return s.commit(ctx)
 	})
+}
+
+func (s *session) undistribute(ctx context.Context, d Distribution) error {
+	if err := s.distributable(ctx); err != nil {
+		return err
+	}
+	_, err := s.tx.Exec(ctx, "lock table "+strings.Join(d.Tables, ", ")+" in access exclusive mode")
+	var ofViews []string
+	if err == nil {
+		err = s.tx.Row(ctx, rightsOfViews, nil, &ofViews)
+	}
+	for _, name := range d.Tables {
+		if err == nil {
+			_, err = s.tx.Exec(ctx, "select pg_catalog.undistribute_table($1::text::regclass)", name)
+		}
+	}
+	if err == nil {
+		err = s.planAsBefore(ctx)
+	}
+	for _, statement := range ofViews {
+		if err == nil {
+			_, err = s.tx.Exec(ctx, statement)
+		}
+	}
+	if err != nil {
+		return failDistribute("cannot bring the tables back to the coordinator", err)
+	}
+	s.done = append(s.done, func() { s.log.InfoContext(ctx, "pglimit: tables are not distributed any more", "tables", d.Tables) })
+	return nil
+}
+
+// takeBackFunctions puts the functions of one server back.
+func (s *session) takeBackFunctions(ctx context.Context) error {
+	applied, err := s.applied(ctx)
+	if err != nil || len(applied) == 0 {
+		return err
+	}
+	if err := s.dropMore(ctx); err != nil {
+		return err
+	}
+	_, _, err = s.putFunctions(ctx, applied, false)
+	return err
+}
+
+// dropMore drops the functions that only a distributed schema has.
+func (s *session) dropMore(ctx context.Context) error {
+	plain, err := ownFunctions(false)
+	all, failed := ownFunctions(true)
+	if err = errors.Join(err, failed); err != nil {
+		return err
+	}
+	for _, f := range all[len(plain):] {
+		if _, err := s.tx.Exec(ctx, fmt.Sprintf(dropAll, f.name)); err != nil {
+			return explain(ctx, s.tx, "cannot drop function pglimit."+f.name, err)
+		}
+	}
+	return nil
 }
 
 // rightsOfViews are statements that give our views the comments and rights that they have. Citus makes the views of a table
@@ -181,7 +232,7 @@ func (s *session) distributable(ctx context.Context) error {
 	var unready string
 	var nodes int
 	err = s.tx.Row(ctx, `
-		select pg_catalog.citus_version(), pg_catalog.citus_is_coordinator(),
+		select pg_catalog.citus_version(), (select l.groupid = 0 from pg_catalog.pg_dist_local_group l),
 			exists (select from pg_catalog.pg_dist_node where groupid = 0),
 			coalesce((select pg_catalog.string_agg(nodename || ':' || nodeport, ', ') from pg_catalog.pg_dist_node
 				where noderole = 'primary' and not (isactive and hasmetadata and metadatasynced)), ''),
@@ -195,7 +246,7 @@ func (s *session) distributable(ctx context.Context) error {
 	case slices.Compare(number[:], least[:]) < 0:
 		return fmt.Errorf("%w: this is Citus %d.%d.%d: it must be %d.%d.%d or later", ErrNoCitus, number[0], number[1], number[2], least[0], least[1], least[2])
 	case !coordinator:
-		return fmt.Errorf("%w: this node is a worker of Citus: connect to the coordinator", ErrNoCitus)
+		return errWorker
 	case !listed:
 		return fmt.Errorf("%w: the coordinator is not among the nodes, so workers cannot ask it: run \"select citus_set_coordinator_host('HOST', PORT)\" there", ErrNoCitus)
 	case unready != "":
@@ -219,11 +270,39 @@ func citusVersion(text string) (number [3]int) {
 	return number
 }
 
-// distribute distributes what is not distributed yet, and says whether there was something.
-func (s *session) distribute(ctx context.Context) (did bool, err error) {
+// errWorker: what is migrated is known, and can be changed, on the coordinator only.
+var errWorker = fmt.Errorf("%w: this node is a worker of Citus: connect to the coordinator", ErrNoCitus)
+
+func notAWorker(ctx context.Context, db rate.Session) error {
+	there, err := ask(ctx, db, citusExists)
+	if err == nil && there {
+		if there, err = ask(ctx, db, "select exists (select from pg_catalog.pg_dist_local_group where groupid <> 0)"); err == nil && there {
+			err = errWorker
+		}
+	}
+	return err
+}
+
+// distribute distributes what is not distributed yet.
+func (s *session) distribute(ctx context.Context, applied appliedList) error {
 	before, err := readDistribution(ctx, s.tx)
 	if err != nil {
-		return false, err
+		return err
+	}
+	all, err := ownFunctions(true)
+	if err != nil {
+		return err
+	}
+	there, err := ask(ctx, s.tx, "select pg_catalog.to_regproc('pglimit."+marker+"') is not null")
+	if err == nil && !there {
+		_, err = s.tx.Exec(ctx, all[slices.IndexFunc(all, func(f function) bool { return f.name == marker })].text)
+	}
+	if err != nil {
+		return failDistribute("cannot make function pglimit."+marker, err)
+	}
+	put, _, err := s.putFunctions(ctx, applied, true)
+	if err != nil {
+		return err
 	}
 	var todo []string
 	err = s.tx.Row(ctx, `
@@ -232,12 +311,9 @@ func (s *session) distribute(ctx context.Context) (did bool, err error) {
 		join pg_catalog.pg_class c on c.relname = t.name and c.relkind = 'r'
 		join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = 'pglimit'`, []any{tableNames(keyTables)}, &todo)
 	if err != nil {
-		return false, fail("cannot read which tables there are", err)
+		return fail("cannot read which tables there are", err)
 	}
 	first := keyTables[0]
-	if !slices.Contains(todo, "pglimit."+first.name) {
-		return false, errNoTables
-	}
 	todo = slices.DeleteFunc(todo, func(name string) bool { return slices.Contains(before.Tables, name) })
 	if len(todo) > 0 {
 		// Lock all of them first, so that none is moved in vain.
@@ -256,19 +332,91 @@ func (s *session) distribute(ctx context.Context) (did bool, err error) {
 		}
 	}
 	if err != nil {
-		return false, failDistribute("cannot distribute the tables", err)
+		return failDistribute("cannot distribute the tables", err)
 	}
-	functions, err := s.delegate(ctx)
+	brought, err := s.bring(ctx, all)
+	delegated := 0
+	if err == nil {
+		delegated, err = s.delegate(ctx)
+	}
 	if err != nil {
-		return false, failDistribute("cannot distribute the functions", err)
+		return failDistribute("cannot distribute the functions", err)
 	}
-	if len(todo)+functions == 0 {
-		return false, nil
+	if len(todo)+len(put)+brought+delegated == 0 {
+		return nil
 	}
 	s.done = append(s.done, func() {
-		s.log.InfoContext(ctx, "pglimit: tables are distributed now", "tables", todo, "functions", functions)
+		s.log.InfoContext(ctx, "pglimit: tables are distributed now", "tables", todo, "functions", delegated)
 	})
-	return true, nil
+	return s.askNodes(ctx)
+}
+
+var calledFunction = regexp.MustCompile(`\bpglimit\.(\w+)\(`)
+
+// bring makes all nodes have the functions that decide, and those that they call, also a node that is added later: Citus brings by
+// itself only what was made after its extension. What has to do with a table of the coordinator stays there. It returns how
+// many it has brought.
+func (s *session) bring(ctx context.Context, all []function) (n int, err error) {
+	needed := append(keyFunctionNames(keyFunctions), marker)
+	for i := 0; i < len(needed); i++ {
+		for _, f := range all {
+			if f.name != needed[i] {
+				continue
+			}
+			for _, called := range calledFunction.FindAllStringSubmatch(f.text, -1) {
+				if !slices.Contains(needed, called[1]) {
+					needed = append(needed, called[1])
+				}
+			}
+		}
+	}
+	var functions []string
+	err = s.tx.Row(ctx, `
+		select coalesce(pg_catalog.array_agg(p.oid::regprocedure::text order by p.oid), '{}')
+		from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace and n.nspname = 'pglimit'
+		where p.proname = any ($1::text[])
+			and not exists (select from pg_catalog.pg_dist_object o where o.classid = 'pg_catalog.pg_proc'::regclass and o.objid = p.oid)
+			and not exists (
+				select from pg_catalog.pg_depend d join pg_catalog.pg_type t on d.refclassid = 'pg_catalog.pg_type'::regclass and t.oid = d.refobjid and t.typrelid <> 0
+				where d.classid = 'pg_catalog.pg_proc'::regclass and d.objid = p.oid
+					and not exists (select from pg_catalog.pg_dist_partition q where q.logicalrelid = t.typrelid))`, []any{needed}, &functions)
+	for _, function := range functions {
+		if err == nil {
+			_, err = s.tx.Exec(ctx, "select pg_catalog.create_distributed_function($1::text::regprocedure)", function)
+		}
+	}
+	return len(functions), err
+}
+
+// askNodes asks each node that has keys for a decision about one of them, and undoes it.
+func (s *session) askNodes(ctx context.Context) error {
+	var nodes, keys []string
+	err := s.tx.Row(ctx, `
+		select pg_catalog.array_agg(k.node), pg_catalog.array_agg(k.key)
+		from (
+			select n.nodename || ':' || n.nodeport as node, pg_catalog.min(i::text) as key
+			from pg_catalog.generate_series(1, 1000) i
+			join pg_catalog.pg_dist_placement p on p.shardid = pg_catalog.get_shard_id_for_distribution_column('pglimit.token_bucket', i::text)
+			join pg_catalog.pg_dist_node n on n.groupid = p.groupid and n.noderole = 'primary'
+			group by 1
+		) k`, nil, &nodes, &keys)
+	if err == nil {
+		_, err = s.tx.Exec(ctx, "savepoint asks")
+	}
+	if err != nil {
+		return failDistribute("cannot ask the nodes", err)
+	}
+	for i, node := range nodes {
+		for _, function := range []string{"allow('pglimit', $1::text, '1/s')", "acquire('pglimit', $1::text, 1)"} {
+			if _, err := s.tx.Exec(ctx, "select pglimit."+function, keys[i]); err != nil {
+				return failDistribute("the node "+node+" cannot decide", err)
+			}
+		}
+	}
+	if _, err := s.tx.Exec(ctx, "rollback to savepoint asks"); err != nil {
+		return failDistribute("cannot undo what the nodes decided", err)
+	}
+	return nil
 }
 
 // delegate makes the functions that decide for one key run where that key is, also in a transaction of the caller: a

@@ -83,8 +83,13 @@ func up(ctx context.Context, db handle.Handle, o options) error {
 		if err != nil {
 			return err
 		}
+		d, err := readDistribution(ctx, s.tx)
+		if err != nil {
+			return err
+		}
 		var refused error
-		for _, m := range o.pending(applied) {
+		pending := o.pending(applied)
+		for _, m := range pending {
 			err := s.apply(ctx, m, true)
 			if m.Optional && errors.Is(err, ErrBtreeGist) {
 				refused = err
@@ -96,17 +101,21 @@ func up(ctx context.Context, db handle.Handle, o options) error {
 		}
 		var differ []string
 		if len(applied) > 0 {
+			var put []string
 			if applied, err = s.applied(ctx); err == nil {
-				differ, err = s.repair(ctx, applied)
+				put, differ, err = s.putFunctions(ctx, applied, len(d.Tables) > 0)
 			}
 			if err != nil {
 				return err
 			}
+			if len(put) > 0 && len(pending) == 0 {
+				s.done = append(s.done, func() {
+					s.log.WarnContext(ctx, "pglimit: functions were not this release's, and are put back", "differed", put)
+				})
+			}
 		}
-		if d, err := readDistribution(ctx, s.tx); err != nil {
-			return err
-		} else if len(d.Tables) > 0 {
-			if _, err := s.distribute(ctx); err != nil {
+		if len(d.Tables) > 0 {
+			if err := s.distribute(ctx, applied); err != nil {
 				return err
 			}
 		}
@@ -175,7 +184,10 @@ func down(ctx context.Context, db handle.Handle, opts []Option, choose func(appl
 		}
 		var foreign error
 		if all {
-			if foreign, err = s.dropSchema(ctx); err != nil {
+			if err = s.dropMore(ctx); err == nil {
+				foreign, err = s.dropSchema(ctx)
+			}
+			if err != nil {
 				return err
 			}
 		}

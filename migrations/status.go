@@ -99,6 +99,9 @@ func readApplied(ctx context.Context, db handle.Handle) (appliedList, error) {
 // an error, which would end the transaction and be noise in the server's log.
 func queryApplied(ctx context.Context, db rate.Session) (appliedList, error) {
 	there, err := ask(ctx, db, versionTableExists)
+	if err == nil && !there {
+		err = notAWorker(ctx, db)
+	}
 	if err != nil || !there {
 		return nil, err
 	}

@@ -22,10 +22,13 @@ type unit = combine.Unit
 func (l *Limiter) roundTrip(ctx context.Context, requests []Request) (decisions []Decision, err error) {
 	asked, looked := l.denials.Now(), l.newKeys.now()
 	err = l.call(ctx, operation(requests), len(requests), func(ctx context.Context) error {
-		err := l.at(ctx, requests[0].Key, func(session Session) (err error) {
+		straight, err := l.at(ctx, requests[0].Key, func(session Session) (err error) {
 			decisions, err = l.strategy.Take(ctx, session, requests)
 			return err
 		})
+		if straight {
+			l.counters.straightTrips.Add(1)
+		}
 		if err == nil {
 			err = checkDecisions(l.strategy, requests, decisions)
 		}
@@ -88,7 +91,7 @@ func (l *Limiter) learn(requests []Request, decisions []Decision, asked time.Dur
 // lease is the round trip of leases. New has checked that the strategy is a Leaser.
 func (l *Limiter) lease(ctx context.Context, request LeaseRequest) (lease Lease, err error) {
 	err = l.call(ctx, "lease", 0, func(ctx context.Context) error {
-		err = l.at(ctx, request.Key, func(session Session) error {
+		_, err = l.at(ctx, request.Key, func(session Session) error {
 			lease, err = l.strategy.(Leaser).Lease(ctx, session, request)
 			return err
 		})
@@ -110,8 +113,13 @@ func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
 		return fmt.Errorf("pglimit: the strategy %s takes nothing back: %w", l.strategy.Name(), errors.ErrUnsupported)
 	}
 	err := l.call(ctx, "give_back", 0, func(ctx context.Context) (err error) {
-		for ofOne := range slices.Chunk(refunds, l.together(len(refunds))) {
-			err = errors.Join(err, l.at(ctx, ofOne[0].Key, func(session Session) error { return strategy.GiveBack(ctx, session, ofOne) }))
+		together := max(len(refunds), 1)
+		if l.distributed() {
+			together = 1
+		}
+		for some := range slices.Chunk(refunds, together) {
+			_, failed := l.at(ctx, some[0].Key, func(session Session) error { return strategy.GiveBack(ctx, session, some) })
+			err = errors.Join(err, failed)
 		}
 		return err
 	})

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -130,8 +131,8 @@ type Config struct {
 	// what SQL takes. The zero NewKeys costs nothing.
 	NewKeys NewKeys
 
-	// Nodes are the nodes of a Citus cluster, which are asked for their keys straight: see [NodesFrom]. The Limiter's own pool is one of the coordinator.
-	// It is for strategies.TokenBucket. Groups of DoAll are refused there, with or without Nodes. Nil: all goes through the Limiter's pool.
+	// Nodes are the nodes of a Citus cluster, which are asked for their keys straight: see [NodesFrom]. The Limiter's own pool is
+	// one of the coordinator. It is for strategies.TokenBucket. Nil: all goes through the Limiter's pool.
 	Nodes *Nodes
 
 	// The stages between the callers and Postgres.
@@ -178,7 +179,7 @@ type Combine struct {
 	// or one with many cores, more can be faster. At most two more connections wait for
 	// rows that somebody else holds locked. The groups of DoAll have a lane of their own, and
 	// two such connections. Requests of a DoEach that cannot be combined use as many connections.
-	// Zero: 2; with Config.Nodes 32, which is best if there are 32 shards, or 16, 8 and so on.
+	// Zero: 2. On tables that Citus distributes there are at least 32, which is best if there are 32 shards, or 16, 8 and so on.
 	Lanes int
 }
 
@@ -253,7 +254,7 @@ func (c *Config) setDefaults() {
 	c.MaxWaiting = orDefault(c.MaxWaiting, defaultMaxWaiting)
 	c.IDTTL = orDefault(c.IDTTL, defaultIDTTL)
 	if c.Nodes != nil {
-		c.Combine.Lanes = orDefault(c.Combine.Lanes, defaultNodesLanes)
+		c.Combine.Lanes = orDefault(c.Combine.Lanes, combine.ShardLanes)
 	}
 	c.Combine.Lanes = orDefault(c.Combine.Lanes, defaultLanes)
 	c.Memory.TTL = orDefault(c.Memory.TTL, defaultDenialTTL)

@@ -15,7 +15,6 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/lease"
 	"github.com/pglimit/ratelimit/pglimit/internal/queue"
 	"github.com/pglimit/ratelimit/pglimit/internal/registry"
-	"github.com/pglimit/ratelimit/pglimit/internal/shards"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 )
 
@@ -42,6 +41,9 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 		failures: &failureLog{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
 		counters: new(counters), observers: new(observers), rules: new(atomic.Pointer[rules]), foreign: new(atomic.Bool),
 		waiting: wait.NewCallers(config.MaxWaiting),
+	}
+	if l.nodes == nil && strategy.Name() == "token_bucket" {
+		l.nodes = onOnePool(session)
 	}
 	l.limit.Store(&config.Limit)
 	l.queue = queue.New(l.giveBack)
@@ -84,7 +86,7 @@ func (l *Limiter) makeStages(pool any) (err error) {
 	}
 	combined := combine.Functions{Send: l.roundTrip, GiveBack: l.giveBack, Rule: rule, Learned: l.denials.Learned, Recall: l.recall}
 	if l.nodes != nil {
-		combined.Shard, combined.Lane = l.nodes.shardOf, shards.Part
+		combined.Shard, combined.Lane = l.nodes.shardOf, l.nodes.lane
 	}
 	if !c.Combine.Off {
 		l.combiner = combine.New(c.Combine.Lanes, combined)
@@ -120,6 +122,9 @@ func (l *Limiter) Close(ctx context.Context) error {
 	l.circuit.Close()
 	l.config.Limits.leave(ctx, l)
 	l.share.Close(ctx)
+	if l.nodes != l.config.Nodes {
+		l.nodes.Close()
+	}
 	return errors.Join(unsettled, cmp.Or(reserved, unanswered, givenUp))
 }
 

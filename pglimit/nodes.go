@@ -21,15 +21,18 @@ import (
 // Nodes are the nodes of the Citus cluster over which "pglimit distribute" has distributed the tables, for [Config].Nodes of
 // any number of Limiters. Make them with [NodesFrom], and Close them after the Limiters.
 //
-// A Limiter with Nodes asks the node that has a key, on a pool of that node, and sends keys of one shard together: a call is
-// one transaction on one node, but for a group of DoAll, which may take from several. Which node has which keys is read
-// from the coordinator, once a second while requests come. What is asked at another node than the one that has the key,
-// because a shard has moved since, is passed on by Citus to that one: it is decided as it should be, only later. If a
-// node cannot be reached, does not answer or refuses, the coordinator is asked for a second.
+// A Limiter with Nodes asks the node that has a key, on a pool of that node, and sends keys of one shard together. A call is
+// one transaction on one node. A group of DoAll goes to the node of its first key, and may take from others too. Which node has
+// which keys is read from the coordinator, once a second while requests come. If a shard has moved since, Citus passes the
+// call on to its node. If a node cannot be reached, does not answer or refuses, the coordinator is asked for a second.
+//
+// A Limiter without Nodes finds out by itself that the tables are distributed. It sends keys of one shard together too, all
+// through its own pool.
 type Nodes struct {
 	coordinator Session
-	open        func(host string, port uint16) (Pool, error)
-	opened      []*pgxpool.Pool // by Nodes itself
+	open        func(host string, port uint16) (Pool, error) // nil: of a Limiter without Nodes, which has one pool
+	opened      []*pgxpool.Pool                              // by Nodes itself
+	met         atomic.Bool                                  // somebody has met a distributed table. Before, a Limiter without Nodes reads nothing
 
 	shards  atomic.Pointer[shards.Map] // nil: not read yet, or the tables are not distributed
 	citus   bool                       // the catalog of Citus was seen
@@ -49,12 +52,8 @@ type node struct {
 	shunned atomic.Int64 // until then, since the start, because it failed
 }
 
-const (
-	nodesEvery = time.Second // how often the map of the shards is read, and how long a node that failed is not asked
-
-	// defaultNodesLanes is the usual number of shards. With so many, or 16, 8 and so on, a lane has the keys of one: a node that does not answer holds up no other's.
-	defaultNodesLanes = 32
-)
+// nodesEvery is how often the map of the shards is read, and how long a node that failed is not asked.
+const nodesEvery = time.Second
 
 // NodesFrom finds the nodes by the catalog of a coordinator. It does not connect.
 //
@@ -115,6 +114,11 @@ func (n *Nodes) Close() {
 	}
 }
 
+// onOnePool are the Nodes of a Limiter without any.
+func onOnePool(pool Session) *Nodes {
+	return &Nodes{coordinator: pool, start: time.Now()}
+}
+
 func (n *Nodes) validate(strategy Strategy) error {
 	switch {
 	case n == nil:
@@ -142,7 +146,7 @@ func (n *Nodes) shardOf(key string) int {
 func (n *Nodes) of(key string) *node {
 	n.refresh()
 	m := n.shards.Load()
-	if m == nil {
+	if m == nil || n.open == nil {
 		return nil
 	}
 	_, shard := m.Of(key)
@@ -178,7 +182,7 @@ func (n *Nodes) openAt(address string) (Pool, error) {
 
 // refresh reads the map of the shards in the background, if it is old.
 func (n *Nodes) refresh() {
-	if time.Since(n.start)-time.Duration(n.read.Load()) < nodesEvery {
+	if n.open == nil && !n.met.Load() || time.Since(n.start)-time.Duration(n.read.Load()) < nodesEvery {
 		return
 	}
 	n.mu.Lock()
@@ -234,37 +238,41 @@ func (n *Nodes) readMap(ctx context.Context) (*shards.Map, error) {
 }
 
 // at calls f on a session of the node that has the key, if Config.Nodes knows one that can be asked; else on the Limiter's.
-func (l *Limiter) at(ctx context.Context, key string, f func(Session) error) error {
+// straight: it was that of the node.
+func (l *Limiter) at(ctx context.Context, key string, f func(Session) error) (straight bool, err error) {
 	if l.nodes == nil {
-		return f(l.session)
+		return false, f(l.session)
 	}
 	if of := l.nodes.of(key); of != nil {
 		err := f(of.session)
-		if failed, again := nodeFailed(ctx, err); failed {
+		failed, again := nodeFailed(ctx, err)
+		if failed {
 			of.shunned.Store(int64(time.Since(l.nodes.start) + nodesEvery))
-			if again {
-				return f(l.throughCoordinator())
-			}
 		}
-		l.counters.straightTrips.Add(1)
-		return err
+		if !again {
+			return true, err
+		}
 	}
-	return f(l.throughCoordinator())
+	through := l.session
+	if l.distributed() {
+		through = session.Sharded(through)
+	}
+	if err = f(through); errors.Is(err, session.ErrSharded) {
+		l.nodes.met.Store(true)
+		l.nodes.refresh()
+	}
+	return false, err
 }
 
-// together is how many of n requests of any keys go in one call.
-func (l *Limiter) together(n int) int {
-	if l.nodes == nil {
-		return max(n, 1)
-	}
-	return 1
-}
+// distributed says that the tables are known to be distributed.
+func (l *Limiter) distributed() bool { return l.nodes != nil && l.nodes.shards.Load() != nil }
 
-func (l *Limiter) throughCoordinator() Session {
-	if l.nodes.shards.Load() != nil {
-		return session.Sharded(l.session)
+// lane is the lane of a key, of so many; -1: any.
+func (n *Nodes) lane(key string, lanes int) int {
+	if n.open == nil && n.shards.Load() == nil {
+		return -1
 	}
-	return l.session
+	return shards.Part(key, lanes)
 }
 
 // nodeFailed says that the error is one of the node, or that it did not answer in time; and whether nothing was taken for certain.

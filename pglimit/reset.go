@@ -29,7 +29,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 			return err
 		}
 		return l.call(ctx, "reset", 0, func(ctx context.Context) error {
-			return l.at(ctx, key, func(session Session) error { return strategy.Reset(ctx, session, l.config.Name, key) })
+			_, err := l.at(ctx, key, func(session Session) error { return strategy.Reset(ctx, session, l.config.Name, key) })
+			return err
 		})
 	})
 	l.forget(bucket) // also after an error: the reset may have been done

@@ -38,11 +38,14 @@ func (s *Semaphore) row(ctx context.Context, sql string, args []any, into ...any
 	return s.explain(call.Again(ctx, s.session, math.MaxInt, func() error { return s.session.Row(ctx, sql, args, into...) }))
 }
 
+// noDataFound is what acquire fails with where nothing says how many places there are.
+const noDataFound = "P0002"
+
 // explain is call.Explain, with ErrNotSet.
 func (s *Semaphore) explain(err error) error {
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.ConstraintName == "places_are_set" {
-		err = fmt.Errorf("%w: set it for all keys with \"pglimit limits set %s --action places --limit 5 --note WHY\", or have Config.Places: %w", ErrNotSet, s.config.Name, err)
+	if errors.As(err, &pg) && pg.Code == noDataFound {
+		return fmt.Errorf("%w: %w: set it for all keys with \"pglimit limits set %s --action places --limit 5 --note WHY\", or have Config.Places: %w", rate.ErrNothingTaken, ErrNotSet, s.config.Name, err)
 	}
 	return call.Explain(err)
 }

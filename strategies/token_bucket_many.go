@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/internal/call"
+	sessions "github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -37,7 +39,7 @@ type many struct {
 	calendars       []*string // nil if no limit has one
 	asks            []int64   // the sums of what is asked of the buckets, in whole units
 
-	sharded bool // Citus distributes the table
+	sharded, marked bool // Citus distributes the table; so the session says
 
 	plain         bool    // each bucket has one request, all or nothing: the columns below are not sent
 	members       []int64 // each request's bucket, from 1
@@ -50,7 +52,8 @@ type many struct {
 // first, so that nobody can be faster.
 func takeMany(ctx context.Context, session rate.Session, requests []rate.Request, grouped bool) (decisions []rate.Decision, err error) {
 	m := newMany(requests)
-	_, m.sharded = session.(interface{ Sharded() })
+	_, m.marked = session.(interface{ Sharded() })
+	m.sharded = m.marked
 	how, tries, sure := call.MannerOf(session, requests), 2, !session.Autocommits()
 	if grouped || len(m.keys) == 1 {
 		tries = 5
@@ -145,11 +148,16 @@ func (m *many) take(ctx context.Context, session rate.Session, how call.Manner, 
 			}, &usual, &rest, &grants, nil)
 		case m.lasts != nil:
 			return takeGroup(ctx, session, m.requests, how)
+		case !m.marked && len(m.keys) > 1:
+			return nil, sessions.ErrSharded
 		default:
 			err = session.Row(ctx, tokenBucketTakeShard, []any{
 				m.keys[0], m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
 				members, wants, units, m.aheads, how.Patience, how.Relaxed, m.calendars,
-			}, &usual, &rest)
+			}, &usual, &rest, &grants)
+			if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && (pg.Code == call.UndefinedFunction || strings.HasPrefix(pg.Message, "cache lookup failed for function")) {
+				err = nil // the function is gone: the table is not distributed any more
+			}
 		}
 		if err != nil {
 			return nil, err
@@ -161,13 +169,6 @@ func (m *many) take(ctx context.Context, session rate.Session, how call.Manner, 
 	}
 	if usual == nil && rest == nil { // both say so: it is being changed
 		return nil, fmt.Errorf("%w: the tables are being distributed, or brought back: ask again", rate.ErrNothingTaken)
-	}
-	if m.sharded && !m.plain { // each request has its own row
-		decisions := make([]rate.Decision, len(m.requests))
-		for row := range slices.Chunk(rest, 8) {
-			decisions[row[0]-1] = decisionOf(&m.requests[row[0]-1], row[1:])
-		}
-		return decisions, nil
 	}
 	buckets, dates, all := m.read(usual, rest)
 	return m.decide(buckets, dates, all, grants), nil

@@ -172,9 +172,9 @@ func Serialized(ctx context.Context, session rate.Session, step func() error) er
 }
 
 func tryAgain(ctx context.Context, again func(*pgconn.PgError) bool, tries int, take func() error) (err error) {
-	for range tries {
+	for n := range tries {
 		err = take()
-		if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || !again(pg) || ctx.Err() != nil {
+		if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || !again(pg) || ctx.Err() != nil || pg.Code == featureNotSupported && n == 4 {
 			break
 		}
 	}
@@ -200,6 +200,8 @@ func passes(pg *pgconn.PgError) bool {
 		// ten thousand. (A statement_timeout has another message. Where messages are translated, this
 		// is not recognised, and the caller gets the error.)
 		return strings.HasSuffix(pg.Message, "due to user request")
+	case featureNotSupported: // the tables were distributed, or a shard moved, under a call that had begun; or it is so for good
+		return true
 	}
 	return false
 }

@@ -20,10 +20,11 @@ const (
 	serializationFailure  = "40001"
 	deadlockDetected      = "40P01"
 	insufficientPrivilege = "42501"
-	undefinedFunction     = "42883"
+	UndefinedFunction     = "42883"
 	UndefinedTable        = "42P01"
 	ReadOnlyTransaction   = "25006"
 	LockNotAvailable      = "55P03"
+	featureNotSupported   = "0A000"
 	queryCanceled         = "57014"
 	noSuchStatement       = "26000"
 	duplicateStatement    = "42P05"
@@ -67,7 +68,7 @@ func Explain(err error) error {
 		return fmt.Errorf("%w: no answer: %w", rate.ErrUnavailable, err)
 	}
 	switch pg.Code {
-	case invalidSchemaName, undefinedFunction, UndefinedTable:
+	case invalidSchemaName, UndefinedFunction, UndefinedTable:
 		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", rate.ErrNotMigrated, err)
 	case invalidCatalogName:
 		return fmt.Errorf("%w: there is no such database: %w", rate.ErrNotMigrated, err)

@@ -1,7 +1,8 @@
 -- Which of our functions, columns, constraints, indexes and triggers this database has not, or not as this build has them.
 -- What others have added does not matter.
--- $1 and $2 names and sums as this build has them, $3 the version that it brings.
--- An expression, which reads catalogs only. Empty on a database of a newer release, and where this is not the coordinator of Citus.
+-- $1 and $2 names and sums as this build has them, $3 the version that it brings. $4 the sums on distributed tables, where there is a
+-- function on_shards. An empty sum: there is no such thing.
+-- An expression, which reads catalogs only. Empty on a database of a newer release, and on one that has no record of migrations.
 case when not exists (select from pg_catalog.pg_class c where c.relname operator(pg_catalog.=) 'goose_db_version'
         and c.relnamespace operator(pg_catalog.=) (select n.oid from pg_catalog.pg_namespace n where n.nspname operator(pg_catalog.=) 'pglimit'))
     or exists (select from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) p.pronamespace
@@ -10,7 +11,7 @@ case when not exists (select from pg_catalog.pg_class c where c.relname operator
 then '{}' else (
     with schema as (select n.oid from pg_catalog.pg_namespace n where n.nspname operator(pg_catalog.=) 'pglimit'),
     things as (
-        -- Not the text of a body that is parsed when it is made: servers print it differently. Citus sets the plan_cache_mode.
+        -- Not the text of a body that is parsed when it is made: servers print it differently. Distributing sets the plan_cache_mode.
         select pg_catalog.concat('function pglimit.', p.proname) as name, pg_catalog.string_agg(pg_catalog.concat_ws(' ',
             p.prosrc, l.lanname, p.proargnames::pg_catalog.text, p.proargmodes::pg_catalog.text, p.pronargdefaults::pg_catalog.text,
             (select pg_catalog.string_agg(t.typname::pg_catalog.text, ',' order by a.n)
@@ -49,7 +50,8 @@ then '{}' else (
         where not g.tgisinternal
     )
     select coalesce(pg_catalog.array_agg(o.name order by o.name), '{}')
-    from rows from (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])) o (name, sum)
+    from rows from (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($4::pg_catalog.text[])) o (name, plain, distributed)
+    cross join lateral (select case when exists (select from things t where t.name operator(pg_catalog.=) 'function pglimit.on_shards') then o.distributed else o.plain end as sum) w
     left join things t on t.name operator(pg_catalog.=) o.name
-    where pg_catalog.md5(t.fact) is distinct from o.sum
+    where w.sum operator(pg_catalog.<>) '' and pg_catalog.md5(t.fact) is distinct from w.sum
 ) end

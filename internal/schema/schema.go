@@ -3,6 +3,7 @@ package schema
 
 import (
 	_ "embed"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,8 +13,9 @@ import (
 //go:embed differs.sql
 var Differs string
 
-// built has a line for each thing that the migrations make: its sum and its name, with "?" before the name if it comes with
-// the optional exclusion_range. A test writes it (see docs/development.md).
+// built has a line for each thing that the migrations make: its sum and its name. Before the name stands "?" if it comes with the
+// optional exclusion_range, and "+" if it is the function of distributed tables, see migrations.Distribute. A test writes it (see
+// docs/development.md).
 //
 //go:embed built.txt
 var built string
@@ -22,14 +24,20 @@ var built string
 func Args(functions, optional bool) []any {
 	lines := strings.Split(strings.TrimSpace(built), "\n")
 	version, _ := strconv.ParseInt(lines[0], 10, 64)
-	names, sums := []string{}, []string{}
+	names, plain, distributed := []string{}, []string{}, []string{}
 	for _, line := range lines[1:] {
 		sum, name, _ := strings.Cut(line, " ")
 		name, isOptional := strings.CutPrefix(name, "?")
-		if functions && !strings.HasPrefix(name, "function ") || isOptional && !optional {
-			continue
+		name, isDistributed := strings.CutPrefix(name, "+")
+		switch i := slices.Index(names, name); {
+		case functions && !strings.HasPrefix(name, "function ") || isOptional && !optional:
+		case isDistributed && i >= 0:
+			distributed[i] = sum
+		case isDistributed:
+			names, plain, distributed = append(names, name), append(plain, ""), append(distributed, sum)
+		default:
+			names, plain, distributed = append(names, name), append(plain, sum), append(distributed, sum)
 		}
-		names, sums = append(names, name), append(sums, sum)
 	}
-	return []any{names, sums, version}
+	return []any{names, plain, version, distributed}
 }

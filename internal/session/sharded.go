@@ -1,6 +1,13 @@
 package session
 
-import "github.com/pglimit/ratelimit/pglimit/rate"
+import (
+	"fmt"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
+)
+
+// ErrSharded is the error of a call about several keys on a session that is not marked as Sharded, where it should be.
+var ErrSharded = fmt.Errorf("%w: Citus distributes the tables: ask for each key by itself", rate.ErrNothingTaken)
 
 // sharded is a session where the tables are distributed.
 type sharded struct{ rate.Session }

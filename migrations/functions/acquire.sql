@@ -12,8 +12,8 @@
 -- row holds permits that have expired, or was written before the clock stepped back.
 --
 -- The number of places in the table is read before the update that gives the place, and again behind the lock: a change
--- holds for each call that begins after its commit. Fails with SQLSTATE 22023 if an argument is nonsense, there is no
--- number of places, the weight is more than that, or not that of the holder's permit.
+-- holds for each call that begins after its commit. Fails with SQLSTATE P0002 if there is no number of places, and with
+-- 22023 if an argument is nonsense, the weight is more than that number, or not that of the holder's permit.
 create or replace function pglimit.acquire(
     limiter text, key text, places bigint default null, weight bigint default 1, ttl interval default '30 seconds',
     holder text default null, default_places bigint default null,
@@ -22,7 +22,7 @@ create or replace function pglimit.acquire(
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
 #variable_conflict use_column
 declare
-    _key constant text collate "default" := acquire.key; -- not the caller's, and one constant for Citus
+    _key constant text collate "default" := acquire.key; -- whatever the caller's collation is
     most constant int := 1000; -- holders of a key, who are all in its row
     ttl_ns constant bigint := extract(epoch from acquire.ttl) * 1000000000;
     now_ns bigint;
@@ -59,7 +59,7 @@ begin
             and p.held + acquire.weight <= free
             and p.at_ns <= now_ns + pglimit.step_ns() and cardinality(p.holders) < most
             and acquire.holder collate "C" = any (p.holders) is not true
-            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait
+            and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns() -- checked again after a wait
         returning p.last_token, p.held into token, taken;
         if found then
             exit when acquire.places is not null
@@ -86,7 +86,7 @@ begin
         elsif free is null then
             raise exception 'pglimit: places is null, and pglimit.limits has no rule for semaphore % and key %',
                 to_json(acquire.limiter), to_json(acquire.key)
-                using errcode = 'invalid_parameter_value', constraint = 'places_are_set',
+                using errcode = 'no_data_found',
                 hint = format('Nothing was acquired. Give places or default_places, or set a number for all keys: '
                     'select pglimit.set_limit(%L, ''5'', action => ''places'', note => ''default'')', acquire.limiter);
         elsif acquire.weight > free then

@@ -13,7 +13,7 @@ begin
     foreach view in array case kind when 'places' then '{permits}' else '{buckets,ranges}' end::text[] loop
         continue when to_regclass('pglimit.' || view) is null; -- exclusion_range is not migrated
         execute format('
-            with b as materialized ( -- which Citus may have on several nodes, and the limits on one
+            with b as materialized (
                 select b.limiter, b.key from pglimit.%I b
                 where ($1 is null or b.limiter = $1) and ($2 is null or b.key = $2)
                     and ($3 is null or starts_with(b.key, $3))

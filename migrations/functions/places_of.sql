@@ -4,9 +4,6 @@ create or replace function pglimit.places_of(_limiter text, _key text) returns b
 language plpgsql volatile set search_path = '' set row_security = off
 set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 begin
-    if to_regclass('pglimit.limits') is null then
-        return pglimit.on_coordinator(format('select pglimit.places_of(%L, %L)', _limiter, _key));
-    end if;
     return (
         select l.limit_text::bigint from pglimit.limits_for(_limiter, _key) l
         where l.kind = 'places' and l.enabled and (l.expires_at > clock_timestamp()) is not false

@@ -7,7 +7,7 @@ create or replace function pglimit.release(
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
 #variable_conflict use_column
 declare
-    _key constant text collate "default" := release.key; -- not the caller's, and one constant for Citus
+    _key constant text collate "default" := release.key; -- whatever the caller's collation is
 begin
     update pglimit.permits p
     set (holders, tokens, weights, since_ns, until_ns, held) = (

@@ -6,7 +6,7 @@ create or replace function pglimit.renew(
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
 #variable_conflict use_column
 declare
-    _key constant text collate "default" := renew.key; -- not the caller's, and one constant for Citus
+    _key constant text collate "default" := renew.key; -- whatever the caller's collation is
     ttl_ns constant bigint := extract(epoch from renew.ttl) * 1000000000;
     now_ns bigint;
     seen pglimit.permits;
@@ -23,7 +23,7 @@ begin
             at_ns = greatest(p.at_ns, now_ns), forget_ns = greatest(p.forget_ns, now_ns + ttl_ns + 3600000000000)
         where p.key = _key and p.limiter = renew.limiter collate "C" and renew.holder collate "C" = any (p.holders)
             and p.until_ns[array_position(p.holders, renew.holder)] > now_ns and p.at_ns <= now_ns + pglimit.step_ns()
-            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns(); -- checked again after a wait
+            and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns(); -- checked again after a wait
         renewed := found;
         if renewed then
             return;

@@ -16,13 +16,6 @@ declare
     ends_at timestamptz; -- of the live rule
     why text; -- it cannot be read
 begin
-    if to_regclass('pglimit.limits') is null then
-        select r.* into allowed, retry_after, at, live, beside, beside_calendar
-        from jsonb_to_record(pglimit.on_coordinator(
-            format('select pg_catalog.to_jsonb(r) from pglimit.rule_of(%L, %L, %L) r', _limiter, _key, _n))::jsonb)
-            r (allowed boolean, retry_after interval, at timestamptz, live text, beside bigint[], beside_calendar text);
-        return;
-    end if;
     perform pglimit.request_ns(_limiter, _key, '1000000000/s burst 6307200000000000000', _n, null, null, null); -- any n
     at := clock_timestamp();
     for rule in

@@ -9,6 +9,13 @@
 create or replace function pglimit.clock_ns() returns bigint
 language sql volatile parallel safe return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 
+-- A write that comes more than 50 ms behind its clock was kept waiting, and is decided again: its date is too early, so
+-- tokens that are refilled meanwhile would come on top of it. That is longer than an impatient call waits for a row
+-- (20 ms), and than a busy processor keeps a call waiting that waits for no row. (token_bucket_take dates its grant
+-- behind the lock already after step_ns: that takes no other call.)
+create or replace function pglimit.late_ns() returns bigint
+language sql immutable parallel safe return 50000000::bigint;
+
 -- A row that is dated more than 10 ms ahead of the clock was written before the clock stepped back. (Less is no
 -- step: a statement may read the clock before another one does, and reach the row after it.)
 create or replace function pglimit.step_ns() returns bigint
@@ -61,9 +68,6 @@ create or replace function pglimit.places_of(_limiter text, _key text) returns b
 language plpgsql volatile set search_path = '' set row_security = off
 set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 begin
-    if to_regclass('pglimit.limits') is null then
-        return pglimit.on_coordinator(format('select pglimit.places_of(%L, %L)', _limiter, _key));
-    end if;
     return (
         select l.limit_text::bigint from pglimit.limits_for(_limiter, _key) l
         where l.kind = 'places' and l.enabled and (l.expires_at > clock_timestamp()) is not false
@@ -82,7 +86,7 @@ create or replace function pglimit.release(
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
 #variable_conflict use_column
 declare
-    _key constant text collate "default" := release.key; -- not the caller's, and one constant for Citus
+    _key constant text collate "default" := release.key; -- whatever the caller's collation is
 begin
     update pglimit.permits p
     set (holders, tokens, weights, since_ns, until_ns, held) = (
@@ -108,7 +112,7 @@ create or replace function pglimit.renew(
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
 #variable_conflict use_column
 declare
-    _key constant text collate "default" := renew.key; -- not the caller's, and one constant for Citus
+    _key constant text collate "default" := renew.key; -- whatever the caller's collation is
     ttl_ns constant bigint := extract(epoch from renew.ttl) * 1000000000;
     now_ns bigint;
     seen pglimit.permits;
@@ -125,7 +129,7 @@ begin
             at_ns = greatest(p.at_ns, now_ns), forget_ns = greatest(p.forget_ns, now_ns + ttl_ns + 3600000000000)
         where p.key = _key and p.limiter = renew.limiter collate "C" and renew.holder collate "C" = any (p.holders)
             and p.until_ns[array_position(p.holders, renew.holder)] > now_ns and p.at_ns <= now_ns + pglimit.step_ns()
-            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns(); -- checked again after a wait
+            and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns(); -- checked again after a wait
         renewed := found;
         if renewed then
             return;
@@ -359,8 +363,8 @@ language sql immutable parallel safe return timestamptz 'epoch' + (ns / 1000)::d
 -- row holds permits that have expired, or was written before the clock stepped back.
 --
 -- The number of places in the table is read before the update that gives the place, and again behind the lock: a change
--- holds for each call that begins after its commit. Fails with SQLSTATE 22023 if an argument is nonsense, there is no
--- number of places, the weight is more than that, or not that of the holder's permit.
+-- holds for each call that begins after its commit. Fails with SQLSTATE P0002 if there is no number of places, and with
+-- 22023 if an argument is nonsense, the weight is more than that number, or not that of the holder's permit.
 create or replace function pglimit.acquire(
     limiter text, key text, places bigint default null, weight bigint default 1, ttl interval default '30 seconds',
     holder text default null, default_places bigint default null,
@@ -369,7 +373,7 @@ create or replace function pglimit.acquire(
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
 #variable_conflict use_column
 declare
-    _key constant text collate "default" := acquire.key; -- not the caller's, and one constant for Citus
+    _key constant text collate "default" := acquire.key; -- whatever the caller's collation is
     most constant int := 1000; -- holders of a key, who are all in its row
     ttl_ns constant bigint := extract(epoch from acquire.ttl) * 1000000000;
     now_ns bigint;
@@ -406,7 +410,7 @@ begin
             and p.held + acquire.weight <= free
             and p.at_ns <= now_ns + pglimit.step_ns() and cardinality(p.holders) < most
             and acquire.holder collate "C" = any (p.holders) is not true
-            and abs(pglimit.clock_ns() - now_ns) <= pglimit.step_ns() -- checked again after a wait
+            and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns() -- checked again after a wait
         returning p.last_token, p.held into token, taken;
         if found then
             exit when acquire.places is not null
@@ -433,7 +437,7 @@ begin
         elsif free is null then
             raise exception 'pglimit: places is null, and pglimit.limits has no rule for semaphore % and key %',
                 to_json(acquire.limiter), to_json(acquire.key)
-                using errcode = 'invalid_parameter_value', constraint = 'places_are_set',
+                using errcode = 'no_data_found',
                 hint = format('Nothing was acquired. Give places or default_places, or set a number for all keys: '
                     'select pglimit.set_limit(%L, ''5'', action => ''places'', note => ''default'')', acquire.limiter);
         elsif acquire.weight > free then
@@ -541,13 +545,6 @@ declare
     ends_at timestamptz; -- of the live rule
     why text; -- it cannot be read
 begin
-    if to_regclass('pglimit.limits') is null then
-        select r.* into allowed, retry_after, at, live, beside, beside_calendar
-        from jsonb_to_record(pglimit.on_coordinator(
-            format('select pg_catalog.to_jsonb(r) from pglimit.rule_of(%L, %L, %L) r', _limiter, _key, _n))::jsonb)
-            r (allowed boolean, retry_after interval, at timestamptz, live text, beside bigint[], beside_calendar text);
-        return;
-    end if;
     perform pglimit.request_ns(_limiter, _key, '1000000000/s burst 6307200000000000000', _n, null, null, null); -- any n
     at := clock_timestamp();
     for rule in
@@ -895,13 +892,6 @@ begin
 end
 $$;
 -- +goose StatementEnd
-
--- A write that comes more than 50 ms behind its clock was kept waiting, and is decided again: its date is too early, so
--- tokens that are refilled meanwhile would come on top of it. That is longer than an impatient call waits for a row
--- (20 ms), and than a busy processor keeps a call waiting that waits for no row. (token_bucket_take dates its grant
--- behind the lock already after step_ns: that takes no other call.)
-create or replace function pglimit.late_ns() returns bigint
-language sql immutable parallel safe return 50000000::bigint;
 
 -- The longest window of a limit: some 203 years. With the time since 1970, it fits a bigint.
 create or replace function pglimit.max_window_ns() returns bigint
@@ -1757,7 +1747,7 @@ begin
     foreach view in array case kind when 'places' then '{permits}' else '{buckets,ranges}' end::text[] loop
         continue when to_regclass('pglimit.' || view) is null; -- exclusion_range is not migrated
         execute format('
-            with b as materialized ( -- which Citus may have on several nodes, and the limits on one
+            with b as materialized (
                 select b.limiter, b.key from pglimit.%I b
                 where ($1 is null or b.limiter = $1) and ($2 is null or b.key = $2)
                     and ($3 is null or starts_with(b.key, $3))
@@ -2376,7 +2366,6 @@ drop function pglimit.token_bucket_decide;
 drop function pglimit.window_ends_ns;
 drop function pglimit.in_time;
 drop function pglimit.max_window_ns;
-drop function pglimit.late_ns;
 drop function pglimit.token_bucket_look;
 drop function pglimit.token_bucket_lock;
 drop function pglimit.token_bucket_denial;
@@ -2403,4 +2392,5 @@ drop function pglimit.places_of;
 drop function pglimit.limits_for;
 drop function pglimit.permits_settle;
 drop function pglimit.step_ns;
+drop function pglimit.late_ns;
 drop function pglimit.clock_ns;

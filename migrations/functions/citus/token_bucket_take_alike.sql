@@ -1,5 +1,4 @@
--- Takes ask tokens from each of many buckets of one limiter, with one price, which are in one shard of Citus. For
--- token_bucket_take_shard.
+-- Takes ask tokens from each of many buckets of one limiter, with one price, which are in one shard. For token_bucket_take_shard.
 --
 -- Each statement names the keys, so that Citus sends it to their shard as it is. It is planned each time, because Citus
 -- has to see the keys, and has no join, which would double the price of that.
@@ -10,19 +9,20 @@
 --
 -- Behind 1, locks are not in the order of the keys: 2 and 3 wait for a millisecond only, see token_bucket_take_many.
 --
--- _keys: distinct, in bytewise order. The others: as for token_bucket_take. usual, rest: as of token_bucket_take_many;
--- buckets that are neither in the one nor in the other are to be decided.
+-- numbers: which of the keys, in bytewise order. The others: as for token_bucket_take. usual, rest: as of
+-- token_bucket_take_many; buckets that are neither in the one nor in the other are to be decided.
 create or replace function pglimit.token_bucket_take_alike(
-    _keys text[], _limiter text, _token_ns bigint, _window_ns bigint, ask bigint, _calendar text, out usual bigint[], out rest bigint[]
+    _keys text[], numbers int[], _limiter text, _token_ns bigint, _window_ns bigint, ask bigint, _calendar text, out usual bigint[], out rest bigint[]
 )
 language plpgsql set search_path = '' set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     now_ns bigint := pglimit.clock_ns();
     ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
-    n constant int := cardinality(_keys);
+    keys constant text[] := array(select _keys[i] from unnest(numbers) i);
+    n constant int := cardinality(keys);
     writable constant boolean := ask between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns()
         and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
-    left_over text[] := _keys;
+    left_over text[] := keys;
     done int := 0;
     written int;
     seen bigint[];
@@ -32,10 +32,10 @@ begin
         with updates as (
             update pglimit.token_bucket t
             set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + ask * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-            where t.key = any (_keys) and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
+            where t.key = any (keys) and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
                 and ask <= (coalesce(ends_ns, greatest(t.at_ns, now_ns)) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, greatest(t.at_ns, now_ns)))) / _token_ns
                 and t.at_ns <= now_ns + pglimit.step_ns()
-            returning array[pg_catalog.width_bucket(t.key, _keys), t.full_ns, t.at_ns, coalesce(ends_ns, 0)] as "row"
+            returning array[numbers[pg_catalog.width_bucket(t.key, keys)], t.full_ns, t.at_ns, coalesce(ends_ns, 0)] as "row"
         )
         select array_agg(u."row"), count(*) into usual, done from updates u;
         if done > 0 and pglimit.in_time(now_ns) and done = n then
@@ -43,11 +43,10 @@ begin
         end if;
         said := pg_catalog.set_config('lock_timeout', '1ms', true);
         for i in 1 .. done loop
-            left_over[usual[i][1]] := null; -- it is done
+            left_over := array_remove(left_over, _keys[usual[i][1]]); -- it is done
         end loop;
-        left_over := array_remove(left_over, null);
     end if;
-    select array_agg(array[pg_catalog.width_bucket(t.key, _keys), t.full_ns, t.token_ns, t.at_ns, coalesce(t.until_ns, 0)]) into seen
+    select array_agg(array[numbers[pg_catalog.width_bucket(t.key, keys)], t.full_ns, t.token_ns, t.at_ns, coalesce(t.until_ns, 0)]) into seen
     from pglimit.token_bucket t where t.key = any (left_over) and t.limiter = _limiter;
     now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
     ends_ns := pglimit.window_end_ns(_calendar, now_ns);
@@ -66,7 +65,7 @@ begin
         on conflict do nothing;
         get diagnostics written = row_count;
         said := pglimit.in_time(now_ns, written = cardinality(left_over));
-        rest := rest || (select array_agg(array[pg_catalog.width_bucket(u.key collate "C", _keys), now_ns, ask, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, 0, coalesce(ends_ns, 0)])
+        rest := rest || (select array_agg(array[numbers[pg_catalog.width_bucket(u.key collate "C", keys)], now_ns, ask, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, 0, coalesce(ends_ns, 0)])
             from unnest(left_over) u(key));
     end if;
 end

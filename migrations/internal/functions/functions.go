@@ -6,6 +6,7 @@
 package functions
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -41,19 +42,23 @@ var (
 
 // Generate returns the text of the migration, made of the folder functions in the folder migrations.
 func Generate(migrations string) (string, error) {
-	paths, err := filepath.Glob(filepath.Join(migrations, "functions", "*.sql"))
+	files, err := read(filepath.Join(migrations, "functions"))
 	if err != nil {
 		return "", err
 	}
+	return file(files)
+}
+
+// read returns the files of a folder, by name without ".sql".
+func read(folder string) (map[string]string, error) {
+	paths, err := filepath.Glob(filepath.Join(folder, "*.sql"))
 	files := map[string]string{}
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return "", err
-		}
+		text, failed := os.ReadFile(path)
+		err = errors.Join(err, failed)
 		files[strings.TrimSuffix(filepath.Base(path), ".sql")] = string(text)
 	}
-	return file(files)
+	return files, err
 }
 
 // file returns the text of the migration. files holds the folder, by name without ".sql".

@@ -48,7 +48,7 @@ type Functions struct {
 	Rule rate.Rule
 
 	// Shard is the number of the shard that has a key: a call has keys of one shard. Lane is the lane of a key, of so many: the
-	// keys of a shard should be in one or a few. Nil: there is one shard, and keys are spread over the lanes.
+	// keys of a shard should be in one or a few. -1, or nil: there is one shard, and keys are spread over the lanes of New.
 	Shard func(key string) int
 	Lane  func(key string, lanes int) int
 
@@ -71,13 +71,22 @@ type Combiner struct {
 
 	do      Functions
 	seed    maphash.Seed
+	keys    int       // lanes for keys of one shard
 	lanes   []lane    // the last is that of groups
 	waiters sync.Pool // of *waiter that are not in use
 }
 
-// New is a Combiner with that many lanes for keys.
+// ShardLanes is the usual number of shards, and so of lanes where there are any. With so many, or 16, 8 and so on, a lane has the
+// keys of one: a node that does not answer holds up no other's.
+const ShardLanes = 32
+
+// New is a Combiner with that many lanes for keys, or, by Lane, at least ShardLanes.
 func New(lanes int, do Functions) *Combiner {
-	c := &Combiner{do: do, seed: maphash.MakeSeed(), lanes: make([]lane, lanes+1)}
+	c := &Combiner{do: do, seed: maphash.MakeSeed(), keys: lanes}
+	if do.Lane != nil {
+		lanes = max(lanes, ShardLanes)
+	}
+	c.lanes = make([]lane, lanes+1)
 	c.Begin()
 	ofKeys, ofGroups := make(chan struct{}, maxPatient), make(chan struct{}, maxPatient)
 	for i := range c.lanes {
@@ -127,9 +136,11 @@ func (c *Combiner) laneOf(unit []rate.Request) *lane {
 		return &c.lanes[keys]
 	}
 	if c.do.Lane != nil {
-		return &c.lanes[c.do.Lane(unit[0].Key, keys)]
+		if i := c.do.Lane(unit[0].Key, keys); i >= 0 {
+			return &c.lanes[i]
+		}
 	}
-	return &c.lanes[maphash.String(c.seed, unit[0].Key)%uint64(keys)]
+	return &c.lanes[maphash.String(c.seed, unit[0].Key)%uint64(c.keys)]
 }
 
 // await the answer of a waiter that has joined its lane.

@@ -1,5 +1,5 @@
 -- Runs a statement on each shard of a table that Citus distributes, on all nodes at once, each in a transaction of its
--- own: migrations/functions/on_shards.sql.
+-- own: migrations/functions/citus/on_shards.sql.
 -- $1 the table, $2 the statement: its table is %1$s, and it returns n and done.
 -- Returns the sum of the numbers, whether all booleans are true, and an error of a node, or null.
 select

@@ -1,0 +1,889 @@
+-- The functions that "pglimit distribute" puts in the place of those of one server, or beside them: the files of the folder
+-- functions/citus, and functions with statements in which Citus refuses something that is changed here. Generated: do not
+-- edit, change the files and run "go generate ./migrations".
+
+-- Acquires a permit of some weight (1, if there is only one kind of work) where at most so many places are held at
+-- once. It lasts for ttl, unless pglimit.renew makes it longer or pglimit.release gives it back.
+--
+-- limiter and key: as for pglimit.allow. places: how many there are. Null: as the table pglimit.limits says, or, where
+-- it has no rule with the action places for the key, default_places. holder: who asks, a text that nobody else uses. A
+-- holder has one permit of a key at most: asking again, with the same weight, renews it and returns its token. Null:
+-- the token.
+--
+-- Returns whether there was a place, the token (larger than all before it of this key), when the permit expires, and,
+-- if there was no place, when the first of the others expires if nobody renews it. Never waits for a place. Locks the
+-- row until the transaction ends if there was one. If there is none, it is a plain read: it locks nothing, unless the
+-- row holds permits that have expired, or was written before the clock stepped back.
+--
+-- The number of places in the table is read before the update that gives the place, and again behind the lock: a change
+-- holds for each call that begins after its commit. Fails with SQLSTATE P0002 if there is no number of places, and with
+-- 22023 if an argument is nonsense, the weight is more than that number, or not that of the holder's permit.
+create or replace function pglimit.acquire(
+    limiter text, key text, places bigint default null, weight bigint default 1, ttl interval default '30 seconds',
+    holder text default null, default_places bigint default null,
+    out acquired boolean, out token bigint, out expires_at timestamptz, out retry_after interval
+)
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
+#variable_conflict use_column
+declare
+    _key constant text collate "default" := acquire.key; -- whatever the caller's collation is
+    most constant int := 1000; -- holders of a key, who are all in its row
+    ttl_ns constant bigint := extract(epoch from acquire.ttl) * 1000000000;
+    now_ns bigint;
+    free bigint; -- places, if nobody held one
+    taken bigint; -- places, with this one
+    seen pglimit.permits;
+    live record;
+begin
+    if (octet_length(acquire.limiter) between 1 and 128 and octet_length(acquire.key) between 1 and 1024
+        and acquire.weight between 1 and coalesce(acquire.places, 1000000000000000)
+        and coalesce(acquire.places, acquire.default_places, 1) between 1 and 1000000000000000
+        and ttl_ns between 100000000 and 86400000000000
+        and coalesce(octet_length(acquire.holder), 1) between 1 and 256) is not true then
+        perform pglimit.request_ns(acquire.limiter, acquire.key, null, 1, 1, '1 second', null); -- checks the names
+        raise exception 'pglimit: weight % of % places, ttl %, holder %',
+            acquire.weight, coalesce(acquire.places, acquire.default_places), acquire.ttl, acquire.holder
+            using errcode = 'invalid_parameter_value', hint = 'Weight: at least 1, and at most places. '
+                'Places: at most 1e15. Ttl: 100 ms to a day. Holder: 1 to 256 bytes, or null.';
+    end if;
+    for try in 1..6 loop
+        if try > 5 then
+            raise exception 'pglimit: had to wait for other calls'
+                using errcode = 'serialization_failure', hint = 'Nothing was changed. Ask again.';
+        end if;
+        free := coalesce(acquire.places, pglimit.places_of(acquire.limiter collate "C", _key), acquire.default_places);
+        now_ns := pglimit.clock_ns();
+        update pglimit.permits p
+        set last_token = greatest(p.last_token + 1, now_ns), held = p.held + acquire.weight,
+            at_ns = greatest(p.at_ns, now_ns), forget_ns = greatest(p.forget_ns, now_ns + ttl_ns + 3600000000000),
+            holders = p.holders || coalesce(acquire.holder, greatest(p.last_token + 1, now_ns)::text),
+            tokens = p.tokens || greatest(p.last_token + 1, now_ns), weights = p.weights || acquire.weight,
+            since_ns = p.since_ns || now_ns, until_ns = p.until_ns || now_ns + ttl_ns
+        where p.key = _key and p.limiter = acquire.limiter collate "C"
+            and p.held + acquire.weight <= free
+            and p.at_ns <= now_ns + pglimit.step_ns() and cardinality(p.holders) < most
+            and acquire.holder collate "C" = any (p.holders) is not true
+            and pglimit.is_now(now_ns, at_ns) -- checked again after a wait
+        returning p.last_token, p.held into token, taken;
+        if found then
+            exit when acquire.places is not null
+                or taken <= coalesce(pglimit.places_of(acquire.limiter collate "C", _key), acquire.default_places);
+            -- They are fewer now: once more, behind the lock.
+            perform pglimit.release(acquire.limiter, acquire.key, coalesce(acquire.holder, token::text));
+            continue;
+        end if;
+        select p.* into seen from pglimit.permits p where p.key = _key and p.limiter = acquire.limiter collate "C";
+        now_ns := pglimit.clock_ns();
+        free := coalesce(acquire.places, pglimit.places_of(acquire.limiter collate "C", _key), acquire.default_places);
+        if seen.at_ns > now_ns + pglimit.step_ns() then
+            perform pglimit.permits_settle(acquire.key, acquire.limiter);
+        elsif acquire.holder collate "C" = any (seen.holders)
+            and pglimit.renew(acquire.limiter, acquire.key, acquire.holder, acquire.ttl) then
+            select p.tokens[h.place], p.weights[h.place] into token, taken
+            from pglimit.permits p, array_position(p.holders, acquire.holder) h (place)
+            where p.key = _key and p.limiter = acquire.limiter collate "C";
+            exit when taken = acquire.weight;
+            raise exception 'pglimit: weight %: holder % has a permit of key % already, of weight %',
+                acquire.weight, to_json(acquire.holder), to_json(acquire.key), taken
+                using errcode = 'invalid_parameter_value',
+                hint = 'Nothing was changed. Release that permit first, or ask as another holder.';
+        elsif free is null then
+            raise exception 'pglimit: places is null, and pglimit.limits has no rule for semaphore % and key %',
+                to_json(acquire.limiter), to_json(acquire.key)
+                using errcode = 'no_data_found',
+                hint = format('Nothing was acquired. Give places or default_places, or set a number for all keys: '
+                    'select pglimit.set_limit(%L, ''5'', action => ''places'', note => ''default'')', acquire.limiter);
+        elsif acquire.weight > free then
+            raise exception 'pglimit: weight %: by pglimit.limits, semaphore % has % places for key %',
+                acquire.weight, to_json(acquire.limiter), free, to_json(acquire.key)
+                using errcode = 'invalid_parameter_value',
+                hint = 'Nothing was acquired. A permit can have as many places as there are.';
+        elsif seen.key is null then
+            insert into pglimit.permits as p
+                (key, limiter, last_token, held, at_ns, forget_ns, holders, tokens, weights, since_ns, until_ns)
+            values (acquire.key, acquire.limiter, now_ns, acquire.weight, now_ns, now_ns + ttl_ns + 3600000000000,
+                array[coalesce(acquire.holder, now_ns::text)], array[now_ns], array[acquire.weight],
+                array[now_ns], array[now_ns + ttl_ns])
+            on conflict do nothing returning p.last_token into token;
+            exit when found;
+        else
+            select coalesce(sum(h.weight), 0) as held, count(*) as holders, min(h.until_ns) as first_ns into live
+            from unnest(seen.weights, seen.until_ns) h (weight, until_ns) where h.until_ns > now_ns;
+            if live.held + acquire.weight > free or live.holders >= most then
+                acquired := false;
+                retry_after := (live.first_ns - now_ns) / 1000 * interval '1 microsecond';
+                return;
+            end if;
+            perform pglimit.permits_settle(acquire.key, acquire.limiter);
+        end if;
+    end loop;
+    acquired := true;
+    expires_at := pglimit.time_of(now_ns + ttl_ns);
+end
+$$;
+
+-- Returns whether now_ns is still the time, see late_ns. For the condition of an update, which checks it again after a
+-- wait for the row. row_ns: a column of that row. It has no effect: it is there, and the function says that it is immutable,
+-- so that Postgres calls it for the row, and Citus, which refuses a volatile function there, leaves that to the row's node.
+create or replace function pglimit.is_now(now_ns bigint, row_ns bigint) returns boolean
+language plpgsql immutable set search_path = '' as $$
+begin
+    return pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns();
+end
+$$;
+
+-- Returns what limits_for does, on any node: the coordinator has the table of limits, and other nodes ask it, in a transaction of
+-- its own. Fails with SQLSTATE 58000 if it does not answer.
+create or replace function pglimit.limits_at(_limiter text, _key text) returns table (
+    id bigint, limiter text, key text, prefix text, kind text, action text, limit_text text, enabled boolean, expires_at timestamptz, temporary boolean
+)
+language plpgsql set search_path = '' as $$
+declare
+    coordinator record;
+    rules jsonb;
+begin
+    if to_regclass('pglimit.limits') is not null then
+        execute 'select jsonb_agg(l) from pglimit.limits_for($1, $2) l' into rules using _limiter, _key;
+    else
+        select c.success, c.result into coordinator
+        from run_command_on_coordinator(format('select jsonb_agg(l) from pglimit.limits_for(%L, %L) l', _limiter, _key)) c;
+        if coordinator.success is not true then
+            raise exception 'pglimit: the coordinator of Citus does not answer: %', coordinator.result using errcode = 'system_error';
+        end if;
+        rules := nullif(coordinator.result, ''); -- a null
+    end if;
+    return query select r.* from jsonb_to_recordset(rules) r (
+        id bigint, limiter text, key text, prefix text, kind text, action text, limit_text text, enabled boolean, expires_at timestamptz, temporary boolean);
+end
+$$;
+
+-- Runs a statement on each shard that this node of Citus has of a table (see Distribute), one after another. It names the
+-- table as %1$s, and returns a number and a boolean.
+--
+-- n: the sum of the numbers. done: whether all booleans are true.
+create or replace function pglimit.on_shards(_table text, statement text, out n bigint, out done boolean)
+language plpgsql set search_path = '' as $$
+declare
+    shard text;
+    one record;
+begin
+    n := 0;
+    done := true;
+    for shard in
+        select shard_name(s.logicalrelid, s.shardid)
+        from pg_dist_shard s join pg_dist_placement p on p.shardid = s.shardid join pg_dist_local_group l on l.groupid = p.groupid
+        where s.logicalrelid = _table::regclass
+    loop
+        execute format(statement, shard) into one;
+        n := n + one.n;
+        done := done and one.done;
+    end loop;
+end
+$$;
+
+-- Returns how many places a key has by the rules of the table pglimit.limits with the action places. Null: none is for
+-- it. Volatile, because a caller that has waited must see the table as it is now. Locks nothing.
+create or replace function pglimit.places_of(_limiter text, _key text) returns bigint
+language plpgsql volatile set search_path = '' set row_security = off
+set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+begin
+    return (
+        select l.limit_text::bigint from pglimit.limits_at(_limiter, _key) l
+        where l.kind = 'places' and l.enabled and (l.expires_at > clock_timestamp()) is not false
+        order by l.key, length(l.prefix) desc nulls last, l.temporary desc limit 1);
+end
+$$;
+
+-- Makes a permit last for ttl from now, but never shorter than it did. Returns false if the holder has none: it has
+-- expired, or was released. Locks the row until the transaction ends if it returns true.
+create or replace function pglimit.renew(
+    limiter text, key text, holder text, ttl interval default '30 seconds', out renewed boolean
+)
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off set row_security = off as $$
+#variable_conflict use_column
+declare
+    _key constant text collate "default" := renew.key; -- whatever the caller's collation is
+    ttl_ns constant bigint := extract(epoch from renew.ttl) * 1000000000;
+    now_ns bigint;
+    seen pglimit.permits;
+begin
+    if (ttl_ns between 100000000 and 86400000000000) is not true then
+        raise exception 'pglimit: ttl is %: it must be at least 100 ms and at most a day', ttl
+            using errcode = 'invalid_parameter_value';
+    end if;
+    for try in 1..5 loop
+        now_ns := pglimit.clock_ns();
+        update pglimit.permits p
+        set until_ns[array_position(p.holders, renew.holder)]
+                = greatest(now_ns + ttl_ns, p.until_ns[array_position(p.holders, renew.holder)]),
+            at_ns = greatest(p.at_ns, now_ns), forget_ns = greatest(p.forget_ns, now_ns + ttl_ns + 3600000000000)
+        where p.key = _key and p.limiter = renew.limiter collate "C" and renew.holder collate "C" = any (p.holders)
+            and p.until_ns[array_position(p.holders, renew.holder)] > now_ns and p.at_ns <= now_ns + pglimit.step_ns()
+            and pglimit.is_now(now_ns, at_ns); -- checked again after a wait
+        renewed := found;
+        if renewed then
+            return;
+        end if;
+        select p.* into seen from pglimit.permits p where p.key = _key and p.limiter = renew.limiter collate "C";
+        now_ns := pglimit.clock_ns();
+        if seen.key is null or renew.holder collate "C" = any (seen.holders) is not true
+            or seen.at_ns <= now_ns + pglimit.step_ns()
+                and seen.until_ns[array_position(seen.holders, renew.holder)] <= now_ns then
+            return;
+        end if;
+        perform pglimit.permits_settle(renew.key, renew.limiter);
+    end loop;
+    raise exception 'pglimit: had to wait for other calls'
+        using errcode = 'serialization_failure', hint = 'Nothing was changed. Ask again.';
+end
+$$;
+
+-- Reads the rules that hold for a request now, for pglimit.allow and pglimit.peek without a limit. Either allowed is
+-- not null: a rule grants or denies it; or live is the text of the limit that decides. beside: prices of a token and of
+-- a burst, and beside_calendar, of the rule that is only observed (null: there is none that can be read). Locks
+-- nothing. Fails with SQLSTATE 22023 if there is no limit, or the request is nonsense, and with 55000, naming the row,
+-- if the rule that decides cannot be read or kept.
+create or replace function pglimit.rule_of(
+    _limiter text, _key text, _n bigint, out allowed boolean, out retry_after interval, out at timestamptz,
+    out live text, out beside bigint[], out beside_calendar text
+)
+language plpgsql set search_path = '' set row_security = off
+set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+declare
+    rule record;
+    prices bigint[];
+    zone text;
+    ends_at timestamptz; -- of the live rule
+    why text; -- it cannot be read
+begin
+    perform pglimit.request_ns(_limiter, _key, '1000000000/s burst 6307200000000000000', _n, null, null, null); -- any n
+    at := clock_timestamp();
+    for rule in
+        select distinct on (l.kind) l.*
+        from pglimit.limits_at(_limiter, _key) l
+        where l.enabled and (l.expires_at > rule_of.at) is not false and l.kind <> 'places'
+        order by l.kind, l.key, length(l.prefix) desc nulls last, l.limiter nulls first, l.temporary desc -- off is last
+    loop
+        if rule.limit_text is not null then
+            begin
+                select array[r.token_ns, r.window_ns], r.calendar into prices, zone
+                from pglimit.request_ns(_limiter, _key, rule.limit_text, 1, null, null, null) r;
+                perform pglimit.window_end_ns(zone, pglimit.clock_ns()); -- fails for a time zone that has gone
+            exception when invalid_parameter_value then
+                continue when rule.action = 'observe';
+                why := format('row %s of pglimit.limits: %s', rule.id, regexp_replace(sqlerrm, '^pglimit: ', ''));
+            end;
+        end if;
+        if rule.action = 'observe' then
+            beside := prices;
+            beside_calendar := zone;
+        else
+            ends_at := rule.expires_at;
+            live := rule.limit_text;
+            allowed := case rule.action when 'enforce' then null else rule.action <> 'deny' end;
+        end if;
+    end loop;
+    if allowed is null and why is not null then
+        raise exception 'pglimit: %', why using errcode = 'object_not_in_prerequisite_state',
+            hint = 'Nothing was taken. Correct the rule, or disable or delete it.';
+    elsif allowed is null and live is null then
+        raise exception 'pglimit: no limit is given, and pglimit.limits has none for limiter % and key %',
+            to_json(_limiter), to_json(_key) using errcode = 'invalid_parameter_value',
+            hint = format('Nothing was taken. Give a limit, such as ''100/1m burst 20'', or set one for all keys: '
+                'select pglimit.set_limit(%L, ''100/1m burst 20'', note => ''default'')', _limiter);
+    end if;
+    retry_after := case when allowed then interval '0' else coalesce(ends_at - at, interval '1 hour') end;
+end
+$$;
+
+-- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of buckets
+-- and requests, by themselves or in groups.
+--
+-- It looks (plain reads, and the clock behind them) and decides in numbers. If nothing is granted, that is all. If
+-- sure is true, it then locks the rows of which tokens are asked, in the order of the keys (missing ones are
+-- inserted, full), looks and decides once more, and writes: nobody can be faster now. Otherwise it writes at once, in
+-- the order of the keys, and fails with SQLSTATE 40001 if another call has changed a row since the look, or it had to
+-- wait, see in_time: it has taken nothing then, call again. A row that is ahead of the clock is corrected, once, by a
+-- denial too.
+--
+-- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with its
+-- requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst) and _calendars (as for
+-- token_bucket_take; null: no limit has one): an element for each, or one for all.
+-- wants: how many tokens each request asks for, in the order in which they are decided; 0 is a peek. members: the
+-- number of its bucket (null: request i is for bucket i). units: it is granted in whole multiples of that (null:
+-- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
+-- lasts: group i has the requests lasts[i - 1] + 1 to lasts[i]; if they are several, they are for different
+-- buckets, each all or nothing, and if one is not granted, none is. (Null: each request is by itself.)
+-- None of this is checked here.
+--
+-- grants: tokens for each request. buckets: eight numbers for each bucket: its number, and the seven of
+-- token_bucket_take. Must be called with enable_seqscan and jit off, and with the table's lock, see there.
+create or replace function pglimit.token_bucket_decide(
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean,
+    _calendars text[] default null,
+    out grants bigint[], out buckets bigint[]
+)
+language plpgsql set search_path = '' as $$
+declare
+    n constant int := cardinality(_keys);
+    now_ns bigint;
+    ends_ns bigint[]; -- of the windows of the calendars
+    b bigint[]; -- a row: five numbers as for token_bucket_read, zeros where there is none
+    seen bigint[]; -- the rows, one behind the other
+    news bigint[]; -- what they mean now, and with what is taken
+    rows bigint[]; -- as they are after the call
+    granted bigint[]; -- tokens of each bucket
+    asked boolean[]; -- buckets of which tokens are asked
+    g int; -- group
+    fallen boolean; -- a request of it cannot be granted
+    i int; -- bucket
+    k int; -- its row is the numbers k + 1 to k + 5
+    room_ns bigint;
+    unit bigint;
+    from_ns bigint; -- see tokens_there
+    written boolean;
+    complete boolean;
+begin
+    for try in case when sure then 1 else 2 end .. 2 loop
+        seen := '{}';
+        for i in 1 .. n loop
+            if _keys[i] is null then
+                b := null;
+            else
+                select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
+                from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
+            end if;
+            seen := seen || coalesce(b, array[0, coalesce(_tokens_ns[i], _tokens_ns[1]), 0, 0, 0]);
+        end loop;
+        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+        ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
+        news := '{}';
+        for i in 1 .. n loop
+            news := news || pglimit.token_bucket_read(seen[i * 5 - 4 : i * 5], now_ns,
+                coalesce(_tokens_ns[i], _tokens_ns[1]), ends_ns[least(i, cardinality(ends_ns))]);
+        end loop;
+        grants := array_fill(0::bigint, array[cardinality(wants)]);
+        granted := array_fill(0::bigint, array[n]);
+        asked := array_fill(false, array[n]);
+        g := 1;
+        fallen := false;
+        for j in 1 .. cardinality(wants) loop
+            i := coalesce(members[j], j);
+            continue when _keys[i] is null;
+            k := i * 5 - 5;
+            room_ns := coalesce(_windows_ns[i], _windows_ns[1]) - news[k + 4];
+            unit := coalesce(units[j], greatest(1, wants[j]));
+            -- A unit that is larger than the room would be used before leased tokens have come back.
+            if unit <= room_ns / news[k + 2] then
+                from_ns := case when news[k + 4] = 0 and news[k + 5] > 0 then news[k + 5] else news[k + 3] end;
+                grants[j] := greatest(0, least(wants[j], pglimit.tokens_there(
+                    news[k + 1], from_ns, news[k + 2], room_ns + coalesce(aheads_ns[j], 0)))) / unit * unit;
+            end if;
+            asked[i] := asked[i] or wants[j] > 0;
+            granted[i] := granted[i] + grants[j];
+            news[k + 1] := news[k + 1] + grants[j] * news[k + 2];
+            continue when lasts is null;
+            fallen := fallen or grants[j] = 0;
+            continue when j < lasts[g];
+            for f in coalesce(lasts[g - 1], 0) + 1 .. case when fallen then j else 0 end loop
+                i := coalesce(members[f], f);
+                granted[i] := granted[i] - grants[f];
+                news[i * 5 - 4] := news[i * 5 - 4] - grants[f] * news[i * 5 - 3];
+                grants[f] := 0;
+            end loop;
+            g := g + 1;
+            fallen := false;
+        end loop;
+        complete := true;
+        written := false;
+        rows := seen;
+        for i in 1 .. n loop
+            k := i * 5 - 5;
+            if granted[i] > 0 then
+                b := news[k + 1 : k + 5];
+            elsif asked[i] and seen[k + 3] > now_ns + (
+                case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
+                -- The clock has stepped back: a bucket's row keeps its price.
+                b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then news[k + 1 : k + 5]
+                    else pglimit.token_bucket_read(seen[k + 1 : k + 5], now_ns, seen[k + 2]) end;
+            else
+                continue;
+            end if;
+            written := true;
+            exit when try = 1;
+            if seen[k + 3] = 0 then
+                insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
+                values (_keys[i], coalesce(_limiters[i], _limiters[1]), b[1], b[2], b[3], nullif(b[5], 0))
+                on conflict do nothing;
+            else
+                update pglimit.token_bucket t
+                set full_ns = b[1] + 0, token_ns = b[2] + 0, at_ns = b[3] + 0, leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0),
+                    padding = null
+                where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]) -- and it is as it was seen
+                    and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)]
+                        = seen[k + 1 : k + 5];
+            end if;
+            complete := complete and found;
+            rows[k + 1 : k + 5] := b;
+        end loop;
+        -- It may have waited; behind a lock it has not.
+        exit when not written or try = 2 and (sure and complete or pglimit.in_time(now_ns, complete));
+        for i in 1 .. n loop
+            continue when not asked[i];
+            perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1])); -- which locks the row
+        end loop;
+    end loop;
+    for i in 1 .. n loop
+        continue when _keys[i] is null;
+        b := rows[i * 5 - 4 : i * 5];
+        if ends_ns is not null then
+            k := i * 5 - 5;
+            if ends_ns[least(i, cardinality(ends_ns))] is not null and seen[k + 3] > 0
+                and (seen[k + 4] > 0 or seen[k + 5] = 0 or seen[k + 3] > now_ns + pglimit.window_step_ns()) then
+                -- A bucket's row, or one that was far ahead, is told as it means in the asker's window.
+                b := news[k + 1 : k + 5];
+            end if;
+        end if;
+        buckets := buckets || array[array[i, news[i * 5 - 2], granted[i]] || b];
+    end loop;
+end
+$$;
+
+-- Gives back tokens that were granted and not used: what they are due is explained in
+-- strategies/internal/rows/sql/give_back.sql, which does the same for tables without leases.
+--
+-- _key, _limiter, _token_ns, _window_ns: as for token_bucket_take. tokens: how many. granted_ns: when
+-- they were granted. delay_ns: how much later they were due. _calendar: as for token_bucket_take; if the row is of
+-- another window than the one in which they were granted, they are gone. relaxed: as there.
+--
+-- Waits for any call that holds the row, locks it, and, without a calendar, only then reads the clock.
+create or replace function pglimit.token_bucket_give_back(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, tokens bigint, granted_ns bigint, delay_ns bigint,
+    _calendar text default null, relaxed boolean default false
+) returns void
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    held bigint[]; -- full_ns, at_ns, leased_ns
+    now_ns bigint;
+    used_ns bigint; -- refilled or reserved since they were due
+    back_ns bigint;
+    ends_ns bigint; -- of the calendar window in which they were granted
+    said text;
+begin
+    if (_key is not null and _limiter is not null and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
+        and tokens between 0 and 9223372036854775807 / _token_ns and granted_ns >= 0 and delay_ns between 0 and 9223372036854775807 - granted_ns) is not true then
+        raise exception 'token_bucket_give_back: % tokens, token_ns %, window_ns %, granted_ns %, delay_ns %', tokens, _token_ns, _window_ns, granted_ns, delay_ns
+            using errcode = 'invalid_parameter_value';
+    end if;
+    said := pglimit.transaction_settings(null, relaxed);
+    if _calendar is not null then
+        now_ns := pglimit.clock_ns();
+        ends_ns := pglimit.window_end_ns(_calendar, granted_ns);
+        update pglimit.token_bucket t set full_ns = greatest(t.until_ns, t.full_ns - tokens)
+        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.leased_ns is null and t.until_ns = ends_ns
+            and greatest(t.at_ns, now_ns) >= granted_ns;
+        return;
+    end if;
+    update pglimit.token_bucket set limiter = limiter where false; -- before the read: see token_bucket_take
+    select array[t.full_ns, t.at_ns, coalesce(t.leased_ns, 0)] into held
+    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and (t.until_ns is null or t.leased_ns > 0) for no key update;
+    now_ns := pglimit.clock_ns();
+    used_ns := greatest(0, greatest(held[2], now_ns, held[1] - _window_ns + least(_window_ns, held[3])) - granted_ns - delay_ns);
+    back_ns := case when used_ns > 0 then least(tokens * _token_ns, _window_ns) else tokens * _token_ns end - used_ns;
+    if held[1] > now_ns and greatest(held[2], now_ns) >= granted_ns and back_ns > 0 then
+        update pglimit.token_bucket t set full_ns = greatest(now_ns, held[1] - back_ns) where t.key = _key and t.limiter = _limiter;
+    end if;
+end
+$$;
+
+-- Takes want tokens from one bucket, in whole multiples of unit (all or nothing, if the two are equal).
+--
+-- True of every take, of one bucket or of many:
+--
+--   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing,
+--     unless another call changed the row while this one waited, or there is something to write: denials that are
+--     counted, and, once, a row that was written before the clock stepped back.
+--   - A grant is decided by the row behind its lock, a denial by a plain read and the clock behind that. It may deny by
+--     a row that is being changed: a take can only leave less, and what comes back counts from its commit on.
+--   - Several buckets are locked in the bytewise order of key and limiter. Who locks out of order waits for a
+--     millisecond only: see token_bucket_take_many.
+--   - What a row means to a call with another price, or after the clock stepped back: see token_bucket_read.
+--
+-- 1. The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
+--    have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
+--    again.
+-- 2. A look may show that there is no row, which is inserted, or that tokens are lacking, which is a denial.
+-- 3. All else is for token_bucket_decide, also what is taken ahead.
+--
+-- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
+-- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
+-- if it stands in a queue). Changes lock_timeout until the transaction ends. Null: it waits.
+-- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is
+-- 1. full_ns counts from the window's end then, so nothing is refilled before it.
+-- relaxed: the commit need not wait for the disk. Changes synchronous_commit until the transaction ends.
+-- ahead_ns: it is also granted what comes back within that time.
+--
+-- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
+-- until_ns of the row after it (0: null, or there is no row). Other functions call them taken.
+--
+-- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
+-- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
+-- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
+create or replace function pglimit.token_bucket_take(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text,
+    _calendar text default null, relaxed boolean default false, ahead_ns bigint default 0
+) returns bigint[]
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    now_ns bigint := pglimit.clock_ns();
+    ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
+    from_ns bigint := coalesce(ends_ns, now_ns); -- see tokens_there
+    writable constant boolean := pg_catalog.current_setting('transaction_read_only') = 'off'; -- a standby can only deny
+    seen bigint[];
+    taken bigint[];
+begin
+    patience := pglimit.transaction_settings(patience, relaxed);
+    if writable and ahead_ns = 0 then
+        update pglimit.token_bucket t
+        set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
+            and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
+            and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
+            -- Checked again after a wait:
+            and pglimit.is_now(now_ns, at_ns)
+        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
+    end if;
+    if taken is null and ahead_ns = 0 then
+        select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
+        from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
+        now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+        ends_ns := case when now_ns < ends_ns then ends_ns else pglimit.window_end_ns(_calendar, now_ns) end;
+        from_ns := coalesce(ends_ns, now_ns);
+        if seen is null and unit between 1 and want and want % unit = 0 and want <= _window_ns / _token_ns
+            and _window_ns <= pglimit.max_window_ns() then
+            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns, until_ns)
+            values (_key, _limiter, from_ns + want * _token_ns, _token_ns, now_ns, ends_ns)
+            on conflict do nothing
+            returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
+        elsif seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
+            and unit between 1 and _window_ns / _token_ns and unit <= want
+            and unit > pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns) then
+            return array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];
+        end if;
+    end if;
+    if taken is null then
+        if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, want, unit)
+            and ahead_ns between 0 and pglimit.max_window_ns()) is not true then
+            raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %',
+                want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
+        elsif want > 0 and writable and ahead_ns > 0 then
+            update pglimit.token_bucket set limiter = limiter where false; -- before the read
+        end if;
+        seen := (pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns],
+            null, array[want], array[unit], array[ahead_ns], null, true,
+            case when _calendar is not null then array[_calendar] end)).buckets;
+        taken := array[seen[1][2], seen[1][3], seen[1][4], seen[1][5], seen[1][6], seen[1][7], seen[1][8]];
+    elsif pglimit.clock_ns() > taken[1] + pglimit.step_ns() then
+        -- The write has waited for a call that changed nothing in the end, so it is dated too early. Behind the lock
+        -- it is decided as of now, in the calendar window of now: what was enough then is enough now.
+        now_ns := pglimit.clock_ns();
+        ends_ns := pglimit.window_end_ns(_calendar, now_ns);
+        from_ns := coalesce(ends_ns, now_ns) + want * _token_ns;
+        update pglimit.token_bucket t
+        set full_ns = case when t.until_ns is not distinct from ends_ns then greatest(t.full_ns, from_ns) else from_ns end,
+            at_ns = now_ns, until_ns = ends_ns
+        where t.key = _key and t.limiter = _limiter
+        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
+    end if;
+    return taken;
+end
+$$;
+
+-- Takes ask tokens from each of many buckets of one limiter, with one price, which are in one shard. For token_bucket_take_shard.
+--
+-- Each statement names the keys, so that Citus sends it to their shard as it is. It is planned each time, because Citus
+-- has to see the keys, and has no join, which would double the price of that.
+--
+-- 1. The usual case is one update, in the order of the keys, of the rows with that price, no lease, and enough.
+-- 2. A look denies where that is lacking.
+-- 3. Rows that are missing are inserted.
+--
+-- Behind 1, locks are not in the order of the keys: 2 and 3 wait for a millisecond only, see token_bucket_take_many.
+--
+-- numbers: which of the keys, in bytewise order. The others: as for token_bucket_take. usual, rest: as of
+-- token_bucket_take_many; buckets that are neither in the one nor in the other are to be decided.
+create or replace function pglimit.token_bucket_take_alike(
+    _keys text[], numbers int[], _limiter text, _token_ns bigint, _window_ns bigint, ask bigint, _calendar text, out usual bigint[], out rest bigint[]
+)
+language plpgsql set search_path = '' set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+    now_ns bigint := pglimit.clock_ns();
+    ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
+    keys constant text[] := array(select _keys[i] from unnest(numbers) i);
+    n constant int := cardinality(keys);
+    writable constant boolean := ask between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns()
+        and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
+    left_over text[] := keys;
+    done int := 0;
+    written int;
+    seen bigint[];
+    said text;
+begin
+    if writable then
+        with updates as (
+            update pglimit.token_bucket t
+            set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + ask * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+            where t.key = any (keys) and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
+                and ask <= (coalesce(ends_ns, greatest(t.at_ns, now_ns)) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, greatest(t.at_ns, now_ns)))) / _token_ns
+                and t.at_ns <= now_ns + pglimit.step_ns()
+            returning array[numbers[pg_catalog.width_bucket(t.key, keys)], t.full_ns, t.at_ns, coalesce(ends_ns, 0)] as "row"
+        )
+        select array_agg(u."row"), count(*) into usual, done from updates u;
+        if done > 0 and pglimit.in_time(now_ns) and done = n then
+            return;
+        end if;
+        said := pg_catalog.set_config('lock_timeout', '1ms', true);
+        for i in 1 .. done loop
+            left_over := array_remove(left_over, _keys[usual[i][1]]); -- it is done
+        end loop;
+    end if;
+    select array_agg(array[numbers[pg_catalog.width_bucket(t.key, keys)], t.full_ns, t.token_ns, t.at_ns, coalesce(t.until_ns, 0)]) into seen
+    from pglimit.token_bucket t where t.key = any (left_over) and t.limiter = _limiter;
+    now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
+    ends_ns := pglimit.window_end_ns(_calendar, now_ns);
+    for i in 1 .. coalesce(cardinality(seen) / 5, 0) loop
+        left_over := array_remove(left_over, _keys[seen[i][1]]);
+        if ask > (coalesce(ends_ns, greatest(seen[i][4], now_ns)) + _window_ns - greatest(seen[i][2], coalesce(ends_ns, greatest(seen[i][4], now_ns)))) / _token_ns
+            and seen[i][3] = _token_ns and seen[i][5] = coalesce(ends_ns, 0) and seen[i][4] <= now_ns + pglimit.step_ns() then
+            rest := rest || array[array[seen[i][1], greatest(seen[i][4], now_ns), 0, seen[i][2], _token_ns, seen[i][4], 0, seen[i][5]]];
+        end if;
+    end loop;
+    if writable and left_over <> '{}' then
+        insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
+        select u.key, _limiter, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, ends_ns
+        from unnest(left_over) with ordinality u(key, number)
+        order by u.number
+        on conflict do nothing;
+        get diagnostics written = row_count;
+        said := pglimit.in_time(now_ns, written = cardinality(left_over));
+        rest := rest || (select array_agg(array[numbers[pg_catalog.width_bucket(u.key collate "C", keys)], now_ns, ask, coalesce(ends_ns, now_ns) + ask * _token_ns, _token_ns, now_ns, 0, coalesce(ends_ns, 0)])
+            from unnest(left_over) u(key));
+    end if;
+end
+$$;
+
+-- Does nothing: all that it returns is null. On distributed tables, several buckets are for token_bucket_take_shard, and a
+-- group for token_bucket_take, bucket by bucket in one transaction.
+create or replace function pglimit.token_bucket_take_many(
+    _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text, _calendars text[] default null,
+    out usual bigint[], out rest bigint[], out grants bigint[]
+)
+language plpgsql set search_path = '' as $$
+begin
+end
+$$;
+
+-- Takes want tokens from one bucket, all or nothing, for a request with an ID, as token_bucket_take
+-- does. If that ID was granted tokens of this bucket before, takes nothing, and returns what it was
+-- granted then: compare that with the request, which may be another one.
+--
+-- A grant is kept for _ttl_ns, in the transaction of the take; a denial is not kept. If the clock has stepped
+-- back since, it is kept for _ttl_ns from now on, once. (After a step forward an ID is free too early.)
+--
+-- It looks at the bucket, and then for the ID: it may have been granted the last token. If there are enough, it locks
+-- the row and looks for the ID once more: of two calls with the same ID at the same time, the second one waits for
+-- the row, and finds what the first one was granted, unless that was rolled back. A denial by a plain read locks
+-- nothing.
+--
+-- The other parameters: as for token_bucket_take. taken: as there, of that grant or this. window_ns: its window.
+create or replace function pglimit.token_bucket_take_once(
+    _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text,
+    _calendar text default null, relaxed boolean default false, out taken bigint[], out window_ns bigint
+)
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    kept record;
+    now_ns bigint;
+begin
+    patience := pglimit.transaction_settings(patience, relaxed);
+    if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, want, want)
+        and _id <> '' collate "C" and _ttl_ns between 1 and 86400000000000) is not true then
+        raise exception 'token_bucket_take_once: id %, ttl_ns %, want %, token_ns %, window_ns %',
+            _id, _ttl_ns, want, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
+    end if;
+    if pg_catalog.current_setting('transaction_read_only') = 'off' then
+        update pglimit.token_bucket set limiter = limiter where false; update pglimit.token_bucket_answers set limiter = limiter where false; -- see token_bucket_take
+    end if;
+    taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, want, _calendar);
+    for look in 1 .. 2 loop
+        select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
+        from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
+        now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the ID
+        if kept.at_ns > now_ns + pglimit.step_ns() then
+            update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
+            where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
+        end if;
+        if kept.until_ns > now_ns then
+            taken := kept.answer[1:7];
+            window_ns := kept.answer[8];
+            return;
+        end if;
+        exit when look = 2 or taken is not null;
+        patience := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
+    end loop;
+    window_ns := _window_ns;
+    if taken is null then
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, null, _calendar);
+    end if;
+    if taken[2] > 0 then
+        insert into pglimit.token_bucket_answers as t (key, limiter, id, answer, ttl_ns, until_ns)
+        values (_key, _limiter, _id, taken || _window_ns, _ttl_ns, taken[1] + _ttl_ns)
+        on conflict (key, limiter, id) do update -- it had expired, and was not swept yet
+        set answer = excluded.answer, ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns;
+    end if;
+end
+$$;
+
+-- Takes from one bucket as token_bucket_take does, unless the key is blocked. Counts other denials by the rule: see
+-- token_bucket_count_denial; or not, if it is '{}'.
+--
+-- It looks at the block, and, once more, behind the bucket's lock: another call may have blocked the key while this
+-- one waited for the row. (In a transaction with repeatable reads that is not seen.) A denial by a plain read locks
+-- no bucket.
+--
+-- The other parameters, and taken: as for token_bucket_take. blocked_ns: for how long the key is blocked (0: it is
+-- not).
+create or replace function pglimit.token_bucket_take_or_block(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[],
+    _calendar text default null, relaxed boolean default false, out taken bigint[], out blocked_ns bigint
+)
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    block record;
+    now_ns bigint;
+begin
+    patience := pglimit.transaction_settings(patience, relaxed);
+    if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, want, unit) and want > 0
+        and (rule = '{}' or cardinality(rule) = 5 and 0 < all (rule[1:4]) and 0 <= rule[5] and rule[3] <= rule[4]
+            and 3650 * 86400000000000 >= all (rule[2:5]))) is not true then
+        raise exception 'token_bucket_take_or_block: want % in units of %, token_ns %, window_ns %, rule %',
+            want, unit, _token_ns, _window_ns, rule using errcode = 'invalid_parameter_value';
+    end if;
+    if pg_catalog.current_setting('transaction_read_only') = 'off' then
+        update pglimit.token_bucket set limiter = limiter where false; update pglimit.token_bucket_blocks set limiter = limiter where false; -- see token_bucket_take
+    end if;
+    taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
+    for look in 1 .. 2 loop
+        select t.until_ns, t.at_ns into block
+        from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
+        now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the block
+        blocked_ns := pglimit.token_bucket_blocked_ns(block.until_ns, block.at_ns, now_ns);
+        if blocked_ns > 0 then
+            if block.at_ns > now_ns + pglimit.step_ns() then
+                block := pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
+            end if;
+            taken := coalesce(taken, (pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar)).taken);
+            taken[1] := now_ns;
+            return;
+        end if;
+        exit when look = 2 or taken is not null;
+        patience := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
+    end loop;
+    if taken is null then
+        taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, unit, null, _calendar);
+    end if;
+    if taken[2] = 0 and rule <> '{}' then
+        block := pglimit.token_bucket_count_denial(_key, _limiter, rule);
+        blocked_ns := block.blocked_ns;
+        taken[1] := case when blocked_ns > 0 then block.now_ns else taken[1] end;
+    end if;
+end
+$$;
+
+-- What token_bucket_take_many does for requests by themselves, where the table is distributed: see there for parameters, locks
+-- and results. It takes from buckets that are asked for alike together, see token_bucket_take_alike. All else is for
+-- token_bucket_decide.
+--
+-- _key is one of _keys: Citus runs the function where that is. All must be in one shard: there is one clock for a bucket,
+-- and no commit in two phases. Else it fails with SQLSTATE 40001, and has taken nothing. relaxed: as for token_bucket_take.
+create or replace function pglimit.token_bucket_take_shard(
+    _key text, _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], patience text, _calendars text[], relaxed boolean,
+    out usual bigint[], out rest bigint[], out grants bigint[]
+)
+language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+declare
+    n constant int := cardinality(_keys);
+    alike record;
+    taken record;
+    said text;
+begin
+    if pglimit.token_bucket_valid(_keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, null, _calendars) is not true then
+        raise exception 'token_bucket_take_shard: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
+    elsif 1 < (select count(distinct pg_catalog.get_shard_id_for_distribution_column('pglimit.token_bucket', u.key)) from unnest(_key || _keys) u(key)) then
+        raise exception 'pglimit: the keys are in several shards' using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask for each bucket by itself.';
+    end if;
+    said := pglimit.transaction_settings(patience, relaxed);
+    for alike in
+        select array_agg(i order by i) as numbers, coalesce(_limiters[i], _limiters[1]) as limiter, coalesce(_tokens_ns[i], _tokens_ns[1]) as token_ns,
+            coalesce(_windows_ns[i], _windows_ns[1]) as window_ns, coalesce(asks[i], asks[1]) as ask,
+            coalesce(_calendars[i], case when cardinality(_calendars) = 1 then _calendars[1] end) as calendar
+        from generate_series(1, n) i
+        where wants is null
+        group by 2, 3, 4, 5, 6
+        order by min(i)
+    loop
+        taken := pglimit.token_bucket_take_alike(_keys, alike.numbers, alike.limiter, alike.token_ns, alike.window_ns, alike.ask, alike.calendar);
+        usual := usual || taken.usual;
+        rest := rest || taken.rest;
+        said := pg_catalog.set_config('lock_timeout', '1ms', true); -- the next are not behind these in the order of the keys
+    end loop;
+    if coalesce(cardinality(usual) / 4, 0) + coalesce(cardinality(rest) / 8, 0) = n then
+        return;
+    end if;
+    for i in 1 .. coalesce(cardinality(usual) / 4, 0) loop
+        _keys[usual[i][1]] := null; -- it is done
+    end loop;
+    for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
+        _keys[rest[i][1]] := null;
+    end loop;
+    said := pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true); -- or a plan is made, and kept, in each call
+    taken := pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
+        coalesce(wants, array(select coalesce(asks[i], asks[1]) from generate_series(1, n) i)), units, aheads_ns, null, wants is not null or n = 1, _calendars);
+    grants := taken.grants;
+    rest := taken.buckets || rest;
+end
+$$;
+
+-- Waits until each of the rows was free for a moment, one after another, and holds none of them while it waits for
+-- the next. If patient is false, it waits 5 ms for each, and changes lock_timeout until the transaction ends. If it
+-- is true, it fails with SQLSTATE 55P03 where the role's lock_timeout ends the wait. Changes no row.
+--
+-- _keys, _limiters: as for token_bucket_take_many. Returns the numbers of the buckets for whose rows, there or in
+-- the making, 5 ms were not enough.
+create or replace function pglimit.token_bucket_wait(_keys text[], _limiters text[], patient boolean) returns bigint[]
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    held bigint[] := '{}';
+begin
+    if not patient then
+        perform pg_catalog.set_config('lock_timeout', '5ms', true);
+    end if;
+    for i in 1 .. cardinality(_keys) loop
+        begin
+            perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1])); -- which locks the row
+            raise exception using errcode = 'PGLIM'; -- which undoes the lock, or the insert
+        exception
+            when sqlstate 'PGLIM' then null;
+            when lock_not_available then
+                if patient then -- the role has a lock_timeout
+                    raise;
+                end if;
+                held := held || i::bigint;
+        end;
+    end loop;
+    return held;
+end
+$$;

@@ -1,0 +1,85 @@
+package functions
+
+import (
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// DistributedPath is the place in the folder migrations of the functions of distributed tables.
+const DistributedPath = "distributed.sql"
+
+const distributedHead = `-- The functions that "pglimit distribute" puts in the place of those of one server, or beside them: the files of the folder
+-- functions/citus, and functions with statements in which Citus refuses something that is changed here. Generated: do not
+-- edit, change the files and run "go generate ./migrations".
+`
+
+// What Citus refuses in a statement on distributed tables, or does otherwise, and what stands there instead.
+var onNodes = []struct {
+	refused *regexp.Regexp
+	instead func(match []string) string
+}{
+	{ // Citus locks the table on all nodes. A write that finds nothing takes the same lock where it is sent.
+		regexp.MustCompile(`lock table ([\w., ]+) in row exclusive mode`),
+		func(match []string) string {
+			var writes []string
+			for table := range strings.SplitSeq(match[1], ", ") {
+				writes = append(writes, "update "+table+" set limiter = limiter where false")
+			}
+			return strings.Join(writes, "; ")
+		},
+	},
+	{ // a volatile function
+		regexp.MustCompile(`pglimit\.clock_ns\(\) - now_ns between -pglimit\.step_ns\(\) and pglimit\.late_ns\(\)|abs\(pglimit\.clock_ns\(\) - now_ns\) <= pglimit\.step_ns\(\)`),
+		func([]string) string { return "pglimit.is_now(now_ns, at_ns)" },
+	},
+	{ // The table of limits is on the coordinator.
+		regexp.MustCompile(`pglimit\.limits_for\(_limiter, _key\)`),
+		func([]string) string { return "pglimit.limits_at(_limiter, _key)" },
+	},
+	{ // Citus does not see the key of a function in an element of an array.
+		regexp.MustCompile(`insert into pglimit\.token_bucket as t[^;]*values \(_keys\[i\][^;]*where false;`),
+		func([]string) string {
+			return "perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1]));"
+		},
+	},
+	{ // Citus 13 crashes where a column of a domain is set to an element of an array.
+		regexp.MustCompile(`(_ns = )(b\[\d\])`),
+		func(match []string) string { return match[1] + match[2] + " + 0" },
+	},
+}
+
+// GenerateDistributed returns the text of the functions of distributed tables, made of the folder functions in the folder
+// migrations, and of its folder citus.
+func GenerateDistributed(migrations string) (string, error) {
+	plain, err := read(filepath.Join(migrations, "functions"))
+	if err != nil {
+		return "", err
+	}
+	all, err := read(filepath.Join(migrations, "functions", "citus"))
+	if err != nil {
+		return "", err
+	}
+	for name, text := range plain {
+		if _, is := all[name]; is {
+			continue
+		}
+		changed := text
+		for _, rule := range onNodes {
+			changed = rule.refused.ReplaceAllStringFunc(changed, func(found string) string {
+				return rule.instead(rule.refused.FindStringSubmatch(found))
+			})
+		}
+		if changed != text {
+			all[name] = changed
+		}
+	}
+	objects, err := parse(all)
+	text := distributedHead
+	for _, name := range slices.Sorted(maps.Keys(objects)) {
+		text += "\n" + objects[name].text
+	}
+	return text, err
+}
