@@ -113,10 +113,10 @@ func TestWhoImportsWhom(t *testing.T) {
 			false,
 		},
 		{
-			"strategies import the vocabulary, the arithmetic of a bucket, the parts of a call, and nothing else of ours",
+			"strategies import the vocabulary, the arithmetic of a bucket, the sessions, the parts of a call, and nothing else of ours",
 			func(p string) bool { return isOf(p, strategies) && !isOf(p, conformance) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, vocabulary, strategies, ours+"/internal/bucket", ours+"/internal/call", ours+"/internal/schema") || isOf(p, conformance)
+				return isOf(p, ours) && !isOf(p, vocabulary, strategies, ours+"/internal/bucket", ours+"/internal/session", ours+"/internal/call", ours+"/internal/schema") || isOf(p, conformance)
 			},
 			false,
 		},

@@ -32,7 +32,7 @@ func TestATableThatIsJustBeingDistributed(t *testing.T) {
 	if !errors.Is(err, rate.ErrNothingTaken) || decisions != nil {
 		t.Errorf("%+v, %v", decisions, err)
 	}
-	if len(b.asked) != 2 || b.asked[0] != tokenBucketTakeMany || b.asked[1] != tokenBucketTakeShard {
+	if len(b.asked) != 1 || b.asked[0] != tokenBucketTakeMany {
 		t.Errorf("asked %q", b.asked)
 	}
 }

@@ -89,9 +89,10 @@ func lostByDown(ctx context.Context, pool *pgxpool.Pool, above bool, to int64) (
 	}
 	var lost []string
 	for _, kind := range []struct{ count, what string }{
-		{"select count(*) from pglimit.limits", "rules of limits"},
-		{"select count(*) from pglimit.limits_history", "changes in their history"},
-		{"select count(*) from pglimit.permits p, unnest(p.until_ns) until where until > extract(epoch from clock_timestamp()) * 1000000000", "permits that are held"},
+		{"select pg_catalog.count(*) from pglimit.limits", "rules of limits"},
+		{"select pg_catalog.count(*) from pglimit.limits_history", "changes in their history"},
+		{`select pg_catalog.count(*) from pglimit.permits p, pg_catalog.unnest(p.until_ns) until
+			where until operator(pg_catalog.>) (extract(epoch from pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000000000.0)::bigint`, "permits that are held"},
 	} {
 		var n int64
 		if err := pool.QueryRow(ctx, kind.count).Scan(&n); err != nil {
