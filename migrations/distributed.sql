@@ -513,7 +513,8 @@ $$;
 -- 1. The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
 --    have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
 --    again.
--- 2. A look may show that there is no row, which is inserted, or that tokens are lacking, which is a denial.
+-- 2. A look may show that there is no row, which is inserted; that tokens are lacking, which is a denial; or that there
+--    are some: these are taken if the row is still as it was seen.
 -- 3. All else is for token_bucket_decide, also what is taken ahead.
 --
 -- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
@@ -541,6 +542,8 @@ declare
     from_ns bigint := coalesce(ends_ns, now_ns); -- see tokens_there
     writable constant boolean := pg_catalog.current_setting('transaction_read_only') = 'off'; -- a standby can only deny
     seen bigint[];
+    there bigint; -- tokens, in whole units
+    owed_ns bigint; -- when the bucket is full again
     taken bigint[];
 begin
     patience := pglimit.transaction_settings(patience, relaxed);
@@ -560,16 +563,28 @@ begin
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := case when now_ns < ends_ns then ends_ns else pglimit.window_end_ns(_calendar, now_ns) end;
         from_ns := coalesce(ends_ns, now_ns);
-        if seen is null and unit between 1 and want and want % unit = 0 and want <= _window_ns / _token_ns
-            and _window_ns <= pglimit.max_window_ns() then
-            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns, until_ns)
-            values (_key, _limiter, from_ns + want * _token_ns, _token_ns, now_ns, ends_ns)
-            on conflict do nothing
-            returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
-        elsif seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
-            and unit between 1 and _window_ns / _token_ns and unit <= want
-            and unit > pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns) then
-            return array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];
+        there := case
+            when seen is null and _window_ns <= pglimit.max_window_ns() then _window_ns / _token_ns
+            when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
+                then pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns)
+        end;
+        if unit between 1 and _window_ns / _token_ns and unit <= want and there is not null then
+            there := greatest(0, least(want, there)) / unit * unit;
+            if there = 0 then
+                return array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];
+            elsif seen is null then
+                insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns, until_ns)
+                values (_key, _limiter, from_ns + there * _token_ns, _token_ns, now_ns, ends_ns)
+                on conflict do nothing
+                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
+            else -- as many as there are, if nobody has changed the row since the look
+                update pglimit.token_bucket t
+                set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + there * _token_ns, at_ns = greatest(t.at_ns, now_ns),
+                    padding = null
+                where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns
+                    and t.until_ns is not distinct from ends_ns and t.full_ns = seen[1] and t.at_ns = seen[3]
+                returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
+            end if;
         end if;
     end if;
     if taken is null then
@@ -586,15 +601,19 @@ begin
         taken := array[seen[1][2], seen[1][3], seen[1][4], seen[1][5], seen[1][6], seen[1][7], seen[1][8]];
     elsif pglimit.clock_ns() > taken[1] + pglimit.step_ns() then
         -- The write has waited for a call that changed nothing in the end, so it is dated too early. Behind the lock
-        -- it is decided as of now, in the calendar window of now: what was enough then is enough now.
+        -- it is dated as of now, in the calendar window of now, and gets what has come back since of what it lacks.
         now_ns := pglimit.clock_ns();
         ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-        from_ns := coalesce(ends_ns, now_ns) + want * _token_ns;
-        update pglimit.token_bucket t
-        set full_ns = case when t.until_ns is not distinct from ends_ns then greatest(t.full_ns, from_ns) else from_ns end,
-            at_ns = now_ns, until_ns = ends_ns
+        from_ns := coalesce(ends_ns, now_ns);
+        owed_ns := from_ns + taken[2] * _token_ns;
+        if taken[7] = coalesce(ends_ns, 0) then
+            owed_ns := greatest(owed_ns, taken[3]);
+        end if;
+        there := greatest(0, least(want - taken[2], pglimit.tokens_there(owed_ns, from_ns, _token_ns, _window_ns))) / unit * unit;
+        owed_ns := owed_ns + there * _token_ns;
+        update pglimit.token_bucket t set full_ns = owed_ns, at_ns = now_ns, until_ns = ends_ns
         where t.key = _key and t.limiter = _limiter
-        returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
+        returning array[t.at_ns, taken[2] + there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
     end if;
     return taken;
 end
