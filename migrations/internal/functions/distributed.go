@@ -77,9 +77,9 @@ func GenerateDistributed(migrations string) (string, error) {
 		}
 	}
 	objects, err := parse(all)
-	text := distributedHead
+	texts := []string{distributedHead}
 	for _, name := range slices.Sorted(maps.Keys(objects)) {
-		text += "\n" + objects[name].text
+		texts = append(texts, objects[name].text)
 	}
-	return text, err
+	return strings.Join(texts, "\n"), err
 }
