@@ -140,7 +140,7 @@ func TestTokensComeBackBeforeTheRowsAreLocked(t *testing.T) {
 	take(t, pool, s, "held", limit)
 	empty := []pglimit.Request{{Limiter: "test", Key: "without tokens", Limit: limit, Tokens: 2, Unit: 2}}
 	takeGroups(t, pool, empty)
-	rewrite(t, pool, "late_ns", "50000000", "(-1)")
+	rewrite(t, pool, "late_ns", "100000000", "(-1)")
 	holder := begin(t, pool)
 	execute(t, holder, "select from pglimit.token_bucket where key = 'held' for update")
 	execute(t, holder, "update pglimit.token_bucket set full_ns = at_ns where key = 'without tokens'")

@@ -47,7 +47,7 @@ func patiently(t *testing.T, pool *pgxpool.Pool) {
 // timelessly lets calls take hours: what they do does not depend on how busy the machine is.
 func timelessly(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	rewrite(t, pool, "late_ns", "50000000", "36000000000000")
+	rewrite(t, pool, "late_ns", "100000000", "36000000000000")
 }
 
 // rewrite a stored function.

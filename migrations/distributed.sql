@@ -346,7 +346,8 @@ declare
     complete boolean;
 begin
     for try in case when sure then 1 else 2 end .. 2 loop
-        seen := '{}';
+        -- By element: a slice, and whatever is appended that is no element, copies the array.
+        seen := array_fill(0::bigint, array[n * 5]);
         for i in 1 .. n loop
             if _keys[i] is null then
                 b := null;
@@ -354,14 +355,18 @@ begin
                 select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
                 from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
             end if;
-            seen := seen || coalesce(b, array[0, coalesce(_tokens_ns[i], _tokens_ns[1]), 0, 0, 0]);
+            b := coalesce(b, array[0, coalesce(_tokens_ns[i], _tokens_ns[1]), 0, 0, 0]);
+            k := i * 5 - 5;
+            seen[k + 1] := b[1]; seen[k + 2] := b[2]; seen[k + 3] := b[3]; seen[k + 4] := b[4]; seen[k + 5] := b[5];
         end loop;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
-        news := '{}';
+        news := array_fill(0::bigint, array[n * 5]);
         for i in 1 .. n loop
-            news := news || pglimit.token_bucket_read(seen[i * 5 - 4 : i * 5], now_ns,
+            k := i * 5 - 5;
+            b := pglimit.token_bucket_read(array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]], now_ns,
                 coalesce(_tokens_ns[i], _tokens_ns[1]), ends_ns[least(i, cardinality(ends_ns))]);
+            news[k + 1] := b[1]; news[k + 2] := b[2]; news[k + 3] := b[3]; news[k + 4] := b[4]; news[k + 5] := b[5];
         end loop;
         grants := array_fill(0::bigint, array[cardinality(wants)]);
         granted := array_fill(0::bigint, array[n]);
@@ -401,12 +406,12 @@ begin
         for i in 1 .. n loop
             k := i * 5 - 5;
             if granted[i] > 0 then
-                b := news[k + 1 : k + 5];
+                b := array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]];
             elsif asked[i] and seen[k + 3] > now_ns + (
                 case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
                 -- The clock has stepped back: a bucket's row keeps its price.
-                b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then news[k + 1 : k + 5]
-                    else pglimit.token_bucket_read(seen[k + 1 : k + 5], now_ns, seen[k + 2]) end;
+                b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]]
+                    else pglimit.token_bucket_read(array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]], now_ns, seen[k + 2]) end;
             else
                 continue;
             end if;
@@ -422,10 +427,10 @@ begin
                     padding = null
                 where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]) -- and it is as it was seen
                     and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)]
-                        = seen[k + 1 : k + 5];
+                        = array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]];
             end if;
             complete := complete and found;
-            rows[k + 1 : k + 5] := b;
+            rows[k + 1] := b[1]; rows[k + 2] := b[2]; rows[k + 3] := b[3]; rows[k + 4] := b[4]; rows[k + 5] := b[5];
         end loop;
         -- It may have waited; behind a lock it has not.
         exit when not written or try = 2 and (sure and complete or pglimit.in_time(now_ns, complete));
@@ -434,19 +439,18 @@ begin
             perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1])); -- which locks the row
         end loop;
     end loop;
-    for i in 1 .. n loop
-        continue when _keys[i] is null;
-        b := rows[i * 5 - 4 : i * 5];
-        if ends_ns is not null then
-            k := i * 5 - 5;
-            if ends_ns[least(i, cardinality(ends_ns))] is not null and seen[k + 3] > 0
-                and (seen[k + 4] > 0 or seen[k + 5] = 0 or seen[k + 3] > now_ns + pglimit.window_step_ns()) then
-                -- A bucket's row, or one that was far ahead, is told as it means in the asker's window.
-                b := news[k + 1 : k + 5];
-            end if;
+    for i in 1 .. case when ends_ns is not null then n else 0 end loop
+        k := i * 5 - 5;
+        if ends_ns[least(i, cardinality(ends_ns))] is not null and seen[k + 3] > 0
+            and (seen[k + 4] > 0 or seen[k + 5] = 0 or seen[k + 3] > now_ns + pglimit.window_step_ns()) then
+            -- A bucket's row, or one that was far ahead, is told as it means in the asker's window.
+            b := array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]];
+            rows[k + 1] := b[1]; rows[k + 2] := b[2]; rows[k + 3] := b[3]; rows[k + 4] := b[4]; rows[k + 5] := b[5];
         end if;
-        buckets := buckets || array[array[i, news[i * 5 - 2], granted[i]] || b];
     end loop;
+    select array_agg(array[x, news[x * 5 - 2], granted[x], rows[x * 5 - 4], rows[x * 5 - 3], rows[x * 5 - 2], rows[x * 5 - 1],
+        rows[x * 5]] order by x)
+    into buckets from generate_series(1, n) x where _keys[x] is not null;
 end
 $$;
 
@@ -561,14 +565,15 @@ begin
         select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-        ends_ns := case when now_ns < ends_ns then ends_ns else pglimit.window_end_ns(_calendar, now_ns) end;
+        ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- again: the clock may have stepped back
         from_ns := coalesce(ends_ns, now_ns);
         there := case
-            when seen is null and _window_ns <= pglimit.max_window_ns() then _window_ns / _token_ns
+            when seen is null and _window_ns <= pglimit.max_window_ns() then _window_ns / nullif(_token_ns, 0)
             when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
                 then pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns)
         end;
-        if unit between 1 and _window_ns / _token_ns and unit <= want and there is not null then
+        if _key is not null and _limiter is not null and _token_ns > 0 and there is not null
+            and unit between 1 and _window_ns / nullif(_token_ns, 0) and unit <= want then
             there := greatest(0, least(want, there)) / unit * unit;
             if there = 0 then
                 return array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];

@@ -48,7 +48,8 @@ declare
     complete boolean;
 begin
     for try in case when sure then 1 else 2 end .. 2 loop
-        seen := '{}';
+        -- By element: a slice, and whatever is appended that is no element, copies the array.
+        seen := array_fill(0::bigint, array[n * 5]);
         for i in 1 .. n loop
             if _keys[i] is null then
                 b := null;
@@ -56,14 +57,18 @@ begin
                 select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
                 from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
             end if;
-            seen := seen || coalesce(b, array[0, coalesce(_tokens_ns[i], _tokens_ns[1]), 0, 0, 0]);
+            b := coalesce(b, array[0, coalesce(_tokens_ns[i], _tokens_ns[1]), 0, 0, 0]);
+            k := i * 5 - 5;
+            seen[k + 1] := b[1]; seen[k + 2] := b[2]; seen[k + 3] := b[3]; seen[k + 4] := b[4]; seen[k + 5] := b[5];
         end loop;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
-        news := '{}';
+        news := array_fill(0::bigint, array[n * 5]);
         for i in 1 .. n loop
-            news := news || pglimit.token_bucket_read(seen[i * 5 - 4 : i * 5], now_ns,
+            k := i * 5 - 5;
+            b := pglimit.token_bucket_read(array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]], now_ns,
                 coalesce(_tokens_ns[i], _tokens_ns[1]), ends_ns[least(i, cardinality(ends_ns))]);
+            news[k + 1] := b[1]; news[k + 2] := b[2]; news[k + 3] := b[3]; news[k + 4] := b[4]; news[k + 5] := b[5];
         end loop;
         grants := array_fill(0::bigint, array[cardinality(wants)]);
         granted := array_fill(0::bigint, array[n]);
@@ -103,12 +108,12 @@ begin
         for i in 1 .. n loop
             k := i * 5 - 5;
             if granted[i] > 0 then
-                b := news[k + 1 : k + 5];
+                b := array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]];
             elsif asked[i] and seen[k + 3] > now_ns + (
                 case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
                 -- The clock has stepped back: a bucket's row keeps its price.
-                b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then news[k + 1 : k + 5]
-                    else pglimit.token_bucket_read(seen[k + 1 : k + 5], now_ns, seen[k + 2]) end;
+                b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]]
+                    else pglimit.token_bucket_read(array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]], now_ns, seen[k + 2]) end;
             else
                 continue;
             end if;
@@ -124,10 +129,10 @@ begin
                     padding = null
                 where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]) -- and it is as it was seen
                     and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)]
-                        = seen[k + 1 : k + 5];
+                        = array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]];
             end if;
             complete := complete and found;
-            rows[k + 1 : k + 5] := b;
+            rows[k + 1] := b[1]; rows[k + 2] := b[2]; rows[k + 3] := b[3]; rows[k + 4] := b[4]; rows[k + 5] := b[5];
         end loop;
         -- It may have waited; behind a lock it has not.
         exit when not written or try = 2 and (sure and complete or pglimit.in_time(now_ns, complete));
@@ -138,18 +143,17 @@ begin
             on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
         end loop;
     end loop;
-    for i in 1 .. n loop
-        continue when _keys[i] is null;
-        b := rows[i * 5 - 4 : i * 5];
-        if ends_ns is not null then
-            k := i * 5 - 5;
-            if ends_ns[least(i, cardinality(ends_ns))] is not null and seen[k + 3] > 0
-                and (seen[k + 4] > 0 or seen[k + 5] = 0 or seen[k + 3] > now_ns + pglimit.window_step_ns()) then
-                -- A bucket's row, or one that was far ahead, is told as it means in the asker's window.
-                b := news[k + 1 : k + 5];
-            end if;
+    for i in 1 .. case when ends_ns is not null then n else 0 end loop
+        k := i * 5 - 5;
+        if ends_ns[least(i, cardinality(ends_ns))] is not null and seen[k + 3] > 0
+            and (seen[k + 4] > 0 or seen[k + 5] = 0 or seen[k + 3] > now_ns + pglimit.window_step_ns()) then
+            -- A bucket's row, or one that was far ahead, is told as it means in the asker's window.
+            b := array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]];
+            rows[k + 1] := b[1]; rows[k + 2] := b[2]; rows[k + 3] := b[3]; rows[k + 4] := b[4]; rows[k + 5] := b[5];
         end if;
-        buckets := buckets || array[array[i, news[i * 5 - 2], granted[i]] || b];
     end loop;
+    select array_agg(array[x, news[x * 5 - 2], granted[x], rows[x * 5 - 4], rows[x * 5 - 3], rows[x * 5 - 2], rows[x * 5 - 1],
+        rows[x * 5]] order by x)
+    into buckets from generate_series(1, n) x where _keys[x] is not null;
 end
 $$;

@@ -62,14 +62,15 @@ begin
         select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
-        ends_ns := case when now_ns < ends_ns then ends_ns else pglimit.window_end_ns(_calendar, now_ns) end;
+        ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- again: the clock may have stepped back
         from_ns := coalesce(ends_ns, now_ns);
         there := case
-            when seen is null and _window_ns <= pglimit.max_window_ns() then _window_ns / _token_ns
+            when seen is null and _window_ns <= pglimit.max_window_ns() then _window_ns / nullif(_token_ns, 0)
             when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
                 then pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns)
         end;
-        if unit between 1 and _window_ns / _token_ns and unit <= want and there is not null then
+        if _key is not null and _limiter is not null and _token_ns > 0 and there is not null
+            and unit between 1 and _window_ns / nullif(_token_ns, 0) and unit <= want then
             there := greatest(0, least(want, there)) / unit * unit;
             if there = 0 then
                 return array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];

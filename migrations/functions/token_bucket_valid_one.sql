@@ -4,4 +4,4 @@ create or replace function pglimit.token_bucket_valid_one(
 ) returns boolean
 language sql immutable parallel safe
 return key is not null and limiter is not null and window_ns <= pglimit.max_window_ns()
-    and unit between 1 and window_ns / token_ns and (want = 0 or unit <= want);
+    and token_ns > 0 and unit between 1 and window_ns / nullif(token_ns, 0) and (want = 0 or unit <= want);
