@@ -104,9 +104,29 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 	for _, changed := range []map[int]string{
 		{6: "'{-1,1}'"}, {7: "'{0,1}'"},
 		{7: "'{-1,1}'"}, {8: "'{-1,0}'"}, {8: "'{null,0}'"}, {8: "'{}'"}, {8: "'{9000000000000000000,0}'"}, {5: "'{1,3}'"}, {5: "'{null,2}'"}, {5: "'{}'"}, {5: "'{1}'"}, {5: "'{9000000000000000000,2}'"},
+		{9: "'{0,2}'"}, {9: "'{2,1,2}'"}, {9: "'{1,1,2}'"}, {9: "'{1}'"}, {9: "'{}'"},
 	} {
-		if err := run(many, changed); err == nil || sqlState(err) == "57014" {
+		if err := run(many, changed); sqlState(err) != "22023" {
 			t.Errorf("%v: %v", changed, err)
+		}
+	}
+	// So is what would be a division by zero, or break a rule of the table.
+	for _, c := range []call{take, lease, many} {
+		for _, changed := range []map[int]string{{0: "null"}, {1: "null"}, {2: "null"}} {
+			if err := run(c, changed); sqlState(err) != "22023" {
+				t.Errorf("%s with %v: %v", c.name, changed, err)
+			}
+		}
+	}
+	for _, c := range []call{take, lease, once, block} {
+		price := 2
+		if c.name == once.name {
+			price++
+		}
+		for _, value := range []string{"0", "-1"} {
+			if err := run(c, map[int]string{price: value}); sqlState(err) != "22023" {
+				t.Errorf("%s at %s a token: %v", c.name, value, err)
+			}
 		}
 	}
 	// A look, too, is in units of at least one.

@@ -27,7 +27,7 @@ declare
     said text;
     asked bigint[]; -- the bucket at the price of the new lease
 begin
-    if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
+    if (_key is not null and _limiter is not null and want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
         and settle_spent between 0 and settle_tokens) is not true then
         raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
     end if;

@@ -15,6 +15,7 @@ begin
         and (wants is null or 0 <= all (wants)) and (units is null or cardinality(units) = m and 1 <= all (units))
         and (aheads_ns is null or cardinality(aheads_ns) = m and 0 <= all (aheads_ns) and pglimit.max_window_ns() >= all (aheads_ns))
         and (members is null and m = n or cardinality(members) = m and 1 <= all (members) and n >= all (members))
-        and (lasts is null or lasts[cardinality(lasts)] = m and 0 <= all (lasts) and m >= all (lasts));
+        and (lasts is null or lasts[cardinality(lasts)] = m and 1 <= all (lasts)
+            and lasts = array(select distinct l from unnest(lasts) l order by l)); -- they rise
 end
 $$;

@@ -2033,7 +2033,7 @@ declare
     said text;
     asked bigint[]; -- the bucket at the price of the new lease
 begin
-    if (want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
+    if (_key is not null and _limiter is not null and want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
         and settle_spent between 0 and settle_tokens) is not true then
         raise exception 'token_bucket_lease: an argument is null, negative, zero or too large' using errcode = 'invalid_parameter_value';
     end if;
@@ -2087,7 +2087,8 @@ begin
         and (wants is null or 0 <= all (wants)) and (units is null or cardinality(units) = m and 1 <= all (units))
         and (aheads_ns is null or cardinality(aheads_ns) = m and 0 <= all (aheads_ns) and pglimit.max_window_ns() >= all (aheads_ns))
         and (members is null and m = n or cardinality(members) = m and 1 <= all (members) and n >= all (members))
-        and (lasts is null or lasts[cardinality(lasts)] = m and 0 <= all (lasts) and m >= all (lasts));
+        and (lasts is null or lasts[cardinality(lasts)] = m and 1 <= all (lasts)
+            and lasts = array(select distinct l from unnest(lasts) l order by l)); -- they rise
 end
 $$;
 -- +goose StatementEnd
