@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -101,6 +102,8 @@ func TestTokenBucketDeniesReadOnly(t *testing.T) {
 	take(t, pool, strategy, "taken", hours)
 	take(t, pool, strategy, "spare", burst)
 	take(t, pool, strategy, "spare 2", burst)
+	take(t, pool, strategy, "ahead", hours) // a row that is ahead of the standby's clock
+	execute(t, pool, "update pglimit.token_bucket set at_ns = at_ns + 60000000000, full_ns = full_ns + 60000000000 where key = 'ahead'")
 	tx := begin(t, pool)
 	execute(t, tx, "set transaction read only")
 	execute(t, pool, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$")
@@ -124,7 +127,7 @@ func TestTokenBucketDeniesReadOnly(t *testing.T) {
 				}
 			}
 		}
-		for _, keys := range [][]string{{"taken"}, {"taken", "taken"}} {
+		for _, keys := range [][]string{{"taken"}, {"taken", "taken"}, {"ahead"}, {"ahead", "taken"}} {
 			decisions, err := ask(1, keys...)
 			if err != nil {
 				t.Fatalf("%s, %v: %v", name, keys, err)
@@ -135,6 +138,13 @@ func TestTokenBucketDeniesReadOnly(t *testing.T) {
 				}
 			}
 		}
+	}
+	once := pglimit.Request{Limiter: "test", Key: "ahead", Limit: hours, Tokens: 1, Unit: 1, ID: "1", IDTTL: time.Minute}
+	if decisions, err := strategy.Take(t.Context(), on(standby), []pglimit.Request{once}); err != nil || decisions[0].Allowed {
+		t.Errorf("with an ID: %+v, %v", decisions, err)
+	}
+	if allowText(t, standby, "ahead", "1/1000h", 1) {
+		t.Error("allow: allowed")
 	}
 	// What could be granted is an error there, whichever way it goes.
 	for _, keys := range [][]string{{"new"}, {"taken", "new"}, {"spare"}, {"spare", "spare"}, {"spare", "spare 2"}} {

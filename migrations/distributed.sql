@@ -408,7 +408,8 @@ begin
             if granted[i] > 0 then
                 b := array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]];
             elsif asked[i] and seen[k + 3] > now_ns + (
-                case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
+                case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end)
+                and pglimit.writable() then
                 -- The clock has stepped back: a bucket's row keeps its price.
                 b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]]
                     else pglimit.token_bucket_read(array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]], now_ns, seen[k + 2]) end;
@@ -544,7 +545,7 @@ declare
     now_ns bigint := pglimit.clock_ns();
     ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
     from_ns bigint := coalesce(ends_ns, now_ns); -- see tokens_there
-    writable constant boolean := pg_catalog.current_setting('transaction_read_only') = 'off'; -- a standby can only deny
+    writable constant boolean := pglimit.writable();
     seen bigint[];
     there bigint; -- tokens, in whole units
     owed_ns bigint; -- when the bucket is full again
@@ -647,7 +648,7 @@ declare
     keys constant text[] := array(select _keys[i] from unnest(numbers) i);
     n constant int := cardinality(keys);
     writable constant boolean := ask between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns()
-        and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
+        and pglimit.writable();
     left_over text[] := keys;
     done int := 0;
     written int;
@@ -737,7 +738,7 @@ begin
         raise exception 'token_bucket_take_once: id %, ttl_ns %, want %, token_ns %, window_ns %',
             _id, _ttl_ns, want, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
     end if;
-    if pg_catalog.current_setting('transaction_read_only') = 'off' then
+    if pglimit.writable() then
         update pglimit.token_bucket set limiter = limiter where false; update pglimit.token_bucket_answers set limiter = limiter where false; -- see token_bucket_take
     end if;
     taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, want, _calendar);
@@ -745,7 +746,7 @@ begin
         select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
         from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
         now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the ID
-        if kept.at_ns > now_ns + pglimit.step_ns() then
+        if kept.at_ns > now_ns + pglimit.step_ns() and pglimit.writable() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
         end if;
@@ -795,7 +796,7 @@ begin
         raise exception 'token_bucket_take_or_block: want % in units of %, token_ns %, window_ns %, rule %',
             want, unit, _token_ns, _window_ns, rule using errcode = 'invalid_parameter_value';
     end if;
-    if pg_catalog.current_setting('transaction_read_only') = 'off' then
+    if pglimit.writable() then
         update pglimit.token_bucket set limiter = limiter where false; update pglimit.token_bucket_blocks set limiter = limiter where false; -- see token_bucket_take
     end if;
     taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
@@ -805,7 +806,7 @@ begin
         now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the block
         blocked_ns := pglimit.token_bucket_blocked_ns(block.until_ns, block.at_ns, now_ns);
         if blocked_ns > 0 then
-            if block.at_ns > now_ns + pglimit.step_ns() then
+            if block.at_ns > now_ns + pglimit.step_ns() and pglimit.writable() then
                 block := pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
             end if;
             taken := coalesce(taken, (pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar)).taken);

@@ -110,7 +110,8 @@ begin
             if granted[i] > 0 then
                 b := array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]];
             elsif asked[i] and seen[k + 3] > now_ns + (
-                case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
+                case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end)
+                and pglimit.writable() then
                 -- The clock has stepped back: a bucket's row keeps its price.
                 b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]]
                     else pglimit.token_bucket_read(array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]], now_ns, seen[k + 2]) end;

@@ -16,7 +16,8 @@ begin
     now_ns := pglimit.clock_ns();
     ends_ns := pglimit.window_end_ns(_calendar, now_ns);
     if b is null
-        or b[3] > now_ns + (case when b[4] = 0 and b[5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
+        or b[3] > now_ns + (case when b[4] = 0 and b[5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end)
+            and pglimit.writable() then
         return null;
     end if;
     news := pglimit.token_bucket_read(b, now_ns, _token_ns, ends_ns);

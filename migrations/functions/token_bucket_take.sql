@@ -41,7 +41,7 @@ declare
     now_ns bigint := pglimit.clock_ns();
     ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
     from_ns bigint := coalesce(ends_ns, now_ns); -- see tokens_there
-    writable constant boolean := pg_catalog.current_setting('transaction_read_only') = 'off'; -- a standby can only deny
+    writable constant boolean := pglimit.writable();
     seen bigint[];
     there bigint; -- tokens, in whole units
     owed_ns bigint; -- when the bucket is full again

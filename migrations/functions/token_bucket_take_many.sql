@@ -32,7 +32,7 @@ declare
     ends_ns bigint[] := pglimit.window_ends_ns(_calendars, now_ns);
     n constant int := cardinality(_keys);
     writable constant boolean := not sure and 0 < any (asks) -- where nothing is asked, 3 looks, at two thirds of the price
-        and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
+        and pglimit.writable();
     done int := 0; -- buckets that are decided
     missing int;
     inserted int;

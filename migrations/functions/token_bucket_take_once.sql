@@ -26,7 +26,7 @@ begin
         raise exception 'token_bucket_take_once: id %, ttl_ns %, want %, token_ns %, window_ns %',
             _id, _ttl_ns, want, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
     end if;
-    if pg_catalog.current_setting('transaction_read_only') = 'off' then
+    if pglimit.writable() then
         lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- see token_bucket_take
     end if;
     taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, want, _calendar);
@@ -34,7 +34,7 @@ begin
         select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
         from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
         now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the ID
-        if kept.at_ns > now_ns + pglimit.step_ns() then
+        if kept.at_ns > now_ns + pglimit.step_ns() and pglimit.writable() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
         end if;

@@ -23,7 +23,7 @@ begin
         raise exception 'token_bucket_take_or_block: want % in units of %, token_ns %, window_ns %, rule %',
             want, unit, _token_ns, _window_ns, rule using errcode = 'invalid_parameter_value';
     end if;
-    if pg_catalog.current_setting('transaction_read_only') = 'off' then
+    if pglimit.writable() then
         lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode; -- see token_bucket_take
     end if;
     taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
@@ -33,7 +33,7 @@ begin
         now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the block
         blocked_ns := pglimit.token_bucket_blocked_ns(block.until_ns, block.at_ns, now_ns);
         if blocked_ns > 0 then
-            if block.at_ns > now_ns + pglimit.step_ns() then
+            if block.at_ns > now_ns + pglimit.step_ns() and pglimit.writable() then
                 block := pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
             end if;
             taken := coalesce(taken, (pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar)).taken);

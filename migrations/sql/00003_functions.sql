@@ -814,6 +814,10 @@ end
 $$;
 -- +goose StatementEnd
 
+-- Returns whether this transaction may write. On a standby it may not: decisions can only deny there.
+create or replace function pglimit.writable() returns boolean
+language sql stable parallel safe return pg_catalog.current_setting('transaction_read_only') = 'off';
+
 -- +goose StatementBegin
 -- Looks at a bucket. Returns the seven numbers of a denial of token_bucket_take if it lacks unit tokens. Else null;
 -- also if its row was written before the clock stepped back, which a take corrects. Locks nothing. The parameters: as
@@ -833,7 +837,8 @@ begin
     now_ns := pglimit.clock_ns();
     ends_ns := pglimit.window_end_ns(_calendar, now_ns);
     if b is null
-        or b[3] > now_ns + (case when b[4] = 0 and b[5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
+        or b[3] > now_ns + (case when b[4] = 0 and b[5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end)
+            and pglimit.writable() then
         return null;
     end if;
     news := pglimit.token_bucket_read(b, now_ns, _token_ns, ends_ns);
@@ -1045,7 +1050,8 @@ begin
             if granted[i] > 0 then
                 b := array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]];
             elsif asked[i] and seen[k + 3] > now_ns + (
-                case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end) then
+                case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end)
+                and pglimit.writable() then
                 -- The clock has stepped back: a bucket's row keeps its price.
                 b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]]
                     else pglimit.token_bucket_read(array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]], now_ns, seen[k + 2]) end;
@@ -1155,7 +1161,7 @@ declare
     now_ns bigint := pglimit.clock_ns();
     ends_ns bigint := pglimit.window_end_ns(_calendar, now_ns);
     from_ns bigint := coalesce(ends_ns, now_ns); -- see tokens_there
-    writable constant boolean := pg_catalog.current_setting('transaction_read_only') = 'off'; -- a standby can only deny
+    writable constant boolean := pglimit.writable();
     seen bigint[];
     there bigint; -- tokens, in whole units
     owed_ns bigint; -- when the bucket is full again
@@ -1262,7 +1268,7 @@ begin
         raise exception 'token_bucket_take_or_block: want % in units of %, token_ns %, window_ns %, rule %',
             want, unit, _token_ns, _window_ns, rule using errcode = 'invalid_parameter_value';
     end if;
-    if pg_catalog.current_setting('transaction_read_only') = 'off' then
+    if pglimit.writable() then
         lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode; -- see token_bucket_take
     end if;
     taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
@@ -1272,7 +1278,7 @@ begin
         now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the block
         blocked_ns := pglimit.token_bucket_blocked_ns(block.until_ns, block.at_ns, now_ns);
         if blocked_ns > 0 then
-            if block.at_ns > now_ns + pglimit.step_ns() then
+            if block.at_ns > now_ns + pglimit.step_ns() and pglimit.writable() then
                 block := pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
             end if;
             taken := coalesce(taken, (pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar)).taken);
@@ -2128,7 +2134,7 @@ declare
     ends_ns bigint[] := pglimit.window_ends_ns(_calendars, now_ns);
     n constant int := cardinality(_keys);
     writable constant boolean := not sure and 0 < any (asks) -- where nothing is asked, 3 looks, at two thirds of the price
-        and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
+        and pglimit.writable();
     done int := 0; -- buckets that are decided
     missing int;
     inserted int;
@@ -2249,7 +2255,7 @@ begin
         raise exception 'token_bucket_take_once: id %, ttl_ns %, want %, token_ns %, window_ns %',
             _id, _ttl_ns, want, _token_ns, _window_ns using errcode = 'invalid_parameter_value';
     end if;
-    if pg_catalog.current_setting('transaction_read_only') = 'off' then
+    if pglimit.writable() then
         lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- see token_bucket_take
     end if;
     taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, want, _calendar);
@@ -2257,7 +2263,7 @@ begin
         select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
         from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
         now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the ID
-        if kept.at_ns > now_ns + pglimit.step_ns() then
+        if kept.at_ns > now_ns + pglimit.step_ns() and pglimit.writable() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
         end if;
@@ -2394,6 +2400,7 @@ drop function pglimit.max_window_ns;
 drop function pglimit.token_bucket_look;
 drop function pglimit.token_bucket_lock;
 drop function pglimit.token_bucket_denial;
+drop function pglimit.writable;
 drop function pglimit.token_bucket_count_denial;
 drop function pglimit.token_bucket_blocked_ns;
 drop function pglimit.token_bucket_decision;

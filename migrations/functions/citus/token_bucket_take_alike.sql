@@ -21,7 +21,7 @@ declare
     keys constant text[] := array(select _keys[i] from unnest(numbers) i);
     n constant int := cardinality(keys);
     writable constant boolean := ask between 1 and _window_ns / _token_ns and _window_ns <= pglimit.max_window_ns()
-        and pg_catalog.current_setting('transaction_read_only') = 'off'; -- on a standby it can only deny
+        and pglimit.writable();
     left_over text[] := keys;
     done int := 0;
     written int;
