@@ -2,22 +2,7 @@
 -- functions/citus, and functions with statements in which Citus refuses something that is changed here. Generated: do not
 -- edit, change the files and run "go generate ./migrations".
 
--- Acquires a permit of some weight (1, if there is only one kind of work) where at most so many places are held at
--- once. It lasts for ttl, unless pglimit.renew makes it longer or pglimit.release gives it back.
---
--- limiter and key: as for pglimit.allow. places: how many there are. Null: as the table pglimit.limits says, or, where
--- it has no rule with the action places for the key, default_places. holder: who asks, a text that nobody else uses. A
--- holder has one permit of a key at most: asking again, with the same weight, renews it and returns its token. Null:
--- the token.
---
--- Returns whether there was a place, the token (larger than all before it of this key), when the permit expires, and,
--- if there was no place, when the first of the others expires if nobody renews it. Never waits for a place. Locks the
--- row until the transaction ends if there was one. If there is none, it is a plain read: it locks nothing, unless the
--- row holds permits that have expired, or was written before the clock stepped back.
---
--- The number of places in the table is read before the update that gives the place, and again behind the lock: a change
--- holds for each call that begins after its commit. Fails with SQLSTATE P0002 if there is no number of places, and with
--- 22023 if an argument is nonsense, the weight is more than that number, or not that of the holder's permit.
+-- See functions/acquire.sql.
 create or replace function pglimit.acquire(
     limiter text, key text, places bigint default null, weight bigint default 1, ttl interval default '30 seconds',
     holder text default null, default_places bigint default null,
@@ -181,8 +166,7 @@ begin
 end
 $$;
 
--- Returns how many places a key has by the rules of the table pglimit.limits with the action places. Null: none is for
--- it. Volatile, because a caller that has waited must see the table as it is now. Locks nothing.
+-- See functions/places_of.sql.
 create or replace function pglimit.places_of(_limiter text, _key text) returns bigint
 language plpgsql volatile set search_path = '' set row_security = off
 set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
@@ -194,8 +178,7 @@ begin
 end
 $$;
 
--- Makes a permit last for ttl from now, but never shorter than it did. Returns false if the holder has none: it has
--- expired, or was released. Locks the row until the transaction ends if it returns true.
+-- See functions/renew.sql.
 create or replace function pglimit.renew(
     limiter text, key text, holder text, ttl interval default '30 seconds', out renewed boolean
 )
@@ -238,11 +221,7 @@ begin
 end
 $$;
 
--- Reads the rules that hold for a request now, for pglimit.allow and pglimit.peek without a limit. Either allowed is
--- not null: a rule grants or denies it; or live is the text of the limit that decides. beside: prices of a token and of
--- a burst, and beside_calendar, of the rule that is only observed (null: there is none that can be read). Locks
--- nothing. Fails with SQLSTATE 22023 if there is no limit, or the request is nonsense, and with 55000, naming the row,
--- if the rule that decides cannot be read or kept.
+-- See functions/rule_of.sql.
 create or replace function pglimit.rule_of(
     _limiter text, _key text, _n bigint, out allowed boolean, out retry_after interval, out at timestamptz,
     out live text, out beside bigint[], out beside_calendar text
@@ -296,28 +275,7 @@ begin
 end
 $$;
 
--- Decides whatever is not the usual case of token_bucket_take or token_bucket_take_many: for any number of buckets
--- and requests, by themselves or in groups.
---
--- It looks (plain reads, and the clock behind them) and decides in numbers. If nothing is granted, that is all. If
--- sure is true, it then locks the rows of which tokens are asked, in the order of the keys (missing ones are
--- inserted, full), looks and decides once more, and writes: nobody can be faster now. Otherwise it writes at once, in
--- the order of the keys, and fails with SQLSTATE 40001 if another call has changed a row since the look, or it had to
--- wait, see in_time: it has taken nothing then, call again. A row that is ahead of the clock is corrected, once, by a
--- denial too.
---
--- _keys: the buckets, distinct, in the bytewise order of key and limiter. A null is a bucket to leave alone, with its
--- requests. _limiters, _tokens_ns (price of a token), _windows_ns (of a burst) and _calendars (as for
--- token_bucket_take; null: no limit has one): an element for each, or one for all.
--- wants: how many tokens each request asks for, in the order in which they are decided; 0 is a peek. members: the
--- number of its bucket (null: request i is for bucket i). units: it is granted in whole multiples of that (null:
--- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
--- lasts: group i has the requests lasts[i - 1] + 1 to lasts[i]; if they are several, they are for different
--- buckets, each all or nothing, and if one is not granted, none is. (Null: each request is by itself.)
--- None of this is checked here.
---
--- grants: tokens for each request. buckets: eight numbers for each bucket: its number, and the seven of
--- token_bucket_take. Must be called with enable_seqscan and jit off, and with the table's lock, see there.
+-- See functions/token_bucket_decide.sql.
 create or replace function pglimit.token_bucket_decide(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[],
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean,
@@ -455,14 +413,7 @@ begin
 end
 $$;
 
--- Gives back tokens that were granted and not used: what they are due is explained in
--- strategies/internal/rows/sql/give_back.sql, which does the same for tables without leases.
---
--- _key, _limiter, _token_ns, _window_ns: as for token_bucket_take. tokens: how many. granted_ns: when
--- they were granted. delay_ns: how much later they were due. _calendar: as for token_bucket_take; if the row is of
--- another window than the one in which they were granted, they are gone. relaxed: as there.
---
--- Waits for any call that holds the row, locks it, and, without a calendar, only then reads the clock.
+-- See functions/token_bucket_give_back.sql.
 create or replace function pglimit.token_bucket_give_back(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, tokens bigint, granted_ns bigint, delay_ns bigint,
     _calendar text default null, relaxed boolean default false
@@ -502,40 +453,7 @@ begin
 end
 $$;
 
--- Takes want tokens from one bucket, in whole multiples of unit (all or nothing, if the two are equal).
---
--- True of every take, of one bucket or of many:
---
---   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing,
---     unless another call changed the row while this one waited, or there is something to write: denials that are
---     counted, and, once, a row that was written before the clock stepped back.
---   - A grant is decided by the row behind its lock, a denial by a plain read and the clock behind that. It may deny by
---     a row that is being changed: a take can only leave less, and what comes back counts from its commit on.
---   - Several buckets are locked in the bytewise order of key and limiter. Who locks out of order waits for a
---     millisecond only: see token_bucket_take_many.
---   - What a row means to a call with another price, or after the clock stepped back: see token_bucket_read.
---
--- 1. The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
---    have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
---    again.
--- 2. A look may show that there is no row, which is inserted; that tokens are lacking, which is a denial; or that there
---    are some: these are taken if the row is still as it was seen.
--- 3. All else is for token_bucket_decide, also what is taken ahead.
---
--- _token_ns: nanoseconds until one token is refilled. _window_ns: until a burst is refilled.
--- patience: gives up with SQLSTATE 55P03 after that time if another call holds the row (or a little later,
--- if it stands in a queue). Changes lock_timeout until the transaction ends. Null: it waits.
--- _calendar: null, or the limit is _window_ns tokens in each window of that calendar, see window_end_ns; _token_ns is
--- 1. full_ns counts from the window's end then, so nothing is refilled before it.
--- relaxed: the commit need not wait for the disk. Changes synchronous_commit until the transaction ends.
--- ahead_ns: it is also granted what comes back within that time.
---
--- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
--- until_ns of the row after it (0: null, or there is no row). Other functions call them taken.
---
--- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
--- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
--- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
+-- See functions/token_bucket_take.sql.
 create or replace function pglimit.token_bucket_take(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text,
     _calendar text default null, relaxed boolean default false, ahead_ns bigint default 0
@@ -710,19 +628,7 @@ begin
 end
 $$;
 
--- Takes want tokens from one bucket, all or nothing, for a request with an ID, as token_bucket_take
--- does. If that ID was granted tokens of this bucket before, takes nothing, and returns what it was
--- granted then: compare that with the request, which may be another one.
---
--- A grant is kept for _ttl_ns, in the transaction of the take; a denial is not kept. If the clock has stepped
--- back since, it is kept for _ttl_ns from now on, once. (After a step forward an ID is free too early.)
---
--- It looks at the bucket, and then for the ID: it may have been granted the last token. If there are enough, it locks
--- the row and looks for the ID once more: of two calls with the same ID at the same time, the second one waits for
--- the row, and finds what the first one was granted, unless that was rolled back. A denial by a plain read locks
--- nothing.
---
--- The other parameters: as for token_bucket_take. taken: as there, of that grant or this. window_ns: its window.
+-- See functions/token_bucket_take_once.sql.
 create or replace function pglimit.token_bucket_take_once(
     _key text, _limiter text, _id text, _token_ns bigint, _window_ns bigint, want bigint, _ttl_ns bigint, patience text,
     _calendar text default null, relaxed boolean default false, out taken bigint[], out window_ns bigint
@@ -771,15 +677,7 @@ begin
 end
 $$;
 
--- Takes from one bucket as token_bucket_take does, unless the key is blocked. Counts other denials by the rule: see
--- token_bucket_count_denial; or not, if it is '{}'.
---
--- It looks at the block, and, once more, behind the bucket's lock: another call may have blocked the key while this
--- one waited for the row. (In a transaction with repeatable reads that is not seen.) A denial by a plain read locks
--- no bucket.
---
--- The other parameters, and taken: as for token_bucket_take. blocked_ns: for how long the key is blocked (0: it is
--- not).
+-- See functions/token_bucket_take_or_block.sql.
 create or replace function pglimit.token_bucket_take_or_block(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, rule bigint[],
     _calendar text default null, relaxed boolean default false, out taken bigint[], out blocked_ns bigint
@@ -882,12 +780,7 @@ begin
 end
 $$;
 
--- Waits until each of the rows was free for a moment, one after another, and holds none of them while it waits for
--- the next. If patient is false, it waits 5 ms for each, and changes lock_timeout until the transaction ends. If it
--- is true, it fails with SQLSTATE 55P03 where the role's lock_timeout ends the wait. Changes no row.
---
--- _keys, _limiters: as for token_bucket_take_many. Returns the numbers of the buckets for whose rows, there or in
--- the making, 5 ms were not enough.
+-- See functions/token_bucket_wait.sql.
 create or replace function pglimit.token_bucket_wait(_keys text[], _limiters text[], patient boolean) returns bigint[]
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare

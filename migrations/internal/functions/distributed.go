@@ -73,7 +73,8 @@ func GenerateDistributed(migrations string) (string, error) {
 			})
 		}
 		if changed != text {
-			all[name] = changed
+			_, code, _ := strings.Cut(changed, "\ncreate or replace ")
+			all[name] = "-- See functions/" + name + ".sql.\ncreate or replace " + code
 		}
 	}
 	objects, err := parse(all)
