@@ -84,6 +84,13 @@ func set[F any](s *server, answer *F, to F) {
 	*answer = to
 }
 
+// get is what the server was last told.
+func get[F any](s *server, told *F) F {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return *told
+}
+
 // count is how many calls there were of the verb.
 func (s *server) count(verb string) (n int) {
 	s.mu.Lock()

@@ -41,7 +41,7 @@ func TestARenewalCountsFromBeforeTheCall(t *testing.T) {
 		if renewals := on.count("renew"); renewals < 5 {
 			t.Errorf("%d renewals were tried", renewals)
 		}
-		if late := on.ends.Sub(began) - 39700*time.Millisecond; late > 0 { // it would keep a place that nobody has
+		if late := get(on, &on.ends).Sub(began) - 39700*time.Millisecond; late > 0 { // it would keep a place that nobody has
 			t.Errorf("a renewal may go on for %v after the permit is lost", late)
 		}
 	})
@@ -55,12 +55,12 @@ func TestAPermitIsRenewedUntilItIsReleased(t *testing.T) {
 			t.Fatal("two of one place:", p.Release(t.Context()))
 		}
 		p := acquired(t, s)
-		if on.lasts != 30e6 {
-			t.Errorf("acquired for %d µs, want a TTL", on.lasts)
+		if lasts := get(on, &on.lasts); lasts != 30e6 {
+			t.Errorf("acquired for %d µs, want a TTL", lasts)
 		}
 		time.Sleep(5*time.Minute + time.Second)
-		if err := p.Err(); err != nil || on.count("renew") != 30 || on.lasts != 30e6 {
-			t.Errorf("%d renewals, the last for %d µs, want a TTL: %v", on.count("renew"), on.lasts, err)
+		if n, lasts, err := on.count("renew"), get(on, &on.lasts), p.Err(); n != 30 || lasts != 30e6 || err != nil {
+			t.Errorf("%d renewals, the last for %d µs, want a TTL: %v", n, lasts, err)
 		}
 		if err := p.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -130,7 +130,7 @@ func TestAReleaseIsAnsweredOnce(t *testing.T) {
 			}
 		}
 		if on.count("release") != 2 {
-			t.Errorf("calls: %v", on.calls)
+			t.Errorf("calls: %v", get(on, &on.calls))
 		}
 		q := acquired(t, s)
 		set(on, &on.release, no) // by the database's clock it has expired
@@ -159,7 +159,8 @@ func TestADoubtfulPermitIsReleased(t *testing.T) {
 		if n := on.count("release"); n != 0 {
 			t.Errorf("%d releases of nothing", n)
 		}
-		on.calls, on.holders = nil, nil
+		set(on, &on.calls, nil)
+		set(on, &on.holders, nil)
 		set(on, &on.acquire, func() (bool, time.Duration, error) { return false, 0, errBroken })
 		if _, err := s.Acquire(t.Context(), "k"); !errors.Is(err, errBroken) {
 			t.Errorf("got %v", err)
@@ -194,8 +195,8 @@ func TestTheErrorOfAConditionIsReturned(t *testing.T) {
 	inBubble(t, on, Config{}, func(t *testing.T, s *Semaphore) {
 		own := &pgconn.PgError{Code: "42P01"} // the caller's table is missing
 		_, err := s.TryAcquireIf(t.Context(), "k", 1, func(context.Context, rate.Session) error { return own })
-		if !errors.Is(err, own) || errors.Is(err, rate.ErrNotMigrated) || !slices.Equal(on.calls, []string{"acquire", "rollback"}) {
-			t.Errorf("got %v; calls: %v", err, on.calls)
+		if !errors.Is(err, own) || errors.Is(err, rate.ErrNotMigrated) || !slices.Equal(get(on, &on.calls), []string{"acquire", "rollback"}) {
+			t.Errorf("got %v; calls: %v", err, get(on, &on.calls))
 		}
 	})
 }
