@@ -92,7 +92,7 @@ func (l *Limiter) DoEach(ctx context.Context, requests ...Request) ([]Decision, 
 		units[i] = unit{Requests: all[i : i+1], Decisions: decisions[i : i+1]}
 		list[i] = &units[i]
 	}
-	l.decide(ctx, list)
+	l.decide(ctx, list, nil)
 	var errs []error
 	for i := range units {
 		if err := units[i].Err; err != nil {

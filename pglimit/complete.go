@@ -1,8 +1,10 @@
 package pglimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // complete fills in what the request leaves out, and checks it. own is the Limiter's own limit.
@@ -12,6 +14,19 @@ func (l *Limiter) complete(r *Request, own Limit) error {
 	}
 	l.applyRule(r)
 	return l.finish(r, own)
+}
+
+// completeAhead is complete for a request that takes tokens ahead of their time: by as much as its limit and rule allow.
+func (l *Limiter) completeAhead(r *Request, own Limit, ahead func(Limit, *LimitRule) (time.Duration, error)) (err error) {
+	if err = l.checkFields(r); err != nil {
+		return err
+	}
+	l.applyRule(r)
+	r.Limit = cmp.Or(r.Limit, own)
+	if r.Ahead, err = ahead(r.Limit, r.Rule); err != nil {
+		return err
+	}
+	return l.finish(r, r.Limit)
 }
 
 // checkFields refuses what only a Limiter fills in.

@@ -12,7 +12,7 @@ func (l *Limiter) decideGroup(ctx context.Context, group []Request) *unit {
 		}
 	}
 	if len(asked) == len(group) {
-		l.decide(ctx, []*unit{all})
+		l.decide(ctx, []*unit{all}, nil)
 		return all
 	}
 	granted := true
@@ -21,7 +21,7 @@ func (l *Limiter) decideGroup(ctx context.Context, group []Request) *unit {
 		for _, i := range asked {
 			u.Requests = append(u.Requests, group[i])
 		}
-		l.decide(ctx, []*unit{u})
+		l.decide(ctx, []*unit{u}, nil)
 		if u.Err != nil {
 			return u
 		}

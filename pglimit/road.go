@@ -31,7 +31,7 @@ func (l *Limiter) decideOne(ctx context.Context, r *Request) (Decision, error) {
 	s.request[0], s.decision[0] = *r, Decision{}
 	s.unit = unit{Requests: s.request[:], Decisions: s.decision[:]}
 	s.all[0] = &s.unit
-	l.decide(ctx, s.all[:])
+	l.decide(ctx, s.all[:], nil)
 	d, err := s.decision[0], s.Err
 	s.request[0] = Request{} // or its strings would stay in memory
 	singles.Put(s)
@@ -39,9 +39,10 @@ func (l *Limiter) decideOne(ctx context.Context, r *Request) (Decision, error) {
 }
 
 // decide is the road of every unit. Each line is a stage, which answers some of the units and passes on
-// the others. If no stage in this process knows the answer, Postgres is asked.
-func (l *Limiter) decide(ctx context.Context, units []*unit) {
+// the others. If no stage in this process knows the answer, Postgres is asked. A unit with a turn is alone.
+func (l *Limiter) decide(ctx context.Context, units []*unit, waits *turn) {
 	unknown := l.unknown(l.unadjusted(l.unruled(units)))
+	unknown = waits.queue(ctx, unknown)
 	observed, live := l.observed(units), len(unknown)
 	if observed != nil {
 		unknown = append(slices.Clone(unknown), l.unknown(observed.units)...)

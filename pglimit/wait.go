@@ -55,47 +55,36 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 		longest = min(longest, l.config.MaxWait)
 	}
 	r.MaxWait = 0
-	if err := l.checkFields(&r); err != nil {
-		return Decision{}, err
-	}
-	limit := l.ready(ctx)
-	l.applyRule(&r)
-	if r.Rule != nil && r.Rule.MaxWait > 0 && (longest == 0 || r.Rule.MaxWait < longest) {
-		longest = r.Rule.MaxWait
-	}
-	if r.Limit == (Limit{}) {
-		r.Limit = limit
-	}
-	closed := l.queue.Enter(1)
-	if closed == nil {
+	own := l.ready(ctx)
+	waits := &turn{limiter: l, closed: l.queue.Enter(1)}
+	if waits.closed == nil {
 		defer l.queue.Leave(1)
-		ahead, err := l.longestWait(ctx, r.Limit, longest)
-		if err != nil {
-			return Decision{}, err
-		}
-		r.Ahead = ahead
 	}
-	if err := l.finish(&r, r.Limit); err != nil {
+	err := l.completeAhead(&r, own, func(limit Limit, rule *LimitRule) (time.Duration, error) {
+		if waits.closed != nil {
+			return 0, nil
+		}
+		if rule != nil && rule.MaxWait > 0 && (longest == 0 || rule.MaxWait < longest) {
+			longest = rule.MaxWait
+		}
+		return l.longestWait(ctx, limit, longest)
+	})
+	if err != nil {
 		return Decision{}, err
 	}
-	u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1), Err: closed}
-	var own *queue.Waiter
-	if closed == nil && !l.ruled(u) && !l.adjust(u) && !l.known(u) {
-		own = l.findPlace(ctx, u)
-	}
-	r.Limit = u.Requests[0].Limit // of which it may have been given a share
-	l.observe(ctx, u)
+	u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1)}
 	told := false
 	defer func() {
-		if own != nil && !told { // a hook of the user's panics
-			l.queue.GiveUp(ctx, r, own)
+		if waits.place != nil && !told { // a hook of the user's panics
+			l.queue.GiveUp(ctx, r, waits.place)
 		}
 	}()
-	l.tell(ctx, u)
+	l.decide(ctx, []*unit{u}, waits)
+	r.Limit = u.Requests[0].Limit // of which it may have been given a share
 	told = true
 	switch d := u.Decisions[0]; {
-	case own != nil:
-		return l.waitUntilDue(ctx, r, own, d)
+	case waits.place != nil:
+		return l.waitUntilDue(ctx, r, waits.place, d)
 	case u.Err != nil:
 		return Decision{}, u.Err
 	case d.Allowed && d.Delay > 0: // by the fallback
@@ -111,20 +100,33 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 	}
 }
 
-// findPlace takes a vacant place, or asks Postgres for one. own is nil if there is none, or the tokens
-// are not Postgres's.
-func (l *Limiter) findPlace(ctx context.Context, u *unit) (own *queue.Waiter) {
+// turn is the stage of a caller who waits for a turn. Nil: nobody does.
+type turn struct {
+	limiter *Limiter
+	closed  error         // nobody may wait any more
+	place   *queue.Waiter // nil: there is none, or the tokens are not Postgres's
+}
+
+// queue answers the unit, if it is not answered yet: it takes a vacant place, or asks Postgres for one.
+func (t *turn) queue(ctx context.Context, units []*unit) []*unit {
+	if t == nil || len(units) == 0 {
+		return units
+	}
+	l, u := t.limiter, units[0]
+	if u.Err = t.closed; u.Err != nil {
+		return nil
+	}
 	joining, cancel := l.timed(ctx)
-	own, err := l.queue.Join(joining, &u.Requests[0])
+	place, err := l.queue.Join(joining, &u.Requests[0])
 	err = l.late(ctx, joining, err)
 	cancel()
-	if own != nil {
-		u.Decisions[0] = own.First
+	if place != nil {
+		u.Decisions[0] = place.First
 	} else if err == nil {
-		own, u.Decisions[0], err = l.askForPlace(ctx, u.Requests[0])
+		place, u.Decisions[0], err = l.askForPlace(ctx, u.Requests[0])
 	}
-	u.Err = err
-	return own
+	t.place, u.Err = place, err
+	return nil
 }
 
 // askForPlace asks Postgres. Who leaves meanwhile need not wait for the answer, but it is heard: what
@@ -250,13 +252,11 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservati
 	if err := l.canReserve(); err != nil {
 		return nil, err
 	}
-	own, r := l.ready(ctx), l.request(key, n)
-	r.Limit = Limit{}
-	if l.applyRule(&r); r.Limit == (Limit{}) {
-		r.Limit = own
-	}
-	r.Ahead = min(cmp.Or(l.config.MaxAhead, r.Limit.Window()), MaxWindow-r.Limit.Window())
-	if err := l.finish(&r, r.Limit); err != nil {
+	r := Request{Key: key, Tokens: n}
+	err := l.completeAhead(&r, l.ready(ctx), func(limit Limit, _ *LimitRule) (time.Duration, error) {
+		return min(cmp.Or(l.config.MaxAhead, limit.Window()), MaxWindow-limit.Window()), nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	d, err := l.decideOne(ctx, &r)
@@ -291,12 +291,4 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 		return nil
 	}
 	return r.limiter.refund(ctx, refundsOf(r.request, r.decision, r.decision.Granted))
-}
-
-// observe asks about the rule that is only observed, for a unit that is decided by itself.
-func (l *Limiter) observe(ctx context.Context, u *unit) {
-	if o := l.observed([]*unit{u}); o != nil {
-		l.ask(ctx, l.unknown(o.units), 0)
-		o.note()
-	}
 }
