@@ -12,15 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/session"
-	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 )
-
-// unit is what stands or falls together: one request or a group, the decisions, or an error.
-type unit = combine.Unit
 
 // roundTrip asks the strategy. It checks the decisions, and remembers denials.
 func (l *Limiter) roundTrip(ctx context.Context, requests []Request) (decisions []Decision, err error) {
-	asked, looked := l.denials.Now(), l.newKeys.now()
+	asked, looked := l.denials.Now(), l.newKeys.Now()
 	err = l.call(ctx, operation(requests), len(requests), func(ctx context.Context) error {
 		straight, err := l.at(ctx, requests[0].Key, func(session Session) (err error) {
 			decisions, err = l.strategy.Take(ctx, session, requests)
@@ -41,7 +37,7 @@ func (l *Limiter) roundTrip(ctx context.Context, requests []Request) (decisions 
 		decisions[i].Source = FromDatabase
 	}
 	l.learn(requests, decisions, asked)
-	l.newKeys.learn(requests, decisions, looked)
+	l.newKeys.Learn(requests, decisions, looked)
 	return decisions, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/pglimit/internal/claims"
 	"github.com/pglimit/ratelimit/pglimit/internal/queue"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 )
@@ -60,7 +61,8 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 	if waits.closed == nil {
 		defer l.queue.Leave(1)
 	}
-	err := l.completeAhead(&r, own, func(limit Limit, rule *LimitRule) (time.Duration, error) {
+	c := l.newClaim(r)
+	err := l.complete(c, 0, own, func(limit Limit, rule *LimitRule) (time.Duration, error) {
 		if waits.closed != nil {
 			return 0, nil
 		}
@@ -72,21 +74,20 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 	if err != nil {
 		return Decision{}, err
 	}
-	u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1)}
 	told := false
 	defer func() {
 		if waits.place != nil && !told { // a hook of the user's panics
-			l.queue.GiveUp(ctx, r, waits.place)
+			l.queue.GiveUp(ctx, c.Requests[0], waits.place)
 		}
 	}()
-	l.decide(ctx, []*unit{u}, waits)
-	r.Limit = u.Requests[0].Limit // of which it may have been given a share
+	l.decide(ctx, []*claim{c}, waits)
 	told = true
-	switch d := u.Decisions[0]; {
+	r = c.Requests[0]
+	switch d := c.Decisions[0]; {
 	case waits.place != nil:
 		return l.waitUntilDue(ctx, r, waits.place, d)
-	case u.Err != nil:
-		return Decision{}, u.Err
+	case c.Err != nil:
+		return Decision{}, c.Err
 	case d.Allowed && d.Delay > 0: // by the fallback
 		return l.waitUntilDue(ctx, r, l.queue.Add(r, d), d)
 	case d.Allowed:
@@ -96,7 +97,7 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 	case d.Source == FromNewKeys:
 		return d, fmt.Errorf("%w: %w", ErrWaitTooLong, ErrTooManyNewKeys)
 	default:
-		return d, queue.TooLong(d.RetryAfter, u.Requests[0].Ahead)
+		return d, queue.TooLong(d.RetryAfter, r.Ahead)
 	}
 }
 
@@ -107,25 +108,25 @@ type turn struct {
 	place   *queue.Waiter // nil: there is none, or the tokens are not Postgres's
 }
 
-// queue answers the unit, if it is not answered yet: it takes a vacant place, or asks Postgres for one.
-func (t *turn) queue(ctx context.Context, units []*unit) []*unit {
-	if t == nil || len(units) == 0 {
-		return units
+// queue answers the claim, if it is not answered yet: it takes a vacant place, or asks Postgres for one.
+func (t *turn) queue(ctx context.Context, all []*claim) []*claim {
+	if t == nil || len(all) == 0 {
+		return all
 	}
-	l, u := t.limiter, units[0]
-	if u.Err = t.closed; u.Err != nil {
+	l, c := t.limiter, all[0]
+	if c.Err = t.closed; c.Err != nil {
 		return nil
 	}
 	joining, cancel := l.timed(ctx)
-	place, err := l.queue.Join(joining, &u.Requests[0])
+	place, err := l.queue.Join(joining, &c.Requests[0])
 	err = l.late(ctx, joining, err)
 	cancel()
 	if place != nil {
-		u.Decisions[0] = place.First
+		c.Decisions[0] = place.First
 	} else if err == nil {
-		place, u.Decisions[0], err = l.askForPlace(ctx, u.Requests[0])
+		place, c.Decisions[0], err = l.askForPlace(ctx, c.Requests[0])
 	}
-	t.place, u.Err = place, err
+	t.place, c.Err = place, err
 	return nil
 }
 
@@ -143,14 +144,14 @@ func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *queue.Waiter
 	go func() {
 		defer l.queue.Leave(1)
 		defer cancel()
-		u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1)}
-		l.ask(longer, []*unit{u}, 1)
-		d := u.Decisions[0]
+		c := claims.New(r)
+		l.ask(longer, []*claim{c}, 1)
+		d := c.Decisions[0]
 		own := l.queue.Answered(r, d)
 		if own != nil {
 			d = own.First
 		}
-		switch heard := caller.Answer(answer{own, d}, u.Err); {
+		switch heard := caller.Answer(answer{own, d}, c.Err); {
 		case heard:
 		case own != nil:
 			l.queue.GiveUp(longer, r, own)
@@ -253,13 +254,9 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservati
 		return nil, err
 	}
 	r := Request{Key: key, Tokens: n}
-	err := l.completeAhead(&r, l.ready(ctx), func(limit Limit, _ *LimitRule) (time.Duration, error) {
+	d, err := l.decideOne(ctx, &r, func(limit Limit, _ *LimitRule) (time.Duration, error) {
 		return min(cmp.Or(l.config.MaxAhead, limit.Window()), MaxWindow-limit.Window()), nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	d, err := l.decideOne(ctx, &r)
 	if err != nil {
 		return nil, err
 	}

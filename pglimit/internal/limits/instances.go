@@ -1,14 +1,15 @@
-package pglimit
+package limits
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 const (
@@ -27,61 +28,55 @@ const (
 	sayEvery = 10 * time.Second
 )
 
-// instance is a Limiter that follows the table, as one of the live instances of its name. If they count each other, they share a
-// limit: pglimit.instance_lives says why their shares are never more than the limit.
-type instance struct {
-	limits      *Limits
-	limiter, id string
-	said        atomic.Int64 // when it last said that it lives, since the start; 0: never
-	count       atomic.Int64 // live instances, by the last answer; 0: this one is not counted
-}
-
-type instanceKey struct{} // of the *instance in the context of OnError
-
-// live is how many instances there are, if this one is counted.
-func (i *instance) live() (live int, counted bool) {
-	if time.Since(i.limits.start)-time.Duration(i.limits.tried.Load()) > stillLive {
+// Live is how many instances of the Limiter's name there are: 0 while this one is not counted. counts is false where
+// instances are not counted, or where a right that is missing, or the like, keeps this one from it.
+// pglimit.instance_lives says why the shares of instances that count each other are never more than the limit.
+func (s *Stage) Live() (live int, counts bool) {
+	if s == nil || !s.table.count {
 		return 0, false
 	}
-	live = int(i.count.Load())
-	return live, live > 0
+	if time.Since(s.table.start)-time.Duration(s.table.tried.Load()) <= stillLive {
+		live = int(s.live.Load())
+	}
+	return live, live > 0 || !s.table.cannotSay.Load()
 }
 
-// leave says that the instance is gone. If Postgres does not answer, the others notice it when it is no longer live.
-func (i *instance) leave(ctx context.Context) {
-	if i == nil || i.said.Load() == 0 || i.limits.why.Load() != nil {
+// sayGone says that the instance is gone.
+func (s *Stage) sayGone(ctx context.Context) {
+	if s.said.Load() == 0 || s.table.why.Load() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	_, _ = i.limits.session.Exec(ctx, "delete from pglimit.instances where limiter = $1::text and id = $2::text", i.limiter, i.id)
+	_, _ = s.table.session.Exec(ctx,
+		"delete from pglimit.instances where limiter = $1::text and id = $2::text", s.limiter, s.id)
 }
 
 // sayOnce says that the instances live, if that is due. If they count, it hears how many there are: after an error, the count
 // of before holds.
-func (l *Limits) sayOnce(ctx context.Context) {
-	now := time.Since(l.start)
-	due := l.count
+func (t *Table) sayOnce(ctx context.Context) {
+	now := time.Since(t.start)
+	due := t.count
 	var limiters, ids []string
-	byID := make(map[string]*instance)
-	l.mu.Lock()
-	for _, of := range l.users {
-		if of != nil {
+	byID := make(map[string]*Stage)
+	t.mu.Lock()
+	for of := range t.users {
+		if of.id != "" {
 			due = due || now >= time.Duration(of.said.Load())+sayEvery || of.said.Load() == 0
 			limiters, ids = append(limiters, of.limiter), append(ids, of.id)
 			byID[of.id] = of
 		}
 	}
-	l.mu.Unlock()
-	if len(ids) == 0 || !due || now < l.sayNext {
+	t.mu.Unlock()
+	if len(ids) == 0 || !due || now < t.sayNext {
 		return
 	}
-	l.tried.Store(int64(now))
+	t.tried.Store(int64(now))
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	var text *string
-	err := l.session.Row(ctx, "select pglimit.instance_lives($1::text[], $2::text[], $3::bigint, $4::boolean)", []any{limiters, ids, l.heard, l.count}, &text)
-	l.heard = 0
+	err := t.session.Row(ctx, "select pglimit.instance_lives($1::text[], $2::text[], $3::bigint, $4::boolean)", []any{limiters, ids, t.heard, t.count}, &text)
+	t.heard = 0
 	var answer struct {
 		Turn      int64             `json:"turn"`
 		Instances map[string][2]any `json:"instances"`
@@ -90,7 +85,7 @@ func (l *Limits) sayOnce(ctx context.Context) {
 		err = json.Unmarshal([]byte(*text), &answer)
 	}
 	if err != nil {
-		l.noteCannotSay(ctx, err)
+		t.noteCannotSay(ctx, err)
 		return
 	}
 	for _, of := range byID {
@@ -101,29 +96,29 @@ func (l *Limits) sayOnce(ctx context.Context) {
 		if live, counted := of[0].(float64); counted && of[1] == true {
 			count = int64(live)
 		}
-		byID[id].count.Store(count)
+		byID[id].live.Store(count)
 	}
-	l.heard = answer.Turn // when what it says is known here
-	l.cannotSay.Store(false)
+	t.heard = answer.Turn // when what it says is known here
+	t.cannotSay.Store(false)
 }
 
 // noteCannotSay notes an error that does not end by itself, as an outage does, and logs it once.
-func (l *Limits) noteCannotSay(ctx context.Context, err error) {
+func (t *Table) noteCannotSay(ctx context.Context, err error) {
 	var pg *pgconn.PgError
-	explained := explainLimits(err)
-	lasts := CauseOf(explained).isSetUp() || errors.As(err, &pg) && (pg.Code == "0A000" || pg.Code == "25006") // above READ COMMITTED; on a standby
-	if !l.count {
-		l.sayNext = time.Since(l.start) + sayEvery
+	explained := explain(err)
+	lasts := !errors.Is(explained, rate.ErrUnavailable) || errors.As(err, &pg) && (pg.Code == "0A000" || pg.Code == "25006") // above READ COMMITTED; on a standby
+	if !t.count {
+		t.sayNext = time.Since(t.start) + sayEvery
 		if lasts {
-			l.sayNext += 59 * sayEvery
+			t.sayNext += 59 * sayEvery
 		}
 	}
-	if !lasts || l.cannotSay.Swap(true) || l.logger == nil {
+	if !lasts || t.cannotSay.Swap(true) || t.logger == nil {
 		return
 	}
 	level, what := slog.LevelError, "pglimit: live instances cannot be counted, FailLocal takes the share for the number that it was given"
-	if !l.count {
+	if !t.count {
 		level, what = slog.LevelWarn, "pglimit: this instance cannot say that it follows the table of limits, which it does"
 	}
-	l.logger.LogAttrs(ctx, level, what, slog.String("error", explained.Error()))
+	t.logger.LogAttrs(ctx, level, what, slog.String("error", explained.Error()))
 }
