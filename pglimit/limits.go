@@ -17,7 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
 )
 
@@ -89,7 +89,7 @@ func LimitsFrom(pool Pool, config LimitsConfig) *Limits {
 	if isNil(pool) {
 		return newLimits(nil, config)
 	}
-	return newLimits(session.OnPool(pool), config)
+	return newLimits(postgres.OnPool(pool), config)
 }
 
 // LimitsFromSQL is [LimitsFrom] on a *sql.DB: see [NewSQL].
@@ -97,7 +97,7 @@ func LimitsFromSQL(db *sql.DB, config LimitsConfig) *Limits {
 	if db == nil {
 		return newLimits(nil, config)
 	}
-	return newLimits(session.OnSQLDB(db), config)
+	return newLimits(postgres.OnSQLDB(db), config)
 }
 
 // FixedLimits are these rules, which never change: for tests.
@@ -366,7 +366,7 @@ func (l *Limits) unread() error {
 // explainLimits says what the error means and what to do.
 func explainLimits(err error) error {
 	var pg *pgconn.PgError
-	if cure := session.Setting(err); cure != "" {
+	if cure := postgres.Setting(err); cure != "" {
 		return fmt.Errorf("%w: %s: %w", ErrSetting, cure, err)
 	} else if !errors.As(err, &pg) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/internal/adjust"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -163,7 +163,7 @@ func (l *Limiter) late(parent, ctx context.Context, err error) error {
 	case err == nil, l.timeout == NoTimeout, parent.Err() != nil, CauseOf(err).isSetUp():
 		return err
 	case errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded):
-		return &timeoutError{l.timeout, session.BusyConns(l.session), err}
+		return &timeoutError{l.timeout, postgres.BusyConns(l.session), err}
 	}
 	return err
 }

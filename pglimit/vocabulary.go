@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -28,13 +28,13 @@ type (
 	Durability = rate.Durability
 
 	// Pool is what [New] needs: a *pgxpool.Pool, or a type that embeds one.
-	Pool = session.Pool
+	Pool = postgres.Pool
 
 	// Tx is what [InTx] needs: a pgx.Tx, or a type that embeds one.
-	Tx = session.Tx
+	Tx = postgres.Tx
 
 	// SQLTx is what [InSQLTx] needs: a *sql.Tx, or a type that embeds one.
-	SQLTx = session.SQLTx
+	SQLTx = postgres.SQLTx
 
 	// RuleError says why a rule of the table pglimit.limits cannot be kept. It names the row.
 	RuleError = rate.RuleError

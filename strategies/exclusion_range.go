@@ -3,14 +3,11 @@ package strategies
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/pglimit/ratelimit/internal/bucket"
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
@@ -55,10 +52,10 @@ var (
 	giveBackRangeFile string
 
 	exclusionRangeTable = rows.NewTable("exclusion_range", sweepRangesFile)
-	exclusionRangeTake  = call.Statement(exclusionRangeTakeFile, "exclusion_range")
-	exclusionRangeLook  = call.Statement(exclusionRangeLookFile, "exclusion_range")
-	exclusionRangeStep  = call.Statement(exclusionRangeStepFile, "exclusion_range")
-	giveBackRange       = call.Statement(giveBackRangeFile, "exclusion_range")
+	exclusionRangeTake  = postgres.Statement(exclusionRangeTakeFile, "exclusion_range")
+	exclusionRangeLook  = postgres.Statement(exclusionRangeLookFile, "exclusion_range")
+	exclusionRangeStep  = postgres.Statement(exclusionRangeStepFile, "exclusion_range")
+	giveBackRange       = postgres.Statement(giveBackRangeFile, "exclusion_range")
 )
 
 // Name is exclusion_range.
@@ -84,7 +81,7 @@ func (ExclusionRange) Rule() rate.Rule { return bucket.Rule{} }
 
 // Take decides in one round trip.
 func (s ExclusionRange) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	decisions, err := call.Each(ctx, session, s, requests, insertRange)
+	decisions, err := postgres.Each(ctx, session, s, requests, insertRange)
 	return decisions, explainRange(err)
 }
 
@@ -115,13 +112,13 @@ func (l lastRange) decision(r *rate.Request, granted bool) rate.Decision {
 }
 
 // insertRange takes the one token that a bucket has, even if the request wants more.
-func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 	var last lastRange
 	if r.Tokens == 0 {
 		var hasRow, hidden bool
 		err := session.Row(ctx, exclusionRangeLook, []any{r.Key, r.Limiter}, &last.nowNS, &last.sinceNS, &last.untilNS, &hasRow, &hidden)
 		if err == nil && hidden {
-			err = call.ErrHidden
+			err = postgres.ErrHidden
 		}
 		d := last.decision(r, false)
 		d.HasRow = hasRow
@@ -183,8 +180,7 @@ func (ExclusionRange) Sweep(ctx context.Context, session rate.Session, from rate
 // explainRange adds why the table of this strategy may be missing while the other tables
 // are there.
 func explainRange(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == call.UndefinedTable {
+	if postgres.Is(err, postgres.UndefinedTable) {
 		return fmt.Errorf("exclusion_range needs the extension btree_gist (an administrator may have to create it first): %w", err)
 	}
 	return err

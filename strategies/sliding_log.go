@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 	"github.com/pglimit/ratelimit/strategies/internal/window"
@@ -85,7 +85,7 @@ func (s SlidingLog) rule() window.Rule {
 
 // Take decides in one round trip.
 func (s SlidingLog) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	return call.Each(ctx, session, s, requests, slidingLogStatements.by(s.rule(), func(r *rate.Request, how call.Manner) []any {
+	return postgres.Each(ctx, session, s, requests, slidingLogStatements.by(s.rule(), func(r *rate.Request, how postgres.Manner) []any {
 		return []any{r.Key, r.Limiter, r.Limit.Burst, int64(r.Limit.Window()), r.Tokens, r.Unit, how.Relaxed, how.Patience, int64(s.MinInterval), s.CountDenied}
 	}))
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 	"github.com/pglimit/ratelimit/strategies/internal/window"
@@ -70,7 +70,7 @@ func (s SlidingWindow) rule() window.Rule { return window.Rule{Cells: cmp.Or(s.C
 // Take decides in one round trip.
 func (s SlidingWindow) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	rule := s.rule()
-	return call.Each(ctx, session, s, requests, slidingWindowStatements.by(rule, func(r *rate.Request, how call.Manner) []any {
+	return postgres.Each(ctx, session, s, requests, slidingWindowStatements.by(rule, func(r *rate.Request, how postgres.Manner) []any {
 		return []any{r.Key, r.Limiter, r.Limit.Burst, int64(r.Limit.Window()), rule.Cell(r.Limit.Window()), r.Tokens, r.Unit, how.Relaxed, how.Patience}
 	}))
 }
@@ -121,14 +121,14 @@ type windowStatements struct {
 // newWindowStatements are those of a table with so many cells in a row at most, before settle joins them.
 func newWindowStatements(table, takeFile string, most int) windowStatements {
 	statement := func(file string) string {
-		return call.Statement(strings.ReplaceAll(file, "$most", strconv.Itoa(most)), table)
+		return postgres.Statement(strings.ReplaceAll(file, "$most", strconv.Itoa(most)), table)
 	}
 	return windowStatements{rows.NewTable(table, ""), "pglimit." + table, statement(takeFile), statement(windowLookFile), statement(windowSettleFile), statement(windowGiveBackFile)}
 }
 
 // by returns what decides one request by that rule, with those arguments of the statement that takes.
-func (s *windowStatements) by(rule window.Rule, args func(*rate.Request, call.Manner) []any) call.One {
-	return func(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+func (s *windowStatements) by(rule window.Rule, args func(*rate.Request, postgres.Manner) []any) postgres.One {
+	return func(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 		if r.Tokens == 0 {
 			return s.peek(ctx, session, rule, r)
 		}
@@ -145,7 +145,7 @@ func (s *windowStatements) by(rule window.Rule, args func(*rate.Request, call.Ma
 				// statement sees that. The loop ends, because tokens come back less often than a statement takes. (In a
 				// transaction that sees no changes of others, it would not.)
 				if tries == 100 && !session.Autocommits() {
-					return rate.Decision{}, call.ErrKeepsChanging
+					return rate.Decision{}, postgres.ErrKeepsChanging
 				}
 			case *granted < 0:
 				settle := rate.Statement{SQL: s.settle, Args: []any{r.Key, r.Limiter}}
@@ -167,7 +167,7 @@ func (s *windowStatements) peek(ctx context.Context, session rate.Session, rule 
 		return rate.Decision{}, err
 	}
 	if hidden {
-		return rate.Decision{}, call.ErrHidden
+		return rate.Decision{}, postgres.ErrHidden
 	}
 	return rule.Decision(&row, r, nowNS, 0), nil
 }

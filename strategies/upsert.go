@@ -5,7 +5,7 @@ import (
 	_ "embed"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
@@ -38,7 +38,7 @@ var (
 	upsertTakeFile string
 
 	upsertTable = rows.NewTable("upsert", "")
-	upsertTake  = call.Statement(upsertTakeFile, "upsert")
+	upsertTake  = postgres.Statement(upsertTakeFile, "upsert")
 )
 
 // Name is upsert.
@@ -56,10 +56,10 @@ func (Upsert) Rule() rate.Rule { return bucket.Rule{} }
 
 // Take decides in one round trip.
 func (s Upsert) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	return call.Each(ctx, session, s, requests, upsertOne)
+	return postgres.Each(ctx, session, s, requests, upsertOne)
 }
 
-func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
 		return upsertTable.Peek(ctx, session, r)
 	}
@@ -79,7 +79,7 @@ func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how c
 			// that come back faster than a statement takes do not count as a change. (In a transaction that
 			// sees no changes of others, it would not.)
 			if tries == 100 && !session.Autocommits() {
-				return rate.Decision{}, call.ErrKeepsChanging
+				return rate.Decision{}, postgres.ErrKeepsChanging
 			}
 		case *granted == 0 && after.Ahead(nowNS):
 			if _, err := session.Pipeline(ctx, how.Statements(upsertTable.Step(r))...); err != nil {

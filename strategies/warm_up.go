@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 	"github.com/pglimit/ratelimit/strategies/internal/warmup"
@@ -78,10 +78,10 @@ var (
 	warmUpGiveBackFile string
 
 	warmUpTable    = rows.NewTable("warm_up", "")
-	warmUpTake     = call.Statement(warmUpTakeFile, "warm_up")
-	warmUpLook     = call.Statement(warmUpLookFile, "warm_up")
-	warmUpStep     = call.Statement(warmUpStepFile, "warm_up")
-	warmUpGiveBack = call.Statement(warmUpGiveBackFile, "warm_up")
+	warmUpTake     = postgres.Statement(warmUpTakeFile, "warm_up")
+	warmUpLook     = postgres.Statement(warmUpLookFile, "warm_up")
+	warmUpStep     = postgres.Statement(warmUpStepFile, "warm_up")
+	warmUpGiveBack = postgres.Statement(warmUpGiveBackFile, "warm_up")
 )
 
 // Name is warm_up.
@@ -109,10 +109,10 @@ func (s WarmUp) rule() warmup.Rule {
 
 // Take decides in one round trip.
 func (s WarmUp) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	return call.Each(ctx, session, s, requests, s.one)
+	return postgres.Each(ctx, session, s, requests, s.one)
 }
 
-func (s WarmUp) one(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+func (s WarmUp) one(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
 		return warmUpPeek(ctx, session, r)
 	}
@@ -135,7 +135,7 @@ func (s WarmUp) one(ctx context.Context, session rate.Session, r *rate.Request, 
 			// The row changed between the read and the lock: another request was granted tokens. A new statement sees
 			// that. (In a transaction that sees no changes of others, it would not.)
 			if tries == 100 && !session.Autocommits() {
-				return rate.Decision{}, call.ErrKeepsChanging
+				return rate.Decision{}, postgres.ErrKeepsChanging
 			}
 		case *granted == 0 && after.Ahead(nowNS):
 			step := rate.Statement{SQL: warmUpStep, Args: []any{r.Key, r.Limiter}}
@@ -156,7 +156,7 @@ func warmUpPeek(ctx context.Context, session rate.Session, r *rate.Request) (rat
 		return rate.Decision{}, err
 	}
 	if hidden {
-		return rate.Decision{}, call.ErrHidden
+		return rate.Decision{}, postgres.ErrHidden
 	}
 	return row.Decision(r, nowNS, 0), nil
 }

@@ -5,7 +5,7 @@ import (
 	_ "embed"
 	"slices"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -50,14 +50,14 @@ func (t Table) ResetAll(ctx context.Context, session rate.Session, limiter strin
 			return t.resetShards(ctx, session, limiter)
 		}
 	}
-	walk, left := call.Statement(resetAllFile, t.name), call.Statement(resetAllLeftFile, t.name)
-	several, one := call.Statement(resetAllKeysFile, t.name), call.Statement(resetAllHeldFile, t.name)
+	walk, left := postgres.Statement(resetAllFile, t.name), postgres.Statement(resetAllLeftFile, t.name)
+	several, one := postgres.Statement(resetAllKeysFile, t.name), postgres.Statement(resetAllHeldFile, t.name)
 	step := func(sql string, args []any, into ...any) error {
 		statements := []rate.Statement{{SQL: sql, Args: args, Into: into}}
 		if session.Autocommits() {
-			statements = append([]rate.Statement{noTimeouts, call.Uncompiled}, statements...)
+			statements = append([]rate.Statement{noTimeouts, postgres.Uncompiled}, statements...)
 		}
-		return call.ExplainStep(call.Serialized(ctx, session, func() error {
+		return postgres.ExplainStep(postgres.Serialized(ctx, session, func() error {
 			_, err := session.Pipeline(ctx, statements...)
 			return err
 		}))

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -27,9 +27,9 @@ func (t Table) distributable() bool { return strings.HasPrefix(t.name, "token_bu
 func (t Table) isDistributed(ctx context.Context, session rate.Session) (distributed bool, err error) {
 	err = session.Row(ctx, "select pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null", nil, &distributed)
 	if err == nil && distributed {
-		err = session.Row(ctx, call.Statement("select exists (select from pg_catalog.pg_dist_partition where logicalrelid = pg_catalog.to_regclass('$table'))", t.name), nil, &distributed)
+		err = session.Row(ctx, postgres.Statement("select exists (select from pg_catalog.pg_dist_partition where logicalrelid = pg_catalog.to_regclass('$table'))", t.name), nil, &distributed)
 	}
-	return distributed, call.ExplainStep(err)
+	return distributed, postgres.ExplainStep(err)
 }
 
 // onShards returns a statement that runs another one on each shard, see sql/on_shards.sql. That one names the table as
@@ -48,7 +48,7 @@ func (t Table) onShards(sql, columns string, args []any, into ...any) rate.State
 		}
 		text = strings.ReplaceAll(text, fmt.Sprintf("$%d::", i+1), literal+"::")
 	}
-	return rate.Statement{SQL: call.Statement(onShardsFile, t.name), Args: []any{"pglimit." + t.name, text}, Into: into}
+	return rate.Statement{SQL: postgres.Statement(onShardsFile, t.name), Args: []any{"pglimit." + t.name, text}, Into: into}
 }
 
 // resetShards removes every row of the limiter, one shard after another. It waits for rows that are locked.
@@ -57,13 +57,13 @@ func (t Table) resetShards(ctx context.Context, session rate.Session, limiter st
 	var failed *string
 	s := t.onShards("with removed as (delete from $table where limiter = $1::text returning 1) select", "pg_catalog.count(*) as n, true as done from removed", []any{limiter}, &removed, &done, &failed)
 	if err = session.Row(ctx, s.SQL, s.Args, s.Into...); err != nil {
-		return 0, call.ExplainStep(err)
+		return 0, postgres.ExplainStep(err)
 	}
 	if failed != nil {
 		return removed, fmt.Errorf("pglimit: a shard could not be reset: %s", *failed)
 	}
 	// A shard that was moving has rows that were copied before. Citus knows where they are now.
 	var moved int64
-	err = session.Row(ctx, call.Statement("with removed as (delete from $table where limiter = $1::text returning 1) select pg_catalog.count(*) from removed", t.name), []any{limiter}, &moved)
-	return removed + moved, call.ExplainStep(err)
+	err = session.Row(ctx, postgres.Statement("with removed as (delete from $table where limiter = $1::text returning 1) select pg_catalog.count(*) from removed", t.name), []any{limiter}, &moved)
+	return removed + moved, postgres.ExplainStep(err)
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -54,11 +54,11 @@ func NewTable(name, sweep string) Table {
 	}
 	t := Table{
 		name:     name,
-		step:     call.Statement(stepFile, name),
-		giveBack: call.Statement(giveBackFile, name),
-		Look:     call.Statement(lookFile, name),
-		reset:    call.Statement(resetFile, name),
-		sweep:    strings.NewReplacer("$full_ns", fullNS, "$leased_ns", leasedNS).Replace(call.Statement(cmp.Or(sweep, sweepFile), name)),
+		step:     postgres.Statement(stepFile, name),
+		giveBack: postgres.Statement(giveBackFile, name),
+		Look:     postgres.Statement(lookFile, name),
+		reset:    postgres.Statement(resetFile, name),
+		sweep:    strings.NewReplacer("$full_ns", fullNS, "$leased_ns", leasedNS).Replace(postgres.Statement(cmp.Or(sweep, sweepFile), name)),
 	}
 	head, _, _ := strings.Cut(t.sweep, "\nselect\n")
 	t.sweepShards = strings.ReplaceAll(head, "pglimit."+name, "$table") + "\nselect"
@@ -74,7 +74,7 @@ func (t Table) Peek(ctx context.Context, session rate.Session, r *rate.Request) 
 		return rate.Decision{}, err
 	}
 	if hidden {
-		return rate.Decision{}, call.ErrHidden
+		return rate.Decision{}, postgres.ErrHidden
 	}
 	return b.Decision(r, nowNS, 0), nil
 }
@@ -95,11 +95,11 @@ func Reset(ctx context.Context, session rate.Session, limiter, key, sql string) 
 	if err := (rate.Request{Limiter: limiter, Key: key, Limit: rate.PerSecond(1)}).Validate(); err != nil {
 		return err
 	}
-	return call.Explain(call.Again(ctx, session, 5, func() error {
+	return postgres.Explain(postgres.Again(ctx, session, 5, func() error {
 		var hidden bool
 		err := session.Row(ctx, sql, []any{key, limiter}, &hidden)
 		if err == nil && hidden {
-			err = call.ErrHidden
+			err = postgres.ErrHidden
 		}
 		return err
 	}))
@@ -140,16 +140,16 @@ func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor
 			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&each[i].Removed, &each[i].Done, &hidden[i], nil},
 		})
 	}
-	statements = call.Manner{Own: session.Autocommits() && walk == 0}.Uncompiled(statements...)
-	err := call.Serialized(ctx, session, func() error {
+	statements = postgres.Manner{Own: session.Autocommits() && walk == 0}.Uncompiled(statements...)
+	err := postgres.Serialized(ctx, session, func() error {
 		_, err := session.Pipeline(ctx, statements...)
 		return err
 	})
 	if err != nil {
-		return rate.Swept{}, call.ExplainStep(err)
+		return rate.Swept{}, postgres.ExplainStep(err)
 	}
 	if slices.Contains(hidden, true) {
-		return rate.Swept{}, call.ErrHidden
+		return rate.Swept{}, postgres.ErrHidden
 	}
 	swept.Next |= walk
 	for i := range each {
