@@ -35,7 +35,7 @@ import (
 // ErrNothingTaken.
 //
 // It needs the extension btree_gist. The zero value is ready to use, concurrently.
-type ExclusionRange struct{}
+type ExclusionRange struct{ stored[ExclusionRange] }
 
 var _ Strategy = ExclusionRange{}
 
@@ -46,20 +46,17 @@ var (
 	exclusionRangeLookFile string
 	//go:embed sql/exclusion_range/step.sql
 	exclusionRangeStepFile string
-	//go:embed sql/exclusion_range/sweep.sql
-	sweepRangesFile string
 	//go:embed sql/exclusion_range/give_back.sql
 	giveBackRangeFile string
 
-	exclusionRangeTable = rows.NewTable("exclusion_range", sweepRangesFile)
+	exclusionRangeTable = rows.NewTable("exclusion_range")
 	exclusionRangeTake  = postgres.Statement(exclusionRangeTakeFile, "exclusion_range")
 	exclusionRangeLook  = postgres.Statement(exclusionRangeLookFile, "exclusion_range")
 	exclusionRangeStep  = postgres.Statement(exclusionRangeStepFile, "exclusion_range")
 	giveBackRange       = postgres.Statement(giveBackRangeFile, "exclusion_range")
 )
 
-// Name is exclusion_range.
-func (ExclusionRange) Name() string { return "exclusion_range" }
+func (ExclusionRange) table() *rows.Table { return exclusionRangeTable }
 
 // Check takes limits with a burst of 1.
 func (s ExclusionRange) Check(r *rate.Request) error {
@@ -81,8 +78,7 @@ func (ExclusionRange) Rule() rate.Rule { return bucket.Rule{} }
 
 // Take decides in one round trip.
 func (s ExclusionRange) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	decisions, err := postgres.Each(ctx, session, s, requests, insertRange)
-	return decisions, explainRange(err)
+	return postgres.Each(ctx, session, s, requests, insertRange)
 }
 
 // lastRange is the last range of a bucket that has not ended, and the clock when it was read.
@@ -148,40 +144,7 @@ func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how
 
 // GiveBack removes the range of the grant.
 func (s ExclusionRange) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
-	return explainRange(rows.GiveBack(ctx, session, s, refunds, giveBackRange, func(r rate.Refund, relaxed bool) []any {
+	return rows.GiveBack(ctx, session, s, refunds, giveBackRange, func(r rate.Refund, relaxed bool) []any {
 		return []any{r.Key, r.Limiter, r.At.UnixNano(), relaxed}
-	}))
-}
-
-// Reset deletes the rows.
-func (ExclusionRange) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
-	return explainRange(exclusionRangeTable.Reset(ctx, session, limiter, key))
-}
-
-// ResetAll deletes the rows of the limiter: one for each grant, also where the range has
-// ended.
-func (ExclusionRange) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
-	removed, err := exclusionRangeTable.ResetAll(ctx, session, limiter)
-	return removed, explainRange(err)
-}
-
-// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
-// writes nothing.
-func (ExclusionRange) Ready(ctx context.Context, session rate.Session) error {
-	return explainRange(rows.Ready(ctx, session, exclusionRangeTable))
-}
-
-// Sweep walks the table by pages.
-func (ExclusionRange) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	swept, err := exclusionRangeTable.Sweep(ctx, session, from, limit)
-	return swept, explainRange(err)
-}
-
-// explainRange adds why the table of this strategy may be missing while the other tables
-// are there.
-func explainRange(err error) error {
-	if postgres.Is(err, postgres.UndefinedTable) {
-		return fmt.Errorf("exclusion_range needs the extension btree_gist (an administrator may have to create it first): %w", err)
-	}
-	return err
+	})
 }

@@ -36,7 +36,7 @@ import (
 // fails with ErrNothingTaken.
 //
 // The zero value is ready to use, concurrently.
-type ForUpdateNowait struct{}
+type ForUpdateNowait struct{ stored[ForUpdateNowait] }
 
 var _ Strategy = ForUpdateNowait{}
 
@@ -48,14 +48,13 @@ var (
 	//go:embed sql/for_update_nowait/insert.sql
 	nowaitInsertFile string
 
-	nowaitTable  = rows.NewTable("for_update_nowait", "")
+	nowaitTable  = rows.NewTable("for_update_nowait")
 	nowaitLock   = postgres.Statement(nowaitLockFile, "for_update_nowait")
 	nowaitUpdate = postgres.Statement(nowaitUpdateFile, "for_update_nowait")
 	nowaitInsert = postgres.Statement(nowaitInsertFile, "for_update_nowait")
 )
 
-// Name is for_update_nowait.
-func (ForUpdateNowait) Name() string { return "for_update_nowait" }
+func (ForUpdateNowait) table() *rows.Table { return nowaitTable }
 
 // Check takes any limit.
 func (s ForUpdateNowait) Check(r *rate.Request) error { return rate.Unsupported(s.Name(), r) }
@@ -70,7 +69,7 @@ func (s ForUpdateNowait) Take(ctx context.Context, session rate.Session, request
 
 func lockAndTake(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
-		return nowaitTable.Peek(ctx, session, r)
+		return rows.Peek(ctx, session, r, nowaitTable.Look, new(bucket.Bucket))
 	}
 	var decision rate.Decision
 	err := postgres.Transact(ctx, session, func(b *postgres.Block) (err error) {
@@ -178,25 +177,4 @@ func (b nowait) keepWith(ctx context.Context, how postgres.Manner, statements ..
 // GiveBack gives tokens back, with one update for each refund.
 func (s ForUpdateNowait) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
 	return nowaitTable.GiveBack(ctx, session, s, refunds)
-}
-
-// Reset deletes the row.
-func (ForUpdateNowait) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
-	return nowaitTable.Reset(ctx, session, limiter, key)
-}
-
-// ResetAll deletes the rows of the limiter.
-func (ForUpdateNowait) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
-	return nowaitTable.ResetAll(ctx, session, limiter)
-}
-
-// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
-// writes nothing.
-func (ForUpdateNowait) Ready(ctx context.Context, session rate.Session) error {
-	return rows.Ready(ctx, session, nowaitTable)
-}
-
-// Sweep walks the table by pages.
-func (ForUpdateNowait) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	return nowaitTable.Sweep(ctx, session, from, limit)
 }

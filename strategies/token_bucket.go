@@ -46,7 +46,7 @@ var (
 	//go:embed sql/token_bucket/reset.sql
 	tokenBucketResetFile string
 
-	tokenBucketTable     = rows.NewTable("token_bucket", "")
+	tokenBucketTable     = rows.NewTable("token_bucket")
 	tokenBucketTake      = postgres.Statement(tokenBucketTakeFile, "token_bucket")
 	tokenBucketTakeAhead = postgres.Statement(tokenBucketTakeAheadFile, "token_bucket")
 	tokenBucketLook      = postgres.Statement(tokenBucketLookFile, "token_bucket")
@@ -172,5 +172,5 @@ func (TokenBucket) Ready(ctx context.Context, session rate.Session) error {
 
 // Sweep walks the table by pages, together with those of IDs, blocks and permits (see package semaphore).
 func (TokenBucket) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	return tokenBucketTable.Sweep(ctx, session, from, limit, tokenBucketAnswers, tokenBucketBlocks, rows.NewTable("permits", ""))
+	return tokenBucketTable.Sweep(ctx, session, from, limit, tokenBucketAnswers, tokenBucketBlocks, rows.NewTable("permits"))
 }

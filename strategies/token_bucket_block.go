@@ -14,7 +14,7 @@ var (
 	//go:embed sql/token_bucket/take_or_block.sql
 	tokenBucketTakeOrBlockFile string
 
-	tokenBucketBlocks      = rows.NewTable("token_bucket_blocks", "")
+	tokenBucketBlocks      = rows.NewTable("token_bucket_blocks")
 	tokenBucketTakeOrBlock = postgres.Statement(tokenBucketTakeOrBlockFile, "token_bucket")
 )
 

@@ -15,7 +15,7 @@ var (
 	//go:embed sql/token_bucket/take_once.sql
 	tokenBucketTakeOnceFile string
 
-	tokenBucketAnswers  = rows.NewTable("token_bucket_answers", "")
+	tokenBucketAnswers  = rows.NewTable("token_bucket_answers")
 	tokenBucketTakeOnce = postgres.Statement(tokenBucketTakeOnceFile, "token_bucket")
 )
 

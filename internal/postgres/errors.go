@@ -36,7 +36,10 @@ func Is(err error, codes ...string) bool {
 	return errors.As(err, &pg) && slices.Contains(codes, pg.Code)
 }
 
-const useExec = "give this pool default_query_exec_mode=exec (with pgx's default, cache_statement, PgBouncer has to be 1.21 or later and have max_prepared_statements)"
+const (
+	migrateUp = `run "pglimit migrate up" or migrations.Up`
+	useExec   = "give this pool default_query_exec_mode=exec (with pgx's default, cache_statement, PgBouncer has to be 1.21 or later and have max_prepared_statements)"
+)
 
 // meanings say what Postgres's errors mean, and what to do. The first row holds that has the code, or the beginning of
 // it, perhaps behind a severity.
@@ -52,7 +55,7 @@ var meanings = []struct {
 
 	{[]string{"FATAL 22"}, rate.ErrSetting, "the server refuses a setting of the connection"},
 
-	{[]string{InvalidSchemaName, UndefinedFunction, UndefinedTable}, rate.ErrNotMigrated, `run "pglimit migrate up" or migrations.Up`},
+	{[]string{InvalidSchemaName, UndefinedFunction, UndefinedTable}, rate.ErrNotMigrated, migrateUp},
 	{[]string{"3D000"}, rate.ErrNotMigrated, "there is no such database"},
 	{[]string{InsufficientPrivilege}, rate.ErrPermission, `"pglimit migrate grants ROLE" prints what it needs`},
 	{[]string{"28"}, rate.ErrPermission, "the server refuses this login"}, // no such role, a wrong password, pg_hba.conf
@@ -83,8 +86,11 @@ func Explain(err error) error {
 	if !errors.As(err, &pg) {
 		return explainSilence(err)
 	}
-	if pg.Code == InsufficientPrivilege && (pg.Routine == "check_enable_rls" || pg.Routine == "ExecWithCheckOptions") { // in any language
+	switch {
+	case pg.Code == InsufficientPrivilege && (pg.Routine == "check_enable_rls" || pg.Routine == "ExecWithCheckOptions"): // in any language
 		return fmt.Errorf("%w: %w", ErrHidden, err)
+	case pg.Code == UndefinedTable && strings.Contains(pg.Message, "pglimit.exclusion_range"): // others may be there
+		return fmt.Errorf("exclusion_range needs the extension btree_gist (an administrator may have to create it first): %w: %s: %w", rate.ErrNotMigrated, migrateUp, err)
 	}
 	for _, m := range meanings {
 		for _, code := range m.codes {

@@ -9,7 +9,7 @@ import (
 )
 
 // GiveBack gives tokens back to their buckets.
-func (t Table) GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy, refunds []rate.Refund) error {
+func (t *Table) GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy, refunds []rate.Refund) error {
 	return GiveBack(ctx, session, strategy, refunds, t.giveBack, GiveBackArgs)
 }
 

@@ -18,11 +18,11 @@ var readyFile string
 var ready = postgres.Statement(readyFile+",\n"+postgres.Differs, "")
 
 // Ready says what keeps the session from granting tokens of these tables, and writes nothing to find out.
-func Ready(ctx context.Context, session rate.Session, tables ...Table) error {
+func Ready(ctx context.Context, session rate.Session, tables ...*Table) error {
 	names := make([]string, len(tables))
 	args := postgres.DiffersArgs(true, false)
 	for i := range tables {
-		names[i] = tables[i].name
+		names[i] = tables[i].Name
 	}
 	err := postgres.Again(ctx, session, 5, func() error {
 		// On a connection of a pool: a fresh one takes its place if that is to blame.
