@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
-	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -48,7 +48,7 @@ type locker interface {
 // DB is what an application has: a *pgxpool.Pool, or a *sql.DB with the driver
 // github.com/jackc/pgx/v5/stdlib or github.com/lib/pq. GORM, sqlx, Bun and ent have a *sql.DB:
 // see pglimit.NewSQL. Of a type that embeds one, such as sqlx.DB, pass the field DB.
-type DB interface{ handle.DB }
+type DB interface{ postgres.DB }
 
 // New makes a [Cleaner] for the strategies, usually strategies.All(). It asks Postgres
 // nothing yet.
@@ -66,12 +66,12 @@ func New[D DB, S rate.Sweeper](db D, strategies []S, config Config) (*Cleaner, e
 			return nil, fmt.Errorf("cleanup: strategy %d is nil", i)
 		}
 	}
-	from := handle.Of(db)
-	locker, err := newLocker(from, LockerConfig{Interval: config.Interval})
+	session := postgres.On(db)
+	locker, err := newLocker(session, LockerConfig{Interval: config.Interval})
 	if err != nil {
 		return nil, err
 	}
-	return newCleaner(from.Session(), locker, sweepers, config), nil
+	return newCleaner(session, locker, sweepers, config), nil
 }
 
 func newCleaner(session rate.Session, locker locker, strategies []rate.Sweeper, config Config) *Cleaner {

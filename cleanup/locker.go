@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
-	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -94,13 +94,13 @@ func setDefault[T comparable](field *T, value T) {
 
 // NewLocker makes a [Locker], which needs the migrated schema pglimit.
 func NewLocker[D DB](db D, config LockerConfig) (*Locker, error) {
-	return newLocker(handle.Of(db), config)
+	return newLocker(postgres.On(db), config)
 }
 
-func newLocker(db handle.Handle, config LockerConfig) (*Locker, error) {
+func newLocker(session rate.Session, config LockerConfig) (*Locker, error) {
 	config = config.withDefaults()
 	switch {
-	case db.IsNil():
+	case session == nil:
 		return nil, errors.New("cleanup: the pool is nil")
 	case config.Interval < time.Millisecond:
 		return nil, fmt.Errorf("cleanup: LockerConfig.Interval is %v: it must be at least 1ms, or 0 for one minute", config.Interval)
@@ -109,7 +109,7 @@ func newLocker(db handle.Handle, config LockerConfig) (*Locker, error) {
 	case config.Heartbeat < time.Millisecond:
 		return nil, fmt.Errorf("cleanup: LockerConfig.Heartbeat is %v: it must be at least 1ms, or 0 for 5s", config.Heartbeat)
 	}
-	return &Locker{session: db.Session(), config: config}, nil
+	return &Locker{session: session, config: config}, nil
 }
 
 // Lock claims a run of the job and takes its lock. It returns [ErrNotDue] or [ErrLocked],

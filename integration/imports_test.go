@@ -45,7 +45,7 @@ func TestLimiterAndStrategiesCostNothingButPgx(t *testing.T) {
 		t.Fatalf("go list -deps says no more than: %q", deps)
 	}
 	for _, path := range deps {
-		if !isOf(path, module+"/pglimit", module+"/strategies", module+"/semaphore", module+"/internal/bucket", module+"/internal/session", module+"/internal/handle", module+"/internal/call", module+"/internal/schema", module+"/adapters/httplimit", module+"/adapters/internal", "github.com/jackc",
+		if !isOf(path, module+"/pglimit", module+"/strategies", module+"/semaphore", module+"/internal/bucket", module+"/internal/postgres", module+"/adapters/httplimit", module+"/adapters/internal", "github.com/jackc",
 			"github.com/maypok86/otter", "github.com/sony/gobreaker", "golang.org/x/text", "golang.org/x/crypto", "golang.org/x/sync") {
 			t.Errorf("pglimit, strategies and httplimit depend on %s", path)
 		}
@@ -72,7 +72,7 @@ func TestWhoImportsWhom(t *testing.T) {
 		integration    = module + "/integration"
 		examples       = module + "/examples"
 		internal       = module + "/internal"
-		sessions       = internal + "/session"
+		speaking       = internal + "/postgres"
 		testcontainers = "github.com/testcontainers"
 		goose          = "github.com/pressly/goose"
 		gocron         = "github.com/go-co-op/gocron"
@@ -83,10 +83,10 @@ func TestWhoImportsWhom(t *testing.T) {
 		tests     bool // the rule is for tests too
 	}{
 		{
-			"pglimit imports the arithmetic of a bucket, the sessions, and nothing else of ours",
+			"pglimit imports the arithmetic of a bucket, what speaks to Postgres, and nothing else of ours",
 			func(p string) bool { return isOf(p, pglimit) && !isOf(p, forTests) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, pglimit, ours+"/internal/bucket", sessions) || isOf(p, forTests)
+				return isOf(p, ours) && !isOf(p, pglimit, ours+"/internal/bucket", speaking) || isOf(p, forTests)
 			},
 			false,
 		},
@@ -113,10 +113,10 @@ func TestWhoImportsWhom(t *testing.T) {
 			false,
 		},
 		{
-			"strategies import the vocabulary, the arithmetic of a bucket, the sessions, the parts of a call, and nothing else of ours",
+			"strategies import the vocabulary, the arithmetic of a bucket, what speaks to Postgres, and nothing else of ours",
 			func(p string) bool { return isOf(p, strategies) && !isOf(p, conformance) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, vocabulary, strategies, ours+"/internal/bucket", ours+"/internal/session", ours+"/internal/call", ours+"/internal/schema") || isOf(p, conformance)
+				return isOf(p, ours) && !isOf(p, vocabulary, strategies, ours+"/internal/bucket", speaking) || isOf(p, conformance)
 			},
 			false,
 		},
@@ -124,31 +124,31 @@ func TestWhoImportsWhom(t *testing.T) {
 			"the suite that strategies pass opens sessions besides, and compares with what decides in memory",
 			func(p string) bool { return isOf(p, conformance) },
 			func(p string) bool {
-				return isOf(p, ours) && p != forTests && !isOf(p, vocabulary, strategies, ours+"/internal/bucket", sessions)
+				return isOf(p, ours) && p != forTests && !isOf(p, vocabulary, strategies, ours+"/internal/bucket", speaking)
 			},
 			false,
 		},
 		{
-			"migrations imports the vocabulary and the sessions at most",
+			"migrations imports the vocabulary and what speaks to Postgres at most",
 			func(p string) bool { return isOf(p, migrations) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, migrations, vocabulary, sessions, ours+"/internal/handle", ours+"/internal/schema")
+				return isOf(p, ours) && !isOf(p, migrations, vocabulary, speaking)
 			},
 			false,
 		},
 		{
-			"cleanup and limits import the vocabulary and the sessions at most",
+			"cleanup and limits import the vocabulary and what speaks to Postgres at most",
 			func(p string) bool { return isOf(p, cleanup, limits) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, cleanup, limits, vocabulary, sessions, ours+"/internal/handle")
+				return isOf(p, ours) && !isOf(p, cleanup, limits, vocabulary, speaking)
 			},
 			false,
 		},
 		{
-			"semaphore imports the vocabulary, the sessions and the parts of a call at most",
+			"semaphore imports the vocabulary and what speaks to Postgres at most",
 			func(p string) bool { return isOf(p, permits) },
 			func(p string) bool {
-				return isOf(p, ours) && !isOf(p, permits, vocabulary, sessions, ours+"/internal/handle", ours+"/internal/call")
+				return isOf(p, ours) && !isOf(p, permits, vocabulary, speaking)
 			},
 			false,
 		},
@@ -247,7 +247,7 @@ func TestWhoImportsWhom(t *testing.T) {
 func TestNoArrowRunsBack(t *testing.T) {
 	t.Parallel()
 	house := []string{
-		"pglimit/rate", "internal/bucket", "internal/session", "internal/handle", "internal/call", "internal/schema",
+		"pglimit/rate", "internal/bucket", "internal/postgres",
 		"pglimit/internal/registry", "pglimit/internal/shards", "pglimit/internal/wait", "pglimit/internal/denials", "pglimit/internal/lease", "pglimit/internal/combine", "pglimit/internal/queue", "pglimit/internal/circuit", "pglimit/internal/limits", "pglimit/internal/local", "pglimit/internal/adjust",
 		"pglimit",
 		"pglimit/pglimittest",

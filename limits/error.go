@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -30,16 +31,12 @@ var violated = map[string]string{
 // explain says what an error means and what to do.
 func explain(err error) error {
 	var pg *pgconn.PgError
-	if err == nil || !errors.As(err, &pg) {
+	if !errors.As(err, &pg) {
 		return err
 	}
 	switch pg.Code {
-	case "42883", "42P01", "3F000": // no such function, table, schema
-		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", rate.ErrNotMigrated, err)
-	case "42501":
+	case postgres.InsufficientPrivilege:
 		return fmt.Errorf("%w: \"pglimit migrate grants ROLE --for limits\" prints what it needs: %w", rate.ErrPermission, err)
-	case "25006":
-		return fmt.Errorf("%w: %w", rate.ErrReadOnly, err)
 	case "23514", "22023":
 		why := strings.TrimPrefix(pg.Message, "pglimit: ")
 		if must := violated[pg.ConstraintName]; must != "" {
@@ -50,5 +47,5 @@ func explain(err error) error {
 		}
 		return fmt.Errorf("%w: %s (SQLSTATE %s)", ErrNoRule, why, pg.Code)
 	}
-	return err
+	return postgres.ExplainStep(err)
 }

@@ -9,20 +9,17 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // DB is what an application has: a *pgxpool.Pool, or a *sql.DB with pgx's driver, github.com/jackc/pgx/v5/stdlib, or
 // with github.com/lib/pq.
-type DB interface{ handle.DB }
+type DB interface{ postgres.DB }
 
 // Table is the table pglimit.limits. It is safe for concurrent use. A change waits for those of other transactions, and
 // holds in services within two seconds of its commit, and in semaphores from the next acquire on. Errors are pglimit.ErrNotMigrated, pglimit.ErrPermission,
@@ -32,7 +29,7 @@ type Table struct{ session rate.Session }
 
 // New is the Table in a database. It asks Postgres nothing yet. db must not be nil.
 func New[D DB](db D) *Table {
-	return On(handle.Of(db).Session())
+	return On(postgres.On(db))
 }
 
 // On is the Table in a session of the caller's, which pglimit.InTx and its like make: changes hold when the
@@ -78,13 +75,7 @@ func (t *Table) enable(ctx context.Context, rule Rule, on bool) (*Rule, error) {
 // row sends a statement. Where transactions are above READ COMMITTED by default, Postgres undoes it if another one was
 // faster: it is sent again until ctx ends.
 func (t *Table) row(ctx context.Context, sql string, args []any, into ...any) error {
-	for {
-		err := t.session.Row(ctx, sql, args, into...)
-		pg := new(pgconn.PgError)
-		if undone := errors.As(err, &pg) && pg.Code == "40001"; !undone || !t.session.Autocommits() || ctx.Err() != nil {
-			return explain(err)
-		}
-	}
+	return explain(postgres.Serialized(ctx, t.session, func() error { return t.session.Row(ctx, sql, args, into...) }))
 }
 
 // change calls a function that returns the row as it was.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 )
 
 // roundTrip asks the strategy. It checks the decisions, and remembers denials.
@@ -247,7 +247,7 @@ func fault(d *Decision, r *Request) string {
 
 // sign asks Postgres for a sign of life.
 func (l *Limiter) sign(ctx context.Context) error {
-	err := l.guard(func() error { return session.Sign(ctx, l.session) })
+	err := l.guard(func() error { return postgres.Sign(ctx, l.session) })
 	if err != nil {
 		return fmt.Errorf("%w: no sign of life: %w", ErrUnavailable, err)
 	}

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
 )
 
@@ -45,7 +45,7 @@ func LimitsFrom(pool Pool, config LimitsConfig) *Limits {
 	if isNil(pool) {
 		return &Limits{limits.NewTable(nil, limits.Config(config))}
 	}
-	return &Limits{limits.NewTable(session.OnPool(pool), limits.Config(config))}
+	return &Limits{limits.NewTable(postgres.OnPool(pool), limits.Config(config))}
 }
 
 // LimitsFromSQL is [LimitsFrom] on a *sql.DB: see [NewSQL].
@@ -53,7 +53,7 @@ func LimitsFromSQL(db *sql.DB, config LimitsConfig) *Limits {
 	if db == nil {
 		return &Limits{limits.NewTable(nil, limits.Config(config))}
 	}
-	return &Limits{limits.NewTable(session.OnSQLDB(db), limits.Config(config))}
+	return &Limits{limits.NewTable(postgres.OnSQLDB(db), limits.Config(config))}
 }
 
 // FixedLimits are these rules, which never change: for tests.

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/internal/adjust"
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
@@ -26,7 +26,7 @@ func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
 	if isNil(pool) {
 		return nil, errors.New("pglimit: New needs a pool, such as a *pgxpool.Pool")
 	}
-	return newLimiter(pool, session.OnPool(pool), strategy, config)
+	return newLimiter(pool, postgres.OnPool(pool), strategy, config)
 }
 
 func newLimiter(pool any, session Session, strategy Strategy, config Config) (*Limiter, error) {
@@ -80,7 +80,7 @@ func (l *Limiter) makeStages(pool any) (err error) {
 		}
 		l.circuit = circuit.New(timeout, l.sign, func(open bool, why error) {
 			if !open {
-				session.Recovered(l.session)
+				postgres.Recovered(l.session)
 			}
 			l.failures.circuit(open, why)
 		})
@@ -151,5 +151,5 @@ func NewSQL(db *sql.DB, strategy Strategy, config Config) (*Limiter, error) {
 	if db == nil {
 		return nil, errors.New("pglimit: NewSQL needs a *sql.DB")
 	}
-	return newLimiter(db, session.OnSQLDB(db), strategy, config)
+	return newLimiter(db, postgres.OnSQLDB(db), strategy, config)
 }

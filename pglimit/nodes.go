@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/internal/shards"
 )
 
@@ -67,7 +67,7 @@ func NodesFrom(coordinator Pool, open func(host string, port uint16) (Pool, erro
 	if isNil(coordinator) {
 		return n
 	}
-	n.coordinator = session.OnPool(coordinator)
+	n.coordinator = postgres.OnPool(coordinator)
 	if pool, is := coordinator.(interface{ Config() *pgxpool.Config }); is && open == nil {
 		n.open = func(host string, port uint16) (Pool, error) { return n.openLike(pool.Config(), host, port) }
 	}
@@ -158,7 +158,7 @@ func (n *Nodes) of(key string) *node {
 	of, known := n.nodes[shard.Node]
 	if !known && !n.closed {
 		if pool, err := n.openAt(shard.Node); err == nil && !isNil(pool) {
-			of = &node{session: session.Sharded(session.OnPool(pool))}
+			of = &node{session: postgres.Sharded(postgres.OnPool(pool))}
 		}
 		n.nodes[shard.Node] = of
 	}
@@ -255,9 +255,9 @@ func (l *Limiter) at(ctx context.Context, key string, f func(Session) error) (st
 	}
 	through := l.session
 	if l.distributed() {
-		through = session.Sharded(through)
+		through = postgres.Sharded(through)
 	}
-	if err = f(through); errors.Is(err, session.ErrSharded) {
+	if err = f(through); errors.Is(err, postgres.ErrSharded) {
 		l.nodes.met.Store(true)
 		l.nodes.refresh()
 	}

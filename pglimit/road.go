@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/internal/claims"
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
@@ -199,7 +199,7 @@ func (l *Limiter) late(parent, ctx context.Context, err error) error {
 	case err == nil, l.timeout == NoTimeout, parent.Err() != nil, CauseOf(err).isSetUp():
 		return err
 	case errors.Is(errors.Join(err, ctx.Err()), context.DeadlineExceeded):
-		return &timeoutError{l.timeout, session.BusyConns(l.session), err}
+		return &timeoutError{l.timeout, postgres.BusyConns(l.session), err}
 	}
 	return err
 }

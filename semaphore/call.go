@@ -5,14 +5,13 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -26,28 +25,29 @@ var (
 	//go:embed sql/holders.sql
 	holdersFile string
 
-	acquireSQL = call.Statement(acquireFile, "permits")
-	renewSQL   = call.Statement(renewFile, "permits")
-	releaseSQL = call.Statement(releaseFile, "permits")
-	holdersSQL = call.Statement(holdersFile, "permits")
+	acquireSQL = postgres.Statement(acquireFile, "permits")
+	renewSQL   = postgres.Statement(renewFile, "permits")
+	releaseSQL = postgres.Statement(releaseFile, "permits")
+	holdersSQL = postgres.Statement(holdersFile, "permits")
 )
 
 // row sends a statement in a transaction of its own. Where transactions are above READ COMMITTED by default, Postgres
 // undoes it if another one was faster: it tries again until its time is over.
 func (s *Semaphore) row(ctx context.Context, sql string, args []any, into ...any) error {
-	return s.explain(call.Again(ctx, s.session, math.MaxInt, func() error { return s.session.Row(ctx, sql, args, into...) }))
+	return s.explain(postgres.Serialized(ctx, s.session, func() error {
+		return postgres.Again(ctx, s.session, 5, func() error { return s.session.Row(ctx, sql, args, into...) })
+	}))
 }
 
 // noDataFound is what acquire fails with where nothing says how many places there are.
 const noDataFound = "P0002"
 
-// explain is call.Explain, with ErrNotSet.
+// explain is postgres.Explain, with ErrNotSet.
 func (s *Semaphore) explain(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == noDataFound {
+	if postgres.Is(err, noDataFound) {
 		return fmt.Errorf("%w: %w: set it for all keys with \"pglimit limits set %s --action places --limit 5 --note WHY\", or have Config.Places: %w", rate.ErrNothingTaken, ErrNotSet, s.config.Name, err)
 	}
-	return call.Explain(err)
+	return postgres.Explain(err)
 }
 
 // outrun says that Postgres undid a call because others were faster.

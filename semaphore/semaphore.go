@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -52,7 +52,7 @@ type Semaphore struct {
 // DB is what an application has: a *pgxpool.Pool, or a *sql.DB with the driver
 // github.com/jackc/pgx/v5/stdlib or github.com/lib/pq. Of a type that embeds one, such as
 // sqlx.DB, pass the field DB.
-type DB interface{ handle.DB }
+type DB interface{ postgres.DB }
 
 // New makes a [Semaphore]. It asks Postgres nothing yet.
 func New[D DB](db D, config Config) (*Semaphore, error) {
@@ -60,12 +60,12 @@ func New[D DB](db D, config Config) (*Semaphore, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	from := handle.Of(db)
-	if from.IsNil() {
+	session := postgres.On(db)
+	if session == nil {
 		return nil, errors.New("semaphore: the pool is nil")
 	}
 	s := &Semaphore{
-		session: from.Session(), config: config, lines: map[string]*line{},
+		session: session, config: config, lines: map[string]*line{},
 		prefix: config.Holder + "/" + rand.Text()[:13] + "/",
 	}
 	s.ended, s.end = context.WithCancel(context.Background())

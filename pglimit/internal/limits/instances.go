@@ -7,8 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -104,9 +103,9 @@ func (t *Table) sayOnce(ctx context.Context) {
 
 // noteCannotSay notes an error that does not end by itself, as an outage does, and logs it once.
 func (t *Table) noteCannotSay(ctx context.Context, err error) {
-	var pg *pgconn.PgError
 	explained := explain(err)
-	lasts := !errors.Is(explained, rate.ErrUnavailable) || errors.As(err, &pg) && (pg.Code == "0A000" || pg.Code == "25006") // above READ COMMITTED; on a standby
+	lasts := !errors.Is(explained, rate.ErrUnavailable) ||
+		postgres.Is(err, postgres.FeatureNotSupported, postgres.ReadOnlyTransaction) // above READ COMMITTED; on a standby
 	if !t.count {
 		t.sayNext = time.Since(t.start) + sayEvery
 		if lasts {

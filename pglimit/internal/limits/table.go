@@ -13,9 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -313,21 +311,13 @@ func (t *Table) unread() error {
 	return fmt.Errorf("%w: %w: no answer", ErrNotRead, rate.ErrUnavailable)
 }
 
-// explain says what the error means and what to do.
+// explain says what the error means and what to do. Whatever else it is, the table is unavailable.
 func explain(err error) error {
-	var pg *pgconn.PgError
-	if cure := session.Setting(err); cure != "" {
-		return fmt.Errorf("%w: %s: %w", rate.ErrSetting, cure, err)
-	} else if !errors.As(err, &pg) {
-		return fmt.Errorf("%w: %w", rate.ErrUnavailable, err)
-	}
-	switch pg.Code {
-	case "42883", "42P01", "3F000": // no such function, table, schema
-		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", rate.ErrNotMigrated, err)
-	case "26000", "42P05": // no such prepared statement, or there is one
-		return fmt.Errorf("%w: give this pool default_query_exec_mode=exec: %w", rate.ErrPooler, err)
-	case "42501":
-		return fmt.Errorf("%w: \"pglimit migrate grants ROLE\" prints what it needs: %w", rate.ErrPermission, err)
+	explained := postgres.Explain(err)
+	for _, lasts := range []error{rate.ErrNotMigrated, rate.ErrPermission, rate.ErrSetting, rate.ErrPooler} {
+		if errors.Is(explained, lasts) {
+			return explained
+		}
 	}
 	return fmt.Errorf("%w: %w", rate.ErrUnavailable, err)
 }
