@@ -68,10 +68,9 @@ type LockerConfig struct {
 	// as long without that. At least 1ms. Zero: 5s.
 	Heartbeat time.Duration
 
-	// OnLost is called if the lock of a running job is gone, or about to end while
-	// Postgres does not answer; the error is an [ErrLost]. Another instance may then begin a run, so
-	// the job should end. It must return soon and must not call Unlock.
-	// Nil: nobody is told until Unlock, which returns the same error.
+	// OnLost is called if the lock of a running job is gone, or about to end while Postgres does not answer; the error
+	// is an [ErrLost]. Another instance may then begin a run, so the job should end. It must return soon and must not
+	// call Unlock. Nil: only Unlock returns the error.
 	OnLost func(job string, err error)
 }
 
@@ -128,7 +127,7 @@ func (l *Locker) claim(ctx context.Context, job string) error {
 	defer cancel()
 	interval := l.config.Interval.Seconds()
 	claimed := false
-	// Who claims at the same time as another is told that it is not due, at READ COMMITTED only.
+	// At READ COMMITTED, the loser of two claims at the same time is told that the job is not due.
 	_, err := l.session.Pipeline(ctx,
 		rate.Statement{SQL: "begin isolation level read committed"},
 		rate.Statement{SQL: claimSQL, Args: []any{job, interval, interval / 10}, Into: []any{&claimed}},
