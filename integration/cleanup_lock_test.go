@@ -53,7 +53,7 @@ func TestCleanupLedger(t *testing.T) {
 	}
 	hourly, minutely := newLocker(time.Hour), newLocker(time.Minute)
 	passes := func(d time.Duration) {
-		cleanupExec(t, pool, "update pglimit.schedule set ran_at = ran_at - $1::interval, due_at = due_at - $1::interval", d)
+		execute(t, pool, "update pglimit.schedule set ran_at = ran_at - $1::interval, due_at = due_at - $1::interval", d)
 	}
 	runs := func(when string, locker *cleanup.Locker, want error) {
 		t.Helper()
@@ -217,14 +217,14 @@ func TestCleanupLostLockIsNoticed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cleanupExec(t, pool, "update pglimit.job_locks set holder = 'another', until = 'infinity'")
+	execute(t, pool, "update pglimit.job_locks set holder = 'another', until = 'infinity'")
 	if err := cleanupWithin(t, "the loss is noticed", lost); !errors.Is(err, cleanup.ErrLost) {
 		t.Errorf("OnLost: got %v, want ErrLost", err)
 	}
 	if err := lock.Unlock(t.Context()); !errors.Is(err, cleanup.ErrLost) {
 		t.Errorf("Unlock: got %v, want ErrLost", err)
 	}
-	cleanupExec(t, pool, "update pglimit.job_locks set until = clock_timestamp()") // it has died
+	execute(t, pool, "update pglimit.job_locks set until = clock_timestamp()") // it has died
 	if lock, err = locker.Lock(t.Context(), "job"); err != nil {
 		t.Fatalf("the next run: %v", err)
 	}

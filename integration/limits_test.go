@@ -128,32 +128,6 @@ func twoPlans(strategy strategies.Strategy) [2]pglimit.Limit {
 	return plans
 }
 
-// Callers ask for the same key under two limits, in the same process and call. Together they are
-// never granted more than the looser burst and the looser rate allow.
-func TestTwoPlansForOneKey(t *testing.T) {
-	t.Parallel()
-	withAndWithoutLeases(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy, leases bool) {
-		plans := twoPlans(strategy)
-		for _, inTurn := range []bool{false, true} { // now this, now that; or each for a while, so that there are leases
-			c := newPair(t, admin, strategy, plans[0], leases && inTurn)
-			began := time.Now()
-			all, stats := c.run(soon(t, 500*time.Millisecond), t, func(random *rand.Rand) []pglimit.Request {
-				plan := random.IntN(2)
-				if inTurn {
-					plan = int(time.Since(began)/(150*time.Millisecond)) % 2
-				}
-				key := "k" + strconv.FormatBool(inTurn)
-				return []pglimit.Request{{Key: key, Tokens: min(1+random.Int64N(3), plans[plan].Burst), Limit: plans[plan]}}
-			})
-			report := all.of(rate.Bucket{Limiter: t.Name(), Key: "k" + strconv.FormatBool(inTurn)}).Check(plans[0], plans[1])
-			t.Logf("%v; %+v", report, stats)
-			if report.Err != nil || report.Over.Tokens > c.tolerance(plans[0]) || report.Granted == 0 {
-				t.Error(report)
-			}
-		}
-	})
-}
-
 // Each key has a limit of its own, under two limiter names, and one Take asks for several: none is
 // ever over, and no denial is undue.
 func TestEachKeyHasItsOwnLimit(t *testing.T) {

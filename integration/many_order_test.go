@@ -85,31 +85,6 @@ func waiting(t *testing.T, pool *pgxpool.Pool, sessions int) {
 	}
 }
 
-// A call that makes a bucket while it holds others must not wait for one that holds it
-// and waits for those: here calls of one limit and of several.
-func TestANewKeyAmongOthersIsLockedInItsTurn(t *testing.T) {
-	t.Parallel()
-	pool, s := newMigrated(t), strategies.TokenBucket{}
-	patiently(t, pool)
-	timelessly(t, pool)
-	limit := hours.WithBurst(100)
-	for _, key := range []string{"c", "d"} {
-		take(t, pool, s, key, limit)
-	}
-	holder := begin(t, pool)
-	take(t, holder, s, "d", limit)
-	first := call(t, pool, asks(limit, "a", "c", "d")) // waits for d
-	waiting(t, pool, 1)
-	mixed := asks(limit, "a", "c")
-	mixed = append(mixed, pglimit.Request{Limiter: "another", Key: "z", Limit: limit, Tokens: 1, Unit: 1})
-	second := call(t, pool, mixed)
-	waiting(t, pool, 2)
-	commit(t, holder)
-	<-first
-	<-second
-	noDeadlocks(t, pool)
-}
-
 // New keys are inserted in one order: whoever waits for one holds those before it, and none
 // behind it. Known keys are locked in the same order.
 func TestKeysAreLockedAndInsertedInOneOrder(t *testing.T) {

@@ -76,24 +76,6 @@ func objectsOf(t *testing.T, pool *pgxpool.Pool) []string {
 		order by 1`)
 }
 
-func TestUpDownAndUpAgainLeaveTheSameSchema(t *testing.T) {
-	t.Parallel()
-	pool := migrationPool(t, newDatabase(t))
-	empty := objectsOf(t, pool)
-
-	must(t, migrations.Up(t.Context(), pool))
-	first := catalogOf(t, pool)
-	if len(first) < 50 {
-		t.Fatalf("only %d lines: %q", len(first), first)
-	}
-
-	must(t, migrations.DownTo(t.Context(), pool, 0))
-	diff(t, "after DownTo 0, against before the first Up", empty, objectsOf(t, pool))
-
-	must(t, migrations.Up(t.Context(), pool))
-	diff(t, "after the second Up, against the first", first, catalogOf(t, pool))
-}
-
 func TestEachStepDownAndUpAgainLeavesTheSameSchema(t *testing.T) {
 	t.Parallel()
 	pool := migrationPool(t, newDatabase(t))

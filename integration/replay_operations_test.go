@@ -24,6 +24,9 @@ func (p *replay) peek(k *replayedKey) {
 
 // takeSeveral of up to eight buckets or the same ones; a bucket has one limit in a call.
 func (p *replay) takeSeveral() int {
+	if p.IntN(3) == 0 && p.strategy.Check(&pglimit.Request{Limit: p.limits[0], Group: 1}) == nil {
+		return p.takeGroup()
+	}
 	requests := make([]pglimit.Request, 2+p.IntN(7))
 	limits := make(map[string]pglimit.Limit)
 	for i := range requests {
@@ -40,6 +43,39 @@ func (p *replay) takeSeveral() int {
 	return len(requests)
 }
 
+// takeGroup takes from two buckets or more, or from none.
+func (p *replay) takeGroup() int {
+	var requests []pglimit.Request
+	for _, i := range p.Perm(len(p.keys))[:2+p.IntN(len(p.keys)-1)] {
+		r := p.request(p.keys[i], p.limitOf(p.keys[i]))
+		r.Tokens, r.Ahead, r.Group = r.Unit, 0, 1
+		requests = append(requests, r)
+	}
+	p.take(requests...)
+	return len(requests)
+}
+
+// denied says whether a bucket of the group lacks tokens.
+func (p *replay) denied(group []pglimit.Request) bool {
+	return slices.ContainsFunc(group, func(r pglimit.Request) bool {
+		k := p.named(r.Key)
+		return k.bucket.Report(p.asOf(k), modelled(r.Limit), r.Unit).Remaining < r.Tokens
+	})
+}
+
+// seenAhead corrects the model's row, which is ahead of the clock, if a group that was denied has corrected the row. A row
+// that the denial does not need is left as it is.
+func (p *replay) seenAhead(k *replayedKey, l model.Limit) {
+	row, is := k.bucket.(*model.Bucket)
+	if !is || row.At <= p.now+model.Step {
+		return
+	}
+	at := query[int64](p.T, p.pool, "select at_ns from pglimit.token_bucket where limiter = $1 and key = $2", p.limiter, k.name)
+	if at == p.now {
+		row.TakeAhead(p.now, l, 0, 1, 0)
+	}
+}
+
 func (p *replay) named(name string) *replayedKey {
 	return p.keys[slices.IndexFunc(p.keys, func(k *replayedKey) bool { return k.name == name })]
 }
@@ -51,9 +87,14 @@ func (p *replay) take(requests ...pglimit.Request) {
 	if err != nil {
 		p.Fatal(err)
 	}
+	denied := requests[0].Group != 0 && p.denied(requests)
 	for i, r := range requests {
 		k := p.named(r.Key)
 		l := modelled(r.Limit)
+		if denied {
+			p.seenAhead(k, l)
+			r.Tokens = 0
+		}
 		var now, granted, delay int64
 		if r.Tokens > 0 {
 			now = p.asOf(k)
@@ -218,7 +259,14 @@ func (p *replay) lease(leaser pglimit.Leaser, k *replayedKey) {
 		if p.IntN(2) == 0 {
 			r.Limit = k.leases[i].limit
 		}
-		k.leases = slices.Delete(k.leases, i, i+1)
+		switch p.IntN(8) {
+		case 0: // it will be settled again
+		case 1: // nobody has such a lease
+			r.Settle.Until = r.Settle.Until.Add(-time.Microsecond)
+			fallthrough
+		default:
+			k.leases = slices.Delete(k.leases, i, i+1)
+		}
 	}
 	p.at()
 	got, err := leaser.Lease(p.Context(), on(p.pool), r)

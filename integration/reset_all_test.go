@@ -68,23 +68,6 @@ func TestResetAllWaitsForLockedRowsLast(t *testing.T) {
 	})
 }
 
-// A caller gives up, and what was reset by then stays so.
-func TestResetAllEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	pool, s := newMigrated(t), strategies.TokenBucket{}
-	limit := pglimit.Every(time.Hour)
-	takeKeys(t, pool, s, limit, 1000)
-	execute(t, begin(t, pool), `select from pglimit.token_bucket where key = 'key:7' for update`)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	whileBlocked(t, pool, func() {
-		removed, err := s.ResetAll(ctx, on(pool), "test")
-		if removed != 999 || ctx.Err() == nil || err == nil {
-			t.Errorf("%d rows removed: %v", removed, err)
-		}
-	}, cancel)
-}
-
 // The role's timeouts do not end a reset of all: it waits for a row that is held for longer than they are.
 func TestResetAllTakesAsLongAsItsContextLetsIt(t *testing.T) {
 	t.Parallel()

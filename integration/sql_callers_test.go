@@ -110,31 +110,6 @@ func TestSQLAllowInATrigger(t *testing.T) {
 	}
 }
 
-// Where nothing can be written, a peek is answered and so is a denial.
-func TestSQLFunctionsReadOnly(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	execute(t, pool, "select from pglimit.allow('api', 'taken', '1/1h')")
-	for _, call := range []struct {
-		sql   string
-		state string
-		want  bool
-	}{
-		{"pglimit.peek('api', 'taken', '1/1h')", "", false},
-		{"pglimit.peek('api', 'new', '1/1h')", "", true},
-		{"pglimit.allow('api', 'taken', '1/1h')", "", false},
-		{"pglimit.allow('api', 'new', '1/1h')", "25006", false},
-	} {
-		tx := begin(t, pool)
-		execute(t, tx, "set transaction read only")
-		var allowed bool
-		err := tx.QueryRow(t.Context(), "select allowed from "+call.sql).Scan(&allowed)
-		if sqlState(err) != call.state || err == nil && allowed != call.want {
-			t.Errorf("%s: %v, %v", call.sql, allowed, err)
-		}
-	}
-}
-
 // At REPEATABLE READ a decision that another call has overtaken fails. It is never over.
 func TestSQLAllowAtRepeatableReadIsNeverOver(t *testing.T) {
 	t.Parallel()

@@ -266,38 +266,6 @@ func TestReservationsAddUp(t *testing.T) {
 	})
 }
 
-// Callers of one process come and give up all the time, also while they ask: nothing is lost.
-func TestWaitersWhoComeAndGiveUpLoseNothing(t *testing.T) {
-	t.Parallel()
-	reservers(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		const callers, used = 200, 7
-		limit := pglimit.Every(time.Hour).WithBurst(used)
-		for name, combine := range map[string]pglimit.Combine{"combined": {}, "alone": {Off: true}} {
-			limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test " + name, Limit: limit, MaxWait: 5000 * time.Hour, Combine: combine})
-			if d, err := limiter.AllowN(t.Context(), "k", used); err != nil || !d.Allowed {
-				t.Fatalf("%+v, %v", d, err)
-			}
-			var work sync.WaitGroup
-			for i := range callers {
-				work.Go(func() {
-					ctx, cancel := context.WithCancel(t.Context())
-					defer time.AfterFunc(time.Duration(i%50)*time.Millisecond, cancel).Stop()
-					if _, err := limiter.Wait(ctx, "k"); err == nil {
-						t.Error("a token hours ahead of its time")
-					}
-				})
-				time.Sleep(time.Millisecond) //nolint:forbidigo // they come one after another
-			}
-			work.Wait()
-			must(t, limiter.Close(t.Context())) // those who left while they asked, too
-			d := takeAll(t, pool, strategy, pglimit.Request{Limiter: "test " + name, Key: "k", Limit: limit, Unit: 1})[0]
-			if left := bucket.Refilled(limit, d.ResetAfter); left != used {
-				t.Errorf("%s: %d are owed, want %d: %+v", name, left, used, limiter.Stats())
-			}
-		}
-	})
-}
-
 // A process that is killed while its caller waits costs that one reservation, and nothing more.
 func TestAWaiterWhoDiesCostsItsReservation(t *testing.T) {
 	t.Parallel()

@@ -63,29 +63,6 @@ func TestWarmUpWaitsAsGuavaDoes(t *testing.T) {
 	}
 }
 
-// To empty a cold key takes a Period and a half, in any portions: 8 of 2 per second in 4 s take 6 s.
-func TestWarmUpIsEmptiedInAnyPortions(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t, databaseURL(newMigrated(t)), 1) // the clock is the connection's
-	execute(t, pool, replayClock)
-	strategy, limit := strategies.WarmUp{Period: 4 * time.Second}, pglimit.PerSecond(2).WithBurst(8)
-	for i, portions := range [][]int64{{8}, {1, 1, 1, 1, 1, 1, 1, 1}, {3, 5}, {5, 3}, {4, 4}, {1, 6, 1}, {2, 2, 2, 2}} {
-		began := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
-		now := began
-		for _, n := range portions {
-			clockIs(t, pool, now.UnixNano())
-			d := takeAll(t, pool, strategy, pglimit.Request{Limiter: "test", Key: fmt.Sprint(i), Limit: limit, Tokens: n, Unit: n})[0]
-			if d.Granted != n {
-				t.Fatalf("%v: %+v", portions, d)
-			}
-			now = now.Add(d.RetryAfter)
-		}
-		if took := now.Sub(began); took < 6*time.Second || took > 6*time.Second+8*time.Microsecond {
-			t.Errorf("%v take %v", portions, took)
-		}
-	}
-}
-
 // warmUpModel is a key, with the permits that it has stored as a share of all.
 type warmUpModel struct {
 	free, due int64
