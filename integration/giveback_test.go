@@ -17,7 +17,7 @@ import (
 // what was granted and not given back is what the bucket owes in the end.
 func TestGrantsLessRefundsAreWhatTheBucketOwes(t *testing.T) {
 	t.Parallel()
-	const callers, rounds = 32, 25
+	const callers, rounds = 32, 12
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := inParts(strategy, pglimit.Every(3000*time.Hour).WithBurst(500))
 		keys := []string{"a", "b", "c"}

@@ -246,8 +246,8 @@ func (p *replay) lease(leaser pglimit.Leaser, k *replayedKey) {
 		Tokens: p.Int64N(2 * limit.Burst), Share: 1 + p.Int64N(4),
 		TTL: oneOf(p, p.ttls),
 	}
-	if len(k.leases) > 0 && p.IntN(4) == 0 { // just when it ends, or when there are no new ones, or just not
-		end := k.leases[len(k.leases)-1].Until.UnixNano() - p.Int64N(2)*int64(r.TTL)/5 - p.Int64N(2)
+	if len(k.leases) > 0 && p.IntN(4) == 0 { // just when it ends, or when there are no new ones, or just before or behind that
+		end := k.leases[len(k.leases)-1].Until.UnixNano() - p.Int64N(2)*int64(r.TTL)/5 + oneOf(p, []int64{-1000, 0, 1000})
 		if end > p.now {
 			p.now = end
 		}
@@ -259,7 +259,7 @@ func (p *replay) lease(leaser pglimit.Leaser, k *replayedKey) {
 		if p.IntN(2) == 0 {
 			r.Limit = k.leases[i].limit
 		}
-		switch p.IntN(8) {
+		switch p.IntN(4) {
 		case 0: // it will be settled again
 		case 1: // nobody has such a lease
 			r.Settle.Until = r.Settle.Until.Add(-time.Microsecond)
@@ -269,12 +269,16 @@ func (p *replay) lease(leaser pglimit.Leaser, k *replayedKey) {
 		}
 	}
 	p.at()
+	bucket := k.bucket.(*model.Bucket)
+	ahead := bucket.At > p.now && bucket.At <= p.now+model.Step
+	if ahead { // what a row has that is a little ahead, a lease tells as of the row: no new one here
+		r.Tokens = 0
+	}
 	got, err := leaser.Lease(p.Context(), on(p.pool), r)
 	if err != nil {
 		p.Fatal(err)
 	}
 	l := modelled(r.Limit)
-	bucket := k.bucket.(*model.Bucket)
 	n, until := bucket.Lease(p.now, l, model.LeaseRequest{
 		Want: r.Tokens, Share: r.Share, TTL: int64(r.TTL),
 		Settle: r.Settle.Tokens, Spent: r.Spent, SettleUntil: r.Settle.Until.UnixNano(),
@@ -287,7 +291,9 @@ func (p *replay) lease(leaser pglimit.Leaser, k *replayedKey) {
 	if got.Tokens != n || n > 0 && got.Until.UnixNano() != until {
 		p.fail(k, "%d tokens until %v, want %d until %v", got.Tokens, got.Until, n, time.Unix(0, until).UTC())
 	}
-	p.compare(k, got.Left, p.decision(k, l, pglimit.Request{Unit: 1}, 0, got.Left.At))
+	if !ahead {
+		p.compare(k, got.Left, p.decision(k, l, pglimit.Request{Unit: 1}, 0, got.Left.At))
+	}
 	if !got.At.Equal(got.Left.At) {
 		p.fail(k, "leased at %v, and seen at %v", got.At, got.Left.At)
 	}

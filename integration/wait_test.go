@@ -101,7 +101,7 @@ func TestWaitersAreReleasedAtTheRate(t *testing.T) {
 }
 
 // waitersEach is how many callers each process has.
-const waitersEach = 100
+const waitersEach = 50
 
 var waitersLimit = pglimit.PerSecond(100).WithBurst(1)
 

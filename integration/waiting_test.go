@@ -15,7 +15,7 @@ import (
 // be let through at once when it goes.
 func TestTakesThatWaitedAreDecidedByTheClockAfterwards(t *testing.T) {
 	t.Parallel()
-	const interval = 400 * time.Millisecond
+	const interval = 200 * time.Millisecond
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(interval)
 		take(t, pool, strategy, "k", limit)
@@ -55,7 +55,7 @@ func TestTakesThatWaitedAreDecidedByTheClockAfterwards(t *testing.T) {
 // transaction, too, it is tried again, and does not abort that.
 func TestAFirstTakeThatWaitedIsDatedAfterwards(t *testing.T) {
 	t.Parallel()
-	const interval = time.Second
+	const interval = 300 * time.Millisecond
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(interval)
 		for key, on := range map[string]database{"alone": pool, "in a transaction": begin(t, pool)} {
