@@ -113,48 +113,6 @@ func TestCleanupTwoClaimARun(t *testing.T) {
 	}
 }
 
-func TestCleanupLockerIsAGocronLocker(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	ran := make(chan string, 100)
-	for range 3 {
-		locker, err := cleanup.NewLocker(cleanupPool(t, pool), cleanup.LockerConfig{Interval: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
-		asked := cleanupAsked{locker, make(chan error, 100)}
-		scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(asked))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = scheduler.Shutdown() })
-		for _, name := range []string{"a", "b"} {
-			_, err := scheduler.NewJob(gocron.DurationJob(50*time.Millisecond), gocron.NewTask(func() { ran <- name }), gocron.WithName(name))
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		scheduler.Start()
-		for range 6 {
-			if err := cleanupWithin(t, "gocron asks", asked.answers); err != nil && !errors.Is(err, cleanup.ErrNotDue) {
-				t.Errorf("got %v, want no error or ErrNotDue", err)
-			}
-		}
-		if err := scheduler.Shutdown(); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-	}
-	close(ran)
-	var names []string
-	for name := range ran {
-		names = append(names, name)
-	}
-	if slices.Sort(names); !slices.Equal(names, []string{"a", "b"}) {
-		t.Errorf("got runs of %v, want one of each job", names)
-	}
-	cleanupNoLocks(t, pool)
-}
-
 // cleanupAsked is a Locker whose answers can be heard.
 type cleanupAsked struct {
 	gocron.Locker

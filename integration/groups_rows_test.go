@@ -2,12 +2,10 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -124,40 +122,5 @@ func TestWhatComesBackBehindTheLookIsSeen(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// In a transaction of the caller's, which locks the rows, a group is granted if the tokens come back
-// while it waits for a row, and says what is left. It cannot be late, however slow the machine is: an
-// error would end that transaction.
-func TestTokensComeBackBeforeTheRowsAreLocked(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	limit := hours.WithBurst(2)
-	s := strategies.TokenBucket{}
-	take(t, pool, s, "held", limit)
-	empty := []pglimit.Request{{Limiter: "test", Key: "without tokens", Limit: limit, Tokens: 2, Unit: 2}}
-	takeGroups(t, pool, empty)
-	rewrite(t, pool, "late_ns", "100000000", "(-1)")
-	holder := begin(t, pool)
-	execute(t, holder, "select from pglimit.token_bucket where key = 'held' for update")
-	execute(t, holder, "update pglimit.token_bucket set full_ns = at_ns where key = 'without tokens'")
-	var d []pglimit.Decision
-	caller := begin(t, pool)
-	whileBlocked(t, pool, func() { d = takeGroups(t, caller, asks(limit, "held"), asks(limit, "without tokens")) }, func() { commit(t, holder) })
-	if d[0].Granted != 1 || d[0].Remaining != 0 || d[1].Granted != 1 || d[1].Remaining != 1 {
-		t.Errorf("%+v", d)
-	}
-}
-
-// Whoever locks the table, as REINDEX does, holds an impatient call up for a moment only.
-func TestGroupsGiveUpOnALockedTable(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	execute(t, begin(t, pool), "lock table pglimit.token_bucket in share mode") // until the end
-	ctx := soon(t, time.Minute)
-	_, err := strategies.TokenBucket{}.Take(ctx, on(pool), grouped(asks(plenty, "a"), asks(plenty, "b")))
-	if ctx.Err() != nil || sqlState(err) != "55P03" || !errors.Is(err, rate.ErrNothingTaken) {
-		t.Errorf("%v, %v", ctx.Err(), err)
 	}
 }

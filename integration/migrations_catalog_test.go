@@ -220,25 +220,6 @@ func TestFilesForOtherToolsMakeWhatUpMakes(t *testing.T) {
 	}
 }
 
-func TestSpansOfSQLMakeWhatUpMakes(t *testing.T) {
-	t.Parallel()
-	byUp, bySpans := migrationPool(t, newDatabase(t)), migrationPool(t, newDatabase(t))
-	empty := objectsOf(t, bySpans)
-	must(t, migrations.Up(t.Context(), byUp))
-	for _, span := range []migrations.Span{{To: 1}, {From: 2}} {
-		text, err := span.SQL()
-		must(t, err)
-		run(t, bySpans, text)
-	}
-	diff(t, "after the spans, against after Up", catalogOf(t, byUp), catalogOf(t, bySpans))
-	for _, span := range []migrations.Span{{From: 3, Down: true}, {To: 2, Down: true}} {
-		text, err := span.SQL()
-		must(t, err)
-		run(t, bySpans, text)
-	}
-	diff(t, "after the spans for down, against before", empty, objectsOf(t, bySpans))
-}
-
 // A function that looks names up in the caller's search_path can be made to do
 // something else, or fail. A body bound at its creation looks nothing up.
 func TestEveryFunctionPinsItsSearchPath(t *testing.T) {

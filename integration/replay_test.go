@@ -136,6 +136,22 @@ func (p *replay) run(operations int) {
 		p.key = oneOf(p, p.keys)
 		p.pass()
 		done += p.operation()
+		if p.IntN(3) == 0 {
+			p.dated(p.key)
+		}
+	}
+}
+
+// dated compares when the row was last written, of which a decision shows little.
+func (p *replay) dated(k *replayedKey) {
+	p.Helper()
+	row, is := k.bucket.(*model.Bucket)
+	if !is || !row.Exists {
+		return
+	}
+	at := query[int64](p.T, p.pool, "select at_ns from pglimit."+p.strategy.Name()+" where limiter = $1 and key = $2", p.limiter, k.name)
+	if at != row.At {
+		p.fail(k, "the row is dated %v", time.Unix(0, at).UTC())
 	}
 }
 
