@@ -66,7 +66,7 @@ func (t *Table) Explain(ctx context.Context, limiter, key string) ([]Explanation
 	}
 	all := make([]Explanation, len(rows))
 	for i, r := range rows {
-		all[i] = Explanation{Rule: r.Rule.rule(), State: r.State, Held: r.Held, Why: r.Why}
+		all[i] = Explanation{Rule: *r.Rule.rule(), State: r.State, Held: r.Held, Why: r.Why}
 		all[i].Expired = r.State == Expired
 		if r.Remaining != nil {
 			all[i].Bucket = &Bucket{*r.Remaining, seconds(r.Retry), seconds(r.Reset)}

@@ -33,7 +33,7 @@ type ImportConfig struct {
 func (t *Table) Import(ctx context.Context, rules []Rule, config ImportConfig) ([]Change, error) {
 	rows := make([]row, len(rules))
 	for i := range rules {
-		rows[i] = newRow(&rules[i])
+		rows[i] = row{&rules[i], !rules[i].Disabled}
 	}
 	asked, err := json.Marshal(rows)
 	if err != nil {
@@ -45,7 +45,13 @@ func (t *Table) Import(ctx context.Context, rules []Rule, config ImportConfig) (
 	if err != nil {
 		return nil, err
 	}
-	return changes(answer)
+	var changed []changed
+	err = json.Unmarshal([]byte(answer), &changed)
+	all := make([]Change, len(changed))
+	for i, c := range changed {
+		all[i] = c.change()
+	}
+	return all, err
 }
 
 // Entry of the history.
@@ -69,47 +75,27 @@ func (t *Table) History(ctx context.Context, limiter, key string, n int64) ([]En
 		return nil, err
 	}
 	var rows []struct {
-		ID     int64     `json:"id"`
-		At     time.Time `json:"at"`
-		By     string    `json:"by"`
-		Role   string    `json:"role"`
-		Note   string    `json:"note"`
-		Before *row      `json:"before"`
-		After  *row      `json:"after"`
+		ID   int64     `json:"id"`
+		At   time.Time `json:"at"`
+		By   string    `json:"by"`
+		Role string    `json:"role"`
+		Note string    `json:"note"`
+		changed
 	}
 	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
 		return nil, err
 	}
 	entries := make([]Entry, len(rows))
 	for i, r := range rows {
-		entries[i] = Entry{change(r.Before, r.After), r.ID, r.At.UTC(), r.By, r.Role, r.Note}
+		entries[i] = Entry{r.change(), r.ID, r.At.UTC(), r.By, r.Role, r.Note}
 	}
 	return entries, nil
 }
 
-func changes(answer string) ([]Change, error) {
-	var rows []struct {
-		Before *row `json:"before"`
-		After  *row `json:"after"`
-	}
-	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
-		return nil, err
-	}
-	all := make([]Change, len(rows))
-	for i, r := range rows {
-		all[i] = change(r.Before, r.After)
-	}
-	return all, nil
+// changed is a Change in JSON.
+type changed struct {
+	Before *row `json:"before"`
+	After  *row `json:"after"`
 }
 
-func change(before, after *row) (c Change) {
-	if before != nil {
-		rule := before.rule()
-		c.Before = &rule
-	}
-	if after != nil {
-		rule := after.rule()
-		c.After = &rule
-	}
-	return c
-}
+func (c changed) change() Change { return Change{c.Before.rule(), c.After.rule()} }

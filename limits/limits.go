@@ -96,8 +96,7 @@ func (t *Table) change(ctx context.Context, sql string, args ...any) (*Rule, err
 	if err := json.Unmarshal([]byte(*before), &r); err != nil {
 		return nil, err
 	}
-	rule := r.rule()
-	return &rule, nil
+	return r.rule(), nil
 }
 
 // Now is the database's clock, by which rules expire.
@@ -121,7 +120,7 @@ func (t *Table) List(ctx context.Context) ([]Rule, error) {
 	}
 	rules := make([]Rule, len(rows))
 	for i := range rows {
-		rules[i] = rows[i].rule()
+		rules[i] = *rows[i].rule()
 		rules[i].Expired = !rules[i].Expires.IsZero() && !rules[i].Expires.After(now)
 	}
 	slices.SortFunc(rules, func(a, b Rule) int {

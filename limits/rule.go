@@ -11,41 +11,42 @@ import (
 type Rule struct {
 	// Limiter whose keys these are; with the action Places, the Name of the semaphore. Empty: all limiters, only with
 	// the action Off.
-	Limiter string
+	Limiter string `json:"limiter,omitempty"`
 
 	// Key, or Prefix of the keys. Both empty: all keys of the limiter. Off is for all keys only.
-	Key, Prefix string
+	Key    string `json:"key,omitempty"`
+	Prefix string `json:"prefix,omitempty"`
 
 	// Action is Enforce, the zero value; Observe, which counts what it would deny and denies nothing; Allow; Deny; Off;
 	// or Places, for a semaphore with Config.FromTable.
-	Action rate.Action
+	Action rate.Action `json:"action"`
 
 	// Limit for Enforce and Observe, as rate.ParseLimit reads it: "100/1m burst 20". With Places, their number: "5",
 	// from 1 to 1e15. Empty for the other actions.
-	Limit string
+	Limit string `json:"limit_text,omitempty"`
 
 	// MaxWait is how long callers of Wait may wait under a limit to Enforce: "30s", or a share of the limit's period,
 	// "50%". It can shorten what the service's configuration says, not extend it. Empty: as configured there.
-	MaxWait string
+	MaxWait string `json:"max_wait,omitempty"`
 
 	// Note says why, in 1 to 1,000 characters.
-	Note string
+	Note string `json:"note,omitempty"`
 
 	// Disabled: as if the rule did not exist.
-	Disabled bool
+	Disabled bool `json:"-"`
 
 	// Expires is when the rule ends by itself, by the database's clock: see [Table.Now]. To set a rule, it must not be
 	// in the past, and at most in 2261. Zero: never. A rule with it is temporary: it covers the permanent rule for the
 	// same keys, which applies again when the temporary one ends, or is disabled or deleted.
-	Expires time.Time
+	Expires time.Time `json:"expires_at,omitzero"`
 
 	// By is who changed it last. When you set a rule, empty means the connected role.
-	By string
+	By string `json:"changed_by,omitempty"`
 
 	// The table sets these; Set and Import ignore them.
-	ID      int64
-	At      time.Time // of the last change
-	Expired bool      // only from [Table.List] and [Table.Explain]
+	ID      int64     `json:"id,omitempty"`
+	At      time.Time `json:"changed_at,omitzero"` // of the last change
+	Expired bool      `json:"-"`                   // only from [Table.List] and [Table.Explain]
 }
 
 // Kind of the rule: "observe", "off", "places", or "live" for the other actions. There is one permanent and one
@@ -80,40 +81,16 @@ func (r *Rule) temporary() int {
 
 // row is a Rule as pglimit.set_limits reads it, and as to_jsonb writes it.
 type row struct {
-	ID        int64       `json:"id,omitempty"`
-	Limiter   *string     `json:"limiter"`
-	Key       *string     `json:"key"`
-	Prefix    *string     `json:"prefix"`
-	Action    rate.Action `json:"action"`
-	Limit     *string     `json:"limit_text"`
-	MaxWait   *string     `json:"max_wait"`
-	Note      *string     `json:"note"`
-	Enabled   bool        `json:"enabled"`
-	Expires   *time.Time  `json:"expires_at"`
-	ChangedBy string      `json:"changed_by,omitempty"`
-	ChangedAt time.Time   `json:"changed_at,omitzero"`
+	*Rule
+	Enabled bool `json:"enabled"`
 }
 
-func newRow(r *Rule) row {
-	made := row{
-		Limiter: text(r.Limiter), Key: text(r.Key), Prefix: text(r.Prefix), Action: r.Action,
-		Limit: text(r.Limit), MaxWait: text(r.MaxWait), Note: text(r.Note), Enabled: !r.Disabled,
+func (r *row) rule() *Rule {
+	if r == nil {
+		return nil
 	}
-	if !r.Expires.IsZero() {
-		made.Expires = &r.Expires
-	}
-	return made
-}
-
-func (r *row) rule() Rule {
-	made := Rule{
-		Limiter: or(r.Limiter), Key: or(r.Key), Prefix: or(r.Prefix), Action: r.Action, Limit: or(r.Limit), MaxWait: or(r.MaxWait),
-		Note: or(r.Note), Disabled: !r.Enabled, By: r.ChangedBy, ID: r.ID, At: r.ChangedAt.UTC(),
-	}
-	if r.Expires != nil {
-		made.Expires = r.Expires.UTC()
-	}
-	return made
+	r.Disabled, r.Expires, r.At = !r.Enabled, r.Expires.UTC(), r.At.UTC()
+	return r.Rule
 }
 
 // null is an argument that is null if it is empty.
@@ -122,19 +99,4 @@ func null(s string) any {
 		return nil
 	}
 	return s
-}
-
-// text is null in JSON if it is empty.
-func text(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
-func or(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
