@@ -58,13 +58,14 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 	r.MaxWait = 0
 	own := l.ready(ctx)
 	waits := &turn{limiter: l, closed: l.queue.Enter(1)}
-	if waits.closed == nil {
+	open := waits.closed == nil
+	if open {
 		defer l.queue.Leave(1)
 	}
 	c := l.newClaim(r)
 	err := l.complete(c, 0, own, func(limit Limit, rule *LimitRule) (time.Duration, error) {
-		if waits.closed != nil {
-			return 0, nil
+		if !open {
+			return 0, nil // it fails in its turn
 		}
 		if rule != nil && rule.MaxWait > 0 && (longest == 0 || rule.MaxWait < longest) {
 			longest = rule.MaxWait
