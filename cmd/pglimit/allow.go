@@ -115,7 +115,7 @@ func (a *app) allow(cmd *cobra.Command, f *allowFlags, key string) error {
 	return nil
 }
 
-// check what the flags say together.
+// check checks the flags together.
 func (f *allowFlags) check(cmd *cobra.Command, limits []pglimit.Limit) error {
 	switch {
 	case f.tokens < 1:
@@ -143,7 +143,7 @@ type answer struct {
 	text    string
 }
 
-// take asks in the way that the flags say.
+// take makes the request that the flags describe.
 func (f *allowFlags) take(ctx context.Context, a *app, key string, limits []pglimit.Limit) (answer, error) {
 	if len(limits) > 1 {
 		return f.takeAll(ctx, a, key, limits)
@@ -169,7 +169,7 @@ func (f *allowFlags) take(ctx context.Context, a *app, key string, limits []pgli
 	if err != nil {
 		return answer{}, err
 	}
-	d.RetryAfter, d.ResetAfter = max(0, d.RetryAfter-d.Delay), max(0, d.ResetAfter-d.Delay) // that has been waited
+	d.RetryAfter, d.ResetAfter = max(0, d.RetryAfter-d.Delay), max(0, d.ResetAfter-d.Delay) // minus the time waited
 	text := allowText(limit, d)
 	if late {
 		text = fmt.Sprintf("denied: the tokens come in %s, later than --wait %v allows", shortDuration(d.RetryAfter), f.wait)
@@ -177,7 +177,7 @@ func (f *allowFlags) take(ctx context.Context, a *app, key string, limits []pgli
 	return answer{d.Allowed, newDecisionJSON(&f.bucketFlags, f.tokens, d), text}, nil
 }
 
-// takeAll takes of a bucket for each limit, or of none.
+// takeAll takes from a bucket per limit, or from none.
 func (f *allowFlags) takeAll(ctx context.Context, a *app, key string, limits []pglimit.Limit) (answer, error) {
 	requests := make([]pglimit.Request, len(limits))
 	for i, limit := range limits {

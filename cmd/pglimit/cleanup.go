@@ -131,8 +131,7 @@ func (a *app) logger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.stderr, options))
 }
 
-// clean runs the job until ctx ends. It also ends when the schema is missing: waiting for
-// the next run would not help.
+// clean runs the job until ctx ends, or until the schema is missing: waiting for the next run would not help.
 func (a *app) clean(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) error {
 	level := slog.LevelInfo
 	if f.verbose {

@@ -145,7 +145,7 @@ func readRules(stdin io.Reader, name string) ([]limits.Rule, error) {
 	return rules, nil
 }
 
-// ruleValues of the file, in words.
+// ruleValues explains the values of the file.
 var ruleValues = []yamlfile.Value{
 	{Type: "main.rulesFile", Is: "a file of rules: write \"limits:\", and below that a list of rules", Fields: "limits"},
 	{Type: "[]main.limitRule", Is: "a list of rules"},
@@ -156,8 +156,8 @@ var ruleValues = []yamlfile.Value{
 // jsonPair is a character that JSON escapes as two, or any other escape.
 var jsonPair = regexp.MustCompile(`(?i)\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\.`)
 
-// yamlOf returns a text that is JSON so that it is YAML with the same values, and the same lines: not every character of a string
-// in JSON may stand in one in YAML, nor every escape. Another text is returned as it is.
+// yamlOf turns JSON into YAML with the same values and lines: some characters and escapes of JSON strings are not
+// allowed in YAML. Any other text is returned as it is.
 func yamlOf(text []byte) []byte {
 	if !json.Valid(text) || !utf8.Valid(text) {
 		return text

@@ -103,7 +103,7 @@ func (a *app) setLimit(ctx context.Context, f *limitsSetFlags, rule limits.Rule)
 	})
 }
 
-// changeLimit makes a change and prints it: did what is after, and beside, such as "replaced", what was before.
+// changeLimit makes a change and prints it. did describes the new state, and beside the old one, such as "replaced".
 func (a *app) changeLimit(ctx context.Context, f *limitsFlags, did, beside string, change func(context.Context, *limits.Table) (before, after *limits.Rule, err error)) error {
 	var before, after, other *limits.Rule
 	var followers *limits.Followers

@@ -140,7 +140,7 @@ func newLimitsExplainCommand(a *app, f *limitsFlags) *cobra.Command {
 type explainJSON struct {
 	Limiter string        `json:"limiter"`
 	Key     string        `json:"key"`
-	Rules   []explainRule `json:"rules"` // in the order in which they are looked at
+	Rules   []explainRule `json:"rules"` // in the order in which they are looked up
 
 	Followers *limits.Followers `json:"followers,omitempty"` // if a rule for limiters holds, and it is known
 }
@@ -208,7 +208,7 @@ func explainText(limiter, key string, rules []limits.Explanation) string {
 	return text + beside
 }
 
-// bucketOf is how full the bucket is under the rule, if it has one.
+// bucketOf says how full the bucket is under the rule, if it has one.
 func bucketOf(r *limits.Explanation) string {
 	limit, err := pglimit.ParseLimit(r.Limit)
 	if r.Bucket == nil || err != nil {

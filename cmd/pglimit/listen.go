@@ -19,7 +19,7 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// checkAddress for a host and a port. Listen would take one without a port, and listen where nobody looks for it.
+// checkAddress checks that the address has a host and a port. Without a port, Listen would choose one.
 func checkAddress(ctx context.Context, address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil && port == "" {

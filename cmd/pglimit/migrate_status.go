@@ -150,5 +150,5 @@ func (s statusJSON) text() string {
 	return text
 }
 
-// megabytes as Postgres reckons them: 512MB of shared_buffers are 512 MB.
+// megabytes formats bytes as Postgres does: 512MB of shared_buffers are 512 MB.
 func megabytes(bytes int64) string { return strconv.FormatInt((bytes+1<<19)>>20, 10) + " MB" }

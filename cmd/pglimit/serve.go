@@ -220,7 +220,7 @@ func (f *serveFlags) readLimits() (limits []serve.Limit, err error) {
 	return limits, nil
 }
 
-// shortestToken is what nobody guesses.
+// shortestToken is a length that cannot be guessed.
 const shortestToken = 16
 
 // readTokens of the file, without blank lines and comments.
@@ -250,7 +250,7 @@ func (f *serveFlags) readTokens() (tokens []string, err error) {
 	return tokens, nil
 }
 
-// serveConfig is poolConfig for a process that lives long: its statements are prepared, unless a pooler is in between.
+// serveConfig is poolConfig for a long-running process: its statements are prepared, unless there is a pooler.
 func (a *app) serveConfig(conns int32) (*pgxpool.Config, error) {
 	config, err := a.poolConfig()
 	if err != nil {
@@ -266,8 +266,8 @@ func (a *app) serveConfig(conns int32) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// prepareWithoutPooler finds out by the first connection whether Postgres itself answers there, and prepares statements if it
-// does. A pooler such as PgBouncer makes up a process ID of its own, and may lead other clients to the statements.
+// prepareWithoutPooler checks with the first connection whether it reaches Postgres itself, and prepares statements if
+// so. A pooler such as PgBouncer invents a process ID, and may give the statements to other clients.
 func prepareWithoutPooler(config *pgxpool.Config) {
 	var mode atomic.Pointer[pgx.QueryExecMode] // nil: not known yet
 	config.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
