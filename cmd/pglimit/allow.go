@@ -21,20 +21,20 @@ that limiter share it too. With the strategy for_update_nowait, denied can also
 mean that another request was being decided.
 
 --wait waits in line for tokens that come in that time: first come, first
-served, on whatever machine. If they come later, it denies at once and takes
+served, across all machines. If they come later, it denies at once and takes
 nothing.
 
-With several --limit the tokens are taken of all of them or of none, in one
-step. Each has a bucket of its own then, whose limiter is --limiter and the
+With several --limit, the tokens are taken from all of them or from none, in one
+step. Each then has a separate bucket, whose limiter is --limiter and the
 limit: for --limit 10/s --limit 1000/24h they are "cli 10/1s" and "cli
 1000/24h".
 
 --id makes it safe to try again when the outcome is not known: the same ID is
 charged once, and gets its first answer, for as long as --id-ttl.
 
---block-after locks out who is denied again and again: the key is blocked, for
-longer each time. Services that share the limiter should block by the same
-times. Without it, blocks are neither counted nor obeyed.`
+--block-after locks out a key that is denied again and again, longer each time.
+Services that share the limiter should use the same times. Without it, blocks
+are neither counted nor obeyed.`
 
 // allowFlags are the flags of allow.
 type allowFlags struct {

@@ -16,13 +16,13 @@ import (
 
 const limitsLong = `Change limits while services run. The table pglimit.limits has rules for the
 keys of a limiter: for one KEY, for those that begin with --prefix, or for all.
-The rule for a key beats the one for the longest prefix, and that the one for
-all keys. Services that read the table, and "pglimit serve", follow within two
-seconds. A semaphore is named like a limiter, and --action places says how many
-places it has.
+The most specific rule applies: the one for the key, then the one for the
+longest prefix, then the one for all keys. Services that read the table, and
+"pglimit serve", follow within two seconds. A semaphore is named like a limiter;
+--action places sets its number of places.
 
-Every change needs a --note, and is in the history for good, with who made it.
-What is a rule, and who may change it, is in docs/limits.md.`
+Every change needs a --note, and stays in the history with its author. See
+docs/limits.md.`
 
 func newLimitsCommand(a *app) *cobra.Command {
 	f := new(limitsFlags)

@@ -20,11 +20,11 @@ import (
 	"github.com/pglimit/ratelimit/limits"
 )
 
-const limitsImportLong = `Set all rules of a YAML file (- is stdin) in one transaction, or, if one of them
-is none, nothing. It prints what was changed: + is set, - is what was there
-before. Rules that are so already are left alone, and so are those that the file
-does not have, unless --prune deletes them. A rule that has expired is none,
-unless it is so already.
+const limitsImportLong = `Set all rules of a YAML file (- is stdin) in one transaction, or none if one of
+them is invalid. It prints the changes: + is new, - is what was there before.
+Rules that are already there stay, and so do those that the file does not have,
+unless --prune deletes them. A rule that has expired is invalid, unless it is
+already there.
 
   limits:
     - limiter: api
@@ -223,7 +223,7 @@ func newLimitsExportCommand(a *app, f *limitsFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "export",
 		Short: "Print the rules as YAML, for import",
-		Long:  "Print all rules that have not expired, those that are disabled too, as YAML for\n\"pglimit limits import\", or with --output json as JSON, which it also reads.",
+		Long:  "Print all rules that have not expired, including disabled ones, as YAML for\n\"pglimit limits import\", or with --output json as JSON, which it also reads.",
 		Example: lines(
 			"pglimit limits export > limits.yaml",
 		),
