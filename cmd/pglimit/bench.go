@@ -217,5 +217,5 @@ func (a *app) complain(r result.Report, conditions []gate.Condition) (bad bool) 
 
 // say tells a person on stderr what is going on.
 func (a *app) say(what string) {
-	fmt.Fprintln(a.stderr, "pglimit: "+what) //nolint:errcheck // nobody is left to tell
+	fmt.Fprintln(a.stderr, "pglimit: "+what) //nolint:errcheck // stderr is gone
 }

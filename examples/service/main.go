@@ -177,5 +177,5 @@ func serve(ctx context.Context, database string, listeners []net.Listener, users
 }
 
 func say(out io.Writer, format string, args ...any) {
-	_, _ = fmt.Fprintf(out, format+"\n", args...) // nobody is left to tell
+	_, _ = fmt.Fprintf(out, format+"\n", args...) // stdout is gone
 }
