@@ -81,7 +81,7 @@ func newAllowCommand(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.Lookup("limit").Usage += "; once for each limit"
 	flags.Int64Var(&f.tokens, "tokens", 1, "`TOKENS` to take, all or none")
-	flags.DurationVar(&f.wait, "wait", 0, "longest `TIME` to wait for the tokens, besides --timeout")
+	flags.DurationVar(&f.wait, "wait", 0, "longest `TIME` to wait for the tokens, in addition to --timeout")
 	flags.StringVar(&f.id, "id", "", "`ID` of the request: it is charged once, however often it is sent")
 	flags.DurationVar(&f.idTTL, "id-ttl", time.Minute, "`TIME` that an --id is kept")
 	noFiles(cmd, "tokens", "wait", "id", "id-ttl")

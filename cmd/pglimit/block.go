@@ -16,7 +16,7 @@ type blockFlags struct{ pglimit.Block }
 
 func (b *blockFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.Int64Var(&b.After, "block-after", 0, "block the key after so many `DENIALS`; 0 never does")
+	flags.Int64Var(&b.After, "block-after", 0, "block the key after this many `DENIALS`; 0 never does")
 	flags.DurationVar(&b.Within, "block-within", time.Minute, "`TIME` in which those denials count together")
 	flags.DurationVar(&b.For, "block-for", time.Minute, "`TIME` of the first block; each further one lasts twice as long")
 	flags.DurationVar(&b.Max, "block-max", 24*time.Hour, "longest `TIME` of a block")

@@ -36,7 +36,7 @@ func (b *bucketFlags) addTo(cmd *cobra.Command) {
 	}
 	b.strategy = names[0]
 	choiceVar(cmd, flags, &b.strategy, "strategy", "`STRATEGY` that decides", names...)
-	flags.DurationVar(&b.timeout, "timeout", 10*time.Second, "longest `TIME` to wait for an answer, connecting included; 0 waits for ever")
+	flags.DurationVar(&b.timeout, "timeout", 10*time.Second, "longest `TIME` to wait for an answer, connecting included; 0 waits forever")
 	noFiles(cmd, "limiter", "timeout")
 }
 

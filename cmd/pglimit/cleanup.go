@@ -79,7 +79,7 @@ func newCleanupCommand(a *app) *cobra.Command {
 	flags.DurationVar(&f.pause, "pause", 10*time.Millisecond, "`TIME` between two batches, on average; 0 for none")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest `TIME` of a batch: one that takes longer is tried again at half the size")
 	flags.DurationVar(&f.grace, "grace", 10*time.Second, "`TIME` that the batch under way may still take when told to stop (not with --once); 0 for none")
-	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS` to answer GET /metrics on: host:port, or :port for everybody who reaches this machine; not with --once")
+	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS` to answer GET /metrics on: host:port, or :port to accept connections from other machines; not with --once")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log runs that removed nothing, too")
 	noFiles(cmd, "interval", "batch-size", "pause", "timeout", "grace", "metrics")
 	return cmd

@@ -40,7 +40,7 @@ func newLimitsCommand(a *app) *cobra.Command {
 	}, newLimitsListCommand(a, f), newLimitsShowCommand(a, f), newLimitsExplainCommand(a, f), newLimitsHistoryCommand(a, f),
 		newLimitsSetCommand(a, f), newLimitsDeleteCommand(a, f), newLimitsEnableCommand(a, f, true), newLimitsEnableCommand(a, f, false),
 		newLimitsOffCommand(a, f), newLimitsOnCommand(a, f), newLimitsImportCommand(a, f), newLimitsExportCommand(a, f))
-	cmd.PersistentFlags().DurationVar(&f.timeout, "timeout", 10*time.Second, "longest `TIME` to wait for an answer, connecting included; 0 waits for ever")
+	cmd.PersistentFlags().DurationVar(&f.timeout, "timeout", 10*time.Second, "longest `TIME` to wait for an answer, connecting included; 0 waits forever")
 	noFiles(cmd, "timeout")
 	return cmd
 }

@@ -256,7 +256,7 @@ func newLimitsHistoryCommand(a *app, f *limitsFlags) *cobra.Command {
 			return a.printHistory(entries)
 		},
 	}
-	cmd.Flags().Int64Var(&last, "last", last, "so many `CHANGES`")
+	cmd.Flags().Int64Var(&last, "last", last, "the number of latest `CHANGES` to print")
 	noFiles(cmd, "last")
 	return cmd
 }

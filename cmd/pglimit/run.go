@@ -51,7 +51,7 @@ func newRunCommand(a *app) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run --key KEY [flags] -- COMMAND [ARGUMENT]...",
-		Short: "Run a command, at most so many at once on all machines",
+		Short: "Run a command, limiting how many run at once",
 		Long:  runLong,
 		Example: lines(
 			"# in the crontab of three machines: one of them makes the report",

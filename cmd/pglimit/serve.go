@@ -101,7 +101,7 @@ func newServeCommand(a *app) *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&f.config, "config", "", "YAML `FILE` that names the limiters")
 	flags.StringArrayVar(&f.limits, "limit", nil, "a limiter, as `NAME=TOKENS/PERIOD`, such as \"api=10/s burst 20\"; once for each")
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or :port for everybody who reaches this machine")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or :port to accept connections from other machines")
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with a token of at least 16 characters per line: requests below /v1 must bring one of them")
 	flags.StringVar(&f.gateway.Limiter, "gateway-limiter", "", "`HEADER` in which a gateway names the limiter when it asks /v1/gateway; its clients must not be able to set it")
 	flags.StringVar(&f.gateway.Key, "gateway-key", "", "`HEADER` in which a gateway names the key; its clients must not be able to set it")

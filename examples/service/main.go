@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	listen := flags.String("listen", "127.0.0.1:8081", "`address` to serve on; a second instance takes the next port")
 	noDownload := flags.Bool("no-download", false, "do not fetch a Postgres where neither PostgreSQL nor Docker is installed")
 	users := -1
-	flags.Func("load", "make requests as so many `users` do, and let the page change how many; 0: none at first (default 50 for half a minute on a throwaway Postgres, else no load)", func(text string) (err error) {
+	flags.Func("load", "make the requests of this many `users`, and let the page change the number; 0: none at first (default 50 for half a minute on a throwaway Postgres, else no load)", func(text string) (err error) {
 		users, err = load.ParseUsers(text)
 		return err
 	})

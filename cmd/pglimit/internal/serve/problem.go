@@ -66,7 +66,7 @@ var failures = map[pglimit.Cause]string{
 	pglimit.CauseOverloaded:  "too many requests are waiting for Postgres",
 	pglimit.CauseNotMigrated: "the database is not migrated: run \"pglimit migrate up\"",
 	pglimit.CausePermission:  "the database role lacks a right, or row security hides rows from it: see \"pglimit migrate grants --help\"",
-	pglimit.CauseSetting:     "a setting of the database's URL, the role or the database is in the way: the log says which",
+	pglimit.CauseSetting:     "a setting of the database's URL, the role or the database prevents decisions: the log says which",
 	pglimit.CausePooler:      "a pooler such as PgBouncer mixes up prepared statements: add default_query_exec_mode=exec to the database's URL",
 	pglimit.CauseRefused:     "Postgres refused the request: somebody holds the key's row locked, or its encoding cannot hold the key",
 }
