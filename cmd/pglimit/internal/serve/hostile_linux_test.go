@@ -17,8 +17,9 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
-// What a stranger sends takes time that grows with its length, and no faster: 16 times the bytes take about 16 times the
-// CPU, where something quadratic takes 256 times. The CPU of this thread is measured, which other processes do not use up.
+// What a stranger sends takes time that grows with its length, and no faster: 16 times the bytes take about 16 times
+// the CPU, where something quadratic takes 256 times. The CPU of this thread is measured, which other processes do not
+// use up.
 func TestTimeGrowsWithTheBytesOnly(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, limits, pglimittest.Memory(), "0123456789abcdef")
