@@ -144,7 +144,7 @@ func TestALeaseOfAMuchLargerLimit(t *testing.T) {
 			t.Errorf("%d requests: %+v, %v", len(requests), decisions, err)
 		}
 	}
-	if n := query[int64](t, pool, "select remaining from pglimit.peek('test', 'k', '1/1d')"); n != 0 {
+	if n := query[int64](t, pool, "select remaining from pglimit.peek('test', 'k', '1/day')"); n != 0 {
 		t.Errorf("SQL: %d left", n)
 	}
 	lease(t, pool, slow, 1, 1, pglimit.Lease{}, 0)
