@@ -98,7 +98,7 @@ func (l Limit) String() string {
 
 // parseWhole returns how much the digits are in these units. False if they are no digits, unit is 0, or it is too much.
 func parseWhole(digits string, unit time.Duration) (int64, bool) {
-	n, err := strconv.ParseUint(digits, 10, 63)
+	n, err := strconv.ParseUint(digits, 10, 64)
 	return int64(n) * int64(unit), err == nil && unit > 0 && n <= math.MaxInt64/uint64(unit)
 }
 

@@ -75,6 +75,7 @@ func TestParseRefuses(t *testing.T) {
 		{`"5/s"`, `"5"`, "org:77", 4, `limit "5": it must be tokens/period`},
 		{`"50%"`, `"0%"`, "someone", 1, `the longest wait is "0%"`},
 		{`"90s"`, `"soon"`, "org:77", 4, `the longest wait is "soon"`},
+		{`"90s"`, `"month"`, "org:77", 4, `the longest wait is "month"`},
 		{`1700000060.000001`, `1e9`, "user:42", 2, "cannot read the time"},
 		{`1700000000.5`, `1e9`, "", 0, "1e9"},
 		{`"version": 5`, `"version": "5"`, "", 0, "cannot read the table pglimit.limits"},
