@@ -65,6 +65,7 @@ func TestTheTableOfLimitsHasNothingButRules(t *testing.T) {
 		{`'api', 'a', null, 'enforce', '5/s', '1m30s', 'why', null`, "22023"},
 		{`'api', 'a', null, 'enforce', '5/s', '5S', 'why', null`, "22023"},
 		{`'api', 'a', null, 'enforce', '5/s', '5s ', 'why', null`, "22023"},
+		{`'api', 'a', null, 'enforce', '5/s', '5 s', 'why', null`, "22023"},
 		{`'api', 'a', null, 'enforce', '5/s', 'month', 'why', null`, "22023"},
 		{`'api', 'a', null, 'enforce', '5/s', '1752001h', 'why', null`, "22023"}, // more than 200 years
 		{`'api', 'a', null, 'observe', '5/s', '5s', 'why', null`, "22023"},

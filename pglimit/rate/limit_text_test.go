@@ -77,7 +77,7 @@ func TestParseLimitErrors(t *testing.T) {
 	for text, why := range map[string]string{
 		"": shape, "10": shape, "10 burst 5": shape, "ten per second": shape, "10 / 1s": shape, "10/1 minute": shape, "10/day CET": shape,
 		"10/month UTC+2": shape, "10/day from": shape, "10/day Fixed": shape, "10/day utc": shape, "10/day UTC from 15": shape,
-		"10/1s burst": shape, "10/1s Burst 5": shape, "10/1s burst 5 burst 6": shape, "10/1s burst 5 fixed": shape, "10/1s\tburst 5": shape, "10/ s": shape, "10/month From 3": shape, "10/day etc/GMT+1": shape,
+		"10/1s burst": shape, "10/1s Burst 5": shape, "10/1s burst 5 burst 6": shape, "10/1s burst 5 fixed": shape, "10/1s\tburst 5": shape, "10/ s": shape, "10/1s \n": shape, "10/month From 3": shape, "10/day etc/GMT+1": shape,
 		"10/1s\u00a0burst 5":       shape,
 		"/1s":                      `tokens "" is not a whole number`,
 		"\t1/1s":                   `tokens "\t1" is not a whole number`,
