@@ -121,7 +121,7 @@ func strategyOutcomes(ctx context.Context, name string, session rate.Session, st
 
 // limitTexts are forms of a limit, good and bad.
 var limitTexts = []string{
-	"1/90m", "2/5400s burst 3", "  10/1h   burst  5 ", "1/day", "5/2weeks", "1000/hour", "1/500000ms", "1/H", "1/ſ", "1\u00a0/h", "1/h\tburst 5", "1/month from 15 Europe/Berlin",
+	"1/90m", "2/5400s burst 3", "  10/1h   burst  5 ", "1/day", "5/2weeks", "1000/hour", "1/500000ms", "1/H", "1/ſ", "1\u00a0/h", "1/h\tburst 5", "1/day from 15 fixed",
 	"1/1.5h", "1/-1h", `1\/h`, `1/1\h`, "many/1s", "1/1s burst x", "", "2/1ns",
 }
 
