@@ -89,11 +89,11 @@ func TestAWindowEndsWhenItDoesAfterAStepBack(t *testing.T) {
 		windowClock(t, db, "2031-06-05 18:00:00+00")
 		allowText(t, db, key, day, used)
 		windowClock(t, db, "2026-11-20 12:00:00+00")
-		if allowText(t, db, key, "10/1d", 1) != (used == 9) || allowText(t, db, key, "10/1d", 1) {
+		if allowText(t, db, key, "10/day", 1) != (used == 9) || allowText(t, db, key, "10/day", 1) {
 			t.Errorf("%s: what was used stays used", key)
 		}
 		windowClock(t, db, "2026-11-21 12:00:00+00")
-		if !allowText(t, db, key, "10/1d", 10) {
+		if !allowText(t, db, key, "10/day", 10) {
 			t.Errorf("%s: locked out until a year to come", key)
 		}
 	}

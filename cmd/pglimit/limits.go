@@ -171,8 +171,9 @@ func (f *limitsFlags) expiry(ctx context.Context, table *limits.Table) (time.Tim
 	at, err := time.Parse(time.RFC3339, f.expires)
 	if err != nil {
 		in, err := pglimit.ParseLimit("1/" + f.expires) // a period is written in the same way
-		if err != nil || in.Burst != 1 {
-			return at, fmt.Errorf("--expires is %q: it must be a time from now such as 90m, 24h or 7d, or a moment such as 2026-11-30T18:00:00Z", f.expires)
+		if err != nil || in != pglimit.Every(in.Period) {
+			return at, fmt.Errorf("--expires is %q: it must be a time from now such as 90m, 24h or 7day, or a moment such as "+
+				"2026-11-30T18:00:00Z", f.expires)
 		}
 		at = now.Add(in.Period)
 	}

@@ -66,7 +66,7 @@ func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
 	choiceVar(cmd, flags, &f.action, "action", "`ACTION` of the rule", "enforce", "observe", "allow", "deny", "places")
 	f.addRuleTo(cmd)
 	flags.StringVar(&f.maxWait, "max-wait", "", "longest `TIME` that callers of Wait may wait: 30s, or a share of the period such as 50%")
-	flags.StringVar(&f.expires, "expires", "", "`WHEN` the rule ends: a time from now such as 24h or 7d, or a moment such as 2026-11-30T18:00:00Z")
+	flags.StringVar(&f.expires, "expires", "", "`WHEN` the rule ends: a time from now such as 24h or 7day, or a moment such as 2026-11-30T18:00:00Z")
 	flags.BoolVar(&f.disabled, "disabled", false, "do not enable it yet")
 	f.addWhyTo(cmd)
 	f.addDryRunTo(cmd)
