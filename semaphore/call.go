@@ -2,7 +2,7 @@ package semaphore
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"strconv"
@@ -15,20 +15,14 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-var (
-	//go:embed sql/acquire.sql
-	acquireFile string
-	//go:embed sql/renew.sql
-	renewFile string
-	//go:embed sql/release.sql
-	releaseFile string
-	//go:embed sql/holders.sql
-	holdersFile string
+//go:embed sql
+var files embed.FS
 
-	acquireSQL = postgres.Statement(acquireFile, "permits")
-	renewSQL   = postgres.Statement(renewFile, "permits")
-	releaseSQL = postgres.Statement(releaseFile, "permits")
-	holdersSQL = postgres.Statement(holdersFile, "permits")
+var (
+	acquireSQL = postgres.StatementOf(files, "acquire.sql", "permits")
+	renewSQL   = postgres.StatementOf(files, "renew.sql", "permits")
+	releaseSQL = postgres.StatementOf(files, "release.sql", "permits")
+	holdersSQL = postgres.StatementOf(files, "holders.sql", "permits")
 )
 
 // row sends a statement in a transaction of its own. Where transactions are above READ COMMITTED by default, Postgres

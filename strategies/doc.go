@@ -51,9 +51,11 @@ package strategies
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"strings"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
@@ -65,6 +67,15 @@ type Strategy interface {
 	rate.Resetter
 	rate.AllResetter
 	rate.Sweeper
+}
+
+//go:embed sql
+var files embed.FS
+
+// statement returns a statement of the folder sql, for the table that its folder is named after.
+func statement(path string) string {
+	table, _, _ := strings.Cut(path, "/")
+	return postgres.StatementOf(files, path, table)
 }
 
 // stored is what all but TokenBucket do alike with their rows, except deciding. The strategy S, which embeds it, names

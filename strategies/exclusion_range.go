@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"time"
 
@@ -40,20 +39,11 @@ type ExclusionRange struct{ stored[ExclusionRange] }
 var _ Strategy = ExclusionRange{}
 
 var (
-	//go:embed sql/exclusion_range/take.sql
-	exclusionRangeTakeFile string
-	//go:embed sql/exclusion_range/look.sql
-	exclusionRangeLookFile string
-	//go:embed sql/exclusion_range/step.sql
-	exclusionRangeStepFile string
-	//go:embed sql/exclusion_range/give_back.sql
-	giveBackRangeFile string
-
 	exclusionRangeTable = rows.NewTable("exclusion_range")
-	exclusionRangeTake  = postgres.Statement(exclusionRangeTakeFile, "exclusion_range")
-	exclusionRangeLook  = postgres.Statement(exclusionRangeLookFile, "exclusion_range")
-	exclusionRangeStep  = postgres.Statement(exclusionRangeStepFile, "exclusion_range")
-	giveBackRange       = postgres.Statement(giveBackRangeFile, "exclusion_range")
+	exclusionRangeTake  = statement("exclusion_range/take.sql")
+	exclusionRangeLook  = statement("exclusion_range/look.sql")
+	exclusionRangeStep  = statement("exclusion_range/step.sql")
+	giveBackRange       = statement("exclusion_range/give_back.sql")
 )
 
 func (ExclusionRange) table() *rows.Table { return exclusionRangeTable }
@@ -81,29 +71,29 @@ func (s ExclusionRange) Take(ctx context.Context, session rate.Session, requests
 	return postgres.Each(ctx, session, s, requests, insertRange)
 }
 
-// lastRange is the last range of a bucket that has not ended, and the clock when it was read.
-type lastRange struct{ nowNS, sinceNS, untilNS int64 }
-
-// stepped returns the range; if the clock has stepped back since it was written, moved so
-// that it begins now.
-func (l lastRange) stepped() lastRange {
-	if by := l.sinceNS - l.nowNS; by > bucket.StepNS {
-		l.sinceNS, l.untilNS = l.nowNS, l.untilNS-by
-	}
-	return l
+// lastRange is the last range of a bucket that has not ended.
+type lastRange struct {
+	sinceNS, untilNS int64
+	hasRow           bool // a range, perhaps one that has ended
 }
 
-func (l lastRange) decision(r *rate.Request, granted bool) rate.Decision {
-	d := rate.Decision{HasRow: l.untilNS > 0, At: time.Unix(0, l.nowNS).UTC()}
-	if wait := l.stepped().untilNS - l.nowNS; wait > 0 {
+func (l *lastRange) Fields() []any { return []any{&l.sinceNS, &l.untilNS, &l.hasRow} }
+
+func (l *lastRange) Ahead(nowNS int64) bool { return l.sinceNS-nowNS > bucket.StepNS }
+
+// Decision of a range that is ahead is as if that began now.
+func (l *lastRange) Decision(r *rate.Request, nowNS, granted int64) rate.Decision {
+	d := rate.Decision{Granted: granted, HasRow: l.hasRow, At: time.Unix(0, nowNS).UTC()}
+	wait := l.untilNS - nowNS
+	if l.Ahead(nowNS) {
+		wait = l.untilNS - l.sinceNS
+	}
+	if wait > 0 {
 		d.RetryAfter, d.ResetAfter = time.Duration(wait), time.Duration(wait)
 	} else {
 		d.Remaining = 1
 	}
-	if granted {
-		d.Granted = 1
-	}
-	d.Allowed = granted || r.Tokens == 0 && d.Remaining == 1
+	d.Allowed = granted > 0 || r.Tokens == 0 && d.Remaining == 1
 	return d
 }
 
@@ -111,35 +101,14 @@ func (l lastRange) decision(r *rate.Request, granted bool) rate.Decision {
 func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 	var last lastRange
 	if r.Tokens == 0 {
-		var hasRow, hidden bool
-		err := session.Row(ctx, exclusionRangeLook, []any{r.Key, r.Limiter}, &last.nowNS, &last.sinceNS, &last.untilNS, &hasRow, &hidden)
-		if err == nil && hidden {
-			err = postgres.ErrHidden
-		}
-		d := last.decision(r, false)
-		d.HasRow = hasRow
-		return d, err
+		return rows.Peek(ctx, session, r, exclusionRangeLook, &last)
 	}
 	// Postgres stores times in microseconds. Rounded up, the rate is never exceeded.
 	interval := (r.Limit.Token() + time.Microsecond - 1).Truncate(time.Microsecond)
-	for {
-		var granted *bool
-		err := session.Row(ctx, exclusionRangeTake, []any{r.Key, r.Limiter, interval.Nanoseconds(), how.Relaxed, how.Patience},
-			&granted, &last.nowNS, &last.sinceNS, &last.untilNS, nil)
-		switch {
-		case err != nil:
-			return rate.Decision{}, err
-		case granted == nil:
-			// Another take was faster. A new statement sees its range.
-		case !*granted && last != last.stepped():
-			step := rate.Statement{SQL: exclusionRangeStep, Args: []any{r.Key, r.Limiter}}
-			if _, err := session.Pipeline(ctx, how.Statements(step)...); err != nil {
-				return rate.Decision{}, err
-			}
-		default:
-			return last.decision(r, *granted), nil
-		}
-	}
+	args := []any{r.Key, r.Limiter, interval.Nanoseconds(), how.Relaxed, how.Patience}
+	return rows.Take(ctx, session, r, exclusionRangeTake, args, &last, func() []rate.Statement {
+		return how.Statements(rate.Statement{SQL: exclusionRangeStep, Args: []any{r.Key, r.Limiter}})
+	})
 }
 
 // GiveBack removes the range of the grant.

@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
@@ -41,17 +40,10 @@ type ForUpdateNowait struct{ stored[ForUpdateNowait] }
 var _ Strategy = ForUpdateNowait{}
 
 var (
-	//go:embed sql/for_update_nowait/lock.sql
-	nowaitLockFile string
-	//go:embed sql/for_update_nowait/update.sql
-	nowaitUpdateFile string
-	//go:embed sql/for_update_nowait/insert.sql
-	nowaitInsertFile string
-
 	nowaitTable  = rows.NewTable("for_update_nowait")
-	nowaitLock   = postgres.Statement(nowaitLockFile, "for_update_nowait")
-	nowaitUpdate = postgres.Statement(nowaitUpdateFile, "for_update_nowait")
-	nowaitInsert = postgres.Statement(nowaitInsertFile, "for_update_nowait")
+	nowaitLock   = statement("for_update_nowait/lock.sql")
+	nowaitUpdate = statement("for_update_nowait/update.sql")
+	nowaitInsert = statement("for_update_nowait/insert.sql")
 )
 
 func (ForUpdateNowait) table() *rows.Table { return nowaitTable }

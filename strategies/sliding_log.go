@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"time"
 
@@ -55,11 +54,8 @@ var _ Strategy = SlidingLog{}
 // maxLog is the largest N of a SlidingLog.
 const maxLog = 1000
 
-//go:embed sql/sliding_log/take.sql
-var logTakeFile string
-
 // A row has N grants and N denials, and what is left of those under other limits.
-var slidingLogStatements = newWindowStatements("sliding_log", logTakeFile, 3*maxLog)
+var slidingLogStatements = newWindowStatements("sliding_log", 3*maxLog)
 
 func (SlidingLog) table() *rows.Table { return slidingLogStatements.Table }
 

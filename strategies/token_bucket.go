@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
 	"slices"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
@@ -35,23 +34,12 @@ type TokenBucket struct{}
 var _ Strategy = TokenBucket{}
 
 var (
-	//go:embed sql/token_bucket/take.sql
-	tokenBucketTakeFile string
-	//go:embed sql/token_bucket/take_ahead.sql
-	tokenBucketTakeAheadFile string
-	//go:embed sql/token_bucket/look.sql
-	tokenBucketLookFile string
-	//go:embed sql/token_bucket/give_back.sql
-	tokenBucketGiveBackFile string
-	//go:embed sql/token_bucket/reset.sql
-	tokenBucketResetFile string
-
 	tokenBucketTable     = rows.NewTable("token_bucket")
-	tokenBucketTake      = postgres.Statement(tokenBucketTakeFile, "token_bucket")
-	tokenBucketTakeAhead = postgres.Statement(tokenBucketTakeAheadFile, "token_bucket")
-	tokenBucketLook      = postgres.Statement(tokenBucketLookFile, "token_bucket")
-	tokenBucketGiveBack  = postgres.Statement(tokenBucketGiveBackFile, "token_bucket")
-	tokenBucketReset     = postgres.Statement(tokenBucketResetFile, "token_bucket")
+	tokenBucketTake      = statement("token_bucket/take.sql")
+	tokenBucketTakeAhead = statement("token_bucket/take_ahead.sql")
+	tokenBucketLook      = statement("token_bucket/look.sql")
+	tokenBucketGiveBack  = statement("token_bucket/give_back.sql")
+	tokenBucketReset     = statement("token_bucket/reset.sql")
 )
 
 // Name is token_bucket.
@@ -88,29 +76,23 @@ func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []
 
 // takeOne decides one request.
 func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
+	var numbers []int64
+	statement, args, into := tokenBucketTake, []any(nil), []any{&numbers}
 	switch {
 	case r.ID != "":
 		return takeOnce(ctx, session, r, how)
 	case r.Block != nil:
 		return takeOrBlock(ctx, session, r, how)
 	case r.Tokens == 0:
-		var numbers []int64
-		if err := session.Row(ctx, tokenBucketLook, []any{r.Key, r.Limiter, int64(r.Limit.Token()), calendarOf(r)}, &numbers, nil); err != nil {
-			return rate.Decision{}, err
-		}
-		return decisionOf(r, numbers), nil
+		statement, args, into = tokenBucketLook, []any{r.Key, r.Limiter, int64(r.Limit.Token()), calendarOf(r)}, []any{&numbers, nil}
 	case r.Ahead > 0:
-		var numbers []int64
-		err := session.Row(ctx, tokenBucketTakeAhead, []any{
+		statement, args = tokenBucketTakeAhead, []any{
 			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Unit, int64(r.Ahead), how.Patience, calendarOf(r), how.Relaxed,
-		}, &numbers)
-		if err != nil {
-			return rate.Decision{}, err
 		}
-		return decisionOf(r, numbers), nil
+	default:
+		args = takeArgs(r, how)
 	}
-	var numbers []int64
-	if err := session.Row(ctx, tokenBucketTake, takeArgs(r, how), &numbers); err != nil {
+	if err := session.Row(ctx, statement, args, into...); err != nil {
 		return rate.Decision{}, err
 	}
 	return decisionOf(r, numbers), nil

@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/postgres"
@@ -11,11 +10,8 @@ import (
 )
 
 var (
-	//go:embed sql/token_bucket/take_or_block.sql
-	tokenBucketTakeOrBlockFile string
-
 	tokenBucketBlocks      = rows.NewTable("token_bucket_blocks")
-	tokenBucketTakeOrBlock = postgres.Statement(tokenBucketTakeOrBlockFile, "token_bucket")
+	tokenBucketTakeOrBlock = statement("token_bucket/take_or_block.sql")
 )
 
 // takeOrBlock decides a request with a Block. A denial is counted in a row of its own beside the bucket,

@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"time"
 
@@ -12,11 +11,8 @@ import (
 )
 
 var (
-	//go:embed sql/token_bucket/take_once.sql
-	tokenBucketTakeOnceFile string
-
 	tokenBucketAnswers  = rows.NewTable("token_bucket_answers")
-	tokenBucketTakeOnce = postgres.Statement(tokenBucketTakeOnceFile, "token_bucket")
+	tokenBucketTakeOnce = statement("token_bucket/take_once.sql")
 )
 
 // takeOnce decides a request with an ID. A grant is kept beside the bucket, in the transaction of the

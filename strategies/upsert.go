@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/internal/postgres"
@@ -34,11 +33,8 @@ type Upsert struct{ stored[Upsert] }
 var _ Strategy = Upsert{}
 
 var (
-	//go:embed sql/upsert/take.sql
-	upsertTakeFile string
-
 	upsertTable = rows.NewTable("upsert")
-	upsertTake  = postgres.Statement(upsertTakeFile, "upsert")
+	upsertTake  = statement("upsert/take.sql")
 )
 
 func (Upsert) table() *rows.Table { return upsertTable }

@@ -2,16 +2,12 @@ package rows
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
-
-//go:embed sql/on_shards.sql
-var onShardsFile string
 
 // ofShards marks the Cursor of a walk through the pages of all shards of a table that Citus distributes.
 const ofShards rate.Cursor = 1 << 40
@@ -48,7 +44,7 @@ func (t *Table) onShards(sql, columns string, args []any, into ...any) rate.Stat
 		}
 		text = strings.ReplaceAll(text, fmt.Sprintf("$%d::", i+1), literal+"::")
 	}
-	return rate.Statement{SQL: postgres.Statement(onShardsFile, t.Name), Args: []any{"pglimit." + t.Name, text}, Into: into}
+	return rate.Statement{SQL: postgres.StatementOf(files, "on_shards.sql", t.Name), Args: []any{"pglimit." + t.Name, text}, Into: into}
 }
 
 // resetShards removes every row of the limiter, one shard after another. It waits for rows that are locked.

@@ -4,7 +4,7 @@ package rows
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,18 +13,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-var (
-	//go:embed sql/look.sql
-	lookFile string
-	//go:embed sql/step.sql
-	stepFile string
-	//go:embed sql/give_back.sql
-	giveBackFile string
-	//go:embed sql/reset.sql
-	resetFile string
-	//go:embed sql/sweep.sql
-	sweepFile string
-)
+//go:embed sql
+var files embed.FS
 
 // Table is the table of one strategy, with the statements for it.
 type Table struct {
@@ -39,7 +29,7 @@ type Table struct {
 
 // NewTable returns the table of that name.
 func NewTable(name string) *Table {
-	fullNS, leasedNS := "full_ns", "0::bigint"
+	fullNS, leasedNS, columns := "full_ns", "0::bigint", "b.full_ns, b.token_ns"
 	switch name {
 	case "token_bucket": // an unsettled lease counts as spent when it expires
 		fullNS = "case when leased_ns > 0::bigint then greatest(full_ns, until_ns) else full_ns end"
@@ -48,6 +38,8 @@ func NewTable(name string) *Table {
 		fullNS = "until_ns"
 	case "token_bucket_blocks", "permits":
 		fullNS = "forget_ns"
+	case "warm_up":
+		columns = "b.free_ns, b.due_ns"
 	}
 	isFull := fullNS + " <= (select pglimit.clock_ns()) - 60000000000::bigint - " + leasedNS
 	if name == "exclusion_range" {
@@ -55,15 +47,20 @@ func NewTable(name string) *Table {
 	}
 	t := &Table{
 		Name:     name,
-		step:     postgres.Statement(stepFile, name),
-		giveBack: postgres.Statement(giveBackFile, name),
-		Look:     postgres.Statement(lookFile, name),
-		reset:    postgres.Statement(resetFile, name),
-		sweep:    strings.ReplaceAll(postgres.Statement(sweepFile, name), "$is_full", isFull),
+		step:     postgres.StatementOf(files, "step.sql", name),
+		giveBack: postgres.StatementOf(files, "give_back.sql", name),
+		Look:     strings.ReplaceAll(postgres.StatementOf(files, "look.sql", name), "$columns", columns),
+		reset:    postgres.StatementOf(files, "reset.sql", name),
+		sweep:    walk(name, isFull),
 	}
 	head, _, _ := strings.Cut(t.sweep, "\nselect\n")
 	t.sweepShards = strings.ReplaceAll(head, "pglimit."+name, "$table") + "\nselect"
 	return t
+}
+
+// walk is the statement that removes such rows from a range of pages.
+func walk(name, goes string) string {
+	return strings.ReplaceAll(postgres.StatementOf(files, "sweep.sql", name), "$goes", goes)
 }
 
 // Row is what a strategy keeps of a key.
@@ -132,7 +129,7 @@ func Reset(ctx context.Context, session rate.Session, limiter, key, sql string) 
 	}
 	return postgres.Explain(postgres.Again(ctx, session, 5, func() error {
 		var hidden bool
-		err := session.Row(ctx, sql, []any{key, limiter}, &hidden)
+		err := session.Row(ctx, sql, []any{key, limiter}, &hidden, nil)
 		if err == nil && hidden {
 			err = postgres.ErrHidden
 		}
