@@ -145,25 +145,7 @@ func (s *Semaphore) limited(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(context.WithoutCancel(ctx), s.config.Timeout)
 }
 
-func (s *Semaphore) renew(ctx context.Context, key, holder string) (held bool, err error) {
-	err = s.row(ctx, renewSQL, []any{s.config.Name, key, holder, s.config.TTL.Microseconds()}, &held)
-	return held, err
-}
-
 func (s *Semaphore) release(ctx context.Context, key, holder string) (held bool, err error) {
 	err = s.row(ctx, releaseSQL, []any{s.config.Name, key, holder}, &held)
 	return held, err
-}
-
-func (s *Semaphore) holders(ctx context.Context, key string) ([]Holder, error) {
-	var names []string
-	var tokens, weights, since, expires []int64
-	if err := s.row(ctx, holdersSQL, []any{s.config.Name, key}, &names, &tokens, &weights, &since, &expires); err != nil {
-		return nil, err
-	}
-	holders := make([]Holder, len(names))
-	for i := range names {
-		holders[i] = Holder{Name: names[i], Weight: weights[i], Token: tokens[i], Since: time.Unix(0, since[i]), Expires: time.Unix(0, expires[i])}
-	}
-	return holders, nil
 }

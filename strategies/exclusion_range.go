@@ -17,9 +17,6 @@ import (
 //
 //   - Locks: a grant locks no row but its new index entry, until the commit. A denial
 //     locks nothing.
-//   - Round trips: one; one more each time another take was faster. Several requests in
-//     one call go one by one through a transaction. In the caller's transaction, two more for a
-//     savepoint.
 //   - Rows: one per grant, which a sweep removes after the range has ended. Run the
 //     cleanup: at 1,000 grants a second, an hour without it leaves 3.6 million rows.
 //   - Good at: a rule that holds whatever else writes to the table.
@@ -29,9 +26,7 @@ import (
 // It is the second design of the write-up. ON CONFLICT DO NOTHING makes the insert check
 // before it writes. A plain insert writes first, waits for the other inserts that did the
 // same, and deadlocks with them. A changed limit counts from the next grant on; the range
-// of the last grant stays as it was. If a take waits longer than 100 ms for another one that
-// is then rolled back, it is tried again, at most five times in all. After that it fails with
-// ErrNothingTaken.
+// of the last grant stays as it was.
 //
 // It needs the extension btree_gist. The zero value is ready to use, concurrently.
 type ExclusionRange struct{ stored[ExclusionRange] }

@@ -17,9 +17,6 @@ import (
 //
 //   - Locks: a grant locks the row. A denial locks nothing, unless another call took
 //     the tokens between the read and the lock, or CountDenied is set.
-//   - Round trips: one; one more each time the row changed between the read and the
-//     lock. Several requests in one call go one by one through a transaction. In the caller's
-//     transaction, two more for a savepoint.
 //   - Rows: one per key that took tokens since it was last full and swept, of 24 bytes for each grant in the window, and each denial that counts.
 //   - Good at: small limits that are to be exact both ways.
 //   - Bad at: large limits. Each grant writes the whole row anew: [SlidingWindow] needs less.

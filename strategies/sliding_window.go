@@ -24,9 +24,6 @@ import (
 //
 //   - Locks: a grant locks the row. A denial locks nothing, unless another call took
 //     the tokens between the read and the lock.
-//   - Round trips: one; one more each time the row changed between the read and the
-//     lock. Several requests in one call go one by one through a transaction. In the caller's
-//     transaction, two more for a savepoint.
 //   - Rows: one per key that took tokens since it was last full and swept, of 24 bytes for each cell.
 //   - Good at: contracts that say "never more than".
 //   - Bad at: a smooth flow. After a burst, all of it comes back at once.

@@ -14,18 +14,13 @@ import (
 //
 //   - Locks: a grant locks the row. A denial locks nothing, unless another call took
 //     the tokens between the read and the lock.
-//   - Round trips: one; one more each time the row changed between the read and the
-//     lock. Several requests in one call go one by one through a transaction. In the caller's
-//     transaction, two more for a savepoint.
 //   - Rows: one per key that took tokens since it was last full and swept.
 //   - Good at: a single statement to read and to reason about, no stored function.
 //   - Bad at: many keys in one call, and a table that grows fast. A session may have kept a plan
 //     that reads the whole table, from when it was small, until autoanalyze comes by.
 //
 // It is the third design of the write-up, which kept the time of the last request: the
-// same thing for a burst of one. If the first take of a key waits longer than 100 ms for another
-// one that is then rolled back, it is tried again, at most five times in all. After that it
-// fails with ErrNothingTaken.
+// same thing for a burst of one.
 //
 // The zero value is ready to use, concurrently.
 type Upsert struct{ stored[Upsert] }

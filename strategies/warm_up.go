@@ -33,9 +33,6 @@ import (
 //
 //   - Locks: a grant locks the row. A denial locks nothing, unless another call was granted
 //     tokens between the read and the lock.
-//   - Round trips: one; one more each time the row changed between the read and the
-//     lock. Several requests in one call go one by one through a transaction. In the caller's
-//     transaction, two more for a savepoint.
 //   - Rows: one per key that took tokens since it was last cold and swept.
 //   - Good at: sparing what stands behind it after a pause, with Wait and Reserve.
 //   - Bad at: bursts of several requests: between two of them passes the time that the first one costs.
