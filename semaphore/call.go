@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -46,8 +43,7 @@ func (s *Semaphore) explain(err error) error {
 
 // outrun says that Postgres undid a call because others were faster.
 func outrun(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && strings.HasPrefix(pg.Code, "40")
+	return postgres.Is(err, postgres.SerializationFailure, postgres.DeadlockDetected)
 }
 
 // answer of Postgres to a call for a place.

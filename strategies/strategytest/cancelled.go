@@ -14,7 +14,7 @@ func cancelled(s *suite) {
 	if _, err := s.strategy.Take(ctx, s.session, []rate.Request{s.ask("k", limit, 1, 1)}); !errors.Is(err, context.Canceled) {
 		s.Errorf("the error is %v, want context.Canceled", err)
 	}
-	s.wants(s.take("k", limit, 1, 1), 1, 0)
+	s.has("k", limit, 1)
 }
 
 // Cancelled between two requests of a call in the caller's transaction, which goes on.

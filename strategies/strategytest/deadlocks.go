@@ -128,7 +128,7 @@ func keysInAnyOrder(s *suite) {
 	})
 	for key, events := range beforehand {
 		number, _ := strconv.Atoi(key)
-		if report := s.table.Check(limits[number%2], append(events, all[key]...)); !report.OK() {
+		if report := s.table.check(limits[number%2], append(events, all[key]...)); !report.OK() {
 			s.Errorf("%s: %v", key, report)
 		}
 	}

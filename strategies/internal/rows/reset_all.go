@@ -31,12 +31,10 @@ func (t *Table) ResetAll(ctx context.Context, session rate.Session, limiter stri
 	if err := (rate.Request{Limiter: limiter, Key: "any", Limit: rate.PerSecond(1)}).Validate(); err != nil {
 		return 0, err
 	}
-	if t.distributable() {
-		if distributed, err := t.isDistributed(ctx, session); err != nil {
-			return 0, err
-		} else if distributed {
-			return t.resetShards(ctx, session, limiter)
-		}
+	if distributed, err := t.isDistributed(ctx, session); err != nil {
+		return 0, err
+	} else if distributed {
+		return t.resetShards(ctx, session, limiter)
 	}
 	pages, left, several := walk(t.Name, "limiter = $4::text"), postgres.StatementOf(files, "reset_all_left.sql", t.Name), postgres.StatementOf(files, "reset_all_keys.sql", t.Name)
 	step := func(sql string, args []any, into ...any) error {

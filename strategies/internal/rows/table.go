@@ -6,7 +6,6 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/pglimit/ratelimit/internal/postgres"
@@ -149,7 +148,7 @@ const lastPage = 1<<32 - 1
 func (t *Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int, others ...*Table) (rate.Swept, error) {
 	walk := from & ofShards
 	from &^= ofShards
-	if from == 0 && t.distributable() {
+	if from == 0 {
 		if distributed, err := t.isDistributed(ctx, session); err != nil {
 			return rate.Swept{}, err
 		} else if distributed {
@@ -161,15 +160,20 @@ func (t *Table) Sweep(ctx context.Context, session rate.Session, from rate.Curso
 	}
 	pages := max(1, limit/rowsPerPage)
 	swept := rate.Swept{Next: min(min(from, lastPage)+rate.Cursor(min(pages, lastPage)), lastPage), Done: true}
-	each, hidden, failed := make([]rate.Swept, 1+len(others)), make([]bool, 1+len(others)), make([]*string, 1+len(others))
+	each := make([]struct {
+		removed      int64
+		done, hidden bool
+		failed       *string
+	}, 1+len(others))
 	var statements []rate.Statement
 	for i, table := range append([]*Table{t}, others...) {
+		of := &each[i]
 		if walk != 0 {
-			statements = append(statements, table.onShards(table.sweepShards, sweptOfShard, []any{int64(from), int64(swept.Next)}, &each[i].Removed, &each[i].Done, &failed[i]))
+			statements = append(statements, table.onShards(table.sweepShards, sweptOfShard, []any{int64(from), int64(swept.Next)}, &of.removed, &of.done, &of.failed))
 			continue
 		}
 		statements = append(statements, rate.Statement{
-			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&each[i].Removed, &each[i].Done, &hidden[i], nil},
+			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&of.removed, &of.done, &of.hidden, nil},
 		})
 	}
 	statements = postgres.Manner{Own: session.Autocommits() && walk == 0}.Uncompiled(statements...)
@@ -180,16 +184,16 @@ func (t *Table) Sweep(ctx context.Context, session rate.Session, from rate.Curso
 	if err != nil {
 		return rate.Swept{}, postgres.ExplainStep(err)
 	}
-	if slices.Contains(hidden, true) {
-		return rate.Swept{}, postgres.ErrHidden
-	}
 	swept.Next |= walk
-	for i := range each {
-		if failed[i] != nil {
-			return rate.Swept{}, fmt.Errorf("pglimit: a shard could not be swept: %s", *failed[i])
+	for _, of := range each {
+		switch {
+		case of.hidden:
+			return rate.Swept{}, postgres.ErrHidden
+		case of.failed != nil:
+			return rate.Swept{}, fmt.Errorf("pglimit: a shard could not be swept: %s", *of.failed)
 		}
-		swept.Removed += each[i].Removed
-		swept.Done = swept.Done && each[i].Done
+		swept.Removed += of.removed
+		swept.Done = swept.Done && of.done
 	}
 	return swept, nil
 }
