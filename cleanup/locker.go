@@ -69,10 +69,9 @@ type LockerConfig struct {
 	// as long without that. At least 1ms. Zero: 5s.
 	Heartbeat time.Duration
 
-	// OnLost is called if the lock of a running job is gone, or about to end while
-	// Postgres does not answer; the error is an [ErrLost]. Another instance may then begin a run, so
-	// the job should end. It must return soon and must not call Unlock.
-	// Nil: nobody is told until Unlock, which returns the same error.
+	// OnLost is called if the lock of a running job is gone, or about to end while Postgres does not answer; the error
+	// is an [ErrLost]. Another instance may then begin a run, so the job should end. It must return soon and must not
+	// call Unlock. Nil: only Unlock returns the error.
 	OnLost func(job string, err error)
 }
 

@@ -44,7 +44,7 @@ func (c *Cleaner) sweepAll(asked, work context.Context) Report {
 		}
 		report.add(s)
 	}
-	// Some may be missing on purpose, but not all.
+	// Some strategies may be missing on purpose, but not all.
 	if len(report.Strategies) == 0 && report.Err == nil {
 		report.Err = missing
 	}

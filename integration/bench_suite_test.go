@@ -67,10 +67,6 @@ func benchKeepsJSON(t *testing.T, c cli) {
 	c.run(t, "bench", "report", filepath.Join(dir, "empty.json"), page).fails(t, "has no runs")
 }
 
-func benchDescribesScenarios(t *testing.T, c cli) {
-	c.run(t, "bench", "--scenario", "help").exits(t, 0).prints(t, "many-keys-granted", "write-up", "hot-key-denied-staged")
-}
-
 func benchJudges(t *testing.T, c cli) {
 	c, _ = c.onMigrated(t)
 	args := []string{"bench", "--strategies", "token_bucket", "--keys", "10", "--limit", "1000000/1s", "--duration", "200ms", "--warmup", "0s", "--callers", "4", "--conns", "2"}
@@ -83,22 +79,6 @@ func benchJudges(t *testing.T, c cli) {
 	if !regexp.MustCompile(`: (9\d|100) % of the requests failed`).MatchString(r.stderr) {
 		t.Errorf("stderr is %s", r.stderr)
 	}
-}
-
-// In a two-hundredth of its time: ours keep the criterion, and grant what they can.
-func benchRepeatsTheWriteUp(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	r := c.run(t, "bench", "--output", "json", "--scenario", "write-up", "--scale", "0.005", "--strategies", "token_bucket,upsert").exits(t, 0)
-	var report benchReport
-	must(t, json.Unmarshal([]byte(r.stdout), &report))
-	for _, run := range report.Runs { // 3 s: at 0 and 2, or nearly
-		if run.Allowed < 2 || run.Allowed > 3 || len(run.Errors) > 0 || run.Audit.OverTokens > 0 || run.Decisions < 300 {
-			t.Errorf("%s: %d granted of %d, errors %v", run.Strategy, run.Allowed, run.Decisions, run.Errors)
-		}
-	}
-	c.run(t, "bench", "--scenario", "write-up", "--scale", "0.002", "--strategies", "upsert").exits(t, 0).
-		prints(t, "granted", "possible", "deadlocks", "worst")
-	benchLeftNothing(t, pool)
 }
 
 func benchFindsTheCapacity(t *testing.T, c cli) {
@@ -128,23 +108,6 @@ func benchFindsTheCapacity(t *testing.T, c cli) {
 		}
 	}
 	benchLeftNothing(t, pool)
-}
-
-// A server that is 20 ms further away answers no sooner, and rows that somebody holds are
-// waited for; no token too many either way.
-func benchMakesTrouble(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	run := c.bench(t, 0, append(benchBare, "--strategies", "token_bucket", "--limit", "1000000/1s", "--latency", "20ms", "--duration", "300ms")...).Runs[0]
-	if run.Latency["p50"] < 20_000 || run.Audit.OverTokens > 0 {
-		t.Errorf("p50 is %v µs, want 20,000 and more", run.Latency["p50"])
-	}
-	locked := func(run benchRun) bool { return run.Trouble.RowLocks >= 3 && run.Latency["max"] >= 20_000 }
-	run = c.benchUntil(t, locked, append(benchBare, "--strategies", "token_bucket", "--limit", "100/1s", "--keys", "4", "--lock", "25%")...).Runs[0]
-	if !locked(run) || run.Audit.OverTokens > 0 {
-		t.Errorf("%+v, latencies %v", run.Trouble, run.Latency)
-	}
-	benchLeftNothing(t, pool)
-	c.run(t, "bench", "--restart", "1s").fails(t, "--restart is for a throwaway server")
 }
 
 // The throwaway server restarts in the middle: no token too many, and decisions after it.

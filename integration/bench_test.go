@@ -16,31 +16,20 @@ func TestBench(t *testing.T) {
 	binary := builtCLI(t)
 	for name, test := range map[string]func(*testing.T, cli){
 		"measures every strategy":                    benchMeasuresEveryStrategy,
-		"arrivals on schedule":                       benchKeepsTheSchedule,
-		"several instances":                          benchRunsSeveralInstances,
 		"the published statements":                   benchRunsThePublishedStatements,
 		"a strategy that grants too much exits 1":    benchFindsOverAdmission,
-		"warm_up is audited by its own rule":         benchAuditsWarmUp,
-		"a strategy that denies too much is found":   benchFindsUnderAdmission,
-		"also where most is denied from memory":      benchFindsRememberedUnderAdmission,
-		"it shows what the stages do":                benchShowsTheStages,
-		"leases, where the strategy has them":        benchLeases,
 		"keys that have rows":                        benchTouchesEveryKey,
 		"a database without migrations says so":      benchNeedsMigrations,
 		"Ctrl-C prints what was measured":            benchPrintsOnInterrupt,
 		"without exclusion_range it goes on":         benchGoesOnWithoutExclusionRange,
 		"a lost server leaves numbers unknown":       benchLosesItsServer,
-		"what it cannot remove it says":              benchSaysWhatItCannotRemove,
 		"it removes what a hard end left":            benchRemovesAbandonedSchemas,
 		"without a database it starts one":           benchStartsAServer,
 		"unlogged tables":                            benchMeasuresUnloggedTables,
 		"the suite, its report":                      benchRunsTheSuite,
 		"runs that were kept":                        benchKeepsJSON,
-		"it describes its loads":                     benchDescribesScenarios,
 		"conditions":                                 benchJudges,
-		"the write-up's experiment":                  benchRepeatsTheWriteUp,
 		"capacity":                                   benchFindsTheCapacity,
-		"trouble on purpose":                         benchMakesTrouble,
 		"a restart of its server":                    benchRestartsItsServer,
 		"pg_stat_statements":                         benchReadsPgStatStatements,
 		"without a database it removes it on Ctrl-C": benchRemovesItsServerOnInterrupt,
@@ -131,22 +120,6 @@ var benchBare = []string{"--no-combining", "--no-memory"}
 func (c cli) bench(t *testing.T, code int, args ...string) benchReport {
 	t.Helper()
 	return c.runBench(t, args...).exits(t, code).report(t)
-}
-
-// benchUntil is bench for longer and longer, until the first run has enough: a busy machine takes its time.
-func (c cli) benchUntil(t *testing.T, enough func(benchRun) bool, args ...string) (report benchReport) {
-	t.Helper()
-	for length := 400 * time.Millisecond; length < time.Minute; length *= 4 {
-		report = c.bench(t, 0, append(args, "--duration", length.String())...)
-		if enough(report.Runs[0]) {
-			break
-		}
-	}
-	return report
-}
-
-func decisions(n int64) func(benchRun) bool {
-	return func(run benchRun) bool { return run.Decisions >= n }
 }
 
 func (c cli) runBench(t *testing.T, args ...string) result {
@@ -241,24 +214,6 @@ func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 	benchLeftNothing(t, pool)
 }
 
-func benchKeepsTheSchedule(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	run := c.bench(t, 0, "--strategies", "token_bucket", "--rps", "200", "--arrivals", "constant", "--keys", "10", "--duration", "1s").Runs[0]
-	if run.Decisions != 199 {
-		t.Errorf("%d decisions, want all 199 that were due within the second", run.Decisions)
-	}
-	benchLeftNothing(t, pool)
-}
-
-func benchRunsSeveralInstances(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	report := c.benchUntil(t, decisions(20), "--strategies", "upsert", "--instances", "3", "--conns", "2", "--keys", "1000", "--distribution", "zipf", "--cost", "3")
-	if run := report.Runs[0]; run.Decisions < 20 || len(run.Errors) > 0 {
-		t.Errorf("%+v", run)
-	}
-	benchLeftNothing(t, pool)
-}
-
 // The write-up's exclusion constraint deadlocks under the load in which ours does not,
 // and the harness sees it.
 func benchRunsThePublishedStatements(t *testing.T, c cli) {
@@ -296,38 +251,6 @@ func benchRunsThePublishedStatements(t *testing.T, c cli) {
 	}
 	if got, want := strings.Join(names, " "), "exclusion_range published_for_update_nowait published_exclusion published_upsert"; got != want {
 		t.Errorf("it runs %s, want %s", got, want)
-	}
-	benchLeftNothing(t, pool)
-}
-
-// Denials come from memory, and what asks Postgres together goes out together. All grants
-// are audited, whatever the number of denials.
-func benchShowsTheStages(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	run := c.benchUntil(t, decisions(20_000), "--strategies", "upsert", "--limit", "20/1s", "--keys", "2", "--audit", "10000").Runs[0]
-	if s := run.Stages; !s.Combining || !s.Memory || s.Leases || s.RememberedRatio < 0.5 || s.RoundTripsPerDecision > 0.5 {
-		t.Errorf("of 40 grants a second, and denials: %+v; want most from memory", s)
-	}
-	if a := run.Audit; a.Verdict != "exact, sampled" || a.AuditedGrants < run.Allowed || !a.Complete || a.Audited > 10_000 {
-		t.Errorf("%d allowed; audit %+v", run.Allowed, a)
-	}
-	run = c.bench(t, 0, "--strategies", "upsert", "--limit", "1000000/1s", "--keys", "1", "--lanes", "1").Runs[0]
-	if s := run.Stages; s.CallersPerRoundTrip < 2 || s.RequestsPerRoundTrip != 1 || s.RememberedRatio != 0 {
-		t.Errorf("16 callers of one key, all allowed: %+v; want several callers to a round trip, and one request", s)
-	}
-	benchLeftNothing(t, pool)
-}
-
-// Whoever can lease does; the report says who could not.
-func benchLeases(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	report := c.benchUntil(t, decisions(1000), "--strategies", "token_bucket,upsert", "--limit", "1000000/1s", "--keys", "1", "--instances", "2", "--leases")
-	with, without := report.Runs[0], report.Runs[1]
-	if s := with.Stages; !s.Leases || s.LeasedRatio < 0.5 || s.LeaseTrips < 1 || s.RoundTripsPerDecision > 0.5 {
-		t.Errorf("%s: %+v; want most from leases", with.Strategy, s)
-	}
-	if s := without.Stages; s.Leases || s.LeasedRatio != 0 || s.LeaseTrips != 0 {
-		t.Errorf("%s, which has no leases: %+v", without.Strategy, s)
 	}
 	benchLeftNothing(t, pool)
 }

@@ -61,18 +61,6 @@ func benchLosesItsServer(t *testing.T, c cli) {
 	}
 }
 
-func benchSaysWhatItCannotRemove(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	run(t, pool, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'these rows stay'; end $$`)
-	run(t, pool, `create trigger refuse before delete on pglimit.token_bucket execute function refuse()`)
-	process, wait := c.started(t, "", "bench", "--strategies", "token_bucket", "--duration", "60s", "--warmup", "0s", "--callers", "4", "--conns", "2")
-	eventually(t, pool, "select count(*) > 0 from pglimit.token_bucket where key like 'user:%'")
-	stderr := endsSoon(t, process, wait, 2)
-	if !strings.Contains(stderr, "cannot remove what the run left behind") || !strings.Contains(stderr, "these rows stay") {
-		t.Errorf("it says %s", stderr)
-	}
-}
-
 func benchRemovesAbandonedSchemas(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	config := pool.Config().ConnConfig.Copy()
@@ -107,43 +95,11 @@ func benchBreaks(t *testing.T, pool *pgxpool.Pool, decision, owedNS string) {
 		end $$`)
 }
 
-// A strategy is audited by its own rule: a denial of a token that a token bucket would have is due.
-func benchAuditsWarmUp(t *testing.T, c cli) {
-	c, _ = c.onMigrated(t)
-	run := c.bench(t, 0, append(benchBare, "--strategies", "warm_up", "--limit", "20/1s burst 20", "--keys", "1")...).Runs[0]
-	if run.Allowed == 0 || run.Denied == 0 || run.Audit.OverTokens != 0 || run.Audit.DenialsNotDue != 0 {
-		t.Errorf("%d granted, %d denied: %+v", run.Allowed, run.Denied, run.Audit)
-	}
-}
-
 func benchFindsOverAdmission(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	benchBreaks(t, pool, "want", "0")
 	run := c.bench(t, 1, append(benchBare, "--strategies", "token_bucket", "--limit", "1/1h", "--keys", "1")...).Runs[0]
 	if run.Allowed < 16 || run.Audit.OverTokens < run.Allowed/2 {
 		t.Errorf("over by %d tokens, with %d granted and a limit of 1/1h", run.Audit.OverTokens, run.Allowed)
-	}
-}
-
-func benchFindsUnderAdmission(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	benchBreaks(t, pool, "0", "0")
-	run := c.bench(t, 0, append(benchBare, "--strategies", "token_bucket", "--keys", "1")...).Runs[0]
-	if run.Audit.DenialsNotDue != run.Audit.Audited || run.Denied == 0 {
-		t.Errorf("%d denials not due of %d, want all", run.Audit.DenialsNotDue, run.Audit.Audited)
-	}
-}
-
-// A denial that was not due and is remembered is one of millions then, of which some are
-// audited.
-func benchFindsRememberedUnderAdmission(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	benchBreaks(t, pool, "0", "_window_ns")
-	run := c.benchUntil(t, decisions(20_000), "--no-combining", "--strategies", "token_bucket", "--keys", "1", "--audit", "10000").Runs[0]
-	if run.Audit.DenialsNotDue != run.Audit.Audited || run.Audit.Audited < 1000 || run.Audit.Audited > 10_000 || run.Denied < 20_000 {
-		t.Errorf("%d denials not due of %d audited, of %d", run.Audit.DenialsNotDue, run.Audit.Audited, run.Denied)
-	}
-	if run.Stages.RememberedRatio < 0.5 {
-		t.Errorf("%v of the decisions are from memory, want most", run.Stages.RememberedRatio)
 	}
 }

@@ -16,41 +16,6 @@ func takeOrBlock(t *testing.T, db database, key string, limit pglimit.Limit, tok
 	return takeAll(t, db, strategies.TokenBucket{}, pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1), Block: &block})[0]
 }
 
-// After the clock stepped back, a key is blocked for as long as it was when the block began, and
-// not for the length of the step; one whose block has ended is not blocked again.
-func TestBlocksWhenTheClockStepsBack(t *testing.T) {
-	t.Parallel()
-	block := hourly
-	block.For, block.Max = 200*time.Millisecond, time.Second
-	for _, by := range []time.Duration{-time.Minute, -24 * time.Hour} {
-		pool := newMigrated(t)
-		execute(t, pool, steppingClock)
-		take(t, pool, strategies.TokenBucket{}, "k", hours)
-		if d := takeOrBlock(t, pool, "k", hours, 1, block); d.BlockedFor != block.For {
-			t.Errorf("%v: %+v", by, d)
-		}
-		step(t, pool, by)
-		seen := time.Now()
-		for _, tokens := range []int64{0, 1} {
-			if d := takeOrBlock(t, pool, "k", hours, tokens, block); d.BlockedFor > block.For || !d.Blocked && time.Since(seen) < block.For {
-				t.Errorf("%v: %d tokens: %+v", by, tokens, d)
-			}
-		}
-		for takeOrBlock(t, pool, "k", hours, 0, block).Blocked {
-			if time.Since(seen) > time.Minute {
-				t.Fatalf("%v: still blocked", by)
-			}
-		}
-		if passed := time.Since(seen); passed < block.For {
-			t.Errorf("%v: blocked for %v more", by, passed)
-		}
-		// The next block is the second one.
-		if d := takeOrBlock(t, pool, "k", hours, 1, block); d.BlockedFor != 2*block.For {
-			t.Errorf("%v: the next: %+v", by, d)
-		}
-	}
-}
-
 // A step back moves the end of a block; where there was none, there is none after it.
 func TestAStepBackBeginsNoBlock(t *testing.T) {
 	t.Parallel()
@@ -141,71 +106,6 @@ func TestAResetInSQLEndsABlock(t *testing.T) {
 	}
 	if blocks := query[int64](t, pool, "select count(*) from pglimit.token_bucket_blocks where limiter = 'another'"); blocks != 2 {
 		t.Errorf("%d blocks of another limiter are left of 2", blocks)
-	}
-}
-
-// A key that a Limiter has blocked is denied in SQL too, for as long; that locks and writes nothing, and
-// takes nothing. After the clock stepped back the block does not last for the length of the step.
-func TestABlockedKeyIsDeniedInSQL(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	execute(t, pool, steppingClock)
-	block := hourly
-	block.For, block.Max = 10*time.Minute, 10*time.Minute
-	take(t, pool, strategies.TokenBucket{}, "k", hours)
-	takeOrBlock(t, pool, "k", hours, 1, block)
-	const state = "select (select b::text from pglimit.token_bucket b where key = 'k') || (select b::text from pglimit.token_bucket_blocks b where key = 'k')"
-	before := query[string](t, pool, state)
-	denied := func(db database, function, limit string, atMost time.Duration) {
-		t.Helper()
-		d, err := askSQL(t.Context(), on(db), "pglimit."+function+"('test', 'k', '"+limit+"')")
-		if err != nil || d.Allowed || d.Granted != 0 || d.RetryAfter > atMost || d.RetryAfter < atMost-time.Minute {
-			t.Errorf("%s of %s: %+v, %v; want %v", function, limit, d, err, atMost)
-		}
-	}
-	for _, function := range []string{"allow", "peek"} {
-		tx := begin(t, pool)
-		denied(tx, function, "10/1s", block.For)        // the tokens are there
-		denied(tx, function, "1/1000h", 1000*time.Hour) // and come back later than the block ends
-		if wrote := query[bool](t, tx, "select pg_current_xact_id_if_assigned() is not null"); wrote {
-			t.Errorf("%s locks or writes", function)
-		}
-		must(t, tx.Rollback(t.Context()))
-		if d, err := askSQL(t.Context(), on(pool), "pglimit."+function+"('test', 'other', '10/1s')"); err != nil || !d.Allowed {
-			t.Errorf("%s of another key: %+v, %v", function, d, err)
-		}
-	}
-	if after := query[string](t, pool, state); after != before {
-		t.Errorf("the rows are %s, were %s", after, before)
-	}
-	step(t, pool, -time.Hour)
-	for _, function := range []string{"peek", "allow"} {
-		denied(pool, function, "10/1s", block.For)
-	}
-	step(t, pool, block.For)
-	for _, function := range []string{"peek", "allow"} {
-		if d, err := askSQL(t.Context(), on(pool), "pglimit."+function+"('test', 'k', '10/1s')"); err != nil || !d.Allowed {
-			t.Errorf("%s when the block has ended: %+v, %v", function, d, err)
-		}
-	}
-}
-
-// A span of denials that began before the step ends in its time, and not in that of the step: what
-// follows is counted anew.
-func TestCountedDenialsWhenTheClockStepsBack(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	execute(t, pool, steppingClock)
-	block := hourly
-	block.After, block.Within = 3, 50*time.Millisecond
-	take(t, pool, strategies.TokenBucket{}, "k", hours)
-	takeOrBlock(t, pool, "k", hours, 1, block)
-	step(t, pool, -24*time.Hour)
-	for range 2 {
-		if d := takeOrBlock(t, pool, "k", hours, 1, block); d.Blocked {
-			t.Errorf("three denials, not within %v: %+v", block.Within, d)
-		}
-		passes(t, pool, block.Within)
 	}
 }
 

@@ -5,9 +5,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/strategies"
 )
 
 // sharedClock stands where windowClock puts it, in all sessions.
@@ -151,25 +148,5 @@ func TestACallOfManyThatWaitedAcrossTheEndOfAWindow(t *testing.T) {
 	}
 	if rows := query[int64](t, db, "select count(*) from pglimit.token_bucket where until_ns = pglimit.ns_of('2026-11-22 00:00+00') and full_ns = until_ns + 1"); rows != 2 {
 		t.Errorf("%d rows have a token of the 21st", rows)
-	}
-}
-
-// A bucket that was a window tells when it has tokens: at the window's end at the latest.
-func TestABucketThatWasAWindow(t *testing.T) {
-	t.Parallel()
-	db := newMigrated(t)
-	execute(t, db, sharedClock)
-	windowClock(t, db, "2026-11-20 12:00:00+00")
-	allowText(t, db, "k", "10000/month", 9000)
-	limiter := newLimiter(t, db, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: pglimit.PerHour(5), Memory: pglimit.Memory{Off: true}})
-	d, err := limiter.Allow(t.Context(), "k")
-	must(t, err)
-	sql := query[time.Duration](t, db, "select retry_after from pglimit.allow('test', 'k', '5/1h')")
-	if want := 252 * time.Hour; d.Allowed || d.RetryAfter != want || sql != want {
-		t.Errorf("%v in SQL, %+v", sql, d)
-	}
-	windowClock(t, db, "2026-12-01 00:00:00+00")
-	if d, err := limiter.Allow(t.Context(), "k"); !d.Allowed || d.Remaining != 4 || err != nil {
-		t.Errorf("%+v, %v", d, err)
 	}
 }

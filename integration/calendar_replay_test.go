@@ -35,6 +35,7 @@ type calendarReplay struct {
 	now     time.Time
 	limits  []pglimit.Limit
 	grants  []pglimit.Refund
+	due     []time.Time // when a span of denials, a block, or the time of an ID ends
 	log     []string
 }
 
@@ -83,6 +84,13 @@ func (r *calendarReplay) pass(forward bool) {
 			}
 			r.now = ends.Add(time.Duration(r.IntN(3)-1) * time.Microsecond)
 		}
+	case 8, 9:
+		if len(r.due) > 0 { // just when it is due, or just before or behind that
+			i := len(r.due) - 1 - r.IntN(min(4, len(r.due)))
+			if at := r.due[i].Add(time.Duration(r.IntN(3)-1) * time.Microsecond); at.After(r.now) {
+				r.now = at
+			}
+		}
 	case 4:
 		if !forward {
 			r.now = r.now.Add(-time.Duration(r.Int64N(int64(by) + 1)).Truncate(time.Microsecond)) // or by more than a day
@@ -114,9 +122,15 @@ func (r *calendarReplay) operation(plain bool, granted map[string]int64) {
 		first.Tokens, first.Unit = 1+r.Int64N(50), 1
 	case plain:
 	case kind == 2:
-		first.ID, first.IDTTL = fmt.Sprint(r.IntN(3), first.Limit), 24*time.Hour
+		first.ID, first.IDTTL = fmt.Sprint(r.IntN(3), first.Limit), []time.Duration{time.Minute, time.Hour, 24 * time.Hour}[r.IntN(3)]
+		r.due = append(r.due, r.now.Add(first.IDTTL))
 	case kind == 3:
-		first.Block = &rate.Block{After: 2, Within: time.Hour, For: 2 * time.Hour, Max: 3 * time.Hour, Forget: 4 * time.Hour}
+		first.Block = &[]rate.Block{
+			{After: 2, Within: time.Hour, For: 2 * time.Hour, Max: 3 * time.Hour, Forget: 4 * time.Hour},
+			{After: 1, Within: time.Minute, For: time.Second, Max: 3 * time.Second, Forget: time.Minute},
+			{After: 3, Within: 10 * time.Second, For: time.Minute, Max: time.Hour},
+		}[r.IntN(3)]
+		r.due = append(r.due, r.now.Add(first.Block.Within), r.now.Add(first.Block.Forget))
 	case kind == 4, kind == 5:
 		for range r.IntN(3) {
 			next := r.request()
@@ -150,6 +164,12 @@ func (r *calendarReplay) operation(plain bool, granted map[string]int64) {
 	}
 	for i := range got {
 		d, request := got[i], requests[i]
+		if d.BlockedFor > 0 {
+			r.due = append(r.due, d.At.Add(d.BlockedFor))
+			if request.Block != nil {
+				r.due = append(r.due, d.At.Add(d.BlockedFor+request.Block.Forget))
+			}
+		}
 		if d.Granted == 0 || request.ID != "" {
 			continue
 		}

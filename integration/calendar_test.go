@@ -79,21 +79,6 @@ func TestWindowsEndWhenTheZoneSaysSo(t *testing.T) {
 	}
 }
 
-// Where the requests of a call count by several calendars, each has the end of its own.
-func TestWindowsOfSeveralCalendarsEnd(t *testing.T) {
-	t.Parallel()
-	db := newMigrated(t)
-	for calendars, ends := range map[string]string{
-		"{day UTC,NULL,year UTC,day UTC,hour UTC,NULL}": "{2026-11-21,NULL,2027-01-01,2026-11-21,2026-11-20 13:00,NULL}",
-		"{day UTC,day UTC}":                             "{2026-11-21,2026-11-21}", "{NULL,NULL}": "{NULL,NULL}",
-	} {
-		if !query[bool](t, db, `select pglimit.window_ends_ns($1::text::text[], pglimit.ns_of('2026-11-20 12:00+00'))
-			= array(select pglimit.ns_of(u::timestamp at time zone 'UTC') from unnest($2::text::text[]) u)`, calendars, ends) {
-			t.Errorf("%s: want %s", calendars, ends)
-		}
-	}
-}
-
 // 64 callers on two pools, while one window after another ends: in none is one token too many, and who
 // was denied, was denied in a window that had granted all. The windows are of 50 ms.
 func TestCalendarWindowsAreExact(t *testing.T) {

@@ -60,22 +60,7 @@ func cleanupWithin[T any](t *testing.T, what string, events <-chan T) T {
 
 func cleanupNoLocks(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	if n := cleanupInt(t, pool, "select count(*) from pglimit.job_locks where until > clock_timestamp()"); n != 0 {
+	if n := query[int64](t, pool, "select count(*) from pglimit.job_locks where until > clock_timestamp()"); n != 0 {
 		t.Errorf("%d locks were left behind", n)
 	}
-}
-
-func cleanupExec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-func cleanupInt(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) (n int64) {
-	t.Helper()
-	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return n
 }

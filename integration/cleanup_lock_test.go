@@ -53,7 +53,7 @@ func TestCleanupLedger(t *testing.T) {
 	}
 	hourly, minutely := newLocker(time.Hour), newLocker(time.Minute)
 	passes := func(d time.Duration) {
-		cleanupExec(t, pool, "update pglimit.schedule set ran_at = ran_at - $1::interval, due_at = due_at - $1::interval", d)
+		execute(t, pool, "update pglimit.schedule set ran_at = ran_at - $1::interval, due_at = due_at - $1::interval", d)
 	}
 	runs := func(when string, locker *cleanup.Locker, want error) {
 		t.Helper()
@@ -111,48 +111,6 @@ func TestCleanupTwoClaimARun(t *testing.T) {
 	if !errors.Is(err, cleanup.ErrNotDue) {
 		t.Errorf("got %v, want ErrNotDue", err)
 	}
-}
-
-func TestCleanupLockerIsAGocronLocker(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	ran := make(chan string, 100)
-	for range 3 {
-		locker, err := cleanup.NewLocker(cleanupPool(t, pool), cleanup.LockerConfig{Interval: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
-		asked := cleanupAsked{locker, make(chan error, 100)}
-		scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(asked))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = scheduler.Shutdown() })
-		for _, name := range []string{"a", "b"} {
-			_, err := scheduler.NewJob(gocron.DurationJob(50*time.Millisecond), gocron.NewTask(func() { ran <- name }), gocron.WithName(name))
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		scheduler.Start()
-		for range 6 {
-			if err := cleanupWithin(t, "gocron asks", asked.answers); err != nil && !errors.Is(err, cleanup.ErrNotDue) {
-				t.Errorf("got %v, want no error or ErrNotDue", err)
-			}
-		}
-		if err := scheduler.Shutdown(); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-	}
-	close(ran)
-	var names []string
-	for name := range ran {
-		names = append(names, name)
-	}
-	if slices.Sort(names); !slices.Equal(names, []string{"a", "b"}) {
-		t.Errorf("got runs of %v, want one of each job", names)
-	}
-	cleanupNoLocks(t, pool)
 }
 
 // cleanupAsked is a Locker whose answers can be heard.
@@ -217,14 +175,14 @@ func TestCleanupLostLockIsNoticed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cleanupExec(t, pool, "update pglimit.job_locks set holder = 'another', until = 'infinity'")
+	execute(t, pool, "update pglimit.job_locks set holder = 'another', until = 'infinity'")
 	if err := cleanupWithin(t, "the loss is noticed", lost); !errors.Is(err, cleanup.ErrLost) {
 		t.Errorf("OnLost: got %v, want ErrLost", err)
 	}
 	if err := lock.Unlock(t.Context()); !errors.Is(err, cleanup.ErrLost) {
 		t.Errorf("Unlock: got %v, want ErrLost", err)
 	}
-	cleanupExec(t, pool, "update pglimit.job_locks set until = clock_timestamp()") // it has died
+	execute(t, pool, "update pglimit.job_locks set until = clock_timestamp()") // it has died
 	if lock, err = locker.Lock(t.Context(), "job"); err != nil {
 		t.Fatalf("the next run: %v", err)
 	}

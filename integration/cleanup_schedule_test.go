@@ -20,7 +20,7 @@ func TestCleanupOneOfThreeSchedulersRunsEachTick(t *testing.T) {
 	t.Parallel()
 	const interval, slack = 500 * time.Millisecond, 50 * time.Millisecond
 	pool := newMigrated(t)
-	cleanupExec(t, pool, `
+	execute(t, pool, `
 		create table public.claims (at timestamptz);
 		create table public.runs (began timestamptz, ended timestamptz);
 		create function public.log_claim() returns trigger language plpgsql as
@@ -48,18 +48,18 @@ func TestCleanupOneOfThreeSchedulersRunsEachTick(t *testing.T) {
 	}
 	cleanupNoLocks(t, pool)
 
-	claims := cleanupInt(t, pool, "select count(*) from public.claims")
-	runs := cleanupInt(t, pool, "select count(*) from public.runs")
+	claims := query[int64](t, pool, "select count(*) from public.claims")
+	runs := query[int64](t, pool, "select count(*) from public.runs")
 	if runs < 6 || claims-runs-int64(len(locked.seen)) > int64(len(cleaners)) || runs > claims { // each may have claimed one when it was stopped
 		t.Errorf("%d ticks were claimed, of which %d found a run under way, and %d were run", claims, len(locked.seen), runs)
 	}
-	early := cleanupInt(t, pool, `
+	early := query[int64](t, pool, `
 		select count(*) from (select at - lag(at) over (order by at) as distance from public.claims) c
 		where distance < make_interval(secs => $1)`, (interval - slack).Seconds())
 	if early != 0 {
 		t.Errorf("%d ticks were claimed less than %v after the one before", early, interval-slack)
 	}
-	meeting := cleanupInt(t, pool, "select count(*) from public.runs a join public.runs b on a.ctid < b.ctid and a.began < b.ended and b.began < a.ended")
+	meeting := query[int64](t, pool, "select count(*) from public.runs a join public.runs b on a.ctid < b.ctid and a.began < b.ended and b.began < a.ended")
 	if meeting != 0 {
 		t.Errorf("%d pairs of runs met", meeting)
 	}
@@ -86,7 +86,7 @@ func TestCleanupTakesOverFromAKilledInstance(t *testing.T) {
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	cleanupExec(t, pool, "update pglimit.job_locks set until = clock_timestamp()") // the time passes
+	execute(t, pool, "update pglimit.job_locks set until = clock_timestamp()") // the time passes
 	if r := cleanupWithin(t, "it takes over", ran); r.Err != nil || len(r.Strategies) != len(strategies.All()) {
 		t.Errorf("the run after: %+v", r)
 	}

@@ -131,23 +131,6 @@ func cliServesShellScripts(t *testing.T, c cli) {
 	}
 }
 
-func cliGrantsOneOfTen(t *testing.T, c cli) {
-	c, _ = c.onMigrated(t)
-	codes := make([]int, 10)
-	var all sync.WaitGroup
-	for i := range codes {
-		all.Go(func() { codes[i] = c.run(t, "allow", "k", "--limit", "1/10m").code })
-	}
-	all.Wait()
-	count := map[int]int{}
-	for _, code := range codes {
-		count[code]++
-	}
-	if count[0] != 1 || count[1] != 9 {
-		t.Errorf("exit codes %v, not one 0 and nine 1", codes)
-	}
-}
-
 // Whoever waits gets the next token when it is due, and whoever would have to wait longer than
 // that is denied at once and takes nothing.
 func cliWaitsInLine(t *testing.T, c cli) {

@@ -30,7 +30,6 @@ func TestCLI(t *testing.T) {
 		"several limits, all or nothing":              cliTakesAllOrNothing,
 		"an ID is charged once":                       cliChargesAnIDOnce,
 		"who is denied too often is blocked":          cliBlocks,
-		"ten processes, one grant":                    cliGrantsOneOfTen,
 		"runs a command with a place":                 cliRunsACommand,
 		"passes signals on to the command it runs":    cliPassesSignalsOn,
 		"ends a command that has lost its place":      cliEndsACommandWithoutAPlace,

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -9,6 +10,10 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/strategytest"
 )
+
+var allStrategies = strategies.All()
+
+var hours = pglimit.Every(1000 * time.Hour) // nothing comes back during a test
 
 // eachStrategy runs the test for one strategy after another, on the same database: each has its own tables.
 func eachStrategy(t *testing.T, test func(*testing.T, *pgxpool.Pool, strategies.Strategy)) {

@@ -23,7 +23,7 @@ func TestGroupsBesideResetsWithASmallDeadlockTimeout(t *testing.T) {
 	for range 3 {
 		limiters = append(limiters, newLimiter(t, newPool(t, databaseURL(admin), 16), strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: pglimit.PerSecond(1_000_000)}))
 	}
-	ctx := soon(t, 3*time.Second)
+	ctx := soon(t, 1500*time.Millisecond)
 	var work sync.WaitGroup
 	for caller := range 48 {
 		work.Go(func() {

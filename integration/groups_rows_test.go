@@ -2,14 +2,10 @@ package integration
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -126,151 +122,5 @@ func TestWhatComesBackBehindTheLookIsSeen(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// In a transaction of the caller's, which locks the rows, a group is granted if the tokens come back
-// while it waits for a row, and says what is left. It cannot be late, however slow the machine is: an
-// error would end that transaction.
-func TestTokensComeBackBeforeTheRowsAreLocked(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	limit := hours.WithBurst(2)
-	s := strategies.TokenBucket{}
-	take(t, pool, s, "held", limit)
-	empty := []pglimit.Request{{Limiter: "test", Key: "without tokens", Limit: limit, Tokens: 2, Unit: 2}}
-	takeGroups(t, pool, empty)
-	rewrite(t, pool, "late_ns", "100000000", "(-1)")
-	holder := begin(t, pool)
-	execute(t, holder, "select from pglimit.token_bucket where key = 'held' for update")
-	execute(t, holder, "update pglimit.token_bucket set full_ns = at_ns where key = 'without tokens'")
-	var d []pglimit.Decision
-	caller := begin(t, pool)
-	whileBlocked(t, pool, func() { d = takeGroups(t, caller, asks(limit, "held"), asks(limit, "without tokens")) }, func() { commit(t, holder) })
-	if d[0].Granted != 1 || d[0].Remaining != 0 || d[1].Granted != 1 || d[1].Remaining != 1 {
-		t.Errorf("%+v", d)
-	}
-}
-
-// Rows with a lease, or under another price of a token, are not what they seem: here 10 tokens of 10
-// are leased, 10 are owed, and 1 is owed in a row that was written after the call's clock was read.
-func TestGroupsOfRowsThatNeedACloserLook(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
-	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns) values
-		('leased', 'test', 1000000000000, 1000000000, 1000000000000, 10000000000, 2000000000000),
-		('owed', 'test', 1005000000000, 500000000, 1000000000000, null, null),
-		('owed little', 'test', 1000500005000, 500000000, 1000000005000, null, null)`)
-	for key, want := range map[string]bool{"leased": false, "owed": false, "owed little": true} {
-		for _, locked := range []bool{false, true} {
-			var granted bool
-			in := begin(t, pool)
-			err := in.QueryRow(t.Context(), `select d.grants[1] > 0 from pglimit.token_bucket_decide(
-				array[$1::text], '{test}', '{1000000000}', '{10000000000}', null, '{1}', null, null, '{1}', $2) d`, key, locked).Scan(&granted)
-			if err != nil || granted != want {
-				t.Errorf("%s, locked %t: granted %t, %v", key, locked, granted, err)
-			}
-			must(t, in.Rollback(t.Context()))
-		}
-	}
-}
-
-// A row that was written before the clock stepped back denies no group for as long as the step.
-// It owes what it owed. So it is in a transaction of the caller's.
-func TestGroupsWhenTheClockStepsBack(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	execute(t, pool, steppingClock)
-	const token = 50 * time.Millisecond
-	limit := pglimit.Every(token).WithBurst(3)
-	for name, db := range map[string]func() database{
-		"alone":                    func() database { return pool },
-		"the caller's transaction": func() database { return begin(t, pool) },
-	} {
-		three := asks(limit, name+" empty", name+" used")
-		three[0].Tokens, three[0].Unit = 3, 3
-		takeGroups(t, pool, three)
-		step(t, pool, -time.Hour)
-		group := asks(limit, name+" empty", name+" used", name+" new")
-		in := db()
-		d := takeGroups(t, in, group)
-		for due := d[0].At.Add(token); d[0].Granted == 0; d = takeGroups(t, in, group) {
-			if d[0].Allowed || d[0].RetryAfter > token || !d[1].Allowed || d[1].RetryAfter > 0 || !d[2].Allowed || d[0].At.After(due) {
-				t.Fatalf("%s: %+v", name, d)
-			}
-		}
-		if next := takeGroups(t, in, asks(limit, name+" empty", name+" new")); next[0].Granted > 0 && next[1].Remaining > 1 && next[0].At.Sub(d[0].At) < token {
-			t.Errorf("%s: %+v after %+v", name, next, d)
-		}
-	}
-}
-
-// Of a row that was written before the clock stepped back it is not known what it owes: it counts as
-// full, until it is locked and corrected. This one is used up.
-func TestAPlanWithARowAheadOfTheClock(t *testing.T) {
-	t.Parallel()
-	for _, locked := range []bool{false, true} {
-		pool := newMigrated(t)
-		execute(t, pool, stoppedClock)
-		limit := pglimit.PerHour(1000)
-		used := asks(limit, "k")
-		used[0].Tokens, used[0].Unit = 1000, 1000
-		takeGroups(t, pool, used)
-		moveClock(t, pool, -time.Hour)
-		granted := query[bool](t, pool, fmt.Sprintf(`select d.grants[1] > 0
-			from pglimit.token_bucket_decide('{k}', array[(select limiter from pglimit.token_bucket)], '{%d}', '{%d}', null, '{1}', null, null, '{1}', %t) d`,
-			int64(limit.Token()), int64(limit.Window()), locked))
-		if ahead := query[bool](t, pool, "select at_ns > pglimit.clock_ns() from pglimit.token_bucket"); granted || ahead {
-			t.Errorf("locked %t: granted %t; the row is still ahead: %t", locked, granted, ahead)
-		}
-	}
-}
-
-// A step back of less than 10 ms is no step: what the plan read as of the row's own time is written as
-// of that time. This lease had ended by then.
-func TestGroupsOfARowThatIsALittleAhead(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
-	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns)
-		values ('k', 'test', 1000000000000, 1000000, 1000009000000, 500000000, 1000005000000)`)
-	granted := query[bool](t, pool, `select grants[1] > 0 from pglimit.token_bucket_decide('{k}', '{test}', '{1000000}', '{1000000000}', null, '{504}', null, null, '{1}', true)`)
-	there := query[int64](t, pool, `select (1000000000 - (full_ns - at_ns)) / 1000000 from pglimit.token_bucket where token_ns = 1000000 and leased_ns is null`)
-	if !granted || there != 0 {
-		t.Errorf("granted %t, then %d are there", granted, there)
-	}
-}
-
-// Whoever locks the table, as REINDEX does, holds an impatient call up for a moment only.
-func TestGroupsGiveUpOnALockedTable(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	execute(t, begin(t, pool), "lock table pglimit.token_bucket in share mode") // until the end
-	ctx := soon(t, time.Minute)
-	_, err := strategies.TokenBucket{}.Take(ctx, on(pool), grouped(asks(plenty, "a"), asks(plenty, "b")))
-	if ctx.Err() != nil || sqlState(err) != "55P03" || !errors.Is(err, rate.ErrNothingTaken) {
-		t.Errorf("%v, %v", ctx.Err(), err)
-	}
-}
-
-// A row ahead of the clock that is not needed, because another bucket denies its group, is left as it
-// is. The call for it and other groups ends.
-func TestARowAheadOfTheClockInADeniedGroup(t *testing.T) {
-	t.Parallel()
-	for name, lockFirst := range map[string]bool{"not locked": false, "locked": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool := newMigrated(t)
-			execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000000`)
-			execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values
-				('b', 'test', 4600000000000000, 1000000000000, 4600000000000000), ('c', 'test', 1010000000000000, 1000000000000, 1000000000000000)`)
-			hasty := newPool(t, withParameter(databaseURL(pool), "statement_timeout", "60s"), 1)
-			granted := query[[]int64](t, hasty, `select grants from pglimit.token_bucket_decide('{a,b,c}', '{test}', '{1000000000000}', '{10000000000000}',
-				null, '{1,1,1}', null, null, '{1,3}', $1)`, lockFirst)
-			if !slices.Equal(granted, []int64{1, 0, 0}) {
-				t.Errorf("granted: %v", granted)
-			}
-		})
 	}
 }

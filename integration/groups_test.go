@@ -227,28 +227,6 @@ func TestAGroupGetsWhatThisProcessHasLeased(t *testing.T) {
 	}
 }
 
-// In a transaction of the caller's, and on a connection, a group passes no stage.
-func TestDoAllInATransaction(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours})
-	group := []pglimit.Request{{Key: "b", Tokens: 1}, {Key: "a", Tokens: 1}, {Key: "a", Limiter: "test/day", Limit: hours.WithBurst(3), Tokens: 1}}
-	tx := begin(t, pool)
-	for i, want := range []bool{true, false} {
-		if g, err := limiter.On(pglimit.InTx(tx)).DoAll(t.Context(), group...); err != nil || g.Allowed != want || g.Decisions[2].Remaining != 2 {
-			t.Errorf("number %d: %+v, %v", i, g, err)
-		}
-	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []bool{true, false} {
-		if g, err := limiter.DoAll(t.Context(), group...); err != nil || g.Allowed != want {
-			t.Errorf("number %d: %+v, %v", i, g, err)
-		}
-	}
-}
-
 // What groups ask of a bucket may be more than a bigint holds, all together: those that find the
 // tokens are granted.
 func TestGroupsThatAskForMoreThanABigint(t *testing.T) {
@@ -261,37 +239,6 @@ func TestGroupsThatAskForMoreThanABigint(t *testing.T) {
 	for i, d := range takeGroups(t, pool, ask("a", 1<<62), ask("a", 1<<62), ask("b", 1)) {
 		if d.Allowed != (i != 1) {
 			t.Errorf("group %d: %+v", i+1, d)
-		}
-	}
-}
-
-// Nonsense that only a person sends is refused.
-func TestGroupsOfNonsenseAreRefused(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	for _, args := range []string{
-		"null, null, null, null, null, null, null, null, null, null, null, null",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{2}', '{1}', null, null, '{1}', true, '20ms'",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{-1}', null, null, '{1}', true, '20ms'",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1,1}', null, null, '{1}', true, '20ms'",
-		"'{a,null}', '{l}', '{1}', '{10}', '{1}', '{1,2}', '{1,1}', null, null, '{2}', true, '20ms'",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', null, null, '{null}', true, '20ms'",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', null, null, '{null,1}', true, '20ms'",
-		"'{a}', '{l}', '{1}', '{10}', '{1}', '{1}', '{1}', null, null, '{}', true, '20ms'",
-		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1,2}', '{1,1}', null, null, '{7}', true, '20ms'",
-		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1,2}', '{1,1}', null, null, '{1}', true, '20ms'",
-		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1,2}', '{1,1}', null, null, '{7,2}', true, '20ms'",
-		"'{a,b}', '{l}', '{1}', '{10}', '{1}', '{1,2}', '{1,1}', null, null, '{-1,2}', true, '20ms'",
-		"'{a}', '{l}', '{0}', '{10}', '{1}', '{1}', '{1}', null, null, '{1}', true, '20ms'",
-	} {
-		if _, err := pool.Exec(t.Context(), "set statement_timeout = '60s'; select pglimit.token_bucket_take_many("+args+")"); sqlState(err) != "22023" {
-			t.Errorf("%s: %v", args, err)
-		}
-	}
-	for _, locked := range []string{"false", "true"} { // one bucket twice
-		_, err := pool.Exec(t.Context(), "select pglimit.token_bucket_take_many('{a,a}', '{l}', '{1000000000000}', '{10000000000000}', '{6}', '{1,2}', '{6,6}', null, null, '{2}', "+locked+", '20ms')")
-		if state := sqlState(err); state != "40001" && state != "21000" {
-			t.Errorf("one bucket twice: %v", err)
 		}
 	}
 }

@@ -28,10 +28,8 @@ func TestAHeldKeyStallsNobodyElse(t *testing.T) {
 		fails    bool // the caller of the held key
 	}{
 		{"token_bucket", strategies.TokenBucket{}, nil, false},
-		{"token_bucket, lock_timeout", strategies.TokenBucket{}, map[string]string{"lock_timeout": "4s"}, true},
 		{"token_bucket, statement_timeout", strategies.TokenBucket{}, map[string]string{"statement_timeout": "4s"}, true},
 		{"token_bucket, deadlock_timeout of 1ms", strategies.TokenBucket{}, map[string]string{"deadlock_timeout": "1ms"}, false},
-		{"upsert", strategies.Upsert{}, nil, false},
 		{"upsert, lock_timeout", strategies.Upsert{}, map[string]string{"lock_timeout": "4s"}, true},
 		{"upsert, deadlock_timeout of 1ms", strategies.Upsert{}, map[string]string{"deadlock_timeout": "1ms"}, false},
 	} {

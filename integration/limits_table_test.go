@@ -420,26 +420,3 @@ func TestAnIsolatedTransactionDecidesByWhatItSaw(t *testing.T) {
 		execute(t, pool, `select pglimit.set_limit('api', '5/h', note => 'why')`)
 	}
 }
-
-// A rule that ends by itself ends for all by the database's clock, without a change of the table.
-func TestALimitExpires(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	execute(t, pool, `select pglimit.set_limit('api', action => 'deny', key => 'k', note => 'why', expires_at => clock_timestamp() + interval '300 ms')`)
-	limits := pglimit.LimitsFrom(pool, pglimit.LimitsConfig{Every: 20 * time.Millisecond})
-	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: hours, Limits: limits})
-	patience := soon(t, time.Minute)
-	for denied := 0; ; denied++ {
-		d, err := limiter.Allow(t.Context(), "k")
-		must(t, err)
-		if d.Allowed {
-			if until := query[time.Time](t, pool, "select expires_at from pglimit.limits"); d.At.Before(until) {
-				t.Errorf("granted at %v, and the ban ends at %v", d.At, until)
-			}
-			break
-		}
-		if patience.Err() != nil {
-			t.Fatalf("still denied, %d times", denied)
-		}
-	}
-}

@@ -108,14 +108,12 @@ func (c pair) tolerance(limit pglimit.Limit) int64 {
 	return c.trips.tolerance(limit)
 }
 
-// withAndWithoutLeases is a test of each strategy, and again with leases of those that have them.
+// withAndWithoutLeases is a test of strategies of either way, in SQL and in Go, and again with leases of the one that has them.
 func withAndWithoutLeases(t *testing.T, test func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy, leases bool)) {
-	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy) {
-		test(t, admin, strategy, false)
-		if _, able := strategy.(pglimit.Leaser); able {
-			t.Run("with leases", func(t *testing.T) { test(t, admin, strategy, true) })
-		}
-	})
+	for _, strategy := range []strategies.Strategy{strategies.TokenBucket{}, strategies.Upsert{}} {
+		t.Run(strategy.Name(), func(t *testing.T) { test(t, newMigrated(t), strategy, false) })
+	}
+	t.Run("with leases", func(t *testing.T) { test(t, newMigrated(t), strategies.TokenBucket{}, true) })
 }
 
 // Both plans of the tests below, of which each is the looser in one way; for strategies without
@@ -126,32 +124,6 @@ func twoPlans(strategy strategies.Strategy) [2]pglimit.Limit {
 		return [2]pglimit.Limit{pglimit.PerSecond(100).WithBurst(1), pglimit.PerSecond(30).WithBurst(1)}
 	}
 	return plans
-}
-
-// Callers ask for the same key under two limits, in the same process and call. Together they are
-// never granted more than the looser burst and the looser rate allow.
-func TestTwoPlansForOneKey(t *testing.T) {
-	t.Parallel()
-	withAndWithoutLeases(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy, leases bool) {
-		plans := twoPlans(strategy)
-		for _, inTurn := range []bool{false, true} { // now this, now that; or each for a while, so that there are leases
-			c := newPair(t, admin, strategy, plans[0], leases && inTurn)
-			began := time.Now()
-			all, stats := c.run(soon(t, 500*time.Millisecond), t, func(random *rand.Rand) []pglimit.Request {
-				plan := random.IntN(2)
-				if inTurn {
-					plan = int(time.Since(began)/(150*time.Millisecond)) % 2
-				}
-				key := "k" + strconv.FormatBool(inTurn)
-				return []pglimit.Request{{Key: key, Tokens: min(1+random.Int64N(3), plans[plan].Burst), Limit: plans[plan]}}
-			})
-			report := all.of(rate.Bucket{Limiter: t.Name(), Key: "k" + strconv.FormatBool(inTurn)}).Check(plans[0], plans[1])
-			t.Logf("%v; %+v", report, stats)
-			if report.Err != nil || report.Over.Tokens > c.tolerance(plans[0]) || report.Granted == 0 {
-				t.Error(report)
-			}
-		}
-	})
 }
 
 // Each key has a limit of its own, under two limiter names, and one Take asks for several: none is

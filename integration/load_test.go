@@ -3,7 +3,6 @@ package integration
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -155,54 +154,6 @@ func TestOfTenConcurrentRequestsOneIsAllowed(t *testing.T) {
 	})
 }
 
-// 64 callers on two pools, one key and many, synchronous commit on: never over the limit,
-// and no denial that was not due.
-//
-// Not parallel: what contends here is the callers, not other tests.
-func TestExactUnderConcurrency(t *testing.T) {
-	const duration = 300 * time.Millisecond
-	tests := []struct {
-		name    string
-		limit   pglimit.Limit
-		keys    int
-		costs   []int64
-		partial bool
-	}{
-		{"one key", pglimit.PerSecond(50).WithBurst(10), 1, nil, false},
-		{"one key, one per interval", pglimit.Every(50 * time.Millisecond), 1, nil, false},
-		{"many keys, mixed costs", pglimit.Limit{Tokens: 97, Period: 700 * time.Millisecond, Burst: 50}, 40, []int64{1, 2, 5, 20, 50}, true},
-		{"many keys, one per interval", pglimit.Every(333 * time.Millisecond), 200, nil, false},
-	}
-	eachInTurn(t, pglimit.Every(time.Hour), func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		if on := query[string](t, pool, "show synchronous_commit"); on != "on" {
-			t.Fatalf("synchronous_commit is %s: faults hide", on)
-		}
-		pools := twoPools(t, pool, 64)
-		for _, test := range tests {
-			if strategy.Check(&pglimit.Request{Limit: test.limit}) != nil {
-				continue
-			}
-			t.Run(test.name, func(t *testing.T) {
-				before := query[int64](t, pool, deadlocks)
-				got := load{
-					limiter: test.name, strategy: strategy, pools: pools, limit: test.limit, callers: 64, keys: test.keys,
-					costs: test.costs, partial: test.partial, durability: pglimit.Durable,
-				}.run(soon(t, duration), t)
-				t.Logf("%d decisions, %d tokens granted: %v", got.decisions, got.granted, got.report)
-				if !got.report.OK() {
-					t.Error(got.report)
-				}
-				if got.granted == 0 {
-					t.Error("nothing was granted")
-				}
-				if after := query[int64](t, pool, deadlocks); after != before {
-					t.Errorf("%d deadlocks", after-before)
-				}
-			})
-		}
-	})
-}
-
 const deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
 
 // eachInTurn is eachStrategy one after another, for those that take the limit.
@@ -214,42 +165,4 @@ func eachInTurn(t *testing.T, limit pglimit.Limit, test func(*testing.T, *pgxpoo
 			t.Run(strategy.Name(), func(t *testing.T) { test(t, pool, strategy) })
 		}
 	}
-}
-
-// A caller whose request is cut off does not know whether it was charged, but the
-// limit holds, and what is granted is charged once.
-func TestExactWhenCallersGiveUp(t *testing.T) {
-	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		limit := pglimit.Every(20 * time.Millisecond)
-		var histories [16]audit.Histories
-		var callers sync.WaitGroup
-		ctx := soon(t, 500*time.Millisecond)
-		for i := range histories {
-			callers.Go(func() {
-				random := rand.New(rand.NewPCG(uint64(i), 3))
-				request := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1}
-				for ctx.Err() == nil {
-					impatient, cancel := context.WithTimeout(ctx, time.Duration(random.IntN(3000))*time.Microsecond)
-					decisions, err := strategy.Take(impatient, on(pool), []pglimit.Request{request})
-					cancel()
-					switch {
-					case err == nil:
-						histories[i].Record("k", request, decisions[0])
-					case !errors.Is(err, context.DeadlineExceeded) && impatient.Err() == nil:
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-		callers.Wait()
-		var all audit.Histories
-		for i := range histories {
-			all.Merge(&histories[i])
-		}
-		if report := all.CheckBy(strategy.Rule(), limit); report.Over.Tokens > 0 {
-			t.Error(report)
-		}
-	})
 }

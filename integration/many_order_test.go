@@ -85,31 +85,6 @@ func waiting(t *testing.T, pool *pgxpool.Pool, sessions int) {
 	}
 }
 
-// A call that makes a bucket while it holds others must not wait for one that holds it
-// and waits for those: here calls of one limit and of several.
-func TestANewKeyAmongOthersIsLockedInItsTurn(t *testing.T) {
-	t.Parallel()
-	pool, s := newMigrated(t), strategies.TokenBucket{}
-	patiently(t, pool)
-	timelessly(t, pool)
-	limit := hours.WithBurst(100)
-	for _, key := range []string{"c", "d"} {
-		take(t, pool, s, key, limit)
-	}
-	holder := begin(t, pool)
-	take(t, holder, s, "d", limit)
-	first := call(t, pool, asks(limit, "a", "c", "d")) // waits for d
-	waiting(t, pool, 1)
-	mixed := asks(limit, "a", "c")
-	mixed = append(mixed, pglimit.Request{Limiter: "another", Key: "z", Limit: limit, Tokens: 1, Unit: 1})
-	second := call(t, pool, mixed)
-	waiting(t, pool, 2)
-	commit(t, holder)
-	<-first
-	<-second
-	noDeadlocks(t, pool)
-}
-
 // New keys are inserted in one order: whoever waits for one holds those before it, and none
 // behind it. Known keys are locked in the same order.
 func TestKeysAreLockedAndInsertedInOneOrder(t *testing.T) {
@@ -190,78 +165,60 @@ func TestACallWaitsForNoRowOutOfOrder(t *testing.T) {
 
 // Calls with overlapping keys, old and new, of one limit and of several, beside resets and
 // sweeps: nobody deadlocks, because a call of many gives up before Postgres looks for
-// deadlocks. Where it looks earlier, it is a call of many that gives up, and takes nothing.
+// deadlocks. (Where it looks earlier: TestGroupsBesideResetsWithASmallDeadlockTimeout.)
 func TestOverlappingCallsBesideResetsAndSweepsDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	const callers, calls, keys = 12, 50, 40
-	play := func(t *testing.T, pool *pgxpool.Pool, looksEarly bool) {
-		t.Helper()
-		s := strategies.TokenBucket{}
-		limit := pglimit.PerSecond(1_000_000)
-		var work sync.WaitGroup
-		var answered atomic.Int64
-		patience := soon(t, time.Minute)
-		few := func() bool { return answered.Load() < callers*calls/10 && patience.Err() == nil } // on a busy machine most give up
-		for caller := range callers {
-			work.Go(func() {
-				random := rand.New(rand.NewPCG(uint64(caller), 17))
-				for n := 0; n < calls || few(); n++ {
-					var requests []pglimit.Request
-					for _, key := range random.Perm(keys)[:8] {
-						requests = append(requests, pglimit.Request{Limiter: "test", Key: strconv.Itoa(key), Limit: limit, Tokens: 3, Unit: 1})
-					}
-					if caller%4 == 1 {
-						requests[0].Limit = limit.WithBurst(500_000)
-					}
-					_, err := s.Take(t.Context(), on(pool), requests)
-					if err == nil {
-						answered.Add(1)
-					} else if errors.Is(err, pglimit.ErrNothingTaken) {
-						err = nil // somebody was faster
-					}
-					switch caller % 4 {
-					case 1:
-						_, one := s.Take(t.Context(), on(pool), requests[:1])
-						err = errors.Join(err, one)
-					case 2:
-						err = errors.Join(err, s.Reset(t.Context(), on(pool), "test", requests[1].Key))
-					case 3:
-						_, swept := s.Sweep(t.Context(), on(pool), 0, 10_000)
-						err = errors.Join(err, swept)
-						// For the next sweep. One row, so that this locks in no order of its own.
-						_, updated := pool.Exec(t.Context(), "update pglimit.token_bucket set full_ns = full_ns - 120000000000, at_ns = at_ns - 120000000000 where key = $1", requests[2].Key)
-						if !looksEarly || sqlState(updated) != "40P01" { // it can be the one that ends, as any call
-							err = errors.Join(err, updated)
-						}
-					}
-					if err != nil && (!looksEarly || !errors.Is(err, pglimit.ErrNothingTaken)) {
-						t.Error(err)
-						return
-					}
+	pool, s := newMigrated(t), strategies.TokenBucket{}
+	// A session that the machine does not run for the usual second finds both times over, and looks before it gives up.
+	execute(t, pool, "do $$ begin execute format('alter database %I set deadlock_timeout = ''20s''', current_database()); end $$")
+	pool.Reset()
+	limit := pglimit.PerSecond(1_000_000)
+	var work sync.WaitGroup
+	var answered atomic.Int64
+	patience := soon(t, time.Minute)
+	few := func() bool { return answered.Load() < callers*calls/10 && patience.Err() == nil } // on a busy machine most give up
+	for caller := range callers {
+		work.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(caller), 17))
+			for n := 0; n < calls || few(); n++ {
+				var requests []pglimit.Request
+				for _, key := range random.Perm(keys)[:8] {
+					requests = append(requests, pglimit.Request{Limiter: "test", Key: strconv.Itoa(key), Limit: limit, Tokens: 3, Unit: 1})
 				}
-			})
-		}
-		work.Wait()
-		if n := answered.Load(); n < callers*calls/10 {
-			t.Errorf("%d of %d calls were answered: this says little", n, callers*calls)
-		}
+				if caller%4 == 1 {
+					requests[0].Limit = limit.WithBurst(500_000)
+				}
+				_, err := s.Take(t.Context(), on(pool), requests)
+				if err == nil {
+					answered.Add(1)
+				} else if errors.Is(err, pglimit.ErrNothingTaken) {
+					err = nil // somebody was faster
+				}
+				switch caller % 4 {
+				case 1:
+					_, one := s.Take(t.Context(), on(pool), requests[:1])
+					err = errors.Join(err, one)
+				case 2:
+					err = errors.Join(err, s.Reset(t.Context(), on(pool), "test", requests[1].Key))
+				case 3:
+					_, swept := s.Sweep(t.Context(), on(pool), 0, 10_000)
+					// For the next sweep. One row, so that this locks in no order of its own.
+					_, updated := pool.Exec(t.Context(), "update pglimit.token_bucket set full_ns = full_ns - 120000000000, at_ns = at_ns - 120000000000 where key = $1", requests[2].Key)
+					err = errors.Join(err, swept, updated)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
 	}
-	t.Run("as it is", func(t *testing.T) {
-		t.Parallel()
-		pool := newMigrated(t)
-		// A session that the machine does not run for the usual second finds both times over, and looks before it gives up.
-		execute(t, pool, "do $$ begin execute format('alter database %I set deadlock_timeout = ''20s''', current_database()); end $$")
-		pool.Reset()
-		play(t, pool, false)
-		noDeadlocks(t, pool)
-	})
-	t.Run("with a deadlock_timeout of 1 ms", func(t *testing.T) {
-		t.Parallel()
-		pool := newMigrated(t)
-		execute(t, pool, "do $$ begin execute format('alter database %I set deadlock_timeout = 1', current_database()); end $$")
-		pool.Reset()
-		play(t, pool, true)
-	})
+	work.Wait()
+	if n := answered.Load(); n < callers*calls/10 {
+		t.Errorf("%d of %d calls were answered: this says little", n, callers*calls)
+	}
+	noDeadlocks(t, pool)
 }
 
 // What a call is told it got is what the bucket was charged, also if it had to wait while

@@ -96,18 +96,6 @@ func TestACallOfManyThatWaitedIsNotDeniedByItsBeginning(t *testing.T) {
 	}
 }
 
-// Nonsense that only a person sends has an end.
-func TestACallForNoKeysEnds(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	for _, keys := range []string{"'{}', '{}', '{}', '{}', '{}'", "null, null, null, null, null"} {
-		_, err := pool.Exec(t.Context(), "set statement_timeout = '60s'; select pglimit.token_bucket_take_many("+keys+", null, null, null, null, null, false, '20ms')")
-		if sqlState(err) != "22023" {
-			t.Errorf("%s: %v", keys, err)
-		}
-	}
-}
-
 // A call of many that needs a bucket which another transaction is making, or has locked,
 // gives up soon, and takes nothing. In the caller's transaction it waits, as one for that
 // bucket alone does, however long it takes.

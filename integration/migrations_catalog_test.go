@@ -76,24 +76,6 @@ func objectsOf(t *testing.T, pool *pgxpool.Pool) []string {
 		order by 1`)
 }
 
-func TestUpDownAndUpAgainLeaveTheSameSchema(t *testing.T) {
-	t.Parallel()
-	pool := migrationPool(t, newDatabase(t))
-	empty := objectsOf(t, pool)
-
-	must(t, migrations.Up(t.Context(), pool))
-	first := catalogOf(t, pool)
-	if len(first) < 50 {
-		t.Fatalf("only %d lines: %q", len(first), first)
-	}
-
-	must(t, migrations.DownTo(t.Context(), pool, 0))
-	diff(t, "after DownTo 0, against before the first Up", empty, objectsOf(t, pool))
-
-	must(t, migrations.Up(t.Context(), pool))
-	diff(t, "after the second Up, against the first", first, catalogOf(t, pool))
-}
-
 func TestEachStepDownAndUpAgainLeavesTheSameSchema(t *testing.T) {
 	t.Parallel()
 	pool := migrationPool(t, newDatabase(t))
@@ -236,25 +218,6 @@ func TestFilesForOtherToolsMakeWhatUpMakes(t *testing.T) {
 			diff(t, "after the files for down, against before", empty, objectsOf(t, pool))
 		})
 	}
-}
-
-func TestSpansOfSQLMakeWhatUpMakes(t *testing.T) {
-	t.Parallel()
-	byUp, bySpans := migrationPool(t, newDatabase(t)), migrationPool(t, newDatabase(t))
-	empty := objectsOf(t, bySpans)
-	must(t, migrations.Up(t.Context(), byUp))
-	for _, span := range []migrations.Span{{To: 1}, {From: 2}} {
-		text, err := span.SQL()
-		must(t, err)
-		run(t, bySpans, text)
-	}
-	diff(t, "after the spans, against after Up", catalogOf(t, byUp), catalogOf(t, bySpans))
-	for _, span := range []migrations.Span{{From: 3, Down: true}, {To: 2, Down: true}} {
-		text, err := span.SQL()
-		must(t, err)
-		run(t, bySpans, text)
-	}
-	diff(t, "after the spans for down, against before", empty, objectsOf(t, bySpans))
 }
 
 // A function that looks names up in the caller's search_path can be made to do

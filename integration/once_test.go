@@ -65,54 +65,6 @@ func TestSweepRemovesExpiredIDs(t *testing.T) {
 	}
 }
 
-// After the clock stepped back, an ID is not charged twice, and is free again when its time has
-// passed once more, and not the length of the step.
-func TestIDsWhenTheClockStepsBack(t *testing.T) {
-	t.Parallel()
-	const ttl = 200 * time.Millisecond
-	for _, by := range []time.Duration{-time.Second, -24 * time.Hour} {
-		pool := newMigrated(t)
-		execute(t, pool, steppingClock)
-		asked := time.Now()
-		first := takeOnce(t, pool, "id", "k", hours.WithBurst(9), ttl)
-		step(t, pool, by)
-		seen := time.Now()
-		early := func() bool { return time.Since(seen) < ttl && time.Since(asked) < ttl-by } // when the step is made up for, it is free, too
-		if again := takeOnce(t, pool, "id", "k", hours.WithBurst(9), ttl); again != first && early() {
-			t.Errorf("%v: %+v, was %+v", by, again, first)
-		}
-		for takeOnce(t, pool, "id", "k", hours.WithBurst(9), ttl) == first {
-			if time.Since(seen) > time.Minute {
-				t.Fatalf("%v: the ID is still taken", by)
-			}
-		}
-		if early() {
-			t.Errorf("%v: free after %v", by, time.Since(seen))
-		}
-	}
-}
-
-// An ID that is free and used again is kept for as long as its new request says, in the order of their dates.
-func TestAnIDThatIsUsedAgainIsKeptForItsNewTime(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	limit := hours.WithBurst(10)
-	first := takeOnce(t, pool, "id", "k", limit, time.Millisecond)
-	passes(t, pool, time.Millisecond)
-	second := takeOnce(t, pool, "id", "k", limit, time.Hour)
-	if !second.Allowed || !second.At.After(first.At) {
-		t.Fatalf("%+v, then %+v", first, second)
-	}
-	for range 2 {
-		if d := takeOnce(t, pool, "id", "k", limit, time.Hour); d != second {
-			t.Errorf("%+v, then %+v", second, d)
-		}
-	}
-	if kept := query[int64](t, pool, "select until_ns - pglimit.clock_ns() from pglimit.token_bucket_answers"); time.Duration(kept) < 59*time.Minute {
-		t.Errorf("kept for %v", time.Duration(kept))
-	}
-}
-
 // The same ID expires while many callers send it: each time, one of them is charged, and no two
 // within its time.
 func TestAnIDThatExpiresUnderLoad(t *testing.T) {
@@ -179,49 +131,6 @@ func TestIDsOfALimiter(t *testing.T) {
 	}
 	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d.Remaining != 3 {
 		t.Errorf("%+v, %v", d, err)
-	}
-}
-
-// REINDEX of each table beside what reads and writes it: no deadlock.
-func TestReindexDoesNotDeadlockWithIDsAndBlocks(t *testing.T) {
-	t.Parallel()
-	admin := newMigrated(t)
-	pool := newPool(t, withParameter(databaseURL(admin), "deadlock_timeout", "10ms"), 8)
-	s, block := strategies.TokenBucket{}, pglimit.Block{After: 2, Within: time.Second, For: time.Millisecond, Max: time.Millisecond}
-	ctx := soon(t, time.Second)
-	var work sync.WaitGroup
-	for i := range 8 {
-		work.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				r := pglimit.Request{Limiter: "test", Key: fmt.Sprint(n % 3), Limit: pglimit.Every(2 * time.Millisecond).WithBurst(2), Tokens: 1, Unit: 1}
-				var err error
-				switch i % 4 {
-				case 0:
-					r.Block = &block
-					_, err = s.Take(t.Context(), on(pool), []pglimit.Request{r})
-				case 1:
-					err = s.Reset(t.Context(), on(pool), r.Limiter, r.Key)
-				case 2:
-					_, err = s.Sweep(t.Context(), on(pool), 0, 1000)
-				default:
-					r.ID, r.IDTTL = fmt.Sprint(n%7), time.Millisecond
-					_, err = s.Take(t.Context(), on(pool), []pglimit.Request{r})
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	for ctx.Err() == nil {
-		for _, table := range []string{"token_bucket", "token_bucket_answers", "token_bucket_blocks"} {
-			execute(t, admin, "reindex table pglimit."+table)
-		}
-	}
-	work.Wait()
-	if n := finalDeadlocks(t, admin, pool); n > 0 {
-		t.Errorf("%d deadlocks", n)
 	}
 }
 

@@ -152,7 +152,7 @@ func TestAPoolWorksWithTheConnectionsItGets(t *testing.T) {
 	eachPool(t, func(t *testing.T, admin *pgxpool.Pool, role string, start func() *users) {
 		execute(t, admin, "alter role "+role+" connection limit 2")
 		u := start()
-		u.await(t, 2000)
+		u.await(t, 500)
 		u.want(t, 0)
 	})
 }
@@ -162,11 +162,11 @@ func TestSessionsThatAreEndedAreNoOutage(t *testing.T) {
 	t.Parallel()
 	eachPool(t, func(t *testing.T, admin *pgxpool.Pool, role string, start func() *users) {
 		u, ended := start(), int64(0)
-		for range 5 {
-			u.await(t, 500)
+		for range 3 {
+			u.await(t, 300)
 			ended += query[int64](t, admin, "select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = $1", role)
 		}
-		u.await(t, 500)
+		u.await(t, 300)
 		if !strings.HasSuffix(t.Name(), "pq") {
 			ended = 0 // lib/pq does not say why the connection broke: the outcome is not known
 		}

@@ -108,42 +108,6 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 	}
 }
 
-// The same of the functions for other languages, bad input included.
-func TestWhatOthersPlantedIsNotCalledByTheSQLFunctions(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	plant(t, pool)
-	conn, err := pgx.Connect(t.Context(), withParameter(databaseURL(pool), "search_path", "public,pg_catalog"))
-	must(t, err)
-	defer func() { _ = conn.Close(t.Context()) }()
-	leased(t, pool, "leased", hours.WithBurst(5), 3, time.Minute)
-	for _, call := range []string{
-		"allow('test', 'k', ' 1/1h  burst 5 ')", "allow('test', 'k', '1/1.5h burst 5', 2)", "allow('test', 'k', '2/1d burst 5', 4)",
-		"allow('test', 'k', tokens => 1, period => '1 hour', burst => 5)", "peek('test', 'k', '1/1h burst 5')", "peek('test', 'k', '1/2w burst 5', 5)",
-		"peek('test', 'new', '1/500µs')", "allow('test', 'leased', '1/1h burst 5', 5)", "allow('test', 'leased', '1/2h burst 5', 2)", "reset('test', 'k')",
-	} {
-		if _, err := conn.Exec(t.Context(), "select * from pglimit."+call); err != nil {
-			t.Errorf("%s: %v", call, err)
-		}
-	}
-	execute(t, pool, "update pglimit.token_bucket set full_ns = full_ns + 86400000000000, at_ns = at_ns + 86400000000000")
-	for _, call := range []string{
-		"peek('test', 'leased', '1/2h burst 5', 5)", "allow('test', 'leased', '1/2h burst 5', 5)",
-	} {
-		if _, err := conn.Exec(t.Context(), "select * from pglimit."+call); err != nil {
-			t.Errorf("a row ahead of the clock, %s: %v", call, err)
-		}
-	}
-	for _, bad := range []string{
-		"''", "'many/1s'", "'1/x'", "'1/1s burst x'", "'0/1s'", "'1/0s'", "'2/1ns'", "'3000000/1s'", "'1/1s burst -1'", "'1/1s burst 9000000000000000'", "'1/1s', 2", "'1/1s', 0",
-		"tokens => 1, period => '1 month'", "tokens => 1, period => '200000 days'",
-	} {
-		if _, err := conn.Exec(t.Context(), "select * from pglimit.allow('test', 'k', "+bad+")"); sqlState(err) != "22023" {
-			t.Errorf("%s: %v", bad, err)
-		}
-	}
-}
-
 // plant operators of all pairs of types that pg_catalog has no exact operator for, and
 // functions. All raise.
 func plant(t *testing.T, pool *pgxpool.Pool) {

@@ -14,13 +14,14 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// REINDEX TABLE, again and again, beside takes of one key, of several and of groups, and leases:
+// REINDEX TABLE, again and again, beside takes of one key, of several and of groups, leases, IDs and blocks:
 // no deadlock.
 func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy) {
 		pool := newPool(t, withParameter(databaseURL(admin), "deadlock_timeout", "10ms"), 8)
-		limit := pglimit.Every(time.Millisecond)
+		limit, block := pglimit.Every(time.Millisecond), pglimit.Block{After: 2, Within: time.Second, For: time.Millisecond, Max: time.Millisecond}
+		groups := strategy.Check(&pglimit.Request{Limit: limit, Group: 1}) == nil // and IDs and blocks
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var work sync.WaitGroup
@@ -30,8 +31,19 @@ func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 					key := fmt.Sprint(n % 5)
 					var err error
 					leaser, is := strategy.(pglimit.Leaser)
-					groups := strategy.Check(&pglimit.Request{Limit: limit, Group: 1}) == nil
 					switch {
+					case groups && i == 6:
+						requests := asks(limit, key)
+						if n%2 == 0 {
+							requests[0].ID, requests[0].IDTTL = fmt.Sprint(n%7), time.Millisecond
+						} else {
+							requests[0].Block = &block
+						}
+						_, err = strategy.Take(t.Context(), on(pool), requests)
+					case groups && i == 5 && n%3 == 0:
+						err = strategy.Reset(t.Context(), on(pool), "test", key)
+					case groups && i == 5 && n%3 == 1:
+						_, err = strategy.Sweep(t.Context(), on(pool), 0, 1000)
 					case groups && i == 7:
 						_, err = strategy.Take(t.Context(), on(pool), grouped(asks(limit, key, key+"b", key+"c")))
 					case is && i%4 == 0:
@@ -52,10 +64,16 @@ func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 				}
 			})
 		}
+		tables := []string{strategy.Name()}
+		if groups {
+			tables = append(tables, "token_bucket_answers", "token_bucket_blocks")
+		}
 		rounds := 0
 		for enough := soon(t, 500*time.Millisecond); enough.Err() == nil || rounds < 2; rounds++ {
-			if _, err := admin.Exec(t.Context(), "reindex table pglimit."+strategy.Name()); err != nil {
-				t.Errorf("reindex: %v", err)
+			for _, table := range tables {
+				if _, err := admin.Exec(t.Context(), "reindex table pglimit."+table); err != nil {
+					t.Errorf("reindex: %v", err)
+				}
 			}
 		}
 		stop()

@@ -136,6 +136,22 @@ func (p *replay) run(operations int) {
 		p.key = oneOf(p, p.keys)
 		p.pass()
 		done += p.operation()
+		if p.IntN(3) == 0 {
+			p.dated(p.key)
+		}
+	}
+}
+
+// dated compares when the row was last written, of which a decision shows little.
+func (p *replay) dated(k *replayedKey) {
+	p.Helper()
+	row, is := k.bucket.(*model.Bucket)
+	if !is || !row.Exists {
+		return
+	}
+	at := query[int64](p.T, p.pool, "select at_ns from pglimit."+p.strategy.Name()+" where limiter = $1 and key = $2", p.limiter, k.name)
+	if at != row.At {
+		p.fail(k, "the row is dated %v", time.Unix(0, at).UTC())
 	}
 }
 
@@ -177,10 +193,15 @@ func (p *replay) pass() {
 	case 3:
 		p.now += oneOf(p, []int64{1, 1000, 999_999, 1_000_000, int64(time.Second)})
 	case 4:
-		if p.IntN(10) == 0 {
+		if p.IntN(3) == 0 {
 			by := oneOf(p, []int64{1, 1000, model.Step / 2, model.Step, model.Step + 1, int64(time.Second), int64(30 * time.Second), int64(24 * time.Hour)})
 			p.now += oneOf(p, []int64{by, -by, -by})
 			p.note("the clock steps")
+		}
+	case 7:
+		if p.IntN(3) == 0 { // by less than counts as a step
+			p.now -= p.Int64N(model.Step)
+			p.note("the clock steps a little")
 		}
 	case 5, 6:
 		if len(p.key.due) == 0 {

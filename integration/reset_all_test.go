@@ -43,7 +43,11 @@ func TestResetAllWaitsForLockedRowsLast(t *testing.T) {
 	limit := pglimit.Every(time.Hour).WithBurst(1)
 	const keys = 1200 // of several batches
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) {
-		for _, isolation := range []string{"read%20committed", "serializable"} {
+		isolations := []string{"read%20committed", "serializable"}
+		if s.Name() != "token_bucket" {
+			isolations = isolations[:1] // a step that is undone is repeated by what all strategies share
+		}
+		for _, isolation := range isolations {
 			takeKeys(t, pool, s, limit, keys)
 			holder := begin(t, pool)
 			execute(t, holder, `update pglimit.`+s.Name()+` set key = key where key in ('key:0', 'key:600')`)
@@ -68,29 +72,12 @@ func TestResetAllWaitsForLockedRowsLast(t *testing.T) {
 	})
 }
 
-// A caller gives up, and what was reset by then stays so.
-func TestResetAllEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	pool, s := newMigrated(t), strategies.TokenBucket{}
-	limit := pglimit.Every(time.Hour)
-	takeKeys(t, pool, s, limit, 1000)
-	execute(t, begin(t, pool), `select from pglimit.token_bucket where key = 'key:7' for update`)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	whileBlocked(t, pool, func() {
-		removed, err := s.ResetAll(ctx, on(pool), "test")
-		if removed != 999 || ctx.Err() == nil || err == nil {
-			t.Errorf("%d rows removed: %v", removed, err)
-		}
-	}, cancel)
-}
-
 // The role's timeouts do not end a reset of all: it waits for a row that is held for longer than they are.
 func TestResetAllTakesAsLongAsItsContextLetsIt(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) {
 		takeKeys(t, pool, s, pglimit.Every(time.Hour), 100)
-		hurried := newPool(t, with(with(databaseURL(pool), "statement_timeout", "400"), "lock_timeout", "200"), 2)
+		hurried := newPool(t, with(with(databaseURL(pool), "statement_timeout", "200"), "lock_timeout", "100"), 2)
 		holder := begin(t, pool)
 		execute(t, holder, `select from pglimit.`+s.Name()+` where key = 'key:7' for update`)
 		whileBlocked(t, pool, func() {
@@ -98,7 +85,7 @@ func TestResetAllTakesAsLongAsItsContextLetsIt(t *testing.T) {
 				t.Errorf("%d removed, %v", removed, err)
 			}
 		}, func() {
-			execute(t, holder, "select pg_sleep(0.8)")
+			execute(t, holder, "select pg_sleep(0.4)")
 			commit(t, holder)
 		})
 	})

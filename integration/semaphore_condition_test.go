@@ -155,34 +155,60 @@ func TestAConditionDoesNotJumpTheQueue(t *testing.T) {
 	}
 }
 
-// 12 callers, three places, 40 tokens: as many permits as tokens, and never more than three at once.
+// 12 callers, three places, 40 tokens: as many permits as tokens, and never more than three at once. Whatever the isolation
+// of the pool's transactions is by default, and behind a PgBouncer in transaction mode.
 func TestPermitsAndTokensUnderConcurrency(t *testing.T) {
 	t.Parallel()
-	pool := newMigrated(t)
+	for _, name := range []string{"read committed", "repeatable read", "serializable", "PgBouncer"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			direct := newMigrated(t)
+			url := with(databaseURL(direct), "default_transaction_isolation", name)
+			if name == "PgBouncer" {
+				url = behind(t, newBouncer(t), direct, "exec")
+			}
+			permitsAndTokens(t, newPool(t, url, 8))
+		})
+	}
+}
+
+func permitsAndTokens(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
 	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours.WithBurst(40)})
-	s := newSemaphore(t, pool, semaphore.Config{Places: 3})
+	s := newSemaphore(t, pool, semaphore.Config{Places: 3, Poll: 5 * time.Millisecond})
 	var now, most, permits atomic.Int64
 	var callers sync.WaitGroup
-	for range 12 {
+	hold := func(p *semaphore.Permit, err error) error {
+		if err != nil {
+			return err
+		}
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		now.Add(-1)
+		return p.Release(t.Context())
+	}
+	for i := range 12 {
 		callers.Go(func() {
-			for {
+			for n := 0; ; n++ {
+				if i < 3 && n < 5 { // in line
+					if err := hold(s.Acquire(t.Context(), "k")); err != nil {
+						t.Error(err)
+						return
+					}
+				}
 				p, err := s.TryAcquireIf(t.Context(), "k", 1, takes(limiter, "a", "b"))
 				switch {
 				case errors.Is(err, semaphore.ErrFull):
 					continue
 				case errors.Is(err, errDenied):
 					return
-				case err != nil:
+				case err == nil:
+					permits.Add(1)
+				}
+				if err := hold(p, err); err != nil {
 					t.Error(err)
 					return
-				}
-				permits.Add(1)
-				if n := now.Add(1); n > most.Load() {
-					most.Store(n)
-				}
-				now.Add(-1)
-				if err := p.Release(t.Context()); err != nil {
-					t.Error(err)
 				}
 			}
 		})
@@ -270,50 +296,4 @@ func TestAPlaceInFrontOfARate(t *testing.T) {
 	get(http.StatusOK, 0)
 	get(http.StatusTooManyRequests, 0)
 	acquire(t, s, "all")
-}
-
-// Permits behind a PgBouncer in transaction mode, alone and with tokens.
-func TestPermitsBehindPgBouncer(t *testing.T) {
-	t.Parallel()
-	b := newBouncer(t)
-	direct := newMigrated(t)
-	pool := newPool(t, behind(t, b, direct, "exec"), 8)
-	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours.WithBurst(20)})
-	s := newSemaphore(t, pool, semaphore.Config{Places: 2, Poll: 5 * time.Millisecond})
-	var callers sync.WaitGroup
-	for range 4 {
-		callers.Go(func() {
-			for range 5 {
-				p, err := s.Acquire(t.Context(), "k")
-				if err == nil {
-					err = p.Release(t.Context())
-				}
-				if err != nil {
-					t.Error(err)
-				}
-			}
-		})
-		callers.Go(func() {
-			for {
-				p, err := s.TryAcquireIf(t.Context(), "k", 1, takes(limiter, "k"))
-				if p != nil {
-					err = p.Release(t.Context())
-				}
-				if errors.Is(err, errDenied) {
-					return
-				}
-				if err != nil && !errors.Is(err, semaphore.ErrFull) {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	callers.Wait()
-	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d.Remaining != 0 {
-		t.Errorf("%+v, %v", d, err)
-	}
-	if holders, err := s.Peek(t.Context(), "k"); err != nil || len(holders) > 0 {
-		t.Errorf("held by %+v, %v", holders, err)
-	}
 }

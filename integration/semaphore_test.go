@@ -7,11 +7,8 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/semaphore"
 )
@@ -336,86 +333,5 @@ func TestWaitingForAPlaceEnds(t *testing.T) {
 	}
 	if _, _, err := patient.TryAcquire(t.Context(), "k"); !errors.Is(err, semaphore.ErrClosed) {
 		t.Errorf("got %v, want ErrClosed", err)
-	}
-}
-
-// Nobody loses a permit because there are fewer places, and nobody gets one.
-func TestPlacesBelowWhatIsHeld(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	four, two := newSemaphore(t, pool, semaphore.Config{Places: 4}), newSemaphore(t, pool, semaphore.Config{Places: 2})
-	var held []*semaphore.Permit
-	for range 4 {
-		held = append(held, acquire(t, four, "k"))
-	}
-	for i, p := range held {
-		if p.Err() != nil {
-			t.Errorf("permit %d: %v", i, p.Err())
-		}
-		if free := i >= 3; free {
-			acquire(t, two, "k")
-		} else {
-			full(t, two, "k")
-		}
-		must(t, p.Release(t.Context()))
-	}
-}
-
-// 64 callers on two pools, a place each for a moment: never more than 8 at once, as this process counts. Whatever the
-// isolation of the pools' transactions is by default.
-func TestNeverMoreThanThePlaces(t *testing.T) {
-	t.Parallel()
-	for _, isolation := range []string{"read committed", "repeatable read", "serializable"} {
-		t.Run(isolation, func(t *testing.T) {
-			t.Parallel()
-			neverMoreThanThePlaces(t, isolation)
-		})
-	}
-}
-
-func neverMoreThanThePlaces(t *testing.T, isolation string) {
-	pool := newMigrated(t)
-	execute(t, pool, "alter database "+databaseOf(pool)+" set default_transaction_isolation = '"+isolation+"'")
-	pool.Reset()
-	const places = 8
-	var now, most atomic.Int64
-	var callers sync.WaitGroup
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	time.AfterFunc(time.Second, func() {
-		for ctx.Err() == nil && most.Load() < 2 { // on a busy machine
-			<-time.After(time.Millisecond)
-		}
-		cancel()
-	})
-	for _, pool := range []*pgxpool.Pool{pool, newPool(t, databaseURL(pool), 16)} {
-		for range 4 {
-			s := newSemaphore(t, pool, semaphore.Config{Places: places, Poll: 5 * time.Millisecond})
-			for range 8 {
-				callers.Go(func() {
-					for ctx.Err() == nil {
-						p, err := s.Acquire(ctx, "k")
-						if err != nil {
-							if ctx.Err() == nil {
-								t.Error(err)
-							}
-							return
-						}
-						if n := now.Add(1); n > most.Load() {
-							most.Store(n)
-						}
-						<-time.After(time.Millisecond) // the work
-						now.Add(-1)
-						if err := p.Release(t.Context()); err != nil {
-							t.Error(err)
-						}
-					}
-				})
-			}
-		}
-	}
-	callers.Wait()
-	if n := most.Load(); n > places || n < 2 { // on a busy machine it may not be all of them
-		t.Errorf("%d at once, want %d at most", most.Load(), places)
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/strategies"
 )
 
 // Tools for playing two sessions against each other step by step.
@@ -83,43 +82,6 @@ func sqlState(err error) string {
 		return pg.Code
 	}
 	return ""
-}
-
-// taker takes one token of a key, on any connection.
-type taker func(db database, key string) (allowed bool, err error)
-
-func (take taker) must(t *testing.T, db database, key string) bool {
-	t.Helper()
-	allowed, err := take(db, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return allowed
-}
-
-// by is the taker of a strategy. A contended answer of the strategy that gives
-// those is a denial.
-func by(t *testing.T, strategy strategies.Strategy, limit pglimit.Limit) taker {
-	t.Helper()
-	return func(db database, key string) (bool, error) {
-		d, err := tryTake(t, db, strategy, key, limit)
-		return d.Allowed, err
-	}
-}
-
-// faulty is a taker with a statement as people write it, on a table as people
-// make it. It returns one boolean, or no row for a denial.
-func faulty(t *testing.T, sql string, args ...any) (*pgxpool.Pool, taker) {
-	t.Helper()
-	pool := newMigrated(t)
-	execute(t, pool, "create table naive (key text primary key, tokens double precision not null, at timestamptz not null, allowed boolean not null default true)")
-	return pool, func(db database, key string) (allowed bool, err error) {
-		err = db.QueryRow(t.Context(), sql, append([]any{key}, args...)...).Scan(&allowed)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return false, nil
-		}
-		return allowed, err
-	}
 }
 
 // database is what a pool, a connection and a transaction of pgx have in common.

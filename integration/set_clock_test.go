@@ -11,8 +11,7 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// setClock is a bucket of token_bucket in a database whose clock stands where the test sets it. Each case
-// below is a small one of what TestReplay finds in random histories, with a name that says what broke.
+// setClock is a bucket of token_bucket in a database whose clock stands where the test sets it.
 type setClock struct {
 	*testing.T
 	pool *pgxpool.Pool // of one connection: the clock is the connection's
@@ -23,7 +22,6 @@ type setClock struct {
 var (
 	perSecond = pglimit.PerSecond(1).WithBurst(10)
 	tenPer    = pglimit.PerSecond(10).WithBurst(10)
-	threePer  = pglimit.PerSecond(3).WithBurst(10) // a token takes 333,333,334 ns
 )
 
 // What token_bucket decides, to the microsecond, in small histories.
@@ -31,10 +29,7 @@ func TestTokenBucketOnASetClock(t *testing.T) {
 	t.Parallel()
 	migrated := newMigrated(t)
 	execute(t, migrated, replayClock)
-	for about, cases := range map[string]map[string]func(b setClock){
-		"leases": leasesOnSetClock(), "prices": pricesOnSetClock(), "steps back": stepsBackOnSetClock(),
-		"refunds": refundsOnSetClock(), "blocks": blocksOnSetClock(), "IDs": idsOnSetClock(),
-	} {
+	for about, cases := range map[string]map[string]func(b setClock){"blocks": blocksOnSetClock(), "IDs": idsOnSetClock()} {
 		t.Run(about, func(t *testing.T) {
 			t.Parallel()
 			pool := newPool(t, databaseURL(migrated), 1)
@@ -78,26 +73,6 @@ func (b setClock) take(l pglimit.Limit, tokens int64) pglimit.Decision {
 	return d
 }
 
-// denies a take.
-func (b setClock) denies(l pglimit.Limit, tokens int64) {
-	b.Helper()
-	if d := b.ask(b.request(l, tokens)); d.Allowed {
-		b.Errorf("take %d: %+v, want a denial", tokens, d)
-	}
-}
-
-// reserve tokens that are due after that time.
-func (b setClock) reserve(l pglimit.Limit, tokens int64, due time.Duration) pglimit.Decision {
-	b.Helper()
-	r := b.request(l, tokens)
-	r.Unit, r.Ahead = 1, time.Hour
-	d := b.ask(r)
-	if d.Granted != tokens || d.Delay != due {
-		b.Errorf("reserve %d: %+v, want them after %v", tokens, d, due)
-	}
-	return d
-}
-
 // peek asks Go and SQL, which must agree.
 func (b setClock) peek(l pglimit.Limit, unit int64) pglimit.Decision {
 	b.Helper()
@@ -117,14 +92,6 @@ func (b setClock) has(l pglimit.Limit, tokens int64, full time.Duration) {
 	b.Helper()
 	if d := b.peek(l, 1); d.Remaining != tokens || d.ResetAfter != full {
 		b.Errorf("under %v: %d tokens, full in %v; want %d, %v", l, d.Remaining, d.ResetAfter, tokens, full)
-	}
-}
-
-// retries says when so many tokens are there.
-func (b setClock) retries(l pglimit.Limit, tokens int64, after time.Duration) {
-	b.Helper()
-	if d := b.peek(l, tokens); d.RetryAfter != after {
-		b.Errorf("under %v: %d tokens are there in %v, want %v", l, tokens, d.RetryAfter, after)
 	}
 }
 
@@ -154,12 +121,4 @@ func (b setClock) lease(l pglimit.Limit, tokens int64, ttl time.Duration) pglimi
 func (b setClock) settle(l pglimit.Limit, lease pglimit.Lease, spent int64) {
 	b.Helper()
 	b.leases(l, 0, 1, time.Minute, lease, spent)
-}
-
-// refund tokens of a grant.
-func (b setClock) refund(l pglimit.Limit, tokens int64, of pglimit.Decision) {
-	b.Helper()
-	r := pglimit.Refund{Request: b.request(l, tokens), At: of.At, Delay: of.Delay}
-	r.Unit = 1
-	must(b.T, (strategies.TokenBucket{}).GiveBack(b.Context(), on(b.pool), []pglimit.Refund{r}))
 }

@@ -79,37 +79,6 @@ func TestGrantsKeepTheirDistance(t *testing.T) {
 	}
 }
 
-// A flood of denials makes the row no longer than a window of them, and does not push grants out of it. Callers for
-// whom denials do not count see the grants alone. A denial is not there to be given back.
-func TestAFloodOfDenials(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	execute(t, pool, stoppedClock)
-	counts, three := strategies.SlidingLog{CountDenied: true}, pglimit.Per(3, time.Hour)
-	for i := range 40 {
-		moveClock(t, pool, time.Second)
-		if d := take(t, pool, counts, "k", three); d.Allowed != (i < 3) {
-			t.Fatalf("%d: %+v", i, d)
-		}
-	}
-	if d := takeAll(t, pool, counts, ask("k", three, 1<<60, 1))[0]; d.Allowed || d.RetryAfter != time.Hour {
-		t.Errorf("%+v", d)
-	}
-	if used := query[[]int64](t, pool, "select used from pglimit.sliding_log"); len(used) != 4 || used[3] != -3 {
-		t.Errorf("the row has %v", used)
-	}
-	moveClock(t, pool, time.Second)
-	d := take(t, pool, counts, "k", three)
-	must(t, counts.GiveBack(t.Context(), on(pool), []pglimit.Refund{{Request: ask("k", three, 1, 1), At: d.At}}))
-	twenty := pglimit.Per(20, time.Hour)
-	if d := takeAll(t, pool, counts, ask("k", twenty, 0, 1))[0]; d.Remaining != 13 {
-		t.Errorf("%+v, want 3 granted and 4 denied", d)
-	}
-	if d := take(t, pool, strategies.SlidingLog{}, "k", twenty); d.Remaining != 16 {
-		t.Errorf("%+v, want 4 granted", d)
-	}
-}
-
 // A call that waits for the row decides by what it finds then: what was planned as a denial is granted if tokens were given
 // back meanwhile, and what was planned as a grant is denied, and counted, if another call took them. It is dated then.
 func TestADenialIsDecidedBehindTheLock(t *testing.T) {

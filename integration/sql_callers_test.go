@@ -78,63 +78,6 @@ func TestSQLFunctionsTakeNamesOfAnyCollation(t *testing.T) {
 	}
 }
 
-// A trigger refuses the rows that are too many; each row is a decision, and the statement
-// that fails takes nothing.
-func TestSQLAllowInATrigger(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	execute(t, pool, `
-		create table messages (sender text, body text);
-		create function limit_messages() returns trigger language plpgsql as $$
-		begin
-			if not (select allowed from pglimit.allow('messages', new.sender, '1/1h burst 3')) then
-				raise exception 'too many messages' using errcode = 'PT429';
-			end if;
-			return new;
-		end $$;
-		create trigger limited before insert on messages for each row execute function limit_messages()`)
-	insert := func(rows int) error {
-		_, err := pool.Exec(t.Context(), "insert into messages select 'ann', 'hello' from generate_series(1, $1)", rows)
-		return err
-	}
-	for i, test := range []struct {
-		rows  int
-		state string
-	}{{2, ""}, {2, "PT429"}, {1, ""}, {1, "PT429"}} {
-		if state := sqlState(insert(test.rows)); state != test.state {
-			t.Errorf("%d: %d rows: SQLSTATE %q, want %q", i, test.rows, state, test.state)
-		}
-	}
-	if n := query[int64](t, pool, "select count(*) from messages"); n != 3 {
-		t.Errorf("%d messages", n)
-	}
-}
-
-// Where nothing can be written, a peek is answered and so is a denial.
-func TestSQLFunctionsReadOnly(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	execute(t, pool, "select from pglimit.allow('api', 'taken', '1/1h')")
-	for _, call := range []struct {
-		sql   string
-		state string
-		want  bool
-	}{
-		{"pglimit.peek('api', 'taken', '1/1h')", "", false},
-		{"pglimit.peek('api', 'new', '1/1h')", "", true},
-		{"pglimit.allow('api', 'taken', '1/1h')", "", false},
-		{"pglimit.allow('api', 'new', '1/1h')", "25006", false},
-	} {
-		tx := begin(t, pool)
-		execute(t, tx, "set transaction read only")
-		var allowed bool
-		err := tx.QueryRow(t.Context(), "select allowed from "+call.sql).Scan(&allowed)
-		if sqlState(err) != call.state || err == nil && allowed != call.want {
-			t.Errorf("%s: %v, %v", call.sql, allowed, err)
-		}
-	}
-}
-
 // At REPEATABLE READ a decision that another call has overtaken fails. It is never over.
 func TestSQLAllowAtRepeatableReadIsNeverOver(t *testing.T) {
 	t.Parallel()

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -90,54 +88,6 @@ func (s onlySQL) Take(ctx context.Context, session rate.Session, requests []rate
 func TestSQLFunctionsKeepThePromisesOfAStrategy(t *testing.T) {
 	t.Parallel()
 	strategytest.Run(t, newMigrated, onlySQL{viaSQL{}})
-}
-
-// goAndSQL are callers of which every other one does not speak Go.
-type goAndSQL struct {
-	strategies.TokenBucket
-	calls *atomic.Int64
-}
-
-func (s goAndSQL) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	if s.calls.Add(1)%2 == 0 {
-		return viaSQL{}.Take(ctx, session, requests)
-	}
-	return s.TokenBucket.Take(ctx, session, requests)
-}
-
-// 64 callers, in Go and in SQL, on two pools, one of which sends text as psql does: never over
-// the limit, and no denial that was not due.
-//
-// Not parallel: what contends here is the callers, not other tests.
-func TestSQLFunctionsAreExactBesideGo(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		limit pglimit.Limit
-		keys  int
-		costs []int64
-	}{
-		{"one key", pglimit.PerSecond(50).WithBurst(10), 1, nil},
-		{"one key, one per interval", pglimit.Every(50 * time.Millisecond), 1, nil},
-		{"many keys, mixed costs", pglimit.Limit{Tokens: 97, Period: 700 * time.Millisecond, Burst: 50}, 40, []int64{1, 2, 5, 20, 50}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			pool := newMigrated(t)
-			url := databaseURL(pool)
-			pools := []*pgxpool.Pool{newPool(t, url, 16), newPool(t, withParameter(url, "default_query_exec_mode", "simple_protocol"), 16)}
-			before := query[int64](t, pool, deadlocks)
-			got := load{
-				strategy: goAndSQL{calls: new(atomic.Int64)}, pools: pools, limit: test.limit, callers: 64, keys: test.keys,
-				costs: test.costs, durability: pglimit.Durable,
-			}.run(soon(t, 400*time.Millisecond), t)
-			t.Logf("%d decisions, %d tokens granted: %v", got.decisions, got.granted, got.report)
-			if !got.report.OK() || got.granted == 0 {
-				t.Errorf("%d tokens granted: %v", got.granted, got.report)
-			}
-			if after := query[int64](t, pool, deadlocks); after != before {
-				t.Errorf("%d deadlocks", after-before)
-			}
-		})
-	}
 }
 
 // A Limiter's bucket is that of its name, with the stages in front of it.
@@ -234,23 +184,6 @@ func TestSQLFunctionsRefuseBadInput(t *testing.T) {
 	}
 	if n := query[int64](t, pool, "select count(*) from pglimit.token_bucket"); n != 0 {
 		t.Errorf("%d rows were written", n)
-	}
-}
-
-// The clock may be a little behind a row that another call has just written. A decision is not
-// dated before the grants that it counts.
-func TestSQLDecisionsAreDatedAfterTheGrantsThatTheyCount(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	execute(t, pool, stoppedClock)
-	first, err := askSQL(t.Context(), on(pool), "pglimit.allow('api', 'k', '1/1h burst 2')")
-	must(t, err)
-	moveClock(t, pool, -5*time.Millisecond)
-	for _, call := range []string{"peek", "allow", "peek", "allow"} { // the last is a denial
-		d, err := askSQL(t.Context(), on(pool), "pglimit."+call+"('api', 'k', '1/1h burst 2')")
-		if err != nil || d.At.Before(first.At) {
-			t.Errorf("%s: %+v, %v; the grant is of %v", call, d, err, first.At)
-		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"slices"
@@ -24,7 +23,6 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
-	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
 func beginSQL(t *testing.T, db *sql.DB) *sql.Tx {
@@ -204,52 +202,6 @@ func asNobody(address string) string {
 	}
 	u.User = url.User("pglimit_test_nobody")
 	return u.String()
-}
-
-// 64 callers on two pools, with each strategy: never over the limit, and no denial that was not
-// due.
-//
-// Not parallel: what contends here is the callers, not other tests.
-func TestSQLExactUnderConcurrency(t *testing.T) {
-	for _, driver := range sqlDrivers {
-		t.Run(driver.name, func(t *testing.T) {
-			url := databaseURL(newMigrated(t))
-			sessions := []rate.Session{postgres.OnSQLDB(openSQL(t, driver.open, url, 16)), postgres.OnSQLDB(openSQL(t, driver.open, url, 16))}
-			for _, strategy := range strategies.All() {
-				limit := pglimit.Every(10 * time.Millisecond)
-				if burst := limit.WithBurst(20); strategy.Check(&rate.Request{Limit: burst}) == nil {
-					limit = burst
-				}
-				ctx := soon(t, 200*time.Millisecond)
-				var callers sync.WaitGroup
-				histories := make([]audit.Histories, 64)
-				var granted atomic.Int64
-				for i := range histories {
-					callers.Go(func() {
-						random := rand.New(rand.NewPCG(uint64(i), 41))
-						for once := false; !once || ctx.Err() == nil; once = true {
-							r := pglimit.Request{Limiter: "test", Key: strconv.Itoa(random.IntN(3)), Limit: limit, Tokens: 1, Unit: 1, Durability: pglimit.Durable}
-							d, err := strategy.Take(t.Context(), sessions[i%2], []pglimit.Request{r})
-							if err != nil {
-								t.Error(err)
-								return
-							}
-							granted.Add(d[0].Granted)
-							histories[i].Record(r.Key, r, d[0])
-						}
-					})
-				}
-				callers.Wait()
-				var all audit.Histories
-				for i := range histories {
-					all.Merge(&histories[i])
-				}
-				if report := all.CheckBy(strategy.Rule(), limit); !report.OK() || granted.Load() == 0 {
-					t.Errorf("%s: %d granted: %v", strategy.Name(), granted.Load(), report)
-				}
-			}
-		})
-	}
 }
 
 // A Limiter on a *sql.DB has all stages: callers share round trips, a busy key is leased, and

@@ -14,7 +14,11 @@ import (
 func age(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, by time.Duration) {
 	t.Helper()
 	if strategy.Name() == "exclusion_range" {
-		execute(t, pool, "update pglimit.exclusion_range set during = tstzrange(lower(during) - $1::bigint * interval '1 microsecond', upper(during) - $1 * interval '1 microsecond')", by.Microseconds())
+		// Not by an update, in which a range would meet the one before it, not yet moved: the sort has all of them deleted first.
+		execute(t, pool, `
+			with old as (delete from pglimit.exclusion_range returning *)
+			insert into pglimit.exclusion_range (key, limiter, during)
+			select key, limiter, tstzrange(lower(during) - $1::bigint * interval '1 microsecond', upper(during) - $1 * interval '1 microsecond') from old order by during`, by.Microseconds())
 		return
 	}
 	times := "full_ns = full_ns - $1, at_ns = at_ns - $1"
@@ -40,33 +44,6 @@ func sweepOnce(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) i
 		t.Errorf("the table does not end: %+v", swept)
 	}
 	return swept.Removed
-}
-
-// A row goes when its bucket has been full for a minute, and not before.
-func TestSweepRemovesWhatHasBeenFullForAMinute(t *testing.T) {
-	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		take(t, pool, strategy, "soon full", pglimit.Every(time.Millisecond))
-		take(t, pool, strategy, "late full", pglimit.Every(time.Hour))
-		if n := sweepOnce(t, pool, strategy); n != 0 {
-			t.Errorf("%d removed at once", n)
-		}
-		age(t, pool, strategy, 40*time.Second) // at most 40 s full, on any machine that gets here in 20
-		if n := sweepOnce(t, pool, strategy); n != 0 {
-			t.Errorf("%d removed too early", n)
-		}
-		age(t, pool, strategy, 21*time.Second)
-		if n := sweepOnce(t, pool, strategy); n != 1 {
-			t.Errorf("%d removed after a minute, want 1", n)
-		}
-		if take(t, pool, strategy, "late full", pglimit.Every(time.Hour)).Allowed {
-			t.Error("a bucket in use was swept")
-		}
-		age(t, pool, strategy, 2*time.Hour)
-		if n := sweepOnce(t, pool, strategy); n != 1 {
-			t.Errorf("%d removed after two hours, want 1", n)
-		}
-	})
 }
 
 // A sweep passes over rows that are locked and waits for nobody.

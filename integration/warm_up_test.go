@@ -5,8 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,29 +57,6 @@ func TestWarmUpWaitsAsGuavaDoes(t *testing.T) {
 				now += int64(d.Delay) // the caller waits
 				now += -now % -1000
 			}
-		}
-	}
-}
-
-// To empty a cold key takes a Period and a half, in any portions: 8 of 2 per second in 4 s take 6 s.
-func TestWarmUpIsEmptiedInAnyPortions(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t, databaseURL(newMigrated(t)), 1) // the clock is the connection's
-	execute(t, pool, replayClock)
-	strategy, limit := strategies.WarmUp{Period: 4 * time.Second}, pglimit.PerSecond(2).WithBurst(8)
-	for i, portions := range [][]int64{{8}, {1, 1, 1, 1, 1, 1, 1, 1}, {3, 5}, {5, 3}, {4, 4}, {1, 6, 1}, {2, 2, 2, 2}} {
-		began := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
-		now := began
-		for _, n := range portions {
-			clockIs(t, pool, now.UnixNano())
-			d := takeAll(t, pool, strategy, pglimit.Request{Limiter: "test", Key: fmt.Sprint(i), Limit: limit, Tokens: n, Unit: n})[0]
-			if d.Granted != n {
-				t.Fatalf("%v: %+v", portions, d)
-			}
-			now = now.Add(d.RetryAfter)
-		}
-		if took := now.Sub(began); took < 6*time.Second || took > 6*time.Second+8*time.Microsecond {
-			t.Errorf("%v take %v", portions, took)
 		}
 	}
 }
@@ -279,65 +254,6 @@ func TestReplayOfWarmUp(t *testing.T) {
 	}
 	if granted < 400 || returned < 20 {
 		t.Errorf("%d grants, %d refunds: this says little", granted, returned)
-	}
-}
-
-// 64 callers of two processes want the same key: what is granted costs what it costs one after another, and no denial was not due.
-func TestWarmUpIsExactUnderLoad(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	pools := twoPools(t, pool, 16)
-	strategy, limit := strategies.WarmUp{Period: 400 * time.Millisecond, ColdFactor: 5}, pglimit.PerSecond(200).WithBurst(4)
-	histories := make([]audit.History, 64)
-	var grants [64][]audit.Event
-	var work sync.WaitGroup
-	ctx := soon(t, time.Minute)
-	var granted, denied atomic.Int64
-	for i := range histories {
-		work.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(i), 3))
-			for ctx.Err() == nil && (granted.Load() < 40 || denied.Load() < 100) {
-				r := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1 + random.Int64N(6), Unit: 1}
-				if random.IntN(2) == 0 {
-					r.Tokens = min(r.Tokens, limit.Burst)
-					r.Unit = r.Tokens
-				}
-				decisions, err := strategy.Take(t.Context(), on(pools[i%2]), []pglimit.Request{r})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				e := audit.FromDecision(r, decisions[0])
-				if histories[i].Add(e); e.Granted > 0 {
-					granted.Add(1)
-					grants[i] = append(grants[i], e)
-				} else {
-					denied.Add(1)
-				}
-			}
-		})
-	}
-	work.Wait()
-	var all audit.History
-	for i := range histories {
-		all.Merge(&histories[i])
-	}
-	report := all.CheckBy(strategy.Rule(), limit)
-	if !report.OK() || report.Grants < 40 || report.Denials < 100 {
-		t.Error(report)
-	}
-	// One after another, none before the one before it is paid for.
-	ordered := slices.Concat(grants[:]...)
-	slices.SortFunc(ordered, func(a, b audit.Event) int { return int(a.At - b.At) })
-	var m warmUpModel
-	for _, e := range ordered {
-		if e.At < m.free {
-			t.Errorf("granted %v before it was free", time.Duration(m.free-e.At))
-		}
-		m.take(strategy, e.At, &pglimit.Request{Limit: limit, Tokens: e.Granted, Unit: e.Granted})
-	}
-	if free := query[int64](t, pool, "select free_ns from pglimit.warm_up"); free != m.free {
-		t.Errorf("free %v later than what was granted costs", time.Duration(free-m.free))
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// ErrNoRule: what was to be set or deleted cannot be a rule. The error says why.
+// ErrNoRule means that the rule to set or delete is invalid. The error says why.
 var ErrNoRule = errors.New("limits: that is no rule")
 
-// violated says what a rule must be, by the constraints of the table.
+// violated maps each constraint of the table to what a rule must be.
 var violated = map[string]string{
 	"a_key_or_a_prefix":             "it is for a key or for a prefix, not for both",
 	"off_is_for_all_keys":           "the action off is for all keys: leave key and prefix out",

@@ -12,24 +12,24 @@ type Change struct {
 	After  *Rule // nil: it was deleted
 }
 
-// ImportConfig of [Table.Import].
+// ImportConfig says how [Table.Import] works.
 type ImportConfig struct {
-	// Prune deletes the rules that are not in the list: afterwards there are these and no others.
+	// Prune deletes the rules that are not in the list.
 	Prune bool
 
-	// Note says why: for rules without a Note of their own, and, with Prune, for those that are deleted.
+	// Note says why. It applies to rules without their own Note, and, with Prune, to those that are deleted.
 	Note string
 
-	// By is who imports. Empty: the role that is connected. (That of the rules is not read.)
+	// By is who imports. Empty: the connected role. By of the rules is ignored.
 	By string
 
 	// DryRun changes nothing, and returns what would change.
 	DryRun bool
 }
 
-// Import sets all of the rules, or, after an error, none; two must not be of one kind and for the same keys. It returns what
-// was changed: first what was deleted, then what was set, in the order of the list. Rules that are in the table as they are in the list are
-// not changed, and not recorded again. If a rule is none, the error counts it from 1.
+// Import sets all of the rules, or, after an error, none. No two may have the same kind and keys. It returns the
+// changes: first what was deleted, then what was set, in the order of the list. Rules that are already in the table are
+// neither changed nor recorded again. The error for an invalid rule has its number, counted from 1.
 func (t *Table) Import(ctx context.Context, rules []Rule, config ImportConfig) ([]Change, error) {
 	rows := make([]row, len(rules))
 	for i := range rules {
@@ -64,8 +64,9 @@ type Entry struct {
 	Note string    // why; "(no reason given)" if a plain statement did not say
 }
 
-// History returns the last n changes, the latest first: of the rules of the limiter that are for the key (its own, those for its
-// prefixes and for all keys), of all rules of the limiter if key is empty, and of all rules if both are. A rule for all limiters, which switches them off, is always among them.
+// History returns the last n changes, latest first: of the limiter's rules that affect the key (its own, those for its
+// prefixes and for all keys); of all rules of the limiter, if key is empty; of all rules, if both are. A rule that
+// switches off all limiters is always included.
 func (t *Table) History(ctx context.Context, limiter, key string, n int64) ([]Entry, error) {
 	var answer string
 	err := t.row(ctx, "select coalesce(pg_catalog.jsonb_agg(pg_catalog.to_jsonb(h.*)), '[]')::text from pglimit.limit_history($1::text, $2::text, $3::bigint) h",

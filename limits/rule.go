@@ -6,50 +6,51 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Rule is a row of the table: what holds for the keys that it matches. Of the rules of one kind, the one for a key beats the
-// one for the longest prefix, and that the one for all keys of the limiter.
+// Rule is a row of the table: what applies to the keys that it matches. Among the rules of one kind, the one for a key
+// takes precedence over the one for the longest prefix, and that over the one for all keys of the limiter.
 type Rule struct {
-	// Limiter whose keys these are, or, with the action Places, the Name of the semaphore. Empty: all limiters; only with the action Off.
+	// Limiter whose keys these are; with the action Places, the Name of the semaphore. Empty: all limiters, only with
+	// the action Off.
 	Limiter string `json:"limiter,omitempty"`
 
 	// Key, or Prefix of the keys. Both empty: all keys of the limiter. Off is for all keys only.
 	Key    string `json:"key,omitempty"`
 	Prefix string `json:"prefix,omitempty"`
 
-	// Action is Enforce, which is the zero value; Observe, which counts what it would deny and denies nothing; Allow; Deny; Off;
-	// or Places, which is for a semaphore with Config.FromTable.
+	// Action is Enforce, the zero value; Observe, which counts what it would deny and denies nothing; Allow; Deny; Off;
+	// or Places, for a semaphore with Config.FromTable.
 	Action rate.Action `json:"action"`
 
-	// Limit to Enforce or Observe, as rate.ParseLimit reads it: "100/1m burst 20". With Places, how many there are: "5", from 1 to
-	// 1e15. Empty for the other actions.
+	// Limit for Enforce and Observe, as rate.ParseLimit reads it: "100/1m burst 20". With Places, their number: "5",
+	// from 1 to 1e15. Empty for the other actions.
 	Limit string `json:"limit_text,omitempty"`
 
-	// MaxWait is how long callers of Wait may wait under a limit to Enforce: "30s", or a share of the limit's period, "50%".
-	// It can shorten what the service's configuration says, not extend it. Empty: as that says.
+	// MaxWait is how long callers of Wait may wait under a limit to Enforce: "30s", or a share of the limit's period,
+	// "50%". It can shorten what the service's configuration says, not extend it. Empty: as configured there.
 	MaxWait string `json:"max_wait,omitempty"`
 
 	// Note says why, in 1 to 1,000 characters.
 	Note string `json:"note,omitempty"`
 
-	// Disabled: as if the rule were not there.
+	// Disabled: as if the rule did not exist.
 	Disabled bool `json:"-"`
 
-	// Expires is when the rule ends by itself, by the database's clock: see [Table.Now]. Not in the past, if it is to be
-	// set, and at most in 2261; zero: never. A rule with it is temporary: it lies over the one without for the same keys, which holds
-	// again when it ends, or is disabled or deleted.
+	// Expires is when the rule ends by itself, by the database's clock: see [Table.Now]. To set a rule, it must not be
+	// in the past, and at most in 2261. Zero: never. A rule with it is temporary: it covers the permanent rule for the
+	// same keys, which applies again when the temporary one ends, or is disabled or deleted.
 	Expires time.Time `json:"expires_at,omitzero"`
 
-	// By is who changed it last. Empty, if it is to be set: the role that is connected.
+	// By is who changed it last. When you set a rule, empty means the connected role.
 	By string `json:"changed_by,omitempty"`
 
-	// What the table says of a rule. Nothing of it is set.
+	// The table sets these; Set and Import ignore them.
 	ID      int64     `json:"id,omitempty"`
 	At      time.Time `json:"changed_at,omitzero"` // of the last change
 	Expired bool      `json:"-"`                   // only from [Table.List] and [Table.Explain]
 }
 
-// Kind of the rule: "observe", "off", "places", or "live" for the other actions. There is one rule of each kind for the same keys, and over it
-// perhaps a temporary one.
+// Kind of the rule: "observe", "off", "places", or "live" for the other actions. There is one permanent and one
+// temporary rule of each kind for the same keys.
 func (r *Rule) Kind() string {
 	switch r.Action {
 	case rate.Observe, rate.Off, rate.Places:
@@ -58,7 +59,7 @@ func (r *Rule) Kind() string {
 	return "live"
 }
 
-// order in which the kinds and matches of a limiter are looked at.
+// order in which the kinds and matches of a limiter are looked up.
 func (r *Rule) order() int {
 	order := map[string]int{"off": 0, "live": 3, "observe": 6, "places": 9}[r.Kind()]
 	switch {
@@ -70,7 +71,7 @@ func (r *Rule) order() int {
 	return order + 2
 }
 
-// temporary is 1 for a rule that lies over a permanent one.
+// temporary is 1 for a temporary rule.
 func (r *Rule) temporary() int {
 	if r.Expires.IsZero() {
 		return 0

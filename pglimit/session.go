@@ -37,7 +37,8 @@ func (l *Limiter) On(session Session) *Limiter {
 	in := &Limiter{
 		session: session, strategy: l.strategy, config: l.config, limit: l.limit,
 		timeout:  orDefault(l.config.Timeout, NoTimeout),
-		failures: l.failures, waiting: l.waiting, queue: l.queue, counters: l.counters, observers: l.observers, parent: l, rules: l.rules, foreign: l.foreign, share: l.share,
+		failures: l.failures, waiting: l.waiting, queue: l.queue, counters: l.counters, observers: l.observers, parent: l, rules: l.rules,
+		share:      l.share,
 		eachMemory: func(func(*denials.Memory)) {},
 	}
 	in.config.OnError = nil

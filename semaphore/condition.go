@@ -8,8 +8,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// endIdle lets Postgres end the transaction if this process does nothing for so many milliseconds: other calls
-// wait for its locks.
+// endIdle lets Postgres end the transaction if this process is silent for that many milliseconds: other calls wait for
+// its locks.
 const endIdle = "select pg_catalog.set_config('idle_in_transaction_session_timeout', $1::bigint::text, true)"
 
 // acquireIf acquires a permit in a transaction in which take returns nil. The permit is nil if there is no place.
@@ -38,7 +38,7 @@ func (s *Semaphore) acquireIf(ctx context.Context, key string, weight int64, tak
 	return nil, s.explain(err)
 }
 
-// transaction of a permit and what take takes.
+// transaction acquires a permit and runs take.
 type transaction struct {
 	semaphore   *Semaphore
 	key, holder string
@@ -49,10 +49,10 @@ type transaction struct {
 	acquired   bool
 	token      int64
 	refused    bool // by take
-	committing bool // whether it is committed Postgres may not have said
+	committing bool // the commit was sent, and its outcome may be unknown
 }
 
-// run acquires and takes. What is called ctx ends with the caller, but for the commit.
+// run acquires and takes. Everything but the commit ends with ctx, when the caller leaves.
 func (t *transaction) run(ctx context.Context, b *postgres.Block) error {
 	s := t.semaphore
 	t.refused, t.committing = false, false
@@ -73,7 +73,7 @@ func (t *transaction) run(ctx context.Context, b *postgres.Block) error {
 	limited, cancel := s.limited(ctx)
 	defer cancel()
 	t.committing = true
-	// The select fails where take has passed over an error that aborted the transaction: a commit would not say so.
+	// The select fails if take ignored an error that aborted the transaction. The commit alone would not report that.
 	defer b.Doubt()
 	return b.Keep(limited, rate.Statement{SQL: "select"})
 }

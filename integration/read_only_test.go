@@ -1,97 +1,12 @@
 package integration
 
 import (
-	"fmt"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
-
-// A denial writes nothing: no row lock, no transaction id, no WAL, no dead tuple.
-// (Trap B: ON CONFLICT DO UPDATE ... WHERE false locks the row all the same.)
-//
-// The WAL position and transaction ids are the server's, so this test is not
-// parallel. The denials go in rounds: what a denial writes is written in every
-// round; what the server does by itself, in a few. On a busy machine autovacuum may
-// take several rounds, of more.
-func TestDenialWritesNothing(t *testing.T) {
-	const rounds, denials = 8, 15
-	type position struct{ wal, xids int64 }
-	at := func(pool *pgxpool.Pool) position {
-		return position{
-			query[int64](t, pool, "select (pg_current_wal_insert_lsn() - '0/0')::bigint"),
-			query[int64](t, pool, "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint"),
-		}
-	}
-	writes := func(t *testing.T, pool *pgxpool.Pool, deny func()) (busy, of int) {
-		t.Helper()
-		execute(t, pool, "checkpoint")
-		for ; of < rounds || busy > of/4 && of < 4*rounds; of++ {
-			before := at(pool)
-			for range denials {
-				deny()
-			}
-			if after := at(pool); after != before {
-				busy++
-				t.Logf("%d denials: %d bytes of WAL, %d transaction ids", denials, after.wal-before.wal, after.xids-before.xids)
-			}
-		}
-		return busy, of
-	}
-
-	t.Run("faulty", func(t *testing.T) {
-		pool, take := faulty(t, `insert into naive as n values ($1, 0, now())
-			on conflict (key) do update set tokens = n.tokens - 1 where n.tokens >= 1
-			returning true`)
-		take.must(t, pool, "k")
-		if busy, of := writes(t, pool, func() { take.must(t, pool, "k") }); busy < of {
-			t.Errorf("the fault was found in %d of %d rounds", busy, of)
-		}
-	})
-	named := map[string]strategies.Strategy{"pglimit.allow": viaSQL{}}
-	for _, strategy := range strategies.All() {
-		named[strategy.Name()] = strategy
-	}
-	pool := newMigrated(t)
-	for key, strategy := range named {
-		t.Run(key, func(t *testing.T) {
-			deny := by(t, strategy, hours)
-			if !deny.must(t, pool, key) {
-				t.Fatal("the first was denied")
-			}
-			row := fmt.Sprintf("select string_agg(format('%%s %%s %%s', ctid, xmin, xmax), ',') from pglimit.%s", strategy.Name())
-			before := query[string](t, pool, row)
-			busy, of := writes(t, pool, func() {
-				if deny.must(t, pool, key) {
-					t.Fatal("allowed")
-				}
-			})
-			if busy > of/4 {
-				t.Errorf("something was written in %d of %d rounds", busy, of)
-			}
-			// xmax is where a row lock is kept; ctid and xmin change with an update.
-			if after := query[string](t, pool, row); after != before {
-				t.Errorf("the row was %s, is %s", before, after)
-			}
-		})
-	}
-	t.Run("a group, one of whose buckets has enough", func(t *testing.T) {
-		group := append(asks(hours.WithBurst(100), "enough"), asks(hours, "taken")...)
-		takeGroups(t, pool, group)
-		busy, of := writes(t, pool, func() {
-			if takeGroups(t, pool, group)[1].Allowed {
-				t.Fatal("allowed")
-			}
-		})
-		if busy > of/4 {
-			t.Errorf("something was written in %d of %d rounds", busy, of)
-		}
-	})
-}
 
 // token_bucket answers peeks and denials in read-only transactions, so on a standby
 // too; the others send statements that could write, which Postgres refuses there.
