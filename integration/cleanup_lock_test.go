@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/go-co-op/gocron/v2"
 
 	"github.com/pglimit/ratelimit/cleanup"
 )
@@ -111,18 +108,6 @@ func TestCleanupTwoClaimARun(t *testing.T) {
 	if !errors.Is(err, cleanup.ErrNotDue) {
 		t.Errorf("got %v, want ErrNotDue", err)
 	}
-}
-
-// cleanupAsked is a Locker whose answers can be heard.
-type cleanupAsked struct {
-	gocron.Locker
-	answers chan error
-}
-
-func (a cleanupAsked) Lock(ctx context.Context, job string) (gocron.Lock, error) {
-	lock, err := a.Locker.Lock(ctx, job)
-	a.answers <- err
-	return lock, err
 }
 
 // What a run holds for minutes must cost the others nothing: no connection, no transaction. A pool of one connection will do.

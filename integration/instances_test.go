@@ -1,14 +1,12 @@
 package integration
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,24 +17,6 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
-
-// syncBuffer is a log that is read while it is written.
-type syncBuffer struct {
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-func (b *syncBuffer) Write(line []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.log.Write(line)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.log.String()
-}
 
 // playedInstance is an instance that the test plays.
 type playedInstance struct {
@@ -189,10 +169,10 @@ func TestFailLocalCountsInstances(t *testing.T) {
 	type process struct {
 		*pglimit.Limiter
 		pool *pgxpool.Pool
-		log  *syncBuffer
+		log  *lines
 	}
 	start := func(url string) process {
-		p := process{pool: newPool(t, url, 2), log: new(syncBuffer)}
+		p := process{pool: newPool(t, url, 2), log: new(lines)}
 		rules := pglimit.LimitsFrom(p.pool, pglimit.LimitsConfig{Every: 10 * time.Millisecond, CountInstances: true, Logger: slog.New(slog.NewTextHandler(p.log, nil))})
 		p.Limiter = newLimiter(t, p.pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: pglimit.PerHour(60), Limits: rules, OnError: pglimit.FailLocal(10)})
 		must(t, rules.Await(t.Context()))
@@ -232,12 +212,12 @@ func TestFailLocalCountsInstances(t *testing.T) {
 	must(t, err)
 	run(t, admin, grants+"; revoke insert on pglimit.instances from "+role)
 	denied := start(with(databaseURL(admin), "role", role))
-	for ctx := soon(t, time.Minute); !strings.Contains(denied.log.String(), "cannot be counted") && ctx.Err() == nil; {
+	for ctx := soon(t, time.Minute); !strings.Contains(strings.Join(denied.log.all(), ""), "cannot be counted") && ctx.Err() == nil; {
 		<-soon(t, 5*time.Millisecond).Done()
 	}
 	<-soon(t, 50*time.Millisecond).Done()
-	if n := strings.Count(denied.log.String(), "cannot be counted"); n != 1 {
-		t.Errorf("said %d times: %s", n, denied.log)
+	if n := strings.Count(strings.Join(denied.log.all(), ""), "cannot be counted"); n != 1 {
+		t.Errorf("said %d times: %q", n, denied.log.all())
 	}
 	for _, p := range []process{denied, a, b, c} {
 		p.pool.Close()

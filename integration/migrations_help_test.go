@@ -70,7 +70,7 @@ func eventually(t *testing.T, pool *pgxpool.Pool, question string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	for yes := false; !yes; {
+	for yes := false; !yes; <-time.After(time.Millisecond) {
 		if err := pool.QueryRow(ctx, question).Scan(&yes); err != nil {
 			t.Fatalf("never true: %s: %v", question, err)
 		}

@@ -65,7 +65,7 @@ func whileBlocked(t *testing.T, pool *pgxpool.Pool, call, then func()) {
 		case <-done:
 			then()
 			return
-		default:
+		case <-time.After(time.Millisecond):
 		}
 	}
 	then()
