@@ -1,9 +1,14 @@
 package integration
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -150,3 +155,116 @@ func (l *cleanupLog) Handle(_ context.Context, r slog.Record) error {
 }
 
 func (cleanupProbe) GiveBack(context.Context, pglimit.Session, []pglimit.Refund) error { return nil }
+
+func cleanupStart(t *testing.T, pool *pgxpool.Pool, config cleanup.Config, s ...strategies.Strategy) *cleanup.Cleaner {
+	t.Helper()
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	c, err := cleanup.New(pool, s, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func cleanupStop(t *testing.T, c *cleanup.Cleaner) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := c.Stop(ctx); err != nil {
+		t.Errorf("Stop: %v", err)
+	}
+}
+
+// cleanupPool is one more pool on the same database, as another instance has.
+func cleanupPool(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
+	t.Helper()
+	another, err := pgxpool.NewWithConfig(t.Context(), pool.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(another.Close)
+	return another
+}
+
+func cleanupWithin[T any](t *testing.T, what string, events <-chan T) T {
+	t.Helper()
+	select {
+	case event := <-events:
+		return event
+	case <-time.After(time.Minute):
+		t.Fatalf("it takes too long until %s", what)
+		panic("unreachable")
+	}
+}
+
+func cleanupNoLocks(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	if n := query[int64](t, pool, "select count(*) from pglimit.job_locks where until > clock_timestamp()"); n != 0 {
+		t.Errorf("%d locks were left behind", n)
+	}
+}
+
+// TestCleanupChild is not a test but the other process of the two above.
+func TestCleanupChild(t *testing.T) {
+	task, url, ok := strings.Cut(task(), " ")
+	if !ok {
+		t.Skip("runs as a child of other tests")
+	}
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch task {
+	case "sweep":
+		cleanupStart(t, pool, cleanup.Config{}, cleanupEndless{})
+	case "hold":
+		locker, err := cleanup.NewLocker(pool, cleanup.LockerConfig{Heartbeat: 250 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := locker.Lock(t.Context(), "child"); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("holding")
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent is gone
+	os.Exit(1)
+}
+
+// cleanupEndless is a strategy that never gets through.
+type cleanupEndless struct{ strategies.Strategy }
+
+func (cleanupEndless) Name() string { return "endless" }
+
+func (cleanupEndless) Sweep(_ context.Context, _ pglimit.Session, from pglimit.Cursor, _ int) (pglimit.Swept, error) {
+	if from == 0 {
+		fmt.Println("sweeping")
+	}
+	return pglimit.Swept{Next: from + 1}, nil
+}
+
+// cleanupChild starts this program again, to do what TestCleanupChild says.
+func cleanupChild(t *testing.T, pool *pgxpool.Pool, task string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	cmd, out := child(t, "TestCleanupChild", task+" "+databaseURL(pool))
+	return cmd, bufio.NewScanner(out)
+}
+
+func cleanupHears(t *testing.T, from *bufio.Scanner, what string) {
+	t.Helper()
+	var said []string
+	for from.Scan() {
+		if from.Text() == what {
+			return
+		}
+		said = append(said, from.Text())
+	}
+	t.Fatalf("the child ended without saying %q: %q", what, said)
+}
+
+func (cleanupEndless) GiveBack(context.Context, pglimit.Session, []pglimit.Refund) error { return nil }
