@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -78,11 +79,9 @@ func call(t *testing.T, pool *pgxpool.Pool, requests []pglimit.Request) (done ch
 // waiting waits until so many sessions wait for a lock.
 func waiting(t *testing.T, pool *pgxpool.Pool, sessions int) {
 	t.Helper()
-	for began := time.Now(); query[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") < sessions; <-time.After(time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			t.Fatalf("%d sessions do not wait for a lock", sessions)
-		}
-	}
+	until(t, fmt.Sprint(sessions, " sessions wait for a lock"), func() bool {
+		return query[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") >= sessions
+	})
 }
 
 // New keys are inserted in one order: whoever waits for one holds those before it, and none
